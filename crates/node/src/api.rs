@@ -1,0 +1,170 @@
+//! What the C edge calls (`Node`, in node.rs) and what a node calls back (`Server`). Plain Rust values only: the provider translates.
+
+use std::ffi::c_void;
+use std::time::Duration;
+
+use bytes::Bytes;
+use trireme_types::{Seqno, Uuid};
+
+/// A position in a history. `seqno` is `None` where the C API says -1.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Gtid {
+    pub history: Uuid,
+    pub seqno: Option<Seqno>,
+}
+
+/// Results of calls, in the words of the contract (`wsrep_status`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Code {
+    Ok,
+    Warning,
+    TrxMissing,
+    TrxFail,
+    BfAbort,
+    SizeExceeded,
+    ConnFail,
+    NodeFail,
+    Fatal,
+    NotImplemented,
+    NotAllowed,
+}
+
+/// Metadata of an ordered write set. Undefined (never ordered) is `None` wherever a `Meta` is optional (contract 4.3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Meta {
+    pub gtid_history: Uuid,
+    pub seqno: Seqno,
+    /// Member UUID of the origin.
+    pub origin: Uuid,
+    /// Transaction id at the origin; `u64::MAX` for TOI.
+    pub trx: u64,
+    pub conn: u64,
+    /// Everything up to here must have left commit order before this may be applied. `None`: undefined (-1).
+    pub depends_on: Option<Seqno>,
+}
+
+/// Write-set flags of the C API.
+pub mod flags {
+    pub const TRX_END: u32 = 0x001;
+    pub const ROLLBACK: u32 = 0x002;
+    pub const ISOLATION: u32 = 0x004;
+    pub const PA_UNSAFE: u32 = 0x008;
+    pub const TRX_START: u32 = 0x040;
+    pub const TRX_PREPARE: u32 = 0x080;
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KeyKind {
+    Shared,
+    Reference,
+    Update,
+    Exclusive,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ViewStatus {
+    Primary,
+    NonPrimary,
+    Disconnected,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ViewMember {
+    pub uuid: Uuid,
+    pub name: String,
+    pub incoming: String,
+}
+
+/// A view as the server gets it (contract 3.6).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ServerView {
+    pub history: Uuid,
+    pub seqno: Option<Seqno>,
+    /// `None` for non-primary and final views (-1).
+    pub number: Option<u64>,
+    pub status: ViewStatus,
+    pub capabilities: u32,
+    /// Own index, `None` when not a member (-1).
+    pub own: Option<usize>,
+    pub members: Vec<ViewMember>,
+    pub protocol: i32,
+}
+
+/// `recv_ctx` of the C API: identifies a server session. Only ever handed back to callbacks on the thread that brought it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RecvCtx(pub *mut c_void);
+
+/// The handle of a write set as `apply_cb` gets it and as the server hands it back (by value).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Handle {
+    pub trx: u64,
+    pub opaque: u64,
+}
+
+/// Result of `apply`.
+pub struct Applied {
+    pub ok: bool,
+    /// The server wants this applier thread back (contract 5.5).
+    pub exit_loop: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Level {
+    Fatal,
+    Error,
+    Warn,
+    Info,
+    Debug,
+}
+
+/// The server's side of the edge. Implemented by the provider over the C callbacks, and by test hosts.
+///
+/// Called only from the threads that the contract allows (3.1), never while a lock of ours is held.
+pub trait Server: Send + Sync {
+    fn connected(&self, view: &ServerView) -> bool;
+    fn view(&self, ctx: RecvCtx, view: &ServerView) -> bool;
+    /// `Err` when the callback failed; an empty request means "no full copy possible now".
+    fn sst_request(&self) -> Result<Vec<u8>, ()>;
+    fn apply(&self, ctx: RecvCtx, handle: Handle, flags: u32, data: &[u8], meta: &Meta) -> Applied;
+    fn sst_donate(&self, ctx: RecvCtx, request: &[u8], gtid: Gtid, bypass: bool) -> bool;
+    fn synced(&self) -> bool;
+    /// Any thread but the group thread (SAFETY 29).
+    fn log(&self, level: Level, text: &str);
+    /// May this address connect? (allowlist service; `true` when the server has none). May block.
+    fn allowed(&self, address: &str) -> bool;
+}
+
+/// What `init` receives (contract 1.7), owned.
+#[derive(Clone, Debug, Default)]
+pub struct InitArgs {
+    pub node_name: String,
+    pub node_address: String,
+    pub node_incoming: String,
+    pub data_dir: String,
+    pub options: String,
+    pub protocol: i32,
+    pub position: Option<Gtid>,
+}
+
+/// One status variable, without the `wsrep_` prefix.
+#[derive(Clone, PartialEq, Debug)]
+pub enum StatValue {
+    Text(String),
+    Int(i64),
+    Double(f64),
+}
+
+/// Timeout of a `sync_wait`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wait {
+    /// `repl.causal_read_timeout`.
+    Default,
+    For(Duration),
+}
+
+/// Pieces of a TOI statement.
+pub struct ToiKeys<'a> {
+    /// Each key: its parts.
+    pub keys: Vec<Vec<&'a [u8]>>,
+    pub action: Bytes,
+}

@@ -1,0 +1,163 @@
+//! What goes into and comes out of a [`Group`](crate::Group), apart from messages.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use trireme_types::{Base, Durability, LogIndex, Member, NodeId, Seqno, Session, Term, Uuid, View, VoterSet};
+
+use crate::{Class, Message};
+
+/// Identifies a causal read to its caller.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ReadId(pub u64);
+
+#[derive(Clone, Debug)]
+pub struct Timeouts {
+    /// The sequencer's heartbeat spacing.
+    pub heartbeat: Duration,
+    /// Silence of the sequencer after which a change of term is tried; drawn between one and two times this.
+    pub election: Duration,
+    /// Silence after which a member leaves the view (`evs.suspect_timeout`), and after which a member that hears no
+    /// sequencer with a majority turns non-primary.
+    pub suspect: Duration,
+    /// `evs.inactive_timeout`.
+    pub inactive: Duration,
+    /// How long a leaver waits to have its leave ordered (`pc.linger`).
+    pub linger: Duration,
+    /// How long a member waits for a body from its origin before it asks the sequencer.
+    pub body_wait: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Timeouts {
+            heartbeat: Duration::from_millis(100),
+            election: Duration::from_millis(400),
+            suspect: Duration::from_secs(5),
+            inactive: Duration::from_secs(15),
+            linger: Duration::from_secs(20),
+            body_wait: Duration::from_millis(10),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub me: Member,
+    pub timeouts: Timeouts,
+    /// `pc.ignore_sb`: an exact half goes on (writes a fork record).
+    pub ignore_sb: bool,
+    /// `pc.ignore_quorum`: goes on whatever happens (writes a fork record).
+    pub ignore_quorum: bool,
+    /// Vote weight wanted (`pc.weight`), also in `me.weight`.
+    /// The arbitrator orders only in order to hand over (SAFETY 14).
+    pub arbitrator: bool,
+    /// Durability of a history begun by this member.
+    pub durability: Durability,
+    /// Most payload bytes in one `Append` to one peer, and most unacknowledged ones in flight.
+    pub batch_bytes_max: usize,
+    pub inflight_bytes_max: usize,
+}
+
+/// What this member brings along when it wants in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct JoinState {
+    /// History and seqno of the server's data; `None` when unknown (a full copy is needed).
+    pub position: Option<(Uuid, Seqno)>,
+}
+
+/// Where this member stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Phase {
+    /// Started, not asked to join yet, or left.
+    Idle,
+    /// Looks for a primary component to join, or for its old peers to form one again.
+    Joining,
+    /// Member of the current primary view.
+    Primary,
+    /// Was a member; hears no majority.
+    NonPrimary,
+    /// Asked to leave, waits for it to be ordered.
+    Leaving,
+    /// The log failed or an invariant broke: nothing works any more.
+    Failed,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ProposeError {
+    /// Not a member of a primary view; nothing was sent.
+    NotPrimary,
+}
+
+/// A committed entry, in log order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Delivery {
+    WriteSet { index: LogIndex, seqno: Seqno, session: Session, number: u64, body: Bytes },
+    View { index: LogIndex, seqno: Seqno, view: View },
+    /// `seqno` is that of the last event before it.
+    App { index: LogIndex, seqno: Seqno, session: Session, number: u64, body: Bytes },
+    /// Delivery begins (anew) with the state `base`: forget all application state and load `base.app`.
+    /// First delivery after start, and whenever a peer's snapshot replaced the log.
+    Reset { base: Base },
+}
+
+/// A peer needs a state from which delivery can start; answer by `Group::provide_snapshot`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SnapshotRequest {
+    /// Every delivery up to `at` has been polled: the application's state is exactly that after `at`.
+    pub at: LogIndex,
+    /// For a peer, or for the own log's checkpoint when `None`.
+    pub peer: Option<NodeId>,
+}
+
+/// Things that are not ordered.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// The majority is lost; `reachable` lists the members that can still be heard, this one included.
+    NonPrimary { reachable: Vec<Member> },
+    /// This member's leave is ordered and committed (or `linger` is over): the driver may stop.
+    Left,
+    /// A causal read may be served once `seqno` has been committed here.
+    ReadAt { read: ReadId, seqno: Seqno },
+    ReadFailed { read: ReadId },
+    /// The own log or data contradict the group's history in a way that only a full copy heals (fork, foreign history).
+    /// The log has been reset to the group's; the server's data must be replaced.
+    DataDiverged,
+    /// A message sent by `Group::signal` on another member.
+    Signal { from: NodeId, body: Bytes },
+    NeedSnapshot(SnapshotRequest),
+    /// The term changed. Silent for the server; counted in a status variable.
+    TermChanged { term: Term, sequencer: Option<NodeId> },
+    /// A member stopped being heard, or is heard again. Advisory.
+    Silent { node: NodeId, silent: bool },
+    /// This member was refused or thrown out; the text says why and what to do. The phase is `Idle`.
+    Rejected { reason: String },
+    /// A line for the log. `warn` for what an operator would want to know.
+    Log { warn: bool, text: String },
+    /// The phase is `Failed`.
+    Failed { reason: String },
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Output {
+    Send { to: NodeId, class: Class, message: Message },
+    Deliver(Delivery),
+    Event(Event),
+}
+
+/// A look inside, for status variables, `trireme` and the simulator's checkers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Status {
+    pub phase: Phase,
+    pub term: Term,
+    pub sequencer: Option<NodeId>,
+    pub last: LogIndex,
+    pub committed: LogIndex,
+    pub delivered: LogIndex,
+    pub view: View,
+    pub voters: VoterSet,
+    pub durability: Durability,
+    pub term_changes: u64,
+    /// Bytes of proposals and bodies held in memory.
+    pub pending_bytes: usize,
+}

@@ -1,0 +1,55 @@
+//! What the order needs of a log. The real one is `trireme-wslog`; the simulator runs the same code over a disk that it crashes.
+
+use trireme_types::{Base, Entry, HardState, LogIndex, Seqno, Term};
+
+/// A failed log operation. Final: the log refuses everything afterwards and the member leaves (design, section 4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreError(pub String);
+
+impl std::fmt::Display for StoreError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for StoreError {}
+
+/// A log of entries `first()..=last()`, dense, with the state just before `first()` in `base()`.
+///
+/// `append` returns when the bytes are written (they survive the death of the process); they are durable only once the
+/// driver has synced them, which it reports to the group by `handle_synced(generation, upto)`.
+pub trait LogStore {
+    /// State just before the first entry held; `base().index + 1 == first()`.
+    fn base(&self) -> &Base;
+    fn first(&self) -> LogIndex {
+        self.base().index.next()
+    }
+    /// Index of the last entry; `base().index` when the log is empty.
+    fn last(&self) -> LogIndex;
+    /// Everything up to here is on disk, as far as this store knows (after open: what recovery verified).
+    fn synced(&self) -> LogIndex;
+    /// Rises with every truncation or reset: a sync completion of an older generation counts for nothing (SAFETY 2).
+    fn generation(&self) -> u64;
+    /// Term of the entry at `index`; also answers for `base().index`. `None` outside.
+    fn term_at(&self, index: LogIndex) -> Option<Term>;
+    /// Index of the entry that took `seqno`, when held.
+    fn index_of(&self, seqno: Seqno) -> Option<LogIndex>;
+    /// Consecutive entries from `from` on: at least one when held, then as many as fit into `max_bytes` of payload.
+    fn read(&self, from: LogIndex, max_bytes: usize) -> Result<Vec<Entry>, StoreError>;
+    /// Appends after `last()`; indexes must be consecutive.
+    fn append(&mut self, entries: &[Entry]) -> Result<(), StoreError>;
+    /// Forgets everything after `index` (≥ base().index).
+    fn truncate_after(&mut self, index: LogIndex) -> Result<(), StoreError>;
+    /// Forgets everything and continues at `base.index + 1`. Durable on return.
+    fn reset(&mut self, base: Base) -> Result<(), StoreError>;
+    fn hard_state(&self) -> HardState;
+    /// Durable on return, in both durability modes.
+    fn save_hard_state(&mut self, state: HardState) -> Result<(), StoreError>;
+    /// Would the log like a checkpoint now (a segment was begun since the last one)?
+    fn wants_checkpoint(&self) -> bool;
+    /// Keeps `base` (state after a delivered index within the log) so that the log may later be trimmed up to it and
+    /// delivery may start there.
+    fn save_checkpoint(&mut self, base: &Base) -> Result<(), StoreError>;
+    /// The newest kept state (base included) whose seqno is at most `seqno`.
+    fn checkpoint_before(&self, seqno: Seqno) -> Option<Base>;
+}

@@ -1,0 +1,233 @@
+//! Log entries and the durable state around them.
+
+use bytes::Bytes;
+
+use crate::{DecodeError, Durability, LogIndex, NodeId, Reader, Seqno, Session, Term, Uuid, View, Weight, Writer};
+
+/// What an entry is. Only `WriteSet` and `View` take a seqno (SAFETY 5).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum EntryKind {
+    /// First entry of every term. Empty payload.
+    Term = 0,
+    /// A write set or a total-order-isolated statement. Payload: opaque to the order. Takes a seqno.
+    WriteSet = 1,
+    /// Payload: [`View`]. Takes a seqno.
+    View = 2,
+    /// A change of the voters. Payload: [`VoterSet`].
+    Voters = 3,
+    /// A member's ordered message that takes no seqno (state transfer, joined, synced, votes). Payload: opaque to the order.
+    App = 4,
+    /// The durability setting in force from here on. Payload: one byte.
+    Durability = 5,
+}
+
+impl EntryKind {
+    pub fn from_u8(b: u8) -> Option<EntryKind> {
+        Some(match b {
+            0 => EntryKind::Term,
+            1 => EntryKind::WriteSet,
+            2 => EntryKind::View,
+            3 => EntryKind::Voters,
+            4 => EntryKind::App,
+            5 => EntryKind::Durability,
+            _ => return None,
+        })
+    }
+
+    pub fn takes_seqno(self) -> bool {
+        matches!(self, EntryKind::WriteSet | EntryKind::View)
+    }
+}
+
+/// Everything about an entry but its payload (SAFETY 5).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EntryHeader {
+    pub index: LogIndex,
+    pub term: Term,
+    /// Seqno after this entry: the entry's own one when its kind takes one, else that of the last entry that did.
+    pub seqno: Seqno,
+    /// Index of the `Voters` entry in force *before* this entry.
+    pub voters: LogIndex,
+    /// Who proposed it and under which number; (node nil, 0) for the sequencer's own internal entries.
+    pub session: Session,
+    /// Rises by one from 1 within a session; 0 for internal entries.
+    pub number: u64,
+    pub kind: EntryKind,
+}
+
+impl EntryHeader {
+    pub const ENCODED: usize = 8 * 4 + 16 + 8 + 8 + 1;
+
+    pub fn encode(&self, w: &mut Writer) {
+        w.u64(self.index.0);
+        w.u64(self.term.0);
+        w.u64(self.seqno.0);
+        w.u64(self.voters.0);
+        w.uuid(self.session.node.0);
+        w.u64(self.session.number);
+        w.u64(self.number);
+        w.u8(self.kind as u8);
+    }
+
+    pub fn decode(r: &mut Reader<'_>) -> Result<EntryHeader, DecodeError> {
+        Ok(EntryHeader {
+            index: LogIndex(r.u64()?),
+            term: Term(r.u64()?),
+            seqno: Seqno(r.u64()?),
+            voters: LogIndex(r.u64()?),
+            session: Session { node: NodeId(r.uuid()?), number: r.u64()? },
+            number: r.u64()?,
+            kind: EntryKind::from_u8(r.u8()?).ok_or(DecodeError::Invalid("entry kind"))?,
+        })
+    }
+}
+
+/// One entry of the log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry {
+    pub header: EntryHeader,
+    pub payload: Bytes,
+}
+
+/// One voter and its weight.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Voter {
+    pub node: NodeId,
+    pub weight: Weight,
+}
+
+/// The durable members whose weighted majority commits.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct VoterSet {
+    pub voters: Vec<Voter>,
+    /// Set by a forced reconfiguration (`pc.bootstrap`, `pc.ignore_sb`, forced bootstrap): a fork record (SAFETY 13).
+    pub forced: bool,
+}
+
+impl VoterSet {
+    pub fn contains(&self, node: NodeId) -> bool {
+        self.voters.iter().any(|v| v.node == node)
+    }
+
+    pub fn weight(&self, node: NodeId) -> u32 {
+        self.voters.iter().find(|v| v.node == node).map_or(0, |v| u32::from(v.weight.0))
+    }
+
+    pub fn total(&self) -> u32 {
+        self.voters.iter().map(|v| u32::from(v.weight.0)).sum()
+    }
+
+    /// Does `holds` say yes for more than half of the weight?
+    pub fn majority(&self, holds: impl Fn(NodeId) -> bool) -> bool {
+        let sum: u32 = self.voters.iter().filter(|v| holds(v.node)).map(|v| u32::from(v.weight.0)).sum();
+        2 * sum > self.total()
+    }
+
+    pub fn encode(&self, w: &mut Writer) {
+        w.bool(self.forced);
+        w.u32(self.voters.len() as u32);
+        for v in &self.voters {
+            w.uuid(v.node.0);
+            w.u8(v.weight.0);
+        }
+    }
+
+    pub fn decode(r: &mut Reader<'_>) -> Result<VoterSet, DecodeError> {
+        let forced = r.bool()?;
+        let count = r.count(1024)?;
+        let voters = (0..count)
+            .map(|_| Ok(Voter { node: NodeId(r.uuid()?), weight: Weight(r.u8()?) }))
+            .collect::<Result<_, DecodeError>>()?;
+        Ok(VoterSet { voters, forced })
+    }
+}
+
+/// Last number ordered for the newest session of an origin: the duplicate table (SAFETY 4), a function of the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SessionMark {
+    pub session: Session,
+    pub number: u64,
+}
+
+/// The state of the order just after entry `index`: what a log that begins at `index + 1` must know.
+/// A function of the log up to `index`; travels with state transfer and is kept as a checkpoint.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Base {
+    /// The history (`wsrep_cluster_state_uuid`).
+    pub history: Uuid,
+    pub index: LogIndex,
+    pub term: Term,
+    pub seqno: Seqno,
+    /// Voters in force after `index` and the index of the entry that set them.
+    pub voters: VoterSet,
+    pub voters_at: LogIndex,
+    pub view: View,
+    pub durability: Durability,
+    /// Sorted by origin.
+    pub sessions: Vec<SessionMark>,
+    /// Index of the newest fork record, zero when there is none.
+    pub fork: LogIndex,
+    /// The application's own deterministic state after `index` (member states, certification index).
+    pub app: Bytes,
+}
+
+impl Base {
+    pub fn encode(&self, w: &mut Writer) {
+        w.uuid(self.history);
+        w.u64(self.index.0);
+        w.u64(self.term.0);
+        w.u64(self.seqno.0);
+        self.voters.encode(w);
+        w.u64(self.voters_at.0);
+        self.view.encode(w);
+        w.bool(self.durability == Durability::Process);
+        w.u32(self.sessions.len() as u32);
+        for s in &self.sessions {
+            w.uuid(s.session.node.0);
+            w.u64(s.session.number);
+            w.u64(s.number);
+        }
+        w.u64(self.fork.0);
+        w.bytes(&self.app);
+    }
+
+    pub fn decode(r: &mut Reader<'_>) -> Result<Base, DecodeError> {
+        Ok(Base {
+            history: r.uuid()?,
+            index: LogIndex(r.u64()?),
+            term: Term(r.u64()?),
+            seqno: Seqno(r.u64()?),
+            voters: VoterSet::decode(r)?,
+            voters_at: LogIndex(r.u64()?),
+            view: View::decode(r)?,
+            durability: if r.bool()? { Durability::Process } else { Durability::Disk },
+            sessions: {
+                let count = r.count(1 << 20)?;
+                (0..count)
+                    .map(|_| {
+                        Ok(SessionMark {
+                            session: Session { node: NodeId(r.uuid()?), number: r.u64()? },
+                            number: r.u64()?,
+                        })
+                    })
+                    .collect::<Result<_, DecodeError>>()?
+            },
+            fork: LogIndex(r.u64()?),
+            app: Bytes::copy_from_slice(r.bytes(usize::MAX)?),
+        })
+    }
+}
+
+/// What must be on disk before a promise, in both durability modes (SAFETY 1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct HardState {
+    /// Highest term promised or taken part in.
+    pub term: Term,
+    /// To whom this member gave its vote in `term`; nil when to nobody.
+    pub voted_for: NodeId,
+    /// Newest `Voters` entry known to be committed (SAFETY 8).
+    pub voters_committed: LogIndex,
+    /// A position known to be committed; lazily updated, may lag.
+    pub committed: LogIndex,
+}

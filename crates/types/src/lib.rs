@@ -1,0 +1,14 @@
+//! The words everything else speaks: ids, positions, members, log entries.
+//!
+//! No behaviour beyond parsing and printing, no I/O, no clock. See `docs/glossary.md` for the meaning of each term.
+#![forbid(unsafe_code)]
+
+mod codec;
+mod entry;
+mod ids;
+mod member;
+
+pub use codec::{DecodeError, Reader, Writer};
+pub use entry::{Base, Entry, EntryHeader, EntryKind, HardState, SessionMark, VoterSet, Voter};
+pub use ids::{Incarnation, LogIndex, NodeId, Seqno, Session, Term, Timestamp, Uuid, Weight};
+pub use member::{Durability, Member, View};
