@@ -108,6 +108,26 @@ proptest! {
         }
     }
 
+    /// Many uses of one row and its table by few sessions: what a key may forget.
+    #[test]
+    fn a_hot_row_is_remembered_well_enough(
+        uses in prop::collection::vec((0u8..3, kind(), 0u64..12, prop::sample::select(&["d.t", "d.t.r", "d.t.r", "d.t.r"][..])), 4..40),
+        toi_at in 0usize..80,
+    ) {
+        let mut model = Model::default();
+        let mut index = Certifier::new();
+        for (at, (node, kind, lag, text)) in uses.into_iter().enumerate() {
+            let seqno = at as u64 + 1;
+            let last_seen = (seqno - 1).saturating_sub(lag);
+            let mut trx = crate::model::trx(node, last_seen, &[crate::model::key(text, kind)]);
+            if at == toi_at {
+                trx.head.flags = TOI;
+            }
+            let got = index.certify(Seqno(seqno), &trx.encode(), trx.session);
+            prop_assert_eq!(verdict(&got), model.certify(seqno, &trx));
+        }
+    }
+
     #[test]
     fn damaged_snapshots_never_panic(at in 0usize..600, value in any::<u8>(), cut in 0usize..600) {
         let mut index = Certifier::new();
