@@ -1,0 +1,417 @@
+//! Wording of log lines that others read: the server's test suites, log analysers and people who know Galera's logs.
+//!
+//! Three classes. *Required*: a suite counts the line. *Tolerated*: a suite allows exactly this wording at warning or error
+//! level and fails on any other, so a warning about such a condition must use it. *Customary*: people and tools search for it.
+//! Everything else is logged at informational level in our own words.
+//!
+//! No line may contain `DONOR` in upper case except [`shifting`] (galera_sst_stateless counts them).
+
+use std::fmt;
+use std::path::Path;
+
+use trireme_types::{Seqno, Uuid};
+
+/// How a member is named in log lines: `index.segment (name)`.
+#[derive(Clone, Copy, Debug)]
+pub struct MemberRef<'a> {
+    pub index: usize,
+    pub segment: u8,
+    pub name: &'a str,
+}
+
+impl fmt::Display for MemberRef<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{} ({})", self.index, self.segment, self.name)
+    }
+}
+
+/// -1 for "unknown", as in every Galera log.
+struct Maybe(Option<Seqno>);
+
+impl fmt::Display for Maybe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(seqno) => seqno.fmt(f),
+            None => f.write_str("-1"),
+        }
+    }
+}
+
+// --- node states ---------------------------------------------------------------------------------------------------------
+
+/// States as [`shifting`] names them.
+pub mod state {
+    pub const CLOSED: &str = "CLOSED";
+    pub const OPEN: &str = "OPEN";
+    pub const PRIMARY: &str = "PRIMARY";
+    pub const JOINER: &str = "JOINER";
+    pub const DONOR: &str = "DONOR/DESYNCED";
+    pub const JOINED: &str = "JOINED";
+    pub const SYNCED: &str = "SYNCED";
+    pub const DESTROYED: &str = "DESTROYED";
+}
+
+/// Info, required and customary.
+pub fn shifting(from: &str, to: &str, at: Option<Seqno>) -> String {
+    format!("Shifting {from} -> {to} (TO: {})", Maybe(at))
+}
+
+/// Info, customary.
+pub fn synced_with_group(member: MemberRef<'_>) -> String {
+    format!("Member {member} synced with group.")
+}
+
+/// Info, customary.
+pub fn desyncs_itself(member: MemberRef<'_>) -> String {
+    format!("Member {member} desyncs itself from group")
+}
+
+/// Info, customary.
+pub fn resyncs_itself(member: MemberRef<'_>) -> String {
+    format!("Member {member} resyncs itself to group.")
+}
+
+// --- views ---------------------------------------------------------------------------------------------------------------
+
+/// Info, customary.
+pub fn new_component(primary: bool, bootstrap: bool, own: usize, members: usize) -> String {
+    let word = |b| if b { "yes" } else { "no" };
+    format!("New COMPONENT: primary = {}, bootstrap = {}, my_idx = {own}, memb_num = {members}", word(primary), word(bootstrap))
+}
+
+/// Info, customary: several lines in one message. `protocols` are gcs, repl and appl.
+#[expect(clippy::too_many_arguments, reason = "one per line of the message")]
+pub fn quorum_results(
+    version: u32,
+    primary: bool,
+    conf_id: i64,
+    joined: usize,
+    members: usize,
+    act_id: Option<Seqno>,
+    last_appl: Option<Seqno>,
+    protocols: (i64, i64, i64),
+    vote_policy: i64,
+    history: Uuid,
+) -> String {
+    let component = if primary { "PRIMARY" } else { "NON-PRIMARY" };
+    let (gcs, repl, appl) = protocols;
+    format!(
+        "Quorum results:\n\tversion    = {version},\n\tcomponent  = {component},\n\tconf_id    = {conf_id},\n\tmembers    = \
+         {joined}/{members} (joined/total),\n\tact_id     = {},\n\tlast_appl. = {},\n\tprotocols  = {gcs}/{repl}/{appl} \
+         (gcs/repl/appl),\n\tvote policy= {vote_policy},\n\tgroup UUID = {history}",
+        Maybe(act_id),
+        Maybe(last_appl),
+    )
+}
+
+/// Info, customary.
+pub fn flow_control_interval(lower: u64, upper: u64) -> String {
+    format!("Flow-control interval: [{lower}, {upper}]")
+}
+
+/// Warning, tolerated.
+pub const IGNORING_SPLIT_BRAIN: &str = "Ignoring possible split-brain (allowed by configuration) from view:";
+/// Warning, tolerated in one test.
+pub const IGNORING_QUORUM: &str = "Ignoring lack of quorum";
+/// Warning, tolerated.
+pub const PRIM_NOT_POSSIBLE: &str = "no nodes coming from prim view, prim not possible";
+/// Info.
+pub const REBOOTSTRAPPING: &str = "re-bootstrapping prim from partitioned components";
+/// Warning, tolerated in one test.
+pub const NO_REMERGED_PRIMARY: &str = "No re-merged primary component found";
+/// Warning, tolerated: with [`PRIM_NOT_POSSIBLE`] after a full-cluster restart.
+pub const NO_COMPLETE_STATE: &str = "Quorum: No node with complete state";
+
+/// Info: `pc.bootstrap` in a primary view.
+pub const IGNORING_PC_BOOTSTRAP: &str = "ignoring 'pc.bootstrap' in state PRIM";
+
+/// Info.
+pub const ISOLATION_ON: &str = "turning isolation on";
+pub const ISOLATION_OFF: &str = "turning isolation off";
+pub const ISOLATION_FORCE_QUIT: &str = "turning isolation force quit";
+/// Error, tolerated in one test: what `gmcast.isolate=2` ends with.
+pub const FORCED_QUIT: &str = "exception from gcomm, backend must be restarted: Gcomm backend termination was requested by setting gmcast.isolate=2.";
+
+/// Warning, tolerated in one test.
+pub fn own_listen_address(peer: &str) -> String {
+    format!("address '{peer}' points to own listening address, blacklisting")
+}
+
+/// Warning, required by the allow-list test.
+pub fn not_allowed(ip: &str) -> String {
+    format!("Connection not allowed, IP {ip} not found in allowlist.")
+}
+
+/// Warning, tolerated.
+pub fn action_in_non_primary(index: usize) -> String {
+    format!("Action message in non-primary configuration from member {index}")
+}
+
+// --- connecting ------------------------------------------------------------------------------------------------------------
+
+/// Error lines after a cluster address was refused, in order: `reason` is the first (see `ClusterAddressError`).
+pub fn connect_failed(reason: &str, errno: i32, channel: &str, url: &str) -> Vec<String> {
+    let text = errno_text(errno);
+    vec![
+        reason.to_owned(),
+        format!("Failed to initialize backend using '{url}': -{errno} ({text})"),
+        format!("Failed to open channel '{channel}' at '{url}': -{errno} ({text})"),
+        format!("gcs connect failed: {text}"),
+    ]
+}
+
+/// Error lines when no primary view was reached in time, in order.
+pub fn primary_not_reached(channel: &str, url: &str) -> Vec<String> {
+    vec![
+        "failed to open gcomm backend connection: 110: failed to reach primary view: 110 (Connection timed out)".into(),
+        "Failed to open backend connection: -110 (Connection timed out)".into(),
+        format!("Failed to open channel '{channel}' at '{url}': -110 (Connection timed out)"),
+        "gcs connect failed: Connection timed out".into(),
+    ]
+}
+
+/// Error: nobody of the list can be resolved.
+pub const NO_ADDRESS: &str = "No address to connect";
+
+fn errno_text(errno: i32) -> &'static str {
+    match errno {
+        22 => "Invalid argument",
+        94 => "Socket type not supported",
+        98 => "Address already in use",
+        110 => "Connection timed out",
+        _ => "Unknown error",
+    }
+}
+
+/// Error: the node was not the last to leave. Tolerated in three tests by its beginning.
+pub fn unsafe_to_bootstrap(file: &Path) -> String {
+    format!(
+        "It may not be safe to bootstrap the cluster from this node. It was not the last one to leave the cluster and may not \
+         contain all the updates. To force cluster bootstrap with this node, edit the {} file manually and set \
+         safe_to_bootstrap to 1 .",
+        file.display()
+    )
+}
+
+// --- state file ------------------------------------------------------------------------------------------------------------
+
+/// Warning, tolerated.
+pub fn state_file_missing(file: &Path) -> String {
+    format!("Could not open state file for reading: '{}'", file.display())
+}
+
+/// Warning, tolerated.
+pub fn view_file_missing(file: &Path) -> String {
+    format!("access file({}) failed(No such file or directory)", file.display())
+}
+
+/// Info, customary.
+pub fn found_saved_state(uuid: Uuid, seqno: Option<Seqno>, safe_to_bootstrap: bool) -> String {
+    format!("Found saved state: {uuid}:{}, safe_to_bootstrap: {}", Maybe(seqno), u8::from(safe_to_bootstrap))
+}
+
+/// Warning, tolerated: the server named a position and the file knows another one.
+pub const INITIAL_POSITION_KEPT: &str = "Initial position was provided by configuration or SST, avoiding override";
+
+// --- state transfer ----------------------------------------------------------------------------------------------------------
+
+/// Info, customary.
+pub fn state_transfer_required(group: (Uuid, Option<Seqno>), local: (Uuid, Option<Seqno>)) -> String {
+    format!("State transfer required:\n\tGroup state: {}:{}\n\tLocal state: {}:{}", group.0, Maybe(group.1), local.0, Maybe(local.1))
+}
+
+/// Info, customary. `donors`: the configured list, empty for any. `state`: the donor's, e.g. [`state::SYNCED`].
+pub fn state_transfer_selected(joiner: MemberRef<'_>, donors: &str, donor: MemberRef<'_>, state: &str) -> String {
+    format!("Member {joiner} requested state transfer from '{}'. Selected {donor}({state}) as donor.", or_any(donors))
+}
+
+/// Warning, tolerated with the reason `Resource temporarily unavailable`, which means: later.
+pub fn state_transfer_impossible(joiner: MemberRef<'_>, donors: &str, reason: &str) -> String {
+    format!("Member {joiner} requested state transfer from '{}', but it is impossible to select State Transfer donor: {reason}", or_any(donors))
+}
+
+pub const RETRY_LATER: &str = "Resource temporarily unavailable";
+pub const HOST_UNREACHABLE: &str = "No route to host";
+
+fn or_any(donors: &str) -> &str {
+    if donors.is_empty() { "*any*" } else { donors }
+}
+
+/// Warning, tolerated.
+pub const DONOR_OF_OTHER_SEGMENT: &str = "There are no nodes in the same segment that will ever be able to become donors, yet there is a suitable donor outside. Will use that one.";
+
+/// Info: the IST part of a request, on both sides. `<uuid>:<joiner's last>-<group seqno>|<address>`.
+pub fn ist_request(request: &str) -> String {
+    format!("IST request: {request}")
+}
+
+/// Info, required once by galera_gcache_recover_full_gcache.
+pub fn ist_falls_back(first: Seqno) -> String {
+    format!("IST first seqno {first} not found from cache, falling back to SST")
+}
+
+/// Info on the donor, required by the IPv6 tests. `address` with its scheme.
+pub fn ist_sender_starting(address: &str, first: Seqno, last: Seqno) -> String {
+    format!("async IST sender starting to serve {address} sending {first}-{last}")
+}
+
+/// Info on the donor.
+pub fn ist_sender_served(address: &str) -> String {
+    format!("async IST sender served {address}")
+}
+
+/// Error on the donor, tolerated in one test.
+pub fn ist_sender_failed(address: &str, reason: &str) -> String {
+    format!("async IST sender failed to serve {address}: {reason}")
+}
+
+/// Info on the joiner, required by the IPv6 tests.
+pub fn ist_receiver_address(address: &str) -> String {
+    format!("IST receiver addr using {address}")
+}
+
+/// Info on the joiner, required by the IPv6 tests.
+pub fn ist_receiver_prepared(first: Seqno, last: Seqno, listen: &str) -> String {
+    format!("Prepared IST receiver for {first}-{last}, listening at: {listen}")
+}
+
+/// Info on the joiner, required by galera_ist_progress.
+pub fn receiving_ist(first: Seqno, last: Seqno) -> String {
+    let count = (last.raw() + 1).saturating_sub(first.raw());
+    format!("Receiving IST: {count} writesets, seqnos {first}-{last}")
+}
+
+/// Info on the joiner, from time to time.
+pub fn receiving_ist_progress(done: u64, total: u64) -> String {
+    let percent = if total == 0 { 100.0 } else { done as f64 * 100.0 / total as f64 };
+    format!("Receiving IST...{percent:5.1}% ({done}/{total} events) complete.")
+}
+
+/// Info on both, customary.
+pub fn state_transfer_complete(from: MemberRef<'_>, to: MemberRef<'_>) -> String {
+    format!("{from}: State transfer to {to} complete.")
+}
+
+/// Info on both, customary.
+pub fn state_transfer_complete_at_joiner(at: MemberRef<'_>, from: MemberRef<'_>) -> String {
+    format!("{at}: State transfer from {from} complete.")
+}
+
+/// Warning, tolerated in some tests.
+pub fn state_transfer_failed(from: MemberRef<'_>, to: MemberRef<'_>, code: i32, reason: &str) -> String {
+    format!("{from}: State transfer to {to} failed: {code} ({reason})")
+}
+
+/// Warning, tolerated.
+pub const GAP_IN_STATE: &str = "Gap in state sequence. Need state transfer.";
+
+/// Warning, tolerated.
+pub fn ist_not_prepared(reason: &str) -> String {
+    format!("Failed to prepare for incremental state transfer: {reason}")
+}
+
+/// Error, tolerated in the tests of failing state transfers.
+pub fn request_failed(reason: &str) -> String {
+    format!("Requesting state transfer failed: {reason}")
+}
+/// Error, tolerated with [`request_failed`].
+pub const NEVER_RECEIVE_STATE: &str = "Will never receive state. Need to abort.";
+/// Fatal.
+pub const SST_REQUEST_FAILED: &str = "SST request callback failed. This is unrecoverable, restart required.";
+
+/// Warning, tolerated in galera_join_with_cc_*.
+pub fn rejecting_join(joiner: MemberRef<'_>) -> String {
+    format!("Rejecting JOIN message from {joiner}: new State Transfer required.")
+}
+
+/// Warning, tolerated.
+pub fn join_protocol_violation(member: MemberRef<'_>, state: &str) -> String {
+    format!("Protocol violation. JOIN message sender {member} is not in state transfer ({state}). Message ignored.")
+}
+
+/// Warning, tolerated.
+pub const JOIN_NOT_SENT: &str = "Sending JOIN failed: -107 (Transport endpoint is not connected). Will retry in new primary component.";
+
+// --- inconsistency -----------------------------------------------------------------------------------------------------------
+
+/// Error, tolerated where a suite provokes it.
+pub fn inconsistent_by_consensus(history: Uuid, seqno: Seqno) -> String {
+    format!("Inconsistency detected: Inconsistent by consensus on {history}:{seqno}")
+}
+
+/// Error, tolerated with the former.
+pub fn vote_inconsistent(history: Uuid, seqno: Seqno) -> String {
+    format!("Vote 0 (success) on {history}:{seqno} is inconsistent with group. Leaving cluster.")
+}
+
+/// Error, tolerated in two tests.
+pub const CONSISTENCY_COMPROMISED: &str = "Node consistency compromized, leaving cluster...";
+
+// --- limits, pausing ---------------------------------------------------------------------------------------------------------
+
+/// Warning, tolerated.
+pub fn write_set_too_large(excess: u64) -> String {
+    format!("Maximum writeset size exceeded by {excess}")
+}
+
+/// Warning, tolerated in two tests: a resync too many.
+pub const RESYNC_WITHOUT_DESYNC: &str = "Trying to make wsrep_desync = OFF on the node that is already synchronized.";
+/// Warning, tolerated.
+pub const NOT_PAUSED: &str = "Trying to continue unpaused monitor";
+
+/// Info, customary.
+pub fn paused_at(history: Uuid, seqno: Seqno) -> String {
+    format!("Provider paused at {history}:{seqno}")
+}
+/// Info, customary.
+pub fn resuming_at(seqno: Seqno) -> String {
+    format!("resuming provider at {seqno}")
+}
+/// Info, customary.
+pub const RESUMED: &str = "Provider resumed.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const J: MemberRef<'_> = MemberRef { index: 1, segment: 0, name: "node2" };
+    const D: MemberRef<'_> = MemberRef { index: 0, segment: 3, name: "node1" };
+
+    #[test]
+    fn lines_that_suites_and_tools_search_for() {
+        assert_eq!(shifting(state::SYNCED, state::DONOR, Some(Seqno(5))), "Shifting SYNCED -> DONOR/DESYNCED (TO: 5)");
+        assert_eq!(shifting(state::CLOSED, state::OPEN, None), "Shifting CLOSED -> OPEN (TO: -1)");
+        assert_eq!(synced_with_group(J), "Member 1.0 (node2) synced with group.");
+        assert_eq!(
+            state_transfer_selected(J, "", D, state::SYNCED),
+            "Member 1.0 (node2) requested state transfer from '*any*'. Selected 0.3 (node1)(SYNCED) as donor."
+        );
+        assert_eq!(receiving_ist(Seqno(3), Seqno(7)), "Receiving IST: 5 writesets, seqnos 3-7");
+        assert_eq!(receiving_ist_progress(1, 4), "Receiving IST... 25.0% (1/4 events) complete.");
+        assert_eq!(
+            new_component(true, false, 0, 3),
+            "New COMPONENT: primary = yes, bootstrap = no, my_idx = 0, memb_num = 3"
+        );
+        assert_eq!(found_saved_state(Uuid::NIL, None, true), format!("Found saved state: {}:-1, safe_to_bootstrap: 1", Uuid::NIL));
+    }
+
+    #[test]
+    fn the_chain_after_a_refused_address() {
+        let chain = connect_failed("Backend not supported: foo", 94, "my_wsrep_cluster", "foo://");
+        assert_eq!(chain[2], "Failed to open channel 'my_wsrep_cluster' at 'foo://': -94 (Socket type not supported)");
+        assert_eq!(chain[3], "gcs connect failed: Socket type not supported");
+        assert!(primary_not_reached("c", "gcomm://x")[0].starts_with("failed to open gcomm backend connection: 110: failed to reach primary view: 110 "));
+    }
+
+    #[test]
+    fn only_shifting_says_donor_in_upper_case() {
+        for line in [
+            state_transfer_selected(J, "node1", D, state::SYNCED),
+            state_transfer_impossible(J, "", RETRY_LATER),
+            DONOR_OF_OTHER_SEGMENT.into(),
+            state_transfer_complete(D, J),
+        ] {
+            assert!(!line.contains("DONOR"), "{line}");
+        }
+    }
+}
