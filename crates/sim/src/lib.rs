@@ -1,1 +1,37 @@
-//! (being written)
+//! Whole clusters in one thread from one seed: the real ordering core under a simulated network, disk, clock and database.
+//!
+//! A run has two phases. In the *safety* phase clients work and everything that can go wrong does; checkers object at the
+//! first broken promise. In the *liveness* phase all harm ends, and the cluster has a bounded virtual time to become one
+//! primary component with equal data again.
+//!
+//! Reading order: `options` (what is drawn from a seed), `cluster` (the world and its events), `driver` (what a node does),
+//! `links` and `net` (between nodes), `faults` (what is done to it), `check/` (what must hold), `run` (the phases). `store` and `database` are the models of
+//! what survives.
+//!
+//! The output line of a run: virtual time; time from healing to convergence; events carried out; messages sent; changes of
+//! term seen by all nodes; faults done; full copies; seqno at the end; then how the clients' operations ended. *Unknown*
+//! operations were begun and never answered (the origin died or gave up); *(ordered)* says how many of those are in the
+//! history all the same.
+#![forbid(unsafe_code)]
+
+pub mod app;
+pub mod check;
+mod cluster;
+mod database;
+mod disk;
+mod driver;
+mod faults;
+mod links;
+mod net;
+mod options;
+mod rng;
+mod run;
+mod store;
+
+pub use cluster::{Cluster, Verdict, node_id};
+pub use database::{Database, State};
+pub use disk::Store;
+pub use options::{DbFlush, Fault, MS, Options, SEC, StoreKind, US};
+pub use rng::Rng;
+pub use run::{Failure, Report, run, run_seed};
+pub use store::FastStore;

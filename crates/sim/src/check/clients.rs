@@ -1,0 +1,144 @@
+//! What clients asked and what they were told: intent before, result after, kept outside of the nodes.
+
+use std::collections::BTreeMap;
+
+use super::Histories;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// Asked; nothing heard yet, or never: the origin died or gave up. May be in the history or not.
+    Unknown,
+    /// Refused before anything was sent: must never appear.
+    Refused,
+    /// Told "committed" with this seqno.
+    Committed(u64),
+    /// Told "failed certification"; ordered at this seqno.
+    Conflict(u64),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct ReadRecord {
+    /// Newest acknowledged seqno anywhere when the read began.
+    pub floor: u64,
+}
+
+/// How the operations of a run ended.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Share {
+    pub committed: u64,
+    pub conflict: u64,
+    pub refused: u64,
+    pub unknown: u64,
+    pub unknown_ordered: u64,
+    pub reads: u64,
+    pub reads_failed: u64,
+}
+
+#[derive(Default)]
+pub struct Clients {
+    ops: BTreeMap<u64, Outcome>,
+    next: u64,
+    /// Newest seqno acknowledged to any client.
+    pub acknowledged: u64,
+    pub reads: u64,
+    pub reads_failed: u64,
+}
+
+impl Clients {
+    pub fn begin(&mut self) -> u64 {
+        self.next += 1;
+        self.ops.insert(self.next, Outcome::Unknown);
+        self.next
+    }
+
+    pub fn refused(&mut self, op: u64) {
+        self.ops.insert(op, Outcome::Refused);
+    }
+
+    pub fn answered(&mut self, op: u64, seqno: u64, verdict: bool) -> Result<(), String> {
+        let outcome = if verdict { Outcome::Committed(seqno) } else { Outcome::Conflict(seqno) };
+        match self.ops.insert(op, outcome) {
+            Some(Outcome::Unknown) => {}
+            other => return Err(format!("operation {op} answered {outcome:?} after {other:?}")),
+        }
+        if verdict {
+            self.acknowledged = self.acknowledged.max(seqno);
+        }
+        Ok(())
+    }
+
+    pub fn outcome(&self, op: u64) -> Option<Outcome> {
+        self.ops.get(&op).copied()
+    }
+
+    pub fn begin_read(&self) -> ReadRecord {
+        ReadRecord { floor: self.acknowledged }
+    }
+
+    pub fn read_at(&mut self, read: ReadRecord, seqno: u64) -> Result<(), String> {
+        self.reads += 1;
+        if seqno < read.floor {
+            return Err(format!("causal read was sent to {seqno}, but {} was acknowledged before it began", read.floor));
+        }
+        Ok(())
+    }
+
+    /// Every promise against the history. `survivors`: (who, seqno) that every node's data has reached at the end.
+    pub fn check(&self, histories: &Histories, data_at: u64) -> Result<(), String> {
+        for (op, outcome) in &self.ops {
+            let found = histories.find(*op);
+            match (*outcome, found) {
+                (Outcome::Unknown, _) | (Outcome::Refused, None) => {}
+                (Outcome::Refused, Some((seqno, _))) => return Err(format!("operation {op} was refused, yet is ordered at {seqno}")),
+                (Outcome::Committed(at), Some((seqno, true))) | (Outcome::Conflict(at), Some((seqno, false))) if at == seqno => {
+                    if seqno > data_at {
+                        return Err(format!("operation {op} was answered {outcome:?}, but the data ends at {data_at}"));
+                    }
+                }
+                (Outcome::Committed(_) | Outcome::Conflict(_), found) => {
+                    return Err(format!("operation {op} was answered {outcome:?}, the history has {found:?}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub fn share(&self, histories: &Histories) -> Share {
+        let mut s = Share { reads: self.reads, reads_failed: self.reads_failed, ..Share::default() };
+        for (op, outcome) in &self.ops {
+            match outcome {
+                Outcome::Committed(_) => s.committed += 1,
+                Outcome::Conflict(_) => s.conflict += 1,
+                Outcome::Refused => s.refused += 1,
+                Outcome::Unknown => {
+                    s.unknown += 1;
+                    s.unknown_ordered += u64::from(histories.find(*op).is_some());
+                }
+            }
+        }
+        s
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lost_acknowledged_commit_is_found() {
+        let mut c = Clients::default();
+        let op = c.begin();
+        c.answered(op, 3, true).unwrap();
+        assert!(c.check(&Histories::default(), 10).is_err());
+    }
+
+    #[test]
+    fn a_read_below_an_acknowledged_commit_is_found() {
+        let mut c = Clients::default();
+        let op = c.begin();
+        c.answered(op, 3, true).unwrap();
+        let read = c.begin_read();
+        assert!(c.read_at(read, 2).is_err());
+        assert!(c.read_at(read, 3).is_ok());
+    }
+}

@@ -1,0 +1,657 @@
+//! The world: nodes, network, disks, databases, one clock and one queue of events.
+//!
+//! Nothing here decides anything about the protocol. `driver.rs` is the part that behaves like a node's group thread,
+//! `faults.rs` does harm, `run.rs` strings a run together. Scenarios in `tests/` use the same vocabulary: `bootstrap`,
+//! `join`, `crash`, `cut`, `run_for`, `run_until`.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+
+use trireme_order::{Class, Config, Event as GroupEvent, Group, JoinState, LogStore, Message, Phase, ReadId, SnapshotRequest};
+use trireme_types::{Incarnation, LogIndex, Member, NodeId, Seqno, Timestamp, Uuid, View, Weight};
+
+use crate::app::App;
+use crate::check::{Clients, Histories, Logs, ReadRecord};
+use crate::database::{Database, State};
+use crate::disk::Store;
+use crate::faults::Undo;
+use crate::net::{Network, Payload};
+use crate::options::{MS, Options, US};
+use crate::rng::{Rng, mix};
+
+/// What a node's group thread can be woken by, apart from time.
+pub(crate) enum Input {
+    Up { conn: u64, peer: Member },
+    Down { conn: u64, node: NodeId },
+    Message { conn: u64, from: NodeId, payload: Payload },
+    Synced { generation: u64, upto: LogIndex },
+    Snapshot { request: SnapshotRequest, app: bytes::Bytes },
+}
+
+/// One life of a node: everything that dies with the process.
+pub(crate) struct Process {
+    pub group: Group<Store>,
+    pub boot: u32,
+    pub app: App,
+    pub history: Uuid,
+    pub last_index: LogIndex,
+    pub last_seqno: Seqno,
+    pub delivering: bool,
+    pub view: Option<View>,
+    /// In the newest view, and not told otherwise since.
+    pub primary: bool,
+    pub leaving: bool,
+    pub inbox: VecDeque<Input>,
+    pub step_at: Option<u64>,
+    pub wake_at: Option<u64>,
+    pub apply_scheduled: bool,
+    pub links: BTreeMap<NodeId, u64>,
+    pub sync_in_flight: bool,
+    /// Own proposals by session number and number.
+    pub pending: BTreeMap<(u64, u64), u64>,
+    pub reads: BTreeMap<ReadId, ReadRecord>,
+    pub snapshots: Vec<SnapshotRequest>,
+    /// Data must be copied from a donor that has reached at least this seqno.
+    pub needs_copy: Option<u64>,
+    pub copying: bool,
+    /// Die after this many more outputs.
+    pub crash_after: Option<u32>,
+    pub stopped: Option<Stop>,
+}
+
+/// Why a process wants to end.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Stop {
+    Left,
+    Rejected(String),
+    Failed(String),
+}
+
+/// A place for a node: what survives the process.
+pub(crate) struct Slot {
+    pub node: NodeId,
+    pub incarnation: u32,
+    pub boot: u32,
+    pub wipes: u32,
+    pub weight: u8,
+    /// `None` while a process holds it.
+    pub disk: Option<Store>,
+    pub db: Database,
+    pub process: Option<Process>,
+    pub paused: bool,
+    pub offset: u64,
+    pub ppm: u64,
+    pub sync_factor: u64,
+    pub step_factor: u64,
+    /// Left in order and is not meant to come back by itself.
+    pub out: bool,
+}
+
+impl Slot {
+    pub fn local(&self, t: u64) -> Timestamp {
+        Timestamp(self.offset + t + (u128::from(t) * u128::from(self.ppm) / 1_000_000) as u64)
+    }
+
+    /// First global time at which the local clock shows at least `local`.
+    pub fn global(&self, local: Timestamp) -> u64 {
+        let elapsed = u128::from(local.0.saturating_sub(self.offset));
+        let mut t = (elapsed * 1_000_000 / u128::from(1_000_000 + self.ppm)) as u64;
+        while self.local(t) < local {
+            t += 1;
+        }
+        t
+    }
+
+    pub fn store(&self) -> &Store {
+        match &self.process {
+            Some(p) => p.group.store(),
+            None => self.disk.as_ref().expect("a slot without a process has its disk"),
+        }
+    }
+}
+
+pub(crate) enum Event {
+    Step { slot: usize, boot: u32 },
+    Wake { slot: usize, boot: u32 },
+    Lane { conn: u64, end: usize, lane: usize },
+    Connect { a: usize, b: usize },
+    SideUp { conn: u64, end: usize },
+    SideDown { conn: u64, end: usize },
+    DeadPeer { conn: u64, from: usize, to: usize },
+    Synced { slot: usize, boot: u32, generation: u64, upto: LogIndex },
+    Snapshot { slot: usize, boot: u32, request: SnapshotRequest, app: bytes::Bytes },
+    Apply { slot: usize, boot: u32 },
+    Flush { slot: usize, boot: u32 },
+    Copy { slot: usize, boot: u32 },
+    Copied { slot: usize, boot: u32, state: State },
+    Client,
+    Fault,
+    Undo(Undo),
+    Restart { slot: usize, boot: u32 },
+}
+
+struct Queued {
+    at: u64,
+    seq: u64,
+    event: Event,
+}
+
+impl PartialEq for Queued {
+    fn eq(&self, other: &Queued) -> bool {
+        (self.at, self.seq) == (other.at, other.seq)
+    }
+}
+impl Eq for Queued {}
+impl PartialOrd for Queued {
+    fn partial_cmp(&self, other: &Queued) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Queued {
+    fn cmp(&self, other: &Queued) -> std::cmp::Ordering {
+        (self.at, self.seq).cmp(&(other.at, other.seq))
+    }
+}
+
+/// What a scenario wants to happen to a message about to be sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    Pass,
+    Drop,
+    /// Keep until [`Cluster::release`].
+    Hold,
+}
+
+pub(crate) type Filter = Box<dyn FnMut(usize, usize, &Message) -> Verdict>;
+
+pub struct Cluster {
+    pub options: Options,
+    pub(crate) rng: Rng,
+    pub now: u64,
+    seq: u64,
+    queue: BinaryHeap<Reverse<Queued>>,
+    pub(crate) slots: Vec<Slot>,
+    pub(crate) net: Network,
+    pub histories: Histories,
+    pub(crate) logs: Logs,
+    pub clients: Clients,
+    /// First violation found; the run stops.
+    pub failure: Option<String>,
+    pub trace: bool,
+    pub events: u64,
+    pub outputs: u64,
+    pub messages: u64,
+    pub faults_done: u64,
+    pub copies: u64,
+    pub terms: u64,
+    /// Client operations still to be begun.
+    pub(crate) operations_left: u64,
+    pub(crate) next_read: u64,
+    pub(crate) calm: bool,
+    pub(crate) filter: Option<Filter>,
+    pub(crate) held: Vec<(usize, usize, u64, Class, Message)>,
+    pub(crate) histories_made: u64,
+}
+
+impl Cluster {
+    pub fn new(options: Options) -> Cluster {
+        let mut rng = Rng::new(options.seed);
+        let mut slots = Vec::new();
+        for i in 0..options.nodes {
+            slots.push(Slot {
+                node: node_id(i, 0),
+                incarnation: 0,
+                boot: 0,
+                wipes: 0,
+                weight: 1,
+                disk: Some(Store::create(&options, mix(options.seed ^ i as u64))),
+                db: Database::default(),
+                process: None,
+                paused: false,
+                offset: rng.below(1_000_000) * MS,
+                ppm: rng.below(options.drift_ppm + 1),
+                sync_factor: 1,
+                step_factor: 1,
+                out: false,
+            });
+        }
+        Cluster {
+            options,
+            rng,
+            now: 0,
+            seq: 0,
+            queue: BinaryHeap::new(),
+            slots,
+            net: Network::default(),
+            histories: Histories::default(),
+            logs: Logs::default(),
+            clients: Clients::default(),
+            failure: None,
+            trace: false,
+            events: 0,
+            outputs: 0,
+            messages: 0,
+            faults_done: 0,
+            copies: 0,
+            terms: 0,
+            operations_left: 0,
+            next_read: 0,
+            calm: false,
+            filter: None,
+            held: Vec::new(),
+            histories_made: 0,
+        }
+    }
+
+    pub(crate) fn fail(&mut self, text: String) {
+        if self.failure.is_none() {
+            self.log(|| format!("VIOLATION {text}"));
+            self.failure = Some(text);
+        }
+    }
+
+    pub(crate) fn check(&mut self, slot: usize, result: Result<(), String>) {
+        if let Err(text) = result {
+            self.fail(format!("n{slot}: {text}"));
+        }
+    }
+
+    pub(crate) fn log(&mut self, text: impl FnOnce() -> String) {
+        if self.trace {
+            eprintln!("{:>12.6} {}", self.now as f64 / 1e9, text());
+        }
+    }
+
+    pub(crate) fn at(&mut self, at: u64, event: Event) {
+        self.seq += 1;
+        self.queue.push(Reverse(Queued { at: at.max(self.now), seq: self.seq, event }));
+    }
+
+    pub(crate) fn after(&mut self, delay: u64, event: Event) {
+        self.at(self.now.saturating_add(delay), event);
+    }
+
+    // --- time -----------------------------------------------------------------------------------------------------
+
+    /// Carries out events up to and including time `until`, or until a checker objects.
+    pub fn run_to(&mut self, until: u64) {
+        while self.failure.is_none() {
+            match self.queue.peek() {
+                Some(Reverse(q)) if q.at <= until => {}
+                _ => break,
+            }
+            let Some(Reverse(q)) = self.queue.pop() else { break };
+            self.now = q.at;
+            self.events += 1;
+            self.dispatch(q.event);
+        }
+        self.now = self.now.max(until);
+    }
+
+    pub fn run_for(&mut self, duration: u64) {
+        self.run_to(self.now + duration);
+    }
+
+    /// Runs until `done` or for `bound`; says whether `done` came true. Looks every 10 ms of virtual time.
+    pub fn run_until(&mut self, bound: u64, mut done: impl FnMut(&Cluster) -> bool) -> bool {
+        let end = self.now + bound;
+        loop {
+            if self.failure.is_some() {
+                return false;
+            }
+            if done(self) {
+                return true;
+            }
+            if self.now >= end {
+                return false;
+            }
+            self.run_for(10 * MS);
+        }
+    }
+
+    fn dispatch(&mut self, event: Event) {
+        match event {
+            Event::Step { slot, boot } => self.step(slot, boot),
+            Event::Wake { slot, boot } => {
+                if let Some(p) = self.life(slot, boot) {
+                    p.wake_at = None;
+                    self.schedule_step(slot);
+                }
+            }
+            Event::Lane { conn, end, lane } => self.lane(conn, end, lane),
+            Event::Connect { a, b } => self.connect(a, b),
+            Event::SideUp { conn, end } => self.side_up(conn, end),
+            Event::SideDown { conn, end } => self.side_down(conn, end),
+            Event::DeadPeer { conn, from, to } => {
+                if self.net.is_blocked(from, to) && self.net.conns.get(&conn).is_some_and(|c| c.open) {
+                    self.reset_conn(conn);
+                }
+            }
+            Event::Synced { slot, boot, generation, upto } => {
+                if let Some(p) = self.life(slot, boot) {
+                    p.group.store_mut().complete_sync(generation, upto);
+                    p.sync_in_flight = false;
+                    p.inbox.push_back(Input::Synced { generation, upto });
+                    self.schedule_step(slot);
+                }
+            }
+            Event::Snapshot { slot, boot, request, app } => {
+                if let Some(p) = self.life(slot, boot) {
+                    p.inbox.push_back(Input::Snapshot { request, app });
+                    self.schedule_step(slot);
+                }
+            }
+            Event::Apply { slot, boot } => self.apply(slot, boot),
+            Event::Flush { slot, boot } => self.flush(slot, boot),
+            Event::Copy { slot, boot } => self.copy(slot, boot),
+            Event::Copied { slot, boot, state } => self.copied(slot, boot, state),
+            Event::Client => self.client(),
+            Event::Fault => self.fault(),
+            Event::Undo(undo) => self.undo(undo),
+            Event::Restart { slot, boot } => {
+                if self.slots[slot].boot == boot && self.slots[slot].process.is_none() {
+                    self.join(slot);
+                }
+            }
+        }
+    }
+
+    /// The process, when it is still the one of `boot`.
+    pub(crate) fn life(&mut self, slot: usize, boot: u32) -> Option<&mut Process> {
+        self.slots[slot].process.as_mut().filter(|p| p.boot == boot)
+    }
+
+    // --- processes ------------------------------------------------------------------------------------------------
+
+    pub fn bootstrap(&mut self, slot: usize) {
+        self.histories_made += 1;
+        let history = Uuid(*b"history-\0\0\0\0\0\0\0\0").with(self.histories_made);
+        self.slots[slot].db.begin(history, 0);
+        self.start(slot);
+        let s = &mut self.slots[slot];
+        let now = s.local(self.now);
+        let p = s.process.as_mut().expect("just started");
+        if let Err(e) = p.group.bootstrap(now, history, Seqno(0)) {
+            self.fail(format!("n{slot}: bootstrap refused: {e}"));
+        }
+        self.schedule_step(slot);
+    }
+
+    /// Starts a process that looks for its group.
+    pub fn join(&mut self, slot: usize) {
+        self.start(slot);
+        let s = &mut self.slots[slot];
+        let now = s.local(self.now);
+        let position = s.db.recovered().map(|(h, p)| (h, Seqno(p)));
+        s.process.as_mut().expect("just started").group.join(now, JoinState { position });
+        self.schedule_step(slot);
+    }
+
+    fn start(&mut self, slot: usize) {
+        let incarnation = self.slots[slot].incarnation + 1;
+        self.log(|| format!("n{slot} starts, incarnation {incarnation}"));
+        let options = self.options.clone();
+        let seed = self.rng.next();
+        let s = &mut self.slots[slot];
+        assert!(s.process.is_none(), "slot {slot} already runs");
+        s.incarnation = incarnation;
+        s.boot += 1;
+        s.paused = false;
+        s.out = false;
+        let mut store = s.disk.take().expect("a stopped slot has its disk");
+        store.reopen();
+        let start = s.db.recovered().map(|(_, p)| Seqno(p));
+        store.set_keep(if options.careless_trim { Seqno(u64::MAX) } else { Seqno(s.db.durable_position()) });
+        let me = Member {
+            node: s.node,
+            incarnation: Incarnation(incarnation),
+            name: format!("n{slot}"),
+            incoming: String::new(),
+            address: format!("n{slot}:4567"),
+            segment: 0,
+            weight: Weight(s.weight),
+            stateless: false,
+        };
+        let config = Config {
+            me,
+            timeouts: options.timeouts.clone(),
+            ignore_sb: false,
+            ignore_quorum: false,
+            arbitrator: false,
+            durability: options.durability,
+            batch_bytes_max: options.batch_bytes_max,
+            inflight_bytes_max: options.inflight_bytes_max,
+        };
+        let now = s.local(self.now);
+        let boot = s.boot;
+        s.process = Some(Process {
+            group: Group::new(config, store, start, seed, now),
+            boot,
+            app: App::default(),
+            history: Uuid::NIL,
+            last_index: LogIndex::ZERO,
+            last_seqno: Seqno::ZERO,
+            delivering: false,
+            view: None,
+            primary: false,
+            leaving: false,
+            inbox: VecDeque::new(),
+            step_at: None,
+            wake_at: None,
+            apply_scheduled: false,
+            links: BTreeMap::new(),
+            sync_in_flight: false,
+            pending: BTreeMap::new(),
+            reads: BTreeMap::new(),
+            snapshots: Vec::new(),
+            needs_copy: None,
+            copying: false,
+            crash_after: None,
+            stopped: None,
+        });
+        for other in 0..self.slots.len() {
+            self.schedule_connect(slot, other);
+        }
+        let delay = self.rng.exp(options.db_flush_mean);
+        self.after(delay, Event::Flush { slot, boot });
+    }
+
+    /// The process dies; `power`: with its machine.
+    pub fn crash(&mut self, slot: usize, power: bool) {
+        let Some(mut p) = self.slots[slot].process.take() else {
+            if power {
+                self.lose_power_down(slot);
+            }
+            return;
+        };
+        self.log(|| format!("n{slot} dies{}", if power { " with its machine" } else { "" }));
+        self.close_conns(slot);
+        let blank = Store::create(&self.options, 0);
+        let store = std::mem::replace(p.group.store_mut(), blank);
+        let s = &mut self.slots[slot];
+        s.disk = Some(store);
+        s.paused = false;
+        s.db.crash(power, &mut self.rng);
+        if power {
+            self.lose_power_down(slot);
+        }
+    }
+
+    fn lose_power_down(&mut self, slot: usize) {
+        let s = &mut self.slots[slot];
+        s.disk.as_mut().expect("no process").lose_power(&mut self.rng);
+        s.db.crash(true, &mut self.rng);
+    }
+
+    pub fn pause(&mut self, slot: usize) {
+        if self.slots[slot].process.is_some() {
+            self.log(|| format!("n{slot} stops (SIGSTOP)"));
+            self.slots[slot].paused = true;
+        }
+    }
+
+    pub fn resume(&mut self, slot: usize) {
+        if self.slots[slot].paused {
+            self.log(|| format!("n{slot} continues (SIGCONT)"));
+            self.slots[slot].paused = false;
+            self.schedule_step(slot);
+            for other in 0..self.slots.len() {
+                self.schedule_connect(slot, other);
+            }
+        }
+    }
+
+    pub fn leave(&mut self, slot: usize) {
+        let s = &mut self.slots[slot];
+        let now = s.local(self.now);
+        if let Some(p) = &mut s.process {
+            p.leaving = true;
+            p.group.leave(now);
+            self.log(|| format!("n{slot} leaves"));
+            self.schedule_step(slot);
+        }
+    }
+
+    /// The disk is replaced; the node comes back as a new one.
+    pub fn wipe(&mut self, slot: usize) {
+        self.crash(slot, false);
+        self.log(|| format!("n{slot} is wiped"));
+        let disk = Store::create(&self.options, self.rng.next());
+        let s = &mut self.slots[slot];
+        s.wipes += 1;
+        s.node = node_id(slot, s.wipes);
+        s.disk = Some(disk);
+        s.db = Database::default();
+        s.incarnation = 0;
+        s.weight = 1;
+    }
+
+    pub fn is_running(&self, slot: usize) -> bool {
+        self.slots[slot].process.is_some()
+    }
+
+    pub fn status(&self, slot: usize) -> Option<trireme_order::Status> {
+        self.slots[slot].process.as_ref().map(|p| p.group.status())
+    }
+
+    pub fn node(&self, slot: usize) -> NodeId {
+        self.slots[slot].node
+    }
+
+    pub fn slot_of(&self, node: NodeId) -> Option<usize> {
+        self.slots.iter().position(|s| s.node == node)
+    }
+
+    /// Slot of the sequencer that most nodes name, when it runs.
+    pub fn sequencer(&self) -> Option<usize> {
+        (0..self.slots.len()).find(|&i| {
+            self.status(i).is_some_and(|s| s.phase == Phase::Primary && s.sequencer == Some(self.slots[i].node))
+        })
+    }
+
+    pub fn database_position(&self, slot: usize) -> Option<u64> {
+        self.slots[slot].db.recovered().map(|(_, p)| p)
+    }
+
+    pub fn store(&self, slot: usize) -> &Store {
+        self.slots[slot].store()
+    }
+
+    /// Hands `change` the group itself, for what has no word of its own here. Drains afterwards.
+    pub fn with_group<T>(&mut self, slot: usize, change: impl FnOnce(&mut Group<Store>, Timestamp) -> T) -> Option<T> {
+        let s = &mut self.slots[slot];
+        let now = s.local(self.now);
+        let out = change(&mut s.process.as_mut()?.group, now);
+        self.schedule_step(slot);
+        Some(out)
+    }
+
+    pub(crate) fn schedule_step(&mut self, slot: usize) {
+        let mean = self.options.step_mean.saturating_mul(self.slots[slot].step_factor);
+        if self.slots[slot].paused {
+            return;
+        }
+        let mut delay = self.rng.exp(mean);
+        if self.slots[slot].step_factor > 1 {
+            delay += self.rng.exp(US * 100 * self.slots[slot].step_factor);
+        }
+        let at = self.now + delay;
+        let Some(p) = &mut self.slots[slot].process else { return };
+        if p.step_at.is_none() {
+            p.step_at = Some(at);
+            let boot = p.boot;
+            self.at(at, Event::Step { slot, boot });
+        }
+    }
+
+    /// Every node's own account, for a failure's report.
+    pub fn dump(&self) -> String {
+        use std::fmt::Write;
+        let mut out = String::new();
+        for (i, s) in self.slots.iter().enumerate() {
+            let _ = writeln!(
+                out,
+                "n{i} {} {} db {:?} queue {} copy {:?} log {}..={} synced {} hard {:?}",
+                s.node,
+                if s.process.is_none() { "down" } else if s.paused { "paused" } else { "up" },
+                s.db.recovered().map(|r| r.1),
+                s.db.queue.len(),
+                s.process.as_ref().and_then(|p| p.needs_copy),
+                s.store().first(),
+                s.store().last(),
+                s.store().synced(),
+                s.store().hard_state(),
+            );
+            if let Some(p) = &s.process {
+                let links: Vec<String> = p
+                    .links
+                    .iter()
+                    .map(|(n, c)| format!("{}{}", self.slot_of(*n).map_or("?".into(), |s| format!("n{s}")), if self.net.conns.get(c).is_some_and(|c| c.open) { "" } else { "(dead)" }))
+                    .collect();
+                let _ = writeln!(
+                    out,
+                    "   local time {} links [{}] delivered {}/{} pending {} timeout {:?}\n   {:?}",
+                    s.local(self.now),
+                    links.join(" "),
+                    p.last_index,
+                    p.last_seqno,
+                    p.pending.len(),
+                    p.group.poll_timeout(),
+                    p.group.status(),
+                );
+            }
+        }
+        out
+    }
+
+    pub(crate) fn note_event(&mut self, slot: usize, event: &GroupEvent) {
+        if self.trace {
+            let text = match event {
+                GroupEvent::Log { warn, text } => format!("n{slot} {}: {text}", if *warn { "warns" } else { "says" }),
+                other => format!("n{slot} event {other:?}"),
+            };
+            self.log(|| text);
+        }
+    }
+}
+
+/// Identity of the `wipes`-th disk in a slot.
+pub fn node_id(slot: usize, wipes: u32) -> NodeId {
+    let mut bytes = [0u8; 16];
+    bytes[0] = slot as u8 + 1;
+    bytes[1] = wipes as u8;
+    // Elections and ties may look at the id: it must not grow with the slot.
+    bytes[2..10].copy_from_slice(&mix(slot as u64 * 64 + u64::from(wipes)).to_le_bytes());
+    NodeId(Uuid(bytes))
+}
+
+trait With {
+    fn with(self, n: u64) -> Uuid;
+}
+
+impl With for Uuid {
+    fn with(mut self, n: u64) -> Uuid {
+        self.0[8..].copy_from_slice(&n.to_be_bytes());
+        self
+    }
+}

@@ -1,0 +1,656 @@
+//! What a node's group thread does, under simulated circumstances: feed inputs, drain outputs in order, report syncs later,
+//! answer snapshot requests, keep the database fed, serve clients.
+
+use trireme_order::{Delivery, Event as GroupEvent, LogStore, Message, Output, Phase, ProposeError, ReadId};
+use trireme_types::{Durability, EntryKind, LogIndex, NodeId, Reader, VoterSet};
+
+use crate::app::{App, WriteSet};
+use crate::check::{Delivered, What};
+use crate::cluster::{Cluster, Event, Input, Stop};
+use crate::database::{Change, State};
+use crate::net::Payload;
+use crate::options::MS;
+use crate::rng::{hash_bytes, mix};
+
+/// Outputs of one drain after which a node counts as talking to itself.
+const OUTPUTS_MAX: u64 = 200_000;
+
+impl Cluster {
+    pub(crate) fn step(&mut self, slot: usize, boot: u32) {
+        let paused = self.slots[slot].paused;
+        let Some(p) = self.life(slot, boot) else { return };
+        p.step_at = None;
+        if paused {
+            return; // `resume` schedules the next one.
+        }
+        let inputs = self.rng.range(1, self.options.step_inputs);
+        for _ in 0..inputs {
+            let Some(input) = self.life(slot, boot).and_then(|p| p.inbox.pop_front()) else { break };
+            self.input(slot, input);
+            if self.failure.is_some() {
+                return;
+            }
+        }
+        let now = self.slots[slot].local(self.now);
+        if let Some(p) = self.life(slot, boot) {
+            if p.group.poll_timeout().is_some_and(|(at, _)| at <= now) || self.rng.chance(0.02) {
+                if let Some(p) = self.life(slot, boot) {
+                    p.group.handle_timeout(now);
+                }
+            }
+        }
+        self.drain(slot, boot);
+        if self.life(slot, boot).is_some_and(|p| !p.inbox.is_empty()) {
+            self.schedule_step(slot);
+        }
+    }
+
+    fn input(&mut self, slot: usize, input: Input) {
+        let now = self.slots[slot].local(self.now);
+        let trace = self.trace;
+        let Some(p) = &mut self.slots[slot].process else { return };
+        match input {
+            Input::Up { conn, peer } => {
+                p.links.insert(peer.node, conn);
+                let text = format!("n{slot} link up {}", peer.name);
+                p.group.handle_link_up(now, peer);
+                self.log(|| text);
+            }
+            Input::Down { conn, node } => {
+                if p.links.get(&node) == Some(&conn) {
+                    p.links.remove(&node);
+                    p.group.handle_link_down(now, node);
+                    let who = self.slot_of(node);
+                    self.log(|| format!("n{slot} link down {who:?}"));
+                }
+            }
+            Input::Message { conn, from, payload } => {
+                if p.links.get(&from) != Some(&conn) {
+                    return;
+                }
+                let message = match payload {
+                    Payload::Plain(m) => m,
+                    Payload::Encoded(bytes) => match Message::decode(&bytes) {
+                        Ok(m) => m,
+                        Err(e) => return self.fail(format!("n{slot}: message does not decode: {e}")),
+                    },
+                };
+                if trace {
+                    let text = format!("{message:?}");
+                    let who = self.slot_of(from);
+                    self.log(|| format!("n{slot} <- {who:?} {text}"));
+                }
+                if let Some(p) = &mut self.slots[slot].process {
+                    p.group.handle_message(now, from, message);
+                }
+            }
+            Input::Synced { generation, upto } => p.group.handle_synced(now, generation, upto),
+            Input::Snapshot { request, app } => p.group.provide_snapshot(now, request, app),
+        }
+    }
+
+    /// Carries out everything the group wants, then sees to syncs, timers and snapshots.
+    pub(crate) fn drain(&mut self, slot: usize, boot: u32) {
+        let mut count = 0u64;
+        loop {
+            let now = self.slots[slot].local(self.now);
+            let Some(p) = self.life(slot, boot) else { return };
+            if p.group.store().failed() && p.crash_after.is_some() {
+                // A death in the middle of a log operation: nothing after it happens.
+                return self.die(slot);
+            }
+            let Some(output) = p.group.poll_output(now) else { break };
+            if p.crash_after == Some(0) {
+                return self.die(slot);
+            }
+            if let Some(left) = &mut p.crash_after {
+                *left = left.saturating_sub(1);
+            }
+            count += 1;
+            self.outputs += 1;
+            if count > OUTPUTS_MAX {
+                return self.fail(format!("n{slot}: more than {OUTPUTS_MAX} outputs in one drain"));
+            }
+            self.output(slot, output);
+            self.observe_log(slot);
+            if self.failure.is_some() {
+                return;
+            }
+        }
+        self.observe_log(slot);
+        let Some(p) = self.life(slot, boot) else { return };
+        if p.group.store().failed() && p.crash_after.is_some() {
+            return self.die(slot);
+        }
+        match p.stopped.take() {
+            None => {}
+            Some(Stop::Left) => return self.stop(slot),
+            Some(Stop::Rejected(reason)) => {
+                if !self.options.forced {
+                    self.fail(format!("n{slot} was rejected: {reason}"));
+                }
+                return self.die(slot);
+            }
+            Some(Stop::Failed(reason)) => {
+                let disk = self.slots[slot].store().failed();
+                if !disk {
+                    self.fail(format!("n{slot} failed without a cause: {reason}"));
+                }
+                return self.die(slot);
+            }
+        }
+        self.snapshots(slot, boot);
+        self.start_sync(slot, boot);
+        self.start_apply(slot, boot);
+        self.schedule_wake(slot, boot);
+    }
+
+    fn die(&mut self, slot: usize) {
+        self.crash(slot, false);
+        let boot = self.slots[slot].boot;
+        let delay = self.rng.exp(self.options.fault_duration);
+        self.after(delay, Event::Restart { slot, boot });
+    }
+
+    /// The process ends in order: the log is synced, the database flushed.
+    fn stop(&mut self, slot: usize) {
+        self.log(|| format!("n{slot} has left"));
+        let boot = self.slots[slot].boot;
+        while self.failure.is_none() && !self.slots[slot].db.queue.is_empty() && self.slots[slot].db.valid {
+            if let Err(e) = self.slots[slot].db.apply_one(self.options.db_flush) {
+                self.fail(format!("n{slot}: {e}"));
+            }
+        }
+        self.slots[slot].db.flush();
+        if let Some(p) = self.life(slot, boot) {
+            let (generation, last) = (p.group.store().generation(), p.group.store().last());
+            p.group.store_mut().complete_sync(generation, last);
+        }
+        self.crash(slot, false);
+        self.slots[slot].out = true;
+    }
+
+    fn schedule_wake(&mut self, slot: usize, boot: u32) {
+        let Some(p) = self.life(slot, boot) else { return };
+        let Some((deadline, _)) = p.group.poll_timeout() else { return };
+        let at = self.slots[slot].global(deadline).max(self.now);
+        let Some(p) = self.life(slot, boot) else { return };
+        if p.wake_at.is_none_or(|w| w > at) {
+            p.wake_at = Some(at);
+            self.at(at, Event::Wake { slot, boot });
+        }
+    }
+
+    fn start_sync(&mut self, slot: usize, boot: u32) {
+        let factor = self.slots[slot].sync_factor;
+        let lazy = self.rng.chance(0.01);
+        let Some(p) = self.life(slot, boot) else { return };
+        let store = p.group.store();
+        if p.sync_in_flight || store.failed() || store.last() <= store.synced() || !(p.group.wants_sync() || lazy) {
+            return;
+        }
+        let (generation, upto) = (store.generation(), store.last());
+        p.sync_in_flight = true;
+        let delay = (self.options.sync_min + self.rng.exp(self.options.sync_mean)).saturating_mul(factor);
+        self.after(delay, Event::Synced { slot, boot, generation, upto });
+    }
+
+    fn snapshots(&mut self, slot: usize, boot: u32) {
+        let requests = match self.life(slot, boot) {
+            Some(p) => std::mem::take(&mut p.snapshots),
+            None => return,
+        };
+        for request in requests {
+            let late = self.rng.chance(0.5);
+            let delay = self.rng.exp(20 * MS);
+            let now = self.slots[slot].local(self.now);
+            let Some(p) = self.life(slot, boot) else { return };
+            if request.at < p.last_index {
+                let text = format!("n{slot}: snapshot wanted at {} after delivery of {}", request.at, p.last_index);
+                return self.fail(text);
+            }
+            let app = p.app.encode();
+            if late {
+                self.after(delay, Event::Snapshot { slot, boot, request, app });
+            } else {
+                p.group.provide_snapshot(now, request, app);
+                self.schedule_step(slot);
+            }
+        }
+    }
+
+    // --- outputs --------------------------------------------------------------------------------------------------
+
+    fn output(&mut self, slot: usize, output: Output) {
+        match output {
+            Output::Send { to, class, message } => {
+                if self.trace {
+                    let who = self.slot_of(to);
+                    let text = format!("n{slot} -> {who:?} {class:?} {message:?}");
+                    self.log(|| text);
+                }
+                self.send(slot, to, class, message);
+            }
+            Output::Deliver(delivery) => self.deliver(slot, delivery),
+            Output::Event(event) => self.event(slot, event),
+        }
+    }
+
+    fn event(&mut self, slot: usize, event: GroupEvent) {
+        self.note_event(slot, &event);
+        let Some(p) = &mut self.slots[slot].process else { return };
+        match event {
+            GroupEvent::NonPrimary { .. } => p.primary = false,
+            GroupEvent::Left => p.stopped = Some(Stop::Left),
+            GroupEvent::ReadAt { read, seqno } => match p.reads.remove(&read) {
+                Some(record) => {
+                    let result = self.clients.read_at(record, seqno.0);
+                    if !self.options.forced {
+                        self.check(slot, result);
+                    }
+                }
+                None => self.fail(format!("n{slot}: read {read:?} answered twice or never asked")),
+            },
+            GroupEvent::ReadFailed { read } => {
+                if p.reads.remove(&read).is_none() {
+                    self.fail(format!("n{slot}: read {read:?} failed twice or never asked"));
+                }
+                self.clients.reads_failed += 1;
+            }
+            GroupEvent::DataDiverged => {
+                if !self.options.forced {
+                    self.fail(format!("n{slot}: data diverged without a fork"));
+                }
+                self.discard_data(slot);
+            }
+            GroupEvent::Signal { .. } => {}
+            GroupEvent::NeedSnapshot(request) => p.snapshots.push(request),
+            GroupEvent::TermChanged { .. } => self.terms += 1,
+            GroupEvent::Silent { .. } => {}
+            GroupEvent::Rejected { reason } => p.stopped = Some(Stop::Rejected(reason)),
+            GroupEvent::Log { .. } => {}
+            GroupEvent::Failed { reason } => p.stopped = Some(Stop::Failed(reason)),
+        }
+    }
+
+    /// The data is of no use: a copy is needed that reaches at least what delivery begins after.
+    fn discard_data(&mut self, slot: usize) {
+        self.slots[slot].db.invalidate();
+        if let Some(p) = &mut self.slots[slot].process {
+            p.needs_copy = Some(p.needs_copy.unwrap_or(p.last_seqno.0));
+        }
+        self.want_copy(slot);
+    }
+
+    fn want_copy(&mut self, slot: usize) {
+        let Some(p) = &mut self.slots[slot].process else { return };
+        if !p.copying {
+            p.copying = true;
+            let boot = p.boot;
+            self.after(MS, Event::Copy { slot, boot });
+        }
+    }
+
+    fn deliver(&mut self, slot: usize, delivery: Delivery) {
+        if self.trace {
+            let text = format!("n{slot} delivers {delivery:?}");
+            self.log(|| text);
+        }
+        let node = self.slots[slot].node;
+        match delivery {
+            Delivery::Reset { base } => {
+                let app = match App::decode(&base.app) {
+                    Ok(app) => app,
+                    Err(e) => return self.fail(format!("n{slot}: base carries no application state: {e}")),
+                };
+                let chain = app.chain;
+                let Some(p) = &mut self.slots[slot].process else { return };
+                p.app = app;
+                p.history = base.history;
+                p.last_index = base.index;
+                p.last_seqno = base.seqno;
+                p.delivering = !base.history.is_nil();
+                if base.history.is_nil() {
+                    return;
+                }
+                let result = self.histories.reset(base.history, base.index, base.seqno, chain);
+                if !self.options.forced {
+                    self.check(slot, result);
+                }
+                let s = &mut self.slots[slot];
+                let fits = s.db.valid && s.db.now.history == base.history && s.db.queued_to() >= base.seqno.0;
+                if !fits {
+                    s.db.invalidate();
+                    s.db.queue.clear();
+                    if let Some(p) = &mut s.process {
+                        p.needs_copy = Some(base.seqno.0);
+                    }
+                    self.want_copy(slot);
+                }
+            }
+            Delivery::WriteSet { index, seqno, session, number, body } => {
+                let ws = match WriteSet::decode(&body) {
+                    Ok(ws) => ws,
+                    Err(e) => return self.fail(format!("n{slot}: body at {index} is not what a client wrote: {e}")),
+                };
+                if !self.in_order(slot, index, seqno.0, true) {
+                    return;
+                }
+                let Some(p) = &mut self.slots[slot].process else { return };
+                let verdict = p.app.certify(seqno, session, &ws);
+                let hash = App::hash_of(session, number, &body, verdict);
+                p.app.link(index, seqno, hash);
+                let chain = p.app.chain;
+                let own = (session.node == node).then(|| p.pending.remove(&(session.number, number))).flatten();
+                self.record(slot, Delivered { index, seqno, what: What::WriteSet { session, number, op: ws.op, verdict }, chain });
+                let rows = if verdict { ws.keys.iter().map(|k| (*k, ws.op)).collect() } else { Vec::new() };
+                self.feed(slot, Change { seqno: seqno.0, hash, rows });
+                if let Some(op) = own {
+                    if op != ws.op {
+                        return self.fail(format!("n{slot}: number {number} was operation {op}, delivered as {}", ws.op));
+                    }
+                    let result = self.clients.answered(op, seqno.0, verdict);
+                    self.check(slot, result);
+                }
+            }
+            Delivery::App { index, seqno, session, number, body } => {
+                if !self.in_order(slot, index, seqno.0, false) {
+                    return;
+                }
+                let Some(p) = &mut self.slots[slot].process else { return };
+                p.app.link(index, seqno, App::hash_of(session, number, &body, true));
+                let chain = p.app.chain;
+                if session.node == node {
+                    p.pending.remove(&(session.number, number));
+                }
+                self.record(slot, Delivered { index, seqno, what: What::App { session, number }, chain });
+            }
+            Delivery::View { index, seqno, view } => {
+                if !self.in_order(slot, index, seqno.0, true) {
+                    return;
+                }
+                let incarnation = self.slots[slot].incarnation;
+                let mut w = trireme_types::Writer::new();
+                view.encode(&mut w);
+                let hash = hash_bytes(3, &w.buf);
+                let Some(p) = &mut self.slots[slot].process else { return };
+                p.app.link(index, seqno, hash);
+                let chain = p.app.chain;
+                p.primary = view.get(node).is_some_and(|m| m.incarnation.0 == incarnation);
+                p.view = Some(view.clone());
+                self.record(slot, Delivered { index, seqno, what: What::View(view), chain });
+                self.feed(slot, Change { seqno: seqno.0, hash: mix(hash), rows: Vec::new() });
+            }
+        }
+    }
+
+    /// Indexes rise and seqnos are dense on each node, whatever other nodes say.
+    fn in_order(&mut self, slot: usize, index: LogIndex, seqno: u64, takes_seqno: bool) -> bool {
+        let Some(p) = &mut self.slots[slot].process else { return false };
+        let due = p.last_seqno.0 + u64::from(takes_seqno);
+        let text = if !p.delivering {
+            format!("n{slot}: delivery before the base")
+        } else if index <= p.last_index {
+            format!("n{slot}: delivers index {index} after {}", p.last_index)
+        } else if seqno != due {
+            format!("n{slot}: delivers seqno {seqno} at {index}, due was {due}")
+        } else {
+            p.last_index = index;
+            p.last_seqno.0 = seqno;
+            return true;
+        };
+        self.fail(text);
+        false
+    }
+
+    fn record(&mut self, slot: usize, delivered: Delivered) {
+        if self.options.forced {
+            return;
+        }
+        let Some(history) = self.slots[slot].process.as_ref().map(|p| p.history) else { return };
+        match self.histories.deliver(history, &delivered) {
+            Ok(true) => self.check_held(slot, delivered.index),
+            Ok(false) => {}
+            Err(text) => self.fail(format!("n{slot}: {text}")),
+        }
+    }
+
+    fn feed(&mut self, slot: usize, change: Change) {
+        let s = &mut self.slots[slot];
+        if s.db.valid && change.seqno <= s.db.queued_to() {
+            return; // Redelivery of what the data has already.
+        }
+        s.db.queue.push_back(change);
+    }
+
+    // --- what the log must say about a delivery ---------------------------------------------------------------------
+
+    /// The first delivery of an entry: by now a majority of its voters holds it, in the way the durability setting demands.
+    fn check_held(&mut self, slot: usize, index: LogIndex) {
+        let store = self.slots[slot].store();
+        let Some(term) = store.term_at(index) else { return };
+        let Some(voters) = voters_at(store, index) else { return };
+        let synced = self.options.durability == Durability::Disk && !self.options.switches_durability();
+        let holds = |node: NodeId| {
+            // A disk that was replaced held what it acknowledged; what it held can no longer be seen.
+            let Some(other) = self.slots.iter().find(|s| s.node == node) else { return true };
+            let store = other.store();
+            let held = store.term_at(index) == Some(term) && (!synced || store.synced() >= index);
+            held || store.base().index >= index
+        };
+        if !voters.majority(holds) {
+            let who: Vec<String> = voters.voters.iter().map(|v| format!("{}:{}", self.slot_of(v.node).map_or(-1, |s| s as i64), holds(v.node))).collect();
+            self.fail(format!("n{slot} delivers index {index} of term {term}, which no majority of its voters holds{}: {who:?}", if synced { " on disk" } else { "" }));
+        }
+    }
+
+    fn observe_log(&mut self, slot: usize) {
+        let forced = self.options.forced;
+        let Some(p) = &mut self.slots[slot].process else { return };
+        let history = p.group.store().base().history;
+        let appended = p.group.store_mut().take_appended();
+        if forced {
+            return;
+        }
+        for a in appended {
+            let result = self.logs.appended(history, a);
+            self.check(slot, result);
+        }
+    }
+
+    // --- the database -----------------------------------------------------------------------------------------------
+
+    pub(crate) fn start_apply(&mut self, slot: usize, boot: u32) {
+        let mean = self.options.db_apply_mean;
+        let delay = self.rng.exp(mean);
+        let ready = self.slots[slot].db.valid && !self.slots[slot].db.queue.is_empty();
+        let Some(p) = self.life(slot, boot) else { return };
+        if ready && !p.apply_scheduled {
+            p.apply_scheduled = true;
+            self.after(delay, Event::Apply { slot, boot });
+        }
+    }
+
+    pub(crate) fn apply(&mut self, slot: usize, boot: u32) {
+        let paused = self.slots[slot].paused;
+        let Some(p) = self.life(slot, boot) else { return };
+        if paused {
+            self.after(10 * MS, Event::Apply { slot, boot });
+            return;
+        }
+        p.apply_scheduled = false;
+        let many = if self.rng.chance(0.2) { self.rng.range(1, 20) } else { 1 };
+        for _ in 0..many {
+            match self.slots[slot].db.apply_one(self.options.db_flush) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(text) => return self.fail(format!("n{slot}: {text}")),
+            }
+        }
+        self.update_keep(slot);
+        self.start_apply(slot, boot);
+    }
+
+    fn update_keep(&mut self, slot: usize) {
+        if self.options.careless_trim {
+            return;
+        }
+        let s = &mut self.slots[slot];
+        let keep = trireme_types::Seqno(if s.db.valid { s.db.durable_position() } else { 0 });
+        if let Some(p) = &mut s.process {
+            p.group.store_mut().set_keep(keep);
+        }
+    }
+
+    pub(crate) fn flush(&mut self, slot: usize, boot: u32) {
+        if self.life(slot, boot).is_none() {
+            return;
+        }
+        if !self.slots[slot].paused {
+            self.slots[slot].db.flush();
+            self.update_keep(slot);
+        }
+        let delay = MS + self.rng.exp(self.options.db_flush_mean);
+        self.after(delay, Event::Flush { slot, boot });
+    }
+
+    /// Looks for a donor and begins the copy.
+    pub(crate) fn copy(&mut self, slot: usize, boot: u32) {
+        let Some(p) = self.life(slot, boot) else { return };
+        let (history, needed, ready) = (p.history, p.needs_copy, p.primary);
+        let Some(needed) = needed else {
+            p.copying = false;
+            return;
+        };
+        let donors: Vec<usize> = (0..self.slots.len())
+            .filter(|&d| {
+                let s = &self.slots[d];
+                d != slot
+                    && s.process.as_ref().is_some_and(|p| p.primary)
+                    && s.db.valid
+                    && s.db.now.history == history
+                    && s.db.now.position >= needed
+                    && !self.net.is_blocked(d, slot)
+                    && !self.net.is_blocked(slot, d)
+            })
+            .collect();
+        let donor = if ready { self.rng.pick(&donors).copied() } else { None };
+        match donor {
+            None => self.after(50 * MS, Event::Copy { slot, boot }),
+            Some(donor) => {
+                let state = self.slots[donor].db.now.clone();
+                self.log(|| format!("n{slot} copies from n{donor} at {}", state.position));
+                let delay = self.rng.exp(self.options.transfer_mean);
+                self.after(delay, Event::Copied { slot, boot, state });
+            }
+        }
+    }
+
+    pub(crate) fn copied(&mut self, slot: usize, boot: u32, state: State) {
+        let Some(p) = self.life(slot, boot) else { return };
+        match p.needs_copy {
+            // A new base came meanwhile: the copy may be of no use.
+            Some(needed) if state.history == p.history && state.position >= needed => {
+                p.needs_copy = None;
+                p.copying = false;
+                self.copies += 1;
+                let result = self.slots[slot].db.load(state);
+                self.check(slot, result);
+                self.update_keep(slot);
+                self.start_apply(slot, boot);
+            }
+            Some(_) => self.copy(slot, boot),
+            None => p.copying = false,
+        }
+    }
+
+    // --- clients ----------------------------------------------------------------------------------------------------
+
+    pub(crate) fn client(&mut self) {
+        if self.operations_left == 0 {
+            return;
+        }
+        self.operations_left -= 1;
+        let delay = self.rng.exp(self.options.client_mean);
+        self.after(delay, Event::Client);
+        let up: Vec<usize> = (0..self.slots.len()).filter(|&i| self.slots[i].process.is_some() && !self.slots[i].paused).collect();
+        let Some(&slot) = self.rng.pick(&up) else { return };
+        if self.rng.chance(self.options.read_share) {
+            self.read(slot);
+        } else if self.rng.chance(self.options.app_share) {
+            self.propose_app(slot);
+        } else if self.rng.chance(self.options.signal_share) {
+            self.with_group(slot, |g, now| g.signal(now, bytes::Bytes::from_static(b"signal")));
+        } else {
+            let burst = if self.rng.chance(0.1) { self.rng.range(2, 10) } else { 1 };
+            for _ in 0..burst {
+                self.write(slot);
+            }
+        }
+    }
+
+    /// A client commits a transaction on `slot`; the operation's number.
+    pub fn write(&mut self, slot: usize) -> u64 {
+        let op = self.clients.begin();
+        let keys = (0..self.rng.range(0, 3)).map(|_| self.rng.below(self.options.keys) as u16).collect();
+        let padding = self.rng.below(self.options.body_bytes + 1);
+        let last_seen = self.slots[slot].db.now.position;
+        // A joiner's server takes no clients before its data is there; one that is left does not either.
+        let serving = self.slots[slot].db.valid;
+        let body = WriteSet { op, last_seen, keys, padding }.encode();
+        let answer = if serving { self.with_group(slot, |g, now| g.propose(now, body)) } else { None };
+        match answer {
+            Some(Ok((session, number))) => {
+                self.log(|| format!("n{slot} proposes operation {op} as {}:{number}", session.number));
+                if session.node != self.slots[slot].node {
+                    self.fail(format!("n{slot}: session of another node"));
+                }
+                if let Some(p) = &mut self.slots[slot].process {
+                    p.pending.insert((session.number, number), op);
+                }
+            }
+            Some(Err(ProposeError::NotPrimary)) | None => self.clients.refused(op),
+        }
+        op
+    }
+
+    pub fn propose_app(&mut self, slot: usize) {
+        let body = bytes::Bytes::from(self.rng.next().to_le_bytes().to_vec());
+        self.with_group(slot, |g, now| g.propose_app(now, body));
+    }
+
+    pub fn read(&mut self, slot: usize) {
+        self.next_read += 1;
+        let id = ReadId(self.next_read);
+        let record = self.clients.begin_read();
+        let Some(p) = &mut self.slots[slot].process else { return };
+        p.reads.insert(id, record);
+        self.with_group(slot, |g, now| g.read(now, id));
+    }
+
+    pub fn abandon(&mut self, slot: usize) {
+        if let Some(p) = &mut self.slots[slot].process {
+            p.pending.clear();
+        }
+        self.with_group(slot, |g, now| g.abandon_pending(now));
+    }
+
+    pub fn is_primary(&self, slot: usize) -> bool {
+        self.slots[slot].process.as_ref().is_some_and(|p| p.primary && p.group.status().phase == Phase::Primary)
+    }
+
+    pub fn view_size(&self, slot: usize) -> usize {
+        self.slots[slot].process.as_ref().and_then(|p| p.view.as_ref()).map_or(0, |v| v.members.len())
+    }
+}
+
+/// The voters whose majority commits `index`, as the log itself says.
+pub(crate) fn voters_at(store: &impl LogStore, index: LogIndex) -> Option<VoterSet> {
+    let entry = store.read(index, 0).ok()?.into_iter().next()?;
+    let at = if entry.header.kind == EntryKind::Voters { index } else { entry.header.voters };
+    if at == store.base().voters_at {
+        return Some(store.base().voters.clone());
+    }
+    let payload = store.read(at, 0).ok()?.into_iter().next().filter(|e| e.header.index == at)?.payload;
+    VoterSet::decode(&mut Reader::new(&payload)).ok()
+}

@@ -1,0 +1,381 @@
+//! Swarm options: everything about a run that is drawn from its seed, printed before the run so that a failure can be read.
+
+use std::fmt;
+use std::time::Duration;
+
+use trireme_order::Timeouts;
+use trireme_types::Durability;
+
+use crate::rng::Rng;
+
+pub const US: u64 = 1_000;
+pub const MS: u64 = 1_000_000;
+pub const SEC: u64 = 1_000_000_000;
+
+/// What can be done to the cluster. One line each; `faults.rs` carries them out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// One process dies between two events.
+    Crash,
+    /// One process dies in the middle of carrying out the outputs of one step.
+    CrashMidStep,
+    /// One process dies in the middle of a log operation.
+    CrashInStore,
+    /// A random set of processes dies at one moment; often all.
+    CrashMany,
+    /// SIGSTOP, later SIGCONT.
+    Pause,
+    /// One machine loses power: what was not synced may be gone.
+    PowerLoss,
+    /// All machines lose power.
+    PowerLossAll,
+    /// Both directions between two nodes.
+    CutPair,
+    /// One direction between two nodes.
+    CutOneWay,
+    /// Two groups that do not hear each other.
+    Partition,
+    /// Each pair is cut with some probability: partial connectivity.
+    CutSome,
+    /// One node hears nobody, or nobody hears it, or both.
+    Isolate,
+    /// One connection is reset.
+    ResetOne,
+    /// One connection is reset again and again.
+    Flap,
+    /// All connections are reset at one moment.
+    ResetAll,
+    /// One direction becomes slow.
+    SlowLink,
+    /// Syncs of one node take very long.
+    SyncStall,
+    /// The log of one node refuses everything from the next operation on.
+    DiskFails,
+    /// A node needs long for each step.
+    SlowNode,
+    /// A node's monotonic clock jumps forward.
+    ClockJump,
+    /// A node leaves in order and comes back later.
+    Leave,
+    /// A node's disk is replaced: it comes back empty under a new identity.
+    Wipe,
+    /// A node changes its vote weight.
+    Weight,
+    /// The durability setting is switched.
+    Durability,
+    /// A node abandons what it has proposed.
+    Abandon,
+    /// `pc.bootstrap` on a node that is not primary. Only in runs of the forced kind.
+    Force,
+}
+
+pub const ALL_FAULTS: &[Fault] = &[
+    Fault::Crash,
+    Fault::CrashMidStep,
+    Fault::CrashInStore,
+    Fault::CrashMany,
+    Fault::Pause,
+    Fault::PowerLoss,
+    Fault::PowerLossAll,
+    Fault::CutPair,
+    Fault::CutOneWay,
+    Fault::Partition,
+    Fault::CutSome,
+    Fault::Isolate,
+    Fault::ResetOne,
+    Fault::Flap,
+    Fault::ResetAll,
+    Fault::SlowLink,
+    Fault::SyncStall,
+    Fault::DiskFails,
+    Fault::SlowNode,
+    Fault::ClockJump,
+    Fault::Leave,
+    Fault::Wipe,
+    Fault::Weight,
+    Fault::Durability,
+    Fault::Abandon,
+    Fault::Force,
+];
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StoreKind {
+    /// The simulator's own simple log.
+    Fast,
+    /// `trireme-wslog` over its simulated disk.
+    Real,
+}
+
+/// How InnoDB keeps its commits (`innodb_flush_log_at_trx_commit`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DbFlush {
+    /// 0: in the process until the next flush.
+    Lazy,
+    /// 1: durable at each commit.
+    Each,
+    /// 2: with the kernel at each commit, durable at the next flush.
+    Kernel,
+}
+
+/// All times in nanoseconds.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub seed: u64,
+    pub nodes: usize,
+    pub durability: Durability,
+    pub store: StoreKind,
+    /// Encode and decode every message.
+    pub codec: bool,
+    pub timeouts: Timeouts,
+    pub batch_bytes_max: usize,
+    pub inflight_bytes_max: usize,
+    /// Runs of the forced kind may lose commits and fork; then only order, convergence and absence of panics are checked.
+    pub forced: bool,
+
+    pub delay_min: u64,
+    pub delay_mean: u64,
+    /// Bytes per second of one direction of one link (bulk and droppable classes).
+    pub bandwidth: u64,
+    pub droppable_loss: f64,
+    pub droppable_limit: usize,
+    /// How long an end takes to notice that its connection is gone.
+    pub notice_mean: u64,
+    pub connect_mean: u64,
+    /// After this much silence forced by a cut the transport gives up the connection; 0: never.
+    pub dead_peer: u64,
+
+    /// Inputs are gathered for up to this long before a step.
+    pub step_mean: u64,
+    pub step_inputs: u64,
+
+    pub sync_min: u64,
+    pub sync_mean: u64,
+    pub checkpoint_every: u64,
+    /// Entries kept below the end when the log is trimmed.
+    pub retain: u64,
+    /// A truncation may be undone by a power loss until the next sync.
+    pub truncation_volatile: bool,
+    /// Trimming does not look at what the own database still needs.
+    pub careless_trim: bool,
+
+    pub db_flush: DbFlush,
+    pub db_apply_mean: u64,
+    pub db_flush_mean: u64,
+    pub transfer_mean: u64,
+
+    pub operations: u64,
+    pub client_mean: u64,
+    pub keys: u64,
+    pub body_bytes: u64,
+    pub app_share: f64,
+    pub read_share: f64,
+    pub signal_share: f64,
+
+    pub safety: u64,
+    pub fault_mean: u64,
+    pub fault_duration: u64,
+    pub drift_ppm: u64,
+    /// Fault and weight, only those enabled.
+    pub faults: Vec<(Fault, u32)>,
+}
+
+impl Options {
+    /// A calm cluster: fixed small delays, no faults, no clients. Scenarios begin from here.
+    pub fn calm(seed: u64, nodes: usize) -> Options {
+        Options {
+            seed,
+            nodes,
+            durability: Durability::Disk,
+            store: StoreKind::Fast,
+            codec: true,
+            timeouts: Timeouts::default(),
+            batch_bytes_max: 1 << 20,
+            inflight_bytes_max: 4 << 20,
+            forced: false,
+            delay_min: 100 * US,
+            delay_mean: 50 * US,
+            bandwidth: 1 << 30,
+            droppable_loss: 0.0,
+            droppable_limit: 1000,
+            notice_mean: MS,
+            connect_mean: 5 * MS,
+            dead_peer: 0,
+            step_mean: 0,
+            step_inputs: 64,
+            sync_min: 100 * US,
+            sync_mean: 100 * US,
+            checkpoint_every: 1000,
+            retain: 10_000,
+            truncation_volatile: false,
+            careless_trim: false,
+            db_flush: DbFlush::Lazy,
+            db_apply_mean: 100 * US,
+            db_flush_mean: SEC,
+            transfer_mean: 50 * MS,
+            operations: 0,
+            client_mean: 10 * MS,
+            keys: 16,
+            body_bytes: 32,
+            app_share: 0.0,
+            read_share: 0.0,
+            signal_share: 0.0,
+            safety: 0,
+            fault_mean: SEC,
+            fault_duration: SEC,
+            drift_ppm: 0,
+            faults: Vec::new(),
+        }
+    }
+
+    pub fn draw(seed: u64) -> Options {
+        let mut r = Rng::new(seed ^ 0x0071_0235_u64.rotate_left(40));
+        let mut o = Options::calm(seed, 1);
+        o.nodes = [1, 2, 2, 3, 3, 3, 3, 3, 4, 5, 5, 6, 7][r.below(13) as usize];
+        o.durability = if r.chance(0.5) { Durability::Disk } else { Durability::Process };
+        o.store = if r.chance(0.3) { StoreKind::Real } else { StoreKind::Fast };
+        o.codec = r.chance(0.3);
+        o.forced = r.chance(0.04);
+        let election = r.range(100, 800);
+        let suspect = r.range(300, 5_000).max(election);
+        o.timeouts = Timeouts {
+            heartbeat: Duration::from_millis((election / r.range(3, 8)).max(10)),
+            election: Duration::from_millis(election),
+            suspect: Duration::from_millis(suspect),
+            inactive: Duration::from_millis(suspect * 3),
+            linger: Duration::from_millis(r.range(500, 20_000)),
+            body_wait: Duration::from_millis(r.range(1, 30)),
+        };
+        if r.chance(0.4) {
+            o.batch_bytes_max = r.range(1, 400) as usize;
+            o.inflight_bytes_max = o.batch_bytes_max * r.range(1, 6) as usize;
+        }
+        o.delay_min = r.range(10, 500) * US;
+        o.delay_mean = if r.chance(0.2) { r.range(1, 20) * MS } else { r.range(10, 1_000) * US };
+        o.bandwidth = if r.chance(0.2) { r.range(50, 1_000) << 10 } else { 1 << 30 };
+        o.droppable_loss = if r.chance(0.5) { 0.0 } else { r.below(100) as f64 / 100.0 };
+        o.droppable_limit = r.range(1, 200) as usize;
+        o.notice_mean = r.range(10, 100_000) * US;
+        o.connect_mean = r.range(1, 200) * MS;
+        o.dead_peer = if r.chance(0.5) { 0 } else { r.range(500, 10_000) * MS };
+        o.step_mean = if r.chance(0.5) { 0 } else { r.range(1, 1_000) * US };
+        o.step_inputs = r.range(1, 64);
+        o.sync_min = r.range(10, 1_000) * US;
+        o.sync_mean = r.range(10, 10_000) * US;
+        o.checkpoint_every = r.range(5, 200);
+        o.retain = r.range(0, 300);
+        o.truncation_volatile = r.chance(0.5);
+        o.careless_trim = r.chance(0.2);
+        o.db_flush = [DbFlush::Lazy, DbFlush::Each, DbFlush::Kernel][r.below(3) as usize];
+        o.db_apply_mean = r.range(10, 20_000) * US;
+        o.db_flush_mean = r.range(100, 10_000) * MS;
+        o.transfer_mean = r.range(10, 2_000) * MS;
+        o.safety = r.range(3, 20) * SEC;
+        o.operations = if r.chance(0.1) { r.range(300, 1_000) } else { r.range(20, 300) };
+        o.client_mean = (o.safety / o.operations).max(1);
+        if r.chance(0.2) {
+            o.client_mean /= 10; // A burst, then silence.
+        }
+        o.keys = r.range(1, 200);
+        o.body_bytes = if r.chance(0.1) { r.range(0, 10_000) } else { r.range(0, 100) };
+        o.app_share = r.below(30) as f64 / 100.0;
+        o.read_share = r.below(40) as f64 / 100.0;
+        o.signal_share = r.below(10) as f64 / 100.0;
+        o.fault_mean = r.range(200, 4_000) * MS;
+        o.fault_duration = r.range(50, 5_000) * MS;
+        o.drift_ppm = if r.chance(0.3) { r.range(1, 20_000) } else { 0 };
+        let enabled = if r.chance(0.08) { 0.0 } else { r.range(1, 6) as f64 / 6.0 };
+        for &fault in ALL_FAULTS {
+            let mut weight = if r.chance(enabled) { r.range(1, 10) as u32 } else { 0 };
+            match fault {
+                // The contract of `process` excludes the loss of power.
+                Fault::PowerLoss | Fault::PowerLossAll if o.durability == Durability::Process => weight = 0,
+                // Switching makes the promise depend on when; power loss then proves nothing. See `draw`'s last step.
+                Fault::Durability if !r.chance(0.2) => weight = 0,
+                Fault::Force if !o.forced => weight = 0,
+                Fault::Force => weight = weight.max(3),
+                Fault::Wipe => weight = weight.min(2),
+                _ => {}
+            }
+            if weight > 0 {
+                o.faults.push((fault, weight));
+            }
+        }
+        if o.faults.iter().any(|f| f.0 == Fault::Durability) {
+            o.faults.retain(|f| !matches!(f.0, Fault::PowerLoss | Fault::PowerLossAll));
+        }
+        o
+    }
+
+    pub fn switches_durability(&self) -> bool {
+        self.faults.iter().any(|f| f.0 == Fault::Durability)
+    }
+
+    /// Virtual time within which a healed cluster must have converged. Generous: what it must catch is "never".
+    pub fn liveness_bound(&self) -> u64 {
+        let t = &self.timeouts;
+        60 * SEC
+            + 20 * (t.election.as_nanos() + t.suspect.as_nanos() + t.inactive.as_nanos()) as u64
+            + 2 * t.linger.as_nanos() as u64
+            + 40 * (self.transfer_mean + self.notice_mean + self.connect_mean)
+            + self.operations * 4 * self.db_apply_mean
+    }
+}
+
+impl fmt::Display for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = |ns: u64| ns as f64 / MS as f64;
+        write!(
+            f,
+            "seed {}: nodes {} durability {:?} store {:?} codec {} forced {} heartbeat {}ms election {}ms suspect {}ms linger {}ms \
+             body_wait {}ms batch {} inflight {} delay {}+{}ms bandwidth {} droppable_loss {} notice {}ms connect {}ms dead_peer {}ms \
+             step {}ms x{} sync {}+{}ms checkpoint {} retain {} truncation_volatile {} careless_trim {} db {:?} apply {}ms flush {}ms \
+             transfer {}ms operations {} every {}ms keys {} body {} app {} read {} safety {}ms fault every {}ms for {}ms drift {}ppm faults [",
+            self.seed,
+            self.nodes,
+            self.durability,
+            self.store,
+            self.codec,
+            self.forced,
+            self.timeouts.heartbeat.as_millis(),
+            self.timeouts.election.as_millis(),
+            self.timeouts.suspect.as_millis(),
+            self.timeouts.linger.as_millis(),
+            self.timeouts.body_wait.as_millis(),
+            self.batch_bytes_max,
+            self.inflight_bytes_max,
+            ms(self.delay_min),
+            ms(self.delay_mean),
+            self.bandwidth,
+            self.droppable_loss,
+            ms(self.notice_mean),
+            ms(self.connect_mean),
+            ms(self.dead_peer),
+            ms(self.step_mean),
+            self.step_inputs,
+            ms(self.sync_min),
+            ms(self.sync_mean),
+            self.checkpoint_every,
+            self.retain,
+            self.truncation_volatile,
+            self.careless_trim,
+            self.db_flush,
+            ms(self.db_apply_mean),
+            ms(self.db_flush_mean),
+            ms(self.transfer_mean),
+            self.operations,
+            ms(self.client_mean),
+            self.keys,
+            self.body_bytes,
+            self.app_share,
+            self.read_share,
+            ms(self.safety),
+            ms(self.fault_mean),
+            ms(self.fault_duration),
+            self.drift_ppm,
+        )?;
+        for (i, (fault, weight)) in self.faults.iter().enumerate() {
+            write!(f, "{}{fault:?} {weight}", if i > 0 { ", " } else { "" })?;
+        }
+        f.write_str("]")
+    }
+}

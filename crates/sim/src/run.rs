@@ -1,0 +1,272 @@
+//! One run: swarm options, safety phase, liveness phase, verdict.
+
+use std::fmt;
+
+use trireme_order::{LogStore, Phase};
+use trireme_types::LogIndex;
+
+use crate::check::Share;
+use crate::cluster::{Cluster, Event};
+use crate::options::{MS, Options, SEC};
+
+/// How a run ended.
+#[derive(Clone, Debug)]
+pub struct Report {
+    pub seed: u64,
+    pub options: String,
+    pub failure: Option<Failure>,
+    /// Virtual time, nanoseconds.
+    pub time: u64,
+    /// Virtual time from healing to convergence.
+    pub healed_in: u64,
+    pub events: u64,
+    pub messages: u64,
+    pub terms: u64,
+    pub faults: u64,
+    pub copies: u64,
+    pub ordered: u64,
+    pub share: Share,
+}
+
+#[derive(Clone, Debug)]
+pub struct Failure {
+    pub phase: &'static str,
+    pub text: String,
+    pub dump: String,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let s = &self.share;
+        write!(
+            f,
+            "seed {} {} time {:.1}s healed {:.1}s events {} messages {} terms {} faults {} copies {} ordered {} committed {} conflict {} \
+             refused {} unknown {} ({} ordered) reads {} failed {}",
+            self.seed,
+            if self.failure.is_some() { "FAIL" } else { "ok" },
+            self.time as f64 / SEC as f64,
+            self.healed_in as f64 / SEC as f64,
+            self.events,
+            self.messages,
+            self.terms,
+            self.faults,
+            self.copies,
+            self.ordered,
+            s.committed,
+            s.conflict,
+            s.refused,
+            s.unknown,
+            s.unknown_ordered,
+            s.reads,
+            s.reads_failed,
+        )?;
+        if let Some(failure) = &self.failure {
+            write!(f, "\n  {} phase: {}", failure.phase, failure.text)?;
+        }
+        Ok(())
+    }
+}
+
+/// A bound on the work of one run: beyond it something talks to itself.
+const EVENTS_MAX: u64 = 20_000_000;
+
+pub fn run_seed(seed: u64, trace: bool) -> Report {
+    run(Options::draw(seed), trace)
+}
+
+pub fn run(options: Options, trace: bool) -> Report {
+    let mut c = Cluster::new(options);
+    c.trace = trace;
+    let mut phase = "safety";
+    c.safety_phase();
+    let mut healed_in = 0;
+    if c.failure.is_none() {
+        phase = "liveness";
+        let begun = c.now;
+        c.liveness_phase();
+        healed_in = c.now - begun;
+    }
+    if c.failure.is_none() {
+        phase = "final";
+        c.final_check();
+    }
+    let dump = if c.failure.is_some() { c.dump() } else { String::new() };
+    Report {
+        seed: c.options.seed,
+        options: c.options.to_string(),
+        time: c.now,
+        healed_in,
+        events: c.events,
+        messages: c.messages,
+        terms: c.terms,
+        faults: c.faults_done,
+        copies: c.copies,
+        ordered: (0..c.slots.len()).map(|i| c.slots[i].db.now.position).max().unwrap_or(0),
+        share: c.clients.share(&c.histories),
+        failure: c.failure.take().map(|text| Failure { phase, text, dump }),
+    }
+}
+
+impl Cluster {
+    /// Node 0 begins a history, the others join one by one, clients work, harm is done.
+    pub fn safety_phase(&mut self) {
+        self.bootstrap(0);
+        let mut at = self.now;
+        for slot in 1..self.slots.len() {
+            at += self.rng.exp(300 * MS);
+            let boot = self.slots[slot].boot;
+            self.at(at, Event::Restart { slot, boot });
+        }
+        self.operations_left = self.options.operations;
+        self.after(200 * MS, Event::Client);
+        // Often let the cluster form before harm is done; a cluster that never formed tests little.
+        let quiet = if self.rng.chance(0.2) { 0 } else { at + self.rng.exp(2 * SEC) };
+        self.at(quiet, Event::Fault);
+        let end = self.now + self.options.safety;
+        while self.now < end && self.failure.is_none() {
+            self.run_for(SEC.min(end - self.now));
+            if self.events > EVENTS_MAX {
+                let (events, now) = (self.events, self.now);
+                self.fail(format!("{events} events in {}s of virtual time", now / SEC));
+            }
+        }
+    }
+
+    /// All faults end. Within the bound every node must be a primary member of one view, order a new write set, and have
+    /// the same data.
+    pub fn liveness_phase(&mut self) {
+        self.operations_left = 0;
+        self.heal();
+        let bound = self.options.liveness_bound();
+        let begun = self.now;
+        let limit = self.events + EVENTS_MAX;
+        let ok = self.run_until(bound, |c| c.one_view() || c.events > limit);
+        if self.failure.is_some() {
+            return;
+        }
+        if !ok || self.events > limit {
+            let why = self.why_not_one_view();
+            return self.fail(format!("no common primary view {}s after everything healed: {why}", (self.now - begun) / SEC));
+        }
+        let ok = self.probe(bound);
+        if !ok && self.failure.is_none() {
+            self.fail(format!("new write sets did not commit everywhere within {}s", bound / SEC));
+        }
+    }
+
+    /// Every node writes until each has seen one of its own committed; then all data must be equal.
+    fn probe(&mut self, bound: u64) -> bool {
+        let end = self.now + bound;
+        let mut probes: Vec<Option<u64>> = vec![None; self.slots.len()];
+        while self.now < end {
+            if self.failure.is_some() {
+                return false;
+            }
+            let mut all = true;
+            for slot in 0..self.slots.len() {
+                let done = probes[slot].is_some_and(|op| {
+                    matches!(self.clients.outcome(op), Some(crate::check::Outcome::Committed(_) | crate::check::Outcome::Conflict(_)))
+                });
+                if done {
+                    continue;
+                }
+                all = false;
+                let lost = probes[slot].is_none_or(|op| self.clients.outcome(op) == Some(crate::check::Outcome::Refused));
+                if lost && self.slots[slot].db.valid {
+                    probes[slot] = Some(self.write(slot));
+                }
+            }
+            if all && self.one_view() && self.same_data() {
+                return true;
+            }
+            self.run_for(20 * MS);
+        }
+        false
+    }
+
+    /// All running nodes are members of the same primary view, which has exactly them.
+    pub fn one_view(&self) -> bool {
+        self.why_not_one_view().is_empty()
+    }
+
+    fn why_not_one_view(&self) -> String {
+        let mut common: Option<(&trireme_types::View, trireme_types::Uuid)> = None;
+        let running = self.slots.iter().filter(|s| s.process.is_some()).count();
+        for (i, s) in self.slots.iter().enumerate() {
+            let Some(p) = &s.process else { continue };
+            let Some(view) = p.view.as_ref().filter(|_| p.primary) else { return format!("n{i} is not primary") };
+            if p.leaving {
+                return format!("n{i} is leaving");
+            }
+            if p.group.status().phase != Phase::Primary {
+                return format!("n{i} is {:?}", p.group.status().phase);
+            }
+            match common {
+                None => common = Some((view, p.history)),
+                Some((v, h)) if v != view || h != p.history => return format!("n{i} has another view"),
+                Some(_) => {}
+            }
+            if view.members.len() != running {
+                return format!("n{i} has a view of {}, {running} are running", view.members.len());
+            }
+        }
+        String::new()
+    }
+
+    fn same_data(&self) -> bool {
+        let mut common = None;
+        for s in &self.slots {
+            let Some(p) = &s.process else { continue };
+            if !s.db.valid || !s.db.queue.is_empty() || p.copying || s.db.now.position != p.last_seqno.0 {
+                return false;
+            }
+            match &common {
+                None => common = Some(&s.db.now),
+                // Content is compared by `final_check`: a difference is a violation, not a reason to wait.
+                Some(c) if c.position != s.db.now.position => return false,
+                Some(_) => {}
+            }
+        }
+        true
+    }
+
+    /// Equal data everywhere, every promise kept, logs equal where they overlap.
+    pub fn final_check(&mut self) {
+        let running: Vec<usize> = (0..self.slots.len()).filter(|&i| self.slots[i].process.is_some()).collect();
+        let Some(&first) = running.first() else { return };
+        for &other in &running {
+            if self.slots[other].db.now != self.slots[first].db.now {
+                return self.fail(format!("n{first} and n{other} have different data at position {}", self.slots[first].db.now.position));
+            }
+            let (a, b) = (self.slots[first].process.as_ref(), self.slots[other].process.as_ref());
+            if a.map(|p| &p.app) != b.map(|p| &p.app) {
+                return self.fail(format!("n{first} and n{other} have different application states"));
+            }
+        }
+        if let Some(text) = self.logs_differ(&running) {
+            return self.fail(text);
+        }
+        if !self.options.forced {
+            let position = self.slots[first].db.now.position;
+            let result = self.clients.check(&self.histories, position);
+            self.check(first, result);
+        }
+    }
+
+    fn logs_differ(&self, running: &[usize]) -> Option<String> {
+        let first = self.slots[*running.first()?].store();
+        let end = running.iter().filter_map(|&i| self.slots[i].process.as_ref()).map(|p| p.last_index).min()?;
+        for &other in running {
+            let store = self.slots[other].store();
+            let mut index = first.base().index.max(store.base().index).next();
+            while index <= end {
+                let (a, b) = (first.read(index, 0).ok()?, store.read(index, 0).ok()?);
+                if a.first() != b.first() {
+                    return Some(format!("logs of n{} and n{other} differ at index {index}", running[0]));
+                }
+                index = LogIndex(index.0 + 1);
+            }
+        }
+        None
+    }
+}

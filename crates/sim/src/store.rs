@@ -1,0 +1,275 @@
+//! The simulator's own log: a vector that knows what is written and what is synced. Simple on purpose: it is the oracle
+//! beside `trireme-wslog`.
+//!
+//! It survives in its slot when the process dies. The death of the process keeps everything written; loss of power keeps what
+//! was synced and a prefix of the rest.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use trireme_order::{LogStore, StoreError};
+use trireme_types::{Base, Entry, HardState, LogIndex, Seqno, Term};
+
+use crate::rng::{Rng, hash_bytes, mix};
+
+/// An append as it happened, for the checker of log matching.
+#[derive(Clone, Copy, Debug)]
+pub struct Appended {
+    pub term: Term,
+    pub index: LogIndex,
+    pub hash: u64,
+}
+
+#[derive(Clone)]
+pub struct FastStore {
+    base: Base,
+    entries: VecDeque<Entry>,
+    synced: u64,
+    generation: u64,
+    hard: HardState,
+    /// States within the log, by index; the base is not among them.
+    checkpoints: BTreeMap<u64, Base>,
+    last_checkpoint: u64,
+    /// Synced entries that were truncated and not overwritten by a sync since: a power loss may bring them back.
+    ghost: Vec<Entry>,
+    /// Seqno below which the own database needs nothing any more.
+    keep: Seqno,
+
+    checkpoint_every: u64,
+    retain: u64,
+    truncation_volatile: bool,
+    /// Operations until the log refuses everything.
+    fuse: Option<u32>,
+    failed: bool,
+    appended: Vec<Appended>,
+    /// Appends and hard states so far: progress for the trace.
+    pub operations: u64,
+}
+
+/// Hash of an entry's content, its position and term included.
+pub fn hash_entry(e: &Entry) -> u64 {
+    let h = &e.header;
+    let mut x = mix(h.index.0 ^ mix(h.term.0 ^ mix(h.seqno.0 ^ mix(h.voters.0 ^ mix(h.number ^ mix(h.kind as u64))))));
+    x = hash_bytes(x ^ h.session.number, &h.session.node.0.0);
+    hash_bytes(x, &e.payload)
+}
+
+impl FastStore {
+    pub fn new(checkpoint_every: u64, retain: u64, truncation_volatile: bool) -> FastStore {
+        FastStore {
+            base: Base::default(),
+            entries: VecDeque::new(),
+            synced: 0,
+            generation: 1,
+            hard: HardState::default(),
+            checkpoints: BTreeMap::new(),
+            last_checkpoint: 0,
+            ghost: Vec::new(),
+            keep: Seqno(u64::MAX),
+            checkpoint_every,
+            retain,
+            truncation_volatile,
+            fuse: None,
+            failed: false,
+            appended: Vec::new(),
+            operations: 0,
+        }
+    }
+
+    pub fn set_keep(&mut self, seqno: Seqno) {
+        self.keep = seqno;
+    }
+
+    /// Refuse everything after `operations` more writing operations.
+    pub fn set_fuse(&mut self, operations: u32) {
+        self.fuse = Some(operations);
+    }
+
+    pub fn failed(&self) -> bool {
+        self.failed
+    }
+
+    pub fn take_appended(&mut self) -> Vec<Appended> {
+        std::mem::take(&mut self.appended)
+    }
+
+    /// A sync that began at `generation` and covered the log up to `upto` is done.
+    pub fn complete_sync(&mut self, generation: u64, upto: LogIndex) {
+        if generation == self.generation {
+            self.synced = self.synced.max(upto.0.min(self.last().0));
+            self.ghost.clear();
+        }
+    }
+
+    /// The process died and is started again: the log is opened anew.
+    pub fn reopen(&mut self) {
+        self.fuse = None;
+        self.failed = false;
+        self.generation += 1;
+    }
+
+    /// The process died with the machine.
+    pub fn lose_power(&mut self, rng: &mut Rng) {
+        let unsynced = self.last().0 - self.synced.min(self.last().0);
+        let kept = if rng.chance(0.5) { 0 } else { rng.below(unsynced + 1) };
+        let end = self.synced.max(self.base.index.0) + kept;
+        self.entries.truncate((end - self.base.index.0) as usize);
+        self.checkpoints.retain(|&index, _| index <= end);
+        if kept == 0 && !self.ghost.is_empty() && rng.chance(0.5) {
+            for e in std::mem::take(&mut self.ghost) {
+                debug_assert_eq!(e.header.index, self.last().next());
+                self.entries.push_back(e);
+            }
+        }
+        self.ghost.clear();
+        self.synced = self.last().0; // Recovery reads what is there and syncs it before it is used.
+        self.last_checkpoint = self.checkpoints.keys().next_back().copied().unwrap_or(self.base.index.0);
+    }
+
+    pub fn entry(&self, index: LogIndex) -> Option<&Entry> {
+        let at = index.0.checked_sub(self.base.index.0 + 1)?;
+        self.entries.get(at as usize)
+    }
+
+    fn writing(&mut self) -> Result<(), StoreError> {
+        self.operations += 1;
+        if let Some(left) = &mut self.fuse {
+            if *left == 0 {
+                self.failed = true;
+            } else {
+                *left -= 1;
+            }
+        }
+        if self.failed { Err(StoreError("simulated log failure".into())) } else { Ok(()) }
+    }
+
+    fn trim(&mut self) {
+        let last = self.last().0;
+        let usable = self
+            .checkpoints
+            .iter()
+            .filter(|(index, c)| last - **index >= self.retain && **index <= self.synced && c.seqno <= self.keep)
+            .map(|(index, _)| *index)
+            .next_back();
+        let Some(index) = usable else { return };
+        let base = self.checkpoints.remove(&index).expect("just found");
+        self.entries.drain(..(index - self.base.index.0) as usize);
+        self.base = base;
+        self.checkpoints.retain(|&at, _| at > index);
+    }
+}
+
+impl LogStore for FastStore {
+    fn base(&self) -> &Base {
+        &self.base
+    }
+    fn last(&self) -> LogIndex {
+        LogIndex(self.base.index.0 + self.entries.len() as u64)
+    }
+    fn synced(&self) -> LogIndex {
+        LogIndex(self.synced)
+    }
+    fn generation(&self) -> u64 {
+        self.generation
+    }
+    fn term_at(&self, index: LogIndex) -> Option<Term> {
+        if index == self.base.index { Some(self.base.term) } else { self.entry(index).map(|e| e.header.term) }
+    }
+    fn index_of(&self, seqno: Seqno) -> Option<LogIndex> {
+        let at = self.entries.partition_point(|e| e.header.seqno < seqno);
+        let e = self.entries.get(at)?;
+        (e.header.seqno == seqno && e.header.kind.takes_seqno()).then_some(e.header.index)
+    }
+    fn read(&self, from: LogIndex, max_bytes: usize) -> Result<Vec<Entry>, StoreError> {
+        if self.failed {
+            return Err(StoreError("simulated log failure".into()));
+        }
+        let mut out = Vec::new();
+        let mut bytes = 0;
+        let mut index = from;
+        while let Some(e) = self.entry(index) {
+            bytes += e.payload.len();
+            if bytes > max_bytes && !out.is_empty() {
+                break;
+            }
+            out.push(e.clone());
+            index = index.next();
+        }
+        Ok(out)
+    }
+    fn append(&mut self, entries: &[Entry]) -> Result<(), StoreError> {
+        self.writing()?;
+        for e in entries {
+            assert_eq!(e.header.index, self.last().next(), "append leaves a gap or overwrites");
+            assert!(e.header.term >= self.term_at(self.last()).unwrap_or_default(), "terms go back in the log");
+            self.appended.push(Appended { term: e.header.term, index: e.header.index, hash: hash_entry(e) });
+            self.entries.push_back(e.clone());
+        }
+        Ok(())
+    }
+    fn truncate_after(&mut self, index: LogIndex) -> Result<(), StoreError> {
+        self.writing()?;
+        assert!(index >= self.base.index, "truncation below the base");
+        if index >= self.last() {
+            return Ok(());
+        }
+        self.generation += 1;
+        let keep = (index.0 - self.base.index.0) as usize;
+        if index.0 < self.synced {
+            if self.truncation_volatile {
+                let upto = (self.synced - self.base.index.0) as usize;
+                let mut ghost: Vec<Entry> = self.entries.range(keep..upto).cloned().collect();
+                ghost.append(&mut self.ghost);
+                self.ghost = ghost;
+            }
+            self.synced = index.0;
+        }
+        self.entries.truncate(keep);
+        self.checkpoints.retain(|&at, _| at <= index.0);
+        Ok(())
+    }
+    fn reset(&mut self, base: Base) -> Result<(), StoreError> {
+        self.writing()?;
+        self.generation += 1;
+        self.entries.clear();
+        self.checkpoints.clear();
+        self.ghost.clear();
+        self.synced = base.index.0;
+        self.last_checkpoint = base.index.0;
+        self.base = base;
+        Ok(())
+    }
+    fn hard_state(&self) -> HardState {
+        self.hard
+    }
+    fn save_hard_state(&mut self, state: HardState) -> Result<(), StoreError> {
+        self.writing()?;
+        assert!(state.term >= self.hard.term, "the promised term goes back");
+        if state.term == self.hard.term && !self.hard.voted_for.0.is_nil() {
+            assert_eq!(state.voted_for, self.hard.voted_for, "a second vote in the same term");
+        }
+        self.hard = state;
+        Ok(())
+    }
+    fn wants_checkpoint(&self) -> bool {
+        !self.failed && self.last().0 >= self.last_checkpoint + self.checkpoint_every
+    }
+    fn save_checkpoint(&mut self, base: &Base) -> Result<(), StoreError> {
+        self.writing()?;
+        assert!(base.index <= self.last(), "checkpoint beyond the log");
+        assert_eq!(Some(base.term), self.term_at(base.index).or(Some(base.term)), "checkpoint of another entry");
+        self.last_checkpoint = self.last_checkpoint.max(base.index.0);
+        if base.index > self.base.index {
+            self.checkpoints.insert(base.index.0, base.clone());
+            self.trim();
+        }
+        Ok(())
+    }
+    fn checkpoint_before(&self, seqno: Seqno) -> Option<Base> {
+        self.checkpoints
+            .values()
+            .rev()
+            .find(|c| c.seqno <= seqno)
+            .or_else(|| (self.base.seqno <= seqno).then_some(&self.base))
+            .cloned()
+    }
+}
