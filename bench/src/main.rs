@@ -1,1 +1,213 @@
-fn main() {}
+//! `trireme-bench`: drives any wsrep provider through its C interface, as a server would, and compares several in one run.
+//!
+//! There is no server and no engine: what is measured is the provider alone. Rounds are interleaved (A, B, A, B, …) so that a noisy
+//! minute hits all alike.
+
+mod cluster;
+mod hist;
+mod host;
+mod load;
+mod provider;
+mod table;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+use cluster::{Cluster, Shape, Subject};
+use load::{Load, Report};
+use table::{Cell, Setting};
+
+/// Measures wsrep providers
+#[derive(Parser)]
+#[command(version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Cmd,
+}
+
+#[derive(Subcommand)]
+enum Cmd {
+    /// Commits per second, latency and CPU of one or more providers
+    Provider(ProviderArgs),
+    /// One node of a cluster (started by the above)
+    #[command(hide = true)]
+    Node(NodeArgs),
+}
+
+#[derive(Args)]
+struct ProviderArgs {
+    /// Provider to measure: [label=]path[#options]; give it several times to compare, ratios are to the first
+    #[arg(long = "provider", required = true)]
+    providers: Vec<Subject>,
+    /// Nodes in each cluster
+    #[arg(long, default_value_t = 3)]
+    nodes: usize,
+    /// Client threads on each writing node, one run for each number
+    #[arg(long, value_delimiter = ',', default_value = "1,8,32")]
+    clients: Vec<usize>,
+    /// Which nodes write: `one` (the first), `all`, or the number of a node; one run for each
+    #[arg(long, value_delimiter = ',', default_value = "one")]
+    writers: Vec<Writers>,
+    /// Bytes of data in each write set
+    #[arg(long, default_value_t = 200)]
+    size: usize,
+    /// Keys in each write set
+    #[arg(long, default_value_t = 1)]
+    keys: usize,
+    /// Rows that keys are drawn from: fewer rows, more conflicts
+    #[arg(long, default_value_t = 1_000_000)]
+    rows: u64,
+    /// Measured seconds in each round
+    #[arg(long, default_value_t = 5.0)]
+    seconds: f64,
+    /// Seconds before measuring in each round
+    #[arg(long, default_value_t = 1.0)]
+    warmup: f64,
+    /// Rounds of each provider, interleaved
+    #[arg(long, default_value_t = 2)]
+    rounds: usize,
+    /// Applier threads of each node
+    #[arg(long, default_value_t = 4)]
+    appliers: usize,
+    /// One node without group communication (dummy://)
+    #[arg(long)]
+    dummy: bool,
+    /// All nodes as instances in this process instead of a process for each
+    #[arg(long)]
+    in_process: bool,
+    /// One JSON object per line instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Print everything that the providers log
+    #[arg(long)]
+    verbose: bool,
+}
+
+#[derive(Args)]
+struct NodeArgs {
+    #[arg(long)]
+    library: PathBuf,
+    #[arg(long)]
+    name: String,
+    #[arg(long)]
+    port: u16,
+    #[arg(long)]
+    url: String,
+    #[arg(long)]
+    options: String,
+    #[arg(long)]
+    dir: PathBuf,
+    #[arg(long)]
+    appliers: usize,
+    #[arg(long)]
+    verbose: bool,
+}
+
+/// Which nodes run clients.
+#[derive(Clone, Copy, Debug)]
+enum Writers {
+    All,
+    Only(usize),
+}
+
+impl std::str::FromStr for Writers {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Writers, String> {
+        match text {
+            "all" => Ok(Writers::All),
+            "one" => Ok(Writers::Only(0)),
+            number => number.parse().map(Writers::Only).map_err(|_| String::from("not one, all or a node number")),
+        }
+    }
+}
+
+impl Writers {
+    fn contains(self, node: usize) -> bool {
+        match self {
+            Writers::All => true,
+            Writers::Only(only) => only == node,
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    match Cli::parse().command {
+        Cmd::Provider(args) => match compare(&args) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(e) => {
+                eprintln!("trireme-bench: {e}");
+                ExitCode::FAILURE
+            }
+        },
+        Cmd::Node(args) => {
+            host::set_verbose(args.verbose);
+            cluster::serve(&host::NodeConfig {
+                library: args.library,
+                name: args.name,
+                port: args.port,
+                url: args.url,
+                options: args.options,
+                dir: args.dir,
+                appliers: args.appliers,
+            });
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+fn compare(args: &ProviderArgs) -> Result<(), String> {
+    let nodes = if args.dummy { 1 } else { args.nodes.max(1) };
+    if let Some(bad) = args.writers.iter().find(|w| matches!(w, Writers::Only(n) if *n >= nodes)) {
+        return Err(format!("{bad:?} with {nodes} nodes"));
+    }
+    host::set_verbose(args.verbose);
+    let shape = Shape { nodes, appliers: args.appliers, dummy: args.dummy, in_process: args.in_process, verbose: args.verbose };
+    let mut clusters = args.providers.iter().map(|s| Cluster::start(s, shape)).collect::<Result<Vec<_>, _>>()?;
+    if !args.json {
+        println!(
+            "{nodes} node(s), {} byte(s) and {} key(s) of {} rows per write set, {} round(s) of {} s, {} appliers\n",
+            args.size, args.keys, args.rows, args.rounds, args.seconds, args.appliers
+        );
+        println!("{}", table::HEADER);
+    }
+    for writers in &args.writers {
+        for &clients in &args.clients {
+            let mut cells: Vec<Cell> = clusters.iter().map(|c| Cell::new(&c.subject.label)).collect();
+            for round in 0..args.rounds.max(1) {
+                let load = Load {
+                    clients,
+                    size: args.size,
+                    keys: args.keys,
+                    rows: args.rows,
+                    warmup: Duration::from_secs_f64(args.warmup),
+                    measure: Duration::from_secs_f64(args.seconds),
+                    seed: round as u64 + 1,
+                };
+                for (cluster, cell) in clusters.iter_mut().zip(&mut cells) {
+                    let reports = cluster.run(load, |node| writers.contains(node))?;
+                    cell.add_round(&sum(&reports, cluster.shares_process()));
+                    cluster.converge()?;
+                }
+            }
+            let setting = Setting { nodes, clients, writers: if matches!(writers, Writers::All) { nodes } else { 1 } };
+            if args.json {
+                cells.iter().for_each(|cell| println!("{}", cell.json(setting)));
+            } else {
+                table::print(setting, &cells);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn sum(reports: &[Report], one_process: bool) -> Report {
+    let mut total = Report::default();
+    reports.iter().for_each(|r| total.add(r));
+    if one_process {
+        total.cpu = reports.iter().map(|r| r.cpu).max().unwrap_or_default();
+    }
+    total
+}

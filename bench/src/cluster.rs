@@ -1,0 +1,314 @@
+//! A cluster of one provider: nodes as processes of their own (the default: nothing is shared, each has its own CPU account) or as
+//! instances in this process.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use crate::host::{Node, NodeConfig};
+use crate::load::{Load, Report, run};
+
+/// A provider under test.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    pub label: String,
+    pub library: PathBuf,
+    pub options: String,
+}
+
+impl std::str::FromStr for Subject {
+    type Err = String;
+
+    /// `[label=]path[#options]`
+    fn from_str(text: &str) -> Result<Subject, String> {
+        let (place, options) = text.split_once('#').unwrap_or((text, ""));
+        let (label, path) = match place.split_once('=') {
+            Some((label, path)) => (label.to_owned(), path),
+            None => {
+                let stem = Path::new(place).file_stem().ok_or("no file name")?;
+                let stem = stem.to_string_lossy();
+                (stem.trim_start_matches("lib").trim_end_matches("_smm").to_owned(), place)
+            }
+        };
+        Ok(Subject { label, library: PathBuf::from(path), options: options.to_owned() })
+    }
+}
+
+/// How to set a cluster up.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    pub nodes: usize,
+    pub appliers: usize,
+    pub dummy: bool,
+    pub in_process: bool,
+    pub verbose: bool,
+}
+
+/// Formation and shutdown of one node take at most this long; a rival's state exchange may need several seconds.
+const START_LIMIT: Duration = Duration::from_secs(60);
+const STOP_LIMIT: Duration = Duration::from_secs(15);
+
+enum Member {
+    Local(Option<Node>),
+    Remote(Remote),
+}
+
+/// A node process: one command per line in, one answer per line out.
+struct Remote {
+    child: Child,
+    commands: Option<ChildStdin>,
+    answers: mpsc::Receiver<String>,
+}
+
+pub struct Cluster {
+    pub subject: Subject,
+    shape: Shape,
+    members: Vec<Member>,
+    dir: PathBuf,
+}
+
+impl Cluster {
+    /// Starts the nodes one after another and waits until all are synced.
+    pub fn start(subject: &Subject, shape: Shape) -> Result<Cluster, String> {
+        let dir = private_dir(&subject.label)?;
+        let mut cluster = Cluster { subject: subject.clone(), shape, members: Vec::new(), dir };
+        let mut url = String::from(if shape.dummy { "dummy://" } else { "gcomm://" });
+        let fail = |number: usize, e: String| format!("{} node {number}: {e}", subject.label);
+        for number in 0..shape.nodes {
+            let port = free_ports()?;
+            let dir = cluster.dir.join(format!("node{number}"));
+            std::fs::create_dir(&dir).map_err(|e| fail(number, e.to_string()))?;
+            let config = NodeConfig {
+                library: subject.library.clone(),
+                name: format!("node{number}"),
+                port,
+                url: url.clone(),
+                options: subject.options.clone(),
+                dir,
+                appliers: shape.appliers,
+            };
+            let mut member = Member::start(&config, shape).map_err(|e| fail(number, e))?;
+            let synced = member.wait_members(number + 1).map_err(|e| fail(number, e));
+            cluster.members.push(member);
+            synced?;
+            if number == 0 {
+                url = format!("gcomm://127.0.0.1:{port}");
+            }
+        }
+        for (number, member) in cluster.members.iter_mut().enumerate() {
+            member.wait_members(shape.nodes).map_err(|e| fail(number, e))?;
+        }
+        Ok(cluster)
+    }
+
+    /// Runs `load` on the nodes for which `writes` says yes; the others only apply. Returns one report per node.
+    pub fn run(&mut self, load: Load, writes: impl Fn(usize) -> bool) -> Result<Vec<Report>, String> {
+        let loads: Vec<Load> = (0..self.members.len())
+            .map(|n| Load { clients: if writes(n) { load.clients } else { 0 }, seed: load.seed.wrapping_add(n as u64 * 7919), ..load })
+            .collect();
+        let limit = load.warmup + load.measure + START_LIMIT;
+        std::thread::scope(|scope| {
+            let running: Vec<_> =
+                self.members.iter_mut().zip(loads).map(|(member, load)| scope.spawn(move || member.run(load, limit))).collect();
+            running.into_iter().map(|r| r.join().map_err(|_| String::from("node thread panicked"))?).collect()
+        })
+    }
+
+    /// Waits until all nodes have committed the same position.
+    pub fn converge(&mut self) -> Result<(), String> {
+        let deadline = Instant::now() + START_LIMIT;
+        loop {
+            let positions: Vec<i64> = self.members.iter_mut().map(Member::position).collect::<Result<_, _>>()?;
+            if positions.iter().all(|p| *p == positions[0]) {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Err(format!("{}: nodes stay apart: {positions:?}", self.subject.label));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// CPU of one process stands in the report of each of its nodes.
+    pub fn shares_process(&self) -> bool {
+        self.shape.in_process
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        while let Some(member) = self.members.pop() {
+            member.stop();
+        }
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+impl Member {
+    fn start(config: &NodeConfig, shape: Shape) -> Result<Member, String> {
+        if shape.in_process {
+            return Ok(Member::Local(Some(Node::start(config)?)));
+        }
+        let mut command = Command::new(std::env::current_exe().map_err(|e| e.to_string())?);
+        command.arg("node").arg("--library").arg(&config.library).arg("--dir").arg(&config.dir);
+        command.args(["--name", &config.name, "--url", &config.url, "--options", &config.options]);
+        command.args(["--port", &config.port.to_string(), "--appliers", &config.appliers.to_string()]);
+        if shape.verbose {
+            command.arg("--verbose");
+        }
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(|e| e.to_string())?;
+        let commands = child.stdin.take();
+        let output = child.stdout.take().ok_or("no pipe")?;
+        let (sender, answers) = mpsc::channel();
+        std::thread::spawn(move || forward(output, &sender));
+        let mut remote = Remote { child, commands, answers };
+        remote.answer(START_LIMIT)?;
+        Ok(Member::Remote(remote))
+    }
+
+    fn wait_members(&mut self, count: usize) -> Result<(), String> {
+        match self {
+            Member::Local(node) => node.as_ref().ok_or("stopped")?.wait_members(count, START_LIMIT),
+            Member::Remote(remote) => remote.ask(&format!("wait {count}"), START_LIMIT + STOP_LIMIT).map(drop),
+        }
+    }
+
+    fn run(&mut self, load: Load, limit: Duration) -> Result<Report, String> {
+        match self {
+            Member::Local(node) => Ok(run(node.as_ref().ok_or("stopped")?.shared, load)),
+            Member::Remote(remote) => {
+                let Load { clients, size, keys, rows, warmup, measure, seed } = load;
+                let line = format!("run {clients} {size} {keys} {rows} {} {} {seed}", warmup.as_nanos(), measure.as_nanos());
+                let answer = remote.ask(&line, limit)?;
+                Report::from_text(&answer).ok_or_else(|| format!("unreadable report: {answer}"))
+            }
+        }
+    }
+
+    fn position(&mut self) -> Result<i64, String> {
+        match self {
+            Member::Local(node) => {
+                node.as_ref().and_then(|n| n.shared.provider().last_committed()).ok_or_else(|| String::from("no position"))
+            }
+            Member::Remote(remote) => remote.ask("position", START_LIMIT)?.parse().map_err(|_| String::from("no position")),
+        }
+    }
+
+    fn stop(self) {
+        match self {
+            Member::Local(node) => {
+                if let Some(node) = node {
+                    node.stop();
+                }
+            }
+            Member::Remote(mut remote) => {
+                if remote.ask("stop", STOP_LIMIT).is_err() {
+                    eprintln!("a node did not stop in time or had died");
+                    let _ = remote.child.kill();
+                }
+                drop(remote.commands.take());
+                let _ = remote.child.wait();
+            }
+        }
+    }
+}
+
+fn forward(output: ChildStdout, answers: &mpsc::Sender<String>) {
+    for line in BufReader::new(output).lines() {
+        let Ok(line) = line else { return };
+        if answers.send(line).is_err() {
+            return;
+        }
+    }
+}
+
+impl Remote {
+    fn ask(&mut self, command: &str, limit: Duration) -> Result<String, String> {
+        let pipe = self.commands.as_mut().ok_or("stopped")?;
+        writeln!(pipe, "{command}").and_then(|()| pipe.flush()).map_err(|e| format!("node process: {e}"))?;
+        self.answer(limit)
+    }
+
+    fn answer(&mut self, limit: Duration) -> Result<String, String> {
+        let line = self.answers.recv_timeout(limit).map_err(|_| String::from("node process died or hangs"))?;
+        match line.split_once(' ') {
+            Some(("ok", rest)) => Ok(rest.to_owned()),
+            _ => Err(line),
+        }
+    }
+}
+
+/// The other end of [`Remote`]: serves one node until told to stop or the pipe closes.
+pub fn serve(config: &NodeConfig) {
+    let node = match Node::start(config) {
+        Ok(node) => node,
+        Err(e) => return println!("failed: {e}"),
+    };
+    println!("ok {}", node.shared.provider().version());
+    for line in std::io::stdin().lines() {
+        let Ok(line) = line else { break };
+        let words: Vec<&str> = line.split(' ').collect();
+        let answer = match words[..] {
+            ["wait", count] => count.parse().map_err(|_| String::from("count")).and_then(|c| {
+                node.wait_members(c, START_LIMIT).map(|()| String::new())
+            }),
+            ["position"] => node.shared.provider().last_committed().map(|p| p.to_string()).ok_or_else(|| String::from("no position")),
+            ["run", ref args @ ..] => parse_load(args).map(|load| run(node.shared, load).to_text()).ok_or_else(|| String::from("load")),
+            ["stop"] => {
+                node.stop();
+                println!("ok stopped");
+                return;
+            }
+            _ => Err(format!("unknown command {line}")),
+        };
+        match answer {
+            Ok(text) => println!("ok {text}"),
+            Err(e) => println!("failed: {e}"),
+        }
+    }
+    node.stop();
+}
+
+fn parse_load(args: &[&str]) -> Option<Load> {
+    let [clients, size, keys, rows, warmup, measure, seed] = args else { return None };
+    Some(Load {
+        clients: clients.parse().ok()?,
+        size: size.parse().ok()?,
+        keys: keys.parse().ok()?,
+        rows: rows.parse().ok()?,
+        warmup: Duration::from_nanos(warmup.parse().ok()?),
+        measure: Duration::from_nanos(measure.parse().ok()?),
+        seed: seed.parse().ok()?,
+    })
+}
+
+fn private_dir(label: &str) -> Result<PathBuf, String> {
+    let base = std::env::temp_dir();
+    for attempt in 0..1000 {
+        let dir = base.join(format!("trireme-bench-{}-{label}-{attempt}", std::process::id()));
+        match std::fs::create_dir(&dir) {
+            Ok(()) => return Ok(dir),
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(format!("{}: {e}", dir.display())),
+        }
+    }
+    Err(format!("no free directory in {}", base.display()))
+}
+
+/// Two neighbouring ports that are free now, below the range that the system gives to clients.
+fn free_ports() -> Result<u16, String> {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    for _ in 0..2000 {
+        let step = NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = 14_000 + ((std::process::id().wrapping_mul(62) + step * 2) % 16_000) as u16;
+        let free = |p: u16| TcpListener::bind(("127.0.0.1", p)).is_ok();
+        if free(port) && free(port + 1) {
+            return Ok(port);
+        }
+    }
+    Err(String::from("no free ports on 127.0.0.1"))
+}
