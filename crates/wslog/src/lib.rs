@@ -1,1 +1,35 @@
-//! (being written)
+//! The durable segmented write-set log: what a member keeps before it acknowledges (operators know the role as gcache).
+//!
+//! [`WriteSetLog`] implements [`trireme_order::LogStore`] over a [`Storage`]: a real directory ([`DirStorage`]) or the
+//! simulator's disk ([`SimDisk`]) that loses, tears and damages what was not synced. The bytes of every file, and the rules by
+//! which recovery judges them, are in `docs/wslog-format.md`.
+//!
+//! **Invariant:** nothing is ever rewritten in place except by bytes that are equal, and no file is mapped into memory: a full
+//! disk is an error and never a signal, and whatever was synced before an error stays readable after it.
+#![forbid(unsafe_code)]
+
+mod checkpoint;
+mod dir;
+mod format;
+mod index;
+pub mod inspect;
+mod log;
+mod meta;
+mod names;
+mod options;
+mod reader;
+mod recovery;
+mod retention;
+mod scan;
+mod simdisk;
+mod storage;
+mod sync;
+
+pub use dir::{DirLock, DirStorage};
+pub use format::RECORD_PAYLOAD_MAX;
+pub use log::WriteSetLog;
+pub use options::{BOOT_ID_MAX, IndexRange, OpenReport, Options, Trim, read_boot_id};
+pub use reader::LogReader;
+
+pub use storage::{Storage, StorageFile};
+pub use sync::{SpareReady, SpareTicket, SyncTicket, Synced};

@@ -1,0 +1,200 @@
+//! A real directory.
+//!
+//! Plain `pwrite`, `pread` and `fdatasync` through the standard library, which opens everything close-on-exec: the server forks
+//! state-transfer scripts, and none of them may inherit the lock.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use trireme_order::StoreError;
+
+use crate::names;
+use crate::storage::{Storage, StorageFile, describe};
+
+/// Flat files in an existing directory.
+#[derive(Clone)]
+pub struct DirStorage {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    path: PathBuf,
+    /// For syncing names.
+    handle: File,
+    read_only: bool,
+}
+
+/// Holds the lock file's lock.
+pub struct DirLock {
+    _file: File,
+}
+
+/// An open file and its path for error texts.
+#[derive(Clone)]
+pub struct DirFile {
+    file: Arc<File>,
+    path: Arc<str>,
+}
+
+impl DirStorage {
+    /// The directory must exist.
+    pub fn new(path: impl AsRef<Path>) -> Result<DirStorage, StoreError> {
+        DirStorage::with(path.as_ref(), false)
+    }
+
+    /// For looking only: every write fails, and read permission is enough.
+    pub fn read_only(path: impl AsRef<Path>) -> Result<DirStorage, StoreError> {
+        DirStorage::with(path.as_ref(), true)
+    }
+
+    fn with(path: &Path, read_only: bool) -> Result<DirStorage, StoreError> {
+        let text = path.display().to_string();
+        let handle = File::open(path).map_err(|e| describe(&text, "open the directory", &e))?;
+        let kind = handle.metadata().map_err(|e| describe(&text, "look at", &e))?;
+        if !kind.is_dir() {
+            return Err(describe(&text, "use", &io::Error::from(io::ErrorKind::NotADirectory)));
+        }
+        Ok(DirStorage { shared: Arc::new(Shared { path: path.to_path_buf(), handle, read_only }) })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.shared.path
+    }
+
+    fn full(&self, name: &str) -> PathBuf {
+        self.shared.path.join(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.full(name).display().to_string()
+    }
+
+    fn writable(&self, name: &str, operation: &str) -> Result<(), StoreError> {
+        if self.shared.read_only {
+            return Err(describe(&self.text(name), operation, &io::Error::from(io::ErrorKind::PermissionDenied)));
+        }
+        Ok(())
+    }
+}
+
+impl Storage for DirStorage {
+    type File = DirFile;
+    type Lock = DirLock;
+
+    #[allow(clippy::incompatible_msrv)] // File::try_lock: the alternative is a crate or unsafe code
+    fn lock(&self) -> Result<DirLock, StoreError> {
+        let name = names::LOCK;
+        self.writable(name, "lock")?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(self.full(name))
+            .map_err(|e| describe(&self.text(name), "create the lock file", &e))?;
+        match file.try_lock() {
+            Ok(()) => Ok(DirLock { _file: file }),
+            Err(TryLockError::WouldBlock) => Err(StoreError(format!(
+                "write-set log: {} is in use by another process (it holds the lock on {name}); stop that process, or give this \
+                 node its own gcache.dir",
+                self.shared.path.display()
+            ))),
+            Err(TryLockError::Error(e)) => Err(describe(&self.text(name), "lock", &e)),
+        }
+    }
+
+    fn open(&self, name: &str) -> Result<Option<DirFile>, StoreError> {
+        let opened = OpenOptions::new().read(true).write(!self.shared.read_only).open(self.full(name));
+        match opened {
+            Ok(file) => Ok(Some(DirFile { file: Arc::new(file), path: self.text(name).into() })),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(describe(&self.text(name), "open", &e)),
+        }
+    }
+
+    fn create(&self, name: &str) -> Result<DirFile, StoreError> {
+        self.writable(name, "create")?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(self.full(name))
+            .map_err(|e| describe(&self.text(name), "create", &e))?;
+        Ok(DirFile { file: Arc::new(file), path: self.text(name).into() })
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), StoreError> {
+        self.writable(from, "rename")?;
+        std::fs::rename(self.full(from), self.full(to)).map_err(|e| describe(&self.text(from), &format!("rename to {to}"), &e))
+    }
+
+    fn remove(&self, name: &str) -> Result<(), StoreError> {
+        self.writable(name, "remove")?;
+        match std::fs::remove_file(self.full(name)) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(describe(&self.text(name), "remove", &e)),
+            _ => Ok(()),
+        }
+    }
+
+    fn list(&self) -> Result<Vec<String>, StoreError> {
+        let fail = |e: io::Error| describe(&self.shared.path.display().to_string(), "list", &e);
+        let mut out = Vec::new();
+        for entry in std::fs::read_dir(&self.shared.path).map_err(fail)? {
+            // A name that is not UTF-8 is none of ours.
+            if let Ok(name) = entry.map_err(fail)?.file_name().into_string() {
+                out.push(name);
+            }
+        }
+        Ok(out)
+    }
+
+    fn sync_dir(&self) -> Result<(), StoreError> {
+        self.shared.handle.sync_all().map_err(|e| describe(&self.shared.path.display().to_string(), "sync the directory", &e))
+    }
+}
+
+impl StorageFile for DirFile {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        self.file.write_all_at(bytes, offset).map_err(|e| describe(&self.path, "write to", &e))
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize, StoreError> {
+        let mut done = 0;
+        while done < buf.len() {
+            match self.file.read_at(&mut buf[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(describe(&self.path, "read", &e)),
+            }
+        }
+        Ok(done)
+    }
+
+    fn len(&self) -> Result<u64, StoreError> {
+        Ok(self.file.metadata().map_err(|e| describe(&self.path, "look at", &e))?.len())
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), StoreError> {
+        self.file.set_len(len).map_err(|e| describe(&self.path, "change the length of", &e))
+    }
+
+    fn fill(&self, len: u64) -> Result<(), StoreError> {
+        static ZEROS: [u8; 256 * 1024] = [0; 256 * 1024];
+        let mut at = 0;
+        while at < len {
+            let n = (len - at).min(ZEROS.len() as u64);
+            self.write_at(at, &ZEROS[..n as usize])?;
+            at += n;
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        self.file.sync_data().map_err(|e| describe(&self.path, "sync", &e))
+    }
+}

@@ -1,0 +1,467 @@
+//! Bytes of the files. The tables in `docs/wslog-format.md` are the reference; this file is their only implementation.
+//!
+//! Everything is little-endian. Decoders take any bytes and answer `None` for what no encoder wrote.
+
+use trireme_types::{Base, EntryHeader, HardState, Incarnation, LogIndex, NodeId, Reader, Seqno, Term, Uuid, Writer};
+
+/// The only version there is. A reader refuses others rather than guess.
+pub const VERSION: u32 = 1;
+
+/// Bytes before the first record. A sector, so that no write of records ever touches the header's sector.
+pub const SEGMENT_HEADER: usize = 512;
+/// Bytes of a record before its payload; a multiple of 8 like every record's length.
+pub const RECORD_HEADER: usize = 96;
+/// Written after the last record of each append, where it fits: a zero magic says "nothing follows", also in a recycled
+/// segment that is still full of its former content.
+pub const TERMINATOR: [u8; 8] = [0; 8];
+/// Largest payload. Leaves room for the header in 32-bit lengths; the server's own limit (2 GiB) is lower.
+pub const RECORD_PAYLOAD_MAX: usize = 0xffff_ff00;
+
+const SEGMENT_MAGIC: &[u8; 8] = b"trirmseg";
+const META_MAGIC: &[u8; 8] = b"trirmeta";
+const CHECKPOINT_MAGIC: &[u8; 8] = b"trirmckp";
+const RECORD_MAGIC: u32 = 0x6365_5254; // "TRec"
+
+const FLAG_CUT: u32 = 1;
+const FLAG_RESET: u32 = 2;
+
+/// What a segment says about the log before it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// Continues the segment before: its first index follows that one's last.
+    Continues,
+    /// Whatever segments of lower number hold from `first` on is void.
+    Cut,
+    /// Segments of lower number are void altogether.
+    Reset,
+}
+
+/// First bytes of a segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SegmentHeader {
+    /// Never used twice in a directory; mixed into every record's checksum.
+    pub number: u64,
+    pub origin: Origin,
+    pub first: LogIndex,
+    /// Of the entry before `first`.
+    pub prev_term: Term,
+    pub prev_seqno: Seqno,
+    pub history: Uuid,
+    /// The durable watermark when the segment was begun.
+    pub synced: LogIndex,
+}
+
+impl SegmentHeader {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::new();
+        w.raw(SEGMENT_MAGIC);
+        w.u32(VERSION);
+        w.u32(match self.origin {
+            Origin::Continues => 0,
+            Origin::Cut => FLAG_CUT,
+            Origin::Reset => FLAG_RESET,
+        });
+        w.u64(self.number);
+        w.u64(self.first.0);
+        w.u64(self.prev_term.0);
+        w.u64(self.prev_seqno.0);
+        w.uuid(self.history);
+        w.u64(self.synced.0);
+        w.u64(0);
+        let crc = crc32fast::hash(&w.buf);
+        w.u32(crc);
+        w.buf.resize(SEGMENT_HEADER, 0);
+        w.buf
+    }
+
+    pub fn decode(bytes: &[u8]) -> Option<SegmentHeader> {
+        let bytes = bytes.get(..SEGMENT_HEADER)?;
+        let mut r = Reader::new(bytes);
+        if r.take(8).ok()? != SEGMENT_MAGIC || r.u32().ok()? != VERSION {
+            return None;
+        }
+        let origin = match r.u32().ok()? {
+            0 => Origin::Continues,
+            FLAG_CUT => Origin::Cut,
+            FLAG_RESET => Origin::Reset,
+            _ => return None,
+        };
+        let header = SegmentHeader {
+            number: r.u64().ok()?,
+            origin,
+            first: LogIndex(r.u64().ok()?),
+            prev_term: Term(r.u64().ok()?),
+            prev_seqno: Seqno(r.u64().ok()?),
+            history: r.uuid().ok()?,
+            synced: LogIndex(r.u64().ok()?),
+        };
+        let zero = r.u64().ok()?;
+        let covered = SEGMENT_HEADER - r.remaining();
+        let crc = r.u32().ok()?;
+        let rest_is_zero = bytes[covered + 4..].iter().all(|b| *b == 0);
+        (crc == crc32fast::hash(&bytes[..covered]) && zero == 0 && rest_is_zero && header.first.0 > 0).then_some(header)
+    }
+
+    /// What the first record names as its predecessor.
+    pub fn chain(&self) -> u32 {
+        crc32fast::hash(&self.encode())
+    }
+
+    /// The position before `first`, in the order's words.
+    pub fn prev(&self) -> LogIndex {
+        self.first.prev()
+    }
+}
+
+/// Everything of a record but its payload.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RecordHeader {
+    pub payload_len: u32,
+    /// `crc` of the record before, or [`SegmentHeader::chain`].
+    pub chain: u32,
+    pub payload_crc: u32,
+    /// The durable watermark when the record was written.
+    pub synced: LogIndex,
+    pub entry: EntryHeader,
+    /// Over all of the above and the segment's number: bytes of a recycled segment never pass.
+    pub crc: u32,
+}
+
+impl RecordHeader {
+    /// Appends the header of a record for `entry` with `payload`; returns its checksum, the chain value of the next record.
+    pub fn encode(out: &mut Vec<u8>, number: u64, chain: u32, synced: LogIndex, entry: &EntryHeader, payload: &[u8]) -> u32 {
+        let start = out.len();
+        let mut w = Writer { buf: std::mem::take(out) };
+        w.u32(RECORD_MAGIC);
+        w.u32(payload.len() as u32);
+        w.u32(chain);
+        w.u32(crc32fast::hash(payload));
+        w.u64(synced.0);
+        entry.encode(&mut w);
+        w.buf.resize(start + RECORD_HEADER - 4, 0);
+        let crc = record_crc(number, &w.buf[start..]);
+        w.u32(crc);
+        *out = w.buf;
+        crc
+    }
+
+    /// `None` unless the checksum fits segment `number`.
+    pub fn decode(bytes: &[u8], number: u64) -> Option<RecordHeader> {
+        let bytes = bytes.get(..RECORD_HEADER)?;
+        let mut r = Reader::new(bytes);
+        if r.u32().ok()? != RECORD_MAGIC {
+            return None;
+        }
+        let crc = u32::from_le_bytes(bytes[RECORD_HEADER - 4..].try_into().ok()?);
+        if crc != record_crc(number, &bytes[..RECORD_HEADER - 4]) {
+            return None;
+        }
+        Some(RecordHeader {
+            payload_len: r.u32().ok()?,
+            chain: r.u32().ok()?,
+            payload_crc: r.u32().ok()?,
+            synced: LogIndex(r.u64().ok()?),
+            entry: EntryHeader::decode(&mut r).ok()?,
+            crc,
+        })
+    }
+}
+
+fn record_crc(number: u64, bytes: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&number.to_le_bytes());
+    hasher.update(bytes);
+    hasher.finalize()
+}
+
+/// Bytes of a record on disk.
+pub fn record_len(payload: usize) -> u64 {
+    RECORD_HEADER as u64 + (payload as u64).next_multiple_of(8)
+}
+
+/// Are these the first bytes of a place where no record was written?
+pub fn is_end(bytes: &[u8]) -> bool {
+    bytes.len() < 4 || bytes[..4] == [0; 4]
+}
+
+/// Could a record begin here? Cheap; to be followed by [`RecordHeader::decode`].
+pub fn may_be_record(bytes: &[u8]) -> bool {
+    bytes.len() >= 4 && bytes[..4] == RECORD_MAGIC.to_le_bytes()
+}
+
+/// Bytes of one copy of the metadata: one sector, so that a write is torn by no disk that keeps sectors whole.
+pub const META_SLOT: usize = 512;
+/// Where the copies begin: on different pages.
+pub const META_OFFSETS: [u64; 2] = [0, 4096];
+/// Length of the metadata file.
+pub const META_FILE: u64 = 8192;
+
+/// What outlives every segment.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Meta {
+    /// Rises with every write; the highest whole copy counts.
+    pub sequence: u64,
+    pub node: NodeId,
+    pub incarnation: Incarnation,
+    /// Of the base of the log; nil when there is none yet.
+    pub history: Uuid,
+    pub hard: HardState,
+    /// Was the log closed with everything synced?
+    pub clean: bool,
+    /// The durability setting last told to the log is `process`.
+    pub process: bool,
+    /// Everything up to here was synced when this was written, within the log that began or was cut with segment `epoch`.
+    pub synced: LogIndex,
+    /// Number of the newest cut or reset segment when this was written.
+    pub epoch: u64,
+    /// Numbers below this may have been used.
+    pub number_limit: u64,
+    /// [`crate::OpenReport::suspect`], until cleared.
+    pub suspect: Option<LogIndex>,
+    /// [`crate::OpenReport::hole`], until cleared.
+    pub hole: Option<(LogIndex, LogIndex)>,
+    pub boot_id: String,
+}
+
+const META_CLEAN: u32 = 1;
+const META_PROCESS: u32 = 2;
+const META_SUSPECT: u32 = 4;
+const META_HOLE: u32 = 8;
+
+impl Meta {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::new();
+        w.raw(META_MAGIC);
+        w.u32(VERSION);
+        let mut flags = 0;
+        for (set, flag) in [
+            (self.clean, META_CLEAN),
+            (self.process, META_PROCESS),
+            (self.suspect.is_some(), META_SUSPECT),
+            (self.hole.is_some(), META_HOLE),
+        ] {
+            flags |= if set { flag } else { 0 };
+        }
+        w.u32(flags);
+        w.u64(self.sequence);
+        w.uuid(self.node.0);
+        w.u32(self.incarnation.0);
+        w.u32(self.boot_id.len() as u32);
+        w.uuid(self.history);
+        w.u64(self.hard.term.0);
+        w.uuid(self.hard.voted_for.0);
+        w.u64(self.hard.voters_committed.0);
+        w.u64(self.hard.committed.0);
+        w.u64(self.synced.0);
+        w.u64(self.epoch);
+        w.u64(self.number_limit);
+        w.u64(self.suspect.unwrap_or_default().0);
+        let (from, to) = self.hole.unwrap_or_default();
+        w.u64(from.0);
+        w.u64(to.0);
+        w.raw(self.boot_id.as_bytes());
+        w.buf.resize(META_SLOT - 4, 0);
+        let crc = crc32fast::hash(&w.buf);
+        w.u32(crc);
+        w.buf
+    }
+
+    pub fn decode(bytes: &[u8]) -> Option<Meta> {
+        let bytes = bytes.get(..META_SLOT)?;
+        let crc = u32::from_le_bytes(bytes[META_SLOT - 4..].try_into().ok()?);
+        let body = &bytes[..META_SLOT - 4];
+        let mut r = Reader::new(body);
+        if r.take(8).ok()? != META_MAGIC || r.u32().ok()? != VERSION || crc != crc32fast::hash(body) {
+            return None;
+        }
+        let flags = r.u32().ok()?;
+        let sequence = r.u64().ok()?;
+        let node = NodeId(r.uuid().ok()?);
+        let incarnation = Incarnation(r.u32().ok()?);
+        let boot_len = r.u32().ok()? as usize;
+        let history = r.uuid().ok()?;
+        let hard = HardState {
+            term: Term(r.u64().ok()?),
+            voted_for: NodeId(r.uuid().ok()?),
+            voters_committed: LogIndex(r.u64().ok()?),
+            committed: LogIndex(r.u64().ok()?),
+        };
+        let synced = LogIndex(r.u64().ok()?);
+        let epoch = r.u64().ok()?;
+        let number_limit = r.u64().ok()?;
+        let suspect = LogIndex(r.u64().ok()?);
+        let hole = (LogIndex(r.u64().ok()?), LogIndex(r.u64().ok()?));
+        let boot_id = String::from_utf8(r.take(boot_len).ok()?.to_vec()).ok()?;
+        Some(Meta {
+            sequence,
+            node,
+            incarnation,
+            history,
+            hard,
+            clean: flags & META_CLEAN != 0,
+            process: flags & META_PROCESS != 0,
+            synced,
+            epoch,
+            number_limit,
+            suspect: (flags & META_SUSPECT != 0).then_some(suspect),
+            hole: (flags & META_HOLE != 0).then_some(hole),
+            boot_id,
+        })
+    }
+}
+
+const CHECKPOINT_HEADER: usize = 32;
+
+/// A whole checkpoint file.
+pub fn encode_checkpoint(number: u64, base: &Base) -> Vec<u8> {
+    let mut body = Writer::new();
+    body.u64(number);
+    body.u64(0);
+    base.encode(&mut body);
+    let len = (body.buf.len() - 16) as u64;
+    body.buf[8..16].copy_from_slice(&len.to_le_bytes());
+    let mut w = Writer::new();
+    w.raw(CHECKPOINT_MAGIC);
+    w.u32(VERSION);
+    w.u32(crc32fast::hash(&body.buf));
+    w.raw(&body.buf);
+    w.buf
+}
+
+/// `None` unless `bytes` is exactly what [`encode_checkpoint`] made for `number`.
+pub fn decode_checkpoint(number: u64, bytes: &[u8]) -> Option<Base> {
+    let mut r = Reader::new(bytes);
+    if r.take(8).ok()? != CHECKPOINT_MAGIC || r.u32().ok()? != VERSION {
+        return None;
+    }
+    if r.u32().ok()? != crc32fast::hash(bytes.get(16..)?) || r.u64().ok()? != number {
+        return None;
+    }
+    if r.u64().ok()? != (bytes.len() - CHECKPOINT_HEADER) as u64 {
+        return None;
+    }
+    let base = Base::decode(&mut r).ok()?;
+    r.finish().ok()?;
+    Some(base)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use trireme_types::{EntryKind, Session};
+
+    use super::*;
+
+    fn entry_header(index: u64) -> EntryHeader {
+        EntryHeader {
+            index: LogIndex(index),
+            term: Term(3),
+            seqno: Seqno(index / 2),
+            voters: LogIndex(1),
+            session: Session { node: NodeId(Uuid([7; 16])), number: 9 },
+            number: index,
+            kind: EntryKind::WriteSet,
+        }
+    }
+
+    fn meta() -> Meta {
+        Meta {
+            sequence: 5,
+            node: NodeId(Uuid([1; 16])),
+            incarnation: Incarnation(4),
+            history: Uuid([2; 16]),
+            hard: HardState {
+                term: Term(9),
+                voted_for: NodeId(Uuid([3; 16])),
+                voters_committed: LogIndex(4),
+                committed: LogIndex(5),
+            },
+            clean: true,
+            process: true,
+            synced: LogIndex(77),
+            epoch: 3,
+            number_limit: 64,
+            suspect: Some(LogIndex(70)),
+            hole: Some((LogIndex(71), LogIndex(75))),
+            boot_id: "b".repeat(crate::BOOT_ID_MAX),
+        }
+    }
+
+    fn segment() -> SegmentHeader {
+        SegmentHeader {
+            number: 12,
+            origin: Origin::Cut,
+            first: LogIndex(5),
+            prev_term: Term(2),
+            prev_seqno: Seqno(3),
+            history: Uuid([4; 16]),
+            synced: LogIndex(4),
+        }
+    }
+
+    #[test]
+    fn headers_round_trip_and_any_flipped_bit_is_seen() {
+        let seg = segment().encode();
+        assert_eq!(SegmentHeader::decode(&seg), Some(segment()));
+        let m = meta().encode();
+        assert_eq!((m.len(), Meta::decode(&m)), (META_SLOT, Some(meta())));
+        let mut rec = Vec::new();
+        let crc = RecordHeader::encode(&mut rec, 12, 99, LogIndex(3), &entry_header(5), b"payload");
+        let back = RecordHeader::decode(&rec, 12).unwrap();
+        assert_eq!((back.crc, back.chain, back.synced, back.entry), (crc, 99, LogIndex(3), entry_header(5)));
+        assert_eq!((rec.len(), back.payload_len, back.payload_crc), (RECORD_HEADER, 7, crc32fast::hash(b"payload")));
+        assert_eq!(RecordHeader::decode(&rec, 13), None, "a recycled segment's bytes must not pass");
+        let ckpt = encode_checkpoint(8, &Base { index: LogIndex(3), ..Base::default() });
+        assert_eq!(decode_checkpoint(8, &ckpt).unwrap().index, LogIndex(3));
+        assert_eq!(decode_checkpoint(9, &ckpt), None);
+        for bit in 0..seg.len() * 8 {
+            let mut bad = seg.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(SegmentHeader::decode(&bad), None, "bit {bit}");
+        }
+        for bit in 0..m.len() * 8 {
+            let mut bad = m.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Meta::decode(&bad), None, "bit {bit}");
+        }
+        for bit in 0..rec.len() * 8 {
+            let mut bad = rec.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(RecordHeader::decode(&bad, 12), None, "bit {bit}");
+        }
+        for bit in 0..ckpt.len() * 8 {
+            let mut bad = ckpt.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(decode_checkpoint(8, &bad), None, "bit {bit}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn decoders_survive_random_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..700), fix in any::<bool>()) {
+            let mut bytes = bytes;
+            if fix && bytes.len() >= 16 {
+                // Past the checksum, so that the field decoders see random input too.
+                bytes[..8].copy_from_slice(CHECKPOINT_MAGIC);
+                bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+                let n = bytes.len();
+                if n >= CHECKPOINT_HEADER {
+                    bytes[24..32].copy_from_slice(&((n - CHECKPOINT_HEADER) as u64).to_le_bytes());
+                    bytes[16..24].copy_from_slice(&1u64.to_le_bytes());
+                }
+                let crc = crc32fast::hash(&bytes[16..]);
+                bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+            }
+            let _ = decode_checkpoint(1, &bytes);
+            let _ = SegmentHeader::decode(&bytes);
+            let _ = RecordHeader::decode(&bytes, 1);
+            let mut slot = bytes.clone();
+            slot.resize(META_SLOT, 0);
+            slot[..8].copy_from_slice(META_MAGIC);
+            slot[8..12].copy_from_slice(&VERSION.to_le_bytes());
+            let crc = crc32fast::hash(&slot[..META_SLOT - 4]);
+            slot[META_SLOT - 4..].copy_from_slice(&crc.to_le_bytes());
+            let _ = Meta::decode(&slot);
+        }
+    }
+}

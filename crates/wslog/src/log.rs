@@ -1,0 +1,807 @@
+//! The log itself.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use trireme_order::{LogStore, StoreError};
+use trireme_types::{Base, Durability, Entry, HardState, Incarnation, LogIndex, NodeId, Seqno, Term};
+
+use crate::checkpoint::{self, Kept};
+use crate::format::{
+    Meta, Origin, RECORD_PAYLOAD_MAX, RecordHeader, SEGMENT_HEADER, SegmentHeader, TERMINATOR, record_len,
+};
+use crate::index::{Held, Segment, Shared, Slot};
+use crate::meta::{self, Found, MetaFile};
+use crate::names;
+use crate::options::{BOOT_ID_MAX, IndexRange, OpenReport, Options};
+use crate::reader::LogReader;
+use crate::recovery::{self, Recovered};
+use crate::storage::{Storage, StorageFile};
+use crate::sync::{SpareReady, SpareTicket, SyncTicket, Synced};
+
+/// Segment and checkpoint numbers are reserved in blocks, so that most new files need no write of the metadata.
+const NUMBER_BLOCK: u64 = 64;
+/// Payloads up to here are copied into one buffer with their neighbours (one write per append); larger ones are written from
+/// where they are.
+const COALESCE_MAX: usize = 64 * 1024;
+/// The append buffer is given back when an append left it larger than this.
+const SCRATCH_KEEP: usize = 4 << 20;
+
+/// The durable write-set log of one member. Owned by one thread; see [`LogReader`] and [`SyncTicket`] for what others do.
+///
+/// After the first failed operation everything is refused until the log is opened again.
+pub struct WriteSetLog<S: Storage> {
+    pub(crate) storage: S,
+    _lock: S::Lock,
+    pub(crate) segment_size: u64,
+    /// `gcache.size + gcache.keep_pages_size`.
+    pub(crate) bytes_max: u64,
+    meta: MetaFile<S::File>,
+    pub(crate) shared: Arc<Shared<S::File>>,
+    pub(crate) base: Base,
+    /// State after the last entry.
+    last: LogIndex,
+    last_term: Term,
+    last_seqno: Seqno,
+    /// Where the next record goes, in the last segment; meaningless without one.
+    end: u64,
+    chain: u32,
+    pub(crate) synced: LogIndex,
+    generation: u64,
+    /// Rising in index. The base's own is the first, unless the log is as yet without any file.
+    pub(crate) kept: VecDeque<Kept>,
+    segment_begun: bool,
+    pub(crate) spare: Option<Spare<S::File>>,
+    pub(crate) spare_in_flight: bool,
+    next_number: u64,
+    dirty: Vec<Dirty<S::File>>,
+    dirty_dir: Option<u64>,
+    /// Serial of the newest sync ticket.
+    serial: u64,
+    scratch: Vec<u8>,
+    /// Put-aside segments and their bytes; the first to go when space is needed.
+    pub(crate) damaged: Vec<(u64, u64)>,
+}
+
+/// The next segment's file, under the spare's name.
+pub(crate) struct Spare<F> {
+    pub file: F,
+    /// As in [`Kept::written_after`]. A recycled segment is not written to before its new name is durable: else a crash could
+    /// bring it back under the old one, half overwritten, and look like damage.
+    pub written_after: Option<u64>,
+}
+
+/// A file with writes that no finished sync has covered.
+struct Dirty<F> {
+    name: u64,
+    file: F,
+    /// Serial of the newest ticket at the last write: only a later ticket covers it.
+    written_after: u64,
+}
+
+impl<S: Storage> WriteSetLog<S> {
+    /// Opens the log of the directory, or makes one.
+    ///
+    /// Reads and checks all segments: takes about a second per gigabyte or two. On return everything held is on disk.
+    ///
+    /// **Errors:** somebody else has the directory open; the disk fails; the metadata is missing or unreadable although there
+    /// are segments. Damaged segments are no error: see the report.
+    pub fn open(storage: S, options: &Options) -> Result<(WriteSetLog<S>, OpenReport), StoreError> {
+        let lock = storage.lock()?;
+        let mut created = false;
+        let boot_id = boot_text(&options.boot_id);
+        let (meta, copy_lost) = match meta::read(&storage)? {
+            Found::Meta { file, copy_lost } => (file, copy_lost),
+            Found::Unreadable => {
+                return Err(StoreError(format!(
+                    "write-set log: both copies in {} are unreadable, so this member's identity and promises are lost; remove all \
+                     files named trireme.*.galera.cache in this directory to join as a new member with a full copy",
+                    names::META
+                )));
+            }
+            Found::Absent if recovery::any_log_files(&storage)? => {
+                return Err(StoreError(format!(
+                    "write-set log: there are segments but no {}: the log is incomplete; put the file back, or remove all files \
+                     named trireme.*.galera.cache in this directory to join as a new member with a full copy",
+                    names::META
+                )));
+            }
+            Found::Absent => {
+                created = true;
+                let fresh = Meta {
+                    node: options.new_node,
+                    clean: true,
+                    boot_id: boot_id.clone(),
+                    number_limit: 1,
+                    ..Meta::default()
+                };
+                (MetaFile::create(&storage, fresh)?, false)
+            }
+        };
+        meta.secure()?;
+        let mut found = recovery::analyse(&storage, meta.meta(), &boot_id)?;
+        found.report.created = created;
+        found.report.metadata_copy_lost = copy_lost;
+        if !options.recover {
+            discard(&mut found);
+        }
+        let mut report = found.report.clone();
+        let plan = Plan {
+            cut: found.cut,
+            remove: std::mem::take(&mut found.remove),
+            put_aside: std::mem::take(&mut found.put_aside),
+            boot_id,
+        };
+        let mut log = WriteSetLog::assemble(storage, lock, options, meta, found);
+        log.carry_out(&mut report, plan).map_err(|e| log.shared.fail(e))?;
+        Ok((log, report))
+    }
+
+    fn assemble(
+        storage: S,
+        lock: S::Lock,
+        options: &Options,
+        meta: MetaFile<S::File>,
+        found: Recovered<S::File>,
+    ) -> WriteSetLog<S> {
+        let last = LogIndex(found.base.index.0 + found.slots.len() as u64);
+        let (last_term, last_seqno) =
+            found.slots.back().map_or((found.base.term, found.base.seqno), |slot| (slot.term, slot.seqno));
+        let newest = found.kept.back().map_or(LogIndex::ZERO, |k| k.index);
+        WriteSetLog {
+            storage,
+            _lock: lock,
+            segment_size: options.segment_size(),
+            bytes_max: options.size.saturating_add(options.keep_pages_size),
+            next_number: meta.meta().number_limit.max(found.number_max + 1).max(1),
+            meta,
+            last,
+            last_term,
+            last_seqno,
+            end: found.end,
+            chain: found.chain,
+            synced: last.min(found.report.watermark),
+            generation: 1,
+            segment_begun: found.segments.back().is_some_and(|s| s.first.prev() > newest),
+            shared: Shared::new(Held { base: found.base.index, slots: found.slots, segments: found.segments }),
+            base: found.base,
+            kept: found.kept,
+            spare: None,
+            spare_in_flight: false,
+            dirty: Vec::new(),
+            dirty_dir: None,
+            serial: 0,
+            scratch: Vec::new(),
+            damaged: found.damaged.into_iter().map(|n| (n, 0)).collect(),
+        }
+    }
+
+    /// Makes the files what recovery decided, and everything held durable.
+    ///
+    /// Each step leaves a state from which the next open comes to the same decision: first the suspicion is made durable, then
+    /// what lies behind the cut is voided, and only then are files moved or removed.
+    fn carry_out(&mut self, report: &mut OpenReport, plan: Plan) -> Result<(), StoreError> {
+        let hole = report.hole.map(|h| (h.from, h.to));
+        let known = self.meta.meta();
+        if known.suspect != report.suspect || known.hole != hole {
+            let suspect = report.suspect;
+            self.meta.save(|m| (m.suspect, m.hole) = (suspect, hole))?;
+        }
+        if report.unclean {
+            self.rewrite_unsynced()?;
+        }
+        if plan.cut {
+            self.begin_cut()?;
+        }
+        let epoch = if self.shared.held().segments.is_empty() { Some(0) } else { None };
+        self.secure_number(NUMBER_BLOCK)?;
+        let (synced, history) = (self.last, self.base.history);
+        self.meta.save(|m| {
+            m.synced = synced;
+            m.history = history;
+            m.epoch = epoch.unwrap_or(m.epoch);
+            m.boot_id = plan.boot_id;
+            m.clean = false;
+        })?;
+        self.synced = synced;
+        for number in plan.put_aside {
+            if self.storage.open(&names::segment(number))?.is_some() {
+                self.storage.rename(&names::segment(number), &names::damaged(number))?;
+                self.damaged.push((number, 0));
+            }
+        }
+        for (number, len) in &mut self.damaged {
+            if let Some(file) = self.storage.open(&names::damaged(*number))? {
+                *len = file.len()?;
+            }
+        }
+        let mut remove = plan.remove;
+        remove.sort();
+        for name in remove {
+            self.storage.remove(&name)?;
+        }
+        self.adopt_spare()?;
+        self.storage.sync_dir()
+    }
+
+    /// What recovery read may have come from the page cache without ever reaching the disk, even after a failed sync that made
+    /// the kernel forget it (SAFETY 17). Equal bytes make the pages dirty again, so that the sync really writes them.
+    fn rewrite_unsynced(&mut self) -> Result<(), StoreError> {
+        let held = self.shared.held();
+        let from = held.slot(self.synced.next()).copied();
+        for (at, segment) in held.segments.iter().enumerate() {
+            if from.is_none_or(|f| segment.number < f.segment) {
+                continue;
+            }
+            let start = from.filter(|f| f.segment == segment.number).map_or(0, |f| f.offset());
+            let end = match held.segments.get(at + 1) {
+                // Up to its last entry: the next segment's first is the one after.
+                Some(next) => held.slot(next.first.prev()).map_or(start, Slot::end),
+                None => self.end,
+            };
+            copy_onto_itself(&segment.file, 0, SEGMENT_HEADER as u64)?;
+            copy_onto_itself(&segment.file, start, end)?;
+            segment.file.sync()?;
+        }
+        for kept in &self.kept {
+            if let Some(file) = self.storage.open(&names::checkpoint(kept.number))? {
+                copy_onto_itself(&file, 0, file.len()?)?;
+                file.sync()?;
+            }
+        }
+        self.storage.sync_dir()
+    }
+
+    /// Takes over a spare segment that an earlier run left, when it has the right size.
+    fn adopt_spare(&mut self) -> Result<(), StoreError> {
+        let Some(file) = self.storage.open(names::SPARE)? else { return Ok(()) };
+        if file.len()? == self.segment_size {
+            self.spare = Some(Spare { file, written_after: None });
+            return Ok(());
+        }
+        self.storage.remove(names::SPARE)
+    }
+
+    /// The voter id of this log.
+    pub fn node_id(&self) -> NodeId {
+        self.meta.meta().node
+    }
+
+    pub fn incarnation(&self) -> Incarnation {
+        self.meta.meta().incarnation
+    }
+
+    /// Raises the incarnation for a new start of the node; durable on return.
+    pub fn begin_incarnation(&mut self) -> Result<Incarnation, StoreError> {
+        self.save_meta(|m| m.incarnation = m.incarnation.next())?;
+        Ok(self.incarnation())
+    }
+
+    /// Remembers the durability setting in force: recovery judges an unclean stop by it. Durable on return.
+    pub fn set_durability(&mut self, durability: Durability) -> Result<(), StoreError> {
+        let process = durability == Durability::Process;
+        if self.meta.meta().process == process {
+            return self.shared.check();
+        }
+        self.save_meta(|m| m.process = process)
+    }
+
+    pub fn durability(&self) -> Durability {
+        if self.meta.meta().process { Durability::Process } else { Durability::Disk }
+    }
+
+    /// Entries above this may be missing although they were acknowledged ([`OpenReport::suspect`]).
+    pub fn suspect(&self) -> Option<LogIndex> {
+        self.meta.meta().suspect
+    }
+
+    /// Forgets the suspicion: a majority of others has confirmed or repaired the log. Durable on return.
+    pub fn clear_suspect(&mut self) -> Result<(), StoreError> {
+        self.save_meta(|m| (m.suspect, m.hole) = (None, None))
+    }
+
+    /// The first failure, when there was one.
+    pub fn failed(&self) -> Option<StoreError> {
+        self.shared.failed().cloned()
+    }
+
+    /// For other threads.
+    pub fn reader(&self) -> LogReader<S> {
+        LogReader::new(self.shared.clone())
+    }
+
+    /// Syncs everything and marks the log as closed cleanly.
+    pub fn close(mut self) -> Result<(), StoreError> {
+        if let Some(ticket) = self.begin_sync() {
+            let done = ticket.run()?;
+            self.finish_sync(done)?;
+        }
+        self.save_meta(|m| m.clean = true)
+    }
+
+    /// A ticket for everything written until now that no finished sync covers; `None` when there is nothing.
+    pub fn begin_sync(&mut self) -> Option<SyncTicket<S>> {
+        if self.dirty.is_empty() && self.dirty_dir.is_none() && self.synced == self.last {
+            return None;
+        }
+        self.serial += 1;
+        Some(SyncTicket {
+            generation: self.generation,
+            upto: self.last,
+            serial: self.serial,
+            files: self.dirty.iter().map(|d| d.file.clone()).collect(),
+            dir: self.dirty_dir.map(|_| self.storage.clone()),
+            shared: self.shared.clone(),
+        })
+    }
+
+    /// Takes a finished sync back. The watermark moves unless the log was truncated or reset since; it is noted in the metadata
+    /// without waiting for the disk.
+    pub fn finish_sync(&mut self, done: Synced) -> Result<(), StoreError> {
+        self.shared.check()?;
+        self.dirty.retain(|d| d.written_after >= done.serial);
+        self.dirty_dir = self.dirty_dir.filter(|written_after| *written_after >= done.serial);
+        for kept in &mut self.kept {
+            kept.written_after = kept.written_after.filter(|written_after| *written_after >= done.serial);
+        }
+        if let Some(spare) = &mut self.spare {
+            spare.written_after = spare.written_after.filter(|written_after| *written_after >= done.serial);
+        }
+        if done.generation == self.generation && done.upto > self.synced {
+            self.synced = done.upto;
+            let shared = self.shared.clone();
+            self.meta.note(|m| m.synced = done.upto).map_err(|e| shared.fail(e))?;
+        }
+        Ok(())
+    }
+
+    /// Work for a helper thread, now and then: the next segment, prepared before an append needs it.
+    pub fn begin_spare(&mut self) -> Option<SpareTicket<S>> {
+        let capacity = self.shared.held().segments.back()?.capacity;
+        let soon = self.end > capacity / 2;
+        if self.spare.is_some() || self.spare_in_flight || !soon || self.shared.failed().is_some() {
+            return None;
+        }
+        self.spare_in_flight = true;
+        Some(SpareTicket { storage: self.storage.clone(), size: self.segment_size })
+    }
+
+    /// Takes the prepared segment. **Errors:** it could not be prepared; a warning to the operator, the log goes on.
+    pub fn finish_spare(&mut self, ready: SpareReady<S>) -> Result<(), StoreError> {
+        self.spare_in_flight = false;
+        self.spare = Some(Spare { file: ready.file?, written_after: None });
+        self.note_names_changed();
+        Ok(())
+    }
+
+    fn save_meta(&mut self, change: impl FnOnce(&mut Meta)) -> Result<(), StoreError> {
+        self.shared.check()?;
+        self.meta.save(change).map_err(|e| self.shared.fail(e))
+    }
+
+    /// A number that no file in the directory has had before.
+    fn take_number(&mut self) -> Result<u64, StoreError> {
+        self.secure_number(1)?;
+        let number = self.next_number;
+        self.next_number += 1;
+        Ok(number)
+    }
+
+    /// Reserves at least `count` numbers.
+    fn secure_number(&mut self, count: u64) -> Result<(), StoreError> {
+        let needed = self.next_number + count;
+        if self.meta.meta().number_limit < needed {
+            self.meta.save(|m| m.number_limit = needed.max(m.number_limit.saturating_add(NUMBER_BLOCK)))?;
+        }
+        Ok(())
+    }
+
+    /// Serial that the next finished ticket must exceed to cover what is done now.
+    pub(crate) fn serial(&self) -> u64 {
+        self.serial
+    }
+
+    fn mark_dirty(&mut self, name: u64, file: &S::File) {
+        let written_after = self.serial;
+        match self.dirty.iter_mut().find(|d| d.name == name) {
+            Some(dirty) => dirty.written_after = written_after,
+            None => self.dirty.push(Dirty { name, file: file.clone(), written_after }),
+        }
+    }
+
+    /// Begins a segment for `last + 1` and makes it the one that takes appends. Nothing is durable on return.
+    fn begin_segment(&mut self, origin: Origin, capacity: u64) -> Result<S::File, StoreError> {
+        let number = self.take_number()?;
+        let header = SegmentHeader {
+            number,
+            origin,
+            first: self.last.next(),
+            prev_term: self.last_term,
+            prev_seqno: self.last_seqno,
+            history: self.base.history,
+            synced: self.synced,
+        };
+        let mut bytes = header.encode();
+        bytes.extend_from_slice(&TERMINATOR);
+        let name = names::segment(number);
+        let usable = capacity == self.segment_size && self.spare.as_ref().is_some_and(|s| s.written_after.is_none());
+        let spare = if usable { self.spare.take() } else { None };
+        let file = match spare {
+            Some(Spare { file, .. }) => {
+                file.write_at(0, &bytes)?;
+                self.storage.rename(names::SPARE, &name)?;
+                file
+            }
+            None => {
+                let file = self.storage.create(names::SEGMENT_TMP)?;
+                file.fill(capacity)?;
+                file.write_at(0, &bytes)?;
+                self.storage.rename(names::SEGMENT_TMP, &name)?;
+                file
+            }
+        };
+        self.dirty_dir = Some(self.serial);
+        self.mark_dirty(number, &file);
+        self.end = SEGMENT_HEADER as u64;
+        self.chain = header.chain();
+        self.segment_begun = true;
+        self.shared.held_mut().segments.push_back(Segment { number, first: header.first, file: file.clone(), capacity });
+        Ok(file)
+    }
+
+    /// Begins a segment that voids everything after `last` in the older ones. Durable on return.
+    fn begin_cut(&mut self) -> Result<(), StoreError> {
+        self.begin_durable(Origin::Cut)
+    }
+
+    fn begin_durable(&mut self, origin: Origin) -> Result<(), StoreError> {
+        let file = self.begin_segment(origin, self.segment_size)?;
+        file.sync()?;
+        self.storage.sync_dir()?;
+        let number = self.shared.held().segments.back().map_or(0, |s| s.number);
+        let (synced, history) = (self.synced, self.base.history);
+        self.meta.save(|m| (m.synced, m.epoch, m.history) = (synced, number, history))
+    }
+
+    /// Forgets the dirt of a file that is no more.
+    pub(crate) fn forget_dirty(&mut self, name: u64) {
+        self.dirty.retain(|d| d.name != name);
+    }
+
+    pub(crate) fn note_names_changed(&mut self) {
+        self.dirty_dir = Some(self.serial);
+    }
+
+    fn try_append(&mut self, entries: &[Entry]) -> Result<(), StoreError> {
+        let mut slots: Vec<Slot> = Vec::with_capacity(entries.len());
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        // Where the bytes in `scratch` go.
+        let mut at = self.end;
+        let mut segment = self.shared.held().segments.back().cloned();
+        if segment.is_none() {
+            self.try_reset(self.base.clone())?;
+            segment = self.shared.held().segments.back().cloned();
+            at = self.end;
+        }
+        for entry in entries {
+            let len = record_len(entry.payload.len());
+            let room = segment.as_ref().map_or(0, |s| s.capacity);
+            if self.end + len > room {
+                if let Some(full) = &segment {
+                    full.file.write_at(at, &scratch)?;
+                    self.mark_dirty(full.number, &full.file);
+                }
+                scratch.clear();
+                let capacity = self.segment_size.max(SEGMENT_HEADER as u64 + len);
+                self.begin_segment(Origin::Continues, capacity)?;
+                segment = self.shared.held().segments.back().cloned();
+                at = self.end;
+            }
+            let Some(current) = &segment else { return Err(StoreError("write-set log: no segment to append to".into())) };
+            self.chain =
+                RecordHeader::encode(&mut scratch, current.number, self.chain, self.synced, &entry.header, &entry.payload);
+            if entry.payload.len() <= COALESCE_MAX {
+                scratch.extend_from_slice(&entry.payload);
+            } else {
+                current.file.write_at(at, &scratch)?;
+                at += scratch.len() as u64;
+                scratch.clear();
+                current.file.write_at(at, &entry.payload)?;
+                at += entry.payload.len() as u64;
+            }
+            let padding = entry.payload.len().next_multiple_of(8) - entry.payload.len();
+            scratch.extend_from_slice(&[0; 8][..padding]);
+            slots.push(Slot {
+                term: entry.header.term,
+                seqno: entry.header.seqno,
+                segment: current.number,
+                at: (self.end / 8) as u32,
+                payload_len: entry.payload.len() as u32,
+            });
+            self.end += len;
+            self.last = entry.header.index;
+            self.last_term = entry.header.term;
+            self.last_seqno = entry.header.seqno;
+        }
+        if let Some(current) = &segment {
+            if self.end + TERMINATOR.len() as u64 <= current.capacity {
+                scratch.extend_from_slice(&TERMINATOR);
+            }
+            current.file.write_at(at, &scratch)?;
+            self.mark_dirty(current.number, &current.file);
+        }
+        if scratch.capacity() <= SCRATCH_KEEP {
+            self.scratch = scratch;
+        }
+        self.shared.held_mut().slots.extend(slots);
+        Ok(())
+    }
+
+    fn try_truncate(&mut self, index: LogIndex) -> Result<(), StoreError> {
+        self.generation += 1;
+        let end;
+        {
+            let mut held = self.shared.held_mut();
+            let keep = (index.0 - held.base.0) as usize;
+            held.slots.truncate(keep);
+            end = held.slots.back().map(|s| (s.segment, s.end(), s.term, s.seqno));
+        }
+        self.last = index;
+        (self.last_term, self.last_seqno) =
+            end.map_or((self.base.term, self.base.seqno), |(_, _, term, seqno)| (term, seqno));
+        self.synced = self.synced.min(index);
+        self.begin_cut()?;
+        // From here on the cut is durable, and what it voids may go.
+        let gone: Vec<Segment<S::File>> = {
+            let mut held = self.shared.held_mut();
+            let Some(current) = held.segments.pop_back() else { return Ok(()) };
+            let mut gone = Vec::new();
+            while held.segments.back().is_some_and(|s| s.first > index) {
+                gone.extend(held.segments.pop_back());
+            }
+            if let Some(sealed) = held.segments.back_mut()
+                && let Some((number, end, ..)) = end
+                && sealed.number == number
+            {
+                // Gives back the space of what was cut. A reader that still looks there finds nothing, rightly.
+                sealed.file.set_len(end)?;
+                sealed.capacity = end;
+            }
+            held.segments.push_back(current);
+            gone
+        };
+        for segment in gone {
+            self.forget_dirty(segment.number);
+            self.storage.remove(&names::segment(segment.number))?;
+        }
+        while self.kept.back().is_some_and(|k| k.index > index) {
+            if let Some(kept) = self.kept.pop_back() {
+                self.forget_dirty(kept.number);
+                self.storage.remove(&names::checkpoint(kept.number))?;
+            }
+        }
+        self.note_names_changed();
+        Ok(())
+    }
+
+    fn try_reset(&mut self, base: Base) -> Result<(), StoreError> {
+        self.generation += 1;
+        let number = self.take_number()?;
+        let file = checkpoint::write(&self.storage, number, &base)?;
+        file.sync()?;
+        let former: Vec<Segment<S::File>> = {
+            let mut held = self.shared.held_mut();
+            held.slots.clear();
+            held.base = base.index;
+            std::mem::take(&mut held.segments).into()
+        };
+        let former_kept = std::mem::take(&mut self.kept);
+        self.dirty.clear();
+        self.last = base.index;
+        self.last_term = base.term;
+        self.last_seqno = base.seqno;
+        self.synced = base.index;
+        self.base = base;
+        self.kept.push_back(Kept::new(number, &self.base, None));
+        self.begin_durable(Origin::Reset)?;
+        self.segment_begun = false;
+        for segment in former {
+            self.storage.remove(&names::segment(segment.number))?;
+        }
+        for kept in former_kept {
+            self.storage.remove(&names::checkpoint(kept.number))?;
+        }
+        for (number, _) in std::mem::take(&mut self.damaged) {
+            self.storage.remove(&names::damaged(number))?;
+        }
+        self.note_names_changed();
+        Ok(())
+    }
+
+    fn check_appendable(&self, entries: &[Entry]) -> Result<(), StoreError> {
+        let mut expected = self.last.next();
+        let mut seqno = self.last_seqno;
+        for entry in entries {
+            let header = &entry.header;
+            if header.index != expected {
+                return Err(StoreError(format!("write-set log: append of entry {} where {expected} is next", header.index)));
+            }
+            if header.seqno < seqno {
+                return Err(StoreError(format!("write-set log: entry {expected} takes the seqno back from {seqno} to {}", header.seqno)));
+            }
+            if entry.payload.len() > RECORD_PAYLOAD_MAX {
+                return Err(StoreError(format!("write-set log: entry {expected} has {} bytes", entry.payload.len())));
+            }
+            expected = expected.next();
+            seqno = header.seqno;
+        }
+        Ok(())
+    }
+
+    /// Runs `change` unless the log has failed; its failure is the log's.
+    pub(crate) fn guarded<T>(&mut self, change: impl FnOnce(&mut Self) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        self.shared.check()?;
+        change(self).map_err(|e| self.shared.fail(e))
+    }
+}
+
+/// What recovery wants done.
+struct Plan {
+    cut: bool,
+    remove: Vec<String>,
+    put_aside: Vec<u64>,
+    boot_id: String,
+}
+
+/// `gcache.recover=no`: everything found goes, and the member is suspect for all of it.
+fn discard<F>(found: &mut Recovered<F>) {
+    let last = LogIndex(found.base.index.0 + found.slots.len() as u64);
+    if found.segments.is_empty() {
+        return;
+    }
+    found.remove.extend(found.segments.drain(..).map(|s| names::segment(s.number)));
+    found.remove.extend(found.kept.drain(..).map(|k| names::checkpoint(k.number)));
+    found.slots.clear();
+    found.base = Base::default();
+    found.cut = false;
+    found.report.suspect = Some(LogIndex::ZERO);
+    found.report.hole = Some(IndexRange { from: LogIndex(1), to: last.max(LogIndex(1)) });
+    found.report.notes.push(format!("gcache.recover=no: the log up to entry {last} was discarded"));
+}
+
+fn boot_text(text: &str) -> String {
+    let mut end = text.len().min(BOOT_ID_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text[..end].to_string()
+}
+
+fn copy_onto_itself<F: StorageFile>(file: &F, from: u64, to: u64) -> Result<(), StoreError> {
+    let mut buf = vec![0; 1 << 20];
+    let mut at = from;
+    while at < to {
+        let want = (to - at).min(buf.len() as u64) as usize;
+        let got = file.read_at(at, &mut buf[..want])?;
+        if got == 0 {
+            return Ok(());
+        }
+        file.write_at(at, &buf[..got])?;
+        at += got as u64;
+    }
+    Ok(())
+}
+
+impl<S: Storage> LogStore for WriteSetLog<S> {
+    fn base(&self) -> &Base {
+        &self.base
+    }
+
+    fn last(&self) -> LogIndex {
+        self.last
+    }
+
+    fn synced(&self) -> LogIndex {
+        self.synced
+    }
+
+    fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    fn term_at(&self, index: LogIndex) -> Option<Term> {
+        if index == self.base.index {
+            return Some(self.base.term);
+        }
+        self.shared.held().slot(index).map(|s| s.term)
+    }
+
+    fn index_of(&self, seqno: Seqno) -> Option<LogIndex> {
+        if seqno <= self.base.seqno {
+            return None;
+        }
+        // Entries that take no seqno repeat the one before: the taker is the first that has it.
+        let held = self.shared.held();
+        let at = held.slots.partition_point(|s| s.seqno < seqno);
+        (held.slots.get(at)?.seqno == seqno).then(|| LogIndex(held.base.0 + 1 + at as u64))
+    }
+
+    fn read(&self, from: LogIndex, max_bytes: usize) -> Result<Vec<Entry>, StoreError> {
+        self.shared.read(from, max_bytes)
+    }
+
+    /// A wrong index is refused and changes nothing; any other failure is final.
+    fn append(&mut self, entries: &[Entry]) -> Result<(), StoreError> {
+        self.shared.check()?;
+        self.check_appendable(entries)?;
+        if entries.is_empty() {
+            return Ok(());
+        }
+        self.guarded(|log| log.try_append(entries))
+    }
+
+    /// Durable on return. An index outside `base().index..=last()` is refused and changes nothing.
+    fn truncate_after(&mut self, index: LogIndex) -> Result<(), StoreError> {
+        self.shared.check()?;
+        if index < self.base.index || index > self.last {
+            return Err(StoreError(format!(
+                "write-set log: truncation after {index} outside of {}..={}",
+                self.base.index, self.last
+            )));
+        }
+        if index == self.last {
+            return Ok(());
+        }
+        self.guarded(|log| log.try_truncate(index))
+    }
+
+    fn reset(&mut self, base: Base) -> Result<(), StoreError> {
+        self.guarded(|log| log.try_reset(base))
+    }
+
+    fn hard_state(&self) -> HardState {
+        self.meta.meta().hard
+    }
+
+    fn save_hard_state(&mut self, state: HardState) -> Result<(), StoreError> {
+        self.save_meta(|m| m.hard = state)
+    }
+
+    fn wants_checkpoint(&self) -> bool {
+        self.segment_begun
+    }
+
+    /// A state that is not one of this log is refused and changes nothing.
+    fn save_checkpoint(&mut self, base: &Base) -> Result<(), StoreError> {
+        self.shared.check()?;
+        let fits = base.history == self.base.history
+            && (base.index == self.base.index
+                || self.shared.held().slot(base.index).is_some_and(|s| (s.term, s.seqno) == (base.term, base.seqno)));
+        if !fits {
+            return Err(StoreError(format!("write-set log: the state after entry {} is not one of this log", base.index)));
+        }
+        self.segment_begun = false;
+        if self.kept.back().is_some_and(|k| k.index >= base.index) || base.index == self.base.index {
+            return Ok(());
+        }
+        self.guarded(|log| {
+            let number = log.take_number()?;
+            let file = checkpoint::write(&log.storage, number, base)?;
+            log.note_names_changed();
+            log.mark_dirty(number, &file);
+            log.kept.push_back(Kept::new(number, base, Some(log.serial)));
+            Ok(())
+        })
+    }
+
+    fn checkpoint_before(&self, seqno: Seqno) -> Option<Base> {
+        for kept in self.kept.iter().rev().filter(|k| k.seqno <= seqno && k.index > self.base.index) {
+            // One that cannot be read back is as good as absent; an older one serves as well.
+            if let Ok(Some(base)) = checkpoint::read(&self.storage, kept.number) {
+                return Some(base);
+            }
+        }
+        (self.base.seqno <= seqno).then(|| self.base.clone())
+    }
+}

@@ -1,0 +1,99 @@
+//! The metadata file: two copies in one preallocated file, each in a sector of its own.
+//!
+//! A durable save writes one copy and syncs, then writes the other without sync. The next save begins with that other one, so at
+//! every moment one copy is whole on disk, and outside of a save both hold the newest state (as soon as the kernel wrote the
+//! second): a single damaged sector takes back no promise. Two writes and one sync per save, no journal commit.
+
+use trireme_order::StoreError;
+
+use crate::format::{META_FILE, META_OFFSETS, META_SLOT, Meta};
+use crate::names;
+use crate::storage::{Storage, StorageFile, read_exact};
+
+/// The open metadata file.
+pub struct MetaFile<F> {
+    file: F,
+    /// The copy that is known to be on disk; never overwritten without sync.
+    durable: usize,
+    meta: Meta,
+}
+
+/// What was found in the file.
+pub enum Found<F> {
+    /// No metadata file.
+    Absent,
+    /// Neither copy can be read.
+    Unreadable,
+    Meta {
+        file: MetaFile<F>,
+        /// One of the copies is unreadable.
+        copy_lost: bool,
+    },
+}
+
+/// Reads both copies; changes nothing.
+pub fn read<S: Storage>(storage: &S) -> Result<Found<S::File>, StoreError> {
+    let Some(file) = storage.open(names::META)? else { return Ok(Found::Absent) };
+    let mut copies = Vec::new();
+    for offset in META_OFFSETS {
+        copies.push(read_exact(&file, offset, META_SLOT)?.and_then(|b| Meta::decode(&b)));
+    }
+    let second = copies.pop().flatten();
+    let first = copies.pop().flatten();
+    let copy_lost = first.is_none() || second.is_none();
+    let (durable, meta) = match (first, second) {
+        (Some(a), Some(b)) if b.sequence > a.sequence => (1, b),
+        (Some(a), _) => (0, a),
+        (None, Some(b)) => (1, b),
+        (None, None) => return Ok(Found::Unreadable),
+    };
+    Ok(Found::Meta { file: MetaFile { file, durable, meta }, copy_lost })
+}
+
+impl<F: StorageFile> MetaFile<F> {
+    /// Makes the file; durable on return. A half-made file never carries the final name.
+    pub fn create<S: Storage<File = F>>(storage: &S, meta: Meta) -> Result<MetaFile<F>, StoreError> {
+        let file = storage.create(names::META_TMP)?;
+        file.fill(META_FILE)?;
+        let bytes = meta.encode();
+        for offset in META_OFFSETS {
+            file.write_at(offset, &bytes)?;
+        }
+        file.sync()?;
+        storage.rename(names::META_TMP, names::META)?;
+        storage.sync_dir()?;
+        Ok(MetaFile { file, durable: 0, meta })
+    }
+
+    /// Makes the copy that was read durable. It may have come from the page cache and never have reached the disk (even after
+    /// a failed sync, SAFETY 17), and the next save overwrites the other copy. Writing the same bytes makes the page dirty
+    /// again, so that the sync really writes it.
+    pub fn secure(&self) -> Result<(), StoreError> {
+        self.file.write_at(META_OFFSETS[self.durable], &self.meta.encode())?;
+        self.file.sync()
+    }
+
+    pub fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    /// Applies `change`; durable on return.
+    pub fn save(&mut self, change: impl FnOnce(&mut Meta)) -> Result<(), StoreError> {
+        change(&mut self.meta);
+        self.meta.sequence += 1;
+        let bytes = self.meta.encode();
+        let target = 1 - self.durable;
+        self.file.write_at(META_OFFSETS[target], &bytes)?;
+        self.file.sync()?;
+        let former = self.durable;
+        self.durable = target;
+        self.file.write_at(META_OFFSETS[former], &bytes)
+    }
+
+    /// Applies `change`, durable some time later: for the watermark, of which an older value is merely less sharp.
+    pub fn note(&mut self, change: impl FnOnce(&mut Meta)) -> Result<(), StoreError> {
+        change(&mut self.meta);
+        self.meta.sequence += 1;
+        self.file.write_at(META_OFFSETS[1 - self.durable], &self.meta.encode())
+    }
+}

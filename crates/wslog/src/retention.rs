@@ -1,0 +1,110 @@
+//! How much history is kept: `gcache.size` and its companions.
+
+use trireme_order::StoreError;
+use trireme_order::LogStore;
+use trireme_types::LogIndex;
+
+use crate::checkpoint::{self, Kept};
+use crate::index::Segment;
+use crate::log::{Spare, WriteSetLog};
+use crate::names;
+use crate::options::Trim;
+use crate::storage::Storage;
+
+impl<S: Storage> WriteSetLog<S> {
+    /// Bytes of all segment files, the spare and damaged ones included.
+    pub fn bytes_held(&self) -> u64 {
+        let segments: u64 = self.shared.held().segments.iter().map(|s| s.capacity).sum();
+        let spare = if self.spare.is_some() { self.segment_size } else { 0 };
+        segments + spare + self.damaged.iter().map(|(_, len)| len).sum::<u64>()
+    }
+
+    /// Is there more than `gcache.size + gcache.keep_pages_size`? Then a checkpoint and [`WriteSetLog::trim`] are due.
+    pub fn wants_trim(&self) -> bool {
+        self.bytes_held() > self.bytes_max
+    }
+
+    /// Drops the oldest segments until the rest fits the bound. Returns the first index held.
+    ///
+    /// Moves the base to a durable checkpoint; so nothing is dropped beyond the newest one, nor beyond `keep_from`, nor beyond what
+    /// is synced, and the segment that takes the appends always stays. The bound yields to all of these.
+    pub fn trim(&mut self, limits: Trim) -> Result<LogIndex, StoreError> {
+        let bytes_max = limits.bytes_max.unwrap_or(self.bytes_max);
+        self.guarded(|log| log.try_trim(limits.keep_from, bytes_max))?;
+        Ok(self.first())
+    }
+
+    fn try_trim(&mut self, keep_from: LogIndex, bytes_max: u64) -> Result<(), StoreError> {
+        while self.bytes_held() > bytes_max
+            && let Some((number, _)) = self.damaged.pop()
+        {
+            self.storage.remove(&names::damaged(number))?;
+            self.note_names_changed();
+        }
+        let excess = self.bytes_held().saturating_sub(bytes_max);
+        if excess == 0 {
+            return Ok(());
+        }
+        let candidates: Vec<Kept> = self
+            .kept
+            .iter()
+            .copied()
+            .filter(|k| {
+                k.written_after.is_none() && k.index > self.base.index && k.index < keep_from && k.index <= self.synced
+            })
+            .collect();
+        // The lowest that frees enough, else the lowest of those that free most.
+        let mut best: Option<(Kept, u64)> = None;
+        for kept in candidates {
+            let freed = self.freed_by(kept.index);
+            if freed > best.map_or(0, |(_, freed)| freed) {
+                best = Some((kept, freed));
+            }
+            if freed >= excess {
+                break;
+            }
+        }
+        let Some((kept, _)) = best else { return Ok(()) };
+        let Some(base) = checkpoint::read(&self.storage, kept.number)? else {
+            return Err(StoreError(format!(
+                "write-set log: {} cannot be read back as it was written: the disk returned other bytes",
+                names::checkpoint(kept.number)
+            )));
+        };
+        self.base = base;
+        let dropped: Vec<Segment<S::File>> = {
+            let mut held = self.shared.held_mut();
+            let count = held.segments.iter().skip(1).take_while(|next| next.first.prev() <= kept.index).count();
+            let below = (kept.index.0 - held.base.0) as usize;
+            held.slots.drain(..below);
+            held.base = kept.index;
+            held.segments.drain(..count).collect()
+        };
+        // Segments first, in their order: while one of them is left, so are all younger ones and the states between.
+        for segment in dropped {
+            self.forget_dirty(segment.number);
+            let name = names::segment(segment.number);
+            let recycle = segment.capacity == self.segment_size && self.spare.is_none() && !self.spare_in_flight;
+            if recycle && self.bytes_held() + self.segment_size <= bytes_max {
+                self.storage.rename(&name, names::SPARE)?;
+                self.spare = Some(Spare { file: segment.file, written_after: Some(self.serial()) });
+            } else {
+                self.storage.remove(&name)?;
+            }
+        }
+        while self.kept.front().is_some_and(|k| k.index < kept.index) {
+            if let Some(old) = self.kept.pop_front() {
+                self.forget_dirty(old.number);
+                self.storage.remove(&names::checkpoint(old.number))?;
+            }
+        }
+        self.note_names_changed();
+        Ok(())
+    }
+
+    /// Bytes of the segments that end at or below `index`.
+    fn freed_by(&self, index: LogIndex) -> u64 {
+        let held = self.shared.held();
+        held.segments.iter().zip(held.segments.iter().skip(1)).filter(|(_, next)| next.first.prev() <= index).map(|(s, _)| s.capacity).sum()
+    }
+}

@@ -1,0 +1,145 @@
+//! Walking through one segment, record by record, without changing anything.
+
+use trireme_order::StoreError;
+use trireme_types::{LogIndex, Seqno};
+
+use crate::format::{
+    RECORD_HEADER, RecordHeader, SEGMENT_HEADER, SegmentHeader, is_end, may_be_record, record_len,
+};
+use crate::index::Slot;
+use crate::storage::StorageFile;
+
+/// Where and why a walk ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ScanEnd {
+    /// Offset behind the last whole record.
+    pub end: u64,
+    /// Checksum of the last whole record, which the next one must name.
+    pub chain: u32,
+    /// Why what lies at `end` is no record; `None` when nothing was written there.
+    pub bad: Option<&'static str>,
+    /// Highest durable watermark named by a record.
+    pub watermark: LogIndex,
+}
+
+/// Whole records behind the end of a walk: proof that more was written than can be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Behind {
+    pub last: LogIndex,
+    pub watermark: LogIndex,
+}
+
+/// Reads ahead through a file.
+struct Window<'a, F> {
+    file: &'a F,
+    start: u64,
+    buf: Vec<u8>,
+}
+
+const READ_AHEAD: usize = 1 << 20;
+
+impl<'a, F: StorageFile> Window<'a, F> {
+    fn new(file: &'a F) -> Self {
+        Window { file, start: 0, buf: Vec::new() }
+    }
+
+    /// Bytes from `offset` on: `len` of them, fewer where the file ends.
+    fn get(&mut self, offset: u64, len: usize) -> Result<&[u8], StoreError> {
+        let inside = offset >= self.start && offset + len as u64 <= self.start + self.buf.len() as u64;
+        if !inside {
+            let mut buf = std::mem::take(&mut self.buf);
+            buf.resize(len.max(READ_AHEAD), 0);
+            let got = self.file.read_at(offset, &mut buf)?;
+            buf.truncate(got);
+            self.buf = buf;
+            self.start = offset;
+        }
+        let from = (offset - self.start) as usize;
+        let to = (from + len).min(self.buf.len());
+        Ok(&self.buf[from..to])
+    }
+}
+
+/// The header of a segment file; `None` when it is unreadable.
+pub fn header<F: StorageFile>(file: &F) -> Result<Option<SegmentHeader>, StoreError> {
+    let mut buf = vec![0; SEGMENT_HEADER];
+    let got = file.read_at(0, &mut buf)?;
+    Ok(SegmentHeader::decode(&buf[..got]))
+}
+
+/// Walks from the first record on and calls `each` with every whole record and its place.
+pub fn walk<F: StorageFile>(
+    file: &F,
+    header: &SegmentHeader,
+    mut each: impl FnMut(&RecordHeader, Slot),
+) -> Result<ScanEnd, StoreError> {
+    let len = file.len()?;
+    let mut window = Window::new(file);
+    let mut out =
+        ScanEnd { end: SEGMENT_HEADER as u64, chain: header.chain(), bad: None, watermark: LogIndex::ZERO };
+    let mut expected = header.first;
+    let mut seqno: Seqno = header.prev_seqno;
+    loop {
+        let head = window.get(out.end, RECORD_HEADER)?;
+        if is_end(head) {
+            return Ok(out);
+        }
+        let Some(record) = RecordHeader::decode(head, header.number) else {
+            out.bad = Some("no record header with a right checksum");
+            return Ok(out);
+        };
+        let next = out.end + record_len(record.payload_len as usize);
+        let bad = if record.chain != out.chain {
+            Some("the record does not follow the one before")
+        } else if record.entry.index != expected {
+            Some("the record has another index than its place")
+        } else if record.entry.seqno < seqno {
+            Some("the seqno goes back")
+        } else if next > len {
+            Some("the record goes beyond the end of the file")
+        } else {
+            let payload = window.get(out.end + RECORD_HEADER as u64, record.payload_len as usize)?;
+            let whole = payload.len() == record.payload_len as usize && crc32fast::hash(payload) == record.payload_crc;
+            if whole { None } else { Some("the payload does not fit its checksum") }
+        };
+        if bad.is_some() {
+            out.bad = bad;
+            return Ok(out);
+        }
+        let at = (out.end / 8) as u32;
+        let slot = Slot {
+            term: record.entry.term,
+            seqno: record.entry.seqno,
+            segment: header.number,
+            at,
+            payload_len: record.payload_len,
+        };
+        each(&record, slot);
+        out.watermark = out.watermark.max(record.synced);
+        out.chain = record.crc;
+        out.end = next;
+        expected = expected.next();
+        seqno = record.entry.seqno;
+    }
+}
+
+/// Looks for records of this segment behind `from` (the end of a walk), at any place where one could begin.
+pub fn behind<F: StorageFile>(file: &F, number: u64, from: u64) -> Result<Option<Behind>, StoreError> {
+    let len = file.len()?;
+    let mut window = Window::new(file);
+    let mut out: Option<Behind> = None;
+    // A whole header at `from` itself is not "behind": it is the torn record.
+    let mut at = from + 8;
+    while at + RECORD_HEADER as u64 <= len {
+        let head = window.get(at, RECORD_HEADER)?;
+        if may_be_record(head)
+            && let Some(record) = RecordHeader::decode(head, number)
+        {
+            let so_far = out.get_or_insert(Behind { last: LogIndex::ZERO, watermark: LogIndex::ZERO });
+            so_far.last = so_far.last.max(record.entry.index);
+            so_far.watermark = so_far.watermark.max(record.synced);
+        }
+        at += 8;
+    }
+    Ok(out)
+}
