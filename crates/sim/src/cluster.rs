@@ -467,7 +467,8 @@ impl Cluster {
         self.log(|| format!("n{slot} dies{}", if power { " with its machine" } else { "" }));
         self.close_conns(slot);
         let blank = Store::create(&self.options, 0);
-        let store = std::mem::replace(p.group.store_mut(), blank);
+        let mut store = std::mem::replace(p.group.store_mut(), blank);
+        store.process_died(&mut self.rng);
         let s = &mut self.slots[slot];
         s.disk = Some(store);
         s.paused = false;

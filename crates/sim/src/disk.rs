@@ -23,7 +23,7 @@ macro_rules! each {
 impl Store {
     pub fn create(options: &Options, seed: u64) -> Store {
         let _ = seed;
-        Store::Fast(FastStore::new(options.checkpoint_every, options.retain, options.truncation_volatile))
+        Store::Fast(FastStore::new(options))
     }
     pub fn set_keep(&mut self, seqno: Seqno) {
         each!(self, s => s.set_keep(seqno))
@@ -42,6 +42,9 @@ impl Store {
     }
     pub fn reopen(&mut self) {
         each!(self, s => s.reopen())
+    }
+    pub fn process_died(&mut self, rng: &mut Rng) {
+        each!(self, s => s.process_died(rng))
     }
     pub fn lose_power(&mut self, rng: &mut Rng) {
         each!(self, s => s.lose_power(rng))

@@ -1,6 +1,7 @@
 //! What a node's group thread does, under simulated circumstances: feed inputs, drain outputs in order, report syncs later,
 //! answer snapshot requests, keep the database fed, serve clients.
 
+use trireme_certification::{KeyKind, WriteSet as Body};
 use trireme_order::{Delivery, Event as GroupEvent, LogStore, Message, Output, Phase, ProposeError, ReadId};
 use trireme_types::{Durability, EntryKind, LogIndex, NodeId, Reader, VoterSet};
 
@@ -329,21 +330,23 @@ impl Cluster {
                 }
             }
             Delivery::WriteSet { index, seqno, session, number, body } => {
-                let ws = match WriteSet::decode(&body) {
-                    Ok(ws) => ws,
+                let parsed = Body::parse(body.clone()).and_then(|b| Ok((WriteSet::decode(&b)?, b)));
+                let (ws, parsed) = match parsed {
+                    Ok(both) => both,
                     Err(e) => return self.fail(format!("n{slot}: body at {index} is not what a client wrote: {e}")),
                 };
                 if !self.in_order(slot, index, seqno.0, true) {
                     return;
                 }
                 let Some(p) = &mut self.slots[slot].process else { return };
-                let verdict = p.app.certify(seqno, session, &ws);
-                let hash = App::hash_of(session, number, &body, verdict);
+                let full = p.app.certify(seqno, session, &parsed);
+                let verdict = full.ok();
+                let hash = App::hash_of(session, number, &body, Some(&full));
                 p.app.link(index, seqno, hash);
                 let chain = p.app.chain;
                 let own = (session.node == node).then(|| p.pending.remove(&(session.number, number))).flatten();
                 self.record(slot, Delivered { index, seqno, what: What::WriteSet { session, number, op: ws.op, verdict }, chain });
-                let rows = if verdict { ws.keys.iter().map(|k| (*k, ws.op)).collect() } else { Vec::new() };
+                let rows = if verdict { ws.keys.iter().map(|k| (k.0, ws.op)).collect() } else { Vec::new() };
                 self.feed(slot, Change { seqno: seqno.0, hash, rows });
                 if let Some(op) = own {
                     if op != ws.op {
@@ -358,7 +361,8 @@ impl Cluster {
                     return;
                 }
                 let Some(p) = &mut self.slots[slot].process else { return };
-                p.app.link(index, seqno, App::hash_of(session, number, &body, true));
+                p.app.report(session, &body);
+                p.app.link(index, seqno, App::hash_of(session, number, &body, None));
                 let chain = p.app.chain;
                 if session.node == node {
                     p.pending.remove(&(session.number, number));
@@ -374,6 +378,7 @@ impl Cluster {
                 view.encode(&mut w);
                 let hash = hash_bytes(3, &w.buf);
                 let Some(p) = &mut self.slots[slot].process else { return };
+                p.app.view(seqno, &view);
                 p.app.link(index, seqno, hash);
                 let chain = p.app.chain;
                 p.primary = view.get(node).is_some_and(|m| m.incarnation.0 == incarnation);
@@ -592,12 +597,15 @@ impl Cluster {
     /// A client commits a transaction on `slot`; the operation's number.
     pub fn write(&mut self, slot: usize) -> u64 {
         let op = self.clients.begin();
-        let keys = (0..self.rng.range(0, 3)).map(|_| self.rng.below(self.options.keys) as u16).collect();
+        let keys = (0..self.rng.range(0, 3))
+            .map(|_| (self.rng.below(self.options.keys) as u16, KeyKind::ALL[self.rng.below(4) as usize]))
+            .collect();
+        let origin = self.member(slot).uuid();
         let padding = self.rng.below(self.options.body_bytes + 1);
         let last_seen = self.slots[slot].db.now.position;
         // A joiner's server takes no clients before its data is there; one that is left does not either.
         let serving = self.slots[slot].db.valid;
-        let body = WriteSet { op, last_seen, keys, padding }.encode();
+        let body = WriteSet { op, last_seen, keys, padding }.encode(origin);
         let answer = if serving { self.with_group(slot, |g, now| g.propose(now, body)) } else { None };
         match answer {
             Some(Ok((session, number))) => {
@@ -615,7 +623,9 @@ impl Cluster {
     }
 
     pub fn propose_app(&mut self, slot: usize) {
-        let body = bytes::Bytes::from(self.rng.next().to_le_bytes().to_vec());
+        // What every later write set of this node will have seen at least.
+        let seen = self.slots[slot].db.now.position;
+        let body = bytes::Bytes::from(seen.to_le_bytes().to_vec());
         self.with_group(slot, |g, now| g.propose_app(now, body));
     }
 

@@ -27,11 +27,12 @@ mod options;
 mod rng;
 mod run;
 mod store;
+mod words;
 
 pub use cluster::{Cluster, Verdict, node_id};
 pub use database::{Database, State};
 pub use disk::Store;
-pub use options::{DbFlush, Fault, MS, Options, SEC, StoreKind, US};
+pub use options::{DbFlush, Fault, MS, Options, SEC, Sabotage, StoreKind, US};
 pub use rng::Rng;
 pub use run::{Failure, Report, run, run_seed};
 pub use store::FastStore;

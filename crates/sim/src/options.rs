@@ -117,6 +117,17 @@ pub enum DbFlush {
     Kernel,
 }
 
+/// Something broken on purpose, to prove that the checkers can fail.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sabotage {
+    /// A loss of power takes entries that were reported as synced (SAFETY 2: what an acknowledgement means).
+    LyingDisk,
+    /// The promised term and the vote do not survive the process (SAFETY 1).
+    ForgottenPromise,
+    /// The death of the process takes entries that were written (durability `process`).
+    LostWrites,
+}
+
 /// All times in nanoseconds.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -131,6 +142,8 @@ pub struct Options {
     pub inflight_bytes_max: usize,
     /// Runs of the forced kind may lose commits and fork; then only order, convergence and absence of panics are checked.
     pub forced: bool,
+
+    pub sabotage: Option<Sabotage>,
 
     pub delay_min: u64,
     pub delay_mean: u64,
@@ -192,6 +205,7 @@ impl Options {
             batch_bytes_max: 1 << 20,
             inflight_bytes_max: 4 << 20,
             forced: false,
+            sabotage: None,
             delay_min: 100 * US,
             delay_mean: 50 * US,
             bandwidth: 1 << 30,

@@ -213,7 +213,7 @@ impl Cluster {
         String::new()
     }
 
-    fn same_data(&self) -> bool {
+    pub(crate) fn same_data(&self) -> bool {
         let mut common = None;
         for s in &self.slots {
             let Some(p) = &s.process else { continue };
@@ -239,7 +239,7 @@ impl Cluster {
                 return self.fail(format!("n{first} and n{other} have different data at position {}", self.slots[first].db.now.position));
             }
             let (a, b) = (self.slots[first].process.as_ref(), self.slots[other].process.as_ref());
-            if a.map(|p| &p.app) != b.map(|p| &p.app) {
+            if a.map(|p| p.app.encode()) != b.map(|p| p.app.encode()) {
                 return self.fail(format!("n{first} and n{other} have different application states"));
             }
         }

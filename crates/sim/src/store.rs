@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use trireme_order::{LogStore, StoreError};
 use trireme_types::{Base, Entry, HardState, LogIndex, Seqno, Term};
 
+use crate::options::{Options, Sabotage};
 use crate::rng::{Rng, hash_bytes, mix};
 
 /// An append as it happened, for the checker of log matching.
@@ -37,6 +38,7 @@ pub struct FastStore {
     checkpoint_every: u64,
     retain: u64,
     truncation_volatile: bool,
+    sabotage: Option<Sabotage>,
     /// Operations until the log refuses everything.
     fuse: Option<u32>,
     failed: bool,
@@ -54,7 +56,7 @@ pub fn hash_entry(e: &Entry) -> u64 {
 }
 
 impl FastStore {
-    pub fn new(checkpoint_every: u64, retain: u64, truncation_volatile: bool) -> FastStore {
+    pub fn new(o: &Options) -> FastStore {
         FastStore {
             base: Base::default(),
             entries: VecDeque::new(),
@@ -65,9 +67,10 @@ impl FastStore {
             last_checkpoint: 0,
             ghost: Vec::new(),
             keep: Seqno(u64::MAX),
-            checkpoint_every,
-            retain,
-            truncation_volatile,
+            checkpoint_every: o.checkpoint_every,
+            retain: o.retain,
+            truncation_volatile: o.truncation_volatile,
+            sabotage: o.sabotage,
             fuse: None,
             failed: false,
             appended: Vec::new(),
@@ -100,7 +103,21 @@ impl FastStore {
         }
     }
 
-    /// The process died and is started again: the log is opened anew.
+    /// The process died; the machine goes on.
+    pub fn process_died(&mut self, rng: &mut Rng) {
+        match self.sabotage {
+            Some(Sabotage::ForgottenPromise) => self.hard = HardState::default(),
+            Some(Sabotage::LostWrites) => {
+                let end = self.base.index.0 + rng.below(self.entries.len() as u64 + 1);
+                self.entries.truncate((end - self.base.index.0) as usize);
+                self.checkpoints.retain(|&index, _| index <= end);
+                self.synced = self.synced.min(end);
+            }
+            Some(Sabotage::LyingDisk) | None => {}
+        }
+    }
+
+    /// The log is opened anew.
     pub fn reopen(&mut self) {
         self.fuse = None;
         self.failed = false;
@@ -109,6 +126,10 @@ impl FastStore {
 
     /// The process died with the machine.
     pub fn lose_power(&mut self, rng: &mut Rng) {
+        if self.sabotage == Some(Sabotage::LyingDisk) {
+            let held = self.entries.len() as u64;
+            self.synced = self.base.index.0 + rng.below(held + 1);
+        }
         let unsynced = self.last().0 - self.synced.min(self.last().0);
         let kept = if rng.chance(0.5) { 0 } else { rng.below(unsynced + 1) };
         let end = self.synced.max(self.base.index.0) + kept;

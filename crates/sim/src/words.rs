@@ -1,0 +1,112 @@
+//! Words for hand-written scenarios.
+
+use trireme_order::{Message, Phase};
+
+use crate::check::Outcome;
+use crate::cluster::{Cluster, Verdict};
+use crate::options::{MS, Options, SEC};
+
+impl Cluster {
+    /// A calm cluster of `nodes`, all in one view and all voters, with equal data.
+    pub fn formed(options: Options) -> Cluster {
+        let mut c = Cluster::new(options);
+        c.trace = std::env::var_os("SIM_TRACE").is_some();
+        let n = c.options.nodes;
+        c.bootstrap(0);
+        c.run_for(100 * MS);
+        for slot in 1..n {
+            c.join(slot);
+        }
+        let ok = c.run_until(60 * SEC, |c| c.one_view() && c.voters().len() == n && c.settled());
+        assert!(ok, "the cluster does not form: {:?}\n{}", c.failure, c.dump());
+        c
+    }
+
+    /// Slots of the voters, as the sequencer has them; empty without one.
+    pub fn voters(&self) -> Vec<usize> {
+        let Some(status) = self.sequencer().and_then(|s| self.status(s)) else { return Vec::new() };
+        let mut slots: Vec<usize> = status.voters.voters.iter().filter_map(|v| self.slot_of(v.node)).collect();
+        slots.sort_unstable();
+        slots
+    }
+
+    /// All running nodes hold the same data and wait for none.
+    pub fn settled(&self) -> bool {
+        self.same_data()
+    }
+
+    pub fn committed(&self, op: u64) -> bool {
+        matches!(self.clients.outcome(op), Some(Outcome::Committed(_)))
+    }
+
+    /// Writes on `slot` and waits until the client is told "committed".
+    pub fn write_committed(&mut self, slot: usize) -> u64 {
+        let op = self.write(slot);
+        self.expect(30 * SEC, "a write set commits", |c| c.committed(op));
+        op
+    }
+
+    /// Runs until `done`; panics with every node's state when that does not come within `bound`.
+    pub fn expect(&mut self, bound: u64, what: &str, done: impl FnMut(&Cluster) -> bool) {
+        let ok = self.run_until(bound, done);
+        assert!(ok, "expected: {what}; violation: {:?}\n{}", self.failure, self.dump());
+    }
+
+    /// Runs for `duration`; panics when a checker objects.
+    pub fn pass(&mut self, duration: u64) {
+        self.run_for(duration);
+        assert!(self.failure.is_none(), "{:?}\n{}", self.failure, self.dump());
+    }
+
+    /// Nobody but `slot` is cut from anybody.
+    pub fn isolate(&mut self, slot: usize) {
+        self.partition(&[slot]);
+    }
+
+    /// The sequencer; panics without one.
+    pub fn the_sequencer(&mut self) -> usize {
+        self.expect(30 * SEC, "there is a sequencer", |c| c.sequencer().is_some());
+        self.sequencer().expect("just seen")
+    }
+
+    /// A primary member that believes somebody else or itself to order, but not `not`.
+    pub fn other_sequencer(&mut self, not: usize) -> usize {
+        let named = |c: &Cluster| {
+            (0..c.options.nodes).find(|&i| {
+                i != not
+                    && c.status(i).is_some_and(|s| s.phase == Phase::Primary && s.sequencer == Some(c.node(i)))
+            })
+        };
+        self.expect(30 * SEC, "another sequencer", |c| named(c).is_some());
+        named(self).expect("just seen")
+    }
+
+    /// Holds back every message from `from` to `to` (`None`: any) for which `which` says yes.
+    pub fn hold(&mut self, from: Option<usize>, to: Option<usize>, which: fn(&Message) -> bool) {
+        self.set_filter(Some(Box::new(move |f, t, m| {
+            if from.is_none_or(|x| x == f) && to.is_none_or(|x| x == t) && which(m) { Verdict::Hold } else { Verdict::Pass }
+        })));
+    }
+
+    /// Loses them instead.
+    pub fn lose(&mut self, from: Option<usize>, to: Option<usize>, which: fn(&Message) -> bool) {
+        self.set_filter(Some(Box::new(move |f, t, m| {
+            if from.is_none_or(|x| x == f) && to.is_none_or(|x| x == t) && which(m) { Verdict::Drop } else { Verdict::Pass }
+        })));
+    }
+
+    /// Syncs of `slot` take `factor` times as long from now on.
+    pub fn stall_syncs(&mut self, slot: usize, factor: u64) {
+        self.slots[slot].sync_factor = factor;
+    }
+
+    /// Everything heals; all converge; every promise is checked.
+    pub fn conclude(mut self) {
+        self.set_filter(None);
+        self.liveness_phase();
+        if self.failure.is_none() {
+            self.final_check();
+        }
+        assert!(self.failure.is_none(), "{:?}\n{}", self.failure, self.dump());
+    }
+}

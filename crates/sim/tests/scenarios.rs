@@ -1,0 +1,421 @@
+//! Hand-written scenarios: one situation each, with the simulator's vocabulary.
+
+use trireme_order::Phase;
+use trireme_sim::{Cluster, DbFlush, MS, Options, SEC};
+use trireme_types::Durability;
+
+fn cluster(nodes: usize) -> Cluster {
+    Cluster::formed(Options::calm(1, nodes))
+}
+
+fn with(nodes: usize, change: impl FnOnce(&mut Options)) -> Cluster {
+    let mut o = Options::calm(1, nodes);
+    change(&mut o);
+    Cluster::formed(o)
+}
+
+#[test]
+fn a_single_node_forms_commits_and_recovers_alone() {
+    let mut c = cluster(1);
+    let op = c.write_committed(0);
+    c.crash(0, true);
+    c.join(0);
+    c.expect(10 * SEC, "primary again", |c| c.is_primary(0));
+    assert!(c.committed(op));
+    c.write_committed(0);
+    c.conclude();
+}
+
+#[test]
+fn every_member_originates() {
+    let mut c = cluster(3);
+    for slot in 0..3 {
+        c.write_committed(slot);
+    }
+    c.conclude();
+}
+
+#[test]
+fn a_sequencer_that_dies_with_an_uncommitted_tail_comes_back_without_it() {
+    let mut c = cluster(3);
+    let s = c.the_sequencer();
+    c.isolate(s);
+    let lost: Vec<u64> = (0..5).map(|_| c.write(s)).collect();
+    let new = c.other_sequencer(s);
+    let kept = c.write_committed(new);
+    c.crash(s, false);
+    c.heal_network();
+    c.join(s);
+    c.expect(60 * SEC, "one view", |c| c.one_view() && c.settled());
+    assert!(c.committed(kept));
+    assert!(lost.iter().all(|op| c.histories.find(*op).is_none()));
+    c.conclude();
+}
+
+#[test]
+fn a_deposed_sequencer_with_the_longer_log_is_not_chosen() {
+    // SAFETY 1: the last-normal term decides, not the length.
+    let mut c = cluster(3);
+    let s = c.the_sequencer();
+    c.isolate(s);
+    for _ in 0..50 {
+        c.write(s);
+    }
+    let new = c.other_sequencer(s);
+    let kept = c.write_committed(new);
+    let third = 3 - s - new;
+    for slot in 0..3 {
+        c.crash(slot, true);
+    }
+    c.heal_network();
+    c.join(s);
+    c.join(new);
+    c.expect(60 * SEC, "two of three form again", |c| c.is_primary(s) && c.is_primary(new));
+    c.write_committed(new);
+    assert!(c.histories.find(kept).is_some());
+    c.join(third);
+    c.conclude();
+}
+
+#[test]
+fn what_only_the_old_sequencer_and_the_origin_saw_is_ordered_once() {
+    // SAFETY 4: the origin sends again to the new sequencer, whose log has it already.
+    let mut c = cluster(3);
+    let s = c.the_sequencer();
+    let origin = (s + 1) % 3;
+    c.hold(Some(s), Some(origin), |_| true);
+    let op = c.write(origin);
+    c.expect(10 * SEC, "ordered by the others", |c| c.histories.find(op).is_some());
+    c.crash(s, false);
+    c.set_filter(None);
+    c.expect(60 * SEC, "the origin hears of its write set", |c| c.committed(op));
+    c.join(s);
+    c.conclude();
+}
+
+#[test]
+fn held_back_acknowledgements_of_an_older_term_count_for_nothing() {
+    // SAFETY 2. What the followers said in term t reaches the deposed sequencer only after term t + 1 has begun.
+    let mut c = cluster(3);
+    let s = c.the_sequencer();
+    c.hold(None, Some(s), |_| true);
+    for _ in 0..3 {
+        c.write(s);
+    }
+    let new = c.other_sequencer(s);
+    c.isolate(s);
+    c.set_filter(None);
+    c.write_committed(new);
+    c.release();
+    c.pass(2 * SEC);
+    c.heal_network();
+    c.pass(2 * SEC);
+    c.conclude();
+}
+
+#[test]
+fn a_sync_that_completes_after_the_tail_was_replaced_acknowledges_nothing() {
+    let mut c = with(3, |o| o.truncation_volatile = true);
+    let s = c.the_sequencer();
+    c.stall_syncs(s, 50_000);
+    c.isolate(s);
+    for _ in 0..10 {
+        c.write(s);
+    }
+    let new = c.other_sequencer(s);
+    for _ in 0..10 {
+        c.write_committed(new);
+    }
+    c.heal_network();
+    c.pass(20 * SEC);
+    for slot in 0..3 {
+        c.crash(slot, true);
+    }
+    for slot in 0..3 {
+        c.join(slot);
+    }
+    c.conclude();
+}
+
+#[test]
+fn of_two_nodes_the_survivor_of_a_kill_stops_and_goes_on_when_the_other_is_back() {
+    let mut c = cluster(2);
+    c.crash(1, false);
+    c.expect(60 * SEC, "the survivor is not primary", |c| c.status(0).is_some_and(|s| s.phase == Phase::NonPrimary));
+    c.join(1);
+    c.expect(60 * SEC, "both primary", |c| c.one_view());
+    c.write_committed(0);
+    c.conclude();
+}
+
+#[test]
+fn of_two_nodes_the_one_that_stays_goes_on_after_a_leave() {
+    for leaver in 0..2 {
+        let mut c = cluster(2);
+        c.leave(leaver);
+        c.expect(60 * SEC, "the leaver is gone", |c| !c.is_running(leaver));
+        c.expect(60 * SEC, "the other is alone in its view", |c| c.is_primary(1 - leaver) && c.view_size(1 - leaver) == 1);
+        c.write_committed(1 - leaver);
+        c.join(leaver);
+        c.conclude();
+    }
+}
+
+#[test]
+fn five_voters_become_three_when_two_fail_and_then_survive_a_third() {
+    let mut c = cluster(5);
+    let s = c.the_sequencer();
+    let others: Vec<usize> = (0..5).filter(|&i| i != s).collect();
+    c.crash(others[0], false);
+    c.crash(others[1], false);
+    c.expect(120 * SEC, "three voters", |c| c.voters().len() == 3 && c.view_size(s) == 3);
+    c.crash(others[2], false);
+    c.expect(120 * SEC, "two in the view", |c| c.view_size(s) == 2 && c.is_primary(s));
+    c.write_committed(s);
+    c.conclude();
+}
+
+#[test]
+fn three_voters_stay_three_when_one_fails() {
+    // SAFETY 9: 3 -> 2 would lower what can fail next.
+    let mut c = cluster(3);
+    let s = c.the_sequencer();
+    c.crash((s + 1) % 3, false);
+    c.expect(60 * SEC, "two in the view", |c| c.view_size(s) == 2 && c.is_primary(s));
+    c.pass(5 * SEC);
+    assert_eq!(c.voters().len(), 3);
+    c.conclude();
+}
+
+#[test]
+fn a_joiner_that_dies_in_the_middle_of_its_copy_starts_over() {
+    let mut c = with(3, |o| {
+        o.transfer_mean = 2 * SEC;
+        o.checkpoint_every = 5;
+        o.retain = 0;
+        o.careless_trim = true;
+    });
+    c.wipe(2);
+    for _ in 0..30 {
+        c.write_committed(0);
+    }
+    for _ in 0..3 {
+        c.join(2);
+        c.pass(300 * MS);
+        c.crash(2, false);
+    }
+    c.join(2);
+    c.expect(120 * SEC, "the copy is there", |c| c.database_position(2).is_some() && c.settled());
+    c.conclude();
+}
+
+#[test]
+fn after_a_rolling_stop_only_the_last_one_out_may_begin() {
+    let mut c = cluster(3);
+    c.write_committed(0);
+    for slot in 0..3 {
+        c.leave(slot);
+        c.expect(60 * SEC, "it is gone", |c| !c.is_running(slot));
+        if slot < 2 {
+            c.write_committed(2);
+        }
+    }
+    c.join(0);
+    c.join(1);
+    c.pass(30 * SEC);
+    assert!(!c.is_primary(0) && !c.is_primary(1), "those who left earlier began without the last one\n{}", c.dump());
+    c.join(2);
+    c.conclude();
+}
+
+#[test]
+fn loss_of_power_everywhere_loses_no_acknowledged_commit_with_durability_disk() {
+    let mut c = with(3, |o| o.db_flush = DbFlush::Lazy);
+    let mut ops = Vec::new();
+    for slot in 0..3 {
+        ops.push(c.write_committed(slot));
+    }
+    for slot in 0..3 {
+        c.crash(slot, true);
+    }
+    for slot in 0..3 {
+        c.join(slot);
+    }
+    c.expect(60 * SEC, "formed again", |c| c.one_view());
+    assert!(ops.iter().all(|op| c.histories.find(*op).is_some()));
+    c.conclude();
+}
+
+#[test]
+fn a_kill_of_all_processes_loses_no_acknowledged_commit_with_durability_process() {
+    let mut c = with(3, |o| o.durability = Durability::Process);
+    for slot in 0..3 {
+        c.write_committed(slot);
+    }
+    for slot in 0..3 {
+        c.crash(slot, false);
+    }
+    for slot in 0..3 {
+        c.join(slot);
+    }
+    c.conclude();
+}
+
+#[test]
+fn a_sequencer_that_sends_but_hears_nothing_steps_down() {
+    // SAFETY 6.
+    let mut c = cluster(3);
+    let s = c.the_sequencer();
+    for other in (0..3).filter(|&o| o != s) {
+        c.cut(other, s);
+    }
+    let new = c.other_sequencer(s);
+    c.write_committed(new);
+    c.conclude();
+}
+
+#[test]
+fn two_nodes_that_cannot_hear_each_other_but_both_hear_the_third_make_progress() {
+    let mut c = cluster(3);
+    let s = c.the_sequencer();
+    let (a, b) = ((s + 1) % 3, (s + 2) % 3);
+    c.cut_both(a, b);
+    for slot in [a, b, s] {
+        c.write_committed(slot);
+    }
+    let terms = c.terms;
+    c.pass(20 * SEC);
+    assert_eq!(c.terms, terms, "a cut between followers changes no term");
+    c.conclude();
+}
+
+#[test]
+fn a_follower_that_loses_only_the_sequencer_does_not_stop_the_others() {
+    let mut c = cluster(3);
+    let s = c.the_sequencer();
+    let (a, b) = ((s + 1) % 3, (s + 2) % 3);
+    c.cut_both(s, a);
+    c.pass(10 * SEC);
+    c.write_committed(b);
+    c.conclude();
+}
+
+#[test]
+fn a_sequencer_that_was_stopped_and_continues_disturbs_nobody() {
+    let mut c = cluster(3);
+    let s = c.the_sequencer();
+    c.write(s);
+    c.pause(s);
+    let new = c.other_sequencer(s);
+    c.write_committed(new);
+    c.pass(20 * SEC);
+    c.resume(s);
+    c.expect(60 * SEC, "one view again", |c| c.one_view());
+    c.conclude();
+}
+
+#[test]
+fn an_origin_that_died_after_reaching_only_the_sequencer_stops_nobody() {
+    // SAFETY 3: others get the body from the sequencer.
+    let mut c = cluster(3);
+    let s = c.the_sequencer();
+    let (origin, third) = ((s + 1) % 3, (s + 2) % 3);
+    c.cut_both(origin, third);
+    let op = c.write(origin);
+    c.pass(300 * trireme_sim::US);
+    c.crash(origin, false);
+    let later = c.write_committed(third);
+    assert!(c.committed(later));
+    let _ = op;
+    c.conclude();
+}
+
+#[test]
+fn a_node_with_a_new_disk_comes_back_as_a_new_voter() {
+    let mut c = cluster(3);
+    let s = c.the_sequencer();
+    let wiped = (s + 1) % 3;
+    c.write_committed(s);
+    c.wipe(wiped);
+    c.join(wiped);
+    c.expect(120 * SEC, "three in the view and all voters", |c| c.one_view() && c.voters().len() == 3);
+    c.conclude();
+}
+
+#[test]
+fn a_read_on_a_sequencer_that_was_deposed_without_knowing_is_not_stale() {
+    // SAFETY 25: no answer from memory alone.
+    let mut c = cluster(3);
+    let s = c.the_sequencer();
+    c.pause(s);
+    let new = c.other_sequencer(s);
+    c.write_committed(new);
+    c.resume(s);
+    c.read(s);
+    c.pass(5 * SEC);
+    c.conclude();
+}
+
+#[test]
+fn a_member_that_restarts_quickly_leaves_history_before_it_enters_again() {
+    // SAFETY 12; the views themselves are judged by the checker of histories.
+    let mut c = cluster(3);
+    let s = c.the_sequencer();
+    let other = (s + 1) % 3;
+    for _ in 0..3 {
+        c.crash(other, false);
+        c.join(other);
+        c.expect(60 * SEC, "one view", |c| c.one_view());
+    }
+    c.conclude();
+}
+
+#[test]
+fn a_member_that_was_away_for_long_catches_up_by_a_copy_when_the_log_is_gone() {
+    let mut c = with(3, |o| {
+        o.checkpoint_every = 5;
+        o.retain = 0;
+        o.careless_trim = true;
+    });
+    let s = c.the_sequencer();
+    let away = (s + 1) % 3;
+    c.crash(away, false);
+    for _ in 0..60 {
+        c.write_committed(s);
+    }
+    let copies = c.copies;
+    c.join(away);
+    c.expect(120 * SEC, "one view and equal data", |c| c.one_view() && c.settled());
+    assert!(c.copies > copies);
+    c.conclude();
+}
+
+#[test]
+fn a_member_that_was_away_for_a_short_time_needs_no_copy() {
+    let mut c = cluster(3);
+    let s = c.the_sequencer();
+    let away = (s + 1) % 3;
+    c.crash(away, false);
+    for _ in 0..60 {
+        c.write_committed(s);
+    }
+    let copies = c.copies;
+    c.join(away);
+    c.expect(120 * SEC, "one view and equal data", |c| c.one_view() && c.settled());
+    assert_eq!(c.copies, copies);
+    c.conclude();
+}
+
+#[test]
+fn a_minority_refuses_and_its_majority_commits() {
+    let mut c = cluster(5);
+    let s = c.the_sequencer();
+    let friend = (s + 1) % 5;
+    c.partition(&[s, friend]);
+    c.expect(60 * SEC, "the minority is not primary", |c| !c.is_primary(s) && !c.is_primary(friend));
+    let op = c.write(s);
+    assert_eq!(c.clients.outcome(op), Some(trireme_sim::check::Outcome::Refused));
+    let new = c.other_sequencer(s);
+    c.write_committed(new);
+    c.conclude();
+}
