@@ -294,3 +294,79 @@ impl LogStore for FastStore {
             .cloned()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use trireme_types::{EntryHeader, EntryKind, Session};
+
+    use super::*;
+
+    fn entry(index: u64, term: u64) -> Entry {
+        let header = EntryHeader {
+            index: LogIndex(index),
+            term: Term(term),
+            seqno: Seqno(index),
+            voters: LogIndex::ZERO,
+            session: Session::default(),
+            number: index,
+            kind: EntryKind::WriteSet,
+        };
+        Entry { header, payload: Bytes::from_static(b"body") }
+    }
+
+    fn filled(change: impl FnOnce(&mut Options)) -> FastStore {
+        let mut o = Options::calm(1, 1);
+        change(&mut o);
+        let mut s = FastStore::new(&o);
+        s.append(&(1..=10).map(|i| entry(i, 1)).collect::<Vec<_>>()).unwrap();
+        s.complete_sync(s.generation(), LogIndex(6));
+        s
+    }
+
+    #[test]
+    fn loss_of_power_keeps_what_was_synced_and_a_prefix_of_the_rest() {
+        let mut ends = std::collections::BTreeSet::new();
+        for seed in 0..50 {
+            let mut s = filled(|_| {});
+            s.lose_power(&mut Rng::new(seed));
+            ends.insert(s.last().0);
+        }
+        assert_eq!(ends, (6..=10).collect());
+    }
+
+    #[test]
+    fn a_sync_from_before_a_truncation_covers_nothing() {
+        let mut s = filled(|_| {});
+        let generation = s.generation();
+        s.truncate_after(LogIndex(3)).unwrap();
+        s.append(&[entry(4, 2), entry(5, 2)]).unwrap();
+        s.complete_sync(generation, LogIndex(5));
+        assert_eq!(s.synced(), LogIndex(3));
+    }
+
+    #[test]
+    fn an_unsynced_truncation_may_be_undone_by_loss_of_power() {
+        let mut terms = std::collections::BTreeSet::new();
+        for seed in 0..50 {
+            let mut s = filled(|o| o.truncation_volatile = true);
+            s.truncate_after(LogIndex(3)).unwrap();
+            s.append(&[entry(4, 2)]).unwrap();
+            s.lose_power(&mut Rng::new(seed));
+            terms.insert((s.last().0, s.term_at(s.last()).unwrap().0));
+        }
+        assert_eq!(terms, [(3, 1), (4, 2), (6, 1)].into());
+    }
+
+    #[test]
+    fn trimming_keeps_what_the_database_needs() {
+        let mut s = filled(|o| o.retain = 2);
+        s.set_keep(Seqno(4));
+        for at in [3, 5] {
+            let base = Base { index: LogIndex(at), seqno: Seqno(at), term: Term(1), ..Base::default() };
+            s.save_checkpoint(&base).unwrap();
+        }
+        assert_eq!(s.base().index, LogIndex(3));
+        assert_eq!(s.checkpoint_before(Seqno(9)).unwrap().index, LogIndex(5));
+    }
+}
