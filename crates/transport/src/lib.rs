@@ -1,1 +1,47 @@
-//! (being written)
+//! Sockets between members: who may connect, one link per pair, framing, queues, reconnecting.
+//!
+//! [`Transport`] is the façade and is driven by one thread, the node's group thread:
+//!
+//! ```text
+//! loop {
+//!     transport.poll(timeout, &mut events);      // the only place that waits
+//!     for event in events.drain(..) { feed it to the group }
+//!     while let Some(output) = group.poll_output(now) { transport.send(to, class, &message) }
+//!     transport.flush();                         // one vectored write per link with something to say
+//! }
+//! ```
+//!
+//! Other threads reach it through a [`Waker`] only. The one thread started here resolves host names ([`resolver`]), since
+//! `getaddrinfo` may block for seconds.
+//!
+//! **Invariants.** Between the `LinkUp` and the `LinkDown` of a peer every message that the peer sent in a class arrives once
+//! and in order, unless it was droppable; what was sent before a `LinkDown` may or may not have arrived. There is at most one link to a
+//! node at any time, and both ends agree on which ([`handshake`]). Nothing that arrives on a socket can panic.
+
+mod address;
+mod book;
+mod config;
+mod conn;
+mod dialing;
+mod event;
+mod frame;
+mod gossip;
+mod handshake;
+mod inspect;
+mod isolation;
+mod jitter;
+mod limiter;
+mod peering;
+mod queue;
+mod resolver;
+mod socket;
+mod transport;
+mod waker;
+
+pub use config::{Limits, NetConfig, Versions};
+pub use event::{AdmitToken, DownCause, NetEvent};
+pub use inspect::{LinkInfo, PeerInfo, Sent, Stats};
+pub use isolation::{InvalidIsolation, Isolation, Registration, isolate_all, isolation_of_process};
+pub use queue::Encoded;
+pub use transport::Transport;
+pub use waker::Waker;

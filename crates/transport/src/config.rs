@@ -1,0 +1,125 @@
+//! What a transport is told at its start.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use trireme_types::Member;
+
+/// Protocol versions that this build speaks, both ends included.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Versions {
+    pub min: u16,
+    pub max: u16,
+}
+
+impl Versions {
+    pub const CURRENT: Versions = Versions { min: 1, max: 1 };
+
+    /// The newest version that both speak.
+    pub(crate) fn common(self, other: Versions) -> Option<u16> {
+        let version = self.max.min(other.max);
+        (version >= self.min.max(other.min)).then_some(version)
+    }
+}
+
+impl std::fmt::Display for Versions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.min == self.max { write!(f, "{}", self.max) } else { write!(f, "{}..{}", self.min, self.max) }
+    }
+}
+
+/// Bounds on what peers and strangers can make us hold.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Accepted connections whose handshake is not finished. One more closes the oldest of them: a member needs two round
+    /// trips, a stranger may keep silent for all of `peer_timeout`.
+    pub half_open: usize,
+    /// Bytes queued on a link above which droppable messages are dropped. A few round trips of a fast network.
+    pub droppable_bytes: usize,
+    /// Bytes queued on a link above which it is closed. The protocol bounds what it sends; this catches its mistakes, so it
+    /// is above the largest write set (2 GiB) and everything else together.
+    pub queue_bytes: usize,
+    /// Largest message accepted from a peer; a larger one closes the link.
+    pub message_bytes: u64,
+    /// Addresses remembered; beyond it, addresses learned from peers are ignored.
+    pub addresses: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            half_open: 64,
+            droppable_bytes: 16 << 20,
+            queue_bytes: 6 << 30,
+            message_bytes: 4 << 30,
+            addresses: 256,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct NetConfig {
+    /// `me.address` is what other members dial. Port 0 in it stands for the port listened on; an empty one for "the address I
+    /// speak from, at the port I listen on".
+    pub me: Member,
+    /// `wsrep_cluster_name`: peers of another cluster are refused.
+    pub cluster: String,
+    /// `host:port`; none: dial only.
+    pub listen: Vec<String>,
+    /// `host:port` of `wsrep_cluster_address`; may contain the own address.
+    pub seeds: Vec<String>,
+    /// Local address of outgoing connections.
+    pub bind_source: Option<IpAddr>,
+    /// `gmcast.peer_timeout`: for connecting, and again for the handshake.
+    pub peer_timeout: Duration,
+    /// `gmcast.time_wait`: how long a member thrown out by `forget` is refused.
+    pub time_wait: Duration,
+    /// Sent data unacknowledged for this long closes the link (TCP_USER_TIMEOUT): after a cut a new connection gets through
+    /// long before TCP's growing retransmission pauses do. A stopped process acknowledges until its buffers are full.
+    pub dead_after: Duration,
+    pub versions: Versions,
+    /// Ask before an accepted connection is listened to: [`NetEvent::Accepted`](crate::NetEvent::Accepted).
+    pub ask_admission: bool,
+    /// `socket.checksum`: CRC-32 over message bodies. Headers and control messages always have one.
+    pub checksum: bool,
+    /// `socket.send_buf_size`, `socket.recv_buf_size`; `None`: the kernel's own tuning.
+    pub send_buffer: Option<usize>,
+    pub recv_buffer: Option<usize>,
+    pub limits: Limits,
+}
+
+impl NetConfig {
+    /// Galera's defaults; listens nowhere and knows nobody.
+    pub fn new(me: Member, cluster: &str) -> NetConfig {
+        NetConfig {
+            me,
+            cluster: cluster.to_owned(),
+            listen: Vec::new(),
+            seeds: Vec::new(),
+            bind_source: None,
+            peer_timeout: Duration::from_secs(3),
+            time_wait: Duration::from_secs(5),
+            dead_after: Duration::from_secs(10),
+            versions: Versions::CURRENT,
+            ask_admission: false,
+            checksum: true,
+            send_buffer: None,
+            recv_buffer: None,
+            limits: Limits::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Versions;
+
+    #[test]
+    fn common_version_is_the_newest_that_both_speak() {
+        let v = |min, max| Versions { min, max };
+        assert_eq!(v(1, 3).common(v(2, 5)), Some(3));
+        assert_eq!(v(2, 5).common(v(1, 3)), Some(3));
+        assert_eq!(v(1, 1).common(v(1, 1)), Some(1));
+        assert_eq!(v(1, 2).common(v(3, 4)), None);
+    }
+}

@@ -1,0 +1,47 @@
+//! What a poll reports.
+
+use trireme_order::Message;
+use trireme_types::{Member, NodeId};
+
+/// Names an accepted connection that waits for [`Transport::admit`](crate::Transport::admit). Never reused.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct AdmitToken(pub u64);
+
+/// Why a link went down.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DownCause {
+    /// The peer's process closed the connection or died, or its host says that nobody is there: it is not slow, it is gone.
+    Reset,
+    /// The peer said goodbye first: it stops on purpose.
+    Bye,
+    /// Nothing was heard for too long: the peer or the way to it.
+    Silent,
+    /// A newer connection to the same node takes over.
+    Replaced,
+    /// The peer sent what no member sends.
+    Garbage,
+    /// Closed from this side: `kill_link`, `forget`, isolation, a full queue.
+    Local,
+}
+
+impl DownCause {
+    /// Did the connection die, as opposed to having fallen silent or been closed from here?
+    pub fn is_reset(self) -> bool {
+        matches!(self, DownCause::Reset | DownCause::Bye)
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NetEvent {
+    /// The handshake is done. `protocol` is the version spoken with this peer.
+    LinkUp { member: Member, protocol: u16 },
+    LinkDown { node: NodeId, cause: DownCause },
+    Message { from: NodeId, message: Message },
+    /// A line for the log.
+    Log { warn: bool, text: String },
+    /// Somebody at `address` (an IP without port) has connected: answer with `admit`. Only with `ask_admission`. Unanswered
+    /// ones are closed after `peer_timeout`.
+    Accepted { token: AdmitToken, address: String },
+    /// An incoming connection was turned away. Rate-limited; wants a warning in the log.
+    Refused { address: String, reason: String },
+}

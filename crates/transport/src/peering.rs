@@ -1,0 +1,332 @@
+//! Handshakes, and how links begin and end. The protocol is described in [`crate::handshake`].
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use trireme_types::NodeId;
+
+use crate::conn::{Conn, Phase, Up};
+use crate::gossip::Gossip;
+use crate::handshake::{Handshake, Hello, LinkId, Refusal, clip, is_arbiter};
+use crate::{DownCause, NetEvent, Transport};
+
+impl Transport {
+    pub(crate) fn hello(&self) -> Hello {
+        Hello {
+            versions: self.cfg.versions,
+            cluster: self.cfg.cluster.clone(),
+            instance: self.instance,
+            member: self.me.clone(),
+        }
+    }
+
+    pub(crate) fn on_handshake(&mut self, slot: usize, message: Handshake, now: Instant) {
+        let Some(conn) = self.conn(slot) else { return };
+        // Taken out, so that every arm says what comes next.
+        let phase = std::mem::replace(&mut conn.phase, Phase::Hello);
+        match (phase, message) {
+            (Phase::Hello, Handshake::Hello(hello)) => self.on_hello(slot, hello, now),
+            (Phase::Ready(hello), Handshake::Ready { link, number }) => self.on_ready(slot, hello, link, number, now),
+            (Phase::Confirm(hello), Handshake::Confirm { link }) => self.on_confirm(slot, hello, link, now),
+            (Phase::Ack(hello, link), Handshake::Ack { number }) => self.go_up(slot, hello, link, number, now),
+            (phase, Handshake::Refuse { refusal, instance, text }) => {
+                conn.phase = phase;
+                self.on_refuse(slot, refusal, instance, &text, now);
+            }
+            (phase, message) => {
+                conn.phase = phase;
+                let what = format!("it sent a {} that is not due", message.name());
+                self.reject(slot, &what, now);
+            }
+        }
+    }
+
+    fn on_hello(&mut self, slot: usize, hello: Hello, now: Instant) {
+        let Some((remote, dialled)) = self.conn(slot).map(|conn| (conn.remote, conn.dialled)) else { return };
+        if let Err((refusal, text)) = self.examine(&hello, &remote.to_string()) {
+            return self.refuse(slot, refusal, text, now);
+        }
+        let node = hello.member.node;
+        if let Some(at) = dialled {
+            self.book.found(at, node);
+        } else {
+            self.say(slot, &Handshake::Hello(self.hello()));
+        }
+        let phase = if is_arbiter(self.me.node, node) {
+            Phase::Ready(hello)
+        } else {
+            self.last_number += 1;
+            let link = self.link_slot(node).and_then(|slot| self.conn(slot)).and_then(|conn| Some(conn.up()?.link));
+            self.say(slot, &Handshake::Ready { link: link.unwrap_or_default(), number: self.last_number });
+            Phase::Confirm(hello)
+        };
+        if let Some(conn) = self.conn(slot) {
+            conn.phase = phase;
+        }
+    }
+
+    /// May this peer be linked at all? The text is for the log of both ends, so it names both.
+    fn examine(&self, hello: &Hello, remote: &str) -> Result<(), (Refusal, String)> {
+        let Hello { versions, cluster, instance, member } = hello;
+        let (mine, name) = (&self.cfg, printable(&member.name));
+        if *cluster != mine.cluster {
+            let text = format!(
+                "{remote} ('{name}') belongs to group '{}', the node that refuses it ('{}') to group '{}': wsrep_cluster_name differs",
+                printable(cluster), self.me.name, mine.cluster
+            );
+            return Err((Refusal::Cluster, text));
+        }
+        if mine.versions.common(*versions).is_none() {
+            let text = format!(
+                "{remote} ('{name}') speaks protocol version {versions}, the node that refuses it ('{}') {}: upgrade the older one",
+                self.me.name, mine.versions
+            );
+            return Err((Refusal::Versions, text));
+        }
+        if member.node == self.me.node {
+            if *instance == self.instance {
+                return Err((Refusal::Own, "own address".to_owned()));
+            }
+            let text = format!(
+                "{remote} ('{name}') has the node id {} of '{}', which is alive: one is cloned from the other's data directory; \
+                 remove the write-set log and its identity from the copy",
+                member.node, self.me.name
+            );
+            return Err((Refusal::Cloned, text));
+        }
+        if self.forgotten.iter().any(|(node, incarnation, _)| (*node, *incarnation) == (member.node, member.incarnation)) {
+            return Err((Refusal::Forgotten, format!("{remote} ('{name}') was thrown out of the group a moment ago")));
+        }
+        let linked = self.link_slot(member.node).and_then(|slot| self.conns[slot].as_ref());
+        self.examine_against(linked, hello, remote)
+    }
+
+    /// Compares with the link that the same node has already.
+    fn examine_against(&self, linked: Option<&Conn>, hello: &Hello, remote: &str) -> Result<(), (Refusal, String)> {
+        let Some((linked, other)) = linked.and_then(|conn| Some((conn.hello()?, conn.remote))) else { return Ok(()) };
+        let name = printable(&hello.member.name);
+        let node = hello.member.node;
+        if hello.member.incarnation < linked.member.incarnation {
+            let text = format!("{remote} ('{name}') is an older incarnation of node {node} than the one at {other}");
+            return Err((Refusal::Stale, text));
+        }
+        if hello.member.incarnation == linked.member.incarnation && hello.instance != linked.instance {
+            let text = format!(
+                "{remote} ('{name}') has the same node id {node} as '{}' at {other}, which is alive: one is cloned from the \
+                 other's data directory; remove the write-set log and its identity from the copy",
+                printable(&linked.member.name)
+            );
+            return Err((Refusal::Cloned, text));
+        }
+        Ok(())
+    }
+
+    /// The arbiter decides.
+    fn on_ready(&mut self, slot: usize, hello: Hello, link: LinkId, number: u64, now: Instant) {
+        let node = hello.member.node;
+        let remote = self.conn(slot).map(|conn| conn.remote.to_string()).unwrap_or_default();
+        if let Some(old) = self.link_slot(node) {
+            let linked = self.conns[old].as_ref();
+            if let Err((refusal, text)) = self.examine_against(linked, &hello, &remote) {
+                return self.refuse(slot, refusal, text, now);
+            }
+            let Some(up) = linked.and_then(Conn::up) else { return };
+            let same_instance = up.hello.instance == hello.instance;
+            // An older statement was made before the peer had this link.
+            if same_instance && (up.link == link || number < up.ack) {
+                return self.refuse(slot, Refusal::Duplicate, "linked already".to_owned(), now);
+            }
+            let (cause, why) = if same_instance {
+                (DownCause::Reset, "the peer has lost the connection")
+            } else {
+                (DownCause::Replaced, "a newer incarnation of the node takes over")
+            };
+            self.lose(old, cause, why, now);
+        }
+        // Only one connection can be waiting for its Ack.
+        let confirmed = |conn: &Conn| matches!(&conn.phase, Phase::Ack(other, _) if other.member.node == node);
+        if let Some(other) = self.conns.iter().position(|conn| conn.as_ref().is_some_and(confirmed)) {
+            let newer = self.conns[other].as_ref().and_then(Conn::hello).is_some_and(|other| other.member.incarnation < hello.member.incarnation);
+            if !newer {
+                return self.refuse(slot, Refusal::Duplicate, "being linked already".to_owned(), now);
+            }
+            self.lose(other, DownCause::Replaced, "a newer incarnation of the node takes over", now);
+        }
+        self.last_link += 1;
+        let link = LinkId(self.last_link);
+        self.say(slot, &Handshake::Confirm { link });
+        if let Some(conn) = self.conn(slot) {
+            conn.phase = Phase::Ack(hello, link);
+        }
+    }
+
+    /// The arbiter has decided.
+    fn on_confirm(&mut self, slot: usize, hello: Hello, link: LinkId, now: Instant) {
+        let node = hello.member.node;
+        if let Some(old) = self.link_slot(node) {
+            let remote = self.conn(slot).map(|conn| conn.remote.to_string()).unwrap_or_default();
+            if let Err((refusal, text)) = self.examine_against(self.conns[old].as_ref(), &hello, &remote) {
+                return self.refuse(slot, refusal, text, now);
+            }
+            self.lose(old, DownCause::Replaced, "the peer has made a new connection", now);
+        }
+        self.last_number += 1;
+        self.say(slot, &Handshake::Ack { number: self.last_number });
+        self.go_up(slot, hello, link, 0, now);
+    }
+
+    fn go_up(&mut self, slot: usize, hello: Hello, link: LinkId, ack: u64, now: Instant) {
+        let member = hello.member.clone();
+        let node = member.node;
+        debug_assert!(self.link_slot(node).is_none(), "the arbiter confirms one connection at a time");
+        let Some(protocol) = self.cfg.versions.common(hello.versions) else { return };
+        let Some(conn) = self.conn(slot) else { return };
+        conn.phase = Phase::Up(Up { hello, link, ack, since: now, bye: false });
+        conn.deadline = None;
+        let (remote, dialled) = (conn.remote, conn.dialled);
+        self.links.push((node, slot));
+        let known = Gossip::Addresses(self.addresses_to_tell()).encode();
+        if let Some(address) = self.learn_peer(&member, remote, now) {
+            let new = Gossip::Addresses(vec![address]).encode();
+            let others: Vec<usize> = self.links.iter().map(|(_, other)| *other).filter(|other| *other != slot).collect();
+            others.into_iter().for_each(|other| self.push_raw(other, new.clone()));
+        }
+        self.push_raw(slot, known);
+        self.book.link_up(node, dialled);
+        self.stats.links_up += 1;
+        self.log(false, format!("connection established to {node} ('{}') tcp://{remote}", printable(&member.name)));
+        self.pending.push(NetEvent::LinkUp { member, protocol });
+    }
+
+    fn on_refuse(&mut self, slot: usize, refusal: Refusal, instance: u64, text: &str, now: Instant) {
+        let Some(conn) = self.take(slot) else { return };
+        if conn.up().is_some() {
+            // Cannot be: a link reads frames.
+            return;
+        }
+        let Some(at) = conn.dialled else { return };
+        let Some(address) = self.book.get(at).map(|entry| entry.address.to_string()) else { return };
+        match refusal {
+            Refusal::Own if instance == self.instance => {
+                self.book.own.insert(conn.remote);
+                self.book.found_own(at, now);
+                let text = format!("address 'tcp://{address}' points to own listening address, blacklisting");
+                self.log_limited(now, &format!("own {address}"), false, text);
+            }
+            Refusal::Duplicate => self.fail(at, "linked already".to_owned(), now),
+            Refusal::Own | Refusal::Cluster | Refusal::Versions | Refusal::Cloned | Refusal::Stale | Refusal::Forgotten => {
+                let text = format!("connection to 'tcp://{address}' was refused: {}", printable(text));
+                self.log_limited(now, &format!("refused by {address} {}", refusal as u8), true, text.clone());
+                self.fail(at, text, now);
+            }
+        }
+    }
+
+    /// Tells the peer why, and closes.
+    fn refuse(&mut self, slot: usize, refusal: Refusal, text: String, now: Instant) {
+        let instance = self.instance;
+        let Some(mut conn) = self.take(slot) else { return };
+        conn.queue.push_raw(Handshake::Refuse { refusal, instance, text: text.clone() }.encode());
+        // It fits into an empty socket buffer; if not, the peer sees the end.
+        let _ = conn.flush();
+        let _ = conn.stream.shutdown(std::net::Shutdown::Write);
+        let quiet = matches!(refusal, Refusal::Own | Refusal::Duplicate);
+        if let Some(at) = conn.dialled {
+            if !quiet {
+                self.log_limited(now, &format!("refuse {} {}", conn.remote, refusal as u8), true, format!("connection refused: {text}"));
+            }
+            self.fail(at, text, now);
+        } else if !quiet {
+            self.report_refused(&conn, &format!("refused {} {}", conn.remote.ip(), refusal as u8), text, now);
+        }
+    }
+
+    /// Closes a connection that is not up without an answer: its peer is not known to be a member, or not allowed.
+    pub(crate) fn reject(&mut self, slot: usize, why: &str, now: Instant) {
+        let Some(conn) = self.take(slot) else { return };
+        match conn.dialled {
+            Some(at) => self.dial_failed(at, why, now),
+            None => self.report_stranger(&conn, why.to_owned(), now),
+        }
+    }
+
+    /// One line per stranger, whatever it sends.
+    fn report_stranger(&mut self, conn: &Conn, reason: String, now: Instant) {
+        self.report_refused(conn, &format!("stranger {}", conn.remote.ip()), reason, now);
+    }
+
+    fn report_refused(&mut self, conn: &Conn, key: &str, reason: String, now: Instant) {
+        self.stats.refused += 1;
+        if self.limiter.allow(now, key) {
+            self.pending.push(NetEvent::Refused { address: conn.remote.to_string(), reason });
+        }
+    }
+
+    pub(crate) fn on_deadline(&mut self, slot: usize, now: Instant) {
+        let Some(conn) = self.conn(slot) else { return };
+        let why = match conn.phase {
+            Phase::Connecting => "Connection timed out",
+            Phase::Admission(_) => "the allow list has not answered in time",
+            Phase::Hello if conn.buf.is_empty() => "it connected and said nothing",
+            Phase::Hello | Phase::Ready(_) | Phase::Ack(..) | Phase::Confirm(_) => "the handshake was not finished in time",
+            Phase::Up(_) => return,
+        };
+        self.reject(slot, why, now);
+    }
+
+    /// A connection is over, in whatever phase; does nothing when it is gone already.
+    pub(crate) fn lose(&mut self, slot: usize, cause: DownCause, why: &str, now: Instant) {
+        let Some(conn) = self.take(slot) else { return };
+        match &conn.phase {
+            Phase::Up(up) => {
+                let node = up.hello.member.node;
+                self.link_lost(node, up, &conn, cause, why, now);
+            }
+            Phase::Connecting | Phase::Hello => match conn.dialled {
+                Some(at) if cause == DownCause::Local => self.fail(at, why.to_owned(), now),
+                Some(at) => self.dial_failed(at, why, now),
+                None if cause == DownCause::Local => {}
+                None => self.report_stranger(&conn, format!("no handshake: {why}"), now),
+            },
+            // A known peer: it has decided for another connection, or dies; it will be dialled again.
+            Phase::Ready(_) | Phase::Ack(..) | Phase::Confirm(_) => {
+                if let Some(at) = conn.dialled {
+                    self.fail(at, why.to_owned(), now);
+                }
+            }
+            Phase::Admission(_) => {}
+        }
+    }
+
+    fn link_lost(&mut self, node: NodeId, up: &Up, conn: &Conn, cause: DownCause, why: &str, now: Instant) {
+        self.stats.links_down += 1;
+        let lifetime = now.duration_since(up.since);
+        let Transport { book, jitter, .. } = self;
+        book.link_down(node, now, lifetime, jitter);
+        if cause == DownCause::Bye {
+            book.forget(node);
+        }
+        // Soon, and the timer sorts out when exactly.
+        self.wake_at(now);
+        let name = printable(&up.hello.member.name);
+        self.log(cause == DownCause::Garbage, format!("connection to {node} ('{name}') tcp://{} closed: {why}", conn.remote));
+        self.pending.push(NetEvent::LinkDown { node, cause });
+    }
+
+    /// Sends a step of a handshake at the end of this poll.
+    fn say(&mut self, slot: usize, message: &Handshake) {
+        self.push_raw(slot, message.encode());
+    }
+
+    fn push_raw(&mut self, slot: usize, bytes: Bytes) {
+        if let Some(conn) = self.conn(slot) {
+            conn.queue.push_raw(bytes);
+            self.mark_dirty(slot);
+        }
+    }
+}
+
+/// A text from a peer, fit for one line of a log.
+fn printable(text: &str) -> String {
+    clip(text, 512).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}

@@ -1,0 +1,711 @@
+//! The façade and its loop.
+
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+use mio::net::TcpListener;
+use mio::{Events, Interest, Poll, Token};
+use trireme_order::{Class, Message};
+use trireme_types::{Incarnation, Member, NodeId};
+
+use crate::address::{Address, Host, plain};
+use crate::book::Book;
+use crate::conn::{Conn, Phase, READ_TURN, ReadResult};
+use crate::frame::Lane;
+use crate::gossip::Gossip;
+use crate::handshake::Handshake;
+use crate::inspect::LinkInfo;
+use crate::isolation::Registration;
+use crate::jitter::Jitter;
+use crate::limiter::Limiter;
+use crate::queue::Encoded;
+use crate::resolver::Resolver;
+use crate::socket::{self, SocketOptions};
+use crate::{AdmitToken, DownCause, Isolation, NetConfig, NetEvent, PeerInfo, Sent, Stats, Waker, isolation_of_process};
+
+const WAKER: Token = Token(usize::MAX);
+/// Tokens from here on are listeners, those below are connections.
+const LISTENER: usize = usize::MAX / 2;
+/// Ready sockets taken from the kernel at once.
+const EVENTS: usize = 256;
+/// Longest time between two looks at what nobody reports: the isolation mode of the process, dead listeners.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Links to all other members that can be found. See the crate's documentation for the loop that drives it.
+///
+/// One thread only. All calls but [`new`](Transport::new), [`poll`](Transport::poll) and [`close`](Transport::close) return at once.
+pub struct Transport {
+    pub(crate) cfg: NetConfig,
+    pub(crate) me: Member,
+    pub(crate) instance: u64,
+    poll: Poll,
+    ready: Events,
+    waker: Waker,
+    listeners: Vec<Listener>,
+    pub(crate) conns: Vec<Option<Conn>>,
+    free: Vec<usize>,
+    /// Freed since the last wait; events that the kernel has already reported may still name them.
+    freed: Vec<usize>,
+    /// Connections that are up, by node. A few dozen at most.
+    pub(crate) links: Vec<(NodeId, usize)>,
+    /// Connections that were left with data in the socket.
+    unread: Vec<usize>,
+    /// Connections with something to write.
+    dirty: Vec<usize>,
+    pub(crate) pending: Vec<NetEvent>,
+    pub(crate) book: Book,
+    pub(crate) resolver: Resolver,
+    pub(crate) jitter: Jitter,
+    pub(crate) limiter: Limiter,
+    /// Last link id given and last number put into a `Ready` or `Ack`.
+    pub(crate) last_link: u64,
+    pub(crate) last_number: u64,
+    last_admit: u64,
+    pub(crate) forgotten: Vec<(NodeId, Incarnation, Instant)>,
+    /// Set by `isolate`; the process-wide mode counts as well.
+    own_isolation: Isolation,
+    isolated: bool,
+    /// When `on_time` has something to do.
+    timer: Instant,
+    pub(crate) stats: Stats,
+    closed: bool,
+}
+
+struct Listener {
+    _registration: Option<Registration>,
+    /// `None` after it died, until it is bound again.
+    socket: Option<TcpListener>,
+    addr: SocketAddr,
+}
+
+impl Transport {
+    /// Listens, and is ready to dial at the first `poll`.
+    ///
+    /// **Errors:** a text for people: an address that cannot be listened on, an unusable seed. Host names to *listen* on are
+    /// resolved here and may block.
+    pub fn new(cfg: NetConfig) -> Result<Transport, String> {
+        let now = Instant::now();
+        let poll = Poll::new().map_err(|error| format!("cannot create an event queue: {error}"))?;
+        let waker = Waker::new(poll.registry(), WAKER).map_err(|error| format!("cannot create a wake-up descriptor: {error}"))?;
+        let mut jitter = Jitter::new();
+        let instance = jitter.next();
+        let mut transport = Transport {
+            me: cfg.me.clone(),
+            instance,
+            poll,
+            ready: Events::with_capacity(EVENTS),
+            resolver: Resolver::new(waker.clone()),
+            waker,
+            listeners: Vec::new(),
+            conns: Vec::new(),
+            free: Vec::new(),
+            freed: Vec::new(),
+            links: Vec::new(),
+            unread: Vec::new(),
+            dirty: Vec::new(),
+            pending: Vec::new(),
+            book: Book::default(),
+            // Drawn, so that ids of two incarnations of an arbiter differ.
+            last_link: jitter.next() >> 1,
+            jitter,
+            limiter: Limiter::new(now),
+            last_number: 0,
+            last_admit: 0,
+            forgotten: Vec::new(),
+            own_isolation: Isolation::Off,
+            isolated: false,
+            timer: now,
+            stats: Stats::default(),
+            closed: false,
+            cfg,
+        };
+        for text in transport.cfg.listen.clone() {
+            transport.listen(&text)?;
+        }
+        let me = transport.cfg.me.clone();
+        transport.set_me(me);
+        for text in transport.cfg.seeds.clone() {
+            transport.add_peer(&text)?;
+        }
+        Ok(transport)
+    }
+
+    fn listen(&mut self, text: &str) -> Result<(), String> {
+        let address = Address::parse(text)?;
+        let addr = match &address.host {
+            Host::Ip(ip) => SocketAddr::new(*ip, address.port),
+            Host::Name(name) => (name.as_str(), address.port)
+                .to_socket_addrs()
+                .map_err(|error| format!("cannot listen on '{text}': the name does not resolve: {error}"))?
+                .next()
+                .ok_or_else(|| format!("cannot listen on '{text}': the name has no address"))?,
+        };
+        let listener = self.bind(addr, self.listeners.len()).map_err(|error| {
+            let hint = match error.kind() {
+                ErrorKind::AddrInUse => {
+                    " (Address already in use): another process listens there, perhaps another node or a previous server that \
+                     is still stopping; stop it, or choose another port with gmcast.listen_addr or base_port"
+                }
+                ErrorKind::AddrNotAvailable => ": this host has no such address; check gmcast.listen_addr and wsrep_node_address",
+                ErrorKind::PermissionDenied => ": not permitted; ports below 1024 need privileges, and SELinux or AppArmor may forbid others",
+                _ => "",
+            };
+            format!("cannot listen on tcp://{address}: {error}{hint}")
+        })?;
+        self.listeners.push(listener);
+        Ok(())
+    }
+
+    fn bind(&self, addr: SocketAddr, at: usize) -> io::Result<Listener> {
+        let mut socket = TcpListener::bind(addr)?;
+        let registration = Registration::new(socket.as_raw_fd());
+        self.poll.registry().register(&mut socket, Token(LISTENER + at), Interest::READABLE)?;
+        let addr = socket.local_addr()?;
+        Ok(Listener { _registration: registration, socket: Some(socket), addr })
+    }
+
+    /// Ends `poll` from other threads.
+    pub fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    /// The port of the first listening socket; 0 when there is none.
+    pub fn listen_port(&self) -> u16 {
+        self.listeners.first().map_or(0, |listener| listener.addr.port())
+    }
+
+    pub fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    /// The member as peers are told, its address completed.
+    pub fn me(&self) -> &Member {
+        &self.me
+    }
+
+    /// What peers are told in handshakes from now on.
+    pub fn set_me(&mut self, me: Member) {
+        self.me = me;
+        let port = self.listen_port();
+        if self.me.address.is_empty() {
+            self.me.address = format!("0.0.0.0:{port}");
+        } else if let Ok(mut address) = Address::parse(&self.me.address) {
+            if address.port == 0 {
+                address.port = port;
+            }
+            self.me.address = address.to_string();
+        }
+    }
+
+    // --- the loop -------------------------------------------------------------------------------------------------
+
+    /// Waits until something happens, a [`Waker`] is used or `timeout` is over, does what is due, and appends what came of it
+    /// to `events`. May return early with nothing.
+    pub fn poll(&mut self, timeout: Option<Duration>, events: &mut Vec<NetEvent>) {
+        self.free.append(&mut self.freed);
+        let wait = if self.pending.is_empty() && self.unread.is_empty() {
+            let due = self.timer.saturating_duration_since(Instant::now());
+            timeout.map_or(due, |timeout| timeout.min(due))
+        } else {
+            Duration::ZERO
+        };
+        let mut ready = std::mem::replace(&mut self.ready, Events::with_capacity(0));
+        if let Err(error) = self.poll.poll(&mut ready, Some(wait)) {
+            if error.kind() != ErrorKind::Interrupted {
+                let now = Instant::now();
+                self.log_limited(now, "poll", true, format!("waiting for the network failed: {error}"));
+            }
+            ready.clear();
+        }
+        let now = Instant::now();
+        self.check_isolation(now);
+        for unread in std::mem::take(&mut self.unread) {
+            self.read(unread, now, false);
+        }
+        for event in &ready {
+            match event.token() {
+                WAKER => self.waker.consume(),
+                Token(at) if at >= LISTENER => self.accept(at - LISTENER, now),
+                Token(slot) => {
+                    let closed = event.is_read_closed() || event.is_write_closed() || event.is_error();
+                    self.on_socket(slot, event.is_readable(), event.is_writable(), closed, now);
+                }
+            }
+        }
+        self.ready = ready;
+        while let Some(answer) = self.resolver.poll() {
+            self.on_resolved(answer, now);
+        }
+        if now >= self.timer {
+            self.on_time(now);
+        }
+        self.flush_at(now);
+        events.append(&mut self.pending);
+    }
+
+    fn on_socket(&mut self, slot: usize, readable: bool, writable: bool, closed: bool, now: Instant) {
+        let Some(conn) = self.conn(slot) else { return };
+        match conn.phase {
+            Phase::Connecting => {
+                if writable || closed {
+                    self.on_connected(slot, now);
+                }
+            }
+            // Read when it is admitted.
+            Phase::Admission(_) => {}
+            Phase::Hello | Phase::Ready(_) | Phase::Ack(..) | Phase::Confirm(_) | Phase::Up(_) => {
+                if writable && conn.blocked {
+                    self.write(slot, now);
+                }
+                if readable || closed {
+                    self.read(slot, now, closed);
+                }
+            }
+        }
+    }
+
+    /// Reads what has arrived. `to_end`: the kernel has told that the stream ends, and tells so only once.
+    pub(crate) fn read(&mut self, slot: usize, now: Instant, to_end: bool) {
+        let mut total = 0;
+        loop {
+            let Some(conn) = self.conn(slot) else { return };
+            let result = conn.read();
+            self.stats.reads += 1;
+            match result {
+                Ok(ReadResult::End) => {
+                    let bye = self.conn(slot).and_then(|conn| conn.up()).is_some_and(|up| up.bye);
+                    let cause = if bye { DownCause::Bye } else { DownCause::Reset };
+                    return self.lose(slot, cause, "the peer closed the connection", now);
+                }
+                Err(error) => return self.lose(slot, cause_of(&error), &error.to_string(), now),
+                Ok(ReadResult::Drained(n)) => {
+                    self.stats.bytes_received += n as u64;
+                    self.process(slot, now);
+                    if n == 0 || !to_end {
+                        return;
+                    }
+                }
+                Ok(ReadResult::More(n)) => {
+                    self.stats.bytes_received += n as u64;
+                    self.process(slot, now);
+                    total += n;
+                    if total >= READ_TURN && !to_end {
+                        self.unread.push(slot);
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes whole messages out of what was read.
+    fn process(&mut self, slot: usize, now: Instant) {
+        loop {
+            let Some(conn) = self.conn(slot) else { return };
+            let Phase::Up(up) = &mut conn.phase else {
+                match Handshake::take(&mut conn.buf) {
+                    Ok(None) => return,
+                    Ok(Some(message)) => self.on_handshake(slot, message, now),
+                    Err(what) => self.reject(slot, &format!("it sent {what}"), now),
+                }
+                continue;
+            };
+            let from = up.hello.member.node;
+            let problem = match conn.frames.next(&mut conn.buf) {
+                Ok(None) => return,
+                Ok(Some((Lane::Own, body))) => {
+                    let remote = conn.remote;
+                    match Gossip::decode(&body) {
+                        Ok(Some(Gossip::Bye)) => up.bye = true,
+                        Ok(Some(Gossip::Addresses(addresses))) => self.learn(addresses, remote, now),
+                        Ok(None) => {}
+                        Err(error) => {
+                            let why = format!("received addresses that cannot be decoded: {error}");
+                            return self.lose(slot, DownCause::Garbage, &why, now);
+                        }
+                    }
+                    continue;
+                }
+                Ok(Some((Lane::Class(_), body))) => match Message::decode(&body) {
+                    Ok(message) => {
+                        self.stats.messages_received += 1;
+                        self.pending.push(NetEvent::Message { from, message });
+                        continue;
+                    }
+                    Err(error) => format!("a message that cannot be decoded: {error}"),
+                },
+                Err(error) => error.to_string(),
+            };
+            return self.lose(slot, DownCause::Garbage, &format!("received {problem}"), now);
+        }
+    }
+
+    // --- sending --------------------------------------------------------------------------------------------------
+
+    /// Queues a message. Nothing is written before `flush`.
+    pub fn send(&mut self, to: NodeId, class: Class, message: &Message) -> Sent {
+        match self.link_slot(to) {
+            Some(_) => self.send_encoded(to, Encoded::new(class, message, self.cfg.checksum)),
+            None => Sent::NotLinked,
+        }
+    }
+
+    /// The same to several nodes; the message is encoded once. Returns to how many it was queued.
+    pub fn broadcast(&mut self, to: &[NodeId], class: Class, message: &Message) -> usize {
+        let encoded = Encoded::new(class, message, self.cfg.checksum);
+        to.iter().filter(|to| self.send_encoded(**to, encoded.clone()) == Sent::Queued).count()
+    }
+
+    /// The same with a message that was encoded before.
+    pub fn send_encoded(&mut self, to: NodeId, message: Encoded) -> Sent {
+        let Some(slot) = self.link_slot(to) else { return Sent::NotLinked };
+        let limits = &self.cfg.limits;
+        let (droppable_max, queue_max) = (limits.droppable_bytes, limits.queue_bytes);
+        let Some(conn) = self.conn(slot) else { return Sent::NotLinked };
+        let after = conn.queue.bytes() + message.wire_bytes();
+        if message.class() == Class::Droppable && after > droppable_max {
+            self.stats.dropped += 1;
+            return Sent::Dropped;
+        }
+        if after > queue_max {
+            let why = format!("{} bytes wait to be sent, more than the limit of {queue_max}", conn.queue.bytes());
+            self.lose(slot, DownCause::Local, &why, Instant::now());
+            return Sent::NotLinked;
+        }
+        let bytes = message.wire_bytes() as u64;
+        conn.queue.push(message);
+        self.stats.messages_sent += 1;
+        self.stats.bytes_sent += bytes;
+        self.mark_dirty(slot);
+        Sent::Queued
+    }
+
+    /// Writes what was queued, as far as the sockets take it; `poll` writes the rest.
+    pub fn flush(&mut self) {
+        if !self.dirty.is_empty() {
+            self.flush_at(Instant::now());
+        }
+    }
+
+    fn flush_at(&mut self, now: Instant) {
+        // Writing can end a connection, which can make another one write.
+        while !self.dirty.is_empty() {
+            let mut dirty = std::mem::take(&mut self.dirty);
+            for slot in dirty.drain(..) {
+                if let Some(conn) = self.conn(slot) {
+                    conn.dirty = false;
+                    if !conn.blocked {
+                        self.write(slot, now);
+                    }
+                }
+            }
+            if self.dirty.is_empty() {
+                // Keeps its memory.
+                self.dirty = dirty;
+                return;
+            }
+        }
+    }
+
+    fn write(&mut self, slot: usize, now: Instant) {
+        self.stats.flushes += 1;
+        let Some(conn) = self.conn(slot) else { return };
+        let Err(error) = conn.flush() else { return };
+        // What the peer wrote before it went is still there to be read.
+        self.read(slot, now, true);
+        self.lose(slot, cause_of(&error), &error.to_string(), now);
+    }
+
+    pub(crate) fn mark_dirty(&mut self, slot: usize) {
+        let Some(conn) = self.conn(slot) else { return };
+        if !conn.dirty {
+            conn.dirty = true;
+            self.dirty.push(slot);
+        }
+    }
+
+    /// Bytes queued for a node and not yet taken by the kernel; 0 without a link.
+    pub fn queue_bytes(&self, node: NodeId) -> usize {
+        self.link_slot(node).and_then(|slot| self.conns[slot].as_ref()).map_or(0, |conn| conn.queue.bytes())
+    }
+
+    // --- incoming connections -------------------------------------------------------------------------------------
+
+    fn accept(&mut self, at: usize, now: Instant) {
+        loop {
+            let Some(listener) = self.listeners.get_mut(at) else { return };
+            let Some(socket) = &listener.socket else { return };
+            let (stream, remote) = match socket.accept() {
+                Ok(accepted) => accepted,
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock => return,
+                    ErrorKind::Interrupted | ErrorKind::ConnectionAborted => continue,
+                    // Shut down by the isolation of the process: bound anew later.
+                    ErrorKind::InvalidInput => {
+                        *listener = Listener { _registration: None, socket: None, addr: listener.addr };
+                        return;
+                    }
+                    _ => {
+                        // Out of descriptors, mostly. The kernel does not report what it has reported, so ask again later.
+                        let text = format!("cannot accept a connection: {error}; trying again");
+                        return self.log_limited(now, "accept", true, text);
+                    }
+                },
+            };
+            if self.isolated || self.closed {
+                continue;
+            }
+            self.on_accepted(stream, plain(remote), now);
+        }
+    }
+
+    fn on_accepted(&mut self, stream: mio::net::TcpStream, remote: SocketAddr, now: Instant) {
+        self.limit_half_open(now);
+        socket::tune(stream.as_raw_fd(), &self.socket_options());
+        let phase = if self.cfg.ask_admission {
+            self.last_admit += 1;
+            Phase::Admission(AdmitToken(self.last_admit))
+        } else {
+            Phase::Hello
+        };
+        let token = match &phase {
+            Phase::Admission(token) => Some(*token),
+            _ => None,
+        };
+        let deadline = now + self.cfg.peer_timeout;
+        match Conn::new(stream, remote, phase, deadline, self.cfg.limits.message_bytes).and_then(|conn| self.insert(conn)) {
+            Ok(_) => {
+                if let Some(token) = token {
+                    self.pending.push(NetEvent::Accepted { token, address: remote.ip().to_string() });
+                }
+            }
+            Err(error) => self.log_limited(now, "accept", true, format!("cannot use a connection from {remote}: {error}")),
+        }
+    }
+
+    /// Makes room for one more connection whose peer is unknown.
+    fn limit_half_open(&mut self, now: Instant) {
+        let half_open = |conn: &Conn| conn.dialled.is_none() && conn.up().is_none();
+        let waiting = self.conns.iter().enumerate().filter_map(|(slot, conn)| Some((slot, conn.as_ref()?)));
+        let waiting: Vec<_> = waiting.filter(|(_, conn)| half_open(conn)).map(|(slot, conn)| (conn.deadline, slot)).collect();
+        if waiting.len() >= self.cfg.limits.half_open {
+            if let Some((_, oldest)) = waiting.into_iter().min() {
+                self.reject(oldest, "too many connections are being opened", now);
+            }
+        }
+    }
+
+    /// The allow list's answer to [`NetEvent::Accepted`]. Ignored when the connection is gone.
+    pub fn admit(&mut self, token: AdmitToken, allowed: bool) {
+        let now = Instant::now();
+        let waits = |conn: &Conn| matches!(conn.phase, Phase::Admission(waiting) if waiting == token);
+        let Some(slot) = self.conns.iter().position(|conn| conn.as_ref().is_some_and(waits)) else { return };
+        if !allowed {
+            let ip = self.conns[slot].as_ref().map(|conn| conn.remote.ip().to_string()).unwrap_or_default();
+            return self.reject(slot, &format!("Connection not allowed, IP {ip} not found in allowlist"), now);
+        }
+        if let Some(conn) = self.conn(slot) {
+            conn.phase = Phase::Hello;
+            // Its data were reported while nobody read.
+            self.unread.push(slot);
+        }
+    }
+
+    /// Should accepted connections wait for `admit`?
+    pub fn set_ask_admission(&mut self, ask: bool) {
+        self.cfg.ask_admission = ask;
+    }
+
+    // --- connections ----------------------------------------------------------------------------------------------
+
+    pub(crate) fn conn(&mut self, slot: usize) -> Option<&mut Conn> {
+        self.conns.get_mut(slot)?.as_mut()
+    }
+
+    pub(crate) fn link_slot(&self, node: NodeId) -> Option<usize> {
+        self.links.iter().find(|(linked, _)| *linked == node).map(|(_, slot)| *slot)
+    }
+
+    pub(crate) fn insert(&mut self, mut conn: Conn) -> io::Result<usize> {
+        let slot = self.free.pop().unwrap_or(self.conns.len());
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        if let Err(error) = self.poll.registry().register(&mut conn.stream, Token(slot), interest) {
+            if slot < self.conns.len() {
+                self.free.push(slot);
+            }
+            return Err(error);
+        }
+        if let Some(deadline) = conn.deadline {
+            self.wake_at(deadline);
+        }
+        if slot == self.conns.len() {
+            self.conns.push(None);
+        }
+        self.conns[slot] = Some(conn);
+        Ok(slot)
+    }
+
+    /// Takes a connection out of all tables. It closes when the caller drops it.
+    pub(crate) fn take(&mut self, slot: usize) -> Option<Conn> {
+        let mut conn = self.conns.get_mut(slot)?.take()?;
+        let _ = self.poll.registry().deregister(&mut conn.stream);
+        self.links.retain(|(_, linked)| *linked != slot);
+        self.unread.retain(|unread| *unread != slot);
+        self.dirty.retain(|dirty| *dirty != slot);
+        self.freed.push(slot);
+        Some(conn)
+    }
+
+    pub(crate) fn socket_options(&self) -> SocketOptions {
+        SocketOptions {
+            dead_after: self.cfg.dead_after,
+            send_buffer: self.cfg.send_buffer,
+            recv_buffer: self.cfg.recv_buffer,
+        }
+    }
+
+    pub(crate) fn log(&mut self, warn: bool, text: String) {
+        self.pending.push(NetEvent::Log { warn, text });
+    }
+
+    /// A line about something that may happen again and again.
+    pub(crate) fn log_limited(&mut self, now: Instant, key: &str, warn: bool, text: String) {
+        if self.limiter.allow(now, key) {
+            self.log(warn, text);
+        }
+    }
+
+    // --- time and isolation ---------------------------------------------------------------------------------------
+
+    pub(crate) fn wake_at(&mut self, at: Instant) {
+        self.timer = self.timer.min(at);
+    }
+
+    fn on_time(&mut self, now: Instant) {
+        self.timer = now + TICK;
+        for slot in 0..self.conns.len() {
+            match self.conns[slot].as_ref().and_then(|conn| conn.deadline) {
+                Some(deadline) if deadline <= now => self.on_deadline(slot, now),
+                Some(deadline) => self.wake_at(deadline),
+                None => {}
+            }
+        }
+        self.forgotten.retain(|(_, _, until)| *until > now);
+        if !self.isolated && !self.closed {
+            self.dial_due(now);
+            self.revive_listeners(now);
+        }
+    }
+
+    /// Binds listeners that died, and asks those that had errors again.
+    fn revive_listeners(&mut self, now: Instant) {
+        for at in 0..self.listeners.len() {
+            if self.listeners[at].socket.is_none() {
+                match self.bind(self.listeners[at].addr, at) {
+                    Ok(listener) => self.listeners[at] = listener,
+                    Err(error) => {
+                        let text = format!("cannot listen on tcp://{} again: {error}; trying again", self.listeners[at].addr);
+                        self.log_limited(now, "listen", true, text);
+                    }
+                }
+            }
+            self.accept(at, now);
+        }
+    }
+
+    /// Closes and refuses all connections, or allows them again (`gmcast.isolate`).
+    pub fn isolate(&mut self, isolation: Isolation) {
+        self.own_isolation = isolation;
+        self.check_isolation(Instant::now());
+    }
+
+    /// Own or process-wide, whichever is on.
+    pub fn isolation(&self) -> Isolation {
+        if self.own_isolation.is_on() { self.own_isolation } else { isolation_of_process() }
+    }
+
+    fn check_isolation(&mut self, now: Instant) {
+        let isolated = self.isolation().is_on();
+        if isolated == self.isolated || self.closed {
+            return;
+        }
+        self.isolated = isolated;
+        if isolated {
+            for slot in 0..self.conns.len() {
+                self.lose(slot, DownCause::Local, "isolated", now);
+            }
+        } else {
+            let Transport { book, jitter, .. } = self;
+            book.restart(now, jitter);
+            self.timer = now;
+        }
+    }
+
+    // --- peers ----------------------------------------------------------------------------------------------------
+
+    /// Closes the link to a node, if there is one; it may come up again.
+    pub fn kill_link(&mut self, node: NodeId) {
+        if let Some(slot) = self.link_slot(node) {
+            self.lose(slot, DownCause::Local, "closed by request", Instant::now());
+        }
+    }
+
+    /// All addresses that are dialled, or would be if their node were not linked.
+    pub fn known_peers(&self) -> Vec<PeerInfo> {
+        let info = self.book.iter().map(|(_, entry)| PeerInfo {
+            address: entry.address.to_string(),
+            node: entry.node,
+            linked: entry.node.is_some_and(|node| self.link_slot(node).is_some()),
+            seed: entry.seed,
+            problem: entry.problem.clone(),
+        });
+        info.collect()
+    }
+
+    pub fn links(&self) -> Vec<LinkInfo> {
+        let links = self.links.iter().filter_map(|(node, slot)| {
+            let conn = self.conns[*slot].as_ref()?;
+            let dialled = conn.dialled.is_some();
+            Some(LinkInfo { node: *node, remote: conn.remote, dialled, queued_bytes: conn.queue.bytes() })
+        });
+        links.collect()
+    }
+
+    /// Says goodbye, closes everything and waits for the resolver thread, which may be in the middle of a lookup. The
+    /// transport does nothing afterwards. `LinkDown`s are not reported.
+    pub fn close(&mut self) {
+        if self.closed {
+            return;
+        }
+        self.flush();
+        self.closed = true;
+        let bye = Gossip::Bye.encode();
+        for slot in 0..self.conns.len() {
+            let Some(mut conn) = self.take(slot) else { continue };
+            if conn.up().is_some() {
+                conn.queue.push_raw(bye.clone());
+                // Best effort: without it the peer sees a reset.
+                let _ = conn.flush();
+                let _ = conn.stream.shutdown(std::net::Shutdown::Write);
+            }
+        }
+        self.listeners.clear();
+        self.resolver.stop();
+    }
+}
+
+impl Drop for Transport {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Did the peer go, or is nothing heard of it?
+pub(crate) fn cause_of(error: &io::Error) -> DownCause {
+    match error.kind() {
+        ErrorKind::TimedOut | ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => DownCause::Silent,
+        _ => DownCause::Reset,
+    }
+}

@@ -1,0 +1,512 @@
+//! Transports with real sockets on the loopback interface, pumped in turn by one thread until a condition holds.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use trireme_order::{Class, Message};
+use trireme_transport::{DownCause, Isolation, NetConfig, NetEvent, Sent, Transport, Versions};
+use trireme_types::{Incarnation, Member, NodeId, Uuid, Weight};
+
+/// Whatever takes longer does not happen.
+const LONG: Duration = Duration::from_secs(20);
+
+fn id(n: u8) -> NodeId {
+    NodeId(Uuid([n; 16]))
+}
+
+fn config(n: u8, seeds: &[u16]) -> NetConfig {
+    let me = Member {
+        node: id(n),
+        incarnation: Incarnation(1),
+        name: format!("node{n}"),
+        incoming: String::new(),
+        address: "127.0.0.1:0".to_owned(),
+        segment: 0,
+        weight: Weight(1),
+        stateless: false,
+    };
+    let mut cfg = NetConfig::new(me, "test");
+    cfg.listen = vec!["127.0.0.1:0".to_owned()];
+    cfg.seeds = seeds.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+    cfg
+}
+
+/// A transport and everything it reported.
+struct Node {
+    transport: Transport,
+    events: Vec<NetEvent>,
+}
+
+impl Node {
+    fn new(cfg: NetConfig) -> Node {
+        Node { transport: Transport::new(cfg).unwrap(), events: Vec::new() }
+    }
+
+    fn port(&self) -> u16 {
+        self.transport.listen_port()
+    }
+
+    fn count(&self, wanted: impl Fn(&NetEvent) -> bool) -> usize {
+        self.events.iter().filter(|event| wanted(event)).count()
+    }
+
+    fn ups(&self, n: u8) -> usize {
+        self.count(|event| matches!(event, NetEvent::LinkUp { member, .. } if member.node == id(n)))
+    }
+
+    fn downs(&self, n: u8) -> usize {
+        self.count(|event| matches!(event, NetEvent::LinkDown { node, .. } if *node == id(n)))
+    }
+
+    /// As the events tell it, which must be how the transport sees it.
+    fn linked(&self, n: u8) -> bool {
+        assert!(self.ups(n) == self.downs(n) || self.ups(n) == self.downs(n) + 1, "ups and downs alternate");
+        self.ups(n) > self.downs(n)
+    }
+
+    fn bodies(&self, n: u8) -> Vec<Bytes> {
+        let body = |event: &NetEvent| match event {
+            NetEvent::Message { from, message: Message::Signal { body } } if *from == id(n) => Some(body.clone()),
+            _ => None,
+        };
+        self.events.iter().filter_map(body).collect()
+    }
+
+    fn logged(&self, part: &str) -> usize {
+        self.count(|event| match event {
+            NetEvent::Log { text, .. } => text.contains(part),
+            NetEvent::Refused { reason, .. } => reason.contains(part),
+            _ => false,
+        })
+    }
+
+    fn send(&mut self, n: u8, class: Class, body: impl Into<Bytes>) -> Sent {
+        self.transport.send(id(n), class, &Message::Signal { body: body.into() })
+    }
+}
+
+/// Pumps until `done`; panics with what happened when it does not come.
+#[track_caller]
+fn until<const N: usize>(mut nodes: [&mut Node; N], mut done: impl FnMut(&mut [&mut Node; N]) -> bool) {
+    let end = Instant::now() + LONG;
+    loop {
+        for node in &mut nodes {
+            node.transport.flush();
+            node.transport.poll(Some(Duration::from_millis(1)), &mut node.events);
+        }
+        if done(&mut nodes) {
+            return;
+        }
+        if Instant::now() > end {
+            for node in &nodes {
+                let shown: Vec<_> = node.events.iter().filter(|event| !matches!(event, NetEvent::Message { .. })).collect();
+                println!("{}: {shown:#?}", node.transport.me().name);
+            }
+            panic!("it did not happen");
+        }
+    }
+}
+
+/// Pumps for a while in which something must *not* happen.
+fn for_a_while<const N: usize>(nodes: [&mut Node; N], time: Duration) {
+    let end = Instant::now() + time;
+    until(nodes, |_| Instant::now() >= end);
+}
+
+/// Two linked nodes; the first is the arbiter.
+fn pair() -> (Node, Node) {
+    let mut a = Node::new(config(1, &[]));
+    let mut b = Node::new(config(2, &[a.port()]));
+    until([&mut a, &mut b], |[a, b]| a.linked(2) && b.linked(1));
+    (a, b)
+}
+
+#[test]
+fn links_and_talks_both_ways_in_order() {
+    let (mut a, mut b) = pair();
+    for n in 0..1000u32 {
+        assert_eq!(a.send(2, Class::Bulk, n.to_le_bytes().to_vec()), Sent::Queued);
+        assert_eq!(b.send(1, Class::Control, n.to_le_bytes().to_vec()), Sent::Queued);
+    }
+    until([&mut a, &mut b], |[a, b]| b.bodies(1).len() == 1000 && a.bodies(2).len() == 1000);
+    let numbers = |bodies: Vec<Bytes>| bodies.iter().map(|b| u32::from_le_bytes(b[..].try_into().unwrap())).collect::<Vec<_>>();
+    assert_eq!(numbers(b.bodies(1)), (0..1000).collect::<Vec<_>>());
+    assert_eq!(numbers(a.bodies(2)), (0..1000).collect::<Vec<_>>());
+    assert_eq!(a.send(3, Class::Bulk, "x"), Sent::NotLinked);
+}
+
+#[test]
+fn both_dial_and_keep_one_link() {
+    // Whichever dials, whichever is the arbiter; with messages sent as soon as the link is up.
+    for _ in 0..20 {
+        let mut a = Node::new(config(1, &[]));
+        let mut b = Node::new(config(2, &[a.port()]));
+        a.transport.add_peer(&format!("127.0.0.1:{}", b.port())).unwrap();
+        let mut sent = (0, 0);
+        until([&mut a, &mut b], |[a, b]| {
+            for (from, to, n) in [(a, 2, &mut sent.0), (b, 1, &mut sent.1)] {
+                if *n < 50 && from.send(to, Class::Bulk, vec![*n]) == Sent::Queued {
+                    *n += 1;
+                }
+            }
+            sent == (50, 50)
+        });
+        until([&mut a, &mut b], |[a, b]| a.bodies(2).len() == 50 && b.bodies(1).len() == 50);
+        assert_eq!((a.ups(2), a.downs(2), b.ups(1), b.downs(1)), (1, 0, 1, 0));
+        for bodies in [a.bodies(2), b.bodies(1)] {
+            assert!(bodies.iter().enumerate().all(|(n, body)| body[..] == [n as u8]));
+        }
+    }
+}
+
+#[test]
+fn three_find_each_other_through_one_seed() {
+    let mut a = Node::new(config(1, &[]));
+    let mut b = Node::new(config(2, &[a.port()]));
+    let mut c = Node::new(config(3, &[a.port()]));
+    until([&mut a, &mut b, &mut c], |[a, b, c]| {
+        a.linked(2) && a.linked(3) && b.linked(1) && b.linked(3) && c.linked(1) && c.linked(2)
+    });
+    let all = [id(1), id(2), id(3)];
+    assert_eq!(c.transport.broadcast(&all, Class::Bulk, &Message::Signal { body: Bytes::from(vec![7; 200_000]) }), 2);
+    until([&mut a, &mut b, &mut c], |[a, b, _]| a.bodies(3) == [vec![7; 200_000]] && b.bodies(3) == [vec![7; 200_000]]);
+}
+
+#[test]
+fn reconnects_after_kill_link() {
+    let (mut a, mut b) = pair();
+    for round in 1..4 {
+        let killer = if round % 2 == 0 { &mut a } else { &mut b };
+        let other = if round % 2 == 0 { 2 } else { 1 };
+        killer.transport.kill_link(id(other));
+        assert_eq!(killer.send(other, Class::Control, "gone"), Sent::NotLinked);
+        until([&mut a, &mut b], |[a, b]| a.ups(2) == round + 1 && b.ups(1) == round + 1 && a.linked(2) && b.linked(1));
+        assert_eq!((a.downs(2), b.downs(1)), (round, round));
+    }
+    a.send(2, Class::Control, "again");
+    until([&mut a, &mut b], |[_, b]| b.bodies(1) == ["again"]);
+}
+
+#[test]
+fn a_peer_that_stops_says_so_and_is_found_again() {
+    let (mut a, mut b) = pair();
+    let port = b.port();
+    b.send(1, Class::Bulk, vec![1; 100_000]);
+    b.transport.close();
+    until([&mut a], |[a]| a.downs(2) == 1);
+    assert_eq!(a.bodies(2).len(), 1, "what was queued before close arrives");
+    assert_eq!(a.count(|event| *event == NetEvent::LinkDown { node: id(2), cause: DownCause::Bye }), 1);
+    assert!(a.transport.known_peers().is_empty(), "a leaver's learned address is not dialled on");
+    drop(b);
+    let mut cfg = config(2, &[a.port()]);
+    cfg.me.incarnation = Incarnation(2);
+    cfg.listen = vec![format!("127.0.0.1:{port}")];
+    let mut b = Node::new(cfg);
+    until([&mut a, &mut b], |[a, b]| a.linked(2) && b.linked(1));
+}
+
+#[test]
+fn a_newer_incarnation_takes_over_and_the_older_is_refused() {
+    let (mut a, mut old) = pair();
+    let mut cfg = config(2, &[a.port()]);
+    cfg.me.incarnation = Incarnation(2);
+    let mut new = Node::new(cfg);
+    until([&mut a, &mut old, &mut new], |[a, _, new]| new.linked(1) && a.ups(2) == 2);
+    assert_eq!(a.count(|event| *event == NetEvent::LinkDown { node: id(2), cause: DownCause::Replaced }), 1);
+    until([&mut a, &mut old, &mut new], |[_, old, _]| old.logged("older incarnation") == 1);
+    assert!(!old.linked(1) && new.linked(1));
+}
+
+#[test]
+fn a_clone_is_refused() {
+    let (mut a, mut b) = pair();
+    let mut twin = Node::new(config(2, &[a.port()]));
+    until([&mut a, &mut b, &mut twin], |[a, _, twin]| a.logged("cloned") == 1 && twin.logged("cloned") >= 1);
+    assert!(a.linked(2) && b.linked(1) && !twin.linked(1));
+    assert_eq!(a.downs(2), 0);
+    // The same against the node itself.
+    let port = b.port();
+    twin.transport.add_peer(&format!("127.0.0.1:{port}")).unwrap();
+    until([&mut a, &mut b, &mut twin], |[_, b, _]| b.logged("cloned") == 1);
+}
+
+#[test]
+fn own_address_is_blacklisted() {
+    let mut a = Node::new(config(1, &[]));
+    let own = a.port();
+    a.transport.add_peer(&format!("127.0.0.1:{own}")).unwrap();
+    let mut b = Node::new(config(2, &[own]));
+    until([&mut a, &mut b], |[a, b]| a.logged("points to own listening address, blacklisting") == 1 && a.linked(2) && b.linked(1));
+    for_a_while([&mut a, &mut b], Duration::from_millis(300));
+    assert_eq!(a.ups(1), 0);
+    assert_eq!(a.logged("refused"), 0);
+}
+
+#[test]
+fn another_cluster_is_refused_on_both_sides() {
+    let mut a = Node::new(config(1, &[]));
+    let mut cfg = config(2, &[a.port()]);
+    cfg.cluster = "other".to_owned();
+    let mut b = Node::new(cfg);
+    let (theirs, ours) = ("belongs to group 'other'", "to group 'test'");
+    until([&mut a, &mut b], |[a, b]| a.logged(theirs) == 1 && a.logged(ours) == 1 && b.logged(theirs) == 1 && b.logged(ours) == 1);
+    for_a_while([&mut a, &mut b], Duration::from_millis(500));
+    assert_eq!((a.logged(theirs), b.logged(theirs)), (1, 1), "said once, although it is tried again");
+    assert!(a.transport.stats().refused > 1);
+    assert!(!a.linked(2) && !b.linked(1));
+}
+
+#[test]
+fn another_protocol_version_is_refused_with_both_named() {
+    let mut cfg = config(1, &[]);
+    cfg.versions = Versions { min: 1, max: 2 };
+    let mut a = Node::new(cfg);
+    let mut cfg = config(2, &[a.port()]);
+    cfg.versions = Versions { min: 3, max: 4 };
+    let mut b = Node::new(cfg);
+    until([&mut a, &mut b], |[a, b]| {
+        a.logged("protocol version 3..4") == 1 && a.logged("1..2") == 1 && b.logged("3..4") == 1 && b.logged("1..2") == 1
+    });
+    // An overlapping range is fine and the newest common version is spoken.
+    let mut cfg = config(3, &[a.port()]);
+    cfg.versions = Versions { min: 2, max: 3 };
+    let mut c = Node::new(cfg);
+    until([&mut a, &mut c], |[a, c]| a.linked(3) && c.linked(1));
+    assert_eq!(a.count(|event| matches!(event, NetEvent::LinkUp { protocol: 2, .. })), 1);
+}
+
+#[test]
+fn strangers_are_refused_and_disturb_nobody() {
+    let mut cfg = config(1, &[]);
+    cfg.peer_timeout = Duration::from_millis(300);
+    let mut a = Node::new(cfg);
+    let mut b = Node::new(config(2, &[a.port()]));
+    until([&mut a, &mut b], |[a, b]| a.linked(2) && b.linked(1));
+    let mut huge = b"TRIREME\x01".to_vec();
+    huge.extend_from_slice(&[0xff; 8]);
+    let mut begun = b"TRIREME\x01".to_vec();
+    begun.extend_from_slice(&[0, 1, 0, 0]);
+    let random: Vec<u8> = (0..100_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let sent: [&[u8]; 5] = [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", &huge, &random, b"", &begun];
+    for (n, bytes) in sent.into_iter().enumerate() {
+        let mut stranger = TcpStream::connect(("127.0.0.1", a.port())).unwrap();
+        stranger.set_nonblocking(true).unwrap();
+        // The peer may close in the middle.
+        let _ = stranger.write(bytes);
+        until([&mut a, &mut b], |_| match stranger.read(&mut [0; 64]) {
+            Ok(0) => true,
+            Ok(_) => panic!("a stranger got an answer"),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => false,
+            Err(_) => true,
+        });
+        assert_eq!(a.transport.stats().refused, n as u64 + 1);
+    }
+    assert_eq!(a.logged("an HTTP request"), 1);
+    let refused = a.count(|event| matches!(event, NetEvent::Refused { address, .. } if address.starts_with("127.0.0.1:")));
+    assert_eq!(refused, 1, "one line for all of them");
+    assert_eq!((a.downs(2), b.downs(1)), (0, 0));
+}
+
+#[test]
+fn silent_strangers_cannot_keep_members_out() {
+    let mut cfg = config(1, &[]);
+    cfg.limits.half_open = 8;
+    cfg.peer_timeout = LONG * 2;
+    let mut a = Node::new(cfg);
+    let strangers: Vec<_> = (0..50).map(|_| TcpStream::connect(("127.0.0.1", a.port())).unwrap()).collect();
+    let mut b = Node::new(config(2, &[a.port()]));
+    until([&mut a, &mut b], |[a, b]| a.linked(2) && b.linked(1) && a.transport.stats().refused >= 42);
+    drop(strangers);
+}
+
+#[test]
+fn garbage_after_the_handshake_closes_the_link_with_a_reason() {
+    // A message over the receiver's limit is what a member never sends.
+    let mut cfg = config(1, &[]);
+    cfg.limits.message_bytes = 1 << 20;
+    let mut a = Node::new(cfg);
+    let mut b = Node::new(config(2, &[a.port()]));
+    until([&mut a, &mut b], |[a, b]| a.linked(2) && b.linked(1));
+    b.send(1, Class::Bulk, vec![0; 2 << 20]);
+    until([&mut a, &mut b], |[a, _]| a.logged("over the limit") == 1);
+    assert_eq!(a.count(|event| *event == NetEvent::LinkDown { node: id(2), cause: DownCause::Garbage }), 1);
+    until([&mut a, &mut b], |[a, b]| a.linked(2) && b.linked(1));
+}
+
+#[test]
+fn control_overtakes_a_big_message() {
+    let (mut a, mut b) = pair();
+    let big: Bytes = (0..20 << 20).map(|n: u32| (n >> 3) as u8).collect::<Vec<_>>().into();
+    a.send(2, Class::Bulk, big.clone());
+    a.transport.flush();
+    assert!(a.transport.queue_bytes(id(2)) > 10 << 20, "the kernel does not take it all at once");
+    a.send(2, Class::Bulk, "after");
+    for n in 0..10u8 {
+        a.send(2, Class::Control, vec![n]);
+    }
+    until([&mut a, &mut b], |[_, b]| b.bodies(1).len() == 12);
+    let got = b.bodies(1);
+    assert!((0..10).all(|n| got[n][..] == [n as u8]), "control messages come first and in order");
+    assert!(got[10] == big && got[11] == "after");
+    assert_eq!(a.transport.queue_bytes(id(2)), 0);
+}
+
+#[test]
+fn droppable_messages_are_dropped_over_the_limit_and_nothing_else() {
+    let mut cfg = config(1, &[]);
+    cfg.limits.droppable_bytes = 1 << 20;
+    let mut a = Node::new(cfg);
+    let mut b = Node::new(config(2, &[a.port()]));
+    until([&mut a, &mut b], |[a, b]| a.linked(2) && b.linked(1));
+    let mut queued = 0;
+    let mut dropped = 0;
+    for n in 0..40u8 {
+        match a.send(2, Class::Droppable, vec![n; 100_000]) {
+            Sent::Queued => queued += 1,
+            Sent::Dropped => dropped += 1,
+            Sent::NotLinked => panic!(),
+        }
+    }
+    assert_eq!((queued, dropped), (10, 30));
+    assert_eq!(a.transport.stats().dropped, 30);
+    assert_eq!(a.send(2, Class::Bulk, vec![99; 2 << 20]), Sent::Queued);
+    until([&mut a, &mut b], |[_, b]| b.bodies(1).len() == 11);
+    assert_eq!(a.send(2, Class::Droppable, "small"), Sent::Queued);
+    until([&mut a, &mut b], |[_, b]| b.bodies(1).len() == 12);
+}
+
+#[test]
+fn an_overfull_queue_closes_the_link() {
+    let mut cfg = config(1, &[]);
+    cfg.limits.queue_bytes = 1 << 20;
+    let mut a = Node::new(cfg);
+    let mut b = Node::new(config(2, &[a.port()]));
+    until([&mut a, &mut b], |[a, b]| a.linked(2) && b.linked(1));
+    assert_eq!(a.send(2, Class::Bulk, vec![0; 900_000]), Sent::Queued);
+    assert_eq!(a.send(2, Class::Bulk, vec![0; 900_000]), Sent::NotLinked);
+    until([&mut a, &mut b], |[a, b]| a.downs(2) == 1 && a.linked(2) && b.linked(1));
+    assert_eq!(a.count(|event| *event == NetEvent::LinkDown { node: id(2), cause: DownCause::Local }), 1);
+}
+
+#[test]
+fn the_allow_list_decides() {
+    let mut cfg = config(1, &[]);
+    cfg.ask_admission = true;
+    let mut a = Node::new(cfg);
+    let mut b = Node::new(config(2, &[a.port()]));
+    let asked = |a: &Node| {
+        let tokens = a.events.iter().filter_map(|event| match event {
+            NetEvent::Accepted { token, address } => {
+                assert_eq!(address, "127.0.0.1");
+                Some(*token)
+            }
+            _ => None,
+        });
+        tokens.collect::<Vec<_>>()
+    };
+    until([&mut a, &mut b], |[a, _]| asked(a).len() == 1);
+    let first = asked(&a)[0];
+    a.transport.admit(first, false);
+    until([&mut a, &mut b], |[a, _]| a.logged("Connection not allowed, IP 127.0.0.1 not found in allowlist") == 1 && asked(a).len() == 2);
+    assert!(!a.linked(2));
+    a.transport.admit(first, true); // too late, and harmless
+    let second = asked(&a)[1];
+    a.transport.admit(second, true);
+    until([&mut a, &mut b], |[a, b]| a.linked(2) && b.linked(1));
+}
+
+#[test]
+fn isolation_closes_and_refuses_until_it_ends() {
+    let (mut a, mut b) = pair();
+    a.transport.isolate(Isolation::On);
+    until([&mut a, &mut b], |[a, b]| a.downs(2) == 1 && b.downs(1) == 1);
+    for_a_while([&mut a, &mut b], Duration::from_millis(300));
+    assert_eq!((a.ups(2), b.ups(1)), (1, 1));
+    a.transport.isolate(Isolation::Off);
+    until([&mut a, &mut b], |[a, b]| a.linked(2) && b.linked(1));
+}
+
+#[test]
+fn forgotten_members_are_refused_for_a_while() {
+    let (mut a, mut b) = pair();
+    a.transport.forget(id(2));
+    until([&mut a, &mut b], |[_, b]| b.logged("thrown out") >= 1);
+    assert!(!a.linked(2));
+    // time_wait is 5 s.
+    until([&mut a, &mut b], |[a, b]| a.linked(2) && b.linked(1));
+}
+
+#[test]
+fn names_are_resolved_and_those_that_cannot_be_are_told_once() {
+    let mut a = Node::new(config(1, &[]));
+    let mut cfg = config(2, &[]);
+    // `.invalid` never resolves (RFC 6761).
+    cfg.seeds = vec!["nowhere.invalid:4567".to_owned(), format!("localhost:{}", a.port())];
+    let mut b = Node::new(cfg);
+    until([&mut a, &mut b], |[a, b]| a.linked(2) && b.linked(1) && b.logged("cannot resolve") == 1);
+    assert_eq!(b.count(|event| matches!(event, NetEvent::Log { warn: true, text } if text.contains("nowhere.invalid"))), 1);
+    for_a_while([&mut a, &mut b], Duration::from_millis(300));
+    assert_eq!(b.logged("cannot resolve"), 1);
+    b.transport.close();
+}
+
+#[test]
+fn wakers_end_the_poll_and_coalesce() {
+    let mut a = Node::new(config(1, &[]));
+    a.transport.poll(Some(Duration::ZERO), &mut a.events);
+    let waker = a.transport.waker();
+    let thread = std::thread::spawn(move || (0..1000).for_each(|_| waker.wake()));
+    // Woken while it waits or before: both end it.
+    let start = Instant::now();
+    while start.elapsed() < LONG && !thread.is_finished() {
+        a.transport.poll(Some(LONG), &mut a.events);
+    }
+    assert!(start.elapsed() < LONG);
+    thread.join().unwrap();
+}
+
+#[test]
+fn an_address_in_use_is_an_error_that_says_what_to_do() {
+    let a = Node::new(config(1, &[]));
+    let mut cfg = config(2, &[]);
+    cfg.listen = vec![format!("127.0.0.1:{}", a.port())];
+    let error = Transport::new(cfg).err().unwrap();
+    assert!(error.contains("Address already in use") && error.contains("choose another port"), "{error}");
+    let mut cfg = config(2, &[]);
+    cfg.seeds = vec!["no port".to_owned()];
+    assert!(Transport::new(cfg).err().unwrap().contains("host:port"));
+}
+
+#[test]
+fn connections_come_from_the_chosen_source() {
+    let mut cfg = config(1, &[]);
+    cfg.ask_admission = true;
+    let mut a = Node::new(cfg);
+    let mut cfg = config(2, &[a.port()]);
+    cfg.bind_source = Some("127.0.0.9".parse().unwrap());
+    let mut b = Node::new(cfg);
+    until([&mut a, &mut b], |[a, _]| {
+        a.count(|event| matches!(event, NetEvent::Accepted { address, .. } if address == "127.0.0.9")) == 1
+    });
+}
+
+#[test]
+fn ipv6_and_any_address() {
+    let mut cfg = config(1, &[]);
+    cfg.listen = vec!["[::1]:0".to_owned()];
+    cfg.me.address = "[::1]:0".to_owned();
+    if TcpStream::connect("[::1]:1").is_err_and(|error| error.kind() != std::io::ErrorKind::ConnectionRefused) {
+        return; // a host without IPv6
+    }
+    let mut a = Node::new(cfg);
+    let mut cfg = config(2, &[]);
+    cfg.seeds = vec![format!("[::1]:{}", a.port())];
+    cfg.listen = vec!["[::]:0".to_owned()];
+    cfg.me.address = String::new();
+    let mut b = Node::new(cfg);
+    until([&mut a, &mut b], |[a, b]| a.linked(2) && b.linked(1));
+    let known = a.transport.known_peers();
+    assert_eq!(known[0].address, format!("[::1]:{}", b.port()), "an address left open is seen from where it speaks");
+}
