@@ -158,7 +158,7 @@ pub fn parse_size(text: &str) -> Option<u64> {
 /// With the largest suffix that divides the value.
 pub fn print_size(size: u64) -> String {
     for (suffix, shift) in SUFFIXES.iter().rev() {
-        if size > 0 && size % (1 << shift) == 0 {
+        if size > 0 && size.trailing_zeros() >= *shift {
             return format!("{}{suffix}", size >> shift);
         }
     }

@@ -1,0 +1,163 @@
+//! Between the C values and ours. Sentinels (-1, the zero UUID, null) become `None` here and nowhere else.
+
+use std::borrow::Cow;
+use std::ffi::{CStr, c_char, c_int};
+use std::slice;
+
+use trireme_node::{Code, Gtid, Handle, KeyKind, Meta};
+use trireme_types::{Seqno, Uuid};
+use trireme_wsrep_sys as sys;
+
+pub fn status(code: Code) -> sys::Status {
+    match code {
+        Code::Ok => sys::OK,
+        Code::Warning => sys::WARNING,
+        Code::TrxMissing => sys::TRX_MISSING,
+        Code::TrxFail => sys::TRX_FAIL,
+        Code::BfAbort => sys::BF_ABORT,
+        Code::SizeExceeded => sys::SIZE_EXCEEDED,
+        Code::ConnFail => sys::CONN_FAIL,
+        Code::NodeFail => sys::NODE_FAIL,
+        Code::Fatal => sys::FATAL,
+        Code::NotImplemented => sys::NOT_IMPLEMENTED,
+        Code::NotAllowed => sys::NOT_ALLOWED,
+    }
+}
+
+pub fn seqno_in(seqno: sys::Seqno) -> Option<Seqno> {
+    u64::try_from(seqno).ok().map(Seqno)
+}
+
+/// Positions stay far below the sign bit; a larger one could only come from a broken log and must not turn into "undefined".
+pub fn seqno_out(seqno: Option<Seqno>) -> sys::Seqno {
+    seqno.map_or(sys::SEQNO_UNDEFINED, |s| i64::try_from(s.raw()).expect("a seqno fits the C interface"))
+}
+
+pub fn uuid_out(uuid: Uuid) -> sys::Uuid {
+    sys::Uuid { data: uuid.0 }
+}
+
+pub fn gtid_in(gtid: &sys::Gtid) -> Gtid {
+    Gtid { history: Uuid(gtid.uuid.data), seqno: seqno_in(gtid.seqno) }
+}
+
+pub fn gtid_out(gtid: Gtid) -> sys::Gtid {
+    sys::Gtid { uuid: uuid_out(gtid.history), seqno: seqno_out(gtid.seqno) }
+}
+
+pub fn handle_in(handle: &sys::WsHandle) -> Handle {
+    Handle { trx: handle.trx_id, opaque: handle.opaque as usize as u64 }
+}
+
+pub fn handle_out(handle: Handle) -> sys::WsHandle {
+    sys::WsHandle { trx_id: handle.trx, opaque: handle.opaque as usize as *mut _ }
+}
+
+/// `None` for a meta without a position: of a write set that was never ordered.
+pub fn meta_in(meta: &sys::TrxMeta) -> Option<Meta> {
+    Some(Meta {
+        gtid_history: Uuid(meta.gtid.uuid.data),
+        seqno: seqno_in(meta.gtid.seqno)?,
+        origin: Uuid(meta.stid.node.data),
+        trx: meta.stid.trx,
+        conn: meta.stid.conn,
+        depends_on: seqno_in(meta.depends_on),
+    })
+}
+
+/// Wholly undefined or complete: the server takes either half for "ordered".
+pub fn meta_out(meta: Option<Meta>) -> sys::TrxMeta {
+    meta.map_or(sys::TrxMeta::UNDEFINED, |m| sys::TrxMeta {
+        gtid: sys::Gtid { uuid: uuid_out(m.gtid_history), seqno: seqno_out(Some(m.seqno)) },
+        stid: sys::Stid { node: uuid_out(m.origin), trx: m.trx, conn: m.conn },
+        depends_on: seqno_out(m.depends_on),
+    })
+}
+
+pub fn key_kind(kind: c_int) -> Option<KeyKind> {
+    match kind {
+        sys::KEY_SHARED => Some(KeyKind::Shared),
+        sys::KEY_REFERENCE => Some(KeyKind::Reference),
+        sys::KEY_UPDATE => Some(KeyKind::Update),
+        sys::KEY_EXCLUSIVE => Some(KeyKind::Exclusive),
+        _ => None,
+    }
+}
+
+/// Null counts as the empty string.
+///
+/// # Safety
+/// Clause **argument**: null, or a string that outlives `'a`.
+pub unsafe fn text<'a>(text: *const c_char) -> Cow<'a, str> {
+    if text.is_null() {
+        return Cow::Borrowed("");
+    }
+    // SAFETY: not null, and by the caller's promise a string.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy()
+}
+
+/// Null counts as no elements, whatever the length says.
+///
+/// # Safety
+/// Clause **argument**: null, or `len` readable elements that outlive `'a`.
+pub unsafe fn elements<'a, T>(first: *const T, len: usize) -> &'a [T] {
+    if first.is_null() || len == 0 {
+        return &[];
+    }
+    // SAFETY: not null, and by the caller's promise that many elements.
+    unsafe { slice::from_raw_parts(first, len) }
+}
+
+/// # Safety
+/// As [`elements`].
+pub unsafe fn bytes<'a>(buf: &sys::Buf) -> &'a [u8] {
+    // SAFETY: the caller's promise, for bytes.
+    unsafe { elements(buf.ptr.cast(), buf.len) }
+}
+
+/// As [`bytes`]; a null buffer is empty.
+///
+/// # Safety
+/// Clause **argument**: null, or a valid buffer that outlives `'a`.
+pub unsafe fn optional_bytes<'a>(buf: *const sys::Buf) -> &'a [u8] {
+    // SAFETY: the caller's promise.
+    unsafe { buf.as_ref().map_or(&[], |b| bytes(b)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unordered_meta_is_wholly_undefined() {
+        assert_eq!(meta_out(None), sys::TrxMeta::UNDEFINED);
+        assert_eq!(meta_in(&sys::TrxMeta::UNDEFINED), None);
+    }
+
+    #[test]
+    fn a_complete_meta_comes_back_unchanged() {
+        for depends_on in [None, Some(Seqno(0)), Some(Seqno(6))] {
+            let meta = Meta { gtid_history: Uuid([1; 16]), seqno: Seqno(7), origin: Uuid([2; 16]), trx: 3, conn: 4, depends_on };
+            assert_eq!(meta_in(&meta_out(Some(meta))), Some(meta));
+        }
+    }
+
+    #[test]
+    fn sentinels_become_none() {
+        assert_eq!((seqno_in(-1), seqno_in(i64::MIN), seqno_in(0)), (None, None, Some(Seqno(0))));
+        assert_eq!((seqno_out(None), seqno_out(Some(Seqno(5)))), (-1, 5));
+        assert_eq!(gtid_in(&sys::Gtid::UNDEFINED), Gtid::default());
+        assert_eq!(gtid_out(Gtid::default()), sys::Gtid::UNDEFINED);
+        assert_eq!(key_kind(4), None);
+    }
+
+    #[test]
+    fn null_is_nothing() {
+        // SAFETY: null is allowed.
+        unsafe {
+            assert_eq!(text(std::ptr::null()), "");
+            assert_eq!(elements::<u64>(std::ptr::null(), 5), &[] as &[u64]);
+            assert_eq!(optional_bytes(std::ptr::null()), b"");
+        }
+    }
+}

@@ -1,0 +1,466 @@
+//! The entry points of the table, in its order. Each: boundary, null checks, one call, mapping.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use trireme_node::{Code, Node, RecvCtx, Server, ToiKeys, Wait, flags};
+use trireme_wsrep_sys::{self as sys, Wsrep};
+
+use crate::boundary::{Instance, guard, log_panic};
+use crate::convert::{
+    bytes as slice, elements, gtid_in, gtid_out, handle_in, handle_out, key_kind, meta_in, meta_out, optional_bytes, seqno_in,
+    seqno_out, status, text,
+};
+use crate::loader::CAPABILITIES;
+use crate::server::{CServer, init_args};
+use crate::{services, stats};
+
+type W = *mut Wsrep;
+
+/// The whole of most entries: calls the node and gives its code.
+///
+/// # Safety
+/// Clause **table**.
+unsafe fn call(wsrep: W, entry: &str, call: impl FnOnce(&Node) -> Code) -> sys::Status {
+    // SAFETY: the caller's promise.
+    unsafe { guard(wsrep, entry, sys::NODE_FAIL, |i| status(call(&i.node))) }
+}
+
+// --- life ------------------------------------------------------------------------------------------------------------------
+
+pub unsafe extern "C" fn init(wsrep: W, args: *const sys::InitArgs) -> sys::Status {
+    // SAFETY: table, argument.
+    let (Some(wsrep), Some(args)) = (unsafe { (wsrep.as_mut(), args.as_ref()) }) else { return sys::NODE_FAIL };
+    if !wsrep.ctx.is_null() {
+        return sys::NODE_FAIL; // initialised twice without `free`
+    }
+    let server = Arc::new(CServer::new(args));
+    // SAFETY: argument.
+    let made = catch_unwind(AssertUnwindSafe(|| {
+        // SAFETY: argument.
+        let args = unsafe { init_args(args) };
+        Node::new(args, Arc::clone(&server) as Arc<dyn Server>)
+    }));
+    match made {
+        Ok(Ok(node)) => {
+            wsrep.ctx = Box::into_raw(Box::new(Instance::new(node, server))).cast();
+            sys::OK
+        }
+        Ok(Err(_already_logged)) => sys::NODE_FAIL,
+        Err(payload) => {
+            log_panic(&server, "init", &*payload);
+            sys::NODE_FAIL
+        }
+    }
+}
+
+/// Called twice by the server; the second time there is no instance any more.
+pub unsafe extern "C" fn free(wsrep: W) {
+    // SAFETY: table.
+    let Some(wsrep) = (unsafe { wsrep.as_mut() }) else { return };
+    let instance = std::mem::replace(&mut wsrep.ctx, ptr::null_mut()).cast::<Instance>();
+    // SAFETY: ctx: null or the instance that `init` stored.
+    if unsafe { instance.as_ref() }.is_some_and(Instance::close) {
+        // SAFETY: ctx: no entry is running, and no thread of the node is left. Made by `Box::into_raw` in `init`.
+        drop(unsafe { Box::from_raw(instance) });
+    }
+}
+
+pub unsafe extern "C" fn capabilities(wsrep: W) -> sys::Cap {
+    // SAFETY: table.
+    unsafe { guard(wsrep, "capabilities", 0, |_| CAPABILITIES) }
+}
+
+// --- options, encryption ---------------------------------------------------------------------------------------------------
+
+pub unsafe extern "C" fn options_set(wsrep: W, options: *const c_char) -> sys::Status {
+    if options.is_null() {
+        return sys::NODE_FAIL;
+    }
+    // SAFETY: table, argument.
+    unsafe { call(wsrep, "options_set", |node| node.options_set(&text(options))) }
+}
+
+/// From `malloc`; the server frees it.
+pub unsafe extern "C" fn options_get(wsrep: W) -> *mut c_char {
+    // SAFETY: table.
+    unsafe {
+        guard(wsrep, "options_get", ptr::null_mut(), |i| {
+            let text = crate::server::c_string(&i.node.options_get());
+            // SAFETY: malloc: a copy in the memory that the server will free; null when there is none.
+            libc::strdup(text.as_ptr())
+        })
+    }
+}
+
+pub unsafe extern "C" fn enc_set_key(_: W, _: *const sys::EncKey) -> sys::Status {
+    sys::NOT_IMPLEMENTED
+}
+
+// --- connection --------------------------------------------------------------------------------------------------------------
+
+pub unsafe extern "C" fn connect(
+    wsrep: W,
+    cluster: *const c_char,
+    url: *const c_char,
+    donor: *const c_char,
+    bootstrap: bool,
+) -> sys::Status {
+    // SAFETY: table, argument.
+    unsafe { call(wsrep, "connect", |node| node.connect(&text(cluster), &text(url), &text(donor), bootstrap)) }
+}
+
+pub unsafe extern "C" fn disconnect(wsrep: W) -> sys::Status {
+    // SAFETY: table.
+    unsafe { call(wsrep, "disconnect", Node::disconnect) }
+}
+
+pub unsafe extern "C" fn recv(wsrep: W, ctx: *mut c_void) -> sys::Status {
+    // SAFETY: table. The context is only handed back, on this thread.
+    unsafe { call(wsrep, "recv", |node| node.recv(RecvCtx(ctx))) }
+}
+
+// --- transactions ------------------------------------------------------------------------------------------------------------
+
+pub unsafe extern "C" fn assign_read_view(wsrep: W, handle: *mut sys::WsHandle, position: *const sys::Gtid) -> sys::Status {
+    // SAFETY: argument.
+    let (Some(handle), position) = (unsafe { (handle.as_mut(), position.as_ref()) }) else { return sys::NODE_FAIL };
+    // SAFETY: table.
+    unsafe {
+        call(wsrep, "assign_read_view", |node| {
+            let mut ours = handle_in(handle);
+            let code = node.assign_read_view(&mut ours, position.map(gtid_in));
+            *handle = handle_out(ours);
+            code
+        })
+    }
+}
+
+pub unsafe extern "C" fn certify(
+    wsrep: W,
+    conn: sys::ConnId,
+    handle: *mut sys::WsHandle,
+    flags: u32,
+    meta: *mut sys::TrxMeta,
+) -> sys::Status {
+    // SAFETY: table, argument.
+    unsafe { services::certify(wsrep, conn, handle, flags, meta, &mut || ()) }
+}
+
+/// Handle and meta of a write set that was ordered. `None`: a null, or a meta that is undefined.
+///
+/// # Safety
+/// Clause **argument**.
+unsafe fn ordered(handle: *const sys::WsHandle, meta: *const sys::TrxMeta) -> Option<(trireme_node::Handle, trireme_node::Meta)> {
+    // SAFETY: the caller's promise.
+    let (handle, meta) = unsafe { (handle.as_ref()?, meta.as_ref()?) };
+    Some((handle_in(handle), meta_in(meta)?))
+}
+
+pub unsafe extern "C" fn commit_order_enter(wsrep: W, handle: *const sys::WsHandle, meta: *const sys::TrxMeta) -> sys::Status {
+    // SAFETY: argument.
+    let Some((handle, meta)) = (unsafe { ordered(handle, meta) }) else { return sys::NODE_FAIL };
+    // SAFETY: table.
+    unsafe { call(wsrep, "commit_order_enter", |node| node.commit_order_enter(handle, &meta)) }
+}
+
+pub unsafe extern "C" fn commit_order_leave(
+    wsrep: W,
+    handle: *const sys::WsHandle,
+    meta: *const sys::TrxMeta,
+    error: *const sys::Buf,
+) -> sys::Status {
+    // SAFETY: argument.
+    let Some((handle, meta)) = (unsafe { ordered(handle, meta) }) else { return sys::NODE_FAIL };
+    // SAFETY: table, argument.
+    unsafe { call(wsrep, "commit_order_leave", |node| node.commit_order_leave(handle, &meta, optional_bytes(error))) }
+}
+
+pub unsafe extern "C" fn release(wsrep: W, handle: *mut sys::WsHandle) -> sys::Status {
+    // SAFETY: argument.
+    let Some(handle) = (unsafe { handle.as_mut() }) else { return sys::NODE_FAIL };
+    // SAFETY: table.
+    unsafe {
+        call(wsrep, "release", |node| {
+            let mut ours = handle_in(handle);
+            let code = node.release(&mut ours);
+            *handle = handle_out(ours);
+            code
+        })
+    }
+}
+
+pub unsafe extern "C" fn replay_trx(wsrep: W, handle: *const sys::WsHandle, ctx: *mut c_void) -> sys::Status {
+    // SAFETY: argument.
+    let Some(handle) = (unsafe { handle.as_ref() }) else { return sys::NODE_FAIL };
+    // SAFETY: table.
+    unsafe { call(wsrep, "replay_trx", |node| node.replay(handle_in(handle), RecvCtx(ctx))) }
+}
+
+pub unsafe extern "C" fn abort_certification(
+    wsrep: W,
+    bf_seqno: sys::Seqno,
+    victim: sys::TrxId,
+    victim_seqno: *mut sys::Seqno,
+) -> sys::Status {
+    // Always written, also when nothing was done.
+    let mut found = sys::SEQNO_UNDEFINED;
+    // SAFETY: table.
+    let answer = unsafe {
+        call(wsrep, "abort_certification", |node| {
+            let (code, seqno) = node.abort_certification(seqno_in(bf_seqno), victim);
+            found = seqno_out(seqno);
+            code
+        })
+    };
+    // SAFETY: argument: null or the caller's.
+    if let Some(out) = unsafe { victim_seqno.as_mut() } {
+        *out = found;
+    }
+    answer
+}
+
+/// The data is never used: the server passes none.
+pub unsafe extern "C" fn rollback(wsrep: W, trx: sys::TrxId, _data: *const sys::Buf) -> sys::Status {
+    // SAFETY: table.
+    unsafe { call(wsrep, "rollback", |node| node.rollback(trx)) }
+}
+
+pub unsafe extern "C" fn append_key(
+    wsrep: W,
+    handle: *mut sys::WsHandle,
+    keys: *const sys::Key,
+    count: usize,
+    kind: c_int,
+    _copy: bool,
+) -> sys::Status {
+    // SAFETY: argument.
+    let Some(handle) = (unsafe { handle.as_mut() }) else { return sys::NODE_FAIL };
+    let Some(kind) = key_kind(kind) else { return sys::NOT_IMPLEMENTED };
+    // SAFETY: table, argument. The node copies what it keeps, so `copy` makes no difference.
+    unsafe {
+        call(wsrep, "append_key", |node| {
+            let mut ours = handle_in(handle);
+            let mut code = Code::Ok;
+            for key in elements(keys, count) {
+                code = node.append_key(&mut ours, &parts(key), kind);
+                if code != Code::Ok {
+                    break;
+                }
+            }
+            *handle = handle_out(ours);
+            code
+        })
+    }
+}
+
+/// # Safety
+/// Clause **argument**.
+unsafe fn parts<'a>(key: &sys::Key) -> Vec<&'a [u8]> {
+    // SAFETY: the caller's promise.
+    unsafe { elements(key.key_parts, key.key_parts_num) }
+        .iter()
+        // SAFETY: the caller's promise.
+        .map(|part| unsafe { slice(part) })
+        .collect()
+}
+
+pub unsafe extern "C" fn append_data(
+    wsrep: W,
+    handle: *mut sys::WsHandle,
+    data: *const sys::Buf,
+    count: usize,
+    kind: c_int,
+    _copy: bool,
+) -> sys::Status {
+    // SAFETY: argument.
+    let Some(handle) = (unsafe { handle.as_mut() }) else { return sys::NODE_FAIL };
+    if kind != sys::DATA_ORDERED {
+        return sys::NOT_IMPLEMENTED; // see CAPABILITIES
+    }
+    // SAFETY: table, argument.
+    unsafe {
+        call(wsrep, "append_data", |node| {
+            let mut ours = handle_in(handle);
+            let mut code = Code::Ok;
+            for piece in elements(data, count) {
+                code = node.append_data(&mut ours, slice(piece));
+                if code != Code::Ok {
+                    break;
+                }
+            }
+            *handle = handle_out(ours);
+            code
+        })
+    }
+}
+
+// --- waiting -----------------------------------------------------------------------------------------------------------------
+
+pub unsafe extern "C" fn sync_wait(wsrep: W, upto: *mut sys::Gtid, timeout_s: c_int, out: *mut sys::Gtid) -> sys::Status {
+    // SAFETY: argument; read before anything is written, as both may be the same.
+    let upto = unsafe { upto.as_ref() }.map(gtid_in);
+    let timeout = u64::try_from(timeout_s).map_or(Wait::Default, |s| Wait::For(Duration::from_secs(s)));
+    let mut reached = sys::Gtid::UNDEFINED;
+    // SAFETY: table.
+    let answer = unsafe {
+        call(wsrep, "sync_wait", |node| {
+            let (code, position) = node.sync_wait(upto, timeout);
+            reached = gtid_out(position);
+            code
+        })
+    };
+    // SAFETY: argument: null or the caller's.
+    if let Some(out) = unsafe { out.as_mut() } {
+        *out = reached;
+    }
+    answer
+}
+
+pub unsafe extern "C" fn last_committed_id(wsrep: W, out: *mut sys::Gtid) -> sys::Status {
+    // SAFETY: argument.
+    let Some(out) = (unsafe { out.as_mut() }) else { return sys::NODE_FAIL };
+    *out = sys::Gtid::UNDEFINED;
+    // SAFETY: table.
+    unsafe {
+        call(wsrep, "last_committed_id", |node| {
+            *out = gtid_out(node.last_committed());
+            Code::Ok
+        })
+    }
+}
+
+// --- total order isolation -----------------------------------------------------------------------------------------------------
+
+pub unsafe extern "C" fn to_execute_start(
+    wsrep: W,
+    conn: sys::ConnId,
+    keys: *const sys::Key,
+    key_count: usize,
+    action: *const sys::Buf,
+    action_count: usize,
+    given: u32,
+    meta: *mut sys::TrxMeta,
+) -> sys::Status {
+    // SAFETY: argument.
+    let Some(meta) = (unsafe { meta.as_mut() }) else { return sys::NODE_FAIL };
+    *meta = meta_out(None);
+    if given & (flags::TRX_START | flags::TRX_END) != flags::TRX_START | flags::TRX_END {
+        return sys::NOT_IMPLEMENTED; // one half of a non-blocking operation
+    }
+    // SAFETY: table, argument.
+    unsafe {
+        call(wsrep, "to_execute_start", |node| {
+            let pieces: Vec<&[u8]> = elements(action, action_count).iter().map(|piece| slice(piece)).collect();
+            let keys = elements(keys, key_count).iter().map(|key| parts(key)).collect();
+            let (code, ordered) = node.toi_start(conn, ToiKeys { keys, action: Bytes::from(pieces.concat()) }, given);
+            *meta = meta_out(ordered);
+            code
+        })
+    }
+}
+
+pub unsafe extern "C" fn to_execute_end(wsrep: W, conn: sys::ConnId, error: *const sys::Buf) -> sys::Status {
+    // SAFETY: table, argument.
+    unsafe { call(wsrep, "to_execute_end", |node| node.toi_end(conn, optional_bytes(error))) }
+}
+
+// --- state transfer --------------------------------------------------------------------------------------------------------------
+
+pub unsafe extern "C" fn sst_sent(wsrep: W, position: *const sys::Gtid, code: c_int) -> sys::Status {
+    // SAFETY: argument.
+    let Some(position) = (unsafe { position.as_ref() }) else { return sys::NODE_FAIL };
+    // SAFETY: table.
+    unsafe { call(wsrep, "sst_sent", |node| node.sst_sent(gtid_in(position), code)) }
+}
+
+pub unsafe extern "C" fn sst_received(
+    wsrep: W,
+    position: *const sys::Gtid,
+    state: *const sys::Buf,
+    code: c_int,
+) -> sys::Status {
+    // SAFETY: argument.
+    let Some(position) = (unsafe { position.as_ref() }) else { return sys::NODE_FAIL };
+    // SAFETY: table, argument.
+    unsafe {
+        call(wsrep, "sst_received", |node| {
+            node.sst_received(gtid_in(position), Bytes::copy_from_slice(optional_bytes(state)), code)
+        })
+    }
+}
+
+// --- status ------------------------------------------------------------------------------------------------------------------------
+
+pub unsafe extern "C" fn stats_get(wsrep: W) -> *mut sys::StatsVar {
+    // SAFETY: table.
+    unsafe { guard(wsrep, "stats_get", ptr::null_mut(), |i| stats::allocate(&i.node.stats())) }
+}
+
+/// Needs no instance: an array may be given back after a panic, too.
+pub unsafe extern "C" fn stats_free(_: W, vars: *mut sys::StatsVar) {
+    // SAFETY: argument: null or an array from `stats_get`, given back once.
+    unsafe { stats::free(vars) }
+}
+
+pub unsafe extern "C" fn stats_reset(wsrep: W) {
+    // SAFETY: table.
+    unsafe { guard(wsrep, "stats_reset", (), |i| i.node.stats_reset()) }
+}
+
+// --- pausing -----------------------------------------------------------------------------------------------------------------------
+
+pub unsafe extern "C" fn pause(wsrep: W) -> sys::Seqno {
+    // SAFETY: table.
+    unsafe { guard(wsrep, "pause", sys::SEQNO_UNDEFINED, |i| seqno_out(i.node.pause())) }
+}
+
+pub unsafe extern "C" fn resume(wsrep: W) -> sys::Status {
+    // SAFETY: table.
+    unsafe { call(wsrep, "resume", Node::resume) }
+}
+
+pub unsafe extern "C" fn desync(wsrep: W) -> sys::Status {
+    // SAFETY: table.
+    unsafe { call(wsrep, "desync", Node::desync) }
+}
+
+pub unsafe extern "C" fn resync(wsrep: W) -> sys::Status {
+    // SAFETY: table.
+    unsafe { call(wsrep, "resync", Node::resync) }
+}
+
+// --- never called by a server --------------------------------------------------------------------------------------------------------
+
+pub unsafe extern "C" fn free_connection(_: W, _: sys::ConnId) -> sys::Status {
+    sys::NOT_IMPLEMENTED
+}
+pub unsafe extern "C" fn preordered_collect(_: W, _: *mut sys::PoHandle, _: *const sys::Buf, _: usize, _: bool) -> sys::Status {
+    sys::NOT_IMPLEMENTED
+}
+pub unsafe extern "C" fn preordered_commit(
+    _: W,
+    _: *mut sys::PoHandle,
+    _: *const sys::Uuid,
+    _: u32,
+    _: c_int,
+    _: bool,
+) -> sys::Status {
+    sys::NOT_IMPLEMENTED
+}
+pub unsafe extern "C" fn snapshot(_: W, _: *const sys::Buf, _: *const c_char) -> sys::Status {
+    sys::NOT_IMPLEMENTED
+}
+pub unsafe extern "C" fn lock(_: W, _: *const c_char, _: bool, _: u64, _: i64) -> sys::Status {
+    sys::NOT_IMPLEMENTED
+}
+pub unsafe extern "C" fn unlock(_: W, _: *const c_char, _: u64) -> sys::Status {
+    sys::NOT_IMPLEMENTED
+}
+pub unsafe extern "C" fn is_locked(_: W, _: *const c_char, _: *mut u64, _: *mut sys::Uuid) -> bool {
+    false
+}

@@ -1,0 +1,279 @@
+//! Calls into the server: the C callbacks as the node's [`Server`].
+//!
+//! | callback | thread | may block | may call us back |
+//! |---|---|---|---|
+//! | connected, view, synced | receiving | yes (a view waits for the engines) | yes |
+//! | sst_request | receiving | yes | yes |
+//! | apply | receiving, or the client's in a replay | yes | yes |
+//! | sst_donate | receiving | yes | yes (`sst_sent`) |
+//! | log | any but the group thread | yes | no |
+//! | allow list | any but the group thread | yes | no |
+
+use std::ffi::{CString, c_int, c_void};
+use std::ptr;
+
+use trireme_node::{Applied, Gtid, Handle, InitArgs, Level, Meta, RecvCtx, Server, ServerView, ViewStatus};
+use trireme_wsrep_sys as sys;
+
+use crate::convert::{bytes, gtid_in, gtid_out, handle_out, meta_out, text, uuid_out};
+use crate::services;
+
+/// The server behind one `init`.
+pub struct CServer {
+    app_ctx: *mut c_void,
+    logger: Option<sys::LogCb>,
+    connected: Option<sys::ConnectedCb>,
+    view: Option<sys::ViewCb>,
+    sst_request: Option<sys::SstRequestCb>,
+    apply: Option<sys::ApplyCb>,
+    sst_donate: Option<sys::SstDonateCb>,
+    synced: Option<sys::SyncedCb>,
+}
+
+// SAFETY: callback: `app_ctx` is never dereferenced here, only handed back, and the server takes it on any thread.
+unsafe impl Send for CServer {}
+// SAFETY: as above; nothing is changed after construction.
+unsafe impl Sync for CServer {}
+
+impl CServer {
+    pub fn new(args: &sys::InitArgs) -> CServer {
+        CServer {
+            app_ctx: args.app_ctx,
+            logger: args.logger_cb,
+            connected: args.connected_cb,
+            view: args.view_cb,
+            sst_request: args.sst_request_cb,
+            apply: args.apply_cb,
+            sst_donate: args.sst_donate_cb,
+            synced: args.synced_cb,
+        }
+    }
+}
+
+/// Everything of `init` that the node needs, copied: the pointers are good only during the call.
+///
+/// # Safety
+/// Clause **argument**, for the strings and the position.
+pub unsafe fn init_args(args: &sys::InitArgs) -> InitArgs {
+    // SAFETY: the caller's promise.
+    unsafe {
+        InitArgs {
+            node_name: text(args.node_name).into_owned(),
+            node_address: text(args.node_address).into_owned(),
+            node_incoming: text(args.node_incoming).into_owned(),
+            data_dir: text(args.data_dir).into_owned(),
+            options: text(args.options).into_owned(),
+            protocol: args.proto_ver,
+            position: args.state_id.as_ref().map(gtid_in).filter(|g| !g.history.is_nil()),
+        }
+    }
+}
+
+/// A callback that is missing counts as successful: there is nobody to fail.
+const fn success(status: sys::CbStatus) -> bool {
+    status == sys::CB_SUCCESS
+}
+
+impl Server for CServer {
+    fn connected(&self, view: &ServerView) -> bool {
+        let Some(call) = self.connected else { return true };
+        let view = CView::new(view);
+        // SAFETY: callback. The view lives until the end of this function.
+        success(unsafe { call(self.app_ctx, view.as_ptr()) })
+    }
+
+    fn view(&self, ctx: RecvCtx, view: &ServerView) -> bool {
+        let Some(call) = self.view else { return true };
+        let view = CView::new(view);
+        // SAFETY: callback; as above. No state goes with a view.
+        success(unsafe { call(self.app_ctx, ctx.0, view.as_ptr(), ptr::null(), 0) })
+    }
+
+    fn sst_request(&self) -> Result<Vec<u8>, ()> {
+        let Some(call) = self.sst_request else { return Ok(Vec::new()) };
+        let (mut request, mut len) = (ptr::null_mut(), 0);
+        // SAFETY: callback; both out-parameters are ours.
+        let status = unsafe { call(self.app_ctx, &raw mut request, &raw mut len) };
+        // SAFETY: callback: null, or that many bytes.
+        let copy = unsafe { bytes(&sys::Buf { ptr: request, len }) }.to_vec();
+        // SAFETY: malloc: the request is the provider's to free, also after a failure; null is allowed.
+        unsafe { libc::free(request) };
+        if success(status) { Ok(copy) } else { Err(()) }
+    }
+
+    fn apply(&self, ctx: RecvCtx, handle: Handle, flags: u32, data: &[u8], meta: &Meta) -> Applied {
+        // Without anybody to apply nothing was applied.
+        let Some(call) = self.apply else { return Applied { ok: false, exit_loop: false } };
+        let (handle, data, meta) = (handle_out(handle), buf(data), meta_out(Some(*meta)));
+        let mut exit_loop = false;
+        // SAFETY: callback; everything pointed at lives on this stack or is borrowed for this call. The server writes 0 or 1.
+        let status = unsafe { call(ctx.0, &raw const handle, flags, &raw const data, &raw const meta, &raw mut exit_loop) };
+        Applied { ok: success(status), exit_loop }
+    }
+
+    fn sst_donate(&self, ctx: RecvCtx, request: &[u8], gtid: Gtid, bypass: bool) -> bool {
+        let Some(call) = self.sst_donate else { return false };
+        let (request, gtid) = (buf(request), gtid_out(gtid));
+        // The server does not read the state, but it does not test for null either.
+        let state = buf(&[]);
+        // SAFETY: callback; everything pointed at lives until the call returns.
+        success(unsafe { call(self.app_ctx, ctx.0, &raw const request, &raw const gtid, &raw const state, bypass) })
+    }
+
+    fn synced(&self) -> bool {
+        let Some(call) = self.synced else { return true };
+        // SAFETY: callback.
+        success(unsafe { call(self.app_ctx) })
+    }
+
+    fn log(&self, level: Level, text: &str) {
+        let Some(call) = self.logger else { return };
+        let text = c_string(text);
+        // SAFETY: callback; the text ends in NUL and lives until the call returns.
+        unsafe { call(level_out(level), text.as_ptr()) }
+    }
+
+    fn allowed(&self, address: &str) -> bool {
+        services::allowed(address)
+    }
+}
+
+fn buf(data: &[u8]) -> sys::Buf {
+    // An empty slice points nowhere in particular; the server expects null or something readable.
+    let ptr = if data.is_empty() { ptr::null() } else { data.as_ptr().cast() };
+    sys::Buf { ptr, len: data.len() }
+}
+
+/// Text for C. A NUL inside, which would cut it short, becomes a space.
+pub fn c_string(text: &str) -> CString {
+    let clean: Vec<u8> = text.bytes().map(|b| if b == 0 { b' ' } else { b }).collect();
+    CString::new(clean).expect("NULs were replaced")
+}
+
+fn level_out(level: Level) -> c_int {
+    match level {
+        Level::Fatal => sys::LOG_FATAL,
+        Level::Error => sys::LOG_ERROR,
+        Level::Warn => sys::LOG_WARN,
+        Level::Info => sys::LOG_INFO,
+        Level::Debug => sys::LOG_DEBUG,
+    }
+}
+
+// --- views -----------------------------------------------------------------------------------------------------------------
+
+/// A `wsrep_view_info_t`: the head, and its members right behind.
+struct CView {
+    /// Words, for the alignment.
+    memory: Vec<u64>,
+}
+
+const HEAD: usize = size_of::<sys::ViewInfo>();
+const MEMBER: usize = size_of::<sys::MemberInfo>();
+
+impl CView {
+    fn new(view: &ServerView) -> CView {
+        let members = view.members.len();
+        let mut memory = vec![0u64; (HEAD + members * MEMBER) / 8];
+        let index = |n: usize| c_int::try_from(n).expect("a group has few members");
+        let head = sys::ViewInfo {
+            state_id: gtid_out(Gtid { history: view.history, seqno: view.seqno }),
+            view: view.number.map_or(-1, |n| i64::try_from(n).expect("a view number fits the C interface")),
+            status: match view.status {
+                ViewStatus::Primary => sys::VIEW_PRIMARY,
+                ViewStatus::NonPrimary => sys::VIEW_NON_PRIMARY,
+                ViewStatus::Disconnected => sys::VIEW_DISCONNECTED,
+            },
+            capabilities: view.capabilities,
+            my_idx: view.own.map_or(-1, index),
+            memb_num: index(members),
+            proto_ver: view.protocol,
+            members: [],
+        };
+        let base: *mut sys::ViewInfo = memory.as_mut_ptr().cast();
+        // SAFETY: the memory holds the head and that many members, aligned for both (8, asserted in wsrep-sys).
+        unsafe {
+            base.write(head);
+            let first: *mut sys::MemberInfo = base.cast::<u8>().add(HEAD).cast();
+            for (at, member) in view.members.iter().enumerate() {
+                first.add(at).write(sys::MemberInfo {
+                    id: uuid_out(member.uuid),
+                    name: field(&member.name),
+                    incoming: field(&member.incoming),
+                });
+            }
+        }
+        CView { memory }
+    }
+
+    fn as_ptr(&self) -> *const sys::ViewInfo {
+        self.memory.as_ptr().cast()
+    }
+}
+
+/// Text in a field of fixed size: cut at a character, always followed by a NUL for readers that want one.
+fn field<const N: usize>(text: &str) -> [u8; N] {
+    let mut end = text.len().min(N - 1);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    let mut out = [0; N];
+    out[..end].copy_from_slice(&text.as_bytes()[..end]);
+    out
+}
+
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trireme_node::ViewMember;
+    use trireme_types::{Seqno, Uuid};
+
+    fn view(members: usize) -> ServerView {
+        let member = |n: usize| ViewMember { uuid: Uuid([n as u8 + 1; 16]), name: format!("node{n}"), incoming: format!("10.0.0.{n}:3306") };
+        ServerView {
+            history: Uuid([9; 16]),
+            seqno: Some(Seqno(7)),
+            number: Some(3),
+            status: ViewStatus::Primary,
+            capabilities: 0x7f,
+            own: Some(1),
+            members: (0..members).map(member).collect(),
+            protocol: 4,
+        }
+    }
+
+    #[test]
+    fn members_lie_right_behind_the_head() {
+        let c = CView::new(&view(3));
+        // SAFETY: what `CView::new` wrote.
+        unsafe {
+            let head = &*c.as_ptr();
+            assert_eq!((head.state_id.seqno, head.view, head.my_idx, head.memb_num, head.proto_ver), (7, 3, 1, 3, 4));
+            let members = std::slice::from_raw_parts(c.as_ptr().cast::<u8>().add(56).cast::<sys::MemberInfo>(), 3);
+            assert_eq!(members[2].id.data, [3; 16]);
+            assert_eq!(&members[2].name[..6], b"node2\0");
+            assert_eq!(&members[1].incoming[..14], b"10.0.0.1:3306\0");
+        }
+    }
+
+    #[test]
+    fn a_final_view_has_no_members_and_no_own_index() {
+        let c = CView::new(&ServerView { seqno: None, number: None, status: ViewStatus::NonPrimary, own: None, ..view(0) });
+        // SAFETY: what `CView::new` wrote.
+        let head = unsafe { &*c.as_ptr() };
+        assert_eq!((head.state_id.seqno, head.view, head.my_idx, head.memb_num, head.status), (-1, -1, -1, 0, sys::VIEW_NON_PRIMARY));
+    }
+
+    #[test]
+    fn long_names_are_cut_at_a_character_and_end_in_nul() {
+        let name: [u8; 32] = field(&"é".repeat(40));
+        assert_eq!(std::str::from_utf8(&name[..30]).unwrap(), "é".repeat(15));
+        assert_eq!(name[30..], [0, 0]);
+    }
+
+    #[test]
+    fn log_text_keeps_its_length_when_it_has_nuls() {
+        assert_eq!(c_string("a\0b").as_bytes(), b"a b");
+    }
+}
