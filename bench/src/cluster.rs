@@ -47,6 +47,23 @@ pub struct Shape {
     pub verbose: bool,
 }
 
+/// What happens to one node after the first tenth of the measured time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// Stopped (SIGSTOP) until the end of the measured time, then continued.
+    Freeze(usize),
+    /// Killed (SIGKILL); the cluster goes on without it.
+    Kill(usize),
+}
+
+impl Fault {
+    pub fn node(self) -> usize {
+        match self {
+            Fault::Freeze(node) | Fault::Kill(node) => node,
+        }
+    }
+}
+
 /// Formation and shutdown of one node take at most this long; a rival's state exchange may need several seconds.
 const START_LIMIT: Duration = Duration::from_secs(60);
 const STOP_LIMIT: Duration = Duration::from_secs(15);
@@ -104,17 +121,42 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Runs `load` on the nodes for which `writes` says yes; the others only apply. Returns one report per node.
-    pub fn run(&mut self, load: Load, writes: impl Fn(usize) -> bool) -> Result<Vec<Report>, String> {
+    /// Runs `load` on the nodes for which `writes` says yes; the others only apply. Returns one report per living node.
+    pub fn run(&mut self, load: Load, writes: impl Fn(usize) -> bool, fault: Option<Fault>) -> Result<Vec<Report>, String> {
         let loads: Vec<Load> = (0..self.members.len())
             .map(|n| Load { clients: if writes(n) { load.clients } else { 0 }, seed: load.seed.wrapping_add(n as u64 * 7919), ..load })
             .collect();
         let limit = load.warmup + load.measure + START_LIMIT;
-        std::thread::scope(|scope| {
+        let victim = fault.map(|f| self.members.get(f.node()).and_then(Member::pid).ok_or("a fault needs a node process")).transpose()?;
+        let members = &mut self.members;
+        let mut reports: Vec<Result<Report, String>> = std::thread::scope(|scope| {
             let running: Vec<_> =
-                self.members.iter_mut().zip(loads).map(|(member, load)| scope.spawn(move || member.run(load, limit))).collect();
-            running.into_iter().map(|r| r.join().map_err(|_| String::from("node thread panicked"))?).collect()
-        })
+                members.iter_mut().zip(loads).map(|(member, load)| scope.spawn(move || member.run(load, limit))).collect();
+            if let (Some(fault), Some(pid)) = (fault, victim) {
+                std::thread::sleep(load.warmup + load.measure / 10);
+                match fault {
+                    Fault::Kill(_) => signal(pid, libc::SIGKILL),
+                    Fault::Freeze(_) => {
+                        signal(pid, libc::SIGSTOP);
+                        std::thread::sleep(load.measure - load.measure / 10);
+                        signal(pid, libc::SIGCONT);
+                    }
+                }
+            }
+            running.into_iter().map(|r| r.join().unwrap_or_else(|_| Err(String::from("node thread panicked")))).collect()
+        });
+        if let Some(fault) = fault {
+            let node = fault.node();
+            let lost = reports[node].is_err();
+            if lost {
+                drop(reports.remove(node));
+                self.members.remove(node).stop();
+                if matches!(fault, Fault::Freeze(_)) {
+                    eprintln!("{}: the frozen node did not survive; going on without it", self.subject.label);
+                }
+            }
+        }
+        reports.into_iter().collect()
     }
 
     /// Waits until all nodes have committed the same position.
@@ -169,6 +211,13 @@ impl Member {
         Ok(Member::Remote(remote))
     }
 
+    fn pid(&self) -> Option<u32> {
+        match self {
+            Member::Local(_) => None,
+            Member::Remote(remote) => Some(remote.child.id()),
+        }
+    }
+
     fn wait_members(&mut self, count: usize) -> Result<(), String> {
         match self {
             Member::Local(node) => node.as_ref().ok_or("stopped")?.wait_members(count, START_LIMIT),
@@ -205,8 +254,9 @@ impl Member {
                 }
             }
             Member::Remote(mut remote) => {
-                if remote.ask("stop", STOP_LIMIT).is_err() {
-                    eprintln!("a node did not stop in time or had died");
+                let gone = matches!(remote.child.try_wait(), Ok(Some(_)));
+                if !gone && remote.ask("stop", STOP_LIMIT).is_err() {
+                    eprintln!("a node did not stop in time");
                     let _ = remote.child.kill();
                 }
                 drop(remote.commands.take());
@@ -214,6 +264,11 @@ impl Member {
             }
         }
     }
+}
+
+fn signal(pid: u32, number: i32) {
+    // SAFETY: a plain system call; the process is our child and has not been waited for.
+    unsafe { libc::kill(pid as i32, number) };
 }
 
 fn forward(output: ChildStdout, answers: &mpsc::Sender<String>) {

@@ -1,5 +1,6 @@
 //! The clients of one node, and what they measured.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -38,6 +39,8 @@ pub struct Report {
     pub error_code: i32,
     pub applied: u64,
     pub out_of_order: u64,
+    /// Longest time without a commit of this node's clients.
+    pub gap: Duration,
     pub elapsed: Duration,
     /// CPU of the whole process, user and system.
     pub cpu: Duration,
@@ -48,13 +51,14 @@ pub struct Report {
 impl Report {
     pub fn to_text(&self) -> String {
         format!(
-            "{} {} {} {} {} {} {} {} {}",
+            "{} {} {} {} {} {} {} {} {} {}",
             self.commits,
             self.conflicts,
             self.errors,
             self.error_code,
             self.applied,
             self.out_of_order,
+            self.gap.as_nanos(),
             self.elapsed.as_nanos(),
             self.cpu.as_nanos(),
             self.latency.to_text()
@@ -70,6 +74,7 @@ impl Report {
             error_code: f.next()?.parse().ok()?,
             applied: f.next()?.parse().ok()?,
             out_of_order: f.next()?.parse().ok()?,
+            gap: Duration::from_nanos(f.next()?.parse().ok()?),
             elapsed: Duration::from_nanos(f.next()?.parse().ok()?),
             cpu: Duration::from_nanos(f.next()?.parse().ok()?),
             latency: Histogram::from_text(f.next()?)?,
@@ -84,6 +89,7 @@ impl Report {
         self.error_code = self.error_code.max(other.error_code);
         self.applied += other.applied;
         self.out_of_order += other.out_of_order;
+        self.gap = self.gap.max(other.gap);
         self.elapsed = self.elapsed.max(other.elapsed);
         self.cpu += other.cpu;
         self.latency.merge(&other.latency);
@@ -98,8 +104,12 @@ pub fn run(shared: &'static Shared, load: Load) -> Report {
     let start = Instant::now();
     let from = start + load.warmup;
     let until = from + load.measure;
+    let pace = Arc::new(Pace::default());
     let clients: Vec<_> = (0..load.clients)
-        .map(|number| std::thread::spawn(move || client(shared, load, number as u64 + 1, from, until)))
+        .map(|number| {
+            let pace = Arc::clone(&pace);
+            std::thread::spawn(move || client(shared, load, number as u64 + 1, from, until, &pace))
+        })
         .collect();
 
     sleep_until(from);
@@ -113,12 +123,32 @@ pub fn run(shared: &'static Shared, load: Load) -> Report {
         ..Report::default()
     };
     let elapsed = report.elapsed;
+    if load.clients > 0 {
+        pace.commit_at(load.measure);
+        report.gap = Duration::from_nanos(pace.gap.load(Ordering::Relaxed));
+    }
     for client in clients {
         report.add(&client.join().expect("client does not panic"));
     }
     report.elapsed = elapsed;
     report.out_of_order = shared.out_of_order.load(Ordering::Relaxed);
     report
+}
+
+/// Finds the longest time without a commit.
+#[derive(Default)]
+struct Pace {
+    /// Newest commit, nanoseconds after the measuring began.
+    newest: AtomicU64,
+    gap: AtomicU64,
+}
+
+impl Pace {
+    fn commit_at(&self, since_begin: Duration) {
+        let now = since_begin.as_nanos() as u64;
+        let before = self.newest.fetch_max(now, Ordering::Relaxed);
+        self.gap.fetch_max(now.saturating_sub(before), Ordering::Relaxed);
+    }
 }
 
 /// The measuring clock itself is the condition here.
@@ -132,7 +162,7 @@ enum Outcome {
     Error(i32),
 }
 
-fn client(shared: &'static Shared, load: Load, conn: u64, from: Instant, until: Instant) -> Report {
+fn client(shared: &'static Shared, load: Load, conn: u64, from: Instant, until: Instant, pace: &Pace) -> Report {
     let mut report = Report::default();
     let mut random = load.seed ^ conn.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let data = vec![b'x'; load.size];
@@ -154,6 +184,7 @@ fn client(shared: &'static Shared, load: Load, conn: u64, from: Instant, until: 
             match outcome {
                 Outcome::Committed => {
                     report.commits += 1;
+                    pace.commit_at(ended - from);
                     report.latency.record((ended - begun).as_nanos() as u64);
                 }
                 Outcome::Conflict => report.conflicts += 1,

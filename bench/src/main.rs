@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-use cluster::{Cluster, Shape, Subject};
+use cluster::{Cluster, Fault, Shape, Subject};
 use load::{Load, Report};
 use table::{Cell, Setting};
 
@@ -78,6 +78,12 @@ struct ProviderArgs {
     /// All nodes as instances in this process instead of a process for each
     #[arg(long)]
     in_process: bool,
+    /// Stop this node (SIGSTOP) from a tenth of the measured time to its end, in every round
+    #[arg(long, conflicts_with_all = ["kill", "in_process"])]
+    freeze: Option<usize>,
+    /// Kill this node (SIGKILL) after a tenth of the measured time; one setting and one round only
+    #[arg(long, conflicts_with = "in_process")]
+    kill: Option<usize>,
     /// One JSON object per line instead of a table
     #[arg(long)]
     json: bool,
@@ -163,6 +169,13 @@ fn compare(args: &ProviderArgs) -> Result<(), String> {
     if let Some(bad) = args.writers.iter().find(|w| matches!(w, Writers::Only(n) if *n >= nodes)) {
         return Err(format!("{bad:?} with {nodes} nodes"));
     }
+    let fault = args.freeze.map(Fault::Freeze).or(args.kill.map(Fault::Kill));
+    if fault.is_some_and(|f| f.node() >= nodes) {
+        return Err(format!("no such node to fail: {nodes} nodes"));
+    }
+    if args.kill.is_some() && (args.rounds > 1 || args.clients.len() * args.writers.len() > 1) {
+        return Err(String::from("--kill needs --rounds 1, one number of clients and one choice of writers"));
+    }
     host::set_verbose(args.verbose);
     let shape = Shape { nodes, appliers: args.appliers, dummy: args.dummy, in_process: args.in_process, verbose: args.verbose };
     let mut clusters = args.providers.iter().map(|s| Cluster::start(s, shape)).collect::<Result<Vec<_>, _>>()?;
@@ -187,9 +200,13 @@ fn compare(args: &ProviderArgs) -> Result<(), String> {
                     seed: round as u64 + 1,
                 };
                 for (cluster, cell) in clusters.iter_mut().zip(&mut cells) {
-                    let reports = cluster.run(load, |node| writers.contains(node))?;
+                    let reports = cluster.run(load, |node| writers.contains(node), fault)?;
                     cell.add_round(&sum(&reports, cluster.shares_process()));
-                    cluster.converge()?;
+                    match (cluster.converge(), fault) {
+                        (Err(e), None) => return Err(e),
+                        (Err(e), Some(_)) => eprintln!("{e}"), // expelled; the others are what was measured
+                        (Ok(()), _) => {}
+                    }
                 }
             }
             let setting = Setting { nodes, clients, writers: if matches!(writers, Writers::All) { nodes } else { 1 } };

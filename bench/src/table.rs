@@ -20,7 +20,7 @@ pub struct Cell {
     elapsed: Duration,
 }
 
-pub const HEADER: &str = "writers clients  provider       commits/s   (min .. max)       p50 us    p99 us  p99.9 us    max us  CPU us/commit  conflicts  errors";
+pub const HEADER: &str = "writers clients  provider       commits/s   (min .. max)       p50 us    p99 us  p99.9 us    max us  gap ms  CPU us/commit  applied  conflicts  errors";
 
 impl Cell {
     pub fn new(label: &str) -> Cell {
@@ -47,6 +47,12 @@ impl Cell {
         self.total.cpu.as_secs_f64() * 1e6 / self.total.commits.max(1) as f64
     }
 
+    /// Share of the commits that the other nodes applied in the same time: below 100 % they were falling behind.
+    fn applied(&self, s: Setting) -> f64 {
+        let expected = (self.total.commits + self.total.conflicts) * (s.nodes as u64 - 1);
+        if expected == 0 { 100.0 } else { self.total.applied as f64 * 100.0 / expected as f64 }
+    }
+
     fn bounds(&self) -> (f64, f64) {
         self.rates.iter().fold((f64::INFINITY, 0.0), |(lo, hi), r| (r.min(lo), r.max(hi)))
     }
@@ -56,7 +62,7 @@ impl Cell {
         let label = self.label.replace(['"', '\\'], "_");
         format!(
             "{{\"provider\":\"{label}\",\"nodes\":{},\"writers\":{},\"clients\":{},\"commits_per_s\":{:.1},\"min\":{lo:.1},\"max\":{hi:.1},\
-             \"p50_us\":{:.1},\"p99_us\":{:.1},\"p999_us\":{:.1},\"max_us\":{:.1},\"cpu_us_per_commit\":{:.1},\"conflicts\":{},\"errors\":{},\
+             \"p50_us\":{:.1},\"p99_us\":{:.1},\"p999_us\":{:.1},\"max_us\":{:.1},\"gap_ms\":{:.1},\"cpu_us_per_commit\":{:.1},\"applied_percent\":{:.1},\"conflicts\":{},\"errors\":{},\
              \"out_of_order\":{}}}",
             s.nodes,
             s.writers,
@@ -66,7 +72,9 @@ impl Cell {
             self.micros(0.99),
             self.micros(0.999),
             self.total.latency.max() as f64 / 1000.0,
+            self.total.gap.as_secs_f64() * 1000.0,
             self.cpu(),
+            self.applied(s),
             self.total.conflicts,
             self.total.errors,
             self.total.out_of_order
@@ -79,7 +87,7 @@ pub fn print(s: Setting, cells: &[Cell]) {
     for cell in cells {
         let (lo, hi) = cell.bounds();
         println!(
-            "{:>7} {:>7}  {:<14} {:>9.0}   {:>17}  {:>8.1}  {:>8.1}  {:>8.1}  {:>8.0}  {:>13.1}  {:>9}  {:>6}{}{}",
+            "{:>7} {:>7}  {:<14} {:>9.0}   {:>17}  {:>8.1}  {:>8.1}  {:>8.1}  {:>8.0}  {:>6.1}  {:>13.1}  {:>6.1}%  {:>9}  {:>6}{}{}",
             s.writers,
             s.clients,
             cell.label,
@@ -89,7 +97,9 @@ pub fn print(s: Setting, cells: &[Cell]) {
             cell.micros(0.99),
             cell.micros(0.999),
             cell.total.latency.max() as f64 / 1000.0,
+            cell.total.gap.as_secs_f64() * 1000.0,
             cell.cpu(),
+            cell.applied(s),
             cell.total.conflicts,
             cell.total.errors,
             if cell.total.errors > 0 { format!("  (status {})", cell.total.error_code) } else { String::new() },
@@ -100,7 +110,7 @@ pub fn print(s: Setting, cells: &[Cell]) {
         for other in others {
             let ratio = |b: f64, a: f64| if a > 0.0 { format!("x{:.2}", b / a) } else { String::from("-") };
             println!(
-                "{:>16} {:<14} {:>9}   {:>17}  {:>8}  {:>8}  {:>8}  {:>8}  {:>13}",
+                "{:>16} {:<14} {:>9}   {:>17}  {:>8}  {:>8}  {:>8}  {:>8}  {:>6}  {:>13}",
                 "",
                 format!("{}/{}", other.label, first.label),
                 ratio(other.rate(), first.rate()),
@@ -108,6 +118,7 @@ pub fn print(s: Setting, cells: &[Cell]) {
                 ratio(other.micros(0.5), first.micros(0.5)),
                 ratio(other.micros(0.99), first.micros(0.99)),
                 ratio(other.micros(0.999), first.micros(0.999)),
+                "",
                 "",
                 ratio(other.cpu(), first.cpu()),
             );

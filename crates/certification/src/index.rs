@@ -13,11 +13,11 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 
 use trireme_types::{Seqno, Session, Uuid};
 
-use crate::key::{KeyHash, KeyKind, Place, conflicts, orders};
+use crate::key::{KeyHash, KeyHasher, KeyKind, Place, conflicts, orders};
 use crate::records::{Record, Records, SessionSlot, Use};
 use crate::writeset::{Head, WriteSet, flags};
 
@@ -96,24 +96,6 @@ pub struct Stream {
     /// Its oldest fragment: the log is needed from here on.
     pub first: Seqno,
     pub last: Seqno,
-}
-
-/// Keys are hashes already; only the low bits, where the kind used to be, need filling.
-#[derive(Default)]
-pub(crate) struct KeyHasher(u64);
-
-impl Hasher for KeyHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for b in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*b);
-        }
-    }
-    fn write_u64(&mut self, n: u64) {
-        self.0 = n ^ (n >> 2);
-    }
 }
 
 pub(crate) type KeyMap = HashMap<u64, Records, BuildHasherDefault<KeyHasher>>;

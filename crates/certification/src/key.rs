@@ -4,6 +4,8 @@
 //! what the weaker kinds do. [`crate::records`] relies on that to forget records that a newer and stronger one covers; the tests below
 //! check it.
 
+use std::hash::Hasher;
+
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// How a transaction uses a row, table or database. Ordered by strength.
@@ -119,6 +121,24 @@ impl KeyHash {
 
     pub(crate) fn split(leaf: u64) -> (KeyHash, KeyKind) {
         (KeyHash(leaf & !KIND_BITS), KeyKind::from_low_bits(leaf))
+    }
+}
+
+/// Keys are hashes already; only the low bits, where the kind used to be, need filling.
+#[derive(Default)]
+pub(crate) struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for b in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*b);
+        }
+    }
+    fn write_u64(&mut self, n: u64) {
+        self.0 = n ^ (n >> 2);
     }
 }
 

@@ -22,12 +22,13 @@
 //! shortest (u64), the keys (u64: hash, the low two bits are the kind). Integers are little-endian.
 
 use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
 use std::ops::Range;
 
 use bytes::Bytes;
 use trireme_types::{DecodeError, Reader, Seqno, Uuid, Writer};
 
-use crate::key::{KeyError, KeyHash, KeyKind, MAX_KEY_PARTS};
+use crate::key::{KeyError, KeyHash, KeyHasher, KeyKind, MAX_KEY_PARTS};
 
 /// Write-set flags of the C API, as far as they mean something to certification.
 pub mod flags {
@@ -101,13 +102,14 @@ pub struct WriteSetBuilder {
     buf: Vec<u8>,
     groups: Vec<Group>,
     keys: usize,
-    /// (group, leaf hash) to position in the group, once there are more than [`SCAN_KEYS_MAX`] keys.
-    positions: HashMap<(usize, u64), usize>,
+    /// Leaf hash to group and position in it, once there are more than [`SCAN_KEYS_MAX`] keys. Should two groups share a hash, one of the
+    /// two keys is not looked for: at worst it is encoded twice.
+    positions: HashMap<u64, (usize, usize), BuildHasherDefault<KeyHasher>>,
 }
 
 impl Default for WriteSetBuilder {
     fn default() -> Self {
-        WriteSetBuilder { buf: vec![0; HEADER], groups: Vec::new(), keys: 0, positions: HashMap::new() }
+        WriteSetBuilder { buf: vec![0; HEADER], groups: Vec::new(), keys: 0, positions: HashMap::default() }
     }
 }
 
@@ -141,7 +143,7 @@ impl WriteSetBuilder {
                 let at = leaves.len() - 1;
                 self.keys += 1;
                 if self.keys > SCAN_KEYS_MAX {
-                    self.positions.insert((group, leaf.0), at);
+                    self.positions.insert(leaf.0, (group, at));
                 }
                 if self.keys == SCAN_KEYS_MAX + 1 {
                     self.index_all();
@@ -153,6 +155,8 @@ impl WriteSetBuilder {
 
     /// Appends to the data.
     pub fn add_data(&mut self, data: &[u8]) {
+        // Keys usually come first: leave room for them, so that finishing does not move the data.
+        self.buf.reserve(data.len() + self.key_bytes());
         self.buf.extend_from_slice(data);
     }
 
@@ -221,7 +225,7 @@ impl WriteSetBuilder {
 
     fn position(&self, group: usize, leaf: KeyHash) -> Option<usize> {
         if self.keys > SCAN_KEYS_MAX {
-            return self.positions.get(&(group, leaf.0)).copied();
+            return self.positions.get(&leaf.0).filter(|p| p.0 == group).map(|p| p.1);
         }
         self.groups[group].leaves.iter().position(|l| KeyHash::split(*l).0 == leaf)
     }
@@ -229,7 +233,7 @@ impl WriteSetBuilder {
     fn index_all(&mut self) {
         for (group, g) in self.groups.iter().enumerate() {
             for (at, leaf) in g.leaves.iter().enumerate() {
-                self.positions.insert((group, KeyHash::split(*leaf).0.0), at);
+                self.positions.insert(KeyHash::split(*leaf).0.0, (group, at));
             }
         }
     }
