@@ -1,1 +1,45 @@
-//! (being written)
+//! Starts, stops, kills, pauses, cuts off and inspects real `mariadbd` nodes.
+//!
+//! One implementation serves the `trireme cluster` command, the integration tests and the benchmarks, so that
+//! what a user sees by hand is what the tests prove. The servers are the stock ones of the machine; only the
+//! provider library differs, and any provider that speaks wsrep API v26 can be given.
+//!
+//! Reading order: [`Spec`] (what to start) → [`Cluster`] (what runs, with every operation on it) →
+//! [`Session`] (SQL to one node) → [`NodeStatus`] (what one node says about itself).
+//!
+//! **Invariant:** no process is ever signalled that this library did not start. A process is recognised by its
+//! command line naming the node's own `my.cnf` below the cluster's directory (servers), or by an environment
+//! variable that holds that directory (the state transfer scripts that a server started); a bare pid is never
+//! trusted.
+
+#![forbid(unsafe_code)]
+
+mod checksum;
+mod cluster;
+mod config;
+mod error;
+mod guard;
+mod log;
+mod netns;
+mod node;
+mod process;
+mod recovery;
+mod spec;
+mod sql;
+mod state;
+mod status;
+mod template;
+mod wait;
+
+pub use checksum::{TableSums, table_checksums, wait_equal};
+pub use cluster::{Cluster, Endpoint, Start, Stop};
+pub use error::{Error, Result};
+pub use guard::ClusterGuard;
+pub use log::{LogCursor, tail};
+pub use node::{Node, NodeId, Ports};
+pub use process::Liveness;
+pub use recovery::Position;
+pub use spec::{DEFAULT_BASE_PORT, Progress, Spec, SstMethod, default_dir, galera_provider};
+pub use sql::{Answer, Session, SqlError};
+pub use status::{NodeStatus, sample};
+pub use wait::{Cancel, until};

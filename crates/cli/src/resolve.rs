@@ -1,0 +1,109 @@
+//! From what was typed to what will be done: defaults, paths. Looks at the file system, changes nothing.
+
+use crate::args::{Action, Command, NodeList, Restart, Up};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use trireme_cluster::{Cancel, Error, NodeId, Result, Spec, Start, Stop, default_dir, galera_provider};
+
+#[derive(Debug)]
+pub struct Plan {
+    pub dir: PathBuf,
+    pub cancel: Cancel,
+    pub task: Task,
+}
+
+#[derive(Debug)]
+pub enum Task {
+    Up(Box<Spec>),
+    Status { json: bool },
+    Statement { node: NodeId, statement: String, json: bool },
+    Client { node: NodeId },
+    End { node: NodeId, how: Stop },
+    Pause { node: NodeId },
+    Resume { node: NodeId },
+    Partition { groups: Vec<Vec<NodeId>> },
+    Cut { from: NodeId, to: NodeId },
+    Heal,
+    Restart { node: NodeId, end: Stop, start: Start },
+    Add { count: u8, options: Vec<String> },
+    Remove { node: NodeId },
+    Down { how: Stop, purge: bool },
+    Logs { node: NodeId, lines: usize, follow: bool },
+}
+
+pub fn resolve(command: Command, cancel: Cancel) -> Result<Plan> {
+    let Command::Cluster { dir, action } = command;
+    let dir = std::path::absolute(dir.unwrap_or_else(default_dir))
+        .map_err(|error| Error::Io { what: "cannot resolve the directory".to_owned(), error })?;
+    let task = match action {
+        Action::Up(up) => Task::Up(Box::new(spec(up, &dir, &cancel)?)),
+        Action::Status { json } => Task::Status { json },
+        Action::Sql { node, statement: Some(statement), json } => Task::Statement { node, statement, json },
+        Action::Sql { node, statement: None, json: _ } => Task::Client { node },
+        Action::Kill { node } => Task::End { node, how: Stop::Kill },
+        Action::Stop { node } => Task::End { node, how: Stop::Graceful },
+        Action::Pause { node } => Task::Pause { node },
+        Action::Resume { node } => Task::Resume { node },
+        Action::Partition { from: Some(from), to: Some(to), .. } => Task::Cut { from, to },
+        Action::Partition { groups, .. } => {
+            Task::Partition { groups: groups.into_iter().map(|NodeList(nodes)| nodes).collect() }
+        }
+        Action::Heal => Task::Heal,
+        Action::Restart(Restart { node, bootstrap, plain, kill }) => Task::Restart {
+            node,
+            end: if kill { Stop::Kill } else { Stop::Graceful },
+            start: match (bootstrap, plain) {
+                (true, _) => Start::Bootstrap,
+                (false, true) => Start::Plain,
+                (false, false) => Start::Recover,
+            },
+        },
+        Action::Add { count, options } => Task::Add { count, options: options.option },
+        Action::Remove { node } => Task::Remove { node },
+        Action::Down { keep } => {
+            Task::Down { how: if keep { Stop::Graceful } else { Stop::Kill }, purge: !keep }
+        }
+        Action::Logs { node, lines, follow } => Task::Logs { node, lines, follow },
+    };
+    Ok(Plan { dir, cancel, task })
+}
+
+fn spec(up: Up, dir: &Path, cancel: &Cancel) -> Result<Spec> {
+    let mut node_options: BTreeMap<NodeId, Vec<String>> = BTreeMap::new();
+    for option in up.node_option {
+        if option.node.raw() > up.nodes {
+            return Err(Error::BadSpec(format!("--node-option names {}, but only {} are started", option.node, up.nodes)));
+        }
+        node_options.entry(option.node).or_default().push(option.line);
+    }
+    Ok(Spec {
+        nodes: up.nodes,
+        provider: provider(up.provider)?,
+        dir: dir.to_owned(),
+        base_port: up.base_port,
+        sst: up.sst,
+        name: up.name,
+        provider_options: up.provider_options,
+        options: up.options.option,
+        node_options,
+        netns: up.netns,
+        start_limit: Duration::from_secs(up.timeout),
+        cancel: cancel.clone(),
+    })
+}
+
+fn provider(asked: Option<PathBuf>) -> Result<PathBuf> {
+    match asked {
+        Some(path) if path == Path::new("galera") => galera_provider().map(Path::to_owned).ok_or_else(|| Error::Missing {
+            what: "Galera's library".to_owned(),
+            advice: "install the package galera-4, or give the library's path".to_owned(),
+        }),
+        Some(path) => Ok(path),
+        None => {
+            let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join("libtrireme.so")));
+            let built = PathBuf::from("target/release/libtrireme.so");
+            Ok(beside.filter(|path| path.is_file()).unwrap_or(built))
+        }
+    }
+}

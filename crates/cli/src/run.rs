@@ -1,0 +1,171 @@
+//! Does what was resolved.
+
+use crate::follow::follow;
+use crate::resolve::{Plan, Task};
+use crate::table;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use trireme_cluster::{Answer, Cancel, Cluster, Error, Liveness, NodeId, NodeStatus, Result, Spec, Stop};
+
+pub enum Outcome {
+    Done,
+    Degraded,
+}
+
+pub fn run(plan: Plan) -> Result<Outcome> {
+    let Plan { dir, cancel, task } = plan;
+    let change = || Cluster::open_to_change(&dir, cancel.clone());
+    match task {
+        Task::Up(spec) => up(&spec, &dir, &cancel)?,
+        Task::Status { json } => return status(&Cluster::open(&dir)?, json),
+        Task::Statement { node, statement, json } => {
+            let answer = Cluster::open(&dir)?.sql(node, &statement)?;
+            print_answer(&answer, json);
+        }
+        Task::Client { node } => client(&Cluster::open(&dir)?, node)?,
+        Task::End { node, how } => {
+            let mut cluster = change()?;
+            match how {
+                Stop::Kill => cluster.kill(node)?,
+                Stop::Graceful => cluster.stop(node, how)?,
+            }
+            say(&format!("{node} is stopped; start it again with `trireme cluster restart {}`", node.raw()));
+        }
+        Task::Pause { node } => {
+            change()?.pause(node)?;
+            say(&format!("{node} is paused; let it go on with `trireme cluster resume {}`", node.raw()));
+        }
+        Task::Resume { node } => {
+            change()?.resume(node)?;
+            say(&format!("{node} goes on"));
+        }
+        Task::Partition { groups } => {
+            let mut cluster = change()?;
+            cluster.partition(&groups)?;
+            say(&format!("{} one-way cuts are in force; undo them with `trireme cluster heal`", cluster.cuts().len()));
+        }
+        Task::Cut { from, to } => {
+            change()?.cut(from, to)?;
+            say(&format!("{from} no longer reaches {to}; undo it with `trireme cluster heal`"));
+        }
+        Task::Heal => {
+            change()?.heal()?;
+            say("all cuts are undone");
+        }
+        Task::Restart { node, end, start } => {
+            let mut cluster = change()?;
+            if cluster.liveness(node)? != Liveness::Gone {
+                cluster.stop(node, end)?;
+            }
+            cluster.start(node, start, &mut say)?;
+        }
+        Task::Add { count, options } => {
+            let mut cluster = change()?;
+            for _ in 0..count {
+                cluster.add(options.clone(), &mut say)?;
+            }
+        }
+        Task::Remove { node } => {
+            change()?.remove(node)?;
+            say(&format!("{node} is removed"));
+        }
+        Task::Down { how, purge } => {
+            change()?.down(how, purge)?;
+            say(if purge { "all nodes are stopped and removed" } else { "all nodes are stopped; data is kept" });
+        }
+        Task::Logs { node, lines, follow: go_on } => {
+            let cluster = Cluster::open(&dir)?;
+            follow(&cluster.node(node)?.log(), lines, go_on, &cancel);
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+fn up(spec: &Spec, dir: &Path, cancel: &Cancel) -> Result<()> {
+    let cluster = match Cluster::open(dir) {
+        Err(Error::NoCluster(_)) => Cluster::up(spec, &mut say)?,
+        Err(error) => return Err(error),
+        Ok(old) => {
+            let running: Vec<NodeId> =
+                old.nodes().iter().map(|n| n.id).filter(|id| !matches!(old.liveness(*id), Ok(Liveness::Gone))).collect();
+            if !running.is_empty() {
+                table::print_status(&old.status());
+                return Err(Error::AlreadyRunning { dir: dir.to_owned(), nodes: running });
+            }
+            say(&format!(
+                "starting the stopped cluster in {} again, as it was (remove it with `trireme cluster down` for a new one)",
+                dir.display()
+            ));
+            let mut cluster = Cluster::open_to_change(dir, cancel.clone())?;
+            cluster.revive(&mut say)?;
+            cluster
+        }
+    };
+    table::print_status(&cluster.status());
+    Ok(())
+}
+
+fn status(cluster: &Cluster, json: bool) -> Result<Outcome> {
+    let status = cluster.status();
+    if json {
+        print_json(&serde_json::json!({
+            "dir": cluster.dir(),
+            "provider": cluster.provider(),
+            "cuts": cluster.cuts(),
+            "nodes": status,
+        }));
+    } else {
+        table::print_status(&status);
+        for (from, to) in cluster.cuts() {
+            print_line(&format!("cut: {from} does not reach {to}"));
+        }
+    }
+    let all_synced = status.iter().all(NodeStatus::is_synced);
+    Ok(if all_synced { Outcome::Done } else { Outcome::Degraded })
+}
+
+/// Becomes the interactive client.
+fn client(cluster: &Cluster, node: NodeId) -> Result<()> {
+    if cluster.liveness(node)? == Liveness::Gone {
+        return Err(Error::NotRunning(node));
+    }
+    let socket = cluster.node(node)?.socket();
+    let error = Command::new("mariadb")
+        .arg("--no-defaults")
+        .arg("--user=root")
+        .arg(format!("--socket={}", socket.display()))
+        .arg(format!("--prompt={node} [\\d]> "))
+        .exec();
+    Err(Error::Io { what: "cannot run the client `mariadb` (package mariadb-client)".to_owned(), error })
+}
+
+fn print_answer(answer: &Answer, json: bool) {
+    if json {
+        let rows: Vec<Vec<Option<String>>> = answer
+            .rows
+            .iter()
+            .map(|row| row.iter().map(|cell| cell.as_ref().map(|b| String::from_utf8_lossy(b).into_owned())).collect())
+            .collect();
+        print_json(&serde_json::json!({ "columns": answer.columns, "rows": rows, "affected": answer.affected }));
+    } else if answer.columns.is_empty() {
+        print_line(&format!("{} rows affected", answer.affected));
+    } else {
+        table::print(&answer.columns, &answer.texts());
+    }
+}
+
+fn print_json(value: &serde_json::Value) {
+    print_line(&format!("{value:#}"));
+}
+
+/// stdout may be a closed pipe (`| head`), which is no error.
+pub fn print_line(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{line}");
+}
+
+/// Progress for a person; stderr keeps stdout clean for what was asked.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}

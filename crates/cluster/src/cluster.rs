@@ -1,0 +1,637 @@
+//! A cluster in a directory, and everything that can be done to it.
+
+use crate::config;
+use crate::error::{During, Error, Result};
+use crate::log::{LogCursor, cause_of_death, milestone};
+use crate::netns::{self, Network};
+use crate::node::{Node, NodeId, Ports};
+use crate::process::{self, Launch, Liveness, kill_helpers, liveness, run};
+use crate::recovery::{self, Position};
+use crate::spec::{Progress, Spec};
+use crate::sql::{Answer, Session};
+use crate::state::{self, FORMAT, Lock, State};
+use crate::status::{NodeStatus, sample};
+use crate::template;
+use crate::wait::{Cancel, until};
+use nix::sys::signal::Signal;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How a node is started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// As a service manager does: ask the storage engine where it stands, then pass that on to the provider.
+    Recover,
+    /// The bare server; the provider has only its own state file to go by.
+    Plain,
+    /// The first node of a new group (`--wsrep-new-cluster`), with its recovered position.
+    Bootstrap,
+}
+
+/// How a node is ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// SIGTERM; the server leaves the group and writes everything out.
+    Graceful,
+    /// SIGKILL.
+    Kill,
+}
+
+/// A graceful stop writes out every dirty page and waits for clients.
+const STOP_LIMIT: Duration = Duration::from_secs(60);
+/// The kernel ends a killed process within moments, unless it hangs in a disk.
+const KILL_LIMIT: Duration = Duration::from_secs(20);
+/// Statements of [`Cluster::sql`]; also bounds a hung node.
+const SQL_LIMIT: Duration = Duration::from_secs(60);
+
+/// Where sessions to one node are opened; owned, so that threads can take it along.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    pub node: NodeId,
+    socket: PathBuf,
+}
+
+impl Endpoint {
+    /// A session whose every call fails after a minute.
+    pub fn session(&self) -> Result<Session> {
+        self.session_in(None)
+    }
+
+    /// The same with a default schema.
+    pub fn session_in(&self, database: Option<&str>) -> Result<Session> {
+        Session::open(&self.socket, database, SQL_LIMIT).map_err(|error| Error::Sql { node: self.node, error })
+    }
+
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+}
+
+/// A handle. Dropping it changes nothing; see [`crate::ClusterGuard`] for one that ends with its owner.
+#[derive(Debug)]
+pub struct Cluster {
+    dir: PathBuf,
+    state: State,
+    cancel: Cancel,
+    start_limit: Duration,
+    /// Present in handles that may change the cluster.
+    _lock: Option<Lock>,
+}
+
+impl Cluster {
+    // ---- obtaining one -------------------------------------------------------------------------------------
+
+    /// Starts a new cluster and waits until every node is Synced. On failure or Ctrl-C everything started is ended
+    /// again; logs stay in the directory.
+    pub fn up(spec: &Spec, say: Progress<'_>) -> Result<Cluster> {
+        spec.check()?;
+        if let Ok(old) = state::load(&spec.dir) {
+            let nodes: Vec<NodeId> =
+                old.nodes.iter().filter(|node| liveness(node) != Liveness::Gone).map(|node| node.id).collect();
+            if nodes.is_empty() {
+                return Err(Error::BadSpec(format!(
+                    "{} holds a stopped cluster: start it again with `trireme cluster up` or remove it with `trireme cluster down`",
+                    spec.dir.display()
+                )));
+            }
+            return Err(Error::AlreadyRunning { dir: spec.dir.clone(), nodes });
+        }
+        let user = nix::unistd::geteuid().is_root().then(|| "mysql".to_owned());
+        template::uid_of(user.as_deref())?;
+        if spec.netns {
+            netns::check()?;
+        }
+        std::fs::create_dir_all(&spec.dir).during(|| format!("cannot create {}", spec.dir.display()))?;
+        let lock = state::lock(&spec.dir)?;
+        let provider = std::fs::canonicalize(&spec.provider)
+            .during(|| format!("cannot find {}", spec.provider.display()))?;
+        let mut cluster = Cluster {
+            dir: spec.dir.clone(),
+            state: State {
+                format: FORMAT,
+                name: spec.name.clone(),
+                provider,
+                provider_options: spec.provider_options.clone(),
+                base_port: spec.base_port,
+                sst: spec.sst,
+                options: spec.options.clone(),
+                user,
+                network: spec.netns.then(|| Network::new(spec.base_port)),
+                nodes: Vec::new(),
+                last_node: 0,
+            },
+            cancel: spec.cancel.clone(),
+            start_limit: spec.start_limit,
+            _lock: Some(lock),
+        };
+        let outcome = cluster.first_start(spec, say);
+        if let Err(error) = outcome {
+            cluster.give_up(say);
+            return Err(error);
+        }
+        Ok(cluster)
+    }
+
+    fn first_start(&mut self, spec: &Spec, say: Progress<'_>) -> Result<()> {
+        if let Some(network) = &self.state.network {
+            network.create()?;
+        }
+        for n in 1..=spec.nodes {
+            let options = NodeId::new(n).and_then(|id| spec.node_options.get(&id)).cloned().unwrap_or_default();
+            self.create_node(options, say)?;
+        }
+        let ids: Vec<NodeId> = self.state.nodes.iter().map(|node| node.id).collect();
+        for (i, id) in ids.into_iter().enumerate() {
+            // A new data directory has no position to recover.
+            let how = if i == 0 { Start::Bootstrap } else { Start::Plain };
+            self.launch_at(id, how, None)?;
+            self.wait_synced(id, say)?;
+        }
+        Ok(())
+    }
+
+    /// Starts the nodes of a stopped cluster again, beginning with the one whose data is furthest ahead.
+    pub fn revive(&mut self, say: Progress<'_>) -> Result<()> {
+        let outcome = self.try_revive(say);
+        if outcome.is_err() {
+            for id in self.ids() {
+                // The first error is the one worth reporting.
+                let _ = self.stop(id, Stop::Kill);
+            }
+        }
+        outcome
+    }
+
+    fn try_revive(&mut self, say: Progress<'_>) -> Result<()> {
+        if let Some(network) = &mut self.state.network {
+            network.cuts.clear();
+            network.create()?;
+            for node in &self.state.nodes {
+                network.add_node(node.id)?;
+            }
+        }
+        let mut positions: Vec<(NodeId, Position)> = Vec::new();
+        for id in self.ids() {
+            if liveness(self.node(id)?) != Liveness::Gone {
+                return Err(Error::StillRunning(id));
+            }
+            let position = self.position(id)?;
+            say(&format!("{id} stands at {position}"));
+            positions.push((id, position));
+        }
+        let Some((first, _)) = positions.iter().max_by_key(|(id, p)| (p.seqno, std::cmp::Reverse(*id))).cloned() else {
+            return Ok(());
+        };
+        recovery::mark_safe_to_bootstrap(self.node(first)?)?;
+        positions.sort_by_key(|(id, _)| (*id != first, *id));
+        for (id, position) in positions {
+            let how = if id == first { Start::Bootstrap } else { Start::Recover };
+            self.launch_at(id, how, Some(&position))?;
+            self.wait_synced(id, say)?;
+        }
+        Ok(())
+    }
+
+    /// The cluster in `dir`, to look at.
+    pub fn open(dir: &Path) -> Result<Cluster> {
+        let state = state::load(dir)?;
+        let cancel = Cancel::default();
+        Ok(Cluster { dir: dir.to_owned(), state, cancel, start_limit: Duration::from_secs(120), _lock: None })
+    }
+
+    /// The cluster in `dir`, to change; fails while another handle of this kind exists, in any process.
+    pub fn open_to_change(dir: &Path, cancel: Cancel) -> Result<Cluster> {
+        state::load(dir)?; // before the lock file appears in a directory that is none of ours
+        let lock = state::lock(dir)?;
+        Ok(Cluster { cancel, _lock: Some(lock), ..Cluster::open(dir)? })
+    }
+
+    /// Ends and removes what a killed run left in `dir`; nothing there is fine.
+    pub fn remove_leftover(dir: &Path) -> Result<()> {
+        match Cluster::open_to_change(dir, Cancel::default()) {
+            Ok(mut old) => old.down(Stop::Kill, true),
+            Err(Error::NoCluster(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    // ---- looking -------------------------------------------------------------------------------------------
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The provider as named at `up`.
+    pub fn provider(&self) -> &Path {
+        &self.state.provider
+    }
+
+    pub fn nodes(&self) -> &[Node] {
+        &self.state.nodes
+    }
+
+    pub fn ids(&self) -> Vec<NodeId> {
+        self.state.nodes.iter().map(|node| node.id).collect()
+    }
+
+    pub fn node(&self, id: NodeId) -> Result<&Node> {
+        self.state
+            .nodes
+            .iter()
+            .find(|node| node.id == id)
+            .ok_or_else(|| Error::NoSuchNode { asked: id, have: self.ids() })
+    }
+
+    pub fn liveness(&self, id: NodeId) -> Result<Liveness> {
+        Ok(liveness(self.node(id)?))
+    }
+
+    /// One look at every node, all at the same time.
+    pub fn status(&self) -> Vec<NodeStatus> {
+        std::thread::scope(|scope| {
+            let looks: Vec<_> = self.state.nodes.iter().map(|node| scope.spawn(|| sample(node))).collect();
+            looks.into_iter().zip(&self.state.nodes).map(|(look, node)| look.join().unwrap_or_else(|_| sample(node))).collect()
+        })
+    }
+
+    pub fn endpoint(&self, id: NodeId) -> Result<Endpoint> {
+        let node = self.node(id)?;
+        Ok(Endpoint { node: id, socket: node.socket() })
+    }
+
+    /// Endpoints of all nodes that run.
+    pub fn endpoints(&self) -> Vec<Endpoint> {
+        self.state
+            .nodes
+            .iter()
+            .filter(|node| liveness(node) == Liveness::Running)
+            .map(|node| Endpoint { node: node.id, socket: node.socket() })
+            .collect()
+    }
+
+    pub fn session(&self, id: NodeId) -> Result<Session> {
+        if liveness(self.node(id)?) == Liveness::Gone {
+            return Err(Error::NotRunning(id));
+        }
+        self.endpoint(id)?.session()
+    }
+
+    /// One statement in a session of its own.
+    pub fn sql(&self, id: NodeId, statement: &str) -> Result<Answer> {
+        self.session(id)?.query(statement).map_err(|error| Error::Sql { node: id, error })
+    }
+
+    /// Where the storage engine of a stopped node stands.
+    pub fn position(&self, id: NodeId) -> Result<Position> {
+        let node = self.node(id)?;
+        if liveness(node) != Liveness::Gone {
+            return Err(Error::StillRunning(id));
+        }
+        self.write_config(node)?;
+        recovery::recover(self.launch_for(id).as_launch(), node)
+    }
+
+    // ---- single nodes --------------------------------------------------------------------------------------
+
+    /// Starts a stopped node without waiting for it.
+    pub fn launch(&mut self, id: NodeId, how: Start) -> Result<()> {
+        let position = match how {
+            Start::Plain => None,
+            Start::Recover | Start::Bootstrap => Some(self.position(id)?),
+        };
+        self.launch_at(id, how, position.as_ref())
+    }
+
+    /// Starts a stopped node and waits until it is Synced.
+    pub fn start(&mut self, id: NodeId, how: Start, say: Progress<'_>) -> Result<()> {
+        self.launch(id, how)?;
+        self.wait_synced(id, say)
+    }
+
+    /// Ends a node and waits until its process is gone. Fine if it already is.
+    pub fn stop(&mut self, id: NodeId, how: Stop) -> Result<()> {
+        let node = self.node(id)?.clone();
+        let limit = match how {
+            Stop::Graceful => {
+                process::signal(&node, Signal::SIGTERM)?;
+                // A paused process takes the signal only when it goes on.
+                process::signal(&node, Signal::SIGCONT)?;
+                STOP_LIMIT
+            }
+            Stop::Kill => {
+                process::signal(&node, Signal::SIGKILL)?;
+                KILL_LIMIT
+            }
+        };
+        // Not to be interrupted: Ctrl-C during the clean-up must not leave processes behind.
+        until(format!("{id} ends"), limit, &Cancel::default(), || {
+            Ok(if liveness(&node) == Liveness::Gone { Ok(()) } else { Err(format!("pid {:?} is there", node.pid)) })
+        })?;
+        kill_helpers(&node);
+        self.change_node(id, |node| node.pid = None)
+    }
+
+    /// SIGKILL, as a crash of the server; scripts it started end too.
+    pub fn kill(&mut self, id: NodeId) -> Result<()> {
+        if liveness(self.node(id)?) == Liveness::Gone {
+            return Err(Error::NotRunning(id));
+        }
+        self.stop(id, Stop::Kill)
+    }
+
+    /// SIGSTOP: the process stays, its sockets stay open, nothing moves.
+    pub fn pause(&mut self, id: NodeId) -> Result<()> {
+        self.signal_running(id, Signal::SIGSTOP)
+    }
+
+    pub fn resume(&mut self, id: NodeId) -> Result<()> {
+        self.signal_running(id, Signal::SIGCONT)
+    }
+
+    fn signal_running(&self, id: NodeId, signal: Signal) -> Result<()> {
+        if process::signal(self.node(id)?, signal)? { Ok(()) } else { Err(Error::NotRunning(id)) }
+    }
+
+    /// Waits until the node is Synced and serves clients. Tells `say` about state transfers on the way.
+    pub fn wait_synced(&self, id: NodeId, say: Progress<'_>) -> Result<()> {
+        let node = self.node(id)?;
+        let mut log = LogCursor::at_end(&node.log());
+        // What was written before we began to look may hold the reason of an early end.
+        let mut seen: Vec<String> = crate::log::tail(&node.log(), 200);
+        until(format!("{id} becomes Synced"), self.start_limit, &self.cancel, || {
+            let fresh = log.lines();
+            for line in fresh.iter().filter_map(|line| milestone(line)) {
+                say(&format!("{id}: {line}"));
+            }
+            seen.extend(fresh);
+            let status = sample(node);
+            if status.is_synced() {
+                return Ok(Ok(()));
+            }
+            if status.pid.is_none() {
+                seen.extend(log.lines());
+                let start = seen.iter().rposition(|line| line.contains("starting as process")).unwrap_or(0);
+                return Err(Error::Died { node: id, cause: cause_of_death(&seen[start..]), log: node.log() });
+            }
+            Ok(Err(format!("state {}", status.state)))
+        })?;
+        say(&format!("{id} is Synced ({}:{}, socket {})", node.address, node.ports.sql, node.socket().display()));
+        Ok(())
+    }
+
+    /// Adds a node to the running group; it receives its data by state transfer.
+    pub fn add(&mut self, options: Vec<String>, say: Progress<'_>) -> Result<NodeId> {
+        let id = self.create_node(options, say)?;
+        let outcome = self.launch_at(id, Start::Plain, None).and_then(|()| self.wait_synced(id, say));
+        if outcome.is_err() {
+            let _ = self.stop(id, Stop::Kill);
+            let _ = self.forget(id);
+            say(&format!("{id} is taken back; its files stay in {}", self.dir.join(id.to_string()).display()));
+        }
+        outcome.map(|()| id)
+    }
+
+    /// Stops a node, lets the cluster forget it and removes its files.
+    pub fn remove(&mut self, id: NodeId) -> Result<()> {
+        self.stop(id, Stop::Graceful)?;
+        let dir = self.node(id)?.dir.clone();
+        self.forget(id)?;
+        std::fs::remove_dir_all(&dir).during(|| format!("cannot remove {}", dir.display()))
+    }
+
+    /// Replaces a node's own `my.cnf` lines; they take effect at its next start.
+    pub fn set_options(&mut self, id: NodeId, options: Vec<String>) -> Result<()> {
+        self.change_node(id, |node| node.options = options)
+    }
+
+    /// The provider to copy at the next start of any node: the way to a rolling upgrade.
+    pub fn set_provider(&mut self, provider: &Path) -> Result<()> {
+        self.state.provider = std::fs::canonicalize(provider).during(|| format!("cannot find {}", provider.display()))?;
+        self.save()
+    }
+
+    // ---- the network ---------------------------------------------------------------------------------------
+
+    /// Cuts the groups from each other, both ways. A node in no group forms one together with the others that were
+    /// not named. Earlier cuts stay.
+    pub fn partition(&mut self, groups: &[Vec<NodeId>]) -> Result<()> {
+        for id in groups.iter().flatten() {
+            self.node(*id)?;
+        }
+        let group_of = |id: NodeId| groups.iter().position(|group| group.contains(&id));
+        let ids = self.ids();
+        for from in &ids {
+            for to in &ids {
+                if from != to && group_of(*from) != group_of(*to) {
+                    self.cut(*from, *to)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets everything that `from` sends to `to` vanish; the other direction still works.
+    pub fn cut(&mut self, from: NodeId, to: NodeId) -> Result<()> {
+        self.node(from)?;
+        self.node(to)?;
+        self.state.network.as_mut().ok_or(Error::NoNamespaces)?.cut(from, to)?;
+        self.save()
+    }
+
+    /// Undoes every cut.
+    pub fn heal(&mut self) -> Result<()> {
+        self.state.network.as_mut().ok_or(Error::NoNamespaces)?.heal()?;
+        self.save()
+    }
+
+    /// Cuts in force.
+    pub fn cuts(&self) -> &[(NodeId, NodeId)] {
+        self.state.network.as_ref().map_or(&[], |network| &network.cuts)
+    }
+
+    // ---- the end -------------------------------------------------------------------------------------------
+
+    /// Ends every node; with `purge` the directory goes too. The first failure is reported after all was tried.
+    pub fn down(&mut self, how: Stop, purge: bool) -> Result<()> {
+        let mut first_error = None;
+        for id in self.ids() {
+            let mut outcome = self.stop(id, how);
+            if outcome.is_err() && how == Stop::Graceful {
+                outcome = self.stop(id, Stop::Kill);
+            }
+            if let Err(error) = outcome {
+                first_error.get_or_insert(error);
+            }
+        }
+        if let Some(network) = &mut self.state.network {
+            for node in &self.state.nodes {
+                network.remove_node(node.id);
+            }
+            network.remove();
+        }
+        if let Some(error) = first_error {
+            return Err(error);
+        }
+        if purge {
+            for node in &self.state.nodes {
+                std::fs::remove_dir_all(&node.dir).during(|| format!("cannot remove {}", node.dir.display()))?;
+            }
+            for file in ["cluster.json", "lock"] {
+                let _ = std::fs::remove_file(self.dir.join(file));
+            }
+            // Stays if the user keeps other files in it.
+            let _ = std::fs::remove_dir(&self.dir);
+            return Ok(());
+        }
+        self.save()
+    }
+
+    fn give_up(&mut self, say: Progress<'_>) {
+        if let Err(error) = self.down(Stop::Kill, false) {
+            say(&format!("cleaning up: {error}"));
+        }
+        // The next `up` starts from nothing; logs stay for reading.
+        let _ = std::fs::remove_file(self.dir.join("cluster.json"));
+        for node in &self.state.nodes {
+            let _ = std::fs::remove_dir_all(node.data());
+        }
+    }
+
+    // ---- inside --------------------------------------------------------------------------------------------
+
+    fn create_node(&mut self, options: Vec<String>, say: Progress<'_>) -> Result<NodeId> {
+        let id = NodeId::new(self.state.last_node + 1).ok_or_else(|| {
+            Error::BadSpec(format!("node numbers end at {}: take the cluster down and start a new one", NodeId::MAX))
+        })?;
+        let ports = Ports::of(self.state.base_port, id).ok_or_else(|| {
+            Error::BadSpec(format!("the ports of {id} would exceed 65535: choose a lower --base-port"))
+        })?;
+        let address = match &self.state.network {
+            Some(network) => network.address(id),
+            None => format!("127.0.0.{}", 10 + id.raw()),
+        };
+        let node = Node { id, address, ports, dir: self.dir.join(id.to_string()), pid: None, options };
+        self.check_ports(&node)?;
+        // Known to the state file before anything exists, so that `down` finds it whatever happens next.
+        let dir = node.dir.clone();
+        let data = node.data();
+        let log = node.log();
+        self.state.nodes.push(node);
+        self.state.last_node = id.raw();
+        self.save()?;
+        // Left behind by a failed start.
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir(&dir).during(|| format!("cannot create {}", dir.display()))?;
+        std::fs::write(&log, "").during(|| format!("cannot write {}", log.display()))?;
+        if let Some(user) = &self.state.user {
+            let uid = template::uid_of(Some(user))?;
+            for path in [&dir, &log] {
+                std::os::unix::fs::chown(path, Some(uid), None).during(|| format!("cannot chown {}", path.display()))?;
+            }
+        }
+        if let Some(network) = &self.state.network {
+            network.add_node(id)?;
+        }
+        let reachable = run(self.launch_for(id).as_launch().command(self.node(id)?, "test").arg("-w").arg(&dir));
+        if reachable.is_err() {
+            return Err(Error::BadSpec(format!(
+                "the servers run as `{}`, who cannot reach {}: choose a --dir below /var/tmp",
+                self.state.user.as_deref().unwrap_or("you"),
+                self.dir.display()
+            )));
+        }
+        template::copy_to(&data, self.state.user.as_deref(), say)?;
+        Ok(id)
+    }
+
+    fn launch_at(&mut self, id: NodeId, how: Start, position: Option<&Position>) -> Result<()> {
+        if self.cancel.is_set() {
+            return Err(Error::Interrupted);
+        }
+        let node = self.node(id)?;
+        if liveness(node) != Liveness::Gone {
+            return Err(Error::StillRunning(id));
+        }
+        kill_helpers(node);
+        self.check_ports(node)?;
+        self.write_config(node)?;
+        self.copy_provider(node)?;
+        // A server killed while it ran leaves its socket; connecting to it would only confuse.
+        let _ = std::fs::remove_file(node.socket());
+        let mut arguments = Vec::new();
+        if how == Start::Bootstrap {
+            arguments.push("--wsrep-new-cluster".to_owned());
+        }
+        // An unknown position says nothing the provider would not know better.
+        if let Some(position) = position.filter(|position| position.seqno >= 0) {
+            arguments.push(format!("--wsrep-start-position={position}"));
+        }
+        let pid = process::start_server(self.launch_for(id).as_launch(), node, &arguments)?;
+        self.change_node(id, |node| node.pid = Some(pid))
+    }
+
+    fn write_config(&self, node: &Node) -> Result<()> {
+        let path = node.config();
+        std::fs::write(&path, config::render(&self.state, node)).during(|| format!("cannot write {}", path.display()))
+    }
+
+    fn copy_provider(&self, node: &Node) -> Result<()> {
+        let copy = node.provider(&self.state.provider);
+        let new = node.dir.join("provider.new");
+        std::fs::copy(&self.state.provider, &new)
+            .during(|| format!("cannot copy {} to {}", self.state.provider.display(), new.display()))?;
+        std::fs::rename(&new, &copy).during(|| format!("cannot write {}", copy.display()))
+    }
+
+    fn check_ports(&self, node: &Node) -> Result<()> {
+        if self.state.network.is_some() {
+            return Ok(()); // a namespace of its own has all ports free
+        }
+        for (what, port) in node.ports.named() {
+            // The library sets SO_REUSEADDR, so connections in TIME_WAIT do not count.
+            if TcpListener::bind((node.address.as_str(), port)).is_err() {
+                return Err(Error::PortInUse { node: node.id, what, address: node.address.clone(), port });
+            }
+        }
+        Ok(())
+    }
+
+    fn launch_for(&self, id: NodeId) -> OwnedLaunch {
+        OwnedLaunch {
+            user: self.state.user.clone(),
+            namespace: self.state.network.as_ref().map(|network| network.namespace(id)),
+        }
+    }
+
+    fn change_node(&mut self, id: NodeId, change: impl FnOnce(&mut Node)) -> Result<()> {
+        if let Some(node) = self.state.nodes.iter_mut().find(|node| node.id == id) {
+            change(node);
+        }
+        self.save()
+    }
+
+    fn forget(&mut self, id: NodeId) -> Result<()> {
+        if let Some(network) = &mut self.state.network {
+            network.remove_node(id);
+        }
+        self.state.nodes.retain(|node| node.id != id);
+        self.save()
+    }
+
+    fn save(&self) -> Result<()> {
+        state::save(&self.dir, &self.state)
+    }
+}
+
+/// [`Launch`] borrows; this lends.
+struct OwnedLaunch {
+    user: Option<String>,
+    namespace: Option<String>,
+}
+
+impl OwnedLaunch {
+    fn as_launch(&self) -> Launch<'_> {
+        Launch { user: self.user.as_deref(), namespace: self.namespace.as_deref() }
+    }
+}

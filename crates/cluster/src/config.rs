@@ -1,0 +1,79 @@
+//! The `my.cnf` of one node: an ordinary Galera configuration plus what keeps many servers on one machine apart.
+
+use crate::node::Node;
+use crate::spec::SstMethod;
+use crate::state::State;
+use std::fmt::Write;
+
+/// The account that mysqldump and mariabackup transfers use; the data template creates it.
+pub const SST_USER: &str = "sst";
+pub const SST_PASSWORD: &str = "sst";
+
+/// The whole file. `state` must already list all nodes, since each names all group addresses.
+pub fn render(state: &State, node: &Node) -> String {
+    let peers: Vec<String> = state.nodes.iter().map(Node::group_endpoint).collect();
+    let Node { address, ports, .. } = node;
+    let mut out = String::new();
+    // Writing to a String cannot fail.
+    let mut line = |text: std::fmt::Arguments<'_>| {
+        let _ = writeln!(out, "{text}");
+    };
+    line(format_args!("# Written by `trireme cluster` at every start of this node; edits are lost."));
+    line(format_args!("[mysqld]"));
+    line(format_args!("datadir={}", node.data().display()));
+    line(format_args!("socket={}", node.socket().display()));
+    line(format_args!("pid-file={}", node.pid_file().display()));
+    line(format_args!("log-error={}", node.log().display()));
+    line(format_args!("bind-address={address}"));
+    line(format_args!("port={}", ports.sql));
+    line(format_args!("server-id={}", node.id.raw()));
+    line(format_args!("secure-file-priv="));
+    line(format_args!("skip-name-resolve"));
+    line(format_args!("max-connections=300"));
+    // A test cluster shares one machine: small caches, no doublewrite of idle pages ahead of time.
+    line(format_args!("innodb-buffer-pool-size=64M"));
+    line(format_args!("innodb-log-file-size=32M"));
+    line(format_args!("innodb-fast-shutdown=1"));
+    line(format_args!("performance-schema=OFF"));
+    line(format_args!("table-open-cache=400"));
+    line(format_args!("binlog-format=ROW"));
+    line(format_args!("default-storage-engine=InnoDB"));
+    line(format_args!("innodb-autoinc-lock-mode=2"));
+    // 1 is the durable default of a stock server; benchmarks override it.
+    line(format_args!("innodb-flush-log-at-trx-commit=1"));
+    line(format_args!(""));
+    line(format_args!("[galera]"));
+    line(format_args!("wsrep-on=ON"));
+    line(format_args!("wsrep-provider={}", node.provider(&state.provider).display()));
+    line(format_args!("wsrep-cluster-name={}", state.name));
+    line(format_args!("wsrep-cluster-address=gcomm://{}", peers.join(",")));
+    line(format_args!("wsrep-node-name={}", node.name()));
+    line(format_args!("wsrep-node-address={address}"));
+    line(format_args!("wsrep-node-incoming-address={address}:{}", ports.sql));
+    line(format_args!("wsrep-sst-method={}", state.sst));
+    line(format_args!("wsrep-sst-auth={SST_USER}:{SST_PASSWORD}"));
+    let receive = match state.sst {
+        // mysqldump feeds the joiner through its SQL port.
+        SstMethod::Mysqldump => ports.sql,
+        SstMethod::Rsync | SstMethod::Mariabackup => ports.sst,
+    };
+    line(format_args!("wsrep-sst-receive-address={address}:{receive}"));
+    let mut options = format!(
+        "gmcast.listen_addr=tcp://{address}:{};ist.recv_addr={address}:{}",
+        ports.group, ports.ist
+    );
+    if !state.provider_options.is_empty() {
+        options.push(';');
+        options.push_str(&state.provider_options);
+    }
+    line(format_args!("wsrep-provider-options=\"{options}\""));
+    line(format_args!(""));
+    line(format_args!("[mysqld]"));
+    for option in state.options.iter().chain(&node.options) {
+        line(format_args!("{option}"));
+    }
+    line(format_args!(""));
+    line(format_args!("[sst]"));
+    line(format_args!("sockopt=,reuseaddr"));
+    out
+}

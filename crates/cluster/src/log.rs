@@ -1,0 +1,123 @@
+//! Reading a node's error log: following it while something runs, and finding the reason when a server ended.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+/// Reads a growing log from a remembered place.
+#[derive(Debug)]
+pub struct LogCursor {
+    path: PathBuf,
+    offset: u64,
+    partial: Vec<u8>,
+}
+
+impl LogCursor {
+    /// Starts at the present end of the file; a file not yet there has its end at 0.
+    pub fn at_end(path: &Path) -> LogCursor {
+        let offset = std::fs::metadata(path).map_or(0, |meta| meta.len());
+        LogCursor { path: path.to_owned(), offset, partial: Vec::new() }
+    }
+
+    pub fn at_start(path: &Path) -> LogCursor {
+        LogCursor { path: path.to_owned(), offset: 0, partial: Vec::new() }
+    }
+
+    /// The complete lines written since the last call. A log that cannot be read has no lines.
+    pub fn lines(&mut self) -> Vec<String> {
+        let mut fresh = Vec::new();
+        if let Ok(mut file) = File::open(&self.path)
+            && file.seek(SeekFrom::Start(self.offset)).is_ok()
+            && let Ok(n) = file.read_to_end(&mut fresh)
+        {
+            self.offset += n as u64;
+        }
+        self.partial.extend_from_slice(&fresh);
+        let Some(end) = self.partial.iter().rposition(|b| *b == b'\n') else { return Vec::new() };
+        let rest = self.partial.split_off(end + 1);
+        let whole = std::mem::replace(&mut self.partial, rest);
+        String::from_utf8_lossy(&whole).lines().map(str::to_owned).collect()
+    }
+}
+
+/// The last `n` lines of a file; empty if it cannot be read.
+pub fn tail(path: &Path, n: usize) -> Vec<String> {
+    let lines = LogCursor::at_start(path).lines();
+    lines[lines.len().saturating_sub(n)..].to_vec()
+}
+
+/// One line that says why a server ended, from the log lines of its last run.
+pub fn cause_of_death(lines: &[String]) -> String {
+    let errors: Vec<&String> = lines.iter().filter(|line| line.contains("[ERROR]")).collect();
+    // The final "Aborting" and follow-up errors are the least telling: take the first error, unless the provider
+    // named a more specific reason.
+    let telling = errors.iter().find(|line| !line.contains("Aborting") && !line.ends_with("[ERROR] ")).copied();
+    match telling.or(lines.last()) {
+        Some(line) => strip_stamp(line).to_owned(),
+        None => "nothing in its log".to_owned(),
+    }
+}
+
+/// What a line says about a running state transfer or a change of state, in words for a user; `None` for all others.
+pub fn milestone(line: &str) -> Option<String> {
+    let text = strip_stamp(line);
+    let text = text.strip_prefix("WSREP: ").unwrap_or(text);
+    let at = |marker: &str| text.find(marker).map(|start| text[start..].to_owned());
+    if let Some(start) = text.find("requested state transfer from") {
+        return Some(text[start..].to_owned());
+    }
+    if text.starts_with("Shifting ") {
+        return Some(text.to_owned());
+    }
+    if text.contains("Running: 'wsrep_sst_") && text.contains("--role 'joiner'") {
+        return Some("state transfer: receiving script runs".to_owned());
+    }
+    at("SST received").or_else(|| at("IST received")).or_else(|| at("Receiving IST:"))
+}
+
+/// Cuts `2026-01-01 10:00:00 0 [Note] ` off a line.
+fn strip_stamp(line: &str) -> &str {
+    line.find("] ").map_or(line, |end| &line[end + 2..]).trim()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursor_gives_whole_lines_once() {
+        let path = std::env::temp_dir().join(format!("trireme-log-{}", std::process::id()));
+        std::fs::write(&path, "old\n").unwrap();
+        let mut cursor = LogCursor::at_end(&path);
+        assert!(cursor.lines().is_empty());
+        std::fs::write(&path, "old\none\ntw").unwrap();
+        assert_eq!(cursor.lines(), ["one"]);
+        std::fs::write(&path, "old\none\ntwo\n").unwrap();
+        assert_eq!(cursor.lines(), ["two"]);
+        assert_eq!(tail(&path, 2), ["one", "two"]);
+        std::fs::remove_file(&path).unwrap();
+        assert!(cursor.lines().is_empty());
+    }
+
+    #[test]
+    fn finds_the_first_telling_error() {
+        let lines: Vec<String> = [
+            "2026-01-01 10:00:00 0 [Note] Starting",
+            "2026-01-01 10:00:00 0 [ERROR] unknown variable 'x=1'",
+            "2026-01-01 10:00:00 0 [ERROR] Aborting",
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        assert_eq!(cause_of_death(&lines), "unknown variable 'x=1'");
+        assert_eq!(cause_of_death(&[]), "nothing in its log");
+    }
+
+    #[test]
+    fn recognises_milestones() {
+        let line = "2026-01-01 10:00:00 0 [Note] WSREP: Shifting JOINER -> JOINED (TO: 7)";
+        assert_eq!(milestone(line).unwrap(), "Shifting JOINER -> JOINED (TO: 7)");
+        let line = "2026-01-01 10:00:00 0 [Note] WSREP: Member 1.0 (node2) requested state transfer from '*any*'. Selected 0.0 (node1)(SYNCED) as donor.";
+        assert!(milestone(line).unwrap().starts_with("requested state transfer"));
+        assert_eq!(milestone("2026-01-01 10:00:00 0 [Note] InnoDB: done"), None);
+    }
+}

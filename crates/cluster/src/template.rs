@@ -1,0 +1,121 @@
+//! The empty data directory that every new node starts from: made once per server version, then copied, because
+//! `mariadb-install-db` takes longer than a whole cluster's start.
+
+use crate::config::{SST_PASSWORD, SST_USER};
+use crate::error::{During, Error, Result};
+use crate::process::{have, run, search_path};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Copies the template to `target`, which must not exist yet; makes the template first if need be.
+pub fn copy_to(target: &Path, user: Option<&str>, say: &mut dyn FnMut(&str)) -> Result<()> {
+    let template = ensure(user, say)?;
+    run(Command::new("cp").arg("-a").arg("--reflink=auto").arg(&template).arg(target)).map(drop)
+}
+
+fn ensure(user: Option<&str>, say: &mut dyn FnMut(&str)) -> Result<PathBuf> {
+    for program in ["mariadbd", "mariadb-install-db"] {
+        if !have(program) {
+            return Err(Error::Missing {
+                what: program.to_owned(),
+                advice: "install the package mariadb-server, for instance with `scripts/install-deps.sh`".to_owned(),
+            });
+        }
+    }
+    let version = run(as_user(user, "mariadbd").args(["--no-defaults", "--version"]))?;
+    let version: String = String::from_utf8_lossy(&version)
+        .split_whitespace()
+        .find(|word| word.starts_with(|c: char| c.is_ascii_digit()))
+        .unwrap_or("unknown")
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || c == '.' { c } else { '_' })
+        .collect();
+    let uid = uid_of(user)?;
+    // The last number changes with the contents below, so that an old template is never taken for a new one.
+    let template = PathBuf::from(format!("/var/tmp/trireme-template-{uid}-{version}-1"));
+    if let Ok(meta) = std::fs::symlink_metadata(&template) {
+        if meta.is_dir() && meta.uid() == uid {
+            return Ok(template);
+        }
+        return Err(Error::BadSpec(format!(
+            "{} belongs to somebody else: remove it",
+            template.display()
+        )));
+    }
+    say("preparing an empty data directory (once per server version)");
+    let new = PathBuf::from(format!("{}.{}", template.display(), std::process::id()));
+    let made = make(&new, user, uid);
+    if made.is_err() {
+        let _ = std::fs::remove_dir_all(&new);
+        made?;
+    }
+    match std::fs::rename(&new, &template) {
+        Ok(()) => Ok(template),
+        // Somebody else was faster; theirs is as good.
+        Err(_) if template.is_dir() => {
+            let _ = std::fs::remove_dir_all(&new);
+            Ok(template)
+        }
+        Err(error) => Err(Error::Io { what: format!("cannot create {}", template.display()), error }),
+    }
+}
+
+fn make(dir: &Path, user: Option<&str>, uid: u32) -> Result<()> {
+    std::fs::create_dir(dir).during(|| format!("cannot create {}", dir.display()))?;
+    // `root` logs in without a password over the socket, which lies in a directory of ours; over TCP only the
+    // account of the state transfer exists.
+    let sql = dir.join("accounts.sql");
+    std::fs::write(
+        &sql,
+        format!(
+            "FLUSH PRIVILEGES;\nCREATE USER {SST_USER}@'%' IDENTIFIED BY '{SST_PASSWORD}';\n\
+             GRANT ALL ON *.* TO {SST_USER}@'%' WITH GRANT OPTION;\n\
+             CREATE USER {SST_USER}@localhost IDENTIFIED BY '{SST_PASSWORD}';\n\
+             GRANT ALL ON *.* TO {SST_USER}@localhost WITH GRANT OPTION;\n"
+        ),
+    )
+    .during(|| format!("cannot write {}", sql.display()))?;
+    for path in [dir, &sql] {
+        std::os::unix::fs::chown(path, Some(uid), None).during(|| format!("cannot chown {}", path.display()))?;
+    }
+    run(as_user(user, "mariadb-install-db").args([
+        "--no-defaults".to_owned(),
+        format!("--datadir={}", dir.display()),
+        format!("--extra-file={}", sql.display()),
+        "--auth-root-authentication-method=normal".to_owned(),
+        "--skip-test-db".to_owned(),
+        "--skip-name-resolve".to_owned(),
+        "--innodb-log-file-size=32M".to_owned(),
+    ]))?;
+    std::fs::remove_file(&sql).during(|| format!("cannot remove {}", sql.display()))?;
+    if !dir.join("mysql").is_dir() {
+        return Err(Error::BadSpec("mariadb-install-db left no system tables".to_owned()));
+    }
+    Ok(())
+}
+
+fn as_user(user: Option<&str>, program: &str) -> Command {
+    let mut command = match user {
+        Some(user) => {
+            let mut command = Command::new("setpriv");
+            command.args([&format!("--reuid={user}"), &format!("--regid={user}"), "--clear-groups", program]);
+            command
+        }
+        None => Command::new(program),
+    };
+    command.env("PATH", search_path()).current_dir("/");
+    command
+}
+
+/// The number of a user name; our own without a name.
+pub fn uid_of(user: Option<&str>) -> Result<u32> {
+    let Some(name) = user else { return Ok(nix::unistd::geteuid().as_raw()) };
+    match nix::unistd::User::from_name(name) {
+        Ok(Some(user)) => Ok(user.uid.as_raw()),
+        Ok(None) | Err(_) => Err(Error::Missing {
+            what: format!("the user `{name}` (servers refuse to run as root)"),
+            advice: "install the package mariadb-server, which creates it".to_owned(),
+        }),
+    }
+}
