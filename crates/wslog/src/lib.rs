@@ -30,6 +30,6 @@ pub use format::RECORD_PAYLOAD_MAX;
 pub use log::WriteSetLog;
 pub use options::{BOOT_ID_MAX, IndexRange, OpenReport, Options, Trim, read_boot_id};
 pub use reader::LogReader;
-
+pub use simdisk::{Faults, SimDisk, SimFile, SimLock};
 pub use storage::{Storage, StorageFile};
 pub use sync::{SpareReady, SpareTicket, SyncTicket, Synced};
