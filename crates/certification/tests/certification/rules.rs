@@ -119,7 +119,7 @@ fn a_toi_never_fails() {
 fn a_failed_write_set_leaves_no_trace() {
     let mut index = Certifier::new();
     let (a, b) = (key("d.t.r", KeyKind::Exclusive), key("d.t.s", KeyKind::Exclusive));
-    let first = trx(1, 0, &[a.clone()]);
+    let first = trx(1, 0, std::slice::from_ref(&a));
     let failing = trx(2, 0, &[b.clone(), a]);
     let third = trx(3, 0, &[b]);
     assert!(index.certify(Seqno(1), &first.encode(), first.session).ok());
