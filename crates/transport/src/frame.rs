@@ -249,9 +249,11 @@ mod tests {
         ) {
             let mut queue = SendQueue::default();
             for (class, body, sum) in &messages {
-                // In two parts, so that cutting across parts is covered.
+                // In parts, large, small and empty, so that cutting across them is covered.
                 let (a, b) = body.split_at(body.len() / 3);
-                queue.push(Encoded::from_parts(*class, vec![Bytes::copy_from_slice(a), Bytes::copy_from_slice(b)], *sum));
+                let (b, c) = b.split_at(b.len().min(2));
+                let parts = [a, &[], b, &c[..c.len() / 2], &c[c.len() / 2..]].map(Bytes::copy_from_slice);
+                queue.push(Encoded::from_parts(*class, parts.to_vec(), *sum));
             }
             let wire = queue.drain_for_test();
             prop_assert_eq!(queue.bytes(), 0);

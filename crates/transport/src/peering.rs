@@ -330,3 +330,182 @@ impl Transport {
 fn printable(text: &str) -> String {
     clip(text, 512).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{Shutdown, TcpStream};
+    use std::time::Duration;
+
+    use bytes::BytesMut;
+    use trireme_types::{Incarnation, Member, Uuid};
+
+    use super::*;
+    use crate::{NetConfig, Versions};
+
+    /// One connection of a peer that is played by hand.
+    struct Played {
+        socket: TcpStream,
+        buf: BytesMut,
+    }
+
+    struct Stage {
+        transport: Transport,
+        events: Vec<NetEvent>,
+    }
+
+    fn member(id: u8) -> Member {
+        Member { node: NodeId(Uuid([id; 16])), incarnation: Incarnation(1), name: format!("n{id}"), ..Member::default() }
+    }
+
+    impl Stage {
+        fn new(id: u8) -> Stage {
+            let mut cfg = NetConfig::new(member(id), "c");
+            cfg.listen = vec!["127.0.0.1:0".to_owned()];
+            Stage { transport: Transport::new(cfg).unwrap(), events: Vec::new() }
+        }
+
+        fn connect(&mut self) -> Played {
+            let socket = TcpStream::connect(("127.0.0.1", self.transport.listen_port())).unwrap();
+            socket.set_nonblocking(true).unwrap();
+            Played { socket, buf: BytesMut::new() }
+        }
+
+        /// Connects and exchanges hellos as member `id`.
+        fn greet(&mut self, id: u8) -> Played {
+            let mut played = self.connect();
+            let versions = Versions::CURRENT;
+            played.say(Handshake::Hello(Hello { versions, cluster: "c".to_owned(), instance: 77, member: member(id) }));
+            assert!(matches!(self.hear(&mut played), Some(Handshake::Hello(_))));
+            played
+        }
+
+        /// Pumps until the peer receives something; `None` when the connection ends.
+        fn hear(&mut self, played: &mut Played) -> Option<Handshake> {
+            for _ in 0..10_000 {
+                self.transport.poll(Some(Duration::from_millis(1)), &mut self.events);
+                if let Some(message) = Handshake::take(&mut played.buf).unwrap() {
+                    return Some(message);
+                }
+                let mut some = [0; 4096];
+                match played.socket.read(&mut some) {
+                    Ok(0) => return None,
+                    Ok(n) => played.buf.extend_from_slice(&some[..n]),
+                    Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock),
+                }
+            }
+            panic!("nothing was said");
+        }
+
+        /// Pumps until this is the last event about links.
+        fn until_last(&mut self, wanted: &str) {
+            for _ in 0..10_000 {
+                self.transport.poll(Some(Duration::from_millis(1)), &mut self.events);
+                if self.links().ends_with(wanted) {
+                    return;
+                }
+            }
+            panic!("{:?}", self.events);
+        }
+
+        /// `up`s and `down`s so far.
+        fn links(&self) -> String {
+            let words = self.events.iter().filter_map(|event| match event {
+                NetEvent::LinkUp { .. } => Some("up".to_owned()),
+                NetEvent::LinkDown { cause, .. } => Some(format!("{cause:?}")),
+                NetEvent::Message { .. } | NetEvent::Log { .. } | NetEvent::Accepted { .. } | NetEvent::Refused { .. } => None,
+            });
+            words.collect::<Vec<_>>().join(" ")
+        }
+    }
+
+    impl Played {
+        fn say(&mut self, message: Handshake) {
+            self.socket.write_all(&message.encode()).unwrap();
+        }
+    }
+
+    fn is_duplicate(heard: Option<Handshake>) -> bool {
+        matches!(heard, Some(Handshake::Refuse { refusal: Refusal::Duplicate, .. }))
+    }
+
+    fn confirmed(heard: Option<Handshake>) -> LinkId {
+        match heard {
+            Some(Handshake::Confirm { link }) => link,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_arbiter_keeps_a_link_that_the_peer_has_too() {
+        let mut stage = Stage::new(1);
+        let mut first = stage.greet(2);
+        first.say(Handshake::Ready { link: LinkId(0), number: 1 });
+        let link = confirmed(stage.hear(&mut first));
+        // Not up before the Ack, but a second connection is refused already.
+        let mut second = stage.greet(2);
+        second.say(Handshake::Ready { link: LinkId(0), number: 2 });
+        assert!(is_duplicate(stage.hear(&mut second)));
+        assert_eq!(stage.links(), "");
+        first.say(Handshake::Ack { number: 4 });
+        stage.until_last("up");
+        // Said before the Ack was.
+        let mut third = stage.greet(2);
+        third.say(Handshake::Ready { link: LinkId(0), number: 3 });
+        assert!(is_duplicate(stage.hear(&mut third)));
+        // Said after it: the peer has the link.
+        let mut fourth = stage.greet(2);
+        fourth.say(Handshake::Ready { link, number: 5 });
+        assert!(is_duplicate(stage.hear(&mut fourth)));
+        assert_eq!(stage.links(), "up");
+    }
+
+    #[test]
+    fn the_arbiter_replaces_a_link_that_the_peer_has_lost() {
+        let mut stage = Stage::new(1);
+        let mut first = stage.greet(2);
+        first.say(Handshake::Ready { link: LinkId(0), number: 1 });
+        let link = confirmed(stage.hear(&mut first));
+        first.say(Handshake::Ack { number: 2 });
+        stage.until_last("up");
+        let mut second = stage.greet(2);
+        second.say(Handshake::Ready { link: LinkId(0), number: 3 });
+        assert_ne!(confirmed(stage.hear(&mut second)), link);
+        assert_eq!(stage.links(), "up Reset");
+        second.say(Handshake::Ack { number: 4 });
+        stage.until_last("up Reset up");
+    }
+
+    #[test]
+    fn the_other_end_obeys() {
+        let mut stage = Stage::new(2);
+        let mut first = stage.greet(1);
+        assert_eq!(stage.hear(&mut first), Some(Handshake::Ready { link: LinkId(0), number: 1 }));
+        first.say(Handshake::Confirm { link: LinkId(9) });
+        assert_eq!(stage.hear(&mut first), Some(Handshake::Ack { number: 2 }));
+        assert_eq!(stage.links(), "up");
+        let mut second = stage.greet(1);
+        assert_eq!(stage.hear(&mut second), Some(Handshake::Ready { link: LinkId(9), number: 3 }));
+        second.say(Handshake::Confirm { link: LinkId(10) });
+        assert_eq!(stage.hear(&mut second), Some(Handshake::Ack { number: 4 }));
+        assert_eq!(stage.links(), "up Replaced up");
+        second.socket.shutdown(Shutdown::Write).unwrap();
+        stage.until_last("up Replaced up Reset");
+    }
+
+    #[test]
+    fn steps_out_of_turn_end_the_connection() {
+        let link = LinkId(5);
+        for message in [Handshake::Confirm { link }, Handshake::Ack { number: 1 }, Handshake::Ready { link, number: 1 }] {
+            let mut stage = Stage::new(1);
+            let mut played = stage.connect();
+            played.say(message);
+            assert_eq!(stage.hear(&mut played), None);
+            assert!(matches!(&stage.events[..], [NetEvent::Refused { reason, .. }] if reason.contains("not due")));
+        }
+        let mut stage = Stage::new(1);
+        let mut played = stage.greet(2);
+        played.say(Handshake::Confirm { link });
+        assert_eq!(stage.hear(&mut played), None);
+    }
+}

@@ -14,6 +14,8 @@ use crate::socket;
 
 /// Messages up to this size are copied behind their header: cheaper than another entry in the vector.
 const CONTIGUOUS_MAX: usize = 4 << 10;
+/// Parts below this size are copied together.
+const SMALL_PART: usize = 1 << 10;
 /// Chunks of the two body lanes that are cut ahead of the socket.
 const STAGED_MAX: usize = 256 << 10;
 /// Entries of one vectored write.
@@ -49,8 +51,7 @@ impl Encoded {
         Encoded::from_parts(class, vec![Bytes::from(w.buf)], checksum)
     }
 
-    pub(crate) fn from_parts(class: Class, mut parts: Vec<Bytes>, checksum: bool) -> Encoded {
-        parts.retain(|part| !part.is_empty());
+    pub(crate) fn from_parts(class: Class, parts: Vec<Bytes>, checksum: bool) -> Encoded {
         let sum = checksum || class == Class::Control;
         let len: usize = parts.iter().map(Bytes::len).sum();
         let lane = Lane::Class(class);
@@ -61,6 +62,7 @@ impl Encoded {
             parts.iter().for_each(|part| out.extend_from_slice(part));
             return Encoded { class, form: Form::Small(out.freeze()), wire_bytes: HEADER + len };
         }
+        let parts = merge_small(parts);
         if len <= CHUNK_MAX {
             let header = Bytes::copy_from_slice(&frame::header(lane, whole, sum, &parts));
             return Encoded { class, form: Form::Chunk(header, parts.into()), wire_bytes: HEADER + len };
@@ -77,6 +79,26 @@ impl Encoded {
     pub fn wire_bytes(&self) -> usize {
         self.wire_bytes
     }
+}
+
+/// Drops empty parts and copies neighbours that are small into one: fewer entries for the kernel to walk.
+fn merge_small(parts: Vec<Bytes>) -> Vec<Bytes> {
+    let mut out: Vec<Bytes> = Vec::with_capacity(parts.len());
+    let mut run = BytesMut::new();
+    for part in parts {
+        if part.len() < SMALL_PART {
+            run.extend_from_slice(&part);
+            continue;
+        }
+        if !run.is_empty() {
+            out.push(run.split().freeze());
+        }
+        out.push(part);
+    }
+    if !run.is_empty() {
+        out.push(run.freeze());
+    }
+    out
 }
 
 /// A part of a chunk.

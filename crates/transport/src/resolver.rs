@@ -1,7 +1,7 @@
 //! The thread that turns host names into addresses.
 
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use crate::Waker;
@@ -41,10 +41,7 @@ impl Resolver {
     }
 
     pub fn poll(&mut self) -> Option<Resolved> {
-        match self.thread.as_ref()?.answers.try_recv() {
-            Ok(answer) => Some(answer),
-            Err(TryRecvError::Empty | TryRecvError::Disconnected) => None,
-        }
+        self.thread.as_ref()?.answers.try_recv().ok()
     }
 
     /// Waits for the lookup under way: a thread that outlives the library's unloading would take the server down.

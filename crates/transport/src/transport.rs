@@ -15,7 +15,7 @@ use crate::book::Book;
 use crate::conn::{Conn, Phase, READ_TURN, ReadResult};
 use crate::frame::Lane;
 use crate::gossip::Gossip;
-use crate::handshake::Handshake;
+use crate::handshake::{Handshake, clip};
 use crate::inspect::LinkInfo;
 use crate::isolation::Registration;
 use crate::jitter::Jitter;
@@ -187,7 +187,9 @@ impl Transport {
 
     /// What peers are told in handshakes from now on.
     pub fn set_me(&mut self, me: Member) {
-        self.me = me;
+        // What is longer than the decoder's limits would make every handshake fail.
+        let cut = |text: &str, max| clip(text, max).to_owned();
+        self.me = Member { name: cut(&me.name, 256), incoming: cut(&me.incoming, 1024), address: cut(&me.address, 1024), ..me };
         let port = self.listen_port();
         if self.me.address.is_empty() {
             self.me.address = format!("0.0.0.0:{port}");
@@ -251,6 +253,11 @@ impl Transport {
             Phase::Connecting => {
                 if writable || closed {
                     self.on_connected(slot, now);
+                }
+                // A stranger may speak first, and a peer may close at once.
+                let connected = self.conn(slot).is_some_and(|conn| matches!(conn.phase, Phase::Hello));
+                if connected && (readable || closed) {
+                    self.read(slot, now, closed);
                 }
             }
             // Read when it is admitted.
@@ -490,10 +497,11 @@ impl Transport {
         let half_open = |conn: &Conn| conn.dialled.is_none() && conn.up().is_none();
         let waiting = self.conns.iter().enumerate().filter_map(|(slot, conn)| Some((slot, conn.as_ref()?)));
         let waiting: Vec<_> = waiting.filter(|(_, conn)| half_open(conn)).map(|(slot, conn)| (conn.deadline, slot)).collect();
-        if waiting.len() >= self.cfg.limits.half_open {
-            if let Some((_, oldest)) = waiting.into_iter().min() {
-                self.reject(oldest, "too many connections are being opened", now);
-            }
+        if waiting.len() < self.cfg.limits.half_open {
+            return;
+        }
+        if let Some((_, oldest)) = waiting.into_iter().min() {
+            self.reject(oldest, "too many connections are being opened", now);
         }
     }
 
@@ -508,8 +516,8 @@ impl Transport {
         }
         if let Some(conn) = self.conn(slot) {
             conn.phase = Phase::Hello;
-            // Its data were reported while nobody read.
-            self.unread.push(slot);
+            // What came while nobody read is not reported again, nor is the end.
+            self.read(slot, now, true);
         }
     }
 
