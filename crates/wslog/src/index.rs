@@ -117,7 +117,8 @@ impl<F: StorageFile> Shared<F> {
         let mut out = Vec::new();
         let mut next = from;
         let mut budget = max_bytes as u64;
-        while let Some(chunk) = self.locate(next, budget, out.is_empty()) {
+        while out.len() < READ_ENTRIES_MAX
+            && let Some(chunk) = self.locate(next, budget, out.is_empty()) {
             let entries = match chunk.load(next) {
                 Ok(Some(entries)) => entries,
                 // Trimmed, truncated or recycled under our hands, or damaged.
@@ -131,10 +132,16 @@ impl<F: StorageFile> Shared<F> {
                 Ok(None) => continue,
                 Err(e) => return Err(self.fail(e)),
             };
+            let mut over = false;
             for entry in entries {
-                budget = budget.saturating_sub(entry.payload.len() as u64);
+                let len = entry.payload.len() as u64;
+                over = len > budget;
+                budget = budget.saturating_sub(len);
                 next = entry.header.index.next();
                 out.push(entry);
+            }
+            if over {
+                break; // a single entry larger than asked for: nothing may join it
             }
         }
         Ok(out)
@@ -156,11 +163,16 @@ impl<F: StorageFile> Shared<F> {
             }
             payload += u64::from(slot.payload_len);
             slots.push(*slot);
+            if payload > budget {
+                break;
+            }
         }
         (!slots.is_empty()).then_some(Chunk { segment, slots })
     }
 }
 
+/// Most entries in one answer (or little more): entries without payload cost memory too. Whoever wants more asks again.
+const READ_ENTRIES_MAX: usize = 1 << 16;
 /// Most bytes read at once, unless a single entry is larger.
 const CHUNK_MAX: u64 = 1 << 20;
 

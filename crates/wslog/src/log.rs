@@ -128,6 +128,7 @@ impl<S: Storage> WriteSetLog<S> {
         let mut report = found.report.clone();
         let plan = Plan {
             cut: found.cut,
+            epoch: found.epoch,
             remove: std::mem::take(&mut found.remove),
             put_aside: std::mem::take(&mut found.put_aside),
             boot_id,
@@ -193,13 +194,13 @@ impl<S: Storage> WriteSetLog<S> {
         if plan.cut {
             self.begin_cut()?;
         }
-        let epoch = if self.shared.held().segments.is_empty() { Some(0) } else { None };
+        let epoch = if self.shared.held().segments.is_empty() { 0 } else { plan.epoch.max(self.meta.meta().epoch) };
         self.secure_number(NUMBER_BLOCK)?;
         let (synced, history) = (self.last, self.base.history);
         self.meta.save(|m| {
             m.synced = synced;
             m.history = history;
-            m.epoch = epoch.unwrap_or(m.epoch);
+            m.epoch = epoch;
             m.boot_id = plan.boot_id;
             m.clean = false;
         })?;
@@ -649,6 +650,7 @@ impl<S: Storage> WriteSetLog<S> {
 /// What recovery wants done.
 struct Plan {
     cut: bool,
+    epoch: u64,
     remove: Vec<String>,
     put_aside: Vec<u64>,
     boot_id: String,

@@ -36,6 +36,8 @@ pub struct Recovered<F> {
     pub put_aside: Vec<u64>,
     /// Already put aside.
     pub damaged: Vec<u64>,
+    /// Number of the newest cut or reset segment seen, or known to the metadata.
+    pub epoch: u64,
     /// Highest number seen in any name.
     pub number_max: u64,
 }
@@ -162,6 +164,7 @@ pub fn analyse<S: Storage>(storage: &S, meta: &Meta, boot_id: &str) -> Result<Re
 
     // The watermark: from the metadata, lowered by later cuts, and from the segments themselves.
     let mut noted = meta.synced;
+    let mut epoch = meta.epoch;
     let mut watermark = LogIndex::ZERO;
     let mut runs: Vec<Run<S::File>> = Vec::new();
     for (number, segment) in std::mem::take(&mut listing.segments) {
@@ -171,6 +174,7 @@ pub fn analyse<S: Storage>(storage: &S, meta: &Meta, boot_id: &str) -> Result<Re
             continue;
         };
         if header.origin != Origin::Continues {
+            epoch = epoch.max(number);
             watermark = watermark.min(header.prev());
             if number > meta.epoch {
                 noted = noted.min(header.prev());
@@ -200,7 +204,8 @@ pub fn analyse<S: Storage>(storage: &S, meta: &Meta, boot_id: &str) -> Result<Re
     }
     watermark = watermark.max(noted);
 
-    // The newest run for which there is a state to begin with.
+    // The run to go on with: one for which there is a state to begin with. The oldest that loses nothing synced (what follows it
+    // is unsynced debris), else the newest (what precedes it is damaged history).
     let mut checkpoints: Vec<(Kept, Base)> = Vec::new();
     for number in &listing.checkpoints {
         match checkpoint::read(storage, *number)? {
@@ -212,7 +217,8 @@ pub fn analyse<S: Storage>(storage: &S, meta: &Meta, boot_id: &str) -> Result<Re
     let fits = |run: &Run<S::File>, kept: &Kept| {
         kept.history == run.history() && run.state_at(kept.index) == Some((kept.term, kept.seqno))
     };
-    let chosen = runs.iter().rposition(|run| checkpoints.iter().any(|(kept, _)| fits(run, kept)));
+    let usable = |run: &Run<S::File>| checkpoints.iter().any(|(kept, _)| fits(run, kept));
+    let chosen = runs.iter().position(|run| usable(run) && run.last() >= watermark).or_else(|| runs.iter().rposition(usable));
 
     let mut report = OpenReport { unclean: !meta.clean, rebooted, ..OpenReport::default() };
     let mut out = Recovered {
@@ -227,6 +233,7 @@ pub fn analyse<S: Storage>(storage: &S, meta: &Meta, boot_id: &str) -> Result<Re
         remove: Vec::new(),
         put_aside: Vec::new(),
         damaged: listing.damaged,
+        epoch,
         number_max: listing.number_max,
     };
 
