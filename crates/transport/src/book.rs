@@ -12,6 +12,8 @@ use crate::jitter::{BACKOFF_MAX, BACKOFF_MIN, Jitter};
 /// An address that is neither configured nor in the view is tried less often once it has not answered for `COLD_AFTER`.
 const COLD_AFTER: Duration = Duration::from_secs(60);
 const COLD_MAX: Duration = Duration::from_secs(10);
+/// Attempts after which a learned address may make room for another.
+const GIVEN_UP_AFTER: u32 = 10;
 /// An address where only we ourselves answer is looked at again after this: names may move.
 const OWN_RECHECK: Duration = Duration::from_secs(30);
 /// A link that lived shorter than this counts as a failure, so that one which breaks at once is not made in a tight loop.
@@ -78,13 +80,13 @@ impl Book {
         self.iter().find(|(_, entry)| entry.address == *address).map(|(at, _)| at)
     }
 
-    /// The entry of `address`, made when there is room for it.
+    /// The entry of `address`, made when there is room for it or an entry that can be given up.
     pub fn add(&mut self, address: Address, now: Instant, max: usize) -> Option<EntryId> {
         if let Some(at) = self.find(&address) {
             return Some(at);
         }
         if self.entries.len() >= max {
-            return None;
+            self.give_up_one()?;
         }
         let entry = Entry {
             address,
@@ -101,6 +103,14 @@ impl Book {
         self.made += 1;
         self.entries.insert(EntryId(self.made), entry);
         Some(EntryId(self.made))
+    }
+
+    /// Drops the learned address that has not answered for longest, if there is one that should.
+    fn give_up_one(&mut self) -> Option<()> {
+        let idle = |entry: &Entry| !entry.seed && !entry.current && entry.attempt == Attempt::None && entry.failures >= GIVEN_UP_AFTER;
+        let (at, _) = self.iter().filter(|(_, entry)| idle(entry)).min_by_key(|(_, entry)| entry.cold_since)?;
+        self.remove(at);
+        Some(())
     }
 
     pub fn remove(&mut self, at: EntryId) {
@@ -174,5 +184,66 @@ impl Book {
             entry.cold_since = now;
             entry.next = now + jitter.backoff(0, BACKOFF_MIN);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(port: u16) -> Address {
+        Address::parse(&format!("10.0.0.1:{port}")).unwrap()
+    }
+
+    #[test]
+    fn a_full_book_gives_up_only_what_does_not_answer() {
+        let now = Instant::now();
+        let mut jitter = Jitter::new();
+        let mut book = Book::default();
+        let first = book.add(address(1), now, 2).unwrap();
+        let second = book.add(address(2), now, 2).unwrap();
+        assert_eq!(book.add(address(1), now, 2), Some(first), "known already");
+        assert_eq!(book.add(address(3), now, 2), None);
+        for _ in 0..GIVEN_UP_AFTER {
+            book.fail(first, now, String::new(), &mut jitter);
+            book.fail(second, now, String::new(), &mut jitter);
+        }
+        book.get_mut(first).unwrap().seed = true;
+        let third = book.add(address(3), now, 2).unwrap();
+        assert!(book.get(first).is_some() && book.get(second).is_none() && third > second);
+    }
+
+    #[test]
+    fn addresses_outside_the_view_cool_down() {
+        let start = Instant::now();
+        let mut jitter = Jitter::new();
+        let mut book = Book::default();
+        let learned = book.add(address(1), start, 9).unwrap();
+        let current = book.add(address(2), start, 9).unwrap();
+        book.get_mut(current).unwrap().current = true;
+        let late = start + COLD_AFTER * 2;
+        for at in [learned, current] {
+            (0..20).for_each(|_| book.fail(at, late, String::new(), &mut jitter));
+        }
+        assert!(book.get(current).unwrap().next <= late + BACKOFF_MAX * 2);
+        assert!(book.get(learned).unwrap().next > late + COLD_MAX / 2);
+        // Once it was linked it is warm again.
+        book.link_up(NodeId::default(), Some(learned));
+        book.link_down(NodeId::default(), late, SHORT_LIFE, &mut jitter);
+        assert!(book.get(learned).unwrap().next <= late + BACKOFF_MIN * 2);
+    }
+
+    #[test]
+    fn other_addresses_of_a_name_are_tried_before_the_pause() {
+        let now = Instant::now();
+        let mut jitter = Jitter::new();
+        let mut book = Book::default();
+        let at = book.add(address(1), now, 9).unwrap();
+        book.get_mut(at).unwrap().candidates = vec!["10.0.0.2:1".parse().unwrap()];
+        book.fail(at, now, String::new(), &mut jitter);
+        assert_eq!(book.get(at).unwrap().next, now);
+        book.get_mut(at).unwrap().candidates.clear();
+        book.fail(at, now, String::new(), &mut jitter);
+        assert!(book.get(at).unwrap().next > now);
     }
 }

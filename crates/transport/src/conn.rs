@@ -15,11 +15,11 @@ use crate::isolation::Registration;
 use crate::queue::{Flushed, SendQueue};
 use crate::{AdmitToken, socket};
 
-/// Room offered to one read of a link; many small messages, or four chunks of a large one.
+/// Room offered to one read while reads fill it: four chunks of a large message.
 const READ_ROOM: usize = 256 << 10;
 /// Below this much room a new buffer is taken. A buffer lives as long as a body that was received into it.
 const READ_ROOM_MIN: usize = 16 << 10;
-/// First buffer of a link; grows when reads fill it.
+/// Room while reads do not fill it.
 const READ_ROOM_FIRST: usize = 64 << 10;
 /// Read from one link before the others get their turn.
 pub(crate) const READ_TURN: usize = 2 << 20;
@@ -145,6 +145,7 @@ impl Conn {
         };
         if n < room {
             // Less than asked for: the socket is empty, and what comes later is a new edge.
+            self.read_room = READ_ROOM_FIRST;
             return Ok(ReadResult::Drained(n));
         }
         self.read_room = READ_ROOM;

@@ -193,6 +193,10 @@ impl Transport {
         }
         self.push_raw(slot, known);
         self.book.link_up(node, dialled);
+        // Should it not be found again, that is news.
+        let answered = self.book.iter().filter(|(_, entry)| entry.node == Some(node));
+        let keys: Vec<String> = answered.map(|(_, entry)| format!("dial {}", entry.address)).collect();
+        keys.iter().for_each(|key| self.limiter.settle(key));
         self.stats.links_up += 1;
         self.log(false, format!("connection established to {node} ('{}') tcp://{remote}", printable(&member.name)));
         self.pending.push(NetEvent::LinkUp { member, protocol });

@@ -526,6 +526,11 @@ impl Transport {
         self.cfg.ask_admission = ask;
     }
 
+    /// `socket.recv_buf_size` for connections made from now on.
+    pub fn set_recv_buffer(&mut self, bytes: Option<usize>) {
+        self.cfg.recv_buffer = bytes;
+    }
+
     // --- connections ----------------------------------------------------------------------------------------------
 
     pub(crate) fn conn(&mut self, slot: usize) -> Option<&mut Conn> {
