@@ -1,9 +1,38 @@
-//! The state machine.
+//! The façade: state, inputs, outputs. The handlers live in `replication`, `election`, `membership` and `reads`.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use bytes::Bytes;
-use trireme_types::{Durability, LogIndex, Member, NodeId, Seqno, Session, Timestamp, Uuid, Weight};
+use trireme_types::{
+    Base, Durability, Entry, EntryHeader, EntryKind, HardState, LogIndex, Member, NodeId, Reader, Seqno, Session, Term,
+    Timestamp, Uuid, View, Voter, VoterSet, Weight, Writer,
+};
 
-use crate::{Config, Event, JoinState, LogStore, Message, Output, ProposeError, ReadId, SnapshotRequest, Status};
+use crate::cache::{BodyPool, TailCache};
+use crate::chain::Chain;
+use crate::election::Role;
+use crate::io::{Delivery, Event, SnapshotRequest};
+use crate::reads::Reads;
+use crate::{Class, Config, JoinState, LogStore, Message, Output, Phase, ProposeError, ReadId, Status, StoreError};
+
+/// A proposal of this member, kept until it is delivered or given up.
+pub(crate) struct Pending {
+    pub number: u64,
+    pub app: bool,
+    pub body: Bytes,
+}
+
+/// What is known of a linked peer.
+pub(crate) struct Peer {
+    pub member: Member,
+    pub heard: Timestamp,
+    /// From its last `Presence`: (time, last term, last index, primary).
+    pub presence: Option<(Timestamp, Term, LogIndex, bool)>,
+    /// The term of that `Presence`.
+    pub presence_term: Term,
+    pub silent: bool,
+}
 
 /// One member of a group.
 ///
@@ -16,16 +45,139 @@ use crate::{Config, Event, JoinState, LogStore, Message, Output, ProposeError, R
 /// Time is an argument and never goes backwards. No clock, socket, thread or randomness inside; `seed` feeds the
 /// election jitter.
 pub struct Group<S: LogStore> {
-    _config: Config,
-    store: S,
+    pub(crate) cfg: Config,
+    pub(crate) store: S,
+    pub(crate) rng: u64,
+    pub(crate) phase: Phase,
+    pub(crate) out: VecDeque<Output>,
+    pub(crate) hard: HardState,
+    /// After the last entry of the log.
+    pub(crate) tail: Chain,
+    /// After the last delivered entry.
+    pub(crate) done: Chain,
+    pub(crate) commit: LogIndex,
+    /// Highest commit claimed by this term's sequencer; may be ahead of what is held.
+    pub(crate) claimed_commit: LogIndex,
+    /// Held log is this term's sequencer's up to here; for the sequencer itself, its last entry.
+    pub(crate) verified: LogIndex,
+    pub(crate) synced: LogIndex,
+    pub(crate) cache: TailCache,
+    pub(crate) pool: BodyPool,
+    pub(crate) delivering: VecDeque<Entry>,
+    pub(crate) role: Role,
+    pub(crate) sequencer: Option<NodeId>,
+    pub(crate) acks: BTreeMap<NodeId, LogIndex>,
+    pub(crate) acked: LogIndex,
+    pub(crate) peers: BTreeMap<NodeId, Peer>,
+    pub(crate) held: VecDeque<Message>,
+    // --- proposals
+    pub(crate) session: Session,
+    pub(crate) next_number: u64,
+    pub(crate) pending: VecDeque<Pending>,
+    pub(crate) pending_bytes: usize,
+    // --- membership
+    pub(crate) join_state: Option<JoinState>,
+    /// The own log or data are of no use: ask for a snapshot.
+    pub(crate) needs_snapshot: bool,
+    pub(crate) reads: Reads,
+    pub(crate) term_changes: u64,
+    pub(crate) evicted: BTreeSet<NodeId>,
+    // --- timers
+    pub(crate) at_election: Option<Timestamp>,
+    pub(crate) at_heartbeat: Option<Timestamp>,
+    pub(crate) at_bodies: Option<Timestamp>,
+    pub(crate) at_check: Option<Timestamp>,
+    pub(crate) at_linger: Option<Timestamp>,
+    /// Last time a sequencer that hears a majority was heard (or, as sequencer, a majority was).
+    pub(crate) good_at: Timestamp,
+    /// Last time this term's sequencer was heard at all.
+    pub(crate) sequencer_at: Timestamp,
 }
+
+/// Spacing of the checks that depend on silence.
+pub(crate) const CHECK_EVERY: Duration = Duration::from_millis(100);
 
 impl<S: LogStore> Group<S> {
     /// `start` is the server's recovered seqno: delivery starts at the newest checkpoint at or below it, or at the log's
     /// base; `None` (unknown) starts at the newest checkpoint. The group is `Idle` until `bootstrap` or `join`.
     pub fn new(config: Config, store: S, start: Option<Seqno>, seed: u64, now: Timestamp) -> Group<S> {
-        let _ = (start, seed, now);
-        Group { _config: config, store }
+        let hard = store.hard_state();
+        let session = Session::first(config.me.node, config.me.incarnation);
+        let synced = store.synced();
+        let mut group = Group {
+            cfg: config,
+            rng: seed | 1,
+            phase: Phase::Idle,
+            out: VecDeque::new(),
+            hard,
+            tail: Chain::default(),
+            done: Chain::default(),
+            commit: LogIndex::ZERO,
+            claimed_commit: LogIndex::ZERO,
+            verified: LogIndex::ZERO,
+            synced,
+            cache: TailCache::default(),
+            pool: BodyPool::default(),
+            delivering: VecDeque::new(),
+            role: Role::Follower,
+            sequencer: None,
+            acks: BTreeMap::new(),
+            acked: LogIndex::ZERO,
+            peers: BTreeMap::new(),
+            held: VecDeque::new(),
+            session,
+            next_number: 1,
+            pending: VecDeque::new(),
+            pending_bytes: 0,
+            join_state: None,
+            needs_snapshot: false,
+            reads: Reads::default(),
+            term_changes: 0,
+            evicted: BTreeSet::new(),
+            at_election: None,
+            at_heartbeat: None,
+            at_bodies: None,
+            at_check: None,
+            at_linger: None,
+            good_at: now,
+            sequencer_at: now,
+            store,
+        };
+        let base = group
+            .store
+            .checkpoint_before(start.unwrap_or(Seqno(u64::MAX)))
+            .unwrap_or_else(|| group.store.base().clone());
+        group.begin_at(base);
+        group.commit = group.commit.max(group.hard.committed.min(group.store.last()));
+        group
+    }
+
+    /// Delivery begins at `base`, which lies within the log.
+    pub(crate) fn begin_at(&mut self, base: Base) {
+        self.done = Chain::from_base(&base);
+        self.commit = base.index;
+        self.delivering.clear();
+        self.cache.clear();
+        self.out.push_back(Output::Deliver(Delivery::Reset { base }));
+        self.rebuild_tail();
+    }
+
+    /// The tail state, anew from what is delivered and what follows in the log.
+    pub(crate) fn rebuild_tail(&mut self) {
+        self.tail = self.done.clone();
+        while self.tail.index < self.store.last() {
+            let next = self.tail.index.next();
+            let entries = match self.read_store(next, 1 << 20) {
+                Ok(entries) if !entries.is_empty() => entries,
+                Ok(_) => return self.fail(StoreError(format!("the log ends before its last entry {}", self.store.last()))),
+                Err(e) => return self.fail(e),
+            };
+            for entry in &entries {
+                if !self.tail.accepts(entry) || self.tail.apply(entry).is_err() {
+                    return self.fail(StoreError(format!("log entry {} does not follow its predecessor", entry.header.index)));
+                }
+            }
+        }
     }
 
     pub fn store(&self) -> &S {
@@ -34,107 +186,597 @@ impl<S: LogStore> Group<S> {
     pub fn store_mut(&mut self) -> &mut S {
         &mut self.store
     }
+    pub fn into_store(self) -> S {
+        self.store
+    }
 
     // --- commands -------------------------------------------------------------------------------------------------
 
     /// Begin or continue a history alone. `history`/`position` as known; with a log that covers it the log is kept and a
     /// forced voter set (fork record) is written, else the log is reset to `position`.
     pub fn bootstrap(&mut self, now: Timestamp, history: Uuid, position: Seqno) -> Result<(), String> {
-        let _ = (now, history, position);
-        todo!()
+        let base = self.store.base();
+        let covered = base.history == history && base.seqno <= position && self.tail.seqno >= position;
+        if !covered {
+            let base = Base {
+                history,
+                term: self.hard.term,
+                seqno: position,
+                durability: self.cfg.durability,
+                ..Base::default()
+            };
+            self.store.reset(base.clone()).map_err(|e| e.to_string())?;
+            self.synced = self.store.synced();
+            self.out.clear();
+            self.begin_at(base);
+        }
+        self.phase = Phase::Joining;
+        self.at_check = Some(now.after(CHECK_EVERY));
+        let me = Voter { node: self.me(), weight: self.cfg.me.weight };
+        let alone = self.tail.voters.voters.len() == 1 && self.tail.voters.contains(self.me());
+        let forced = covered && !alone && !self.tail.voters.voters.is_empty();
+        let voters = (!alone).then(|| VoterSet { voters: vec![me], forced });
+        self.take_over(now, voters);
+        match self.phase {
+            Phase::Failed => Err("the write-set log failed".into()),
+            _ => Ok(()),
+        }
     }
+
     /// Look for a primary component among the linked peers, or form one again with the voters of the own log.
     pub fn join(&mut self, now: Timestamp, state: JoinState) {
-        let _ = (now, state);
+        if self.phase == Phase::Failed {
+            return;
+        }
+        let base = self.store.base();
+        // A log that does not reach down to the server's position can't replay from it. A voter keeps its log all the
+        // same: votes follow the log (SAFETY 10).
+        let useless = match state.position {
+            Some((history, _)) if history != base.history => true,
+            Some((_, seqno)) => seqno < base.seqno,
+            None => false,
+        };
+        let voter = self.tail.voters.contains(self.me());
+        self.needs_snapshot = useless && !(voter && state.position.is_some_and(|(h, _)| h == base.history));
+        self.join_state = Some(state);
+        self.phase = Phase::Joining;
+        self.good_at = now;
+        self.at_check = Some(now);
+        self.arm_election(now);
     }
+
     /// Leave in order; ends with `Event::Left`.
     pub fn leave(&mut self, now: Timestamp) {
-        let _ = now;
+        match self.phase {
+            Phase::Primary => {
+                self.phase = Phase::Leaving;
+                self.at_linger = Some(now.after(self.cfg.timeouts.linger));
+                self.continue_leave(now);
+            }
+            Phase::Leaving => {}
+            Phase::Idle | Phase::Joining | Phase::NonPrimary | Phase::Failed => self.become_left(),
+        }
     }
-    /// `pc.bootstrap`: make the reachable non-primary members primary (fork record). No effect when primary.
-    pub fn force_primary(&mut self, now: Timestamp) {
-        let _ = now;
+
+    pub(crate) fn become_left(&mut self) {
+        self.save_committed();
+        if self.phase != Phase::Failed {
+            self.phase = Phase::Idle;
+        }
+        self.role = Role::Follower;
+        self.disarm();
+        self.out.push_back(Output::Event(Event::Left));
     }
+
     /// Send a write set. The answer comes as a `Delivery` with the same session and number.
     pub fn propose(&mut self, now: Timestamp, body: Bytes) -> Result<(Session, u64), ProposeError> {
-        let _ = (now, body);
-        Err(ProposeError::NotPrimary)
+        self.propose_any(now, false, body)
     }
     /// The same for an ordered message that takes no seqno.
     pub fn propose_app(&mut self, now: Timestamp, body: Bytes) -> Result<(Session, u64), ProposeError> {
-        let _ = (now, body);
-        Err(ProposeError::NotPrimary)
+        self.propose_any(now, true, body)
     }
+
+    fn propose_any(&mut self, _now: Timestamp, app: bool, body: Bytes) -> Result<(Session, u64), ProposeError> {
+        if self.phase != Phase::Primary {
+            return Err(ProposeError::NotPrimary);
+        }
+        let number = self.next_number;
+        self.next_number += 1;
+        self.pending_bytes += body.len();
+        self.pending.push_back(Pending { number, app, body: body.clone() });
+        let session = self.session;
+        self.disseminate(session, number, app, body);
+        Ok((session, number))
+    }
+
     /// Give up everything proposed and not delivered: a new session begins (SAFETY 22, 23). What was given up may still
     /// be ordered and then arrives under its old session.
-    pub fn abandon_pending(&mut self, now: Timestamp) {
-        let _ = now;
+    pub fn abandon_pending(&mut self, _now: Timestamp) {
+        if !self.pending.is_empty() {
+            self.pending.clear();
+            self.pending_bytes = 0;
+            self.session = self.session.following();
+            self.next_number = 1;
+        }
     }
+
     /// Ask for a position that covers every commit acknowledged anywhere before now (SAFETY 25). Many may wait at once.
     pub fn read(&mut self, now: Timestamp, read: ReadId) {
-        let _ = (now, read);
+        self.begin_read(now, read);
     }
+
     /// Unordered, best-effort message to all linked members of the view.
-    pub fn signal(&mut self, now: Timestamp, body: Bytes) {
-        let _ = (now, body);
+    pub fn signal(&mut self, _now: Timestamp, body: Bytes) {
+        for node in self.linked_members() {
+            self.send(node, Message::Signal { body: body.clone() });
+        }
     }
+
     /// Change the vote weight (ordered: a `Voters` entry and a view). Ignored outside a primary view.
     pub fn set_weight(&mut self, now: Timestamp, weight: Weight) {
-        let _ = (now, weight);
+        if self.phase == Phase::Primary {
+            self.cfg.me.weight = weight;
+            self.to_sequencer(now, Message::SetWeight { weight });
+        }
     }
+
     pub fn set_durability(&mut self, now: Timestamp, durability: Durability) {
-        let _ = (now, durability);
+        self.cfg.durability = durability;
+        if self.phase == Phase::Primary {
+            self.to_sequencer(now, Message::SetDurability { durability });
+        }
     }
+
     pub fn set_config(&mut self, change: impl FnOnce(&mut Config)) {
-        let _ = change;
+        change(&mut self.cfg);
     }
+
     /// Throw a member out of view and voters (`evs.evict`, lost vote). Ordered by the sequencer; others forward it.
     pub fn evict(&mut self, now: Timestamp, node: NodeId) {
-        let _ = (now, node);
+        if self.phase == Phase::Primary {
+            self.to_sequencer(now, Message::Evict { node });
+        }
     }
+
+    /// Hands a message to the sequencer, which may be this member.
+    pub(crate) fn to_sequencer(&mut self, now: Timestamp, message: Message) {
+        let me = self.me();
+        match self.sequencer {
+            Some(node) if node == me => self.handle_message(now, me, message),
+            Some(node) => self.send(node, message),
+            None => {}
+        }
+    }
+
     /// Answer to `Event::NeedSnapshot`.
     pub fn provide_snapshot(&mut self, now: Timestamp, request: SnapshotRequest, app: Bytes) {
-        let _ = (now, request, app);
+        if request.at != self.done.index {
+            return;
+        }
+        let base = self.done.to_base(app);
+        match request.peer {
+            None => {
+                if let Err(e) = self.store.save_checkpoint(&base) {
+                    self.fail(e);
+                }
+            }
+            Some(peer) => self.send_snapshot(now, peer, base),
+        }
     }
 
     // --- events ---------------------------------------------------------------------------------------------------
 
     /// A link to `peer` is up and the handshake is done. Repeated with new data when the peer reconnects.
     pub fn handle_link_up(&mut self, now: Timestamp, peer: Member) {
-        let _ = (now, peer);
+        let node = peer.node;
+        if node == self.me() {
+            return;
+        }
+        self.peers.insert(node, Peer { member: peer, heard: now, presence: None, presence_term: Term::ZERO, silent: false });
+        if self.running() {
+            self.on_link_up(now, node);
+        }
     }
+
     /// The link is gone. Nothing sent on it before may be assumed to have arrived.
     pub fn handle_link_down(&mut self, now: Timestamp, peer: NodeId) {
-        let _ = (now, peer);
+        if self.peers.remove(&peer).is_some() && self.running() {
+            self.on_link_down(now, peer);
+        }
     }
+
     pub fn handle_message(&mut self, now: Timestamp, from: NodeId, message: Message) {
-        let _ = (now, from, message);
+        if let Some(peer) = self.peers.get_mut(&from) {
+            peer.heard = now;
+            if peer.silent {
+                peer.silent = false;
+                self.out.push_back(Output::Event(Event::Silent { node: from, silent: false }));
+            }
+        } else if from != self.me() {
+            return;
+        }
+        if !self.running() {
+            return;
+        }
+        match message {
+            Message::Submit { session, number, app, body } => self.on_submit(now, from, session, number, app, body),
+            Message::Append { .. } => self.on_append(now, from, message),
+            Message::Reject { term, prev_index, last } => self.on_reject(term, from, prev_index, last),
+            Message::NeedBodies { term, from: index } => self.on_need_bodies(term, from, index),
+            Message::Ack { term, index } => self.on_ack(now, term, from, index),
+            Message::Heartbeat { history, term, commit, round, majority } => {
+                self.on_heartbeat(now, from, history, term, commit, round, majority);
+            }
+            Message::HeartbeatAck { term, round } => self.on_heartbeat_ack(now, from, term, round),
+            Message::PreVote { history, term, last_term, last_index } => {
+                self.on_pre_vote(now, from, history, term, last_term, last_index);
+            }
+            Message::PreVoteReply { term, granted } => self.on_pre_vote_reply(now, from, term, granted),
+            Message::Vote { history, term, last_term, last_index, transfer } => {
+                self.on_vote(now, from, history, term, last_term, last_index, transfer);
+            }
+            Message::VoteReply { term, granted } => self.on_vote_reply(now, from, term, granted),
+            Message::TimeoutNow { term } => {
+                if term == self.hard.term && self.may_stand() {
+                    self.become_candidate(now, true);
+                }
+            }
+            Message::Join(request) => self.on_join(now, from, request),
+            Message::Snapshot { term, base } => self.on_snapshot(now, from, term, *base),
+            Message::Leave { incarnation } => self.on_leave(now, from, incarnation),
+            Message::ReadRequest { term, batch } => self.on_read_request(now, from, term, batch),
+            Message::ReadReply { term, batch, seqno } => self.on_read_reply(now, term, batch, seqno),
+            Message::Presence { history, term, last_term, last_index, primary } => {
+                if history == self.tail.history {
+                    if let Some(peer) = self.peers.get_mut(&from) {
+                        peer.presence = Some((now, last_term, last_index, primary));
+                        peer.presence_term = term;
+                    }
+                }
+            }
+            Message::Force => self.force_primary(now),
+            Message::Evict { node } => self.on_evict(now, node),
+            Message::Evicted => self.on_evicted(),
+            Message::SetWeight { weight } => self.on_set_weight(now, from, weight),
+            Message::SetDurability { durability } => self.on_set_durability(durability),
+            Message::Signal { body } => self.out.push_back(Output::Event(Event::Signal { from, body })),
+        }
+        self.check_invariants();
     }
+
     /// The driver synced the log up to `upto` while it was at `generation`.
     pub fn handle_synced(&mut self, now: Timestamp, generation: u64, upto: LogIndex) {
-        let _ = (now, generation, upto);
+        if generation != self.store.generation() {
+            return;
+        }
+        self.synced = self.synced.max(upto.min(self.store.last()));
+        self.note_own_ack(now);
     }
+
     /// Call when the time of `poll_timeout` has come. Spurious calls do nothing.
     pub fn handle_timeout(&mut self, now: Timestamp) {
-        let _ = now;
+        let due = |at: Option<Timestamp>| at.is_some_and(|at| at <= now);
+        if due(self.at_heartbeat) {
+            self.on_heartbeat_timer(now);
+        }
+        if due(self.at_bodies) {
+            self.at_bodies = None;
+            self.ask_for_bodies();
+        }
+        if due(self.at_election) {
+            self.on_election_timer(now);
+        }
+        if due(self.at_check) {
+            self.at_check = Some(now.after(CHECK_EVERY));
+            self.on_check(now);
+        }
+        if due(self.at_linger) {
+            self.at_linger = None;
+            self.log(true, "the leave could not be ordered within pc.linger; leaving all the same".into());
+            self.become_left();
+        }
+        self.check_invariants();
     }
 
     // --- outputs --------------------------------------------------------------------------------------------------
 
     pub fn poll_output(&mut self, now: Timestamp) -> Option<Output> {
-        let _: Option<Event> = None;
-        let _ = now;
-        None
+        loop {
+            if let Some(output) = self.out.pop_front() {
+                return Some(output);
+            }
+            if self.phase == Phase::Failed {
+                return None;
+            }
+            if self.done.index < self.commit && self.phase != Phase::Idle {
+                self.deliver_next(now);
+                continue;
+            }
+            self.replicate(now);
+            self.begin_read_round(now);
+            if self.out.is_empty() {
+                return None;
+            }
+        }
     }
+
     /// When to call `handle_timeout`, and why.
     pub fn poll_timeout(&self) -> Option<(Timestamp, &'static str)> {
-        None
+        [
+            (self.at_heartbeat, "heartbeat"),
+            (self.at_bodies, "missing bodies"),
+            (self.at_election, "election"),
+            (self.at_check, "check"),
+            (self.at_linger, "linger"),
+        ]
+        .into_iter()
+        .filter_map(|(at, why)| at.map(|at| (at, why)))
+        .min_by_key(|(at, _)| *at)
     }
+
     pub fn status(&self) -> Status {
-        todo!()
+        Status {
+            phase: self.phase,
+            term: self.hard.term,
+            sequencer: self.sequencer,
+            last: self.store.last(),
+            committed: self.commit,
+            delivered: self.done.index,
+            view: self.done.view.clone(),
+            voters: self.tail.voters.clone(),
+            durability: self.done.durability,
+            term_changes: self.term_changes,
+            pending_bytes: self.pending_bytes + self.pool.bytes(),
+        }
     }
+
     /// Should the driver sync the log now (durability `disk`, or a switch to it is under way)?
     pub fn wants_sync(&self) -> bool {
-        false
+        self.syncs() && self.synced < self.store.last() && self.phase != Phase::Failed
+    }
+
+    // --- shared helpers -------------------------------------------------------------------------------------------
+
+    pub(crate) fn me(&self) -> NodeId {
+        self.cfg.me.node
+    }
+
+    pub(crate) fn running(&self) -> bool {
+        !matches!(self.phase, Phase::Idle | Phase::Failed)
+    }
+
+    pub(crate) fn syncs(&self) -> bool {
+        self.tail.durability == Durability::Disk || self.done.durability == Durability::Disk
+    }
+
+    /// Held, and durable in the mode in force.
+    pub(crate) fn durable(&self) -> LogIndex {
+        if self.syncs() { self.synced } else { self.store.last() }
+    }
+
+    pub(crate) fn random(&mut self) -> u64 {
+        // xorshift64*: seeded, so that a run can be repeated.
+        self.rng ^= self.rng >> 12;
+        self.rng ^= self.rng << 25;
+        self.rng ^= self.rng >> 27;
+        self.rng.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    pub(crate) fn random_below(&mut self, limit: Duration) -> Duration {
+        let nanos = limit.as_nanos().max(1) as u64;
+        Duration::from_nanos(self.random() % nanos)
+    }
+
+    pub(crate) fn send(&mut self, to: NodeId, message: Message) {
+        if self.peers.contains_key(&to) {
+            self.out.push_back(Output::Send { to, class: message.class(), message });
+        }
+    }
+
+    pub(crate) fn send_droppable(&mut self, to: NodeId, message: Message) {
+        self.out.push_back(Output::Send { to, class: Class::Droppable, message });
+    }
+
+    pub(crate) fn log(&mut self, warn: bool, text: String) {
+        self.out.push_back(Output::Event(Event::Log { warn, text }));
+    }
+
+    pub(crate) fn fail(&mut self, error: StoreError) {
+        if self.phase != Phase::Failed {
+            self.phase = Phase::Failed;
+            self.role = Role::Follower;
+            self.disarm();
+            self.out.clear();
+            self.out.push_back(Output::Event(Event::Failed { reason: error.0 }));
+        }
+    }
+
+    pub(crate) fn disarm(&mut self) {
+        self.at_election = None;
+        self.at_heartbeat = None;
+        self.at_bodies = None;
+        self.at_check = None;
+        self.at_linger = None;
+    }
+
+    /// Linked members of the newest view, without this one.
+    pub(crate) fn linked_members(&self) -> Vec<NodeId> {
+        let me = self.me();
+        self.tail.view.members.iter().map(|m| m.node).filter(|n| *n != me && self.peers.contains_key(n)).collect()
+    }
+
+    pub(crate) fn save_hard(&mut self) -> bool {
+        match self.store.save_hard_state(self.hard) {
+            Ok(()) => true,
+            Err(e) => {
+                self.fail(e);
+                false
+            }
+        }
+    }
+
+    pub(crate) fn save_committed(&mut self) {
+        if self.commit > self.hard.committed && self.phase != Phase::Failed {
+            self.hard.committed = self.commit;
+            self.save_hard();
+        }
+    }
+
+    /// Consecutive entries, from memory where possible.
+    pub(crate) fn entries(&self, from: LogIndex, max_bytes: usize) -> Result<Vec<Entry>, StoreError> {
+        let mut entries = Vec::new();
+        let mut bytes = 0;
+        let mut index = from;
+        while let Some(entry) = self.cache.get(index) {
+            if !entries.is_empty() && bytes + entry.payload.len() > max_bytes {
+                break;
+            }
+            bytes += entry.payload.len();
+            entries.push(entry.clone());
+            index = index.next();
+            if entries.len() >= ENTRIES_MAX {
+                break;
+            }
+        }
+        if entries.is_empty() && from <= self.store.last() {
+            return self.store.read(from, max_bytes);
+        }
+        Ok(entries)
+    }
+
+    fn read_store(&self, from: LogIndex, max_bytes: usize) -> Result<Vec<Entry>, StoreError> {
+        self.store.read(from, max_bytes)
+    }
+
+    /// Appends entries that are checked to follow.
+    pub(crate) fn append(&mut self, entries: Vec<Entry>) -> bool {
+        if let Err(e) = self.store.append(&entries) {
+            self.fail(e);
+            return false;
+        }
+        for entry in entries {
+            if let Err(e) = self.tail.apply(&entry) {
+                self.fail(StoreError(format!("log entry {}: {e}", entry.header.index)));
+                return false;
+            }
+            self.cache.push(entry);
+        }
+        true
+    }
+
+    /// Sequencer: one entry of its own making at the end of the log.
+    pub(crate) fn append_own(&mut self, kind: EntryKind, session: Session, number: u64, payload: Bytes) -> bool {
+        let header = EntryHeader {
+            index: self.tail.index.next(),
+            term: self.hard.term,
+            seqno: if kind.takes_seqno() { self.tail.seqno.next() } else { self.tail.seqno },
+            voters: self.tail.voters_at,
+            session,
+            number,
+            kind,
+        };
+        let ok = self.append(vec![Entry { header, payload }]);
+        self.verified = self.tail.index;
+        ok
+    }
+
+    pub(crate) fn append_view(&mut self, view: &View) -> bool {
+        let mut w = Writer::new();
+        view.encode(&mut w);
+        self.append_own(EntryKind::View, Session::default(), 0, Bytes::from(w.buf))
+    }
+
+    pub(crate) fn append_voters(&mut self, voters: &VoterSet) -> bool {
+        let mut w = Writer::new();
+        voters.encode(&mut w);
+        self.append_own(EntryKind::Voters, Session::default(), 0, Bytes::from(w.buf))
+    }
+
+    // --- delivery -------------------------------------------------------------------------------------------------
+
+    fn deliver_next(&mut self, now: Timestamp) {
+        let index = self.done.index.next();
+        let entry = match self.delivering.pop_front().filter(|e| e.header.index == index) {
+            Some(entry) => entry,
+            None => {
+                self.delivering.clear();
+                match self.cache.get(index) {
+                    Some(entry) => entry.clone(),
+                    None => match self.read_store(index, 1 << 20) {
+                        Ok(entries) => {
+                            self.delivering.extend(entries);
+                            match self.delivering.pop_front() {
+                                Some(entry) => entry,
+                                None => return self.fail(StoreError(format!("committed entry {index} is not in the log"))),
+                            }
+                        }
+                        Err(e) => return self.fail(e),
+                    },
+                }
+            }
+        };
+        if !self.done.accepts(&entry) {
+            return self.fail(StoreError(format!("committed entry {index} does not follow its predecessor")));
+        }
+        if let Err(e) = self.done.apply(&entry) {
+            return self.fail(StoreError(format!("committed entry {index}: {e}")));
+        }
+        let h = entry.header;
+        match h.kind {
+            EntryKind::WriteSet | EntryKind::App => {
+                if h.session == self.session {
+                    while self.pending.front().is_some_and(|p| p.number <= h.number) {
+                        if let Some(p) = self.pending.pop_front() {
+                            self.pending_bytes -= p.body.len();
+                        }
+                    }
+                }
+                self.pool.remove(h.session, h.number);
+                let body = entry.payload;
+                self.out.push_back(Output::Deliver(if h.kind == EntryKind::WriteSet {
+                    Delivery::WriteSet { index, seqno: h.seqno, session: h.session, number: h.number, body }
+                } else {
+                    Delivery::App { index, seqno: h.seqno, session: h.session, number: h.number, body }
+                }));
+            }
+            EntryKind::View => match View::decode(&mut Reader::new(&entry.payload)) {
+                Ok(view) => {
+                    self.out.push_back(Output::Deliver(Delivery::View { index, seqno: h.seqno, view: view.clone() }));
+                    self.on_view_delivered(now, &view);
+                }
+                Err(e) => self.fail(StoreError(format!("committed view {index}: {e}"))),
+            },
+            EntryKind::Voters => self.on_voters_delivered(now, index),
+            EntryKind::Term => self.on_term_delivered(now, h.term),
+            EntryKind::Durability => {}
+        }
+        if self.commit.0 >= self.hard.committed.0 + COMMITTED_EVERY {
+            self.save_committed();
+        }
+        if self.store.wants_checkpoint() && self.done.index == self.commit {
+            let request = SnapshotRequest { at: self.done.index, peer: None };
+            self.out.push_back(Output::Event(Event::NeedSnapshot(request)));
+        }
+    }
+
+    // --- invariants -------------------------------------------------------------------------------------------------
+
+    /// What must hold after every input. Run in debug builds and by the simulator.
+    pub(crate) fn check_invariants(&self) {
+        if self.phase == Phase::Failed {
+            return;
+        }
+        debug_assert!(self.done.index <= self.commit, "delivered beyond the committed position");
+        debug_assert!(self.commit <= self.tail.index, "committed beyond the log");
+        debug_assert_eq!(self.tail.index, self.store.last(), "tail state and log disagree");
+        debug_assert!(self.verified <= self.tail.index, "verified beyond the log");
+        debug_assert!(self.hard.term >= self.tail.term, "an entry of a term that was never promised");
+        debug_assert!(self.synced <= self.store.last(), "synced beyond the log");
     }
 }
+
+/// Entries in one message at most.
+pub(crate) const ENTRIES_MAX: usize = 4096;
+/// The committed hint on disk may lag by this many entries.
+const COMMITTED_EVERY: u64 = 4096;

@@ -3,12 +3,21 @@
 //! See `docs/protocol.md` for the protocol and its safety argument. [`Group`] is the façade.
 #![forbid(unsafe_code)]
 
+mod cache;
+mod chain;
+mod election;
 mod group;
 mod io;
+mod membership;
+mod mem_store;
 mod message;
+mod reads;
+mod replication;
 mod store;
+mod voters;
 
 pub use group::Group;
 pub use io::{Config, Delivery, Event, JoinState, Output, Phase, ProposeError, ReadId, SnapshotRequest, Status, Timeouts};
-pub use message::{Class, Message};
+pub use mem_store::MemStore;
+pub use message::{Class, JoinRequest, Message, WireEntry};
 pub use store::{LogStore, StoreError};

@@ -1,0 +1,95 @@
+//! Recent entries and unordered bodies in memory, both bounded.
+
+use std::collections::{HashMap, VecDeque};
+
+use bytes::Bytes;
+use trireme_types::{Entry, LogIndex, Session};
+
+/// The newest entries of the log, so that replication and delivery need not read it back. Older ones are read from the store.
+#[derive(Default)]
+pub(crate) struct TailCache {
+    entries: VecDeque<Entry>,
+    bytes: usize,
+}
+
+/// Payload bytes kept.
+const TAIL_BYTES_MAX: usize = 16 << 20;
+
+impl TailCache {
+    pub fn push(&mut self, entry: Entry) {
+        if self.entries.back().is_some_and(|last| last.header.index.next() != entry.header.index) {
+            self.clear();
+        }
+        self.bytes += entry.payload.len();
+        self.entries.push_back(entry);
+        while self.bytes > TAIL_BYTES_MAX && self.entries.len() > 1 {
+            if let Some(old) = self.entries.pop_front() {
+                self.bytes -= old.payload.len();
+            }
+        }
+    }
+
+    pub fn get(&self, index: LogIndex) -> Option<&Entry> {
+        let first = self.entries.front()?.header.index;
+        self.entries.get(index.0.checked_sub(first.0)? as usize)
+    }
+
+    pub fn truncate_after(&mut self, index: LogIndex) {
+        while self.entries.back().is_some_and(|e| e.header.index > index) {
+            if let Some(gone) = self.entries.pop_back() {
+                self.bytes -= gone.payload.len();
+            }
+        }
+    }
+
+    pub fn clear(&mut self) {
+        self.entries.clear();
+        self.bytes = 0;
+    }
+}
+
+/// Bodies received from their origins and not yet ordered.
+#[derive(Default)]
+pub(crate) struct BodyPool {
+    bodies: HashMap<(Session, u64), Bytes>,
+    order: VecDeque<(Session, u64)>,
+    bytes: usize,
+}
+
+/// Beyond this the oldest go: the sequencer hands out what is missing.
+const POOL_BYTES_MAX: usize = 32 << 20;
+
+impl BodyPool {
+    pub fn insert(&mut self, session: Session, number: u64, body: Bytes) {
+        self.bytes += body.len();
+        if let Some(old) = self.bodies.insert((session, number), body) {
+            self.bytes -= old.len();
+        } else {
+            self.order.push_back((session, number));
+        }
+        while self.bytes > POOL_BYTES_MAX {
+            let Some(oldest) = self.order.pop_front() else { break };
+            if let Some(old) = self.bodies.remove(&oldest) {
+                self.bytes -= old.len();
+            }
+        }
+        // Bodies leave by `take`, their places in the order stay: sweep now and then.
+        if self.order.len() > 2 * self.bodies.len() + 64 {
+            self.order.retain(|key| self.bodies.contains_key(key));
+        }
+    }
+
+    pub fn get(&self, session: Session, number: u64) -> Option<&Bytes> {
+        self.bodies.get(&(session, number))
+    }
+
+    pub fn remove(&mut self, session: Session, number: u64) {
+        if let Some(old) = self.bodies.remove(&(session, number)) {
+            self.bytes -= old.len();
+        }
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}

@@ -1,0 +1,125 @@
+//! The state of the order after an entry: what every member computes alike from the log.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use trireme_types::{
+    Base, DecodeError, Durability, Entry, EntryKind, LogIndex, NodeId, Reader, Seqno, Session, SessionMark, Term, Uuid,
+    View, VoterSet,
+};
+
+/// [`Base`] in a form that entries can be applied to.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Chain {
+    pub history: Uuid,
+    pub index: LogIndex,
+    pub term: Term,
+    pub seqno: Seqno,
+    pub voters: VoterSet,
+    pub voters_at: LogIndex,
+    /// The set before `voters`: both count while the newest is not known to be committed (SAFETY 8).
+    pub voters_before: VoterSet,
+    pub view: View,
+    pub durability: Durability,
+    /// Newest session of each origin and its last ordered number (SAFETY 4).
+    pub sessions: BTreeMap<NodeId, (u64, u64)>,
+    pub fork: LogIndex,
+}
+
+impl Chain {
+    pub fn from_base(base: &Base) -> Chain {
+        Chain {
+            history: base.history,
+            index: base.index,
+            term: base.term,
+            seqno: base.seqno,
+            voters: base.voters.clone(),
+            voters_at: base.voters_at,
+            voters_before: base.voters.clone(),
+            view: base.view.clone(),
+            durability: base.durability,
+            sessions: base.sessions.iter().map(|m| (m.session.node, (m.session.number, m.number))).collect(),
+            fork: base.fork,
+        }
+    }
+
+    pub fn to_base(&self, app: Bytes) -> Base {
+        Base {
+            history: self.history,
+            index: self.index,
+            term: self.term,
+            seqno: self.seqno,
+            voters: self.voters.clone(),
+            voters_at: self.voters_at,
+            view: self.view.clone(),
+            durability: self.durability,
+            sessions: self
+                .sessions
+                .iter()
+                .map(|(node, (session, number))| SessionMark {
+                    session: Session { node: *node, number: *session },
+                    number: *number,
+                })
+                .collect(),
+            fork: self.fork,
+            app,
+        }
+    }
+
+    /// Does this entry follow, by index, seqno and number? (A peer's or a disk's claim is checked before it is applied.)
+    pub fn accepts(&self, entry: &Entry) -> bool {
+        let h = &entry.header;
+        let seqno = if h.kind.takes_seqno() { self.seqno.next() } else { self.seqno };
+        h.index == self.index.next() && h.seqno == seqno && h.term >= self.term
+    }
+
+    /// **Errors:** a payload that does not decode; the chain is unchanged.
+    pub fn apply(&mut self, entry: &Entry) -> Result<(), DecodeError> {
+        let h = &entry.header;
+        match h.kind {
+            EntryKind::Term => {}
+            EntryKind::View => self.view = View::decode(&mut Reader::new(&entry.payload))?,
+            EntryKind::Voters => {
+                let voters = VoterSet::decode(&mut Reader::new(&entry.payload))?;
+                if voters.forced {
+                    self.fork = h.index;
+                    self.voters_before = voters.clone();
+                } else {
+                    self.voters_before = self.voters.clone();
+                }
+                self.voters = voters;
+                self.voters_at = h.index;
+            }
+            EntryKind::Durability => {
+                self.durability = match entry.payload.first() {
+                    Some(0) => Durability::Disk,
+                    Some(1) => Durability::Process,
+                    _ => return Err(DecodeError::Invalid("durability")),
+                }
+            }
+            EntryKind::WriteSet | EntryKind::App => {
+                self.sessions.insert(h.session.node, (h.session.number, h.number));
+            }
+        }
+        self.index = h.index;
+        self.term = h.term;
+        self.seqno = h.seqno;
+        Ok(())
+    }
+
+    /// May (session, number) be ordered next for its origin? (SAFETY 4, 23)
+    pub fn is_next(&self, session: Session, number: u64) -> bool {
+        match self.sessions.get(&session.node) {
+            Some((newest, last)) if *newest == session.number => number == last + 1,
+            Some((newest, _)) if *newest > session.number => false,
+            Some(_) | None => number == 1,
+        }
+    }
+
+    /// Was it ordered already?
+    pub fn is_ordered(&self, session: Session, number: u64) -> bool {
+        self.sessions
+            .get(&session.node)
+            .is_some_and(|(newest, last)| *newest > session.number || *newest == session.number && number <= *last)
+    }
+}

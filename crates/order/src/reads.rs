@@ -1,0 +1,128 @@
+//! Causal reads (SAFETY 25): the sequencer's last assigned position, confirmed by one majority round after the request.
+//! All readers of one member share a request, all requests of one drain share a round.
+
+use trireme_types::{NodeId, Seqno, Term, Timestamp};
+
+use crate::election::Role;
+use crate::group::Group;
+use crate::{Event, LogStore, Message, Output, Phase, ReadId};
+
+/// At the member that reads.
+#[derive(Default)]
+pub(crate) struct Reads {
+    /// For the next batch.
+    waiting: Vec<ReadId>,
+    /// Under way.
+    current: Vec<ReadId>,
+    batch: u64,
+}
+
+/// At the sequencer.
+pub(crate) struct PendingRead {
+    from: NodeId,
+    batch: u64,
+    seqno: Seqno,
+    /// Answered by a majority of this round; `None`: the round is not begun.
+    round: Option<u64>,
+}
+
+impl<S: LogStore> Group<S> {
+    pub(crate) fn begin_read(&mut self, now: Timestamp, read: ReadId) {
+        if self.phase != Phase::Primary {
+            self.out.push_back(Output::Event(Event::ReadFailed { read }));
+            return;
+        }
+        self.reads.waiting.push(read);
+        self.start_batch(now);
+    }
+
+    fn start_batch(&mut self, now: Timestamp) {
+        if !self.reads.current.is_empty() || self.reads.waiting.is_empty() || self.sequencer.is_none() {
+            return;
+        }
+        self.reads.current = std::mem::take(&mut self.reads.waiting);
+        self.reads.batch += 1;
+        let (term, batch) = (self.hard.term, self.reads.batch);
+        self.to_sequencer(now, Message::ReadRequest { term, batch });
+    }
+
+    /// A new sequencer, or a new link to it: ask again.
+    pub(crate) fn resend_reads(&mut self, now: Timestamp) {
+        let mut again = std::mem::take(&mut self.reads.current);
+        again.append(&mut self.reads.waiting);
+        self.reads.waiting = again;
+        self.start_batch(now);
+    }
+
+    pub(crate) fn fail_reads(&mut self) {
+        let all = std::mem::take(&mut self.reads.current).into_iter().chain(std::mem::take(&mut self.reads.waiting));
+        for read in all.collect::<Vec<_>>() {
+            self.out.push_back(Output::Event(Event::ReadFailed { read }));
+        }
+    }
+
+    pub(crate) fn on_read_request(&mut self, _now: Timestamp, from: NodeId, term: Term, batch: u64) {
+        let seqno = self.tail.seqno;
+        if term != self.hard.term {
+            return;
+        }
+        if let Role::Sequencer(s) = &mut self.role {
+            s.reads.retain(|r| r.from != from || r.batch > batch);
+            s.reads.push(PendingRead { from, batch, seqno, round: None });
+        }
+    }
+
+    /// At the end of a drain: one heartbeat round for all requests that have none.
+    pub(crate) fn begin_read_round(&mut self, now: Timestamp) {
+        let Role::Sequencer(s) = &mut self.role else { return };
+        if !s.established || s.reads.iter().all(|r| r.round.is_some()) {
+            return;
+        }
+        let round = s.round + 1;
+        for r in s.reads.iter_mut().filter(|r| r.round.is_none()) {
+            r.round = Some(round);
+        }
+        let good = now.since(self.good_at) < self.cfg.timeouts.election;
+        self.send_heartbeats(good);
+        self.answer_reads(now);
+    }
+
+    pub(crate) fn answer_reads(&mut self, now: Timestamp) {
+        let me = self.me();
+        let Role::Sequencer(s) = &self.role else { return };
+        if s.reads.is_empty() {
+            return;
+        }
+        let answered: Vec<(NodeId, u64, Seqno)> = s
+            .reads
+            .iter()
+            .filter(|r| {
+                r.round.is_some_and(|round| {
+                    self.quorum(|n| n == me || s.progress.get(&n).is_some_and(|p| p.round >= round))
+                })
+            })
+            .map(|r| (r.from, r.batch, r.seqno))
+            .collect();
+        let term = self.hard.term;
+        if let Role::Sequencer(s) = &mut self.role {
+            s.reads.retain(|r| !answered.iter().any(|(from, batch, _)| *from == r.from && *batch == r.batch));
+        }
+        for (from, batch, seqno) in answered {
+            if from == me {
+                self.on_read_reply(now, term, batch, seqno);
+            } else {
+                self.send(from, Message::ReadReply { term, batch, seqno });
+            }
+        }
+    }
+
+    pub(crate) fn on_read_reply(&mut self, now: Timestamp, term: Term, batch: u64, seqno: Seqno) {
+        if term != self.hard.term || batch != self.reads.batch {
+            return;
+        }
+        for read in std::mem::take(&mut self.reads.current) {
+            self.out.push_back(Output::Event(Event::ReadAt { read, seqno }));
+        }
+        self.start_batch(now);
+    }
+}

@@ -1,0 +1,551 @@
+//! From a proposal to a committed entry: dissemination, ordering, appending, acknowledging.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use trireme_types::{Entry, EntryHeader, EntryKind, LogIndex, NodeId, Session, Term, Timestamp, Uuid};
+
+use crate::election::Role;
+use crate::group::{ENTRIES_MAX, Group};
+use crate::message::WireEntry;
+use crate::{LogStore, Message, Phase};
+
+/// What the sequencer knows of one peer's log.
+#[derive(Clone, Debug)]
+pub(crate) struct Progress {
+    /// Next entry to send.
+    pub next: LogIndex,
+    /// Known to be held (acknowledged in this term).
+    pub matched: LogIndex,
+    /// The peer's log is not known to agree yet: one empty append at a time.
+    pub probing: bool,
+    /// A probe is under way since then.
+    pub probed_at: Option<Timestamp>,
+    /// Sent and not acknowledged: (last index, bytes).
+    pub inflight: VecDeque<(LogIndex, usize)>,
+    pub inflight_bytes: usize,
+    /// Entries up to here go with their bodies: the peer can't have them from their origins.
+    pub full_until: LogIndex,
+    /// Waits for a snapshot since then; nothing is sent.
+    pub snapshot_since: Option<Timestamp>,
+    /// Last heartbeat round answered.
+    pub round: u64,
+    pub heard: Timestamp,
+}
+
+impl Progress {
+    pub fn new(next: LogIndex, full_until: LogIndex, now: Timestamp) -> Progress {
+        Progress {
+            next,
+            matched: LogIndex::ZERO,
+            probing: true,
+            probed_at: None,
+            inflight: VecDeque::new(),
+            inflight_bytes: 0,
+            full_until,
+            snapshot_since: None,
+            round: 0,
+            heard: now,
+        }
+    }
+
+    /// Nothing sent before may be assumed to have arrived.
+    pub fn restart(&mut self, next: LogIndex, full_until: LogIndex) {
+        self.next = next;
+        self.probing = true;
+        self.probed_at = None;
+        self.inflight.clear();
+        self.inflight_bytes = 0;
+        self.full_until = full_until;
+    }
+
+    fn acknowledged(&mut self, index: LogIndex) {
+        self.matched = self.matched.max(index);
+        while self.inflight.front().is_some_and(|(last, _)| *last <= index) {
+            if let Some((_, bytes)) = self.inflight.pop_front() {
+                self.inflight_bytes -= bytes;
+            }
+        }
+    }
+}
+
+/// Messages in flight to one peer at most, so that a silent one costs no memory.
+const INFLIGHT_MESSAGES_MAX: usize = 256;
+/// Appends held back while bodies are missing; beyond it they are dropped and asked for again.
+const HELD_MAX: usize = 1024;
+
+impl<S: LogStore> Group<S> {
+    // --- origin ---------------------------------------------------------------------------------------------------
+
+    /// To the sequencer to be ordered, to everybody else so that the body travels once.
+    pub(crate) fn disseminate(&mut self, session: Session, number: u64, app: bool, body: Bytes) {
+        let me = self.me();
+        let submit = Message::Submit { session, number, app, body: body.clone() };
+        for node in self.linked_members() {
+            if self.sequencer == Some(node) {
+                self.send(node, submit.clone());
+            } else {
+                self.send_droppable(node, submit.clone());
+            }
+        }
+        if self.sequencer == Some(me) {
+            self.order(session, number, app, body);
+        } else if let Some(node) = self.sequencer.filter(|n| self.tail.view.get(*n).is_none()) {
+            // A sequencer that is not in the newest view this member knows.
+            self.send(node, submit);
+        }
+    }
+
+    /// A (new) sequencer hears of everything that is not delivered yet, in order.
+    pub(crate) fn resend_pending(&mut self) {
+        let Some(sequencer) = self.sequencer else { return };
+        let session = self.session;
+        let all: Vec<(u64, bool, Bytes)> = self.pending.iter().map(|p| (p.number, p.app, p.body.clone())).collect();
+        for (number, app, body) in all {
+            if sequencer == self.me() {
+                self.order(session, number, app, body);
+            } else {
+                self.send(sequencer, Message::Submit { session, number, app, body });
+            }
+        }
+    }
+
+    pub(crate) fn on_submit(&mut self, now: Timestamp, from: NodeId, session: Session, number: u64, app: bool, body: Bytes) {
+        // Only the origin speaks for itself.
+        if session.node != from {
+            return;
+        }
+        if matches!(self.role, Role::Sequencer(_)) {
+            self.order(session, number, app, body);
+        } else if !self.tail.is_ordered(session, number) {
+            self.pool.insert(session, number, body);
+            self.retry_held(now);
+        }
+    }
+
+    // --- sequencer ------------------------------------------------------------------------------------------------
+
+    /// Assigns the next position, once per (session, number) and in the origin's order.
+    pub(crate) fn order(&mut self, session: Session, number: u64, app: bool, body: Bytes) {
+        let blocked = self.ordering_blocked();
+        let Role::Sequencer(s) = &mut self.role else { return };
+        if blocked {
+            s.blocked.push_back((session, number, app, body));
+            return;
+        }
+        if self.tail.is_next(session, number) && self.tail.view.get(session.node).is_some() {
+            let kind = if app { EntryKind::App } else { EntryKind::WriteSet };
+            self.append_own(kind, session, number, body);
+        }
+    }
+
+    /// A change of the voters must commit before anything is ordered after it (SAFETY 8).
+    pub(crate) fn ordering_blocked(&self) -> bool {
+        let Role::Sequencer(s) = &self.role else { return true };
+        self.tail.voters_at > s.term_start && self.tail.voters_at > self.commit
+    }
+
+    pub(crate) fn order_blocked(&mut self) {
+        if self.ordering_blocked() {
+            return;
+        }
+        let Role::Sequencer(s) = &mut self.role else { return };
+        for (session, number, app, body) in std::mem::take(&mut s.blocked) {
+            self.order(session, number, app, body);
+        }
+    }
+
+    /// Called when the output queue is empty: what each peer lacks, in as few messages as possible.
+    pub(crate) fn replicate(&mut self, now: Timestamp) {
+        self.send_ack(now);
+        let Role::Sequencer(s) = &self.role else { return };
+        let nodes: Vec<NodeId> = s.progress.keys().copied().collect();
+        for node in nodes {
+            self.replicate_to(now, node);
+        }
+    }
+
+    fn replicate_to(&mut self, now: Timestamp, node: NodeId) {
+        if !self.peers.contains_key(&node) {
+            return;
+        }
+        let (last, first) = (self.tail.index, self.store.first());
+        let (window, batch) = (self.cfg.inflight_bytes_max, self.cfg.batch_bytes_max);
+        let Some(p) = self.progress_of(node) else { return };
+        if p.snapshot_since.is_some() {
+            return;
+        }
+        if p.next < first {
+            self.need_snapshot_for(now, node);
+            return;
+        }
+        let retry = p.probed_at.is_none_or(|at| now.since(at) > crate::group::CHECK_EVERY * 5);
+        if p.probing {
+            if retry {
+                p.probed_at = Some(now);
+                let prev = p.next.prev();
+                self.send_append(node, prev, Vec::new());
+            }
+            return;
+        }
+        if p.next > last {
+            return;
+        }
+        if p.inflight_bytes >= window || p.inflight.len() >= INFLIGHT_MESSAGES_MAX {
+            return;
+        }
+        let (next, full_until) = (p.next, p.full_until);
+        let entries = match self.entries(next, batch) {
+            Ok(entries) => entries,
+            Err(e) => return self.fail(e),
+        };
+        let me = self.me();
+        let mut bytes = 0;
+        let wire: Vec<WireEntry> = entries
+            .into_iter()
+            .take(ENTRIES_MAX)
+            .map(|e| {
+                let h = e.header;
+                let origin = h.session.node;
+                let has_it = h.index > full_until
+                    && origin != me
+                    && matches!(h.kind, EntryKind::WriteSet | EntryKind::App)
+                    && h.term == self.hard.term;
+                bytes += EntryHeader::ENCODED + if has_it { 0 } else { e.payload.len() };
+                (h, (!has_it).then_some(e.payload))
+            })
+            .collect();
+        let upto = wire.last().map_or(next.prev(), |(h, _)| h.index);
+        if let Some(p) = self.progress_of(node) {
+            p.next = upto.next();
+            p.inflight.push_back((upto, bytes));
+            p.inflight_bytes += bytes;
+        }
+        self.send_append(node, next.prev(), wire);
+    }
+
+    fn send_append(&mut self, node: NodeId, prev_index: LogIndex, entries: Vec<WireEntry>) {
+        let Some(prev_term) = self.store.term_at(prev_index) else { return };
+        let commit = self.commit;
+        let message = Message::Append {
+            history: self.tail.history,
+            term: self.hard.term,
+            prev_index,
+            prev_term,
+            commit,
+            entries,
+        };
+        self.send(node, message);
+    }
+
+    pub(crate) fn progress_of(&mut self, node: NodeId) -> Option<&mut Progress> {
+        match &mut self.role {
+            Role::Sequencer(s) => s.progress.get_mut(&node),
+            Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) => None,
+        }
+    }
+
+    pub(crate) fn on_reject(&mut self, term: Term, from: NodeId, prev_index: LogIndex, last: LogIndex) {
+        let tail = self.tail.index;
+        if term != self.hard.term {
+            return;
+        }
+        let Some(p) = self.progress_of(from) else { return };
+        // Of an older probe.
+        if prev_index >= p.next {
+            return;
+        }
+        let next = LogIndex(prev_index.0.min(last.0 + 1).max(1));
+        p.restart(next.min(p.next), tail);
+    }
+
+    pub(crate) fn on_need_bodies(&mut self, term: Term, from: NodeId, index: LogIndex) {
+        let tail = self.tail.index;
+        if term != self.hard.term || index > tail || index < self.store.first() {
+            return;
+        }
+        if let Some(p) = self.progress_of(from).filter(|p| !p.probing && index <= p.next) {
+            p.next = index;
+            p.full_until = tail;
+            p.inflight.clear();
+            p.inflight_bytes = 0;
+        }
+    }
+
+    // --- follower -------------------------------------------------------------------------------------------------
+
+    pub(crate) fn on_append(&mut self, now: Timestamp, from: NodeId, message: Message) {
+        let Message::Append { history, term, .. } = &message else { return };
+        let (history, term) = (*history, *term);
+        if !self.follow(now, from, history, term) || self.needs_snapshot {
+            return;
+        }
+        if self.held.is_empty() {
+            self.accept_append(now, message);
+        } else if self.held.len() < HELD_MAX {
+            self.held.push_back(message);
+        }
+    }
+
+    /// Appends waiting for bodies, as far as they can go now.
+    pub(crate) fn retry_held(&mut self, now: Timestamp) {
+        while let Some(message) = self.held.pop_front() {
+            let before = self.held.len();
+            self.accept_append(now, message);
+            // Held again: it went back to the front.
+            if self.held.len() > before {
+                return;
+            }
+        }
+        self.at_bodies = None;
+    }
+
+    pub(crate) fn ask_for_bodies(&mut self) {
+        let Some(Message::Append { entries, prev_index, .. }) = self.held.front() else { return };
+        let from = entries.first().map_or(prev_index.next(), |(h, _)| h.index);
+        self.held.clear();
+        if let Some(sequencer) = self.sequencer {
+            let term = self.hard.term;
+            self.send(sequencer, Message::NeedBodies { term, from });
+        }
+    }
+
+    fn accept_append(&mut self, now: Timestamp, message: Message) {
+        let Message::Append { history, term, prev_index, prev_term, commit, entries } = message else { return };
+        if term != self.hard.term || history != self.tail.history {
+            return;
+        }
+        let base = self.store.base().index;
+        if prev_index >= base && self.store.term_at(prev_index) != Some(prev_term) {
+            if prev_index <= self.commit {
+                return self.diverged(now);
+            }
+            let last = self.tail.index.min(prev_index.prev()).max(self.commit);
+            if let Some(sequencer) = self.sequencer {
+                self.send(sequencer, Message::Reject { term, prev_index, last });
+            }
+            return;
+        }
+        if entries.is_empty() {
+            // A probe wants an answer, also when there is nothing new to say.
+            self.acked = LogIndex::ZERO;
+        }
+        let mut upto = prev_index.max(base);
+        let mut fresh: Vec<Entry> = Vec::new();
+        let mut rest = entries.into_iter();
+        for (header, body) in rest.by_ref() {
+            if header.index <= base {
+                continue;
+            }
+            if header.index != upto.next() || header.term > term {
+                // Not what a sequencer sends.
+                return;
+            }
+            if fresh.is_empty() && header.index <= self.tail.index {
+                if self.store.term_at(header.index) == Some(header.term) {
+                    upto = header.index;
+                    continue;
+                }
+                if header.index <= self.commit {
+                    return self.diverged(now);
+                }
+                if !self.truncate_after(header.index.prev()) {
+                    return;
+                }
+            }
+            let Some(payload) = body.or_else(|| self.body_of(&header)) else {
+                // The body is on its way from its origin, or lost: keep what is complete, hold the rest.
+                let mut missing: Vec<WireEntry> = vec![(header, None)];
+                missing.extend(rest);
+                let prev_term = fresh.last().map_or_else(|| self.store.term_at(upto), |e| Some(e.header.term));
+                if !self.append_fresh(fresh) {
+                    return;
+                }
+                self.verified = self.verified.max(upto);
+                self.claimed_commit = self.claimed_commit.max(commit);
+                self.note_own_ack(now);
+                if let Some(prev_term) = prev_term {
+                    self.held.push_front(Message::Append { history, term, prev_index: upto, prev_term, commit, entries: missing });
+                    if self.at_bodies.is_none() {
+                        self.at_bodies = Some(now.after(self.cfg.timeouts.body_wait));
+                    }
+                }
+                return;
+            };
+            upto = header.index;
+            fresh.push(Entry { header, payload });
+        }
+        if !self.append_fresh(fresh) {
+            return;
+        }
+        self.verified = self.verified.max(upto);
+        self.claimed_commit = self.claimed_commit.max(commit);
+        self.note_own_ack(now);
+    }
+
+    fn body_of(&self, header: &EntryHeader) -> Option<Bytes> {
+        if header.session == self.session {
+            let first = self.pending.front()?.number;
+            let at = header.number.checked_sub(first)?;
+            return self.pending.get(at as usize).map(|p| p.body.clone());
+        }
+        self.pool.get(header.session, header.number).cloned()
+    }
+
+    fn append_fresh(&mut self, fresh: Vec<Entry>) -> bool {
+        if fresh.is_empty() {
+            return true;
+        }
+        let mut check = self.tail.index;
+        let mut seqno = self.tail.seqno;
+        for entry in &fresh {
+            let h = &entry.header;
+            if h.kind.takes_seqno() {
+                seqno = seqno.next();
+            }
+            if h.index != check.next() || h.seqno != seqno {
+                self.log(true, format!("ignoring entries that do not follow the log at {check}"));
+                return false;
+            }
+            check = h.index;
+        }
+        for entry in &fresh {
+            self.pool.remove(entry.header.session, entry.header.number);
+        }
+        self.append(fresh)
+    }
+
+    /// Forgets an uncommitted tail.
+    pub(crate) fn truncate_after(&mut self, index: LogIndex) -> bool {
+        debug_assert!(index >= self.commit, "a committed entry is never forgotten");
+        if let Err(e) = self.store.truncate_after(index) {
+            self.fail(e);
+            return false;
+        }
+        self.cache.truncate_after(index);
+        self.synced = self.synced.min(index);
+        self.verified = self.verified.min(index);
+        self.rebuild_tail();
+        self.phase != Phase::Failed
+    }
+
+    // --- acknowledgement ------------------------------------------------------------------------------------------
+
+    /// This member's own log or its durability moved.
+    pub(crate) fn note_own_ack(&mut self, now: Timestamp) {
+        if matches!(self.role, Role::PreCandidate(_) | Role::Candidate(_)) || self.sequencer.is_none() {
+            return;
+        }
+        let index = self.durable().min(self.verified);
+        let me = self.me();
+        let own = self.acks.entry(me).or_default();
+        if index > *own {
+            *own = index;
+        }
+        self.advance_commit(now);
+    }
+
+    fn send_ack(&mut self, now: Timestamp) {
+        if matches!(self.role, Role::Sequencer(_)) {
+            // What was appended since the last drain.
+            self.note_own_ack(now);
+        }
+        let me = self.me();
+        let Some(index) = self.acks.get(&me).copied() else { return };
+        if index <= self.acked {
+            return;
+        }
+        self.acked = index;
+        let term = self.hard.term;
+        let mut nodes = self.linked_members();
+        for v in &self.tail.voters.voters {
+            if v.node != me && !nodes.contains(&v.node) {
+                nodes.push(v.node);
+            }
+        }
+        if let Some(sequencer) = self.sequencer.filter(|s| *s != me && !nodes.contains(s)) {
+            nodes.push(sequencer);
+        }
+        for node in nodes {
+            self.send(node, Message::Ack { term, index });
+        }
+    }
+
+    pub(crate) fn on_ack(&mut self, now: Timestamp, term: Term, from: NodeId, index: LogIndex) {
+        // Of this term only (SAFETY 2).
+        if term != self.hard.term || self.sequencer.is_none() {
+            return;
+        }
+        let tail = self.tail.index;
+        let is_sequencer = matches!(self.role, Role::Sequencer(_));
+        if is_sequencer && index > tail {
+            return;
+        }
+        let ack = self.acks.entry(from).or_default();
+        *ack = (*ack).max(index);
+        if let Some(p) = self.progress_of(from) {
+            p.heard = now;
+            if p.snapshot_since.is_none() {
+                if p.probing {
+                    p.probing = false;
+                    p.next = index.next();
+                    p.inflight.clear();
+                    p.inflight_bytes = 0;
+                }
+                p.acknowledged(index);
+            }
+        }
+        self.advance_commit(now);
+    }
+
+    /// Do these members decide? While a voter change is not known to be committed, the old and the new ones both have to
+    /// (SAFETY 8).
+    pub(crate) fn quorum(&self, holds: impl Fn(NodeId) -> bool) -> bool {
+        let settled = self.tail.voters_at <= self.commit.max(self.hard.voters_committed);
+        self.tail.voters.majority(&holds) && (settled || self.tail.voters_before.majority(&holds))
+    }
+
+    /// The highest entry of this term that a majority holds, as far as this member can see and holds it itself.
+    pub(crate) fn advance_commit(&mut self, now: Timestamp) {
+        let mut commit = self.commit;
+        let mut positions: Vec<LogIndex> = self.acks.values().copied().map(|i| i.min(self.verified)).collect();
+        positions.sort_unstable();
+        positions.dedup();
+        for index in positions.into_iter().rev() {
+            if index <= commit {
+                break;
+            }
+            if self.store.term_at(index) == Some(self.hard.term)
+                && self.quorum(|n| self.acks.get(&n).is_some_and(|held| *held >= index))
+            {
+                commit = index;
+                break;
+            }
+        }
+        commit = commit.max(self.claimed_commit.min(self.verified));
+        if commit > self.commit {
+            self.commit = commit;
+            if self.tail.voters_at <= commit && self.tail.voters_at > self.hard.voters_committed {
+                self.hard.voters_committed = self.tail.voters_at;
+                self.hard.committed = self.hard.committed.max(self.tail.voters_at);
+                if !self.save_hard() {
+                    return;
+                }
+            }
+            self.on_commit_moved(now);
+        }
+    }
+
+    /// The own log contradicts what the group committed: only a full copy heals that (a fork was forced without us).
+    pub(crate) fn diverged(&mut self, now: Timestamp) {
+        if !self.needs_snapshot {
+            self.needs_snapshot = true;
+            self.out.push_back(crate::Output::Event(crate::Event::DataDiverged));
+            self.send_join(now);
+        }
+    }
+
+    pub(crate) fn is_own_history(&self, history: Uuid) -> bool {
+        !history.is_nil() && history == self.tail.history
+    }
+}
