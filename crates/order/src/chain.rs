@@ -83,6 +83,9 @@ impl Chain {
                 let voters = VoterSet::decode(&mut Reader::new(&entry.payload))?;
                 if voters.forced {
                     self.fork = h.index;
+                }
+                // The first set of a history, and a forced one, decide alone.
+                if voters.forced || self.voters.voters.is_empty() {
                     self.voters_before = voters.clone();
                 } else {
                     self.voters_before = self.voters.clone();

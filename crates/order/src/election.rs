@@ -307,8 +307,12 @@ impl<S: LogStore> Group<S> {
         let mut state = Sequencer::new(start);
         for m in &self.tail.view.members {
             if m.node != me && !self.peers.contains_key(&m.node) {
-                state.gone.insert(m.node, now);
+                state.gone.insert(m.node, self.gone.get(&m.node).copied().unwrap_or(now));
             }
+        }
+        if self.phase == Phase::NonPrimary {
+            // The server was told of the loss and must be told of the return.
+            state.fresh.insert(me);
         }
         self.role = Role::Sequencer(Box::new(state));
         self.verified = before;
@@ -483,7 +487,7 @@ impl<S: LogStore> Group<S> {
 
     pub(crate) fn on_link_down(&mut self, now: Timestamp, node: NodeId) {
         if let Role::Sequencer(s) = &mut self.role {
-            s.gone.insert(node, now);
+            s.gone.insert(node, self.gone.get(&node).copied().unwrap_or(now));
             s.joiners.remove(&node);
             if !self.tail.voters.contains(node) && self.tail.view.get(node).is_none() {
                 if let Role::Sequencer(s) = &mut self.role {

@@ -69,6 +69,8 @@ pub struct Group<S: LogStore> {
     pub(crate) acks: BTreeMap<NodeId, LogIndex>,
     pub(crate) acked: LogIndex,
     pub(crate) peers: BTreeMap<NodeId, Peer>,
+    /// Since when a peer is not linked any more.
+    pub(crate) gone: BTreeMap<NodeId, Timestamp>,
     pub(crate) held: VecDeque<Message>,
     // --- proposals
     pub(crate) session: Session,
@@ -124,6 +126,7 @@ impl<S: LogStore> Group<S> {
             acks: BTreeMap::new(),
             acked: LogIndex::ZERO,
             peers: BTreeMap::new(),
+            gone: BTreeMap::new(),
             held: VecDeque::new(),
             session,
             next_number: 1,
@@ -373,6 +376,7 @@ impl<S: LogStore> Group<S> {
         if node == self.me() {
             return;
         }
+        self.gone.remove(&node);
         self.peers.insert(node, Peer { member: peer, heard: now, presence: None, presence_term: Term::ZERO, silent: false });
         if self.running() {
             self.on_link_up(now, node);
@@ -381,7 +385,10 @@ impl<S: LogStore> Group<S> {
 
     /// The link is gone. Nothing sent on it before may be assumed to have arrived.
     pub fn handle_link_down(&mut self, now: Timestamp, peer: NodeId) {
-        if self.peers.remove(&peer).is_some() && self.running() {
+        let Some(lost) = self.peers.remove(&peer) else { return };
+        // Silence counts from the last word.
+        self.gone.insert(peer, lost.heard);
+        if self.running() {
             self.on_link_down(now, peer);
         }
     }
@@ -495,7 +502,8 @@ impl<S: LogStore> Group<S> {
             }
             self.replicate(now);
             self.begin_read_round(now);
-            if self.out.is_empty() {
+            // An acknowledgement of the own log may have committed something.
+            if self.out.is_empty() && self.done.index == self.commit {
                 return None;
             }
         }

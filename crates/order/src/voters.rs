@@ -34,7 +34,9 @@ pub(crate) fn next_voters(current: &VoterSet, alive: &[Voter]) -> Option<VoterSe
     if without.is_empty() {
         return None;
     }
-    let chosen = if survivable(&without, &nodes) > survivable(&with, &nodes) { without } else { with };
+    // Without a majority now there is nobody to decide a change.
+    let now = survivable(&with, &nodes)?;
+    let chosen = if survivable(&without, &nodes) > Some(now) { without } else { with };
     change(current, chosen)
 }
 

@@ -1,0 +1,458 @@
+//! Small groups over in-memory logs and in-order links: one situation per test.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+use trireme_order::{
+    Config, Delivery, Event, Group, JoinState, LogStore, MemStore, Message, Output, Phase, ReadId, Timeouts,
+};
+use trireme_types::{Durability, Incarnation, Member, NodeId, Seqno, Timestamp, Uuid, Weight};
+
+fn node(n: u8) -> NodeId {
+    NodeId(Uuid([n; 16]))
+}
+
+const HISTORY: Uuid = Uuid([0xaa; 16]);
+
+struct Node {
+    group: Group<MemStore>,
+    delivered: Vec<(u64, Vec<u8>)>,
+    views: Vec<Vec<NodeId>>,
+    events: Vec<Event>,
+    cfg: Config,
+}
+
+/// The whole group: links are pairs that are up, messages are delivered in order per pair.
+struct Net {
+    nodes: BTreeMap<u8, Node>,
+    cut: Vec<(u8, u8)>,
+    queue: VecDeque<(u8, u8, Message)>,
+    now: Timestamp,
+    links: Vec<(u8, u8)>,
+}
+
+impl Net {
+    fn new() -> Net {
+        Net { nodes: BTreeMap::new(), cut: vec![], queue: VecDeque::new(), now: Timestamp(1), links: vec![] }
+    }
+
+    fn config(n: u8) -> Config {
+        Config {
+            me: Member {
+                node: node(n),
+                incarnation: Incarnation(1),
+                name: format!("n{n}"),
+                weight: Weight(1),
+                ..Member::default()
+            },
+            timeouts: Timeouts::default(),
+            ignore_sb: false,
+            ignore_quorum: false,
+            arbitrator: false,
+            durability: Durability::Process,
+            batch_bytes_max: 1 << 20,
+            inflight_bytes_max: 1 << 20,
+        }
+    }
+
+    fn start(&mut self, n: u8, cfg: Config, store: MemStore, at: Option<Seqno>) {
+        let group = Group::new(cfg.clone(), store, at, u64::from(n) * 7919, self.now);
+        self.nodes.insert(n, Node { group, delivered: vec![], views: vec![], events: vec![], cfg });
+    }
+
+    fn bootstrap(&mut self, n: u8) {
+        self.start(n, Self::config(n), MemStore::new(), None);
+        self.nodes.get_mut(&n).unwrap().group.bootstrap(self.now, HISTORY, Seqno(0)).unwrap();
+        self.settle();
+    }
+
+    fn join(&mut self, n: u8) {
+        self.start(n, Self::config(n), MemStore::new(), None);
+        self.nodes.get_mut(&n).unwrap().group.join(self.now, JoinState { position: None });
+        self.run(Duration::from_secs(2));
+    }
+
+    /// A cluster of nodes 1..=n, all in and voting.
+    fn cluster(n: u8) -> Net {
+        let mut net = Net::new();
+        net.bootstrap(1);
+        for i in 2..=n {
+            net.join(i);
+        }
+        for i in 1..=n {
+            assert_eq!(net.phase(i), Phase::Primary, "node {i}: {:?}", net.nodes[&i].group.status());
+            assert_eq!(net.nodes[&i].group.status().voters.voters.len(), n as usize, "node {i}");
+        }
+        net
+    }
+
+    fn phase(&self, n: u8) -> Phase {
+        self.nodes[&n].group.status().phase
+    }
+
+    fn sequencer(&self) -> u8 {
+        let first = self.nodes.values().find(|n| n.group.status().phase == Phase::Primary).unwrap();
+        first.group.status().sequencer.unwrap().0.0[0]
+    }
+
+    fn linked(&self, a: u8, b: u8) -> bool {
+        a != b && !self.cut.contains(&(a, b)) && !self.cut.contains(&(b, a))
+    }
+
+    fn update_links(&mut self) {
+        let names: Vec<u8> = self.nodes.keys().copied().collect();
+        for &a in &names {
+            for &b in &names {
+                let up = self.linked(a, b);
+                let had = self.links.contains(&(a, b));
+                if up && !had {
+                    self.links.push((a, b));
+                    let member = self.nodes[&b].cfg.me.clone();
+                    self.nodes.get_mut(&a).unwrap().group.handle_link_up(self.now, member);
+                }
+                if !up && had {
+                    self.links.retain(|l| *l != (a, b));
+                    self.nodes.get_mut(&a).unwrap().group.handle_link_down(self.now, node(b));
+                }
+            }
+        }
+        let gone: Vec<(u8, u8)> =
+            self.links.iter().copied().filter(|(a, b)| !names.contains(a) || !names.contains(b)).collect();
+        for (a, b) in gone {
+            self.links.retain(|l| *l != (a, b));
+            if let Some(n) = self.nodes.get_mut(&a) {
+                n.group.handle_link_down(self.now, node(b));
+            }
+        }
+        let links = self.links.clone();
+        self.queue.retain(|(a, b, _)| links.contains(&(*b, *a)));
+    }
+
+    fn kill(&mut self, n: u8) -> MemStore {
+        let dead = self.nodes.remove(&n).unwrap();
+        self.update_links();
+        dead.group.into_store()
+    }
+
+    fn restart(&mut self, n: u8, store: MemStore, incarnation: u32, at: Seqno) {
+        let mut cfg = Self::config(n);
+        cfg.me.incarnation = Incarnation(incarnation);
+        self.start(n, cfg, store, Some(at));
+        self.nodes.get_mut(&n).unwrap().group.join(self.now, JoinState { position: Some((HISTORY, at)) });
+    }
+
+    fn drain(&mut self, n: u8) {
+        let now = self.now;
+        let node = self.nodes.get_mut(&n).unwrap();
+        while let Some(output) = node.group.poll_output(now) {
+            match output {
+                Output::Send { to, message, .. } => self.queue.push_back((n, to.0.0[0], message)),
+                Output::Deliver(Delivery::WriteSet { seqno, body, .. }) => node.delivered.push((seqno.0, body.to_vec())),
+                Output::Deliver(Delivery::View { view, .. }) => {
+                    node.views.push(view.members.iter().map(|m| m.node).collect());
+                }
+                Output::Deliver(Delivery::App { .. } | Delivery::Reset { .. }) => {}
+                Output::Event(Event::NeedSnapshot(request)) => node.group.provide_snapshot(now, request, Bytes::new()),
+                Output::Event(event) => node.events.push(event),
+            }
+        }
+        let (generation, upto) = node.group.store_mut().sync();
+        node.group.handle_synced(now, generation, upto);
+    }
+
+    /// Everything that can happen without time passing.
+    fn settle(&mut self) {
+        for _ in 0..10_000 {
+            self.update_links();
+            for n in self.nodes.keys().copied().collect::<Vec<_>>() {
+                self.drain(n);
+            }
+            let Some((from, to, message)) = self.queue.pop_front() else { return };
+            if let Some(target) = self.nodes.get_mut(&to).filter(|_| self.links.contains(&(to, from))) {
+                target.group.handle_message(self.now, node(from), message);
+                self.drain(to);
+            }
+        }
+        panic!("the group does not come to rest");
+    }
+
+    fn run(&mut self, time: Duration) {
+        let end = self.now.after(time);
+        while self.now < end {
+            self.settle();
+            let next = self.nodes.values().filter_map(|n| n.group.poll_timeout()).map(|(at, _)| at).min();
+            self.now = next.unwrap_or(end).max(Timestamp(self.now.0 + 1)).min(end);
+            for n in self.nodes.values_mut() {
+                n.group.handle_timeout(self.now);
+            }
+        }
+        self.settle();
+    }
+
+    fn propose(&mut self, n: u8, body: &str) {
+        let now = self.now;
+        self.nodes.get_mut(&n).unwrap().group.propose(now, Bytes::copy_from_slice(body.as_bytes())).unwrap();
+    }
+
+    fn bodies(&self, n: u8) -> Vec<String> {
+        self.nodes[&n].delivered.iter().map(|(_, b)| String::from_utf8(b.clone()).unwrap()).collect()
+    }
+}
+
+#[test]
+fn first_view_of_a_fresh_history_takes_seqno_one() {
+    let mut net = Net::new();
+    net.bootstrap(1);
+    assert_eq!(net.phase(1), Phase::Primary);
+    net.propose(1, "a");
+    net.settle();
+    assert_eq!(net.nodes[&1].delivered, [(2, b"a".to_vec())]);
+}
+
+#[test]
+fn three_nodes_commit_what_any_of_them_proposes() {
+    let mut net = Net::cluster(3);
+    for n in 1..=3 {
+        net.propose(n, &format!("from {n}"));
+        net.propose(n, &format!("again {n}"));
+    }
+    net.settle();
+    let all = net.bodies(1);
+    assert_eq!(all.len(), 6);
+    assert_eq!(net.bodies(2), all);
+    assert_eq!(net.bodies(3), all);
+}
+
+#[test]
+fn death_of_the_sequencer_costs_no_proposal_and_doubles_none() {
+    let mut net = Net::cluster(3);
+    let dead = net.sequencer();
+    let origin = (1..=3).find(|n| *n != dead).unwrap();
+    let other = (1..=3).find(|n| *n != dead && *n != origin).unwrap();
+    net.propose(origin, "before");
+    net.drain(origin);
+    net.kill(dead);
+    net.propose(origin, "after");
+    net.run(Duration::from_secs(2));
+    assert_eq!(net.bodies(origin), ["before", "after"]);
+    assert_eq!(net.bodies(other), ["before", "after"]);
+    assert!(net.nodes[&origin].events.iter().all(|e| !matches!(e, Event::NonPrimary { .. })), "a change of term is silent");
+}
+
+#[test]
+fn a_dead_member_leaves_the_view_after_the_suspect_timeout_and_nobody_waits() {
+    let mut net = Net::cluster(3);
+    let dead = (1..=3).find(|n| *n != net.sequencer()).unwrap();
+    net.kill(dead);
+    let alive = (1..=3).find(|n| *n != dead).unwrap();
+    net.propose(alive, "x");
+    net.settle();
+    assert_eq!(net.bodies(alive), ["x"]);
+    assert_eq!(net.nodes[&alive].views.last().unwrap().len(), 3);
+    net.run(Duration::from_secs(6));
+    assert_eq!(net.nodes[&alive].views.last().unwrap().len(), 2);
+    assert_eq!(net.nodes[&alive].group.status().voters.voters.len(), 3, "3 -> 2 survives no more failures");
+}
+
+#[test]
+fn one_of_two_killed_makes_the_other_non_primary_and_left_does_not() {
+    for graceful in [false, true] {
+        let mut net = Net::cluster(2);
+        if graceful {
+            let now = net.now;
+            net.nodes.get_mut(&2).unwrap().group.leave(now);
+            net.run(Duration::from_millis(500));
+            assert!(net.nodes[&2].events.contains(&Event::Left));
+        }
+        net.kill(2);
+        net.run(Duration::from_secs(8));
+        assert_eq!(net.phase(1), if graceful { Phase::Primary } else { Phase::NonPrimary });
+    }
+}
+
+#[test]
+fn a_leaving_sequencer_hands_over() {
+    let mut net = Net::cluster(3);
+    let leaver = net.sequencer();
+    let now = net.now;
+    net.nodes.get_mut(&leaver).unwrap().group.leave(now);
+    net.run(Duration::from_secs(2));
+    assert!(net.nodes[&leaver].events.contains(&Event::Left));
+    let rest: Vec<u8> = (1..=3).filter(|n| *n != leaver).collect();
+    net.propose(rest[0], "x");
+    net.settle();
+    assert_eq!(net.bodies(rest[1]), ["x"]);
+    assert_eq!(net.nodes[&rest[0]].group.status().voters.voters.len(), 2);
+}
+
+#[test]
+fn a_restarted_member_catches_up_from_its_own_log() {
+    let mut net = Net::cluster(3);
+    let victim = (1..=3).find(|n| *n != net.sequencer()).unwrap();
+    let alive = (1..=3).find(|n| *n != victim).unwrap();
+    net.propose(alive, "a");
+    net.settle();
+    let store = net.kill(victim);
+    net.propose(alive, "b");
+    net.settle();
+    net.restart(victim, store, 2, Seqno(0));
+    net.run(Duration::from_secs(2));
+    assert_eq!(net.phase(victim), Phase::Primary);
+    assert_eq!(net.bodies(victim), ["a", "b"]);
+}
+
+#[test]
+fn all_killed_and_restarted_form_the_group_again() {
+    let mut net = Net::cluster(3);
+    net.propose(2, "a");
+    net.settle();
+    let stores: Vec<MemStore> = (1..=3).map(|n| net.kill(n)).collect();
+    net.run(Duration::from_secs(1));
+    for (i, store) in stores.into_iter().enumerate().skip(1) {
+        net.restart(i as u8 + 1, store, 2, Seqno(0));
+    }
+    net.run(Duration::from_secs(3));
+    assert_eq!(net.phase(2), Phase::Primary, "a majority of the last voters suffices");
+    net.propose(3, "b");
+    net.settle();
+    assert_eq!(net.bodies(2), ["a", "b"]);
+}
+
+#[test]
+fn a_minority_turns_non_primary_and_comes_back_by_itself() {
+    let mut net = Net::cluster(3);
+    let alone = net.sequencer();
+    let others: Vec<u8> = (1..=3).filter(|n| *n != alone).collect();
+    net.cut = others.iter().map(|o| (alone, *o)).collect();
+    net.run(Duration::from_secs(8));
+    assert_eq!(net.phase(alone), Phase::NonPrimary);
+    net.propose(others[0], "x");
+    net.settle();
+    net.cut.clear();
+    net.run(Duration::from_secs(3));
+    assert_eq!(net.phase(alone), Phase::Primary);
+    assert_eq!(net.bodies(alone), ["x"]);
+    assert_eq!(net.nodes[&alone].views.last().unwrap().len(), 3);
+}
+
+#[test]
+fn two_and_two_is_nobody_and_with_ignore_sb_goes_on() {
+    for ignore in [false, true] {
+        let mut net = Net::cluster(2);
+        net.nodes.get_mut(&1).unwrap().group.set_config(|c| c.ignore_sb = ignore);
+        net.cut = vec![(1, 2)];
+        net.run(Duration::from_secs(8));
+        assert_eq!(net.phase(2), Phase::NonPrimary);
+        assert_eq!(net.phase(1), if ignore { Phase::Primary } else { Phase::NonPrimary });
+        if ignore {
+            net.propose(1, "x");
+            net.settle();
+            net.cut.clear();
+            net.run(Duration::from_secs(8));
+            assert_eq!(net.phase(2), Phase::Primary);
+            assert_eq!(net.bodies(2), ["x"]);
+        }
+    }
+}
+
+#[test]
+fn bootstrapping_a_non_primary_component_makes_it_primary() {
+    let mut net = Net::cluster(2);
+    net.kill(2);
+    net.run(Duration::from_secs(8));
+    assert_eq!(net.phase(1), Phase::NonPrimary);
+    let now = net.now;
+    net.nodes.get_mut(&1).unwrap().group.force_primary(now);
+    net.run(Duration::from_secs(1));
+    assert_eq!(net.phase(1), Phase::Primary);
+    net.propose(1, "x");
+    net.settle();
+    assert_eq!(net.bodies(1), ["x"]);
+}
+
+#[test]
+fn a_joiner_beyond_the_kept_log_gets_a_snapshot() {
+    let mut net = Net::new();
+    net.bootstrap(1);
+    net.nodes.get_mut(&1).unwrap().group.store_mut().checkpoint_every = 10;
+    for i in 0..50 {
+        net.propose(1, &i.to_string());
+        net.settle();
+    }
+    let last = net.nodes[&1].group.store().last();
+    net.nodes.get_mut(&1).unwrap().group.store_mut().trim(last);
+    assert!(net.nodes[&1].group.store().base().index.0 > 20);
+    net.join(2);
+    assert_eq!(net.phase(2), Phase::Primary);
+    net.propose(2, "x");
+    net.settle();
+    assert_eq!(net.bodies(1).last().unwrap(), "x");
+    assert_eq!(net.bodies(2).last().unwrap(), "x");
+}
+
+#[test]
+fn a_causal_read_covers_what_was_committed_before() {
+    let mut net = Net::cluster(3);
+    net.propose(1, "a");
+    net.settle();
+    let committed = net.nodes[&1].delivered.last().unwrap().0;
+    for n in 1..=3 {
+        let now = net.now;
+        net.nodes.get_mut(&n).unwrap().group.read(now, ReadId(9));
+        net.settle();
+        let got = net.nodes[&n].events.iter().find_map(|e| match e {
+            Event::ReadAt { read: ReadId(9), seqno } => Some(seqno.0),
+            _ => None,
+        });
+        assert!(got.unwrap() >= committed, "node {n}");
+    }
+}
+
+#[test]
+fn weights_decide() {
+    let mut net = Net::cluster(3);
+    let now = net.now;
+    net.nodes.get_mut(&1).unwrap().group.set_weight(now, Weight(3));
+    net.run(Duration::from_secs(1));
+    assert_eq!(net.nodes[&2].group.status().view.get(node(1)).unwrap().weight, Weight(3));
+    net.kill(2);
+    net.kill(3);
+    net.run(Duration::from_secs(8));
+    assert_eq!(net.phase(1), Phase::Primary, "3 of 5");
+}
+
+#[test]
+fn five_shrink_to_three_after_two_failures() {
+    let mut net = Net::cluster(5);
+    let dead: Vec<u8> = (1..=5).filter(|n| *n != net.sequencer()).take(2).collect();
+    for d in &dead {
+        net.kill(*d);
+    }
+    net.run(Duration::from_secs(8));
+    let alive = (1..=5).find(|n| !dead.contains(n)).unwrap();
+    assert_eq!(net.nodes[&alive].group.status().voters.voters.len(), 3);
+    assert_eq!(net.phase(alive), Phase::Primary);
+}
+
+#[test]
+fn disk_mode_commits_only_what_a_majority_has_synced() {
+    let mut net = Net::new();
+    let mut cfg = Net::config(1);
+    cfg.durability = Durability::Disk;
+    net.start(1, cfg, MemStore::new(), None);
+    net.nodes.get_mut(&1).unwrap().group.bootstrap(net.now, HISTORY, Seqno(0)).unwrap();
+    let now = net.now;
+    let group = &mut net.nodes.get_mut(&1).unwrap().group;
+    while group.poll_output(now).is_some() {}
+    assert_eq!(group.status().committed.0, 0);
+    assert!(group.wants_sync());
+    let stale = group.store().generation() + 1;
+    let last = group.store().last();
+    group.handle_synced(now, stale, last);
+    assert_eq!(group.status().committed.0, 0, "a completion of another generation counts for nothing");
+    let (generation, upto) = group.store_mut().sync();
+    group.handle_synced(now, generation, upto);
+    while group.poll_output(now).is_some() {}
+    assert!(group.status().committed.0 > 0);
+}
