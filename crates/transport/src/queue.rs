@@ -7,7 +7,6 @@ use std::sync::Arc;
 use bytes::{Buf, Bytes, BytesMut};
 use mio::net::TcpStream;
 use trireme_order::{Class, Message};
-use trireme_types::Writer;
 
 use crate::frame::{self, CHUNK_MAX, HEADER, Lane, Place, TOTAL};
 use crate::socket;
@@ -46,9 +45,9 @@ type Summed = bool;
 impl Encoded {
     /// `checksum` as in [`NetConfig`](crate::NetConfig).
     pub fn new(class: Class, message: &Message, checksum: bool) -> Encoded {
-        let mut w = Writer::new();
-        message.encode(&mut w);
-        Encoded::from_parts(class, vec![Bytes::from(w.buf)], checksum)
+        let mut parts = Vec::with_capacity(2);
+        message.encode_vectored(&mut parts);
+        Encoded::from_parts(class, parts, checksum)
     }
 
     pub(crate) fn from_parts(class: Class, parts: Vec<Bytes>, checksum: bool) -> Encoded {
