@@ -229,17 +229,15 @@ impl<S: Storage> WriteSetLog<S> {
     /// the kernel forget it (SAFETY 17). Equal bytes make the pages dirty again, so that the sync really writes them.
     fn rewrite_unsynced(&mut self) -> Result<(), StoreError> {
         let held = self.shared.held();
-        let from = held.slot(self.synced.next()).copied();
         for (at, segment) in held.segments.iter().enumerate() {
-            if from.is_none_or(|f| segment.number < f.segment) {
+            let next = held.segments.get(at + 1);
+            // A segment with all entries below the watermark was synced, header included. Of the last one nobody knows.
+            let last = next.map_or(self.last, |next| next.first.prev());
+            if next.is_some() && last <= self.synced {
                 continue;
             }
-            let start = from.filter(|f| f.segment == segment.number).map_or(0, |f| f.offset());
-            let end = match held.segments.get(at + 1) {
-                // Up to its last entry: the next segment's first is the one after.
-                Some(next) => held.slot(next.first.prev()).map_or(start, Slot::end),
-                None => self.end,
-            };
+            let end = held.slot(last).filter(|s| s.segment == segment.number).map_or(0, Slot::end);
+            let start = held.slot(self.synced.next()).filter(|s| s.segment == segment.number).map_or(0, Slot::offset);
             copy_onto_itself(&segment.file, 0, SEGMENT_HEADER as u64)?;
             copy_onto_itself(&segment.file, start, end)?;
             segment.file.sync()?;
@@ -410,8 +408,9 @@ impl<S: Storage> WriteSetLog<S> {
         }
     }
 
-    /// Begins a segment for `last + 1` and makes it the one that takes appends. Nothing is durable on return.
-    fn begin_segment(&mut self, origin: Origin, capacity: u64) -> Result<S::File, StoreError> {
+    /// Begins a segment for `last + 1` and makes it the one that takes appends. One that continues the log is not durable on
+    /// return. One that voids others is: its header before its name, so that under its name it is never seen without.
+    fn begin_segment(&mut self, origin: Origin, capacity: u64) -> Result<(), StoreError> {
         let number = self.take_number()?;
         let header = SegmentHeader {
             number,
@@ -427,27 +426,30 @@ impl<S: Storage> WriteSetLog<S> {
         let name = names::segment(number);
         let usable = capacity == self.segment_size && self.spare.as_ref().is_some_and(|s| s.written_after.is_none());
         let spare = if usable { self.spare.take() } else { None };
-        let file = match spare {
-            Some(Spare { file, .. }) => {
-                file.write_at(0, &bytes)?;
-                self.storage.rename(names::SPARE, &name)?;
-                file
-            }
+        let (file, temporary) = match spare {
+            Some(Spare { file, .. }) => (file, names::SPARE),
             None => {
                 let file = self.storage.create(names::SEGMENT_TMP)?;
                 file.fill(capacity)?;
-                file.write_at(0, &bytes)?;
-                self.storage.rename(names::SEGMENT_TMP, &name)?;
-                file
+                (file, names::SEGMENT_TMP)
             }
         };
+        file.write_at(0, &bytes)?;
+        let durable = origin != Origin::Continues;
+        if durable {
+            file.sync()?;
+        }
+        self.storage.rename(temporary, &name)?;
+        if durable {
+            self.storage.sync_dir()?;
+        }
         self.dirty_dir = Some(self.serial);
         self.mark_dirty(number, &file);
         self.end = SEGMENT_HEADER as u64;
         self.chain = header.chain();
         self.segment_begun = true;
-        self.shared.held_mut().segments.push_back(Segment { number, first: header.first, file: file.clone(), capacity });
-        Ok(file)
+        self.shared.held_mut().segments.push_back(Segment { number, first: header.first, file, capacity });
+        Ok(())
     }
 
     /// Begins a segment that voids everything after `last` in the older ones. Durable on return.
@@ -456,9 +458,7 @@ impl<S: Storage> WriteSetLog<S> {
     }
 
     fn begin_durable(&mut self, origin: Origin) -> Result<(), StoreError> {
-        let file = self.begin_segment(origin, self.segment_size)?;
-        file.sync()?;
-        self.storage.sync_dir()?;
+        self.begin_segment(origin, self.segment_size)?;
         let number = self.shared.held().segments.back().map_or(0, |s| s.number);
         let (synced, history) = (self.synced, self.base.history);
         self.meta.save(|m| (m.synced, m.epoch, m.history) = (synced, number, history))

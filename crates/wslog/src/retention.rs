@@ -27,7 +27,7 @@ impl<S: Storage> WriteSetLog<S> {
     /// Drops the oldest segments until the rest fits the bound. Returns the first index held.
     ///
     /// Moves the base to a durable checkpoint; so nothing is dropped beyond the newest one, nor beyond `keep_from`, nor beyond what
-    /// is synced, and the segment that takes the appends always stays. The bound yields to all of these.
+    /// is synced (so the oldest segment left always has a durable header), and the segment that takes the appends always stays. The bound yields to all of these.
     pub fn trim(&mut self, limits: Trim) -> Result<LogIndex, StoreError> {
         let bytes_max = limits.bytes_max.unwrap_or(self.bytes_max);
         self.guarded(|log| log.try_trim(limits.keep_from, bytes_max))?;
@@ -50,7 +50,7 @@ impl<S: Storage> WriteSetLog<S> {
             .iter()
             .copied()
             .filter(|k| {
-                k.written_after.is_none() && k.index > self.base.index && k.index < keep_from && k.index <= self.synced
+                k.written_after.is_none() && k.index > self.base.index && k.index < keep_from && k.index < self.synced
             })
             .collect();
         // The lowest that frees enough, else the lowest of those that free most.
