@@ -204,7 +204,7 @@ impl Cluster {
                 boot: 0,
                 wipes: 0,
                 weight: 1,
-                disk: Some(Store::create(&options, mix(options.seed ^ i as u64))),
+                disk: Some(Store::create(&options, node_id(i, 0), mix(options.seed ^ i as u64))),
                 db: Database::default(),
                 process: None,
                 paused: false,
@@ -329,10 +329,13 @@ impl Cluster {
             }
             Event::Synced { slot, boot, generation, upto } => {
                 if let Some(p) = self.life(slot, boot) {
-                    p.group.store_mut().complete_sync(generation, upto);
                     p.sync_in_flight = false;
-                    p.inbox.push_back(Input::Synced { generation, upto });
-                    self.schedule_step(slot);
+                    if p.group.store_mut().complete_sync(generation, upto) {
+                        p.inbox.push_back(Input::Synced { generation, upto });
+                        self.schedule_step(slot);
+                    } else if p.group.store().failed() {
+                        self.die(slot); // A failed sync is final.
+                    }
                 }
             }
             Event::Snapshot { slot, boot, request, app } => {
@@ -399,7 +402,6 @@ impl Cluster {
         s.paused = false;
         s.out = false;
         let mut store = s.disk.take().expect("a stopped slot has its disk");
-        store.reopen();
         let start = s.db.recovered().map(|(_, p)| Seqno(p));
         store.set_keep(if options.careless_trim { Seqno(u64::MAX) } else { Seqno(s.db.durable_position()) });
         let me = Member {
@@ -466,8 +468,7 @@ impl Cluster {
         };
         self.log(|| format!("n{slot} dies{}", if power { " with its machine" } else { "" }));
         self.close_conns(slot);
-        let blank = Store::create(&self.options, 0);
-        let mut store = std::mem::replace(p.group.store_mut(), blank);
+        let mut store = std::mem::replace(p.group.store_mut(), Store::nothing());
         store.process_died(&mut self.rng);
         let s = &mut self.slots[slot];
         s.disk = Some(store);
@@ -475,6 +476,13 @@ impl Cluster {
         s.db.crash(power, &mut self.rng);
         if power {
             self.lose_power_down(slot);
+        }
+        self.hear_complaint(slot);
+    }
+
+    fn hear_complaint(&mut self, slot: usize) {
+        if let Some(text) = self.slots[slot].disk.as_mut().and_then(|d| d.take_complaint()) {
+            self.fail(format!("n{slot}: {text}"));
         }
     }
 
@@ -517,10 +525,12 @@ impl Cluster {
     pub fn wipe(&mut self, slot: usize) {
         self.crash(slot, false);
         self.log(|| format!("n{slot} is wiped"));
-        let disk = Store::create(&self.options, self.rng.next());
+        let seed = self.rng.next();
+        let node = node_id(slot, self.slots[slot].wipes + 1);
+        let disk = Store::create(&self.options, node, seed);
         let s = &mut self.slots[slot];
         s.wipes += 1;
-        s.node = node_id(slot, s.wipes);
+        s.node = node;
         s.disk = Some(disk);
         s.db = Database::default();
         s.incarnation = 0;

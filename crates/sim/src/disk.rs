@@ -1,35 +1,49 @@
 //! Which log a node runs on: the simulator's simple one or the real one over a simulated disk.
 
 use trireme_order::{LogStore, StoreError};
-use trireme_types::{Base, Entry, HardState, LogIndex, Seqno, Term};
+use trireme_types::{Base, Entry, HardState, LogIndex, NodeId, Seqno, Term};
 
-use crate::options::Options;
+use crate::options::{Options, StoreKind};
+use crate::real::RealStore;
 use crate::rng::Rng;
 use crate::store::{Appended, FastStore};
 
-#[derive(Clone)]
 pub enum Store {
-    Fast(FastStore),
+    Fast(Box<FastStore>),
+    Real(Box<RealStore>),
 }
 
 macro_rules! each {
     ($self:ident, $s:ident => $body:expr) => {
         match $self {
             Store::Fast($s) => $body,
+            Store::Real($s) => $body,
         }
     };
 }
 
 impl Store {
-    pub fn create(options: &Options, seed: u64) -> Store {
-        let _ = seed;
-        Store::Fast(FastStore::new(options))
+    pub fn create(options: &Options, node: NodeId, seed: u64) -> Store {
+        match options.store {
+            StoreKind::Fast => Store::Fast(Box::new(FastStore::new(options))),
+            StoreKind::Real => Store::Real(Box::new(RealStore::create(options, node, seed))),
+        }
     }
+    /// Stands in while the true store is on its way from a process to its slot.
+    pub fn nothing() -> Store {
+        Store::Fast(Box::new(FastStore::new(&Options::calm(0, 1))))
+    }
+    /// The log refuses what is below `seqno` to be dropped from above: the own database needs nothing up to `seqno`.
     pub fn set_keep(&mut self, seqno: Seqno) {
         each!(self, s => s.set_keep(seqno))
     }
+    /// Let an operation fail soon.
     pub fn set_fuse(&mut self, operations: u32) {
         each!(self, s => s.set_fuse(operations))
+    }
+    /// No more failures from here on.
+    pub fn clear_fuse(&mut self) {
+        each!(self, s => s.clear_fuse())
     }
     pub fn failed(&self) -> bool {
         each!(self, s => s.failed())
@@ -37,14 +51,43 @@ impl Store {
     pub fn take_appended(&mut self) -> Vec<Appended> {
         each!(self, s => s.take_appended())
     }
-    pub fn complete_sync(&mut self, generation: u64, upto: LogIndex) {
-        each!(self, s => s.complete_sync(generation, upto))
+    /// Generation and position of a sync that begins now; `None` when there is nothing to sync.
+    pub fn begin_sync(&mut self, early: bool) -> Option<(u64, LogIndex)> {
+        match self {
+            Store::Fast(s) => (s.last() > s.synced()).then(|| (s.generation(), s.last())),
+            Store::Real(s) => s.begin_sync(early),
+        }
     }
-    pub fn reopen(&mut self) {
-        each!(self, s => s.reopen())
+    /// The sync is done; says whether it succeeded.
+    pub fn complete_sync(&mut self, generation: u64, upto: LogIndex) -> bool {
+        match self {
+            Store::Fast(s) => {
+                s.complete_sync(generation, upto);
+                !s.failed()
+            }
+            Store::Real(s) => s.complete_sync(),
+        }
+    }
+    pub fn housekeeping(&mut self) {
+        match self {
+            Store::Fast(_) => {}
+            Store::Real(s) => s.housekeeping(),
+        }
+    }
+    pub fn take_complaint(&mut self) -> Option<String> {
+        match self {
+            Store::Fast(_) => None,
+            Store::Real(s) => s.take_complaint(),
+        }
     }
     pub fn process_died(&mut self, rng: &mut Rng) {
-        each!(self, s => s.process_died(rng))
+        match self {
+            Store::Fast(s) => {
+                s.process_died(rng);
+                s.reopen();
+            }
+            Store::Real(s) => s.process_died(),
+        }
     }
     pub fn lose_power(&mut self, rng: &mut Rng) {
         each!(self, s => s.lose_power(rng))

@@ -146,7 +146,7 @@ impl Cluster {
         self.schedule_wake(slot, boot);
     }
 
-    fn die(&mut self, slot: usize) {
+    pub(crate) fn die(&mut self, slot: usize) {
         self.crash(slot, false);
         let boot = self.slots[slot].boot;
         let delay = self.rng.exp(self.options.fault_duration);
@@ -164,8 +164,13 @@ impl Cluster {
         }
         self.slots[slot].db.flush();
         if let Some(p) = self.life(slot, boot) {
-            let (generation, last) = (p.group.store().generation(), p.group.store().last());
-            p.group.store_mut().complete_sync(generation, last);
+            let store = p.group.store_mut();
+            if p.sync_in_flight {
+                store.complete_sync(0, LogIndex::ZERO);
+            }
+            if let Some((generation, upto)) = store.begin_sync(false) {
+                store.complete_sync(generation, upto);
+            }
         }
         self.crash(slot, false);
         self.slots[slot].out = true;
@@ -185,12 +190,16 @@ impl Cluster {
     fn start_sync(&mut self, slot: usize, boot: u32) {
         let factor = self.slots[slot].sync_factor;
         let lazy = self.rng.chance(0.01);
+        let early = self.rng.chance(0.5);
         let Some(p) = self.life(slot, boot) else { return };
-        let store = p.group.store();
-        if p.sync_in_flight || store.failed() || store.last() <= store.synced() || !(p.group.wants_sync() || lazy) {
+        if p.sync_in_flight || p.group.store().failed() {
             return;
         }
-        let (generation, upto) = (store.generation(), store.last());
+        p.group.store_mut().housekeeping();
+        if p.group.store().last() <= p.group.store().synced() || !(p.group.wants_sync() || lazy) {
+            return;
+        }
+        let Some((generation, upto)) = p.group.store_mut().begin_sync(early) else { return };
         p.sync_in_flight = true;
         let delay = (self.options.sync_min + self.rng.exp(self.options.sync_mean)).saturating_mul(factor);
         self.after(delay, Event::Synced { slot, boot, generation, upto });
@@ -230,6 +239,7 @@ impl Cluster {
                     let text = format!("n{slot} -> {who:?} {class:?} {message:?}");
                     self.log(|| text);
                 }
+                self.check_message(slot, to, &message);
                 self.send(slot, to, class, message);
             }
             Output::Deliver(delivery) => self.deliver(slot, delivery),
@@ -435,7 +445,7 @@ impl Cluster {
         let store = self.slots[slot].store();
         let Some(term) = store.term_at(index) else { return };
         let Some(voters) = voters_at(store, index) else { return };
-        let synced = self.options.durability == Durability::Disk && !self.options.switches_durability();
+        let synced = self.syncs_matter();
         let holds = |node: NodeId| {
             // A disk that was replaced held what it acknowledged; what it held can no longer be seen.
             let Some(other) = self.slots.iter().find(|s| s.node == node) else { return true };
@@ -447,6 +457,51 @@ impl Cluster {
             let who: Vec<String> = voters.voters.iter().map(|v| format!("{}:{}", self.slot_of(v.node).map_or(-1, |s| s as i64), holds(v.node))).collect();
             self.fail(format!("n{slot} delivers index {index} of term {term}, which no majority of its voters holds{}: {who:?}", if synced { " on disk" } else { "" }));
         }
+    }
+
+    /// What a message promises must be true of the sender's disk.
+    fn check_message(&mut self, slot: usize, to: NodeId, message: &Message) {
+        if self.options.forced {
+            return;
+        }
+        let node = self.slots[slot].node;
+        let store = self.slots[slot].store();
+        let hard = store.hard_state();
+        let result = match message {
+            Message::Append { history, term, .. } | Message::Heartbeat { history, term, .. } => {
+                if *term > hard.term {
+                    Err(format!("orders in term {term}, which is not on its disk ({hard:?})"))
+                } else {
+                    self.logs.sequenced(*history, *term, node)
+                }
+            }
+            Message::Ack { term, index } => {
+                let durable = store.synced().max(store.base().index);
+                if *term > hard.term {
+                    Err(format!("acknowledges in term {term}, which is not on its disk ({hard:?})"))
+                } else if *term == hard.term && *index > store.last() {
+                    Err(format!("acknowledges {index}, its log ends at {}", store.last()))
+                } else if *term == hard.term && *index > durable && self.syncs_matter() {
+                    Err(format!("acknowledges {index} in term {term}, durable is only {durable}"))
+                } else {
+                    Ok(())
+                }
+            }
+            Message::VoteReply { term, granted: true } => {
+                if hard.term > *term || (hard.term == *term && hard.voted_for == to) {
+                    Ok(())
+                } else {
+                    Err(format!("grants {to} a vote in term {term} that is not on its disk ({hard:?})"))
+                }
+            }
+            _ => Ok(()),
+        };
+        self.check(slot, result);
+    }
+
+    /// Is `disk` the setting throughout?
+    fn syncs_matter(&self) -> bool {
+        self.options.durability == Durability::Disk && !self.options.switches_durability()
     }
 
     fn observe_log(&mut self, slot: usize) {

@@ -329,6 +329,7 @@ impl Cluster {
             self.slots[slot].step_factor = 1;
             let s = &mut self.slots[slot];
             if let Some(p) = &mut s.process {
+                p.group.store_mut().clear_fuse();
                 if p.crash_after.is_some() {
                     self.crash(slot, false);
                 }

@@ -24,6 +24,7 @@ mod faults;
 mod links;
 mod net;
 mod options;
+mod real;
 mod rng;
 mod run;
 mod store;

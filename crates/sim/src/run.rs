@@ -157,23 +157,26 @@ impl Cluster {
     /// Every node writes until each has seen one of its own committed; then all data must be equal.
     fn probe(&mut self, bound: u64) -> bool {
         let end = self.now + bound;
-        let mut probes: Vec<Option<u64>> = vec![None; self.slots.len()];
+        // Operation, and the life of the node that began it.
+        let mut probes: Vec<Option<(u64, u32)>> = vec![None; self.slots.len()];
         while self.now < end {
             if self.failure.is_some() {
                 return false;
             }
             let mut all = true;
             for slot in 0..self.slots.len() {
-                let done = probes[slot].is_some_and(|op| {
+                let done = probes[slot].is_some_and(|(op, _)| {
                     matches!(self.clients.outcome(op), Some(crate::check::Outcome::Committed(_) | crate::check::Outcome::Conflict(_)))
                 });
                 if done {
                     continue;
                 }
                 all = false;
-                let lost = probes[slot].is_none_or(|op| self.clients.outcome(op) == Some(crate::check::Outcome::Refused));
+                let boot = self.slots[slot].boot;
+                let lost = probes[slot]
+                    .is_none_or(|(op, began)| began != boot || self.clients.outcome(op) == Some(crate::check::Outcome::Refused));
                 if lost && self.slots[slot].db.valid {
-                    probes[slot] = Some(self.write(slot));
+                    probes[slot] = Some((self.write(slot), boot));
                 }
             }
             if all && self.one_view() && self.same_data() {

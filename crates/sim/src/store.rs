@@ -87,6 +87,10 @@ impl FastStore {
         self.fuse = Some(operations);
     }
 
+    pub fn clear_fuse(&mut self) {
+        self.fuse = None;
+    }
+
     pub fn failed(&self) -> bool {
         self.failed
     }

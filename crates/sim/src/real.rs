@@ -1,0 +1,232 @@
+//! The real log over its simulated disk, with the part of a node's driver that serves it: sync tickets, trimming, reopening.
+
+use trireme_order::{LogStore, StoreError};
+use trireme_types::{Base, Durability, Entry, HardState, LogIndex, NodeId, Seqno, Term};
+use trireme_wslog::{Faults, Options as LogOptions, SimDisk, SyncTicket, Trim, WriteSetLog};
+
+use crate::options::{Options, Sabotage};
+use crate::rng::Rng;
+use crate::store::{Appended, hash_entry};
+
+pub struct RealStore {
+    disk: SimDisk,
+    /// `None` only while it is being reopened.
+    log: Option<WriteSetLog<SimDisk>>,
+    ticket: Option<SyncTicket<SimDisk>>,
+    /// Its sync was already run when the ticket was drawn.
+    early: Option<trireme_wslog::Synced>,
+    node: NodeId,
+    boot: u32,
+    size: u64,
+    segment: u64,
+    keep: Seqno,
+    durability: Durability,
+    sabotage: Option<Sabotage>,
+    appended: Vec<Appended>,
+    /// What a recovery reported that no fault explains.
+    complaint: Option<String>,
+    /// A fault made operations fail since the last clean open; recovery may then find what it would not otherwise.
+    fused: bool,
+}
+
+impl RealStore {
+    pub fn create(o: &Options, node: NodeId, seed: u64) -> RealStore {
+        let disk = SimDisk::new(seed);
+        if o.sabotage == Some(Sabotage::LyingDisk) {
+            disk.set_faults(Faults { lying: true, ..Faults::default() });
+        }
+        let mut store = RealStore {
+            disk,
+            log: None,
+            ticket: None,
+            early: None,
+            node,
+            boot: 1,
+            size: (o.retain * 200).max(16 << 10),
+            segment: 4096 + o.checkpoint_every * 64,
+            keep: Seqno(u64::MAX),
+            durability: o.durability,
+            sabotage: o.sabotage,
+            appended: Vec::new(),
+            complaint: None,
+            fused: false,
+        };
+        store.open();
+        store
+    }
+
+    fn open(&mut self) {
+        self.ticket = None;
+        self.early = None;
+        self.log = None;
+        let options = LogOptions {
+            size: self.size,
+            segment_size_override: Some(self.segment),
+            ..LogOptions::new(self.node, format!("boot {}", self.boot))
+        };
+        let lying = self.sabotage == Some(Sabotage::LyingDisk);
+        self.disk.set_faults(Faults { lying, ..Faults::default() });
+        match WriteSetLog::open(self.disk.clone(), &options) {
+            Ok((mut log, report)) => {
+                if !self.fused && !lying && (report.hole.is_some() || report.suspect.is_some()) {
+                    self.complaint = Some(format!("recovery of a sound log: {report:?}"));
+                }
+                if let Err(e) = log.set_durability(self.durability) {
+                    self.complaint = Some(format!("a sound log refuses: {e}"));
+                }
+                self.log = Some(log);
+            }
+            Err(e) => {
+                if !lying {
+                    self.complaint = Some(format!("a sound log does not open: {e}"));
+                }
+                // Something must be there to go on with; the complaint ends the run.
+                self.disk.wipe();
+                self.log = WriteSetLog::open(self.disk.clone(), &options).ok().map(|l| l.0);
+            }
+        }
+        self.fused = false;
+    }
+
+    fn log(&self) -> &WriteSetLog<SimDisk> {
+        self.log.as_ref().expect("open between calls")
+    }
+
+    fn log_mut(&mut self) -> &mut WriteSetLog<SimDisk> {
+        self.log.as_mut().expect("open between calls")
+    }
+
+    pub fn take_complaint(&mut self) -> Option<String> {
+        self.complaint.take()
+    }
+
+    pub fn set_keep(&mut self, seqno: Seqno) {
+        self.keep = seqno;
+    }
+
+    pub fn set_fuse(&mut self, operations: u32) {
+        self.fused = true;
+        let left = Some(u64::from(operations));
+        let mut faults = self.disk.faults();
+        match operations % 3 {
+            0 => faults.writes_left = left,
+            1 => faults.syncs_left = left,
+            _ => faults.space_left = Some(u64::from(operations) * 100),
+        }
+        self.disk.set_faults(faults);
+    }
+
+    pub fn clear_fuse(&mut self) {
+        let lying = self.disk.faults().lying;
+        self.disk.set_faults(Faults { lying, ..Faults::default() });
+    }
+
+    pub fn failed(&self) -> bool {
+        self.log().failed().is_some()
+    }
+
+    pub fn take_appended(&mut self) -> Vec<Appended> {
+        std::mem::take(&mut self.appended)
+    }
+
+    /// Draws a ticket; half the time its work is done at once, else when the completion is reported.
+    pub fn begin_sync(&mut self, early: bool) -> Option<(u64, LogIndex)> {
+        let ticket = self.log_mut().begin_sync()?;
+        let out = (ticket.generation, ticket.upto);
+        if early {
+            self.early = ticket.run().ok();
+        } else {
+            self.ticket = Some(ticket);
+        }
+        Some(out)
+    }
+
+    /// Whether the sync succeeded.
+    pub fn complete_sync(&mut self) -> bool {
+        let early = self.early.take();
+        let done = match self.ticket.take() {
+            Some(ticket) => ticket.run().ok(),
+            None => early,
+        };
+        done.is_some_and(|done| self.log_mut().finish_sync(done).is_ok())
+    }
+
+    pub fn housekeeping(&mut self) {
+        let keep = self.keep;
+        let log = self.log_mut();
+        if let Some(ticket) = log.begin_spare() {
+            let _ = log.finish_spare(ticket.run());
+        }
+        if log.wants_trim() {
+            let keep_from = log.index_of(keep.next()).unwrap_or(if keep >= log.base().seqno { log.last() } else { LogIndex::ZERO });
+            let _ = log.trim(Trim { keep_from, bytes_max: None });
+        }
+    }
+
+    pub fn process_died(&mut self) {
+        self.ticket = None;
+        self.early = None;
+        self.log = None;
+        self.disk.kill();
+        self.open();
+    }
+
+    pub fn lose_power(&mut self, _rng: &mut Rng) {
+        self.ticket = None;
+        self.early = None;
+        self.log = None;
+        self.boot += 1;
+        self.disk.crash();
+        self.open();
+    }
+}
+
+impl LogStore for RealStore {
+    fn base(&self) -> &Base {
+        self.log().base()
+    }
+    fn last(&self) -> LogIndex {
+        self.log().last()
+    }
+    fn synced(&self) -> LogIndex {
+        self.log().synced()
+    }
+    fn generation(&self) -> u64 {
+        self.log().generation()
+    }
+    fn term_at(&self, index: LogIndex) -> Option<Term> {
+        self.log().term_at(index)
+    }
+    fn index_of(&self, seqno: Seqno) -> Option<LogIndex> {
+        self.log().index_of(seqno)
+    }
+    fn read(&self, from: LogIndex, max_bytes: usize) -> Result<Vec<Entry>, StoreError> {
+        self.log().read(from, max_bytes)
+    }
+    fn append(&mut self, entries: &[Entry]) -> Result<(), StoreError> {
+        self.log_mut().append(entries)?;
+        self.appended.extend(entries.iter().map(|e| Appended { term: e.header.term, index: e.header.index, hash: hash_entry(e) }));
+        Ok(())
+    }
+    fn truncate_after(&mut self, index: LogIndex) -> Result<(), StoreError> {
+        self.log_mut().truncate_after(index)
+    }
+    fn reset(&mut self, base: Base) -> Result<(), StoreError> {
+        self.log_mut().reset(base)
+    }
+    fn hard_state(&self) -> HardState {
+        self.log().hard_state()
+    }
+    fn save_hard_state(&mut self, state: HardState) -> Result<(), StoreError> {
+        self.log_mut().save_hard_state(state)
+    }
+    fn wants_checkpoint(&self) -> bool {
+        self.log().wants_checkpoint()
+    }
+    fn save_checkpoint(&mut self, base: &Base) -> Result<(), StoreError> {
+        self.log_mut().save_checkpoint(base)
+    }
+    fn checkpoint_before(&self, seqno: Seqno) -> Option<Base> {
+        self.log().checkpoint_before(seqno)
+    }
+}
