@@ -23,9 +23,8 @@ fn build() -> PathBuf {
     let test = std::env::current_exe().expect("a test program knows its path");
     let target = test.ancestors().nth(3).expect("it lies in <target>/<profile>/deps");
     let status = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--package", "trireme-provider", "--target-dir"])
+        .args(["build", "--quiet", "--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"), "--target-dir"])
         .arg(target)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
         .status()
         .expect("cargo runs");
     assert!(status.success());

@@ -20,7 +20,7 @@ pub enum Kind {
     /// `[scheme://]host[:port]`
     Address,
     Text,
-    /// One of these words exactly.
+    /// One of these words, in any case; shown as given.
     Choice(&'static [&'static str]),
     /// A UUID, or nothing.
     Uuid,
