@@ -108,9 +108,9 @@ impl<S: LogStore> Group<S> {
         if term < self.hard.term && same {
             return;
         }
-        self.hard.term = self.hard.term.max(term).max(base.term);
-        if self.hard.term > term {
-            // A term promised in another history; the group's own will be adopted when it is heard.
+        if !same || term > self.hard.term {
+            // Terms of another history mean nothing here.
+            self.hard.term = term;
             self.hard.voted_for = NodeId::default();
         }
         self.hard.voters_committed = base.voters_at;
