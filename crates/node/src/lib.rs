@@ -1,9 +1,29 @@
 //! One cluster member: the shell around the pure crates. Owns the threads, the commit order, the appliers, state
 //! transfer and the status variables.
-#![forbid(unsafe_op_in_unsafe_fn)]
+//!
+//! **Invariant:** the group thread ([`core`]) calls nothing of the server and waits for no other thread; whoever waits for
+//! it is answered on every path, its own failure included.
+#![deny(unsafe_op_in_unsafe_fn)]
 
 mod api;
+mod chores;
+mod commands;
+mod core;
+mod monitor;
 mod node;
+mod queue;
+mod recover;
+mod roster;
+mod saved;
+mod settings;
+mod slot;
+mod startup;
+mod stats;
+mod status;
+mod syncer;
+mod threads;
+mod trx;
+mod votes;
 
 pub use api::*;
 pub use node::Node;

@@ -1,146 +1,1043 @@
-//! `Node`: the calls of the wsrep API on plain values. (Skeleton: bodies follow.)
+//! `Node`: the calls of the wsrep API on plain values.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use trireme_types::Seqno;
+use trireme_certification::{Head, WriteSet, WriteSetBuilder};
+use trireme_surface::status::LocalState;
+use trireme_surface::texts;
+use trireme_transport::AdmitToken;
+use trireme_types::{Member, NodeId, Seqno, Uuid, View};
+use trireme_wslog::{DirStorage, LogReader, SpareTicket, SyncTicket};
 
+use crate::chores::{Chore, run_chores};
+use crate::commands::CommandQueue;
+use crate::core::{Command, Core, Log, Outcome};
+use crate::monitor::{Interrupted, OrderMonitor};
+use crate::queue::{ApplyItem, ApplyQueue, Item};
+use crate::roster::AppMessage;
+use crate::saved::Saved;
+use crate::settings::Settings;
+use crate::slot::Slot;
+use crate::startup::{self, Patience, Wish};
+use crate::status::{Counters, GroupStatus};
+use crate::syncer::{SpaceJob, SyncJob, run_space, run_syncs};
+use crate::threads::spawn;
+use crate::trx::{Stage, Trx, TrxMap};
+use crate::votes::{Settled, Votes, error_class};
 use crate::*;
 
+/// What the threads of one node share.
+pub struct Shared {
+    pub server: Arc<dyn Server>,
+    pub args: InitArgs,
+    pub settings: Settings,
+    pub monitor: OrderMonitor,
+    pub queue: ApplyQueue,
+    pub trxs: TrxMap,
+    pub commands: CommandQueue,
+    pub counters: Counters,
+    pub votes: Votes,
+    pub capabilities: u32,
+    pub protocol: i32,
+    status: Mutex<GroupStatus>,
+    history: Mutex<Uuid>,
+    saved: Mutex<Saved>,
+    tois: Mutex<HashMap<u64, Seqno>>,
+    chores: mpsc::Sender<Chore>,
+    syncs: mpsc::Sender<SyncJob>,
+    space: mpsc::Sender<SpaceJob>,
+    reader: Mutex<Option<LogReader<DirStorage>>>,
+    /// Whom this node is sending a full copy to.
+    donating: Mutex<Option<NodeId>>,
+    inconsistent: AtomicBool,
+    /// Last seqno of the connection that has ended or is ending.
+    last: AtomicU64,
+    closed: AtomicBool,
+}
+
+/// Handle tag of write sets that an applier brings back.
+const APPLIER: u64 = u64::MAX;
+/// Local transactions carry this: the id finds them.
+const LOCAL: u64 = 1;
+
+impl Shared {
+    pub fn log(&self, level: Level, text: String) {
+        if level == Level::Debug && !self.settings.debug() {
+            return;
+        }
+        let _ = self.chores.send(Chore::Log(level, text));
+    }
+
+    /// The server cannot go on: there is no way back from here (a physical full copy failed while the server waits for
+    /// it). Ends the process, after the reason has been logged.
+    pub fn die(&self, text: String) {
+        let _ = self.chores.send(Chore::Die(text));
+    }
+
+    pub fn ask_allowed(&self, token: AdmitToken, address: String) {
+        let _ = self.chores.send(Chore::Allow { token, address });
+    }
+
+    pub fn sync(&self, ticket: SyncTicket<DirStorage>) {
+        let _ = self.syncs.send(SyncJob::Sync(ticket));
+    }
+
+    pub fn prepare_space(&self, ticket: SpareTicket<DirStorage>) {
+        let _ = self.space.send(SpaceJob::Spare(ticket));
+    }
+
+    pub fn log_conflicts(&self) -> bool {
+        self.settings.log_conflicts()
+    }
+
+    pub fn set_history(&self, history: Uuid) {
+        *lock(&self.history) = history;
+    }
+
+    pub fn history(&self) -> Uuid {
+        *lock(&self.history)
+    }
+
+    pub fn set_group_status(&self, status: GroupStatus) {
+        *lock(&self.status) = status;
+    }
+
+    pub fn group_status(&self) -> GroupStatus {
+        lock(&self.status).clone()
+    }
+
+    /// Queue length at which a joined node counts as synced.
+    pub fn sync_queue_limit(&self) -> usize {
+        self.settings.fc_limit()
+    }
+
+    pub fn on_signal(&self, from: NodeId, body: Bytes) {
+        let _ = (from, body);
+    }
+
+    /// Whatever changes the state files; tells the operator when they cannot be written.
+    fn save<T>(&self, change: impl FnOnce(&mut Saved) -> T) -> T {
+        let mut saved = lock(&self.saved);
+        let result = change(&mut saved);
+        let trouble = saved.take_trouble();
+        drop(saved);
+        if let Some(text) = trouble {
+            self.log(Level::Warn, text);
+        }
+        result
+    }
+
+    pub fn on_primary_view(&self, view: &View, me: &Member, history: Uuid) {
+        self.save(|saved| saved.on_view(history, view, me));
+    }
+
+    pub fn mark_running(&self, history: Uuid) {
+        self.save(|saved| saved.running(history));
+    }
+
+    pub fn mark_inconsistent(&self) {
+        self.inconsistent.store(true, Relaxed);
+        self.save(Saved::corrupt);
+    }
+
+    /// The connection is ending; it closes nothing above `last`.
+    pub fn set_last(&self, last: Seqno) {
+        self.last.store(last.0, Relaxed);
+        self.monitor.set_last(Some(last));
+    }
+
+    /// Writes the position down once everything of a connection that ended has left commit order. Does nothing when that is
+    /// done already, or was never possible.
+    fn settle_position(&self) {
+        let left = self.monitor.left();
+        if left.0 >= self.last.load(Relaxed) || self.inconsistent.load(Relaxed) {
+            self.save(|saved| saved.stopped(self.history(), left, self.inconsistent.load(Relaxed)));
+        }
+    }
+
+    /// Is there a connection to the group, primary or not?
+    pub fn connected(&self) -> bool {
+        self.commands.is_open()
+    }
+
+    /// `wsrep_local_state` and its comment (surface 2.3).
+    pub fn local_state(&self, status: &GroupStatus) -> (i64, &'static str) {
+        let state = if self.closed.load(Relaxed) {
+            LocalState::Destroyed
+        } else if self.inconsistent.load(Relaxed) {
+            LocalState::Inconsistent
+        } else {
+            status.local_state()
+        };
+        (state.number(), state.comment())
+    }
+
+    pub fn on_vote_begun(&self, seqno: Seqno) {
+        if self.votes.begun(seqno, || self.monitor.left()) {
+            self.vote(seqno, 0, "Success");
+        }
+    }
+
+    pub fn end_votes(&self) {
+        self.votes.end();
+    }
+
+    /// This node applied `seqno` without error and the group decided that it is an error.
+    pub fn lost_vote(&self, seqno: Seqno) {
+        self.give_up(texts::vote_inconsistent(self.history(), seqno), true);
+    }
+
+    /// Leave now. `corrupt`: with data that are not the group's.
+    fn give_up(&self, reason: String, corrupt: bool) {
+        if corrupt {
+            // At once: what fails in consequence is no news.
+            self.inconsistent.store(true, Relaxed);
+        }
+        self.commands.push(Command::GiveUp { reason, corrupt });
+    }
+
+    fn vote(&self, seqno: Seqno, code: u64, text: &str) {
+        let message = AppMessage::Vote { seqno, code, text: text.chars().take(1024).collect() };
+        self.commands.push(Command::App { message, slot: None });
+    }
+
+    fn meta(&self, seqno: Seqno, trx: u64, conn: u64, depends_on: Option<Seqno>) -> Meta {
+        let origin = lock(&self.status).uuid;
+        Meta { gtid_history: self.history(), seqno, origin, trx, conn, depends_on }
+    }
+
+    fn position(&self) -> Gtid {
+        Gtid { history: self.history(), seqno: Some(self.monitor.left()) }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no holder of a node's lock panics")
+}
+
+/// What only `connect`, `disconnect` and `close` touch.
+#[derive(Default)]
+struct Running {
+    core: Option<JoinHandle<Option<Log>>>,
+    /// Counts connections: a `connect` that waits must not end a later one's group thread.
+    connection: u64,
+    log: Option<Log>,
+    helpers: Vec<JoinHandle<()>>,
+    closed: bool,
+}
+
+/// How long a new connection waits for the appliers of the former one.
+const FORMER_APPLIERS: Duration = Duration::from_secs(60);
+/// How long the final view waits for local transactions that are about to commit.
+const LAST_COMMITS: Duration = Duration::from_secs(10);
+
 /// One provider instance. All methods may be called from any thread at any time after `new`.
-pub struct Node {}
+pub struct Node {
+    shared: Arc<Shared>,
+    running: Mutex<Running>,
+}
 
 impl Node {
     /// `Err` carries the reason, already logged; the provider answers NODE_FAIL.
     pub fn new(args: InitArgs, server: Arc<dyn Server>) -> Result<Node, String> {
-        let _ = (args, server);
-        todo!()
+        let refuse = |reason: String| {
+            server.log(Level::Error, &reason);
+            reason
+        };
+        let settings = Settings::new(&args).map_err(refuse)?;
+        let saved = Saved::open(&args, &settings, &*server).map_err(refuse)?;
+        let log = startup::open_log(&settings, &*server).map_err(refuse)?;
+        let (chores, chores_in) = mpsc::channel();
+        let (syncs, syncs_in) = mpsc::channel();
+        let (space, space_in) = mpsc::channel();
+        let position = saved.position();
+        let shared = Arc::new(Shared {
+            server,
+            capabilities: CAPABILITIES,
+            protocol: args.protocol.min(PROTOCOL_MAX),
+            args,
+            settings,
+            monitor: OrderMonitor::new(position.map_or(Seqno::ZERO, |(_, s)| s)),
+            queue: ApplyQueue::default(),
+            trxs: TrxMap::default(),
+            commands: CommandQueue::default(),
+            counters: Counters::default(),
+            votes: Votes::default(),
+            status: Mutex::default(),
+            history: Mutex::new(position.map_or(Uuid::NIL, |(h, _)| h)),
+            saved: Mutex::new(saved),
+            tois: Mutex::default(),
+            chores,
+            syncs,
+            space,
+            reader: Mutex::new(Some(log.reader())),
+            donating: Mutex::default(),
+            inconsistent: AtomicBool::new(false),
+            last: AtomicU64::new(0),
+            closed: AtomicBool::new(false),
+        });
+        shared.set_last(shared.monitor.left());
+        let helper = |name: &str, body: Box<dyn FnOnce(Arc<Shared>) + Send>| {
+            let shared = shared.clone();
+            spawn(name, move || body(shared))
+        };
+        let helpers = vec![
+            helper("trireme-chores", Box::new(move |shared| run_chores(&shared, &chores_in))),
+            helper("trireme-sync", Box::new(move |shared| run_syncs(&shared, &syncs_in))),
+            helper("trireme-space", Box::new(move |shared| run_space(&shared, &space_in))),
+        ];
+        let running = Running { log: Some(log), helpers, ..Running::default() };
+        Ok(Node { shared, running: Mutex::new(running) })
     }
-    /// Leaves the group if need be and joins every thread. Idempotent.
+
+    /// Leaves the group if need be and joins every thread of the node. Idempotent.
     pub fn close(&self) {
-        todo!()
+        self.disconnect();
+        let mut running = lock(&self.running);
+        if running.closed {
+            return;
+        }
+        running.closed = true;
+        self.shared.closed.store(true, Relaxed);
+        self.shared.settle_position();
+        let _ = self.shared.syncs.send(SyncJob::End);
+        let _ = self.shared.space.send(SpaceJob::End);
+        let _ = self.shared.chores.send(Chore::End);
+        for helper in running.helpers.drain(..) {
+            let _ = helper.join();
+        }
+        *lock(&self.shared.reader) = None;
+        if let Some(log) = running.log.take() {
+            if let Err(error) = log.close() {
+                self.shared.server.log(Level::Warn, &error.to_string());
+            }
+        }
     }
+
     pub fn connect(&self, cluster: &str, url: &str, donor: &str, bootstrap: bool) -> Code {
-        let _ = (cluster, url, donor, bootstrap);
-        todo!()
+        match self.try_connect(cluster, url, donor, bootstrap) {
+            Ok(()) => Code::Ok,
+            Err(reason) => {
+                for line in reason.lines() {
+                    self.shared.server.log(Level::Error, line);
+                }
+                Code::NodeFail
+            }
+        }
     }
+
+    fn try_connect(&self, cluster: &str, url: &str, donor: &str, bootstrap: bool) -> Result<(), String> {
+        let (connected, patience, connection) = self.begin_connection(cluster, url, donor, bootstrap)?;
+        // Without the lock: `disconnect` must be able to end this wait.
+        let answer = match patience {
+            Patience::None => return Ok(()),
+            Patience::Limited(limit) => connected.wait_until(Instant::now() + limit),
+            Patience::Unlimited => Some(connected.wait()),
+        };
+        let reason = match answer {
+            Some(Ok(())) => return Ok(()),
+            Some(Err(reason)) => reason,
+            None => texts::primary_not_reached(cluster, url).join("\n"),
+        };
+        let mut running = lock(&self.running);
+        if running.connection == connection {
+            self.end_core(&mut running);
+        }
+        Err(reason)
+    }
+
+    #[allow(clippy::type_complexity)]
+    fn begin_connection(
+        &self,
+        cluster: &str,
+        url: &str,
+        donor: &str,
+        bootstrap: bool,
+    ) -> Result<(Arc<Slot<Result<(), String>>>, Patience, u64), String> {
+        let shared = &self.shared;
+        let mut running = lock(&self.running);
+        self.end_core(&mut running);
+        if !shared.queue.wait_empty(Instant::now() + FORMER_APPLIERS) {
+            return Err("appliers of the former connection have not ended".into());
+        }
+        shared.settle_position();
+        let target = shared.settings.target(url, cluster)?;
+        let bootstrap = bootstrap || shared.settings.bootstrap_wanted();
+        let mut log = running.log.take().ok_or("the write-set log is not open: restart the server")?;
+        let wish = Wish { cluster, target: &target, bootstrap };
+        let planned = shared.save(|saved| startup::prepare(shared, &mut log, &wish, saved));
+        let plan = match planned {
+            Ok(plan) => plan,
+            Err(reason) => {
+                running.log = Some(log);
+                return Err(reason);
+            }
+        };
+        shared.inconsistent.store(false, Relaxed);
+        shared.monitor.set_closed(false);
+        shared.queue.open();
+        shared.commands.open(plan.transport.waker());
+        shared.settings.with(|o| o.set_group_connected(true));
+        let connected = Arc::new(Slot::default());
+        let patience = plan.patience;
+        let (for_core, slot, donor) = (shared.clone(), connected.clone(), donor.to_string());
+        running.connection += 1;
+        running.core = Some(spawn("trireme-group", move || Core::new(for_core, plan, log, donor, slot).run()));
+        Ok((connected, patience, running.connection))
+    }
+
+    /// Ends the group thread and takes the log back.
+    fn end_core(&self, running: &mut Running) {
+        if let Some(core) = running.core.take() {
+            self.shared.commands.push(Command::Leave);
+            running.log = core.join().unwrap_or(None);
+        }
+    }
+
     pub fn disconnect(&self) -> Code {
-        todo!()
+        // A pause left open by a connection that is being closed must not hold the shutdown.
+        self.shared.monitor.resume();
+        // Before the lock: wakes a `connect` that waits for peers.
+        self.shared.commands.push(Command::Leave);
+        let mut running = lock(&self.running);
+        self.end_core(&mut running);
+        Code::Ok
     }
+
+    // --- appliers --------------------------------------------------------------------------------------------------
+
     pub fn recv(&self, ctx: RecvCtx) -> Code {
-        let _ = ctx;
-        todo!()
+        let queue = &self.shared.queue;
+        queue.arrive();
+        // Also when a callback panics: the queue must know.
+        let _departure = OnDrop(|| queue.depart());
+        while let Some(item) = queue.take() {
+            let _done = OnDrop(|| queue.done());
+            if let Some(code) = self.handle(ctx, item) {
+                return code;
+            }
+        }
+        Code::ConnFail
     }
-    /// Several assignments in one string.
-    pub fn options_set(&self, text: &str) -> Code {
-        let _ = text;
-        todo!()
+
+    /// `Some` when this thread is to return.
+    fn handle(&self, ctx: RecvCtx, item: Item) -> Option<Code> {
+        let shared = &self.shared;
+        match item {
+            Item::Connected(view) => {
+                if !shared.server.connected(&view) {
+                    shared.give_up("the server refused the connection".into(), false);
+                }
+                None
+            }
+            Item::View { view, closes } => {
+                self.deliver_view(ctx, &view, closes);
+                None
+            }
+            Item::SstRequest => {
+                self.request_state();
+                None
+            }
+            Item::Apply(item) => self.apply(ctx, item),
+            Item::Donate { joiner, request, at } => {
+                self.donate(ctx, joiner, &request, at);
+                None
+            }
+            Item::Synced { at } => {
+                if shared.monitor.wait_left(at, None).is_ok() && !shared.server.synced() {
+                    shared.give_up("the server failed to become synced".into(), false);
+                }
+                None
+            }
+            Item::Final { view, last } => {
+                // Local transactions that are ordered may still be on their way into the engine.
+                let _ = shared.monitor.wait_left(last, Some(Instant::now() + LAST_COMMITS));
+                shared.settle_position();
+                shared.server.view(ctx, &view);
+                Some(Code::Ok)
+            }
+        }
     }
-    pub fn options_get(&self) -> String {
-        todo!()
+
+    fn deliver_view(&self, ctx: RecvCtx, view: &ServerView, closes: Option<Seqno>) {
+        let shared = &self.shared;
+        if let Some(seqno) = closes {
+            if shared.monitor.wait_start(seqno, seqno.prev()).is_err() {
+                return;
+            }
+        }
+        // The committed position must stay below the view until the callback returns (contract 3.8).
+        if !shared.server.view(ctx, view) {
+            shared.log(Level::Warn, "the server could not process a view; leaving the group".into());
+            shared.commands.push(Command::Leave);
+        }
+        if let Some(seqno) = closes {
+            if shared.monitor.enter(seqno, None).is_ok() {
+                self.leave_order(seqno);
+            }
+        }
     }
-    pub fn stats(&self) -> Vec<(String, StatValue)> {
-        todo!()
+
+    fn request_state(&self) {
+        let shared = &self.shared;
+        match shared.server.sst_request() {
+            Ok(request) if request.is_empty() => {
+                let reason = "State transfer is needed, but the running server cannot take a full copy: restart it";
+                shared.give_up(reason.into(), false);
+            }
+            Ok(request) => {
+                shared.save(Saved::receiving);
+                shared.commands.push(Command::StateRequest { request });
+            }
+            Err(()) => {
+                shared.die(texts::SST_REQUEST_FAILED.into());
+            }
+        }
     }
-    pub fn stats_reset(&self) {
-        todo!()
+
+    fn apply(&self, ctx: RecvCtx, item: ApplyItem) -> Option<Code> {
+        let shared = &self.shared;
+        if shared.monitor.wait_start(item.seqno, item.depends_on).is_err() {
+            return None;
+        }
+        let body = match item.body {
+            Some(body) => body,
+            None => match self.read_body(&item) {
+                Ok(body) => body,
+                Err(reason) => {
+                    shared.give_up(format!("write set {} cannot be read back: {reason}", item.seqno), true);
+                    return None;
+                }
+            },
+        };
+        let dummy = item.flags & flags::ROLLBACK != 0;
+        let data = match WriteSet::parse(body) {
+            Ok(ws) if !dummy => ws.data(),
+            Ok(_) | Err(_) => Bytes::new(),
+        };
+        let toi = item.flags & flags::ISOLATION != 0;
+        if toi {
+            shared.save(Saved::begin_unsafe);
+        }
+        let meta = Meta {
+            gtid_history: shared.history(),
+            seqno: item.seqno,
+            origin: item.origin,
+            trx: item.trx,
+            conn: item.conn,
+            depends_on: Some(item.depends_on),
+        };
+        let handle = Handle { trx: item.trx, opaque: APPLIER };
+        let applied = shared.server.apply(ctx, handle, item.flags, &data, &meta);
+        if toi {
+            shared.save(Saved::end_unsafe);
+        }
+        if !applied.ok && !shared.inconsistent.load(Relaxed) {
+            let reason = format!("Failed to apply write set {}:{}; leaving the group", shared.history(), item.seqno);
+            shared.give_up(reason, true);
+        }
+        applied.exit_loop.then_some(Code::Ok)
+    }
+
+    fn read_body(&self, item: &ApplyItem) -> Result<Bytes, String> {
+        let reader = lock(&self.shared.reader).clone().ok_or("the log is closed")?;
+        match reader.get(item.index) {
+            Ok(Some(entry)) if entry.header.seqno == item.seqno => Ok(entry.payload),
+            Ok(_) => Err("the log holds it no more".into()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    fn donate(&self, ctx: RecvCtx, joiner: NodeId, request: &[u8], at: Seqno) {
+        let shared = &self.shared;
+        if shared.monitor.wait_left(at, None).is_ok() {
+            *lock(&shared.donating) = Some(joiner);
+            let gtid = Gtid { history: shared.history(), seqno: Some(at) };
+            if !shared.server.sst_donate(ctx, request, gtid, false) {
+                self.donor_done(false);
+            }
+        }
+        shared.monitor.lift_barrier(at);
+    }
+
+    fn donor_done(&self, ok: bool) -> bool {
+        let Some(joiner) = lock(&self.shared.donating).take() else { return false };
+        self.shared.commands.push(Command::App { message: AppMessage::DonorDone { joiner, ok }, slot: None });
+        true
     }
 
     // --- local transactions: `handle.opaque` is 0 on first contact and set by append_* -----------------------------
 
+    fn local(&self, handle: &mut Handle) -> Arc<Trx> {
+        handle.opaque = LOCAL;
+        self.shared.trxs.get_or_create(handle.trx)
+    }
+
     pub fn append_key(&self, handle: &mut Handle, parts: &[&[u8]], kind: KeyKind) -> Code {
-        let _ = (handle, parts, kind);
-        todo!()
+        let trx = self.local(handle);
+        let mut state = trx.lock();
+        let builder = state.builder.get_or_insert_with(WriteSetBuilder::new);
+        let kind = match kind {
+            KeyKind::Shared => trireme_certification::KeyKind::Shared,
+            KeyKind::Reference => trireme_certification::KeyKind::Reference,
+            KeyKind::Update => trireme_certification::KeyKind::Update,
+            KeyKind::Exclusive => trireme_certification::KeyKind::Exclusive,
+        };
+        match builder.add_key(parts.iter().copied(), kind) {
+            Ok(()) => Code::Ok,
+            Err(_) => {
+                state.refused = Some(Code::TrxFail);
+                Code::TrxFail
+            }
+        }
     }
+
     pub fn append_data(&self, handle: &mut Handle, data: &[u8]) -> Code {
-        let _ = (handle, data);
-        todo!()
+        let trx = self.local(handle);
+        let mut state = trx.lock();
+        let limit = self.shared.settings.max_ws_size();
+        let builder = state.builder.get_or_insert_with(WriteSetBuilder::new);
+        if builder.encoded_bytes() + data.len() > limit {
+            let size = builder.encoded_bytes() + data.len();
+            state.refused = Some(Code::SizeExceeded);
+            drop(state);
+            self.too_big(size, limit);
+            return Code::SizeExceeded;
+        }
+        builder.add_data(data);
+        Code::Ok
     }
+
+    fn too_big(&self, size: usize, limit: usize) {
+        self.shared.server.log(Level::Warn, &format!("transaction size limit ({limit}) exceeded: {size}"));
+    }
+
     /// `sequenced` is called once, as early as the place among this node's write sets is fixed, at the latest on return.
     pub fn certify(&self, conn: u64, handle: &mut Handle, flags: u32, sequenced: &mut dyn FnMut()) -> (Code, Option<Meta>) {
-        let _ = (conn, handle, flags, sequenced);
-        todo!()
+        let shared = &self.shared;
+        let trx = self.local(handle);
+        let body = {
+            let mut state = trx.lock();
+            let refused = state.refused.or(trx.is_aborted().then_some(Code::ConnFail));
+            if let Some(code) = refused {
+                drop(state);
+                sequenced();
+                return (code, None);
+            }
+            let builder = state.builder.take().unwrap_or_default();
+            let limit = shared.settings.max_ws_size();
+            if builder.encoded_bytes() > limit {
+                drop(state);
+                self.too_big(builder.encoded_bytes(), limit);
+                sequenced();
+                return (Code::SizeExceeded, None);
+            }
+            let origin = lock(&shared.status).uuid;
+            let head = Head { flags, last_seen: shared.monitor.left(), origin, trx: trx.id, conn };
+            let body = builder.finish(&head).into_bytes();
+            state.stage = Stage::Certifying;
+            state.flags = flags;
+            state.body = Some(body.clone());
+            body
+        };
+        let slot = Arc::new(Slot::default());
+        shared.commands.push(Command::Propose { body, patient: false, slot: slot.clone() });
+        // The command queue is first in, first out: the place is fixed.
+        sequenced();
+        let outcome = slot.wait();
+        let mut state = trx.lock();
+        match outcome {
+            Outcome::NotSent => {
+                state.stage = Stage::Collecting;
+                (Code::ConnFail, None)
+            }
+            Outcome::Abandoned => {
+                state.stage = Stage::Collecting;
+                (Code::NodeFail, None)
+            }
+            Outcome::Ordered { seqno, ok, depends_on } => {
+                let meta = shared.meta(seqno, trx.id, conn, Some(depends_on));
+                state.meta = Some(meta);
+                if !ok {
+                    state.stage = Stage::Failed(seqno);
+                    return (Code::TrxFail, Some(meta));
+                }
+                state.stage = Stage::Certified(seqno);
+                if trx.is_aborted() {
+                    return (Code::BfAbort, Some(meta));
+                }
+                drop(state);
+                match shared.monitor.wait_unpaused(seqno, &trx.aborted) {
+                    Err(Interrupted::Aborted) => (Code::BfAbort, Some(meta)),
+                    Ok(()) | Err(Interrupted::Closed | Interrupted::TimedOut) => (Code::Ok, Some(meta)),
+                }
+            }
+        }
     }
+
     pub fn commit_order_enter(&self, handle: Handle, meta: &Meta) -> Code {
-        let _ = (handle, meta);
-        todo!()
+        let monitor = &self.shared.monitor;
+        let trx = if handle.opaque == LOCAL { self.shared.trxs.get(handle.trx) } else { None };
+        let stage = trx.as_ref().map(|t| t.lock().stage);
+        let entered = match (&trx, stage) {
+            // Only a certified original attempt can still be aborted; a replay must not be (contract 4.6).
+            (Some(trx), Some(Stage::Certified(_))) => monitor.enter(meta.seqno, Some(&trx.aborted)),
+            _ => monitor.enter(meta.seqno, None),
+        };
+        match entered {
+            Ok(()) => Code::Ok,
+            Err(Interrupted::Aborted) => Code::BfAbort,
+            // The node has left in the middle: nothing orders this any more. The server closes the transaction.
+            Err(Interrupted::Closed | Interrupted::TimedOut) => Code::Ok,
+        }
     }
+
     /// `error`: empty when the write set was applied.
     pub fn commit_order_leave(&self, handle: Handle, meta: &Meta, error: &[u8]) -> Code {
-        let _ = (handle, meta, error);
-        todo!()
+        let code = if error.is_empty() { Code::Ok } else { self.vote_on_error(meta.seqno, error) };
+        if self.leave_order(meta.seqno) && handle.opaque == LOCAL {
+            if let Some(trx) = self.shared.trxs.get(handle.trx) {
+                let stage = trx.lock().stage;
+                if matches!(stage, Stage::Certified(_) | Stage::Replaying(_)) {
+                    self.shared.counters.local_commits.fetch_add(1, Relaxed);
+                }
+            }
+        }
+        code
     }
+
+    /// Leaves the section and pays a vote that is owed for it.
+    fn leave_order(&self, seqno: Seqno) -> bool {
+        let left = self.shared.monitor.leave(seqno);
+        match self.shared.votes.settle(seqno) {
+            Settled::Nothing => {}
+            Settled::Owed => self.shared.vote(seqno, 0, "Success"),
+            Settled::Lost => self.shared.lost_vote(seqno),
+        }
+        left
+    }
+
+    /// This node failed where others may have succeeded: the group decides who is wrong.
+    fn vote_on_error(&self, seqno: Seqno, error: &[u8]) -> Code {
+        let shared = &self.shared;
+        let class = error_class(error);
+        let slot = shared.votes.failed(seqno);
+        let text = String::from_utf8_lossy(error);
+        let text = text.trim_end_matches('\0');
+        shared.vote(seqno, class, text);
+        match slot.wait() {
+            Some(winner) if winner == class => Code::Ok,
+            Some(_) => {
+                shared.give_up(texts::inconsistent_by_consensus(shared.history(), seqno), true);
+                Code::NodeFail
+            }
+            None => Code::NodeFail,
+        }
+    }
+
     pub fn release(&self, handle: &mut Handle) -> Code {
-        let _ = handle;
-        todo!()
+        if handle.opaque != LOCAL {
+            return Code::Ok;
+        }
+        if let Some(trx) = self.shared.trxs.get(handle.trx) {
+            let mut state = trx.lock();
+            let fragment = matches!(state.stage, Stage::Certified(_)) && state.flags & flags::TRX_END == 0;
+            if fragment {
+                // The end of a fragment, not of the transaction (contract 6.4).
+                state.streaming = true;
+                state.stage = Stage::Collecting;
+                state.body = None;
+                state.meta = None;
+            } else {
+                drop(state);
+                self.shared.trxs.remove(handle.trx);
+                handle.opaque = 0;
+            }
+        }
+        Code::Ok
     }
+
     pub fn replay(&self, handle: Handle, ctx: RecvCtx) -> Code {
-        let _ = (handle, ctx);
-        todo!()
+        let shared = &self.shared;
+        let Some(trx) = shared.trxs.get(handle.trx) else { return Code::Fatal };
+        let (body, meta, flags) = {
+            let mut state = trx.lock();
+            match (state.stage, state.body.clone(), state.meta) {
+                (Stage::Certified(seqno), Some(body), Some(meta)) => {
+                    state.stage = Stage::Replaying(seqno);
+                    (body, meta, state.flags)
+                }
+                (Stage::Failed(_), _, _) => return Code::TrxFail,
+                _ => return Code::Fatal,
+            }
+        };
+        trx.aborted.store(false, Relaxed);
+        let Ok(ws) = WriteSet::parse(body) else { return Code::Fatal };
+        if shared.monitor.wait_start(meta.seqno, meta.seqno.prev()).is_err() {
+            return Code::TrxFail;
+        }
+        let applied = shared.server.apply(ctx, handle, flags, &ws.data(), &meta);
+        if applied.ok {
+            shared.counters.local_replays.fetch_add(1, Relaxed);
+            Code::Ok
+        } else {
+            Code::Fatal
+        }
     }
+
     /// `bf_seqno`: `None` for -1. The second value is the victim's seqno, `None` for -1.
     pub fn abort_certification(&self, bf_seqno: Option<Seqno>, victim: u64) -> (Code, Option<Seqno>) {
-        let _ = (bf_seqno, victim);
-        todo!()
+        let Some(trx) = self.shared.trxs.get(victim) else { return (Code::Ok, None) };
+        let state = trx.lock();
+        match state.stage {
+            Stage::Collecting | Stage::Certifying => {
+                self.shared.monitor.abort(None, &trx.aborted);
+                (Code::Ok, None)
+            }
+            Stage::Certified(seqno) => {
+                let older = bf_seqno.is_some_and(|bf| bf > Seqno::ZERO && seqno < bf);
+                if older || !self.shared.monitor.abort(Some(seqno), &trx.aborted) {
+                    (Code::NotAllowed, Some(seqno))
+                } else {
+                    (Code::Ok, Some(seqno))
+                }
+            }
+            Stage::Failed(seqno) | Stage::Replaying(seqno) => (Code::NotAllowed, Some(seqno)),
+        }
     }
+
+    /// Orders the rollback of a streaming transaction; does not wait for its delivery (contract 6.4).
     pub fn rollback(&self, trx: u64) -> Code {
-        let _ = trx;
-        todo!()
+        let shared = &self.shared;
+        let origin = lock(&shared.status).uuid;
+        let head = Head {
+            flags: flags::ROLLBACK | flags::PA_UNSAFE,
+            last_seen: shared.monitor.left(),
+            origin,
+            trx,
+            conn: u64::MAX,
+        };
+        if !shared.group_status().member {
+            return Code::ConnFail;
+        }
+        let body = WriteSetBuilder::new().finish(&head).into_bytes();
+        shared.commands.push(Command::ProposeUnowned { body });
+        Code::Ok
     }
+
     pub fn assign_read_view(&self, handle: &mut Handle, position: Option<Gtid>) -> Code {
         let _ = (handle, position);
-        todo!()
+        Code::Ok
     }
 
     // --- total order isolation -------------------------------------------------------------------------------------
 
     pub fn toi_start(&self, conn: u64, keys: ToiKeys<'_>, flags: u32) -> (Code, Option<Meta>) {
-        let _ = (conn, keys, flags);
-        todo!()
+        let shared = &self.shared;
+        if flags != flags::TRX_START | flags::TRX_END {
+            return (Code::NotImplemented, None);
+        }
+        let mut builder = WriteSetBuilder::new();
+        for key in &keys.keys {
+            if builder.add_key(key.iter().copied(), trireme_certification::KeyKind::Exclusive).is_err() {
+                return (Code::TrxFail, None);
+            }
+        }
+        builder.add_data(&keys.action);
+        let limit = shared.settings.max_ws_size();
+        if builder.encoded_bytes() > limit {
+            self.too_big(builder.encoded_bytes(), limit);
+            return (Code::SizeExceeded, None);
+        }
+        let origin = lock(&shared.status).uuid;
+        let head = Head { flags: flags | flags::ISOLATION, last_seen: shared.monitor.left(), origin, trx: u64::MAX, conn };
+        let slot = Arc::new(Slot::default());
+        let body = builder.finish(&head).into_bytes();
+        shared.commands.push(Command::Propose { body, patient: true, slot: slot.clone() });
+        match slot.wait() {
+            Outcome::NotSent => (Code::ConnFail, None),
+            Outcome::Abandoned => (Code::NodeFail, None),
+            Outcome::Ordered { seqno, depends_on, .. } => {
+                let meta = shared.meta(seqno, u64::MAX, conn, Some(depends_on));
+                lock(&shared.tois).insert(conn, seqno);
+                if shared.monitor.enter(seqno, None).is_err() {
+                    return (Code::NodeFail, Some(meta));
+                }
+                shared.save(Saved::begin_unsafe);
+                (Code::Ok, Some(meta))
+            }
+        }
     }
+
     pub fn toi_end(&self, conn: u64, error: &[u8]) -> Code {
-        let _ = (conn, error);
-        todo!()
+        let shared = &self.shared;
+        let Some(seqno) = lock(&shared.tois).remove(&conn) else { return Code::Ok };
+        if !error.is_empty() {
+            // A losing TOI originator still hears OK; it leaves by the two views (contract 5.4).
+            let _ = self.vote_on_error(seqno, error);
+        }
+        self.leave_order(seqno);
+        shared.save(Saved::end_unsafe);
+        Code::Ok
     }
 
     // --- waiting, pausing ------------------------------------------------------------------------------------------
 
     /// `upto` `None`: a causal read. The second value is the position reached.
     pub fn sync_wait(&self, upto: Option<Gtid>, timeout: Wait) -> (Code, Gtid) {
-        let _ = (upto, timeout);
-        todo!()
+        let shared = &self.shared;
+        let timeout = match timeout {
+            Wait::Default => shared.settings.causal_read_timeout(),
+            Wait::For(limit) => limit,
+        };
+        // Far limits (the server passes INT_MAX seconds) are no limit.
+        let deadline = Instant::now().checked_add(timeout.min(Duration::from_secs(86_400 * 365)));
+        let target = match upto {
+            None => {
+                let slot = Arc::new(Slot::default());
+                shared.commands.push(Command::Read { slot: slot.clone() });
+                let answer = match deadline {
+                    Some(at) => slot.wait_until(at),
+                    None => Some(slot.wait()),
+                };
+                match answer {
+                    Some(Some(seqno)) => {
+                        shared.counters.causal_reads.fetch_add(1, Relaxed);
+                        seqno
+                    }
+                    Some(None) => return (Code::ConnFail, shared.position()),
+                    None => return (Code::TrxFail, shared.position()),
+                }
+            }
+            Some(gtid) if gtid.history != shared.history() => return (Code::TrxMissing, shared.position()),
+            Some(gtid) => gtid.seqno.unwrap_or(Seqno::ZERO),
+        };
+        match shared.monitor.wait_left(target, deadline) {
+            Ok(()) => (Code::Ok, shared.position()),
+            Err(Interrupted::TimedOut) => (Code::TrxFail, shared.position()),
+            Err(Interrupted::Closed | Interrupted::Aborted) => (Code::ConnFail, shared.position()),
+        }
     }
+
     pub fn last_committed(&self) -> Gtid {
-        todo!()
+        self.shared.position()
     }
+
     /// Last seqno that has left commit order, or `None` when pausing failed.
     pub fn pause(&self) -> Option<Seqno> {
-        todo!()
+        let shared = &self.shared;
+        let at = shared.monitor.pause().ok()?;
+        shared.save(|saved| saved.paused(shared.history(), at));
+        shared.log(Level::Info, texts::paused_at(shared.history(), at));
+        Some(at)
     }
+
     pub fn resume(&self) -> Code {
-        todo!()
+        let shared = &self.shared;
+        if shared.monitor.paused() {
+            shared.save(|saved| saved.resumed(shared.history()));
+            shared.log(Level::Info, texts::resuming_at(shared.monitor.left()));
+            shared.monitor.resume();
+            shared.log(Level::Info, texts::RESUMED.into());
+        }
+        Code::Ok
     }
+
+    fn say(&self, message: AppMessage) -> Code {
+        let slot = Arc::new(Slot::default());
+        self.shared.commands.push(Command::App { message, slot: Some(slot.clone()) });
+        if slot.wait() { Code::Ok } else { Code::ConnFail }
+    }
+
     pub fn desync(&self) -> Code {
-        todo!()
+        self.say(AppMessage::Desync)
     }
+
     pub fn resync(&self) -> Code {
-        todo!()
+        self.say(AppMessage::Resync)
     }
 
     // --- state transfer --------------------------------------------------------------------------------------------
 
     pub fn sst_sent(&self, position: Gtid, code: i32) -> Code {
-        let _ = (position, code);
-        todo!()
+        let ok = code == 0 && position.seqno.is_some();
+        if !ok {
+            self.shared.log(Level::Warn, format!("SST sending failed: {code}"));
+        }
+        if self.donor_done(ok) { Code::Ok } else { Code::ConnFail }
     }
+
     pub fn sst_received(&self, position: Gtid, state: Bytes, code: i32) -> Code {
-        let _ = (position, state, code);
-        todo!()
+        let shared = &self.shared;
+        let _ = state;
+        let group = shared.history();
+        let (position, answer) = match position.seqno {
+            Some(_) if code == 0 && position.history != group => {
+                shared.log(Level::Error, format!("SST brought history {}, the group has {group}", position.history));
+                (None, Code::NodeFail)
+            }
+            Some(seqno) if code == 0 => {
+                shared.log(Level::Info, format!("SST received: {}:{seqno}", position.history));
+                (Some(seqno), Code::Ok)
+            }
+            Some(_) | None => {
+                shared.log(Level::Error, format!("SST failed: {code}"));
+                (None, Code::Ok)
+            }
+        };
+        if shared.commands.push(Command::StateReceived { position }) { answer } else { Code::ConnFail }
+    }
+
+    // --- options and status ----------------------------------------------------------------------------------------
+
+    /// Several assignments in one string.
+    pub fn options_set(&self, text: &str) -> Code {
+        match self.shared.settings.set(&self.shared, text) {
+            Ok(()) => Code::Ok,
+            Err(lines) => {
+                for line in lines {
+                    self.shared.server.log(Level::Warn, &line);
+                }
+                Code::NodeFail
+            }
+        }
+    }
+
+    pub fn options_get(&self) -> String {
+        self.shared.settings.print()
+    }
+
+    pub fn stats(&self) -> Vec<(String, StatValue)> {
+        crate::stats::collect(&self.shared)
+    }
+
+    pub fn stats_reset(&self) {
+        self.shared.counters.reset();
+        self.shared.monitor.reset_stats();
+        self.shared.queue.reset_stats();
     }
 
     /// From a signal handler: async-signal-safe. Cuts or restores the network of every node of the process.
     pub fn isolate_all(mode: i32) -> bool {
-        let _ = mode;
-        todo!()
+        trireme_transport::isolate_all(mode).is_ok()
     }
 }
+
+/// MULTI_MASTER, CERTIFICATION, PARALLEL_APPLYING, TRX_REPLAY, ISOLATION, PAUSE, CAUSAL_READS, INCREMENTAL_WRITESET.
+pub const CAPABILITIES: u32 = 0x17f;
+/// Highest application protocol of the server that is known to work.
+const PROTOCOL_MAX: i32 = 4;
+
+struct OnDrop<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+

@@ -1,0 +1,40 @@
+//! What the group thread would like to do with the server and must not (SAFETY 29): a thread of its own does it.
+
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+
+use trireme_transport::AdmitToken;
+
+use crate::Level;
+use crate::core::Command;
+use crate::node::Shared;
+
+pub enum Chore {
+    Log(Level, String),
+    /// May the connection from this address be listened to?
+    Allow { token: AdmitToken, address: String },
+    /// Log the reason and end the process.
+    Die(String),
+    End,
+}
+
+/// Until [`Chore::End`]. Everything asked for before is done.
+pub fn run_chores(shared: &Arc<Shared>, chores: &Receiver<Chore>) {
+    while let Ok(chore) = chores.recv() {
+        match chore {
+            Chore::Log(level, text) => shared.server.log(level, &text),
+            Chore::Allow { token, address } => {
+                let allowed = shared.server.allowed(&address);
+                if !allowed {
+                    shared.server.log(Level::Warn, &trireme_surface::texts::not_allowed(&address));
+                }
+                shared.commands.push(Command::Admit { token, allowed });
+            }
+            Chore::Die(text) => {
+                shared.server.log(Level::Fatal, &text);
+                std::process::abort();
+            }
+            Chore::End => return,
+        }
+    }
+}

@@ -1,0 +1,1115 @@
+//! The group thread: owns the sockets, the ordering core and the certification index; turns deliveries into answers for
+//! waiting clients and items for the appliers. It never calls the server (SAFETY 29).
+
+use std::collections::{HashMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use trireme_certification::{Certifier, Head, Verdict, WriteSet};
+use trireme_order::{Config, Delivery, Event, Group, JoinState, LogStore, Output, Phase, ReadId, StoreError};
+use trireme_surface::texts;
+use trireme_transport::{AdmitToken, Isolation, NetEvent, Transport};
+use trireme_types::{Base, Durability, LogIndex, Member, NodeId, Reader, Seqno, Session, Timestamp, Uuid, View, Weight, Writer};
+use trireme_wslog::{DirStorage, SpareReady, Synced, Trim, WriteSetLog};
+
+use crate::node::Shared;
+use crate::queue::{ApplyItem, Item};
+use crate::roster::{AppMessage, Effect, NodeState, Roster};
+use crate::slot::Slot;
+use crate::startup::Plan;
+use crate::status::GroupStatus;
+use crate::{Level, ServerView, ViewMember, ViewStatus, flags};
+
+pub type Log = WriteSetLog<DirStorage>;
+
+/// What became of a proposal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// Nothing was sent, or what was sent will certainly never be ordered.
+    NotSent,
+    /// Given up; it may still be ordered, and is then closed by an applier (SAFETY 22).
+    Abandoned,
+    Ordered { seqno: Seqno, ok: bool, depends_on: Seqno },
+}
+
+/// What other threads ask of the group thread.
+pub enum Command {
+    /// `patient`: waits through a loss of the majority however long it lasts. There is no truthful answer for a statement in
+    /// total-order isolation whose order is not known (SAFETY 22).
+    Propose { body: Bytes, patient: bool, slot: Arc<Slot<Outcome>> },
+    /// The rollback of a streaming transaction: ordered sooner or later, an applier closes its seqno.
+    ProposeUnowned { body: Bytes },
+    /// The slot, if any, is filled when the message has been delivered here (true) or could not be sent (false). Without one
+    /// the message is sent again until it is ordered.
+    App { message: AppMessage, slot: Option<Arc<Slot<bool>>> },
+    /// A causal read: the position to wait for.
+    Read { slot: Arc<Slot<Option<Seqno>>> },
+    Synced(Result<Synced, StoreError>),
+    SpareReady(SpareReady<DirStorage>),
+    /// The server's script wants this full copy.
+    StateRequest { request: Vec<u8> },
+    /// The full copy is here (or failed, `None`).
+    StateReceived { position: Option<Seqno> },
+    ForcePrimary,
+    Weight { weight: Weight, slot: Arc<Slot<bool>> },
+    Durability(Durability),
+    Configure(Box<dyn FnOnce(&mut Config) + Send>),
+    Isolate(Isolation),
+    /// Throw out the member that the server knows by this UUID (`evs.evict`).
+    Evict(Uuid),
+    Admit { token: AdmitToken, allowed: bool },
+    /// Leave at once, drop what is not applied yet. `corrupt`: this node's data are not the group's any more.
+    GiveUp { reason: String, corrupt: bool },
+    /// Leave in order and end.
+    Leave,
+}
+
+/// How to begin.
+#[derive(Clone, Debug)]
+pub enum Start {
+    Bootstrap { history: Uuid, position: Seqno },
+    Join { position: Option<(Uuid, Seqno)> },
+    /// `dummy://`: a group of one that talks to nobody.
+    Alone { history: Uuid, position: Seqno },
+}
+
+/// Deliveries between start and the moment the server has its state.
+enum Feed {
+    /// Kept back: the server's position is not settled yet.
+    Held { items: VecDeque<Item>, body_bytes: usize },
+    Live,
+}
+
+impl Feed {
+    fn held() -> Feed {
+        Feed::Held { items: VecDeque::new(), body_bytes: 0 }
+    }
+    fn is_live(&self) -> bool {
+        matches!(self, Feed::Live)
+    }
+}
+
+/// A write set of this node that is not ordered yet.
+enum Pending {
+    Owned { slot: Arc<Slot<Outcome>>, patient: bool },
+    Unowned { body: Bytes },
+}
+
+/// A message of this node that is not ordered yet.
+struct PendingApp {
+    message: AppMessage,
+    slot: Option<Arc<Slot<bool>>>,
+}
+
+/// What has to be ordered once this node is a member again.
+enum Owed {
+    App(AppMessage),
+    Rollback(Bytes),
+}
+
+pub struct Core {
+    shared: Arc<Shared>,
+    group: Group<Log>,
+    transport: Transport,
+    certifier: Certifier,
+    roster: Roster,
+    me: Member,
+    started: Instant,
+    feed: Feed,
+    /// The server's own position when the core began; `None`: unknown, needs a full copy.
+    position: Option<(Uuid, Seqno)>,
+    /// Highest seqno handed to the server's side (queued, or owned by a client thread).
+    handed: Seqno,
+    /// What came up to here was in the server's data when the feed went live.
+    floor: Seqno,
+    /// The server has been told that it is connected, or of its need for a full copy.
+    told: bool,
+    /// Seqno of the first view with this incarnation.
+    joined_at: Seqno,
+    delivered: Seqno,
+    /// The current primary view contains this incarnation.
+    member: bool,
+    non_primary_since: Option<Instant>,
+    /// By session and number.
+    pending: HashMap<(u64, u64), Pending>,
+    pending_app: HashMap<(u64, u64), PendingApp>,
+    /// Newest own session of which something was ordered.
+    session: u64,
+    owed: VecDeque<Owed>,
+    reads: HashMap<u64, Arc<Slot<Option<Seqno>>>>,
+    next_read: u64,
+    weight_waiters: Vec<(Weight, Arc<Slot<bool>>)>,
+    /// A Joined or Synced of ours is on its way.
+    announced: Option<(u64, u64)>,
+    /// The full copy asked for, until it is here.
+    request: Option<StateRequest>,
+    reported: Seqno,
+    syncing: bool,
+    /// When the log's housekeeping was last done.
+    log_kept: Instant,
+    ended: bool,
+    /// Answers `connect`: filled at the first own view or at failure.
+    connected: Option<Arc<Slot<Result<(), String>>>>,
+    donor_list: String,
+}
+
+struct StateRequest {
+    request: Vec<u8>,
+    retry_at: Option<Instant>,
+    /// Chosen donor, once there is one.
+    donor: Option<NodeId>,
+}
+
+/// Write sets between two reports of the committed position (Galera's 127).
+const REPORT_EVERY: u64 = 128;
+/// Bodies of held items beyond this many bytes are dropped and read from the log when their turn comes.
+const HELD_BYTES_MAX: usize = 32 << 20;
+/// How often the log's housekeeping is looked at.
+const KEEP_LOG_EVERY: Duration = Duration::from_secs(1);
+/// How long a sent, undecided commit waits in a non-primary component before it is given up.
+const NON_PRIMARY_PATIENCE: Duration = Duration::from_secs(10);
+
+impl Core {
+    pub fn new(shared: Arc<Shared>, plan: Plan, log: Log, donor_list: String, connected: Arc<Slot<Result<(), String>>>) -> Core {
+        let Plan { transport, config, start, seed, .. } = plan;
+        let started = Instant::now();
+        let position = match &start {
+            Start::Bootstrap { history, position } | Start::Alone { history, position } => Some((*history, *position)),
+            Start::Join { position } => *position,
+        };
+        let same_history = position.filter(|(h, _)| *h == log.base().history);
+        let me = config.me.clone();
+        let mut group = Group::new(config, log, same_history.map(|(_, s)| s), seed, Timestamp::ZERO);
+        let failure = match start {
+            Start::Bootstrap { history, position } | Start::Alone { history, position } => {
+                group.bootstrap(Timestamp::ZERO, history, position).err()
+            }
+            Start::Join { position } => {
+                group.join(Timestamp::ZERO, JoinState { position });
+                None
+            }
+        };
+        let mut core = Core {
+            shared,
+            group,
+            transport,
+            certifier: Certifier::new(),
+            roster: Roster::default(),
+            me,
+            started,
+            feed: Feed::held(),
+            position,
+            handed: Seqno::ZERO,
+            floor: Seqno::ZERO,
+            told: false,
+            joined_at: Seqno::ZERO,
+            delivered: Seqno::ZERO,
+            member: false,
+            non_primary_since: None,
+            pending: HashMap::new(),
+            pending_app: HashMap::new(),
+            session: 0,
+            owed: VecDeque::new(),
+            reads: HashMap::new(),
+            next_read: 0,
+            weight_waiters: Vec::new(),
+            announced: None,
+            request: None,
+            reported: Seqno::ZERO,
+            syncing: false,
+            log_kept: started,
+            ended: false,
+            connected: Some(connected),
+            donor_list,
+        };
+        if let Some(reason) = failure {
+            core.fail(reason);
+        }
+        core
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp(self.started.elapsed().as_nanos() as u64)
+    }
+
+    /// Runs until left; gives the log back, unless its state is unknown because of a mistake in this program.
+    pub fn run(mut self) -> Option<Log> {
+        let ended = catch_unwind(AssertUnwindSafe(|| self.work()));
+        if ended.is_err() {
+            // Whoever waits for this thread would wait for ever.
+            self.shared.log(Level::Error, "the group thread failed: leaving the group; restart the server".into());
+        }
+        let finished = catch_unwind(AssertUnwindSafe(|| self.finish()));
+        self.transport.close();
+        if ended.is_err() || finished.is_err() {
+            return None;
+        }
+        Some(self.group.into_store())
+    }
+
+    fn work(&mut self) {
+        let mut events = Vec::new();
+        let mut commands = Vec::new();
+        self.drain();
+        while !self.ended {
+            let timeout = self.next_timeout();
+            self.transport.poll(Some(timeout), &mut events);
+            for event in events.drain(..) {
+                self.on_net(event);
+            }
+            self.shared.commands.take(&mut commands);
+            for command in commands.drain(..) {
+                self.on_command(command);
+            }
+            let now = self.now();
+            if self.group.poll_timeout().is_some_and(|(at, _)| at <= now) {
+                self.group.handle_timeout(now);
+            }
+            self.drain();
+            self.keep_house();
+        }
+    }
+
+    fn next_timeout(&self) -> Duration {
+        let now = self.now();
+        let mut wait = self.group.poll_timeout().map_or(Duration::from_millis(500), |(at, _)| at.since(now));
+        // Waiting for the appliers to catch up, or for a retry.
+        if self.request.is_some() || self.settling() || self.non_primary_since.is_some() {
+            wait = wait.min(Duration::from_millis(20));
+        }
+        wait.min(Duration::from_millis(500))
+    }
+
+    /// Member with its state, on the way to synced.
+    fn settling(&self) -> bool {
+        self.member
+            && self.feed.is_live()
+            && !matches!(self.roster.state(self.me.node), Some(NodeState::Synced | NodeState::Donor))
+    }
+
+    // --- inputs ---------------------------------------------------------------------------------------------------
+
+    fn on_net(&mut self, event: NetEvent) {
+        let now = self.now();
+        match event {
+            NetEvent::LinkUp { member, .. } => self.group.handle_link_up(now, member),
+            NetEvent::LinkDown { node, .. } => self.group.handle_link_down(now, node),
+            NetEvent::Message { from, message } => self.group.handle_message(now, from, message),
+            NetEvent::Log { warn, text } => self.shared.log(if warn { Level::Warn } else { Level::Info }, text),
+            NetEvent::Accepted { token, address } => self.shared.ask_allowed(token, address),
+            NetEvent::Refused { address, reason } => {
+                self.shared.log(Level::Warn, format!("connection from {address} refused: {reason}"));
+            }
+        }
+    }
+
+    fn on_command(&mut self, command: Command) {
+        let now = self.now();
+        match command {
+            Command::Propose { body, patient, slot } => match self.group.propose(now, body) {
+                Ok((session, number)) => {
+                    self.pending.insert((session.number, number), Pending::Owned { slot, patient });
+                }
+                Err(_) => slot.fill(Outcome::NotSent),
+            },
+            Command::ProposeUnowned { body } => self.propose_rollback(body),
+            Command::App { message, slot: None } => self.propose_owed(message),
+            Command::App { message, slot: Some(slot) } => match self.propose_app(&message) {
+                Some(key) => {
+                    self.pending_app.insert(key, PendingApp { message, slot: Some(slot) });
+                }
+                None => slot.fill(false),
+            },
+            Command::Read { slot } if !self.member => slot.fill(None),
+            Command::Read { slot } => {
+                let id = self.next_read;
+                self.next_read += 1;
+                self.reads.insert(id, slot);
+                self.group.read(now, ReadId(id));
+            }
+            Command::Synced(outcome) => {
+                self.syncing = false;
+                let done = outcome.and_then(|synced| {
+                    self.group.store_mut().finish_sync(synced)?;
+                    Ok(synced)
+                });
+                match done {
+                    Ok(synced) => self.group.handle_synced(now, synced.generation, synced.upto),
+                    Err(error) => self.fail(error.to_string()),
+                }
+            }
+            Command::SpareReady(ready) => {
+                if let Err(error) = self.group.store_mut().finish_spare(ready) {
+                    self.shared.log(Level::Info, format!("no log segment could be prepared ahead: {error}"));
+                }
+            }
+            Command::StateRequest { request } => self.on_state_request(request),
+            Command::StateReceived { position } => self.on_state_received(position),
+            Command::ForcePrimary => self.group.force_primary(now),
+            Command::Weight { weight, slot } => {
+                if self.member {
+                    self.group.set_weight(now, weight);
+                    self.weight_waiters.push((weight, slot));
+                } else {
+                    slot.fill(false);
+                }
+            }
+            Command::Durability(mode) => self.group.set_durability(now, mode),
+            Command::Configure(change) => self.group.set_config(change),
+            Command::Isolate(mode) => {
+                self.transport.isolate(mode);
+                if mode == Isolation::ForceQuit {
+                    self.shared.log(Level::Error, texts::FORCED_QUIT.into());
+                    self.end_now();
+                }
+            }
+            Command::Evict(uuid) => {
+                let found = self.roster.view().members.iter().find(|m| m.uuid() == uuid).map(|m| m.node);
+                match found {
+                    Some(node) => self.group.evict(now, node),
+                    None => self.shared.log(Level::Info, format!("no member to evict is called {uuid}")),
+                }
+            }
+            Command::Admit { token, allowed } => self.transport.admit(token, allowed),
+            Command::GiveUp { reason, corrupt } => {
+                self.shared.log(Level::Error, reason);
+                if corrupt {
+                    self.shared.mark_inconsistent();
+                }
+                self.shared.queue.clear();
+                self.shared.monitor.set_closed(true);
+                self.group.leave(now);
+                self.drain();
+                self.end_now();
+            }
+            Command::Leave => match self.group.status().phase {
+                // Nobody is there to order the leave.
+                Phase::Idle | Phase::Joining | Phase::Failed => self.end_now(),
+                Phase::NonPrimary => {
+                    self.group.leave(now);
+                    self.drain();
+                    self.end_now();
+                }
+                Phase::Primary => self.group.leave(now),
+                Phase::Leaving => {}
+            },
+        }
+    }
+
+    fn propose_rollback(&mut self, body: Bytes) {
+        let now = self.now();
+        match self.group.propose(now, body.clone()) {
+            Ok((session, number)) => {
+                self.pending.insert((session.number, number), Pending::Unowned { body });
+            }
+            Err(_) => self.owed.push_back(Owed::Rollback(body)),
+        }
+    }
+
+    fn propose_owed(&mut self, message: AppMessage) {
+        match self.propose_app(&message) {
+            Some(key) => {
+                self.pending_app.insert(key, PendingApp { message, slot: None });
+            }
+            None => self.owed.push_back(Owed::App(message)),
+        }
+    }
+
+    /// Something of the own session `number` was ordered: what belongs to an older session and was not ordered before never
+    /// will be (SAFETY 4, 23).
+    fn note_session(&mut self, number: u64) {
+        if number <= self.session {
+            return;
+        }
+        self.session = number;
+        let lost: Vec<_> = self.pending.keys().copied().filter(|(session, _)| *session < number).collect();
+        for key in lost {
+            match self.pending.remove(&key) {
+                Some(Pending::Owned { slot, .. }) => slot.fill(Outcome::NotSent),
+                Some(Pending::Unowned { body }) => self.owed.push_back(Owed::Rollback(body)),
+                None => {}
+            }
+        }
+        let lost: Vec<_> = self.pending_app.keys().copied().filter(|(session, _)| *session < number).collect();
+        for key in lost {
+            match self.pending_app.remove(&key) {
+                Some(PendingApp { slot: Some(slot), .. }) => slot.fill(false),
+                Some(PendingApp { slot: None, message }) => self.owed.push_back(Owed::App(message)),
+                None => {}
+            }
+        }
+    }
+
+    fn propose_app(&mut self, message: &AppMessage) -> Option<(u64, u64)> {
+        let now = self.now();
+        let (session, number) = self.group.propose_app(now, Bytes::from(message.encode())).ok()?;
+        Some((session.number, number))
+    }
+
+    // --- outputs --------------------------------------------------------------------------------------------------
+
+    fn drain(&mut self) {
+        loop {
+            let now = self.now();
+            let Some(output) = self.group.poll_output(now) else { break };
+            match output {
+                // What cannot be sent now is the protocol's own business: it hears of the link's end.
+                Output::Send { to, class, message } => drop(self.transport.send(to, class, &message)),
+                Output::Deliver(delivery) => self.on_delivery(delivery),
+                Output::Event(event) => self.on_event(event),
+            }
+        }
+        self.transport.flush();
+        if !self.syncing && self.group.wants_sync() {
+            if let Some(ticket) = self.group.store_mut().begin_sync() {
+                self.syncing = true;
+                self.shared.sync(ticket);
+            }
+        }
+    }
+
+    fn on_event(&mut self, event: Event) {
+        let now = self.now();
+        match event {
+            Event::NonPrimary { reachable } => self.on_non_primary(reachable),
+            Event::Left => self.end_now(),
+            Event::ReadAt { read, seqno } => {
+                if let Some(slot) = self.reads.remove(&read.0) {
+                    slot.fill(Some(seqno));
+                }
+            }
+            Event::ReadFailed { read } => {
+                if let Some(slot) = self.reads.remove(&read.0) {
+                    slot.fill(None);
+                }
+            }
+            Event::DataDiverged => {
+                self.shared.log(Level::Warn, "local data are not the group's history: a full copy is needed".into());
+                self.position = None;
+                if self.feed.is_live() {
+                    self.shared.mark_inconsistent();
+                    self.fail("the group went on without this node's last commits; restart it to get a full copy".into());
+                }
+            }
+            Event::Signal { from, body } => self.shared.on_signal(from, body),
+            Event::NeedSnapshot(request) => {
+                let app = self.app_state();
+                self.group.provide_snapshot(now, request, app);
+            }
+            Event::TermChanged { term, sequencer } => {
+                self.shared.log(
+                    Level::Debug,
+                    format!("term {term}, sequencer {}", sequencer.map_or("none".into(), |s| s.to_string())),
+                );
+            }
+            Event::Silent { node, silent } => {
+                let state = if silent { "is silent" } else { "is heard again" };
+                self.shared.log(Level::Info, format!("member {} {state}", self.roster.label(node)));
+            }
+            Event::Rejected { reason } => {
+                self.fail(reason);
+            }
+            Event::Log { warn, text } => self.shared.log(if warn { Level::Warn } else { Level::Info }, text),
+            Event::Failed { reason } => self.fail(reason),
+        }
+    }
+
+    /// This node cannot go on in this group.
+    fn fail(&mut self, reason: String) {
+        self.shared.log(Level::Error, reason.clone());
+        if let Some(slot) = self.connected.take() {
+            slot.fill(Err(reason));
+        }
+        self.end_now();
+    }
+
+    fn end_now(&mut self) {
+        self.ended = true;
+    }
+
+    /// The last words to the server and to everybody who waits.
+    fn finish(&mut self) {
+        if let Some(slot) = self.connected.take() {
+            slot.fill(Err("the connection was closed before a primary view was reached".into()));
+        }
+        for (_, pending) in self.pending.drain() {
+            if let Pending::Owned { slot, .. } = pending {
+                slot.fill(Outcome::Abandoned);
+            }
+        }
+        for (_, pending) in self.pending_app.drain() {
+            if let Some(slot) = pending.slot {
+                slot.fill(false);
+            }
+        }
+        for (_, slot) in self.reads.drain() {
+            slot.fill(None);
+        }
+        for (_, slot) in self.weight_waiters.drain(..) {
+            slot.fill(false);
+        }
+        // Commands that came too late.
+        let mut rest = Vec::new();
+        self.shared.commands.close(&mut rest);
+        rest.into_iter().for_each(refuse);
+        self.shared.end_votes();
+        self.shared.settings.with(|o| o.set_group_connected(false));
+        self.member = false;
+        self.shared.set_group_status(GroupStatus { uuid: self.me.uuid(), ..GroupStatus::default() });
+        if self.told {
+            let view = self.server_view(ViewStatus::NonPrimary, None, &View::default());
+            self.shared.set_last(self.handed);
+            self.shared.queue.push(Item::Final { view, last: self.handed });
+        } else {
+            // To a server that was never connected a final view would be a mistake.
+            self.shared.queue.clear();
+        }
+        self.shared.queue.close();
+    }
+
+    // --- delivery -------------------------------------------------------------------------------------------------
+
+    fn on_delivery(&mut self, delivery: Delivery) {
+        match delivery {
+            Delivery::WriteSet { index, seqno, session, number, body } => {
+                self.on_write_set(index, seqno, session, number, body);
+            }
+            Delivery::View { seqno, view, .. } => self.on_view(seqno, view),
+            Delivery::App { seqno, session, number, body, .. } => self.on_app(seqno, session, number, &body),
+            Delivery::Reset { base } => self.on_reset(base),
+        }
+    }
+
+    fn on_reset(&mut self, base: Base) {
+        self.delivered = base.seqno;
+        let mut reader = Reader::new(&base.app);
+        let loaded = if base.app.is_empty() {
+            let mut certifier = Certifier::new();
+            certifier.purge(base.seqno);
+            Ok((Roster::default(), certifier))
+        } else {
+            Roster::decode(&mut reader).and_then(|roster| {
+                let rest = reader.take(reader.remaining())?;
+                Ok((roster, Certifier::restore(rest)?))
+            })
+        };
+        match loaded {
+            Ok((roster, certifier)) => {
+                self.roster = roster;
+                self.certifier = certifier;
+            }
+            Err(error) => return self.fail(format!("the group's state could not be read: {error}")),
+        }
+        match &mut self.feed {
+            Feed::Held { items, body_bytes } => {
+                items.clear();
+                *body_bytes = 0;
+                if self.position.is_some_and(|(h, p)| h != base.history || p < base.seqno) {
+                    self.position = None;
+                }
+            }
+            Feed::Live => {
+                if self.handed < base.seqno {
+                    self.fail("what this node missed is no longer kept by any member: restart it to get a full copy".into());
+                }
+            }
+        }
+        self.shared.set_history(base.history);
+    }
+
+    fn app_state(&self) -> Bytes {
+        let mut w = Writer::new();
+        self.roster.encode(&mut w);
+        w.raw(&self.certifier.snapshot());
+        Bytes::from(w.buf)
+    }
+
+    fn hand(&mut self, mut item: Item) {
+        match &mut self.feed {
+            Feed::Held { items, body_bytes } => {
+                if let Item::Apply(apply) = &mut item {
+                    let length = apply.body.as_ref().map_or(0, Bytes::len);
+                    if *body_bytes + length > HELD_BYTES_MAX {
+                        apply.body = None;
+                    } else {
+                        *body_bytes += length;
+                    }
+                }
+                items.push_back(item);
+            }
+            Feed::Live => {
+                if let Some(seqno) = item.seqno() {
+                    if seqno <= self.handed {
+                        return;
+                    }
+                    self.handed = seqno;
+                }
+                self.shared.queue.push(item);
+            }
+        }
+    }
+
+    fn on_write_set(&mut self, index: LogIndex, seqno: Seqno, session: Session, number: u64, body: Bytes) {
+        self.delivered = seqno;
+        let bytes = body.len();
+        let parsed = WriteSet::parse(body.clone());
+        let (verdict, head) = match &parsed {
+            Ok(ws) => (self.certifier.certify(seqno, ws, session), *ws.head()),
+            Err(_) => {
+                self.certifier.note_malformed(seqno);
+                (Verdict::malformed(seqno), Head::default())
+            }
+        };
+        let counters = &self.shared.counters;
+        counters.certified(seqno, verdict.depends_on, head.last_seen, self.certifier.len());
+        counters.received(bytes);
+        if session.node == self.me.node {
+            self.note_session(session.number);
+            if let Some(Pending::Owned { slot, .. }) = self.pending.remove(&(session.number, number)) {
+                self.handed = self.handed.max(seqno);
+                if let Ok(ws) = &parsed {
+                    self.shared.counters.replicated(bytes, ws.key_count(), ws.key_bytes(), ws.data_bytes());
+                }
+                if !verdict.ok() {
+                    self.shared.counters.local_cert_failures.fetch_add(1, Relaxed);
+                    self.note_conflict(seqno, &verdict);
+                }
+                slot.fill(Outcome::Ordered { seqno, ok: verdict.ok(), depends_on: verdict.depends_on });
+                return;
+            }
+        }
+        let (flags, depends_on) = if verdict.ok() {
+            (head.flags, verdict.depends_on)
+        } else {
+            (flags::ROLLBACK | flags::TRX_START | flags::TRX_END, seqno.prev())
+        };
+        let item = ApplyItem {
+            seqno,
+            index,
+            depends_on,
+            flags,
+            origin: head.origin,
+            trx: head.trx,
+            conn: head.conn,
+            body: Some(body),
+        };
+        self.hand(Item::Apply(item));
+    }
+
+    fn note_conflict(&self, seqno: Seqno, verdict: &Verdict) {
+        if self.shared.log_conflicts() {
+            self.shared.log(Level::Info, format!("certification conflict: {seqno} fails: {:?}", verdict.failure));
+        }
+    }
+
+    fn on_view(&mut self, seqno: Seqno, view: View) {
+        self.delivered = seqno;
+        self.certifier.note_view(seqno);
+        self.certifier.retain_streams(|origin| view.members.iter().any(|m| m.uuid() == origin));
+        self.transport.set_peers(&view.members);
+        let effects = self.roster.apply_view(&view, seqno);
+        let server_view = self.server_view(ViewStatus::Primary, Some(seqno), &view);
+        let own = view.get(self.me.node).filter(|m| m.incarnation == self.me.incarnation);
+        if let Some(me) = own {
+            // Before the server is told of the view: scripts read the file as soon as the cluster size shows.
+            self.shared.on_primary_view(&view, me, self.group.store().base().history);
+        }
+        self.hand(Item::View { view: server_view, closes: Some(seqno) });
+        self.log_view(&view, seqno);
+        if let Some(weight) = own.map(|m| m.weight) {
+            self.on_own_view(seqno, &view, weight);
+        }
+        self.apply_effects(effects, seqno);
+        self.publish();
+    }
+
+    fn on_own_view(&mut self, seqno: Seqno, view: &View, weight: Weight) {
+        let again = !self.member;
+        self.member = true;
+        self.non_primary_since = None;
+        self.me.weight = weight;
+        self.weight_waiters.retain(|(wanted, slot)| {
+            if *wanted == weight {
+                slot.fill(true);
+            }
+            *wanted != weight
+        });
+        self.shared.monitor.set_last(None);
+        if !self.told {
+            self.joined_at = seqno;
+            self.begin_feed(seqno, view);
+        } else if again {
+            if self.feed.is_live() && self.roster.state(self.me.node) == Some(NodeState::Synced) {
+                // The loss of the majority took "synced" from the server, but not from the member.
+                self.shared.queue.push(Item::Synced { at: seqno });
+            }
+            if let Some(request) = self.request.as_mut().filter(|r| r.donor.is_none()) {
+                request.retry_at = Some(Instant::now());
+            }
+        }
+        if let Some(slot) = self.connected.take() {
+            slot.fill(Ok(()));
+        }
+    }
+
+    fn log_view(&self, view: &View, seqno: Seqno) {
+        let names: Vec<String> = view.members.iter().map(|m| m.name.clone()).collect();
+        let own = view.position(self.me.node).map_or(-1, |p| p as i64);
+        self.shared.log(
+            Level::Info,
+            format!(
+                "New COMPONENT: primary = yes, bootstrap = no, my_idx = {own}, memb_num = {}: {} (TO: {seqno})",
+                view.members.len(),
+                names.join(", ")
+            ),
+        );
+    }
+
+    /// The first own view: does the server continue from its own position, or does it need a full copy?
+    fn begin_feed(&mut self, own_view: Seqno, view: &View) {
+        self.told = true;
+        let Some((_, position)) = self.position else {
+            let history = self.shared.history();
+            self.shared.log(Level::Info, texts::state_transfer_required((history, Some(own_view)), (Uuid::NIL, None)));
+            let connected = self.server_view(ViewStatus::Primary, Some(own_view), view);
+            self.shared.queue.push(Item::Connected(connected));
+            self.shared.queue.push(Item::SstRequest);
+            return;
+        };
+        self.go_live(position, Some((own_view, view)));
+    }
+
+    /// Everything after `position` goes to the server from here on. With a view, the server is first told that it is
+    /// connected: at that view when nothing comes before it, else at a private view at its own position, so that a
+    /// server whose storage engine starts inside the view callback replays what it missed without a donor (SAFETY 20).
+    fn go_live(&mut self, position: Seqno, connect: Option<(Seqno, &View)>) {
+        let Feed::Held { items, .. } = std::mem::replace(&mut self.feed, Feed::Live) else { return };
+        self.shared.monitor.reset(position);
+        self.shared.votes.forget(position);
+        self.handed = position;
+        self.floor = position;
+        self.reported = position;
+        if let Some((own_view, view)) = connect {
+            if position.next() == own_view {
+                let first = self.server_view(ViewStatus::Primary, Some(own_view), view);
+                self.shared.queue.push(Item::Connected(first));
+            } else {
+                let private = self.server_view(ViewStatus::Primary, Some(position), view);
+                self.shared.queue.push(Item::Connected(private.clone()));
+                self.shared.queue.push(Item::View { view: private, closes: None });
+            }
+        }
+        if self.delivered.0.saturating_sub(position.0) > 1 {
+            self.shared.log(Level::Info, texts::receiving_ist(position.next(), self.delivered));
+        }
+        self.shared.mark_running(self.group.store().base().history);
+        for item in items {
+            self.hand(item);
+        }
+    }
+
+    fn on_state_request(&mut self, request: Vec<u8>) {
+        let words = request.strip_suffix(b"\0").unwrap_or(&request);
+        if words == b"trivial" || words == b"none" {
+            // The server says that it needs no data, or will get them by other means.
+            let before = self.joined_at.prev();
+            return self.on_state_received(Some(before));
+        }
+        self.request = Some(StateRequest { request, retry_at: Some(Instant::now()), donor: None });
+    }
+
+    fn on_state_received(&mut self, position: Option<Seqno>) {
+        self.request = None;
+        if self.feed.is_live() {
+            self.shared.log(Level::Info, "a state transfer was reported to a node that waits for none: ignored".into());
+            return;
+        }
+        match position {
+            Some(position) => {
+                self.position = Some((self.group.store().base().history, position));
+                self.go_live(position, None);
+                self.publish();
+            }
+            None => self.shared.die("State transfer failed: the server has no usable data. Need to abort.".into()),
+        }
+    }
+
+    fn on_app(&mut self, seqno: Seqno, session: Session, number: u64, body: &Bytes) {
+        if session.node == self.me.node {
+            self.note_session(session.number);
+            let key = (session.number, number);
+            if let Some(PendingApp { slot: Some(slot), .. }) = self.pending_app.remove(&key) {
+                slot.fill(true);
+            }
+            if self.announced == Some(key) {
+                self.announced = None;
+            }
+        }
+        let Ok(message) = AppMessage::decode(body) else { return };
+        let effects = self.roster.apply(session.node, message, seqno);
+        self.apply_effects(effects, seqno);
+        self.publish();
+    }
+
+    fn apply_effects(&mut self, effects: Vec<Effect>, seqno: Seqno) {
+        for effect in effects {
+            match effect {
+                Effect::Note(text) => self.shared.log(Level::Info, text),
+                Effect::Warn(text) => self.shared.log(Level::Warn, text),
+                Effect::Shift { node, from, to } if node == self.me.node && self.member => {
+                    self.shared.log(Level::Info, texts::shifting(from.name(), to.name(), Some(seqno)));
+                    if to == NodeState::Synced && self.feed.is_live() {
+                        self.shared.queue.push(Item::Synced { at: seqno });
+                    }
+                    if to == NodeState::Joined {
+                        // Counted from here on, so those who vote wait for this node too.
+                        for seqno in self.roster.open_votes() {
+                            self.on_vote_begun(seqno);
+                        }
+                    }
+                }
+                Effect::Shift { .. } => {}
+                Effect::DonorChosen { joiner, donor, request } => {
+                    // Not what an earlier incarnation of this node was asked for.
+                    if donor == self.me.node && self.member && self.feed.is_live() && seqno >= self.handed {
+                        self.shared.monitor.raise_barrier(seqno);
+                        self.shared.queue.push(Item::Donate { joiner, request, at: seqno });
+                    }
+                    if joiner == self.me.node {
+                        if let Some(r) = &mut self.request {
+                            r.donor = Some(donor);
+                        }
+                    }
+                }
+                Effect::NoDonor { joiner, retry, reason } if joiner == self.me.node => {
+                    if let Some(r) = self.request.as_mut().filter(|_| retry) {
+                        r.retry_at = Some(Instant::now() + Duration::from_secs(1));
+                    } else if self.request.is_some() {
+                        self.shared.log(Level::Error, texts::request_failed(&reason));
+                        self.shared.die(texts::NEVER_RECEIVE_STATE.into());
+                    }
+                }
+                Effect::NoDonor { .. } => {}
+                Effect::TransferDone { joiner, donor, ok } => {
+                    if joiner == self.me.node && !ok && self.request.as_ref().is_some_and(|r| r.donor == Some(donor)) {
+                        self.shared.log(Level::Warn, format!("donor {} failed", self.roster.label(donor)));
+                        self.shared.die(texts::NEVER_RECEIVE_STATE.into());
+                    }
+                }
+                Effect::Cut(cut) => self.certifier.purge(cut),
+                Effect::VoteBegun { seqno } => self.on_vote_begun(seqno),
+                Effect::VoteDone { seqno, winner, .. } => {
+                    // What lies below the floor came with the data, whatever the vote was.
+                    let left = || if self.feed.is_live() { self.shared.monitor.left() } else { Seqno::ZERO };
+                    if seqno > self.floor && self.shared.votes.decided(seqno, winner, left) {
+                        self.shared.lost_vote(seqno);
+                    }
+                }
+            }
+        }
+    }
+
+    fn on_vote_begun(&self, seqno: Seqno) {
+        if self.member && self.feed.is_live() {
+            self.shared.on_vote_begun(seqno);
+        }
+    }
+
+    fn on_non_primary(&mut self, reachable: Vec<Member>) {
+        if !self.member {
+            return;
+        }
+        self.member = false;
+        self.announced = None;
+        self.non_primary_since = Some(Instant::now());
+        for (_, slot) in self.reads.drain() {
+            slot.fill(None);
+        }
+        for (_, slot) in self.weight_waiters.drain(..) {
+            slot.fill(false);
+        }
+        let own = reachable.iter().position(|m| m.node == self.me.node).unwrap_or(0);
+        self.shared.log(Level::Info, texts::new_component(false, false, own, reachable.len()));
+        if self.feed.is_live() {
+            self.shared.monitor.set_last(Some(self.handed));
+            let view = self.server_view(ViewStatus::NonPrimary, None, &View { number: 0, members: reachable });
+            self.shared.queue.push(Item::View { view, closes: None });
+        }
+        self.publish();
+    }
+
+    // --- what depends on state rather than on one event --------------------------------------------------------------
+
+    fn keep_house(&mut self) {
+        if self.non_primary_since.is_some_and(|since| since.elapsed() > NON_PRIMARY_PATIENCE) {
+            self.non_primary_since = None;
+            self.give_up_waiting();
+        }
+        if self.log_kept.elapsed() >= KEEP_LOG_EVERY {
+            self.log_kept = Instant::now();
+            self.keep_log();
+        }
+        if !self.member {
+            return;
+        }
+        self.pay_owed();
+        self.ask_for_state();
+        self.announce();
+        let left = self.shared.monitor.left();
+        if self.feed.is_live() && left.0 >= self.reported.0 + REPORT_EVERY {
+            self.reported = left;
+            // A lost one is made good by the next.
+            self.propose_app(&AppMessage::LastCommitted { seqno: left });
+            self.drain();
+        }
+    }
+
+    /// No majority for long: who can be given a truthful answer gets it (SAFETY 22). Rollbacks and messages that must not get
+    /// lost are repeated once it is certain that they were not ordered.
+    fn give_up_waiting(&mut self) {
+        if self.pending.is_empty() && self.pending_app.is_empty() {
+            return;
+        }
+        let now = self.now();
+        self.group.abandon_pending(now);
+        self.announced = None;
+        let impatient = |p: &Pending| matches!(p, Pending::Owned { patient: false, .. });
+        let keys: Vec<_> = self.pending.iter().filter(|(_, p)| impatient(p)).map(|(key, _)| *key).collect();
+        for key in keys {
+            if let Some(Pending::Owned { slot, .. }) = self.pending.remove(&key) {
+                slot.fill(Outcome::Abandoned);
+            }
+        }
+        let keys: Vec<_> = self.pending_app.iter().filter(|(_, p)| p.slot.is_some()).map(|(key, _)| *key).collect();
+        for key in keys {
+            if let Some(PendingApp { slot: Some(slot), .. }) = self.pending_app.remove(&key) {
+                slot.fill(false);
+            }
+        }
+        self.drain();
+    }
+
+    fn pay_owed(&mut self) {
+        if self.owed.is_empty() || self.group.status().phase != Phase::Primary {
+            return;
+        }
+        for owed in std::mem::take(&mut self.owed) {
+            match owed {
+                Owed::App(message) => self.propose_owed(message),
+                Owed::Rollback(body) => self.propose_rollback(body),
+            }
+        }
+        self.drain();
+    }
+
+    fn keep_log(&mut self) {
+        let durability = self.group.status().durability;
+        let left = self.shared.monitor.left();
+        let live = self.feed.is_live();
+        let log = self.group.store_mut();
+        let mut result = Ok(());
+        if log.durability() != durability {
+            result = log.set_durability(durability);
+        }
+        // Until the server's position is known nothing says what it will need.
+        if result.is_ok() && live && log.wants_trim() {
+            let keep_from = log.index_of(left.next()).unwrap_or(log.last().next());
+            result = log.trim(Trim { keep_from, bytes_max: None }).map(drop);
+        }
+        match (result, log.begin_spare()) {
+            (Err(error), _) => self.fail(error.to_string()),
+            (Ok(()), Some(ticket)) => self.shared.prepare_space(ticket),
+            (Ok(()), None) => {}
+        }
+    }
+
+    fn ask_for_state(&mut self) {
+        let Some(request) = &mut self.request else { return };
+        if request.retry_at.is_some_and(|at| at <= Instant::now()) {
+            request.retry_at = None;
+            let message = AppMessage::StateRequest { donors: self.donor_list.clone(), request: request.request.clone() };
+            if self.propose_app(&message).is_none() {
+                if let Some(r) = &mut self.request {
+                    r.retry_at = Some(Instant::now() + Duration::from_millis(200));
+                }
+            }
+            self.drain();
+        }
+    }
+
+    /// Joined once the server has its state, synced once the queue is short.
+    fn announce(&mut self) {
+        if !self.settling() || self.announced.is_some() {
+            return;
+        }
+        let message = match self.roster.state(self.me.node) {
+            Some(NodeState::Primary | NodeState::Joiner) => AppMessage::Joined,
+            Some(NodeState::Joined) if self.shared.queue.len() <= self.shared.sync_queue_limit() => AppMessage::Synced,
+            _ => return,
+        };
+        self.announced = self.propose_app(&message);
+        self.drain();
+    }
+
+    fn publish(&mut self) {
+        let state = if self.member { self.roster.state(self.me.node) } else { None };
+        let total: u32 = self.roster.view().members.iter().map(|m| u32::from(m.weight.0)).sum();
+        self.shared.set_group_status(GroupStatus {
+            member: self.member,
+            state,
+            receiving: !self.feed.is_live(),
+            desyncs: self.roster.desyncs(self.me.node),
+            incoming: self.roster.view().members.iter().map(|m| m.incoming.clone()).collect(),
+            weight: total,
+            uuid: self.me.uuid(),
+            segment: self.me.segment,
+            first_seqno: self.group.store().base().seqno.next(),
+        });
+    }
+
+    fn server_view(&self, status: ViewStatus, seqno: Option<Seqno>, view: &View) -> ServerView {
+        let own_uuid = self.me.uuid();
+        let members: Vec<ViewMember> = view
+            .members
+            .iter()
+            .map(|m| ViewMember { uuid: m.uuid(), name: m.name.clone(), incoming: m.incoming.clone() })
+            .collect();
+        ServerView {
+            history: self.shared.history(),
+            seqno: seqno.or(Some(self.shared.monitor.left())),
+            number: (status == ViewStatus::Primary).then_some(view.number),
+            status,
+            capabilities: self.shared.capabilities,
+            own: members.iter().position(|m| m.uuid == own_uuid),
+            members,
+            protocol: self.shared.protocol,
+        }
+    }
+}
+
+/// Answers a command that nobody will carry out.
+pub fn refuse(command: Command) {
+    match command {
+        Command::Propose { slot, .. } => slot.fill(Outcome::NotSent),
+        Command::App { slot: Some(slot), .. } => slot.fill(false),
+        Command::Read { slot } => slot.fill(None),
+        Command::Weight { slot, .. } => slot.fill(false),
+        Command::App { slot: None, .. }
+        | Command::ProposeUnowned { .. }
+        | Command::Synced(_)
+        | Command::SpareReady(_)
+        | Command::StateRequest { .. }
+        | Command::StateReceived { .. }
+        | Command::ForcePrimary
+        | Command::Durability(_)
+        | Command::Configure(_)
+        | Command::Isolate(_)
+        | Command::Evict(_)
+        | Command::Admit { .. }
+        | Command::GiveUp { .. }
+        | Command::Leave => {}
+    }
+}

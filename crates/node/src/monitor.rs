@@ -1,0 +1,429 @@
+//! The commit order: every seqno is entered and left exactly once, in order (contract 5.3).
+//!
+//! Server threads block here and nowhere else for ordering. Each waiter sleeps on a condition of its own, so that a step
+//! wakes only who must run.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Instant;
+
+use trireme_types::Seqno;
+
+/// Why a wait ended without its condition.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Interrupted {
+    /// The brute-force mark of the waiting transaction was set.
+    Aborted,
+    /// The monitor was closed: the node is leaving.
+    Closed,
+    TimedOut,
+}
+
+struct State {
+    /// Everything up to here has left.
+    left: u64,
+    /// The seqno inside the section: always `left + 1` when set.
+    inside: Option<u64>,
+    /// The highest seqno that has begun: its effects may be under way in the server, so a pause has to wait for it.
+    begun: u64,
+    /// The last seqno that this node will ever close, once that is known (it left the group, or hears no majority).
+    last: Option<u64>,
+    /// Nothing above this starts or enters while set (`pause`).
+    pause_at: Option<u64>,
+    /// Nothing above any of these enters (a donor callback is running at that position).
+    barriers: Vec<u64>,
+    /// Waiters for their turn to enter, by seqno.
+    turns: BTreeMap<u64, Arc<Condvar>>,
+    /// Waiters for a position to have left, by (position, ticket).
+    positions: BTreeMap<(u64, u64), Arc<Condvar>>,
+    tickets: u64,
+    closed: bool,
+    stats: Stats,
+}
+
+/// Counters for the status variables.
+#[derive(Clone, Copy, Default)]
+pub struct Stats {
+    pub apply_waits: u64,
+}
+
+/// See the module.
+pub struct OrderMonitor {
+    state: Mutex<State>,
+}
+
+impl OrderMonitor {
+    pub fn new(left: Seqno) -> OrderMonitor {
+        OrderMonitor {
+            state: Mutex::new(State {
+                left: left.0,
+                inside: None,
+                begun: left.0,
+                last: None,
+                pause_at: None,
+                barriers: Vec::new(),
+                turns: BTreeMap::new(),
+                positions: BTreeMap::new(),
+                tickets: 0,
+                closed: false,
+                stats: Stats::default(),
+            }),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no holder of the commit order panics")
+    }
+
+    /// Continue at another position: after a state transfer, with nobody inside.
+    pub fn reset(&self, left: Seqno) {
+        let mut s = self.lock();
+        s.left = left.0;
+        s.inside = None;
+        s.begun = left.0;
+        s.last = None;
+        s.wake_all();
+    }
+
+    /// Nothing above `last` will come, as far as can be told: who waits for such a position is let go. `None`: it will.
+    pub fn set_last(&self, last: Option<Seqno>) {
+        let mut s = self.lock();
+        s.last = last.map(|l| l.0);
+        s.wake_all();
+    }
+
+    /// Let go of everybody (leaving), or accept waiters again.
+    pub fn set_closed(&self, closed: bool) {
+        let mut s = self.lock();
+        s.closed = closed;
+        if closed {
+            s.pause_at = None;
+            s.barriers.clear();
+            s.wake_all();
+        }
+    }
+
+    /// Last seqno that has left.
+    pub fn left(&self) -> Seqno {
+        Seqno(self.lock().left)
+    }
+
+    /// Waits for the turn of `seqno`. With `abort`, a set mark ends the wait, but never once the section is entered: the
+    /// decision is made under the monitor's lock, the same as [`abort`](Self::abort)'s.
+    pub fn enter(&self, seqno: Seqno, abort: Option<&AtomicBool>) -> Result<(), Interrupted> {
+        let n = seqno.0;
+        let mut s = self.lock();
+        let mut own: Option<Arc<Condvar>> = None;
+        loop {
+            if abort.is_some_and(|a| a.load(Ordering::Relaxed)) {
+                s.turns.remove(&n);
+                return Err(Interrupted::Aborted);
+            }
+            if s.may_enter(n) {
+                s.turns.remove(&n);
+                s.inside = Some(n);
+                s.begun = s.begun.max(n);
+                return Ok(());
+            }
+            // Already closed on this node: nothing left to order (never in a correct run; do not hang the server).
+            if s.left >= n || s.closed && s.left + 1 < n {
+                s.turns.remove(&n);
+                return Err(Interrupted::Closed);
+            }
+            let condition = own.get_or_insert_with(Default::default).clone();
+            s.turns.insert(n, condition.clone());
+            s = condition.wait(s).expect("no holder of the commit order panics");
+        }
+    }
+
+    /// Leaves the section of `seqno`. False when it was not inside (left before, or never entered).
+    pub fn leave(&self, seqno: Seqno) -> bool {
+        let mut s = self.lock();
+        if s.inside != Some(seqno.0) {
+            return false;
+        }
+        s.inside = None;
+        s.left = seqno.0;
+        s.wake_after_step();
+        true
+    }
+
+    /// Sets a transaction's brute-force mark unless it has entered (or left) its section.
+    pub fn abort(&self, seqno: Option<Seqno>, mark: &AtomicBool) -> bool {
+        let s = self.lock();
+        if let Some(n) = seqno {
+            if s.inside == Some(n.0) || s.left >= n.0 {
+                return false;
+            }
+        }
+        mark.store(true, Ordering::Relaxed);
+        if let Some(condition) = seqno.and_then(|n| s.turns.get(&n.0)) {
+            condition.notify_one();
+        }
+        true
+    }
+
+    /// Waits until everything up to `seqno` has left.
+    pub fn wait_left(&self, seqno: Seqno, deadline: Option<Instant>) -> Result<(), Interrupted> {
+        let s = self.lock();
+        let hopeless = |s: &State| s.last.is_some_and(|last| seqno.0 > last);
+        self.wait_position(s, seqno.0, deadline, |s| s.left >= seqno.0, hopeless).map(drop)
+    }
+
+    /// Waits until `seqno` may start applying: `depends_on` has left and no pause is below it.
+    pub fn wait_start(&self, seqno: Seqno, depends_on: Seqno) -> Result<(), Interrupted> {
+        let mut s = self.lock();
+        let ready = |s: &State| s.left >= depends_on.0 && s.pause_at.is_none_or(|p| seqno.0 <= p);
+        if !ready(&s) {
+            s.stats.apply_waits += 1;
+        }
+        let mut s = self.wait_position(s, depends_on.0, None, ready, |_| false)?;
+        s.begun = s.begun.max(seqno.0);
+        Ok(())
+    }
+
+    fn wait_position<'a>(
+        &self,
+        mut s: MutexGuard<'a, State>,
+        position: u64,
+        deadline: Option<Instant>,
+        ready: impl Fn(&State) -> bool,
+        hopeless: impl Fn(&State) -> bool,
+    ) -> Result<MutexGuard<'a, State>, Interrupted> {
+        let ticket = s.tickets;
+        s.tickets += 1;
+        let mut own: Option<Arc<Condvar>> = None;
+        let result = loop {
+            if ready(&s) {
+                break Ok(());
+            }
+            if s.closed || hopeless(&s) {
+                break Err(Interrupted::Closed);
+            }
+            let condition = own.get_or_insert_with(Default::default).clone();
+            s.positions.insert((position, ticket), condition.clone());
+            s = match deadline {
+                None => condition.wait(s).expect("no holder of the commit order panics"),
+                Some(at) => {
+                    let now = Instant::now();
+                    if now >= at {
+                        break Err(Interrupted::TimedOut);
+                    }
+                    condition.wait_timeout(s, at - now).expect("no holder of the commit order panics").0
+                }
+            };
+        };
+        s.positions.remove(&(position, ticket));
+        result.map(|()| s)
+    }
+
+    /// Stops everything that has not begun, waits until the rest has left, and returns the position.
+    ///
+    /// What has not begun must not be waited for: the server pauses while it holds locks (FLUSH TABLES WITH READ LOCK)
+    /// that an applier which begins now would need.
+    pub fn pause(&self) -> Result<Seqno, Interrupted> {
+        let mut s = self.lock();
+        let limit = s.left.max(s.begun);
+        s.pause_at = Some(limit);
+        // A disconnect in between breaks the pause; then there is nothing to wait for.
+        let s = self.wait_position(s, limit, None, |s| s.left >= limit || s.pause_at.is_none(), |_| false)?;
+        if s.pause_at == Some(limit) { Ok(Seqno(limit)) } else { Err(Interrupted::Closed) }
+    }
+
+    pub fn resume(&self) {
+        let mut s = self.lock();
+        s.pause_at = None;
+        s.wake_all();
+    }
+
+    pub fn paused(&self) -> bool {
+        self.lock().pause_at.is_some()
+    }
+
+    /// A freshly certified local transaction above a pause waits here (contract 6.3). It may hold row locks that an applier
+    /// below the pause needs, so a brute-force mark ends the wait.
+    pub fn wait_unpaused(&self, seqno: Seqno, mark: &AtomicBool) -> Result<(), Interrupted> {
+        let n = seqno.0;
+        let mut s = self.lock();
+        let result = loop {
+            if mark.load(Ordering::Relaxed) {
+                break Err(Interrupted::Aborted);
+            }
+            if s.closed || s.pause_at.is_none_or(|p| n <= p) {
+                s.begun = s.begun.max(n);
+                break Ok(());
+            }
+            let condition: Arc<Condvar> = s.turns.entry(n).or_default().clone();
+            s = condition.wait(s).expect("no holder of the commit order panics");
+        };
+        s.turns.remove(&n);
+        result
+    }
+
+    /// Nothing above `seqno` enters until the barrier is lifted.
+    pub fn raise_barrier(&self, seqno: Seqno) {
+        self.lock().barriers.push(seqno.0);
+    }
+
+    pub fn lift_barrier(&self, seqno: Seqno) {
+        let mut s = self.lock();
+        if let Some(at) = s.barriers.iter().position(|b| *b == seqno.0) {
+            s.barriers.swap_remove(at);
+        }
+        s.wake_all();
+    }
+
+    pub fn stats(&self) -> Stats {
+        self.lock().stats
+    }
+
+    pub fn reset_stats(&self) {
+        self.lock().stats = Stats::default();
+    }
+}
+
+impl State {
+    fn may_enter(&self, n: u64) -> bool {
+        self.inside.is_none()
+            && self.left + 1 == n
+            && self.pause_at.is_none_or(|p| n <= p)
+            && self.barriers.iter().all(|b| n <= *b)
+    }
+
+    fn wake_after_step(&mut self) {
+        if let Some(next) = self.turns.get(&(self.left + 1)) {
+            next.notify_one();
+        }
+        for (_, waiter) in self.positions.range(..=(self.left, u64::MAX)) {
+            waiter.notify_one();
+        }
+    }
+
+    fn wake_all(&mut self) {
+        for waiter in self.turns.values().chain(self.positions.values()) {
+            waiter.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use std::thread;
+
+    #[test]
+    fn sections_are_entered_in_order_whatever_the_arrival() {
+        let monitor = Arc::new(OrderMonitor::new(Seqno(0)));
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let threads: Vec<_> = [3u64, 1, 4, 2]
+            .into_iter()
+            .map(|n| {
+                let (monitor, order) = (monitor.clone(), order.clone());
+                thread::spawn(move || {
+                    monitor.enter(Seqno(n), None).unwrap();
+                    order.lock().unwrap().push(n);
+                    assert!(monitor.leave(Seqno(n)));
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|t| t.join().unwrap());
+        assert_eq!(*order.lock().unwrap(), [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn an_abort_wakes_a_waiting_enter_but_not_one_inside() {
+        let monitor = Arc::new(OrderMonitor::new(Seqno(0)));
+        let mark = Arc::new(AtomicBool::new(false));
+        let (m, k) = (monitor.clone(), mark.clone());
+        let waiting = thread::spawn(move || m.enter(Seqno(2), Some(&k)));
+        assert!(monitor.abort(Some(Seqno(2)), &mark));
+        assert_eq!(waiting.join().unwrap(), Err(Interrupted::Aborted));
+        let inside = AtomicBool::new(false);
+        monitor.enter(Seqno(1), Some(&inside)).unwrap();
+        assert!(!monitor.abort(Some(Seqno(1)), &inside));
+        assert!(!inside.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn pause_waits_for_open_sections_and_holds_later_ones() {
+        let monitor = Arc::new(OrderMonitor::new(Seqno(0)));
+        monitor.enter(Seqno(1), None).unwrap();
+        let m = monitor.clone();
+        let (told, tell) = mpsc::channel();
+        let pausing = thread::spawn(move || {
+            let at = m.pause().unwrap();
+            told.send(()).unwrap();
+            at
+        });
+        while !monitor.paused() {
+            thread::yield_now();
+        }
+        assert!(tell.try_recv().is_err());
+        monitor.leave(Seqno(1));
+        assert_eq!(pausing.join().unwrap(), Seqno(1));
+        let m = monitor.clone();
+        let next = thread::spawn(move || m.enter(Seqno(2), None));
+        assert_eq!(monitor.left(), Seqno(1));
+        monitor.resume();
+        next.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn a_pause_does_not_wait_for_what_has_not_begun_and_is_waited_for_by_certified_transactions() {
+        let monitor = Arc::new(OrderMonitor::new(Seqno(0)));
+        // 1 is queued and has not begun: the pause ends at once.
+        assert_eq!(monitor.pause().unwrap(), Seqno(0));
+        let mark = Arc::new(AtomicBool::new(false));
+        let (m, k) = (monitor.clone(), mark.clone());
+        let local = thread::spawn(move || m.wait_unpaused(Seqno(2), &k));
+        while monitor.lock().turns.is_empty() {
+            thread::yield_now();
+        }
+        assert!(monitor.abort(Some(Seqno(2)), &mark));
+        assert_eq!(local.join().unwrap(), Err(Interrupted::Aborted));
+        monitor.resume();
+        monitor.wait_unpaused(Seqno(2), &AtomicBool::new(false)).unwrap();
+        let m = monitor.clone();
+        let pausing = thread::spawn(move || m.pause());
+        while !monitor.paused() {
+            thread::yield_now();
+        }
+        for n in [1, 2] {
+            monitor.enter(Seqno(n), None).unwrap();
+            monitor.leave(Seqno(n));
+        }
+        assert_eq!(pausing.join().unwrap(), Ok(Seqno(2)));
+    }
+
+    #[test]
+    fn waiting_for_a_position_that_will_not_come_ends() {
+        let monitor = Arc::new(OrderMonitor::new(Seqno(3)));
+        let m = monitor.clone();
+        let waiting = thread::spawn(move || m.wait_left(Seqno(9), None));
+        monitor.set_last(Some(Seqno(5)));
+        assert_eq!(waiting.join().unwrap(), Err(Interrupted::Closed));
+        let m = monitor.clone();
+        let reached = thread::spawn(move || m.wait_left(Seqno(4), None));
+        monitor.enter(Seqno(4), None).unwrap();
+        monitor.leave(Seqno(4));
+        assert_eq!(reached.join().unwrap(), Ok(()));
+    }
+
+    #[test]
+    fn a_barrier_holds_later_sections() {
+        let monitor = Arc::new(OrderMonitor::new(Seqno(0)));
+        monitor.raise_barrier(Seqno(1));
+        monitor.enter(Seqno(1), None).unwrap();
+        monitor.leave(Seqno(1));
+        let m = monitor.clone();
+        let next = thread::spawn(move || m.enter(Seqno(2), None));
+        while monitor.lock().turns.is_empty() {
+            thread::yield_now();
+        }
+        assert_eq!(monitor.lock().inside, None);
+        monitor.lift_barrier(Seqno(1));
+        next.join().unwrap().unwrap();
+    }
+}

@@ -1,0 +1,290 @@
+//! What the group has delivered and the server has not yet been told: taken in order by the `recv` threads.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex};
+use std::time::Instant;
+
+use bytes::Bytes;
+use trireme_types::{LogIndex, NodeId, Seqno, Uuid};
+
+use crate::ServerView;
+
+/// A write set to be applied, or a dummy that only closes its seqno.
+#[derive(Clone, Debug)]
+pub struct ApplyItem {
+    pub seqno: Seqno,
+    pub index: LogIndex,
+    pub depends_on: Seqno,
+    /// As delivered to the server (contract 5.2).
+    pub flags: u32,
+    pub origin: Uuid,
+    pub trx: u64,
+    pub conn: u64,
+    /// The whole body; `None` when it is to be read from the log, to keep memory bounded.
+    pub body: Option<Bytes>,
+}
+
+#[derive(Clone, Debug)]
+pub enum Item {
+    Connected(ServerView),
+    /// With a seqno: an ordered view, which closes that seqno.
+    View { view: ServerView, closes: Option<Seqno> },
+    SstRequest,
+    Apply(ApplyItem),
+    Donate { joiner: NodeId, request: Vec<u8>, at: Seqno },
+    /// This node is synced from `at` on.
+    Synced { at: Seqno },
+    /// The last thing the server hears: every `recv` returns. `last`: the last seqno that this connection closes.
+    Final { view: ServerView, last: Seqno },
+}
+
+impl Item {
+    /// The seqno that this item closes.
+    pub fn seqno(&self) -> Option<Seqno> {
+        match self {
+            Item::View { closes, .. } => *closes,
+            Item::Apply(item) => Some(item.seqno),
+            Item::Connected(_) | Item::SstRequest | Item::Donate { .. } | Item::Synced { .. } | Item::Final { .. } => None,
+        }
+    }
+
+    /// Everything before it is finished when it is handed out, and nothing after it begins before it is finished
+    /// (contract 3.10).
+    fn alone(&self) -> bool {
+        match self {
+            Item::Connected(_) | Item::View { .. } | Item::SstRequest | Item::Donate { .. } | Item::Final { .. } => true,
+            Item::Apply(_) | Item::Synced { .. } => false,
+        }
+    }
+}
+
+#[derive(Default)]
+struct State {
+    items: VecDeque<Item>,
+    body_bytes: usize,
+    closed: bool,
+    /// Threads waiting inside `take`.
+    waiting: usize,
+    /// Threads between `arrive` and `depart`.
+    present: usize,
+    /// Items taken whose handling has not ended.
+    busy: usize,
+    /// One of them is to be handled alone.
+    alone: bool,
+    stats: QueueStats,
+}
+
+/// For `wsrep_local_recv_queue_*`.
+#[derive(Clone, Copy, Default)]
+pub struct QueueStats {
+    pub max: u64,
+    pub min: u64,
+    pub samples: u64,
+    pub sum: u64,
+}
+
+/// Bodies beyond this many bytes are dropped from the queue and read from the log when their turn comes.
+const BODY_BYTES_MAX: usize = 32 << 20;
+
+/// See the module.
+#[derive(Default)]
+pub struct ApplyQueue {
+    state: Mutex<State>,
+    /// Something can be taken, or nothing more will come.
+    ready: Condvar,
+    /// The last thread has departed.
+    empty: Condvar,
+}
+
+impl ApplyQueue {
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().expect("no holder of the apply queue panics")
+    }
+
+    pub fn push(&self, mut item: Item) {
+        let mut s = self.lock();
+        if let Item::Apply(apply) = &mut item {
+            let length = apply.body.as_ref().map_or(0, Bytes::len);
+            if s.body_bytes + length > BODY_BYTES_MAX {
+                apply.body = None;
+            } else {
+                s.body_bytes += length;
+            }
+        }
+        s.items.push_back(item);
+        let n = s.items.len() as u64;
+        s.stats.max = s.stats.max.max(n);
+        s.stats.min = s.stats.min.min(n);
+        s.stats.samples += 1;
+        s.stats.sum += n - 1;
+        if s.waiting > 0 {
+            self.ready.notify_one();
+        }
+    }
+
+    /// The next item, in order; `None` once closed and empty.
+    pub fn take(&self) -> Option<Item> {
+        let mut s = self.lock();
+        loop {
+            let may = s.items.front().is_some_and(|item| !s.alone && (s.busy == 0 || !item.alone()));
+            if may && let Some(item) = s.items.pop_front() {
+                if let Item::Apply(apply) = &item {
+                    s.body_bytes -= apply.body.as_ref().map_or(0, Bytes::len);
+                }
+                s.busy += 1;
+                s.alone = item.alone();
+                return Some(item);
+            }
+            if s.closed && s.items.is_empty() {
+                return None;
+            }
+            s.waiting += 1;
+            s = self.ready.wait(s).expect("no holder of the apply queue panics");
+            s.waiting -= 1;
+        }
+    }
+
+    /// The handling of a taken item has ended.
+    pub fn done(&self) {
+        let mut s = self.lock();
+        s.busy -= 1;
+        let was_alone = std::mem::take(&mut s.alone);
+        if s.waiting > 0 && (was_alone || s.busy == 0) {
+            self.ready.notify_all();
+        }
+    }
+
+    /// A thread begins to take items.
+    pub fn arrive(&self) {
+        self.lock().present += 1;
+    }
+
+    /// It has taken its last one.
+    pub fn depart(&self) {
+        let mut s = self.lock();
+        s.present -= 1;
+        if s.present == 0 {
+            self.empty.notify_all();
+        }
+    }
+
+    /// Waits until no thread takes items any more; false when some still do at the deadline.
+    pub fn wait_empty(&self, deadline: Instant) -> bool {
+        let mut s = self.lock();
+        while s.present > 0 {
+            let now = Instant::now();
+            if now >= deadline {
+                return false;
+            }
+            s = self.empty.wait_timeout(s, deadline - now).expect("no holder of the apply queue panics").0;
+        }
+        true
+    }
+
+    /// No more items: takers return when what is queued has been taken.
+    pub fn close(&self) {
+        self.lock().closed = true;
+        self.ready.notify_all();
+    }
+
+    pub fn open(&self) {
+        let mut s = self.lock();
+        s.closed = false;
+        s.items.clear();
+        s.body_bytes = 0;
+    }
+
+    /// Drops everything not yet taken.
+    pub fn clear(&self) {
+        let mut s = self.lock();
+        s.items.clear();
+        s.body_bytes = 0;
+    }
+
+    pub fn len(&self) -> usize {
+        self.lock().items.len()
+    }
+
+    pub fn stats(&self) -> QueueStats {
+        self.lock().stats
+    }
+
+    pub fn reset_stats(&self) {
+        let mut s = self.lock();
+        let n = s.items.len() as u64;
+        s.stats = QueueStats { max: n, min: n, samples: 0, sum: 0 };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Arc, mpsc};
+    use std::thread;
+
+    fn apply(n: u64) -> Item {
+        Item::Apply(ApplyItem {
+            seqno: Seqno(n),
+            index: LogIndex(n),
+            depends_on: Seqno(0),
+            flags: 0,
+            origin: Uuid::NIL,
+            trx: n,
+            conn: 0,
+            body: Some(Bytes::from_static(b"body")),
+        })
+    }
+
+    #[test]
+    fn an_item_to_be_handled_alone_waits_for_those_before_and_holds_those_after() {
+        let queue = Arc::new(ApplyQueue::default());
+        for item in [apply(1), apply(2), Item::SstRequest, apply(3)] {
+            queue.push(item);
+        }
+        assert_eq!(queue.take().unwrap().seqno(), Some(Seqno(1)));
+        assert_eq!(queue.take().unwrap().seqno(), Some(Seqno(2)));
+        let (tell, told) = mpsc::channel();
+        let taker = {
+            let queue = queue.clone();
+            thread::spawn(move || {
+                for _ in 0..2 {
+                    tell.send(queue.take().unwrap().seqno()).unwrap();
+                }
+            })
+        };
+        queue.done();
+        assert!(told.try_recv().is_err(), "one is still being handled");
+        queue.done();
+        assert_eq!(told.recv().unwrap(), None);
+        assert!(told.try_recv().is_err(), "the lone one is still being handled");
+        queue.done();
+        assert_eq!(told.recv().unwrap(), Some(Seqno(3)));
+        taker.join().unwrap();
+    }
+
+    #[test]
+    fn large_backlogs_do_not_keep_their_bodies() {
+        let queue = ApplyQueue::default();
+        let body = Bytes::from(vec![0; BODY_BYTES_MAX / 2 + 1]);
+        for n in 1..=2 {
+            let Item::Apply(item) = apply(n) else { unreachable!() };
+            queue.push(Item::Apply(ApplyItem { body: Some(body.clone()), ..item }));
+        }
+        let kept: Vec<bool> = (0..2)
+            .map(|_| match queue.take() {
+                Some(Item::Apply(item)) => item.body.is_some(),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(kept, [true, false]);
+    }
+
+    #[test]
+    fn closing_ends_takers_after_what_is_queued() {
+        let queue = ApplyQueue::default();
+        queue.push(apply(1));
+        queue.close();
+        assert!(queue.take().is_some());
+        assert!(queue.take().is_none());
+    }
+}

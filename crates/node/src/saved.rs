@@ -1,0 +1,175 @@
+//! The state files and the position that they, or the server, vouch for.
+
+use std::path::PathBuf;
+
+use trireme_surface::grastate::StateFile;
+use trireme_surface::gvwstate::{Found, SavedView};
+use trireme_surface::texts;
+use trireme_types::{Member, Seqno, Uuid, View};
+
+use crate::settings::Settings;
+use crate::{InitArgs, Level, Server};
+
+/// `grastate.dat` and `gvwstate.dat` with their life cycle (surface 3.1, 3.2).
+pub struct Saved {
+    file: StateFile,
+    /// Where `gvwstate.dat` lies; `None` with `pc.recovery=no`.
+    view_dir: Option<PathBuf>,
+    position: Option<(Uuid, Seqno)>,
+    /// The server has its state and the file says "running".
+    live: bool,
+    receiving: bool,
+    /// `gvwstate.dat` is of this process: a clean stop removes it.
+    view_written: bool,
+    /// A write that failed, for the log.
+    trouble: Option<String>,
+}
+
+impl Saved {
+    pub fn open(args: &InitArgs, settings: &Settings, server: &dyn Server) -> Result<Saved, String> {
+        let dir = PathBuf::from(if args.data_dir.is_empty() { "." } else { &args.data_dir });
+        let (file, found) = StateFile::open(&dir)
+            .map_err(|e| format!("the state file in {} cannot be read: {e}; check its permissions", dir.display()))?;
+        if !found {
+            server.log(Level::Warn, &texts::state_file_missing(file.path()));
+        }
+        let state = file.state();
+        server.log(Level::Info, &texts::found_saved_state(state.uuid, state.seqno, state.safe_to_bootstrap));
+        let own = state.seqno.filter(|_| !state.uuid.is_nil()).map(|s| (state.uuid, s));
+        let given = args.position.filter(|g| !g.history.is_nil()).and_then(|g| g.seqno.map(|s| (g.history, s)));
+        // What the server read from its engine wins: it is where the data are (contract 3.8). But never a position of a
+        // history that the file calls unsafe: a half-done DDL or a broken transfer leaves no usable data.
+        let position = match (own, given) {
+            (_, Some(given)) if state.uuid == given.0 || state.uuid.is_nil() && !found => Some(given),
+            (Some(own), _) => Some(own),
+            (None, _) => None,
+        };
+        if own.is_some() && given.is_some() && own != given {
+            server.log(Level::Warn, texts::INITIAL_POSITION_KEPT);
+        }
+        let view_dir = settings.with(|o| o.bool("pc.recovery").then(|| PathBuf::from(o.text("base_dir"))));
+        if let Some(dir) = &view_dir {
+            match SavedView::read(dir) {
+                Found::View(_) => {}
+                Found::Missing => server.log(Level::Warn, &texts::view_file_missing(&dir.join("gvwstate.dat"))),
+                Found::Broken(why) => server.log(Level::Warn, &format!("ignoring gvwstate.dat: {why}")),
+            }
+        }
+        Ok(Saved { file, view_dir, position, live: false, receiving: false, view_written: false, trouble: None })
+    }
+
+    /// Where the server's data are, when that is known.
+    pub fn position(&self) -> Option<(Uuid, Seqno)> {
+        self.position
+    }
+
+    pub fn set_position(&mut self, position: Option<(Uuid, Seqno)>) {
+        self.position = position;
+    }
+
+    /// The data were left half changed, or are not the group's.
+    pub fn is_damaged(&self) -> bool {
+        self.receiving || self.file.is_corrupt()
+    }
+
+    /// The history that the file names, also when the seqno is not known.
+    pub fn history(&self) -> Uuid {
+        self.file.state().uuid
+    }
+
+    pub fn safe_to_bootstrap(&self) -> bool {
+        self.file.state().safe_to_bootstrap
+    }
+
+    pub fn unsafe_reason(&self) -> String {
+        texts::unsafe_to_bootstrap(self.file.path())
+    }
+
+    fn note<T>(&mut self, result: std::io::Result<T>) {
+        if let Err(e) = result {
+            self.trouble = Some(format!("a state file could not be written: {e}"));
+        }
+    }
+
+    /// The first failure since the last call.
+    pub fn take_trouble(&mut self) -> Option<String> {
+        self.trouble.take()
+    }
+
+    pub fn on_view(&mut self, history: Uuid, view: &View, me: &Member) {
+        let safe = view.members.len() == 1;
+        let result = self.file.set_safe_to_bootstrap(safe);
+        self.note(result);
+        if let Some(dir) = self.view_dir.clone() {
+            let view = SavedView {
+                my_uuid: me.uuid(),
+                view_uuid: view.members.first().map_or(history, Member::uuid),
+                view_seqno: view.number,
+                bootstrap: false,
+                members: view.members.iter().map(|m| (m.uuid(), m.segment)).collect(),
+            };
+            self.view_written = true;
+            let result = view.write(&dir);
+            self.note(result);
+        }
+    }
+
+    /// The server has its state: from here on only a clean stop knows the position.
+    pub fn running(&mut self, history: Uuid) {
+        self.live = true;
+        self.receiving = false;
+        let result = self.file.restore(history, None);
+        self.note(result);
+    }
+
+    /// A full copy is about to replace the data.
+    pub fn receiving(&mut self) {
+        self.receiving = true;
+        let result = self.file.mark_unsafe();
+        self.note(result);
+    }
+
+    pub fn corrupt(&mut self) {
+        self.position = None;
+        let result = self.file.mark_corrupt();
+        self.note(result);
+    }
+
+    pub fn begin_unsafe(&mut self) {
+        let result = self.file.mark_unsafe();
+        self.note(result);
+    }
+
+    pub fn end_unsafe(&mut self) {
+        let result = self.file.mark_safe();
+        self.note(result);
+    }
+
+    pub fn paused(&mut self, history: Uuid, at: Seqno) {
+        if self.live {
+            let result = self.file.set(history, Some(at));
+            self.note(result);
+        }
+    }
+
+    pub fn resumed(&mut self, history: Uuid) {
+        if self.live {
+            let result = self.file.set(history, None);
+            self.note(result);
+        }
+    }
+
+    /// Left the group in order (or not at all, when the state never came).
+    pub fn stopped(&mut self, history: Uuid, left: Seqno, inconsistent: bool) {
+        if self.live && !inconsistent {
+            self.position = Some((history, left));
+            let result = self.file.set(history, Some(left));
+            self.note(result);
+        }
+        self.live = false;
+        if let Some(dir) = self.view_dir.clone().filter(|_| std::mem::take(&mut self.view_written)) {
+            let result = SavedView::remove(&dir);
+            self.note(result);
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Options in force: the table of `surface`, with what is read on hot paths kept aside.
+
+use std::sync::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use trireme_order::{Config, Timeouts};
+use trireme_surface::address::{Backend, ClusterAddress};
+use trireme_surface::options::text;
+use trireme_surface::options::value::parse_bool;
+use trireme_surface::{Defaults, Options, texts};
+use trireme_transport::Isolation;
+use trireme_types::{Durability, Member, Weight};
+
+use crate::InitArgs;
+use crate::core::Command;
+use crate::node::Shared;
+use crate::slot::Slot;
+
+/// See the module.
+pub struct Settings {
+    options: Mutex<Options>,
+    max_ws_size: AtomicU64,
+    causal_read_ms: AtomicU64,
+    fc_limit: AtomicU64,
+    log_conflicts: AtomicBool,
+    debug: AtomicBool,
+}
+
+/// Where `wsrep_cluster_address` leads.
+pub enum Target {
+    /// `dummy://`: no network.
+    Alone,
+    Peers(Vec<String>),
+}
+
+impl Settings {
+    pub fn new(args: &InitArgs) -> Result<Settings, String> {
+        let mut options =
+            Options::new(Defaults { data_dir: args.data_dir.clone(), node_address: args.node_address.clone() });
+        options.set_at_start(&args.options).map_err(|errors| {
+            errors.iter().flat_map(|e| e.log_lines()).collect::<Vec<_>>().join("; ")
+        })?;
+        if options.tls() {
+            return Err("socket.ssl: encrypted group traffic is not built yet; remove the socket.ssl options to start \
+                        without encryption"
+                .into());
+        }
+        let settings = Settings {
+            options: Mutex::new(options),
+            max_ws_size: AtomicU64::new(0),
+            causal_read_ms: AtomicU64::new(0),
+            fc_limit: AtomicU64::new(0),
+            log_conflicts: AtomicBool::new(false),
+            debug: AtomicBool::new(false),
+        };
+        settings.with(|o| o.set_group_connected(false));
+        settings.cache();
+        Ok(settings)
+    }
+
+    pub fn with<T>(&self, look: impl FnOnce(&mut Options) -> T) -> T {
+        look(&mut self.options.lock().expect("no holder of the options panics"))
+    }
+
+    fn cache(&self) {
+        self.with(|o| {
+            self.max_ws_size.store(o.int("repl.max_ws_size").max(0) as u64, Relaxed);
+            self.causal_read_ms.store(o.period("repl.causal_read_timeout").as_millis() as u64, Relaxed);
+            self.fc_limit.store(o.size("gcs.fc_limit"), Relaxed);
+            self.log_conflicts.store(o.bool("cert.log_conflicts"), Relaxed);
+            self.debug.store(o.bool("debug"), Relaxed);
+        });
+    }
+
+    /// Bytes; a larger write set is refused.
+    pub fn max_ws_size(&self) -> usize {
+        self.max_ws_size.load(Relaxed) as usize
+    }
+    pub fn causal_read_timeout(&self) -> Duration {
+        Duration::from_millis(self.causal_read_ms.load(Relaxed))
+    }
+    pub fn fc_limit(&self) -> usize {
+        self.fc_limit.load(Relaxed) as usize
+    }
+    pub fn log_conflicts(&self) -> bool {
+        self.log_conflicts.load(Relaxed)
+    }
+    pub fn debug(&self) -> bool {
+        self.debug.load(Relaxed)
+    }
+    pub fn print(&self) -> String {
+        self.with(|o| o.print())
+    }
+
+    /// Reads a cluster address. The error holds Galera's chain of log lines.
+    pub fn target(&self, url: &str, channel: &str) -> Result<Target, String> {
+        let address = ClusterAddress::parse(url)
+            .map_err(|e| texts::connect_failed(&e.to_string(), e.errno(), channel, url).join("\n"))?;
+        self.with(|o| {
+            o.set_uri_port(address.port());
+            o.set_from_uri(&address.options)
+        })
+        .map_err(|errors| errors.iter().flat_map(|e| e.log_lines()).collect::<Vec<_>>().join("\n"))?;
+        self.cache();
+        Ok(match address.backend {
+            Backend::Dummy => Target::Alone,
+            Backend::Gcomm => {
+                let own = self.with(|o| o.base_port());
+                let peer_port = if self.with(|o| o.is_set("base_port")) { own } else { trireme_surface::address::DEFAULT_PORT };
+                Target::Peers(
+                    address
+                        .peers
+                        .iter()
+                        .filter(|p| !p.is_any())
+                        .map(|p| {
+                            let mut p = p.clone();
+                            p.port.get_or_insert(peer_port);
+                            p.to_string()
+                        })
+                        .collect(),
+                )
+            }
+        })
+    }
+
+    /// `pc.bootstrap` among the configured options: once.
+    pub fn bootstrap_wanted(&self) -> bool {
+        let triggers = self.with(|o| o.take_triggers());
+        triggers.iter().any(|(name, value)| *name == "pc.bootstrap" && parse_bool(value).unwrap_or(false))
+    }
+
+    /// Configuration of the ordering core.
+    pub fn order(&self, me: Member) -> Config {
+        self.with(|o| {
+            let mut config = Config {
+                me,
+                timeouts: Timeouts::default(),
+                ignore_sb: o.bool("pc.ignore_sb"),
+                ignore_quorum: o.bool("pc.ignore_quorum"),
+                arbitrator: false,
+                durability: durability(o.text("repl.durability")),
+                batch_bytes_max: 1 << 20,
+                inflight_bytes_max: 16 << 20,
+            };
+            set_timeouts(&mut config.timeouts, o);
+            config
+        })
+    }
+
+    /// `SET GLOBAL wsrep_provider_options`: left to right; what precedes a failure stays applied.
+    pub fn set(&self, shared: &Arc<Shared>, given: &str) -> Result<(), Vec<String>> {
+        for (name, value) in text::pairs(given).map_err(|e| e.log_lines())? {
+            let change = self.with(|o| o.check_runtime(&name, &value)).map_err(|e| e.log_lines())?;
+            if change.nothing_to_do {
+                continue;
+            }
+            // Without the lock: a weight change waits for its delivery.
+            act(shared, change.name, &change.value).map_err(|reason| {
+                trireme_surface::OptionError::Refused { name: name.clone(), value: value.clone(), reason }.log_lines()
+            })?;
+            let timing = change.name.starts_with("evs.") || change.name.starts_with("pc.ignore");
+            self.with(|o| o.store(change));
+            self.cache();
+            if timing {
+                let fresh = self.order(Member::default());
+                shared.commands.push(Command::Configure(Box::new(move |config| {
+                    config.timeouts = fresh.timeouts;
+                    config.ignore_sb = fresh.ignore_sb;
+                    config.ignore_quorum = fresh.ignore_quorum;
+                })));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn durability(text: &str) -> Durability {
+    if text == "process" { Durability::Process } else { Durability::Disk }
+}
+
+fn set_timeouts(timeouts: &mut Timeouts, o: &Options) {
+    timeouts.suspect = o.period("evs.suspect_timeout");
+    timeouts.inactive = o.period("evs.inactive_timeout");
+    timeouts.linger = o.period("pc.linger");
+}
+
+/// What takes effect outside the table.
+fn act(shared: &Arc<Shared>, name: &str, value: &str) -> Result<(), String> {
+    match name {
+        "pc.bootstrap" => {
+            if shared.group_status().member {
+                shared.log(crate::Level::Info, texts::IGNORING_PC_BOOTSTRAP.into());
+            } else {
+                shared.commands.push(Command::ForcePrimary);
+            }
+        }
+        "pc.weight" => {
+            let weight = value.parse::<u8>().map_err(|e| e.to_string())?;
+            let slot = Arc::new(Slot::default());
+            shared.commands.push(Command::Weight { weight: Weight(weight), slot: slot.clone() });
+            if !slot.wait() {
+                return Err("weights change only in a primary view".into());
+            }
+        }
+        "gmcast.isolate" => {
+            let mode = value.parse::<i32>().map_err(|e| e.to_string())?;
+            let mode = Isolation::try_from(mode).map_err(|e| e.to_string())?;
+            let text = match mode {
+                Isolation::Off => texts::ISOLATION_OFF,
+                Isolation::On => texts::ISOLATION_ON,
+                Isolation::ForceQuit => texts::ISOLATION_FORCE_QUIT,
+            };
+            shared.log(crate::Level::Info, text.into());
+            shared.commands.push(Command::Isolate(mode));
+        }
+        "repl.durability" => {
+            shared.commands.push(Command::Durability(durability(value)));
+        }
+        "evs.evict" => {
+            if !value.is_empty() {
+                let uuid = trireme_types::Uuid::parse(value).ok_or("not a UUID")?;
+                shared.commands.push(Command::Evict(uuid));
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}

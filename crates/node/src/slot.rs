@@ -1,0 +1,52 @@
+//! A place where one thread waits for one answer.
+
+use std::sync::{Condvar, Mutex};
+use std::time::Instant;
+
+/// Filled once, taken once.
+pub struct Slot<T> {
+    value: Mutex<Option<T>>,
+    filled: Condvar,
+}
+
+impl<T> Default for Slot<T> {
+    fn default() -> Self {
+        Slot { value: Mutex::new(None), filled: Condvar::new() }
+    }
+}
+
+impl<T> Slot<T> {
+    /// The first answer counts.
+    pub fn fill(&self, value: T) {
+        let mut slot = self.value.lock().expect("no holder of a slot panics");
+        if slot.is_none() {
+            *slot = Some(value);
+            self.filled.notify_one();
+        }
+    }
+
+    pub fn wait(&self) -> T {
+        let mut slot = self.value.lock().expect("no holder of a slot panics");
+        loop {
+            match slot.take() {
+                Some(value) => return value,
+                None => slot = self.filled.wait(slot).expect("no holder of a slot panics"),
+            }
+        }
+    }
+
+    /// `None` when the deadline passes first.
+    pub fn wait_until(&self, deadline: Instant) -> Option<T> {
+        let mut slot = self.value.lock().expect("no holder of a slot panics");
+        loop {
+            if let Some(value) = slot.take() {
+                return Some(value);
+            }
+            let now = Instant::now();
+            if now >= deadline {
+                return None;
+            }
+            slot = self.filled.wait_timeout(slot, deadline - now).expect("no holder of a slot panics").0;
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! The status variables.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use trireme_surface::status::{GroupStats, StatValue as Value, Stats};
+
+use crate::StatValue;
+use crate::node::Shared;
+
+/// Replication and group protocol that this version speaks, in Galera's numbering, so that tools which compare them go on.
+const PROTOCOL_REPLICATOR: i64 = 11;
+const PROTOCOL_GCS: i64 = 5;
+
+pub fn collect(shared: &Arc<Shared>) -> Vec<(String, StatValue)> {
+    let c = &shared.counters;
+    let status = shared.group_status();
+    let queue = shared.queue.stats();
+    let monitor = shared.monitor.stats();
+    let (local_state, comment) = shared.local_state(&status);
+    let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Relaxed) as i64;
+    let stats = Stats {
+        local_state_uuid: shared.history().to_string(),
+        protocol_version: PROTOCOL_REPLICATOR,
+        protocol_application: i64::from(shared.protocol),
+        protocol_replicator: PROTOCOL_REPLICATOR,
+        protocol_gcs: PROTOCOL_GCS,
+        last_committed: shared.monitor.left().0 as i64,
+        replicated: load(&c.replicated_count),
+        replicated_bytes: load(&c.replicated_bytes),
+        repl_keys: load(&c.repl_keys),
+        repl_keys_bytes: load(&c.repl_keys_bytes),
+        repl_data_bytes: load(&c.repl_data_bytes),
+        received: load(&c.received_count),
+        received_bytes: load(&c.received_bytes),
+        local_commits: load(&c.local_commits),
+        local_cert_failures: load(&c.local_cert_failures),
+        local_replays: load(&c.local_replays),
+        local_recv_queue: shared.queue.len() as i64,
+        local_recv_queue_max: queue.max as i64,
+        local_recv_queue_min: queue.min as i64,
+        local_recv_queue_avg: if queue.samples == 0 { 0.0 } else { queue.sum as f64 / queue.samples as f64 },
+        local_cached_downto: if status.first_seqno.0 == 0 { -1 } else { status.first_seqno.0 as i64 },
+        cert_deps_distance: c.mean(&c.deps_distance_sum),
+        apply_waits: monitor.apply_waits as i64,
+        local_state,
+        local_state_comment: comment.to_string(),
+        cert_index_size: load(&c.cert_index_size),
+        causal_reads: load(&c.causal_reads),
+        cert_interval: c.mean(&c.interval_sum),
+        open_transactions: shared.trxs.len() as i64,
+        incoming_addresses: status.incoming.join(","),
+        group: shared.connected().then(|| GroupStats {
+            cluster_weight: i64::from(status.weight),
+            desync_count: i64::from(status.desyncs),
+            evs_state: if status.member { "OPERATIONAL" } else { "GATHER" }.into(),
+            gcomm_uuid: status.uuid.to_string(),
+            gmcast_segment: i64::from(status.segment),
+            ..GroupStats::default()
+        }),
+        ..Stats::default()
+    };
+    stats
+        .into_pairs()
+        .into_iter()
+        .map(|(name, value)| {
+            let value = match value {
+                Value::Text(t) => StatValue::Text(t),
+                Value::Int(i) => StatValue::Int(i),
+                Value::Double(d) => StatValue::Double(d),
+            };
+            (name, value)
+        })
+        .collect()
+}

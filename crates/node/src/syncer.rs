@@ -1,0 +1,35 @@
+//! Waiting for the disk, beside the group thread.
+
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+
+use trireme_wslog::{DirStorage, SpareTicket, SyncTicket};
+
+use crate::core::Command;
+use crate::node::Shared;
+
+/// For the sync thread.
+pub enum SyncJob {
+    Sync(SyncTicket<DirStorage>),
+    End,
+}
+
+/// For the thread that prepares log segments: filling one takes long enough to delay a commit that waits for a sync.
+pub enum SpaceJob {
+    Spare(SpareTicket<DirStorage>),
+    End,
+}
+
+/// Until [`SyncJob::End`]. Every ticket is answered with [`Command::Synced`].
+pub fn run_syncs(shared: &Arc<Shared>, jobs: &Receiver<SyncJob>) {
+    while let Ok(SyncJob::Sync(ticket)) = jobs.recv() {
+        shared.commands.push(Command::Synced(ticket.run()));
+    }
+}
+
+/// Until [`SpaceJob::End`]. Every ticket is answered with [`Command::SpareReady`].
+pub fn run_space(shared: &Arc<Shared>, jobs: &Receiver<SpaceJob>) {
+    while let Ok(SpaceJob::Spare(ticket)) = jobs.recv() {
+        shared.commands.push(Command::SpareReady(ticket.run()));
+    }
+}

@@ -1,0 +1,109 @@
+//! Local transactions: from the first key to release.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use bytes::Bytes;
+use trireme_certification::WriteSetBuilder;
+use trireme_types::Seqno;
+
+use crate::{Code, Meta};
+
+/// Where a local transaction stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stage {
+    /// Gathers keys and data; also between the fragments of a streaming transaction.
+    Collecting,
+    /// Sent, not yet ordered.
+    Certifying,
+    /// Ordered and certified; waits for or is inside its commit order.
+    Certified(Seqno),
+    /// Ordered, certification failed; its own thread closes the seqno (contract 4.5).
+    Failed(Seqno),
+    /// Ordered, certified, hit by an applier; being applied again by its own thread.
+    Replaying(Seqno),
+}
+
+pub struct TrxState {
+    pub stage: Stage,
+    pub builder: Option<WriteSetBuilder>,
+    /// What was sent, kept for a replay.
+    pub body: Option<Bytes>,
+    pub meta: Option<Meta>,
+    /// An append failed: certify must fail too, the server does not remember (contract 4.4).
+    pub refused: Option<Code>,
+    /// A streaming transaction: fragments were sent, the last one is not out yet.
+    pub streaming: bool,
+    /// Flags of the last certify.
+    pub flags: u32,
+}
+
+pub struct Trx {
+    pub id: u64,
+    state: Mutex<TrxState>,
+    /// The brute-force mark. Set under the commit order's lock once the transaction is ordered.
+    pub aborted: AtomicBool,
+}
+
+impl Trx {
+    pub fn lock(&self) -> MutexGuard<'_, TrxState> {
+        self.state.lock().expect("no holder of a transaction panics")
+    }
+
+    pub fn is_aborted(&self) -> bool {
+        self.aborted.load(Ordering::Relaxed)
+    }
+}
+
+const SHARDS: usize = 16;
+
+/// Transactions by id. Ids are unique within a server process.
+pub struct TrxMap {
+    shards: [Mutex<HashMap<u64, Arc<Trx>>>; SHARDS],
+}
+
+impl Default for TrxMap {
+    fn default() -> Self {
+        TrxMap { shards: std::array::from_fn(|_| Mutex::default()) }
+    }
+}
+
+impl TrxMap {
+    fn shard(&self, id: u64) -> MutexGuard<'_, HashMap<u64, Arc<Trx>>> {
+        self.shards[id as usize % SHARDS].lock().expect("no holder of the transaction map panics")
+    }
+
+    pub fn get(&self, id: u64) -> Option<Arc<Trx>> {
+        self.shard(id).get(&id).cloned()
+    }
+
+    pub fn get_or_create(&self, id: u64) -> Arc<Trx> {
+        self.shard(id)
+            .entry(id)
+            .or_insert_with(|| {
+                Arc::new(Trx {
+                    id,
+                    state: Mutex::new(TrxState {
+                        stage: Stage::Collecting,
+                        builder: None,
+                        body: None,
+                        meta: None,
+                        refused: None,
+                        streaming: false,
+                        flags: 0,
+                    }),
+                    aborted: AtomicBool::new(false),
+                })
+            })
+            .clone()
+    }
+
+    pub fn remove(&self, id: u64) {
+        self.shard(id).remove(&id);
+    }
+
+    pub fn len(&self) -> usize {
+        (0..SHARDS as u64).map(|s| self.shard(s).len()).sum()
+    }
+}
