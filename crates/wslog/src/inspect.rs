@@ -1,1 +1,235 @@
-//! (being written)
+//! Looking at a log without opening it: no lock, no change, also while its owner works with it (for `trireme log`).
+//!
+//! Use it over [`crate::DirStorage::read_only`]. On a live directory files come and go and the last record may be half written:
+//! a torn tail is then no finding.
+
+use bytes::Bytes;
+use trireme_order::StoreError;
+use trireme_types::{Base, Entry, HardState, Incarnation, LogIndex, NodeId, Seqno, Term, Uuid};
+
+use crate::checkpoint;
+use crate::format::{Meta, Origin, RECORD_HEADER, RecordHeader, SEGMENT_HEADER};
+use crate::index::Slot;
+use crate::meta::{self, Found};
+use crate::names::{self, Name};
+use crate::options::{IndexRange, OpenReport};
+use crate::recovery::{self, Recovered};
+use crate::scan;
+use crate::storage::{Storage, StorageFile, read_exact};
+
+/// The metadata file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MetaInfo {
+    pub node: NodeId,
+    pub incarnation: Incarnation,
+    pub history: Uuid,
+    pub hard: HardState,
+    /// Closed cleanly. `false` also while the log is open.
+    pub clean: bool,
+    /// The durability setting is `process`.
+    pub process: bool,
+    /// The watermark as last noted; the log may know better.
+    pub synced: LogIndex,
+    pub suspect: Option<LogIndex>,
+    pub hole: Option<IndexRange>,
+    pub boot_id: String,
+    /// One of the two copies is unreadable.
+    pub copy_lost: bool,
+}
+
+/// One segment file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SegmentInfo {
+    pub name: String,
+    pub number: u64,
+    pub state: SegmentState,
+    /// Indexes of its whole records; `None` when it has none.
+    pub range: Option<IndexRange>,
+    /// Seqnos after the first and the last whole record.
+    pub seqnos: Option<(Seqno, Seqno)>,
+    /// Bytes up to the end of the last whole record, and of the file.
+    pub bytes_used: u64,
+    pub bytes_file: u64,
+    pub history: Uuid,
+    /// Why what lies behind the last whole record is none, when something lies there. Normal in a segment whose tail a later
+    /// one voided, and in a live log.
+    pub bad: Option<&'static str>,
+}
+
+/// What a segment is to the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SegmentState {
+    /// Continues the one before.
+    Continues,
+    /// Voids what older ones hold from its first index on.
+    Cut,
+    /// Voids all older ones.
+    Reset,
+    /// No readable header.
+    Unreadable,
+    /// Put aside by recovery because it lies behind damage.
+    PutAside,
+}
+
+/// One checkpoint file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CheckpointInfo {
+    pub name: String,
+    pub number: u64,
+    /// `None`: not whole.
+    pub position: Option<(LogIndex, Term, Seqno)>,
+}
+
+/// Everything in the directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Summary {
+    /// `None`: absent or unreadable.
+    pub meta: Option<MetaInfo>,
+    /// By number.
+    pub segments: Vec<SegmentInfo>,
+    /// By number.
+    pub checkpoints: Vec<CheckpointInfo>,
+    /// Is a prepared segment at hand?
+    pub spare: bool,
+}
+
+/// What opening the log would find.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Verdict {
+    pub report: OpenReport,
+    /// State before the first entry.
+    pub base: Base,
+    /// Index of the last entry; the base's when there is none.
+    pub last: LogIndex,
+    /// States from which delivery may start, the base included.
+    pub checkpoints: Vec<(LogIndex, Seqno)>,
+}
+
+/// Lists what is there.
+pub fn summary<S: Storage>(storage: &S) -> Result<Summary, StoreError> {
+    let mut out = Summary { meta: None, segments: Vec::new(), checkpoints: Vec::new(), spare: false };
+    if let Found::Meta { file, copy_lost } = meta::read(storage)? {
+        let m = file.meta();
+        out.meta = Some(MetaInfo {
+            node: m.node,
+            incarnation: m.incarnation,
+            history: m.history,
+            hard: m.hard,
+            clean: m.clean,
+            process: m.process,
+            synced: m.synced,
+            suspect: m.suspect,
+            hole: m.hole.map(|(from, to)| IndexRange { from, to }),
+            boot_id: m.boot_id.clone(),
+            copy_lost,
+        });
+    }
+    for name in storage.list()? {
+        match names::parse(&name) {
+            Some(Name::Segment(number)) => out.segments.extend(segment(storage, name, number, false)?),
+            Some(Name::Damaged(number)) => out.segments.extend(segment(storage, name, number, true)?),
+            Some(Name::Checkpoint(number)) => {
+                let base = checkpoint::read(storage, number)?;
+                out.checkpoints.push(CheckpointInfo { name, number, position: base.map(|b| (b.index, b.term, b.seqno)) });
+            }
+            Some(Name::Spare) => out.spare = true,
+            Some(Name::Meta | Name::Lock | Name::Temporary) | None => {}
+        }
+    }
+    out.segments.sort_by_key(|s| s.number);
+    out.checkpoints.sort_by_key(|c| c.number);
+    Ok(out)
+}
+
+fn segment<S: Storage>(storage: &S, name: String, number: u64, aside: bool) -> Result<Option<SegmentInfo>, StoreError> {
+    let Some(file) = storage.open(&name)? else { return Ok(None) };
+    let mut out = SegmentInfo {
+        name,
+        number,
+        state: SegmentState::Unreadable,
+        range: None,
+        seqnos: None,
+        bytes_used: 0,
+        bytes_file: file.len()?,
+        history: Uuid::NIL,
+        bad: Some("no readable header"),
+    };
+    let Some(header) = scan::header(&file)?.filter(|h| h.number == number) else { return Ok(Some(out)) };
+    let end = scan::walk(&file, &header, |record, slot| {
+        let index = record.entry.index;
+        out.range = Some(IndexRange { from: out.range.map_or(index, |r| r.from), to: index });
+        out.seqnos = Some((out.seqnos.map_or(slot.seqno, |s| s.0), slot.seqno));
+    })?;
+    out.state = match (aside, header.origin) {
+        (true, _) => SegmentState::PutAside,
+        (false, Origin::Continues) => SegmentState::Continues,
+        (false, Origin::Cut) => SegmentState::Cut,
+        (false, Origin::Reset) => SegmentState::Reset,
+    };
+    out.bytes_used = end.end.max(SEGMENT_HEADER as u64);
+    out.history = header.history;
+    out.bad = end.bad;
+    Ok(Some(out))
+}
+
+fn recovered<S: Storage>(storage: &S, boot_id: Option<&str>) -> Result<Recovered<S::File>, StoreError> {
+    let meta = match meta::read(storage)? {
+        Found::Meta { file, .. } => file.meta().clone(),
+        Found::Unreadable => return Err(StoreError(format!("write-set log: both copies in {} are unreadable", names::META))),
+        Found::Absent if recovery::any_log_files(storage)? => {
+            return Err(StoreError(format!("write-set log: there are segments but no {}", names::META)));
+        }
+        Found::Absent => Meta::default(),
+    };
+    let boot_id = boot_id.map_or_else(|| meta.boot_id.clone(), str::to_string);
+    recovery::analyse(storage, &meta, &boot_id)
+}
+
+/// Judges everything as opening would, and changes nothing. `boot_id`: as in [`crate::Options`]; `None` judges as if the machine
+/// had not restarted, which is the stricter way.
+pub fn verify<S: Storage>(storage: &S, boot_id: Option<&str>) -> Result<Verdict, StoreError> {
+    let found = recovered(storage, boot_id)?;
+    Ok(Verdict {
+        last: LogIndex(found.base.index.0 + found.slots.len() as u64),
+        checkpoints: found.kept.iter().map(|k| (k.index, k.seqno)).collect(),
+        report: found.report,
+        base: found.base,
+    })
+}
+
+/// Calls `each` with the entries of the log within `range` (all when `None`) until it answers `false`.
+pub fn entries<S: Storage>(
+    storage: &S,
+    range: Option<IndexRange>,
+    mut each: impl FnMut(Entry) -> bool,
+) -> Result<(), StoreError> {
+    let found = recovered(storage, None)?;
+    let mut index = found.base.index;
+    for slot in &found.slots {
+        index = index.next();
+        if range.is_some_and(|r| index < r.from) {
+            continue;
+        }
+        if range.is_some_and(|r| index > r.to) {
+            break;
+        }
+        let segment = found.segments.iter().find(|s| s.number == slot.segment);
+        let Some(entry) = segment.map(|s| load(&s.file, slot)).transpose()?.flatten() else {
+            // Recycled under our hands by the owner.
+            return Err(StoreError(format!("write-set log: entry {index} is gone or changed while it was being looked at")));
+        };
+        if !each(entry) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn load<F: StorageFile>(file: &F, slot: &Slot) -> Result<Option<Entry>, StoreError> {
+    let Some(bytes) = read_exact(file, slot.offset(), slot.record_len() as usize)? else { return Ok(None) };
+    let bytes = Bytes::from(bytes);
+    let Some(header) = RecordHeader::decode(&bytes, slot.segment) else { return Ok(None) };
+    let payload = bytes.slice(RECORD_HEADER..RECORD_HEADER + slot.payload_len as usize);
+    let whole = header.payload_len == slot.payload_len && crc32fast::hash(&payload) == header.payload_crc;
+    Ok(whole.then_some(Entry { header: header.entry, payload }))
+}

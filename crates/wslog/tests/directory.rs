@@ -158,3 +158,192 @@ fn trims_to_a_durable_checkpoint_and_recycles() {
     assert_eq!((log.first(), log.last()), (first, LogIndex(2000)));
     assert_eq!(log.read(LogIndex(1990), usize::MAX).unwrap(), held);
 }
+
+#[test]
+fn readers_on_other_threads_get_right_entries_or_none() {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+    let dir = Dir::new();
+    let (mut log, _) = open(&dir);
+    log.reset(base()).unwrap();
+    log.append(&[entry(1, 1, 10)]).unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let readers: Vec<_> = (0..2)
+        .map(|n| {
+            let (reader, stop) = (log.reader(), stop.clone());
+            std::thread::spawn(move || {
+                let (mut hits, mut misses, mut step) = (0u64, 0u64, n);
+                while !stop.load(Ordering::Relaxed) || hits == 0 {
+                    step += 7919;
+                    let (first, last) = reader.held();
+                    // A little beyond both ends as well.
+                    let from = LogIndex((first.0 + step % (last.0 - first.0 + 10)).saturating_sub(5));
+                    let read = reader.read(from, 20_000).unwrap();
+                    misses += u64::from(read.is_empty());
+                    for (at, e) in read.iter().enumerate() {
+                        assert_eq!(e.header.index.0, from.0 + at as u64);
+                        assert!(e.payload.iter().all(|b| *b == e.header.index.0 as u8 ^ e.header.term.0 as u8));
+                        hits += 1;
+                    }
+                }
+                (hits, misses)
+            })
+        })
+        .collect();
+    let mut term = 1;
+    for round in 0..1500u64 {
+        let next = log.last().0 + 1;
+        let count = 1 + round % 5;
+        log.append(&(next..next + count).map(|i| entry(i, term, 500 + (i as usize % 7) * 300)).collect::<Vec<_>>()).unwrap();
+        if round % 40 == 39 {
+            term += 1;
+            log.truncate_after(LogIndex(log.last().0 - 3)).unwrap();
+        }
+        if log.wants_checkpoint() {
+            let index = LogIndex(log.last().0 - 4);
+            if index > log.base().index {
+                let (t, s) = (log.term_at(index).unwrap(), Seqno(index.0));
+                log.save_checkpoint(&Base { index, term: t, seqno: s, ..base() }).unwrap();
+            }
+        }
+        if round % 10 == 0 {
+            sync(&mut log);
+            log.trim(Trim { keep_from: log.last(), bytes_max: Some(300 << 10) }).unwrap();
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    assert!(log.first() > LogIndex(1000), "nothing was trimmed");
+    for reader in readers {
+        let (hits, _) = reader.join().unwrap();
+        assert!(hits > 0);
+    }
+}
+
+#[test]
+fn recover_no_starts_empty_and_suspect_but_keeps_identity_and_promises() {
+    let dir = Dir::new();
+    let hard = HardState { term: Term(3), ..HardState::default() };
+    let (mut log, _) = open(&dir);
+    log.reset(base()).unwrap();
+    log.append(&[entry(1, 1, 10), entry(2, 1, 10)]).unwrap();
+    log.save_hard_state(hard).unwrap();
+    log.close().unwrap();
+    let fresh = Options { recover: false, new_node: NodeId(Uuid([1; 16])), ..options() };
+    let (log, report) = WriteSetLog::open(DirStorage::new(dir.path()).unwrap(), &fresh).unwrap();
+    assert_eq!((log.last(), log.base()), (LogIndex(0), &Base::default()));
+    assert_eq!((log.node_id(), log.hard_state(), report.suspect), (NODE, hard, Some(LogIndex(0))));
+    drop(log);
+    let (mut log, report) = open(&dir);
+    assert_eq!((log.last(), report.suspect), (LogIndex(0), Some(LogIndex(0))));
+    log.clear_suspect().unwrap();
+    log.reset(base()).unwrap();
+    drop(log);
+    assert_eq!(open(&dir).1.suspect, None);
+}
+
+#[test]
+fn missing_or_unreadable_metadata_is_an_error_that_says_what_to_do() {
+    let dir = Dir::new();
+    let (mut log, _) = open(&dir);
+    log.reset(base()).unwrap();
+    log.close().unwrap();
+    let meta = dir.path().join("trireme.meta.galera.cache");
+    let whole = std::fs::read(&meta).unwrap();
+    let mut one = whole.clone();
+    one[100] ^= 1;
+    std::fs::write(&meta, &one).unwrap();
+    let (log, report) = open(&dir);
+    assert!(report.metadata_copy_lost);
+    log.close().unwrap();
+    assert!(!open(&dir).1.metadata_copy_lost, "the next save repairs the copy");
+    for bad in [vec![], vec![0; 8192], b"edited by hand".to_vec()] {
+        std::fs::write(&meta, bad).unwrap();
+        let error = WriteSetLog::open(DirStorage::new(dir.path()).unwrap(), &options()).err().unwrap();
+        assert!(error.0.contains("unreadable") && error.0.contains("remove all files"), "{error}");
+    }
+    std::fs::remove_file(&meta).unwrap();
+    let error = WriteSetLog::open(DirStorage::new(dir.path()).unwrap(), &options()).err().unwrap();
+    assert!(error.0.contains("there are segments but no"), "{error}");
+}
+
+#[test]
+fn segments_deleted_by_somebody_are_a_hole() {
+    let dir = Dir::new();
+    let (mut log, _) = open(&dir);
+    log.reset(base()).unwrap();
+    log.append(&(1..=500).map(|i| entry(i, 1, 1000)).collect::<Vec<_>>()).unwrap();
+    log.close().unwrap();
+    for file in std::fs::read_dir(dir.path()).unwrap() {
+        let path = file.unwrap().path();
+        if path.file_name().unwrap().to_str().unwrap().starts_with("trireme.0") {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+    let (log, report) = open(&dir);
+    assert!(report.hole.is_some() && report.suspect == Some(LogIndex(0)) && log.last() == LogIndex(0), "{report:?}");
+}
+
+#[test]
+fn wrong_calls_are_refused_and_change_nothing() {
+    let dir = Dir::new();
+    let (mut log, _) = open(&dir);
+    log.reset(base()).unwrap();
+    log.append(&[entry(1, 1, 10), entry(2, 1, 10)]).unwrap();
+    assert!(log.append(&[entry(4, 1, 10)]).is_err());
+    assert!(log.append(&[entry(3, 1, 10), entry(3, 1, 10)]).is_err());
+    assert!(log.truncate_after(LogIndex(3)).is_err());
+    assert!(log.save_checkpoint(&Base { index: LogIndex(2), term: Term(9), seqno: Seqno(2), ..base() }).is_err());
+    assert_eq!((log.last(), log.failed()), (LogIndex(2), None));
+    log.append(&[entry(3, 1, 10)]).unwrap();
+    assert_eq!(log.read(LogIndex(1), usize::MAX).unwrap(), [entry(1, 1, 10), entry(2, 1, 10), entry(3, 1, 10)]);
+    assert_eq!((log.index_of(Seqno(3)), log.index_of(Seqno(4)), log.index_of(Seqno(0))), (Some(LogIndex(3)), None, None));
+}
+
+#[test]
+fn inspect_sees_a_live_log_and_changes_nothing() {
+    use trireme_wslog::inspect;
+    let dir = Dir::new();
+    let (mut log, _) = open(&dir);
+    log.reset(base()).unwrap();
+    let all: Vec<Entry> = (1..=200).map(|i| entry(i, 1, 1000)).collect();
+    log.append(&all).unwrap();
+    log.truncate_after(LogIndex(150)).unwrap();
+    log.append(&[entry(151, 2, 5)]).unwrap();
+    log.save_checkpoint(&Base { index: LogIndex(140), term: Term(1), seqno: Seqno(140), ..base() }).unwrap();
+    let snapshot = || {
+        let mut files: Vec<_> = std::fs::read_dir(dir.path())
+            .unwrap()
+            .map(|f| f.unwrap())
+            .map(|f| (f.file_name(), std::fs::read(f.path()).unwrap()))
+            .collect();
+        files.sort();
+        files
+    };
+    let before = snapshot();
+    let storage = DirStorage::read_only(dir.path()).unwrap();
+    let summary = inspect::summary(&storage).unwrap();
+    assert_eq!(summary.meta.as_ref().unwrap().node, NODE);
+    assert_eq!(summary.segments.last().unwrap().state, inspect::SegmentState::Cut);
+    assert_eq!(summary.segments.last().unwrap().range.unwrap().from, LogIndex(151));
+    assert!(summary.segments.len() >= 3 && summary.checkpoints.len() == 2);
+    let verdict = inspect::verify(&storage, None).unwrap();
+    assert_eq!((verdict.last, verdict.report.hole, verdict.report.torn_tail_cut), (LogIndex(151), None, false));
+    assert_eq!(verdict.checkpoints, [(LogIndex(0), Seqno(0)), (LogIndex(140), Seqno(140))]);
+    let mut seen = Vec::new();
+    let range = trireme_wslog::IndexRange { from: LogIndex(149), to: LogIndex(160) };
+    inspect::entries(&storage, Some(range), |e| {
+        seen.push(e);
+        true
+    })
+    .unwrap();
+    assert_eq!(seen, [entry(149, 1, 1000), entry(150, 1, 1000), entry(151, 2, 5)]);
+    assert!(snapshot() == before, "looking changed something");
+    // Damage in the middle of what was synced is found.
+    sync(&mut log);
+    let first = dir.path().join(&summary.segments[0].name);
+    let mut bytes = std::fs::read(&first).unwrap();
+    bytes[5000] ^= 4;
+    std::fs::write(&first, bytes).unwrap();
+    let verdict = inspect::verify(&storage, None).unwrap();
+    assert!(verdict.report.hole.is_some() || verdict.report.lost_history.is_some(), "{verdict:?}");
+}
