@@ -41,7 +41,11 @@ pub fn gtid_in(gtid: &sys::Gtid) -> Gtid {
     Gtid { history: Uuid(gtid.uuid.data), seqno: seqno_in(gtid.seqno) }
 }
 
+/// A position without a history is no position: the server takes either half for "defined".
 pub fn gtid_out(gtid: Gtid) -> sys::Gtid {
+    if gtid.history.is_nil() {
+        return sys::Gtid::UNDEFINED;
+    }
     sys::Gtid { uuid: uuid_out(gtid.history), seqno: seqno_out(gtid.seqno) }
 }
 
@@ -148,6 +152,7 @@ mod tests {
         assert_eq!((seqno_out(None), seqno_out(Some(Seqno(5)))), (-1, 5));
         assert_eq!(gtid_in(&sys::Gtid::UNDEFINED), Gtid::default());
         assert_eq!(gtid_out(Gtid::default()), sys::Gtid::UNDEFINED);
+        assert_eq!(gtid_out(Gtid { history: Uuid::NIL, seqno: Some(Seqno(0)) }), sys::Gtid::UNDEFINED);
         assert_eq!(key_kind(4), None);
     }
 
