@@ -24,6 +24,9 @@ const NUMBER_BLOCK: u64 = 64;
 /// Payloads up to here are copied into one buffer with their neighbours (one write per append); larger ones are written from
 /// where they are.
 const COALESCE_MAX: usize = 64 * 1024;
+/// Size of a segment that is needed at once and durably, in the middle of a change of term, when no spare is at hand: filling a
+/// large one with zeros and syncing it would hold the group up for some hundred milliseconds.
+const CUT_SEGMENT_MAX: u64 = 1 << 20;
 /// The append buffer is given back when an append left it larger than this.
 const SCRATCH_KEEP: usize = 4 << 20;
 
@@ -458,7 +461,9 @@ impl<S: Storage> WriteSetLog<S> {
     }
 
     fn begin_durable(&mut self, origin: Origin) -> Result<(), StoreError> {
-        self.begin_segment(origin, self.segment_size)?;
+        let spare_at_hand = self.spare.as_ref().is_some_and(|s| s.written_after.is_none());
+        let capacity = if spare_at_hand { self.segment_size } else { self.segment_size.min(CUT_SEGMENT_MAX) };
+        self.begin_segment(origin, capacity)?;
         let number = self.shared.held().segments.back().map_or(0, |s| s.number);
         let (synced, history) = (self.synced, self.base.history);
         self.meta.save(|m| (m.synced, m.epoch, m.history) = (synced, number, history))

@@ -559,7 +559,7 @@ mod tests {
                 assert!(sector.iter().all(|b| *b == sector[0]), "a sector was torn");
                 assert!(if at == 2 { sector[0] <= 3 } else { sector[0] <= 2 });
             }
-            torn += u32::from(content.iter().any(|b| *b == 1) && content.iter().any(|b| *b == 2));
+            torn += u32::from(content.contains(&1) && content.contains(&2));
         }
         assert!(torn > 20, "{torn}");
     }

@@ -113,7 +113,7 @@ impl World {
         let (log, report) = WriteSetLog::open(world.disk.clone(), &options(1)).unwrap();
         assert!(report.created);
         world.log = Some(log);
-        if seed % 3 == 0 {
+        if seed.is_multiple_of(3) {
             world.process = true;
             world.log().set_durability(Durability::Process).unwrap();
         }
