@@ -108,7 +108,6 @@ struct node {
 };
 
 static node_t nodes[NODES];
-static wsrep_t *(*load)(void);
 static void *library;
 static bool verbose;
 
@@ -365,7 +364,7 @@ static int free_port(void) {
     return ntohs(a.sin_port);
 }
 
-static wsrep_t *load_table(void) {
+static wsrep_t *load(void) {
     int (*loader)(wsrep_t *) = (int (*)(wsrep_t *))(uintptr_t)dlsym(library, "wsrep_loader");
     CHECK(loader != NULL);
     /* As the server does it: memory from malloc, content undefined. */
@@ -972,7 +971,6 @@ int main(int argc, char **argv) {
     verbose = getenv("VERBOSE") != NULL;
     library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
     if (!library) fail(__FILE__, __LINE__, "%s", dlerror());
-    load = load_table;
     for (int i = 0; i < NODES; i++) {
         node_t *n = &nodes[i];
         n->index = i;
