@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use trireme_certification::{Certifier, Head, Verdict, WriteSet};
+use trireme_certification::{Certifier, Encoded, Head, Verdict, WriteSet};
 use trireme_order::{Config, Delivery, Event, Group, JoinState, LogStore, Output, Phase, ReadId, StoreError};
 use trireme_surface::texts;
 use trireme_transport::{AdmitToken, Isolation, NetEvent, Transport};
@@ -26,20 +26,21 @@ use crate::{Level, ServerView, ViewMember, ViewStatus, flags};
 pub type Log = WriteSetLog<DirStorage>;
 
 /// What became of a proposal.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// Nothing was sent, or what was sent will certainly never be ordered.
     NotSent,
     /// Given up; it may still be ordered, and is then closed by an applier (SAFETY 22).
     Abandoned,
-    Ordered { seqno: Seqno, ok: bool, depends_on: Seqno },
+    /// `body`: as ordered, kept for a replay.
+    Ordered { seqno: Seqno, ok: bool, depends_on: Seqno, body: Bytes },
 }
 
 /// What other threads ask of the group thread.
 pub enum Command {
     /// `patient`: waits through a loss of the majority however long it lasts. There is no truthful answer for a statement in
     /// total-order isolation whose order is not known (SAFETY 22).
-    Propose { body: Bytes, patient: bool, slot: Arc<Slot<Outcome>> },
+    Propose { body: Encoded, patient: bool, slot: Arc<Slot<Outcome>> },
     /// The rollback of a streaming transaction: ordered sooner or later, an applier closes its seqno.
     ProposeUnowned { body: Bytes },
     /// The slot, if any, is filled when the message has been delivered here (true) or could not be sent (false). Without one
@@ -148,6 +149,8 @@ pub struct Core {
     request: Option<StateRequest>,
     reported: Seqno,
     syncing: bool,
+    /// The own leave was asked for: the view without this member is not for the server, which will hear a final one.
+    leaving: bool,
     /// When the log's housekeeping was last done.
     log_kept: Instant,
     ended: bool,
@@ -220,6 +223,7 @@ impl Core {
             request: None,
             reported: Seqno::ZERO,
             syncing: false,
+            leaving: false,
             log_kept: started,
             ended: false,
             connected: Some(connected),
@@ -309,12 +313,17 @@ impl Core {
     fn on_command(&mut self, command: Command) {
         let now = self.now();
         match command {
-            Command::Propose { body, patient, slot } => match self.group.propose(now, body) {
-                Ok((session, number)) => {
-                    self.pending.insert((session.number, number), Pending::Owned { slot, patient });
+            Command::Propose { mut body, patient, slot } => {
+                // Here, in the order of sending, so that no report of a later position (which moves the cut) can be
+                // ordered before a write set that has seen less.
+                body.set_last_seen(self.shared.monitor.left());
+                match self.group.propose(now, body.into_bytes()) {
+                    Ok((session, number)) => {
+                        self.pending.insert((session.number, number), Pending::Owned { slot, patient });
+                    }
+                    Err(_) => slot.fill(Outcome::NotSent),
                 }
-                Err(_) => slot.fill(Outcome::NotSent),
-            },
+            }
             Command::ProposeUnowned { body } => self.propose_rollback(body),
             Command::App { message, slot: None } => self.propose_owed(message),
             Command::App { message, slot: Some(slot) } => match self.propose_app(&message) {
@@ -393,7 +402,10 @@ impl Core {
                     self.drain();
                     self.end_now();
                 }
-                Phase::Primary => self.group.leave(now),
+                Phase::Primary => {
+                    self.leaving = true;
+                    self.group.leave(now);
+                }
                 Phase::Leaving => {}
             },
         }
@@ -677,7 +689,7 @@ impl Core {
                     self.shared.counters.local_cert_failures.fetch_add(1, Relaxed);
                     self.note_conflict(seqno, &verdict);
                 }
-                slot.fill(Outcome::Ordered { seqno, ok: verdict.ok(), depends_on: verdict.depends_on });
+                slot.fill(Outcome::Ordered { seqno, ok: verdict.ok(), depends_on: verdict.depends_on, body });
                 return;
             }
         }
@@ -717,13 +729,20 @@ impl Core {
             // Before the server is told of the view: scripts read the file as soon as the cluster size shows.
             self.shared.on_primary_view(&view, me, self.group.store().base().history);
         }
-        self.hand(Item::View { view: server_view, closes: Some(seqno) });
+        if own.is_some() || !self.leaving {
+            self.hand(Item::View { view: server_view, closes: Some(seqno) });
+        }
         self.log_view(&view, seqno);
         if let Some(weight) = own.map(|m| m.weight) {
             self.on_own_view(seqno, &view, weight);
         }
         self.apply_effects(effects, seqno);
         self.publish();
+        if self.member {
+            if let Some(slot) = self.connected.take() {
+                slot.fill(Ok(()));
+            }
+        }
     }
 
     fn on_own_view(&mut self, seqno: Seqno, view: &View, weight: Weight) {
@@ -749,9 +768,6 @@ impl Core {
             if let Some(request) = self.request.as_mut().filter(|r| r.donor.is_none()) {
                 request.retry_at = Some(Instant::now());
             }
-        }
-        if let Some(slot) = self.connected.take() {
-            slot.fill(Ok(()));
         }
     }
 
@@ -840,18 +856,20 @@ impl Core {
     fn on_app(&mut self, seqno: Seqno, session: Session, number: u64, body: &Bytes) {
         if session.node == self.me.node {
             self.note_session(session.number);
-            let key = (session.number, number);
-            if let Some(PendingApp { slot: Some(slot), .. }) = self.pending_app.remove(&key) {
-                slot.fill(true);
-            }
-            if self.announced == Some(key) {
+            if self.announced == Some((session.number, number)) {
                 self.announced = None;
             }
         }
         let Ok(message) = AppMessage::decode(body) else { return };
         let effects = self.roster.apply(session.node, message, seqno);
-        self.apply_effects(effects, seqno);
+        // Whoever is told of the new state can also read it.
         self.publish();
+        self.apply_effects(effects, seqno);
+        if session.node == self.me.node {
+            if let Some(PendingApp { slot: Some(slot), .. }) = self.pending_app.remove(&(session.number, number)) {
+                slot.fill(true);
+            }
+        }
     }
 
     fn apply_effects(&mut self, effects: Vec<Effect>, seqno: Seqno) {

@@ -639,11 +639,9 @@ impl Node {
             }
             let origin = lock(&shared.status).uuid;
             let head = Head { flags, last_seen: shared.monitor.left(), origin, trx: trx.id, conn };
-            let body = builder.finish(&head).into_bytes();
             state.stage = Stage::Certifying;
             state.flags = flags;
-            state.body = Some(body.clone());
-            body
+            builder.finish(&head)
         };
         let slot = Arc::new(Slot::default());
         shared.commands.push(Command::Propose { body, patient: false, slot: slot.clone() });
@@ -660,9 +658,10 @@ impl Node {
                 state.stage = Stage::Collecting;
                 (Code::NodeFail, None)
             }
-            Outcome::Ordered { seqno, ok, depends_on } => {
+            Outcome::Ordered { seqno, ok, depends_on, body } => {
                 let meta = shared.meta(seqno, trx.id, conn, Some(depends_on));
                 state.meta = Some(meta);
+                state.body = Some(body);
                 if !ok {
                     state.stage = Stage::Failed(seqno);
                     return (Code::TrxFail, Some(meta));
@@ -857,7 +856,7 @@ impl Node {
         let origin = lock(&shared.status).uuid;
         let head = Head { flags: flags | flags::ISOLATION, last_seen: shared.monitor.left(), origin, trx: u64::MAX, conn };
         let slot = Arc::new(Slot::default());
-        let body = builder.finish(&head).into_bytes();
+        let body = builder.finish(&head);
         shared.commands.push(Command::Propose { body, patient: true, slot: slot.clone() });
         match slot.wait() {
             Outcome::NotSent => (Code::ConnFail, None),
