@@ -423,6 +423,8 @@ impl<S: LogStore> Group<S> {
             return false;
         }
         self.cache.truncate_after(index);
+        // Read ahead for delivery, maybe beyond what is committed.
+        self.delivering.clear();
         self.synced = self.synced.min(index);
         self.verified = self.verified.min(index);
         self.rebuild_tail();
