@@ -11,6 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// Set in every server's environment and inherited by the scripts it starts; the value is the node's directory.
 const MARK: &str = "TRIREME_CLUSTER_NODE";
@@ -159,12 +160,26 @@ fn missing_or_io(program: &str, error: std::io::Error) -> Error {
 }
 
 /// Between `exec` of the wrappers (ip, setpriv) and of mariadbd the command line is the wrapper's, which names the
-/// same file as its argument: it counts as ours too.
+/// same file as its argument: it counts as ours too. In the midst of `exec` the command line is empty for a moment,
+/// as it is for good with a zombie.
 fn is_server_of(pid: i32, node: &Node) -> bool {
     let wanted = format!("--defaults-file={}", node.config().display());
-    std::fs::read(format!("/proc/{pid}/cmdline"))
-        .is_ok_and(|line| line.split(|b| *b == 0).any(|word| word == wanted.as_bytes()))
+    for _ in 0..EXEC_LOOKS {
+        match std::fs::read(format!("/proc/{pid}/cmdline")) {
+            Err(_) => return false,
+            Ok(line) if !line.is_empty() => return line.split(|b| *b == 0).any(|word| word == wanted.as_bytes()),
+            Ok(_) => match proc_state(pid) {
+                Some('Z' | 'X') | None => return false,
+                Some(_) => std::thread::sleep(EXEC_PAUSE),
+            },
+        }
+    }
+    false
 }
+
+/// `exec` takes microseconds, on a machine that swaps perhaps more.
+const EXEC_LOOKS: u32 = 100;
+const EXEC_PAUSE: Duration = Duration::from_millis(2);
 
 fn proc_state(pid: i32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

@@ -1,0 +1,156 @@
+//! Writers on different nodes that want the same rows.
+
+use crate::support::{Bed, assert_equal, client_in_d, eventually, schema};
+
+const DEADLOCK: u16 = 1213;
+
+pub fn conflicts_end_on_exactly_one_side(bed: &Bed) {
+    let cluster = bed.up(&bed.spec());
+    schema(&cluster, 1);
+    let mut a = client_in_d(&cluster, 1);
+    let mut b = client_in_d(&cluster, 2);
+    let mut look = client_in_d(&cluster, 1);
+    a.all(&["CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t SELECT seq, 0 FROM seq_1_to_100"]);
+    b.run("SELECT COUNT(*) FROM t");
+
+    // An open transaction loses against one that committed elsewhere, at its next step at the latest.
+    a.all(&["BEGIN", "UPDATE t SET v=1 WHERE id=1"]);
+    b.run("UPDATE t SET v=2 WHERE id=1");
+    eventually("node1 has node2's value", || match look.number("SELECT v FROM t WHERE id=1") {
+        2 => Ok(()),
+        v => Err(format!("v = {v}")),
+    });
+    assert_eq!(a.refused("COMMIT"), DEADLOCK);
+    assert_eq!(a.number("SELECT v FROM t WHERE id=1"), 2);
+
+    // Different rows: both commit.
+    a.all(&["BEGIN", "UPDATE t SET v=3 WHERE id=2"]);
+    b.all(&["BEGIN", "UPDATE t SET v=4 WHERE id=3"]);
+    a.run("COMMIT");
+    b.run("COMMIT");
+
+    // The same row, commits sent at the same moment, many times: exactly one side wins every time.
+    let mut wins = [0, 0];
+    for n in 0..100 {
+        let id = n % 10 + 10;
+        a.all(&["BEGIN", &format!("UPDATE t SET v={} WHERE id={id}", 1000 + n)]);
+        // The other side may wait behind an applier or be chosen as the victim at once.
+        let begun = b.session.query("BEGIN").and_then(|_| b.session.query(&format!("UPDATE t SET v={} WHERE id={id}", 2000 + n)));
+        a.session.send("COMMIT").unwrap();
+        let b_won = begun.is_ok() && {
+            b.session.send("COMMIT").unwrap();
+            expect_deadlock_or_ok(b.session.receive())
+        };
+        let a_won = expect_deadlock_or_ok(a.session.receive());
+        assert!(a_won != b_won, "round {n}: node1 {}, node2 {}", verdict(a_won), verdict(b_won));
+        let expected = if a_won { 1000 + n } else { 2000 + n };
+        assert_eq!(b.number(&format!("SELECT v FROM t WHERE id={id}")), expected);
+        wins[usize::from(b_won)] += 1;
+        if !b_won {
+            b.run("ROLLBACK");
+        }
+        if !a_won {
+            a.run("ROLLBACK");
+        }
+    }
+    assert_eq!(wins[0] + wins[1], 100);
+
+    // Two inserts of one key.
+    a.all(&["BEGIN", "INSERT INTO t VALUES (500, 1)"]);
+    b.all(&["BEGIN", "INSERT INTO t VALUES (500, 2)", "COMMIT"]);
+    let code = a.refused("COMMIT");
+    assert!(code == DEADLOCK || code == 1062, "error {code}");
+    assert_eq!(a.number("SELECT v FROM t WHERE id=500"), 2);
+
+    // A parent deleted elsewhere while a child is inserted here.
+    a.all(&[
+        "CREATE TABLE p (id INT PRIMARY KEY)",
+        "CREATE TABLE c (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES p(id))",
+        "INSERT INTO p VALUES (1)",
+        "BEGIN",
+        "INSERT INTO c VALUES (1, 1)",
+    ]);
+    b.run("DELETE FROM p WHERE id=1");
+    assert_eq!(a.refused("COMMIT"), DEADLOCK);
+    assert_eq!(a.number("SELECT COUNT(*) FROM c"), 0);
+
+    // DDL from elsewhere ends an open transaction on its table.
+    a.all(&["BEGIN", "UPDATE t SET v=9 WHERE id=90"]);
+    b.run("ALTER TABLE t ADD COLUMN w INT");
+    assert_eq!(a.refused("COMMIT"), DEADLOCK);
+    assert_eq!(b.number("SELECT v FROM t WHERE id=90"), 0);
+
+    assert_equal(&cluster);
+}
+
+fn expect_deadlock_or_ok(outcome: Result<trireme_cluster::Answer, trireme_cluster::SqlError>) -> bool {
+    match outcome {
+        Ok(_) => true,
+        Err(error) => {
+            assert_eq!(error.code(), Some(DEADLOCK), "{error}");
+            false
+        }
+    }
+}
+
+fn verdict(won: bool) -> &'static str {
+    if won { "committed" } else { "was refused" }
+}
+
+/// Counters incremented from all nodes: the sum must be the number of acknowledged increments. Brute-force aborts,
+/// replays and retried statements all happen on the way.
+pub fn no_update_is_lost_under_contention(bed: &Bed) {
+    let cluster = bed.up(&bed.spec().option("wsrep_slave_threads=4"));
+    schema(&cluster, 1);
+    let mut a = client_in_d(&cluster, 1);
+    a.all(&["CREATE TABLE counter (id INT PRIMARY KEY, v INT NOT NULL)", "INSERT INTO counter SELECT seq, 0 FROM seq_1_to_5"]);
+    for n in 2..=3 {
+        client_in_d(&cluster, n).run("SELECT COUNT(*) FROM counter");
+    }
+    const WRITERS_PER_NODE: usize = 2;
+    const ROUNDS: usize = 150;
+    let cluster_ref = &*cluster;
+    let (acknowledged, refused) = std::thread::scope(|scope| {
+        let writers: Vec<_> = (1..=3u8)
+            .flat_map(|n| (0..WRITERS_PER_NODE).map(move |w| (n, w)))
+            .map(|(n, w)| {
+                scope.spawn(move || {
+                    let mut client = client_in_d(cluster_ref, n);
+                    let (mut acknowledged, mut refused) = (0, 0);
+                    for round in 0..ROUNDS {
+                        let id = (round + w) % 5 + 1;
+                        // Half in transactions of two statements, half by autocommit.
+                        let outcome = if round % 2 == 0 {
+                            client
+                                .session
+                                .query("BEGIN")
+                                .and_then(|_| client.session.query(&format!("UPDATE counter SET v=v+1 WHERE id={id}")))
+                                .and_then(|_| client.session.query("COMMIT"))
+                        } else {
+                            client.session.query(&format!("UPDATE counter SET v=v+1 WHERE id={id}"))
+                        };
+                        match outcome {
+                            Ok(_) => acknowledged += 1,
+                            Err(error) => {
+                                assert!(matches!(error.code(), Some(DEADLOCK | 1205)), "{error}");
+                                client.run("ROLLBACK");
+                                refused += 1;
+                            }
+                        }
+                    }
+                    (acknowledged, refused)
+                })
+            })
+            .collect();
+        writers
+            .into_iter()
+            .map(|writer| writer.join().expect("writer"))
+            .fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+    });
+    assert!(acknowledged > 0 && refused > 0, "no contention: {acknowledged} acknowledged, {refused} refused");
+    for n in 1..=3 {
+        let sum = client_in_d(&cluster, n).number("SELECT SUM(v) FROM counter");
+        assert_eq!(sum, acknowledged, "node{n}");
+    }
+    assert_equal(&cluster);
+}

@@ -1,0 +1,103 @@
+//! Nodes that die, freeze, stop.
+
+use crate::support::{Bed, Load, assert_all_there, assert_equal, await_status, client_in_d, node, schema};
+use trireme_cluster::{Start, Stop};
+
+pub fn killed_nodes_come_back_without_loss(bed: &Bed) {
+    let mut cluster = bed.up(&bed.spec().option("innodb_flush_log_at_trx_commit=1"));
+    schema(&cluster, 1);
+    let load = Load::start(&cluster.endpoints());
+    for n in [2, 1, 3] {
+        cluster.kill(node(n)).unwrap();
+        // The others go on, whichever node it was.
+        for other in (1..=3).filter(|other| *other != n) {
+            await_status(&cluster, other, "wsrep_cluster_size", "2");
+        }
+        load.await_progress(50);
+        cluster.start(node(n), Start::Recover, &mut |_| {}).unwrap_or_else(|error| panic!("{error}"));
+        load.await_progress(50);
+    }
+    // Without its position the node has to take a copy; data must be equal all the same.
+    cluster.kill(node(2)).unwrap();
+    cluster.start(node(2), Start::Plain, &mut |_| {}).unwrap_or_else(|error| panic!("{error}"));
+    let acknowledged = load.finish();
+    for n in 1..=3 {
+        assert_all_there(&cluster, n, &acknowledged);
+    }
+    assert_equal(&cluster);
+}
+
+pub fn whole_cluster_stops_and_starts_again(bed: &Bed) {
+    let mut cluster = bed.up(&bed.spec().option("innodb_flush_log_at_trx_commit=1"));
+    schema(&cluster, 1);
+    let mut load = Load::start(&cluster.endpoints());
+    for (round, how) in [("b", Stop::Graceful), ("c", Stop::Kill)] {
+        load.await_progress(100);
+        if how == Stop::Graceful {
+            // Under load: whatever was acknowledged before the last node went must be there.
+            for n in [1, 2] {
+                cluster.stop(node(n), how).unwrap();
+            }
+        }
+        let acknowledged = load.finish();
+        cluster.down(how, false).unwrap();
+        cluster.revive(&mut |_| {}).unwrap_or_else(|error| panic!("after {how:?}: {error}"));
+        for n in 1..=3 {
+            assert_all_there(&cluster, n, &acknowledged);
+        }
+        assert_equal(&cluster);
+        load = Load::resume(&cluster.endpoints(), round);
+    }
+    let acknowledged = load.finish();
+    assert_all_there(&cluster, 2, &acknowledged);
+}
+
+pub fn paused_node_catches_up(bed: &Bed) {
+    let mut cluster = bed.up(&bed.spec());
+    schema(&cluster, 1);
+    let load = Load::start(&cluster.endpoints()[..2]);
+    // Shorter than any failure detector, then longer than all of them.
+    cluster.pause(node(3)).unwrap();
+    cluster.resume(node(3)).unwrap();
+    load.await_progress(20);
+    cluster.pause(node(3)).unwrap();
+    for n in 1..=2 {
+        await_status(&cluster, n, "wsrep_cluster_size", "2");
+    }
+    load.await_progress(50);
+    cluster.resume(node(3)).unwrap();
+    await_status(&cluster, 1, "wsrep_cluster_size", "3");
+    await_status(&cluster, 3, "wsrep_local_state_comment", "Synced");
+    let acknowledged = load.finish();
+    assert_all_there(&cluster, 3, &acknowledged);
+    assert_equal(&cluster);
+}
+
+pub fn seven_nodes_form_one_group(bed: &Bed) {
+    let mut spec = bed.spec();
+    spec.nodes = 5;
+    let mut cluster = bed.up(&spec);
+    schema(&cluster, 3);
+    let load = Load::start(&cluster.endpoints());
+    for _ in 0..2 {
+        cluster.add(Vec::new(), &mut |_| {}).unwrap_or_else(|error| panic!("{error}"));
+    }
+    for n in 1..=7 {
+        await_status(&cluster, n, "wsrep_cluster_size", "7");
+        await_status(&cluster, n, "wsrep_local_state_comment", "Synced");
+    }
+    assert_eq!(client_in_d(&cluster, 7).number("SELECT @@auto_increment_increment"), 7);
+    // Two leave, one dies: four are a majority of every group on the way.
+    cluster.remove(node(7)).unwrap();
+    cluster.stop(node(1), Stop::Graceful).unwrap();
+    cluster.kill(node(2)).unwrap();
+    await_status(&cluster, 3, "wsrep_cluster_size", "4");
+    load.await_progress(50);
+    cluster.start(node(1), Start::Recover, &mut |_| {}).unwrap_or_else(|error| panic!("{error}"));
+    cluster.start(node(2), Start::Recover, &mut |_| {}).unwrap_or_else(|error| panic!("{error}"));
+    let acknowledged = load.finish();
+    for n in 1..=6 {
+        assert_all_there(&cluster, n, &acknowledged);
+    }
+    assert_equal(&cluster);
+}

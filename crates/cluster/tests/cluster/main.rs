@@ -1,0 +1,114 @@
+//! Scenarios with real `mariadbd` servers.
+//!
+//! `cargo test -p trireme-cluster --test cluster -- name` runs the scenarios whose name contains `name`; `--list`
+//! shows them. The provider is `$PROVIDER`, else `target/release/libtrireme.so`; without one everything is
+//! reported as ignored. Scenarios start servers for seconds, so each groups several checks; they run one after the
+//! other, because a loaded machine turns time limits into failures.
+
+mod appliers;
+mod bad_input;
+mod binlog;
+mod conflicts;
+mod crashes;
+mod ddl;
+mod joins;
+mod network;
+mod rows;
+mod support;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+use support::Bed;
+
+type Scenario = fn(&Bed);
+
+/// The position in this table gives a scenario its ports: append, so that two checkouts agree.
+const SCENARIOS: &[(&str, Scenario)] = &[
+    ("rows_of_every_shape_replicate", rows::rows_of_every_shape_replicate),
+    ("ddl_runs_in_total_order", ddl::ddl_runs_in_total_order),
+    ("conflicts_end_on_exactly_one_side", conflicts::conflicts_end_on_exactly_one_side),
+    ("no_update_is_lost_under_contention", conflicts::no_update_is_lost_under_contention),
+    ("parallel_appliers_give_equal_data", appliers::parallel_appliers_give_equal_data),
+    ("binlog_and_gtid_agree_on_all_nodes", binlog::binlog_and_gtid_agree_on_all_nodes),
+    ("joins_by_rsync_under_load", joins::joins_by_rsync_under_load),
+    ("joins_by_mariabackup_under_load", joins::joins_by_mariabackup_under_load),
+    ("joins_by_mysqldump_under_load", joins::joins_by_mysqldump_under_load),
+    ("returning_node_catches_up_without_a_copy", joins::returning_node_catches_up_without_a_copy),
+    ("joiner_killed_in_mid_transfer", joins::joiner_killed_in_mid_transfer),
+    ("donor_is_chosen_by_name", joins::donor_is_chosen_by_name),
+    ("killed_nodes_come_back_without_loss", crashes::killed_nodes_come_back_without_loss),
+    ("whole_cluster_stops_and_starts_again", crashes::whole_cluster_stops_and_starts_again),
+    ("paused_node_catches_up", crashes::paused_node_catches_up),
+    ("seven_nodes_form_one_group", crashes::seven_nodes_form_one_group),
+    ("minority_refuses_and_heals", network::minority_refuses_and_heals),
+    ("strangers_and_mistakes_are_refused", bad_input::strangers_and_mistakes_are_refused),
+];
+
+fn main() -> ExitCode {
+    let mut filters = Vec::new();
+    let mut exact = false;
+    for word in std::env::args().skip(1) {
+        match word.as_str() {
+            "--list" => {
+                for (name, _) in SCENARIOS {
+                    println!("{name}: test");
+                }
+                return ExitCode::SUCCESS;
+            }
+            "--exact" => exact = true,
+            flag if flag.starts_with('-') => {} // libtest's flags mean nothing here
+            _ => filters.push(word),
+        }
+    }
+    let chosen: Vec<(usize, &str, Scenario)> = SCENARIOS
+        .iter()
+        .enumerate()
+        .map(|(i, (name, run))| (i, *name, *run))
+        .filter(|(_, name, _)| {
+            filters.is_empty() || filters.iter().any(|f| if exact { name == f } else { name.contains(f.as_str()) })
+        })
+        .collect();
+    let filtered = SCENARIOS.len() - chosen.len();
+
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let provider = match std::env::var_os("PROVIDER") {
+        // cargo runs tests in the crate's directory; a relative path is meant from where the user stands.
+        Some(path) => root.join(path),
+        None => root.join("target/release/libtrireme.so"),
+    };
+    if !provider.is_file() {
+        println!("\nno provider at {}: set PROVIDER or build it in release mode", provider.display());
+        println!("test result: ok. 0 passed; 0 failed; {} ignored; 0 measured; {filtered} filtered out", chosen.len());
+        return ExitCode::SUCCESS;
+    }
+
+    println!("\nrunning {} scenarios with {}", chosen.len(), provider.display());
+    let began = Instant::now();
+    let mut failures = Vec::new();
+    for (i, name, run) in &chosen {
+        let bed = Bed::new(name, &provider, *i);
+        let start = Instant::now();
+        let outcome = catch_unwind(AssertUnwindSafe(|| run(&bed)));
+        let verdict = if outcome.is_ok() { "ok" } else { "FAILED" };
+        println!("test {name} ... {verdict} ({:.1} s)", start.elapsed().as_secs_f64());
+        if outcome.is_err() {
+            failures.push(*name);
+        }
+    }
+    if !failures.is_empty() {
+        println!("\nfailures:");
+        for name in &failures {
+            println!("    {name}");
+        }
+    }
+    println!(
+        "\ntest result: {}. {} passed; {} failed; 0 ignored; 0 measured; {filtered} filtered out; finished in {:.1}s",
+        if failures.is_empty() { "ok" } else { "FAILED" },
+        chosen.len() - failures.len(),
+        failures.len(),
+        began.elapsed().as_secs_f64()
+    );
+    if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,243 @@
+//! What every scenario needs: a cluster of its own, statements that must succeed, and a checked load.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use trireme_cluster::{Cancel, Cluster, ClusterGuard, Endpoint, NodeId, Session, Spec, TableSums, tail, until, wait_equal};
+
+/// For anything that a healthy cluster does in seconds.
+pub const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Ports of the first scenario; each takes 100 (ten nodes).
+const FIRST_PORT: u16 = 21400;
+
+/// Where one scenario runs.
+pub struct Bed {
+    name: String,
+    provider: PathBuf,
+    base_port: u16,
+}
+
+impl Bed {
+    pub fn new(name: &str, provider: &Path, index: usize) -> Bed {
+        let base_port = FIRST_PORT + 100 * u16::try_from(index).expect("few scenarios");
+        Bed { name: name.to_owned(), provider: provider.to_owned(), base_port }
+    }
+
+    /// Three nodes; commits need not reach the disk, as nothing here cuts the power.
+    pub fn spec(&self) -> Spec {
+        let dir = PathBuf::from(format!("/var/tmp/trireme-test-{}", self.base_port));
+        let mut spec = Spec::new(&self.provider, dir).option("innodb_flush_log_at_trx_commit=0");
+        spec.base_port = self.base_port;
+        spec.name = format!("test-{}", self.base_port);
+        spec
+    }
+
+    /// Starts the cluster or fails the scenario, with what the nodes logged.
+    pub fn up(&self, spec: &Spec) -> ClusterGuard {
+        match ClusterGuard::up(spec, &mut |_| {}) {
+            Ok(cluster) => cluster,
+            Err(error) => {
+                for n in 1..=spec.nodes {
+                    let log = spec.dir.join(format!("node{n}/error.log"));
+                    eprintln!("---- end of {} ----", log.display());
+                    for line in tail(&log, 60) {
+                        eprintln!("{line}");
+                    }
+                }
+                panic!("{}: {error}", self.name);
+            }
+        }
+    }
+}
+
+pub fn node(n: u8) -> NodeId {
+    NodeId::new(n).expect("scenarios use few nodes")
+}
+
+/// Statements that must succeed, on one node, in one session.
+pub struct Client {
+    pub session: Session,
+    pub node: NodeId,
+}
+
+impl Client {
+    pub fn run(&mut self, sql: &str) -> trireme_cluster::Answer {
+        self.session.query(sql).unwrap_or_else(|error| panic!("{}: {}: {error}", self.node, shorten(sql)))
+    }
+    pub fn all(&mut self, statements: &[&str]) {
+        for statement in statements {
+            self.run(statement);
+        }
+    }
+    /// First cell as text; panics on an empty answer.
+    pub fn text(&mut self, sql: &str) -> String {
+        self.run(sql).text().unwrap_or_else(|| panic!("{}: {}: no value", self.node, shorten(sql)))
+    }
+    pub fn number(&mut self, sql: &str) -> i64 {
+        let text = self.text(sql);
+        text.parse().unwrap_or_else(|_| panic!("{}: {}: {text} is no number", self.node, shorten(sql)))
+    }
+    /// The server's error number; panics if the statement succeeds or the connection fails.
+    pub fn refused(&mut self, sql: &str) -> u16 {
+        match self.session.query(sql) {
+            Ok(_) => panic!("{}: {} succeeded", self.node, shorten(sql)),
+            Err(error) => error.code().unwrap_or_else(|| panic!("{}: {}: {error}", self.node, shorten(sql))),
+        }
+    }
+}
+
+fn shorten(sql: &str) -> String {
+    sql.chars().take(120).collect()
+}
+
+pub fn client(cluster: &Cluster, n: u8) -> Client {
+    client_of(&cluster.endpoint(node(n)).expect("node exists"), None)
+}
+
+/// The same in schema `d`, which [`schema`] creates; its reads wait for everything ordered before them.
+pub fn client_in_d(cluster: &Cluster, n: u8) -> Client {
+    let mut client = client_of(&cluster.endpoint(node(n)).expect("node exists"), Some("d"));
+    client.run("SET SESSION wsrep_sync_wait = 15");
+    client
+}
+
+fn client_of(endpoint: &Endpoint, database: Option<&str>) -> Client {
+    let session = endpoint.session_in(database).unwrap_or_else(|error| panic!("{error}"));
+    Client { session, node: endpoint.node }
+}
+
+/// Creates schema `d` through node `n` and waits until every running node has it.
+pub fn schema(cluster: &Cluster, n: u8) {
+    client(cluster, n).run("CREATE DATABASE d");
+    for endpoint in cluster.endpoints() {
+        eventually(&format!("{} has schema d", endpoint.node), || {
+            let mut session = endpoint.session().map_err(|e| e.to_string())?;
+            let found = session.query("SHOW DATABASES LIKE 'd'").map_err(|e| e.to_string())?;
+            if found.rows.is_empty() { Err("not there".to_owned()) } else { Ok(()) }
+        });
+    }
+}
+
+/// Waits until `look` succeeds.
+pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
+    until(what, PATIENCE, &Cancel::default(), || Ok(look())).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Waits until all running nodes hold the same data, and that it is more than nothing.
+pub fn assert_equal(cluster: &Cluster) -> TableSums {
+    let sums = wait_equal(&cluster.endpoints(), PATIENCE).unwrap_or_else(|error| panic!("{error}"));
+    assert!(!sums.is_empty(), "no tables to compare");
+    sums
+}
+
+/// Waits until a node reports a value of a status variable.
+pub fn await_status(cluster: &Cluster, n: u8, variable: &str, wanted: &str) {
+    eventually(&format!("node{n}: {variable} = {wanted}"), || {
+        let status = trireme_cluster::sample(cluster.node(node(n)).expect("node exists"));
+        match status.variables.get(variable) {
+            Some(value) if value == wanted => Ok(()),
+            Some(value) => Err(format!("{variable} = {value}")),
+            None => Err(format!("state {}", status.state)),
+        }
+    });
+}
+
+/// Inserts on several nodes, one thread each, remembering every acknowledged row. Errors of the server and broken
+/// connections are expected during faults: the thread goes on with the next row, since it cannot know the outcome.
+pub struct Load {
+    stop: Arc<AtomicBool>,
+    acknowledged: Arc<AtomicU64>,
+    threads: Vec<JoinHandle<BTreeSet<String>>>,
+}
+
+impl Load {
+    /// Creates the table `d.load_rows` through the first endpoint.
+    pub fn start(endpoints: &[Endpoint]) -> Load {
+        let mut first = client_of(&endpoints[0], Some("d"));
+        first.run("CREATE TABLE IF NOT EXISTS load_rows (id VARCHAR(40) PRIMARY KEY, n INT, pad VARCHAR(200)) ENGINE=InnoDB");
+        Load::resume(endpoints, "a")
+    }
+
+    /// The same on an existing table; `round` keeps the ids apart from earlier loads'.
+    pub fn resume(endpoints: &[Endpoint], round: &str) -> Load {
+        let stop = Arc::new(AtomicBool::new(false));
+        let acknowledged = Arc::new(AtomicU64::new(0));
+        let threads = endpoints
+            .iter()
+            .map(|endpoint| {
+                let (endpoint, stop, acknowledged) = (endpoint.clone(), stop.clone(), acknowledged.clone());
+                let round = round.to_owned();
+                std::thread::spawn(move || insert_rows(&endpoint, &round, &stop, &acknowledged))
+            })
+            .collect();
+        let load = Load { stop, acknowledged, threads };
+        load.await_progress(5);
+        load
+    }
+
+    pub fn acknowledged(&self) -> u64 {
+        self.acknowledged.load(Ordering::Relaxed)
+    }
+
+    /// Waits for so many acknowledged rows more.
+    pub fn await_progress(&self, rows: u64) {
+        let target = self.acknowledged() + rows;
+        eventually(&format!("the load commits {rows} rows"), || {
+            if self.acknowledged() >= target { Ok(()) } else { Err(format!("{} of {target}", self.acknowledged())) }
+        });
+    }
+
+    /// Stops writing; the ids of all acknowledged rows.
+    pub fn finish(mut self) -> BTreeSet<String> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.threads.drain(..).flat_map(|thread| thread.join().expect("load thread")).collect()
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+fn insert_rows(endpoint: &Endpoint, round: &str, stop: &AtomicBool, acknowledged: &AtomicU64) -> BTreeSet<String> {
+    let mut mine = BTreeSet::new();
+    let mut session: Option<Session> = None;
+    let mut n = 0u64;
+    while !stop.load(Ordering::Relaxed) {
+        let Some(open) = &mut session else {
+            session = endpoint.session_in(Some("d")).ok();
+            if session.is_none() {
+                std::thread::sleep(Duration::from_millis(50)); // the node is down: do not spin
+            }
+            continue;
+        };
+        n += 1;
+        let id = format!("{round}-{}-{n}", endpoint.node);
+        match open.query(&format!("INSERT INTO load_rows VALUES ('{id}', {n}, REPEAT('x', {}))", n % 200)) {
+            Ok(_) => {
+                mine.insert(id);
+                acknowledged.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(error) => {
+                if error.code().is_none() {
+                    session = None;
+                }
+                std::thread::sleep(Duration::from_millis(20)); // refused: non-primary, shutting down …
+            }
+        }
+    }
+    mine
+}
+
+/// Every acknowledged row is on node `n` (reads wait for everything ordered before).
+pub fn assert_all_there(cluster: &Cluster, n: u8, acknowledged: &BTreeSet<String>) {
+    let mut client = client_in_d(cluster, n);
+    let there: BTreeSet<String> = client.run("SELECT id FROM load_rows").texts().into_iter().flatten().collect();
+    let lost: Vec<&String> = acknowledged.difference(&there).collect();
+    assert!(lost.is_empty(), "node{n} lost {} acknowledged rows, for instance {:?}", lost.len(), lost.first());
+}
