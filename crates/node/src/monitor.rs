@@ -3,7 +3,7 @@
 //! Server threads block here and nowhere else for ordering. Each waiter sleeps on a condition of its own, so that a step
 //! wakes only who must run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Instant;
@@ -23,6 +23,10 @@ pub enum Interrupted {
 struct State {
     /// Everything up to here has left.
     left: u64,
+    /// Everything up to here has ended: the engine has made it visible, which is later than leaving (contract 4.2).
+    ended: u64,
+    /// Ended above a gap.
+    ended_above: BTreeSet<u64>,
     /// The seqno inside the section: always `left + 1` when set.
     inside: Option<u64>,
     /// The highest seqno that has begun: its effects may be under way in the server, so a pause has to wait for it.
@@ -58,6 +62,8 @@ impl OrderMonitor {
         OrderMonitor {
             state: Mutex::new(State {
                 left: left.0,
+                ended: left.0,
+                ended_above: BTreeSet::new(),
                 inside: None,
                 begun: left.0,
                 last: None,
@@ -80,6 +86,8 @@ impl OrderMonitor {
     pub fn reset(&self, left: Seqno) {
         let mut s = self.lock();
         s.left = left.0;
+        s.ended = left.0;
+        s.ended_above.clear();
         s.inside = None;
         s.begun = left.0;
         s.last = None;
@@ -147,6 +155,32 @@ impl OrderMonitor {
         s.left = seqno.0;
         s.wake_after_step();
         true
+    }
+
+    /// The engine is done with `seqno`: what it wrote can be read.
+    pub fn end(&self, seqno: Seqno) {
+        let mut s = self.lock();
+        if seqno.0 <= s.ended {
+            return;
+        }
+        s.ended_above.insert(seqno.0);
+        let before = s.ended;
+        while s.ended_above.first() == Some(&(s.ended + 1)) {
+            s.ended_above.pop_first();
+            s.ended += 1;
+        }
+        if s.ended > before {
+            for (_, waiter) in s.positions.range(..=(s.ended, u64::MAX)) {
+                waiter.notify_one();
+            }
+        }
+    }
+
+    /// Waits until everything up to `seqno` can be read.
+    pub fn wait_ended(&self, seqno: Seqno, deadline: Option<Instant>) -> Result<(), Interrupted> {
+        let s = self.lock();
+        let hopeless = |s: &State| s.last.is_some_and(|last| seqno.0 > last);
+        self.wait_position(s, seqno.0, deadline, |s| s.ended >= seqno.0, hopeless).map(drop)
     }
 
     /// Sets a transaction's brute-force mark unless it has entered (or left) its section.
@@ -227,7 +261,7 @@ impl OrderMonitor {
         let limit = s.left.max(s.begun);
         s.pause_at = Some(limit);
         // A disconnect in between breaks the pause; then there is nothing to wait for.
-        let s = self.wait_position(s, limit, None, |s| s.left >= limit || s.pause_at.is_none(), |_| false)?;
+        let s = self.wait_position(s, limit, None, |s| s.ended >= limit || s.pause_at.is_none(), |_| false)?;
         if s.pause_at == Some(limit) { Ok(Seqno(limit)) } else { Err(Interrupted::Closed) }
     }
 
@@ -362,6 +396,7 @@ mod tests {
         }
         assert!(tell.try_recv().is_err());
         monitor.leave(Seqno(1));
+        monitor.end(Seqno(1));
         assert_eq!(pausing.join().unwrap(), Seqno(1));
         let m = monitor.clone();
         let next = thread::spawn(move || m.enter(Seqno(2), None));
@@ -393,8 +428,24 @@ mod tests {
         for n in [1, 2] {
             monitor.enter(Seqno(n), None).unwrap();
             monitor.leave(Seqno(n));
+            monitor.end(Seqno(n));
         }
         assert_eq!(pausing.join().unwrap(), Ok(Seqno(2)));
+    }
+
+    #[test]
+    fn what_has_left_can_be_read_only_when_everything_before_it_has_ended() {
+        let monitor = OrderMonitor::new(Seqno(0));
+        for n in 1..=2 {
+            monitor.enter(Seqno(n), None).unwrap();
+            monitor.leave(Seqno(n));
+        }
+        let now = || Some(Instant::now());
+        monitor.end(Seqno(2));
+        assert_eq!(monitor.wait_ended(Seqno(1), now()), Err(Interrupted::TimedOut));
+        assert_eq!(monitor.wait_left(Seqno(2), now()), Ok(()));
+        monitor.end(Seqno(1));
+        assert_eq!(monitor.wait_ended(Seqno(2), now()), Ok(()));
     }
 
     #[test]

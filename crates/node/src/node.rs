@@ -155,8 +155,11 @@ impl Shared {
     /// done already, or was never possible.
     fn settle_position(&self) {
         let left = self.monitor.left();
-        if left.0 >= self.last.load(Relaxed) || self.inconsistent.load(Relaxed) {
-            self.save(|saved| saved.stopped(self.history(), left, self.inconsistent.load(Relaxed)));
+        // Without appliers nobody has closed, or will close, what is queued.
+        let complete = left.0 >= self.last.load(Relaxed) || self.queue.len() > 0;
+        let inconsistent = self.inconsistent.load(Relaxed);
+        if complete || inconsistent {
+            self.save(|saved| saved.stopped(self.history(), left, inconsistent));
         }
     }
 
@@ -479,6 +482,7 @@ impl Node {
         if let Some(seqno) = closes {
             if shared.monitor.enter(seqno, None).is_ok() {
                 self.leave_order(seqno);
+                shared.monitor.end(seqno);
             }
         }
     }
@@ -534,6 +538,7 @@ impl Node {
         };
         let handle = Handle { trx: item.trx, opaque: APPLIER };
         let applied = shared.server.apply(ctx, handle, item.flags, &data, &meta);
+        shared.monitor.end(item.seqno);
         if toi {
             shared.save(Saved::end_unsafe);
         }
@@ -664,6 +669,9 @@ impl Node {
                 state.body = Some(body);
                 if !ok {
                     state.stage = Stage::Failed(seqno);
+                    drop(state);
+                    // The rollback closes the seqno, which a pause holds up: better wait here than half-way through it.
+                    let _ = shared.monitor.wait_unpaused(seqno, &AtomicBool::new(false));
                     return (Code::TrxFail, Some(meta));
                 }
                 state.stage = Stage::Certified(seqno);
@@ -745,6 +753,7 @@ impl Node {
         }
         if let Some(trx) = self.shared.trxs.get(handle.trx) {
             let mut state = trx.lock();
+            let ordered = state.stage.seqno();
             let fragment = matches!(state.stage, Stage::Certified(_)) && state.flags & flags::TRX_END == 0;
             if fragment {
                 // The end of a fragment, not of the transaction (contract 6.4).
@@ -756,6 +765,9 @@ impl Node {
                 drop(state);
                 self.shared.trxs.remove(handle.trx);
                 handle.opaque = 0;
+            }
+            if let Some(seqno) = ordered {
+                self.shared.monitor.end(seqno);
             }
         }
         Code::Ok
@@ -881,6 +893,7 @@ impl Node {
             let _ = self.vote_on_error(seqno, error);
         }
         self.leave_order(seqno);
+        shared.monitor.end(seqno);
         shared.save(Saved::end_unsafe);
         Code::Ok
     }
@@ -916,7 +929,12 @@ impl Node {
             Some(gtid) if gtid.history != shared.history() => return (Code::TrxMissing, shared.position()),
             Some(gtid) => gtid.seqno.unwrap_or(Seqno::ZERO),
         };
-        match shared.monitor.wait_left(target, deadline) {
+        // A reader wants to see what was committed; the server, inside its own commit order, only that it has left.
+        let waited = match upto {
+            None => shared.monitor.wait_ended(target, deadline),
+            Some(_) => shared.monitor.wait_left(target, deadline),
+        };
+        match waited {
             Ok(()) => (Code::Ok, shared.position()),
             Err(Interrupted::TimedOut) => (Code::TrxFail, shared.position()),
             Err(Interrupted::Closed | Interrupted::Aborted) => (Code::ConnFail, shared.position()),
@@ -1027,8 +1045,8 @@ impl Node {
     }
 }
 
-/// MULTI_MASTER, CERTIFICATION, PARALLEL_APPLYING, TRX_REPLAY, ISOLATION, PAUSE, CAUSAL_READS, INCREMENTAL_WRITESET.
-pub const CAPABILITIES: u32 = 0x17f;
+/// MULTI_MASTER, CERTIFICATION, PARALLEL_APPLYING, TRX_REPLAY, ISOLATION, PAUSE, CAUSAL_READS, INCREMENTAL_WRITESET, STREAMING.
+pub const CAPABILITIES: u32 = 0x817f;
 /// Highest application protocol of the server that is known to work.
 const PROTOCOL_MAX: i32 = 4;
 

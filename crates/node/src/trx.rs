@@ -25,6 +25,16 @@ pub enum Stage {
     Replaying(Seqno),
 }
 
+impl Stage {
+    /// The position, once it is ordered.
+    pub fn seqno(self) -> Option<Seqno> {
+        match self {
+            Stage::Collecting | Stage::Certifying => None,
+            Stage::Certified(seqno) | Stage::Failed(seqno) | Stage::Replaying(seqno) => Some(seqno),
+        }
+    }
+}
+
 pub struct TrxState {
     pub stage: Stage,
     pub builder: Option<WriteSetBuilder>,

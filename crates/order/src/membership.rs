@@ -305,7 +305,7 @@ impl<S: LogStore> Group<S> {
 
     fn force(&mut self, now: Timestamp, alive: Vec<Voter>) {
         let names: Vec<String> = alive.iter().map(|v| v.node.to_string()).collect();
-        self.log(true, format!("primary component forced with voters {}", names.join(", ")));
+        self.log(false, format!("primary component forced with voters {}", names.join(", ")));
         self.take_over(now, Some(VoterSet { voters: alive, forced: true }));
     }
 

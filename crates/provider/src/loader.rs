@@ -23,9 +23,6 @@ const NAME: &CStr = c"Trireme";
 const VERSION: &str = concat!("4.23(trireme ", env!("CARGO_PKG_VERSION"), ")\0");
 const VENDOR: &CStr = c"The Trireme project";
 
-/// SR is not built: while this is false the server refuses `wsrep_trx_fragment_size`.
-const STREAMING: bool = false;
-
 pub const CAPABILITIES: sys::Cap = sys::CAP_MULTI_MASTER
     | sys::CAP_CERTIFICATION
     | sys::CAP_PARALLEL_APPLYING
@@ -34,7 +31,8 @@ pub const CAPABILITIES: sys::Cap = sys::CAP_MULTI_MASTER
     | sys::CAP_PAUSE
     | sys::CAP_CAUSAL_READS
     | sys::CAP_INCREMENTAL_WRITESET
-    | if STREAMING { sys::CAP_STREAMING } else { 0 };
+    // Without it the server refuses `wsrep_trx_fragment_size`.
+    | sys::CAP_STREAMING;
 
 /// # Safety
 /// Called by the server: `wsrep` is null or a writable block of the table's size, content undefined.

@@ -1,0 +1,216 @@
+//! Several nodes in one process, each at a loopback address of its own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
+
+use trireme_node::{Code, Gtid, InitArgs, Node, StatValue};
+
+use crate::fake::{Fake, Registry, Tables};
+
+static NEXT: AtomicU32 = AtomicU32::new(1);
+
+/// Shorter than the defaults: the tests wait for them.
+const OPTIONS: &str = "gcache.size=8M; evs.suspect_timeout=PT1S; evs.inactive_timeout=PT3S; pc.linger=PT3S";
+
+pub struct Site {
+    pub name: String,
+    pub address: String,
+    pub dir: PathBuf,
+}
+
+/// A running server with its node.
+pub struct Host {
+    pub fake: Arc<Fake>,
+    node: Arc<Node>,
+    appliers: Vec<JoinHandle<Code>>,
+    next_applier: usize,
+}
+
+impl std::ops::Deref for Host {
+    type Target = Fake;
+    fn deref(&self) -> &Fake {
+        &self.fake
+    }
+}
+
+pub struct Cluster {
+    registry: Arc<Registry>,
+    pub sites: Vec<Site>,
+    root: PathBuf,
+}
+
+impl Cluster {
+    pub fn new(nodes: usize) -> Cluster {
+        let number = NEXT.fetch_add(1, Ordering::SeqCst);
+        let pid = std::process::id();
+        let root = std::env::temp_dir().join(format!("trireme-node-{pid}-{number}"));
+        let port = 20_000 + pid % 10_000;
+        let sites = (1..=nodes)
+            .map(|i| {
+                let dir = root.join(format!("n{i}"));
+                fs::create_dir_all(&dir).unwrap();
+                Site { name: format!("n{i}"), address: format!("127.77.{number}.{i}:{port}"), dir }
+            })
+            .collect();
+        Cluster { registry: Arc::default(), sites, root }
+    }
+
+    pub fn url(&self) -> String {
+        let all: Vec<&str> = self.sites.iter().map(|s| s.address.as_str()).collect();
+        format!("gcomm://{}", all.join(","))
+    }
+
+    /// A server process with its node, not connected.
+    pub fn host(&self, site: usize, tables: Tables, position: Option<Gtid>, options: &str) -> Host {
+        let site = &self.sites[site];
+        let fake = Fake::new(&site.name, &self.registry, tables);
+        let args = InitArgs {
+            node_name: site.name.clone(),
+            node_address: site.address.clone(),
+            node_incoming: format!("{}-client", site.name),
+            data_dir: format!("{}/", site.dir.display()),
+            options: format!("{OPTIONS}; {options}"),
+            protocol: 4,
+            position,
+        };
+        let node = Arc::new(Node::new(args, fake.clone()).unwrap());
+        fake.attach(&node);
+        Host { fake, node, appliers: Vec::new(), next_applier: 1 }
+    }
+
+    pub fn bootstrap(&self) -> Host {
+        let mut host = self.host(0, Tables::default(), None, "");
+        assert_eq!(host.connect(&self.url(), true), Code::Ok);
+        host.serve(2);
+        host
+    }
+
+    pub fn join(&self, site: usize) -> Host {
+        self.rejoin(site, Tables::default())
+    }
+
+    pub fn rejoin(&self, site: usize, tables: Tables) -> Host {
+        let mut host = self.host(site, tables, None, "");
+        assert_eq!(host.connect(&self.url(), false), Code::Ok, "{:#?}", host.lock().log);
+        host.serve(2);
+        host
+    }
+
+    /// All of them, synced.
+    pub fn start(&self) -> Vec<Host> {
+        let mut hosts = vec![self.bootstrap()];
+        for site in 1..self.sites.len() {
+            hosts.push(self.join(site));
+            hosts.last().unwrap().fake.wait("synced", |s| s.synced > 0);
+        }
+        for host in &hosts {
+            host.wait("all in", |s| s.size() == hosts.len());
+        }
+        hosts
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.root);
+    }
+}
+
+impl Host {
+    pub fn connect(&self, url: &str, bootstrap: bool) -> Code {
+        self.node.connect("test", url, "", bootstrap)
+    }
+
+    pub fn serve(&mut self, appliers: usize) {
+        for _ in 0..appliers {
+            self.appliers.push(self.fake.start_applier(self.next_applier));
+            self.next_applier += 1;
+        }
+    }
+
+    pub fn state(&self) -> i64 {
+        match self.stat("local_state") {
+            StatValue::Int(i) => i,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn stat(&self, name: &str) -> StatValue {
+        self.node.stats().into_iter().find(|(n, _)| n == name).unwrap_or_else(|| panic!("no {name}")).1
+    }
+
+    pub fn int(&self, name: &str) -> i64 {
+        match self.stat(name) {
+            StatValue::Int(i) => i,
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+
+    /// As `SET GLOBAL wsrep_cluster_address=''` does.
+    pub fn disconnect(&mut self) {
+        assert_eq!(self.node.disconnect(), Code::Ok);
+        for applier in self.appliers.drain(..) {
+            applier.join().unwrap();
+        }
+    }
+
+    /// A clean stop; what the tables hold.
+    pub fn stop(mut self) -> Tables {
+        self.disconnect();
+        self.node.close();
+        self.node.close();
+        let s = self.fake.lock();
+        assert_eq!(s.violations, Vec::<String>::new(), "{}", self.fake.name);
+        s.tables.clone()
+    }
+
+    pub fn grastate(&self, site: &Site) -> String {
+        fs::read_to_string(site.dir.join("grastate.dat")).unwrap()
+    }
+}
+
+/// What a machine finds on its disk after the process was killed now.
+pub fn crash_image(site: &Site) {
+    let image = site.dir.with_extension("image");
+    copy(&site.dir, &image);
+}
+
+/// Puts the image in the place of the directory.
+pub fn restore_image(site: &Site) {
+    fs::remove_dir_all(&site.dir).unwrap();
+    fs::rename(site.dir.with_extension("image"), &site.dir).unwrap();
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}
+
+/// Equal contents at all seqnos that both hold, up to `upto`; then stops them all.
+#[track_caller]
+pub fn agree(hosts: Vec<Host>) {
+    let last = hosts.iter().map(|h| h.lock().tables.position()).max().unwrap();
+    for host in &hosts {
+        host.reach(last);
+    }
+    {
+        let first = hosts[0].lock().tables.closed.clone();
+        for host in &hosts[1..] {
+            let other = host.lock().tables.closed.clone();
+            for (seqno, closed) in &other {
+                if let Some(expected) = first.get(seqno) {
+                    assert_eq!(closed, expected, "seqno {seqno} on {} and {}", host.name, hosts[0].name);
+                }
+            }
+        }
+    }
+    for host in hosts.into_iter().rev() {
+        host.stop();
+    }
+}

@@ -1,0 +1,315 @@
+//! Start, stop, loss, return.
+
+use trireme_node::{Code, Gtid, ViewStatus};
+use trireme_types::Seqno;
+
+use crate::cluster::{Cluster, agree, crash_image, restore_image};
+use crate::fake::Tables;
+
+#[test]
+fn one_node_bootstraps_commits_and_stops() {
+    let cluster = Cluster::new(1);
+    let host = cluster.bootstrap();
+    host.wait("synced", |s| s.synced == 1);
+    {
+        let s = host.lock();
+        assert_eq!(s.connected.as_ref().unwrap().seqno, Some(Seqno(1)));
+        assert_eq!((s.views.len(), s.views[0].seqno, s.views[0].own), (1, Some(Seqno(1)), Some(0)));
+    }
+    assert_eq!(host.commit("a", "one"), 2);
+    assert_eq!(host.state(), 4);
+    assert!(host.grastate(&cluster.sites[0]).contains("seqno:   -1"));
+    let state = cluster.sites[0].dir.join("grastate.dat");
+    let tables = host.stop();
+    assert_eq!(tables.position(), 2);
+    let text = std::fs::read_to_string(state).unwrap();
+    assert!(text.contains("seqno:   2\n") && text.contains("safe_to_bootstrap: 1"), "{text}");
+    assert!(text.contains(&tables.history.to_string()));
+}
+
+#[test]
+fn a_restarted_node_goes_on_in_its_history() {
+    let cluster = Cluster::new(1);
+    let host = cluster.bootstrap();
+    host.commit("a", "one");
+    let tables = host.stop();
+    let mut host = cluster.host(0, tables.clone(), None, "");
+    assert_eq!(host.connect("gcomm://", false), Code::Ok);
+    host.serve(1);
+    host.wait("synced", |s| s.synced == 1);
+    assert_eq!(host.lock().tables.history, tables.history);
+    assert_eq!(host.commit("a", "two"), 4, "2 was the first commit, 3 the view");
+    host.stop();
+}
+
+#[test]
+fn a_node_without_data_gets_a_full_copy_and_everything_after_it() {
+    let cluster = Cluster::new(3);
+    let hosts = cluster.start();
+    for host in &hosts {
+        host.commit("a", &host.name);
+    }
+    for joiner in &hosts[1..] {
+        let s = joiner.lock();
+        assert_eq!((s.sst_requests, s.synced), (1, 1), "{}", joiner.name);
+    }
+    assert!(hosts.iter().map(|h| h.lock().donations).sum::<u64>() == 2);
+    for host in &hosts {
+        host.wait("the donors back", |_| host.state() == 4);
+    }
+    agree(hosts);
+}
+
+#[test]
+fn a_node_that_asks_for_a_trivial_transfer_joins_without_data() {
+    let cluster = Cluster::new(2);
+    let first = cluster.bootstrap();
+    first.commit("a", "one");
+    let mut second = cluster.host(1, Tables::default(), None, "");
+    second.lock().trivial = true;
+    assert_eq!(second.connect(&cluster.url(), false), Code::Ok);
+    second.serve(1);
+    second.wait("synced", |s| s.synced == 1);
+    assert_eq!(second.lock().views[0].seqno, Some(Seqno(3)));
+    second.commit("b", "two");
+    first.reach(4);
+    agree(vec![first, second]);
+}
+
+#[test]
+fn a_cleanly_stopped_node_catches_up_without_a_copy() {
+    let cluster = Cluster::new(3);
+    let mut hosts = cluster.start();
+    hosts[2].commit("a", "before");
+    let tables = hosts.pop().unwrap().stop();
+    hosts[0].wait("two left", |s| s.size() == 2);
+    for i in 0..50 {
+        hosts[i % 2].commit(&format!("k{i}"), "missed");
+    }
+    let back = cluster.rejoin(2, tables);
+    back.wait("synced", |s| s.synced == 1);
+    assert_eq!(back.lock().sst_requests, 0);
+    back.commit("a", "after");
+    hosts.push(back);
+    agree(hosts);
+}
+
+#[test]
+fn the_same_instance_connects_again() {
+    let cluster = Cluster::new(2);
+    let mut hosts = cluster.start();
+    hosts[1].disconnect();
+    assert_eq!(hosts[1].lock().finals, 1);
+    assert_eq!(hosts[1].state(), 0);
+    hosts[0].wait("alone", |s| s.size() == 1);
+    hosts[0].commit("a", "meanwhile");
+    assert_eq!(hosts[1].node().disconnect(), Code::Ok);
+    assert_eq!(hosts[1].connect(&cluster.url(), false), Code::Ok);
+    hosts[1].serve(2);
+    hosts[1].wait("synced again", |s| s.synced == 2);
+    assert_eq!(hosts[1].lock().sst_requests, 1);
+    hosts[1].commit("a", "again");
+    agree(hosts);
+}
+
+#[test]
+fn all_nodes_stop_and_the_last_one_starts_the_cluster_again() {
+    let cluster = Cluster::new(3);
+    let mut hosts = cluster.start();
+    hosts[1].commit("a", "one");
+    for host in &hosts {
+        host.reach(4);
+    }
+    let third = hosts.pop().unwrap().stop();
+    let second = hosts.pop().unwrap().stop();
+    let first = hosts.pop().unwrap().stop();
+    assert!(first.position() >= second.position() && second.position() >= third.position());
+    let refused = cluster.host(2, third.clone(), None, "");
+    assert_eq!(refused.connect("gcomm://", true), Code::NodeFail, "it was not the last one");
+    assert!(refused.lock().log.iter().any(|(_, t)| t.contains("It may not be safe to bootstrap the cluster")));
+    refused.stop();
+    let mut host = cluster.host(0, first, None, "");
+    assert_eq!(host.connect(&cluster.url(), true), Code::Ok);
+    host.serve(2);
+    let mut hosts = vec![host];
+    for (site, tables) in [(1, second), (2, third)] {
+        let back = cluster.rejoin(site, tables);
+        back.wait("synced", |s| s.synced == 1);
+        assert_eq!(back.lock().sst_requests, 0);
+        hosts.push(back);
+    }
+    hosts[2].commit("a", "two");
+    agree(hosts);
+}
+
+#[test]
+fn a_killed_node_with_a_known_position_replays_from_the_log() {
+    let cluster = Cluster::new(3);
+    let mut hosts = cluster.start();
+    for i in 0..10 {
+        hosts[2].commit(&format!("k{i}"), "before");
+    }
+    let third = hosts.pop().unwrap();
+    third.reach(hosts[0].lock().tables.position());
+    assert_eq!(third.node().options_set("gmcast.isolate=1"), Code::Ok);
+    crash_image(&cluster.sites[2]);
+    let tables = third.lock().tables.clone();
+    third.wait("non-primary", |s| s.views.last().is_some_and(|v| v.status == ViewStatus::NonPrimary));
+    third.stop();
+    restore_image(&cluster.sites[2]);
+    hosts[0].wait("two left", |s| s.size() == 2);
+    hosts[0].commit("a", "missed");
+    // The engine lost its last commits: they come from the log.
+    let mut old = tables.clone();
+    for _ in 0..5 {
+        old.closed.pop_last();
+    }
+    let position = Gtid { history: old.history, seqno: Some(Seqno(old.position())) };
+    let mut back = cluster.host(2, old, Some(position), "");
+    assert_eq!(back.connect(&cluster.url(), false), Code::Ok);
+    back.serve(2);
+    back.wait("synced", |s| s.synced == 1);
+    assert_eq!(back.lock().sst_requests, 0);
+    back.commit("a", "after");
+    hosts.push(back);
+    agree(hosts);
+}
+
+#[test]
+fn a_killed_node_with_an_unknown_position_gets_a_full_copy() {
+    let cluster = Cluster::new(3);
+    let mut hosts = cluster.start();
+    hosts[2].commit("a", "before");
+    let third = hosts.pop().unwrap();
+    assert_eq!(third.node().options_set("gmcast.isolate=1"), Code::Ok);
+    crash_image(&cluster.sites[2]);
+    third.wait("non-primary", |s| s.views.last().is_some_and(|v| v.status == ViewStatus::NonPrimary));
+    third.stop();
+    restore_image(&cluster.sites[2]);
+    hosts[0].wait("two left", |s| s.size() == 2);
+    hosts[1].commit("a", "missed");
+    let back = cluster.rejoin(2, Tables::default());
+    back.wait("synced", |s| s.synced == 1);
+    assert_eq!(back.lock().sst_requests, 1);
+    back.commit("a", "after");
+    hosts.push(back);
+    agree(hosts);
+}
+
+#[test]
+fn a_cut_node_is_non_primary_and_comes_back_synced() {
+    let cluster = Cluster::new(3);
+    let hosts = cluster.start();
+    let synced = hosts[2].lock().synced;
+    assert_eq!(hosts[2].node().options_set("gmcast.isolate=1"), Code::Ok);
+    hosts[2].wait("non-primary", |s| s.views.last().is_some_and(|v| v.status == ViewStatus::NonPrimary));
+    assert_eq!(hosts[2].state(), 0);
+    let (code, _) = hosts[2].node().sync_wait(None, trireme_node::Wait::Default);
+    assert_eq!(code, Code::ConnFail);
+    assert_eq!(hosts[2].run("a", "refused"), crate::fake::End::Failed(Code::ConnFail));
+    hosts[0].commit("a", "goes on");
+    assert_eq!(hosts[2].node().options_set("gmcast.isolate=0"), Code::Ok);
+    hosts[2].wait("synced again", |s| s.synced > synced);
+    hosts[2].commit("a", "again");
+    agree(hosts);
+}
+
+#[test]
+fn connecting_to_nobody_ends_in_time_and_can_be_interrupted() {
+    let cluster = Cluster::new(2);
+    let host = cluster.host(1, Tables::default(), None, "pc.wait_prim_timeout=PT0.5S");
+    assert_eq!(host.connect(&cluster.url(), false), Code::NodeFail);
+    assert!(host.lock().log.iter().any(|(_, t)| t.contains("failed to reach primary view: 110")));
+    assert_eq!(host.lock().finals, 0);
+    host.stop();
+    let host = cluster.host(1, Tables::default(), None, "pc.wait_prim_timeout=PT1000S");
+    let (node, url) = (host.node(), cluster.url());
+    let connecting = std::thread::spawn(move || node.connect("test", &url, "", false));
+    while !matches!(host.stat("local_state_comment"), trireme_node::StatValue::Text(t) if t == "Initialized") || !connecting_began(&host) {
+        std::thread::yield_now();
+    }
+    assert_eq!(host.node().disconnect(), Code::Ok);
+    assert_eq!(connecting.join().unwrap(), Code::NodeFail);
+    host.stop();
+}
+
+fn connecting_began(host: &crate::cluster::Host) -> bool {
+    // Group variables appear with the connection.
+    host.node().stats().iter().any(|(name, _)| name == "evs_state")
+}
+
+#[test]
+fn without_waiting_for_a_primary_view_the_node_connects_later() {
+    let cluster = Cluster::new(2);
+    let mut second = cluster.host(1, Tables::default(), None, "pc.wait_prim=no");
+    assert_eq!(second.connect(&cluster.url(), false), Code::Ok);
+    second.serve(1);
+    let first = cluster.bootstrap();
+    second.wait("synced", |s| s.synced == 1);
+    second.commit("a", "one");
+    agree(vec![first, second]);
+}
+
+#[test]
+fn a_node_is_closed_without_any_recv_thread() {
+    let cluster = Cluster::new(1);
+    let host = cluster.host(0, Tables::default(), None, "");
+    assert_eq!(host.connect("gcomm://", true), Code::Ok);
+    host.stop();
+    let text = std::fs::read_to_string(cluster.sites[0].dir.join("grastate.dat")).unwrap();
+    assert!(text.contains("seqno:   0\n"), "{text}");
+}
+
+#[test]
+fn dummy_needs_no_network() {
+    let cluster = Cluster::new(1);
+    let mut host = cluster.host(0, Tables::default(), None, "");
+    assert_eq!(host.connect("dummy://", false), Code::Ok);
+    host.serve(1);
+    host.wait("synced", |s| s.synced == 1);
+    host.commit("a", "one");
+    host.stop();
+}
+
+#[test]
+fn an_inconsistent_node_leaves_with_a_final_view_and_needs_a_copy() {
+    let cluster = Cluster::new(3);
+    let mut hosts = cluster.start();
+    let third = hosts.pop().unwrap();
+    third.lock().failing.insert(b"bad".to_vec(), b" Can't find record, Error_code: 1032;\0".to_vec());
+    let seqno = hosts[0].commit("a", "bad");
+    third.wait("the final view", |s| s.finals == 1);
+    assert_eq!(third.lock().leave_codes.get(&seqno), Some(&Code::NodeFail));
+    assert_eq!(third.state(), 5);
+    let text = third.grastate(&cluster.sites[2]);
+    assert!(text.contains("00000000-0000-0000-0000-000000000000"), "{text}");
+    let mut third = third;
+    third.disconnect();
+    third.node().close();
+    drop(third);
+    hosts[0].wait("two left", |s| s.size() == 2);
+    let back = cluster.rejoin(2, Tables::default());
+    back.wait("synced", |s| s.synced == 1);
+    assert_eq!(back.lock().sst_requests, 1);
+    hosts.push(back);
+    agree(hosts);
+}
+
+#[test]
+fn a_failure_that_all_appliers_share_throws_the_origin_out() {
+    let cluster = Cluster::new(3);
+    let hosts = cluster.start();
+    for host in &hosts[1..] {
+        host.lock().failing.insert(b"bad".to_vec(), b" Can't find record, Error_code: 1032;\0".to_vec());
+    }
+    let seqno = hosts[0].commit("a", "bad");
+    hosts[0].wait("the final view", |s| s.finals == 1);
+    for host in &hosts[1..] {
+        host.wait("the vote", |s| s.leave_codes.get(&seqno) == Some(&Code::Ok));
+        host.wait("two left", |s| s.size() == 2);
+    }
+    hosts[1].commit("a", "goes on");
+    let mut hosts = hosts;
+    hosts.remove(0).stop();
+    agree(hosts);
+}
