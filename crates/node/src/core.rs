@@ -151,6 +151,8 @@ pub struct Core {
     syncing: bool,
     /// The own leave was asked for: the view without this member is not for the server, which will hear a final one.
     leaving: bool,
+    /// This node's data are wrong: nothing more goes to the server while the leave is being ordered.
+    dropping: bool,
     /// When the log's housekeeping was last done.
     log_kept: Instant,
     ended: bool,
@@ -224,6 +226,7 @@ impl Core {
             reported: Seqno::ZERO,
             syncing: false,
             leaving: false,
+            dropping: false,
             log_kept: started,
             ended: false,
             connected: Some(connected),
@@ -390,9 +393,15 @@ impl Core {
                 }
                 self.shared.queue.clear();
                 self.shared.monitor.set_closed(true);
+                // In order, so that the others need not take this node for failed: two nodes would lose their majority.
+                self.dropping = true;
+                self.leaving = true;
+                for (_, pending) in self.pending.drain() {
+                    if let Pending::Owned { slot, .. } = pending {
+                        slot.fill(Outcome::Abandoned);
+                    }
+                }
                 self.group.leave(now);
-                self.drain();
-                self.end_now();
             }
             Command::Leave => match self.group.status().phase {
                 // Nobody is there to order the leave.

@@ -84,6 +84,8 @@ pub struct Group<S: LogStore> {
     pub(crate) reads: Reads,
     pub(crate) term_changes: u64,
     pub(crate) evicted: BTreeSet<NodeId>,
+    /// Asked of the application and not answered yet, with the state of the order at that point.
+    pub(crate) snapshots: Vec<(SnapshotRequest, Chain)>,
     // --- timers
     pub(crate) at_election: Option<Timestamp>,
     pub(crate) at_heartbeat: Option<Timestamp>,
@@ -137,6 +139,7 @@ impl<S: LogStore> Group<S> {
             reads: Reads::default(),
             term_changes: 0,
             evicted: BTreeSet::new(),
+            snapshots: Vec::new(),
             at_election: None,
             at_heartbeat: None,
             at_bodies: None,
@@ -160,6 +163,7 @@ impl<S: LogStore> Group<S> {
         self.done = Chain::from_base(&base);
         self.commit = base.index;
         self.delivering.clear();
+        self.snapshots.clear();
         self.cache.clear();
         self.out.push_back(Output::Deliver(Delivery::Reset { base }));
         self.rebuild_tail();
@@ -352,12 +356,19 @@ impl<S: LogStore> Group<S> {
         }
     }
 
+    /// The answer may come late: the state of the order at the time of asking is kept.
+    pub(crate) fn ask_for_snapshot(&mut self, peer: Option<NodeId>) {
+        let request = SnapshotRequest { at: self.done.index, peer };
+        self.snapshots.retain(|(r, _)| r.peer != peer);
+        self.snapshots.push((request.clone(), self.done.clone()));
+        self.out.push_back(Output::Event(Event::NeedSnapshot(request)));
+    }
+
     /// Answer to `Event::NeedSnapshot`.
     pub fn provide_snapshot(&mut self, now: Timestamp, request: SnapshotRequest, app: Bytes) {
-        if request.at != self.done.index {
-            return;
-        }
-        let base = self.done.to_base(app);
+        let Some(at) = self.snapshots.iter().position(|(r, _)| *r == request) else { return };
+        let (_, chain) = self.snapshots.remove(at);
+        let base = chain.to_base(app);
         match request.peer {
             None => {
                 if let Err(e) = self.store.save_checkpoint(&base) {
@@ -762,9 +773,8 @@ impl<S: LogStore> Group<S> {
         if self.commit.0 >= self.hard.committed.0 + COMMITTED_EVERY {
             self.save_committed();
         }
-        if self.store.wants_checkpoint() && self.done.index == self.commit {
-            let request = SnapshotRequest { at: self.done.index, peer: None };
-            self.out.push_back(Output::Event(Event::NeedSnapshot(request)));
+        if self.store.wants_checkpoint() && self.snapshots.iter().all(|(r, _)| r.peer.is_some()) {
+            self.ask_for_snapshot(None);
         }
     }
 

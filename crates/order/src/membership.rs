@@ -6,7 +6,6 @@ use bytes::Bytes;
 
 use crate::election::{Joiner, Role};
 use crate::group::{CHECK_EVERY, Group};
-use crate::io::SnapshotRequest;
 use crate::message::JoinRequest;
 use crate::replication::Progress;
 use crate::voters::{after_leave, next_voters};
@@ -73,7 +72,6 @@ impl<S: LogStore> Group<S> {
     /// The peer's log can't be continued: give it a state to begin with, as old as its data need and we still have.
     pub(crate) fn need_snapshot_for(&mut self, now: Timestamp, node: NodeId) {
         let history = self.tail.history;
-        let at = self.done.index;
         let Role::Sequencer(s) = &mut self.role else { return };
         let Some(p) = s.progress.get_mut(&node) else { return };
         p.snapshot_since = Some(now);
@@ -81,7 +79,7 @@ impl<S: LogStore> Group<S> {
         if let Some(base) = position.and_then(|(_, seqno)| self.store.checkpoint_before(seqno)) {
             return self.send_snapshot(now, node, base);
         }
-        self.out.push_back(Output::Event(Event::NeedSnapshot(SnapshotRequest { at, peer: Some(node) })));
+        self.ask_for_snapshot(Some(node));
     }
 
     pub(crate) fn send_snapshot(&mut self, now: Timestamp, node: NodeId, base: Base) {
@@ -179,7 +177,10 @@ impl<S: LogStore> Group<S> {
 
     pub(crate) fn on_check(&mut self, now: Timestamp) {
         if matches!(self.phase, Phase::Primary | Phase::Leaving) && now.since(self.good_at) > self.cfg.timeouts.suspect {
-            self.become_non_primary(now);
+            // A member that may go on alone was never without a primary component.
+            if self.phase == Phase::Leaving || !self.maybe_force(now) {
+                self.become_non_primary(now);
+            }
         }
         match self.phase {
             Phase::Joining | Phase::NonPrimary => {
@@ -255,13 +256,12 @@ impl<S: LogStore> Group<S> {
         self.fail_reads();
         let reachable = self.reachable(now);
         self.out.push_back(Output::Event(Event::NonPrimary { reachable }));
-        self.maybe_force(now);
     }
 
     /// `pc.ignore_sb`, `pc.ignore_quorum`: go on with what is left (SAFETY 13).
-    fn maybe_force(&mut self, now: Timestamp) {
+    fn maybe_force(&mut self, now: Timestamp) -> bool {
         if now.since(self.good_at) <= self.cfg.timeouts.suspect || !self.may_stand() {
-            return;
+            return false;
         }
         let me = self.me();
         let voters = &self.tail.voters;
@@ -274,9 +274,10 @@ impl<S: LogStore> Group<S> {
         } else if self.cfg.ignore_quorum && 2 * weight <= voters.total() {
             self.log(true, "Ignoring lack of quorum".into());
         } else {
-            return;
+            return false;
         }
         self.force(now, alive);
+        true
     }
 
     /// `pc.bootstrap`: make the reachable non-primary members primary (fork record). No effect when primary.
