@@ -50,7 +50,8 @@ pub(crate) struct Process {
     /// Own proposals by session number and number.
     pub pending: BTreeMap<(u64, u64), u64>,
     pub reads: BTreeMap<ReadId, ReadRecord>,
-    pub snapshots: Vec<SnapshotRequest>,
+    /// Requests and the application's state at the moment they were made.
+    pub snapshots: Vec<(SnapshotRequest, bytes::Bytes)>,
     /// Data must be copied from a donor that has reached at least this seqno.
     pub needs_copy: Option<u64>,
     pub copying: bool,

@@ -210,16 +210,11 @@ impl Cluster {
             Some(p) => std::mem::take(&mut p.snapshots),
             None => return,
         };
-        for request in requests {
+        for (request, app) in requests {
             let late = self.rng.chance(0.5);
             let delay = self.rng.exp(20 * MS);
             let now = self.slots[slot].local(self.now);
             let Some(p) = self.life(slot, boot) else { return };
-            if request.at < p.last_index {
-                let text = format!("n{slot}: snapshot wanted at {} after delivery of {}", request.at, p.last_index);
-                return self.fail(text);
-            }
-            let app = p.app.encode();
             if late {
                 self.after(delay, Event::Snapshot { slot, boot, request, app });
             } else {
@@ -275,7 +270,13 @@ impl Cluster {
                 self.discard_data(slot);
             }
             GroupEvent::Signal { .. } => {}
-            GroupEvent::NeedSnapshot(request) => p.snapshots.push(request),
+            GroupEvent::NeedSnapshot(request) => {
+                if request.at < p.last_index {
+                    let text = format!("n{slot}: snapshot wanted at {} after delivery of {}", request.at, p.last_index);
+                    return self.fail(text);
+                }
+                p.snapshots.push((request, p.app.encode()));
+            }
             GroupEvent::TermChanged { .. } => self.terms += 1,
             GroupEvent::Silent { .. } => {}
             GroupEvent::Rejected { reason } => p.stopped = Some(Stop::Rejected(reason)),

@@ -158,7 +158,9 @@ impl RealStore {
             let _ = log.finish_spare(ticket.run());
         }
         if log.wants_trim() {
-            let keep_from = log.index_of(keep.next()).unwrap_or(if keep >= log.base().seqno { log.last() } else { LogIndex::ZERO });
+            let keep_from = log
+                .index_of(Seqno(keep.0.saturating_add(1)))
+                .unwrap_or(if keep >= log.base().seqno { log.last() } else { LogIndex::ZERO });
             let _ = log.trim(Trim { keep_from, bytes_max: None });
         }
     }
