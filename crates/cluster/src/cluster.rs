@@ -326,7 +326,7 @@ impl Cluster {
         };
         // Not to be interrupted: Ctrl-C during the clean-up must not leave processes behind.
         until(format!("{id} ends"), limit, &Cancel::default(), || {
-            Ok(if liveness(&node) == Liveness::Gone { Ok(()) } else { Err(format!("pid {:?} is there", node.pid)) })
+            Ok(if process::released(&node) { Ok(()) } else { Err(format!("pid {:?} is there", node.pid)) })
         })?;
         kill_helpers(&node);
         self.change_node(id, |node| node.pid = None)

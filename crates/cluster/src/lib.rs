@@ -36,6 +36,7 @@ pub use cluster::{Cluster, Endpoint, Start, Stop};
 pub use error::{Error, Result};
 pub use guard::ClusterGuard;
 pub use log::{LogCursor, tail};
+pub use netns::check as namespaces_available;
 pub use node::{Node, NodeId, Ports};
 pub use process::Liveness;
 pub use recovery::Position;

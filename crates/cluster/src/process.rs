@@ -39,6 +39,17 @@ pub fn liveness(node: &Node) -> Liveness {
     }
 }
 
+/// Whether the server's ports and files are free again. A killed process is a zombie, to look at, from the moment its
+/// first thread ends; what it held is given back only when the last one does.
+pub fn released(node: &Node) -> bool {
+    if liveness(node) != Liveness::Gone {
+        return false;
+    }
+    let Some(pid) = node.pid else { return true };
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+    !(proc_state(pid) == Some('Z') && threads > 1)
+}
+
 /// Signals the server if the process still is it. `false`: it is gone.
 pub fn signal(node: &Node, signal: Signal) -> Result<bool> {
     let Some(pid) = node.pid else { return Ok(false) };
