@@ -671,7 +671,8 @@ impl Node {
                     state.stage = Stage::Failed(seqno);
                     drop(state);
                     // The rollback closes the seqno, which a pause holds up: better wait here than half-way through it.
-                    let _ = shared.monitor.wait_unpaused(seqno, &AtomicBool::new(false));
+                    // Unless somebody is in want of its locks.
+                    let _ = shared.monitor.wait_unpaused(seqno, &trx.aborted);
                     return (Code::TrxFail, Some(meta));
                 }
                 state.stage = Stage::Certified(seqno);
@@ -818,7 +819,12 @@ impl Node {
                     (Code::Ok, Some(seqno))
                 }
             }
-            Stage::Failed(seqno) | Stage::Replaying(seqno) => (Code::NotAllowed, Some(seqno)),
+            Stage::Failed(seqno) => {
+                // It rolls back by itself; wake it if it waits for the end of a pause meanwhile.
+                self.shared.monitor.abort(Some(seqno), &trx.aborted);
+                (Code::NotAllowed, Some(seqno))
+            }
+            Stage::Replaying(seqno) => (Code::NotAllowed, Some(seqno)),
         }
     }
 

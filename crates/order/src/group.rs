@@ -67,7 +67,9 @@ pub struct Group<S: LogStore> {
     pub(crate) role: Role,
     pub(crate) sequencer: Option<NodeId>,
     pub(crate) acks: BTreeMap<NodeId, LogIndex>,
-    pub(crate) acked: LogIndex,
+    /// Last acknowledgement sent in this term.
+    pub(crate) acked: Option<LogIndex>,
+    pub(crate) want_durability: Option<Durability>,
     pub(crate) peers: BTreeMap<NodeId, Peer>,
     /// Since when a peer is not linked any more.
     pub(crate) gone: BTreeMap<NodeId, Timestamp>,
@@ -126,7 +128,8 @@ impl<S: LogStore> Group<S> {
             role: Role::Follower,
             sequencer: None,
             acks: BTreeMap::new(),
-            acked: LogIndex::ZERO,
+            acked: None,
+            want_durability: None,
             peers: BTreeMap::new(),
             gone: BTreeMap::new(),
             held: VecDeque::new(),
@@ -212,6 +215,8 @@ impl<S: LogStore> Group<S> {
                 durability: self.cfg.durability,
                 ..Base::default()
             };
+            // First: positions of the old log must not be taken for committed ones of the new, whenever this stops.
+            self.forget_committed().map_err(|e| e.to_string())?;
             self.store.reset(base.clone()).map_err(|e| e.to_string())?;
             self.synced = self.store.synced();
             self.out.clear();
@@ -324,15 +329,14 @@ impl<S: LogStore> Group<S> {
     pub fn set_weight(&mut self, now: Timestamp, weight: Weight) {
         if self.phase == Phase::Primary {
             self.cfg.me.weight = weight;
-            self.to_sequencer(now, Message::SetWeight { weight });
+            self.press_wishes(now);
         }
     }
 
     pub fn set_durability(&mut self, now: Timestamp, durability: Durability) {
         self.cfg.durability = durability;
-        if self.phase == Phase::Primary {
-            self.to_sequencer(now, Message::SetDurability { durability });
-        }
+        self.want_durability = Some(durability);
+        self.press_wishes(now);
     }
 
     pub fn set_config(&mut self, change: impl FnOnce(&mut Config)) {
@@ -388,6 +392,8 @@ impl<S: LogStore> Group<S> {
             return;
         }
         self.gone.remove(&node);
+        // It may have restarted and hold less than it acknowledged; it will say again what it holds.
+        self.acks.remove(&node);
         self.peers.insert(node, Peer { member: peer, heard: now, presence: None, presence_term: Term::ZERO, silent: false });
         if self.running() {
             self.on_link_up(now, node);
@@ -414,7 +420,7 @@ impl<S: LogStore> Group<S> {
         } else if from != self.me() {
             return;
         }
-        if !self.running() {
+        if !self.running() || message.term() > TERM_MAX {
             return;
         }
         match message {
@@ -504,17 +510,17 @@ impl<S: LogStore> Group<S> {
             if let Some(output) = self.out.pop_front() {
                 return Some(output);
             }
-            if self.phase == Phase::Failed {
+            if !self.running() {
                 return None;
             }
-            if self.done.index < self.commit && self.phase != Phase::Idle {
+            if self.done.index < self.commit {
                 self.deliver_next(now);
                 continue;
             }
             self.replicate(now);
             self.begin_read_round(now);
             // An acknowledgement of the own log may have committed something.
-            if self.out.is_empty() && self.done.index == self.commit {
+            if self.out.is_empty() && (self.done.index == self.commit || self.phase == Phase::Idle) {
                 return None;
             }
         }
@@ -633,6 +639,12 @@ impl<S: LogStore> Group<S> {
                 false
             }
         }
+    }
+
+    pub(crate) fn forget_committed(&mut self) -> Result<(), StoreError> {
+        self.hard.committed = LogIndex::ZERO;
+        self.hard.voters_committed = LogIndex::ZERO;
+        self.store.save_hard_state(self.hard)
     }
 
     pub(crate) fn save_committed(&mut self) {
@@ -797,4 +809,6 @@ impl<S: LogStore> Group<S> {
 /// Entries in one message at most.
 pub(crate) const ENTRIES_MAX: usize = 4096;
 /// The committed hint on disk may lag by this many entries.
-const COMMITTED_EVERY: u64 = 4096;
+const COMMITTED_EVERY: u64 = 1 << 16;
+/// No group gets here by counting; a frame that says so is damaged or hostile.
+const TERM_MAX: Term = Term(1 << 62);

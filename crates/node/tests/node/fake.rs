@@ -279,12 +279,17 @@ impl Fake {
         self.conclude(handle, answer, data)
     }
 
+    /// Commits, again when somebody else was first.
     #[track_caller]
     pub fn commit(&self, key: &str, data: &str) -> u64 {
-        match self.run(key, data) {
-            End::Committed(seqno) | End::Replayed(seqno) => seqno,
-            end => panic!("{}: {end:?}", self.name),
+        for _ in 0..10 {
+            match self.run(key, data) {
+                End::Committed(seqno) | End::Replayed(seqno) => return seqno,
+                End::Conflict(seqno) => self.reach(seqno),
+                End::Failed(code) => panic!("{}: {code:?}", self.name),
+            }
         }
+        panic!("{}: nothing but conflicts", self.name);
     }
 
     /// A DDL statement.
