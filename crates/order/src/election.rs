@@ -233,9 +233,9 @@ impl<S: LogStore> Group<S> {
         self.at_bodies = None;
         self.held.clear();
         self.acks.clear();
-        self.acked = LogIndex::ZERO;
-        // What is committed is in every later sequencer's log; more is not known of it yet.
-        self.verified = self.commit;
+        self.acked = None;
+        // Nothing is known of the new sequencer's log before it was compared; after a fork not even what is committed here.
+        self.verified = LogIndex::ZERO;
         self.claimed_commit = self.commit;
         let changed = self.sequencer != sequencer;
         self.sequencer = sequencer;
@@ -284,7 +284,10 @@ impl<S: LogStore> Group<S> {
     /// alone decide about themselves.
     pub(crate) fn take_over(&mut self, now: Timestamp, voters: Option<VoterSet>) {
         let highest = self.peers.values().filter_map(|p| p.presence.map(|_| p.presence_term)).max().unwrap_or_default();
-        self.hard.term = self.hard.term.max(highest).next();
+        // Two sides of a cut may do this at the same time: a random step keeps their terms, and with them their entries,
+        // apart. Without it two histories with equal (index, term) would merge silently (SAFETY 13).
+        let step = self.random() & 0xffff_ffff;
+        self.hard.term = Term(self.hard.term.max(highest).0 + 1 + step);
         self.hard.voted_for = self.me();
         if self.save_hard() {
             self.become_follower(now, None);
@@ -299,7 +302,7 @@ impl<S: LogStore> Group<S> {
         self.at_bodies = None;
         self.held.clear();
         self.acks.clear();
-        self.acked = LogIndex::ZERO;
+        self.acked = None;
         self.sequencer = Some(me);
         self.good_at = now;
         let before = self.tail.index;

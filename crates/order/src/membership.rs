@@ -1,5 +1,7 @@
 //! Joining, leaving, views, voters, and what happens without a majority.
 
+use std::time::Duration;
+
 use trireme_types::{Base, Durability, EntryKind, LogIndex, Member, NodeId, Session, Term, Timestamp, View, Voter, VoterSet, Weight};
 
 use bytes::Bytes;
@@ -13,6 +15,8 @@ use crate::{Event, LogStore, Message, Output, Phase};
 
 /// A newcomer within this many entries of the end counts as complete.
 const CAUGHT_UP: u64 = 64;
+/// Between two snapshots to one peer.
+const SNAPSHOT_EVERY: Duration = Duration::from_secs(2);
 
 impl<S: LogStore> Group<S> {
     // --- asking to be let in --------------------------------------------------------------------------------------
@@ -31,6 +35,7 @@ impl<S: LogStore> Group<S> {
             last_index: self.tail.index,
             last_term: self.tail.term,
             position: self.join_state.as_ref().and_then(|j| j.position),
+            view: self.done.view.number,
         };
         self.send(node, Message::Join(request));
     }
@@ -50,7 +55,10 @@ impl<S: LogStore> Group<S> {
         }
         let inside = self.tail.view.get(from).is_some_and(|m| m.incarnation == request.member.incarnation);
         if inside {
-            s.fresh.insert(from);
+            // One that has not delivered the newest view yet will find itself in it.
+            if request.view == self.tail.view.number {
+                s.fresh.insert(from);
+            }
         } else {
             s.joiners.insert(from, Joiner { member: request.member, position: request.position });
         }
@@ -72,8 +80,16 @@ impl<S: LogStore> Group<S> {
     /// The peer's log can't be continued: give it a state to begin with, as old as its data need and we still have.
     pub(crate) fn need_snapshot_for(&mut self, now: Timestamp, node: NodeId) {
         let history = self.tail.history;
+        let tail = self.tail.index;
         let Role::Sequencer(s) = &mut self.role else { return };
         let Some(p) = s.progress.get_mut(&node) else { return };
+        if p.snapshot_sent.is_some_and(|at| now.since(at) < SNAPSHOT_EVERY) {
+            // It did not help, or has not arrived: wait, don't repeat it at the speed of the network.
+            p.probing = true;
+            p.probed_at = Some(now);
+            p.next = tail.next();
+            return;
+        }
         p.snapshot_since = Some(now);
         let position = s.joiners.get(&node).and_then(|j| j.position).filter(|(h, _)| *h == history);
         if let Some(base) = position.and_then(|(_, seqno)| self.store.checkpoint_before(seqno)) {
@@ -87,6 +103,7 @@ impl<S: LogStore> Group<S> {
         let term = self.hard.term;
         let Some(p) = self.progress_of(node) else { return };
         p.snapshot_since = None;
+        p.snapshot_sent = Some(now);
         p.matched = LogIndex::ZERO;
         p.restart(base.index.next(), tail);
         p.probed_at = Some(now);
@@ -100,7 +117,9 @@ impl<S: LogStore> Group<S> {
     pub(crate) fn on_snapshot(&mut self, now: Timestamp, from: NodeId, term: Term, base: Base) {
         let same = base.history == self.tail.history;
         let wanted = self.needs_snapshot || !same || base.index > self.tail.index;
-        if !matches!(self.phase, Phase::Joining | Phase::NonPrimary) && !self.needs_snapshot || !wanted {
+        // A member so far behind that nobody keeps what it lacks is told so too: its driver sees the reset and leaves.
+        let lagging = self.sequencer == Some(from) && base.index > self.tail.index;
+        if !matches!(self.phase, Phase::Joining | Phase::NonPrimary) && !self.needs_snapshot && !lagging || !wanted {
             return;
         }
         if term < self.hard.term && same {
@@ -111,11 +130,12 @@ impl<S: LogStore> Group<S> {
             self.hard.term = term;
             self.hard.voted_for = NodeId::default();
         }
-        self.hard.voters_committed = base.voters_at;
-        self.hard.committed = base.index;
-        if let Err(e) = self.store.reset(base.clone()) {
+        // First: positions of the old log must not be taken for committed ones of the new, whenever this stops.
+        if let Err(e) = self.forget_committed().and_then(|()| self.store.reset(base.clone())) {
             return self.fail(e);
         }
+        self.hard.voters_committed = base.voters_at;
+        self.hard.committed = base.index;
         if !self.save_hard() {
             return;
         }
@@ -191,7 +211,14 @@ impl<S: LogStore> Group<S> {
                 }
             }
             Phase::Leaving => self.continue_leave(now),
-            Phase::Primary | Phase::Idle | Phase::Failed => {}
+            Phase::Primary => {
+                self.press_wishes(now);
+                if now.since(self.good_at) > self.cfg.timeouts.election * 2 {
+                    // Whoever may have to go on alone wants to know the others' logs first.
+                    self.send_presence();
+                }
+            }
+            Phase::Idle | Phase::Failed => {}
         }
         if self.needs_snapshot && self.phase == Phase::Primary {
             self.send_join(now);
@@ -201,6 +228,24 @@ impl<S: LogStore> Group<S> {
         }
         self.note_silence(now);
         self.step_membership(now);
+    }
+
+    /// What this member wants ordered and does not see in force yet: a request may get lost with a sequencer.
+    pub(crate) fn press_wishes(&mut self, now: Timestamp) {
+        if self.phase != Phase::Primary {
+            return;
+        }
+        let weight = self.cfg.me.weight;
+        if self.done.view.get(self.me()).is_some_and(|m| m.weight != weight) {
+            self.to_sequencer(now, Message::SetWeight { weight });
+        }
+        if let Some(durability) = self.want_durability {
+            if self.done.durability == durability {
+                self.want_durability = None;
+            } else {
+                self.to_sequencer(now, Message::SetDurability { durability });
+            }
+        }
     }
 
     fn note_silence(&mut self, now: Timestamp) {
@@ -269,13 +314,24 @@ impl<S: LogStore> Group<S> {
             voters.voters.iter().filter(|v| v.node == me || self.heard_recently(now, v.node)).copied().collect();
         let weight: u32 = alive.iter().map(|v| u32::from(v.weight.0)).sum();
         let half = 2 * weight == voters.total();
-        if half && self.cfg.ignore_sb {
-            self.log(true, "Ignoring possible split-brain (allowed by configuration) from view:".into());
+        let text = if half && self.cfg.ignore_sb {
+            "Ignoring possible split-brain (allowed by configuration) from view:"
         } else if self.cfg.ignore_quorum && 2 * weight <= voters.total() {
-            self.log(true, "Ignoring lack of quorum".into());
+            "Ignoring lack of quorum"
         } else {
             return false;
+        };
+        // The best log goes on, and only one of the members may do it (SAFETY 1).
+        let mine = (self.tail.term, self.tail.index, std::cmp::Reverse(me));
+        for v in alive.iter().filter(|v| v.node != me) {
+            let log = self.peers.get(&v.node).and_then(|p| p.presence).filter(|(at, ..)| now.since(*at) < CHECK_EVERY * 10);
+            match log {
+                Some((_, term, index, _)) if (term, index, std::cmp::Reverse(v.node)) < mine => {}
+                // Better than this one, or not known yet.
+                Some(_) | None => return false,
+            }
         }
+        self.log(true, text.into());
         self.force(now, alive);
         true
     }
@@ -339,6 +395,8 @@ impl<S: LogStore> Group<S> {
                 self.phase = Phase::Primary;
                 self.join_state = None;
                 self.good_at = now;
+                // While it was out, the sequencer dropped what it sent.
+                self.resend_pending();
             }
             Phase::Primary if !mine => {
                 self.phase = Phase::NonPrimary;
@@ -481,6 +539,8 @@ impl<S: LogStore> Group<S> {
         for m in &mut next.members {
             if let Some(v) = self.tail.voters.voters.iter().find(|v| v.node == m.node) {
                 m.weight = v.weight;
+            } else if let Some(weight) = s.weights.get(&m.node) {
+                m.weight = *weight;
             }
         }
         let fresh = s.fresh.iter().any(|n| next.get(*n).is_some());
@@ -488,6 +548,7 @@ impl<S: LogStore> Group<S> {
         if let Role::Sequencer(s) = &mut self.role {
             s.joiners.retain(|n, _| !ready.contains(n));
             s.fresh.clear();
+            s.weights.clear();
         }
         if !changed && !fresh {
             return false;

@@ -30,6 +30,8 @@ pub struct JoinRequest {
     pub last_term: Term,
     /// Position of the server's data.
     pub position: Option<(Uuid, Seqno)>,
+    /// Number of the newest view it has delivered.
+    pub view: u64,
 }
 
 /// One entry on the wire: without its body when the receiver has that from the origin.
@@ -80,6 +82,36 @@ impl Message {
         match self {
             Message::Submit { .. } | Message::Append { .. } | Message::Snapshot { .. } => Class::Bulk,
             _ => Class::Control,
+        }
+    }
+
+    /// The term it speaks of; zero when of none.
+    pub fn term(&self) -> Term {
+        match self {
+            Message::Append { term, .. }
+            | Message::Reject { term, .. }
+            | Message::NeedBodies { term, .. }
+            | Message::Ack { term, .. }
+            | Message::Heartbeat { term, .. }
+            | Message::HeartbeatAck { term, .. }
+            | Message::PreVote { term, .. }
+            | Message::PreVoteReply { term, .. }
+            | Message::Vote { term, .. }
+            | Message::VoteReply { term, .. }
+            | Message::TimeoutNow { term }
+            | Message::Snapshot { term, .. }
+            | Message::ReadRequest { term, .. }
+            | Message::ReadReply { term, .. }
+            | Message::Presence { term, .. } => *term,
+            Message::Submit { .. }
+            | Message::Join(_)
+            | Message::Leave { .. }
+            | Message::Force
+            | Message::Evict { .. }
+            | Message::Evicted
+            | Message::SetWeight { .. }
+            | Message::SetDurability { .. }
+            | Message::Signal { .. } => Term::ZERO,
         }
     }
 
@@ -189,6 +221,7 @@ impl Message {
                 let (history, seqno) = j.position.unwrap_or_default();
                 w.uuid(history);
                 w.u64(seqno.0);
+                w.u64(j.view);
             }
             Message::Snapshot { term, base } => {
                 w.u8(14);
@@ -313,7 +346,15 @@ impl Message {
                 let last_term = Term(r.u64()?);
                 let known = r.bool()?;
                 let position = (r.uuid()?, Seqno(r.u64()?));
-                Message::Join(JoinRequest { member, history, last_index, last_term, position: known.then_some(position) })
+                let view = r.u64()?;
+                Message::Join(JoinRequest {
+                    member,
+                    history,
+                    last_index,
+                    last_term,
+                    position: known.then_some(position),
+                    view,
+                })
             }
             14 => Message::Snapshot { term: Term(r.u64()?), base: Box::new(Base::decode(&mut r)?) },
             15 => Message::Leave { incarnation: r.u32()? },
@@ -388,6 +429,7 @@ mod tests {
             last_index: LogIndex(0),
             last_term: Term(0),
             position: Some((Uuid([2; 16]), Seqno(5))),
+            view: 3,
         }));
         round_trip(Message::Signal { body: Bytes::from_static(b"s") });
         round_trip(Message::Heartbeat {

@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use trireme_types::{Entry, EntryHeader, EntryKind, LogIndex, NodeId, Session, Term, Timestamp, Uuid};
+use trireme_types::{
+    Entry, EntryHeader, EntryKind, LogIndex, NodeId, Reader, Session, Term, Timestamp, Uuid, View, VoterSet,
+};
 
 use crate::election::Role;
 use crate::group::{ENTRIES_MAX, Group};
@@ -26,6 +28,8 @@ pub(crate) struct Progress {
     pub inflight_bytes: usize,
     /// Entries up to here go with their bodies: the peer can't have them from their origins.
     pub full_until: LogIndex,
+    /// The last snapshot was sent then.
+    pub snapshot_sent: Option<Timestamp>,
     /// Waits for a snapshot since then; nothing is sent.
     pub snapshot_since: Option<Timestamp>,
     /// Last heartbeat round answered.
@@ -43,6 +47,7 @@ impl Progress {
             inflight: VecDeque::new(),
             inflight_bytes: 0,
             full_until,
+            snapshot_sent: None,
             snapshot_since: None,
             round: 0,
             heard: now,
@@ -255,7 +260,7 @@ impl<S: LogStore> Group<S> {
         if prev_index >= p.next {
             return;
         }
-        let next = LogIndex(prev_index.0.min(last.0 + 1).max(1));
+        let next = LogIndex(prev_index.0.min(last.0.saturating_add(1)).max(1));
         p.restart(next.min(p.next), tail);
     }
 
@@ -328,7 +333,7 @@ impl<S: LogStore> Group<S> {
         }
         if entries.is_empty() {
             // A probe wants an answer, also when there is nothing new to say.
-            self.acked = LogIndex::ZERO;
+            self.acked = None;
         }
         let mut upto = prev_index.max(base);
         let mut fresh: Vec<Entry> = Vec::new();
@@ -398,16 +403,24 @@ impl<S: LogStore> Group<S> {
         }
         let mut check = self.tail.index;
         let mut seqno = self.tail.seqno;
+        let mut term = self.tail.term;
         for entry in &fresh {
             let h = &entry.header;
             if h.kind.takes_seqno() {
                 seqno = seqno.next();
             }
-            if h.index != check.next() || h.seqno != seqno {
+            let decodes = match h.kind {
+                EntryKind::View => View::decode(&mut Reader::new(&entry.payload)).is_ok(),
+                EntryKind::Voters => VoterSet::decode(&mut Reader::new(&entry.payload)).is_ok(),
+                EntryKind::Durability => matches!(entry.payload.first(), Some(0 | 1)),
+                EntryKind::Term | EntryKind::WriteSet | EntryKind::App => true,
+            };
+            if h.index != check.next() || h.seqno != seqno || h.term < term || !decodes {
                 self.log(true, format!("ignoring entries that do not follow the log at {check}"));
                 return false;
             }
             check = h.index;
+            term = h.term;
         }
         for entry in &fresh {
             self.pool.remove(entry.header.session, entry.header.number);
@@ -454,10 +467,10 @@ impl<S: LogStore> Group<S> {
         }
         let me = self.me();
         let Some(index) = self.acks.get(&me).copied() else { return };
-        if index <= self.acked {
+        if self.acked.is_some_and(|acked| index <= acked) {
             return;
         }
-        self.acked = index;
+        self.acked = Some(index);
         let term = self.hard.term;
         let mut nodes = self.linked_members();
         for v in &self.tail.voters.voters {

@@ -1,0 +1,3 @@
+mod net;
+mod review;
+mod situations;

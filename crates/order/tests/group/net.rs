@@ -1,0 +1,202 @@
+//! Small groups over in-memory logs and in-order links.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+use trireme_order::{
+    Config, Delivery, Event, Group, JoinState, MemStore, Message, Output, Phase, Timeouts,
+};
+use trireme_types::{Durability, Incarnation, Member, NodeId, Seqno, Timestamp, Uuid, Weight};
+
+pub fn node(n: u8) -> NodeId {
+    NodeId(Uuid([n; 16]))
+}
+
+pub const HISTORY: Uuid = Uuid([0xaa; 16]);
+
+pub struct Node {
+    pub group: Group<MemStore>,
+    pub delivered: Vec<(u64, Vec<u8>)>,
+    pub views: Vec<Vec<NodeId>>,
+    pub events: Vec<Event>,
+    pub cfg: Config,
+}
+
+/// The whole group: links are pairs that are up, messages are delivered in order per pair.
+pub struct Net {
+    pub nodes: BTreeMap<u8, Node>,
+    pub cut: Vec<(u8, u8)>,
+    pub queue: VecDeque<(u8, u8, Message)>,
+    pub now: Timestamp,
+    pub links: Vec<(u8, u8)>,
+}
+
+impl Net {
+    pub fn new() -> Net {
+        Net { nodes: BTreeMap::new(), cut: vec![], queue: VecDeque::new(), now: Timestamp(1), links: vec![] }
+    }
+
+    pub fn config(n: u8) -> Config {
+        Config {
+            me: Member {
+                node: node(n),
+                incarnation: Incarnation(1),
+                name: format!("n{n}"),
+                weight: Weight(1),
+                ..Member::default()
+            },
+            timeouts: Timeouts::default(),
+            ignore_sb: false,
+            ignore_quorum: false,
+            arbitrator: false,
+            durability: Durability::Process,
+            batch_bytes_max: 1 << 20,
+            inflight_bytes_max: 1 << 20,
+        }
+    }
+
+    pub fn start(&mut self, n: u8, cfg: Config, store: MemStore, at: Option<Seqno>) {
+        let group = Group::new(cfg.clone(), store, at, u64::from(n) * 7919, self.now);
+        self.nodes.insert(n, Node { group, delivered: vec![], views: vec![], events: vec![], cfg });
+    }
+
+    pub fn bootstrap(&mut self, n: u8) {
+        self.start(n, Self::config(n), MemStore::new(), None);
+        self.nodes.get_mut(&n).unwrap().group.bootstrap(self.now, HISTORY, Seqno(0)).unwrap();
+        self.settle();
+    }
+
+    pub fn join(&mut self, n: u8) {
+        self.start(n, Self::config(n), MemStore::new(), None);
+        self.nodes.get_mut(&n).unwrap().group.join(self.now, JoinState { position: None });
+        self.run(Duration::from_secs(2));
+    }
+
+    /// A cluster of nodes 1..=n, all in and voting.
+    pub fn cluster(n: u8) -> Net {
+        let mut net = Net::new();
+        net.bootstrap(1);
+        for i in 2..=n {
+            net.join(i);
+        }
+        for i in 1..=n {
+            assert_eq!(net.phase(i), Phase::Primary, "node {i}: {:?}", net.nodes[&i].group.status());
+            assert_eq!(net.nodes[&i].group.status().voters.voters.len(), n as usize, "node {i}");
+        }
+        net
+    }
+
+    pub fn phase(&self, n: u8) -> Phase {
+        self.nodes[&n].group.status().phase
+    }
+
+    pub fn sequencer(&self) -> u8 {
+        let first = self.nodes.values().find(|n| n.group.status().phase == Phase::Primary).unwrap();
+        first.group.status().sequencer.unwrap().0.0[0]
+    }
+
+    pub fn linked(&self, a: u8, b: u8) -> bool {
+        a != b && !self.cut.contains(&(a, b)) && !self.cut.contains(&(b, a))
+    }
+
+    pub fn update_links(&mut self) {
+        let names: Vec<u8> = self.nodes.keys().copied().collect();
+        for &a in &names {
+            for &b in &names {
+                let up = self.linked(a, b);
+                let had = self.links.contains(&(a, b));
+                if up && !had {
+                    self.links.push((a, b));
+                    let member = self.nodes[&b].cfg.me.clone();
+                    self.nodes.get_mut(&a).unwrap().group.handle_link_up(self.now, member);
+                }
+                if !up && had {
+                    self.links.retain(|l| *l != (a, b));
+                    self.nodes.get_mut(&a).unwrap().group.handle_link_down(self.now, node(b));
+                }
+            }
+        }
+        let gone: Vec<(u8, u8)> =
+            self.links.iter().copied().filter(|(a, b)| !names.contains(a) || !names.contains(b)).collect();
+        for (a, b) in gone {
+            self.links.retain(|l| *l != (a, b));
+            if let Some(n) = self.nodes.get_mut(&a) {
+                n.group.handle_link_down(self.now, node(b));
+            }
+        }
+        let links = self.links.clone();
+        self.queue.retain(|(a, b, _)| links.contains(&(*b, *a)));
+    }
+
+    pub fn kill(&mut self, n: u8) -> MemStore {
+        let dead = self.nodes.remove(&n).unwrap();
+        self.update_links();
+        dead.group.into_store()
+    }
+
+    pub fn restart(&mut self, n: u8, store: MemStore, incarnation: u32, at: Seqno) {
+        let mut cfg = Self::config(n);
+        cfg.me.incarnation = Incarnation(incarnation);
+        self.start(n, cfg, store, Some(at));
+        self.nodes.get_mut(&n).unwrap().group.join(self.now, JoinState { position: Some((HISTORY, at)) });
+    }
+
+    pub fn drain(&mut self, n: u8) {
+        let now = self.now;
+        let node = self.nodes.get_mut(&n).unwrap();
+        while let Some(output) = node.group.poll_output(now) {
+            match output {
+                Output::Send { to, message, .. } => self.queue.push_back((n, to.0.0[0], message)),
+                Output::Deliver(Delivery::WriteSet { seqno, body, .. }) => node.delivered.push((seqno.0, body.to_vec())),
+                Output::Deliver(Delivery::View { view, .. }) => {
+                    node.views.push(view.members.iter().map(|m| m.node).collect());
+                }
+                Output::Deliver(Delivery::App { .. } | Delivery::Reset { .. }) => {}
+                Output::Event(Event::NeedSnapshot(request)) => node.group.provide_snapshot(now, request, Bytes::new()),
+                Output::Event(event) => node.events.push(event),
+            }
+        }
+        let (generation, upto) = node.group.store_mut().sync();
+        node.group.handle_synced(now, generation, upto);
+    }
+
+    /// Everything that can happen without time passing.
+    pub fn settle(&mut self) {
+        for _ in 0..10_000 {
+            self.update_links();
+            for n in self.nodes.keys().copied().collect::<Vec<_>>() {
+                self.drain(n);
+            }
+            let Some((from, to, message)) = self.queue.pop_front() else { return };
+            if let Some(target) = self.nodes.get_mut(&to).filter(|_| self.links.contains(&(to, from))) {
+                target.group.handle_message(self.now, node(from), message);
+                self.drain(to);
+            }
+        }
+        panic!("the group does not come to rest");
+    }
+
+    pub fn run(&mut self, time: Duration) {
+        let end = self.now.after(time);
+        while self.now < end {
+            self.settle();
+            let next = self.nodes.values().filter_map(|n| n.group.poll_timeout()).map(|(at, _)| at).min();
+            self.now = next.unwrap_or(end).max(Timestamp(self.now.0 + 1)).min(end);
+            for n in self.nodes.values_mut() {
+                n.group.handle_timeout(self.now);
+            }
+        }
+        self.settle();
+    }
+
+    pub fn propose(&mut self, n: u8, body: &str) {
+        let now = self.now;
+        self.nodes.get_mut(&n).unwrap().group.propose(now, Bytes::copy_from_slice(body.as_bytes())).unwrap();
+    }
+
+    pub fn bodies(&self, n: u8) -> Vec<String> {
+        self.nodes[&n].delivered.iter().map(|(_, b)| String::from_utf8(b.clone()).unwrap()).collect()
+    }
+}
+
