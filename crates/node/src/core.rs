@@ -648,6 +648,13 @@ impl Core {
         Bytes::from(w.buf)
     }
 
+    /// To the server, unless it is not to be told anything more.
+    fn tell(&self, item: Item) {
+        if !self.dropping {
+            self.shared.queue.push(item);
+        }
+    }
+
     fn hand(&mut self, mut item: Item) {
         match &mut self.feed {
             Feed::Held { items, body_bytes } => {
@@ -668,7 +675,7 @@ impl Core {
                     }
                     self.handed = seqno;
                 }
-                self.shared.queue.push(item);
+                self.tell(item);
             }
         }
     }
@@ -738,12 +745,16 @@ impl Core {
             // Before the server is told of the view: scripts read the file as soon as the cluster size shows.
             self.shared.on_primary_view(&view, me, self.group.store().base().history);
         }
+        let again = own.is_some() && !self.member;
+        self.member |= own.is_some();
+        // Whoever is told of the view can also read it.
+        self.publish();
         if own.is_some() || !self.leaving {
             self.hand(Item::View { view: server_view, closes: Some(seqno) });
         }
         self.log_view(&view, seqno);
         if let Some(weight) = own.map(|m| m.weight) {
-            self.on_own_view(seqno, &view, weight);
+            self.on_own_view(seqno, &view, weight, again);
         }
         self.apply_effects(effects, seqno);
         self.publish();
@@ -754,9 +765,7 @@ impl Core {
         }
     }
 
-    fn on_own_view(&mut self, seqno: Seqno, view: &View, weight: Weight) {
-        let again = !self.member;
-        self.member = true;
+    fn on_own_view(&mut self, seqno: Seqno, view: &View, weight: Weight, again: bool) {
         self.non_primary_since = None;
         self.me.weight = weight;
         self.weight_waiters.retain(|(wanted, slot)| {
@@ -772,7 +781,7 @@ impl Core {
         } else if again {
             if self.feed.is_live() && self.roster.state(self.me.node) == Some(NodeState::Synced) {
                 // The loss of the majority took "synced" from the server, but not from the member.
-                self.shared.queue.push(Item::Synced { at: seqno });
+                self.tell(Item::Synced { at: seqno });
             }
             if let Some(request) = self.request.as_mut().filter(|r| r.donor.is_none()) {
                 request.retry_at = Some(Instant::now());
@@ -800,8 +809,8 @@ impl Core {
             let history = self.shared.history();
             self.shared.log(Level::Info, texts::state_transfer_required((history, Some(own_view)), (Uuid::NIL, None)));
             let connected = self.server_view(ViewStatus::Primary, Some(own_view), view);
-            self.shared.queue.push(Item::Connected(connected));
-            self.shared.queue.push(Item::SstRequest);
+            self.tell(Item::Connected(connected));
+            self.tell(Item::SstRequest);
             return;
         };
         self.go_live(position, Some((own_view, view)));
@@ -820,11 +829,11 @@ impl Core {
         if let Some((own_view, view)) = connect {
             if position.next() == own_view {
                 let first = self.server_view(ViewStatus::Primary, Some(own_view), view);
-                self.shared.queue.push(Item::Connected(first));
+                self.tell(Item::Connected(first));
             } else {
                 let private = self.server_view(ViewStatus::Primary, Some(position), view);
-                self.shared.queue.push(Item::Connected(private.clone()));
-                self.shared.queue.push(Item::View { view: private, closes: None });
+                self.tell(Item::Connected(private.clone()));
+                self.tell(Item::View { view: private, closes: None });
             }
         }
         if self.delivered.0.saturating_sub(position.0) > 1 {
@@ -889,7 +898,7 @@ impl Core {
                 Effect::Shift { node, from, to } if node == self.me.node && self.member => {
                     self.shared.log(Level::Info, texts::shifting(from.name(), to.name(), Some(seqno)));
                     if to == NodeState::Synced && self.feed.is_live() {
-                        self.shared.queue.push(Item::Synced { at: seqno });
+                        self.tell(Item::Synced { at: seqno });
                     }
                     if to == NodeState::Joined {
                         // Counted from here on, so those who vote wait for this node too.
@@ -903,7 +912,7 @@ impl Core {
                     // Not what an earlier incarnation of this node was asked for.
                     if donor == self.me.node && self.member && self.feed.is_live() && seqno >= self.handed {
                         self.shared.monitor.raise_barrier(seqno);
-                        self.shared.queue.push(Item::Donate { joiner, request, at: seqno });
+                        self.tell(Item::Donate { joiner, request, at: seqno });
                     }
                     if joiner == self.me.node {
                         if let Some(r) = &mut self.request {
@@ -960,12 +969,12 @@ impl Core {
         }
         let own = reachable.iter().position(|m| m.node == self.me.node).unwrap_or(0);
         self.shared.log(Level::Info, texts::new_component(false, false, own, reachable.len()));
+        self.publish();
         if self.feed.is_live() {
             self.shared.monitor.set_last(Some(self.handed));
             let view = self.server_view(ViewStatus::NonPrimary, None, &View { number: 0, members: reachable });
-            self.shared.queue.push(Item::View { view, closes: None });
+            self.tell(Item::View { view, closes: None });
         }
-        self.publish();
     }
 
     // --- what depends on state rather than on one event --------------------------------------------------------------

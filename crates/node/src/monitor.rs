@@ -112,6 +112,10 @@ impl OrderMonitor {
         }
     }
 
+    pub fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
     /// Last seqno that has left.
     pub fn left(&self) -> Seqno {
         Seqno(self.lock().left)

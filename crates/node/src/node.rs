@@ -542,7 +542,7 @@ impl Node {
         if toi {
             shared.save(Saved::end_unsafe);
         }
-        if !applied.ok && !shared.inconsistent.load(Relaxed) {
+        if !applied.ok && !shared.monitor.is_closed() {
             let reason = format!("Failed to apply write set {}:{}; leaving the group", shared.history(), item.seqno);
             shared.give_up(reason, true);
         }
@@ -700,7 +700,9 @@ impl Node {
         match entered {
             Ok(()) => Code::Ok,
             Err(Interrupted::Aborted) => Code::BfAbort,
-            // The node has left in the middle: nothing orders this any more. The server closes the transaction.
+            // The node has left in the middle: nothing orders this any more. What the group has committed a client may be
+            // told; an applier's work is of no use to anybody.
+            Err(Interrupted::Closed) if handle.opaque == APPLIER => Code::NodeFail,
             Err(Interrupted::Closed | Interrupted::TimedOut) => Code::Ok,
         }
     }

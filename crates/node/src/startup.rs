@@ -4,11 +4,11 @@ use std::fs::File;
 use std::io::Read;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use trireme_order::{Config, LogStore};
+use trireme_order::{Config, LogStore, Message};
 use trireme_surface::address::HostPort;
-use trireme_transport::{NetConfig, Transport};
+use trireme_transport::{NetConfig, NetEvent, Transport};
 use trireme_types::{EntryKind, Incarnation, Member, NodeId, Reader, Seqno, Uuid, VoterSet, Weight};
 use trireme_wslog::{DirStorage, OpenReport, Options as LogOptions, WriteSetLog, read_boot_id};
 
@@ -21,6 +21,9 @@ use crate::{Level, Server};
 
 /// Longest member name in bytes; older tools read no more.
 const NAME_MAX: usize = 31;
+
+/// How long known peers have to answer before a node that may bootstrap does so. A few round trips and a connection.
+const ASK_PEERS: Duration = Duration::from_millis(1500);
 
 /// How long `connect` waits for a primary view.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -127,6 +130,9 @@ pub fn prepare(shared: &Shared, log: &mut Log, wish: &Wish<'_>, saved: &mut Save
     let bootstrap = alone || wish.bootstrap || peers.is_empty();
     if bootstrap && !alone && !saved.safe_to_bootstrap() {
         return Err(saved.unsafe_reason());
+    }
+    if bootstrap && !alone {
+        refuse_a_second_primary(shared, log, wish.cluster, peers)?;
     }
     let position = settle_position(shared, log, saved);
     let start = if bootstrap {
@@ -255,6 +261,46 @@ fn cut(text: &str, max: usize) -> String {
         end -= 1;
     }
     text[..end].to_string()
+}
+
+/// A node that has peers asks them before it begins a primary component of its own: one may exist (SAFETY 13). A line
+/// `gcomm://` in a configuration file does so at every start.
+fn refuse_a_second_primary(shared: &Shared, log: &Log, cluster: &str, peers: &[String]) -> Result<(), String> {
+    let own = log.node_id();
+    let voters = voters(log);
+    if voters.voters.iter().all(|v| v.node == own) {
+        return Ok(());
+    }
+    let me = member(shared, own, log.incarnation());
+    let mut net = NetConfig::new(me.clone(), cluster);
+    net.bind_source = own_ip(&me).filter(|ip| ip.is_loopback());
+    net.seeds = log.base().view.members.iter().filter(|m| m.node != own && !m.address.is_empty()).map(|m| m.address.clone()).collect();
+    net.seeds.extend(peers.iter().cloned());
+    let mut transport = Transport::new(net)?;
+    let history = log.base().history;
+    let until = Instant::now() + ASK_PEERS;
+    let mut events = Vec::new();
+    let mut primary = None;
+    while primary.is_none() && Instant::now() < until {
+        transport.poll(Some(until.saturating_duration_since(Instant::now())), &mut events);
+        for event in events.drain(..) {
+            if let NetEvent::Message { from, message: Message::Heartbeat { history: theirs, majority: true, .. } } = event {
+                if theirs == history {
+                    primary = Some(from);
+                }
+            }
+        }
+    }
+    let addresses: Vec<String> = transport.known_peers().into_iter().filter(|p| p.linked).map(|p| p.address).collect();
+    transport.close();
+    match primary {
+        None => Ok(()),
+        Some(node) => Err(format!(
+            "a primary component of this cluster is running, led by {node}: a second one would split it. Start this node with \
+             wsrep_cluster_address=gcomm://{} and without --wsrep-new-cluster",
+            addresses.join(",")
+        )),
+    }
 }
 
 /// `peers`: `None` for a node without network.

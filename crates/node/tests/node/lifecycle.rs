@@ -197,6 +197,105 @@ fn a_killed_node_with_an_unknown_position_gets_a_full_copy() {
 }
 
 #[test]
+fn a_node_does_not_bootstrap_beside_a_primary_component() {
+    let cluster = Cluster::new(3);
+    let mut hosts = cluster.start();
+    let seqno = hosts[2].commit("a", "one");
+    let third = hosts.pop().unwrap();
+    third.reach(seqno);
+    assert_eq!(third.node().options_set("gmcast.isolate=1"), Code::Ok);
+    crash_image(&cluster.sites[2]);
+    third.wait("non-primary", |s| s.views.last().is_some_and(|v| v.status == ViewStatus::NonPrimary));
+    third.stop();
+    restore_image(&cluster.sites[2]);
+    let path = cluster.sites[2].dir.join("grastate.dat");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replace("safe_to_bootstrap: 0", "safe_to_bootstrap: 1")).unwrap();
+    let forced = cluster.host(2, Tables::default(), None, "");
+    assert_eq!(forced.connect("gcomm://", true), Code::NodeFail);
+    assert!(forced.lock().log.iter().any(|(_, t)| t.contains("a second one would split it")), "{:#?}", forced.lock().log);
+    forced.stop();
+    agree(hosts);
+}
+
+#[test]
+fn all_killed_nodes_form_the_group_again_without_a_bootstrap() {
+    let cluster = Cluster::new(3);
+    let hosts = cluster.start();
+    for (i, host) in hosts.iter().enumerate() {
+        host.commit(&format!("k{i}"), "before");
+    }
+    let last = hosts.iter().map(|h| h.lock().tables.position()).max().unwrap();
+    for host in &hosts {
+        host.reach(last);
+        // The vote is a matter of the log, which may lag behind the view.
+        assert_eq!(host.node().sync_wait(None, trireme_node::Wait::Default).0, Code::Ok);
+    }
+    for (site, host) in cluster.sites.iter().zip(&hosts) {
+        assert_eq!(host.node().options_set("gmcast.isolate=1"), Code::Ok);
+        crash_image(site);
+    }
+    let mut kept: Vec<Tables> = hosts.into_iter().map(crate::cluster::Host::stop).collect();
+    // One engine lost its last commit.
+    kept[1].closed.pop_last();
+    let mut back: Vec<_> = kept
+        .into_iter()
+        .enumerate()
+        .map(|(i, tables)| {
+            restore_image(&cluster.sites[i]);
+            let position = Gtid { history: tables.history, seqno: Some(Seqno(tables.position())) };
+            cluster.host(i, tables, Some(position), "pc.wait_prim_timeout=PT0.1S")
+        })
+        .collect();
+    let url = cluster.url();
+    std::thread::scope(|scope| {
+        for host in &mut back {
+            let url = &url;
+            scope.spawn(move || {
+                assert_eq!(host.connect(url, false), Code::Ok, "{:#?}", host.lock().log);
+                host.serve(2);
+            });
+        }
+    });
+    for host in &back {
+        host.wait("synced", |s| s.synced > 0);
+        host.wait("all in", |s| s.size() == 3);
+        assert_eq!(host.lock().sst_requests, 0);
+    }
+    back[0].commit("a", "after");
+    agree(back);
+}
+
+#[test]
+fn a_node_joins_under_load() {
+    let cluster = Cluster::new(3);
+    let mut hosts = vec![cluster.bootstrap(), cluster.join(1)];
+    hosts[1].wait("synced", |s| s.synced == 1);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let joined = std::thread::scope(|scope| {
+        for host in &hosts {
+            let stop = &stop;
+            scope.spawn(move || {
+                let mut i = 0;
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    host.commit(&host.name, &format!("{}", i));
+                    i += 1;
+                }
+            });
+        }
+        let joined = cluster.join(2);
+        joined.wait("synced", |s| s.synced == 1);
+        for i in 0..20 {
+            joined.commit("third", &format!("{i}"));
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        joined
+    });
+    hosts.push(joined);
+    agree(hosts);
+}
+
+#[test]
 fn a_cut_node_is_non_primary_and_comes_back_synced() {
     let cluster = Cluster::new(3);
     let hosts = cluster.start();
