@@ -374,6 +374,8 @@ impl<S: LogStore> Group<S> {
         let (_, chain) = self.snapshots.remove(at);
         let base = chain.to_base(app);
         match request.peer {
+            // The log may have been trimmed beyond it since.
+            None if self.store.term_at(base.index) != Some(base.term) => {}
             None => {
                 if let Err(e) = self.store.save_checkpoint(&base) {
                     self.fail(e);

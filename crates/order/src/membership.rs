@@ -499,6 +499,11 @@ impl<S: LogStore> Group<S> {
         if voters.voters == self.tail.voters.voters {
             return false;
         }
+        if voters.total() == 0 {
+            // No set of voters without weight: never again would there be a majority.
+            self.log(true, "ignoring a change of weights that would leave nobody to decide".into());
+            return false;
+        }
         self.append_voters(&voters)
     }
 
@@ -526,9 +531,13 @@ impl<S: LogStore> Group<S> {
             .copied()
             .filter(|n| self.peers.contains_key(n) && !evicted.contains(n))
             .filter(|n| s.progress.get(n).is_some_and(|p| !p.probing && p.snapshot_since.is_none()))
+            // History holds a view without the old incarnation before the new one enters (SAFETY 12).
+            .filter(|n| self.tail.view.get(*n).is_none())
             .collect();
         let mut newcomers: Vec<Member> = Vec::new();
-        if reforming {
+        // The same for the sequencer itself, unless nobody is left who remembers its old incarnation.
+        let remembered = self.tail.view.get(me).is_some() && next.members.iter().any(|m| m.node != me);
+        if reforming && !remembered {
             newcomers.push(self.cfg.me.clone());
         }
         newcomers.extend(ready.iter().filter_map(|n| s.joiners.get(n)).map(|j| j.member.clone()));

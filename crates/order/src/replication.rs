@@ -331,8 +331,9 @@ impl<S: LogStore> Group<S> {
             }
             return;
         }
-        if entries.is_empty() {
-            // A probe wants an answer, also when there is nothing new to say.
+        if entries.last().is_none_or(|(h, _)| h.index <= self.tail.index) {
+            // A probe, or entries that are held already: the sequencer does not know, so it wants an answer although
+            // there is nothing new to say. Without one its window to us would stay full for ever.
             self.acked = None;
         }
         let mut upto = prev_index.max(base);
@@ -508,6 +509,7 @@ impl<S: LogStore> Group<S> {
                     p.inflight_bytes = 0;
                 }
                 p.acknowledged(index);
+                p.next = p.next.max(index.next());
             }
         }
         self.advance_commit(now);
