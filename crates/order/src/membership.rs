@@ -141,9 +141,14 @@ impl<S: LogStore> Group<S> {
         }
         self.synced = self.store.synced();
         self.needs_snapshot = false;
+        let view = base.view.clone();
         self.begin_at(base);
         self.sequencer = None;
         self.become_follower(now, Some(from));
+        if matches!(self.phase, Phase::Primary | Phase::Leaving) {
+            // The view that threw this member out may be among what was skipped.
+            self.on_view_delivered(now, &view);
+        }
     }
 
     // --- leaving --------------------------------------------------------------------------------------------------
