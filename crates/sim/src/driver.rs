@@ -174,6 +174,10 @@ impl Cluster {
         }
         self.crash(slot, false);
         self.slots[slot].out = true;
+        if self.calm {
+            let boot = self.slots[slot].boot;
+            self.after(MS, Event::Restart { slot, boot });
+        }
     }
 
     fn schedule_wake(&mut self, slot: usize, boot: u32) {
@@ -553,7 +557,7 @@ impl Cluster {
     }
 
     fn update_keep(&mut self, slot: usize) {
-        if self.options.careless_trim {
+        if self.options.careless_trim && slot != 0 {
             return;
         }
         let s = &mut self.slots[slot];

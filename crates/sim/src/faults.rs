@@ -339,6 +339,14 @@ impl Cluster {
             }
         }
         self.heal_network();
+        // The founder died before its first configuration was written: an operator begins once more.
+        let unformed = |store: &crate::disk::Store| {
+            store.base().voters.voters.is_empty() && voters_at(store, store.last()).is_none_or(|v| v.voters.is_empty())
+        };
+        if self.slots.iter().all(|s| unformed(s.store())) {
+            self.crash(0, false);
+            self.bootstrap(0);
+        }
         for slot in 0..self.slots.len() {
             if self.slots[slot].process.is_none() {
                 self.join(slot);

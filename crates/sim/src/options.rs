@@ -168,7 +168,7 @@ pub struct Options {
     pub retain: u64,
     /// A truncation may be undone by a power loss until the next sync.
     pub truncation_volatile: bool,
-    /// Trimming does not look at what the own database still needs.
+    /// Trimming does not look at what the own database still needs; never on node 0, or nobody might have data in the end.
     pub careless_trim: bool,
 
     pub db_flush: DbFlush,
@@ -313,6 +313,9 @@ impl Options {
             if weight > 0 {
                 o.faults.push((fault, weight));
             }
+        }
+        if o.careless_trim {
+            o.faults.retain(|f| f.0 != Fault::Wipe);
         }
         if o.faults.iter().any(|f| f.0 == Fault::Durability) {
             o.faults.retain(|f| !matches!(f.0, Fault::PowerLoss | Fault::PowerLossAll));
