@@ -404,7 +404,7 @@ impl Cluster {
         s.out = false;
         let mut store = s.disk.take().expect("a stopped slot has its disk");
         let start = s.db.recovered().map(|(_, p)| Seqno(p));
-        store.set_keep(if options.careless_trim && slot != 0 { Seqno(u64::MAX) } else { Seqno(s.db.durable_position()) });
+        store.set_keep(Seqno::ZERO);
         let me = Member {
             node: s.node,
             incarnation: Incarnation(incarnation),

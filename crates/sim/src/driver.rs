@@ -3,7 +3,7 @@
 
 use trireme_certification::{KeyKind, WriteSet as Body};
 use trireme_order::{Delivery, Event as GroupEvent, LogStore, Message, Output, Phase, ProposeError, ReadId};
-use trireme_types::{Durability, EntryKind, LogIndex, NodeId, Reader, VoterSet};
+use trireme_types::{Durability, EntryKind, LogIndex, NodeId, Reader, Seqno, VoterSet};
 
 use crate::app::{App, WriteSet};
 use crate::check::{Delivered, What};
@@ -140,6 +140,7 @@ impl Cluster {
                 return self.die(slot);
             }
         }
+        self.update_keep(slot);
         self.snapshots(slot, boot);
         self.start_sync(slot, boot);
         self.start_apply(slot, boot);
@@ -326,6 +327,8 @@ impl Cluster {
                 p.last_index = base.index;
                 p.last_seqno = base.seqno;
                 p.delivering = !base.history.is_nil();
+                // What was ordered in the part that is skipped will never be heard of: unknown outcomes.
+                p.pending.clear();
                 if base.history.is_nil() {
                     return;
                 }
@@ -556,14 +559,14 @@ impl Cluster {
         self.start_apply(slot, boot);
     }
 
+    /// What the log must keep: all that is not delivered yet in this life, and all that the data lacks.
     fn update_keep(&mut self, slot: usize) {
-        if self.options.careless_trim && slot != 0 {
-            return;
-        }
+        let careless = self.options.careless_trim && slot != 0;
         let s = &mut self.slots[slot];
-        let keep = trireme_types::Seqno(if s.db.valid { s.db.durable_position() } else { 0 });
+        let durable = if s.db.valid { s.db.durable_position() } else { 0 };
         if let Some(p) = &mut s.process {
-            p.group.store_mut().set_keep(keep);
+            let delivered = p.last_seqno;
+            p.group.store_mut().set_keep(if careless { delivered } else { delivered.min(Seqno(durable)) });
         }
     }
 

@@ -173,8 +173,10 @@ impl Cluster {
                 }
                 all = false;
                 let boot = self.slots[slot].boot;
-                let lost = probes[slot]
-                    .is_none_or(|(op, began)| began != boot || self.clients.outcome(op) == Some(crate::check::Outcome::Refused));
+                let lost = probes[slot].is_none_or(|(op, began)| {
+                    let waits = self.slots[slot].process.as_ref().is_some_and(|p| p.pending.values().any(|o| *o == op));
+                    began != boot || !waits
+                });
                 if lost && self.slots[slot].db.valid {
                     probes[slot] = Some((self.write(slot), boot));
                 }
