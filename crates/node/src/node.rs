@@ -607,8 +607,8 @@ impl Node {
         let mut state = trx.lock();
         let limit = self.shared.settings.max_ws_size();
         let builder = state.builder.get_or_insert_with(WriteSetBuilder::new);
-        if builder.encoded_bytes() + data.len() > limit {
-            let size = builder.encoded_bytes() + data.len();
+        let size = accounted_bytes(builder) + data.len();
+        if size > limit {
             state.refused = Some(Code::SizeExceeded);
             drop(state);
             self.too_big(size, limit);
@@ -636,9 +636,10 @@ impl Node {
             }
             let builder = state.builder.take().unwrap_or_default();
             let limit = shared.settings.max_ws_size();
-            if builder.encoded_bytes() > limit {
+            let size = accounted_bytes(&builder);
+            if size > limit {
                 drop(state);
-                self.too_big(builder.encoded_bytes(), limit);
+                self.too_big(size, limit);
                 sequenced();
                 return (Code::SizeExceeded, None);
             }
@@ -869,8 +870,9 @@ impl Node {
         }
         builder.add_data(&keys.action);
         let limit = shared.settings.max_ws_size();
-        if builder.encoded_bytes() > limit {
-            self.too_big(builder.encoded_bytes(), limit);
+        let size = accounted_bytes(&builder);
+        if size > limit {
+            self.too_big(size, limit);
             return (Code::SizeExceeded, None);
         }
         let origin = lock(&shared.status).uuid;
