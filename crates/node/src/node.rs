@@ -1068,3 +1068,9 @@ impl<F: FnMut()> Drop for OnDrop<F> {
     }
 }
 
+
+/// What `repl.max_ws_size` is compared with: the size that the same write set has in Galera (a header of 64 bytes, 24 for
+/// each set, 8 for each key and for its database, table and root), so that a limit means the same to a user of either.
+fn accounted_bytes(builder: &WriteSetBuilder) -> usize {
+    64 + 24 + builder.data_bytes() + 24 + 8 * (builder.key_count() + 3)
+}
