@@ -231,6 +231,7 @@ impl<S: LogStore> Group<S> {
         if self.at_election.is_none() && !matches!(self.role, Role::Sequencer(_)) {
             self.arm_election(now);
         }
+        self.restart_stalled(now);
         self.note_silence(now);
         self.step_membership(now);
     }

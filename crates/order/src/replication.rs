@@ -35,6 +35,8 @@ pub(crate) struct Progress {
     /// Last heartbeat round answered.
     pub round: u64,
     pub heard: Timestamp,
+    /// `matched` as last looked at, and since when it has stood there.
+    pub stalled: (LogIndex, Timestamp),
 }
 
 impl Progress {
@@ -51,6 +53,7 @@ impl Progress {
             snapshot_since: None,
             round: 0,
             heard: now,
+            stalled: (LogIndex::ZERO, now),
         }
     }
 
@@ -76,6 +79,9 @@ impl Progress {
 
 /// Messages in flight to one peer at most, so that a silent one costs no memory.
 const INFLIGHT_MESSAGES_MAX: usize = 256;
+/// Without any acknowledgement for this long, although there is something to acknowledge, a peer is sent everything again.
+/// Long against any round trip, short against a human's patience.
+const STALLED: std::time::Duration = std::time::Duration::from_secs(3);
 /// Appends held back while bodies are missing; beyond it they are dropped and asked for again.
 const HELD_MAX: usize = 1024;
 
@@ -167,6 +173,26 @@ impl<S: LogStore> Group<S> {
         let nodes: Vec<NodeId> = s.progress.keys().copied().collect();
         for node in nodes {
             self.replicate_to(now, node);
+        }
+    }
+
+    /// What was sent may have been dropped on the other side (a full queue there, a request for bodies that crossed a
+    /// probe), a snapshot's request may have died with whoever was asked: after a while of no movement all begins anew
+    /// from what is known to be held.
+    pub(crate) fn restart_stalled(&mut self, now: Timestamp) {
+        let tail = self.tail.index;
+        let Role::Sequencer(s) = &mut self.role else { return };
+        for p in s.progress.values_mut() {
+            if p.stalled.0 != p.matched || p.matched >= tail {
+                p.stalled = (p.matched, now);
+            } else if now.since(p.stalled.1) > STALLED {
+                p.stalled = (p.matched, now);
+                p.snapshot_since = None;
+                if !p.probing {
+                    let next = p.matched.next();
+                    p.restart(next.min(p.next), tail);
+                }
+            }
         }
     }
 
