@@ -321,12 +321,16 @@ impl Cluster {
                     Err(e) => return self.fail(format!("n{slot}: base carries no application state: {e}")),
                 };
                 let chain = app.chain;
+                let incarnation = self.slots[slot].incarnation;
                 let Some(p) = &mut self.slots[slot].process else { return };
                 p.app = app;
                 p.history = base.history;
                 p.last_index = base.index;
                 p.last_seqno = base.seqno;
                 p.delivering = !base.history.is_nil();
+                // Views may be among what is skipped.
+                p.primary = base.view.get(node).is_some_and(|m| m.incarnation.0 == incarnation);
+                p.view = Some(base.view.clone());
                 // What was ordered in the part that is skipped will never be heard of: unknown outcomes.
                 p.pending.clear();
                 if base.history.is_nil() {
