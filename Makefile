@@ -5,12 +5,13 @@
 #   make check                format and lints (fast)
 #   make test                 every kind of test, about a quarter of an hour
 #   make sim [SEEDS=20000]    the simulator over more seeds
+#   make chaos [ROUNDS=20]    all servers killed at once under load, again and again; nothing may be lost
 #   make mtr SUITE=galera [TESTS="…"] [PROVIDER=…]   MariaDB's own suites, compared with Galera's results
 #   make bench                our provider and Galera, measured in one run
 #   make deps                 install the Debian packages that the above need
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build cluster down check test sim mtr bench
+.PHONY: help deps build cluster down check test sim chaos mtr bench
 
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 PROVIDER ?= $(TARGET)/release/libtrireme.so
@@ -18,6 +19,7 @@ TRIREME := $(TARGET)/release/trireme
 SUITE ?=
 TESTS ?=
 SEEDS ?= 20000
+ROUNDS ?= 20
 GALERA := $(firstword $(wildcard /usr/lib/galera/libgalera_smm.so /usr/lib/libgalera_smm.so /usr/lib64/galera-4/libgalera_smm.so))
 
 help:
@@ -53,6 +55,13 @@ test: deps
 sim:
 	cargo build --release --locked -p trireme-sim
 	$(TARGET)/release/trireme-sim --seeds 0..$(SEEDS) --jobs $$(nproc)
+
+# With PROVIDER=/usr/lib/galera/libgalera_smm.so it counts what Galera loses.
+chaos: deps
+ifeq ($(origin PROVIDER),file)
+	cargo build --release --locked -p trireme-provider
+endif
+	ROUNDS=$(ROUNDS) PROVIDER=$(PROVIDER) cargo test -p trireme-cluster --test cluster --locked -- --exact killed_all
 
 # Without PROVIDER= the library is built first; any other is taken as it is (`galera`: the installed one).
 mtr: deps

@@ -340,6 +340,17 @@ impl Cluster {
         self.stop(id, Stop::Kill)
     }
 
+    /// SIGKILL to every node before the end of any is waited for, as a loss of all machines would.
+    pub fn kill_all(&mut self) -> Result<()> {
+        for node in &self.state.nodes {
+            process::signal(node, Signal::SIGKILL)?;
+        }
+        for id in self.ids() {
+            self.stop(id, Stop::Kill)?;
+        }
+        Ok(())
+    }
+
     /// SIGSTOP: the process stays, its sockets stay open, nothing moves.
     pub fn pause(&mut self, id: NodeId) -> Result<()> {
         self.signal_running(id, Signal::SIGSTOP)

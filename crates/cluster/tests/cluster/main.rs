@@ -2,7 +2,7 @@
 //!
 //! `cargo test -p trireme-cluster --test cluster -- name` runs the scenarios whose name contains `name`; `--list`
 //! shows them. The provider is `$PROVIDER`, else `target/release/libtrireme.so`; without one everything is
-//! reported as ignored. Scenarios start servers for seconds, so each groups several checks; they run one after the
+//! reported as ignored. `$FIRST_PORT` moves all ports, so that two checkouts can run at a time. Scenarios start servers for seconds, so each groups several checks; they run one after the
 //! other, because a loaded machine turns time limits into failures.
 
 mod appliers;
@@ -12,6 +12,7 @@ mod conflicts;
 mod crashes;
 mod ddl;
 mod joins;
+mod killed_all;
 mod network;
 mod rows;
 mod support;
@@ -44,6 +45,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("seven_nodes_form_one_group", crashes::seven_nodes_form_one_group),
     ("minority_refuses_and_heals", network::minority_refuses_and_heals),
     ("strangers_and_mistakes_are_refused", bad_input::strangers_and_mistakes_are_refused),
+    ("killed_all", killed_all::killed_all),
 ];
 
 fn main() -> ExitCode {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -11,7 +12,7 @@ use trireme_cluster::{Cancel, Cluster, ClusterGuard, Endpoint, NodeId, Session, 
 /// For anything that a healthy cluster does in seconds.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Ports of the first scenario; each takes 100 (ten nodes).
+/// Ports of the first scenario, unless `$FIRST_PORT` says otherwise; each takes 100 (ten nodes).
 const FIRST_PORT: u16 = 21400;
 
 /// Where one scenario runs.
@@ -22,8 +23,14 @@ pub struct Bed {
 }
 
 impl Bed {
+    /// Is this a comparison with Galera's library? Some scenarios then only count.
+    pub fn is_galera(&self) -> bool {
+        self.provider.file_name().is_some_and(|name| name.to_string_lossy().contains("galera"))
+    }
+
     pub fn new(name: &str, provider: &Path, index: usize) -> Bed {
-        let base_port = FIRST_PORT + 100 * u16::try_from(index).expect("few scenarios");
+        let first = from_environment("FIRST_PORT").unwrap_or(FIRST_PORT);
+        let base_port = first + 100 * u16::try_from(index).expect("few scenarios");
         Bed { name: name.to_owned(), provider: provider.to_owned(), base_port }
     }
 
@@ -52,6 +59,12 @@ impl Bed {
             }
         }
     }
+}
+
+/// A number given in an environment variable; panics on anything else.
+pub fn from_environment<N: FromStr>(name: &str) -> Option<N> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number that fits")))
 }
 
 pub fn node(n: u8) -> NodeId {
@@ -234,10 +247,15 @@ fn insert_rows(endpoint: &Endpoint, round: &str, stop: &AtomicBool, acknowledged
     mine
 }
 
-/// Every acknowledged row is on node `n` (reads wait for everything ordered before).
-pub fn assert_all_there(cluster: &Cluster, n: u8, acknowledged: &BTreeSet<String>) {
+/// The acknowledged rows that are not on node `n` (reads wait for everything ordered before).
+pub fn missing(cluster: &Cluster, n: u8, acknowledged: &BTreeSet<String>) -> BTreeSet<String> {
     let mut client = client_in_d(cluster, n);
     let there: BTreeSet<String> = client.run("SELECT id FROM load_rows").texts().into_iter().flatten().collect();
-    let lost: Vec<&String> = acknowledged.difference(&there).collect();
+    acknowledged.difference(&there).cloned().collect()
+}
+
+/// Every acknowledged row is on node `n`.
+pub fn assert_all_there(cluster: &Cluster, n: u8, acknowledged: &BTreeSet<String>) {
+    let lost = missing(cluster, n, acknowledged);
     assert!(lost.is_empty(), "node{n} lost {} acknowledged rows, for instance {:?}", lost.len(), lost.first());
 }
