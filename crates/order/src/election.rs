@@ -82,7 +82,8 @@ impl<S: LogStore> Group<S> {
     pub(crate) fn may_stand(&self) -> bool {
         let me = self.me();
         let votes = |set: &VoterSet| set.weight(me) > 0;
-        matches!(self.phase, Phase::Joining | Phase::Primary | Phase::NonPrimary)
+        // A leaver too: with the better log it is the only one that can lead the others to it before it hands over.
+        matches!(self.phase, Phase::Joining | Phase::Primary | Phase::NonPrimary | Phase::Leaving)
             && !self.needs_snapshot
             && !self.tail.history.is_nil()
             && (votes(&self.tail.voters) || votes(&self.tail.voters_before))

@@ -64,7 +64,8 @@ impl<S: LogStore> Group<S> {
         }
         match s.progress.get(&from) {
             Some(p) if usable || p.snapshot_since.is_some() => {}
-            Some(p) if p.probed_at.is_some_and(|at| now.since(at) < CHECK_EVERY * 10) && p.probing => {}
+            // One is under way. (Probes say nothing here: a log of no history does not answer them.)
+            Some(p) if p.snapshot_sent.is_some_and(|at| now.since(at) < SNAPSHOT_EVERY) => {}
             None if usable => {
                 let next = request.last_index.min(tail).next();
                 s.progress.insert(from, Progress::new(next, tail, now));
@@ -465,6 +466,8 @@ impl<S: LogStore> Group<S> {
                 None if staying.is_empty() => self.become_left(),
                 // Nobody left that could order: after linger this counts as a failure.
                 None => return false,
+                // It would stand with a shorter log and could not win. Nothing new is ordered, so it gets there.
+                Some((matched, _)) if matched < self.tail.index => {}
                 Some((_, heir)) => {
                     if s.handed_over_at.is_none_or(|at| now.since(at) > self.cfg.timeouts.election) {
                         let term = self.hard.term;

@@ -150,10 +150,11 @@ impl<S: LogStore> Group<S> {
         }
     }
 
-    /// A change of the voters must commit before anything is ordered after it (SAFETY 8).
+    /// A change of the voters must commit before anything is ordered after it (SAFETY 8); a sequencer that leaves orders
+    /// nothing more, so that its heir can have the whole log.
     pub(crate) fn ordering_blocked(&self) -> bool {
         let Role::Sequencer(s) = &self.role else { return true };
-        self.tail.voters_at > s.term_start && self.tail.voters_at > self.commit
+        self.tail.voters_at > s.term_start && self.tail.voters_at > self.commit || s.leavers.contains(&self.me())
     }
 
     pub(crate) fn order_blocked(&mut self) {

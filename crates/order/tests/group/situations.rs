@@ -265,3 +265,23 @@ fn disk_mode_commits_only_what_a_majority_has_synced() {
     while group.poll_output(now).is_some() {}
     assert!(group.status().committed.0 > 0);
 }
+
+#[test]
+fn the_leaving_sequencer_of_two_hands_over_also_with_an_entry_under_way() {
+    for busy in [false, true] {
+        let mut net = Net::cluster(2);
+        let leaver = net.sequencer();
+        let other = 3 - leaver;
+        let now = net.now;
+        if busy {
+            net.propose(leaver, "x");
+            net.propose(other, "y");
+            net.drain(leaver);
+        }
+        net.nodes.get_mut(&leaver).unwrap().group.leave(now);
+        net.run(Duration::from_secs(3));
+        assert!(net.nodes[&leaver].events.contains(&Event::Left), "busy {busy}");
+        assert_eq!(net.phase(other), Phase::Primary, "busy {busy}");
+        assert_eq!(net.nodes[&other].views.last().unwrap().len(), 1);
+    }
+}
