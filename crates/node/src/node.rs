@@ -24,7 +24,7 @@ use crate::saved::Saved;
 use crate::settings::Settings;
 use crate::slot::Slot;
 use crate::startup::{self, Patience, Wish};
-use crate::status::{Counters, GroupStatus};
+use crate::status::{Counters, FlowFigures, GroupStatus};
 use crate::syncer::{SpaceJob, SyncJob, run_space, run_syncs};
 use crate::threads::spawn;
 use crate::trx::{Stage, Trx, TrxMap};
@@ -45,6 +45,7 @@ pub struct Shared {
     pub capabilities: u32,
     pub protocol: i32,
     status: Mutex<GroupStatus>,
+    flow: Mutex<FlowFigures>,
     history: Mutex<Uuid>,
     saved: Mutex<Saved>,
     tois: Mutex<HashMap<u64, Seqno>>,
@@ -111,13 +112,12 @@ impl Shared {
         lock(&self.status).clone()
     }
 
-    /// Queue length at which a joined node counts as synced.
-    pub fn sync_queue_limit(&self) -> usize {
-        self.settings.fc_limit()
+    pub fn flow_figures(&self) -> FlowFigures {
+        lock(&self.flow).clone()
     }
 
-    pub fn on_signal(&self, from: NodeId, body: Bytes) {
-        let _ = (from, body);
+    pub fn change_flow_figures(&self, change: impl FnOnce(&mut FlowFigures)) {
+        change(&mut lock(&self.flow));
     }
 
     /// Whatever changes the state files; tells the operator when they cannot be written.
@@ -272,6 +272,7 @@ impl Node {
             counters: Counters::default(),
             votes: Votes::default(),
             status: Mutex::default(),
+            flow: Mutex::new(FlowFigures::new(Instant::now())),
             history: Mutex::new(position.map_or(Uuid::NIL, |(h, _)| h)),
             saved: Mutex::new(saved),
             tois: Mutex::default(),
@@ -542,7 +543,8 @@ impl Node {
         if toi {
             shared.save(Saved::end_unsafe);
         }
-        if !applied.ok && !shared.monitor.is_closed() {
+        // After a lost vote the failure is no news.
+        if !applied.ok && !shared.monitor.is_closed() && !shared.inconsistent.load(Relaxed) {
             let reason = format!("Failed to apply write set {}:{}; leaving the group", shared.history(), item.seqno);
             shared.give_up(reason, true);
         }
@@ -650,7 +652,7 @@ impl Node {
             builder.finish(&head)
         };
         let slot = Arc::new(Slot::default());
-        shared.commands.push(Command::Propose { body, patient: false, slot: slot.clone() });
+        shared.commands.push(Command::Propose { body, patient: false, trx: Some(trx.clone()), slot: slot.clone() });
         // The command queue is first in, first out: the place is fixed.
         sequenced();
         let outcome = slot.wait();
@@ -810,8 +812,15 @@ impl Node {
         let Some(trx) = self.shared.trxs.get(victim) else { return (Code::Ok, None) };
         let state = trx.lock();
         match state.stage {
-            Stage::Collecting | Stage::Certifying => {
+            Stage::Collecting => {
                 self.shared.monitor.abort(None, &trx.aborted);
+                (Code::Ok, None)
+            }
+            Stage::Certifying => {
+                self.shared.monitor.abort(None, &trx.aborted);
+                drop(state);
+                // Flow control may be holding it back until the very applier that wants its locks has got on.
+                self.shared.commands.push(Command::Recall);
                 (Code::Ok, None)
             }
             Stage::Certified(seqno) => {
@@ -879,7 +888,7 @@ impl Node {
         let head = Head { flags: flags | flags::ISOLATION, last_seen: shared.monitor.left(), origin, trx: u64::MAX, conn };
         let slot = Arc::new(Slot::default());
         let body = builder.finish(&head);
-        shared.commands.push(Command::Propose { body, patient: true, slot: slot.clone() });
+        shared.commands.push(Command::Propose { body, patient: true, trx: None, slot: slot.clone() });
         match slot.wait() {
             Outcome::NotSent => (Code::ConnFail, None),
             Outcome::Abandoned => (Code::NodeFail, None),
@@ -1047,6 +1056,7 @@ impl Node {
         self.shared.counters.reset();
         self.shared.monitor.reset_stats();
         self.shared.queue.reset_stats();
+        self.shared.change_flow_figures(|f| f.reset(Instant::now()));
     }
 
     /// From a signal handler: async-signal-safe. Cuts or restores the network of every node of the process.
