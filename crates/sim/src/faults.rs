@@ -1,7 +1,7 @@
 //! The one who does harm. At random moments it draws an enabled fault, does it, and plans its end.
 
 use trireme_order::LogStore;
-use trireme_types::{Durability, LogIndex, Weight};
+use trireme_types::{Durability, Weight};
 
 use crate::cluster::{Cluster, Event};
 use crate::driver::voters_at;
@@ -297,22 +297,23 @@ impl Cluster {
         let data = self.slots.iter().enumerate().any(|(i, s)| i != slot && s.db.valid);
         for s in &self.slots {
             let store = s.store();
-            let mut sets = vec![(store.base().voters_at, store.base().voters.clone())];
-            let mut index = store.last();
-            // All configurations in the log: few, and the walk skips from one to the one before.
-            while index > store.base().index {
-                if let Some(set) = voters_at(store, index) {
-                    sets.push((index, set));
-                }
-                index = LogIndex(index.0 - 1);
+            let mut sets = vec![store.base().voters.clone()];
+            let index = store.last();
+            if index > store.base().index {
+                sets.clear();
             }
-            for (_, set) in sets {
+            // The newest configuration of each log: older ones decide nothing any more.
+            if index > store.base().index {
+                sets.extend(voters_at(store, index));
+            }
+            for set in sets {
                 if set.voters.is_empty() {
                     continue;
                 }
                 known = true;
                 let alive = |n| n != node && self.slots.iter().any(|s| s.node == n);
-                if !set.majority(alive) {
+                // One that is just being added would never answer, and its addition could never commit.
+                if !set.contains(node) || !set.majority(alive) {
                     return false;
                 }
             }

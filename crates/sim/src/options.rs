@@ -314,7 +314,8 @@ impl Options {
                 o.faults.push((fault, weight));
             }
         }
-        if o.careless_trim {
+        // A disk lost while weights change may take the majority with it.
+        if o.careless_trim || o.faults.iter().any(|f| f.0 == Fault::Weight) {
             o.faults.retain(|f| f.0 != Fault::Wipe);
         }
         if o.faults.iter().any(|f| f.0 == Fault::Durability) {

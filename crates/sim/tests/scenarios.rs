@@ -44,6 +44,8 @@ fn a_sequencer_that_dies_with_an_uncommitted_tail_comes_back_without_it() {
     let new = c.other_sequencer(s);
     let kept = c.write_committed(new);
     c.crash(s, false);
+    // Until the others notice that the connections are gone; else what was under way would still arrive.
+    c.pass(SEC);
     c.heal_network();
     c.join(s);
     c.expect(60 * SEC, "one view", |c| c.one_view() && c.settled());
@@ -375,6 +377,7 @@ fn a_member_that_was_away_for_long_catches_up_by_a_copy_when_the_log_is_gone() {
     let mut c = with(3, |o| {
         o.checkpoint_every = 5;
         o.retain = 0;
+        o.db_flush = DbFlush::Each;
         o.careless_trim = true;
     });
     let s = c.the_sequencer();
