@@ -19,6 +19,8 @@ pub struct Saved {
     /// The server has its state and the file says "running".
     live: bool,
     receiving: bool,
+    /// There was a state file at start.
+    found: bool,
     /// `gvwstate.dat` is of this process: a clean stop removes it.
     view_written: bool,
     /// A write that failed, for the log.
@@ -55,7 +57,13 @@ impl Saved {
                 Found::Broken(why) => server.log(Level::Warn, &format!("ignoring gvwstate.dat: {why}")),
             }
         }
-        Ok(Saved { file, view_dir, position, live: false, receiving: false, view_written: false, trouble: None })
+        Ok(Saved { file, view_dir, position, live: false, receiving: false, found, view_written: false, trouble: None })
+    }
+
+    /// The state file was removed and nobody else vouches for a position: to Galera's users that is how a bootstrap is
+    /// forced, as the beginning of a new history.
+    pub fn disowned(&self) -> bool {
+        !self.found && self.position.is_none()
     }
 
     /// Where the server's data are, when that is known.

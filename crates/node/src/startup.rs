@@ -131,10 +131,11 @@ pub fn prepare(shared: &Shared, log: &mut Log, wish: &Wish<'_>, saved: &mut Save
     if bootstrap && !alone && !saved.safe_to_bootstrap() {
         return Err(saved.unsafe_reason());
     }
-    if bootstrap && !alone {
+    let anew = bootstrap && saved.disowned();
+    if bootstrap && !alone && !anew {
         refuse_a_second_primary(shared, log, wish.cluster, peers)?;
     }
-    let position = settle_position(shared, log, saved);
+    let position = if anew { None } else { settle_position(shared, log, saved) };
     let start = if bootstrap {
         let (history, position) = match position {
             Some(known) => known,
