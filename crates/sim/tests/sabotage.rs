@@ -13,6 +13,10 @@ fn caught(seeds: u64, prepare: impl Fn(&mut Options)) -> Option<(u64, String)> {
         o.store = trireme_sim::StoreKind::Fast;
         o.faults.retain(|f| !matches!(f.0, Fault::Force | Fault::Durability));
         prepare(&mut o);
+        // The same run unharmed must hold: else it is not the sabotage that was caught.
+        let control = Options { sabotage: None, ..o.clone() };
+        let sound = std::panic::catch_unwind(|| run(control, false).failure);
+        assert!(matches!(sound, Ok(None)), "seed {seed} fails without sabotage: {sound:?}");
         match std::panic::catch_unwind(|| run(o, false)) {
             Ok(report) => report.failure.map(|f| (seed, f.text)),
             Err(_) => Some((seed, "panic".into())),
