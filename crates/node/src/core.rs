@@ -15,12 +15,14 @@ use trireme_transport::{AdmitToken, Isolation, NetEvent, Transport};
 use trireme_types::{Base, Durability, LogIndex, Member, NodeId, Reader, Seqno, Session, Timestamp, Uuid, View, Weight, Writer};
 use trireme_wslog::{DirStorage, SpareReady, Synced, Trim, WriteSetLog};
 
+use crate::flow::{Act, Flow, Limits};
 use crate::node::Shared;
 use crate::queue::{ApplyItem, Item};
 use crate::roster::{AppMessage, Effect, NodeState, Roster};
 use crate::slot::Slot;
 use crate::startup::Plan;
 use crate::status::GroupStatus;
+use crate::trx::Trx;
 use crate::{Level, ServerView, ViewMember, ViewStatus, flags};
 
 pub type Log = WriteSetLog<DirStorage>;
@@ -40,7 +42,12 @@ pub enum Outcome {
 pub enum Command {
     /// `patient`: waits through a loss of the majority however long it lasts. There is no truthful answer for a statement in
     /// total-order isolation whose order is not known (SAFETY 22).
-    Propose { body: Encoded, patient: bool, slot: Arc<Slot<Outcome>> },
+    /// `trx`: whose it is, if it can be aborted while it waits to be sent.
+    Propose { body: Encoded, patient: bool, trx: Option<Arc<Trx>>, slot: Arc<Slot<Outcome>> },
+    /// A transaction that may still wait to be sent was aborted: do not send it.
+    Recall,
+    /// Options of flow control have changed.
+    FlowOptions,
     /// The rollback of a streaming transaction: ordered sooner or later, an applier closes its seqno.
     ProposeUnowned { body: Bytes },
     /// The slot, if any, is filled when the message has been delivered here (true) or could not be sent (false). Without one
@@ -99,6 +106,20 @@ enum Pending {
     Unowned { body: Bytes },
 }
 
+/// A write set that flow control has not let pass yet.
+struct HeldBack {
+    body: Encoded,
+    patient: bool,
+    trx: Option<Arc<Trx>>,
+    slot: Arc<Slot<Outcome>>,
+}
+
+impl HeldBack {
+    fn recalled(&self) -> bool {
+        self.trx.as_ref().is_some_and(|trx| trx.is_aborted())
+    }
+}
+
 /// A message of this node that is not ordered yet.
 struct PendingApp {
     message: AppMessage,
@@ -140,6 +161,9 @@ pub struct Core {
     /// Newest own session of which something was ordered.
     session: u64,
     owed: VecDeque<Owed>,
+    flow: Flow,
+    /// In the order of sending. Bounded by the server's threads: each waits for one.
+    held_back: VecDeque<HeldBack>,
     reads: HashMap<u64, Arc<Slot<Option<Seqno>>>>,
     next_read: u64,
     weight_waiters: Vec<(Weight, Arc<Slot<bool>>)>,
@@ -153,6 +177,8 @@ pub struct Core {
     leaving: bool,
     /// This node's data are wrong: nothing more goes to the server while the leave is being ordered.
     dropping: bool,
+    /// `gcs.sync_donor`: a donor slows the others as any member does.
+    donors_count: bool,
     /// When the log's housekeeping was last done.
     log_kept: Instant,
     ended: bool,
@@ -187,6 +213,7 @@ impl Core {
         };
         let same_history = position.filter(|(h, _)| *h == log.base().history);
         let me = config.me.clone();
+        let me_node = me.node;
         let mut group = Group::new(config, log, same_history.map(|(_, s)| s), seed, Timestamp::ZERO);
         let failure = match start {
             Start::Bootstrap { history, position } | Start::Alone { history, position } => {
@@ -218,6 +245,8 @@ impl Core {
             pending_app: HashMap::new(),
             session: 0,
             owed: VecDeque::new(),
+            flow: Flow::new(me_node),
+            held_back: VecDeque::new(),
             reads: HashMap::new(),
             next_read: 0,
             weight_waiters: Vec::new(),
@@ -227,6 +256,7 @@ impl Core {
             syncing: false,
             leaving: false,
             dropping: false,
+            donors_count: false,
             log_kept: started,
             ended: false,
             connected: Some(connected),
@@ -277,6 +307,7 @@ impl Core {
             }
             self.drain();
             self.keep_house();
+            self.regulate();
         }
     }
 
@@ -286,6 +317,9 @@ impl Core {
         // Waiting for the appliers to catch up, or for a retry.
         if self.request.is_some() || self.settling() || self.non_primary_since.is_some() {
             wait = wait.min(Duration::from_millis(20));
+        }
+        if let Some(flow) = self.flow.wait(!self.held_back.is_empty()) {
+            wait = wait.min(flow);
         }
         wait.min(Duration::from_millis(500))
     }
@@ -316,17 +350,16 @@ impl Core {
     fn on_command(&mut self, command: Command) {
         let now = self.now();
         match command {
-            Command::Propose { mut body, patient, slot } => {
-                // Here, in the order of sending, so that no report of a later position (which moves the cut) can be
-                // ordered before a write set that has seen less.
-                body.set_last_seen(self.shared.monitor.left());
-                match self.group.propose(now, body.into_bytes()) {
-                    Ok((session, number)) => {
-                        self.pending.insert((session.number, number), Pending::Owned { slot, patient });
-                    }
-                    Err(_) => slot.fill(Outcome::NotSent),
+            Command::Propose { body, patient, trx, slot } => {
+                if self.flow.is_stopped() || !self.held_back.is_empty() {
+                    self.held_back.push_back(HeldBack { body, patient, trx, slot });
+                    self.release_held_back();
+                } else {
+                    self.propose(body, patient, slot);
                 }
             }
+            Command::Recall => self.recall(),
+            Command::FlowOptions => self.set_flow_options(),
             Command::ProposeUnowned { body } => self.propose_rollback(body),
             Command::App { message, slot: None } => self.propose_owed(message),
             Command::App { message, slot: Some(slot) } => match self.propose_app(&message) {
@@ -401,6 +434,7 @@ impl Core {
                         slot.fill(Outcome::Abandoned);
                     }
                 }
+                self.drop_held_back();
                 self.group.leave(now);
             }
             Command::Leave => match self.group.status().phase {
@@ -413,10 +447,24 @@ impl Core {
                 }
                 Phase::Primary => {
                     self.leaving = true;
+                    self.drop_held_back();
                     self.group.leave(now);
                 }
                 Phase::Leaving => {}
             },
+        }
+    }
+
+    fn propose(&mut self, mut body: Encoded, patient: bool, slot: Arc<Slot<Outcome>>) {
+        // Here, in the order of sending, so that no report of a later position (which moves the cut) can be ordered before a
+        // write set that has seen less.
+        body.set_last_seen(self.shared.monitor.left());
+        let now = self.now();
+        match self.group.propose(now, body.into_bytes()) {
+            Ok((session, number)) => {
+                self.pending.insert((session.number, number), Pending::Owned { slot, patient });
+            }
+            Err(_) => slot.fill(Outcome::NotSent),
         }
     }
 
@@ -515,7 +563,7 @@ impl Core {
                     self.fail("the group went on without this node's last commits; restart it to get a full copy".into());
                 }
             }
-            Event::Signal { from, body } => self.shared.on_signal(from, body),
+            Event::Signal { from, body } => self.flow.on_signal(now, from, &body),
             Event::NeedSnapshot(request) => {
                 let app = self.app_state();
                 self.group.provide_snapshot(now, request, app);
@@ -561,6 +609,11 @@ impl Core {
                 slot.fill(Outcome::Abandoned);
             }
         }
+        self.drop_held_back();
+        self.shared.change_flow_figures(|f| {
+            f.pause(Instant::now(), false);
+            f.requested = false;
+        });
         for (_, pending) in self.pending_app.drain() {
             if let Some(slot) = pending.slot {
                 slot.fill(false);
@@ -694,6 +747,7 @@ impl Core {
         let counters = &self.shared.counters;
         counters.certified(seqno, verdict.depends_on, head.last_seen, self.certifier.len());
         counters.received(bytes);
+        self.flow.count(session.node == self.me.node);
         if session.node == self.me.node {
             self.note_session(session.number);
             if let Some(Pending::Owned { slot, .. }) = self.pending.remove(&(session.number, number)) {
@@ -733,7 +787,9 @@ impl Core {
         }
     }
 
-    fn on_view(&mut self, seqno: Seqno, view: View) {
+    fn on_view(&mut self, seqno: Seqno, mut view: View) {
+        // The same on every member, and a node keeps its place, with it its auto_increment_offset, over a restart.
+        view.members.sort_by(|a, b| (&a.address, a.node).cmp(&(&b.address, b.node)));
         self.delivered = seqno;
         self.certifier.note_view(seqno);
         self.certifier.retain_streams(|origin| view.members.iter().any(|m| m.uuid() == origin));
@@ -768,6 +824,9 @@ impl Core {
     fn on_own_view(&mut self, seqno: Seqno, view: &View, weight: Weight, again: bool) {
         self.non_primary_since = None;
         self.me.weight = weight;
+        let now = self.now();
+        self.flow.set_members(now, view.members.iter().map(|m| m.node).collect());
+        self.set_flow_options();
         self.weight_waiters.retain(|(wanted, slot)| {
             if *wanted == weight {
                 slot.fill(true);
@@ -961,6 +1020,8 @@ impl Core {
         self.member = false;
         self.announced = None;
         self.non_primary_since = Some(Instant::now());
+        let now = self.now();
+        self.flow.set_members(now, Vec::new());
         for (_, slot) in self.reads.drain() {
             slot.fill(None);
         }
@@ -1083,15 +1144,124 @@ impl Core {
         }
         let message = match self.roster.state(self.me.node) {
             Some(NodeState::Primary | NodeState::Joiner) => AppMessage::Joined,
-            Some(NodeState::Joined) if self.shared.queue.len() <= self.shared.sync_queue_limit() => AppMessage::Synced,
+            Some(NodeState::Joined) if self.shared.queue.len() as u64 <= self.flow.limits().lower => AppMessage::Synced,
             _ => return,
         };
         self.announced = self.propose_app(&message);
         self.drain();
     }
 
+    // --- flow control -----------------------------------------------------------------------------------------------------
+
+    /// Looks at the backlog, does what flow control asks for, and sends what it lets pass.
+    fn regulate(&mut self) {
+        let now = self.now();
+        let backlog = self.shared.queue.len() as u64;
+        if backlog == 0 && self.held_back.is_empty() && self.flow.at_rest() {
+            return self.flow.rest(now);
+        }
+        self.flow.observe(now, backlog, self.shared.monitor.left());
+        let mut acted = false;
+        while let Some(act) = self.flow.poll() {
+            acted = true;
+            self.on_flow(act);
+        }
+        if self.held_back.is_empty() && !acted {
+            return;
+        }
+        self.release_held_back();
+        self.drain();
+    }
+
+    fn on_flow(&mut self, act: Act) {
+        let now = self.now();
+        match act {
+            Act::Signal(body) => self.group.signal(now, body),
+            Act::Requested(stop) => self.shared.change_flow_figures(|f| f.request(stop)),
+            Act::Received => self.shared.change_flow_figures(|f| f.received += 1),
+            Act::Paused(paused) => self.shared.change_flow_figures(|f| f.pause(Instant::now(), paused)),
+            Act::HeldUpBy { node, rate } => {
+                let label = self.roster.label(node);
+                self.shared.log(
+                    Level::Info,
+                    format!("flow control: {label} has more to apply than it can; the group may write {rate:.0} per second"),
+                );
+            }
+            Act::GaveUp { patience } => {
+                self.shared.log(
+                    Level::Info,
+                    format!(
+                        "flow control: nothing was applied here for {} s (a lock, a full disk?): this node no longer slows \
+                         the others, and lags until it gets on",
+                        patience.as_secs()
+                    ),
+                );
+            }
+        }
+    }
+
+    fn release_held_back(&mut self) {
+        while !self.held_back.is_empty() {
+            let now = self.now();
+            if self.held_back.front().is_some_and(|h| !h.recalled() && !self.flow.admit(now)) {
+                break;
+            }
+            let Some(held) = self.held_back.pop_front() else { break };
+            if held.recalled() {
+                held.slot.fill(Outcome::NotSent);
+            } else {
+                self.propose(held.body, held.patient, held.slot);
+            }
+        }
+        self.shared.counters.held_back.store(self.held_back.len() as u64, Relaxed);
+    }
+
+    /// Who was aborted by an applier while held back lets go of its locks: the applier may be what everybody waits for.
+    fn recall(&mut self) {
+        self.held_back.retain(|held| {
+            if held.recalled() {
+                held.slot.fill(Outcome::NotSent);
+            }
+            !held.recalled()
+        });
+        self.shared.counters.held_back.store(self.held_back.len() as u64, Relaxed);
+    }
+
+    fn drop_held_back(&mut self) {
+        for held in self.held_back.drain(..) {
+            held.slot.fill(Outcome::NotSent);
+        }
+        self.shared.counters.held_back.store(0, Relaxed);
+    }
+
+    /// The options or the number of members may have changed.
+    fn set_flow_options(&mut self) {
+        let options = self.shared.settings.flow();
+        self.flow.set_patience(options.patience);
+        let state = if self.member { self.roster.state(self.me.node) } else { None };
+        self.donors_count = options.donors_count;
+        self.set_flow_counts(state);
+        let members = self.roster.view().members.len();
+        let limits = Limits::new(options.limit, options.factor, members, options.single_primary);
+        if members > 0 {
+            self.flow.set_limits(limits);
+            self.shared.log(Level::Info, texts::flow_control_interval(limits.lower, limits.upper));
+        }
+    }
+
+    fn set_flow_counts(&mut self, state: Option<NodeState>) {
+        let counts = match state {
+            Some(NodeState::Synced | NodeState::Joined) => self.feed.is_live(),
+            Some(NodeState::Donor) => self.feed.is_live() && self.donors_count,
+            Some(NodeState::Primary | NodeState::Joiner) | None => false,
+        };
+        let now = self.now();
+        self.flow.set_counts(now, counts, self.shared.queue.len() as u64);
+    }
+
     fn publish(&mut self) {
         let state = if self.member { self.roster.state(self.me.node) } else { None };
+        self.set_flow_counts(state);
         let total: u32 = self.roster.view().members.iter().map(|m| u32::from(m.weight.0)).sum();
         self.shared.set_group_status(GroupStatus {
             member: self.member,
@@ -1135,6 +1305,8 @@ pub fn refuse(command: Command) {
         Command::Weight { slot, .. } => slot.fill(false),
         Command::App { slot: None, .. }
         | Command::ProposeUnowned { .. }
+        | Command::Recall
+        | Command::FlowOptions
         | Command::Synced(_)
         | Command::SpareReady(_)
         | Command::StateRequest { .. }

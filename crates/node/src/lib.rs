@@ -9,6 +9,7 @@ mod api;
 mod chores;
 mod commands;
 mod core;
+mod flow;
 mod monitor;
 mod node;
 mod queue;

@@ -1,6 +1,7 @@
 //! What the group has delivered and the server has not yet been told: taken in order by the `recv` threads.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex};
 use std::time::Instant;
 
@@ -90,6 +91,8 @@ const BODY_BYTES_MAX: usize = 32 << 20;
 #[derive(Default)]
 pub struct ApplyQueue {
     state: Mutex<State>,
+    /// Number of items, for those who look often; changes under the lock.
+    length: AtomicUsize,
     /// Something can be taken, or nothing more will come.
     ready: Condvar,
     /// The last thread has departed.
@@ -112,6 +115,7 @@ impl ApplyQueue {
             }
         }
         s.items.push_back(item);
+        self.length.store(s.items.len(), Relaxed);
         let n = s.items.len() as u64;
         s.stats.max = s.stats.max.max(n);
         s.stats.min = s.stats.min.min(n);
@@ -128,6 +132,7 @@ impl ApplyQueue {
         loop {
             let may = s.items.front().is_some_and(|item| !s.alone && (s.busy == 0 || !item.alone()));
             if may && let Some(item) = s.items.pop_front() {
+                self.length.store(s.items.len(), Relaxed);
                 if let Item::Apply(apply) = &item {
                     s.body_bytes -= apply.body.as_ref().map_or(0, Bytes::len);
                 }
@@ -192,6 +197,7 @@ impl ApplyQueue {
         s.closed = false;
         s.items.clear();
         s.body_bytes = 0;
+        self.length.store(0, Relaxed);
     }
 
     /// Drops everything not yet taken.
@@ -199,10 +205,11 @@ impl ApplyQueue {
         let mut s = self.lock();
         s.items.clear();
         s.body_bytes = 0;
+        self.length.store(0, Relaxed);
     }
 
     pub fn len(&self) -> usize {
-        self.lock().items.len()
+        self.length.load(Relaxed)
     }
 
     pub fn stats(&self) -> QueueStats {

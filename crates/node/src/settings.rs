@@ -23,9 +23,18 @@ pub struct Settings {
     options: Mutex<Options>,
     max_ws_size: AtomicU64,
     causal_read_ms: AtomicU64,
-    fc_limit: AtomicU64,
     log_conflicts: AtomicBool,
     debug: AtomicBool,
+}
+
+/// Options of flow control.
+#[derive(Clone, Copy, Debug)]
+pub struct FlowSettings {
+    pub limit: u64,
+    pub factor: f64,
+    pub single_primary: bool,
+    pub donors_count: bool,
+    pub patience: Duration,
 }
 
 /// Where `wsrep_cluster_address` leads.
@@ -51,7 +60,6 @@ impl Settings {
             options: Mutex::new(options),
             max_ws_size: AtomicU64::new(0),
             causal_read_ms: AtomicU64::new(0),
-            fc_limit: AtomicU64::new(0),
             log_conflicts: AtomicBool::new(false),
             debug: AtomicBool::new(false),
         };
@@ -68,7 +76,6 @@ impl Settings {
         self.with(|o| {
             self.max_ws_size.store(o.int("repl.max_ws_size").max(0) as u64, Relaxed);
             self.causal_read_ms.store(o.period("repl.causal_read_timeout").as_millis() as u64, Relaxed);
-            self.fc_limit.store(o.size("gcs.fc_limit"), Relaxed);
             self.log_conflicts.store(o.bool("cert.log_conflicts"), Relaxed);
             self.debug.store(o.bool("debug"), Relaxed);
         });
@@ -81,14 +88,21 @@ impl Settings {
     pub fn causal_read_timeout(&self) -> Duration {
         Duration::from_millis(self.causal_read_ms.load(Relaxed))
     }
-    pub fn fc_limit(&self) -> usize {
-        self.fc_limit.load(Relaxed) as usize
-    }
     pub fn log_conflicts(&self) -> bool {
         self.log_conflicts.load(Relaxed)
     }
     pub fn debug(&self) -> bool {
         self.debug.load(Relaxed)
+    }
+    /// Looked up when an option or the view changes.
+    pub fn flow(&self) -> FlowSettings {
+        self.with(|o| FlowSettings {
+            limit: o.size("gcs.fc_limit"),
+            factor: o.real("gcs.fc_factor"),
+            single_primary: o.bool("gcs.fc_single_primary") || o.bool("gcs.fc_master_slave"),
+            donors_count: o.bool("gcs.sync_donor"),
+            patience: o.period("gcs.fc_patience"),
+        })
     }
     pub fn print(&self) -> String {
         self.with(|o| o.print())
@@ -160,9 +174,13 @@ impl Settings {
             act(shared, change.name, &change.value).map_err(|reason| {
                 trireme_surface::OptionError::Refused { name: name.clone(), value: value.clone(), reason }.log_lines()
             })?;
+            let flow = change.name.starts_with("gcs.");
             let timing = change.name.starts_with("evs.") || change.name.starts_with("pc.ignore");
             self.with(|o| o.store(change));
             self.cache();
+            if flow {
+                shared.commands.push(Command::FlowOptions);
+            }
             if timing {
                 let fresh = self.order(Member::default());
                 shared.commands.push(Command::Configure(Box::new(move |config| {

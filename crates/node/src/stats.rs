@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 use trireme_surface::status::{GroupStats, StatValue as Value, Stats};
 
@@ -18,6 +19,7 @@ pub fn collect(shared: &Arc<Shared>) -> Vec<(String, StatValue)> {
     let queue = shared.queue.stats();
     let monitor = shared.monitor.stats();
     let (local_state, comment) = shared.local_state(&status);
+    let (flow, now) = (shared.flow_figures(), Instant::now());
     let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Relaxed) as i64;
     let stats = Stats {
         local_state_uuid: shared.history().to_string(),
@@ -36,11 +38,18 @@ pub fn collect(shared: &Arc<Shared>) -> Vec<(String, StatValue)> {
         local_commits: load(&c.local_commits),
         local_cert_failures: load(&c.local_cert_failures),
         local_replays: load(&c.local_replays),
+        local_send_queue: load(&c.held_back),
         local_recv_queue: shared.queue.len() as i64,
         local_recv_queue_max: queue.max as i64,
         local_recv_queue_min: queue.min as i64,
         local_recv_queue_avg: if queue.samples == 0 { 0.0 } else { queue.sum as f64 / queue.samples as f64 },
         local_cached_downto: if status.first_seqno.0 == 0 { -1 } else { status.first_seqno.0 as i64 },
+        flow_control_paused_ns: flow.paused(now).as_nanos() as i64,
+        flow_control_paused: flow.paused_part(now),
+        flow_control_sent: flow.sent as i64,
+        flow_control_recv: flow.received as i64,
+        flow_control_active: flow.active(),
+        flow_control_requested: flow.requested,
         cert_deps_distance: c.mean(&c.deps_distance_sum),
         apply_waits: monitor.apply_waits as i64,
         local_state,

@@ -1,6 +1,7 @@
 //! Counters and the group's published state, for the status variables.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use trireme_surface::status::LocalState;
 use trireme_types::{Seqno, Uuid};
@@ -36,6 +37,69 @@ impl GroupStatus {
     }
 }
 
+/// For `wsrep_flow_control_*`. The group thread tells of changes; whoever asks does so with the time, so that the figures
+/// grow during a pause.
+#[derive(Clone, Debug)]
+pub struct FlowFigures {
+    /// Pauses that are over.
+    paused: Duration,
+    paused_since: Option<Instant>,
+    /// Does this node ask for a stop?
+    pub requested: bool,
+    // Since the last reset:
+    pub sent: u64,
+    pub received: u64,
+    reset_at: Instant,
+    paused_at_reset: Duration,
+}
+
+impl FlowFigures {
+    pub fn new(now: Instant) -> FlowFigures {
+        FlowFigures {
+            paused: Duration::ZERO,
+            paused_since: None,
+            requested: false,
+            sent: 0,
+            received: 0,
+            reset_at: now,
+            paused_at_reset: Duration::ZERO,
+        }
+    }
+
+    pub fn request(&mut self, stop: bool) {
+        self.requested = stop;
+        self.sent += u64::from(stop);
+    }
+
+    pub fn pause(&mut self, now: Instant, paused: bool) {
+        self.paused = self.paused(now);
+        self.paused_since = paused.then_some(now);
+    }
+
+    pub fn active(&self) -> bool {
+        self.paused_since.is_some()
+    }
+
+    /// Since the start.
+    pub fn paused(&self, now: Instant) -> Duration {
+        self.paused + self.paused_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+    }
+
+    /// As a part of the time since the last reset.
+    pub fn paused_part(&self, now: Instant) -> f64 {
+        let time = now.saturating_duration_since(self.reset_at).as_secs_f64();
+        let paused = self.paused(now).saturating_sub(self.paused_at_reset).as_secs_f64();
+        if time > 0.0 { (paused / time).min(1.0) } else { 0.0 }
+    }
+
+    pub fn reset(&mut self, now: Instant) {
+        self.sent = 0;
+        self.received = 0;
+        self.reset_at = now;
+        self.paused_at_reset = self.paused(now);
+    }
+}
+
 macro_rules! counters {
     ($($name:ident),* $(,)?) => {
         #[derive(Default)]
@@ -61,8 +125,9 @@ counters!(
     certified_count,
     deps_distance_sum,
     interval_sum,
-    // A level, not a count:
+    // Levels, not counts:
     cert_index_size,
+    held_back,
 );
 
 impl Counters {
@@ -98,5 +163,27 @@ impl Counters {
             0 => 0.0,
             n => sum.load(Relaxed) as f64 / n as f64,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_paused_part_grows_during_a_pause_and_begins_anew_at_a_reset() {
+        let start = Instant::now();
+        let at = |s| start + Duration::from_secs(s);
+        let mut figures = FlowFigures::new(start);
+        assert_eq!(figures.paused_part(start), 0.0);
+        figures.pause(at(5), true);
+        assert!(figures.active());
+        assert_eq!((figures.paused_part(at(5)), figures.paused_part(at(10))), (0.0, 0.5));
+        figures.request(true);
+        figures.reset(at(10));
+        assert_eq!((figures.sent, figures.requested), (0, true));
+        assert_eq!((figures.paused_part(at(10)), figures.paused_part(at(20))), (0.0, 1.0));
+        figures.pause(at(20), false);
+        assert_eq!((figures.paused_part(at(30)), figures.paused(at(30))), (0.5, Duration::from_secs(15)));
     }
 }

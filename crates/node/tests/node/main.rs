@@ -3,5 +3,6 @@
 mod cluster;
 mod fake;
 mod aborts;
+mod flow;
 mod lifecycle;
 mod replication;

@@ -1,0 +1,208 @@
+//! Flow control: who cannot keep up slows the others, and never for ever.
+
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use trireme_node::{Code, Meta, StatValue};
+
+use crate::cluster::{Cluster, Host, agree};
+use crate::fake::{Fake, PATIENCE};
+
+/// What the server applies waits until the returned sender is dropped.
+fn block(host: &Host) -> mpsc::Sender<()> {
+    let (release, gate) = mpsc::channel::<()>();
+    let gate = Mutex::new(gate);
+    let hook: Box<dyn Fn(&Fake, &Meta, &[u8]) + Send + Sync> = Box::new(move |_, _, _| {
+        let _ = gate.lock().unwrap().recv();
+    });
+    *host.hook.lock().unwrap() = Some(Arc::new(hook));
+    release
+}
+
+#[track_caller]
+fn until(what: &str, mut reached: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !reached() {
+        assert!(Instant::now() < deadline, "waited for {what} in vain");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn set(host: &Host, options: &str) {
+    assert_eq!(host.node().options_set(options), Code::Ok);
+}
+
+fn flag(host: &Host, name: &str) -> bool {
+    match host.stat(name) {
+        StatValue::Text(text) => text == "true",
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+fn paused(host: &Host) -> f64 {
+    match host.stat("flow_control_paused") {
+        StatValue::Double(part) => part,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn paused_for(host: &Host) -> Duration {
+    Duration::from_nanos(host.int("flow_control_paused_ns") as u64)
+}
+
+#[test]
+fn the_interval_is_told_and_follows_the_options() {
+    let cluster = Cluster::new(2);
+    let hosts = cluster.start();
+    let told = |host: &Host, interval: &'static str| {
+        let line = format!("Flow-control interval: {interval}");
+        host.wait(interval, |s| s.log.iter().any(|(_, text)| *text == line));
+    };
+    told(&hosts[0], "[16, 16]");
+    told(&hosts[0], "[23, 23]");
+    set(&hosts[0], "gcs.fc_factor=0.5");
+    told(&hosts[0], "[12, 23]");
+    set(&hosts[0], "gcs.fc_limit=1");
+    told(&hosts[0], "[1, 1]");
+    agree(hosts);
+}
+
+#[test]
+fn writers_wait_for_a_node_that_cannot_keep_up() {
+    let cluster = Cluster::new(2);
+    let hosts = cluster.start();
+    set(&hosts[1], "gcs.fc_limit=1; gcs.fc_patience=PT0S");
+    let release = block(&hosts[1]);
+    hosts[0].node().stats_reset();
+    let before = paused_for(&hosts[0]);
+    let writer = {
+        let fake = hosts[0].fake.clone();
+        thread::spawn(move || (0..50).map(|i| fake.commit(&format!("{i}"), &format!("{i}"))).max())
+    };
+    until("a writer to be held back", || hosts[0].int("local_send_queue") == 1);
+    let ddl = {
+        let fake = hosts[0].fake.clone();
+        thread::spawn(move || fake.toi(9, "t", "alter", b"").unwrap())
+    };
+    until("the statement to be held back", || hosts[0].int("local_send_queue") == 2);
+    let at = hosts[0].lock().tables.position();
+    assert!(flag(&hosts[0], "flow_control_active"));
+    assert!(flag(&hosts[1], "flow_control_active") && flag(&hosts[1], "flow_control_requested"));
+    assert!(!flag(&hosts[0], "flow_control_requested"));
+    assert!(paused(&hosts[0]) > 0.0);
+    // Longer than a stop is in force without being repeated.
+    until("the pause to last", || paused_for(&hosts[0]) - before > Duration::from_millis(2500));
+    assert_eq!(hosts[0].lock().tables.position(), at);
+    assert_eq!(hosts[0].int("local_send_queue"), 2);
+    drop(release);
+    let last = writer.join().unwrap().unwrap().max(ddl.join().unwrap());
+    hosts[1].reach(last);
+    until("the end of the pause", || !flag(&hosts[0], "flow_control_active") && !flag(&hosts[1], "flow_control_requested"));
+    let (sent, received) = (hosts[1].int("flow_control_sent"), hosts[0].int("flow_control_recv"));
+    assert!(sent >= 1 && received >= 1, "{sent} sent, {received} received");
+    assert_eq!(hosts[0].int("flow_control_sent"), 0);
+    let total = paused_for(&hosts[0]);
+    hosts[0].node().stats_reset();
+    assert_eq!((paused(&hosts[0]), hosts[0].int("flow_control_recv")), (0.0, 0));
+    assert_eq!(paused_for(&hosts[0]), total, "is not reset");
+    agree(hosts);
+}
+
+#[test]
+fn a_node_that_never_gets_on_stops_counting() {
+    let cluster = Cluster::new(2);
+    let hosts = cluster.start();
+    set(&hosts[1], "gcs.fc_limit=1; gcs.fc_patience=PT1S");
+    let release = block(&hosts[1]);
+    for i in 0..50 {
+        hosts[0].commit(&format!("{i}"), &format!("{i}"));
+    }
+    assert!(paused_for(&hosts[0]) >= Duration::from_millis(900), "{:?}", paused_for(&hosts[0]));
+    assert!(hosts[1].int("local_recv_queue") > 40);
+    assert!(!flag(&hosts[0], "flow_control_active"));
+    drop(release);
+    agree(hosts);
+}
+
+#[test]
+fn a_dead_node_holds_nobody_up() {
+    let cluster = Cluster::new(3);
+    let mut hosts = cluster.start();
+    set(&hosts[2], "gcs.fc_limit=1; gcs.fc_patience=PT0S");
+    let release = block(&hosts[2]);
+    let writer = {
+        let fake = hosts[0].fake.clone();
+        thread::spawn(move || (0..20).map(|i| fake.commit(&format!("{i}"), &format!("{i}"))).max())
+    };
+    until("a writer to be held back", || hosts[0].int("local_send_queue") == 1);
+    // It goes silent while its stop is in force.
+    set(&hosts[2], "gmcast.isolate=1");
+    writer.join().unwrap();
+    assert!(!flag(&hosts[0], "flow_control_active"));
+    drop(release);
+    set(&hosts[2], "gmcast.isolate=0");
+    hosts[0].wait("all in", |s| s.size() == 3);
+    let third = hosts.remove(2);
+    agree(vec![hosts.remove(0), hosts.remove(0), third]);
+}
+
+#[test]
+fn a_desynced_node_slows_nobody_and_keeps_little_in_memory() {
+    let cluster = Cluster::new(2);
+    let hosts = cluster.start();
+    set(&hosts[1], "gcs.fc_limit=1; gcs.fc_patience=PT0S");
+    assert_eq!(hosts[1].node().desync(), Code::Ok);
+    let release = block(&hosts[1]);
+    // More than the queue keeps in memory: what is above comes back from the log.
+    let padding = "x".repeat(1 << 20);
+    for i in 0..40 {
+        hosts[0].commit(&format!("{i}"), &format!("{i}{padding}"));
+    }
+    assert_eq!((hosts[0].int("flow_control_recv"), hosts[1].int("flow_control_sent")), (0, 0));
+    drop(release);
+    assert_eq!(hosts[1].node().resync(), Code::Ok);
+    agree(hosts);
+}
+
+/// Else the applier would wait for its locks, and it for the applier.
+#[test]
+fn a_victim_that_is_held_back_lets_go_at_once() {
+    let cluster = Cluster::new(2);
+    let hosts = cluster.start();
+    set(&hosts[1], "gcs.fc_limit=1; gcs.fc_patience=PT0S");
+    let (go, gate) = mpsc::channel::<u64>();
+    let gate = Mutex::new(gate);
+    let hook: Box<dyn Fn(&Fake, &Meta, &[u8]) + Send + Sync> = Box::new(move |fake, meta, data| {
+        if data == b"first" {
+            let victim = gate.lock().unwrap().recv().unwrap();
+            assert_eq!(fake.node().abort_certification(Some(meta.seqno), victim), (Code::Ok, None));
+        }
+    });
+    *hosts[1].hook.lock().unwrap() = Some(Arc::new(hook));
+    let writer = {
+        let fake = hosts[0].fake.clone();
+        thread::spawn(move || {
+            let first = fake.commit("k", "first");
+            (0..20).map(|i| fake.commit("k", &format!("{i}"))).fold(first, u64::max)
+        })
+    };
+    until("the own stop", || flag(&hosts[1], "flow_control_requested"));
+    let mut handle = hosts[1].begin("local", "victim");
+    let trx = handle.trx;
+    let victim = {
+        let fake = hosts[1].fake.clone();
+        thread::spawn(move || {
+            let answer = fake.certify(&mut handle);
+            assert_eq!(fake.node().release(&mut handle), Code::Ok);
+            answer
+        })
+    };
+    until("the victim to be held back", || hosts[1].int("local_send_queue") == 1);
+    go.send(trx).unwrap();
+    assert_eq!(victim.join().unwrap(), (Code::ConnFail, None));
+    let last = writer.join().unwrap();
+    hosts[1].reach(last);
+    hosts[1].commit("local", "next");
+    agree(hosts);
+}
