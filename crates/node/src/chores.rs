@@ -32,7 +32,7 @@ pub fn run_chores(shared: &Arc<Shared>, chores: &Receiver<Chore>) {
             }
             Chore::Die(text) => {
                 shared.server.log(Level::Fatal, &text);
-                std::process::abort();
+                crate::threads::end_process();
             }
             Chore::End => return,
         }
