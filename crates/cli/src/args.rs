@@ -36,6 +36,57 @@ pub enum Command {
         #[command(subcommand)]
         action: Action,
     },
+    /// Look into a node's write-set log: its files `trireme.*.galera.cache` in the data directory or `gcache.dir`
+    #[command(after_help = LOG_EXIT_CODES)]
+    Log {
+        #[command(subcommand)]
+        action: LogAction,
+    },
+}
+
+const LOG_EXIT_CODES: &str = "\
+Exit codes:
+  0  done; `verify`: the log is sound
+  1  failed, with one line on stderr; `verify`: damage was found
+  2  wrong usage";
+
+/// The directory is first everywhere, since it is what differs between nodes.
+#[derive(Debug, Subcommand)]
+pub enum LogAction {
+    /// Show files, range, gaps and statistics, or one entry; takes no lock, so the node may run
+    Inspect {
+        dir: PathBuf,
+        /// Show the entry at this index
+        #[arg(long, value_name = "INDEX", conflicts_with = "seqno")]
+        entry: Option<u64>,
+        /// Show the entry that took this seqno
+        #[arg(long, value_name = "N")]
+        seqno: Option<u64>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Check every record and judge the log as its node would at its next start; takes no lock, changes nothing
+    Verify {
+        dir: PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Drop old segments of a stopped node's log, to free space. What a peer lacks of them it must get by a full copy
+    Trim {
+        dir: PathBuf,
+        /// Oldest seqno to keep. Segments go as a whole, so more than that may stay
+        #[arg(long, value_name = "SEQNO")]
+        keep_from: u64,
+        /// Also a log that its last user did not close. What its engine lacks may be in what goes, and it may then need
+        /// a full copy
+        #[arg(long)]
+        force: bool,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 #[derive(Debug, Subcommand)]

@@ -1,10 +1,11 @@
 //! The `trireme` command: parse → resolve → run. Parsing has no effects; everything real happens in
-//! `trireme-cluster`. Tables go to stdout, progress and errors to stderr.
+//! `trireme-cluster` and `trireme-wslog`. Tables go to stdout, progress and errors to stderr.
 
 #![forbid(unsafe_code)]
 
 mod args;
 mod follow;
+mod log;
 mod resolve;
 mod run;
 mod table;
@@ -22,13 +23,17 @@ const INTERRUPTED: u8 = 130;
 
 fn main() -> ExitCode {
     let args = args::Args::parse(); // wrong usage ends here with 2
+    let (dir, action) = match args.command {
+        args::Command::Cluster { dir, action } => (dir, action),
+        args::Command::Log { action } => return log_exit(log::run(action)),
+    };
     let cancel = Cancel::default();
     let handler = cancel.clone();
     if let Err(error) = ctrlc::set_handler(move || handler.set()) {
         eprintln!("trireme: cannot handle Ctrl-C: {error}");
         return ExitCode::from(FAILED);
     }
-    let outcome = resolve::resolve(args.command, cancel).and_then(run::run);
+    let outcome = resolve::resolve(dir, action, cancel).and_then(run::run);
     match outcome {
         Ok(run::Outcome::Done) => ExitCode::SUCCESS,
         Ok(run::Outcome::Degraded) => ExitCode::from(DEGRADED),
@@ -38,6 +43,17 @@ fn main() -> ExitCode {
         }
         Err(error) => {
             eprintln!("trireme: {error}");
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+fn log_exit(outcome: Result<log::Outcome, String>) -> ExitCode {
+    match outcome {
+        Ok(log::Outcome::Done) => ExitCode::SUCCESS,
+        Ok(log::Outcome::Damaged) => ExitCode::from(FAILED),
+        Err(reason) => {
+            eprintln!("trireme: {reason}");
             ExitCode::from(FAILED)
         }
     }

@@ -1,6 +1,6 @@
 //! From what was typed to what will be done: defaults, paths. Looks at the file system, changes nothing.
 
-use crate::args::{Action, Command, NodeList, Restart, Up};
+use crate::args::{Action, NodeList, Restart, Up};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -32,8 +32,7 @@ pub enum Task {
     Logs { node: NodeId, lines: usize, follow: bool },
 }
 
-pub fn resolve(command: Command, cancel: Cancel) -> Result<Plan> {
-    let Command::Cluster { dir, action } = command;
+pub fn resolve(dir: Option<PathBuf>, action: Action, cancel: Cancel) -> Result<Plan> {
     let dir = std::path::absolute(dir.unwrap_or_else(default_dir))
         .map_err(|error| Error::Io { what: "cannot resolve the directory".to_owned(), error })?;
     let task = match action {
@@ -61,9 +60,7 @@ pub fn resolve(command: Command, cancel: Cancel) -> Result<Plan> {
         },
         Action::Add { count, options } => Task::Add { count, options: options.option },
         Action::Remove { node } => Task::Remove { node },
-        Action::Down { keep } => {
-            Task::Down { how: if keep { Stop::Graceful } else { Stop::Kill }, purge: !keep }
-        }
+        Action::Down { keep } => Task::Down { how: if keep { Stop::Graceful } else { Stop::Kill }, purge: !keep },
         Action::Logs { node, lines, follow } => Task::Logs { node, lines, follow },
     };
     Ok(Plan { dir, cancel, task })
@@ -73,7 +70,10 @@ fn spec(up: Up, dir: &Path, cancel: &Cancel) -> Result<Spec> {
     let mut node_options: BTreeMap<NodeId, Vec<String>> = BTreeMap::new();
     for option in up.node_option {
         if option.node.raw() > up.nodes {
-            return Err(Error::BadSpec(format!("--node-option names {}, but only {} are started", option.node, up.nodes)));
+            return Err(Error::BadSpec(format!(
+                "--node-option names {}, but only {} are started",
+                option.node, up.nodes
+            )));
         }
         node_options.entry(option.node).or_default().push(option.line);
     }
@@ -95,10 +95,12 @@ fn spec(up: Up, dir: &Path, cancel: &Cancel) -> Result<Spec> {
 
 fn provider(asked: Option<PathBuf>) -> Result<PathBuf> {
     match asked {
-        Some(path) if path == Path::new("galera") => galera_provider().map(Path::to_owned).ok_or_else(|| Error::Missing {
-            what: "Galera's library".to_owned(),
-            advice: "install the package galera-4, or give the library's path".to_owned(),
-        }),
+        Some(path) if path == Path::new("galera") => {
+            galera_provider().map(Path::to_owned).ok_or_else(|| Error::Missing {
+                what: "Galera's library".to_owned(),
+                advice: "install the package galera-4, or give the library's path".to_owned(),
+            })
+        }
         Some(path) => Ok(path),
         None => {
             let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join("libtrireme.so")));

@@ -88,8 +88,12 @@ fn up(spec: &Spec, dir: &Path, cancel: &Cancel) -> Result<()> {
         Err(Error::NoCluster(_)) => Cluster::up(spec, &mut say)?,
         Err(error) => return Err(error),
         Ok(old) => {
-            let running: Vec<NodeId> =
-                old.nodes().iter().map(|n| n.id).filter(|id| !matches!(old.liveness(*id), Ok(Liveness::Gone))).collect();
+            let running: Vec<NodeId> = old
+                .nodes()
+                .iter()
+                .map(|n| n.id)
+                .filter(|id| !matches!(old.liveness(*id), Ok(Liveness::Gone)))
+                .collect();
             if !running.is_empty() {
                 table::print_status(&old.status());
                 return Err(Error::AlreadyRunning { dir: dir.to_owned(), nodes: running });
@@ -156,7 +160,7 @@ fn print_answer(answer: &Answer, json: bool) {
     }
 }
 
-fn print_json(value: &serde_json::Value) {
+pub fn print_json(value: &serde_json::Value) {
     print_line(&format!("{value:#}"));
 }
 

@@ -8,7 +8,8 @@ pub fn print_status(nodes: &[NodeStatus]) {
     let rows: Vec<Vec<String>> = nodes
         .iter()
         .map(|n| {
-            let state = if n.ready || n.state != "Synced" { n.state.clone() } else { format!("{} (not ready)", n.state) };
+            let state =
+                if n.ready || n.state != "Synced" { n.state.clone() } else { format!("{} (not ready)", n.state) };
             vec![
                 n.node.to_string(),
                 state,
@@ -43,8 +44,7 @@ fn lines(head: &[String], rows: &[Vec<String>]) -> Vec<String> {
     std::iter::once(head)
         .chain(rows.iter().map(Vec::as_slice))
         .map(|row| {
-            let cells: Vec<String> =
-                row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+            let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
             cells.join("  ").trim_end().to_owned()
         })
         .collect()
