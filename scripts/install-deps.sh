@@ -9,7 +9,7 @@ packages=(
     mariadb-backup rsync socat   # the three ways of state transfer, with their tools
     lsof iproute2                # the transfer scripts ask them for ports; network namespaces
     galera-4                     # for comparison
-    mariadb-test perl            # MariaDB's own suites
+    mariadb-test perl stunnel4   # MariaDB's own suites
 )
 
 missing=()
