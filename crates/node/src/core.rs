@@ -824,8 +824,7 @@ impl Core {
     fn on_own_view(&mut self, seqno: Seqno, view: &View, weight: Weight, again: bool) {
         self.non_primary_since = None;
         self.me.weight = weight;
-        let now = self.now();
-        self.flow.set_members(now, view.members.iter().map(|m| m.node).collect());
+        self.flow.set_members(view.members.iter().map(|m| m.node).collect());
         self.set_flow_options();
         self.weight_waiters.retain(|(wanted, slot)| {
             if *wanted == weight {
@@ -1020,8 +1019,7 @@ impl Core {
         self.member = false;
         self.announced = None;
         self.non_primary_since = Some(Instant::now());
-        let now = self.now();
-        self.flow.set_members(now, Vec::new());
+        self.flow.set_members(Vec::new());
         for (_, slot) in self.reads.drain() {
             slot.fill(None);
         }
@@ -1255,8 +1253,7 @@ impl Core {
             Some(NodeState::Donor) => self.feed.is_live() && self.donors_count,
             Some(NodeState::Primary | NodeState::Joiner) | None => false,
         };
-        let now = self.now();
-        self.flow.set_counts(now, counts, self.shared.queue.len() as u64);
+        self.flow.set_counts(counts, self.shared.queue.len() as u64);
     }
 
     fn publish(&mut self) {

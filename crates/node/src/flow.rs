@@ -22,8 +22,12 @@ use trireme_types::{NodeId, Seqno, Timestamp};
 const REPEAT_EVERY: Duration = Duration::from_millis(200);
 /// A stop that was not heard again for so long is over: several repetitions may come late.
 const EXPIRES_AFTER: Duration = Duration::from_secs(1);
-/// Shortest time between two changes of one's mind, so that a backlog that sways around a limit does not flood the group.
+/// A stop lasts so long at least, so that a backlog that sways around a limit does not flood the group. The other way there is
+/// no delay: what is written meanwhile has to be applied.
 const STEADY_FOR: Duration = Duration::from_millis(10);
+/// A rate that has changed by more than [`CHANGE`] is told after this time, others with the repetition.
+const UPDATE_AFTER: Duration = Duration::from_millis(20);
+const CHANGE: f64 = 0.1;
 /// How often a stopped node looks around.
 pub const TICK: Duration = Duration::from_millis(10);
 /// The speed of applying is measured over this time.
@@ -77,7 +81,7 @@ pub enum Act {
 #[derive(Clone, Copy, Debug)]
 enum Own {
     Quiet,
-    Stopping { since: Timestamp, said: Timestamp, progress: Seqno, progress_at: Timestamp },
+    Stopping { since: Timestamp, said: Timestamp, rate: f64, progress: Seqno, progress_at: Timestamp },
     /// Applied nothing for too long: does not count until something leaves after this.
     GivenUp { left: Seqno },
 }
@@ -154,7 +158,6 @@ pub struct Flow {
     /// May this node ask for a stop?
     counts: bool,
     own: Own,
-    changed: Timestamp,
     /// Part of the backlog that was there when this node began to count; only falls.
     allowance: u64,
     meter: Meter,
@@ -176,7 +179,6 @@ impl Flow {
             patience: Duration::ZERO,
             counts: false,
             own: Own::Quiet,
-            changed: Timestamp::ZERO,
             allowance: 0,
             meter: Meter::default(),
             share: Share::default(),
@@ -212,10 +214,10 @@ impl Flow {
     }
 
     /// The members of the view; none: no primary component. Stops of others are over.
-    pub fn set_members(&mut self, now: Timestamp, members: Vec<NodeId>) {
+    pub fn set_members(&mut self, members: Vec<NodeId>) {
         self.members = members;
         if !self.members.contains(&self.me) {
-            self.go(now);
+            self.go();
         }
         let gone: Vec<NodeId> = self.stops.keys().copied().filter(|n| !self.members.contains(n)).collect();
         for node in gone {
@@ -225,7 +227,7 @@ impl Flow {
 
     /// A node that does not count (desynced, or receiving its state) lags without asking for a stop. What has gathered by
     /// the time it counts again is its own affair: only what comes on top of it slows others.
-    pub fn set_counts(&mut self, now: Timestamp, counts: bool, backlog: u64) {
+    pub fn set_counts(&mut self, counts: bool, backlog: u64) {
         if counts == self.counts {
             return;
         }
@@ -234,7 +236,7 @@ impl Flow {
             self.allowance = backlog;
             self.own = Own::Quiet;
         } else {
-            self.go(now);
+            self.go();
         }
     }
 
@@ -279,30 +281,31 @@ impl Flow {
         let excess = backlog - self.allowance;
         match self.own {
             Own::Quiet => {
-                if self.counts && excess > self.limits.upper && now.since(self.changed) >= STEADY_FOR {
-                    self.changed = now;
-                    self.own = Own::Stopping { since: now, said: now, progress: left, progress_at: now };
+                if self.counts && excess > self.limits.upper {
+                    let rate = self.permitted(excess);
+                    self.own = Own::Stopping { since: now, said: now, rate, progress: left, progress_at: now };
                     self.acts.push_back(Act::Requested(true));
-                    self.say_stop(now, excess);
+                    self.say_stop(now, rate);
                 }
             }
-            Own::Stopping { since, said, progress, progress_at } => {
+            Own::Stopping { since, said, rate, progress, progress_at } => {
                 let progress_at = if left > progress { now } else { progress_at };
                 if excess <= self.limits.lower {
                     if now.since(since) >= STEADY_FOR {
-                        self.go(now);
+                        self.go();
                     }
                 } else if !self.patience.is_zero() && now.since(progress_at) >= self.patience {
-                    self.go(now);
+                    self.go();
                     self.own = Own::GivenUp { left };
                     self.acts.push_back(Act::GaveUp { patience: self.patience });
                 } else {
-                    let repeat = now.since(said) >= REPEAT_EVERY;
-                    let said = if repeat { now } else { said };
-                    self.own = Own::Stopping { since, said, progress: left, progress_at };
-                    if repeat {
-                        self.say_stop(now, excess);
+                    let (mut said, mut rate, new) = (said, rate, self.permitted(excess));
+                    let changed = (new - rate).abs() > rate * CHANGE && now.since(said) >= UPDATE_AFTER;
+                    if changed || now.since(said) >= REPEAT_EVERY {
+                        (said, rate) = (now, new);
+                        self.say_stop(now, rate);
                     }
+                    self.own = Own::Stopping { since, said, rate, progress: left, progress_at };
                 }
             }
             Own::GivenUp { left: then } => {
@@ -326,15 +329,13 @@ impl Flow {
         if rate < RATE_MIN { 0.0 } else { rate }
     }
 
-    fn say_stop(&mut self, now: Timestamp, excess: u64) {
-        let rate = self.permitted(excess);
+    fn say_stop(&mut self, now: Timestamp, rate: f64) {
         self.acts.push_back(Act::Signal(encode(Some(rate))));
         self.stop(now, self.me, rate);
     }
 
-    fn go(&mut self, now: Timestamp) {
+    fn go(&mut self) {
         if matches!(self.own, Own::Stopping { .. }) {
-            self.changed = now;
             self.acts.push_back(Act::Signal(encode(None)));
             self.acts.push_back(Act::Requested(false));
             self.lift(self.me);
@@ -446,10 +447,10 @@ mod tests {
     /// Two members, interval [4, 4], gives up after 10 s.
     fn flow() -> Flow {
         let mut flow = Flow::new(ME);
-        flow.set_members(at(0), vec![ME, OTHER]);
+        flow.set_members(vec![ME, OTHER]);
         flow.set_limits(Limits { lower: 4, upper: 4 });
         flow.set_patience(Duration::from_secs(10));
-        flow.set_counts(at(0), true, 0);
+        flow.set_counts(true, 0);
         flow
     }
 
@@ -510,7 +511,7 @@ mod tests {
             flow.observe(now, 4 + us % 2, Seqno(us));
             signals += said(&acts(&mut flow)).len();
         }
-        assert!((1..=11).contains(&signals), "{signals} in 100 ms");
+        assert!((2..=20).contains(&signals), "{signals} in 100 ms");
     }
 
     #[test]
@@ -518,11 +519,24 @@ mod tests {
         let mut flow = flow();
         let mut stops = 0;
         for ms in (0..2000).step_by(10) {
-            flow.observe(at(ms), 5, Seqno(ms));
+            flow.observe(at(ms), 100, Seqno(ms));
             stops += said(&acts(&mut flow)).len();
         }
         assert_eq!(stops, 10);
         assert!(flow.is_stopped());
+    }
+
+    #[test]
+    fn a_changed_rate_is_told_soon() {
+        let mut flow = flow();
+        flow.set_limits(Limits { lower: 10, upper: 20 });
+        apply_at(&mut flow, 1000, 15);
+        flow.observe(at(1001), 21, Seqno(1001));
+        flow.observe(at(1011), 40, Seqno(1002));
+        assert_eq!(said(&acts(&mut flow)), [true], "not with every step");
+        flow.observe(at(1021), 40, Seqno(1003));
+        let told = acts(&mut flow);
+        assert_eq!(told, [Act::Signal(encode(Some(0.0)))]);
     }
 
     #[test]
@@ -556,13 +570,13 @@ mod tests {
     fn who_left_stops_nobody() {
         let mut flow = flow();
         flow.on_signal(at(0), OTHER, &encode(Some(0.0)));
-        flow.set_members(at(1), vec![ME]);
+        flow.set_members(vec![ME]);
         assert!(!flow.is_stopped());
         flow.on_signal(at(2), OTHER, &encode(Some(0.0)));
         assert!(!flow.is_stopped(), "nor does a stranger");
         flow.observe(at(100), 9, Seqno(0));
         assert!(flow.is_stopped());
-        flow.set_members(at(101), vec![]);
+        flow.set_members(vec![]);
         assert!(!flow.is_stopped(), "without a primary component there is nothing to hold back");
     }
 
@@ -582,7 +596,7 @@ mod tests {
         let mut flow = flow();
         flow.observe(at(100), 5, Seqno(0));
         acts(&mut flow);
-        flow.set_counts(at(110), false, 5);
+        flow.set_counts(false, 5);
         assert_eq!(said(&acts(&mut flow)), [false]);
         flow.observe(at(200), 1000, Seqno(0));
         assert_eq!(acts(&mut flow), []);
@@ -591,8 +605,8 @@ mod tests {
     #[test]
     fn what_gathered_while_a_node_did_not_count_stops_nobody_later() {
         let mut flow = flow();
-        flow.set_counts(at(0), false, 0);
-        flow.set_counts(at(10), true, 1000);
+        flow.set_counts(false, 0);
+        flow.set_counts(true, 1000);
         flow.observe(at(100), 1004, Seqno(1));
         assert_eq!(acts(&mut flow), []);
         flow.observe(at(110), 900, Seqno(100));

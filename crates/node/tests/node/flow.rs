@@ -9,11 +9,13 @@ use trireme_node::{Code, Meta, StatValue};
 use crate::cluster::{Cluster, Host, agree};
 use crate::fake::{Fake, PATIENCE};
 
+type Hook = Box<dyn Fn(&Fake, &Meta, &[u8]) + Send + Sync>;
+
 /// What the server applies waits until the returned sender is dropped.
 fn block(host: &Host) -> mpsc::Sender<()> {
     let (release, gate) = mpsc::channel::<()>();
     let gate = Mutex::new(gate);
-    let hook: Box<dyn Fn(&Fake, &Meta, &[u8]) + Send + Sync> = Box::new(move |_, _, _| {
+    let hook: Hook = Box::new(move |_, _, _| {
         let _ = gate.lock().unwrap().recv();
     });
     *host.hook.lock().unwrap() = Some(Arc::new(hook));
@@ -173,7 +175,7 @@ fn a_victim_that_is_held_back_lets_go_at_once() {
     set(&hosts[1], "gcs.fc_limit=1; gcs.fc_patience=PT0S");
     let (go, gate) = mpsc::channel::<u64>();
     let gate = Mutex::new(gate);
-    let hook: Box<dyn Fn(&Fake, &Meta, &[u8]) + Send + Sync> = Box::new(move |fake, meta, data| {
+    let hook: Hook = Box::new(move |fake, meta, data| {
         if data == b"first" {
             let victim = gate.lock().unwrap().recv().unwrap();
             assert_eq!(fake.node().abort_certification(Some(meta.seqno), victim), (Code::Ok, None));
@@ -204,5 +206,31 @@ fn a_victim_that_is_held_back_lets_go_at_once() {
     let last = writer.join().unwrap();
     hosts[1].reach(last);
     hosts[1].commit("local", "next");
+    agree(hosts);
+}
+
+#[test]
+fn writers_go_at_the_pace_of_a_slow_node() {
+    let cluster = Cluster::new(2);
+    let hosts = cluster.start();
+    // The load, not something to wait for.
+    let slow: Hook =
+        Box::new(|_, _, _| thread::sleep(Duration::from_millis(4)));
+    *hosts[1].hook.lock().unwrap() = Some(Arc::new(slow));
+    let writers = 8;
+    thread::scope(|scope| {
+        for writer in 0..writers {
+            let host = &hosts[0];
+            scope.spawn(move || {
+                for i in 0..100 {
+                    host.commit(&format!("{writer}-{i}"), "row");
+                }
+            });
+        }
+    });
+    // Without flow control it would be several hundred.
+    let most = hosts[1].int("local_recv_queue_max");
+    assert!((24..=46 + writers).contains(&most), "at most {most} were waiting at [23, 23]");
+    assert!(hosts[1].int("flow_control_sent") >= 1);
     agree(hosts);
 }
