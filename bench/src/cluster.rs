@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use crate::host::{Node, NodeConfig};
 use crate::load::{Load, Report, run};
+use crate::stages::{self, Stages};
+use crate::threads::Memory;
 
 /// A provider under test.
 #[derive(Clone, Debug)]
@@ -159,6 +161,38 @@ impl Cluster {
         reports.into_iter().collect()
     }
 
+    /// One client on node `writer` and nothing else; one report per node. Needs node processes.
+    pub fn stages(&mut self, load: Load, writer: usize) -> Result<Vec<Stages>, String> {
+        let limit = load.warmup + load.measure + START_LIMIT;
+        std::thread::scope(|scope| {
+            let running: Vec<_> = (self.members.iter_mut().enumerate())
+                .map(|(n, member)| {
+                    let line = load_line("stages", Load { clients: usize::from(n == writer), ..load });
+                    scope.spawn(move || {
+                        let answer = member.remote()?.ask(&line, limit)?;
+                        Stages::from_text(&answer).ok_or_else(|| format!("unreadable report: {answer}"))
+                    })
+                })
+                .collect();
+            running.into_iter().map(|r| r.join().unwrap_or_else(|_| Err(String::from("node thread panicked")))).collect()
+        })
+    }
+
+    /// Memory that each node has taken since before it loaded the provider. Needs node processes.
+    pub fn memory(&mut self) -> Result<Vec<Memory>, String> {
+        let ask = |member: &mut Member| {
+            let answer = member.remote()?.ask("memory", STOP_LIMIT)?;
+            let numbers = answer.split_once(' ').and_then(|(r, a)| Some((r.parse().ok()?, a.parse().ok()?)));
+            numbers.map(|(resident_kib, anonymous_kib)| Memory { resident_kib, anonymous_kib }).ok_or(answer)
+        };
+        self.members.iter_mut().map(ask).collect()
+    }
+
+    /// The node processes.
+    pub fn pids(&self) -> Vec<u32> {
+        self.members.iter().filter_map(Member::pid).collect()
+    }
+
     /// Waits until all nodes have committed the same position.
     pub fn converge(&mut self) -> Result<(), String> {
         let deadline = Instant::now() + START_LIMIT;
@@ -218,6 +252,13 @@ impl Member {
         }
     }
 
+    fn remote(&mut self) -> Result<&mut Remote, String> {
+        match self {
+            Member::Local(_) => Err(String::from("needs node processes")),
+            Member::Remote(remote) => Ok(remote),
+        }
+    }
+
     fn wait_members(&mut self, count: usize) -> Result<(), String> {
         match self {
             Member::Local(node) => node.as_ref().ok_or("stopped")?.wait_members(count, START_LIMIT),
@@ -229,9 +270,7 @@ impl Member {
         match self {
             Member::Local(node) => Ok(run(node.as_ref().ok_or("stopped")?.shared, load)),
             Member::Remote(remote) => {
-                let Load { clients, size, keys, rows, warmup, measure, seed } = load;
-                let line = format!("run {clients} {size} {keys} {rows} {} {} {seed}", warmup.as_nanos(), measure.as_nanos());
-                let answer = remote.ask(&line, limit)?;
+                let answer = remote.ask(&load_line("run", load), limit)?;
                 Report::from_text(&answer).ok_or_else(|| format!("unreadable report: {answer}"))
             }
         }
@@ -266,7 +305,7 @@ impl Member {
     }
 }
 
-fn signal(pid: u32, number: i32) {
+pub fn signal(pid: u32, number: i32) {
     // SAFETY: a plain system call; the process is our child and has not been waited for.
     unsafe { libc::kill(pid as i32, number) };
 }
@@ -312,6 +351,13 @@ pub fn serve(config: &NodeConfig) {
             }),
             ["position"] => node.shared.provider().last_committed().map(|p| p.to_string()).ok_or_else(|| String::from("no position")),
             ["run", ref args @ ..] => parse_load(args).map(|load| run(node.shared, load).to_text()).ok_or_else(|| String::from("load")),
+            ["stages", ref args @ ..] => {
+                parse_load(args).map(|load| stages::run(node.shared, load).to_text()).ok_or_else(|| String::from("load"))
+            }
+            ["memory"] => {
+                let taken = Memory::now().since(node.bare);
+                Ok(format!("{} {}", taken.resident_kib, taken.anonymous_kib))
+            }
             ["stop"] => {
                 node.stop();
                 println!("ok stopped");
@@ -325,6 +371,11 @@ pub fn serve(config: &NodeConfig) {
         }
     }
     node.stop();
+}
+
+fn load_line(command: &str, load: Load) -> String {
+    let Load { clients, size, keys, rows, warmup, measure, seed } = load;
+    format!("{command} {clients} {size} {keys} {rows} {} {} {seed}", warmup.as_nanos(), measure.as_nanos())
 }
 
 fn parse_load(args: &[&str]) -> Option<Load> {

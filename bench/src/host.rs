@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use trireme_wsrep_sys as sys;
 
 use crate::provider::Provider;
+use crate::threads::Memory;
 
 /// How one node is set up.
 #[derive(Clone, Debug)]
@@ -67,6 +68,8 @@ impl Shared {
 
 pub struct Node {
     pub shared: &'static Shared,
+    /// Memory of the process before the library was loaded.
+    pub bare: Memory,
     receivers: Vec<JoinHandle<i32>>,
 }
 
@@ -89,6 +92,7 @@ impl Node {
             newest: AtomicI64::new(0),
             out_of_order: AtomicU64::new(0),
         }));
+        let bare = Memory::now();
         let provider = Provider::load(&config.library)?;
         let ctx = ptr_of(shared);
         let text = |s: String| CString::new(s).map_err(|e| e.to_string());
@@ -127,8 +131,9 @@ impl Node {
         check("init", provider.init(&args))?;
         let bootstrap = matches!(config.url.as_str(), "gcomm://" | "dummy://");
         check("connect", provider.connect("trireme-bench", &config.url, bootstrap))?;
-        let receivers = (0..config.appliers.max(1)).map(|_| std::thread::spawn(move || shared.provider().recv(ptr_of(shared)))).collect();
-        Ok(Node { shared, receivers })
+        let receiver = |_| std::thread::Builder::new().name("recv".into()).spawn(move || shared.provider().recv(ptr_of(shared)));
+        let receivers = (0..config.appliers.max(1)).map(receiver).collect::<Result<_, _>>().map_err(|e| e.to_string())?;
+        Ok(Node { shared, bare, receivers })
     }
 
     /// Waits until the node is synced in a primary view of `members`.

@@ -99,6 +99,10 @@ impl Report {
 /// Transaction ids must be unique in the life of a node process.
 static NEXT_TRX: AtomicU64 = AtomicU64::new(1000);
 
+pub fn new_handle() -> Handle {
+    Handle::new(NEXT_TRX.fetch_add(1, Ordering::Relaxed))
+}
+
 /// Runs the load on a node; blocks for its whole time.
 pub fn run(shared: &'static Shared, load: Load) -> Report {
     let start = Instant::now();
@@ -152,7 +156,7 @@ impl Pace {
 }
 
 /// The measuring clock itself is the condition here.
-fn sleep_until(t: Instant) {
+pub fn sleep_until(t: Instant) {
     std::thread::sleep(t.saturating_duration_since(Instant::now()));
 }
 
@@ -168,7 +172,7 @@ fn client(shared: &'static Shared, load: Load, conn: u64, from: Instant, until: 
     let data = vec![b'x'; load.size];
     loop {
         let provider = shared.provider();
-        let mut handle = Handle::new(NEXT_TRX.fetch_add(1, Ordering::Relaxed));
+        let mut handle = new_handle();
         for _ in 0..load.keys {
             let row = key_image(next(&mut random) % load.rows.max(1));
             provider.append_key(&mut handle, [b"bench", b"t1", &row], sys::KEY_EXCLUSIVE);
@@ -224,14 +228,14 @@ fn commit(shared: &Shared, conn: u64, handle: &mut Handle) -> Outcome {
 }
 
 /// As a server makes it: key number, then the value.
-fn key_image(row: u64) -> [u8; 9] {
+pub fn key_image(row: u64) -> [u8; 9] {
     let mut out = [0; 9];
     out[1..].copy_from_slice(&row.to_le_bytes());
     out
 }
 
 /// xorshift64*
-fn next(state: &mut u64) -> u64 {
+pub fn next(state: &mut u64) -> u64 {
     *state ^= *state >> 12;
     *state ^= *state << 25;
     *state ^= *state >> 27;

@@ -7,8 +7,12 @@ mod cluster;
 mod hist;
 mod host;
 mod load;
+mod perf;
 mod provider;
+mod stages;
+mod stages_table;
 mod table;
+mod threads;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,6 +22,7 @@ use clap::{Args, Parser, Subcommand};
 
 use cluster::{Cluster, Fault, Shape, Subject};
 use load::{Load, Report};
+use stages_table::Column;
 use table::{Cell, Setting};
 
 /// Measures wsrep providers
@@ -32,6 +37,9 @@ struct Cli {
 enum Cmd {
     /// Commits per second, latency and CPU of one or more providers
     Provider(ProviderArgs),
+    /// Where the time of one commit goes: each call of a lone client, who is woken for it on every node, and memory at rest
+    #[command(after_help = STAGES_HELP)]
+    Stages(StagesArgs),
     /// One node of a cluster (started by the above)
     #[command(hide = true)]
     Node(NodeArgs),
@@ -92,6 +100,42 @@ struct ProviderArgs {
     verbose: bool,
 }
 
+/// What the columns of `stages` mean.
+const STAGES_HELP: &str = "\
+Per commit and node: `wake-ups` are voluntary context switches, so times that a thread slept and was woken; `preempted` are the
+involuntary ones; `syscalls` are counted with perf(1) in a run of their own and left out where it does not work. A commit goes
+client -> group thread -> the sequencer's group thread -> group thread -> client. The client's thread is called `client`, those that
+apply are `recv`, the rest have the names that the provider gives them. Node 0 bootstraps. Idle memory is VmRSS once all nodes have
+joined, less what the process had before it loaded the provider; `anonymous` is the part of it that is no page of a file.";
+
+#[derive(Args)]
+struct StagesArgs {
+    /// Provider to measure: [label=]path[#options]; give it several times to compare
+    #[arg(long = "provider", required = true)]
+    providers: Vec<Subject>,
+    /// Nodes in each cluster
+    #[arg(long, default_value_t = 3)]
+    nodes: usize,
+    /// Which node the client runs on, from 0; one table for each
+    #[arg(long = "writer", value_delimiter = ',', default_value = "0,1")]
+    writers: Vec<usize>,
+    /// Bytes of data in each write set
+    #[arg(long, default_value_t = 200)]
+    size: usize,
+    /// Measured seconds in each round
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+    /// Rounds of each provider, interleaved
+    #[arg(long, default_value_t = 2)]
+    rounds: u64,
+    /// Applier threads of each node
+    #[arg(long, default_value_t = 4)]
+    appliers: usize,
+    /// Print everything that the providers log
+    #[arg(long)]
+    verbose: bool,
+}
+
 #[derive(Args)]
 struct NodeArgs {
     #[arg(long)]
@@ -140,14 +184,9 @@ impl Writers {
 }
 
 fn main() -> ExitCode {
-    match Cli::parse().command {
-        Cmd::Provider(args) => match compare(&args) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(e) => {
-                eprintln!("trireme-bench: {e}");
-                ExitCode::FAILURE
-            }
-        },
+    let result = match Cli::parse().command {
+        Cmd::Provider(args) => compare(&args),
+        Cmd::Stages(args) => dissect(&args),
         Cmd::Node(args) => {
             host::set_verbose(args.verbose);
             cluster::serve(&host::NodeConfig {
@@ -159,7 +198,14 @@ fn main() -> ExitCode {
                 dir: args.dir,
                 appliers: args.appliers,
             });
-            ExitCode::SUCCESS
+            Ok(())
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("trireme-bench: {e}");
+            ExitCode::FAILURE
         }
     }
 }
@@ -216,6 +262,55 @@ fn compare(args: &ProviderArgs) -> Result<(), String> {
                 table::print(setting, &cells);
             }
         }
+    }
+    Ok(())
+}
+
+fn dissect(args: &StagesArgs) -> Result<(), String> {
+    let nodes = args.nodes.max(1);
+    if let Some(bad) = args.writers.iter().find(|w| **w >= nodes) {
+        return Err(format!("no node {bad}: {nodes} nodes, counted from 0"));
+    }
+    host::set_verbose(args.verbose);
+    let shape = Shape { nodes, appliers: args.appliers, dummy: false, in_process: false, verbose: args.verbose };
+    let mut clusters = args.providers.iter().map(|s| Cluster::start(s, shape)).collect::<Result<Vec<_>, _>>()?;
+    println!("{nodes} nodes, one client, {} bytes and one key per write set, {} round(s) of {} s\n", args.size, args.rounds, args.seconds);
+    for cluster in &mut clusters {
+        stages_table::print_memory(&cluster.subject.label.clone(), &cluster.memory()?);
+    }
+    for &writer in &args.writers {
+        let mut columns: Vec<Column> = clusters.iter().map(|c| Column::new(&c.subject.label, nodes)).collect();
+        let load = |seed| Load {
+            clients: 1,
+            size: args.size,
+            keys: 1,
+            rows: 1_000_000,
+            warmup: Duration::from_millis(500),
+            measure: Duration::from_secs_f64(args.seconds),
+            seed,
+        };
+        for round in 0..args.rounds.max(1) {
+            for (cluster, column) in clusters.iter_mut().zip(&mut columns) {
+                let reports = cluster.stages(load(round + 1), writer)?;
+                column.nodes.iter_mut().zip(&reports).for_each(|(sum, report)| sum.add(report));
+                cluster.converge()?;
+            }
+        }
+        for (cluster, column) in clusters.iter_mut().zip(&mut columns) {
+            // A run of its own: counting takes time. Without a warm-up, since all system calls of the run are counted.
+            let counting = cluster.pids().into_iter().map(perf::Counting::start).collect::<Result<Vec<_>, _>>();
+            match counting {
+                Ok(counting) => {
+                    let measure = Duration::from_secs(1);
+                    let reports = cluster.stages(Load { warmup: Duration::ZERO, measure, ..load(99) }, writer)?;
+                    let counts = counting.into_iter().map(perf::Counting::finish);
+                    column.syscalls = Ok(counts.zip(&reports).map(|(calls, r)| (calls, r.passed)).collect());
+                }
+                Err(e) => column.syscalls = Err(e),
+            }
+            cluster.converge()?;
+        }
+        stages_table::print(writer, &columns);
     }
     Ok(())
 }
