@@ -233,11 +233,15 @@ impl<S: LogStore> Group<S> {
         self.at_heartbeat = None;
         self.at_bodies = None;
         self.held.clear();
-        self.acks.clear();
         self.acked = None;
-        // Nothing is known of the new sequencer's log before it was compared; after a fork not even what is committed here.
-        self.verified = LogIndex::ZERO;
-        self.claimed_commit = self.commit;
+        if self.facts_of != self.hard.term {
+            // Nothing is known of the new sequencer's log before it was compared; after a fork not even what is committed
+            // here. Within one term, what was compared stays compared: its sequencer would not send it again.
+            self.facts_of = self.hard.term;
+            self.acks.clear();
+            self.verified = LogIndex::ZERO;
+            self.claimed_commit = self.commit;
+        }
         let changed = self.sequencer != sequencer;
         self.sequencer = sequencer;
         self.arm_election(now);

@@ -60,6 +60,8 @@ pub struct Group<S: LogStore> {
     pub(crate) claimed_commit: LogIndex,
     /// Held log is this term's sequencer's up to here; for the sequencer itself, its last entry.
     pub(crate) verified: LogIndex,
+    /// The term to which `claimed_commit`, `verified` and `acks` belong.
+    pub(crate) facts_of: Term,
     pub(crate) synced: LogIndex,
     pub(crate) cache: TailCache,
     pub(crate) pool: BodyPool,
@@ -83,6 +85,8 @@ pub struct Group<S: LogStore> {
     pub(crate) join_state: Option<JoinState>,
     /// The own log or data are of no use: ask for a snapshot.
     pub(crate) needs_snapshot: bool,
+    /// The server's data hold everything up to here, whatever `commit` knows of it. Zero: unknown, or passed by delivery.
+    pub(crate) applied: Seqno,
     pub(crate) reads: Reads,
     pub(crate) term_changes: u64,
     pub(crate) evicted: BTreeSet<NodeId>,
@@ -121,6 +125,7 @@ impl<S: LogStore> Group<S> {
             commit: LogIndex::ZERO,
             claimed_commit: LogIndex::ZERO,
             verified: LogIndex::ZERO,
+            facts_of: Term::ZERO,
             synced,
             cache: TailCache::default(),
             pool: BodyPool::default(),
@@ -139,6 +144,7 @@ impl<S: LogStore> Group<S> {
             pending_bytes: 0,
             join_state: None,
             needs_snapshot: false,
+            applied: start.unwrap_or_default(),
             reads: Reads::default(),
             term_changes: 0,
             evicted: BTreeSet::new(),

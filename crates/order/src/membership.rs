@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use trireme_types::{Base, Durability, EntryKind, LogIndex, Member, NodeId, Session, Term, Timestamp, View, Voter, VoterSet, Weight};
+use trireme_types::{Base, Durability, EntryKind, LogIndex, Member, NodeId, Seqno, Session, Term, Timestamp, View, Voter, VoterSet, Weight};
 
 use bytes::Bytes;
 
@@ -117,9 +117,12 @@ impl<S: LogStore> Group<S> {
 
     pub(crate) fn on_snapshot(&mut self, now: Timestamp, from: NodeId, term: Term, base: Base) {
         let same = base.history == self.tail.history;
-        let wanted = self.needs_snapshot || !same || base.index > self.tail.index;
+        // Shorter than the base, or with a tail that was never committed where the group has something else.
+        let behind = base.index > self.tail.index
+            || base.index > self.commit && self.store.term_at(base.index) != Some(base.term);
+        let wanted = self.needs_snapshot || !same || behind;
         // A member so far behind that nobody keeps what it lacks is told so too: its driver sees the reset and leaves.
-        let lagging = self.sequencer == Some(from) && base.index > self.tail.index;
+        let lagging = self.sequencer == Some(from) && behind;
         if !matches!(self.phase, Phase::Joining | Phase::NonPrimary) && !self.needs_snapshot && !lagging || !wanted {
             return;
         }
@@ -141,10 +144,17 @@ impl<S: LogStore> Group<S> {
             return;
         }
         self.synced = self.store.synced();
+        if same && base.fork > LogIndex::ZERO && !self.needs_snapshot {
+            // Nothing tells whether the data lie on this side of the fork (SAFETY 13).
+            self.out.push_back(Output::Event(Event::DataDiverged));
+        }
         self.needs_snapshot = false;
+        self.applied = Seqno::ZERO;
         let view = base.view.clone();
         self.begin_at(base);
         self.sequencer = None;
+        // Another log: what was known of the old one is void, in the same term too.
+        self.facts_of = Term::ZERO;
         self.become_follower(now, Some(from));
         if matches!(self.phase, Phase::Primary | Phase::Leaving) {
             // The view that threw this member out may be among what was skipped.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use trireme_types::{
-    Entry, EntryHeader, EntryKind, LogIndex, NodeId, Reader, Session, Term, Timestamp, Uuid, View, VoterSet,
+    Entry, EntryHeader, EntryKind, LogIndex, NodeId, Reader, Seqno, Session, Term, Timestamp, Uuid, View, VoterSet,
 };
 
 use crate::election::Role;
@@ -379,7 +379,7 @@ impl<S: LogStore> Group<S> {
                     upto = header.index;
                     continue;
                 }
-                if header.index <= self.commit {
+                if header.index <= self.commit || self.data_hold(header.index) {
                     return self.diverged(now);
                 }
                 if !self.truncate_after(header.index.prev()) {
@@ -587,6 +587,21 @@ impl<S: LogStore> Group<S> {
             self.out.push_back(crate::Output::Event(crate::Event::DataDiverged));
             self.send_join(now);
         }
+    }
+
+    /// Do the server's data hold the own log's entry at `index`? What was applied was committed, even if this start does
+    /// not remember it (after a fork: by the other side). Data ahead of the whole log say nothing about it.
+    fn data_hold(&self, index: LogIndex) -> bool {
+        self.applied <= self.tail.seqno && self.seqno_at(index.prev()).is_some_and(|before| before < self.applied)
+    }
+
+    fn seqno_at(&self, index: LogIndex) -> Option<Seqno> {
+        let base = self.store.base();
+        if index == base.index {
+            return Some(base.seqno);
+        }
+        let entries = self.entries(index, 0).ok()?;
+        entries.first().filter(|e| e.header.index == index).map(|e| e.header.seqno)
     }
 
     pub(crate) fn is_own_history(&self, history: Uuid) -> bool {

@@ -49,7 +49,8 @@ pub(crate) fn after_leave(current: &VoterSet, in_view: &[NodeId], leavers: &[Nod
         .filter(|v| in_view.contains(&v.node) && !leavers.contains(&v.node))
         .copied()
         .collect();
-    if stay.is_empty() {
+    // Nobody, or nobody with weight: never again would there be a majority.
+    if stay.iter().all(|v| v.weight.0 == 0) {
         return None;
     }
     change(current, stay)
@@ -109,5 +110,12 @@ mod tests {
         let got = after_leave(&set(3), &view, &view[1..]).unwrap();
         assert_eq!(got.voters, [voter(1, 1)]);
         assert_eq!(after_leave(&set(1), &view[..1], &view[..1]), None, "the last one out writes nothing");
+    }
+
+    #[test]
+    fn a_leave_never_leaves_voters_without_weight() {
+        let current = VoterSet { voters: vec![voter(1, 0), voter(2, 2)], forced: false };
+        let members = [voter(1, 0).node];
+        assert_eq!(after_leave(&current, &members, &[voter(2, 2).node]), None);
     }
 }

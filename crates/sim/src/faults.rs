@@ -250,7 +250,12 @@ impl Cluster {
             }
             Fault::Force => {
                 let slot = self.any_slot();
-                if !self.is_primary(slot) {
+                // An operator sees to it that only one side is forced: whoever runs is reachable.
+                let sees_all = (0..self.slots.len()).all(|other| {
+                    self.slots[other].process.is_none()
+                        || !self.net.is_blocked(slot, other) && !self.net.is_blocked(other, slot)
+                });
+                if sees_all && !(0..self.slots.len()).any(|other| self.is_primary(other)) {
                     self.with_group(slot, |g, now| g.force_primary(now));
                 }
             }

@@ -294,3 +294,114 @@ fn diverged_tail_of_uncommitted_is_dropped() {
     net.run(Duration::from_secs(3));
     println!("{:?}", (1..=3).map(|n| net.bodies(n)).collect::<Vec<_>>());
 }
+
+/// The sequencer does not send again what was compared in its term: a follower that lost sight of it and finds it again must
+/// not forget that, or the last entry stays uncommitted there until somebody writes.
+#[test]
+fn a_follower_that_finds_its_sequencer_again_commits_the_last_entry() {
+    let mut net = Net::cluster(3);
+    let seq = net.sequencer();
+    let follower = (1..=3).find(|n| *n != seq).unwrap();
+    let mut late = vec![];
+    net.propose(seq, "last");
+    // The follower holds the entry and acknowledges it, but does not hear that it is committed.
+    let run = |net: &mut Net, late: &mut Vec<(u8, Message)>| {
+        for _ in 0..10_000 {
+            for n in 1..=3 {
+                net.drain(n);
+            }
+            let Some((from, to, message)) = net.queue.pop_front() else { return };
+            if to == follower && !matches!(message, Message::Append { ref entries, .. } if !entries.is_empty()) {
+                late.push((from, message));
+            } else {
+                net.nodes.get_mut(&to).unwrap().group.handle_message(net.now, node(from), message);
+            }
+        }
+    };
+    run(&mut net, &mut late);
+    assert!(net.bodies(seq).contains(&"last".to_string()));
+    assert!(!net.bodies(follower).contains(&"last".to_string()));
+    // Its election timer fires, and nobody grants it anything.
+    let until = net.now.after(Duration::from_secs(2));
+    net.now = until;
+    net.nodes.get_mut(&follower).unwrap().group.handle_timeout(until);
+    net.drain(follower);
+    net.queue.clear();
+    assert_eq!(net.nodes[&follower].group.status().sequencer, None);
+    // The same sequencer is heard again, in the same term; nothing is ordered.
+    let term = net.nodes[&seq].group.status().term;
+    let commit = net.nodes[&seq].group.status().committed;
+    let heartbeat = Message::Heartbeat { history: HISTORY, term, commit, round: 99, majority: true };
+    net.nodes.get_mut(&follower).unwrap().group.handle_message(until, node(seq), heartbeat);
+    net.drain(follower);
+    assert_eq!(net.nodes[&follower].group.status().sequencer, Some(node(seq)));
+    assert!(net.bodies(follower).contains(&"last".to_string()), "{:?}", net.nodes[&follower].group.status());
+}
+
+/// After a restart only the data know that an entry was committed. A log that a fork replaced must not be cut back under them.
+#[test]
+fn data_beyond_a_fork_need_a_full_copy_after_a_restart_too() {
+    let mut net = Net::cluster(3);
+    net.cut = vec![(1, 3), (2, 3)];
+    net.run(Duration::from_secs(10));
+    net.propose(1, "on the other side");
+    net.settle();
+    assert_eq!(net.bodies(2), ["on the other side"]);
+    let at = Seqno(net.nodes[&2].delivered.last().unwrap().0);
+    net.kill(1);
+    let store = net.kill(2);
+    let now = net.now;
+    net.nodes.get_mut(&3).unwrap().group.force_primary(now);
+    net.run(Duration::from_secs(1));
+    net.propose(3, "on this side");
+    net.settle();
+    net.cut.clear();
+    net.restart(2, store, 2, at);
+    net.run(Duration::from_secs(10));
+    assert_eq!(net.phase(2), Phase::Primary);
+    assert!(net.nodes[&2].events.contains(&Event::DataDiverged), "{:?}", net.nodes[&2].events);
+}
+
+/// The joiner's log is longer than the base it is offered, by a tail that was never committed: it must take the base.
+#[test]
+fn a_snapshot_below_an_uncommitted_tail_is_taken() {
+    let mut net = Net::cluster(3);
+    let seq = net.sequencer();
+    net.cut = (1..=3).filter(|n| *n != seq).map(|n| (seq, n)).collect();
+    net.settle();
+    for i in 0..20 {
+        net.propose(seq, &format!("never committed {i}"));
+    }
+    net.settle();
+    let at = Seqno(net.nodes[&seq].group.status().delivered.0.min(3));
+    let old = net.kill(seq);
+    let tail = old.last();
+    net.run(Duration::from_secs(3));
+    let new = net.sequencer();
+    net.propose(new, "won");
+    net.settle();
+    // The new sequencer's log is cut off at the base it will offer: what is committed now, below the joiner's tail.
+    let request = net.nodes[&new].group.status().delivered;
+    assert!(request < tail);
+    let chain = net.nodes[&new].group.status();
+    assert_eq!(chain.committed, request);
+    net.cut.clear();
+    net.restart(seq, old, 2, at);
+    let now = net.now;
+    let base = trireme_types::Base {
+        history: HISTORY,
+        index: request,
+        term: chain.term,
+        seqno: Seqno(net.nodes[&new].delivered.last().unwrap().0),
+        voters: chain.voters,
+        view: chain.view,
+        ..trireme_types::Base::default()
+    };
+    net.update_links();
+    let group = &mut net.nodes.get_mut(&seq).unwrap().group;
+    let heartbeat = Message::Heartbeat { history: HISTORY, term: chain.term, commit: request, round: 1, majority: true };
+    group.handle_message(now, node(new), heartbeat);
+    group.handle_message(now, node(new), Message::Snapshot { term: chain.term, base: Box::new(base) });
+    assert_eq!(group.store().base().index, request);
+    assert_eq!(group.status().last, request);
+}
