@@ -989,7 +989,7 @@ impl Core {
                 Effect::NoDonor { .. } => {}
                 Effect::TransferDone { joiner, donor, ok } => {
                     if joiner == self.me.node && !ok && self.request.as_ref().is_some_and(|r| r.donor == Some(donor)) {
-                        self.shared.log(Level::Warn, format!("donor {} failed", self.roster.label(donor)));
+                        self.shared.log(Level::Info, format!("donor {} failed", self.roster.label(donor)));
                         self.shared.die(texts::NEVER_RECEIVE_STATE.into());
                     }
                 }

@@ -56,6 +56,8 @@ pub struct Shared {
     /// Whom this node is sending a full copy to.
     donating: Mutex<Option<NodeId>>,
     inconsistent: AtomicBool,
+    /// The server refused a view: it is on its way out, and parts of it that a callback would need are gone already.
+    server_gone: AtomicBool,
     /// Last seqno of the connection that has ended or is ending.
     last: AtomicU64,
     closed: AtomicBool,
@@ -282,6 +284,7 @@ impl Node {
             reader: Mutex::new(Some(log.reader())),
             donating: Mutex::default(),
             inconsistent: AtomicBool::new(false),
+            server_gone: AtomicBool::new(false),
             last: AtomicU64::new(0),
             closed: AtomicBool::new(false),
         });
@@ -432,6 +435,9 @@ impl Node {
     /// `Some` when this thread is to return.
     fn handle(&self, ctx: RecvCtx, item: Item) -> Option<Code> {
         let shared = &self.shared;
+        if shared.server_gone.load(Relaxed) {
+            return matches!(item, Item::Final { .. }).then_some(Code::NodeFail);
+        }
         match item {
             Item::Connected(view) => {
                 if !shared.server.connected(&view) {
@@ -477,8 +483,10 @@ impl Node {
         }
         // The committed position must stay below the view until the callback returns (contract 3.8).
         if !shared.server.view(ctx, view) {
-            shared.log(Level::Warn, "the server could not process a view; leaving the group".into());
+            shared.server_gone.store(true, Relaxed);
+            shared.log(Level::Info, "the server could not process a view; leaving the group".into());
             shared.commands.push(Command::Leave);
+            return;
         }
         if let Some(seqno) = closes {
             if shared.monitor.enter(seqno, None).is_ok() {
