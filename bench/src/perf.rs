@@ -18,7 +18,16 @@ pub type Calls = BTreeMap<String, u64>;
 pub struct Counting {
     perf: Child,
     pid: u32,
-    pipes: [PathBuf; 2],
+    _pipes: Pipes,
+}
+
+/// Removed from the file system with this, also where perf never starts.
+struct Pipes([PathBuf; 2]);
+
+impl Drop for Pipes {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|p| drop(std::fs::remove_file(p)));
+    }
 }
 
 const READY_LIMIT_MS: i32 = 5000;
@@ -26,15 +35,16 @@ const READY_LIMIT_MS: i32 = 5000;
 impl Counting {
     /// Returns once perf counts. Threads that start later count for the one that started them.
     pub fn start(pid: u32) -> Result<Counting, String> {
-        let pipes = ["control", "ack"].map(|end| std::env::temp_dir().join(format!("trireme-bench-perf-{pid}.{end}")));
-        let [mut control, mut ack] = [make_pipe(&pipes[0])?, make_pipe(&pipes[1])?];
+        let path = |end| std::env::temp_dir().join(format!("trireme-bench-perf-{pid}.{end}"));
+        let pipes = Pipes(["control", "ack"].map(path));
+        let [mut control, mut ack] = [make_pipe(&pipes.0[0])?, make_pipe(&pipes.0[1])?];
         let perf = Command::new("perf")
             .args(["stat", "-x,", "--per-thread", "--delay=-1", "-e", "raw_syscalls:sys_enter", "-p", &pid.to_string()])
-            .arg(format!("--control=fifo:{},{}", pipes[0].display(), pipes[1].display()))
+            .arg(format!("--control=fifo:{},{}", pipes.0[0].display(), pipes.0[1].display()))
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn();
-        let mut counting = Counting { perf: perf.map_err(|e| format!("perf: {e}"))?, pid, pipes };
+        let mut counting = Counting { perf: perf.map_err(|e| format!("perf: {e}"))?, pid, _pipes: pipes };
         control.write_all(b"enable\n").map_err(|e| e.to_string())?;
         let mut ready = libc::pollfd { fd: ack.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: one valid structure.
@@ -60,7 +70,6 @@ impl Drop for Counting {
     fn drop(&mut self) {
         let _ = self.perf.kill();
         let _ = self.perf.wait();
-        self.pipes.iter().for_each(|p| drop(std::fs::remove_file(p)));
     }
 }
 
