@@ -10,6 +10,7 @@ use bytes::Bytes;
 use trireme_types::{EntryKind, LogIndex, Member, NodeId, Session, Term, Timestamp, Uuid, VoterSet, Weight};
 
 use crate::group::Group;
+use crate::mutant::Mutant;
 use crate::reads::PendingRead;
 use crate::replication::Progress;
 use crate::{Event, LogStore, Message, Output, Phase};
@@ -128,6 +129,9 @@ impl<S: LogStore> Group<S> {
     }
 
     fn log_is_as_good(&self, last_term: Term, last_index: LogIndex) -> bool {
+        if self.is(Mutant::LongestLog) {
+            return last_index >= self.tail.index;
+        }
         (last_term, last_index) >= (self.tail.term, self.tail.index)
     }
 
@@ -238,7 +242,9 @@ impl<S: LogStore> Group<S> {
             // Nothing is known of the new sequencer's log before it was compared; after a fork not even what is committed
             // here. Within one term, what was compared stays compared: its sequencer would not send it again.
             self.facts_of = self.hard.term;
-            self.acks.clear();
+            if !self.is(Mutant::AcksKept) {
+                self.acks.clear();
+            }
             self.verified = LogIndex::ZERO;
             self.claimed_commit = self.commit;
         }
@@ -306,7 +312,9 @@ impl<S: LogStore> Group<S> {
         self.at_election = None;
         self.at_bodies = None;
         self.held.clear();
-        self.acks.clear();
+        if !self.is(Mutant::AcksKept) {
+            self.acks.clear();
+        }
         self.acked = None;
         self.sequencer = Some(me);
         self.good_at = now;

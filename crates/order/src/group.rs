@@ -12,6 +12,7 @@ use trireme_types::{
 use crate::cache::{BodyPool, TailCache};
 use crate::chain::Chain;
 use crate::election::Role;
+use crate::mutant::Mutant;
 use crate::io::{Delivery, Event, SnapshotRequest};
 use crate::reads::Reads;
 use crate::{Class, Config, JoinState, LogStore, Message, Output, Phase, ProposeError, ReadId, Status, StoreError};
@@ -102,6 +103,8 @@ pub struct Group<S: LogStore> {
     pub(crate) good_at: Timestamp,
     /// Last time this term's sequencer was heard at all.
     pub(crate) sequencer_at: Timestamp,
+    #[cfg(feature = "mutants")]
+    pub(crate) mutant: Option<Mutant>,
 }
 
 /// Spacing of the checks that depend on silence.
@@ -156,6 +159,8 @@ impl<S: LogStore> Group<S> {
             at_linger: None,
             good_at: now,
             sequencer_at: now,
+            #[cfg(feature = "mutants")]
+            mutant: None,
             store,
         };
         let base = group
@@ -311,9 +316,13 @@ impl<S: LogStore> Group<S> {
     /// Give up everything proposed and not delivered: a new session begins (SAFETY 22, 23). What was given up may still
     /// be ordered and then arrives under its old session.
     pub fn abandon_pending(&mut self, _now: Timestamp) {
-        if !self.pending.is_empty() {
+        if let Some(first) = self.pending.front().map(|p| p.number) {
             self.pending.clear();
             self.pending_bytes = 0;
+            if self.is(Mutant::SessionKept) {
+                self.next_number = first;
+                return;
+            }
             self.session = self.session.following();
             self.next_number = 1;
         }
@@ -479,7 +488,7 @@ impl<S: LogStore> Group<S> {
 
     /// The driver synced the log up to `upto` while it was at `generation`.
     pub fn handle_synced(&mut self, now: Timestamp, generation: u64, upto: LogIndex) {
-        if generation != self.store.generation() {
+        if generation != self.store.generation() && !self.is(Mutant::StaleSync) {
             return;
         }
         self.synced = self.synced.max(upto.min(self.store.last()));
@@ -585,7 +594,7 @@ impl<S: LogStore> Group<S> {
 
     /// Held, and durable in the mode in force.
     pub(crate) fn durable(&self) -> LogIndex {
-        if self.syncs() { self.synced } else { self.store.last() }
+        if self.syncs() && !self.is(Mutant::AckUnsynced) { self.synced } else { self.store.last() }
     }
 
     pub(crate) fn random(&mut self) -> u64 {

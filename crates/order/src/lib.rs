@@ -11,6 +11,7 @@ mod io;
 mod membership;
 mod mem_store;
 mod message;
+mod mutant;
 mod reads;
 mod replication;
 mod store;
@@ -20,4 +21,6 @@ pub use group::Group;
 pub use io::{Config, Delivery, Event, JoinState, Output, Phase, ProposeError, ReadId, SnapshotRequest, Status, Timeouts};
 pub use mem_store::MemStore;
 pub use message::{Class, JoinRequest, Message, WireEntry};
+#[cfg(feature = "mutants")]
+pub use mutant::Mutant;
 pub use store::{LogStore, StoreError};

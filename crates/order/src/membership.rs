@@ -9,6 +9,7 @@ use bytes::Bytes;
 use crate::election::{Joiner, Role};
 use crate::group::{CHECK_EVERY, Group};
 use crate::message::JoinRequest;
+use crate::mutant::Mutant;
 use crate::replication::Progress;
 use crate::voters::{after_leave, next_voters};
 use crate::{Event, LogStore, Message, Output, Phase};
@@ -531,11 +532,15 @@ impl<S: LogStore> Group<S> {
         let me = self.me();
         // Formed again after all were down: nobody is there under an old name.
         let reforming = self.tail.view.get(me).is_none_or(|m| m.incarnation != self.cfg.me.incarnation);
+        let twice = self.is(Mutant::TwoIncarnations);
         let Role::Sequencer(s) = &self.role else { return false };
         let mut next = self.tail.view.clone();
         let evicted = &self.evicted;
         next.members.retain(|m| {
             if self.alive(now, m) {
+                return true;
+            }
+            if twice && s.joiners.contains_key(&m.node) {
                 return true;
             }
             let replaced = s.joiners.contains_key(&m.node) || m.node == me;
@@ -551,7 +556,7 @@ impl<S: LogStore> Group<S> {
             .filter(|n| self.peers.contains_key(n) && !evicted.contains(n))
             .filter(|n| s.progress.get(n).is_some_and(|p| !p.probing && p.snapshot_since.is_none()))
             // History holds a view without the old incarnation before the new one enters (SAFETY 12).
-            .filter(|n| self.tail.view.get(*n).is_none())
+            .filter(|n| self.tail.view.get(*n).is_none() || twice)
             .collect();
         let mut newcomers: Vec<Member> = Vec::new();
         // The same for the sequencer itself, unless nobody is left who remembers its old incarnation.
@@ -561,7 +566,7 @@ impl<S: LogStore> Group<S> {
         }
         newcomers.extend(ready.iter().filter_map(|n| s.joiners.get(n)).map(|j| j.member.clone()));
         for m in newcomers {
-            next.members.retain(|old| old.node != m.node);
+            next.members.retain(|old| old.node != m.node || twice);
             next.members.push(m);
         }
         for m in &mut next.members {

@@ -5,6 +5,7 @@ use trireme_types::{NodeId, Seqno, Term, Timestamp};
 
 use crate::election::Role;
 use crate::group::Group;
+use crate::mutant::Mutant;
 use crate::{Event, LogStore, Message, Output, Phase, ReadId};
 
 /// At the member that reads.
@@ -62,7 +63,7 @@ impl<S: LogStore> Group<S> {
     }
 
     pub(crate) fn on_read_request(&mut self, _now: Timestamp, from: NodeId, term: Term, batch: u64) {
-        let seqno = self.tail.seqno;
+        let seqno = if self.is(Mutant::ReadCommitted) { self.done.seqno } else { self.tail.seqno };
         if term != self.hard.term {
             return;
         }
@@ -93,12 +94,13 @@ impl<S: LogStore> Group<S> {
         if s.reads.is_empty() {
             return;
         }
+        let unasked = self.is(Mutant::ReadWithoutRound);
         let answered: Vec<(NodeId, u64, Seqno)> = s
             .reads
             .iter()
             .filter(|r| {
                 r.round.is_some_and(|round| {
-                    self.quorum(|n| n == me || s.progress.get(&n).is_some_and(|p| p.round >= round))
+                    unasked || self.quorum(|n| n == me || s.progress.get(&n).is_some_and(|p| p.round >= round))
                 })
             })
             .map(|r| (r.from, r.batch, r.seqno))

@@ -10,6 +10,7 @@ use trireme_types::{
 use crate::election::Role;
 use crate::group::{ENTRIES_MAX, Group};
 use crate::message::WireEntry;
+use crate::mutant::Mutant;
 use crate::{LogStore, Message, Phase};
 
 /// What the sequencer knows of one peer's log.
@@ -139,12 +140,13 @@ impl<S: LogStore> Group<S> {
     /// Assigns the next position, once per (session, number) and in the origin's order.
     pub(crate) fn order(&mut self, session: Session, number: u64, app: bool, body: Bytes) {
         let blocked = self.ordering_blocked();
+        let again = self.tail.is_ordered(session, number) && self.is(Mutant::Duplicates);
         let Role::Sequencer(s) = &mut self.role else { return };
         if blocked {
             s.blocked.push_back((session, number, app, body));
             return;
         }
-        if self.tail.is_next(session, number) && self.tail.view.get(session.node).is_some() {
+        if (self.tail.is_next(session, number) || again) && self.tail.view.get(session.node).is_some() {
             let kind = if app { EntryKind::App } else { EntryKind::WriteSet };
             self.append_own(kind, session, number, body);
         }
@@ -516,7 +518,7 @@ impl<S: LogStore> Group<S> {
 
     pub(crate) fn on_ack(&mut self, now: Timestamp, term: Term, from: NodeId, index: LogIndex) {
         // Of this term only (SAFETY 2).
-        if term != self.hard.term || self.sequencer.is_none() {
+        if term != self.hard.term && !self.is(Mutant::AcksOfAnyTerm) || self.sequencer.is_none() {
             return;
         }
         let tail = self.tail.index;
@@ -545,7 +547,8 @@ impl<S: LogStore> Group<S> {
     /// Do these members decide? While a voter change is not known to be committed, the old and the new ones both have to
     /// (SAFETY 8).
     pub(crate) fn quorum(&self, holds: impl Fn(NodeId) -> bool) -> bool {
-        let settled = self.tail.voters_at <= self.commit.max(self.hard.voters_committed);
+        let settled = self.is(Mutant::NewVotersAlone)
+            || self.tail.voters_at <= self.commit.max(self.hard.voters_committed);
         self.tail.voters.majority(&holds) && (settled || self.tail.voters_before.majority(&holds))
     }
 

@@ -427,8 +427,10 @@ impl Cluster {
         };
         let now = s.local(self.now);
         let boot = s.boot;
+        let mut group = Group::new(config, store, start, seed, now);
+        group.set_mutant(options.mutant);
         s.process = Some(Process {
-            group: Group::new(config, store, start, seed, now),
+            group,
             boot,
             app: App::default(),
             history: Uuid::NIL,

@@ -10,7 +10,7 @@ use crate::check::{Delivered, What};
 use crate::cluster::{Cluster, Event, Input, Stop};
 use crate::database::{Change, State};
 use crate::net::Payload;
-use crate::options::MS;
+use crate::options::{MS, Sabotage};
 use crate::rng::{hash_bytes, mix};
 
 /// Outputs of one drain after which a node counts as talking to itself.
@@ -382,8 +382,12 @@ impl Cluster {
                 if !self.in_order(slot, index, seqno.0, false) {
                     return;
                 }
+                let local = (self.options.sabotage == Some(Sabotage::LocalCut)).then_some(self.slots[slot].db.now.position);
                 let Some(p) = &mut self.slots[slot].process else { return };
-                p.app.report(session, &body);
+                match local {
+                    Some(position) => p.app.cut_at(position),
+                    None => p.app.report(session, &body),
+                }
                 p.app.link(index, seqno, App::hash_of(session, number, &body, None));
                 let chain = p.app.chain;
                 if session.node == node {

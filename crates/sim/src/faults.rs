@@ -1,6 +1,6 @@
 //! The one who does harm. At random moments it draws an enabled fault, does it, and plans its end.
 
-use trireme_order::LogStore;
+use trireme_order::{LogStore, Phase};
 use trireme_types::{Durability, Weight};
 
 use crate::cluster::{Cluster, Event};
@@ -17,6 +17,8 @@ pub enum Undo {
     Step(usize),
     Flap { a: usize, b: usize, left: u32 },
     Return(usize),
+    /// All processes die, and the links are whole again.
+    Perish(Vec<(usize, usize)>),
 }
 
 impl Cluster {
@@ -248,6 +250,25 @@ impl Cluster {
                 let slot = self.any_slot();
                 self.abandon(slot);
             }
+            Fault::LongTail => {
+                let orders = |slot: &usize| {
+                    let status = self.slots[*slot].process.as_ref().map(|p| p.group.status());
+                    status.is_some_and(|s| s.phase == Phase::Primary && s.sequencer == Some(self.slots[*slot].node))
+                };
+                let Some(slot) = (0..n).find(orders).filter(|_| n >= 3) else { return };
+                let cuts: Vec<(usize, usize)> =
+                    (0..n).filter(|&o| o != slot).flat_map(|o| [(slot, o), (o, slot)]).collect();
+                for &(a, b) in &cuts {
+                    self.cut(a, b);
+                }
+                for _ in 0..self.rng.range(10, 40) {
+                    self.write(slot);
+                }
+                // Long enough for a successor, often too short for it to commit as much.
+                let election = self.options.timeouts.election.as_nanos() as u64;
+                let delay = 2 * election + self.rng.exp(2 * election);
+                self.after(delay, Event::Undo(Undo::Perish(cuts)));
+            }
             Fault::Force => {
                 let slot = self.any_slot();
                 // An operator sees to it that only one side is forced: whoever runs is reachable.
@@ -268,6 +289,17 @@ impl Cluster {
         }
         match undo {
             Undo::Mend(cuts) => {
+                for (a, b) in cuts {
+                    self.mend(a, b);
+                }
+            }
+            Undo::Perish(cuts) => {
+                for slot in 0..self.slots.len() {
+                    self.crash(slot, false);
+                    let boot = self.slots[slot].boot;
+                    let delay = self.rng.exp(100 * MS);
+                    self.after(delay, Event::Restart { slot, boot });
+                }
                 for (a, b) in cuts {
                     self.mend(a, b);
                 }

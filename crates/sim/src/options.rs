@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use trireme_order::Timeouts;
+use trireme_order::{Mutant, Timeouts};
 use trireme_types::Durability;
 
 use crate::rng::Rng;
@@ -65,6 +65,8 @@ pub enum Fault {
     Durability,
     /// A node abandons what it has proposed.
     Abandon,
+    /// The sequencer is cut off and goes on writing; while it is away the others commit less than that; then all processes die.
+    LongTail,
     /// `pc.bootstrap` on a node that is not primary. Only in runs of the forced kind.
     Force,
 }
@@ -96,6 +98,8 @@ pub const ALL_FAULTS: &[Fault] = &[
     Fault::Durability,
     Fault::Abandon,
     Fault::Force,
+    // The newest last: what the seeds before it draw stays the same.
+    Fault::LongTail,
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -126,6 +130,22 @@ pub enum Sabotage {
     ForgottenPromise,
     /// The death of the process takes entries that were written (durability `process`).
     LostWrites,
+    /// The part of the certification index that is dropped follows the own database, not the order (SAFETY 24).
+    LocalCut,
+}
+
+impl Sabotage {
+    pub const ALL: &'static [Sabotage] =
+        &[Sabotage::LyingDisk, Sabotage::ForgottenPromise, Sabotage::LostWrites, Sabotage::LocalCut];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Sabotage::LyingDisk => "lying-disk",
+            Sabotage::ForgottenPromise => "forgotten-promise",
+            Sabotage::LostWrites => "lost-writes",
+            Sabotage::LocalCut => "local-cut",
+        }
+    }
 }
 
 /// All times in nanoseconds.
@@ -144,6 +164,8 @@ pub struct Options {
     pub forced: bool,
 
     pub sabotage: Option<Sabotage>,
+    /// The core itself is broken.
+    pub mutant: Option<Mutant>,
 
     pub delay_min: u64,
     pub delay_mean: u64,
@@ -206,6 +228,7 @@ impl Options {
             inflight_bytes_max: 4 << 20,
             forced: false,
             sabotage: None,
+            mutant: None,
             delay_min: 100 * US,
             delay_mean: 50 * US,
             bandwidth: 1 << 30,
@@ -307,6 +330,7 @@ impl Options {
                 Fault::Durability if !r.chance(0.2) => weight = 0,
                 Fault::Force if !o.forced => weight = 0,
                 Fault::Force => weight = weight.max(3),
+                Fault::LongTail if !r.chance(0.2) => weight = 0,
                 Fault::Wipe => weight = weight.min(2),
                 _ => {}
             }
@@ -322,6 +346,13 @@ impl Options {
             o.faults.retain(|f| !matches!(f.0, Fault::PowerLoss | Fault::PowerLossAll));
         }
         o
+    }
+
+    /// Breaks what `name` says: a mutant of the core, or a sabotage.
+    pub fn break_by_name(&mut self, name: &str) -> bool {
+        self.mutant = Mutant::ALL.iter().copied().find(|m| m.name() == name);
+        self.sabotage = Sabotage::ALL.iter().copied().find(|s| s.name() == name);
+        self.mutant.is_some() || self.sabotage.is_some()
     }
 
     pub fn switches_durability(&self) -> bool {

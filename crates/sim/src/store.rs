@@ -117,7 +117,7 @@ impl FastStore {
                 self.checkpoints.retain(|&index, _| index <= end);
                 self.synced = self.synced.min(end);
             }
-            Some(Sabotage::LyingDisk) | None => {}
+            Some(Sabotage::LyingDisk | Sabotage::LocalCut) | None => {}
         }
     }
 

@@ -10,13 +10,14 @@ use std::time::Instant;
 
 use trireme_sim::{Failure, Options, Report, SEC};
 
-const USAGE: &str = "usage: trireme-sim --seed N [--verbose]
-       trireme-sim --seeds A..B [--jobs J] [--stop-after F] [--print]
+const USAGE: &str = "usage: trireme-sim --seed N [--mutant NAME] [--verbose]
+       trireme-sim --seeds A..B [--mutant NAME] [--jobs J] [--stop-after F] [--print]
 
   --seed N        one run; prints its options, its verdict and, when it fails, every node's state
   --verbose       a line per event on standard error
   --seeds A..B    runs seeds A to B-1; prints one line per failure and a summary
   --jobs J        threads (default 1); results do not depend on it
+  --mutant NAME   breaks one rule on purpose (docs/testing.md lists them); a seed that fails has caught it
   --stop-after F  stop after F failures (default 20)
   --print         a line per seed, also for those that hold";
 
@@ -26,10 +27,19 @@ struct Args {
     verbose: bool,
     print: bool,
     stop_after: usize,
+    mutant: Option<String>,
+}
+
+fn options(seed: u64, mutant: Option<&str>) -> Options {
+    let mut options = Options::draw(seed);
+    if let Some(name) = mutant {
+        options.break_by_name(name);
+    }
+    options
 }
 
 fn parse() -> Result<Args, String> {
-    let mut args = Args { seeds: 0..0, jobs: 1, verbose: false, print: false, stop_after: 20 };
+    let mut args = Args { seeds: 0..0, jobs: 1, verbose: false, print: false, stop_after: 20, mutant: None };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or(format!("{word} needs a value"));
@@ -46,6 +56,13 @@ fn parse() -> Result<Args, String> {
             }
             "--jobs" => args.jobs = number(&value()?)?.max(1) as usize,
             "--stop-after" => args.stop_after = number(&value()?)?.max(1) as usize,
+            "--mutant" => {
+                let name = value()?;
+                if !Options::draw(0).break_by_name(&name) {
+                    return Err(format!("no mutant {name}"));
+                }
+                args.mutant = Some(name);
+            }
             "--verbose" => args.verbose = true,
             "--print" => args.print = true,
             other => return Err(format!("unknown argument {other}")),
@@ -55,8 +72,8 @@ fn parse() -> Result<Args, String> {
 }
 
 /// A panic of the core is a failure of the seed, not of the simulator.
-fn guarded(seed: u64, trace: bool) -> Report {
-    match std::panic::catch_unwind(|| trireme_sim::run_seed(seed, trace)) {
+fn guarded(seed: u64, mutant: Option<&str>, trace: bool) -> Report {
+    match std::panic::catch_unwind(|| trireme_sim::run(options(seed, mutant), trace)) {
         Ok(report) => report,
         Err(payload) => {
             let text = payload
@@ -103,14 +120,15 @@ fn main() -> ExitCode {
         }
     }));
     if args.seeds.end - args.seeds.start == 1 {
-        return one(args.seeds.start, args.verbose);
+        return one(&args);
     }
     many(&args)
 }
 
-fn one(seed: u64, verbose: bool) -> ExitCode {
+fn one(args: &Args) -> ExitCode {
+    let seed = args.seeds.start;
     println!("{}", Options::draw(seed));
-    let report = guarded(seed, verbose);
+    let report = guarded(seed, args.mutant.as_deref(), args.verbose);
     println!("{report}");
     match &report.failure {
         Some(failure) => {
@@ -134,7 +152,7 @@ fn many(args: &Args) -> ExitCode {
                     if seed >= args.seeds.end || failures.load(Ordering::Relaxed) >= args.stop_after as u64 {
                         return;
                     }
-                    let report = guarded(seed, false);
+                    let report = guarded(seed, args.mutant.as_deref(), false);
                     if report.failure.is_some() {
                         failures.fetch_add(1, Ordering::Relaxed);
                     }

@@ -1,0 +1,86 @@
+//! Ways to break this core on purpose. A simulator that does not notice them proves nothing (docs/testing.md).
+//!
+//! A group is sound until [`Group::set_mutant`](crate::Group) says otherwise, and that exists with the feature `mutants`
+//! only. Without it every question below is answered `false` at compile time.
+
+use crate::LogStore;
+use crate::group::Group;
+
+/// One broken rule. The numbers are those of docs/protocol.md, section 9.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mutant {
+    /// 1: the longest log is the best, whatever its last term.
+    LongestLog,
+    /// 2: an acknowledgement counts in whatever term it was given.
+    AcksOfAnyTerm,
+    /// 2: what members acknowledged in the last term still counts in the next one.
+    AcksKept,
+    /// 2: a sync counts that began before the tail was replaced.
+    StaleSync,
+    /// 2: what is written counts as synced.
+    AckUnsynced,
+    /// 4: what was ordered already is ordered again.
+    Duplicates,
+    /// 8: a voter change is decided by the new voters alone.
+    NewVotersAlone,
+    /// 12: the new incarnation of a node enters beside the old one.
+    TwoIncarnations,
+    /// 23: after giving up, the same session gives the same numbers again.
+    SessionKept,
+    /// 25: a read is sent to the committed position, not to the assigned one.
+    ReadCommitted,
+    /// 25: a read is answered without asking whether this is still the sequencer.
+    ReadWithoutRound,
+}
+
+#[cfg(feature = "mutants")]
+impl Mutant {
+    pub const ALL: &'static [Mutant] = &[
+        Mutant::LongestLog,
+        Mutant::AcksOfAnyTerm,
+        Mutant::AcksKept,
+        Mutant::StaleSync,
+        Mutant::AckUnsynced,
+        Mutant::Duplicates,
+        Mutant::NewVotersAlone,
+        Mutant::TwoIncarnations,
+        Mutant::SessionKept,
+        Mutant::ReadCommitted,
+        Mutant::ReadWithoutRound,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Mutant::LongestLog => "longest-log",
+            Mutant::AcksOfAnyTerm => "acks-of-any-term",
+            Mutant::AcksKept => "acks-kept",
+            Mutant::StaleSync => "stale-sync",
+            Mutant::AckUnsynced => "ack-unsynced",
+            Mutant::Duplicates => "duplicates",
+            Mutant::NewVotersAlone => "new-voters-alone",
+            Mutant::TwoIncarnations => "two-incarnations",
+            Mutant::SessionKept => "session-kept",
+            Mutant::ReadCommitted => "read-committed",
+            Mutant::ReadWithoutRound => "read-without-round",
+        }
+    }
+}
+
+impl<S: LogStore> Group<S> {
+    /// From now on this member is broken.
+    #[cfg(feature = "mutants")]
+    pub fn set_mutant(&mut self, mutant: Option<Mutant>) {
+        self.mutant = mutant;
+    }
+
+    #[cfg(feature = "mutants")]
+    pub(crate) fn is(&self, mutant: Mutant) -> bool {
+        self.mutant == Some(mutant)
+    }
+
+    #[cfg(not(feature = "mutants"))]
+    #[inline(always)]
+    pub(crate) fn is(&self, _mutant: Mutant) -> bool {
+        false
+    }
+}

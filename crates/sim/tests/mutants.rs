@@ -1,0 +1,67 @@
+//! The checkers can fail: each of these breaks one rule of the order (docs/protocol.md, section 9), and the ordinary
+//! seeds must notice. docs/testing.md says how many seeds each one takes from 0 on.
+
+use trireme_sim::{Mutant, Options, Sabotage, run};
+
+/// The verdict on a run; a panic (an assertion of the core) counts as well.
+fn verdict(options: Options) -> Option<String> {
+    match std::panic::catch_unwind(|| run(options, false)) {
+        Ok(report) => report.failure.map(|f| f.text),
+        Err(_) => Some("panic".into()),
+    }
+}
+
+/// Where to look: a little before the first seed that is known to notice, and for long enough that another one may take over
+/// when seeds change their meaning.
+fn expect_caught(name: &str, seeds: std::ops::Range<u64>) {
+    std::panic::set_hook(Box::new(|_| {}));
+    let (last, first) = (seeds.end, seeds.start);
+    for seed in seeds {
+        let mut broken = Options::draw(seed);
+        assert!(broken.break_by_name(name), "no mutant {name}");
+        if let Some(text) = verdict(broken) {
+            // The same run unharmed must hold: else it is not the mutant that was caught.
+            assert_eq!(verdict(Options::draw(seed)), None, "seed {seed} fails without {name}");
+            println!("{name} is caught by seed {seed}: {text}");
+            return;
+        }
+    }
+    panic!("{name} is not caught by the seeds {first} to {last}");
+}
+
+/// Name, and where the search begins.
+const KNOWN: &[(&str, u64)] = &[
+    ("longest-log", 600),
+    ("acks-of-any-term", 300),
+    ("acks-kept", 0),
+    ("stale-sync", 0),
+    ("ack-unsynced", 0),
+    ("duplicates", 0),
+    ("new-voters-alone", 0),
+    ("two-incarnations", 0),
+    ("session-kept", 140),
+    ("read-committed", 0),
+    ("read-without-round", 650),
+    ("local-cut", 0),
+    ("lying-disk", 0),
+    ("forgotten-promise", 0),
+    ("lost-writes", 0),
+];
+
+#[test]
+fn every_mutant_is_caught() {
+    for &(name, first) in KNOWN {
+        expect_caught(name, first..2000);
+    }
+}
+
+#[test]
+fn no_mutant_is_forgotten() {
+    let named = |name: &str| KNOWN.iter().any(|(known, _)| *known == name);
+    for mutant in Mutant::ALL {
+        assert!(named(mutant.name()), "{mutant:?}");
+    }
+    for sabotage in Sabotage::ALL {
+        assert!(named(sabotage.name()), "{sabotage:?}");
+    }
+}
