@@ -342,6 +342,10 @@ impl Options {
         if o.careless_trim || o.faults.iter().any(|f| f.0 == Fault::Weight) {
             o.faults.retain(|f| f.0 != Fault::Wipe);
         }
+        // When everybody dies and logs do not reach down to the data, nobody may have data in the end.
+        if o.careless_trim {
+            o.faults.retain(|f| f.0 != Fault::LongTail);
+        }
         if o.faults.iter().any(|f| f.0 == Fault::Durability) {
             o.faults.retain(|f| !matches!(f.0, Fault::PowerLoss | Fault::PowerLossAll));
         }

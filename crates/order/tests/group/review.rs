@@ -405,3 +405,33 @@ fn a_snapshot_below_an_uncommitted_tail_is_taken() {
     assert_eq!(group.store().base().index, request);
     assert_eq!(group.status().last, request);
 }
+
+/// A base does not tell on which side of a fork the data lie that its taker already has.
+#[test]
+fn a_snapshot_of_a_history_with_a_fork_replaces_the_data() {
+    for fork in [0, 5] {
+        let mut net = Net::cluster(2);
+        let follower = 3 - net.sequencer();
+        let at = Seqno(net.nodes[&follower].group.status().view.number);
+        let store = net.kill(follower);
+        net.restart(follower, store, 2, at);
+        let (now, term) = (net.now, net.nodes[&follower].group.status().term);
+        let base = trireme_types::Base {
+            history: HISTORY,
+            index: trireme_types::LogIndex(100),
+            term,
+            seqno: Seqno(50),
+            fork: trireme_types::LogIndex(fork),
+            ..trireme_types::Base::default()
+        };
+        let other = 3 - follower;
+        net.update_links();
+        let group = &mut net.nodes.get_mut(&follower).unwrap().group;
+        group.handle_message(now, node(other), Message::Snapshot { term, base: Box::new(base) });
+        let mut diverged = false;
+        while let Some(output) = group.poll_output(now) {
+            diverged |= output == Output::Event(Event::DataDiverged);
+        }
+        assert_eq!(diverged, fork > 0);
+    }
+}
