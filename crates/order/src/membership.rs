@@ -153,6 +153,7 @@ impl<S: LogStore> Group<S> {
         self.applied = Seqno::ZERO;
         let view = base.view.clone();
         self.begin_at(base);
+        self.renew_session();
         self.sequencer = None;
         // Another log: what was known of the old one is void, in the same term too.
         self.facts_of = Term::ZERO;
@@ -160,6 +161,22 @@ impl<S: LogStore> Group<S> {
         if matches!(self.phase, Phase::Primary | Phase::Leaving) {
             // The view that threw this member out may be among what was skipped.
             self.on_view_delivered(now, &view);
+        }
+    }
+
+    /// After a fork this side may not know the numbers that the other side ordered: what comes next would wait for them for
+    /// ever. What is pending is given up, as in `abandon_pending`.
+    fn renew_session(&mut self) {
+        let first = self.pending.front().map_or(self.next_number, |p| p.number);
+        let ordered = match self.done.sessions.get(&self.me()) {
+            Some((session, last)) if *session == self.session.number => *last,
+            Some(_) | None => 0,
+        };
+        if ordered + 1 < first {
+            self.pending.clear();
+            self.pending_bytes = 0;
+            self.session = self.session.following();
+            self.next_number = 1;
         }
     }
 

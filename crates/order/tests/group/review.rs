@@ -435,3 +435,27 @@ fn a_snapshot_of_a_history_with_a_fork_replaces_the_data() {
         assert_eq!(diverged, fork > 0);
     }
 }
+
+/// Numbers that only the other side of a fork ordered are a gap on this side: a new session begins.
+#[test]
+fn a_member_whose_log_was_replaced_after_a_fork_can_write_again() {
+    let mut net = Net::cluster(3);
+    net.cut = vec![(1, 3), (2, 3)];
+    net.run(Duration::from_secs(10));
+    net.propose(2, "on the other side");
+    net.settle();
+    let now = net.now;
+    net.nodes.get_mut(&3).unwrap().group.force_primary(now);
+    net.run(Duration::from_secs(1));
+    net.propose(3, "on this side");
+    net.settle();
+    net.kill(1);
+    net.run(Duration::from_secs(10));
+    net.cut.clear();
+    net.run(Duration::from_secs(10));
+    assert_eq!(net.phase(2), Phase::Primary, "{:?}", net.nodes[&2].group.status());
+    assert!(net.nodes[&2].events.contains(&Event::DataDiverged));
+    net.propose(2, "after");
+    net.run(Duration::from_secs(5));
+    assert_eq!(net.bodies(3), ["on this side", "after"]);
+}
