@@ -788,8 +788,9 @@ impl Core {
     }
 
     fn on_view(&mut self, seqno: Seqno, mut view: View) {
-        // The same on every member, and a node keeps its place, with it its auto_increment_offset, over a restart.
-        view.members.sort_by(|a, b| (&a.address, a.node).cmp(&(&b.address, b.node)));
+        // By UUID, as the server reads them back from its own tables after a full copy: the position in this list is its
+        // auto_increment_offset, and two orders would let two nodes draw the same numbers.
+        view.members.sort_by_key(Member::uuid);
         self.delivered = seqno;
         self.certifier.note_view(seqno);
         self.certifier.retain_streams(|origin| view.members.iter().any(|m| m.uuid() == origin));

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use trireme_order::{Config, LogStore, Message};
 use trireme_surface::address::HostPort;
@@ -61,7 +61,7 @@ pub fn open_log(settings: &Settings, server: &dyn Server) -> Result<Log, String>
     });
     let dir = if dir.as_os_str().is_empty() { PathBuf::from(".") } else { dir };
     let storage = DirStorage::new(&dir).map_err(|e| e.to_string())?;
-    let mut options = LogOptions::new(NodeId(random_uuid()?), read_boot_id());
+    let mut options = LogOptions::new(NodeId(node_uuid(SystemTime::now())?), read_boot_id());
     options.size = size;
     options.keep_pages_size = keep;
     options.recover = recover;
@@ -366,9 +366,27 @@ pub fn random_uuid() -> Result<Uuid, String> {
     Ok(Uuid(bytes))
 }
 
+/// An id for a new member: the milliseconds of its creation first (RFC 9562, version 7), so that nodes sort, and get their
+/// auto_increment_offset, in the order in which they were set up.
+fn node_uuid(now: SystemTime) -> Result<Uuid, String> {
+    let millis = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
+    let mut uuid = random_uuid()?;
+    uuid.0[..6].copy_from_slice(&millis.to_be_bytes()[2..]);
+    uuid.0[6] = uuid.0[6] & 0x0f | 0x70;
+    Ok(uuid)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nodes_sort_by_the_time_of_their_creation() {
+        let at = |ms| SystemTime::UNIX_EPOCH + Duration::from_millis(ms);
+        let ids = [1_000, 1_001, 1_700_000_000_000].map(|ms| node_uuid(at(ms)).unwrap());
+        assert!(ids.is_sorted());
+        assert_ne!(node_uuid(at(5)).unwrap(), node_uuid(at(5)).unwrap());
+    }
 
     #[test]
     fn names_are_cut_at_whole_characters() {
