@@ -124,16 +124,30 @@ impl Cluster {
     }
 
     /// Runs `load` on the nodes for which `writes` says yes; the others only apply. Returns one report per living node.
-    pub fn run(&mut self, load: Load, writes: impl Fn(usize) -> bool, fault: Option<Fault>) -> Result<Vec<Report>, String> {
+    pub fn run(
+        &mut self,
+        load: Load,
+        writes: impl Fn(usize) -> bool,
+        fault: Option<Fault>,
+    ) -> Result<Vec<Report>, String> {
         let loads: Vec<Load> = (0..self.members.len())
-            .map(|n| Load { clients: if writes(n) { load.clients } else { 0 }, seed: load.seed.wrapping_add(n as u64 * 7919), ..load })
+            .map(|n| Load {
+                clients: if writes(n) { load.clients } else { 0 },
+                seed: load.seed.wrapping_add(n as u64 * 7919),
+                ..load
+            })
             .collect();
         let limit = load.warmup + load.measure + START_LIMIT;
-        let victim = fault.map(|f| self.members.get(f.node()).and_then(Member::pid).ok_or("a fault needs a node process")).transpose()?;
+        let victim = fault
+            .map(|f| self.members.get(f.node()).and_then(Member::pid).ok_or("a fault needs a node process"))
+            .transpose()?;
         let members = &mut self.members;
         let mut reports: Vec<Result<Report, String>> = std::thread::scope(|scope| {
-            let running: Vec<_> =
-                members.iter_mut().zip(loads).map(|(member, load)| scope.spawn(move || member.run(load, limit))).collect();
+            let running: Vec<_> = members
+                .iter_mut()
+                .zip(loads)
+                .map(|(member, load)| scope.spawn(move || member.run(load, limit)))
+                .collect();
             if let (Some(fault), Some(pid)) = (fault, victim) {
                 std::thread::sleep(load.warmup + load.measure / 10);
                 match fault {
@@ -145,7 +159,10 @@ impl Cluster {
                     }
                 }
             }
-            running.into_iter().map(|r| r.join().unwrap_or_else(|_| Err(String::from("node thread panicked")))).collect()
+            running
+                .into_iter()
+                .map(|r| r.join().unwrap_or_else(|_| Err(String::from("node thread panicked"))))
+                .collect()
         });
         if let Some(fault) = fault {
             let node = fault.node();
@@ -174,7 +191,10 @@ impl Cluster {
                     })
                 })
                 .collect();
-            running.into_iter().map(|r| r.join().unwrap_or_else(|_| Err(String::from("node thread panicked")))).collect()
+            running
+                .into_iter()
+                .map(|r| r.join().unwrap_or_else(|_| Err(String::from("node thread panicked"))))
+                .collect()
         })
     }
 
@@ -278,10 +298,13 @@ impl Member {
 
     fn position(&mut self) -> Result<i64, String> {
         match self {
-            Member::Local(node) => {
-                node.as_ref().and_then(|n| n.shared.provider().last_committed()).ok_or_else(|| String::from("no position"))
+            Member::Local(node) => node
+                .as_ref()
+                .and_then(|n| n.shared.provider().last_committed())
+                .ok_or_else(|| String::from("no position")),
+            Member::Remote(remote) => {
+                remote.ask("position", START_LIMIT)?.parse().map_err(|_| String::from("no position"))
             }
-            Member::Remote(remote) => remote.ask("position", START_LIMIT)?.parse().map_err(|_| String::from("no position")),
         }
     }
 
@@ -346,14 +369,22 @@ pub fn serve(config: &NodeConfig) {
         let Ok(line) = line else { break };
         let words: Vec<&str> = line.split(' ').collect();
         let answer = match words[..] {
-            ["wait", count] => count.parse().map_err(|_| String::from("count")).and_then(|c| {
-                node.wait_members(c, START_LIMIT).map(|()| String::new())
-            }),
-            ["position"] => node.shared.provider().last_committed().map(|p| p.to_string()).ok_or_else(|| String::from("no position")),
-            ["run", ref args @ ..] => parse_load(args).map(|load| run(node.shared, load).to_text()).ok_or_else(|| String::from("load")),
-            ["stages", ref args @ ..] => {
-                parse_load(args).map(|load| stages::run(node.shared, load).to_text()).ok_or_else(|| String::from("load"))
+            ["wait", count] => count
+                .parse()
+                .map_err(|_| String::from("count"))
+                .and_then(|c| node.wait_members(c, START_LIMIT).map(|()| String::new())),
+            ["position"] => node
+                .shared
+                .provider()
+                .last_committed()
+                .map(|p| p.to_string())
+                .ok_or_else(|| String::from("no position")),
+            ["run", ref args @ ..] => {
+                parse_load(args).map(|load| run(node.shared, load).to_text()).ok_or_else(|| String::from("load"))
             }
+            ["stages", ref args @ ..] => parse_load(args)
+                .map(|load| stages::run(node.shared, load).to_text())
+                .ok_or_else(|| String::from("load")),
             ["memory"] => {
                 let taken = Memory::now().since(node.bare);
                 Ok(format!("{} {}", taken.resident_kib, taken.anonymous_kib))

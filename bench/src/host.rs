@@ -131,8 +131,10 @@ impl Node {
         check("init", provider.init(&args))?;
         let bootstrap = matches!(config.url.as_str(), "gcomm://" | "dummy://");
         check("connect", provider.connect("trireme-bench", &config.url, bootstrap))?;
-        let receiver = |_| std::thread::Builder::new().name("recv".into()).spawn(move || shared.provider().recv(ptr_of(shared)));
-        let receivers = (0..config.appliers.max(1)).map(receiver).collect::<Result<_, _>>().map_err(|e| e.to_string())?;
+        let receiver =
+            |_| std::thread::Builder::new().name("recv".into()).spawn(move || shared.provider().recv(ptr_of(shared)));
+        let receivers =
+            (0..config.appliers.max(1)).map(receiver).collect::<Result<_, _>>().map_err(|e| e.to_string())?;
         Ok(Node { shared, bare, receivers })
     }
 
@@ -140,13 +142,21 @@ impl Node {
     pub fn wait_members(&self, members: usize, limit: Duration) -> Result<(), String> {
         let deadline = Instant::now() + limit;
         let mut seen = self.shared.seen();
-        while !(seen.synced && seen.members == members && self.shared.provider().stat("local_state").is_none_or(|s| s == 4)) {
+        while !(seen.synced
+            && seen.members == members
+            && self.shared.provider().stat("local_state").is_none_or(|s| s == 4))
+        {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(format!("synced: {}, members: {} instead of {members}", seen.synced, seen.members));
             }
             // local_state changes without a callback: look again now and then.
-            seen = self.shared.changed.wait_timeout(seen, left.min(Duration::from_millis(20))).expect("no panic while held").0;
+            seen = self
+                .shared
+                .changed
+                .wait_timeout(seen, left.min(Duration::from_millis(20)))
+                .expect("no panic while held")
+                .0;
         }
         Ok(())
     }
@@ -195,7 +205,13 @@ unsafe extern "C-unwind" fn on_connected(ctx: *mut c_void, view: *const sys::Vie
     sys::CB_SUCCESS
 }
 
-unsafe extern "C-unwind" fn on_view(ctx: *mut c_void, _: *mut c_void, view: *const sys::ViewInfo, _: *const c_char, _: usize) -> c_int {
+unsafe extern "C-unwind" fn on_view(
+    ctx: *mut c_void,
+    _: *mut c_void,
+    view: *const sys::ViewInfo,
+    _: *const c_char,
+    _: usize,
+) -> c_int {
     // SAFETY: our context, and a view valid during the call.
     unsafe { note_view(shared(ctx), &*view) };
     sys::CB_SUCCESS
@@ -290,4 +306,3 @@ unsafe extern "C-unwind" fn on_sst_donate(
     }
     shared.provider().sst_sent(gtid)
 }
-

@@ -223,7 +223,8 @@ fn compare(args: &ProviderArgs) -> Result<(), String> {
         return Err(String::from("--kill needs --rounds 1, one number of clients and one choice of writers"));
     }
     host::set_verbose(args.verbose);
-    let shape = Shape { nodes, appliers: args.appliers, dummy: args.dummy, in_process: args.in_process, verbose: args.verbose };
+    let shape =
+        Shape { nodes, appliers: args.appliers, dummy: args.dummy, in_process: args.in_process, verbose: args.verbose };
     let mut clusters = args.providers.iter().map(|s| Cluster::start(s, shape)).collect::<Result<Vec<_>, _>>()?;
     if !args.json {
         println!(
@@ -274,7 +275,10 @@ fn dissect(args: &StagesArgs) -> Result<(), String> {
     host::set_verbose(args.verbose);
     let shape = Shape { nodes, appliers: args.appliers, dummy: false, in_process: false, verbose: args.verbose };
     let mut clusters = args.providers.iter().map(|s| Cluster::start(s, shape)).collect::<Result<Vec<_>, _>>()?;
-    println!("{nodes} nodes, one client, {} bytes and one key per write set, {} round(s) of {} s\n", args.size, args.rounds, args.seconds);
+    println!(
+        "{nodes} nodes, one client, {} bytes and one key per write set, {} round(s) of {} s\n",
+        args.size, args.rounds, args.seconds
+    );
     for cluster in &mut clusters {
         stages_table::print_memory(&cluster.subject.label.clone(), &cluster.memory()?);
     }

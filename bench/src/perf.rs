@@ -98,7 +98,13 @@ fn parse(output: &str, pid: u32) -> Calls {
     }
     let mut calls = Calls::new();
     for (name, tid, count) in found {
-        let name = if tid == pid { "client" } else if name == process { UNNAMED } else { name };
+        let name = if tid == pid {
+            "client"
+        } else if name == process {
+            UNNAMED
+        } else {
+            name
+        };
         *calls.entry(name.to_owned()).or_default() += count;
     }
     calls

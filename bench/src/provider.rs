@@ -64,7 +64,9 @@ impl Provider {
     pub fn version(&self) -> String {
         // SAFETY: the strings are the provider's and constant.
         unsafe {
-            let text = |p: *const std::ffi::c_char| if p.is_null() { String::new() } else { CStr::from_ptr(p).to_string_lossy().into_owned() };
+            let text = |p: *const std::ffi::c_char| {
+                if p.is_null() { String::new() } else { CStr::from_ptr(p).to_string_lossy().into_owned() }
+            };
             format!("{} {}", text((*self.table).provider_name), text((*self.table).provider_version))
         }
     }

@@ -15,7 +15,11 @@ pub struct Column {
 
 impl Column {
     pub fn new(label: &str, nodes: usize) -> Column {
-        Column { label: label.to_owned(), nodes: vec![Stages::default(); nodes], syscalls: Err(String::from("not counted")) }
+        Column {
+            label: label.to_owned(),
+            nodes: vec![Stages::default(); nodes],
+            syscalls: Err(String::from("not counted")),
+        }
     }
 
     fn syscalls(&self, node: usize, thread: Option<&str>) -> Option<f64> {
@@ -52,7 +56,10 @@ pub fn print(writer: usize, columns: &[Column]) {
         }
         println!();
     }
-    println!("\n{:<16} {:<5} {:<16} {:>9} {:>10} {:>9} {:>9}", "per commit", "node", "thread", "wake-ups", "preempted", "CPU us", "syscalls");
+    println!(
+        "\n{:<16} {:<5} {:<16} {:>9} {:>10} {:>9} {:>9}",
+        "per commit", "node", "thread", "wake-ups", "preempted", "CPU us", "syscalls"
+    );
     for column in columns {
         print_threads(column);
     }

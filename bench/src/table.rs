@@ -103,7 +103,11 @@ pub fn print(s: Setting, cells: &[Cell]) {
             cell.total.conflicts,
             cell.total.errors,
             if cell.total.errors > 0 { format!("  (status {})", cell.total.error_code) } else { String::new() },
-            if cell.total.out_of_order > 0 { format!("  OUT OF ORDER: {}", cell.total.out_of_order) } else { String::new() },
+            if cell.total.out_of_order > 0 {
+                format!("  OUT OF ORDER: {}", cell.total.out_of_order)
+            } else {
+                String::new()
+            },
         );
     }
     if let Some((first, others)) = cells.split_first() {

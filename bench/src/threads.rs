@@ -137,7 +137,8 @@ mod tests {
 
     #[test]
     fn threads_of_one_name_sum_up_and_survive_text() {
-        let one = |name: &str, wakeups| Threads::from([(name.to_owned(), Work { wakeups, preempted: 1, cpu_nanos: 10 })]);
+        let one =
+            |name: &str, wakeups| Threads::from([(name.to_owned(), Work { wakeups, preempted: 1, cpu_nanos: 10 })]);
         let mut sum = Threads::new();
         add_between(&mut sum, &one("recv", 5), &one("recv", 12));
         add_between(&mut sum, &one("gone", 5), &one("recv", 3)); // ended, and a new one since

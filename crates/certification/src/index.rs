@@ -369,7 +369,14 @@ struct Search {
 
 impl Search {
     /// Compares with all uses of one key. `above`: the key is a prefix of the write set's key, so uses below it are beside, not in the way.
-    fn meet(&self, key: KeyHash, records: &Records, above: bool, new: KeyKind, newest: &mut u64) -> Result<(), Conflict> {
+    fn meet(
+        &self,
+        key: KeyHash,
+        records: &Records,
+        above: bool,
+        new: KeyKind,
+        newest: &mut u64,
+    ) -> Result<(), Conflict> {
         for record in records.iter().filter(|r| r.seqno > self.cut) {
             let (found, fails, order) = match record.used() {
                 Use::Own(first) => {

@@ -153,8 +153,14 @@ mod tests {
         for place in PLACES {
             for second in KeyKind::ALL {
                 for pair in KeyKind::ALL.windows(2) {
-                    assert!(!conflicts(pair[0], place, second) || conflicts(pair[1], place, second), "{pair:?} {place:?} {second:?}");
-                    assert!(!orders(pair[0], place, second) || orders(pair[1], place, second), "{pair:?} {place:?} {second:?}");
+                    assert!(
+                        !conflicts(pair[0], place, second) || conflicts(pair[1], place, second),
+                        "{pair:?} {place:?} {second:?}"
+                    );
+                    assert!(
+                        !orders(pair[0], place, second) || orders(pair[1], place, second),
+                        "{pair:?} {place:?} {second:?}"
+                    );
                 }
             }
         }
@@ -184,7 +190,8 @@ mod tests {
     #[test]
     fn part_boundaries_and_count_matter() {
         let hash = |parts: &[&[u8]]| KeyHash::chain(parts.iter().copied()).last().unwrap();
-        let keys: [&[&[u8]]; 6] = [&[b"ab", b"c"], &[b"a", b"bc"], &[b"abc"], &[b"abc", b""], &[b"", b"abc"], &[b"ab", b"c", b""]];
+        let keys: [&[&[u8]]; 6] =
+            [&[b"ab", b"c"], &[b"a", b"bc"], &[b"abc"], &[b"abc", b""], &[b"", b"abc"], &[b"ab", b"c", b""]];
         for (at, a) in keys.iter().enumerate() {
             for b in &keys[at + 1..] {
                 assert_ne!(hash(a), hash(b), "{a:?} {b:?}");

@@ -20,7 +20,8 @@ impl Certifier {
     /// Everything that later verdicts depend on.
     pub fn snapshot(&self) -> Vec<u8> {
         let live = |r: &Record| r.seqno > self.cut.0;
-        let mut keys: Vec<(u64, &Records)> = self.keys.iter().map(|(k, r)| (*k, r)).filter(|(_, r)| r.newest() > self.cut.0).collect();
+        let mut keys: Vec<(u64, &Records)> =
+            self.keys.iter().map(|(k, r)| (*k, r)).filter(|(_, r)| r.newest() > self.cut.0).collect();
         keys.sort_unstable_by_key(|(key, _)| *key);
 
         // Slots are numbered by when a session came up; in the snapshot by the session itself.
@@ -136,7 +137,8 @@ impl Certifier {
             let slot = if used.is_toi() {
                 SessionSlot::NOBODY
             } else {
-                let session = *sessions.get(session as usize).ok_or(DecodeError::Invalid("session of a certification record"))?;
+                let session =
+                    *sessions.get(session as usize).ok_or(DecodeError::Invalid("session of a certification record"))?;
                 self.sessions.use_until(session, seqno)
             };
             newest_first.push(Record::new(seqno, used, slot));

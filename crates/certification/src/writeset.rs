@@ -304,13 +304,8 @@ impl WriteSet {
         if r.take(3)? != [0; 3] {
             return Err(DecodeError::Invalid("reserved bytes of a write set"));
         }
-        let head = Head {
-            flags: r.u32()?,
-            last_seen: Seqno(r.u64()?),
-            origin: r.uuid()?,
-            trx: r.u64()?,
-            conn: r.u64()?,
-        };
+        let head =
+            Head { flags: r.u32()?, last_seen: Seqno(r.u64()?), origin: r.uuid()?, trx: r.u64()?, conn: r.u64()? };
         let data_bytes = usize::try_from(r.u64()?).map_err(|_| DecodeError::Truncated)?;
         let groups = r.u32()?;
         let keys = r.u32()? as usize;

@@ -104,8 +104,8 @@ impl Cluster {
         }
         std::fs::create_dir_all(&spec.dir).during(|| format!("cannot create {}", spec.dir.display()))?;
         let lock = state::lock(&spec.dir)?;
-        let provider = std::fs::canonicalize(&spec.provider)
-            .during(|| format!("cannot find {}", spec.provider.display()))?;
+        let provider =
+            std::fs::canonicalize(&spec.provider).during(|| format!("cannot find {}", spec.provider.display()))?;
         let mut cluster = Cluster {
             dir: spec.dir.clone(),
             state: State {
@@ -251,7 +251,11 @@ impl Cluster {
     pub fn status(&self) -> Vec<NodeStatus> {
         std::thread::scope(|scope| {
             let looks: Vec<_> = self.state.nodes.iter().map(|node| scope.spawn(|| sample(node))).collect();
-            looks.into_iter().zip(&self.state.nodes).map(|(look, node)| look.join().unwrap_or_else(|_| sample(node))).collect()
+            looks
+                .into_iter()
+                .zip(&self.state.nodes)
+                .map(|(look, node)| look.join().unwrap_or_else(|_| sample(node)))
+                .collect()
         })
     }
 
@@ -418,7 +422,8 @@ impl Cluster {
 
     /// The provider to copy at the next start of any node: the way to a rolling upgrade.
     pub fn set_provider(&mut self, provider: &Path) -> Result<()> {
-        self.state.provider = std::fs::canonicalize(provider).during(|| format!("cannot find {}", provider.display()))?;
+        self.state.provider =
+            std::fs::canonicalize(provider).during(|| format!("cannot find {}", provider.display()))?;
         self.save()
     }
 
@@ -538,7 +543,8 @@ impl Cluster {
         if let Some(user) = &self.state.user {
             let uid = template::uid_of(Some(user))?;
             for path in [&dir, &log] {
-                std::os::unix::fs::chown(path, Some(uid), None).during(|| format!("cannot chown {}", path.display()))?;
+                std::os::unix::fs::chown(path, Some(uid), None)
+                    .during(|| format!("cannot chown {}", path.display()))?;
             }
         }
         if let Some(network) = &self.state.network {

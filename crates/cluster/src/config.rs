@@ -58,10 +58,8 @@ pub fn render(state: &State, node: &Node) -> String {
         SstMethod::Rsync | SstMethod::Mariabackup => ports.sst,
     };
     line(format_args!("wsrep-sst-receive-address={address}:{receive}"));
-    let mut options = format!(
-        "gmcast.listen_addr=tcp://{address}:{};ist.recv_addr={address}:{}",
-        ports.group, ports.ist
-    );
+    let mut options =
+        format!("gmcast.listen_addr=tcp://{address}:{};ist.recv_addr={address}:{}", ports.group, ports.ist);
     if !state.provider_options.is_empty() {
         options.push(';');
         options.push_str(&state.provider_options);

@@ -13,29 +13,63 @@ pub enum Error {
     /// The request itself makes no sense (too many nodes, a path too long for a socket, …).
     BadSpec(String),
     /// A program or user that the machine lacks.
-    Missing { what: String, advice: String },
+    Missing {
+        what: String,
+        advice: String,
+    },
     /// No cluster was ever started in this directory.
     NoCluster(PathBuf),
     /// `up` found servers that already run.
-    AlreadyRunning { dir: PathBuf, nodes: Vec<NodeId> },
-    NoSuchNode { asked: NodeId, have: Vec<NodeId> },
-    PortInUse { node: NodeId, what: &'static str, address: String, port: u16 },
+    AlreadyRunning {
+        dir: PathBuf,
+        nodes: Vec<NodeId>,
+    },
+    NoSuchNode {
+        asked: NodeId,
+        have: Vec<NodeId>,
+    },
+    PortInUse {
+        node: NodeId,
+        what: &'static str,
+        address: String,
+        port: u16,
+    },
     /// The node is not running although the operation needs it.
     NotRunning(NodeId),
     /// The node runs although the operation needs it stopped.
     StillRunning(NodeId),
     /// The server ended while we waited for it; `cause` is taken from its error log.
-    Died { node: NodeId, cause: String, log: PathBuf },
+    Died {
+        node: NodeId,
+        cause: String,
+        log: PathBuf,
+    },
     /// A condition did not become true in time.
-    Timeout { what: String, after: Duration, last: String },
+    Timeout {
+        what: String,
+        after: Duration,
+        last: String,
+    },
     /// Single nodes can be cut off only when each has a network namespace.
     NoNamespaces,
-    Sql { node: NodeId, error: SqlError },
+    Sql {
+        node: NodeId,
+        error: SqlError,
+    },
     /// A helper program (mariadb-install-db, ip, cp …) failed.
-    Command { command: String, output: String },
-    Io { what: String, error: std::io::Error },
+    Command {
+        command: String,
+        output: String,
+    },
+    Io {
+        what: String,
+        error: std::io::Error,
+    },
     /// The state file is there but cannot be understood.
-    BadState { path: PathBuf, why: String },
+    BadState {
+        path: PathBuf,
+        why: String,
+    },
     /// Another `trireme` command is at work in the same directory.
     Busy(PathBuf),
     /// Ctrl-C.

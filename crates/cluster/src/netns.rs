@@ -87,8 +87,17 @@ impl Network {
     /// Lets packets from `from` to `to` vanish. Cutting twice is the same as once.
     pub fn cut(&mut self, from: NodeId, to: NodeId) -> Result<()> {
         ip(&[
-            "-n", &self.namespace(from), "neigh", "replace", &self.address(to), "lladdr", NOBODY, "nud", "permanent",
-            "dev", "eth0",
+            "-n",
+            &self.namespace(from),
+            "neigh",
+            "replace",
+            &self.address(to),
+            "lladdr",
+            NOBODY,
+            "nud",
+            "permanent",
+            "dev",
+            "eth0",
         ])?;
         if !self.cuts.contains(&(from, to)) {
             self.cuts.push((from, to));

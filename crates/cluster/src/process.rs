@@ -98,7 +98,12 @@ impl Launch<'_> {
             words.extend(["ip", "netns", "exec", namespace].map(str::to_owned));
         }
         if let Some(user) = self.user {
-            words.extend(["setpriv".to_owned(), format!("--reuid={user}"), format!("--regid={user}"), "--clear-groups".to_owned()]);
+            words.extend([
+                "setpriv".to_owned(),
+                format!("--reuid={user}"),
+                format!("--regid={user}"),
+                "--clear-groups".to_owned(),
+            ]);
         }
         words.push(program.to_owned());
         let mut command = Command::new(&words[0]);

@@ -58,7 +58,13 @@ pub(crate) fn mark_safe_to_bootstrap(node: &Node) -> Result<()> {
     let Ok(text) = std::fs::read_to_string(&path) else { return Ok(()) };
     let marked: String = text
         .lines()
-        .map(|line| if line.starts_with("safe_to_bootstrap:") { "safe_to_bootstrap: 1\n".to_owned() } else { format!("{line}\n") })
+        .map(|line| {
+            if line.starts_with("safe_to_bootstrap:") {
+                "safe_to_bootstrap: 1\n".to_owned()
+            } else {
+                format!("{line}\n")
+            }
+        })
         .collect();
     // In place: owner and mode stay.
     std::fs::write(&path, marked).during(|| format!("cannot write {}", path.display()))

@@ -100,9 +100,8 @@ impl Spec {
 
     /// Refuses what cannot work, before anything is touched.
     pub(crate) fn check(&self) -> Result<()> {
-        let last = NodeId::new(self.nodes).ok_or_else(|| {
-            Error::BadSpec(format!("{} nodes: choose between 1 and {}", self.nodes, NodeId::MAX))
-        })?;
+        let last = NodeId::new(self.nodes)
+            .ok_or_else(|| Error::BadSpec(format!("{} nodes: choose between 1 and {}", self.nodes, NodeId::MAX)))?;
         if self.base_port < 1024 || Ports::of(self.base_port, last).is_none() {
             return Err(Error::BadSpec(format!(
                 "base port {}: {} nodes need {} ports from it on, all between 1024 and 65535",
@@ -149,14 +148,10 @@ pub fn default_dir() -> PathBuf {
 
 /// Galera's library where distributions put it, for comparison runs.
 pub fn galera_provider() -> Option<&'static Path> {
-    [
-        "/usr/lib/galera/libgalera_smm.so",
-        "/usr/lib/libgalera_smm.so",
-        "/usr/lib64/galera-4/libgalera_smm.so",
-    ]
-    .into_iter()
-    .map(Path::new)
-    .find(|path| path.is_file())
+    ["/usr/lib/galera/libgalera_smm.so", "/usr/lib/libgalera_smm.so", "/usr/lib64/galera-4/libgalera_smm.so"]
+        .into_iter()
+        .map(Path::new)
+        .find(|path| path.is_file())
 }
 
 #[cfg(test)]

@@ -53,10 +53,8 @@ pub fn load(dir: &Path) -> Result<State> {
 pub fn save(dir: &Path, state: &State) -> Result<()> {
     let path = file(dir);
     let new = path.with_extension("json.new");
-    let mut text = serde_json::to_vec_pretty(state).map_err(|error| Error::BadState {
-        path: path.clone(),
-        why: error.to_string(),
-    })?;
+    let mut text = serde_json::to_vec_pretty(state)
+        .map_err(|error| Error::BadState { path: path.clone(), why: error.to_string() })?;
     text.push(b'\n');
     std::fs::write(&new, text).during(|| format!("cannot write {}", new.display()))?;
     std::fs::rename(&new, &path).during(|| format!("cannot write {}", path.display()))

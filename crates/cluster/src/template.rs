@@ -38,10 +38,7 @@ fn ensure(user: Option<&str>, say: &mut dyn FnMut(&str)) -> Result<PathBuf> {
         if meta.is_dir() && meta.uid() == uid {
             return Ok(template);
         }
-        return Err(Error::BadSpec(format!(
-            "{} belongs to somebody else: remove it",
-            template.display()
-        )));
+        return Err(Error::BadSpec(format!("{} belongs to somebody else: remove it", template.display())));
     }
     say("preparing an empty data directory (once per server version)");
     let new = PathBuf::from(format!("{}.{}", template.display(), std::process::id()));

@@ -12,7 +12,10 @@ use crate::node::Shared;
 pub enum Chore {
     Log(Level, String),
     /// May the connection from this address be listened to?
-    Allow { token: AdmitToken, address: String },
+    Allow {
+        token: AdmitToken,
+        address: String,
+    },
     /// Log the reason and end the process.
     Die(String),
     End,

@@ -12,7 +12,9 @@ use trireme_certification::{Certifier, Encoded, Head, Verdict, WriteSet};
 use trireme_order::{Config, Delivery, Event, Group, JoinState, LogStore, Output, Phase, ReadId, StoreError};
 use trireme_surface::texts;
 use trireme_transport::{AdmitToken, Isolation, NetEvent, Transport};
-use trireme_types::{Base, Durability, LogIndex, Member, NodeId, Reader, Seqno, Session, Timestamp, Uuid, View, Weight, Writer};
+use trireme_types::{
+    Base, Durability, LogIndex, Member, NodeId, Reader, Seqno, Session, Timestamp, Uuid, View, Weight, Writer,
+};
 use trireme_wslog::{DirStorage, SpareReady, Synced, Trim, WriteSetLog};
 
 use crate::flow::{Act, Flow, Limits};
@@ -43,34 +45,59 @@ pub enum Command {
     /// `patient`: waits through a loss of the majority however long it lasts. There is no truthful answer for a statement in
     /// total-order isolation whose order is not known (SAFETY 22).
     /// `trx`: whose it is, if it can be aborted while it waits to be sent.
-    Propose { body: Encoded, patient: bool, trx: Option<Arc<Trx>>, slot: Arc<Slot<Outcome>> },
+    Propose {
+        body: Encoded,
+        patient: bool,
+        trx: Option<Arc<Trx>>,
+        slot: Arc<Slot<Outcome>>,
+    },
     /// A transaction that may still wait to be sent was aborted: do not send it.
     Recall,
     /// Options of flow control have changed.
     FlowOptions,
     /// The rollback of a streaming transaction: ordered sooner or later, an applier closes its seqno.
-    ProposeUnowned { body: Bytes },
+    ProposeUnowned {
+        body: Bytes,
+    },
     /// The slot, if any, is filled when the message has been delivered here (true) or could not be sent (false). Without one
     /// the message is sent again until it is ordered.
-    App { message: AppMessage, slot: Option<Arc<Slot<bool>>> },
+    App {
+        message: AppMessage,
+        slot: Option<Arc<Slot<bool>>>,
+    },
     /// A causal read: the position to wait for.
-    Read { slot: Arc<Slot<Option<Seqno>>> },
+    Read {
+        slot: Arc<Slot<Option<Seqno>>>,
+    },
     Synced(Result<Synced, StoreError>),
     SpareReady(SpareReady<DirStorage>),
     /// The server's script wants this full copy.
-    StateRequest { request: Vec<u8> },
+    StateRequest {
+        request: Vec<u8>,
+    },
     /// The full copy is here (or failed, `None`).
-    StateReceived { position: Option<Seqno> },
+    StateReceived {
+        position: Option<Seqno>,
+    },
     ForcePrimary,
-    Weight { weight: Weight, slot: Arc<Slot<bool>> },
+    Weight {
+        weight: Weight,
+        slot: Arc<Slot<bool>>,
+    },
     Durability(Durability),
     Configure(Box<dyn FnOnce(&mut Config) + Send>),
     Isolate(Isolation),
     /// Throw out the member that the server knows by this UUID (`evs.evict`).
     Evict(Uuid),
-    Admit { token: AdmitToken, allowed: bool },
+    Admit {
+        token: AdmitToken,
+        allowed: bool,
+    },
     /// Leave at once, drop what is not applied yet. `corrupt`: this node's data are not the group's any more.
-    GiveUp { reason: String, corrupt: bool },
+    GiveUp {
+        reason: String,
+        corrupt: bool,
+    },
     /// Leave in order and end.
     Leave,
 }
@@ -78,16 +105,27 @@ pub enum Command {
 /// How to begin.
 #[derive(Clone, Debug)]
 pub enum Start {
-    Bootstrap { history: Uuid, position: Seqno },
-    Join { position: Option<(Uuid, Seqno)> },
+    Bootstrap {
+        history: Uuid,
+        position: Seqno,
+    },
+    Join {
+        position: Option<(Uuid, Seqno)>,
+    },
     /// `dummy://`: a group of one that talks to nobody.
-    Alone { history: Uuid, position: Seqno },
+    Alone {
+        history: Uuid,
+        position: Seqno,
+    },
 }
 
 /// Deliveries between start and the moment the server has its state.
 enum Feed {
     /// Kept back: the server's position is not settled yet.
-    Held { items: VecDeque<Item>, body_bytes: usize },
+    Held {
+        items: VecDeque<Item>,
+        body_bytes: usize,
+    },
     Live,
 }
 
@@ -204,7 +242,13 @@ const KEEP_LOG_EVERY: Duration = Duration::from_secs(1);
 const NON_PRIMARY_PATIENCE: Duration = Duration::from_secs(10);
 
 impl Core {
-    pub fn new(shared: Arc<Shared>, plan: Plan, log: Log, donor_list: String, connected: Arc<Slot<Result<(), String>>>) -> Core {
+    pub fn new(
+        shared: Arc<Shared>,
+        plan: Plan,
+        log: Log,
+        donor_list: String,
+        connected: Arc<Slot<Result<(), String>>>,
+    ) -> Core {
         let Plan { transport, config, start, seed, .. } = plan;
         let started = Instant::now();
         let position = match &start {
@@ -560,7 +604,9 @@ impl Core {
                 self.position = None;
                 if self.feed.is_live() {
                     self.shared.mark_inconsistent();
-                    self.fail("the group went on without this node's last commits; restart it to get a full copy".into());
+                    self.fail(
+                        "the group went on without this node's last commits; restart it to get a full copy".into(),
+                    );
                 }
             }
             Event::Signal { from, body } => self.flow.on_signal(now, from, &body),
@@ -687,7 +733,9 @@ impl Core {
             }
             Feed::Live => {
                 if self.handed < base.seqno {
-                    self.fail("what this node missed is no longer kept by any member: restart it to get a full copy".into());
+                    self.fail(
+                        "what this node missed is no longer kept by any member: restart it to get a full copy".into(),
+                    );
                 }
             }
         }
@@ -1126,7 +1174,8 @@ impl Core {
         let Some(request) = &mut self.request else { return };
         if request.retry_at.is_some_and(|at| at <= Instant::now()) {
             request.retry_at = None;
-            let message = AppMessage::StateRequest { donors: self.donor_list.clone(), request: request.request.clone() };
+            let message =
+                AppMessage::StateRequest { donors: self.donor_list.clone(), request: request.request.clone() };
             if self.propose_app(&message).is_none() {
                 if let Some(r) = &mut self.request {
                     r.retry_at = Some(Instant::now() + Duration::from_millis(200));
@@ -1183,7 +1232,9 @@ impl Core {
                 let label = self.roster.label(node);
                 self.shared.log(
                     Level::Info,
-                    format!("flow control: {label} has more to apply than it can; the group may write {rate:.0} per second"),
+                    format!(
+                        "flow control: {label} has more to apply than it can; the group may write {rate:.0} per second"
+                    ),
                 );
             }
             Act::GaveUp { patience } => {

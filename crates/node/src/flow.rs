@@ -81,9 +81,17 @@ pub enum Act {
 #[derive(Clone, Copy, Debug)]
 enum Own {
     Quiet,
-    Stopping { since: Timestamp, said: Timestamp, rate: f64, progress: Seqno, progress_at: Timestamp },
+    Stopping {
+        since: Timestamp,
+        said: Timestamp,
+        rate: f64,
+        progress: Seqno,
+        progress_at: Timestamp,
+    },
     /// Applied nothing for too long: does not count until something leaves after this.
-    GivenUp { left: Seqno },
+    GivenUp {
+        left: Seqno,
+    },
 }
 
 /// A stop in force.
@@ -583,7 +591,14 @@ mod tests {
     #[test]
     fn nonsense_is_ignored() {
         let mut flow = flow();
-        for body in [&b""[..], b"\x01", b"\x01\x01", b"\x02\x01\0\0\0\0\0\0\0\0", b"\x01\x07\0\0\0\0\0\0\0\0", b"\x01\x01\0\0\0\0\0\0\0\0\0"] {
+        for body in [
+            &b""[..],
+            b"\x01",
+            b"\x01\x01",
+            b"\x02\x01\0\0\0\0\0\0\0\0",
+            b"\x01\x07\0\0\0\0\0\0\0\0",
+            b"\x01\x01\0\0\0\0\0\0\0\0\0",
+        ] {
             flow.on_signal(at(0), OTHER, body);
         }
         assert!(!flow.is_stopped());

@@ -633,7 +633,13 @@ impl Node {
     }
 
     /// `sequenced` is called once, as early as the place among this node's write sets is fixed, at the latest on return.
-    pub fn certify(&self, conn: u64, handle: &mut Handle, flags: u32, sequenced: &mut dyn FnMut()) -> (Code, Option<Meta>) {
+    pub fn certify(
+        &self,
+        conn: u64,
+        handle: &mut Handle,
+        flags: u32,
+        sequenced: &mut dyn FnMut(),
+    ) -> (Code, Option<Meta>) {
         let shared = &self.shared;
         let trx = self.local(handle);
         let body = {
@@ -893,7 +899,8 @@ impl Node {
             return (Code::SizeExceeded, None);
         }
         let origin = lock(&shared.status).uuid;
-        let head = Head { flags: flags | flags::ISOLATION, last_seen: shared.monitor.left(), origin, trx: u64::MAX, conn };
+        let head =
+            Head { flags: flags | flags::ISOLATION, last_seen: shared.monitor.left(), origin, trx: u64::MAX, conn };
         let slot = Arc::new(Slot::default());
         let body = builder.finish(&head);
         shared.commands.push(Command::Propose { body, patient: true, trx: None, slot: slot.clone() });
@@ -1085,7 +1092,6 @@ impl<F: FnMut()> Drop for OnDrop<F> {
         (self.0)();
     }
 }
-
 
 /// What `repl.max_ws_size` is compared with: the size that the same write set has in Galera (a header of 64 bytes, 24 for
 /// each set, 8 for each key and for its database, table and root), so that a limit means the same to a user of either.

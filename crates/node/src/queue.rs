@@ -29,14 +29,26 @@ pub struct ApplyItem {
 pub enum Item {
     Connected(ServerView),
     /// With a seqno: an ordered view, which closes that seqno.
-    View { view: ServerView, closes: Option<Seqno> },
+    View {
+        view: ServerView,
+        closes: Option<Seqno>,
+    },
     SstRequest,
     Apply(ApplyItem),
-    Donate { joiner: NodeId, request: Vec<u8>, at: Seqno },
+    Donate {
+        joiner: NodeId,
+        request: Vec<u8>,
+        at: Seqno,
+    },
     /// This node is synced from `at` on.
-    Synced { at: Seqno },
+    Synced {
+        at: Seqno,
+    },
     /// The last thing the server hears: every `recv` returns. `last`: the last seqno that this connection closes.
-    Final { view: ServerView, last: Seqno },
+    Final {
+        view: ServerView,
+        last: Seqno,
+    },
 }
 
 impl Item {
@@ -45,7 +57,9 @@ impl Item {
         match self {
             Item::View { closes, .. } => *closes,
             Item::Apply(item) => Some(item.seqno),
-            Item::Connected(_) | Item::SstRequest | Item::Donate { .. } | Item::Synced { .. } | Item::Final { .. } => None,
+            Item::Connected(_) | Item::SstRequest | Item::Donate { .. } | Item::Synced { .. } | Item::Final { .. } => {
+                None
+            }
         }
     }
 
@@ -53,7 +67,9 @@ impl Item {
     /// (contract 3.10).
     fn alone(&self) -> bool {
         match self {
-            Item::Connected(_) | Item::View { .. } | Item::SstRequest | Item::Donate { .. } | Item::Final { .. } => true,
+            Item::Connected(_) | Item::View { .. } | Item::SstRequest | Item::Donate { .. } | Item::Final { .. } => {
+                true
+            }
             Item::Apply(_) | Item::Synced { .. } => false,
         }
     }

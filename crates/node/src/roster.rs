@@ -44,13 +44,25 @@ pub enum AppMessage {
     Desync,
     Resync,
     /// The sender needs a full copy. `donors`: `wsrep_sst_donor`; `request`: the server's opaque bytes.
-    StateRequest { donors: String, request: Vec<u8> },
+    StateRequest {
+        donors: String,
+        request: Vec<u8>,
+    },
     /// The sender, a donor, is done with `joiner`.
-    DonorDone { joiner: NodeId, ok: bool },
+    DonorDone {
+        joiner: NodeId,
+        ok: bool,
+    },
     /// The sender has committed everything up to here.
-    LastCommitted { seqno: Seqno },
+    LastCommitted {
+        seqno: Seqno,
+    },
     /// Result of applying `seqno` at the sender: zero is success, else a hash of the error.
-    Vote { seqno: Seqno, code: u64, text: String },
+    Vote {
+        seqno: Seqno,
+        code: u64,
+        text: String,
+    },
 }
 
 impl AppMessage {
@@ -110,17 +122,39 @@ pub enum Effect {
     Note(String),
     Warn(String),
     /// A member's state changed.
-    Shift { node: NodeId, from: NodeState, to: NodeState },
-    DonorChosen { joiner: NodeId, donor: NodeId, request: Vec<u8> },
+    Shift {
+        node: NodeId,
+        from: NodeState,
+        to: NodeState,
+    },
+    DonorChosen {
+        joiner: NodeId,
+        donor: NodeId,
+        request: Vec<u8>,
+    },
     /// No donor now (`retry`) or ever.
-    NoDonor { joiner: NodeId, retry: bool, reason: String },
-    TransferDone { joiner: NodeId, donor: NodeId, ok: bool },
+    NoDonor {
+        joiner: NodeId,
+        retry: bool,
+        reason: String,
+    },
+    TransferDone {
+        joiner: NodeId,
+        donor: NodeId,
+        ok: bool,
+    },
     /// Everything up to here is committed on every counted member.
     Cut(Seqno),
     /// Somebody voted on `seqno` first: the others answer.
-    VoteBegun { seqno: Seqno },
+    VoteBegun {
+        seqno: Seqno,
+    },
     /// The vote is decided: members whose code is another one are inconsistent.
-    VoteDone { seqno: Seqno, winner: u64, losers: Vec<NodeId> },
+    VoteDone {
+        seqno: Seqno,
+        winner: u64,
+        losers: Vec<NodeId>,
+    },
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -204,14 +238,16 @@ impl Roster {
             .members
             .iter()
             .map(|m| {
-                old.iter().find(|o| o.node == m.node && o.incarnation == m.incarnation.0).cloned().unwrap_or(MemberState {
-                    node: m.node,
-                    incarnation: m.incarnation.0,
-                    state: NodeState::Primary,
-                    desyncs: 0,
-                    last_committed: 0,
-                    serves: None,
-                })
+                old.iter().find(|o| o.node == m.node && o.incarnation == m.incarnation.0).cloned().unwrap_or(
+                    MemberState {
+                        node: m.node,
+                        incarnation: m.incarnation.0,
+                        state: NodeState::Primary,
+                        desyncs: 0,
+                        last_committed: 0,
+                        serves: None,
+                    },
+                )
             })
             .collect();
         self.view = view.clone();

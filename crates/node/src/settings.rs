@@ -1,7 +1,7 @@
 //! Options in force: the table of `surface`, with what is read on hot paths kept aside.
 
-use std::sync::Mutex;
 use std::sync::Arc;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -48,13 +48,15 @@ impl Settings {
     pub fn new(args: &InitArgs) -> Result<Settings, String> {
         let mut options =
             Options::new(Defaults { data_dir: args.data_dir.clone(), node_address: args.node_address.clone() });
-        options.set_at_start(&args.options).map_err(|errors| {
-            errors.iter().flat_map(|e| e.log_lines()).collect::<Vec<_>>().join("; ")
-        })?;
+        options
+            .set_at_start(&args.options)
+            .map_err(|errors| errors.iter().flat_map(|e| e.log_lines()).collect::<Vec<_>>().join("; "))?;
         if options.tls() {
-            return Err("socket.ssl: encrypted group traffic is not built yet; remove the socket.ssl options to start \
+            return Err(
+                "socket.ssl: encrypted group traffic is not built yet; remove the socket.ssl options to start \
                         without encryption"
-                .into());
+                    .into(),
+            );
         }
         let settings = Settings {
             options: Mutex::new(options),
@@ -122,7 +124,8 @@ impl Settings {
             Backend::Dummy => Target::Alone,
             Backend::Gcomm => {
                 let own = self.with(|o| o.base_port());
-                let peer_port = if self.with(|o| o.is_set("base_port")) { own } else { trireme_surface::address::DEFAULT_PORT };
+                let peer_port =
+                    if self.with(|o| o.is_set("base_port")) { own } else { trireme_surface::address::DEFAULT_PORT };
                 Target::Peers(
                     address
                         .peers

@@ -57,7 +57,12 @@ pub struct Wish<'a> {
 /// Opens the write-set log in `gcache.dir`, or makes one there, and tells what was found.
 pub fn open_log(settings: &Settings, server: &dyn Server) -> Result<Log, String> {
     let (dir, size, keep, recover) = settings.with(|o| {
-        (PathBuf::from(o.text("gcache.dir")), o.size("gcache.size"), o.size("gcache.keep_pages_size"), o.bool("gcache.recover"))
+        (
+            PathBuf::from(o.text("gcache.dir")),
+            o.size("gcache.size"),
+            o.size("gcache.keep_pages_size"),
+            o.bool("gcache.recover"),
+        )
     });
     let dir = if dir.as_os_str().is_empty() { PathBuf::from(".") } else { dir };
     let storage = DirStorage::new(&dir).map_err(|e| e.to_string())?;
@@ -106,7 +111,9 @@ fn last_seqno(log: &Log) -> Seqno {
 /// The newest voter set in the log, committed or not.
 fn voters(log: &Log) -> VoterSet {
     let base = log.base();
-    let Some(last) = log.read(log.last(), 0).ok().and_then(|e| e.into_iter().next()) else { return base.voters.clone() };
+    let Some(last) = log.read(log.last(), 0).ok().and_then(|e| e.into_iter().next()) else {
+        return base.voters.clone();
+    };
     let entry = if last.header.kind == EntryKind::Voters {
         Some(last)
     } else {
@@ -190,7 +197,10 @@ fn settle_position(shared: &Shared, log: &Log, saved: &mut Saved) -> Option<(Uui
     if history.is_nil() || saved.is_damaged() || log.base().history != history || log.last() == log.base().index {
         return None;
     }
-    shared.log(Level::Info, "the position of the data is not known (unclean stop): asking the storage engine for it".into());
+    shared.log(
+        Level::Info,
+        "the position of the data is not known (unclean stop): asking the storage engine for it".into(),
+    );
     match recover::position(&shared.args.data_dir) {
         Ok((found, seqno)) if found == history => {
             shared.log(Level::Info, format!("recovered position {found}:{seqno}"));
@@ -198,7 +208,8 @@ fn settle_position(shared: &Shared, log: &Log, saved: &mut Saved) -> Option<(Uui
             Some((found, seqno))
         }
         Ok((found, seqno)) => {
-            shared.log(Level::Info, format!("recovered position {found}:{seqno} is not of history {history}: not used"));
+            shared
+                .log(Level::Info, format!("recovered position {found}:{seqno} is not of history {history}: not used"));
             None
         }
         Err(reason) => {
@@ -275,7 +286,14 @@ fn refuse_a_second_primary(shared: &Shared, log: &Log, cluster: &str, peers: &[S
     let me = member(shared, own, log.incarnation());
     let mut net = NetConfig::new(me.clone(), cluster);
     net.bind_source = own_ip(&me).filter(|ip| ip.is_loopback());
-    net.seeds = log.base().view.members.iter().filter(|m| m.node != own && !m.address.is_empty()).map(|m| m.address.clone()).collect();
+    net.seeds = log
+        .base()
+        .view
+        .members
+        .iter()
+        .filter(|m| m.node != own && !m.address.is_empty())
+        .map(|m| m.address.clone())
+        .collect();
     net.seeds.extend(peers.iter().cloned());
     let mut transport = Transport::new(net)?;
     let history = log.base().history;
@@ -285,7 +303,9 @@ fn refuse_a_second_primary(shared: &Shared, log: &Log, cluster: &str, peers: &[S
     while primary.is_none() && Instant::now() < until {
         transport.poll(Some(until.saturating_duration_since(Instant::now())), &mut events);
         for event in events.drain(..) {
-            if let NetEvent::Message { from, message: Message::Heartbeat { history: theirs, majority: true, .. } } = event {
+            if let NetEvent::Message { from, message: Message::Heartbeat { history: theirs, majority: true, .. } } =
+                event
+            {
                 if theirs == history {
                     primary = Some(from);
                 }

@@ -147,8 +147,7 @@ impl<S: LogStore> Group<S> {
         if !self.is_own_history(history) {
             return;
         }
-        let granted =
-            term > self.hard.term && self.log_is_as_good(last_term, last_index) && !self.hears_sequencer(now);
+        let granted = term > self.hard.term && self.log_is_as_good(last_term, last_index) && !self.hears_sequencer(now);
         let term = self.hard.term;
         self.send(from, Message::PreVoteReply { term, granted });
     }

@@ -12,8 +12,8 @@ use trireme_types::{
 use crate::cache::{BodyPool, TailCache};
 use crate::chain::Chain;
 use crate::election::Role;
-use crate::mutant::Mutant;
 use crate::io::{Delivery, Event, SnapshotRequest};
+use crate::mutant::Mutant;
 use crate::reads::Reads;
 use crate::{Class, Config, JoinState, LogStore, Message, Output, Phase, ProposeError, ReadId, Status, StoreError};
 
@@ -190,12 +190,15 @@ impl<S: LogStore> Group<S> {
             let next = self.tail.index.next();
             let entries = match self.read_store(next, 1 << 20) {
                 Ok(entries) if !entries.is_empty() => entries,
-                Ok(_) => return self.fail(StoreError(format!("the log ends before its last entry {}", self.store.last()))),
+                Ok(_) => {
+                    return self.fail(StoreError(format!("the log ends before its last entry {}", self.store.last())));
+                }
                 Err(e) => return self.fail(e),
             };
             for entry in &entries {
                 if !self.tail.accepts(entry) || self.tail.apply(entry).is_err() {
-                    return self.fail(StoreError(format!("log entry {} does not follow its predecessor", entry.header.index)));
+                    return self
+                        .fail(StoreError(format!("log entry {} does not follow its predecessor", entry.header.index)));
                 }
             }
         }
@@ -411,7 +414,8 @@ impl<S: LogStore> Group<S> {
         self.gone.remove(&node);
         // It may have restarted and hold less than it acknowledged; it will say again what it holds.
         self.acks.remove(&node);
-        self.peers.insert(node, Peer { member: peer, heard: now, presence: None, presence_term: Term::ZERO, silent: false });
+        self.peers
+            .insert(node, Peer { member: peer, heard: now, presence: None, presence_term: Term::ZERO, silent: false });
         if self.running() {
             self.on_link_up(now, node);
         }
@@ -756,7 +760,9 @@ impl<S: LogStore> Group<S> {
                             self.delivering.extend(entries);
                             match self.delivering.pop_front() {
                                 Some(entry) => entry,
-                                None => return self.fail(StoreError(format!("committed entry {index} is not in the log"))),
+                                None => {
+                                    return self.fail(StoreError(format!("committed entry {index} is not in the log")));
+                                }
                             }
                         }
                         Err(e) => return self.fail(e),

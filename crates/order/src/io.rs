@@ -92,13 +92,31 @@ pub enum ProposeError {
 /// A committed entry, in log order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Delivery {
-    WriteSet { index: LogIndex, seqno: Seqno, session: Session, number: u64, body: Bytes },
-    View { index: LogIndex, seqno: Seqno, view: View },
+    WriteSet {
+        index: LogIndex,
+        seqno: Seqno,
+        session: Session,
+        number: u64,
+        body: Bytes,
+    },
+    View {
+        index: LogIndex,
+        seqno: Seqno,
+        view: View,
+    },
     /// `seqno` is that of the last event before it.
-    App { index: LogIndex, seqno: Seqno, session: Session, number: u64, body: Bytes },
+    App {
+        index: LogIndex,
+        seqno: Seqno,
+        session: Session,
+        number: u64,
+        body: Bytes,
+    },
     /// Delivery begins (anew) with the state `base`: forget all application state and load `base.app`.
     /// First delivery after start, and whenever a peer's snapshot replaced the log.
-    Reset { base: Base },
+    Reset {
+        base: Base,
+    },
 }
 
 /// A peer needs a state from which delivery can start; answer by `Group::provide_snapshot`.
@@ -114,28 +132,51 @@ pub struct SnapshotRequest {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// The majority is lost; `reachable` lists the members that can still be heard, this one included.
-    NonPrimary { reachable: Vec<Member> },
+    NonPrimary {
+        reachable: Vec<Member>,
+    },
     /// This member's leave is ordered and committed (or `linger` is over): the driver may stop.
     Left,
     /// A causal read may be served once `seqno` has been committed here.
-    ReadAt { read: ReadId, seqno: Seqno },
-    ReadFailed { read: ReadId },
+    ReadAt {
+        read: ReadId,
+        seqno: Seqno,
+    },
+    ReadFailed {
+        read: ReadId,
+    },
     /// The own log or data contradict the group's history in a way that only a full copy heals (fork, foreign history).
     /// The log has been reset to the group's; the server's data must be replaced.
     DataDiverged,
     /// A message sent by `Group::signal` on another member.
-    Signal { from: NodeId, body: Bytes },
+    Signal {
+        from: NodeId,
+        body: Bytes,
+    },
     NeedSnapshot(SnapshotRequest),
     /// The term changed. Silent for the server; counted in a status variable.
-    TermChanged { term: Term, sequencer: Option<NodeId> },
+    TermChanged {
+        term: Term,
+        sequencer: Option<NodeId>,
+    },
     /// A member stopped being heard, or is heard again. Advisory.
-    Silent { node: NodeId, silent: bool },
+    Silent {
+        node: NodeId,
+        silent: bool,
+    },
     /// This member was refused or thrown out; the text says why and what to do. The phase is `Idle`.
-    Rejected { reason: String },
+    Rejected {
+        reason: String,
+    },
     /// A line for the log. `warn` for what an operator would want to know.
-    Log { warn: bool, text: String },
+    Log {
+        warn: bool,
+        text: String,
+    },
     /// The phase is `Failed`.
-    Failed { reason: String },
+    Failed {
+        reason: String,
+    },
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]

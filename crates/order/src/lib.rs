@@ -8,8 +8,8 @@ mod chain;
 mod election;
 mod group;
 mod io;
-mod membership;
 mod mem_store;
+mod membership;
 mod message;
 mod mutant;
 mod reads;
@@ -18,7 +18,9 @@ mod store;
 mod voters;
 
 pub use group::Group;
-pub use io::{Config, Delivery, Event, JoinState, Output, Phase, ProposeError, ReadId, SnapshotRequest, Status, Timeouts};
+pub use io::{
+    Config, Delivery, Event, JoinState, Output, Phase, ProposeError, ReadId, SnapshotRequest, Status, Timeouts,
+};
 pub use mem_store::MemStore;
 pub use message::{Class, JoinRequest, Message, WireEntry};
 #[cfg(feature = "mutants")]

@@ -67,10 +67,7 @@ impl LogStore for MemStore {
         self.entries.get(self.position(index)?).map(|e| e.header.term)
     }
     fn index_of(&self, seqno: Seqno) -> Option<LogIndex> {
-        self.entries
-            .iter()
-            .find(|e| e.header.kind.takes_seqno() && e.header.seqno == seqno)
-            .map(|e| e.header.index)
+        self.entries.iter().find(|e| e.header.kind.takes_seqno() && e.header.seqno == seqno).map(|e| e.header.index)
     }
     fn read(&self, from: LogIndex, max_bytes: usize) -> Result<Vec<Entry>, StoreError> {
         let Some(start) = self.position(from) else { return Ok(Vec::new()) };
@@ -126,11 +123,6 @@ impl LogStore for MemStore {
         Ok(())
     }
     fn checkpoint_before(&self, seqno: Seqno) -> Option<Base> {
-        self.checkpoints
-            .iter()
-            .rev()
-            .chain(std::iter::once(&self.base))
-            .find(|c| c.seqno <= seqno)
-            .cloned()
+        self.checkpoints.iter().rev().chain(std::iter::once(&self.base)).find(|c| c.seqno <= seqno).cloned()
     }
 }

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use trireme_types::{Base, Durability, EntryKind, LogIndex, Member, NodeId, Seqno, Session, Term, Timestamp, View, Voter, VoterSet, Weight};
+use trireme_types::{
+    Base, Durability, EntryKind, LogIndex, Member, NodeId, Seqno, Session, Term, Timestamp, View, Voter, VoterSet,
+    Weight,
+};
 
 use bytes::Bytes;
 
@@ -230,7 +233,8 @@ impl<S: LogStore> Group<S> {
     // --- what follows from silence --------------------------------------------------------------------------------
 
     pub(crate) fn on_check(&mut self, now: Timestamp) {
-        if matches!(self.phase, Phase::Primary | Phase::Leaving) && now.since(self.good_at) > self.cfg.timeouts.suspect {
+        if matches!(self.phase, Phase::Primary | Phase::Leaving) && now.since(self.good_at) > self.cfg.timeouts.suspect
+        {
             // A member that may go on alone was never without a primary component.
             if self.phase == Phase::Leaving || !self.maybe_force(now) {
                 self.become_non_primary(now);
@@ -359,7 +363,8 @@ impl<S: LogStore> Group<S> {
         // The best log goes on, and only one of the members may do it (SAFETY 1).
         let mine = (self.tail.term, self.tail.index, std::cmp::Reverse(me));
         for v in alive.iter().filter(|v| v.node != me) {
-            let log = self.peers.get(&v.node).and_then(|p| p.presence).filter(|(at, ..)| now.since(*at) < CHECK_EVERY * 10);
+            let log =
+                self.peers.get(&v.node).and_then(|p| p.presence).filter(|(at, ..)| now.since(*at) < CHECK_EVERY * 10);
             match log {
                 Some((_, term, index, _)) if (term, index, std::cmp::Reverse(v.node)) < mine => {}
                 // Better than this one, or not known yet.
@@ -373,7 +378,10 @@ impl<S: LogStore> Group<S> {
 
     /// `pc.bootstrap`: make the reachable non-primary members primary (fork record). No effect when primary.
     pub fn force_primary(&mut self, now: Timestamp) {
-        if !matches!(self.phase, Phase::NonPrimary | Phase::Joining) || self.tail.history.is_nil() || self.needs_snapshot {
+        if !matches!(self.phase, Phase::NonPrimary | Phase::Joining)
+            || self.tail.history.is_nil()
+            || self.needs_snapshot
+        {
             return;
         }
         let fresh = |at: Timestamp| now.since(at) < CHECK_EVERY * 30;
@@ -477,12 +485,8 @@ impl<S: LogStore> Group<S> {
         if leavers.is_empty() {
             return false;
         }
-        let staying: Vec<NodeId> = view
-            .members
-            .iter()
-            .filter(|m| !leavers.contains(&m.node) && self.alive(now, m))
-            .map(|m| m.node)
-            .collect();
+        let staying: Vec<NodeId> =
+            view.members.iter().filter(|m| !leavers.contains(&m.node) && self.alive(now, m)).map(|m| m.node).collect();
         if leavers.contains(&me) {
             // A leaving sequencer hands over first; the last one out writes nothing (SAFETY 11).
             let heir = staying

@@ -40,41 +40,117 @@ pub type WireEntry = (EntryHeader, Option<Bytes>);
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Message {
     /// Origin to everybody: a body to be ordered. `app`: takes no seqno.
-    Submit { session: Session, number: u64, app: bool, body: Bytes },
+    Submit {
+        session: Session,
+        number: u64,
+        app: bool,
+        body: Bytes,
+    },
     /// Sequencer to a peer: entries after `prev`.
-    Append { history: Uuid, term: Term, prev_index: LogIndex, prev_term: Term, commit: LogIndex, entries: Vec<WireEntry> },
+    Append {
+        history: Uuid,
+        term: Term,
+        prev_index: LogIndex,
+        prev_term: Term,
+        commit: LogIndex,
+        entries: Vec<WireEntry>,
+    },
     /// The peer's log does not hold `prev`; `last` is a position from which to look further back.
-    Reject { term: Term, prev_index: LogIndex, last: LogIndex },
+    Reject {
+        term: Term,
+        prev_index: LogIndex,
+        last: LogIndex,
+    },
     /// The peer lacks bodies from `from` on.
-    NeedBodies { term: Term, from: LogIndex },
+    NeedBodies {
+        term: Term,
+        from: LogIndex,
+    },
     /// Member to everybody: I hold the log of `term`'s sequencer up to here (durably, in mode `disk`).
-    Ack { term: Term, index: LogIndex },
-    Heartbeat { history: Uuid, term: Term, commit: LogIndex, round: u64, majority: bool },
-    HeartbeatAck { term: Term, round: u64 },
-    PreVote { history: Uuid, term: Term, last_term: Term, last_index: LogIndex },
-    PreVoteReply { term: Term, granted: bool },
+    Ack {
+        term: Term,
+        index: LogIndex,
+    },
+    Heartbeat {
+        history: Uuid,
+        term: Term,
+        commit: LogIndex,
+        round: u64,
+        majority: bool,
+    },
+    HeartbeatAck {
+        term: Term,
+        round: u64,
+    },
+    PreVote {
+        history: Uuid,
+        term: Term,
+        last_term: Term,
+        last_index: LogIndex,
+    },
+    PreVoteReply {
+        term: Term,
+        granted: bool,
+    },
     /// `transfer`: the sequencer itself asked for this election.
-    Vote { history: Uuid, term: Term, last_term: Term, last_index: LogIndex, transfer: bool },
-    VoteReply { term: Term, granted: bool },
+    Vote {
+        history: Uuid,
+        term: Term,
+        last_term: Term,
+        last_index: LogIndex,
+        transfer: bool,
+    },
+    VoteReply {
+        term: Term,
+        granted: bool,
+    },
     /// Sequencer to its successor: stand now.
-    TimeoutNow { term: Term },
+    TimeoutNow {
+        term: Term,
+    },
     Join(JoinRequest),
     /// Sequencer to a joiner whose log is of no use.
-    Snapshot { term: Term, base: Box<Base> },
+    Snapshot {
+        term: Term,
+        base: Box<Base>,
+    },
     /// Member to sequencer: leave in order.
-    Leave { incarnation: u32 },
-    ReadRequest { term: Term, batch: u64 },
-    ReadReply { term: Term, batch: u64, seqno: Seqno },
+    Leave {
+        incarnation: u32,
+    },
+    ReadRequest {
+        term: Term,
+        batch: u64,
+    },
+    ReadReply {
+        term: Term,
+        batch: u64,
+        seqno: Seqno,
+    },
     /// Non-primary members tell each other where they stand.
-    Presence { history: Uuid, term: Term, last_term: Term, last_index: LogIndex, primary: bool },
+    Presence {
+        history: Uuid,
+        term: Term,
+        last_term: Term,
+        last_index: LogIndex,
+        primary: bool,
+    },
     /// To the member with the best log: make the reachable ones primary.
     Force,
-    Evict { node: NodeId },
+    Evict {
+        node: NodeId,
+    },
     /// To a member that was thrown out.
     Evicted,
-    SetWeight { weight: Weight },
-    SetDurability { durability: Durability },
-    Signal { body: Bytes },
+    SetWeight {
+        weight: Weight,
+    },
+    SetDurability {
+        durability: Durability,
+    },
+    Signal {
+        body: Bytes,
+    },
 }
 
 impl Message {

@@ -122,7 +122,15 @@ impl<S: LogStore> Group<S> {
         }
     }
 
-    pub(crate) fn on_submit(&mut self, now: Timestamp, from: NodeId, session: Session, number: u64, app: bool, body: Bytes) {
+    pub(crate) fn on_submit(
+        &mut self,
+        now: Timestamp,
+        from: NodeId,
+        session: Session,
+        number: u64,
+        app: bool,
+        body: Bytes,
+    ) {
         // Only the origin speaks for itself.
         if session.node != from {
             return;
@@ -400,7 +408,14 @@ impl<S: LogStore> Group<S> {
                 self.claimed_commit = self.claimed_commit.max(commit);
                 self.note_own_ack(now);
                 if let Some(prev_term) = prev_term {
-                    self.held.push_front(Message::Append { history, term, prev_index: upto, prev_term, commit, entries: missing });
+                    self.held.push_front(Message::Append {
+                        history,
+                        term,
+                        prev_index: upto,
+                        prev_term,
+                        commit,
+                        entries: missing,
+                    });
                     if self.at_bodies.is_none() {
                         self.at_bodies = Some(now.after(self.cfg.timeouts.body_wait));
                     }
@@ -547,8 +562,8 @@ impl<S: LogStore> Group<S> {
     /// Do these members decide? While a voter change is not known to be committed, the old and the new ones both have to
     /// (SAFETY 8).
     pub(crate) fn quorum(&self, holds: impl Fn(NodeId) -> bool) -> bool {
-        let settled = self.is(Mutant::NewVotersAlone)
-            || self.tail.voters_at <= self.commit.max(self.hard.voters_committed);
+        let settled =
+            self.is(Mutant::NewVotersAlone) || self.tail.voters_at <= self.commit.max(self.hard.voters_committed);
         self.tail.voters.majority(&holds) && (settled || self.tail.voters_before.majority(&holds))
     }
 

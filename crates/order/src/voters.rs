@@ -6,8 +6,7 @@ use trireme_types::{NodeId, Voter, VoterSet};
 /// `None`: not even now.
 fn survivable(set: &[Voter], alive: &[NodeId]) -> Option<usize> {
     let total: u32 = set.iter().map(|v| u32::from(v.weight.0)).sum();
-    let mut weights: Vec<u32> =
-        set.iter().filter(|v| alive.contains(&v.node)).map(|v| u32::from(v.weight.0)).collect();
+    let mut weights: Vec<u32> = set.iter().filter(|v| alive.contains(&v.node)).map(|v| u32::from(v.weight.0)).collect();
     weights.sort_unstable();
     let mut left: u32 = weights.iter().sum();
     if 2 * left <= total {
@@ -43,12 +42,8 @@ pub(crate) fn next_voters(current: &VoterSet, alive: &[Voter]) -> Option<VoterSe
 /// The voters after graceful leaves: those of the present voters that are in the view and stay. Failed voters drop out
 /// too: the old majority commits it, so what remains decides alone (Galera's rule for graceful leavers).
 pub(crate) fn after_leave(current: &VoterSet, in_view: &[NodeId], leavers: &[NodeId]) -> Option<VoterSet> {
-    let stay: Vec<Voter> = current
-        .voters
-        .iter()
-        .filter(|v| in_view.contains(&v.node) && !leavers.contains(&v.node))
-        .copied()
-        .collect();
+    let stay: Vec<Voter> =
+        current.voters.iter().filter(|v| in_view.contains(&v.node) && !leavers.contains(&v.node)).copied().collect();
     // Nobody, or nobody with weight: never again would there be a majority.
     if stay.iter().all(|v| v.weight.0 == 0) {
         return None;

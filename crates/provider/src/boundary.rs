@@ -87,7 +87,9 @@ impl Boundary {
         });
         match thread {
             Ok(handle) => *self.leaving.lock().unwrap_or_else(PoisonError::into_inner) = Some(handle),
-            Err(e) => self.server.log(Level::Fatal, &format!("A poisoned node could not be taken out of the group: {e}")),
+            Err(e) => {
+                self.server.log(Level::Fatal, &format!("A poisoned node could not be taken out of the group: {e}"))
+            }
         }
     }
 

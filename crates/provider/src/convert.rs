@@ -141,7 +141,14 @@ mod tests {
     #[test]
     fn a_complete_meta_comes_back_unchanged() {
         for depends_on in [None, Some(Seqno(0)), Some(Seqno(6))] {
-            let meta = Meta { gtid_history: Uuid([1; 16]), seqno: Seqno(7), origin: Uuid([2; 16]), trx: 3, conn: 4, depends_on };
+            let meta = Meta {
+                gtid_history: Uuid([1; 16]),
+                seqno: Seqno(7),
+                origin: Uuid([2; 16]),
+                trx: 3,
+                conn: 4,
+                depends_on,
+            };
             assert_eq!(meta_in(&meta_out(Some(meta))), Some(meta));
         }
     }

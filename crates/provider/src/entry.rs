@@ -12,8 +12,8 @@ use trireme_wsrep_sys::{self as sys, Wsrep};
 
 use crate::boundary::{Instance, guard, log_panic};
 use crate::convert::{
-    bytes as slice, elements, gtid_in, gtid_out, handle_in, handle_out, key_kind, meta_in, meta_out, optional_bytes, seqno_in,
-    seqno_out, status, text,
+    bytes as slice, elements, gtid_in, gtid_out, handle_in, handle_out, key_kind, meta_in, meta_out, optional_bytes,
+    seqno_in, seqno_out, status, text,
 };
 use crate::loader::CAPABILITIES;
 use crate::server::{CServer, init_args};
@@ -126,7 +126,11 @@ pub unsafe extern "C" fn recv(wsrep: W, ctx: *mut c_void) -> sys::Status {
 
 // --- transactions ------------------------------------------------------------------------------------------------------------
 
-pub unsafe extern "C" fn assign_read_view(wsrep: W, handle: *mut sys::WsHandle, position: *const sys::Gtid) -> sys::Status {
+pub unsafe extern "C" fn assign_read_view(
+    wsrep: W,
+    handle: *mut sys::WsHandle,
+    position: *const sys::Gtid,
+) -> sys::Status {
     // SAFETY: argument.
     let (Some(handle), position) = (unsafe { (handle.as_mut(), position.as_ref()) }) else { return sys::NODE_FAIL };
     // SAFETY: table.
@@ -155,13 +159,20 @@ pub unsafe extern "C" fn certify(
 ///
 /// # Safety
 /// Clause **argument**.
-unsafe fn ordered(handle: *const sys::WsHandle, meta: *const sys::TrxMeta) -> Option<(trireme_node::Handle, trireme_node::Meta)> {
+unsafe fn ordered(
+    handle: *const sys::WsHandle,
+    meta: *const sys::TrxMeta,
+) -> Option<(trireme_node::Handle, trireme_node::Meta)> {
     // SAFETY: the caller's promise.
     let (handle, meta) = unsafe { (handle.as_ref()?, meta.as_ref()?) };
     Some((handle_in(handle), meta_in(meta)?))
 }
 
-pub unsafe extern "C" fn commit_order_enter(wsrep: W, handle: *const sys::WsHandle, meta: *const sys::TrxMeta) -> sys::Status {
+pub unsafe extern "C" fn commit_order_enter(
+    wsrep: W,
+    handle: *const sys::WsHandle,
+    meta: *const sys::TrxMeta,
+) -> sys::Status {
     // SAFETY: argument.
     let Some((handle, meta)) = (unsafe { ordered(handle, meta) }) else { return sys::NODE_FAIL };
     // SAFETY: table.
@@ -301,7 +312,12 @@ pub unsafe extern "C" fn append_data(
 
 // --- waiting -----------------------------------------------------------------------------------------------------------------
 
-pub unsafe extern "C" fn sync_wait(wsrep: W, upto: *mut sys::Gtid, timeout_s: c_int, out: *mut sys::Gtid) -> sys::Status {
+pub unsafe extern "C" fn sync_wait(
+    wsrep: W,
+    upto: *mut sys::Gtid,
+    timeout_s: c_int,
+    out: *mut sys::Gtid,
+) -> sys::Status {
     // SAFETY: argument; read before anything is written, as both may be the same.
     let upto = unsafe { upto.as_ref() }.map(gtid_in);
     let timeout = u64::try_from(timeout_s).map_or(Wait::Default, |s| Wait::For(Duration::from_secs(s)));
@@ -439,7 +455,13 @@ pub unsafe extern "C" fn resync(wsrep: W) -> sys::Status {
 pub unsafe extern "C" fn free_connection(_: W, _: sys::ConnId) -> sys::Status {
     sys::NOT_IMPLEMENTED
 }
-pub unsafe extern "C" fn preordered_collect(_: W, _: *mut sys::PoHandle, _: *const sys::Buf, _: usize, _: bool) -> sys::Status {
+pub unsafe extern "C" fn preordered_collect(
+    _: W,
+    _: *mut sys::PoHandle,
+    _: *const sys::Buf,
+    _: usize,
+    _: bool,
+) -> sys::Status {
     sys::NOT_IMPLEMENTED
 }
 pub unsafe extern "C" fn preordered_commit(

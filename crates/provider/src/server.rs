@@ -107,7 +107,8 @@ impl Server for CServer {
         let (handle, data, meta) = (handle_out(handle), buf(data), meta_out(Some(*meta)));
         let mut exit_loop = false;
         // SAFETY: callback; everything pointed at lives on this stack or is borrowed for this call. The server writes 0 or 1.
-        let status = unsafe { call(ctx.0, &raw const handle, flags, &raw const data, &raw const meta, &raw mut exit_loop) };
+        let status =
+            unsafe { call(ctx.0, &raw const handle, flags, &raw const data, &raw const meta, &raw mut exit_loop) };
         Applied { ok: success(status), exit_loop }
     }
 
@@ -222,7 +223,6 @@ fn field<const N: usize>(text: &str) -> [u8; N] {
     out
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -230,7 +230,11 @@ mod tests {
     use trireme_types::{Seqno, Uuid};
 
     fn view(members: usize) -> ServerView {
-        let member = |n: usize| ViewMember { uuid: Uuid([n as u8 + 1; 16]), name: format!("node{n}"), incoming: format!("10.0.0.{n}:3306") };
+        let member = |n: usize| ViewMember {
+            uuid: Uuid([n as u8 + 1; 16]),
+            name: format!("node{n}"),
+            incoming: format!("10.0.0.{n}:3306"),
+        };
         ServerView {
             history: Uuid([9; 16]),
             seqno: Some(Seqno(7)),
@@ -259,10 +263,14 @@ mod tests {
 
     #[test]
     fn a_final_view_has_no_members_and_no_own_index() {
-        let c = CView::new(&ServerView { seqno: None, number: None, status: ViewStatus::NonPrimary, own: None, ..view(0) });
+        let c =
+            CView::new(&ServerView { seqno: None, number: None, status: ViewStatus::NonPrimary, own: None, ..view(0) });
         // SAFETY: what `CView::new` wrote.
         let head = unsafe { &*c.as_ptr() };
-        assert_eq!((head.state_id.seqno, head.view, head.my_idx, head.memb_num, head.status), (-1, -1, -1, 0, sys::VIEW_NON_PRIMARY));
+        assert_eq!(
+            (head.state_id.seqno, head.view, head.my_idx, head.memb_num, head.status),
+            (-1, -1, -1, 0, sys::VIEW_NON_PRIMARY)
+        );
     }
 
     #[test]

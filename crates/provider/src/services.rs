@@ -143,7 +143,11 @@ pub unsafe extern "C" fn wsrep_init_config_service_v1(service: *mut sys::ConfigS
 #[unsafe(no_mangle)]
 pub extern "C" fn wsrep_deinit_config_service_v1() {}
 
-unsafe extern "C" fn get_parameters(wsrep: *mut sys::Wsrep, call: Option<sys::ParameterCb>, ctx: *mut c_void) -> sys::Status {
+unsafe extern "C" fn get_parameters(
+    wsrep: *mut sys::Wsrep,
+    call: Option<sys::ParameterCb>,
+    ctx: *mut c_void,
+) -> sys::Status {
     let Some(call) = call else { return sys::FATAL };
     // SAFETY: table. Before `init` there is no instance, and defaults are what there is to say.
     let shown = unsafe { guard(wsrep, "get_parameters", None, |i| Some(i.node.options_get())) };
@@ -177,7 +181,10 @@ enum Typed {
 }
 
 fn flags(spec: &Spec) -> c_int {
-    let deprecated = matches!(spec.name, "gcs.fc_master_slave" | "socket.ssl_compression" | "gcache.mem_size" | "socket.non_blocking");
+    let deprecated = matches!(
+        spec.name,
+        "gcs.fc_master_slave" | "socket.ssl_compression" | "gcache.mem_size" | "socket.non_blocking"
+    );
     let readonly = spec.when == When::Start;
     (if deprecated { sys::PARAM_DEPRECATED } else { 0 }) | (if readonly { sys::PARAM_READONLY } else { 0 })
 }
@@ -267,7 +274,8 @@ mod tests {
 
     #[test]
     fn options_come_out_typed_and_complete() {
-        let list = parameters("pc.weight = 3; debug = yes; gcs.fc_factor = 0.5; evs.auto_evict = 18446744073709551615; ");
+        let list =
+            parameters("pc.weight = 3; debug = yes; gcs.fc_factor = 0.5; evs.auto_evict = 18446744073709551615; ");
         let get = |name: &str| &list.iter().find(|(s, _)| s.name == name).unwrap().1;
         assert_eq!(list.len(), TABLE.len());
         assert_eq!(*get("pc.weight"), Typed::Int(3));

@@ -53,7 +53,8 @@ pub fn allocate(pairs: &[(String, StatValue)]) -> *mut sys::StatsVar {
         // SAFETY: within the table; malloc's alignment suffices.
         unsafe { vars.add(at).write(sys::StatsVar { name, ty, value }) };
     }
-    let terminator = sys::StatsVar { name: ptr::null(), ty: sys::STATS_STRING, value: sys::StatsValue { s: ptr::null() } };
+    let terminator =
+        sys::StatsVar { name: ptr::null(), ty: sys::STATS_STRING, value: sys::StatsValue { s: ptr::null() } };
     // SAFETY: the table has one entry more than there are pairs.
     unsafe { vars.add(pairs.len()).write(terminator) };
     vars

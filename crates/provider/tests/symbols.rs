@@ -23,7 +23,13 @@ fn build() -> PathBuf {
     let test = std::env::current_exe().expect("a test program knows its path");
     let target = test.ancestors().nth(3).expect("it lies in <target>/<profile>/deps");
     let status = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"), "--target-dir"])
+        .args([
+            "build",
+            "--quiet",
+            "--manifest-path",
+            concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"),
+            "--target-dir",
+        ])
         .arg(target)
         .status()
         .expect("cargo runs");

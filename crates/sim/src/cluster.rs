@@ -7,7 +7,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
-use trireme_order::{Class, Config, Event as GroupEvent, Group, JoinState, LogStore, Message, Phase, ReadId, SnapshotRequest};
+use trireme_order::{
+    Class, Config, Event as GroupEvent, Group, JoinState, LogStore, Message, Phase, ReadId, SnapshotRequest,
+};
 use trireme_types::{Incarnation, LogIndex, Member, NodeId, Seqno, Timestamp, Uuid, View, Weight};
 
 use crate::app::App;
@@ -607,7 +609,13 @@ impl Cluster {
                 out,
                 "n{i} {} {} db {:?} queue {} copy {:?} log {}..={} synced {} hard {:?}",
                 s.node,
-                if s.process.is_none() { "down" } else if s.paused { "paused" } else { "up" },
+                if s.process.is_none() {
+                    "down"
+                } else if s.paused {
+                    "paused"
+                } else {
+                    "up"
+                },
                 s.db.recovered().map(|r| r.1),
                 s.db.queue.len(),
                 s.process.as_ref().and_then(|p| p.needs_copy),
@@ -620,7 +628,13 @@ impl Cluster {
                 let links: Vec<String> = p
                     .links
                     .iter()
-                    .map(|(n, c)| format!("{}{}", self.slot_of(*n).map_or("?".into(), |s| format!("n{s}")), if self.net.conns.get(c).is_some_and(|c| c.open) { "" } else { "(dead)" }))
+                    .map(|(n, c)| {
+                        format!(
+                            "{}{}",
+                            self.slot_of(*n).map_or("?".into(), |s| format!("n{s}")),
+                            if self.net.conns.get(c).is_some_and(|c| c.open) { "" } else { "(dead)" }
+                        )
+                    })
                     .collect();
                 let _ = writeln!(
                     out,

@@ -45,7 +45,8 @@ impl Database {
     /// An empty database at the beginning of `history`.
     pub fn begin(&mut self, history: Uuid, position: u64) {
         let state = State { history, position, ..State::default() };
-        *self = Database { now: state.clone(), durable: state.clone(), kernel: state, valid: true, ..Database::default() };
+        *self =
+            Database { now: state.clone(), durable: state.clone(), kernel: state, valid: true, ..Database::default() };
     }
 
     /// What `--wsrep-recover` would say.

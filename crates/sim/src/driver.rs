@@ -367,12 +367,16 @@ impl Cluster {
                 p.app.link(index, seqno, hash);
                 let chain = p.app.chain;
                 let own = (session.node == node).then(|| p.pending.remove(&(session.number, number))).flatten();
-                self.record(slot, Delivered { index, seqno, what: What::WriteSet { session, number, op: ws.op, verdict }, chain });
+                self.record(
+                    slot,
+                    Delivered { index, seqno, what: What::WriteSet { session, number, op: ws.op, verdict }, chain },
+                );
                 let rows = if verdict { ws.keys.iter().map(|k| (k.0, ws.op)).collect() } else { Vec::new() };
                 self.feed(slot, Change { seqno: seqno.0, hash, rows });
                 if let Some(op) = own {
                     if op != ws.op {
-                        return self.fail(format!("n{slot}: number {number} was operation {op}, delivered as {}", ws.op));
+                        return self
+                            .fail(format!("n{slot}: number {number} was operation {op}, delivered as {}", ws.op));
                     }
                     let result = self.clients.answered(op, seqno.0, verdict);
                     self.check(slot, result);
@@ -382,7 +386,8 @@ impl Cluster {
                 if !self.in_order(slot, index, seqno.0, false) {
                     return;
                 }
-                let local = (self.options.sabotage == Some(Sabotage::LocalCut)).then_some(self.slots[slot].db.now.position);
+                let local =
+                    (self.options.sabotage == Some(Sabotage::LocalCut)).then_some(self.slots[slot].db.now.position);
                 let Some(p) = &mut self.slots[slot].process else { return };
                 match local {
                     Some(position) => p.app.cut_at(position),
@@ -470,8 +475,15 @@ impl Cluster {
             held || store.base().index >= index
         };
         if !voters.majority(holds) {
-            let who: Vec<String> = voters.voters.iter().map(|v| format!("{}:{}", self.slot_of(v.node).map_or(-1, |s| s as i64), holds(v.node))).collect();
-            self.fail(format!("n{slot} delivers index {index} of term {term}, which no majority of its voters holds{}: {who:?}", if synced { " on disk" } else { "" }));
+            let who: Vec<String> = voters
+                .voters
+                .iter()
+                .map(|v| format!("{}:{}", self.slot_of(v.node).map_or(-1, |s| s as i64), holds(v.node)))
+                .collect();
+            self.fail(format!(
+                "n{slot} delivers index {index} of term {term}, which no majority of its voters holds{}: {who:?}",
+                if synced { " on disk" } else { "" }
+            ));
         }
     }
 
@@ -649,7 +661,8 @@ impl Cluster {
         self.operations_left -= 1;
         let delay = self.rng.exp(self.options.client_mean);
         self.after(delay, Event::Client);
-        let up: Vec<usize> = (0..self.slots.len()).filter(|&i| self.slots[i].process.is_some() && !self.slots[i].paused).collect();
+        let up: Vec<usize> =
+            (0..self.slots.len()).filter(|&i| self.slots[i].process.is_some() && !self.slots[i].paused).collect();
         let Some(&slot) = self.rng.pick(&up) else { return };
         if self.rng.chance(self.options.read_share) {
             self.read(slot);

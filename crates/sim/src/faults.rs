@@ -12,10 +12,17 @@ use crate::options::{Fault, MS};
 pub enum Undo {
     Mend(Vec<(usize, usize)>),
     Resume(usize),
-    Fast { from: usize, to: usize },
+    Fast {
+        from: usize,
+        to: usize,
+    },
     Sync(usize),
     Step(usize),
-    Flap { a: usize, b: usize, left: u32 },
+    Flap {
+        a: usize,
+        b: usize,
+        left: u32,
+    },
     Return(usize),
     /// All processes die, and the links are whole again.
     Perish(Vec<(usize, usize)>),
@@ -134,7 +141,8 @@ impl Cluster {
             }
             Fault::Partition => {
                 let side: Vec<bool> = (0..n).map(|_| self.rng.chance(0.5)).collect();
-                let cuts = (0..n).flat_map(|a| (0..n).map(move |b| (a, b))).filter(|&(a, b)| side[a] != side[b]).collect();
+                let cuts =
+                    (0..n).flat_map(|a| (0..n).map(move |b| (a, b))).filter(|&(a, b)| side[a] != side[b]).collect();
                 self.cut_for_a_while(cuts);
             }
             Fault::CutSome => {

@@ -35,6 +35,6 @@ pub use database::{Database, State};
 pub use disk::Store;
 pub use options::{DbFlush, Fault, MS, Options, SEC, Sabotage, StoreKind, US};
 pub use rng::Rng;
-pub use trireme_order::Mutant;
 pub use run::{Failure, Report, run, run_seed};
 pub use store::FastStore;
+pub use trireme_order::Mutant;

@@ -33,7 +33,8 @@ impl Cluster {
             self.schedule_connect(a, b);
             return;
         }
-        let id = self.net.open(a, b, [self.slots[a].boot, self.slots[b].boot], [self.slots[a].node, self.slots[b].node]);
+        let id =
+            self.net.open(a, b, [self.slots[a].boot, self.slots[b].boot], [self.slots[a].node, self.slots[b].node]);
         for end in 0..2 {
             let delay = self.delay(a, b);
             self.after(delay, Event::SideUp { conn: id, end });
@@ -169,7 +170,8 @@ impl Cluster {
         };
         if class == Class::Droppable {
             let full = self.net.conns[&conn].lanes[end][lane].queue.len() >= limit;
-            if full || (self.options.droppable_loss > 0.0 && !self.calm && self.rng.chance(self.options.droppable_loss)) {
+            if full || (self.options.droppable_loss > 0.0 && !self.calm && self.rng.chance(self.options.droppable_loss))
+            {
                 return;
             }
         }
@@ -256,8 +258,13 @@ impl Cluster {
     }
 
     fn flow(&mut self, from: usize, to: usize) {
-        let ids: Vec<(u64, usize)> =
-            self.net.conns.iter().filter(|(_, c)| c.ends == [from.min(to), from.max(to)]).map(|(id, c)| (*id, c.end_of(from))).collect();
+        let ids: Vec<(u64, usize)> = self
+            .net
+            .conns
+            .iter()
+            .filter(|(_, c)| c.ends == [from.min(to), from.max(to)])
+            .map(|(id, c)| (*id, c.end_of(from)))
+            .collect();
         for (id, end) in ids {
             for lane in 0..3 {
                 self.lane(id, end, lane);

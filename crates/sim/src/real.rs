@@ -158,9 +158,11 @@ impl RealStore {
             let _ = log.finish_spare(ticket.run());
         }
         if log.wants_trim() {
-            let keep_from = log
-                .index_of(Seqno(keep.0.saturating_add(1)))
-                .unwrap_or(if keep >= log.base().seqno { log.last() } else { LogIndex::ZERO });
+            let keep_from = log.index_of(Seqno(keep.0.saturating_add(1))).unwrap_or(if keep >= log.base().seqno {
+                log.last()
+            } else {
+                LogIndex::ZERO
+            });
             let _ = log.trim(Trim { keep_from, bytes_max: None });
         }
     }
@@ -207,7 +209,11 @@ impl LogStore for RealStore {
     }
     fn append(&mut self, entries: &[Entry]) -> Result<(), StoreError> {
         self.log_mut().append(entries)?;
-        self.appended.extend(entries.iter().map(|e| Appended { term: e.header.term, index: e.header.index, hash: hash_entry(e) }));
+        self.appended.extend(entries.iter().map(|e| Appended {
+            term: e.header.term,
+            index: e.header.index,
+            hash: hash_entry(e),
+        }));
         Ok(())
     }
     fn truncate_after(&mut self, index: LogIndex) -> Result<(), StoreError> {

@@ -146,7 +146,8 @@ impl Cluster {
         }
         if !ok || self.events > limit {
             let why = self.why_not_one_view();
-            return self.fail(format!("no common primary view {}s after everything healed: {why}", (self.now - begun) / SEC));
+            return self
+                .fail(format!("no common primary view {}s after everything healed: {why}", (self.now - begun) / SEC));
         }
         let ok = self.probe(bound);
         if !ok && self.failure.is_none() {
@@ -166,7 +167,10 @@ impl Cluster {
             let mut all = true;
             for slot in 0..self.slots.len() {
                 let done = probes[slot].is_some_and(|(op, _)| {
-                    matches!(self.clients.outcome(op), Some(crate::check::Outcome::Committed(_) | crate::check::Outcome::Conflict(_)))
+                    matches!(
+                        self.clients.outcome(op),
+                        Some(crate::check::Outcome::Committed(_) | crate::check::Outcome::Conflict(_))
+                    )
                 });
                 if done {
                     continue;
@@ -241,7 +245,10 @@ impl Cluster {
         let Some(&first) = running.first() else { return };
         for &other in &running {
             if self.slots[other].db.now != self.slots[first].db.now {
-                return self.fail(format!("n{first} and n{other} have different data at position {}", self.slots[first].db.now.position));
+                return self.fail(format!(
+                    "n{first} and n{other} have different data at position {}",
+                    self.slots[first].db.now.position
+                ));
             }
             let (a, b) = (self.slots[first].process.as_ref(), self.slots[other].process.as_ref());
             if a.map(|p| p.app.encode()) != b.map(|p| p.app.encode()) {

@@ -73,8 +73,7 @@ impl Cluster {
     pub fn other_sequencer(&mut self, not: usize) -> usize {
         let named = |c: &Cluster| {
             (0..c.options.nodes).find(|&i| {
-                i != not
-                    && c.status(i).is_some_and(|s| s.phase == Phase::Primary && s.sequencer == Some(c.node(i)))
+                i != not && c.status(i).is_some_and(|s| s.phase == Phase::Primary && s.sequencer == Some(c.node(i)))
             })
         };
         self.expect(30 * SEC, "another sequencer", |c| named(c).is_some());
@@ -84,14 +83,22 @@ impl Cluster {
     /// Holds back every message from `from` to `to` (`None`: any) for which `which` says yes.
     pub fn hold(&mut self, from: Option<usize>, to: Option<usize>, which: fn(&Message) -> bool) {
         self.set_filter(Some(Box::new(move |f, t, m| {
-            if from.is_none_or(|x| x == f) && to.is_none_or(|x| x == t) && which(m) { Verdict::Hold } else { Verdict::Pass }
+            if from.is_none_or(|x| x == f) && to.is_none_or(|x| x == t) && which(m) {
+                Verdict::Hold
+            } else {
+                Verdict::Pass
+            }
         })));
     }
 
     /// Loses them instead.
     pub fn lose(&mut self, from: Option<usize>, to: Option<usize>, which: fn(&Message) -> bool) {
         self.set_filter(Some(Box::new(move |f, t, m| {
-            if from.is_none_or(|x| x == f) && to.is_none_or(|x| x == t) && which(m) { Verdict::Drop } else { Verdict::Pass }
+            if from.is_none_or(|x| x == f) && to.is_none_or(|x| x == t) && which(m) {
+                Verdict::Drop
+            } else {
+                Verdict::Pass
+            }
         })));
     }
 

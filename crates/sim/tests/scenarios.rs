@@ -156,7 +156,9 @@ fn of_two_nodes_the_one_that_stays_goes_on_after_a_leave() {
         let mut c = cluster(2);
         c.leave(leaver);
         c.expect(60 * SEC, "the leaver is gone", |c| !c.is_running(leaver));
-        c.expect(60 * SEC, "the other is alone in its view", |c| c.is_primary(1 - leaver) && c.view_size(1 - leaver) == 1);
+        c.expect(60 * SEC, "the other is alone in its view", |c| {
+            c.is_primary(1 - leaver) && c.view_size(1 - leaver) == 1
+        });
         c.write_committed(1 - leaver);
         c.join(leaver);
         c.conclude();

@@ -136,10 +136,18 @@ pub struct ClusterAddress {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ClusterAddressError {
     /// No scheme, and no plain list either.
-    NoScheme { text: String },
-    UnknownBackend { scheme: String },
-    BadPeer { peer: String },
-    BadOption { text: String },
+    NoScheme {
+        text: String,
+    },
+    UnknownBackend {
+        scheme: String,
+    },
+    BadPeer {
+        peer: String,
+    },
+    BadOption {
+        text: String,
+    },
 }
 
 impl ClusterAddressError {
@@ -230,8 +238,15 @@ mod tests {
 
     #[test]
     fn hosts_and_ports() {
-        for (text, host, port) in [("a", "a", None), ("a:1", "a", Some(1)), ("[::1]:2", "::1", Some(2)), ("[::1]", "::1", None),
-                                   ("::1", "::1", None), ("", "", None), ("0.0.0.0:0", "0.0.0.0", Some(0))] {
+        for (text, host, port) in [
+            ("a", "a", None),
+            ("a:1", "a", Some(1)),
+            ("[::1]:2", "::1", Some(2)),
+            ("[::1]", "::1", None),
+            ("::1", "::1", None),
+            ("", "", None),
+            ("0.0.0.0:0", "0.0.0.0", Some(0)),
+        ] {
             assert_eq!(HostPort::parse(text), Ok(HostPort { host: host.into(), port }), "{text}");
         }
         for bad in ["a:x", "a:", "a:65536", "[::1", "[::1]2", "a b", "a/b", "a:+1", "a,b"] {

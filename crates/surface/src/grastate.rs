@@ -100,7 +100,8 @@ impl StateFile {
             Err(e) => return Err(e),
         };
         let state = SavedState::parse(&String::from_utf8_lossy(&content));
-        let file = StateFile { path, file: None, state, unsafe_marks: 0, corrupt: false, written: None, len: content.len() };
+        let file =
+            StateFile { path, file: None, state, unsafe_marks: 0, corrupt: false, written: None, len: content.len() };
         Ok((file, found))
     }
 
@@ -263,7 +264,8 @@ mod tests {
     #[test]
     fn a_long_file_is_rewritten_short() {
         let dir = TestDir::new("grastate-long");
-        std::fs::write(dir.path().join("grastate.dat"), format!("{}{}", text(U, "1", 0), "# padding\n".repeat(40))).unwrap();
+        std::fs::write(dir.path().join("grastate.dat"), format!("{}{}", text(U, "1", 0), "# padding\n".repeat(40)))
+            .unwrap();
         let mut file = open(&dir);
         file.set(uuid(), Some(Seqno(2))).unwrap();
         assert_eq!(content(&dir), text(U, "2", 0));
@@ -296,7 +298,10 @@ mod tests {
         file.set_safe_to_bootstrap(false).unwrap();
         assert!(content(&dir).starts_with(&text(ZERO, "-1", 0)));
         file.restore(uuid(), Some(Seqno(10))).unwrap();
-        assert_eq!(SavedState::parse(&content(&dir)), SavedState { uuid: uuid(), seqno: Some(Seqno(10)), safe_to_bootstrap: false });
+        assert_eq!(
+            SavedState::parse(&content(&dir)),
+            SavedState { uuid: uuid(), seqno: Some(Seqno(10)), safe_to_bootstrap: false }
+        );
     }
 
     #[test]

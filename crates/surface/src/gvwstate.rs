@@ -116,7 +116,8 @@ mod tests {
 
     #[test]
     fn the_format_is_galeras() {
-        let expect = format!("my_uuid: {A}\n#vwbeg\nview_id: 3 {B} 7\nbootstrap: 0\nmember: {A} 0\nmember: {B} 3\n#vwend\n");
+        let expect =
+            format!("my_uuid: {A}\n#vwbeg\nview_id: 3 {B} 7\nbootstrap: 0\nmember: {A} 0\nmember: {B} 3\n#vwend\n");
         assert_eq!(view().print(), expect);
     }
 
@@ -140,7 +141,9 @@ mod tests {
         let dir = TestDir::new("gvwstate-broken");
         let whole = view().print();
         let cut = &whole[..whole.len() - 8];
-        for text in [cut, "", "my_uuid: x\n", &whole.replace("view_id: 3", "view_id:"), &whole.replace(" 7\n", " seven\n")] {
+        for text in
+            [cut, "", "my_uuid: x\n", &whole.replace("view_id: 3", "view_id:"), &whole.replace(" 7\n", " seven\n")]
+        {
             fs::write(dir.path().join(NAME), text).unwrap();
             assert!(matches!(SavedView::read(dir.path()), Found::Broken(_)), "{text:?}");
         }

@@ -235,7 +235,10 @@ mod tests {
         let names = names(Stats { group: Some(GroupStats::default()), ..Stats::default() });
         assert_eq!(FIXED_NAMES.len(), 48);
         assert_eq!(names[..48], *FIXED_NAMES);
-        assert_eq!((names[0].as_str(), names[5].as_str(), names[47].as_str()), ("local_state_uuid", "last_committed", "incoming_addresses"));
+        assert_eq!(
+            (names[0].as_str(), names[5].as_str(), names[47].as_str()),
+            ("local_state_uuid", "last_committed", "incoming_addresses")
+        );
         assert!(names[48..].is_sorted());
         assert_eq!(names.len(), 56);
     }
@@ -247,14 +250,19 @@ mod tests {
 
     #[test]
     fn extra_variables_are_sorted_in() {
-        let group = GroupStats { extra: vec![("evs_outq_avg".into(), StatValue::Double(0.5))], ..GroupStats::default() };
+        let group =
+            GroupStats { extra: vec![("evs_outq_avg".into(), StatValue::Double(0.5))], ..GroupStats::default() };
         let names = names(Stats { group: Some(group), ..Stats::default() });
         assert!(names[48..].is_sorted() && names.contains(&"evs_outq_avg".to_owned()));
     }
 
     #[test]
     fn types_and_formats() {
-        let stats = Stats { flow_control_active: true, group: Some(GroupStats { cluster_weight: 3, ..GroupStats::default() }), ..Stats::default() };
+        let stats = Stats {
+            flow_control_active: true,
+            group: Some(GroupStats { cluster_weight: 3, ..GroupStats::default() }),
+            ..Stats::default()
+        };
         let pairs: std::collections::BTreeMap<_, _> = stats.into_pairs().into_iter().collect();
         assert_eq!(pairs["flow_control_active"], StatValue::Text("true".into()));
         assert_eq!(pairs["last_committed"], StatValue::Int(0));

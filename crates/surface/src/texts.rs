@@ -76,7 +76,11 @@ pub fn resyncs_itself(member: MemberRef<'_>) -> String {
 /// Info, customary.
 pub fn new_component(primary: bool, bootstrap: bool, own: usize, members: usize) -> String {
     let word = |b| if b { "yes" } else { "no" };
-    format!("New COMPONENT: primary = {}, bootstrap = {}, my_idx = {own}, memb_num = {members}", word(primary), word(bootstrap))
+    format!(
+        "New COMPONENT: primary = {}, bootstrap = {}, my_idx = {own}, memb_num = {members}",
+        word(primary),
+        word(bootstrap)
+    )
 }
 
 /// Info, customary: several lines in one message. `protocols` are gcs, repl and appl.
@@ -217,7 +221,13 @@ pub const INITIAL_POSITION_KEPT: &str = "Initial position was provided by config
 
 /// Info, customary.
 pub fn state_transfer_required(group: (Uuid, Option<Seqno>), local: (Uuid, Option<Seqno>)) -> String {
-    format!("State transfer required:\n\tGroup state: {}:{}\n\tLocal state: {}:{}", group.0, Maybe(group.1), local.0, Maybe(local.1))
+    format!(
+        "State transfer required:\n\tGroup state: {}:{}\n\tLocal state: {}:{}",
+        group.0,
+        Maybe(group.1),
+        local.0,
+        Maybe(local.1)
+    )
 }
 
 /// Info, customary. `donors`: the configured list, empty for any. `state`: the donor's, e.g. [`state::SYNCED`].
@@ -227,7 +237,10 @@ pub fn state_transfer_selected(joiner: MemberRef<'_>, donors: &str, donor: Membe
 
 /// Warning, tolerated with the reason `Resource temporarily unavailable`, which means: later.
 pub fn state_transfer_impossible(joiner: MemberRef<'_>, donors: &str, reason: &str) -> String {
-    format!("Member {joiner} requested state transfer from '{}', but it is impossible to select State Transfer donor: {reason}", or_any(donors))
+    format!(
+        "Member {joiner} requested state transfer from '{}', but it is impossible to select State Transfer donor: {reason}",
+        or_any(donors)
+    )
 }
 
 pub const RETRY_LATER: &str = "Resource temporarily unavailable";
@@ -330,7 +343,8 @@ pub fn join_protocol_violation(member: MemberRef<'_>, state: &str) -> String {
 }
 
 /// Warning, tolerated.
-pub const JOIN_NOT_SENT: &str = "Sending JOIN failed: -107 (Transport endpoint is not connected). Will retry in new primary component.";
+pub const JOIN_NOT_SENT: &str =
+    "Sending JOIN failed: -107 (Transport endpoint is not connected). Will retry in new primary component.";
 
 // --- inconsistency -----------------------------------------------------------------------------------------------------------
 
@@ -392,7 +406,10 @@ mod tests {
             new_component(true, false, 0, 3),
             "New COMPONENT: primary = yes, bootstrap = no, my_idx = 0, memb_num = 3"
         );
-        assert_eq!(found_saved_state(Uuid::NIL, None, true), format!("Found saved state: {}:-1, safe_to_bootstrap: 1", Uuid::NIL));
+        assert_eq!(
+            found_saved_state(Uuid::NIL, None, true),
+            format!("Found saved state: {}:-1, safe_to_bootstrap: 1", Uuid::NIL)
+        );
     }
 
     #[test]
@@ -400,7 +417,10 @@ mod tests {
         let chain = connect_failed("Backend not supported: foo", 94, "my_wsrep_cluster", "foo://");
         assert_eq!(chain[2], "Failed to open channel 'my_wsrep_cluster' at 'foo://': -94 (Socket type not supported)");
         assert_eq!(chain[3], "gcs connect failed: Socket type not supported");
-        assert!(primary_not_reached("c", "gcomm://x")[0].starts_with("failed to open gcomm backend connection: 110: failed to reach primary view: 110 "));
+        assert!(
+            primary_not_reached("c", "gcomm://x")[0]
+                .starts_with("failed to open gcomm backend connection: 110: failed to reach primary view: 110 ")
+        );
     }
 
     #[test]

@@ -94,7 +94,20 @@ mod tests {
 
     #[test]
     fn rejects_what_cannot_be_dialled() {
-        for text in ["", ":", "host", "host:", ":4567", "host:65536", "::1:4567", "[::1]", "[::1]4567", "[x]:1", "a b:1", "a/b:1"] {
+        for text in [
+            "",
+            ":",
+            "host",
+            "host:",
+            ":4567",
+            "host:65536",
+            "::1:4567",
+            "[::1]",
+            "[::1]4567",
+            "[x]:1",
+            "a b:1",
+            "a/b:1",
+        ] {
             assert!(Address::parse(text).is_err(), "{text}");
         }
     }

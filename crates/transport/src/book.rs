@@ -107,7 +107,9 @@ impl Book {
 
     /// Drops the learned address that has not answered for longest, if there is one that should.
     fn give_up_one(&mut self) -> Option<()> {
-        let idle = |entry: &Entry| !entry.seed && !entry.current && entry.attempt == Attempt::None && entry.failures >= GIVEN_UP_AFTER;
+        let idle = |entry: &Entry| {
+            !entry.seed && !entry.current && entry.attempt == Attempt::None && entry.failures >= GIVEN_UP_AFTER
+        };
         let (at, _) = self.iter().filter(|(_, entry)| idle(entry)).min_by_key(|(_, entry)| entry.cold_since)?;
         self.remove(at);
         Some(())

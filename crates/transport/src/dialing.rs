@@ -58,7 +58,8 @@ impl Transport {
     pub fn forget(&mut self, node: NodeId) {
         let now = Instant::now();
         let slot = self.link_slot(node);
-        let incarnation = slot.and_then(|slot| self.conn(slot)).and_then(|conn| conn.hello()).map(|hello| hello.member.incarnation);
+        let incarnation =
+            slot.and_then(|slot| self.conn(slot)).and_then(|conn| conn.hello()).map(|hello| hello.member.incarnation);
         if let Some(incarnation) = incarnation {
             self.forgotten.push((node, incarnation, now + self.cfg.time_wait));
         }

@@ -34,14 +34,32 @@ impl DownCause {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NetEvent {
     /// The handshake is done. `protocol` is the version spoken with this peer.
-    LinkUp { member: Member, protocol: u16 },
-    LinkDown { node: NodeId, cause: DownCause },
-    Message { from: NodeId, message: Message },
+    LinkUp {
+        member: Member,
+        protocol: u16,
+    },
+    LinkDown {
+        node: NodeId,
+        cause: DownCause,
+    },
+    Message {
+        from: NodeId,
+        message: Message,
+    },
     /// A line for the log.
-    Log { warn: bool, text: String },
+    Log {
+        warn: bool,
+        text: String,
+    },
     /// Somebody at `address` (an IP without port) has connected: answer with `admit`. Only with `ask_admission`. Unanswered
     /// ones are closed after `peer_timeout`.
-    Accepted { token: AdmitToken, address: String },
+    Accepted {
+        token: AdmitToken,
+        address: String,
+    },
     /// An incoming connection was turned away. Rate-limited; wants a warning in the log.
-    Refused { address: String, reason: String },
+    Refused {
+        address: String,
+        reason: String,
+    },
 }

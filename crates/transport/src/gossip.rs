@@ -31,7 +31,8 @@ impl Gossip {
             Gossip::Bye => w.u8(BYE),
             Gossip::Addresses(addresses) => {
                 w.u8(ADDRESSES);
-                let fitting: Vec<&String> = addresses.iter().filter(|text| text.len() <= ADDRESS_MAX).take(COUNT_MAX).collect();
+                let fitting: Vec<&String> =
+                    addresses.iter().filter(|text| text.len() <= ADDRESS_MAX).take(COUNT_MAX).collect();
                 w.u32(fitting.len() as u32);
                 fitting.into_iter().for_each(|text| w.str(text));
             }

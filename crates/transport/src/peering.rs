@@ -72,7 +72,9 @@ impl Transport {
         if *cluster != mine.cluster {
             let text = format!(
                 "{remote} ('{name}') belongs to group '{}', the node that refuses it ('{}') to group '{}': wsrep_cluster_name differs",
-                printable(cluster), self.me.name, mine.cluster
+                printable(cluster),
+                self.me.name,
+                mine.cluster
             );
             return Err((Refusal::Cluster, text));
         }
@@ -94,7 +96,11 @@ impl Transport {
             );
             return Err((Refusal::Cloned, text));
         }
-        if self.forgotten.iter().any(|(node, incarnation, _)| (*node, *incarnation) == (member.node, member.incarnation)) {
+        if self
+            .forgotten
+            .iter()
+            .any(|(node, incarnation, _)| (*node, *incarnation) == (member.node, member.incarnation))
+        {
             return Err((Refusal::Forgotten, format!("{remote} ('{name}') was thrown out of the group a moment ago")));
         }
         let linked = self.link_slot(member.node).and_then(|slot| self.conns[slot].as_ref());
@@ -146,7 +152,10 @@ impl Transport {
         // Only one connection can be waiting for its Ack.
         let confirmed = |conn: &Conn| matches!(&conn.phase, Phase::Ack(other, _) if other.member.node == node);
         if let Some(other) = self.conns.iter().position(|conn| conn.as_ref().is_some_and(confirmed)) {
-            let newer = self.conns[other].as_ref().and_then(Conn::hello).is_some_and(|other| other.member.incarnation < hello.member.incarnation);
+            let newer = self.conns[other]
+                .as_ref()
+                .and_then(Conn::hello)
+                .is_some_and(|other| other.member.incarnation < hello.member.incarnation);
             if !newer {
                 return self.refuse(slot, Refusal::Duplicate, "being linked already".to_owned(), now);
             }
@@ -188,7 +197,8 @@ impl Transport {
         let known = Gossip::Addresses(self.addresses_to_tell()).encode();
         if let Some(address) = self.learn_peer(&member, remote, now) {
             let new = Gossip::Addresses(vec![address]).encode();
-            let others: Vec<usize> = self.links.iter().map(|(_, other)| *other).filter(|other| *other != slot).collect();
+            let others: Vec<usize> =
+                self.links.iter().map(|(_, other)| *other).filter(|other| *other != slot).collect();
             others.into_iter().for_each(|other| self.push_raw(other, new.clone()));
         }
         self.push_raw(slot, known);
@@ -218,7 +228,12 @@ impl Transport {
                 self.log_limited(now, &format!("own {address}"), false, text);
             }
             Refusal::Duplicate => self.fail(at, "linked already".to_owned(), now),
-            Refusal::Own | Refusal::Cluster | Refusal::Versions | Refusal::Cloned | Refusal::Stale | Refusal::Forgotten => {
+            Refusal::Own
+            | Refusal::Cluster
+            | Refusal::Versions
+            | Refusal::Cloned
+            | Refusal::Stale
+            | Refusal::Forgotten => {
                 let text = format!("connection to 'tcp://{address}' was refused: {}", printable(text));
                 self.log_limited(now, &format!("refused by {address} {}", refusal as u8), true, text.clone());
                 self.fail(at, text, now);
@@ -237,7 +252,12 @@ impl Transport {
         let quiet = matches!(refusal, Refusal::Own | Refusal::Duplicate);
         if let Some(at) = conn.dialled {
             if !quiet {
-                self.log_limited(now, &format!("refuse {} {}", conn.remote, refusal as u8), true, format!("connection refused: {text}"));
+                self.log_limited(
+                    now,
+                    &format!("refuse {} {}", conn.remote, refusal as u8),
+                    true,
+                    format!("connection refused: {text}"),
+                );
             }
             self.fail(at, text, now);
         } else if !quiet {
@@ -272,7 +292,9 @@ impl Transport {
             Phase::Connecting => "Connection timed out",
             Phase::Admission(_) => "the allow list has not answered in time",
             Phase::Hello if conn.buf.is_empty() => "it connected and said nothing",
-            Phase::Hello | Phase::Ready(_) | Phase::Ack(..) | Phase::Confirm(_) => "the handshake was not finished in time",
+            Phase::Hello | Phase::Ready(_) | Phase::Ack(..) | Phase::Confirm(_) => {
+                "the handshake was not finished in time"
+            }
             Phase::Up(_) => return,
         };
         self.reject(slot, why, now);
@@ -313,7 +335,10 @@ impl Transport {
         // Soon, and the timer sorts out when exactly.
         self.wake_at(now);
         let name = printable(&up.hello.member.name);
-        self.log(cause == DownCause::Garbage, format!("connection to {node} ('{name}') tcp://{} closed: {why}", conn.remote));
+        self.log(
+            cause == DownCause::Garbage,
+            format!("connection to {node} ('{name}') tcp://{} closed: {why}", conn.remote),
+        );
         self.pending.push(NetEvent::LinkDown { node, cause });
     }
 
@@ -359,7 +384,12 @@ mod tests {
     }
 
     fn member(id: u8) -> Member {
-        Member { node: NodeId(Uuid([id; 16])), incarnation: Incarnation(1), name: format!("n{id}"), ..Member::default() }
+        Member {
+            node: NodeId(Uuid([id; 16])),
+            incarnation: Incarnation(1),
+            name: format!("n{id}"),
+            ..Member::default()
+        }
     }
 
     impl Stage {
@@ -419,7 +449,10 @@ mod tests {
             let words = self.events.iter().filter_map(|event| match event {
                 NetEvent::LinkUp { .. } => Some("up".to_owned()),
                 NetEvent::LinkDown { cause, .. } => Some(format!("{cause:?}")),
-                NetEvent::Message { .. } | NetEvent::Log { .. } | NetEvent::Accepted { .. } | NetEvent::Refused { .. } => None,
+                NetEvent::Message { .. }
+                | NetEvent::Log { .. }
+                | NetEvent::Accepted { .. }
+                | NetEvent::Refused { .. } => None,
             });
             words.collect::<Vec<_>>().join(" ")
         }
@@ -513,7 +546,8 @@ mod tests {
     #[test]
     fn steps_out_of_turn_end_the_connection() {
         let link = LinkId(5);
-        for message in [Handshake::Confirm { link }, Handshake::Ack { number: 1 }, Handshake::Ready { link, number: 1 }] {
+        for message in [Handshake::Confirm { link }, Handshake::Ack { number: 1 }, Handshake::Ready { link, number: 1 }]
+        {
             let mut stage = Stage::new(1);
             let mut played = stage.connect();
             played.say(message);

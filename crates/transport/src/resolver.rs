@@ -75,7 +75,8 @@ fn start(waker: Waker) -> Result<Running, String> {
         }
     };
     // The server has a thread of its own for signals, so none may be delivered here; the mask is inherited.
-    let spawned = crate::socket::with_signals_blocked(|| std::thread::Builder::new().name("trireme-dns".to_owned()).spawn(run));
+    let spawned =
+        crate::socket::with_signals_blocked(|| std::thread::Builder::new().name("trireme-dns".to_owned()).spawn(run));
     let handle = spawned.map_err(|error| format!("cannot start the resolver thread: {error}"))?;
     Ok(Running { requests, answers, handle })
 }

@@ -23,7 +23,9 @@ use crate::limiter::Limiter;
 use crate::queue::Encoded;
 use crate::resolver::Resolver;
 use crate::socket::{self, SocketOptions};
-use crate::{AdmitToken, DownCause, Isolation, NetConfig, NetEvent, PeerInfo, Sent, Stats, Waker, isolation_of_process};
+use crate::{
+    AdmitToken, DownCause, Isolation, NetConfig, NetEvent, PeerInfo, Sent, Stats, Waker, isolation_of_process,
+};
 
 const WAKER: Token = Token(usize::MAX);
 /// Tokens from here on are listeners, those below are connections.
@@ -88,7 +90,8 @@ impl Transport {
     pub fn new(cfg: NetConfig) -> Result<Transport, String> {
         let now = Instant::now();
         let poll = Poll::new().map_err(|error| format!("cannot create an event queue: {error}"))?;
-        let waker = Waker::new(poll.registry(), WAKER).map_err(|error| format!("cannot create a wake-up descriptor: {error}"))?;
+        let waker = Waker::new(poll.registry(), WAKER)
+            .map_err(|error| format!("cannot create a wake-up descriptor: {error}"))?;
         let mut jitter = Jitter::new();
         let instance = jitter.next();
         let mut transport = Transport {
@@ -189,7 +192,12 @@ impl Transport {
     pub fn set_me(&mut self, me: Member) {
         // What is longer than the decoder's limits would make every handshake fail.
         let cut = |text: &str, max| clip(text, max).to_owned();
-        self.me = Member { name: cut(&me.name, 256), incoming: cut(&me.incoming, 1024), address: cut(&me.address, 1024), ..me };
+        self.me = Member {
+            name: cut(&me.name, 256),
+            incoming: cut(&me.incoming, 1024),
+            address: cut(&me.address, 1024),
+            ..me
+        };
         let port = self.listen_port();
         if self.me.address.is_empty() {
             self.me.address = format!("0.0.0.0:{port}");
@@ -482,13 +490,17 @@ impl Transport {
             _ => None,
         };
         let deadline = now + self.cfg.peer_timeout;
-        match Conn::new(stream, remote, phase, deadline, self.cfg.limits.message_bytes).and_then(|conn| self.insert(conn)) {
+        match Conn::new(stream, remote, phase, deadline, self.cfg.limits.message_bytes)
+            .and_then(|conn| self.insert(conn))
+        {
             Ok(_) => {
                 if let Some(token) = token {
                     self.pending.push(NetEvent::Accepted { token, address: remote.ip().to_string() });
                 }
             }
-            Err(error) => self.log_limited(now, "accept", true, format!("cannot use a connection from {remote}: {error}")),
+            Err(error) => {
+                self.log_limited(now, "accept", true, format!("cannot use a connection from {remote}: {error}"))
+            }
         }
     }
 
@@ -496,7 +508,8 @@ impl Transport {
     fn limit_half_open(&mut self, now: Instant) {
         let half_open = |conn: &Conn| conn.dialled.is_none() && conn.up().is_none();
         let waiting = self.conns.iter().enumerate().filter_map(|(slot, conn)| Some((slot, conn.as_ref()?)));
-        let waiting: Vec<_> = waiting.filter(|(_, conn)| half_open(conn)).map(|(slot, conn)| (conn.deadline, slot)).collect();
+        let waiting: Vec<_> =
+            waiting.filter(|(_, conn)| half_open(conn)).map(|(slot, conn)| (conn.deadline, slot)).collect();
         if waiting.len() < self.cfg.limits.half_open {
             return;
         }
@@ -619,7 +632,8 @@ impl Transport {
                 match self.bind(self.listeners[at].addr, at) {
                     Ok(listener) => self.listeners[at] = listener,
                     Err(error) => {
-                        let text = format!("cannot listen on tcp://{} again: {error}; trying again", self.listeners[at].addr);
+                        let text =
+                            format!("cannot listen on tcp://{} again: {error}; trying again", self.listeners[at].addr);
                         self.log_limited(now, "listen", true, text);
                     }
                 }

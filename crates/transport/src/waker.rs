@@ -21,7 +21,9 @@ struct Inner {
 
 impl Waker {
     pub(crate) fn new(registry: &Registry, token: Token) -> io::Result<Waker> {
-        Ok(Waker { inner: Arc::new(Inner { waker: mio::Waker::new(registry, token)?, pending: AtomicBool::new(false) }) })
+        Ok(Waker {
+            inner: Arc::new(Inner { waker: mio::Waker::new(registry, token)?, pending: AtomicBool::new(false) }),
+        })
     }
 
     /// Whatever was made visible to other threads before this call is seen after the `poll` that it ends.

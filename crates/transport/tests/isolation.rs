@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use trireme_transport::{InvalidIsolation, Isolation, NetConfig, NetEvent, Transport, isolate_all, isolation_of_process};
+use trireme_transport::{
+    InvalidIsolation, Isolation, NetConfig, NetEvent, Transport, isolate_all, isolation_of_process,
+};
 use trireme_types::{Member, NodeId, Uuid};
 
 fn node(n: u8, seed: Option<u16>) -> (Transport, Vec<NetEvent>) {

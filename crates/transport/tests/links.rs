@@ -101,7 +101,8 @@ fn until<const N: usize>(mut nodes: [&mut Node; N], mut done: impl FnMut(&mut [&
         }
         if Instant::now() > end {
             for node in &nodes {
-                let shown: Vec<_> = node.events.iter().filter(|event| !matches!(event, NetEvent::Message { .. })).collect();
+                let shown: Vec<_> =
+                    node.events.iter().filter(|event| !matches!(event, NetEvent::Message { .. })).collect();
                 println!("{}: {shown:#?}", node.transport.me().name);
             }
             panic!("it did not happen");
@@ -131,7 +132,8 @@ fn links_and_talks_both_ways_in_order() {
         assert_eq!(b.send(1, Class::Control, n.to_le_bytes().to_vec()), Sent::Queued);
     }
     until([&mut a, &mut b], |[a, b]| b.bodies(1).len() == 1000 && a.bodies(2).len() == 1000);
-    let numbers = |bodies: Vec<Bytes>| bodies.iter().map(|b| u32::from_le_bytes(b[..].try_into().unwrap())).collect::<Vec<_>>();
+    let numbers =
+        |bodies: Vec<Bytes>| bodies.iter().map(|b| u32::from_le_bytes(b[..].try_into().unwrap())).collect::<Vec<_>>();
     assert_eq!(numbers(b.bodies(1)), (0..1000).collect::<Vec<_>>());
     assert_eq!(numbers(a.bodies(2)), (0..1000).collect::<Vec<_>>());
     assert_eq!(a.send(3, Class::Bulk, "x"), Sent::NotLinked);
@@ -276,7 +278,9 @@ fn own_address_is_blacklisted() {
     let own = a.port();
     a.transport.add_peer(&format!("127.0.0.1:{own}")).unwrap();
     let mut b = Node::new(config(2, &[own]));
-    until([&mut a, &mut b], |[a, b]| a.logged("points to own listening address, blacklisting") == 1 && a.linked(2) && b.linked(1));
+    until([&mut a, &mut b], |[a, b]| {
+        a.logged("points to own listening address, blacklisting") == 1 && a.linked(2) && b.linked(1)
+    });
     for_a_while([&mut a, &mut b], Duration::from_millis(300));
     assert_eq!(a.ups(1), 0);
     assert_eq!(a.logged("refused"), 0);
@@ -289,7 +293,9 @@ fn another_cluster_is_refused_on_both_sides() {
     cfg.cluster = "other".to_owned();
     let mut b = Node::new(cfg);
     let (theirs, ours) = ("belongs to group 'other'", "to group 'test'");
-    until([&mut a, &mut b], |[a, b]| a.logged(theirs) == 1 && a.logged(ours) == 1 && b.logged(theirs) == 1 && b.logged(ours) == 1);
+    until([&mut a, &mut b], |[a, b]| {
+        a.logged(theirs) == 1 && a.logged(ours) == 1 && b.logged(theirs) == 1 && b.logged(ours) == 1
+    });
     until([&mut a, &mut b], |[a, _]| a.transport.stats().refused >= 4);
     assert_eq!((a.logged(theirs), b.logged(theirs)), (1, 1), "said once, although it is tried again");
     assert!(!a.linked(2) && !b.linked(1));
@@ -304,7 +310,10 @@ fn another_protocol_version_is_refused_with_both_named() {
     cfg.versions = Versions { min: 3, max: 4 };
     let mut b = Node::new(cfg);
     until([&mut a, &mut b], |[a, b]| {
-        a.logged("protocol version 3..4") == 1 && a.logged("1..2") == 1 && b.logged("3..4") == 1 && b.logged("1..2") == 1
+        a.logged("protocol version 3..4") == 1
+            && a.logged("1..2") == 1
+            && b.logged("3..4") == 1
+            && b.logged("1..2") == 1
     });
     // An overlapping range is fine and the newest common version is spoken.
     let mut cfg = config(3, &[a.port()]);
@@ -341,7 +350,8 @@ fn strangers_are_refused_and_disturb_nobody() {
         assert_eq!(a.transport.stats().refused, n as u64 + 1);
     }
     assert_eq!(a.logged("an HTTP request"), 1);
-    let refused = a.count(|event| matches!(event, NetEvent::Refused { address, .. } if address.starts_with("127.0.0.1:")));
+    let refused =
+        a.count(|event| matches!(event, NetEvent::Refused { address, .. } if address.starts_with("127.0.0.1:")));
     assert_eq!(refused, 1, "one line for all of them");
     assert_eq!((a.downs(2), b.downs(1)), (0, 0));
 }
@@ -446,7 +456,9 @@ fn the_allow_list_decides() {
     until([&mut a, &mut b], |[a, _]| asked(a).len() == 1);
     let first = asked(&a)[0];
     a.transport.admit(first, false);
-    until([&mut a, &mut b], |[a, _]| a.logged("Connection not allowed, IP 127.0.0.1 not found in allowlist") == 1 && asked(a).len() == 2);
+    until([&mut a, &mut b], |[a, _]| {
+        a.logged("Connection not allowed, IP 127.0.0.1 not found in allowlist") == 1 && asked(a).len() == 2
+    });
     assert!(!a.linked(2));
     a.transport.admit(first, true); // too late, and harmless
     let second = asked(&a)[1];
@@ -483,7 +495,10 @@ fn names_are_resolved_and_those_that_cannot_be_are_told_once() {
     cfg.seeds = vec!["nowhere.invalid:4567".to_owned(), format!("localhost:{}", a.port())];
     let mut b = Node::new(cfg);
     until([&mut a, &mut b], |[a, b]| a.linked(2) && b.linked(1) && b.logged("cannot resolve") == 1);
-    assert_eq!(b.count(|event| matches!(event, NetEvent::Log { warn: true, text } if text.contains("nowhere.invalid"))), 1);
+    assert_eq!(
+        b.count(|event| matches!(event, NetEvent::Log { warn: true, text } if text.contains("nowhere.invalid"))),
+        1
+    );
     for_a_while([&mut a, &mut b], Duration::from_millis(300));
     assert_eq!(b.logged("cannot resolve"), 1);
     b.transport.close();

@@ -9,6 +9,6 @@ mod ids;
 mod member;
 
 pub use codec::{DecodeError, Reader, Writer};
-pub use entry::{Base, Entry, EntryHeader, EntryKind, HardState, SessionMark, VoterSet, Voter};
+pub use entry::{Base, Entry, EntryHeader, EntryKind, HardState, SessionMark, Voter, VoterSet};
 pub use ids::{Incarnation, LogIndex, NodeId, Seqno, Session, Term, Timestamp, Uuid, Weight};
 pub use member::{Durability, Member, View};

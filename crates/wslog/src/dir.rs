@@ -129,7 +129,8 @@ impl Storage for DirStorage {
 
     fn rename(&self, from: &str, to: &str) -> Result<(), StoreError> {
         self.writable(from, "rename")?;
-        std::fs::rename(self.full(from), self.full(to)).map_err(|e| describe(&self.text(from), &format!("rename to {to}"), &e))
+        std::fs::rename(self.full(from), self.full(to))
+            .map_err(|e| describe(&self.text(from), &format!("rename to {to}"), &e))
     }
 
     fn remove(&self, name: &str) -> Result<(), StoreError> {
@@ -153,7 +154,10 @@ impl Storage for DirStorage {
     }
 
     fn sync_dir(&self) -> Result<(), StoreError> {
-        self.shared.handle.sync_all().map_err(|e| describe(&self.shared.path.display().to_string(), "sync the directory", &e))
+        self.shared
+            .handle
+            .sync_all()
+            .map_err(|e| describe(&self.shared.path.display().to_string(), "sync the directory", &e))
     }
 }
 

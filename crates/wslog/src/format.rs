@@ -129,7 +129,14 @@ pub struct RecordHeader {
 
 impl RecordHeader {
     /// Appends the header of a record for `entry` with `payload`; returns its checksum, the chain value of the next record.
-    pub fn encode(out: &mut Vec<u8>, number: u64, chain: u32, synced: LogIndex, entry: &EntryHeader, payload: &[u8]) -> u32 {
+    pub fn encode(
+        out: &mut Vec<u8>,
+        number: u64,
+        chain: u32,
+        synced: LogIndex,
+        entry: &EntryHeader,
+        payload: &[u8],
+    ) -> u32 {
         let start = out.len();
         let mut w = Writer { buf: std::mem::take(out) };
         w.u32(RECORD_MAGIC);

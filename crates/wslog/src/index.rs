@@ -97,7 +97,9 @@ impl<F: StorageFile> Shared<F> {
     pub fn check(&self) -> Result<(), StoreError> {
         match self.failed.get() {
             None => Ok(()),
-            Some(first) => Err(StoreError(format!("the write-set log refuses everything since its first failure: {}", first.0))),
+            Some(first) => {
+                Err(StoreError(format!("the write-set log refuses everything since its first failure: {}", first.0)))
+            }
         }
     }
 
@@ -118,7 +120,8 @@ impl<F: StorageFile> Shared<F> {
         let mut next = from;
         let mut budget = max_bytes as u64;
         while out.len() < READ_ENTRIES_MAX
-            && let Some(chunk) = self.locate(next, budget, out.is_empty()) {
+            && let Some(chunk) = self.locate(next, budget, out.is_empty())
+        {
             let entries = match chunk.load(next) {
                 Ok(Some(entries)) => entries,
                 // Trimmed, truncated or recycled under our hands, or damaged.

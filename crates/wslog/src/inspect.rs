@@ -130,7 +130,11 @@ pub fn summary<S: Storage>(storage: &S) -> Result<Summary, StoreError> {
             Some(Name::Damaged(number)) => out.segments.extend(segment(storage, name, number, true)?),
             Some(Name::Checkpoint(number)) => {
                 let base = checkpoint::read(storage, number)?;
-                out.checkpoints.push(CheckpointInfo { name, number, position: base.map(|b| (b.index, b.term, b.seqno)) });
+                out.checkpoints.push(CheckpointInfo {
+                    name,
+                    number,
+                    position: base.map(|b| (b.index, b.term, b.seqno)),
+                });
             }
             Some(Name::Spare) => out.spare = true,
             Some(Name::Meta | Name::Lock | Name::Temporary) | None => {}
@@ -175,7 +179,9 @@ fn segment<S: Storage>(storage: &S, name: String, number: u64, aside: bool) -> R
 fn recovered<S: Storage>(storage: &S, boot_id: Option<&str>) -> Result<Recovered<S::File>, StoreError> {
     let meta = match meta::read(storage)? {
         Found::Meta { file, .. } => file.meta().clone(),
-        Found::Unreadable => return Err(StoreError(format!("write-set log: both copies in {} are unreadable", names::META))),
+        Found::Unreadable => {
+            return Err(StoreError(format!("write-set log: both copies in {} are unreadable", names::META)));
+        }
         Found::Absent if recovery::any_log_files(storage)? => {
             return Err(StoreError(format!("write-set log: there are segments but no {}", names::META)));
         }
@@ -216,7 +222,9 @@ pub fn entries<S: Storage>(
         let segment = found.segments.iter().find(|s| s.number == slot.segment);
         let Some(entry) = segment.map(|s| load(&s.file, slot)).transpose()?.flatten() else {
             // Recycled under our hands by the owner.
-            return Err(StoreError(format!("write-set log: entry {index} is gone or changed while it was being looked at")));
+            return Err(StoreError(format!(
+                "write-set log: entry {index} is gone or changed while it was being looked at"
+            )));
         };
         if !each(entry) {
             break;

@@ -504,9 +504,17 @@ impl<S: Storage> WriteSetLog<S> {
                 segment = self.shared.held().segments.back().cloned();
                 at = self.end;
             }
-            let Some(current) = &segment else { return Err(StoreError("write-set log: no segment to append to".into())) };
-            self.chain =
-                RecordHeader::encode(&mut scratch, current.number, self.chain, self.synced, &entry.header, &entry.payload);
+            let Some(current) = &segment else {
+                return Err(StoreError("write-set log: no segment to append to".into()));
+            };
+            self.chain = RecordHeader::encode(
+                &mut scratch,
+                current.number,
+                self.chain,
+                self.synced,
+                &entry.header,
+                &entry.payload,
+            );
             if entry.payload.len() <= COALESCE_MAX {
                 scratch.extend_from_slice(&entry.payload);
             } else {
@@ -631,10 +639,16 @@ impl<S: Storage> WriteSetLog<S> {
         for entry in entries {
             let header = &entry.header;
             if header.index != expected {
-                return Err(StoreError(format!("write-set log: append of entry {} where {expected} is next", header.index)));
+                return Err(StoreError(format!(
+                    "write-set log: append of entry {} where {expected} is next",
+                    header.index
+                )));
             }
             if header.seqno < seqno {
-                return Err(StoreError(format!("write-set log: entry {expected} takes the seqno back from {seqno} to {}", header.seqno)));
+                return Err(StoreError(format!(
+                    "write-set log: entry {expected} takes the seqno back from {seqno} to {}",
+                    header.seqno
+                )));
             }
             if entry.payload.len() > RECORD_PAYLOAD_MAX {
                 return Err(StoreError(format!("write-set log: entry {expected} has {} bytes", entry.payload.len())));
@@ -646,7 +660,10 @@ impl<S: Storage> WriteSetLog<S> {
     }
 
     /// Runs `change` unless the log has failed; its failure is the log's.
-    pub(crate) fn guarded<T>(&mut self, change: impl FnOnce(&mut Self) -> Result<T, StoreError>) -> Result<T, StoreError> {
+    pub(crate) fn guarded<T>(
+        &mut self,
+        change: impl FnOnce(&mut Self) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         self.shared.check()?;
         change(self).map_err(|e| self.shared.fail(e))
     }
@@ -786,7 +803,10 @@ impl<S: Storage> LogStore for WriteSetLog<S> {
             && (base.index == self.base.index
                 || self.shared.held().slot(base.index).is_some_and(|s| (s.term, s.seqno) == (base.term, base.seqno)));
         if !fits {
-            return Err(StoreError(format!("write-set log: the state after entry {} is not one of this log", base.index)));
+            return Err(StoreError(format!(
+                "write-set log: the state after entry {} is not one of this log",
+                base.index
+            )));
         }
         self.segment_begun = false;
         if self.kept.back().is_some_and(|k| k.index >= base.index) || base.index == self.base.index {

@@ -74,7 +74,13 @@ mod tests {
         for n in [META, META_TMP, LOCK, SPARE, SPARE_TMP, SEGMENT_TMP] {
             assert!(parse(n).is_some() && n.ends_with("galera.cache"), "{n}");
         }
-        for other in ["galera.cache", "trireme.1.galera.cache", "trireme.000000001.galera.cache", "ibdata1", "trireme..galera.cache"] {
+        for other in [
+            "galera.cache",
+            "trireme.1.galera.cache",
+            "trireme.000000001.galera.cache",
+            "ibdata1",
+            "trireme..galera.cache",
+        ] {
             assert_eq!(parse(other), None, "{other}");
         }
     }

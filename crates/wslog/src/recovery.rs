@@ -218,7 +218,8 @@ pub fn analyse<S: Storage>(storage: &S, meta: &Meta, boot_id: &str) -> Result<Re
         kept.history == run.history() && run.state_at(kept.index) == Some((kept.term, kept.seqno))
     };
     let usable = |run: &Run<S::File>| checkpoints.iter().any(|(kept, _)| fits(run, kept));
-    let chosen = runs.iter().position(|run| usable(run) && run.last() >= watermark).or_else(|| runs.iter().rposition(usable));
+    let chosen =
+        runs.iter().position(|run| usable(run) && run.last() >= watermark).or_else(|| runs.iter().rposition(usable));
 
     let mut report = OpenReport { unclean: !meta.clean, rebooted, ..OpenReport::default() };
     let mut out = Recovered {
@@ -255,8 +256,10 @@ pub fn analyse<S: Storage>(storage: &S, meta: &Meta, boot_id: &str) -> Result<Re
         }
         last = run.last();
         if let Some(earlier) = runs.first() {
-            report.lost_history = Some(IndexRange { from: earlier.header.first, to: out.base.index.max(earlier.header.first) });
-            notes.push("segments before the newest usable state are damaged: the history before it is lost".to_string());
+            report.lost_history =
+                Some(IndexRange { from: earlier.header.first, to: out.base.index.max(earlier.header.first) });
+            notes
+                .push("segments before the newest usable state are damaged: the history before it is lost".to_string());
         }
         for segment in runs.iter().flat_map(|r| &r.segments) {
             put_aside.push(segment.number);
@@ -334,7 +337,8 @@ pub fn analyse<S: Storage>(storage: &S, meta: &Meta, boot_id: &str) -> Result<Re
         if !runs.is_empty() || !unreadable.is_empty() || epoch_lost || vanished {
             report.hole = Some(IndexRange { from: LogIndex(1), to: watermark.max(seen).max(from) });
             notes.push(
-                "no usable state to begin the log with (checkpoint or segments damaged or missing): the log is empty".to_string(),
+                "no usable state to begin the log with (checkpoint or segments damaged or missing): the log is empty"
+                    .to_string(),
             );
         }
         put_aside.extend(runs.iter().flat_map(|r| r.segments.iter().map(|s| s.number)));

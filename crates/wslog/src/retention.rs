@@ -1,7 +1,7 @@
 //! How much history is kept: `gcache.size` and its companions.
 
-use trireme_order::StoreError;
 use trireme_order::LogStore;
+use trireme_order::StoreError;
 use trireme_types::LogIndex;
 
 use crate::checkpoint::{self, Kept};
@@ -105,6 +105,11 @@ impl<S: Storage> WriteSetLog<S> {
     /// Bytes of the segments that end at or below `index`.
     fn freed_by(&self, index: LogIndex) -> u64 {
         let held = self.shared.held();
-        held.segments.iter().zip(held.segments.iter().skip(1)).filter(|(_, next)| next.first.prev() <= index).map(|(s, _)| s.capacity).sum()
+        held.segments
+            .iter()
+            .zip(held.segments.iter().skip(1))
+            .filter(|(_, next)| next.first.prev() <= index)
+            .map(|(s, _)| s.capacity)
+            .sum()
     }
 }

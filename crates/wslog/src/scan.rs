@@ -3,9 +3,7 @@
 use trireme_order::StoreError;
 use trireme_types::{LogIndex, Seqno};
 
-use crate::format::{
-    RECORD_HEADER, RecordHeader, SEGMENT_HEADER, SegmentHeader, is_end, may_be_record, record_len,
-};
+use crate::format::{RECORD_HEADER, RecordHeader, SEGMENT_HEADER, SegmentHeader, is_end, may_be_record, record_len};
 use crate::index::Slot;
 use crate::storage::StorageFile;
 
@@ -75,8 +73,7 @@ pub fn walk<F: StorageFile>(
 ) -> Result<ScanEnd, StoreError> {
     let len = file.len()?;
     let mut window = Window::new(file);
-    let mut out =
-        ScanEnd { end: SEGMENT_HEADER as u64, chain: header.chain(), bad: None, watermark: LogIndex::ZERO };
+    let mut out = ScanEnd { end: SEGMENT_HEADER as u64, chain: header.chain(), bad: None, watermark: LogIndex::ZERO };
     let mut expected = header.first;
     let mut seqno: Seqno = header.prev_seqno;
     loop {

@@ -155,7 +155,11 @@ impl Inode {
                                 if at < seen {
                                     let from = (sector * SECTOR).max(*offset);
                                     let to = ((sector + 1) * SECTOR).min(end);
-                                    put(&mut self.durable, from, &bytes[(from - offset) as usize..(to - offset) as usize]);
+                                    put(
+                                        &mut self.durable,
+                                        from,
+                                        &bytes[(from - offset) as usize..(to - offset) as usize],
+                                    );
                                 }
                                 sector += 1;
                             }

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
 use trireme_order::LogStore;
-use trireme_types::{Base, Entry, EntryHeader, EntryKind, HardState, Incarnation, LogIndex, NodeId, Seqno, Session, Term, Uuid};
+use trireme_types::{
+    Base, Entry, EntryHeader, EntryKind, HardState, Incarnation, LogIndex, NodeId, Seqno, Session, Term, Uuid,
+};
 use trireme_wslog::{DirStorage, Options, Trim, WriteSetLog};
 
 /// A directory of its own, removed at the end.
@@ -67,7 +69,8 @@ fn sync(log: &mut WriteSetLog<DirStorage>) {
 #[test]
 fn keeps_entries_promises_and_identity_over_reopening() {
     let dir = Dir::new();
-    let all: Vec<Entry> = (1..=300).map(|i| entry(i, 1, if i % 50 == 0 { 100_000 } else { 100 + i as usize })).collect();
+    let all: Vec<Entry> =
+        (1..=300).map(|i| entry(i, 1, if i % 50 == 0 { 100_000 } else { 100 + i as usize })).collect();
     let hard = HardState { term: Term(7), voted_for: NODE, voters_committed: LogIndex(1), committed: LogIndex(2) };
     {
         let (mut log, report) = open(&dir);
@@ -125,7 +128,10 @@ fn truncation_survives_and_old_sync_counts_for_nothing() {
     drop(log);
     let (log, report) = open(&dir);
     assert!(report.hole.is_none() && !report.torn_tail_cut, "{report:?}");
-    assert_eq!((log.last(), log.term_at(LogIndex(101)), log.term_at(LogIndex(102))), (LogIndex(101), Some(Term(2)), None));
+    assert_eq!(
+        (log.last(), log.term_at(LogIndex(101)), log.term_at(LogIndex(102))),
+        (LogIndex(101), Some(Term(2)), None)
+    );
     assert_eq!(log.read(LogIndex(101), 0).unwrap(), [entry(101, 2, 10)]);
 }
 
@@ -194,7 +200,8 @@ fn readers_on_other_threads_get_right_entries_or_none() {
     for round in 0..1500u64 {
         let next = log.last().0 + 1;
         let count = 1 + round % 5;
-        log.append(&(next..next + count).map(|i| entry(i, term, 500 + (i as usize % 7) * 300)).collect::<Vec<_>>()).unwrap();
+        log.append(&(next..next + count).map(|i| entry(i, term, 500 + (i as usize % 7) * 300)).collect::<Vec<_>>())
+            .unwrap();
         if round % 40 == 39 {
             term += 1;
             log.truncate_after(LogIndex(log.last().0 - 3)).unwrap();
@@ -296,7 +303,10 @@ fn wrong_calls_are_refused_and_change_nothing() {
     assert_eq!((log.last(), log.failed()), (LogIndex(2), None));
     log.append(&[entry(3, 1, 10)]).unwrap();
     assert_eq!(log.read(LogIndex(1), usize::MAX).unwrap(), [entry(1, 1, 10), entry(2, 1, 10), entry(3, 1, 10)]);
-    assert_eq!((log.index_of(Seqno(3)), log.index_of(Seqno(4)), log.index_of(Seqno(0))), (Some(LogIndex(3)), None, None));
+    assert_eq!(
+        (log.index_of(Seqno(3)), log.index_of(Seqno(4)), log.index_of(Seqno(0))),
+        (Some(LogIndex(3)), None, None)
+    );
 }
 
 #[test]

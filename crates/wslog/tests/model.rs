@@ -243,8 +243,13 @@ impl World {
                 };
                 let before = self.version().clone();
                 let result = self.log().reset(base.clone());
-                *self.version() =
-                    Version { base, entries: BTreeMap::new(), written: index, synced: index, checkpoints: BTreeMap::new() };
+                *self.version() = Version {
+                    base,
+                    entries: BTreeMap::new(),
+                    written: index,
+                    synced: index,
+                    checkpoints: BTreeMap::new(),
+                };
                 if result.is_err() {
                     self.versions.push(before);
                 }
@@ -383,7 +388,8 @@ impl World {
         self.disk.set_faults(faults);
         let opened = WriteSetLog::open(self.disk.clone(), &options(self.boot));
         let end = if self.rng.one_in(2) { End::Kill } else { End::Crash };
-        self.trace.push(format!("open dies, then {end:?}: {:?}", opened.as_ref().map(|(_, r)| r.clone()).map_err(|e| &e.0)));
+        self.trace
+            .push(format!("open dies, then {end:?}: {:?}", opened.as_ref().map(|(_, r)| r.clone()).map_err(|e| &e.0)));
         drop(opened);
         if end == End::Crash {
             self.disk.crash();
@@ -417,7 +423,7 @@ impl World {
             if end == End::Kill && !self.failed {
                 assert!(!report.torn_tail_cut, "nothing was torn");
             }
-                    }
+        }
         if !self.failed {
             assert_eq!((report.unclean, report.rebooted), (end != End::Close, end == End::Crash));
         }
@@ -600,7 +606,10 @@ fn flipped_bit_is_never_content_and_never_a_silent_loss() {
             };
             world.trace.push(format!("{report:?} base {} last {}", log.base().index, log.last()));
             assert_eq!(log.node_id(), NODE);
-            assert!(world.hard.contains(&log.hard_state()) || (end == End::Crash && report.metadata_copy_lost), "promise taken back");
+            assert!(
+                world.hard.contains(&log.hard_state()) || (end == End::Crash && report.metadata_copy_lost),
+                "promise taken back"
+            );
             let version = &world.versions[0];
             let last = log.last().0;
             if *log.base() == Base::default() && log.last() == LogIndex(0) && report.hole.is_some() {
@@ -630,7 +639,8 @@ fn flipped_bit_is_never_content_and_never_a_silent_loss() {
             let (mut log, report) = WriteSetLog::open(world.disk.clone(), &options(world.boot)).unwrap();
             assert_eq!((report.hole, report.suspect, log.last().0, log.base()), (hole, suspect, last, &base));
             assert!(!report.torn_tail_cut && report.lost_history.is_none(), "{report:?}");
-            aside += trireme_wslog::Storage::list(&world.disk).unwrap().iter().filter(|n| n.contains("damaged")).count();
+            aside +=
+                trireme_wslog::Storage::list(&world.disk).unwrap().iter().filter(|n| n.contains("damaged")).count();
             log.clear_suspect().unwrap();
             log.reset(Base { index: LogIndex(9), ..Base::default() }).unwrap();
             drop(log);
@@ -665,7 +675,9 @@ fn lying_disk_never_makes_wrong_content() {
                 for e in log.read(next, 10_000).unwrap() {
                     assert_eq!(e.header.index, next);
                     let number = e.header.number;
-                    assert!(e.payload.iter().enumerate().all(|(at, b)| *b == (at as u64 ^ number ^ (number >> 8)) as u8));
+                    assert!(
+                        e.payload.iter().enumerate().all(|(at, b)| *b == (at as u64 ^ number ^ (number >> 8)) as u8)
+                    );
                     next = next.next();
                 }
             }
@@ -687,7 +699,13 @@ fn trim_leaves_a_segment_whose_header_is_durable() {
         // Checkpointed and synced up to the last entry of the first segment; the next one has begun a second.
         while !log.wants_checkpoint() {
             if index > 0 {
-                log.save_checkpoint(&Base { index: LogIndex(index), term: Term(1), seqno: Seqno(index), ..base.clone() }).unwrap();
+                log.save_checkpoint(&Base {
+                    index: LogIndex(index),
+                    term: Term(1),
+                    seqno: Seqno(index),
+                    ..base.clone()
+                })
+                .unwrap();
                 let done = log.begin_sync().unwrap().run().unwrap();
                 log.finish_sync(done).unwrap();
             }

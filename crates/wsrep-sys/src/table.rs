@@ -2,7 +2,9 @@
 
 use core::ffi::{c_char, c_int, c_void};
 
-use crate::{Buf, Cap, ConnId, EncKey, Gtid, InitArgs, Key, PoHandle, Seqno, StatsVar, Status, TrxId, TrxMeta, Uuid, WsHandle};
+use crate::{
+    Buf, Cap, ConnId, EncKey, Gtid, InitArgs, Key, PoHandle, Seqno, StatsVar, Status, TrxId, TrxMeta, Uuid, WsHandle,
+};
 
 type W = *mut Wsrep;
 

@@ -149,11 +149,13 @@ pub type LogCb = unsafe extern "C-unwind" fn(c_int, *const c_char);
 /// (app_ctx, view)
 pub type ConnectedCb = unsafe extern "C-unwind" fn(*mut c_void, *const ViewInfo) -> CbStatus;
 /// (app_ctx, recv_ctx, view, state, state_len)
-pub type ViewCb = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void, *const ViewInfo, *const c_char, usize) -> CbStatus;
+pub type ViewCb =
+    unsafe extern "C-unwind" fn(*mut c_void, *mut c_void, *const ViewInfo, *const c_char, usize) -> CbStatus;
 /// (app_ctx, out request from malloc, out length)
 pub type SstRequestCb = unsafe extern "C-unwind" fn(*mut c_void, *mut *mut c_void, *mut usize) -> CbStatus;
 /// (app_ctx, context, input, output, direction, last)
-pub type EncryptCb = unsafe extern "C-unwind" fn(*mut c_void, *mut EncCtx, *const Buf, *mut c_void, c_int, bool) -> c_int;
+pub type EncryptCb =
+    unsafe extern "C-unwind" fn(*mut c_void, *mut EncCtx, *const Buf, *mut c_void, c_int, bool) -> c_int;
 /// (recv_ctx, handle, flags, data, meta, out exit_loop)
 pub type ApplyCb =
     unsafe extern "C-unwind" fn(*mut c_void, *const WsHandle, u32, *const Buf, *const TrxMeta, *mut bool) -> CbStatus;

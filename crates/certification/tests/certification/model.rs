@@ -111,7 +111,9 @@ impl Model {
                     let (fails, orders) = match overlap(&a.parts, &b.parts) {
                         None => continue,
                         Some(tables) if first.head.is_toi() => (1, tables.1[3][3]),
-                        Some((fails, orders)) => (fails[a.kind as usize][b.kind as usize], orders[a.kind as usize][b.kind as usize]),
+                        Some((fails, orders)) => {
+                            (fails[a.kind as usize][b.kind as usize], orders[a.kind as usize][b.kind as usize])
+                        }
                     };
                     let elsewhere = first.session != new.session || first.head.is_toi();
                     conflict |= fails == 1 && elsewhere && *seqno > new.head.last_seen.0;

@@ -60,7 +60,9 @@ fn the_conflict_is_named() {
     assert_eq!((same.with, same.found, same.new), (Seqno(10), Found::Key(KeyKind::Update), KeyKind::Exclusive));
     let above = after(&first, &trx(2, 9, &[key("d", KeyKind::Exclusive)])).conflict().unwrap();
     assert_eq!((above.with, above.found), (Seqno(10), Found::Below));
-    let toi = after(&toi(1, 9, &[key("d", KeyKind::Exclusive)]), &trx(1, 9, &[key("d.t", KeyKind::Shared)])).conflict().unwrap();
+    let toi = after(&toi(1, 9, &[key("d", KeyKind::Exclusive)]), &trx(1, 9, &[key("d.t", KeyKind::Shared)]))
+        .conflict()
+        .unwrap();
     assert_eq!((toi.with, toi.found), (Seqno(10), Found::Toi));
 }
 
@@ -95,11 +97,18 @@ fn a_toi_fails_every_overlapping_transaction_that_had_not_seen_it() {
             for node in [1, 2] {
                 let first = toi(1, 9, &[key(a, KeyKind::Exclusive)]);
                 assert!(!after(&first, &trx(node, 9, &[key(b, kind)])).ok(), "{a} {b} {kind:?} node {node}");
-                assert_eq!(verdict(&after(&first, &trx(node, 10, &[key(b, kind)]))), (true, 10), "{a} {b} {kind:?} node {node}");
+                assert_eq!(
+                    verdict(&after(&first, &trx(node, 10, &[key(b, kind)]))),
+                    (true, 10),
+                    "{a} {b} {kind:?} node {node}"
+                );
             }
         }
     }
-    assert_eq!(verdict(&after(&toi(1, 9, &[key("d.t", KeyKind::Exclusive)]), &trx(2, 9, &[key("d.u.r", KeyKind::Exclusive)]))), (true, 10));
+    assert_eq!(
+        verdict(&after(&toi(1, 9, &[key("d.t", KeyKind::Exclusive)]), &trx(2, 9, &[key("d.u.r", KeyKind::Exclusive)]))),
+        (true, 10)
+    );
 }
 
 #[test]
@@ -189,7 +198,14 @@ fn what_cannot_be_compared_runs_alone() {
         (3, unsafe_to_apply, 2),
         (4, trx(1, 0, &[key("a.b.d", KeyKind::Shared)]), 1),
         (5, keyless.clone(), 4),
-        (6, { keyless.data = false; keyless }, 5),
+        (
+            6,
+            {
+                keyless.data = false;
+                keyless
+            },
+            5,
+        ),
         (7, trx(1, 0, &row), 3),
     ] {
         assert_eq!(verdict(&index.certify(Seqno(seqno), &t.encode(), t.session)), (true, depends_on), "{seqno}");

@@ -9,10 +9,15 @@ use crate::model::{Key, Model, PLAIN, TOI, Trx, session, verdict};
 #[derive(Clone, Debug)]
 enum Step {
     /// The last-seen seqno is `lag` behind the one before.
-    Write { trx: Trx, lag: u64 },
+    Write {
+        trx: Trx,
+        lag: u64,
+    },
     View,
     /// The cut moves to so many behind the newest seqno.
-    Purge { behind: u64 },
+    Purge {
+        behind: u64,
+    },
     /// One of the copies is replaced by a restored snapshot of it.
     Transfer,
 }
@@ -49,7 +54,10 @@ fn write() -> impl Strategy<Value = Step> {
         |(flags, (node, number, trx), keys, data, lag)| {
             // A rollback carries no keys.
             let keys = if flags & flags::ROLLBACK != 0 { Vec::new() } else { keys };
-            let keys = keys.into_iter().map(|k| if flags == TOI { Key { kind: KeyKind::Exclusive, ..k } } else { k }).collect();
+            let keys = keys
+                .into_iter()
+                .map(|k| if flags == TOI { Key { kind: KeyKind::Exclusive, ..k } } else { k })
+                .collect();
             let head = Head { flags, last_seen: Seqno::ZERO, origin: Uuid([node; 16]), trx, conn: 1 };
             Step::Write { trx: Trx { head, keys, data, session: session(node, number) }, lag }
         },

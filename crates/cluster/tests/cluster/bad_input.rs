@@ -56,7 +56,10 @@ pub fn strangers_and_mistakes_are_refused(bed: &Bed) {
         ("wsrep_cluster_name=another".to_owned(), &["another"]),
         ("wsrep_cluster_address=gcomm://host.invalid:4567".to_owned(), &["host.invalid"]),
         ("wsrep_provider_options=no.such.option=1".to_owned(), &["no.such.option"]),
-        (format!("wsrep_provider_options=gmcast.listen_addr=tcp://{group_port_taken}"), &["in use", "thread schedparams"]),
+        (
+            format!("wsrep_provider_options=gmcast.listen_addr=tcp://{group_port_taken}"),
+            &["in use", "thread schedparams"],
+        ),
     ];
     cluster.stop(node(3), Stop::Graceful).unwrap();
     await_status(&cluster, 1, "wsrep_cluster_size", "2");
@@ -72,7 +75,10 @@ pub fn strangers_and_mistakes_are_refused(bed: &Bed) {
             other => Err(format!("{other:?}")),
         });
         let text = String::from_utf8_lossy(&std::fs::read(&log).unwrap()).into_owned();
-        assert!(text.lines().any(|l| named.iter().any(|n| l.contains(n))), "`{line}`: nothing about {named:?} in its log:\n{text}");
+        assert!(
+            text.lines().any(|l| named.iter().any(|n| l.contains(n))),
+            "`{line}`: nothing about {named:?} in its log:\n{text}"
+        );
         assert!(!text.contains("got signal 11"), "`{line}`: the server crashed:\n{text}");
         cluster.stop(node(3), Stop::Kill).unwrap();
         // The two others stayed, and serve.

@@ -3,9 +3,16 @@
 use crate::support::{Bed, assert_equal, client_in_d, eventually, schema};
 
 pub fn binlog_and_gtid_agree_on_all_nodes(bed: &Bed) {
-    let spec = ["log_bin=binlog", "log_slave_updates=ON", "wsrep_gtid_mode=ON", "wsrep_gtid_domain_id=9", "server_id=7", "wsrep_slave_threads=4"]
-        .into_iter()
-        .fold(bed.spec(), |spec, line| spec.option(line));
+    let spec = [
+        "log_bin=binlog",
+        "log_slave_updates=ON",
+        "wsrep_gtid_mode=ON",
+        "wsrep_gtid_domain_id=9",
+        "server_id=7",
+        "wsrep_slave_threads=4",
+    ]
+    .into_iter()
+    .fold(bed.spec(), |spec, line| spec.option(line));
     let mut cluster = bed.up(&spec);
     schema(&cluster, 1);
     client_in_d(&cluster, 1).run("CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, v INT)");

@@ -35,7 +35,10 @@ pub fn conflicts_end_on_exactly_one_side(bed: &Bed) {
         let id = n % 10 + 10;
         a.all(&["BEGIN", &format!("UPDATE t SET v={} WHERE id={id}", 1000 + n)]);
         // The other side may wait behind an applier or be chosen as the victim at once.
-        let begun = b.session.query("BEGIN").and_then(|_| b.session.query(&format!("UPDATE t SET v={} WHERE id={id}", 2000 + n)));
+        let begun = b
+            .session
+            .query("BEGIN")
+            .and_then(|_| b.session.query(&format!("UPDATE t SET v={} WHERE id={id}", 2000 + n)));
         a.session.send("COMMIT").unwrap();
         let b_won = begun.is_ok() && {
             b.session.send("COMMIT").unwrap();
@@ -103,7 +106,10 @@ pub fn no_update_is_lost_under_contention(bed: &Bed) {
     let cluster = bed.up(&bed.spec().option("wsrep_slave_threads=4"));
     schema(&cluster, 1);
     let mut a = client_in_d(&cluster, 1);
-    a.all(&["CREATE TABLE counter (id INT PRIMARY KEY, v INT NOT NULL)", "INSERT INTO counter SELECT seq, 0 FROM seq_1_to_5"]);
+    a.all(&[
+        "CREATE TABLE counter (id INT PRIMARY KEY, v INT NOT NULL)",
+        "INSERT INTO counter SELECT seq, 0 FROM seq_1_to_5",
+    ]);
     for n in 2..=3 {
         client_in_d(&cluster, n).run("SELECT COUNT(*) FROM counter");
     }

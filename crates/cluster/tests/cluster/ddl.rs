@@ -12,7 +12,11 @@ pub fn ddl_runs_in_total_order(bed: &Bed) {
     a.run("CREATE TABLE t (id INT PRIMARY KEY, v INT)");
     b.run("INSERT INTO t VALUES (1,1),(2,2)");
     c.all(&["ALTER TABLE t ADD COLUMN w INT DEFAULT 7", "CREATE INDEX vw ON t (v, w)"]);
-    a.all(&["CREATE TABLE copy AS SELECT * FROM t", "CREATE TABLE shape LIKE t", "CREATE VIEW view1 AS SELECT id FROM t"]);
+    a.all(&[
+        "CREATE TABLE copy AS SELECT * FROM t",
+        "CREATE TABLE shape LIKE t",
+        "CREATE VIEW view1 AS SELECT id FROM t",
+    ]);
     b.all(&["RENAME TABLE copy TO renamed", "INSERT INTO shape SELECT * FROM t", "TRUNCATE TABLE renamed"]);
     assert_eq!(c.number("SELECT SUM(w) FROM t"), 14);
     assert_eq!(c.number("SELECT COUNT(*) FROM shape"), 2);
@@ -24,7 +28,11 @@ pub fn ddl_runs_in_total_order(bed: &Bed) {
     assert_eq!(b.refused("CREATE TABLE t (x INT)"), 1050);
     assert_eq!(c.refused("ALTER TABLE t DROP COLUMN nothere"), 1091);
     // Accounts and functions.
-    a.all(&["CREATE USER u1@localhost IDENTIFIED BY 'secret'", "GRANT SELECT ON d.* TO u1@localhost", "CREATE FUNCTION f1() RETURNS INT DETERMINISTIC RETURN 42"]);
+    a.all(&[
+        "CREATE USER u1@localhost IDENTIFIED BY 'secret'",
+        "GRANT SELECT ON d.* TO u1@localhost",
+        "CREATE FUNCTION f1() RETURNS INT DETERMINISTIC RETURN 42",
+    ]);
     b.run("SELECT 1"); // a causal read: what came before is applied
     assert_eq!(b.number("SELECT COUNT(*) FROM mysql.global_priv WHERE User='u1'"), 1);
     assert_eq!(c.number("SELECT f1()"), 42);
@@ -56,7 +64,10 @@ pub fn ddl_runs_in_total_order(bed: &Bed) {
         b.session.receive().unwrap_or_else(|error| panic!("ALTER number {n}: {error}"));
     }
     assert_eq!(c.number("SELECT COUNT(*) FROM busy"), acknowledged);
-    assert_eq!(c.number("SELECT COUNT(*) FROM information_schema.columns WHERE table_schema='d' AND table_name='busy'"), 22);
+    assert_eq!(
+        c.number("SELECT COUNT(*) FROM information_schema.columns WHERE table_schema='d' AND table_name='busy'"),
+        22
+    );
 
     // Rolling schema upgrade: each node by itself.
     for n in 1..=3 {
@@ -66,7 +77,9 @@ pub fn ddl_runs_in_total_order(bed: &Bed) {
         for other in others {
             let mut other = client_in_d(&cluster, other);
             assert_eq!(
-                other.number("SELECT COUNT(*) FROM information_schema.statistics WHERE table_schema='d' AND index_name='rsu'"),
+                other.number(
+                    "SELECT COUNT(*) FROM information_schema.statistics WHERE table_schema='d' AND index_name='rsu'"
+                ),
                 0,
                 "RSU reached another node"
             );

@@ -1,6 +1,8 @@
 //! Nodes that come and come back.
 
-use crate::support::{Bed, Load, assert_all_there, assert_equal, await_status, client, client_in_d, eventually, node, schema};
+use crate::support::{
+    Bed, Load, assert_all_there, assert_equal, await_status, client, client_in_d, eventually, node, schema,
+};
 use trireme_cluster::{Cluster, SstMethod, Start, Stop};
 
 pub fn joins_by_rsync_under_load(bed: &Bed) {
@@ -49,7 +51,9 @@ pub fn returning_node_catches_up_without_a_copy(bed: &Bed) {
     schema(&cluster, 1);
     fill(&cluster, 1000);
     assert_equal(&cluster);
-    for (round, how, start) in [("b", Stop::Graceful, Start::Plain), ("c", Stop::Graceful, Start::Recover), ("d", Stop::Kill, Start::Recover)] {
+    for (round, how, start) in
+        [("b", Stop::Graceful, Start::Plain), ("c", Stop::Graceful, Start::Recover), ("d", Stop::Kill, Start::Recover)]
+    {
         cluster.stop(node(3), how).unwrap();
         await_status(&cluster, 1, "wsrep_cluster_size", "2");
         // A copy by rsync replaces the schema directories: one that nobody else has would be gone.

@@ -53,8 +53,15 @@ pub fn rows_of_every_shape_replicate(bed: &Bed) {
         "CREATE TABLE audit (n INT AUTO_INCREMENT PRIMARY KEY, what VARCHAR(20))",
         "CREATE TRIGGER t1 AFTER INSERT ON parts FOR EACH ROW INSERT INTO audit(what) VALUES (CONCAT('row ', NEW.id))",
     ]);
-    b.all(&["INSERT INTO parts SELECT seq, seq FROM seq_1_to_50", "INSERT INTO ranges SELECT seq, seq FROM seq_90_to_110"]);
-    c.all(&["UPDATE ranges SET id = id + 50 WHERE id = 95", "INSERT INTO gen (a) VALUES (1),(2),(3)", "DELETE FROM gen WHERE b=4"]);
+    b.all(&[
+        "INSERT INTO parts SELECT seq, seq FROM seq_1_to_50",
+        "INSERT INTO ranges SELECT seq, seq FROM seq_90_to_110",
+    ]);
+    c.all(&[
+        "UPDATE ranges SET id = id + 50 WHERE id = 95",
+        "INSERT INTO gen (a) VALUES (1),(2),(3)",
+        "DELETE FROM gen WHERE b=4",
+    ]);
     assert_eq!(a.number("SELECT COUNT(*) FROM audit"), 50);
     assert_eq!(a.number("SELECT SUM(b+c) FROM gen"), 20);
 
@@ -90,7 +97,8 @@ pub fn rows_of_every_shape_replicate(bed: &Bed) {
     a.run("CREATE TABLE loaded (id INT PRIMARY KEY, name VARCHAR(20))");
     b.run(&format!("LOAD DATA INFILE '{}' INTO TABLE loaded FIELDS TERMINATED BY ','", file.display()));
     assert_eq!(c.number("SELECT COUNT(*) FROM loaded"), 2000);
-    let rows: Vec<Vec<Option<&str>>> = vec![vec![Some("5001"), Some("it's")], vec![Some("5002"), None], vec![Some("5003"), Some("")]];
+    let rows: Vec<Vec<Option<&str>>> =
+        vec![vec![Some("5001"), Some("it's")], vec![Some("5002"), None], vec![Some("5003"), Some("")]];
     let affected = c.session.execute_prepared("INSERT INTO loaded VALUES (?, ?)", &rows).unwrap();
     assert_eq!(affected, 3);
     a.all(&[

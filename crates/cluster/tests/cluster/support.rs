@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use trireme_cluster::{Cancel, Cluster, ClusterGuard, Endpoint, NodeId, Session, Spec, TableSums, tail, until, wait_equal};
+use trireme_cluster::{
+    Cancel, Cluster, ClusterGuard, Endpoint, NodeId, Session, Spec, TableSums, tail, until, wait_equal,
+};
 
 /// For anything that a healthy cluster does in seconds.
 pub const PATIENCE: Duration = Duration::from_secs(90);
@@ -171,7 +173,9 @@ impl Load {
     /// Creates the table `d.load_rows` through the first endpoint.
     pub fn start(endpoints: &[Endpoint]) -> Load {
         let mut first = client_of(&endpoints[0], Some("d"));
-        first.run("CREATE TABLE IF NOT EXISTS load_rows (id VARCHAR(40) PRIMARY KEY, n INT, pad VARCHAR(200)) ENGINE=InnoDB");
+        first.run(
+            "CREATE TABLE IF NOT EXISTS load_rows (id VARCHAR(40) PRIMARY KEY, n INT, pad VARCHAR(200)) ENGINE=InnoDB",
+        );
         Load::resume(endpoints, "a")
     }
 

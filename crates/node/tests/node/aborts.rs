@@ -172,7 +172,9 @@ fn storms_of_aborts_leave_equal_data() {
             .flat_map(|host| (0..3).map(move |client| (host, client)))
             .map(|(host, client)| {
                 scope.spawn(move || {
-                    (0..60).map(|i| host.run(&format!("hot{}", (i + client) % 4), &format!("{}-{client}-{i}", host.name))).collect::<Vec<_>>()
+                    (0..60)
+                        .map(|i| host.run(&format!("hot{}", (i + client) % 4), &format!("{}-{client}-{i}", host.name)))
+                        .collect::<Vec<_>>()
                 })
             })
             .collect();

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use trireme_node::{
-    Applied, Code, Gtid, Handle, KeyKind, Level, Meta, Node, RecvCtx, Server, ServerView, ToiKeys, ViewStatus, Wait, flags,
+    Applied, Code, Gtid, Handle, KeyKind, Level, Meta, Node, RecvCtx, Server, ServerView, ToiKeys, ViewStatus, Wait,
+    flags,
 };
 use trireme_types::{Seqno, Uuid};
 
@@ -153,7 +154,6 @@ impl Fake {
         }
     }
 
-
     /// A recv thread.
     pub fn start_applier(self: &Arc<Fake>, id: usize) -> thread::JoinHandle<Code> {
         let (fake, node) = (self.clone(), self.node());
@@ -294,7 +294,8 @@ impl Fake {
 
     /// A DDL statement.
     pub fn toi(&self, conn: u64, table: &str, action: &str, error: &[u8]) -> Result<u64, Code> {
-        let keys = ToiKeys { keys: vec![vec![b"db", table.as_bytes()]], action: Bytes::copy_from_slice(action.as_bytes()) };
+        let keys =
+            ToiKeys { keys: vec![vec![b"db", table.as_bytes()]], action: Bytes::copy_from_slice(action.as_bytes()) };
         match self.node().toi_start(conn, keys, flags::TRX_START | flags::TRX_END) {
             (Code::Ok, Some(meta)) => {
                 self.record(meta.seqno.0, Closed::Data(action.into()));
@@ -357,7 +358,10 @@ impl Server for Fake {
         match view.status {
             ViewStatus::Primary => {
                 let seqno = view.seqno.unwrap_or_default().0;
-                let at = { let s = self.lock(); s.tables.position().max(s.floor) };
+                let at = {
+                    let s = self.lock();
+                    s.tables.position().max(s.floor)
+                };
                 if seqno == at {
                     // A private view at the own position: closes nothing.
                 } else if last + 1 != seqno {
@@ -456,7 +460,9 @@ impl Server for Fake {
                 s.violations.push(format!("asked to donate at {gtid:?}, the data are at {at}"));
             }
         }
-        let Some(joiner) = self.registry.servers.lock().unwrap().get(&joiner).and_then(Weak::upgrade) else { return false };
+        let Some(joiner) = self.registry.servers.lock().unwrap().get(&joiner).and_then(Weak::upgrade) else {
+            return false;
+        };
         let tables = self.lock().tables.clone();
         let node = self.node();
         // The script runs on after the callback has returned.

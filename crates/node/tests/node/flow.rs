@@ -100,7 +100,9 @@ fn writers_wait_for_a_node_that_cannot_keep_up() {
     drop(release);
     let last = writer.join().unwrap().unwrap().max(ddl.join().unwrap());
     hosts[1].reach(last);
-    until("the end of the pause", || !flag(&hosts[0], "flow_control_active") && !flag(&hosts[1], "flow_control_requested"));
+    until("the end of the pause", || {
+        !flag(&hosts[0], "flow_control_active") && !flag(&hosts[1], "flow_control_requested")
+    });
     let (sent, received) = (hosts[1].int("flow_control_sent"), hosts[0].int("flow_control_recv"));
     assert!(sent >= 1 && received >= 1, "{sent} sent, {received} received");
     assert_eq!(hosts[0].int("flow_control_sent"), 0);
@@ -214,8 +216,7 @@ fn writers_go_at_the_pace_of_a_slow_node() {
     let cluster = Cluster::new(2);
     let hosts = cluster.start();
     // The load, not something to wait for.
-    let slow: Hook =
-        Box::new(|_, _, _| thread::sleep(Duration::from_millis(4)));
+    let slow: Hook = Box::new(|_, _, _| thread::sleep(Duration::from_millis(4)));
     *hosts[1].hook.lock().unwrap() = Some(Arc::new(slow));
     let writers = 8;
     thread::scope(|scope| {

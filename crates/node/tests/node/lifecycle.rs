@@ -213,7 +213,11 @@ fn a_node_does_not_bootstrap_beside_a_primary_component() {
     std::fs::write(&path, text.replace("safe_to_bootstrap: 0", "safe_to_bootstrap: 1")).unwrap();
     let forced = cluster.host(2, Tables::default(), None, "");
     assert_eq!(forced.connect("gcomm://", true), Code::NodeFail);
-    assert!(forced.lock().log.iter().any(|(_, t)| t.contains("a second one would split it")), "{:#?}", forced.lock().log);
+    assert!(
+        forced.lock().log.iter().any(|(_, t)| t.contains("a second one would split it")),
+        "{:#?}",
+        forced.lock().log
+    );
     forced.stop();
     agree(hosts);
 }
@@ -324,7 +328,9 @@ fn connecting_to_nobody_ends_in_time_and_can_be_interrupted() {
     let host = cluster.host(1, Tables::default(), None, "pc.wait_prim_timeout=PT1000S");
     let (node, url) = (host.node(), cluster.url());
     let connecting = std::thread::spawn(move || node.connect("test", &url, "", false));
-    while !matches!(host.stat("local_state_comment"), trireme_node::StatValue::Text(t) if t == "Initialized") || !connecting_began(&host) {
+    while !matches!(host.stat("local_state_comment"), trireme_node::StatValue::Text(t) if t == "Initialized")
+        || !connecting_began(&host)
+    {
         std::thread::yield_now();
     }
     assert_eq!(host.node().disconnect(), Code::Ok);

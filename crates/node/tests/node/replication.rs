@@ -39,11 +39,12 @@ fn transactions_that_meet_on_a_key_do_not_both_commit() {
     // Both see the same state and send before either hears of the other: hold back what node 2 applies.
     let (release, gate) = mpsc::channel::<()>();
     let gate = std::sync::Mutex::new(gate);
-    let hook: Box<dyn Fn(&crate::fake::Fake, &trireme_node::Meta, &[u8]) + Send + Sync> = Box::new(move |_, _, data| {
-        if data == b"winner" {
-            let _ = gate.lock().unwrap().recv();
-        }
-    });
+    let hook: Box<dyn Fn(&crate::fake::Fake, &trireme_node::Meta, &[u8]) + Send + Sync> =
+        Box::new(move |_, _, data| {
+            if data == b"winner" {
+                let _ = gate.lock().unwrap().recv();
+            }
+        });
     *hosts[1].hook.lock().unwrap() = Some(std::sync::Arc::new(hook));
     let winner = hosts[0].commit("hot", "winner");
     let mut handle = hosts[1].begin("hot", "loser");

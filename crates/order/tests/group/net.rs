@@ -4,9 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
-use trireme_order::{
-    Config, Delivery, Event, Group, JoinState, MemStore, Message, Output, Phase, Timeouts,
-};
+use trireme_order::{Config, Delivery, Event, Group, JoinState, MemStore, Message, Output, Phase, Timeouts};
 use trireme_types::{Durability, Incarnation, Member, NodeId, Seqno, Timestamp, Uuid, Weight};
 
 pub fn node(n: u8) -> NodeId {
@@ -148,7 +146,9 @@ impl Net {
         while let Some(output) = node.group.poll_output(now) {
             match output {
                 Output::Send { to, message, .. } => self.queue.push_back((n, to.0.0[0], message)),
-                Output::Deliver(Delivery::WriteSet { seqno, body, .. }) => node.delivered.push((seqno.0, body.to_vec())),
+                Output::Deliver(Delivery::WriteSet { seqno, body, .. }) => {
+                    node.delivered.push((seqno.0, body.to_vec()))
+                }
                 Output::Deliver(Delivery::View { view, .. }) => {
                     node.views.push(view.members.iter().map(|m| m.node).collect());
                 }
@@ -199,4 +199,3 @@ impl Net {
         self.nodes[&n].delivered.iter().map(|(_, b)| String::from_utf8(b.clone()).unwrap()).collect()
     }
 }
-

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use trireme_order::{
-    Event, Group, JoinState, LogStore, MemStore, Message, Output, Phase,
-};
+use trireme_order::{Event, Group, JoinState, LogStore, MemStore, Message, Output, Phase};
 use trireme_types::{Seqno, Timestamp, Uuid};
 
 use crate::net::*;
@@ -18,7 +16,6 @@ fn left_under_load_poll_ends() {
     let now = net.now;
     net.nodes.get_mut(&leaver).unwrap().group.leave(now);
     // Deliver by hand so that the leaver receives commits beyond its view in one drain.
-    let mut spins = 0;
     let mut to_leaver: Vec<(u8, Message)> = vec![];
     for _ in 0..200 {
         // drain the others, put messages to leaver aside; deliver its own
@@ -26,22 +23,34 @@ fn left_under_load_poll_ends() {
         for n in [seq, leaver] {
             let node = net.nodes.get_mut(&n).unwrap();
             let mut count = 0;
-            while let Some(o) = {count += 1; if count > 100000 { None } else { node.group.poll_output(now) }} {
-                if let Output::Send { to, message, .. } = o { out.push((n, to.0.0[0], message)); }
+            while let Some(o) = {
+                count += 1;
+                if count > 100000 { None } else { node.group.poll_output(now) }
+            } {
+                if let Output::Send { to, message, .. } = o {
+                    out.push((n, to.0.0[0], message));
+                }
             }
             let (g, u) = node.group.store_mut().sync();
             node.group.handle_synced(now, g, u);
         }
-        if out.is_empty() { break; }
+        if out.is_empty() {
+            break;
+        }
         for (f, t, m) in out {
-            if t == leaver { to_leaver.push((f, m)); } else { net.nodes.get_mut(&t).unwrap().group.handle_message(now, node(f), m); }
+            if t == leaver {
+                to_leaver.push((f, m));
+            } else {
+                net.nodes.get_mut(&t).unwrap().group.handle_message(now, node(f), m);
+            }
         }
         // deliver half
-        if to_leaver.len() > 0 {
-            for (f, m) in to_leaver.drain(..) { net.nodes.get_mut(&leaver).unwrap().group.handle_message(now, node(f), m); }
+        if !to_leaver.is_empty() {
+            for (f, m) in to_leaver.drain(..) {
+                net.nodes.get_mut(&leaver).unwrap().group.handle_message(now, node(f), m);
+            }
         }
-        spins += 1;
-        if spins % 1 == 0 { let _ = net.nodes.get_mut(&seq).unwrap().group.propose(now, Bytes::from_static(b"w")); }
+        let _ = net.nodes.get_mut(&seq).unwrap().group.propose(now, Bytes::from_static(b"w"));
     }
     let s = net.nodes[&leaver].group.status();
     println!("leaver {:?} committed {} delivered {}", s.phase, s.committed, s.delivered);
@@ -49,8 +58,16 @@ fn left_under_load_poll_ends() {
         // would spin
         let node = net.nodes.get_mut(&leaver).unwrap();
         let (tx, rx) = std::sync::mpsc::channel();
-        std::thread::scope(|sc| { sc.spawn(move || { let _ = node.group.poll_output(now); tx.send(()).unwrap(); });
-            if rx.recv_timeout(Duration::from_secs(3)).is_err() { println!("SPINS"); std::process::exit(3); } });
+        std::thread::scope(|sc| {
+            sc.spawn(move || {
+                let _ = node.group.poll_output(now);
+                tx.send(()).unwrap();
+            });
+            if rx.recv_timeout(Duration::from_secs(3)).is_err() {
+                println!("SPINS");
+                std::process::exit(3);
+            }
+        });
     }
 }
 
@@ -58,15 +75,26 @@ fn left_under_load_poll_ends() {
 #[test]
 fn idle_with_hint_poll_ends() {
     let mut net = Net::cluster(1);
-    for i in 0..5 { net.propose(1, &i.to_string()); net.settle(); }
+    for i in 0..5 {
+        net.propose(1, &i.to_string());
+        net.settle();
+    }
     let now = net.now;
     net.nodes.get_mut(&1).unwrap().group.leave(now);
     net.settle();
     let store = net.kill(1);
     let mut g = Group::new(Net::config(1), store, Some(Seqno(0)), 7, now);
     let (tx, rx) = std::sync::mpsc::channel();
-    std::thread::scope(|sc| { sc.spawn(move || { while g.poll_output(now).is_some() {} tx.send(()).unwrap(); });
-        if rx.recv_timeout(Duration::from_secs(3)).is_err() { println!("SPINS"); std::process::exit(3); } });
+    std::thread::scope(|sc| {
+        sc.spawn(move || {
+            while g.poll_output(now).is_some() {}
+            tx.send(()).unwrap();
+        });
+        if rx.recv_timeout(Duration::from_secs(3)).is_err() {
+            println!("SPINS");
+            std::process::exit(3);
+        }
+    });
 }
 
 // 2. same position, no log, bootstrap base index 0
@@ -87,11 +115,17 @@ fn joiner_at_the_bootstrap_position_gets_in() {
 #[test]
 fn two_forced_halves_do_not_merge_silently() {
     let mut net = Net::cluster(2);
-    for n in 1..=2 { net.nodes.get_mut(&n).unwrap().group.set_config(|c| c.ignore_sb = true); }
+    for n in 1..=2 {
+        net.nodes.get_mut(&n).unwrap().group.set_config(|c| c.ignore_sb = true);
+    }
     net.cut = vec![(1, 2)];
     net.run(Duration::from_secs(10));
     println!("terms {} {}", net.nodes[&1].group.status().term, net.nodes[&2].group.status().term);
-    for i in 0..5 { net.propose(1, &format!("one{i}")); net.propose(2, &format!("two{i}")); net.settle(); }
+    for i in 0..5 {
+        net.propose(1, &format!("one{i}"));
+        net.propose(2, &format!("two{i}"));
+        net.settle();
+    }
     net.cut.clear();
     net.run(Duration::from_secs(10));
     println!("phases {:?} {:?}", net.phase(1), net.phase(2));
@@ -101,7 +135,8 @@ fn two_forced_halves_do_not_merge_silently() {
     net.restart(1, store, 2, at);
     net.run(Duration::from_secs(10));
     println!("phases {:?} {:?}", net.phase(1), net.phase(2));
-    net.propose(2, "after"); net.settle();
+    net.propose(2, "after");
+    net.settle();
     println!("1: {:?}\n2: {:?}", net.bodies(1), net.bodies(2));
     let diverged = net.nodes[&1].events.contains(&Event::DataDiverged);
     assert!(diverged, "node 1 goes on from another history's entries: {:?}", net.nodes[&1].group.status());
@@ -119,15 +154,24 @@ fn a_lagging_joiner_causes_no_storm_of_views() {
     while net.now < end {
         for _ in 0..10000 {
             net.update_links();
-            for n in 1..=3u8 { net.drain(n); }
+            for n in 1..=3u8 {
+                net.drain(n);
+            }
             let Some((from, to, message)) = net.queue.pop_front() else { break };
-            if to == 3 && matches!(&message, Message::Append { entries, .. } if !entries.is_empty()) { continue; }
+            if to == 3 && matches!(&message, Message::Append { entries, .. } if !entries.is_empty()) {
+                continue;
+            }
             let now = net.now;
-            if net.links.contains(&(to, from)) { net.nodes.get_mut(&to).unwrap().group.handle_message(now, node(from), message); net.drain(to); }
+            if net.links.contains(&(to, from)) {
+                net.nodes.get_mut(&to).unwrap().group.handle_message(now, node(from), message);
+                net.drain(to);
+            }
         }
         let next = net.nodes.values().filter_map(|n| n.group.poll_timeout()).map(|(at, _)| at).min();
         net.now = next.unwrap_or(end).max(Timestamp(net.now.0 + 1)).min(end);
-        for n in net.nodes.values_mut() { n.group.handle_timeout(net.now); }
+        for n in net.nodes.values_mut() {
+            n.group.handle_timeout(net.now);
+        }
     }
     let n = net.nodes[&1].views.len();
     assert!(n < 6, "{n} views");
@@ -157,7 +201,10 @@ fn proposals_survive_leaving_and_returning_to_the_view() {
 #[test]
 fn bootstrap_of_another_history_forgets_the_old_committed_hint() {
     let mut net = Net::cluster(1);
-    for i in 0..50 { net.propose(1, &i.to_string()); net.settle(); }
+    for i in 0..50 {
+        net.propose(1, &i.to_string());
+        net.settle();
+    }
     let now = net.now;
     net.nodes.get_mut(&1).unwrap().group.leave(now);
     net.settle();
@@ -182,7 +229,10 @@ fn a_laggard_below_the_kept_log_recovers() {
     // cut shortly (under suspect), order much, trim, restore
     net.cut = (1..=3).filter(|o| *o != lag).map(|o| (lag, o)).collect();
     net.settle();
-    for i in 0..60 { net.propose(seq, &i.to_string()); net.settle(); }
+    for i in 0..60 {
+        net.propose(seq, &i.to_string());
+        net.settle();
+    }
     let last = net.nodes[&seq].group.store().last();
     net.nodes.get_mut(&seq).unwrap().group.store_mut().trim(last);
     net.run(Duration::from_secs(1));
@@ -201,7 +251,11 @@ fn numbers_from_the_wire_do_not_panic() {
     let term = net.nodes[&seq].group.status().term;
     let now = net.now;
     let g = &mut net.nodes.get_mut(&seq).unwrap().group;
-    g.handle_message(now, node(other), Message::Reject { term, prev_index: trireme_types::LogIndex(1), last: trireme_types::LogIndex(u64::MAX) });
+    g.handle_message(
+        now,
+        node(other),
+        Message::Reject { term, prev_index: trireme_types::LogIndex(1), last: trireme_types::LogIndex(u64::MAX) },
+    );
 }
 #[test]
 fn terms_from_the_wire_do_not_panic() {
@@ -218,15 +272,21 @@ fn terms_from_the_wire_do_not_panic() {
 fn history_holds_a_view_without_the_old_incarnation() {
     let mut net = Net::cluster(3);
     let stores: Vec<MemStore> = (1..=3).map(|n| net.kill(n)).collect();
-    for (i, s) in stores.into_iter().enumerate() { net.restart(i as u8 + 1, s, 2, Seqno(0)); }
+    for (i, s) in stores.into_iter().enumerate() {
+        net.restart(i as u8 + 1, s, 2, Seqno(0));
+    }
     net.run(Duration::from_secs(5));
-    for n in 1..=3u8 { println!("{:?}", net.nodes[&n].views); }
+    for n in 1..=3u8 {
+        println!("{:?}", net.nodes[&n].views);
+    }
 }
 // 10. ignore_sb among four: committed entries of the half are kept
 #[test]
 fn a_forced_half_keeps_what_one_of_it_had_committed() {
     let mut net = Net::cluster(4);
-    for n in 1..=4 { net.nodes.get_mut(&n).unwrap().group.set_config(|c| c.ignore_sb = true); }
+    for n in 1..=4 {
+        net.nodes.get_mut(&n).unwrap().group.set_config(|c| c.ignore_sb = true);
+    }
     let seq = net.sequencer();
     let rest: Vec<u8> = (1..=4).filter(|n| *n != seq).collect();
     let (behind, with, far) = (rest[0], rest[1], rest[2]);
@@ -255,18 +315,49 @@ fn leaver_with_a_slow_link_ends() {
     net.drain(leaver);
     let mut late: Vec<(u8, u8, Message)> = vec![];
     for i in 0..2000 {
-        for n in [seq, other] { net.drain(n); }
-        if i == 1000 || i == 1500 { net.propose(seq, "y"); }
+        for n in [seq, other] {
+            net.drain(n);
+        }
+        if i == 1000 || i == 1500 {
+            net.propose(seq, "y");
+        }
         let Some((f, t, m)) = net.queue.pop_front() else { continue };
-        if t == leaver { late.push((f, t, m)); continue; }
+        if t == leaver {
+            late.push((f, t, m));
+            continue;
+        }
         net.nodes.get_mut(&t).unwrap().group.handle_message(now, node(f), m);
     }
-    println!("late {}: {:?}", late.len(), late.iter().map(|(f,_,m)| format!("{f} {m:?}").chars().take(160).collect::<String>()).collect::<Vec<_>>()); println!("seq {:?}", (net.nodes[&seq].group.status().last, net.nodes[&seq].group.status().committed, net.queue.len()));
+    println!(
+        "late {}: {:?}",
+        late.len(),
+        late.iter().map(|(f, _, m)| format!("{f} {m:?}").chars().take(160).collect::<String>()).collect::<Vec<_>>()
+    );
+    println!(
+        "seq {:?}",
+        (net.nodes[&seq].group.status().last, net.nodes[&seq].group.status().committed, net.queue.len())
+    );
     let mut l = net.nodes.remove(&leaver).unwrap().group;
-    for (f, _, m) in late { l.handle_message(now, node(f), m); }
+    for (f, _, m) in late {
+        l.handle_message(now, node(f), m);
+    }
     let (tx, rx) = std::sync::mpsc::channel();
-    std::thread::scope(|sc| { sc.spawn(move || { let mut left = false; while let Some(o) = l.poll_output(now) { left |= o == Output::Event(Event::Left); if left { println!("left {:?}", (l.status().committed, l.status().delivered)); } } tx.send(()).unwrap(); });
-        if rx.recv_timeout(Duration::from_secs(3)).is_err() { println!("SPINS"); std::process::exit(3); } });
+    std::thread::scope(|sc| {
+        sc.spawn(move || {
+            let mut left = false;
+            while let Some(o) = l.poll_output(now) {
+                left |= o == Output::Event(Event::Left);
+                if left {
+                    println!("left {:?}", (l.status().committed, l.status().delivered));
+                }
+            }
+            tx.send(()).unwrap();
+        });
+        if rx.recv_timeout(Duration::from_secs(3)).is_err() {
+            println!("SPINS");
+            std::process::exit(3);
+        }
+    });
 }
 // 11. order of voters and view with a 4th node: one-in-flight etc. Cut link between one follower and the sequencer only
 #[test]
@@ -289,7 +380,8 @@ fn diverged_tail_of_uncommitted_is_dropped() {
     net.settle();
     net.run(Duration::from_secs(3));
     let o = (1..=3).find(|n| *n != seq).unwrap();
-    net.propose(o, "won"); net.settle();
+    net.propose(o, "won");
+    net.settle();
     net.cut.clear();
     net.run(Duration::from_secs(3));
     println!("{:?}", (1..=3).map(|n| net.bodies(n)).collect::<Vec<_>>());
@@ -399,7 +491,8 @@ fn a_snapshot_below_an_uncommitted_tail_is_taken() {
     };
     net.update_links();
     let group = &mut net.nodes.get_mut(&seq).unwrap().group;
-    let heartbeat = Message::Heartbeat { history: HISTORY, term: chain.term, commit: request, round: 1, majority: true };
+    let heartbeat =
+        Message::Heartbeat { history: HISTORY, term: chain.term, commit: request, round: 1, majority: true };
     group.handle_message(now, node(new), heartbeat);
     group.handle_message(now, node(new), Message::Snapshot { term: chain.term, base: Box::new(base) });
     assert_eq!(group.store().base().index, request);

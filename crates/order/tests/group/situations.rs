@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use trireme_order::{
-    Event, LogStore, MemStore, Phase, ReadId,
-};
+use trireme_order::{Event, LogStore, MemStore, Phase, ReadId};
 use trireme_types::{Durability, Seqno, Weight};
 
 use crate::net::*;
@@ -46,7 +44,10 @@ fn death_of_the_sequencer_costs_no_proposal_and_doubles_none() {
     net.run(Duration::from_secs(2));
     assert_eq!(net.bodies(origin), ["before", "after"]);
     assert_eq!(net.bodies(other), ["before", "after"]);
-    assert!(net.nodes[&origin].events.iter().all(|e| !matches!(e, Event::NonPrimary { .. })), "a change of term is silent");
+    assert!(
+        net.nodes[&origin].events.iter().all(|e| !matches!(e, Event::NonPrimary { .. })),
+        "a change of term is silent"
+    );
 }
 
 #[test]

@@ -78,7 +78,10 @@ impl Clients {
     pub fn read_at(&mut self, read: ReadRecord, seqno: u64) -> Result<(), String> {
         self.reads += 1;
         if seqno < read.floor {
-            return Err(format!("causal read was sent to {seqno}, but {} was acknowledged before it began", read.floor));
+            return Err(format!(
+                "causal read was sent to {seqno}, but {} was acknowledged before it began",
+                read.floor
+            ));
         }
         Ok(())
     }
@@ -89,8 +92,12 @@ impl Clients {
             let found = histories.find(*op);
             match (*outcome, found) {
                 (Outcome::Unknown, _) | (Outcome::Refused, None) => {}
-                (Outcome::Refused, Some((seqno, _))) => return Err(format!("operation {op} was refused, yet is ordered at {seqno}")),
-                (Outcome::Committed(at), Some((seqno, true))) | (Outcome::Conflict(at), Some((seqno, false))) if at == seqno => {
+                (Outcome::Refused, Some((seqno, _))) => {
+                    return Err(format!("operation {op} was refused, yet is ordered at {seqno}"));
+                }
+                (Outcome::Committed(at), Some((seqno, true))) | (Outcome::Conflict(at), Some((seqno, false)))
+                    if at == seqno =>
+                {
                     if seqno > data_at {
                         return Err(format!("operation {op} was answered {outcome:?}, but the data ends at {data_at}"));
                     }

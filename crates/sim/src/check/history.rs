@@ -52,7 +52,10 @@ impl Histories {
         match h.entries.range(..=index.0).next_back() {
             Some((_, before)) => {
                 if before.seqno != seqno {
-                    return Err(format!("base at index {index} claims seqno {seqno}, history has {} there", before.seqno));
+                    return Err(format!(
+                        "base at index {index} claims seqno {seqno}, history has {} there",
+                        before.seqno
+                    ));
                 }
                 if before.chain != chain {
                     return Err(format!("base at index {index} (seqno {seqno}) carries another application state"));
@@ -64,7 +67,9 @@ impl Histories {
             None => {}
         }
         if seqno > last_seqno {
-            return Err(format!("base at index {index} seqno {seqno} is beyond all that was delivered ({last_index}, {last_seqno})"));
+            return Err(format!(
+                "base at index {index} seqno {seqno} is beyond all that was delivered ({last_index}, {last_seqno})"
+            ));
         }
         Ok(())
     }
@@ -80,7 +85,10 @@ impl Histories {
         }
         let (last_index, last_seqno) = h.last.ok_or("delivery before any base")?;
         if d.index <= last_index {
-            return Err(format!("delivery at index {} which the history skipped (it is at {last_index}): {d:?}", d.index));
+            return Err(format!(
+                "delivery at index {} which the history skipped (it is at {last_index}): {d:?}",
+                d.index
+            ));
         }
         let due = if matches!(d.what, What::App { .. }) { last_seqno } else { last_seqno.next() };
         if d.seqno != due {
@@ -142,11 +150,15 @@ impl History {
                 return Err(format!("view {} follows view {}", view.number, before.number));
             }
             // When nobody of the old view is left, nobody remembers the old incarnations.
-            let left = view.members.iter().any(|m| before.get(m.node).is_some_and(|old| old.incarnation == m.incarnation));
+            let left =
+                view.members.iter().any(|m| before.get(m.node).is_some_and(|old| old.incarnation == m.incarnation));
             for m in view.members.iter().filter(|_| left) {
                 if let Some(old) = before.get(m.node) {
                     if old.incarnation != m.incarnation {
-                        return Err(format!("view {} replaces incarnation {} of {} by {} in one step", view.number, old.incarnation, m.node, m.incarnation));
+                        return Err(format!(
+                            "view {} replaces incarnation {} of {} by {} in one step",
+                            view.number, old.incarnation, m.node, m.incarnation
+                        ));
                     }
                 }
             }

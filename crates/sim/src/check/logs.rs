@@ -16,9 +16,10 @@ pub struct Logs {
 impl Logs {
     pub fn appended(&mut self, history: Uuid, a: Appended) -> Result<(), String> {
         match self.seen.insert((history, a.term, a.index), a.hash) {
-            Some(other) if other != a.hash => {
-                Err(format!("two different entries of term {} at index {}: two sequencers in one term", a.term, a.index))
-            }
+            Some(other) if other != a.hash => Err(format!(
+                "two different entries of term {} at index {}: two sequencers in one term",
+                a.term, a.index
+            )),
             _ => Ok(()),
         }
     }

@@ -41,7 +41,10 @@ impl OptionError {
             OptionError::Unrecognized { name } => vec![format!("Unrecognized parameter '{name}'")],
             OptionError::Unknown { name } => vec![format!("Unknown parameter '{name}'")],
             OptionError::Refused { name, value, reason } if is_group(name) => {
-                vec![format!("error setting param {name} to value {value}: {reason}"), format!("Unknown parameter '{name}'")]
+                vec![
+                    format!("error setting param {name} to value {value}: {reason}"),
+                    format!("Unknown parameter '{name}'"),
+                ]
             }
             OptionError::Refused { name, value, reason } => {
                 vec![format!("Setting parameter '{name}' to '{value}' failed: {reason}")]
@@ -173,8 +176,11 @@ impl Options {
         for (name, value) in text::pairs(given)? {
             let change = self.check_runtime(&name, &value)?;
             if !change.nothing_to_do {
-                apply(change.name, &change.value)
-                    .map_err(|reason| OptionError::Refused { name: name.clone(), value: value.clone(), reason })?;
+                apply(change.name, &change.value).map_err(|reason| OptionError::Refused {
+                    name: name.clone(),
+                    value: value.clone(),
+                    reason,
+                })?;
                 self.store(change);
             }
         }
@@ -302,7 +308,11 @@ impl Options {
 
     /// TLS is on, or implied by a key or a certificate.
     pub fn tls(&self) -> bool {
-        if self.is_set("socket.ssl") { self.bool("socket.ssl") } else { self.is_set("socket.ssl_key") || self.is_set("socket.ssl_cert") }
+        if self.is_set("socket.ssl") {
+            self.bool("socket.ssl")
+        } else {
+            self.is_set("socket.ssl_key") || self.is_set("socket.ssl_cert")
+        }
     }
 
     pub fn base_port(&self) -> u16 {
@@ -477,7 +487,9 @@ mod tests {
     #[test]
     fn defaults_print_sorted_in_the_exact_format() {
         let printed = options().print();
-        assert!(printed.starts_with("base_dir = /data/; base_host = 10.0.0.1; base_port = 4567; cert.log_conflicts = no; "));
+        assert!(
+            printed.starts_with("base_dir = /data/; base_host = 10.0.0.1; base_port = 4567; cert.log_conflicts = no; ")
+        );
         assert!(printed.ends_with("socket.checksum = 2; socket.recv_buf_size = auto; socket.send_buf_size = auto; "));
         assert!(printed.contains("; evs.install_timeout = PT7.5S; "));
         assert!(printed.contains("; gmcast.listen_addr = tcp://0.0.0.0:4567; gmcast.mcast_addr = ; "));
@@ -541,7 +553,9 @@ mod tests {
 
     #[test]
     fn the_printed_string_can_always_be_written_back() {
-        let mut o = started("gcache.size=10M; gmcast.segment=3; ist.recv_bind=127.0.0.1; evs.suspect_timeout=5; socket.ssl_cert=/a\\;b");
+        let mut o = started(
+            "gcache.size=10M; gmcast.segment=3; ist.recv_bind=127.0.0.1; evs.suspect_timeout=5; socket.ssl_cert=/a\\;b",
+        );
         let printed = o.print();
         o.set_group_connected(false);
         o.set_runtime(&printed, &mut |name, _| panic!("{name} was applied")).unwrap();
@@ -672,15 +686,32 @@ mod tests {
         assert_eq!(o.int("gcs.fc_debug"), 1);
         set(&mut o, "repl.key_format=flat16a").unwrap();
         assert_eq!(o.text("repl.key_format"), "flat16a");
-        for bad in ["gcs.fc_factor=1.1", "gcs.max_throttle=1", "gcs.fc_limit=0", "repl.max_ws_size=1K", "repl.max_ws_size=4294967296",
-                    "pc.weight=256", "pc.weight=abc", "pc.ignore_sb=maybe", "repl.key_format=FLAT9", "evs.version=2",
-                    "evs.info_log_mask=-1", "repl.durability=memory", "socket.recv_buf_size=big", "evs.auto_evict=-2", "pc.weight="] {
+        for bad in [
+            "gcs.fc_factor=1.1",
+            "gcs.max_throttle=1",
+            "gcs.fc_limit=0",
+            "repl.max_ws_size=1K",
+            "repl.max_ws_size=4294967296",
+            "pc.weight=256",
+            "pc.weight=abc",
+            "pc.ignore_sb=maybe",
+            "repl.key_format=FLAT9",
+            "evs.version=2",
+            "evs.info_log_mask=-1",
+            "repl.durability=memory",
+            "socket.recv_buf_size=big",
+            "evs.auto_evict=-2",
+            "pc.weight=",
+        ] {
             let before = o.print();
             assert!(set(&mut o, bad).is_err(), "{bad}");
             assert_eq!(o.print(), before, "{bad}");
         }
         let error = lines(set(&mut o, "cert.log_conflicts=maybe"));
-        assert_eq!(error, ["Setting parameter 'cert.log_conflicts' to 'maybe' failed: Invalid value 'maybe' for boolean type."]);
+        assert_eq!(
+            error,
+            ["Setting parameter 'cert.log_conflicts' to 'maybe' failed: Invalid value 'maybe' for boolean type."]
+        );
     }
 
     #[test]

@@ -7,14 +7,25 @@
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Kind {
     /// Not below this many nanoseconds.
-    Period { min_ns: u64 },
+    Period {
+        min_ns: u64,
+    },
     /// Bytes or items, with suffixes.
-    Size { min: u64 },
+    Size {
+        min: u64,
+    },
     /// `auto`, or a size.
     AutoSize,
-    Int { min: i64, max: i64 },
+    Int {
+        min: i64,
+        max: i64,
+    },
     Bool,
-    Real { min: f64, max: f64, max_included: bool },
+    Real {
+        min: f64,
+        max: f64,
+        max_included: bool,
+    },
     /// A bit mask, decimal or hexadecimal.
     Mask,
     /// `[scheme://]host[:port]`

@@ -187,10 +187,25 @@ mod tests {
     #[test]
     fn periods_are_read_and_printed_in_normal_form() {
         for (given, shown) in [
-            ("5", "PT5S"), ("5000", "PT1H23M20S"), ("PT24H", "P1D"), ("PT0.5S", "PT0.5S"), ("0.5", "PT0.5S"),
-            (".25", "PT0.25S"), ("PT7.5S", "PT7.5S"), ("PT90S", "PT1M30S"), ("P1Y", "P1Y"), ("P12M", "P1Y"),
-            ("P1Y2M3DT4H5M6.000000007S", "P1Y2M3DT4H5M6.000000007S"), ("P5S", "PT5S"), ("P1H5M", "PT1H5M"),
-            ("P1D5S", "P1DT5S"), ("0", "PT0S"), ("PT0S", "PT0S"), ("P1DT0S", "P1D"), ("P2D", "P2D"), ("P1M", "P1M"),
+            ("5", "PT5S"),
+            ("5000", "PT1H23M20S"),
+            ("PT24H", "P1D"),
+            ("PT0.5S", "PT0.5S"),
+            ("0.5", "PT0.5S"),
+            (".25", "PT0.25S"),
+            ("PT7.5S", "PT7.5S"),
+            ("PT90S", "PT1M30S"),
+            ("P1Y", "P1Y"),
+            ("P12M", "P1Y"),
+            ("P1Y2M3DT4H5M6.000000007S", "P1Y2M3DT4H5M6.000000007S"),
+            ("P5S", "PT5S"),
+            ("P1H5M", "PT1H5M"),
+            ("P1D5S", "P1DT5S"),
+            ("0", "PT0S"),
+            ("PT0S", "PT0S"),
+            ("P1DT0S", "P1D"),
+            ("P2D", "P2D"),
+            ("P1M", "P1M"),
             ("PT1M", "PT1M"),
         ] {
             let period = parse_period(given).unwrap_or_else(|| panic!("{given} refused"));
@@ -201,16 +216,47 @@ mod tests {
 
     #[test]
     fn what_is_no_period_is_refused() {
-        for bad in ["", "P", "PT", "-5", "+5", "5s", "P1W", "PT-1S", "P1", "PT1H1H", "PT1S1M", "PTT1S", "PT1D", "P1.5D",
-                    "PT0.1234567890S", "five", "PT5S ", "1.2.3", "pt5s", "99999999999999999999"] {
+        for bad in [
+            "",
+            "P",
+            "PT",
+            "-5",
+            "+5",
+            "5s",
+            "P1W",
+            "PT-1S",
+            "P1",
+            "PT1H1H",
+            "PT1S1M",
+            "PTT1S",
+            "PT1D",
+            "P1.5D",
+            "PT0.1234567890S",
+            "five",
+            "PT5S ",
+            "1.2.3",
+            "pt5s",
+            "99999999999999999999",
+        ] {
             assert_eq!(parse_period(bad), None, "{bad}");
         }
     }
 
     #[test]
     fn sizes_follow_c_notation_with_one_suffix() {
-        for (given, value) in [("0", 0), ("16", 16), ("0x10", 16), ("010", 8), ("1K", 1024), ("1k", 1024), ("128M", 134_217_728),
-                               ("4g", 4 << 30), ("2T", 2 << 40), ("9223372036854775807", i64::MAX as u64), ("0x1M", 1 << 20)] {
+        for (given, value) in [
+            ("0", 0),
+            ("16", 16),
+            ("0x10", 16),
+            ("010", 8),
+            ("1K", 1024),
+            ("1k", 1024),
+            ("128M", 134_217_728),
+            ("4g", 4 << 30),
+            ("2T", 2 << 40),
+            ("9223372036854775807", i64::MAX as u64),
+            ("0x1M", 1 << 20),
+        ] {
             assert_eq!(parse_size(given), Some(value), "{given}");
         }
         for bad in ["", "K", "1KB", "1 K", "-1", "1.5M", "9223372036854775808", "9999999T", "1MM", "08", "0x"] {
@@ -220,8 +266,18 @@ mod tests {
 
     #[test]
     fn sizes_print_with_the_largest_suffix_that_divides() {
-        for (value, shown) in [(0, "0"), (1, "1"), (1024, "1K"), (64500, "64500"), (1 << 20, "1M"), (134_217_728, "128M"),
-                               (1 << 30, "1G"), (3 << 29, "1536M"), (1 << 40, "1T"), (i64::MAX as u64, "9223372036854775807")] {
+        for (value, shown) in [
+            (0, "0"),
+            (1, "1"),
+            (1024, "1K"),
+            (64500, "64500"),
+            (1 << 20, "1M"),
+            (134_217_728, "128M"),
+            (1 << 30, "1G"),
+            (3 << 29, "1536M"),
+            (1 << 40, "1T"),
+            (i64::MAX as u64, "9223372036854775807"),
+        ] {
             assert_eq!(print_size(value), shown);
             assert_eq!(parse_size(shown), Some(value));
         }
@@ -229,7 +285,9 @@ mod tests {
 
     #[test]
     fn integers_take_a_sign_but_no_suffix() {
-        for (given, value) in [("-1", -1), ("+7", 7), ("0x7f", 127), ("0", 0), ("-0x10", -16), ("9223372036854775807", i64::MAX)] {
+        for (given, value) in
+            [("-1", -1), ("+7", 7), ("0x7f", 127), ("0", 0), ("-0x10", -16), ("9223372036854775807", i64::MAX)]
+        {
             assert_eq!(parse_int(given), Some(value), "{given}");
         }
         for bad in ["", "-", "1K", "4G", "1.0", " 1", "--1", "0x", "é"] {
