@@ -170,8 +170,7 @@ impl ApplyQueue {
         let mut s = self.lock();
         s.busy -= 1;
         let was_alone = std::mem::take(&mut s.alone);
-        // Waiters wait for an item that could not be taken beside this one, or for the end; an empty queue has neither.
-        if s.waiting > 0 && (was_alone || s.busy == 0) && (s.closed || !s.items.is_empty()) {
+        if s.waiting > 0 && (was_alone || s.busy == 0) {
             self.ready.notify_all();
         }
     }

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::net::IpAddr;
+use std::net::{IpAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -135,6 +135,9 @@ pub fn prepare(shared: &Shared, log: &mut Log, wish: &Wish<'_>, saved: &mut Save
     };
     let alone = matches!(wish.target, Target::Alone);
     let bootstrap = alone || wish.bootstrap || peers.is_empty();
+    if !bootstrap {
+        some_address(peers)?;
+    }
     if bootstrap && !alone && !saved.safe_to_bootstrap() {
         return Err(saved.unsafe_reason());
     }
@@ -386,6 +389,18 @@ pub fn random_uuid() -> Result<Uuid, String> {
     Ok(Uuid(bytes))
 }
 
+/// At least one peer has to have an address: a name that nobody knows is a mistake, and waiting would hide it.
+fn some_address(peers: &[String]) -> Result<(), String> {
+    if peers.iter().any(|peer| peer.to_socket_addrs().is_ok_and(|mut found| found.next().is_some())) {
+        return Ok(());
+    }
+    Err(format!(
+        "{}: none of {} resolves; check wsrep_cluster_address and the name service",
+        trireme_surface::texts::NO_ADDRESS,
+        peers.join(", ")
+    ))
+}
+
 /// An id for a new member: the milliseconds of its creation first (RFC 9562, version 7), so that nodes sort, and get their
 /// auto_increment_offset, in the order in which they were set up.
 fn node_uuid(now: SystemTime) -> Result<Uuid, String> {
@@ -399,6 +414,12 @@ fn node_uuid(now: SystemTime) -> Result<Uuid, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_peer_with_an_address_is_enough() {
+        assert!(some_address(&["host.invalid:4567".into(), "127.0.0.1:4567".into()]).is_ok());
+        assert!(some_address(&["host.invalid:4567".into()]).unwrap_err().contains("host.invalid"));
+    }
 
     #[test]
     fn nodes_sort_by_the_time_of_their_creation() {
