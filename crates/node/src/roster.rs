@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use trireme_surface::texts;
 use trireme_types::{DecodeError, NodeId, Reader, Seqno, Uuid, View, Writer};
 
 /// Node states as `wsrep_local_state` and the log lines name them.
@@ -285,20 +286,20 @@ impl Roster {
                     let was = m.state;
                     self.shift(from, NodeState::Synced, &mut effects);
                     if was != NodeState::Synced {
-                        effects.push(Effect::Note(format!("Member {} synced with group.", self.label(from))));
+                        effects.push(Effect::Note(texts::synced_with_group(self.label(from))));
                     }
                 }
             }
             AppMessage::Desync => {
                 self.find_mut(from).expect("checked above").desyncs += 1;
-                effects.push(Effect::Note(format!("Member {} desyncs itself from group", self.label(from))));
+                effects.push(Effect::Note(texts::desyncs_itself(self.label(from))));
                 self.shift(from, NodeState::Donor, &mut effects);
             }
             AppMessage::Resync => {
                 let m = self.find_mut(from).expect("checked above");
                 m.desyncs = m.desyncs.saturating_sub(1);
                 let free = m.desyncs == 0 && m.serves.is_none();
-                effects.push(Effect::Note(format!("Member {} resyncs itself to group.", self.label(from))));
+                effects.push(Effect::Note(texts::resyncs_itself(self.label(from))));
                 if free {
                     self.shift(from, NodeState::Joined, &mut effects);
                 }
@@ -371,13 +372,13 @@ impl Roster {
         }
         candidates.retain(|n| able(self, *n));
         let ready = candidates.iter().copied().find(|n| self.state(*n) == Some(NodeState::Synced));
-        let wanted = if list.is_empty() { "*any*" } else { list };
         match ready {
             Some(donor) => {
-                effects.push(Effect::Note(format!(
-                    "Member {} requested state transfer from '{wanted}'. Selected {}(SYNCED) as donor.",
+                effects.push(Effect::Note(texts::state_transfer_selected(
                     self.label(joiner),
-                    self.label(donor)
+                    list,
+                    self.label(donor),
+                    NodeState::Synced.name(),
                 )));
                 let m = self.find_mut(donor).expect("candidates are members");
                 m.serves = Some(joiner);
@@ -387,11 +388,8 @@ impl Roster {
             }
             None => {
                 let retry = !candidates.is_empty();
-                let reason = if retry { "Resource temporarily unavailable" } else { "No route to host" };
-                effects.push(Effect::Warn(format!(
-                    "Member {} requested state transfer from '{wanted}', but it is impossible to select State Transfer donor: {reason}",
-                    self.label(joiner)
-                )));
+                let reason = if retry { texts::RETRY_LATER } else { texts::HOST_UNREACHABLE };
+                effects.push(Effect::Warn(texts::state_transfer_impossible(self.label(joiner), list, reason)));
                 effects.push(Effect::NoDonor { joiner, retry, reason: reason.into() });
             }
         }

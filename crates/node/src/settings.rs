@@ -156,7 +156,6 @@ impl Settings {
                 timeouts: Timeouts::default(),
                 ignore_sb: o.bool("pc.ignore_sb"),
                 ignore_quorum: o.bool("pc.ignore_quorum"),
-                arbitrator: false,
                 durability: durability(o.text("repl.durability")),
                 batch_bytes_max: 1 << 20,
                 inflight_bytes_max: 16 << 20,

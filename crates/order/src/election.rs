@@ -406,7 +406,6 @@ impl<S: LogStore> Group<S> {
             }
             self.become_follower(now, Some(from));
         }
-        self.sequencer_at = now;
         self.arm_election(now);
         true
     }

@@ -101,8 +101,6 @@ pub struct Group<S: LogStore> {
     pub(crate) at_linger: Option<Timestamp>,
     /// Last time a sequencer that hears a majority was heard (or, as sequencer, a majority was).
     pub(crate) good_at: Timestamp,
-    /// Last time this term's sequencer was heard at all.
-    pub(crate) sequencer_at: Timestamp,
     #[cfg(feature = "mutants")]
     pub(crate) mutant: Option<Mutant>,
 }
@@ -158,7 +156,6 @@ impl<S: LogStore> Group<S> {
             at_check: None,
             at_linger: None,
             good_at: now,
-            sequencer_at: now,
             #[cfg(feature = "mutants")]
             mutant: None,
             store,

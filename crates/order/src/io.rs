@@ -49,9 +49,6 @@ pub struct Config {
     pub ignore_sb: bool,
     /// `pc.ignore_quorum`: goes on whatever happens (writes a fork record).
     pub ignore_quorum: bool,
-    /// Vote weight wanted (`pc.weight`), also in `me.weight`.
-    /// The arbitrator orders only in order to hand over (SAFETY 14).
-    pub arbitrator: bool,
     /// Durability of a history begun by this member.
     pub durability: Durability,
     /// Most payload bytes in one `Append` to one peer, and most unacknowledged ones in flight.

@@ -422,7 +422,6 @@ impl Cluster {
             timeouts: options.timeouts.clone(),
             ignore_sb: false,
             ignore_quorum: false,
-            arbitrator: false,
             durability: options.durability,
             batch_bytes_max: options.batch_bytes_max,
             inflight_bytes_max: options.inflight_bytes_max,

@@ -57,17 +57,17 @@ pub fn shifting(from: &str, to: &str, at: Option<Seqno>) -> String {
 }
 
 /// Info, customary.
-pub fn synced_with_group(member: MemberRef<'_>) -> String {
+pub fn synced_with_group(member: impl fmt::Display) -> String {
     format!("Member {member} synced with group.")
 }
 
 /// Info, customary.
-pub fn desyncs_itself(member: MemberRef<'_>) -> String {
+pub fn desyncs_itself(member: impl fmt::Display) -> String {
     format!("Member {member} desyncs itself from group")
 }
 
 /// Info, customary.
-pub fn resyncs_itself(member: MemberRef<'_>) -> String {
+pub fn resyncs_itself(member: impl fmt::Display) -> String {
     format!("Member {member} resyncs itself to group.")
 }
 
@@ -231,12 +231,17 @@ pub fn state_transfer_required(group: (Uuid, Option<Seqno>), local: (Uuid, Optio
 }
 
 /// Info, customary. `donors`: the configured list, empty for any. `state`: the donor's, e.g. [`state::SYNCED`].
-pub fn state_transfer_selected(joiner: MemberRef<'_>, donors: &str, donor: MemberRef<'_>, state: &str) -> String {
+pub fn state_transfer_selected(
+    joiner: impl fmt::Display,
+    donors: &str,
+    donor: impl fmt::Display,
+    state: &str,
+) -> String {
     format!("Member {joiner} requested state transfer from '{}'. Selected {donor}({state}) as donor.", or_any(donors))
 }
 
 /// Warning, tolerated with the reason `Resource temporarily unavailable`, which means: later.
-pub fn state_transfer_impossible(joiner: MemberRef<'_>, donors: &str, reason: &str) -> String {
+pub fn state_transfer_impossible(joiner: impl fmt::Display, donors: &str, reason: &str) -> String {
     format!(
         "Member {joiner} requested state transfer from '{}', but it is impossible to select State Transfer donor: {reason}",
         or_any(donors)

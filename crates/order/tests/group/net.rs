@@ -47,7 +47,6 @@ impl Net {
             timeouts: Timeouts::default(),
             ignore_sb: false,
             ignore_quorum: false,
-            arbitrator: false,
             durability: Durability::Process,
             batch_bytes_max: 1 << 20,
             inflight_bytes_max: 1 << 20,
