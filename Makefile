@@ -4,22 +4,28 @@
 #   make down                 stop them and remove their files
 #   make check                format and lints (fast)
 #   make test                 every kind of test, about a quarter of an hour
-#   make sim [SEEDS=20000]    the simulator over more seeds
-#   make chaos [ROUNDS=20]    all servers killed at once under load, again and again; nothing may be lost
+#   make sim [SEEDS=100000]   the simulator over more seeds, about ten minutes
+#   make chaos [NEMESIS=kill-all] [ROUNDS=20]   faults on real servers under load; a checker judges what clients saw
 #   make mtr SUITE=galera [TESTS="…"] [PROVIDER=…]   MariaDB's own suites, compared with Galera's results
-#   make bench                our provider and Galera, measured in one run
+#   make fuzz TARGET=order_group [SECONDS=60]        search for inputs that do harm (nightly toolchain, cargo-fuzz)
+#   make bench                our provider and Galera, alone and in real servers, each measured in one run
+#   make install [PREFIX=/usr/local] [DESTDIR=]      the library, the command, and the arbitrator's service; make uninstall
 #   make deps                 install the Debian packages that the above need
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build cluster down check test sim chaos mtr bench
+.PHONY: help deps build install uninstall cluster down check test sim chaos mtr fuzz fuzz-corpus bench
 
-TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
-PROVIDER ?= $(TARGET)/release/libtrireme.so
-TRIREME := $(TARGET)/release/trireme
+BUILD := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
+PROVIDER ?= $(BUILD)/release/libtrireme.so
+TRIREME := $(BUILD)/release/trireme
+PREFIX ?= /usr/local
 SUITE ?=
 TESTS ?=
-SEEDS ?= 20000
+SEEDS ?= 100000
 ROUNDS ?= 20
+NEMESIS ?= kill-all
+CHAOS ?=
+SECONDS ?= 60
 GALERA := $(firstword $(wildcard /usr/lib/galera/libgalera_smm.so /usr/lib/libgalera_smm.so /usr/lib64/galera-4/libgalera_smm.so))
 
 help:
@@ -30,6 +36,24 @@ deps:
 
 build:
 	cargo build --release --locked -p trireme-provider -p trireme-cli
+
+# Takes what was built, so that root needs no toolchain: `make build && sudo make install`. Settings that exist stay.
+ROOT := $(DESTDIR)$(PREFIX)
+install:
+	@test -f $(PROVIDER) && test -f $(TRIREME) || { echo "run 'make build' first"; exit 2; }
+	install -D -m 644 $(PROVIDER) $(ROOT)/lib/trireme/libtrireme.so
+	install -D -m 755 $(TRIREME) $(ROOT)/bin/trireme
+	ln -sf trireme $(ROOT)/bin/garbd
+	sed 's|/usr/bin/garbd|$(PREFIX)/bin/garbd|' packaging/garb-systemd | install -D -m 755 /dev/stdin $(ROOT)/bin/garb-systemd
+	sed 's|/usr/bin/garb-systemd|$(PREFIX)/bin/garb-systemd|' packaging/garb.service \
+		| install -D -m 644 /dev/stdin $(ROOT)/lib/systemd/system/garb.service
+	install -D -m 644 packaging/systemd/trireme.conf $(ROOT)/share/trireme/mariadb.service.d/trireme.conf
+	@test -e $(DESTDIR)/etc/default/garb || install -D -m 644 packaging/garb.default $(DESTDIR)/etc/default/garb
+	@echo "In my.cnf: wsrep_provider=$(PREFIX)/lib/trireme/libtrireme.so"
+
+uninstall:
+	rm -rf $(ROOT)/lib/trireme $(ROOT)/share/trireme
+	rm -f $(ROOT)/bin/trireme $(ROOT)/bin/garbd $(ROOT)/bin/garb-systemd $(ROOT)/lib/systemd/system/garb.service
 
 cluster: deps build
 	$(TRIREME) cluster up --provider $(PROVIDER)
@@ -54,14 +78,13 @@ test: deps
 
 sim:
 	cargo build --release --locked -p trireme-sim
-	$(TARGET)/release/trireme-sim --seeds 0..$(SEEDS) --jobs $$(nproc)
+	$(BUILD)/release/trireme-sim --seeds 0..$(SEEDS) --jobs $$(nproc)
+	$(BUILD)/release/trireme-sim --kind harmless --seeds 0..$$(($(SEEDS) / 5)) --jobs $$(nproc)
 
-# With PROVIDER=/usr/lib/galera/libgalera_smm.so it counts what Galera loses.
+# With PROVIDER=galera it counts what Galera loses. CHAOS= takes further options of `trireme chaos`.
 chaos: deps
-ifeq ($(origin PROVIDER),file)
-	cargo build --release --locked -p trireme-provider
-endif
-	ROUNDS=$(ROUNDS) PROVIDER=$(PROVIDER) cargo test -p trireme-cluster --test cluster --locked -- --exact killed_all
+	cargo build --release --locked -p trireme-cli $(if $(filter file,$(origin PROVIDER)),-p trireme-provider)
+	$(TRIREME) chaos --provider $(PROVIDER) --nemesis $(NEMESIS) --rounds $(ROUNDS) --flush 0 $(CHAOS)
 
 # Without PROVIDER= the library is built first; any other is taken as it is (`galera`: the installed one).
 mtr: deps
@@ -71,6 +94,22 @@ endif
 	tests/mtr/run --provider $(PROVIDER) $(if $(SUITE),--suite $(SUITE)) $(if $(TESTS),--tests "$(TESTS)") --out build/mtr
 	tests/mtr/compare build/mtr/results.txt
 
+# New inputs go to build/fuzz, harmful ones to fuzz/artifacts. The committed corpus changes by `make fuzz-corpus` only.
+FUZZ_FLAGS := -max_len=2048 -malloc_limit_mb=64 -timeout=20
+FOUND := $(CURDIR)/build/fuzz/$(TARGET)
+fuzz:
+	@test -f fuzz/fuzz_targets/$(TARGET).rs || { echo "make fuzz TARGET=…: one of" $$(ls fuzz/fuzz_targets | sed 's/[.]rs$$//'); exit 2; }
+	cargo run --locked -p trireme-fuzz-targets --bin fuzz-seeds -- $(TARGET) $(FOUND)
+	cd fuzz && cargo +nightly fuzz run $(TARGET) $(FOUND) corpus/$(TARGET) -- $(FUZZ_FLAGS) -max_total_time=$(SECONDS)
+
+# Replaces the committed corpus by the smallest part of what was found, and of itself, that reaches the same code.
+fuzz-corpus:
+	@test -d $(FOUND) || { echo "nothing was found yet: make fuzz TARGET=$(TARGET)"; exit 2; }
+	rm -rf $(FOUND).least && mkdir $(FOUND).least
+	cd fuzz && cargo +nightly fuzz run $(TARGET) $(FOUND).least corpus/$(TARGET) $(FOUND) -- $(FUZZ_FLAGS) -merge=1
+	rm -r fuzz/corpus/$(TARGET) && mv $(FOUND).least fuzz/corpus/$(TARGET)
+
 bench: deps
 	cargo build --release --locked -p trireme-provider -p trireme-bench
-	$(TARGET)/release/trireme-bench provider --provider trireme=$(PROVIDER) $(if $(GALERA),--provider galera=$(GALERA))
+	$(BUILD)/release/trireme-bench provider --provider trireme=$(PROVIDER) $(if $(GALERA),--provider galera=$(GALERA))
+	$(BUILD)/release/trireme-bench server --provider $(PROVIDER)

@@ -5,6 +5,7 @@ set -euo pipefail
 
 packages=(
     gcc libc6-dev make           # linking, the C host
+    libssl-dev pkg-config        # TLS between members
     mariadb-server mariadb-client
     mariadb-backup rsync socat   # the three ways of state transfer, with their tools
     lsof iproute2                # the transfer scripts ask them for ports; network namespaces

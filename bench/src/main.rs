@@ -1,7 +1,7 @@
 //! `trireme-bench`: drives any wsrep provider through its C interface, as a server would, and compares several in one run.
 //!
-//! There is no server and no engine: what is measured is the provider alone. Rounds are interleaved (A, B, A, B, …) so that a noisy
-//! minute hits all alike.
+//! `provider` and `stages` have no server and no engine: what is measured is the provider alone. `server` measures real ones. Rounds
+//! are interleaved (A, B, A, B, …) so that a noisy minute hits all alike.
 
 mod cluster;
 mod hist;
@@ -9,6 +9,7 @@ mod host;
 mod load;
 mod perf;
 mod provider;
+mod servers;
 mod stages;
 mod stages_table;
 mod table;
@@ -40,6 +41,9 @@ enum Cmd {
     /// Where the time of one commit goes: each call of a lone client, who is woken for it on every node, and memory at rest
     #[command(after_help = STAGES_HELP)]
     Stages(StagesArgs),
+    /// Commits per second, latency and CPU of real servers, by how a commit is kept: ours, Galera, one server
+    #[command(after_help = servers::HELP)]
+    Server(servers::ServerArgs),
     /// One node of a cluster (started by the above)
     #[command(hide = true)]
     Node(NodeArgs),
@@ -187,6 +191,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Cmd::Provider(args) => compare(&args),
         Cmd::Stages(args) => dissect(&args),
+        Cmd::Server(args) => servers::run(&args),
         Cmd::Node(args) => {
             host::set_verbose(args.verbose);
             cluster::serve(&host::NodeConfig {

@@ -28,7 +28,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use trireme_types::{DecodeError, Reader, Seqno, Uuid, Writer};
 
-use crate::key::{KeyError, KeyHash, KeyHasher, KeyKind, MAX_KEY_PARTS};
+use crate::key::{KIND_BITS, KeyError, KeyHash, KeyHasher, KeyKind, MAX_KEY_PARTS};
 
 /// Write-set flags of the C API, as far as they mean something to certification.
 pub mod flags {
@@ -280,6 +280,12 @@ pub struct KeyGroup<'a> {
 }
 
 impl<'a> KeyGroup<'a> {
+    /// For people: every key as the hashes of its parts' chain (database, table, row), and how it was used. The names themselves are
+    /// not in a write set.
+    pub fn hashed(&self) -> impl Iterator<Item = (Vec<u64>, KeyKind)> + use<'a> {
+        let prefixes: Vec<u64> = self.prefixes().map(|hash| hash.0).collect();
+        self.leaves().map(move |(leaf, kind)| (prefixes.iter().copied().chain([leaf.0]).collect(), kind))
+    }
     pub(crate) fn prefixes(&self) -> impl Iterator<Item = KeyHash> + use<'a> {
         words(self.prefixes).map(KeyHash)
     }
@@ -369,6 +375,9 @@ fn read_group<'a>(r: &mut Reader<'a>) -> Result<KeyGroup<'a>, DecodeError> {
         return Err(DecodeError::Invalid("empty key group"));
     }
     let prefixes = r.take(8 * depth)?;
+    if words(prefixes).any(|hash| hash & KIND_BITS != 0) {
+        return Err(DecodeError::Invalid("key prefix with a kind"));
+    }
     let leaves = r.take(keys.checked_mul(8).ok_or(DecodeError::Truncated)?)?;
     Ok(KeyGroup { prefixes, leaves })
 }
@@ -388,6 +397,17 @@ mod tests {
                 g.leaves().map(|(hash, kind)| (prefixes.clone(), hash, kind)).collect::<Vec<_>>()
             })
             .collect()
+    }
+
+    /// Found by the fuzzer: such a key was remembered, and a snapshot that held it was refused by every joiner.
+    #[test]
+    fn a_prefix_with_a_kind_is_refused() {
+        let mut b = WriteSetBuilder::new();
+        b.add_key([&b"db"[..], b"t"], KeyKind::Shared).unwrap();
+        let mut bytes = b.finish(&head()).into_bytes().to_vec();
+        assert!(WriteSet::parse(Bytes::from(bytes.clone())).is_ok());
+        bytes[HEADER + 5] |= 1;
+        assert_eq!(WriteSet::parse(Bytes::from(bytes)).err(), Some(DecodeError::Invalid("key prefix with a kind")));
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
 use std::path::PathBuf;
+use trireme_chaos::{Durability, Nemesis, Workload};
 use trireme_cluster::{NodeId, SstMethod};
+use trireme_history::Isolation;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -36,6 +38,16 @@ pub enum Command {
         #[command(subcommand)]
         action: Action,
     },
+    /// Break a cluster of real servers while clients use it, and judge what they saw
+    #[command(after_help = CHAOS_HELP, args_conflicts_with_subcommands = true)]
+    Chaos {
+        #[command(subcommand)]
+        action: Option<ChaosAction>,
+        #[command(flatten)]
+        run: Box<ChaosRun>,
+    },
+    /// Vote in a group of servers without being one; installed under the name garbd it takes the same options
+    Arbitrate(trireme_arbitrator::Arbitrate),
     /// Look into a node's write-set log: its files `trireme.*.galera.cache` in the data directory or `gcache.dir`
     #[command(after_help = LOG_EXIT_CODES)]
     Log {
@@ -49,6 +61,125 @@ Exit codes:
   0  done; `verify`: the log is sound
   1  failed, with one line on stderr; `verify`: damage was found
   2  wrong usage";
+
+const CHAOS_HELP: &str = "\
+Without a subcommand one run is made: a cluster of its own, clients on all nodes, faults, recovery, comparison of all
+nodes, and a verdict. Slow or hung disks and cuts of power need root; cuts of the
+network root or a user namespace, which is entered by itself.
+
+Exit codes:
+  0    done, and everything promised was kept
+  1    the run could not be made; one line on stderr
+  2    wrong usage
+  4    a promise was broken: an anomaly that counts, different data, a cluster that did not come back by itself, a gap between commits
+  130  interrupted by Ctrl-C; the servers are stopped again";
+
+#[derive(Debug, Subcommand)]
+pub enum ChaosAction {
+    /// Judge the history of an earlier run again
+    Check {
+        /// `history.jsonl` of the run
+        file: PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run every nemesis on our provider and on Galera, and print a table in Markdown
+    Matrix {
+        /// Nemeses to run, separated by commas; default: all
+        #[arg(long, value_delimiter = ',', value_name = "NEMESIS")]
+        only: Vec<Nemesis>,
+        #[command(flatten)]
+        run: Box<ChaosRun>,
+    },
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+pub struct ChaosRun {
+    /// Provider library: a path, or `galera` for the installed Galera. Default: libtrireme.so beside this
+    /// command, then target/release/libtrireme.so
+    #[arg(long, value_name = "PATH", conflicts_with = "galera")]
+    pub provider: Option<PathBuf>,
+    /// The same as `--provider galera`
+    #[arg(long)]
+    pub galera: bool,
+    /// One plain server without a provider: shows which anomalies are the server's own
+    #[arg(long, conflicts_with_all = ["provider", "galera", "nodes"])]
+    pub single: bool,
+    /// Number of nodes
+    #[arg(short, long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=32))]
+    pub nodes: u8,
+    /// What clients do: list-append or bank
+    #[arg(long, default_value_t = Workload::ListAppend, value_name = "WORKLOAD")]
+    pub workload: Workload,
+    /// Faults: none, kill-one, kill-all, pause, partition-whole, partition-one-way, partition-ring, hung-disk, slow-disk,
+    /// power-one, power-all, locked-tables, mix
+    #[arg(long, default_value_t = Nemesis::None, value_name = "NEMESIS")]
+    pub nemesis: Nemesis,
+    /// Clients, spread over all nodes
+    #[arg(long, default_value_t = 6, value_name = "N")]
+    pub clients: u32,
+    /// Operations per second of all clients together
+    #[arg(long, default_value_t = 600, value_name = "N")]
+    pub rate: u32,
+    /// Seconds of load
+    #[arg(long, default_value_t = 60, value_name = "SECONDS")]
+    pub duration: u64,
+    /// So many faults instead of a duration
+    #[arg(long, value_name = "N", conflicts_with = "duration")]
+    pub rounds: Option<u32>,
+    /// Mean seconds without a fault between two
+    #[arg(long, default_value_t = 3.0, value_name = "SECONDS", value_parser = seconds)]
+    pub quiet: f64,
+    /// Mean seconds that a fault lasts
+    #[arg(long, default_value_t = 5.0, value_name = "SECONDS", value_parser = seconds)]
+    pub fault: f64,
+    /// Repeats the choices of a run, though not its timing. Default: of the moment, printed
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// Isolation of the clients: read-committed, repeatable-read, snapshot (repeatable-read with
+    /// innodb_snapshot_isolation=ON) or serializable
+    #[arg(long, default_value_t = Isolation::Snapshot, value_name = "LEVEL")]
+    pub isolation: Isolation,
+    /// wsrep_sync_wait of the clients; with 0 stale reads are allowed and only counted
+    #[arg(long, default_value_t = 15, value_name = "MASK", value_parser = clap::value_parser!(u8).range(0..=15))]
+    pub sync_wait: u8,
+    /// innodb_flush_log_at_trx_commit of the servers
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=2))]
+    pub flush: u8,
+    /// repl.durability of our provider: disk or process
+    #[arg(long, value_name = "MODE")]
+    pub durability: Option<Durability>,
+    /// Seconds that a node which no fault hits may go without a commit. Default for our provider: 1 when the sequencer was hit,
+    /// else 0.5; Galera's gaps are reported only
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub gap_limit: Option<f64>,
+    /// wsrep_provider_options beyond the addresses, as `key=value;key=value`
+    #[arg(long, default_value = "", value_name = "OPTIONS")]
+    pub provider_options: String,
+    #[command(flatten)]
+    pub options: ServerOptions,
+    /// Directory of the cluster while it runs. Default: /var/tmp/trireme-chaos-PORT
+    #[arg(long, value_name = "PATH")]
+    pub dir: Option<PathBuf>,
+    /// First TCP port; each node takes 10 from there on
+    #[arg(long, default_value_t = 20500, value_name = "PORT")]
+    pub base_port: u16,
+    /// Receives history.jsonl, report.txt, report.json and the servers' logs. Default: the cluster's directory with
+    /// `-report` behind it
+    #[arg(long, value_name = "PATH")]
+    pub out: Option<PathBuf>,
+    /// Print the report as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.0..1e6).contains(&seconds) => Ok(seconds),
+        _ => Err("write seconds, for instance 2.5".to_owned()),
+    }
+}
 
 /// The directory is first everywhere, since it is what differs between nodes.
 #[derive(Debug, Subcommand)]
@@ -99,14 +230,15 @@ pub enum Action {
         #[arg(long)]
         json: bool,
     },
-    /// Run a statement on a node, or open an interactive client
+    /// Run statements on a node, or open an interactive client
     Sql {
         /// Node: 1, 2, …
         node: NodeId,
-        /// Statement; without it the interactive `mariadb` client starts
-        statement: Option<String>,
-        /// Print JSON: one object with columns, rows, affected
-        #[arg(long, requires = "statement")]
+        /// Statements, run one after another in one session until one fails; one argument may hold several, separated by
+        /// semicolons. Without any the interactive `mariadb` client starts
+        statements: Vec<String>,
+        /// Print JSON: an object with columns, rows, affected; for several answers a list of them
+        #[arg(long, requires = "statements")]
         json: bool,
     },
     /// End a node at once (SIGKILL), as a crash would
@@ -135,7 +267,7 @@ pub enum Action {
     },
     /// Undo every cut
     Heal,
-    /// Start a node again; one that runs is stopped orderly first
+    /// Start nodes again, all at the same time; those that run are stopped orderly first
     Restart(Restart),
     /// Add nodes to the running cluster; they receive their data by state transfer
     Add {
@@ -183,9 +315,20 @@ pub struct Up {
     /// wsrep_cluster_name
     #[arg(long, default_value = "trireme", value_name = "NAME")]
     pub name: String,
+    /// Seconds that a node which no fault hits may go without a commit. Default for our provider: 1 when the sequencer was hit,
+    /// else 0.5; Galera's gaps are reported only
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub gap_limit: Option<f64>,
     /// wsrep_provider_options beyond the addresses, as `key=value;key=value`
     #[arg(long, default_value = "", value_name = "OPTIONS")]
     pub provider_options: String,
+    /// Start an arbitrator beside the servers, as the last node: it votes and has no data. It is stopped, killed, paused and
+    /// cut by its number like any node
+    #[arg(long)]
+    pub arbitrator: bool,
+    /// Encrypt the group's traffic: makes an authority and a certificate for each node (docs/operations/tls.md)
+    #[arg(long)]
+    pub tls: bool,
     /// Give every node a network namespace (root only), so that single nodes can be cut off
     #[arg(long)]
     pub netns: bool,
@@ -199,7 +342,7 @@ pub struct Up {
     pub node_option: Vec<NodeOption>,
 }
 
-#[derive(Debug, ClapArgs)]
+#[derive(Clone, Debug, ClapArgs)]
 pub struct ServerOptions {
     /// Server option, as it would stand in my.cnf (`wsrep_slave_threads=8`); may be repeated
     #[arg(long = "option", value_name = "OPTION")]
@@ -208,7 +351,8 @@ pub struct ServerOptions {
 
 #[derive(Debug, ClapArgs)]
 pub struct Restart {
-    pub node: NodeId,
+    #[arg(required = true)]
+    pub nodes: Vec<NodeId>,
     /// Found a new group with this node (--wsrep-new-cluster): for a group that has no member left
     #[arg(long, conflicts_with = "plain")]
     pub bootstrap: bool,

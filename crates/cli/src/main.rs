@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod chaos;
 mod follow;
 mod log;
 mod resolve;
@@ -11,6 +12,7 @@ mod run;
 mod table;
 
 use clap::Parser;
+use std::path::Path;
 use std::process::ExitCode;
 use trireme_cluster::{Cancel, Error};
 
@@ -18,25 +20,44 @@ use trireme_cluster::{Cancel, Error};
 const FAILED: u8 = 1;
 /// `status`: not every node is Synced.
 const DEGRADED: u8 = 3;
+/// `chaos`: a promise was broken.
+const BROKEN: u8 = 4;
 /// 128 + SIGINT, as shells report it.
 const INTERRUPTED: u8 = 130;
 
 fn main() -> ExitCode {
+    let called = std::env::args_os().next().unwrap_or_default();
+    if Path::new(&called).file_name().is_some_and(|name| name == "garbd") {
+        return trireme_arbitrator::garbd(std::env::args_os());
+    }
     let args = args::Args::parse(); // wrong usage ends here with 2
     let (dir, action) = match args.command {
         args::Command::Cluster { dir, action } => (dir, action),
+        args::Command::Arbitrate(arbitrate) => return trireme_arbitrator::run(arbitrate),
         args::Command::Log { action } => return log_exit(log::run(action)),
+        args::Command::Chaos { action, run } => {
+            let outcome = chaos::enter_namespace(action.as_ref(), &run)
+                .and_then(|()| handle_ctrl_c())
+                .and_then(|cancel| chaos::run(action, *run, cancel));
+            return exit(outcome, BROKEN);
+        }
     };
+    exit(handle_ctrl_c().and_then(|cancel| resolve::resolve(dir, action, cancel)).and_then(run::run), DEGRADED)
+}
+
+fn handle_ctrl_c() -> Result<Cancel, Error> {
     let cancel = Cancel::default();
     let handler = cancel.clone();
-    if let Err(error) = ctrlc::set_handler(move || handler.set()) {
-        eprintln!("trireme: cannot handle Ctrl-C: {error}");
-        return ExitCode::from(FAILED);
-    }
-    let outcome = resolve::resolve(dir, action, cancel).and_then(run::run);
+    ctrlc::set_handler(move || handler.set())
+        .map_err(|error| Error::BadSpec(format!("cannot handle Ctrl-C: {error}")))?;
+    Ok(cancel)
+}
+
+/// `degraded`: the code for done, but not well.
+fn exit(outcome: Result<run::Outcome, Error>, degraded: u8) -> ExitCode {
     match outcome {
         Ok(run::Outcome::Done) => ExitCode::SUCCESS,
-        Ok(run::Outcome::Degraded) => ExitCode::from(DEGRADED),
+        Ok(run::Outcome::Degraded) => ExitCode::from(degraded),
         Err(Error::Interrupted) => {
             eprintln!("trireme: interrupted");
             ExitCode::from(INTERRUPTED)

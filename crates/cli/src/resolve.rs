@@ -17,7 +17,7 @@ pub struct Plan {
 pub enum Task {
     Up(Box<Spec>),
     Status { json: bool },
-    Statement { node: NodeId, statement: String, json: bool },
+    Statements { node: NodeId, statements: Vec<String>, json: bool },
     Client { node: NodeId },
     End { node: NodeId, how: Stop },
     Pause { node: NodeId },
@@ -25,7 +25,7 @@ pub enum Task {
     Partition { groups: Vec<Vec<NodeId>> },
     Cut { from: NodeId, to: NodeId },
     Heal,
-    Restart { node: NodeId, end: Stop, start: Start },
+    Restart { nodes: Vec<NodeId>, end: Stop, start: Start },
     Add { count: u8, options: Vec<String> },
     Remove { node: NodeId },
     Down { how: Stop, purge: bool },
@@ -38,8 +38,8 @@ pub fn resolve(dir: Option<PathBuf>, action: Action, cancel: Cancel) -> Result<P
     let task = match action {
         Action::Up(up) => Task::Up(Box::new(spec(up, &dir, &cancel)?)),
         Action::Status { json } => Task::Status { json },
-        Action::Sql { node, statement: Some(statement), json } => Task::Statement { node, statement, json },
-        Action::Sql { node, statement: None, json: _ } => Task::Client { node },
+        Action::Sql { node, statements, json: _ } if statements.is_empty() => Task::Client { node },
+        Action::Sql { node, statements, json } => Task::Statements { node, statements, json },
         Action::Kill { node } => Task::End { node, how: Stop::Kill },
         Action::Stop { node } => Task::End { node, how: Stop::Graceful },
         Action::Pause { node } => Task::Pause { node },
@@ -49,8 +49,15 @@ pub fn resolve(dir: Option<PathBuf>, action: Action, cancel: Cancel) -> Result<P
             Task::Partition { groups: groups.into_iter().map(|NodeList(nodes)| nodes).collect() }
         }
         Action::Heal => Task::Heal,
-        Action::Restart(Restart { node, bootstrap, plain, kill }) => Task::Restart {
-            node,
+        Action::Restart(Restart { nodes, bootstrap: true, .. }) if nodes.len() > 1 => {
+            return Err(Error::BadSpec("only one node can found a new group: name one with --bootstrap".to_owned()));
+        }
+        Action::Restart(Restart { mut nodes, bootstrap, plain, kill }) => Task::Restart {
+            nodes: {
+                nodes.sort();
+                nodes.dedup();
+                nodes
+            },
             end: if kill { Stop::Kill } else { Stop::Graceful },
             start: match (bootstrap, plain) {
                 (true, _) => Start::Bootstrap,
@@ -87,13 +94,21 @@ fn spec(up: Up, dir: &Path, cancel: &Cancel) -> Result<Spec> {
         provider_options: up.provider_options,
         options: up.options.option,
         node_options,
+        arbitrator: up
+            .arbitrator
+            .then(std::env::current_exe)
+            .transpose()
+            .map_err(|error| Error::Io { what: "cannot find this command's own file".to_owned(), error })?,
+        tls: up.tls,
         netns: up.netns,
+        plain: false,
+        disks: None,
         start_limit: Duration::from_secs(up.timeout),
         cancel: cancel.clone(),
     })
 }
 
-fn provider(asked: Option<PathBuf>) -> Result<PathBuf> {
+pub fn provider(asked: Option<PathBuf>) -> Result<PathBuf> {
     match asked {
         Some(path) if path == Path::new("galera") => {
             galera_provider().map(Path::to_owned).ok_or_else(|| Error::Missing {

@@ -20,9 +20,13 @@ pub fn run(plan: Plan) -> Result<Outcome> {
     match task {
         Task::Up(spec) => up(&spec, &dir, &cancel)?,
         Task::Status { json } => return status(&Cluster::open(&dir)?, json),
-        Task::Statement { node, statement, json } => {
-            let answer = Cluster::open(&dir)?.sql(node, &statement)?;
-            print_answer(&answer, json);
+        Task::Statements { node, statements, json } => {
+            let mut answers = Vec::new();
+            // Each argument may or may not end with its semicolon.
+            let all = statements.iter().map(|s| s.trim().trim_end_matches(';')).collect::<Vec<_>>().join(";\n");
+            let outcome = Cluster::open(&dir)?.sql_each(node, &all, |answer| answers.push(answer));
+            print_answers(&answers, json);
+            outcome?;
         }
         Task::Client { node } => client(&Cluster::open(&dir)?, node)?,
         Task::End { node, how } => {
@@ -54,12 +58,21 @@ pub fn run(plan: Plan) -> Result<Outcome> {
             change()?.heal()?;
             say("all cuts are undone");
         }
-        Task::Restart { node, end, start } => {
+        Task::Restart { nodes, end, start } => {
             let mut cluster = change()?;
-            if cluster.liveness(node)? != Liveness::Gone {
-                cluster.stop(node, end)?;
+            for node in &nodes {
+                if cluster.liveness(*node)? != Liveness::Gone {
+                    cluster.stop(*node, end)?;
+                }
             }
-            cluster.start(node, start, &mut say)?;
+            for node in &nodes {
+                cluster.launch(*node, start)?;
+            }
+            // They may have to wait for others, which must be possible to start meanwhile.
+            cluster.release();
+            for node in &nodes {
+                cluster.wait_synced(*node, &mut say)?;
+            }
         }
         Task::Add { count, options } => {
             let mut cluster = change()?;
@@ -122,6 +135,11 @@ fn status(cluster: &Cluster, json: bool) -> Result<Outcome> {
         }));
     } else {
         table::print_status(&status);
+        for node in &status {
+            if let Some(reason) = node.slowed_because() {
+                print_line(&format!("flow control, seen by {}: {reason}", node.node));
+            }
+        }
         for (from, to) in cluster.cuts() {
             print_line(&format!("cut: {from} does not reach {to}"));
         }
@@ -145,15 +163,26 @@ fn client(cluster: &Cluster, node: NodeId) -> Result<()> {
     Err(Error::Io { what: "cannot run the client `mariadb` (package mariadb-client)".to_owned(), error })
 }
 
-fn print_answer(answer: &Answer, json: bool) {
-    if json {
-        let rows: Vec<Vec<Option<String>>> = answer
-            .rows
-            .iter()
-            .map(|row| row.iter().map(|cell| cell.as_ref().map(|b| String::from_utf8_lossy(b).into_owned())).collect())
-            .collect();
-        print_json(&serde_json::json!({ "columns": answer.columns, "rows": rows, "affected": answer.affected }));
-    } else if answer.columns.is_empty() {
+fn print_answers(answers: &[Answer], json: bool) {
+    match answers {
+        [one] if json => print_json(&to_json(one)),
+        [] if json => {}
+        many if json => print_json(&many.iter().map(to_json).collect()),
+        many => many.iter().for_each(print_answer),
+    }
+}
+
+fn to_json(answer: &Answer) -> serde_json::Value {
+    let rows: Vec<Vec<Option<String>>> = answer
+        .rows
+        .iter()
+        .map(|row| row.iter().map(|cell| cell.as_ref().map(|b| String::from_utf8_lossy(b).into_owned())).collect())
+        .collect();
+    serde_json::json!({ "columns": answer.columns, "rows": rows, "affected": answer.affected })
+}
+
+fn print_answer(answer: &Answer) {
+    if answer.columns.is_empty() {
         print_line(&format!("{} rows affected", answer.affected));
     } else {
         table::print(&answer.columns, &answer.texts());
@@ -170,6 +199,6 @@ pub fn print_line(line: &str) {
 }
 
 /// Progress for a person; stderr keeps stdout clean for what was asked.
-fn say(line: &str) {
+pub fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

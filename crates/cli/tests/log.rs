@@ -10,8 +10,8 @@ use serde_json::Value;
 use trireme_certification::{Head, KeyKind, WriteSetBuilder, flags};
 use trireme_order::LogStore;
 use trireme_types::{
-    Base, Durability, Entry, EntryHeader, EntryKind, LogIndex, Member, NodeId, Seqno, Session, Term, Uuid, View, Voter,
-    VoterSet, Weight, Writer,
+    Base, Durability, Entry, EntryHeader, EntryKind, LogIndex, Member, MemberKind, NodeId, Seqno, Session, Term, Uuid,
+    View, Voter, VoterSet, Weight, Writer,
 };
 use trireme_wslog::{DirStorage, Options, WriteSetLog, read_boot_id};
 
@@ -117,7 +117,7 @@ fn write_set(n: u64) -> Bytes {
 fn entries() -> Vec<Entry> {
     let voters = VoterSet {
         voters: vec![Voter { node: NODE, weight: Weight(1) }, Voter { node: OTHER, weight: Weight(2) }],
-        forced: false,
+        fork: trireme_types::Uuid::NIL,
     };
     let members = vec![Member { node: NODE, name: "alpha".into(), address: "10.0.0.1:4567".into(), ..member() }];
     let view = View { number: 4, members };
@@ -140,7 +140,7 @@ fn member() -> Member {
         address: String::new(),
         segment: 0,
         weight: Weight(1),
-        stateless: false,
+        kind: MemberKind::Data,
     }
 }
 
@@ -225,6 +225,12 @@ fn entries_of_each_kind_are_decoded() {
     ] {
         assert_eq!(set[field], value, "{field} of {set}");
     }
+    let keys: Vec<&str> = set["key_hashes"].as_array().unwrap().iter().map(|key| key.as_str().unwrap()).collect();
+    let row = keys.iter().find(|key| key.ends_with(" exclusive")).unwrap();
+    let table = keys.iter().find(|key| key.ends_with(" shared")).unwrap();
+    assert_eq!((row.matches('/').count(), table.matches('/').count()), (2, 1), "{keys:?}");
+    assert_eq!(row[..16], table[..16], "the same database");
+    assert_ne!(row[17..33], table[17..33], "another table");
     assert_eq!(json(&["inspect", "--entry", "80"], &dir), set);
     // The entry behind the view has the view's seqno too, but did not take it.
     assert_eq!(json(&["inspect", "--seqno", "1"], &dir)["kind"], "view");

@@ -1,8 +1,9 @@
 //! A cluster in a directory, and everything that can be done to it.
 
 use crate::config;
+use crate::disk::{self, Disk, Holds};
 use crate::error::{During, Error, Result};
-use crate::log::{LogCursor, cause_of_death, milestone};
+use crate::log::{LogCursor, cause_of_death, last_run, milestone};
 use crate::netns::{self, Network};
 use crate::node::{Node, NodeId, Ports};
 use crate::process::{self, Launch, Liveness, kill_helpers, liveness, run};
@@ -12,11 +13,13 @@ use crate::sql::{Answer, Session};
 use crate::state::{self, FORMAT, Lock, State};
 use crate::status::{NodeStatus, sample};
 use crate::template;
+use crate::userns;
 use crate::wait::{Cancel, until};
 use nix::sys::signal::Signal;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use trireme_certificates::{Authority, Validity};
 
 /// How a node is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,15 +100,23 @@ impl Cluster {
             }
             return Err(Error::AlreadyRunning { dir: spec.dir.clone(), nodes });
         }
-        let user = nix::unistd::geteuid().is_root().then(|| "mysql".to_owned());
+        let real_root = nix::unistd::geteuid().is_root() && userns::outer().is_none();
+        let user = real_root.then(|| "mysql".to_owned());
         template::uid_of(user.as_deref())?;
         if spec.netns {
             netns::check()?;
         }
+        if spec.disks.is_some() {
+            disk::check()?;
+        }
         std::fs::create_dir_all(&spec.dir).during(|| format!("cannot create {}", spec.dir.display()))?;
         let lock = state::lock(&spec.dir)?;
-        let provider =
-            std::fs::canonicalize(&spec.provider).during(|| format!("cannot find {}", spec.provider.display()))?;
+        let provider = match spec.plain {
+            true => spec.provider.clone(),
+            false => {
+                std::fs::canonicalize(&spec.provider).during(|| format!("cannot find {}", spec.provider.display()))?
+            }
+        };
         let mut cluster = Cluster {
             dir: spec.dir.clone(),
             state: State {
@@ -116,8 +127,12 @@ impl Cluster {
                 base_port: spec.base_port,
                 sst: spec.sst,
                 options: spec.options.clone(),
+                plain: spec.plain,
+                tls: spec.tls,
                 user,
                 network: spec.netns.then(|| Network::new(spec.base_port)),
+                arbitrator: spec.arbitrator.clone(),
+                disks: spec.disks.clone(),
                 nodes: Vec::new(),
                 last_node: 0,
             },
@@ -137,14 +152,30 @@ impl Cluster {
         if let Some(network) = &self.state.network {
             network.create()?;
         }
+        if self.state.disks.is_some() {
+            disk::share_mounts(&self.dir)?;
+        }
         for n in 1..=spec.nodes {
             let options = NodeId::new(n).and_then(|id| spec.node_options.get(&id)).cloned().unwrap_or_default();
-            self.create_node(options, say)?;
+            self.create_node(options, false, say)?;
+        }
+        if self.state.arbitrator.is_some() {
+            self.create_node(Vec::new(), true, say)?;
         }
         let ids: Vec<NodeId> = self.state.nodes.iter().map(|node| node.id).collect();
+        if self.state.provider_options.contains("pc.bootstrap_expect") {
+            // Nobody is chosen: each waits for the others.
+            for id in &ids {
+                self.launch_at(*id, Start::Plain, None)?;
+            }
+            for id in ids {
+                self.wait_synced(id, say)?;
+            }
+            return Ok(());
+        }
         for (i, id) in ids.into_iter().enumerate() {
             // A new data directory has no position to recover.
-            let how = if i == 0 { Start::Bootstrap } else { Start::Plain };
+            let how = if i == 0 && !self.state.plain { Start::Bootstrap } else { Start::Plain };
             self.launch_at(id, how, None)?;
             self.wait_synced(id, say)?;
         }
@@ -170,6 +201,13 @@ impl Cluster {
             for node in &self.state.nodes {
                 network.add_node(node.id)?;
             }
+        }
+        if self.state.nodes.iter().any(|node| node.arbitrator) {
+            // It may hold what no server does: nobody is made the first, they find each other.
+            for id in self.ids() {
+                self.launch(id, Start::Recover)?;
+            }
+            return self.ids().into_iter().try_for_each(|id| self.wait_synced(id, say));
         }
         let mut positions: Vec<(NodeId, Position)> = Vec::new();
         for id in self.ids() {
@@ -227,6 +265,11 @@ impl Cluster {
         &self.state.provider
     }
 
+    /// Ends every wait of this handle.
+    pub fn cancel(&self) -> &Cancel {
+        &self.cancel
+    }
+
     pub fn nodes(&self) -> &[Node] {
         &self.state.nodes
     }
@@ -245,6 +288,11 @@ impl Cluster {
 
     pub fn liveness(&self, id: NodeId) -> Result<Liveness> {
         Ok(liveness(self.node(id)?))
+    }
+
+    /// Why a node's server ended, from its log.
+    pub fn cause_of_end(&self, id: NodeId) -> Result<String> {
+        Ok(cause_of_death(last_run(&crate::log::tail(&self.node(id)?.log(), 200))))
     }
 
     /// One look at every node, all at the same time.
@@ -269,13 +317,17 @@ impl Cluster {
         self.state
             .nodes
             .iter()
-            .filter(|node| liveness(node) == Liveness::Running)
+            .filter(|node| !node.arbitrator && liveness(node) == Liveness::Running)
             .map(|node| Endpoint { node: node.id, socket: node.socket() })
             .collect()
     }
 
     pub fn session(&self, id: NodeId) -> Result<Session> {
-        if liveness(self.node(id)?) == Liveness::Gone {
+        let node = self.node(id)?;
+        if node.arbitrator {
+            return Err(Error::NoServer(id));
+        }
+        if liveness(node) == Liveness::Gone {
             return Err(Error::NotRunning(id));
         }
         self.endpoint(id)?.session()
@@ -284,6 +336,11 @@ impl Cluster {
     /// One statement in a session of its own.
     pub fn sql(&self, id: NodeId, statement: &str) -> Result<Answer> {
         self.session(id)?.query(statement).map_err(|error| Error::Sql { node: id, error })
+    }
+
+    /// Several statements in one session, until one fails; `take` gets each answer.
+    pub fn sql_each(&self, id: NodeId, statements: &str, take: impl FnMut(Answer)) -> Result<()> {
+        self.session(id)?.query_each(statements, take).map_err(|error| Error::Sql { node: id, error })
     }
 
     /// Where the storage engine of a stopped node stands.
@@ -301,10 +358,17 @@ impl Cluster {
     /// Starts a stopped node without waiting for it.
     pub fn launch(&mut self, id: NodeId, how: Start) -> Result<()> {
         let position = match how {
+            _ if self.node(id)?.arbitrator => None,
             Start::Plain => None,
             Start::Recover | Start::Bootstrap => Some(self.position(id)?),
         };
         self.launch_at(id, how, position.as_ref())
+    }
+
+    /// Lets other handles change the cluster from here on; this one may only look. For a wait that may be long and depend
+    /// on what somebody else does.
+    pub fn release(&mut self) {
+        self._lock = None;
     }
 
     /// Starts a stopped node and waits until it is Synced.
@@ -355,6 +419,30 @@ impl Cluster {
         Ok(())
     }
 
+    /// Cuts the power of these nodes' machines at one moment and switches it on again: what their disks had not got is
+    /// gone, their servers are dead, their next boot has begun. Start them like after any reboot.
+    pub fn cut_power(&mut self, ids: &[NodeId]) -> Result<()> {
+        let disks: Vec<Disk> = ids.iter().map(|id| self.disk(*id)).collect::<Result<_>>()?;
+        for disk in &disks {
+            disk.cut_power()?;
+        }
+        for id in ids {
+            process::signal(self.node(*id)?, Signal::SIGKILL)?;
+        }
+        for (id, disk) in ids.iter().zip(&disks) {
+            self.stop(*id, Stop::Kill)?;
+            disk.power_on()?;
+            disk::boot(self.node(*id)?)?;
+        }
+        Ok(())
+    }
+
+    /// The disk of a node in a cluster with [`Spec::disks`].
+    pub fn disk(&self, id: NodeId) -> Result<Disk> {
+        let disks = self.state.disks.as_ref().ok_or_else(|| disk::missing(id))?;
+        Ok(Disk::of(disks, self.node(id)?))
+    }
+
     /// SIGSTOP: the process stays, its sockets stay open, nothing moves.
     pub fn pause(&mut self, id: NodeId) -> Result<()> {
         self.signal_running(id, Signal::SIGSTOP)
@@ -362,6 +450,15 @@ impl Cluster {
 
     pub fn resume(&mut self, id: NodeId) -> Result<()> {
         self.signal_running(id, Signal::SIGCONT)
+    }
+
+    /// SIGSTOP to what transfers a node's state to another: it stands still, and the node goes on.
+    pub fn pause_transfer(&mut self, id: NodeId) -> Result<()> {
+        self.node(id).map(|node| process::signal_helpers(node, Signal::SIGSTOP))
+    }
+
+    pub fn resume_transfer(&mut self, id: NodeId) -> Result<()> {
+        self.node(id).map(|node| process::signal_helpers(node, Signal::SIGCONT))
     }
 
     fn signal_running(&self, id: NodeId, signal: Signal) -> Result<()> {
@@ -381,23 +478,26 @@ impl Cluster {
             }
             seen.extend(fresh);
             let status = sample(node);
-            if status.is_synced() {
+            if status.is_synced() || (self.state.plain && Session::open(&node.socket(), None, SQL_LIMIT).is_ok()) {
                 return Ok(Ok(()));
             }
             if status.pid.is_none() {
                 seen.extend(log.lines());
-                let start = seen.iter().rposition(|line| line.contains("starting as process")).unwrap_or(0);
-                return Err(Error::Died { node: id, cause: cause_of_death(&seen[start..]), log: node.log() });
+                return Err(Error::Died { node: id, cause: cause_of_death(last_run(&seen)), log: node.log() });
             }
             Ok(Err(format!("state {}", status.state)))
         })?;
-        say(&format!("{id} is Synced ({}:{}, socket {})", node.address, node.ports.sql, node.socket().display()));
+        if node.arbitrator {
+            say(&format!("{id} is Synced ({}, arbitrator)", node.group_endpoint()));
+        } else {
+            say(&format!("{id} is Synced ({}:{}, socket {})", node.address, node.ports.sql, node.socket().display()));
+        }
         Ok(())
     }
 
     /// Adds a node to the running group; it receives its data by state transfer.
     pub fn add(&mut self, options: Vec<String>, say: Progress<'_>) -> Result<NodeId> {
-        let id = self.create_node(options, say)?;
+        let id = self.create_node(options, false, say)?;
         let outcome = self.launch_at(id, Start::Plain, None).and_then(|()| self.wait_synced(id, say));
         if outcome.is_err() {
             let _ = self.stop(id, Stop::Kill);
@@ -410,6 +510,7 @@ impl Cluster {
     /// Stops a node, lets the cluster forget it and removes its files.
     pub fn remove(&mut self, id: NodeId) -> Result<()> {
         self.stop(id, Stop::Graceful)?;
+        self.remove_disk(id)?;
         let dir = self.node(id)?.dir.clone();
         self.forget(id)?;
         std::fs::remove_dir_all(&dir).during(|| format!("cannot remove {}", dir.display()))
@@ -490,10 +591,16 @@ impl Cluster {
             return Err(error);
         }
         if purge {
+            for id in self.ids() {
+                self.remove_disk(id)?;
+            }
+            if self.state.disks.is_some() {
+                disk::unshare_mounts(&self.dir);
+            }
             for node in &self.state.nodes {
                 std::fs::remove_dir_all(&node.dir).during(|| format!("cannot remove {}", node.dir.display()))?;
             }
-            for file in ["cluster.json", "lock"] {
+            for file in ["cluster.json", "lock"].into_iter().chain(Authority::FILES) {
                 let _ = std::fs::remove_file(self.dir.join(file));
             }
             // Stays if the user keeps other files in it.
@@ -510,13 +617,17 @@ impl Cluster {
         // The next `up` starts from nothing; logs stay for reading.
         let _ = std::fs::remove_file(self.dir.join("cluster.json"));
         for node in &self.state.nodes {
+            let _ = self.remove_disk(node.id);
             let _ = std::fs::remove_dir_all(node.data());
+        }
+        if self.state.disks.is_some() {
+            disk::unshare_mounts(&self.dir);
         }
     }
 
     // ---- inside --------------------------------------------------------------------------------------------
 
-    fn create_node(&mut self, options: Vec<String>, say: Progress<'_>) -> Result<NodeId> {
+    fn create_node(&mut self, options: Vec<String>, arbitrator: bool, say: Progress<'_>) -> Result<NodeId> {
         let id = NodeId::new(self.state.last_node + 1).ok_or_else(|| {
             Error::BadSpec(format!("node numbers end at {}: take the cluster down and start a new one", NodeId::MAX))
         })?;
@@ -527,7 +638,7 @@ impl Cluster {
             Some(network) => network.address(id),
             None => format!("127.0.0.{}", 10 + id.raw()),
         };
-        let node = Node { id, address, ports, dir: self.dir.join(id.to_string()), pid: None, options };
+        let node = Node { id, address, ports, dir: self.dir.join(id.to_string()), pid: None, options, arbitrator };
         self.check_ports(&node)?;
         // Known to the state file before anything exists, so that `down` finds it whatever happens next.
         let dir = node.dir.clone();
@@ -539,13 +650,19 @@ impl Cluster {
         // Left behind by a failed start.
         let _ = std::fs::remove_dir_all(&dir);
         std::fs::create_dir(&dir).during(|| format!("cannot create {}", dir.display()))?;
-        std::fs::write(&log, "").during(|| format!("cannot write {}", log.display()))?;
-        if let Some(user) = &self.state.user {
-            let uid = template::uid_of(Some(user))?;
-            for path in [&dir, &log] {
-                std::os::unix::fs::chown(path, Some(uid), None)
-                    .during(|| format!("cannot chown {}", path.display()))?;
+        let mut owned = vec![dir.clone(), log.clone()];
+        if let Some(disks) = self.state.disks.clone() {
+            disk::boot(self.node(id)?)?;
+            self.disk(id)?.create(disks.mib)?;
+            if disks.holds == Holds::Log {
+                owned.push(self.node(id)?.log_dir());
             }
+        }
+        std::fs::write(&log, "").during(|| format!("cannot write {}", log.display()))?;
+        self.give_away(&owned)?;
+        if self.state.tls {
+            let authority = Authority::of_dir(&self.dir).during(|| "cannot keep an authority".to_owned())?;
+            self.certify(id, &authority)?;
         }
         if let Some(network) = &self.state.network {
             network.add_node(id)?;
@@ -558,8 +675,43 @@ impl Cluster {
                 self.dir.display()
             )));
         }
-        template::copy_to(&data, self.state.user.as_deref(), say)?;
+        if !arbitrator {
+            template::copy_to(&data, self.state.user.as_deref(), say)?;
+        }
+        if self.state.disks.is_some() {
+            self.disk(id)?.sync()?;
+        }
         Ok(id)
+    }
+
+    /// Makes files those of the user whom the servers run as.
+    fn give_away(&self, paths: &[PathBuf]) -> Result<()> {
+        let Some(user) = &self.state.user else { return Ok(()) };
+        let uid = template::uid_of(Some(user))?;
+        for path in paths {
+            std::os::unix::fs::chown(path, Some(uid), None).during(|| format!("cannot chown {}", path.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Gives a node a new certificate of `authority`, and peers that have one of it as well. The node uses it from its next
+    /// start, or from `socket.ssl_reload` on.
+    pub fn certify(&self, id: NodeId, authority: &Authority) -> Result<()> {
+        let files = self.node(id)?.tls_files();
+        let issued = authority.issue(&id.to_string(), Validity::YEARS, None).map_err(std::io::Error::other);
+        let written = issued.and_then(|issued| files.write(&issued, authority));
+        written.during(|| format!("cannot write the certificate of {id}"))?;
+        self.give_away(&[files.key])
+    }
+
+    /// Takes the node's disk away, if it has one.
+    fn remove_disk(&self, id: NodeId) -> Result<()> {
+        if self.state.disks.is_none() {
+            return Ok(());
+        }
+        self.disk(id)?.remove()?;
+        let _ = std::fs::remove_file(disk::boot_file(self.node(id)?));
+        Ok(())
     }
 
     fn launch_at(&mut self, id: NodeId, how: Start, position: Option<&Position>) -> Result<()> {
@@ -573,6 +725,13 @@ impl Cluster {
         kill_helpers(node);
         self.check_ports(node)?;
         self.write_config(node)?;
+        if node.arbitrator {
+            let _ = std::fs::remove_file(node.status_file());
+            self.copy_program(node)?;
+            let words = [format!("--status-file={}", node.status_file().display())];
+            let pid = process::start_server(self.launch_for(id).as_launch(), node, &words)?;
+            return self.change_node(id, |node| node.pid = Some(pid));
+        }
         self.copy_provider(node)?;
         // A server killed while it ran leaves its socket; connecting to it would only confuse.
         let _ = std::fs::remove_file(node.socket());
@@ -590,15 +749,31 @@ impl Cluster {
 
     fn write_config(&self, node: &Node) -> Result<()> {
         let path = node.config();
-        std::fs::write(&path, config::render(&self.state, node)).during(|| format!("cannot write {}", path.display()))
+        let text = match node.arbitrator {
+            true => config::render_arbitrator(&self.state, node),
+            false => config::render(&self.state, node),
+        };
+        std::fs::write(&path, text).during(|| format!("cannot write {}", path.display()))
     }
 
     fn copy_provider(&self, node: &Node) -> Result<()> {
+        if self.state.plain {
+            return Ok(());
+        }
         let copy = node.provider(&self.state.provider);
         let new = node.dir.join("provider.new");
         std::fs::copy(&self.state.provider, &new)
             .during(|| format!("cannot copy {} to {}", self.state.provider.display(), new.display()))?;
         std::fs::rename(&new, &copy).during(|| format!("cannot write {}", copy.display()))
+    }
+
+    fn copy_program(&self, node: &Node) -> Result<()> {
+        let Some(program) = &self.state.arbitrator else {
+            return Err(Error::BadSpec(format!("{}: it is not known which command to run", node.id)));
+        };
+        let new = node.dir.join("garbd.new");
+        std::fs::copy(program, &new).during(|| format!("cannot copy {} to {}", program.display(), new.display()))?;
+        std::fs::rename(&new, node.program()).during(|| format!("cannot write {}", node.program().display()))
     }
 
     fn check_ports(&self, node: &Node) -> Result<()> {
@@ -618,6 +793,7 @@ impl Cluster {
         OwnedLaunch {
             user: self.state.user.clone(),
             namespace: self.state.network.as_ref().map(|network| network.namespace(id)),
+            boot: self.state.disks.as_ref().and_then(|_| self.node(id).ok()).map(disk::boot_file),
         }
     }
 
@@ -645,10 +821,11 @@ impl Cluster {
 struct OwnedLaunch {
     user: Option<String>,
     namespace: Option<String>,
+    boot: Option<PathBuf>,
 }
 
 impl OwnedLaunch {
     fn as_launch(&self) -> Launch<'_> {
-        Launch { user: self.user.as_deref(), namespace: self.namespace.as_deref() }
+        Launch { user: self.user.as_deref(), namespace: self.namespace.as_deref(), boot: self.boot.as_deref() }
     }
 }

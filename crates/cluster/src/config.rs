@@ -1,5 +1,6 @@
 //! The `my.cnf` of one node: an ordinary Galera configuration plus what keeps many servers on one machine apart.
 
+use crate::disk::Holds;
 use crate::node::Node;
 use crate::spec::SstMethod;
 use crate::state::State;
@@ -8,6 +9,33 @@ use std::fmt::Write;
 /// The account that mysqldump and mariabackup transfers use; the data template creates it.
 pub const SST_USER: &str = "sst";
 pub const SST_PASSWORD: &str = "sst";
+
+/// An arbitrator's file.
+pub fn render_arbitrator(state: &State, node: &Node) -> String {
+    let servers: Vec<String> = state.nodes.iter().filter(|n| !n.arbitrator).map(Node::group_endpoint).collect();
+    let Node { address, ports, .. } = node;
+    let mut options = format!("base_host={address};gmcast.listen_addr={}://{address}:{}", scheme(state), ports.group);
+    if state.tls {
+        let _ = write!(options, ";{}", node.tls_files().options());
+    }
+    if !state.provider_options.is_empty() {
+        options.push(';');
+        options.push_str(&state.provider_options);
+    }
+    format!(
+        "# Written by `trireme cluster` at every start of this node; edits are lost.\naddress = gcomm://{}\ngroup = {}\nname = {}\n\
+         workdir = {}\nlog = {}\noptions = \"{options}\"\n",
+        servers.join(","),
+        state.name,
+        node.name(),
+        node.data().display(),
+        node.log().display(),
+    )
+}
+
+fn scheme(state: &State) -> &'static str {
+    if state.tls { "ssl" } else { "tcp" }
+}
 
 /// The whole file. `state` must already list all nodes, since each names all group addresses.
 pub fn render(state: &State, node: &Node) -> String {
@@ -42,6 +70,12 @@ pub fn render(state: &State, node: &Node) -> String {
     // 1 is the durable default of a stock server; benchmarks override it.
     line(format_args!("innodb-flush-log-at-trx-commit=1"));
     line(format_args!(""));
+    if state.plain {
+        for option in state.options.iter().chain(&node.options) {
+            line(format_args!("{option}"));
+        }
+        return out;
+    }
     line(format_args!("[galera]"));
     line(format_args!("wsrep-on=ON"));
     line(format_args!("wsrep-provider={}", node.provider(&state.provider).display()));
@@ -58,8 +92,18 @@ pub fn render(state: &State, node: &Node) -> String {
         SstMethod::Rsync | SstMethod::Mariabackup => ports.sst,
     };
     line(format_args!("wsrep-sst-receive-address={address}:{receive}"));
-    let mut options =
-        format!("gmcast.listen_addr=tcp://{address}:{};ist.recv_addr={address}:{}", ports.group, ports.ist);
+    let mut options = format!(
+        "gmcast.listen_addr={}://{address}:{};ist.recv_addr={address}:{}",
+        scheme(state),
+        ports.group,
+        ports.ist
+    );
+    if state.tls {
+        let _ = write!(options, ";{}", node.tls_files().options());
+    }
+    if state.disks.as_ref().is_some_and(|disks| disks.holds == Holds::Log) {
+        let _ = write!(options, ";gcache.dir={}", node.log_dir().display());
+    }
     if !state.provider_options.is_empty() {
         options.push(';');
         options.push_str(&state.provider_options);

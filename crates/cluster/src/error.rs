@@ -36,6 +36,8 @@ pub enum Error {
     },
     /// The node is not running although the operation needs it.
     NotRunning(NodeId),
+    /// The node is an arbitrator: there is nothing to talk SQL to.
+    NoServer(NodeId),
     /// The node runs although the operation needs it stopped.
     StillRunning(NodeId),
     /// The server ended while we waited for it; `cause` is taken from its error log.
@@ -104,6 +106,7 @@ impl fmt::Display for Error {
             Error::NotRunning(node) => {
                 write!(f, "{node} is not running: start it with `trireme cluster restart {}`", node.raw())
             }
+            Error::NoServer(node) => write!(f, "{node} is an arbitrator: it has no data and takes no statements"),
             Error::StillRunning(node) => {
                 write!(f, "{node} is still running: stop it first with `trireme cluster stop {}`", node.raw())
             }

@@ -12,11 +12,13 @@
 //! variable that holds that directory (the state transfer scripts that a server started); a bare pid is never
 //! trusted.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)] // but for one ioctl, see `disk`
 
 mod checksum;
 mod cluster;
 mod config;
+mod dice;
+mod disk;
 mod error;
 mod guard;
 mod log;
@@ -28,11 +30,15 @@ mod spec;
 mod sql;
 mod state;
 mod status;
+mod stutter;
 mod template;
+mod userns;
 mod wait;
 
 pub use checksum::{TableSums, table_checksums, wait_equal};
 pub use cluster::{Cluster, Endpoint, Start, Stop};
+pub use dice::Dice;
+pub use disk::{Disk, Disks, Holds, check as disks_available};
 pub use error::{Error, Result};
 pub use guard::ClusterGuard;
 pub use log::{LogCursor, tail};
@@ -41,6 +47,8 @@ pub use node::{Node, NodeId, Ports};
 pub use process::Liveness;
 pub use recovery::Position;
 pub use spec::{DEFAULT_BASE_PORT, Progress, Spec, SstMethod, default_dir, galera_provider};
-pub use sql::{Answer, Session, SqlError};
+pub use sql::{Answer, Prepared, Session, SqlError};
 pub use status::{NodeStatus, sample};
+pub use stutter::Stutter;
+pub use userns::enter as enter_user_namespace;
 pub use wait::{Cancel, until};

@@ -46,6 +46,12 @@ pub fn tail(path: &Path, n: usize) -> Vec<String> {
     lines[lines.len().saturating_sub(n)..].to_vec()
 }
 
+/// The lines of the newest run among those of a server's log.
+pub fn last_run(lines: &[String]) -> &[String] {
+    let start = lines.iter().rposition(|line| line.contains("Starting MariaDB") && line.contains(" as process "));
+    &lines[start.unwrap_or(0)..]
+}
+
 /// One line that says why a server ended, from the log lines of its last run.
 pub fn cause_of_death(lines: &[String]) -> String {
     let errors: Vec<&String> = lines.iter().filter(|line| line.contains("[ERROR]")).collect();
@@ -83,6 +89,20 @@ fn strip_stamp(line: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_run_begins_where_the_server_says_so() {
+        let lines = [
+            "2026-11-21 17:34:13 0 [Note] Starting MariaDB 10.11.19-MariaDB source revision 58 as process 3100",
+            "2026-11-21 17:34:13 0 [ERROR] of another day",
+            "2026-11-21 17:34:14 0 [Note] Starting MariaDB 10.11.19-MariaDB source revision 58 as process 3255",
+            "2026-11-21 17:34:14 0 [ERROR] Aborting",
+        ]
+        .map(str::to_owned);
+        assert_eq!(last_run(&lines), &lines[2..]);
+        assert_eq!(last_run(&lines[..2]), &lines[..2]);
+        assert_eq!(last_run(&lines[3..]), &lines[3..]);
+    }
 
     #[test]
     fn cursor_gives_whole_lines_once() {

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use trireme_certificates::Files;
 
 /// 1, 2, 3 …: what users type. Numbers of removed nodes are not used again while the cluster lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -80,6 +81,9 @@ pub struct Node {
     pub pid: Option<i32>,
     /// Lines `name=value` appended to its `my.cnf`, so they win over everything before them.
     pub options: Vec<String>,
+    /// It is no server: it votes, and nothing else.
+    #[serde(default)]
+    pub arbitrator: bool,
 }
 
 impl Node {
@@ -87,7 +91,20 @@ impl Node {
         self.id.to_string()
     }
     pub fn config(&self) -> PathBuf {
-        self.dir.join("my.cnf")
+        self.dir.join(if self.arbitrator { "garb.cnf" } else { "my.cnf" })
+    }
+    /// The word of its command line that names its configuration, and no other process's.
+    pub fn config_word(&self) -> String {
+        let option = if self.arbitrator { "--cfg" } else { "--defaults-file" };
+        format!("{option}={}", self.config().display())
+    }
+    /// Where an arbitrator says how it stands.
+    pub fn status_file(&self) -> PathBuf {
+        self.dir.join("status.json")
+    }
+    /// The copy of the command that an arbitrator runs.
+    pub fn program(&self) -> PathBuf {
+        self.dir.join("garbd")
     }
     pub fn data(&self) -> PathBuf {
         self.dir.join("data")
@@ -102,9 +119,17 @@ impl Node {
     pub fn log(&self) -> PathBuf {
         self.dir.join("error.log")
     }
+    /// The write-set log (`gcache.dir`), where it has a disk of its own.
+    pub fn log_dir(&self) -> PathBuf {
+        self.dir.join("wslog")
+    }
     /// The copy of the provider that this node loads.
     pub fn provider(&self, source: &Path) -> PathBuf {
         self.dir.join(source.file_name().unwrap_or_default())
+    }
+    /// Key, certificate and authority, where the group is encrypted.
+    pub fn tls_files(&self) -> Files {
+        Files::below(&self.dir)
     }
     pub fn group_endpoint(&self) -> String {
         format!("{}:{}", self.address, self.ports.group)

@@ -1,12 +1,15 @@
 //! Processes: starting servers, recognising our own, and signalling only those.
 
+use crate::disk;
 use crate::error::{During, Error, Result};
 use crate::node::Node;
+use crate::userns;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 use std::ffi::OsString;
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -66,6 +69,11 @@ pub fn signal(node: &Node, signal: Signal) -> Result<bool> {
 /// Kills the state transfer scripts and their children that a dead server of this node left behind (they would hold
 /// its ports and write into its data).
 pub fn kill_helpers(node: &Node) {
+    signal_helpers(node, Signal::SIGKILL);
+}
+
+/// Signals the state transfer scripts of a node, and their children.
+pub fn signal_helpers(node: &Node, signal: Signal) {
     let mut wanted = OsString::from(format!("{MARK}="));
     wanted.push(node.dir.as_os_str());
     let Ok(entries) = std::fs::read_dir("/proc") else { return };
@@ -77,16 +85,18 @@ pub fn kill_helpers(node: &Node) {
         let Ok(environment) = std::fs::read(entry.path().join("environ")) else { continue };
         if environment.split(|b| *b == 0).any(|entry| entry == wanted.as_bytes()) {
             // It may have ended meanwhile; then there is nothing to do.
-            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            let _ = kill(Pid::from_raw(pid), signal);
         }
     }
 }
 
-/// How servers of this cluster are started: as whom, and in which network namespace.
+/// How servers of this cluster are started: as whom, in which network namespace, and on which machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Launch<'a> {
     pub user: Option<&'a str>,
     pub namespace: Option<&'a str>,
+    /// The file with the boot id of the node's machine, where that has a disk of its own.
+    pub boot: Option<&'a Path>,
 }
 
 impl Launch<'_> {
@@ -97,6 +107,9 @@ impl Launch<'_> {
         if let Some(namespace) = self.namespace {
             words.extend(["ip", "netns", "exec", namespace].map(str::to_owned));
         }
+        if let Some(boot) = self.boot {
+            words.extend(disk::on_machine(boot));
+        }
         if let Some(user) = self.user {
             words.extend([
                 "setpriv".to_owned(),
@@ -105,6 +118,7 @@ impl Launch<'_> {
                 "--clear-groups".to_owned(),
             ]);
         }
+        words.extend(userns::as_oneself());
         words.push(program.to_owned());
         let mut command = Command::new(&words[0]);
         command
@@ -127,14 +141,15 @@ pub fn start_server(launch: Launch<'_>, node: &Node, arguments: &[String]) -> Re
         .open(node.log())
         .during(|| format!("cannot open {}", node.log().display()))?;
     let log_again = log.try_clone().during(|| "cannot duplicate a file handle".to_owned())?;
+    let program = if node.arbitrator { node.program().display().to_string() } else { "mariadbd".to_owned() };
     let child = launch
-        .command(node, "mariadbd")
-        .arg(format!("--defaults-file={}", node.config().display()))
+        .command(node, &program)
+        .arg(node.config_word())
         .args(arguments)
         .stdout(log)
         .stderr(log_again)
         .spawn()
-        .map_err(|error| missing_or_io("mariadbd", error))?;
+        .map_err(|error| missing_or_io(&program, error))?;
     // The handle is dropped without waiting: the server outlives us, and if we live on, `reap` collects it.
     i32::try_from(child.id()).map_err(|_| Error::BadSpec("the system gave a pid beyond 31 bits".to_owned()))
 }
@@ -179,11 +194,15 @@ fn missing_or_io(program: &str, error: std::io::Error) -> Error {
 /// same file as its argument: it counts as ours too. In the midst of `exec` the command line is empty for a moment,
 /// as it is for good with a zombie.
 fn is_server_of(pid: i32, node: &Node) -> bool {
-    let wanted = format!("--defaults-file={}", node.config().display());
+    has_word(pid, node.config_word().as_bytes())
+}
+
+/// Whether `word` is one of the words of the process's command line.
+fn has_word(pid: i32, word: &[u8]) -> bool {
     for _ in 0..EXEC_LOOKS {
-        match std::fs::read(format!("/proc/{pid}/cmdline")) {
+        match command_line(pid) {
             Err(_) => return false,
-            Ok(line) if !line.is_empty() => return line.split(|b| *b == 0).any(|word| word == wanted.as_bytes()),
+            Ok(line) if !line.is_empty() => return line.split(|b| *b == 0).any(|w| w == word),
             Ok(_) => match proc_state(pid) {
                 Some('Z' | 'X') | None => return false,
                 Some(_) => std::thread::sleep(EXEC_PAUSE),
@@ -192,6 +211,18 @@ fn is_server_of(pid: i32, node: &Node) -> bool {
     }
     false
 }
+
+/// The words of a process's command line, each ended by a zero byte, in one read: an `exec` between two reads would
+/// give the head of one program's and the tail of the next one's.
+fn command_line(pid: i32) -> std::io::Result<Vec<u8>> {
+    let mut line = vec![0; COMMAND_LINE_LIMIT];
+    let length = std::fs::File::open(format!("/proc/{pid}/cmdline"))?.read(&mut line)?;
+    line.truncate(length);
+    Ok(line)
+}
+
+/// Bytes; ours are far shorter.
+const COMMAND_LINE_LIMIT: usize = 1 << 17;
 
 /// `exec` takes microseconds, on a machine that swaps perhaps more.
 const EXEC_LOOKS: u32 = 100;
@@ -206,4 +237,43 @@ fn proc_state(pid: i32) -> Option<char> {
 /// Collects the exit status if the process is a child of ours, so that it does not stay as a zombie.
 fn reap(pid: i32) {
     let _ = waitpid(Pid::from_raw(pid), Some(WaitPidFlag::WNOHANG));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Wrappers and the server share a pid, and a look may fall between any two of their `exec`s.
+    #[test]
+    fn a_process_is_recognised_while_it_executes_the_next_program() {
+        let dir = std::env::temp_dir().join(format!("trireme-exec-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let script = dir.join("again");
+        // Each round's command line has the word at another place, across what a reader takes at first.
+        std::fs::write(
+            &script,
+            "#!/bin/sh\n[ $1 = 0 ] && exit\nn=$(($1 - 1))\nif [ ${#2} -gt 3 ]; then exec /bin/sh $0 $n - --the-word-that-is-wanted;\n\
+             else exec /bin/sh $0 $n a-much-longer-word-to-shift-it --the-word-that-is-wanted; fi\n",
+        )
+        .unwrap();
+        let mut child = Command::new("/bin/sh")
+            .arg(&script)
+            .args(["2000", "-", "--the-word-that-is-wanted"])
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let mut looks = 0;
+        while !matches!(proc_state(pid), Some('Z' | 'X') | None) {
+            // It may end between the two questions.
+            assert!(
+                has_word(pid, b"--the-word-that-is-wanted") || matches!(proc_state(pid), Some('Z' | 'X') | None),
+                "not recognised after {looks} looks"
+            );
+            looks += 1;
+        }
+        assert!(child.wait().unwrap().success());
+        assert!(looks > 0);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
 }

@@ -1,5 +1,6 @@
 //! What a caller asks for.
 
+use crate::disk::Disks;
 use crate::error::{Error, Result};
 use crate::node::{NodeId, Ports};
 use crate::wait::Cancel;
@@ -67,10 +68,18 @@ pub struct Spec {
     pub options: Vec<String>,
     /// The same for single nodes; these come last and win.
     pub node_options: BTreeMap<NodeId, Vec<String>>,
+    /// The `trireme` command, to start an arbitrator beside the servers as the last node. `None`: no arbitrator.
+    pub arbitrator: Option<PathBuf>,
+    /// Encrypt the group's traffic, with an authority of the cluster's own.
+    pub tls: bool,
     /// A network namespace per node (root only), so that single nodes can be cut off.
     pub netns: bool,
+    /// A file system per node (root only), so that the power of single machines can be cut.
+    pub disks: Option<Disks>,
     /// How long one node may take to become Synced.
     pub start_limit: Duration,
+    /// Servers without a provider, for comparison. They know nothing of each other.
+    pub plain: bool,
     pub cancel: Cancel,
 }
 
@@ -86,8 +95,12 @@ impl Spec {
             provider_options: String::new(),
             options: Vec::new(),
             node_options: BTreeMap::new(),
+            arbitrator: None,
+            tls: false,
             netns: false,
+            disks: None,
             start_limit: Duration::from_secs(120),
+            plain: false,
             cancel: Cancel::default(),
         }
     }
@@ -100,7 +113,8 @@ impl Spec {
 
     /// Refuses what cannot work, before anything is touched.
     pub(crate) fn check(&self) -> Result<()> {
-        let last = NodeId::new(self.nodes)
+        let last = NodeId::new(self.nodes.saturating_add(u8::from(self.arbitrator.is_some())))
+            .filter(|_| self.nodes > 0)
             .ok_or_else(|| Error::BadSpec(format!("{} nodes: choose between 1 and {}", self.nodes, NodeId::MAX)))?;
         if self.base_port < 1024 || Ports::of(self.base_port, last).is_none() {
             return Err(Error::BadSpec(format!(
@@ -126,7 +140,7 @@ impl Spec {
                 return Err(Error::BadSpec(format!("`{line}` is not a server option: write name=value")));
             }
         }
-        if !self.provider.is_file() {
+        if !self.plain && !self.provider.is_file() {
             return Err(Error::Missing {
                 what: format!("the provider {}", self.provider.display()),
                 advice: "build it with `cargo build --release -p trireme-provider`, or name another with --provider"

@@ -92,9 +92,18 @@ pub struct Session {
     connection_id: u32,
 }
 
+/// A statement that the server has parsed: see [`Session::prepare`].
+#[derive(Debug)]
+pub struct Prepared {
+    id: u32,
+    params: usize,
+}
+
 const COM_QUIT: u8 = 1;
 const COM_QUERY: u8 = 3;
 const COM_STMT_PREPARE: u8 = 0x16;
+const COM_SET_OPTION: u8 = 0x1b;
+const MULTI_STATEMENTS_ON: [u8; 2] = [0, 0];
 const COM_STMT_EXECUTE: u8 = 0x17;
 const COM_STMT_CLOSE: u8 = 0x19;
 
@@ -152,9 +161,42 @@ impl Session {
         }
     }
 
+    /// Runs statements separated by semicolons, in order, until one fails; `take` gets each answer as it comes.
+    pub fn query_each(&mut self, sql: &str, mut take: impl FnMut(Answer)) -> Result<(), SqlError> {
+        self.sequence = 0;
+        self.write_packet(&[&[COM_SET_OPTION][..], &MULTI_STATEMENTS_ON].concat())?;
+        let reply = self.read_packet()?;
+        if reply.first() == Some(&0xff) {
+            return Err(parse_error(&reply));
+        }
+        self.send(sql)?;
+        loop {
+            let (answer, more) = self.read_result(false)?;
+            take(answer);
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
     /// Runs a statement through the binary protocol: prepare, execute with text parameters, close. Rows are not
     /// decoded: meant for statements that change data.
     pub fn execute_prepared(&mut self, sql: &str, rows: &[Vec<Option<&str>>]) -> Result<u64, SqlError> {
+        let statement = self.prepare(sql)?;
+        let mut affected = 0;
+        let outcome = rows.iter().try_for_each(|row| {
+            affected += self.execute(&statement, row)?;
+            Ok(())
+        });
+        self.sequence = 0;
+        let mut close = vec![COM_STMT_CLOSE];
+        close.extend_from_slice(&statement.id.to_le_bytes());
+        self.write_packet(&close)?;
+        outcome.map(|()| affected)
+    }
+
+    /// A statement to be executed many times. It lives as long as the session.
+    pub fn prepare(&mut self, sql: &str) -> Result<Prepared, SqlError> {
         self.sequence = 0;
         let mut packet = vec![COM_STMT_PREPARE];
         packet.extend_from_slice(sql.as_bytes());
@@ -174,28 +216,12 @@ impl Session {
                 }
             }
         }
-        let mut affected = 0;
-        let mut failure = None;
-        for row in rows {
-            match self.execute_row(id, usize::from(params), row) {
-                Ok(n) => affected += n,
-                Err(error) => {
-                    failure = Some(error);
-                    break;
-                }
-            }
-        }
-        self.sequence = 0;
-        let mut close = vec![COM_STMT_CLOSE];
-        close.extend_from_slice(&id.to_le_bytes());
-        self.write_packet(&close)?;
-        match failure {
-            Some(error) => Err(error),
-            None => Ok(affected),
-        }
+        Ok(Prepared { id, params: usize::from(params) })
     }
 
-    fn execute_row(&mut self, id: u32, params: usize, row: &[Option<&str>]) -> Result<u64, SqlError> {
+    /// Executes with text parameters and answers how many rows were changed; rows of a result are not decoded.
+    pub fn execute(&mut self, statement: &Prepared, row: &[Option<&str>]) -> Result<u64, SqlError> {
+        let Prepared { id, params } = *statement;
         if row.len() != params {
             return Err(SqlError::Protocol("wrong number of parameters for the prepared statement"));
         }

@@ -1,5 +1,6 @@
 //! What a cluster directory remembers between two commands: `cluster.json`, and a lock file.
 
+use crate::disk::Disks;
 use crate::error::{During, Error, Result};
 use crate::netns::Network;
 use crate::node::Node;
@@ -19,9 +20,21 @@ pub struct State {
     pub base_port: u16,
     pub sst: SstMethod,
     pub options: Vec<String>,
+    /// Servers without a provider.
+    #[serde(default)]
+    pub plain: bool,
+    /// Each node has a certificate of the authority in the cluster's directory.
+    #[serde(default)]
+    pub tls: bool,
     /// Whom the servers run as; `None`: the user of this process.
     pub user: Option<String>,
     pub network: Option<Network>,
+    /// The command that runs as an arbitrator; nodes start copies.
+    #[serde(default)]
+    pub arbitrator: Option<PathBuf>,
+    /// A disk per node; state files of before there were any have none.
+    #[serde(default)]
+    pub disks: Option<Disks>,
     pub nodes: Vec<Node>,
     /// Number of the last node ever added.
     pub last_node: u8,

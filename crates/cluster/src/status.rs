@@ -3,7 +3,7 @@
 use crate::node::{Node, NodeId};
 use crate::process::{Liveness, liveness};
 use crate::sql::{Session, SqlError};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -43,6 +43,12 @@ impl NodeStatus {
             && self.variables.get("wsrep_cluster_status").is_some_and(|status| status == "Primary")
     }
 
+    /// Who slows the group and why, where the provider says so (`repl.status_extended=yes`).
+    pub fn slowed_because(&self) -> Option<&str> {
+        let reason = self.variables.get("wsrep_trireme_flow_control_reason")?;
+        Some(reason.as_str()).filter(|r| !r.is_empty())
+    }
+
     /// A status variable as a number; `None` when it is absent or no number.
     pub fn number(&self, variable: &str) -> Option<f64> {
         self.variables.get(variable)?.parse().ok()
@@ -76,6 +82,13 @@ pub fn sample(node: &Node) -> NodeStatus {
         }
         Liveness::Running => status.pid = node.pid,
     }
+    if node.arbitrator {
+        match arbitrator(node) {
+            Some(report) => report.fill(&mut status),
+            None => status.state = "starting".to_owned(),
+        }
+        return status;
+    }
     match variables(node) {
         Ok(variables) => {
             let get = |name: &str| variables.get(name);
@@ -98,6 +111,36 @@ pub fn sample(node: &Node) -> NodeStatus {
         }
     }
     status
+}
+
+/// What an arbitrator writes into its status file.
+#[derive(Deserialize)]
+struct Report {
+    pid: i32,
+    cluster_status: String,
+    cluster_size: u32,
+    state: String,
+    last_committed: Option<i64>,
+}
+
+impl Report {
+    fn fill(self, status: &mut NodeStatus) {
+        status.ready = self.cluster_status == "Primary";
+        status.variables.insert("wsrep_cluster_status".to_owned(), self.cluster_status);
+        status.variables.insert("wsrep_cluster_size".to_owned(), self.cluster_size.to_string());
+        status.variables.insert("wsrep_local_state_comment".to_owned(), self.state.clone());
+        status.members = Some(self.cluster_size);
+        status.state = self.state;
+        status.seqno = self.last_committed;
+        status.role = Some("arbitrator".to_owned());
+    }
+}
+
+/// `None`: nothing yet from the process that runs.
+fn arbitrator(node: &Node) -> Option<Report> {
+    let report: Report = serde_json::from_slice(&std::fs::read(node.status_file()).ok()?).ok()?;
+    // One that was killed leaves its file behind.
+    (Some(report.pid) == node.pid).then_some(report)
 }
 
 fn variables(node: &Node) -> Result<BTreeMap<String, String>, SqlError> {

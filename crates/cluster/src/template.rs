@@ -4,14 +4,20 @@
 use crate::config::{SST_PASSWORD, SST_USER};
 use crate::error::{During, Error, Result};
 use crate::process::{have, run, search_path};
+use crate::userns;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Copies the template to `target`, which must not exist yet; makes the template first if need be.
+/// Copies the template to `target`, which must not exist yet or be empty; makes the template first if need be.
 pub fn copy_to(target: &Path, user: Option<&str>, say: &mut dyn FnMut(&str)) -> Result<()> {
     let template = ensure(user, say)?;
-    run(Command::new("cp").arg("-a").arg("--reflink=auto").arg(&template).arg(target)).map(drop)
+    let mut copy = Command::new("cp");
+    copy.args(["-a", "-T", "--reflink=auto"]);
+    if user.is_none() {
+        copy.arg("--no-preserve=ownership"); // what one makes is one's own
+    }
+    run(copy.arg(&template).arg(target)).map(drop)
 }
 
 fn ensure(user: Option<&str>, say: &mut dyn FnMut(&str)) -> Result<PathBuf> {
@@ -33,7 +39,8 @@ fn ensure(user: Option<&str>, say: &mut dyn FnMut(&str)) -> Result<PathBuf> {
         .collect();
     let uid = uid_of(user)?;
     // The last number changes with the contents below, so that an old template is never taken for a new one.
-    let template = PathBuf::from(format!("/var/tmp/trireme-template-{uid}-{version}-1"));
+    let owner = userns::outer().map_or(uid, |(uid, _)| uid);
+    let template = PathBuf::from(format!("/var/tmp/trireme-template-{owner}-{version}-1"));
     if let Ok(meta) = std::fs::symlink_metadata(&template) {
         if meta.is_dir() && meta.uid() == uid {
             return Ok(template);
@@ -99,7 +106,12 @@ fn as_user(user: Option<&str>, program: &str) -> Command {
             command.args([&format!("--reuid={user}"), &format!("--regid={user}"), "--clear-groups", program]);
             command
         }
-        None => Command::new(program),
+        None => {
+            let words: Vec<String> = userns::as_oneself().into_iter().chain([program.to_owned()]).collect();
+            let mut command = Command::new(&words[0]);
+            command.args(&words[1..]);
+            command
+        }
     };
     command.env("PATH", search_path()).current_dir("/");
     command

@@ -123,6 +123,9 @@ pub enum Level {
 pub trait Server: Send + Sync {
     fn connected(&self, view: &ServerView) -> bool;
     fn view(&self, ctx: RecvCtx, view: &ServerView) -> bool;
+    /// Does the state transfer's script bring a returning node more than data? With `wsrep_gtid_mode` it brings the domain that
+    /// the others number their transactions in.
+    fn wants_script(&self) -> bool;
     /// `Err` when the callback failed; an empty request means "no full copy possible now".
     fn sst_request(&self) -> Result<Vec<u8>, ()>;
     fn apply(&self, ctx: RecvCtx, handle: Handle, flags: u32, data: &[u8], meta: &Meta) -> Applied;
@@ -132,6 +135,8 @@ pub trait Server: Send + Sync {
     fn log(&self, level: Level, text: &str);
     /// May this address connect? (allowlist service; `true` when the server has none). May block.
     fn allowed(&self, address: &str) -> bool;
+    /// For the server's status file (event service): a name, and a value in JSON. May block.
+    fn event(&self, name: &str, value: &str);
 }
 
 /// What `init` receives (contract 1.7), owned.
@@ -144,6 +149,16 @@ pub struct InitArgs {
     pub options: String,
     pub protocol: i32,
     pub position: Option<Gtid>,
+    /// No server stands behind this node: it is there for its vote.
+    pub arbitrator: Option<Arbitrator>,
+}
+
+/// What an arbitrator is told beyond the options.
+#[derive(Clone, Debug)]
+pub struct Arbitrator {
+    /// Bytes that its log may take for the sake of servers that are away. Beyond, what at least one of them has is dropped, and
+    /// those that lack it are not helped to go on.
+    pub log_max: u64,
 }
 
 /// One status variable, without the `wsrep_` prefix.

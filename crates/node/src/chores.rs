@@ -16,6 +16,8 @@ pub enum Chore {
         token: AdmitToken,
         address: String,
     },
+    /// Tell whoever reads the server's events: a name, and a value in JSON.
+    Event(&'static str, String),
     /// Log the reason and end the process.
     Die(String),
     End,
@@ -33,6 +35,7 @@ pub fn run_chores(shared: &Arc<Shared>, chores: &Receiver<Chore>) {
                 }
                 shared.commands.push(Command::Admit { token, allowed });
             }
+            Chore::Event(name, value) => shared.server.event(name, &value),
             Chore::Die(text) => {
                 shared.server.log(Level::Fatal, &text);
                 crate::threads::end_process();

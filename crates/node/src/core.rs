@@ -1,7 +1,7 @@
 //! The group thread: owns the sockets, the ordering core and the certification index; turns deliveries into answers for
 //! waiting clients and items for the appliers. It never calls the server (SAFETY 29).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,23 +9,27 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use trireme_certification::{Certifier, Encoded, Head, Verdict, WriteSet};
-use trireme_order::{Config, Delivery, Event, Group, JoinState, LogStore, Output, Phase, ReadId, StoreError};
+use trireme_order::{Config, Delivery, Event, Group, JoinState, LogStore, Message, Output, Phase, ReadId, StoreError};
 use trireme_surface::texts;
-use trireme_transport::{AdmitToken, Isolation, NetEvent, Transport};
+use trireme_transport::{AdmitToken, Isolation, NetEvent, TlsContext, Transport};
 use trireme_types::{
     Base, Durability, LogIndex, Member, NodeId, Reader, Seqno, Session, Timestamp, Uuid, View, Weight, Writer,
 };
 use trireme_wslog::{DirStorage, SpareReady, Synced, Trim, WriteSetLog};
 
+use crate::backlog::Backlog;
 use crate::flow::{Act, Flow, Limits};
 use crate::node::Shared;
+use crate::picture::Picture;
+use crate::progress::CatchUp;
 use crate::queue::{ApplyItem, Item};
 use crate::roster::{AppMessage, Effect, NodeState, Roster};
 use crate::slot::Slot;
 use crate::startup::Plan;
 use crate::status::GroupStatus;
+use crate::stop_signal;
 use crate::trx::Trx;
-use crate::{Level, ServerView, ViewMember, ViewStatus, flags};
+use crate::{Level, ServerView, ViewMember, ViewStatus};
 
 pub type Log = WriteSetLog<DirStorage>;
 
@@ -53,6 +57,8 @@ pub enum Command {
     },
     /// A transaction that may still wait to be sent was aborted: do not send it.
     Recall,
+    /// The backlog has fallen to what flow control waits for.
+    BacklogSank,
     /// Options of flow control have changed.
     FlowOptions,
     /// The rollback of a streaming transaction: ordered sooner or later, an applier closes its seqno.
@@ -75,6 +81,11 @@ pub enum Command {
     StateRequest {
         request: Vec<u8>,
     },
+    /// An arbitrator wants a server to carry out this request; the answer names it.
+    AskDonor {
+        request: Vec<u8>,
+        slot: Arc<Slot<Result<String, String>>>,
+    },
     /// The full copy is here (or failed, `None`).
     StateReceived {
         position: Option<Seqno>,
@@ -85,10 +96,14 @@ pub enum Command {
         slot: Arc<Slot<bool>>,
     },
     Durability(Durability),
+    /// What the extended status shows.
+    Describe {
+        slot: Arc<Slot<Option<Picture>>>,
+    },
     Configure(Box<dyn FnOnce(&mut Config) + Send>),
     Isolate(Isolation),
-    /// Throw out the member that the server knows by this UUID (`evs.evict`).
-    Evict(Uuid),
+    /// Certificates for connections made from now on.
+    Tls(TlsContext),
     Admit {
         token: AdmitToken,
         allowed: bool,
@@ -109,8 +124,12 @@ pub enum Start {
         history: Uuid,
         position: Seqno,
     },
+    /// `data`: where the data are, although perhaps no log vouches for them. `fallback`: where data with a statement cut off in them
+    /// are, when there are no others.
     Join {
         position: Option<(Uuid, Seqno)>,
+        data: Option<(Uuid, Seqno)>,
+        fallback: Option<Seqno>,
     },
     /// `dummy://`: a group of one that talks to nobody.
     Alone {
@@ -122,16 +141,13 @@ pub enum Start {
 /// Deliveries between start and the moment the server has its state.
 enum Feed {
     /// Kept back: the server's position is not settled yet.
-    Held {
-        items: VecDeque<Item>,
-        body_bytes: usize,
-    },
+    Held(Backlog),
     Live,
 }
 
 impl Feed {
     fn held() -> Feed {
-        Feed::Held { items: VecDeque::new(), body_bytes: 0 }
+        Feed::Held(Backlog::default())
     }
     fn is_live(&self) -> bool {
         matches!(self, Feed::Live)
@@ -181,6 +197,8 @@ pub struct Core {
     feed: Feed,
     /// The server's own position when the core began; `None`: unknown, needs a full copy.
     position: Option<(Uuid, Seqno)>,
+    /// A donor's script brings something even to a server that needs no data.
+    script: bool,
     /// Highest seqno handed to the server's side (queued, or owned by a client thread).
     handed: Seqno,
     /// What came up to here was in the server's data when the feed went live.
@@ -200,11 +218,24 @@ pub struct Core {
     session: u64,
     owed: VecDeque<Owed>,
     flow: Flow,
+    /// The queue is to say when it has sunk.
+    watching: bool,
+    /// When the operator was last told that this node no longer slows the others.
+    gave_up_told: Option<Instant>,
+    /// When the sequencer was last heard.
+    heard: Timestamp,
     /// In the order of sending. Bounded by the server's threads: each waits for one.
     held_back: VecDeque<HeldBack>,
+    /// Names of all members there ever were, since one that is looked for may not be in the view.
+    names: HashMap<NodeId, String>,
+    /// Members that are not heard at the moment, as far as this one judges, and how often one fell silent.
+    silent: BTreeSet<NodeId>,
+    silences: u64,
     reads: HashMap<u64, Arc<Slot<Option<Seqno>>>>,
     next_read: u64,
     weight_waiters: Vec<(Weight, Arc<Slot<bool>>)>,
+    /// What the server missed is being applied.
+    catch_up: Option<CatchUp>,
     /// A Joined or Synced of ours is on its way.
     announced: Option<(u64, u64)>,
     /// The full copy asked for, until it is here.
@@ -217,12 +248,40 @@ pub struct Core {
     dropping: bool,
     /// `gcs.sync_donor`: a donor slows the others as any member does.
     donors_count: bool,
+    /// Votes without a result, and since when they were seen.
+    votes_since: BTreeMap<Seqno, Instant>,
+    /// When those that are waited for were last looked at.
+    hurried: Instant,
     /// When the log's housekeeping was last done.
     log_kept: Instant,
     ended: bool,
     /// Answers `connect`: filled at the first own view or at failure.
     connected: Option<Arc<Slot<Result<(), String>>>>,
+    /// When, and why, a peer first refused this node for what waiting does not mend.
+    unwelcome: Option<(Instant, String)>,
+    unwelcome_max: Duration,
+    /// Where half done data are that could be gone on with if no member has whole ones (SAFETY 26).
+    fallback: Option<Seqno>,
+    half_done: Option<HalfDone>,
     donor_list: String,
+    /// Whom to tell which server carries out the request.
+    asked: Option<Arc<Slot<Result<String, String>>>>,
+    /// For an arbitrator: the most that its log may take.
+    log_max: Option<u64>,
+    /// It was told that this is not enough for a server that is away.
+    told_of_bound: bool,
+}
+
+/// The server has not been told anything yet: whether it needs a full copy depends on what the others have.
+struct HalfDone {
+    own_view: Seqno,
+    view: View,
+    /// The newest message about it on its way.
+    said: Option<(u64, u64)>,
+    /// The operator knows for whom this waits.
+    explained: bool,
+    /// When it was last looked whether the server was told to stop.
+    looked: Instant,
 }
 
 struct StateRequest {
@@ -234,12 +293,26 @@ struct StateRequest {
 
 /// Write sets between two reports of the committed position (Galera's 127).
 const REPORT_EVERY: u64 = 128;
-/// Bodies of held items beyond this many bytes are dropped and read from the log when their turn comes.
-const HELD_BYTES_MAX: usize = 32 << 20;
 /// How often the log's housekeeping is looked at.
 const KEEP_LOG_EVERY: Duration = Duration::from_secs(1);
+/// How often a node whose server cannot hear it looks whether that was told to stop.
+const LOOK_FOR_STOP: Duration = Duration::from_millis(500);
+/// Acknowledgements are not queued behind more than this.
+const ACKS_BEHIND_MAX: usize = 1 << 20;
+/// How often members that are waited for are looked at.
+const HURRY_EVERY: Duration = Duration::from_secs(1);
+/// How long an inconsistency vote waits for a majority.
+const VOTE_PATIENCE: Duration = Duration::from_secs(10);
+/// Uses of keys in the certification index (a hundred bytes each at worst) beyond which a member that lags does not keep them there.
+const INDEX_KEYS_MAX: usize = 1 << 21;
+/// A member counts as lagging when another one has committed so much more. Several reports.
+const LAG_MIN: u64 = 8 * REPORT_EVERY;
+/// Between two complaints of the same kind.
+const TELL_AGAIN: Duration = Duration::from_secs(60);
 /// How long a sent, undecided commit waits in a non-primary component before it is given up.
 const NON_PRIMARY_PATIENCE: Duration = Duration::from_secs(10);
+/// Who has not heard the sequencer for so long, several heartbeats, was frozen or cut off from it.
+const OUT_OF_TOUCH_AFTER: Duration = Duration::from_millis(300);
 
 impl Core {
     pub fn new(
@@ -249,21 +322,27 @@ impl Core {
         donor_list: String,
         connected: Arc<Slot<Result<(), String>>>,
     ) -> Core {
-        let Plan { transport, config, start, seed, .. } = plan;
+        let Plan { transport, unwelcome_max, config, start, script, seed, .. } = plan;
         let started = Instant::now();
         let position = match &start {
             Start::Bootstrap { history, position } | Start::Alone { history, position } => Some((*history, *position)),
-            Start::Join { position } => *position,
+            Start::Join { position, .. } => *position,
+        };
+        let fallback = match &start {
+            Start::Join { fallback, .. } => *fallback,
+            Start::Bootstrap { .. } | Start::Alone { .. } => None,
         };
         let same_history = position.filter(|(h, _)| *h == log.base().history);
         let me = config.me.clone();
         let me_node = me.node;
+        let log_max = shared.args.arbitrator.as_ref().map(|a| a.log_max);
         let mut group = Group::new(config, log, same_history.map(|(_, s)| s), seed, Timestamp::ZERO);
         let failure = match start {
             Start::Bootstrap { history, position } | Start::Alone { history, position } => {
                 group.bootstrap(Timestamp::ZERO, history, position).err()
             }
-            Start::Join { position } => {
+            Start::Join { position, data, .. } => {
+                group.note_data(data);
                 group.join(Timestamp::ZERO, JoinState { position });
                 None
             }
@@ -278,6 +357,7 @@ impl Core {
             started,
             feed: Feed::held(),
             position,
+            script,
             handed: Seqno::ZERO,
             floor: Seqno::ZERO,
             told: false,
@@ -290,10 +370,17 @@ impl Core {
             session: 0,
             owed: VecDeque::new(),
             flow: Flow::new(me_node),
+            watching: false,
+            gave_up_told: None,
+            heard: Timestamp::ZERO,
             held_back: VecDeque::new(),
+            names: HashMap::new(),
+            silent: BTreeSet::new(),
+            silences: 0,
             reads: HashMap::new(),
             next_read: 0,
             weight_waiters: Vec::new(),
+            catch_up: None,
             announced: None,
             request: None,
             reported: Seqno::ZERO,
@@ -301,15 +388,29 @@ impl Core {
             leaving: false,
             dropping: false,
             donors_count: false,
+            votes_since: BTreeMap::new(),
+            hurried: started,
             log_kept: started,
             ended: false,
             connected: Some(connected),
+            unwelcome: None,
+            unwelcome_max,
+            fallback,
+            half_done: None,
             donor_list,
+            asked: None,
+            log_max,
+            told_of_bound: false,
         };
         if let Some(reason) = failure {
             core.fail(reason);
         }
         core
+    }
+
+    /// Is there no server behind this node?
+    fn arbitrates(&self) -> bool {
+        self.log_max.is_some()
     }
 
     fn now(&self) -> Timestamp {
@@ -382,8 +483,20 @@ impl Core {
         match event {
             NetEvent::LinkUp { member, .. } => self.group.handle_link_up(now, member),
             NetEvent::LinkDown { node, .. } => self.group.handle_link_down(now, node),
-            NetEvent::Message { from, message } => self.group.handle_message(now, from, message),
+            NetEvent::Message { from, message } => {
+                self.group.handle_message(now, from, message);
+                // Only the sequencer's word counts: who hears the others but not it misses what is ordered as well.
+                if self.group.sequencer() == Some(from) {
+                    if now.since(self.heard) >= OUT_OF_TOUCH_AFTER {
+                        self.flow.out_of_touch(now);
+                    }
+                    self.heard = now;
+                }
+            }
             NetEvent::Log { warn, text } => self.shared.log(if warn { Level::Warn } else { Level::Info }, text),
+            NetEvent::Unwelcome { reason } => {
+                self.unwelcome.get_or_insert_with(|| (Instant::now(), reason));
+            }
             NetEvent::Accepted { token, address } => self.shared.ask_allowed(token, address),
             NetEvent::Refused { address, reason } => {
                 self.shared.log(Level::Warn, format!("connection from {address} refused: {reason}"));
@@ -403,6 +516,8 @@ impl Core {
                 }
             }
             Command::Recall => self.recall(),
+            // Looked at after every round of commands.
+            Command::BacklogSank => {}
             Command::FlowOptions => self.set_flow_options(),
             Command::ProposeUnowned { body } => self.propose_rollback(body),
             Command::App { message, slot: None } => self.propose_owed(message),
@@ -436,6 +551,10 @@ impl Core {
                 }
             }
             Command::StateRequest { request } => self.on_state_request(request),
+            Command::AskDonor { request, slot } => {
+                self.asked = Some(slot);
+                self.request = Some(StateRequest { request, retry_at: Some(Instant::now()), donor: None });
+            }
             Command::StateReceived { position } => self.on_state_received(position),
             Command::ForcePrimary => self.group.force_primary(now),
             Command::Weight { weight, slot } => {
@@ -447,6 +566,7 @@ impl Core {
                 }
             }
             Command::Durability(mode) => self.group.set_durability(now, mode),
+            Command::Describe { slot } => slot.fill(Some(self.picture())),
             Command::Configure(change) => self.group.set_config(change),
             Command::Isolate(mode) => {
                 self.transport.isolate(mode);
@@ -455,13 +575,7 @@ impl Core {
                     self.end_now();
                 }
             }
-            Command::Evict(uuid) => {
-                let found = self.roster.view().members.iter().find(|m| m.uuid() == uuid).map(|m| m.node);
-                match found {
-                    Some(node) => self.group.evict(now, node),
-                    None => self.shared.log(Level::Info, format!("no member to evict is called {uuid}")),
-                }
-            }
+            Command::Tls(context) => self.transport.set_tls(context),
             Command::Admit { token, allowed } => self.transport.admit(token, allowed),
             Command::GiveUp { reason, corrupt } => {
                 self.shared.log(Level::Error, reason);
@@ -473,9 +587,9 @@ impl Core {
                 // In order, so that the others need not take this node for failed: two nodes would lose their majority.
                 self.dropping = true;
                 self.leaving = true;
-                for (_, pending) in self.pending.drain() {
+                for (_, pending) in std::mem::take(&mut self.pending) {
                     if let Pending::Owned { slot, .. } = pending {
-                        slot.fill(Outcome::Abandoned);
+                        self.abandon(&slot);
                     }
                 }
                 self.drop_held_back();
@@ -569,6 +683,7 @@ impl Core {
             let now = self.now();
             let Some(output) = self.group.poll_output(now) else { break };
             match output {
+                Output::Send { to, message: Message::Ack { .. }, .. } if self.reads_nothing(to) => {}
                 // What cannot be sent now is the protocol's own business: it hears of the link's end.
                 Output::Send { to, class, message } => drop(self.transport.send(to, class, &message)),
                 Output::Deliver(delivery) => self.on_delivery(delivery),
@@ -582,6 +697,12 @@ impl Core {
                 self.shared.sync(ticket);
             }
         }
+    }
+
+    /// A frozen peer's acknowledgements would pile up without bound. It does not need them: the sequencer tells it what is
+    /// committed. To the sequencer they go in any case: it counts them, and is not frozen for longer than its term.
+    fn reads_nothing(&self, peer: NodeId) -> bool {
+        self.transport.queue_bytes(peer) > ACKS_BEHIND_MAX && self.group.sequencer() != Some(peer)
     }
 
     fn on_event(&mut self, event: Event) {
@@ -599,14 +720,29 @@ impl Core {
                     slot.fill(None);
                 }
             }
+            // Its log is replaced, and that is all there is.
+            Event::DataDiverged if self.arbitrates() => {}
             Event::DataDiverged => {
-                self.shared.log(Level::Warn, "local data are not the group's history: a full copy is needed".into());
-                self.position = None;
-                if self.feed.is_live() {
+                // A node that starts is made good by itself; one that serves has to be looked at.
+                let level = if self.feed.is_live() { Level::Warn } else { Level::Info };
+                self.shared.log(level, "local data are not the group's history: a full copy is needed".into());
+                let data = self.position.take().is_some();
+                // Before the log is replaced: no crash may leave the group's log beside these data.
+                self.shared.discard_data();
+                self.group.data_discarded(now);
+                // With data the server may have been told that it needs none.
+                if self.feed.is_live() || self.request.is_some() || self.told && data {
                     self.shared.mark_inconsistent();
                     self.fail(
                         "the group went on without this node's last commits; restart it to get a full copy".into(),
                     );
+                }
+            }
+            Event::Found { history } => {
+                self.position = Some((history, Seqno::ZERO));
+                self.shared.found(history);
+                if let Err(reason) = self.group.bootstrap(now, history, Seqno::ZERO) {
+                    self.fail(reason);
                 }
             }
             Event::Signal { from, body } => self.flow.on_signal(now, from, &body),
@@ -621,12 +757,16 @@ impl Core {
                 );
             }
             Event::Silent { node, silent } => {
+                if silent {
+                    self.silences += 1;
+                    self.silent.insert(node);
+                } else {
+                    self.silent.remove(&node);
+                }
                 let state = if silent { "is silent" } else { "is heard again" };
-                self.shared.log(Level::Info, format!("member {} {state}", self.roster.label(node)));
+                self.shared.log(Level::Info, format!("member {} {state}", self.name(node)));
             }
-            Event::Rejected { reason } => {
-                self.fail(reason);
-            }
+            Event::Evicted => self.fail(texts::EVICTED.into()),
             Event::Log { warn, text } => self.shared.log(if warn { Level::Warn } else { Level::Info }, text),
             Event::Failed { reason } => self.fail(reason),
         }
@@ -650,9 +790,9 @@ impl Core {
         if let Some(slot) = self.connected.take() {
             slot.fill(Err("the connection was closed before a primary view was reached".into()));
         }
-        for (_, pending) in self.pending.drain() {
+        for (_, pending) in std::mem::take(&mut self.pending) {
             if let Pending::Owned { slot, .. } = pending {
-                slot.fill(Outcome::Abandoned);
+                self.abandon(&slot);
             }
         }
         self.drop_held_back();
@@ -670,6 +810,9 @@ impl Core {
         }
         for (_, slot) in self.weight_waiters.drain(..) {
             slot.fill(false);
+        }
+        if let Some(slot) = self.asked.take() {
+            slot.fill(Err("the group was left before a server had been chosen".into()));
         }
         // Commands that came too late.
         let mut rest = Vec::new();
@@ -723,21 +866,25 @@ impl Core {
             }
             Err(error) => return self.fail(format!("the group's state could not be read: {error}")),
         }
-        match &mut self.feed {
-            Feed::Held { items, body_bytes } => {
+        self.set_evicted();
+        if self.arbitrates() {
+            self.pass(base.seqno);
+            return self.shared.set_history(base.history);
+        }
+        let gap = match &mut self.feed {
+            Feed::Held(items) => {
                 items.clear();
-                *body_bytes = 0;
-                if self.position.is_some_and(|(h, p)| h != base.history || p < base.seqno) {
+                let useless = self.position.is_some_and(|(h, p)| h != base.history || p < base.seqno);
+                if useless {
                     self.position = None;
                 }
+                // With a position the server was told that it needs no data.
+                useless && self.told
             }
-            Feed::Live => {
-                if self.handed < base.seqno {
-                    self.fail(
-                        "what this node missed is no longer kept by any member: restart it to get a full copy".into(),
-                    );
-                }
-            }
+            Feed::Live => self.handed < base.seqno,
+        };
+        if gap {
+            self.fail("what this node missed is no longer kept by any member: restart it to get a full copy".into());
         }
         self.shared.set_history(base.history);
     }
@@ -756,19 +903,25 @@ impl Core {
         }
     }
 
-    fn hand(&mut self, mut item: Item) {
-        match &mut self.feed {
-            Feed::Held { items, body_bytes } => {
-                if let Item::Apply(apply) = &mut item {
-                    let length = apply.body.as_ref().map_or(0, Bytes::len);
-                    if *body_bytes + length > HELD_BYTES_MAX {
-                        apply.body = None;
-                    } else {
-                        *body_bytes += length;
-                    }
-                }
-                items.push_back(item);
+    /// Without a server everything is done as soon as it is delivered.
+    fn pass(&mut self, seqno: Seqno) {
+        self.handed = seqno;
+        self.shared.monitor.reset(seqno);
+    }
+
+    fn hand(&mut self, item: Item) {
+        if self.arbitrates() {
+            if let Some(seqno) = item.seqno() {
+                self.pass(seqno);
             }
+            return match item {
+                Item::View { view, .. } if self.told => self.tell(Item::View { view, closes: None }),
+                Item::View { .. } | Item::Apply(_) => {}
+                other => self.tell(other),
+            };
+        }
+        match &mut self.feed {
+            Feed::Held(items) => items.push(item),
             Feed::Live => {
                 if let Some(seqno) = item.seqno() {
                     if seqno <= self.handed {
@@ -811,21 +964,13 @@ impl Core {
                 return;
             }
         }
-        let (flags, depends_on) = if verdict.ok() {
-            (head.flags, verdict.depends_on)
+        let depends_on = if verdict.ok() {
+            let seen = if self.shared.settings.optimistic_pa() { Seqno::ZERO } else { head.last_seen };
+            verdict.depends_on.max(seen.min(seqno.prev()))
         } else {
-            (flags::ROLLBACK | flags::TRX_START | flags::TRX_END, seqno.prev())
+            seqno.prev()
         };
-        let item = ApplyItem {
-            seqno,
-            index,
-            depends_on,
-            flags,
-            origin: head.origin,
-            trx: head.trx,
-            conn: head.conn,
-            body: Some(body),
-        };
+        let item = ApplyItem { seqno, index, depends_on, ok: verdict.ok(), body: Some(body) };
         self.hand(Item::Apply(item));
     }
 
@@ -843,6 +988,7 @@ impl Core {
         self.certifier.note_view(seqno);
         self.certifier.retain_streams(|origin| view.members.iter().any(|m| m.uuid() == origin));
         self.transport.set_peers(&view.members);
+        self.names.extend(view.members.iter().map(|m| (m.node, m.name.clone())));
         let effects = self.roster.apply_view(&view, seqno);
         let server_view = self.server_view(ViewStatus::Primary, Some(seqno), &view);
         let own = view.get(self.me.node).filter(|m| m.incarnation == self.me.incarnation);
@@ -882,7 +1028,7 @@ impl Core {
             *wanted != weight
         });
         self.shared.monitor.set_last(None);
-        if !self.told {
+        if !self.told && self.half_done.is_none() {
             self.joined_at = seqno;
             self.begin_feed(seqno, view);
         } else if again {
@@ -912,22 +1058,149 @@ impl Core {
     /// The first own view: does the server continue from its own position, or does it need a full copy?
     fn begin_feed(&mut self, own_view: Seqno, view: &View) {
         self.told = true;
-        let Some((_, position)) = self.position else {
-            let history = self.shared.history();
-            self.shared.log(Level::Info, texts::state_transfer_required((history, Some(own_view)), (Uuid::NIL, None)));
-            let connected = self.server_view(ViewStatus::Primary, Some(own_view), view);
-            self.tell(Item::Connected(connected));
-            self.tell(Item::SstRequest);
+        if self.arbitrates() {
+            self.feed = Feed::Live;
+            let first = self.server_view(ViewStatus::Primary, Some(own_view), view);
+            self.tell(Item::Connected(first.clone()));
+            self.tell(Item::View { view: first, closes: None });
+            return;
+        }
+        if let Some((history, position)) = self.position.filter(|(_, position)| *position >= own_view) {
+            // What the group orders next would be taken for applied already (SAFETY 18).
+            self.shared.log(
+                Level::Warn,
+                format!(
+                    "the data are at {history}:{position}, beyond {own_view}, where the group goes on: it has lost its newest \
+                     commits, and a full copy is needed here. If no node can give one, start the cluster anew from the node with \
+                     the highest position: safe_to_bootstrap: 1 in its grastate.dat, then galera_new_cluster"
+                ),
+            );
+            self.position = None;
+        }
+        match self.position {
+            Some(_) if self.script && self.roster.ready_donor(self.me.node, &self.donor_list).is_ok() => {
+                self.need_script(own_view, view);
+            }
+            Some((_, position)) => self.go_live(position, Some((own_view, view))),
+            None if self.fallback.is_some_and(|at| at < own_view) && !self.roster.anyone_has_state() => {
+                self.told = false;
+                self.half_done = Some(HalfDone {
+                    own_view,
+                    view: view.clone(),
+                    said: None,
+                    explained: false,
+                    looked: Instant::now(),
+                });
+            }
+            None => self.need_copy(own_view, view),
+        }
+    }
+
+    fn need_copy(&mut self, own_view: Seqno, view: &View) {
+        let history = self.shared.history();
+        self.shared.log(Level::Info, texts::state_transfer_required((history, Some(own_view)), (Uuid::NIL, None)));
+        let connected = self.server_view(ViewStatus::Primary, Some(own_view), view);
+        self.tell(Item::Connected(connected));
+        self.tell(Item::SstRequest { data: true });
+    }
+
+    /// The log has all that this server missed, but not what a donor's script tells it. Without anybody who could run that now
+    /// (all nodes were down) the server goes on without.
+    fn need_script(&mut self, own_view: Seqno, view: &View) {
+        self.shared
+            .log(Level::Info, "wsrep_gtid_mode: asking a donor's script for wsrep_gtid_domain_id, not for data".into());
+        let connected = self.server_view(ViewStatus::Primary, Some(own_view), view);
+        self.tell(Item::Connected(connected));
+        self.tell(Item::SstRequest { data: false });
+    }
+
+    /// With half done data: a full copy as soon as somebody has whole ones. If nobody has, and no voter is absent who might, one
+    /// member goes on from its half done data and executes the statement again.
+    fn step_half_done(&mut self) {
+        let Some(waiting) = &self.half_done else { return };
+        if self.roster.anyone_has_state() {
+            if let Some(HalfDone { own_view, view, .. }) = self.half_done.take() {
+                self.told = true;
+                self.need_copy(own_view, &view);
+            }
+            return;
+        }
+        if waiting.looked.elapsed() > LOOK_FOR_STOP {
+            if stop_signal::is_pending() {
+                return self.shared.die("The server was told to stop while it waited for whole data.".into());
+            }
+            if let Some(waiting) = &mut self.half_done {
+                waiting.looked = Instant::now();
+            }
+        }
+        if self.half_done.as_ref().is_some_and(|waiting| waiting.said.is_some()) {
+            return;
+        }
+        let said = if !self.roster.lacks_state(self.me.node) {
+            let Some(position) = self.fallback else { return };
+            self.propose_app(&AppMessage::HalfDone { position })
+        } else if !self.roster.nobody_has_state() {
+            return;
+        } else {
+            let present = self.roster.view();
+            let absent: Vec<String> = self
+                .group
+                .status()
+                .voters
+                .voters
+                .iter()
+                .filter(|v| present.get(v.node).is_none())
+                .map(|v| v.node.to_string())
+                .collect();
+            if absent.is_empty() {
+                self.propose_app(&AppMessage::GoOnHalfDone)
+            } else {
+                if self.half_done.as_ref().is_some_and(|waiting| !waiting.explained) {
+                    self.shared.log(
+                        Level::Warn,
+                        format!(
+                            "a statement was cut off on all members that are here; waiting for those that may have whole data: \
+                             {}. If they are lost for good, stop this server, set safe_to_bootstrap: 1 in its grastate.dat and \
+                             start it with galera_new_cluster",
+                            absent.join(", ")
+                        ),
+                    );
+                }
+                if let Some(waiting) = &mut self.half_done {
+                    waiting.explained = true;
+                }
+                return;
+            }
+        };
+        if let Some(waiting) = &mut self.half_done {
+            waiting.said = said;
+        }
+        self.drain();
+    }
+
+    fn go_on_half_done(&mut self) {
+        let (Some(HalfDone { own_view, view, .. }), Some(position)) = (self.half_done.take(), self.fallback) else {
             return;
         };
-        self.go_live(position, Some((own_view, view)));
+        self.shared.log(
+            Level::Warn,
+            format!(
+                "a statement was cut off on all members: this one goes on from {position} and executes it again, the others copy \
+                 from here"
+            ),
+        );
+        self.told = true;
+        self.position = Some((self.group.store().base().history, position));
+        self.group.data_arrived();
+        self.go_live(position, Some((own_view, &view)));
+        self.publish();
     }
 
     /// Everything after `position` goes to the server from here on. With a view, the server is first told that it is
     /// connected: at that view when nothing comes before it, else at a private view at its own position, so that a
     /// server whose storage engine starts inside the view callback replays what it missed without a donor (SAFETY 20).
     fn go_live(&mut self, position: Seqno, connect: Option<(Seqno, &View)>) {
-        let Feed::Held { items, .. } = std::mem::replace(&mut self.feed, Feed::Live) else { return };
+        let Feed::Held(mut items) = std::mem::replace(&mut self.feed, Feed::Live) else { return };
         self.shared.monitor.reset(position);
         self.shared.votes.forget(position);
         self.handed = position;
@@ -946,17 +1219,18 @@ impl Core {
         if self.delivered.0.saturating_sub(position.0) > 1 {
             self.shared.log(Level::Info, texts::receiving_ist(position.next(), self.delivered));
         }
+        self.catch_up = CatchUp::begin(position, self.delivered, Instant::now());
         self.shared.mark_running(self.group.store().base().history);
-        for item in items {
+        while let Some(item) = items.pop() {
             self.hand(item);
         }
     }
 
     fn on_state_request(&mut self, request: Vec<u8>) {
         let words = request.strip_suffix(b"\0").unwrap_or(&request);
-        if words == b"trivial" || words == b"none" {
-            // The server says that it needs no data, or will get them by other means.
-            let before = self.joined_at.prev();
+        if words == b"trivial" || words == b"none" || words.is_empty() {
+            // The server says that it needs no data, or will get them by other means, or (empty) can run no script any more.
+            let before = self.position.map_or(self.joined_at.prev(), |(_, own)| own);
             return self.on_state_received(Some(before));
         }
         self.request = Some(StateRequest { request, retry_at: Some(Instant::now()), donor: None });
@@ -968,9 +1242,16 @@ impl Core {
             self.shared.log(Level::Info, "a state transfer was reported to a node that waits for none: ignored".into());
             return;
         }
+        let own = self.position.map(|(_, own)| own);
         match position {
+            Some(position) if own.is_some_and(|own| own != position) => {
+                self.shared.die(format!(
+                    "The script of the donor brought position {position} to a server that needs no data."
+                ));
+            }
             Some(position) => {
                 self.position = Some((self.group.store().base().history, position));
+                self.group.data_arrived();
                 self.go_live(position, None);
                 self.publish();
             }
@@ -983,6 +1264,9 @@ impl Core {
             self.note_session(session.number);
             if self.announced == Some((session.number, number)) {
                 self.announced = None;
+            }
+            if let Some(waiting) = self.half_done.as_mut().filter(|w| w.said == Some((session.number, number))) {
+                waiting.said = None;
             }
         }
         let Ok(message) = AppMessage::decode(body) else { return };
@@ -1015,21 +1299,32 @@ impl Core {
                     }
                 }
                 Effect::Shift { .. } => {}
-                Effect::DonorChosen { joiner, donor, request } => {
-                    // Not what an earlier incarnation of this node was asked for.
-                    if donor == self.me.node && self.member && self.feed.is_live() && seqno >= self.handed {
+                Effect::DonorChosen { joiner, donor, request, position } => {
+                    // Not what an earlier incarnation of this node was asked for. A donor that has just lost its majority gives all
+                    // the same: it is a member as far as the order knows, and the joiner waits for it.
+                    let chosen = self.roster.view().get(donor).is_some_and(|m| m.uuid() == self.me.uuid());
+                    if chosen && self.feed.is_live() && seqno >= self.handed {
                         self.shared.monitor.raise_barrier(seqno);
-                        self.tell(Item::Donate { joiner, request, at: seqno });
+                        self.tell(Item::Donate { joiner, request, position, at: seqno });
                     }
                     if joiner == self.me.node {
+                        if let Some(slot) = self.asked.take() {
+                            self.request = None;
+                            slot.fill(Ok(self.roster.label(donor)));
+                        }
                         if let Some(r) = &mut self.request {
                             r.donor = Some(donor);
                         }
                     }
                 }
+                Effect::GoesOnHalfDone { node } if node == self.me.node => self.go_on_half_done(),
+                Effect::GoesOnHalfDone { .. } => {}
                 Effect::NoDonor { joiner, retry, reason } if joiner == self.me.node => {
                     if let Some(r) = self.request.as_mut().filter(|_| retry) {
                         r.retry_at = Some(Instant::now() + Duration::from_secs(1));
+                    } else if let Some(slot) = self.asked.take() {
+                        self.request = None;
+                        slot.fill(Err(reason));
                     } else if self.request.is_some() {
                         self.shared.log(Level::Error, texts::request_failed(&reason));
                         self.shared.die(texts::NEVER_RECEIVE_STATE.into());
@@ -1043,7 +1338,10 @@ impl Core {
                     }
                 }
                 Effect::Cut(cut) => self.certifier.purge(cut),
+                // An evicted member stays until the others do not need its vote any more; then it is told.
+                Effect::Evictions => self.set_evicted(),
                 Effect::VoteBegun { seqno } => self.on_vote_begun(seqno),
+                Effect::VoteDone { .. } if self.arbitrates() => {}
                 Effect::VoteDone { seqno, winner, .. } => {
                     // What lies below the floor came with the data, whatever the vote was.
                     let left = || if self.feed.is_live() { self.shared.monitor.left() } else { Seqno::ZERO };
@@ -1051,12 +1349,20 @@ impl Core {
                         self.shared.lost_vote(seqno);
                     }
                 }
+                Effect::VoteDismissed { seqno, losers } => {
+                    self.shared.votes.dismissed(seqno, losers.contains(&self.me.node));
+                }
             }
         }
     }
 
+    fn set_evicted(&mut self) {
+        let now = self.now();
+        self.group.set_evicted(now, self.roster.evicted().iter().copied().collect());
+    }
+
     fn on_vote_begun(&self, seqno: Seqno) {
-        if self.member && self.feed.is_live() {
+        if self.member && self.feed.is_live() && !self.arbitrates() {
             self.shared.on_vote_begun(seqno);
         }
     }
@@ -1067,6 +1373,9 @@ impl Core {
         }
         self.member = false;
         self.announced = None;
+        if let Some(waiting) = &mut self.half_done {
+            waiting.said = None;
+        }
         self.non_primary_since = Some(Instant::now());
         self.flow.set_members(Vec::new());
         for (_, slot) in self.reads.drain() {
@@ -1092,23 +1401,73 @@ impl Core {
             self.non_primary_since = None;
             self.give_up_waiting();
         }
+        if self.connected.is_some()
+            && let Some((since, reason)) = &self.unwelcome
+            && since.elapsed() > self.unwelcome_max
+        {
+            let reason = format!("{reason}; nobody else formed the group within {:?}", self.unwelcome_max);
+            return self.fail(reason);
+        }
         if self.log_kept.elapsed() >= KEEP_LOG_EVERY {
             self.log_kept = Instant::now();
             self.keep_log();
         }
+        self.tell_progress();
         if !self.member {
             return;
         }
         self.pay_owed();
+        self.step_half_done();
         self.ask_for_state();
         self.announce();
+        self.hurry();
         let left = self.shared.monitor.left();
-        if self.feed.is_live() && left.0 >= self.reported.0 + REPORT_EVERY {
+        if self.feed.is_live() && !self.arbitrates() && left.0 >= self.reported.0 + REPORT_EVERY {
             self.reported = left;
             // A lost one is made good by the next.
             self.propose_app(&AppMessage::LastCommitted { seqno: left });
             self.drain();
         }
+    }
+
+    fn tell_progress(&mut self) {
+        let Some(catch_up) = &mut self.catch_up else { return };
+        let Some(progress) = catch_up.look(self.shared.monitor.left(), Instant::now()) else { return };
+        self.shared.event("progress", progress.json());
+        if progress.line {
+            self.shared.log(Level::Info, texts::receiving_ist_progress(progress.done, progress.total));
+        }
+        if progress.done == progress.total {
+            self.catch_up = None;
+        }
+    }
+
+    /// Whoever orders sees to it that nobody is waited for without end. Only a proposal: what comes of it is decided where it
+    /// is ordered, by all members alike. One that gets lost is repeated.
+    fn hurry(&mut self) {
+        if self.hurried.elapsed() < HURRY_EVERY {
+            return;
+        }
+        self.hurried = Instant::now();
+        let open = self.roster.open_votes();
+        self.votes_since.retain(|seqno, _| open.contains(seqno));
+        for seqno in &open {
+            self.votes_since.entry(*seqno).or_insert_with(Instant::now);
+        }
+        if self.group.sequencer() != Some(self.me.node) {
+            return;
+        }
+        let late: Vec<Seqno> =
+            self.votes_since.iter().filter(|(_, since)| since.elapsed() > VOTE_PATIENCE).map(|(s, _)| *s).collect();
+        for seqno in late {
+            self.propose_app(&AppMessage::CloseVote { seqno });
+        }
+        if self.certifier.retained() > INDEX_KEYS_MAX {
+            for (node, seqno) in self.roster.laggards(LAG_MIN) {
+                self.propose_app(&AppMessage::Lagging { node, seqno });
+            }
+        }
+        self.drain();
     }
 
     /// No majority for long: who can be given a truthful answer gets it (SAFETY 22). Rollbacks and messages that must not get
@@ -1124,7 +1483,7 @@ impl Core {
         let keys: Vec<_> = self.pending.iter().filter(|(_, p)| impatient(p)).map(|(key, _)| *key).collect();
         for key in keys {
             if let Some(Pending::Owned { slot, .. }) = self.pending.remove(&key) {
-                slot.fill(Outcome::Abandoned);
+                self.abandon(&slot);
             }
         }
         let keys: Vec<_> = self.pending_app.iter().filter(|(_, p)| p.slot.is_some()).map(|(key, _)| *key).collect();
@@ -1150,19 +1509,37 @@ impl Core {
     }
 
     fn keep_log(&mut self) {
-        let durability = self.group.status().durability;
         let left = self.shared.monitor.left();
         let live = self.feed.is_live();
+        let held_by_servers = self.group.held_by_servers();
+        let log_max = self.log_max;
         let log = self.group.store_mut();
         let mut result = Ok(());
-        if log.durability() != durability {
-            result = log.set_durability(durability);
-        }
         // Until the server's position is known nothing says what it will need.
-        if result.is_ok() && live && log.wants_trim() {
-            let keep_from = log.index_of(left.next()).unwrap_or(log.last().next());
+        if live && log.wants_trim() {
+            let mut keep_from = log.index_of(left.next()).unwrap_or(log.last().next());
+            let (all, some) = held_by_servers;
+            if log_max.is_some() {
+                keep_from = keep_from.min(all.next());
+            }
             result = log.trim(Trim { keep_from, bytes_max: None }).map(drop);
+            if let Some(bytes_max) = log_max.filter(|max| result.is_ok() && log.bytes_held() > *max) {
+                // Never what no server has: with more weight than they, this member alone could have committed it.
+                result = log.trim(Trim { keep_from: some.next(), bytes_max: Some(bytes_max) }).map(drop);
+                let first = log.first();
+                let told = std::mem::replace(&mut self.told_of_bound, first > all.next());
+                if self.told_of_bound && !told {
+                    self.shared.log(
+                        Level::Warn,
+                        format!(
+                            "the log has reached its bound of {bytes_max} bytes and now begins at {first}: a server that has not \
+                             acknowledged what was dropped can go on only with another server that has it"
+                        ),
+                    );
+                }
+            }
         }
+        let log = self.group.store_mut();
         match (result, log.begin_spare()) {
             (Err(error), _) => self.fail(error.to_string()),
             (Ok(()), Some(ticket)) => self.shared.prepare_space(ticket),
@@ -1174,8 +1551,11 @@ impl Core {
         let Some(request) = &mut self.request else { return };
         if request.retry_at.is_some_and(|at| at <= Instant::now()) {
             request.retry_at = None;
-            let message =
-                AppMessage::StateRequest { donors: self.donor_list.clone(), request: request.request.clone() };
+            let message = AppMessage::StateRequest {
+                donors: self.donor_list.clone(),
+                request: request.request.clone(),
+                position: self.position.map(|(_, own)| own),
+            };
             if self.propose_app(&message).is_none() {
                 if let Some(r) = &mut self.request {
                     r.retry_at = Some(Instant::now() + Duration::from_millis(200));
@@ -1209,6 +1589,14 @@ impl Core {
             return self.flow.rest(now);
         }
         self.flow.observe(now, backlog, self.shared.monitor.left());
+        let mark = self.flow.watch(now).map(|mark| mark as usize);
+        if mark.is_some() || self.watching {
+            self.watching = mark.is_some();
+            if !self.shared.queue.watch(mark) {
+                // It sank between the two looks.
+                self.flow.observe(now, self.shared.queue.len() as u64, self.shared.monitor.left());
+            }
+        }
         let mut acted = false;
         while let Some(act) = self.flow.poll() {
             acted = true;
@@ -1238,14 +1626,17 @@ impl Core {
                 );
             }
             Act::GaveUp { patience } => {
-                self.shared.log(
-                    Level::Info,
-                    format!(
-                        "flow control: nothing was applied here for {} s (a lock, a full disk?): this node no longer slows \
-                         the others, and lags until it gets on",
-                        patience.as_secs()
-                    ),
-                );
+                // A node that applies large transactions may give up again and again.
+                if self.gave_up_told.is_none_or(|at| at.elapsed() >= TELL_AGAIN) {
+                    self.gave_up_told = Some(Instant::now());
+                    self.shared.log(
+                        Level::Info,
+                        format!(
+                            "flow control: nothing was applied here for {patience:?} (a lock, a huge transaction, a full \
+                             disk?): this node no longer slows the others, and lags until it gets on"
+                        ),
+                    );
+                }
             }
         }
     }
@@ -1301,6 +1692,7 @@ impl Core {
 
     fn set_flow_counts(&mut self, state: Option<NodeState>) {
         let counts = match state {
+            Some(_) if self.arbitrates() => false,
             Some(NodeState::Synced | NodeState::Joined) => self.feed.is_live(),
             Some(NodeState::Donor) => self.feed.is_live() && self.donors_count,
             Some(NodeState::Primary | NodeState::Joiner) | None => false,
@@ -1317,12 +1709,61 @@ impl Core {
             state,
             receiving: !self.feed.is_live(),
             desyncs: self.roster.desyncs(self.me.node),
+            evicted: self.roster.evicted().to_vec(),
             incoming: self.roster.view().members.iter().map(|m| m.incoming.clone()).collect(),
             weight: total,
             uuid: self.me.uuid(),
             segment: self.me.segment,
             first_seqno: self.group.store().base().seqno.next(),
         });
+    }
+
+    fn name(&self, node: NodeId) -> String {
+        self.names.get(&node).map_or_else(|| node.to_string(), String::clone)
+    }
+
+    /// This node's part in the group.
+    fn role(&self) -> &'static str {
+        let order = self.group.status();
+        if !self.member {
+            "non-primary"
+        } else if order.sequencer == Some(self.me.node) {
+            "sequencer"
+        } else if order.voters.contains(self.me.node) {
+            "voter"
+        } else {
+            "member"
+        }
+    }
+
+    fn picture(&self) -> Picture {
+        let order = self.group.status();
+        let name = |node: NodeId| self.name(node);
+        Picture {
+            term: order.term.0,
+            term_changes: order.term_changes,
+            sequencer: order.sequencer.map_or_else(String::new, name),
+            voters: order.voters.voters.iter().map(|v| (name(v.node), v.weight.0)).collect(),
+            durability: order.durability,
+            log_first: self.group.store().first(),
+            log_last: order.last,
+            log_durable: order.durable,
+            log_committed: order.committed,
+            read_requests: order.read_requests,
+            slow: self.flow.slow().into_iter().map(|s| (name(s.node), s.rate, s.backlog)).collect(),
+            role: self.role(),
+            flow_gave_up: self.flow.gave_up(),
+            silent: self.silent.iter().map(|n| name(*n)).collect(),
+            silences: self.silences,
+            commit_cut: self.roster.cut(),
+            unknown_outcomes: self.shared.counters.unknown_outcomes.load(Relaxed),
+        }
+    }
+
+    /// The outcome of what was sent is left open (SAFETY 22).
+    fn abandon(&self, slot: &Slot<Outcome>) {
+        self.shared.counters.unknown_outcomes.fetch_add(1, Relaxed);
+        slot.fill(Outcome::Abandoned);
     }
 
     fn server_view(&self, status: ViewStatus, seqno: Option<Seqno>, view: &View) -> ServerView {
@@ -1352,9 +1793,12 @@ pub fn refuse(command: Command) {
         Command::App { slot: Some(slot), .. } => slot.fill(false),
         Command::Read { slot } => slot.fill(None),
         Command::Weight { slot, .. } => slot.fill(false),
+        Command::Describe { slot } => slot.fill(None),
+        Command::AskDonor { slot, .. } => slot.fill(Err("not connected to a group".into())),
         Command::App { slot: None, .. }
         | Command::ProposeUnowned { .. }
         | Command::Recall
+        | Command::BacklogSank
         | Command::FlowOptions
         | Command::Synced(_)
         | Command::SpareReady(_)
@@ -1364,7 +1808,7 @@ pub fn refuse(command: Command) {
         | Command::Durability(_)
         | Command::Configure(_)
         | Command::Isolate(_)
-        | Command::Evict(_)
+        | Command::Tls(_)
         | Command::Admit { .. }
         | Command::GiveUp { .. }
         | Command::Leave => {}

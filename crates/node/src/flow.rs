@@ -19,29 +19,37 @@ use bytes::Bytes;
 use trireme_types::{NodeId, Seqno, Timestamp};
 
 /// A stop in force is said again this often.
-const REPEAT_EVERY: Duration = Duration::from_millis(200);
-/// A stop that was not heard again for so long is over: several repetitions may come late.
-const EXPIRES_AFTER: Duration = Duration::from_secs(1);
-/// A stop lasts so long at least, so that a backlog that sways around a limit does not flood the group. The other way there is
-/// no delay: what is written meanwhile has to be applied.
+const REPEAT_EVERY: Duration = Duration::from_millis(100);
+/// A stop that was not heard again for so long is over. Some repetitions may come late (200 ms of jitter); but who freezes
+/// while its stop is in force holds the others up for so long.
+const EXPIRES_AFTER: Duration = Duration::from_millis(400);
+/// A stop lasts so long at least, so that a backlog that sways around a limit does not flood the group, unless the backlog
+/// falls to half of the limit: appliers that run dry would be lost time. The other way there is no delay: what is written
+/// meanwhile has to be applied.
 const STEADY_FOR: Duration = Duration::from_millis(10);
 /// A rate that has changed by more than [`CHANGE`] is told after this time, others with the repetition.
 const UPDATE_AFTER: Duration = Duration::from_millis(20);
 const CHANGE: f64 = 0.1;
 /// How often a stopped node looks around.
 pub const TICK: Duration = Duration::from_millis(10);
-/// The speed of applying is measured over this time.
-const MEASURE_OVER: Duration = Duration::from_millis(100);
+/// The speed of applying is measured over this much time with a backlog.
+const MEASURE_OVER: Duration = Duration::from_millis(50);
+/// A backlog that takes no longer than this to apply is none, however many write sets it has: processors shared with others
+/// make such ones all the time, and they are gone before a stop is heard.
+const MOMENT: Duration = Duration::from_millis(20);
 /// Slower than this counts as standing still.
 const RATE_MIN: f64 = 0.5;
 /// What may be saved up for a burst: as much as comes in during this part of a second.
 const BURST: f64 = 0.02;
 /// A node's part of the permitted rate is its part of what was ordered in the last one or two of these.
 const SHARE_OVER: Duration = Duration::from_secs(1);
+/// What comes within this time after a node was out of touch counts as missed. The log of a peer gives tens of thousands of
+/// write sets in it.
+const CATCH_UP_FOR: Duration = Duration::from_secs(2);
 /// The operator is told who holds up writes once it has lasted so long.
 const TELL_AFTER: Duration = Duration::from_secs(1);
 
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 
 /// The backlogs at which a node says stop (above `upper`) and go (not above `lower`).
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -101,32 +109,58 @@ struct Stop {
     heard: Timestamp,
     /// Write sets per second that the whole group may send.
     rate: f64,
+    /// What waits to be applied there.
+    backlog: u64,
     told: bool,
 }
 
-/// How fast this node applies, as far as it has something to apply.
+/// A stop in force, for whoever asks who slows the group and why.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Slow {
+    pub node: NodeId,
+    /// Write sets per second that the whole group may send because of it; zero: it stands still.
+    pub rate: f64,
+    pub backlog: u64,
+}
+
+/// How fast this node applies while it has something to apply.
 #[derive(Clone, Copy, Default, Debug)]
 struct Meter {
-    from: Timestamp,
+    looked: Timestamp,
     left: Seqno,
+    /// Something was waiting at the last look. Where it is so now too, the time between counts.
+    waiting: bool,
+    /// When something was last seen to be applied, or nothing to wait.
+    moved: Timestamp,
+    busy: Duration,
+    applied: u64,
+    /// Per second.
     rate: f64,
-    running: bool,
 }
 
 impl Meter {
     fn observe(&mut self, now: Timestamp, backlog: u64, left: Seqno) {
-        let elapsed = now.since(self.from);
-        if self.running && backlog > 0 {
-            if elapsed < MEASURE_OVER {
-                return;
+        if self.waiting && backlog > 0 {
+            self.busy += now.since(self.looked);
+            self.applied += left.0.saturating_sub(self.left.0);
+            if self.busy >= MEASURE_OVER {
+                let seen = self.applied as f64 / self.busy.as_secs_f64();
+                self.rate = if self.rate == 0.0 { seen } else { (self.rate + seen) / 2.0 };
+                (self.busy, self.applied) = (Duration::ZERO, 0);
             }
-            let seen = left.0.saturating_sub(self.left.0) as f64 / elapsed.as_secs_f64();
-            self.rate = (self.rate + seen) / 2.0;
+        }
+        if left > self.left || !self.waiting {
+            self.moved = now;
         }
         // Without a backlog the speed is that of the writers, which says nothing.
-        self.running = backlog > 0;
-        self.from = now;
+        self.waiting = backlog > 0;
+        self.looked = now;
         self.left = left;
+    }
+
+    /// How much is applied in a [`MOMENT`].
+    fn quick(&self, now: Timestamp) -> u64 {
+        if now.since(self.moved) < MOMENT { (self.rate * MOMENT.as_secs_f64()) as u64 } else { 0 }
     }
 }
 
@@ -166,8 +200,11 @@ pub struct Flow {
     /// May this node ask for a stop?
     counts: bool,
     own: Own,
-    /// Part of the backlog that was there when this node began to count; only falls.
+    /// Part of the backlog that was there when this node began to count, or that it had missed while it was out of touch; only
+    /// falls, but while it catches up.
     allowance: u64,
+    /// Until then whatever comes was missed.
+    catching_up_until: Timestamp,
     meter: Meter,
     share: Share,
     /// The own one included.
@@ -188,6 +225,7 @@ impl Flow {
             counts: false,
             own: Own::Quiet,
             allowance: 0,
+            catching_up_until: Timestamp::ZERO,
             meter: Meter::default(),
             share: Share::default(),
             stops: BTreeMap::new(),
@@ -204,6 +242,19 @@ impl Flow {
     /// Is any stop in force? Then new write sets pass by [`Flow::admit`] only.
     pub fn is_stopped(&self) -> bool {
         !self.stops.is_empty()
+    }
+
+    /// Who slows the group, the slowest first.
+    pub fn slow(&self) -> Vec<Slow> {
+        let mut slow: Vec<Slow> =
+            self.stops.iter().map(|(node, s)| Slow { node: *node, rate: s.rate, backlog: s.backlog }).collect();
+        slow.sort_by(|a, b| a.rate.total_cmp(&b.rate));
+        slow
+    }
+
+    /// This node applied nothing for too long and slows nobody any more.
+    pub fn gave_up(&self) -> bool {
+        matches!(self.own, Own::GivenUp { .. })
     }
 
     pub fn poll(&mut self) -> Option<Act> {
@@ -248,12 +299,18 @@ impl Flow {
         }
     }
 
+    /// This node had not heard the sequencer for a while: it was frozen, or cut off. The others went on without it, and do not stop for
+    /// what it missed.
+    pub fn out_of_touch(&mut self, now: Timestamp) {
+        self.catching_up_until = now.after(CATCH_UP_FOR);
+    }
+
     pub fn on_signal(&mut self, now: Timestamp, from: NodeId, body: &[u8]) {
         if !self.members.contains(&from) || from == self.me {
             return;
         }
         match decode(body) {
-            Some(Some(rate)) => self.stop(now, from, rate),
+            Some(Some((rate, backlog))) => self.stop(now, from, rate, backlog),
             Some(None) => self.lift(from),
             // A later version's way of saying something.
             None => {}
@@ -276,7 +333,7 @@ impl Flow {
     /// Nothing is to be applied, and nothing stopped.
     pub fn rest(&mut self, now: Timestamp) {
         self.allowance = 0;
-        self.meter.running = false;
+        self.meter.waiting = false;
         self.share.turn(now);
     }
 
@@ -285,33 +342,33 @@ impl Flow {
     pub fn observe(&mut self, now: Timestamp, backlog: u64, left: Seqno) {
         self.meter.observe(now, backlog, left);
         self.share.turn(now);
-        self.allowance = self.allowance.min(backlog);
+        let catching_up = now < self.catching_up_until;
+        self.allowance = if catching_up { backlog } else { self.allowance.min(backlog) };
         let excess = backlog - self.allowance;
+        let limits = self.limits_now(now);
         match self.own {
             Own::Quiet => {
-                if self.counts && excess > self.limits.upper {
-                    let rate = self.permitted(excess);
+                if self.counts && excess > limits.upper {
+                    let rate = self.permitted(limits, excess);
                     self.own = Own::Stopping { since: now, said: now, rate, progress: left, progress_at: now };
                     self.acts.push_back(Act::Requested(true));
-                    self.say_stop(now, rate);
+                    self.say_stop(now, rate, backlog);
                 }
             }
             Own::Stopping { since, said, rate, progress, progress_at } => {
                 let progress_at = if left > progress { now } else { progress_at };
-                if excess <= self.limits.lower {
-                    if now.since(since) >= STEADY_FOR {
-                        self.go();
-                    }
-                } else if !self.patience.is_zero() && now.since(progress_at) >= self.patience {
+                if excess <= self.go_at(now, since) {
+                    self.go();
+                } else if excess > limits.lower && !self.patience.is_zero() && now.since(progress_at) >= self.patience {
                     self.go();
                     self.own = Own::GivenUp { left };
                     self.acts.push_back(Act::GaveUp { patience: self.patience });
                 } else {
-                    let (mut said, mut rate, new) = (said, rate, self.permitted(excess));
+                    let (mut said, mut rate, new) = (said, rate, self.permitted(limits, excess));
                     let changed = (new - rate).abs() > rate * CHANGE && now.since(said) >= UPDATE_AFTER;
                     if changed || now.since(said) >= REPEAT_EVERY {
                         (said, rate) = (now, new);
-                        self.say_stop(now, rate);
+                        self.say_stop(now, rate, backlog);
                     }
                     self.own = Own::Stopping { since, said, rate, progress: left, progress_at };
                 }
@@ -328,18 +385,38 @@ impl Flow {
         }
     }
 
-    /// What the group may send while this node has so much too much.
-    fn permitted(&self, excess: u64) -> f64 {
+    /// The excess at which a stop ends.
+    fn go_at(&self, now: Timestamp, since: Timestamp) -> u64 {
+        let lower = self.limits_now(now).lower;
+        if now.since(since) >= STEADY_FOR { lower } else { lower / 2 }
+    }
+
+    /// The backlog at which [`Flow::observe`] is of use at once, and not only at the next [`TICK`].
+    pub fn watch(&self, now: Timestamp) -> Option<u64> {
+        match self.own {
+            Own::Stopping { since, .. } => Some(self.allowance + self.go_at(now, since)),
+            Own::Quiet | Own::GivenUp { .. } => None,
+        }
+    }
+
+    /// Those that are set, or what a quick node applies in a [`MOMENT`].
+    fn limits_now(&self, now: Timestamp) -> Limits {
         let Limits { lower, upper } = self.limits;
+        let quick = self.meter.quick(now);
+        if quick <= upper { self.limits } else { Limits { lower: quick * lower / upper.max(1), upper: quick } }
+    }
+
+    /// What the group may send while this node has so much too much.
+    fn permitted(&self, Limits { lower, upper }: Limits, excess: u64) -> f64 {
         let ceiling = (2 * upper).max(lower + 1);
         let part = ceiling.saturating_sub(excess) as f64 / (ceiling - lower) as f64;
         let rate = self.meter.rate * part.min(1.0);
         if rate < RATE_MIN { 0.0 } else { rate }
     }
 
-    fn say_stop(&mut self, now: Timestamp, rate: f64) {
-        self.acts.push_back(Act::Signal(encode(Some(rate))));
-        self.stop(now, self.me, rate);
+    fn say_stop(&mut self, now: Timestamp, rate: f64, backlog: u64) {
+        self.acts.push_back(Act::Signal(encode(Some((rate, backlog)))));
+        self.stop(now, self.me, rate, backlog);
     }
 
     fn go(&mut self) {
@@ -353,14 +430,15 @@ impl Flow {
 
     // --- being stopped --------------------------------------------------------------------------------------------------
 
-    fn stop(&mut self, now: Timestamp, node: NodeId, rate: f64) {
+    fn stop(&mut self, now: Timestamp, node: NodeId, rate: f64, backlog: u64) {
         let first = self.stops.is_empty();
         if let Some(stop) = self.stops.get_mut(&node) {
             stop.heard = now;
             stop.rate = rate;
+            stop.backlog = backlog;
             return;
         }
-        self.stops.insert(node, Stop { since: now, heard: now, rate, told: false });
+        self.stops.insert(node, Stop { since: now, heard: now, rate, backlog, told: false });
         self.acts.push_back(Act::Received);
         if first {
             self.tokens = 0.0;
@@ -423,21 +501,37 @@ impl Flow {
     }
 }
 
-/// `None`: go.
-fn encode(stop: Option<f64>) -> Bytes {
+/// Rate and backlog; `None`: go.
+fn encode(stop: Option<(f64, u64)>) -> Bytes {
+    let (rate, backlog) = stop.unwrap_or_default();
     let mut body = vec![FORMAT, u8::from(stop.is_some())];
-    body.extend_from_slice(&((stop.unwrap_or(0.0) * 1000.0) as u64).to_le_bytes());
+    body.extend_from_slice(&((rate * 1000.0) as u64).to_le_bytes());
+    body.extend_from_slice(&backlog.to_le_bytes());
     Bytes::from(body)
 }
 
-fn decode(body: &[u8]) -> Option<Option<f64>> {
-    let (&[format, stop], rate) = body.split_first_chunk::<2>()?;
-    let rate = u64::from_le_bytes(rate.try_into().ok()?);
+fn decode(body: &[u8]) -> Option<Option<(f64, u64)>> {
+    let (&[format, stop], rest) = body.split_first_chunk::<2>()?;
+    let (rate, backlog) = rest.split_first_chunk::<8>()?;
+    let (rate, backlog) = (u64::from_le_bytes(*rate), u64::from_le_bytes(backlog.try_into().ok()?));
     match (format, stop) {
         (FORMAT, 0) => Some(None),
-        (FORMAT, 1) => Some(Some(rate as f64 / 1000.0)),
+        (FORMAT, 1) => Some(Some((rate as f64 / 1000.0, backlog))),
         _ => None,
     }
+}
+
+#[cfg(feature = "fuzzing")]
+pub fn fuzz(body: &[u8]) {
+    if let Some(Some((rate, backlog))) = decode(body) {
+        assert!(rate.is_finite() && rate >= 0.0);
+        assert!(decode(&encode(Some((rate, backlog)))).is_some_and(|again| again.is_some_and(|a| a.1 == backlog)));
+    }
+}
+
+#[cfg(feature = "fuzzing")]
+pub fn fuzz_seed() -> Vec<u8> {
+    encode(Some((12.5, 1000))).to_vec()
 }
 
 #[cfg(test)]
@@ -501,9 +595,9 @@ mod tests {
         assert_eq!(said(&begun), [true]);
         assert!(begun.contains(&Act::Requested(true)) && begun.contains(&Act::Paused(true)), "{begun:?}");
         assert!(flow.is_stopped(), "the own stop counts for this node too");
-        flow.observe(at(150), 3, Seqno(2));
+        flow.observe(at(110), 3, Seqno(2));
         assert_eq!(acts(&mut flow), []);
-        flow.observe(at(160), 2, Seqno(3));
+        flow.observe(at(120), 2, Seqno(3));
         let ended = acts(&mut flow);
         assert_eq!(said(&ended), [false]);
         assert!(ended.contains(&Act::Requested(false)) && ended.contains(&Act::Paused(false)), "{ended:?}");
@@ -530,7 +624,7 @@ mod tests {
             flow.observe(at(ms), 100, Seqno(ms));
             stops += said(&acts(&mut flow)).len();
         }
-        assert_eq!(stops, 10);
+        assert_eq!(stops, 20);
         assert!(flow.is_stopped());
     }
 
@@ -544,29 +638,31 @@ mod tests {
         assert_eq!(said(&acts(&mut flow)), [true], "not with every step");
         flow.observe(at(1021), 40, Seqno(1003));
         let told = acts(&mut flow);
-        assert_eq!(told, [Act::Signal(encode(Some(0.0)))]);
+        assert_eq!(told, [Act::Signal(encode(Some((0.0, 40))))]);
     }
 
     #[test]
     fn a_stop_that_is_not_repeated_expires() {
         let mut flow = flow();
-        flow.on_signal(at(0), OTHER, &encode(Some(0.0)));
+        flow.on_signal(at(0), OTHER, &encode(Some((0.0, 9))));
         assert_eq!(acts(&mut flow), [Act::Received, Act::Paused(true)]);
-        flow.on_signal(at(200), OTHER, &encode(Some(0.0)));
-        flow.observe(at(1190), 0, Seqno(0));
+        for ms in (100..=900).step_by(100) {
+            flow.on_signal(at(ms), OTHER, &encode(Some((0.0, 9))));
+        }
+        flow.observe(at(1290), 0, Seqno(0));
         assert!(flow.is_stopped());
-        assert!(!flow.admit(at(1190)));
+        assert!(!flow.admit(at(1290)));
         assert_eq!(acts(&mut flow), [Act::HeldUpBy { node: OTHER, rate: 0.0 }], "a repetition is not another stop");
-        flow.observe(at(1200), 0, Seqno(0));
+        flow.observe(at(1300), 0, Seqno(0));
         assert_eq!(acts(&mut flow), [Act::Paused(false)]);
-        assert!(flow.admit(at(1200)));
+        assert!(flow.admit(at(1300)));
     }
 
     #[test]
     fn all_stops_must_end_before_writes_are_free() {
         let mut flow = flow();
         flow.observe(at(100), 9, Seqno(0));
-        flow.on_signal(at(100), OTHER, &encode(Some(0.0)));
+        flow.on_signal(at(100), OTHER, &encode(Some((0.0, 9))));
         assert_eq!(acts(&mut flow).iter().filter(|a| **a == Act::Received).count(), 2);
         flow.observe(at(150), 0, Seqno(9));
         assert!(flow.is_stopped());
@@ -577,10 +673,10 @@ mod tests {
     #[test]
     fn who_left_stops_nobody() {
         let mut flow = flow();
-        flow.on_signal(at(0), OTHER, &encode(Some(0.0)));
+        flow.on_signal(at(0), OTHER, &encode(Some((0.0, 9))));
         flow.set_members(vec![ME]);
         assert!(!flow.is_stopped());
-        flow.on_signal(at(2), OTHER, &encode(Some(0.0)));
+        flow.on_signal(at(2), OTHER, &encode(Some((0.0, 9))));
         assert!(!flow.is_stopped(), "nor does a stranger");
         flow.observe(at(100), 9, Seqno(0));
         assert!(flow.is_stopped());
@@ -596,13 +692,14 @@ mod tests {
             b"\x01",
             b"\x01\x01",
             b"\x02\x01\0\0\0\0\0\0\0\0",
-            b"\x01\x07\0\0\0\0\0\0\0\0",
-            b"\x01\x01\0\0\0\0\0\0\0\0\0",
+            b"\x01\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+            b"\x02\x07\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+            b"\x02\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
         ] {
             flow.on_signal(at(0), OTHER, body);
         }
         assert!(!flow.is_stopped());
-        flow.on_signal(at(0), OTHER, b"\x01\x01\xff\xff\xff\xff\xff\xff\xff\xff");
+        flow.on_signal(at(0), OTHER, b"\x02\x01\xff\xff\xff\xff\xff\xff\xff\xff\0\0\0\0\0\0\0\0");
         assert!(flow.wait(true).is_some());
     }
 
@@ -628,6 +725,20 @@ mod tests {
         flow.observe(at(120), 904, Seqno(101));
         assert_eq!(acts(&mut flow), []);
         flow.observe(at(130), 905, Seqno(102));
+        assert_eq!(said(&acts(&mut flow)), [true], "it falls behind again");
+    }
+
+    #[test]
+    fn what_gathered_while_a_node_was_out_of_touch_stops_nobody() {
+        let mut flow = flow();
+        apply_at(&mut flow, 100, 4);
+        flow.out_of_touch(at(5000));
+        for ms in (5000..6000).step_by(10) {
+            flow.observe(at(ms), ms - 4990, Seqno(100 + (ms - 5000) / 10));
+        }
+        flow.observe(at(8000), 900, Seqno(300));
+        assert_eq!(acts(&mut flow), []);
+        flow.observe(at(8010), 905, Seqno(301));
         assert_eq!(said(&acts(&mut flow)), [true], "it falls behind again");
     }
 
@@ -670,8 +781,35 @@ mod tests {
         apply_at(&mut flow, 1000, 15);
         let speed = flow.meter.rate;
         assert!((990.0..1010.0).contains(&speed), "{speed}");
-        let part = |excess| (flow.permitted(excess) / speed * 100.0).round();
+        let part = |excess| (flow.permitted(flow.limits, excess) / speed * 100.0).round();
         assert_eq!([part(5), part(10), part(25), part(39), part(40), part(500)], [100.0, 100.0, 50.0, 3.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn a_backlog_that_is_applied_in_a_moment_stops_nobody() {
+        let mut flow = flow();
+        flow.set_limits(Limits { lower: 14, upper: 28 });
+        apply_at(&mut flow, 10_000, 28);
+        flow.observe(at(1001), 180, Seqno(10_010));
+        assert_eq!(acts(&mut flow), [], "18 ms of work");
+        flow.observe(at(1002), 220, Seqno(10_020));
+        assert_eq!(said(&acts(&mut flow)), [true]);
+        flow.observe(at(1013), 120, Seqno(10_120));
+        assert!(flow.is_stopped());
+        flow.observe(at(1015), 95, Seqno(10_145));
+        assert!(!flow.is_stopped());
+    }
+
+    #[test]
+    fn a_quick_node_that_is_held_up_asks_for_a_stop_soon() {
+        let mut flow = flow();
+        apply_at(&mut flow, 10_000, 4);
+        for ms in 1001..1020 {
+            flow.observe(at(ms), 10, Seqno(10_000));
+        }
+        assert_eq!(acts(&mut flow), []);
+        flow.observe(at(1020), 10, Seqno(10_000));
+        assert_eq!(said(&acts(&mut flow)), [true]);
     }
 
     #[test]
@@ -687,7 +825,7 @@ mod tests {
         for i in 0..200 {
             flow.observe(at(60_500 + i * 10), 3, Seqno(1000));
         }
-        assert_eq!(flow.permitted(4), 0.0);
+        assert_eq!(flow.permitted(flow.limits, 4), 0.0);
     }
 
     #[test]
@@ -696,11 +834,11 @@ mod tests {
         for i in 0..100 {
             flow.count(i % 4 == 0);
         }
-        flow.on_signal(at(0), OTHER, &encode(Some(400.0)));
+        flow.on_signal(at(0), OTHER, &encode(Some((400.0, 9))));
         let mut admitted = 0;
         for ms in 0..1000 {
             if ms % 200 == 0 {
-                flow.on_signal(at(ms), OTHER, &encode(Some(400.0)));
+                flow.on_signal(at(ms), OTHER, &encode(Some((400.0, 9))));
             }
             while flow.admit(at(ms)) {
                 admitted += 1;
@@ -712,9 +850,19 @@ mod tests {
     }
 
     #[test]
+    fn who_slows_the_group_is_named_the_slowest_first() {
+        let mut flow = flow();
+        flow.on_signal(at(0), OTHER, &encode(Some((2.5, 30))));
+        flow.observe(at(10), 9, Seqno(0));
+        let slow = flow.slow();
+        assert_eq!(slow[0], Slow { node: ME, rate: 0.0, backlog: 9 });
+        assert_eq!(slow[1], Slow { node: OTHER, rate: 2.5, backlog: 30 });
+    }
+
+    #[test]
     fn nothing_passes_at_rate_zero() {
         let mut flow = flow();
-        flow.on_signal(at(0), OTHER, &encode(Some(0.0)));
+        flow.on_signal(at(0), OTHER, &encode(Some((0.0, 9))));
         for ms in 0..900 {
             assert!(!flow.admit(at(ms)));
         }

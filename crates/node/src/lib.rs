@@ -6,12 +6,18 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod api;
+mod asking;
+mod backlog;
 mod chores;
 mod commands;
 mod core;
 mod flow;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod monitor;
 mod node;
+mod picture;
+mod progress;
 mod queue;
 mod recover;
 mod roster;
@@ -21,6 +27,7 @@ mod slot;
 mod startup;
 mod stats;
 mod status;
+mod stop_signal;
 mod syncer;
 mod threads;
 mod trx;

@@ -25,6 +25,7 @@ use crate::settings::Settings;
 use crate::slot::Slot;
 use crate::startup::{self, Patience, Wish};
 use crate::status::{Counters, FlowFigures, GroupStatus};
+use crate::stop_signal;
 use crate::syncer::{SpaceJob, SyncJob, run_space, run_syncs};
 use crate::threads::spawn;
 use crate::trx::{Stage, Trx, TrxMap};
@@ -80,6 +81,10 @@ impl Shared {
     /// it). Ends the process, after the reason has been logged.
     pub fn die(&self, text: String) {
         let _ = self.chores.send(Chore::Die(text));
+    }
+
+    pub fn event(&self, name: &'static str, value: String) {
+        let _ = self.chores.send(Chore::Event(name, value));
     }
 
     pub fn ask_allowed(&self, token: AdmitToken, address: String) {
@@ -145,6 +150,16 @@ impl Shared {
     pub fn mark_inconsistent(&self) {
         self.inconsistent.store(true, Relaxed);
         self.save(Saved::corrupt);
+    }
+
+    /// The data are of no use here, and the state file says so; a full copy makes it good.
+    pub fn discard_data(&self) {
+        self.save(Saved::corrupt);
+    }
+
+    /// The data here, which are empty, are the beginning of `history`.
+    pub fn found(&self, history: Uuid) {
+        self.save(|saved| saved.found(history));
     }
 
     /// The connection is ending; it closes nothing above `last`.
@@ -225,6 +240,22 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no holder of a node's lock panics")
 }
 
+/// `None` after the deadline.
+fn wait_to_connect(connected: &Slot<Result<(), String>>, deadline: Option<Instant>) -> Option<Result<(), String>> {
+    loop {
+        let look = Instant::now() + LOOK_FOR_STOP;
+        if let Some(answer) = connected.wait_until(deadline.map_or(look, |deadline| deadline.min(look))) {
+            return Some(answer);
+        }
+        if stop_signal::is_pending() {
+            return Some(Err("the server was told to stop while it waited for its peers".into()));
+        }
+        if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            return None;
+        }
+    }
+}
+
 /// What only `connect`, `disconnect` and `close` touch.
 #[derive(Default)]
 struct Running {
@@ -232,10 +263,14 @@ struct Running {
     /// Counts connections: a `connect` that waits must not end a later one's group thread.
     connection: u64,
     log: Option<Log>,
+    /// There is none because its disk failed, and it could not be opened again so far.
+    log_failed: bool,
     helpers: Vec<JoinHandle<()>>,
     closed: bool,
 }
 
+/// How often a `connect` that waits looks whether the server was told to stop.
+const LOOK_FOR_STOP: Duration = Duration::from_millis(500);
 /// How long a new connection waits for the appliers of the former one.
 const FORMER_APPLIERS: Duration = Duration::from_secs(60);
 /// How long the final view waits for local transactions that are about to commit.
@@ -255,8 +290,11 @@ impl Node {
             reason
         };
         let settings = Settings::new(&args).map_err(refuse)?;
-        let saved = Saved::open(&args, &settings, &*server).map_err(refuse)?;
-        let log = startup::open_log(&settings, &*server).map_err(refuse)?;
+        let mut saved = Saved::open(&args, &settings, &*server).map_err(refuse)?;
+        let (log, closed) = startup::open_log(&settings, &*server).map_err(refuse)?;
+        if !closed {
+            saved.doubt();
+        }
         let (chores, chores_in) = mpsc::channel();
         let (syncs, syncs_in) = mpsc::channel();
         let (space, space_in) = mpsc::channel();
@@ -341,11 +379,12 @@ impl Node {
     fn try_connect(&self, cluster: &str, url: &str, donor: &str, bootstrap: bool) -> Result<(), String> {
         let (connected, patience, connection) = self.begin_connection(cluster, url, donor, bootstrap)?;
         // Without the lock: `disconnect` must be able to end this wait.
-        let answer = match patience {
+        let deadline = match patience {
             Patience::None => return Ok(()),
-            Patience::Limited(limit) => connected.wait_until(Instant::now() + limit),
-            Patience::Unlimited => Some(connected.wait()),
+            Patience::Limited(limit) => Some(Instant::now() + limit),
+            Patience::Unlimited => None,
         };
+        let answer = wait_to_connect(&connected, deadline);
         let reason = match answer {
             Some(Ok(())) => return Ok(()),
             Some(Err(reason)) => reason,
@@ -375,8 +414,8 @@ impl Node {
         shared.settle_position();
         let target = shared.settings.target(url, cluster)?;
         let bootstrap = bootstrap || shared.settings.bootstrap_wanted();
-        let mut log = running.log.take().ok_or("the write-set log is not open: restart the server")?;
-        let wish = Wish { cluster, target: &target, bootstrap };
+        let mut log = self.usable_log(&mut running)?;
+        let wish = Wish { cluster, target: &target, bootstrap, first: running.connection == 0 };
         let planned = shared.save(|saved| startup::prepare(shared, &mut log, &wish, saved));
         let plan = match planned {
             Ok(plan) => plan,
@@ -398,6 +437,35 @@ impl Node {
         Ok((connected, patience, running.connection))
     }
 
+    /// The log; opened again if its disk had failed, as nothing that was read or written before can be relied on (SAFETY 17).
+    fn usable_log(&self, running: &mut Running) -> Result<Log, String> {
+        let shared = &self.shared;
+        let failed = match running.log.take() {
+            Some(log) if log.failed().is_none() => return Ok(log),
+            Some(failed) => failed,
+            None if running.log_failed => return self.reopen_log(running),
+            None => return Err("the write-set log is not open: restart the server".into()),
+        };
+        *lock(&shared.reader) = None;
+        drop(failed);
+        running.log_failed = true;
+        self.reopen_log(running)
+    }
+
+    fn reopen_log(&self, running: &mut Running) -> Result<Log, String> {
+        let shared = &self.shared;
+        // What these threads still have to say is about the old one.
+        let (synced, spare) = (Arc::new(Slot::default()), Arc::new(Slot::default()));
+        let _ = shared.syncs.send(SyncJob::Pass(synced.clone()));
+        let _ = shared.space.send(SpaceJob::Pass(spare.clone()));
+        synced.wait();
+        spare.wait();
+        let (log, _) = startup::open_log(&shared.settings, &*shared.server)?;
+        *lock(&shared.reader) = Some(log.reader());
+        running.log_failed = false;
+        Ok(log)
+    }
+
     /// Ends the group thread and takes the log back.
     fn end_core(&self, running: &mut Running) {
         if let Some(core) = running.core.take() {
@@ -416,6 +484,14 @@ impl Node {
         Code::Ok
     }
 
+    /// For an arbitrator: asks `donor` (the list given to `connect`) to carry out a state request that is not for this node's own
+    /// sake. Returns when a server has been chosen, with its label; waits as long as there is one that is only busy.
+    pub fn ask_donor(&self, request: Vec<u8>) -> Result<String, String> {
+        let slot = Arc::new(Slot::default());
+        self.shared.commands.push(Command::AskDonor { request, slot: slot.clone() });
+        slot.wait()
+    }
+
     // --- appliers --------------------------------------------------------------------------------------------------
 
     pub fn recv(&self, ctx: RecvCtx) -> Code {
@@ -423,7 +499,10 @@ impl Node {
         queue.arrive();
         // Also when a callback panics: the queue must know.
         let _departure = OnDrop(|| queue.depart());
-        while let Some(item) = queue.take() {
+        let sank = || {
+            self.shared.commands.push(Command::BacklogSank);
+        };
+        while let Some(item) = queue.take(sank) {
             let _done = OnDrop(|| queue.done());
             if let Some(code) = self.handle(ctx, item) {
                 return code;
@@ -449,13 +528,13 @@ impl Node {
                 self.deliver_view(ctx, &view, closes);
                 None
             }
-            Item::SstRequest => {
-                self.request_state();
+            Item::SstRequest { data } => {
+                self.request_state(data);
                 None
             }
             Item::Apply(item) => self.apply(ctx, item),
-            Item::Donate { joiner, request, at } => {
-                self.donate(ctx, joiner, &request, at);
+            Item::Donate { joiner, request, position, at } => {
+                self.donate(ctx, joiner, &request, position, at);
                 None
             }
             Item::Synced { at } => {
@@ -496,15 +575,17 @@ impl Node {
         }
     }
 
-    fn request_state(&self) {
+    fn request_state(&self, data: bool) {
         let shared = &self.shared;
         match shared.server.sst_request() {
-            Ok(request) if request.is_empty() => {
+            Ok(request) if request.is_empty() && data => {
                 let reason = "State transfer is needed, but the running server cannot take a full copy: restart it";
                 shared.give_up(reason.into(), false);
             }
             Ok(request) => {
-                shared.save(Saved::receiving);
+                if data {
+                    shared.save(Saved::receiving);
+                }
                 shared.commands.push(Command::StateRequest { request });
             }
             Err(()) => {
@@ -528,25 +609,28 @@ impl Node {
                 }
             },
         };
-        let dummy = item.flags & flags::ROLLBACK != 0;
-        let data = match WriteSet::parse(body) {
+        let parsed = WriteSet::parse(body);
+        let head = parsed.as_ref().map_or_else(|_| Head::default(), |ws| *ws.head());
+        let flags = if item.ok { head.flags } else { flags::ROLLBACK | flags::TRX_START | flags::TRX_END };
+        let dummy = flags & flags::ROLLBACK != 0;
+        let data = match parsed {
             Ok(ws) if !dummy => ws.data(),
             Ok(_) | Err(_) => Bytes::new(),
         };
-        let toi = item.flags & flags::ISOLATION != 0;
+        let toi = flags & flags::ISOLATION != 0;
         if toi {
             shared.save(Saved::begin_unsafe);
         }
         let meta = Meta {
             gtid_history: shared.history(),
             seqno: item.seqno,
-            origin: item.origin,
-            trx: item.trx,
-            conn: item.conn,
+            origin: head.origin,
+            trx: head.trx,
+            conn: head.conn,
             depends_on: Some(item.depends_on),
         };
-        let handle = Handle { trx: item.trx, opaque: APPLIER };
-        let applied = shared.server.apply(ctx, handle, item.flags, &data, &meta);
+        let handle = Handle { trx: head.trx, opaque: APPLIER };
+        let applied = shared.server.apply(ctx, handle, flags, &data, &meta);
         shared.monitor.end(item.seqno);
         if toi {
             shared.save(Saved::end_unsafe);
@@ -568,12 +652,12 @@ impl Node {
         }
     }
 
-    fn donate(&self, ctx: RecvCtx, joiner: NodeId, request: &[u8], at: Seqno) {
+    fn donate(&self, ctx: RecvCtx, joiner: NodeId, request: &[u8], position: Option<Seqno>, at: Seqno) {
         let shared = &self.shared;
         if shared.monitor.wait_left(at, None).is_ok() {
             *lock(&shared.donating) = Some(joiner);
-            let gtid = Gtid { history: shared.history(), seqno: Some(at) };
-            if !shared.server.sst_donate(ctx, request, gtid, false) {
+            let gtid = Gtid { history: shared.history(), seqno: Some(position.unwrap_or(at)) };
+            if !shared.server.sst_donate(ctx, request, gtid, position.is_some()) {
                 self.donor_done(false);
             }
         }
@@ -694,11 +778,11 @@ impl Node {
                 }
                 state.stage = Stage::Certified(seqno);
                 if trx.is_aborted() {
-                    return (Code::BfAbort, Some(meta));
+                    return (state.hit(seqno), Some(meta));
                 }
                 drop(state);
                 match shared.monitor.wait_unpaused(seqno, &trx.aborted) {
-                    Err(Interrupted::Aborted) => (Code::BfAbort, Some(meta)),
+                    Err(Interrupted::Aborted) => (trx.lock().hit(seqno), Some(meta)),
                     Ok(()) | Err(Interrupted::Closed | Interrupted::TimedOut) => (Code::Ok, Some(meta)),
                 }
             }
@@ -716,7 +800,7 @@ impl Node {
         };
         match entered {
             Ok(()) => Code::Ok,
-            Err(Interrupted::Aborted) => Code::BfAbort,
+            Err(Interrupted::Aborted) => trx.map_or(Code::BfAbort, |t| t.lock().hit(meta.seqno)),
             // The node has left in the middle: nothing orders this any more. What the group has committed a client may be
             // told; an applier's work is of no use to anybody.
             Err(Interrupted::Closed) if handle.opaque == APPLIER => Code::NodeFail,
@@ -787,6 +871,11 @@ impl Node {
                 handle.opaque = 0;
             }
             if let Some(seqno) = ordered {
+                // A fragment that was hit while it waited for its turn: the server rolls it back and does not ask for the
+                // turn again, so it is closed here. Nothing to do in all other cases.
+                if self.shared.monitor.enter(seqno, None).is_ok() {
+                    self.leave_order(seqno);
+                }
                 self.shared.monitor.end(seqno);
             }
         }
@@ -836,6 +925,13 @@ impl Node {
                 // Flow control may be holding it back until the very applier that wants its locks has got on.
                 self.shared.commands.push(Command::Recall);
                 (Code::Ok, None)
+            }
+            // A fragment may be past it, and older; its transaction is not, and keeps the locks that somebody is in want of.
+            Stage::Certified(seqno) if state.flags & flags::TRX_END == 0 => {
+                if !self.shared.monitor.abort(Some(seqno), &trx.aborted) {
+                    self.shared.monitor.abort(None, &trx.aborted);
+                }
+                (Code::Ok, Some(seqno))
             }
             Stage::Certified(seqno) => {
                 let older = bf_seqno.is_some_and(|bf| bf > Seqno::ZERO && seqno < bf);

@@ -1,14 +1,14 @@
 //! What the group has delivered and the server has not yet been told: taken in order by the `recv` threads.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex};
 use std::time::Instant;
 
 use bytes::Bytes;
-use trireme_types::{LogIndex, NodeId, Seqno, Uuid};
+use trireme_types::{LogIndex, NodeId, Seqno};
 
 use crate::ServerView;
+use crate::backlog::Backlog;
 
 /// A write set to be applied, or a dummy that only closes its seqno.
 #[derive(Clone, Debug)]
@@ -16,11 +16,8 @@ pub struct ApplyItem {
     pub seqno: Seqno,
     pub index: LogIndex,
     pub depends_on: Seqno,
-    /// As delivered to the server (contract 5.2).
-    pub flags: u32,
-    pub origin: Uuid,
-    pub trx: u64,
-    pub conn: u64,
+    /// It passed certification; else it changes nothing.
+    pub ok: bool,
     /// The whole body; `None` when it is to be read from the log, to keep memory bounded.
     pub body: Option<Bytes>,
 }
@@ -33,11 +30,16 @@ pub enum Item {
         view: ServerView,
         closes: Option<Seqno>,
     },
-    SstRequest,
+    /// `data`: a full copy is needed, not only what a script brings beside it.
+    SstRequest {
+        data: bool,
+    },
     Apply(ApplyItem),
     Donate {
         joiner: NodeId,
         request: Vec<u8>,
+        /// Where the joiner's own data are: then no copy is wanted.
+        position: Option<Seqno>,
         at: Seqno,
     },
     /// This node is synced from `at` on.
@@ -57,9 +59,11 @@ impl Item {
         match self {
             Item::View { closes, .. } => *closes,
             Item::Apply(item) => Some(item.seqno),
-            Item::Connected(_) | Item::SstRequest | Item::Donate { .. } | Item::Synced { .. } | Item::Final { .. } => {
-                None
-            }
+            Item::Connected(_)
+            | Item::SstRequest { .. }
+            | Item::Donate { .. }
+            | Item::Synced { .. }
+            | Item::Final { .. } => None,
         }
     }
 
@@ -67,9 +71,11 @@ impl Item {
     /// (contract 3.10).
     fn alone(&self) -> bool {
         match self {
-            Item::Connected(_) | Item::View { .. } | Item::SstRequest | Item::Donate { .. } | Item::Final { .. } => {
-                true
-            }
+            Item::Connected(_)
+            | Item::View { .. }
+            | Item::SstRequest { .. }
+            | Item::Donate { .. }
+            | Item::Final { .. } => true,
             Item::Apply(_) | Item::Synced { .. } => false,
         }
     }
@@ -77,8 +83,7 @@ impl Item {
 
 #[derive(Default)]
 struct State {
-    items: VecDeque<Item>,
-    body_bytes: usize,
+    items: Backlog,
     closed: bool,
     /// Threads waiting inside `take`.
     waiting: usize,
@@ -88,6 +93,8 @@ struct State {
     busy: usize,
     /// One of them is to be handled alone.
     alone: bool,
+    /// Somebody wants to know when no more than this many wait.
+    watched: Option<usize>,
     stats: QueueStats,
 }
 
@@ -99,9 +106,6 @@ pub struct QueueStats {
     pub samples: u64,
     pub sum: u64,
 }
-
-/// Bodies beyond this many bytes are dropped from the queue and read from the log when their turn comes.
-const BODY_BYTES_MAX: usize = 32 << 20;
 
 /// See the module.
 #[derive(Default)]
@@ -120,17 +124,9 @@ impl ApplyQueue {
         self.state.lock().expect("no holder of the apply queue panics")
     }
 
-    pub fn push(&self, mut item: Item) {
+    pub fn push(&self, item: Item) {
         let mut s = self.lock();
-        if let Item::Apply(apply) = &mut item {
-            let length = apply.body.as_ref().map_or(0, Bytes::len);
-            if s.body_bytes + length > BODY_BYTES_MAX {
-                apply.body = None;
-            } else {
-                s.body_bytes += length;
-            }
-        }
-        s.items.push_back(item);
+        s.items.push(item);
         self.length.store(s.items.len(), Relaxed);
         let n = s.items.len() as u64;
         s.stats.max = s.stats.max.max(n);
@@ -142,18 +138,29 @@ impl ApplyQueue {
         }
     }
 
-    /// The next item, in order; `None` once closed and empty.
-    pub fn take(&self) -> Option<Item> {
+    /// Asks for one call of `sank` when no more than `mark` items wait; `false` if that is so already. A later call takes the
+    /// place of an earlier one.
+    pub fn watch(&self, mark: Option<usize>) -> bool {
+        let mut s = self.lock();
+        let above = mark.is_none_or(|mark| s.items.len() > mark);
+        s.watched = mark.filter(|_| above);
+        above
+    }
+
+    /// The next item, in order; `None` once closed and empty. `sank`: see [`ApplyQueue::watch`].
+    pub fn take(&self, sank: impl Fn()) -> Option<Item> {
         let mut s = self.lock();
         loop {
             let may = s.items.front().is_some_and(|item| !s.alone && (s.busy == 0 || !item.alone()));
-            if may && let Some(item) = s.items.pop_front() {
+            if may && let Some(item) = s.items.pop() {
                 self.length.store(s.items.len(), Relaxed);
-                if let Item::Apply(apply) = &item {
-                    s.body_bytes -= apply.body.as_ref().map_or(0, Bytes::len);
-                }
                 s.busy += 1;
                 s.alone = item.alone();
+                let left = s.items.len();
+                if s.watched.take_if(|mark| left <= *mark).is_some() {
+                    drop(s);
+                    sank();
+                }
                 return Some(item);
             }
             if s.closed && s.items.is_empty() {
@@ -170,7 +177,8 @@ impl ApplyQueue {
         let mut s = self.lock();
         s.busy -= 1;
         let was_alone = std::mem::take(&mut s.alone);
-        if s.waiting > 0 && (was_alone || s.busy == 0) {
+        // Nobody waits for the end of this one where nothing is left to take. (At a close all are woken anyway.)
+        if s.waiting > 0 && !s.items.is_empty() && (was_alone || s.busy == 0) {
             self.ready.notify_all();
         }
     }
@@ -212,7 +220,6 @@ impl ApplyQueue {
         let mut s = self.lock();
         s.closed = false;
         s.items.clear();
-        s.body_bytes = 0;
         self.length.store(0, Relaxed);
     }
 
@@ -220,7 +227,6 @@ impl ApplyQueue {
     pub fn clear(&self) {
         let mut s = self.lock();
         s.items.clear();
-        s.body_bytes = 0;
         self.length.store(0, Relaxed);
     }
 
@@ -250,28 +256,31 @@ mod tests {
             seqno: Seqno(n),
             index: LogIndex(n),
             depends_on: Seqno(0),
-            flags: 0,
-            origin: Uuid::NIL,
-            trx: n,
-            conn: 0,
+            ok: true,
             body: Some(Bytes::from_static(b"body")),
         })
+    }
+
+    /// docs/operations/flow-control.md says what a long backlog costs.
+    #[test]
+    fn an_item_without_its_body_is_small() {
+        assert!(size_of::<Item>() <= 160, "{}", size_of::<Item>());
     }
 
     #[test]
     fn an_item_to_be_handled_alone_waits_for_those_before_and_holds_those_after() {
         let queue = Arc::new(ApplyQueue::default());
-        for item in [apply(1), apply(2), Item::SstRequest, apply(3)] {
+        for item in [apply(1), apply(2), Item::SstRequest { data: true }, apply(3)] {
             queue.push(item);
         }
-        assert_eq!(queue.take().unwrap().seqno(), Some(Seqno(1)));
-        assert_eq!(queue.take().unwrap().seqno(), Some(Seqno(2)));
+        assert_eq!(queue.take(|| ()).unwrap().seqno(), Some(Seqno(1)));
+        assert_eq!(queue.take(|| ()).unwrap().seqno(), Some(Seqno(2)));
         let (tell, told) = mpsc::channel();
         let taker = {
             let queue = queue.clone();
             thread::spawn(move || {
                 for _ in 0..2 {
-                    tell.send(queue.take().unwrap().seqno()).unwrap();
+                    tell.send(queue.take(|| ()).unwrap().seqno()).unwrap();
                 }
             })
         };
@@ -286,20 +295,27 @@ mod tests {
     }
 
     #[test]
-    fn large_backlogs_do_not_keep_their_bodies() {
+    fn a_watcher_is_told_once_when_the_queue_has_sunk() {
         let queue = ApplyQueue::default();
-        let body = Bytes::from(vec![0; BODY_BYTES_MAX / 2 + 1]);
-        for n in 1..=2 {
-            let Item::Apply(item) = apply(n) else { unreachable!() };
-            queue.push(Item::Apply(ApplyItem { body: Some(body.clone()), ..item }));
+        for n in 1..=4 {
+            queue.push(apply(n));
         }
-        let kept: Vec<bool> = (0..2)
-            .map(|_| match queue.take() {
-                Some(Item::Apply(item)) => item.body.is_some(),
-                other => panic!("{other:?}"),
-            })
-            .collect();
-        assert_eq!(kept, [true, false]);
+        let told = std::cell::Cell::new(0);
+        let take = || queue.take(|| told.set(told.get() + 1)).unwrap();
+        assert!(!queue.watch(Some(4)), "it has sunk already");
+        take();
+        assert_eq!(told.get(), 0);
+        assert!(queue.watch(Some(1)));
+        take();
+        assert_eq!(told.get(), 0);
+        take();
+        take();
+        assert_eq!(told.get(), 1);
+        queue.push(apply(5));
+        assert!(queue.watch(Some(0)));
+        queue.watch(None);
+        take();
+        assert_eq!(told.get(), 1);
     }
 
     #[test]
@@ -307,7 +323,7 @@ mod tests {
         let queue = ApplyQueue::default();
         queue.push(apply(1));
         queue.close();
-        assert!(queue.take().is_some());
-        assert!(queue.take().is_none());
+        assert!(queue.take(|| ()).is_some());
+        assert!(queue.take(|| ()).is_none());
     }
 }

@@ -44,10 +44,12 @@ pub enum AppMessage {
     Synced,
     Desync,
     Resync,
-    /// The sender needs a full copy. `donors`: `wsrep_sst_donor`; `request`: the server's opaque bytes.
+    /// The sender needs a full copy, or with a `position`, where its own data are, only what a donor's script brings beside one.
+    /// `donors`: `wsrep_sst_donor`; `request`: the server's opaque bytes.
     StateRequest {
         donors: String,
         request: Vec<u8>,
+        position: Option<Seqno>,
     },
     /// The sender, a donor, is done with `joiner`.
     DonorDone {
@@ -64,6 +66,25 @@ pub enum AppMessage {
         code: u64,
         text: String,
     },
+    /// Throw the member with this UUID out, and do not let it in again (`evs.evict`); nil: forget all evictions.
+    Evict {
+        member: Uuid,
+    },
+    /// The sender's data have a statement cut off in them, at this position. It waits for somebody with whole data.
+    HalfDone {
+        position: Seqno,
+    },
+    /// All voters are here, and none has whole data: let one of them go on with what it has.
+    GoOnHalfDone,
+    /// `node` has reported nothing beyond `seqno`, and the memory that this pins is needed (SAFETY 24).
+    Lagging {
+        node: NodeId,
+        seqno: Seqno,
+    },
+    /// The vote on `seqno` has been open for long enough (SAFETY 28).
+    CloseVote {
+        seqno: Seqno,
+    },
 }
 
 impl AppMessage {
@@ -74,10 +95,12 @@ impl AppMessage {
             AppMessage::Synced => w.u8(2),
             AppMessage::Desync => w.u8(3),
             AppMessage::Resync => w.u8(4),
-            AppMessage::StateRequest { donors, request } => {
+            AppMessage::StateRequest { donors, request, position } => {
                 w.u8(5);
                 w.str(donors);
                 w.bytes(request);
+                w.bool(position.is_some());
+                position.iter().for_each(|p| w.u64(p.0));
             }
             AppMessage::DonorDone { joiner, ok } => {
                 w.u8(6);
@@ -94,6 +117,24 @@ impl AppMessage {
                 w.u64(*code);
                 w.str(text);
             }
+            AppMessage::Evict { member } => {
+                w.u8(9);
+                w.uuid(*member);
+            }
+            AppMessage::HalfDone { position } => {
+                w.u8(10);
+                w.u64(position.0);
+            }
+            AppMessage::GoOnHalfDone => w.u8(11),
+            AppMessage::Lagging { node, seqno } => {
+                w.u8(12);
+                w.uuid(node.0);
+                w.u64(seqno.0);
+            }
+            AppMessage::CloseVote { seqno } => {
+                w.u8(13);
+                w.u64(seqno.0);
+            }
         }
         w.buf
     }
@@ -105,10 +146,19 @@ impl AppMessage {
             2 => AppMessage::Synced,
             3 => AppMessage::Desync,
             4 => AppMessage::Resync,
-            5 => AppMessage::StateRequest { donors: r.str(1 << 16)?, request: r.bytes(1 << 24)?.to_vec() },
+            5 => AppMessage::StateRequest {
+                donors: r.str(1 << 16)?,
+                request: r.bytes(1 << 24)?.to_vec(),
+                position: if r.bool()? { Some(Seqno(r.u64()?)) } else { None },
+            },
             6 => AppMessage::DonorDone { joiner: NodeId(r.uuid()?), ok: r.bool()? },
             7 => AppMessage::LastCommitted { seqno: Seqno(r.u64()?) },
             8 => AppMessage::Vote { seqno: Seqno(r.u64()?), code: r.u64()?, text: r.str(1 << 16)? },
+            9 => AppMessage::Evict { member: r.uuid()? },
+            10 => AppMessage::HalfDone { position: Seqno(r.u64()?) },
+            11 => AppMessage::GoOnHalfDone,
+            12 => AppMessage::Lagging { node: NodeId(r.uuid()?), seqno: Seqno(r.u64()?) },
+            13 => AppMessage::CloseVote { seqno: Seqno(r.u64()?) },
             _ => return Err(DecodeError::Invalid("member message")),
         };
         r.finish()?;
@@ -132,6 +182,7 @@ pub enum Effect {
         joiner: NodeId,
         donor: NodeId,
         request: Vec<u8>,
+        position: Option<Seqno>,
     },
     /// No donor now (`retry`) or ever.
     NoDonor {
@@ -143,6 +194,10 @@ pub enum Effect {
         joiner: NodeId,
         donor: NodeId,
         ok: bool,
+    },
+    /// Nobody has whole data: this member goes on from its half done ones, and the others copy from it.
+    GoesOnHalfDone {
+        node: NodeId,
     },
     /// Everything up to here is committed on every counted member.
     Cut(Seqno),
@@ -156,6 +211,13 @@ pub enum Effect {
         winner: u64,
         losers: Vec<NodeId>,
     },
+    /// [`Roster::evicted`] has changed.
+    Evictions,
+    /// The vote found no majority in time: members with an error are inconsistent, and nothing is decided for the others.
+    VoteDismissed {
+        seqno: Seqno,
+        losers: Vec<NodeId>,
+    },
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -165,8 +227,12 @@ struct MemberState {
     state: NodeState,
     desyncs: u32,
     last_committed: u64,
+    /// Too far behind to count in the commit cut, until a report reaches the cut.
+    lagging: bool,
     /// As a donor: whom it serves.
     serves: Option<NodeId>,
+    /// It has said that it has no whole data; and where the half done ones are, if it could go on from them.
+    lacks: Option<Option<u64>>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -183,17 +249,23 @@ pub struct Roster {
     votes: BTreeMap<u64, Vote>,
     /// Decided votes, newest last, bounded: a laggard takes the historic result (SAFETY 28).
     decided: Vec<(u64, u64)>,
+    /// UUIDs of members that were thrown out, in order and bounded.
+    evicted: Vec<Uuid>,
 }
 
+/// In the byte of an encoded state.
+const LAGGING: u8 = 0x80;
 /// How many decided votes are remembered.
 const DECIDED_MAX: usize = 256;
+/// How many evictions are remembered. A UUID means one start of one node, so an old one is of no more use.
+const EVICTED_MAX: usize = 64;
 
 impl Roster {
     pub fn view(&self) -> &View {
         &self.view
     }
 
-    #[cfg(test)]
+    /// Everything up to here has been committed by every counted member.
     pub fn cut(&self) -> Seqno {
         Seqno(self.cut)
     }
@@ -213,6 +285,28 @@ impl Roster {
 
     pub fn decided(&self, seqno: Seqno) -> Option<u64> {
         self.decided.iter().find(|(s, _)| *s == seqno.0).map(|(_, code)| *code)
+    }
+
+    /// Who is thrown out: a function of the history, so it outlives every sequencer.
+    pub fn evicted(&self) -> &[Uuid] {
+        &self.evicted
+    }
+
+    pub fn lacks_state(&self, node: NodeId) -> bool {
+        self.find(node).is_some_and(|m| m.lacks.is_some())
+    }
+
+    /// Somebody has whole data, or will have.
+    pub fn anyone_has_state(&self) -> bool {
+        let with_data = |m: &MemberState| self.view.get(m.node).is_some_and(|v| v.kind.has_state());
+        self.members.iter().any(|m| m.state >= NodeState::Donor && with_data(m))
+    }
+
+    /// Everybody who could have data has said that they are not whole.
+    pub fn nobody_has_state(&self) -> bool {
+        let mut with_data =
+            self.members.iter().filter(|m| self.view.get(m.node).is_some_and(|v| v.kind.has_state())).peekable();
+        !self.anyone_has_state() && with_data.peek().is_some() && with_data.all(|m| m.lacks.is_some())
     }
 
     fn find(&self, node: NodeId) -> Option<&MemberState> {
@@ -246,7 +340,9 @@ impl Roster {
                         state: NodeState::Primary,
                         desyncs: 0,
                         last_committed: 0,
+                        lagging: false,
                         serves: None,
+                        lacks: None,
                     },
                 )
             })
@@ -291,7 +387,8 @@ impl Roster {
                 }
             }
             AppMessage::Desync => {
-                self.find_mut(from).expect("checked above").desyncs += 1;
+                let m = self.find_mut(from).expect("checked above");
+                m.desyncs = m.desyncs.saturating_add(1);
                 effects.push(Effect::Note(texts::desyncs_itself(self.label(from))));
                 self.shift(from, NodeState::Donor, &mut effects);
             }
@@ -304,7 +401,9 @@ impl Roster {
                     self.shift(from, NodeState::Joined, &mut effects);
                 }
             }
-            AppMessage::StateRequest { donors, request } => self.choose_donor(from, &donors, request, &mut effects),
+            AppMessage::StateRequest { donors, request, position } => {
+                self.choose_donor(from, &donors, request, position, &mut effects);
+            }
             AppMessage::DonorDone { joiner, ok } => {
                 let m = self.find_mut(from).expect("checked above");
                 if m.serves == Some(joiner) {
@@ -313,53 +412,155 @@ impl Roster {
                     if m.desyncs == 0 {
                         self.shift(from, NodeState::Joined, &mut effects);
                     }
-                    let outcome = if ok { "complete" } else { "failed" };
-                    effects.push(Effect::Note(format!(
-                        "{}: State transfer to {} {outcome}.",
-                        self.label(from),
-                        self.label(joiner)
-                    )));
+                    effects.push(Effect::Note(texts::state_transfer_ended(self.label(from), self.label(joiner), ok)));
                     effects.push(Effect::TransferDone { joiner, donor: from, ok });
+                }
+            }
+            AppMessage::HalfDone { position } => {
+                let m = self.find_mut(from).expect("checked above");
+                m.lacks = Some(Some(position.0));
+            }
+            AppMessage::GoOnHalfDone => {
+                if self.nobody_has_state() {
+                    let best = self.members.iter().filter_map(|m| Some((m.lacks??, std::cmp::Reverse(m.node)))).max();
+                    if let Some((_, std::cmp::Reverse(node))) = best {
+                        let m = self.find_mut(node).expect("it is a member");
+                        m.lacks = None;
+                        effects.push(Effect::GoesOnHalfDone { node });
+                    }
                 }
             }
             AppMessage::LastCommitted { seqno } => {
                 let m = self.find_mut(from).expect("checked above");
                 m.last_committed = m.last_committed.max(seqno.0.min(at.0));
+                self.let_back_in(from, &mut effects);
                 self.move_cut(&mut effects);
             }
+            AppMessage::Lagging { node, seqno } => self.exclude(node, seqno, &mut effects),
+            AppMessage::CloseVote { seqno } => self.close_vote(seqno, &mut effects),
             AppMessage::Vote { seqno, code, text } => self.vote(from, seqno, code, &text, at, &mut effects),
+            AppMessage::Evict { member } => self.evict(member, &mut effects),
         }
         effects
+    }
+
+    fn evict(&mut self, member: Uuid, effects: &mut Vec<Effect>) {
+        let before = self.evicted.clone();
+        if member.is_nil() {
+            for uuid in self.evicted.drain(..) {
+                effects.push(Effect::Note(texts::unevicting(uuid)));
+            }
+        } else if !self.evicted.contains(&member) {
+            effects.push(Effect::Note(texts::evicting(member)));
+            self.evicted.push(member);
+            if self.evicted.len() > EVICTED_MAX {
+                self.evicted.remove(0);
+            }
+        }
+        if self.evicted != before {
+            effects.push(Effect::Evictions);
+        }
     }
 
     fn shift(&mut self, node: NodeId, to: NodeState, effects: &mut Vec<Effect>) {
         let Some(m) = self.find_mut(node) else { return };
         if m.state != to {
+            if to >= NodeState::Donor {
+                m.lacks = None;
+            }
             let from = std::mem::replace(&mut m.state, to);
             effects.push(Effect::Shift { node, from, to });
         }
     }
 
+    /// From here on `node` does not count in the commit cut, unless it has reported meanwhile. Ordered, so that all members
+    /// forget the same (SAFETY 24). It goes on applying; what its own clients have begun before the cut fails certification.
+    fn exclude(&mut self, node: NodeId, seqno: Seqno, effects: &mut Vec<Effect>) {
+        let label = self.label(node);
+        let Some(m) = self.find_mut(node).filter(|m| !m.lagging && m.last_committed <= seqno.0) else { return };
+        m.lagging = true;
+        effects.push(Effect::Note(format!(
+            "Member {label} lags behind at {} and does not hold up certification any more",
+            m.last_committed
+        )));
+        self.move_cut(effects);
+    }
+
+    fn let_back_in(&mut self, node: NodeId, effects: &mut Vec<Effect>) {
+        let (cut, label) = (self.cut, self.label(node));
+        let Some(m) = self.find_mut(node).filter(|m| m.lagging && m.last_committed >= cut) else { return };
+        m.lagging = false;
+        effects.push(Effect::Note(format!("Member {label} has caught up to {}", m.last_committed)));
+    }
+
+    /// Counted members that report less than some other one by more than `distance`, and what they last reported.
+    pub fn laggards(&self, distance: u64) -> Vec<(NodeId, Seqno)> {
+        let counted = || self.members.iter().filter(|m| self.counted(m) && !m.lagging);
+        let best = counted().map(|m| m.last_committed).max().unwrap_or(0);
+        counted()
+            .filter(|m| m.last_committed.saturating_add(distance) < best)
+            .map(|m| (m.node, Seqno(m.last_committed)))
+            .collect()
+    }
+
     /// Counted in the commit cut and in votes.
     fn counted(&self, m: &MemberState) -> bool {
         matches!(m.state, NodeState::Synced | NodeState::Donor | NodeState::Joined)
-            && self.view.get(m.node).is_some_and(|v| !v.stateless)
+            && self.view.get(m.node).is_some_and(|v| v.kind.has_state())
     }
 
     fn move_cut(&mut self, effects: &mut Vec<Effect>) {
-        let Some(low) = self.members.iter().filter(|m| self.counted(m)).map(|m| m.last_committed).min() else { return };
+        let Some(low) = self.members.iter().filter(|m| self.counted(m) && !m.lagging).map(|m| m.last_committed).min()
+        else {
+            return;
+        };
         if low > self.cut {
             self.cut = low;
             effects.push(Effect::Cut(Seqno(low)));
         }
     }
 
-    /// Donor choice (Galera's rules D1-D8): named donors in order, by prefix; a trailing comma means "or any"; own
-    /// segment first.
-    fn choose_donor(&mut self, joiner: NodeId, list: &str, request: Vec<u8>, effects: &mut Vec<Effect>) {
+    fn choose_donor(
+        &mut self,
+        joiner: NodeId,
+        list: &str,
+        request: Vec<u8>,
+        position: Option<Seqno>,
+        effects: &mut Vec<Effect>,
+    ) {
         self.shift(joiner, NodeState::Joiner, effects);
+        if let Some(m) = self.find_mut(joiner).filter(|_| position.is_none()) {
+            m.lacks = Some(None);
+        }
+        match self.ready_donor(joiner, list) {
+            Ok(donor) => {
+                effects.push(Effect::Note(texts::state_transfer_selected(
+                    self.label(joiner),
+                    list,
+                    self.label(donor),
+                    NodeState::Synced.name(),
+                )));
+                let m = self.find_mut(donor).expect("candidates are members");
+                m.serves = Some(joiner);
+                m.desyncs = m.desyncs.saturating_add(1);
+                self.shift(donor, NodeState::Donor, effects);
+                effects.push(Effect::DonorChosen { joiner, donor, request, position });
+            }
+            Err(retry) => {
+                let reason = if retry { texts::RETRY_LATER } else { texts::HOST_UNREACHABLE };
+                effects.push(Effect::Warn(texts::state_transfer_impossible(self.label(joiner), list, reason)));
+                effects.push(Effect::NoDonor { joiner, retry, reason: reason.into() });
+            }
+        }
+    }
+
+    /// Who could serve `joiner` now (Galera's rules D1-D8): named donors in order, by prefix; a trailing comma means "or any"; own
+    /// segment first.
+    ///
+    /// **Errors:** nobody; the flag: somebody may later.
+    pub fn ready_donor(&self, joiner: NodeId, list: &str) -> Result<NodeId, bool> {
         let segment = self.view.get(joiner).map_or(0, |m| m.segment);
-        let able = |r: &Roster, node: NodeId| r.view.get(node).is_some_and(|m| !m.stateless) && node != joiner;
+        let able = |r: &Roster, node: NodeId| r.view.get(node).is_some_and(|m| m.kind.has_state()) && node != joiner;
         let any = list.is_empty() || list.ends_with(',');
         let mut candidates: Vec<NodeId> = Vec::new();
         for name in list.split(',').map(str::trim).filter(|n| !n.is_empty()) {
@@ -372,27 +573,7 @@ impl Roster {
         }
         candidates.retain(|n| able(self, *n));
         let ready = candidates.iter().copied().find(|n| self.state(*n) == Some(NodeState::Synced));
-        match ready {
-            Some(donor) => {
-                effects.push(Effect::Note(texts::state_transfer_selected(
-                    self.label(joiner),
-                    list,
-                    self.label(donor),
-                    NodeState::Synced.name(),
-                )));
-                let m = self.find_mut(donor).expect("candidates are members");
-                m.serves = Some(joiner);
-                m.desyncs += 1;
-                self.shift(donor, NodeState::Donor, effects);
-                effects.push(Effect::DonorChosen { joiner, donor, request });
-            }
-            None => {
-                let retry = !candidates.is_empty();
-                let reason = if retry { texts::RETRY_LATER } else { texts::HOST_UNREACHABLE };
-                effects.push(Effect::Warn(texts::state_transfer_impossible(self.label(joiner), list, reason)));
-                effects.push(Effect::NoDonor { joiner, retry, reason: reason.into() });
-            }
-        }
+        ready.ok_or(!candidates.is_empty())
     }
 
     fn vote(&mut self, from: NodeId, seqno: Seqno, code: u64, text: &str, at: Seqno, effects: &mut Vec<Effect>) {
@@ -457,16 +638,36 @@ impl Roster {
         effects.push(Effect::VoteDone { seqno: Seqno(seqno), winner, losers });
     }
 
+    /// A vote that is still open has no majority for anything, or it would be decided. Who found an error then stands alone
+    /// with it, as far as anybody knows, and leaves. Nothing is decided for those that have not got there: an error that they
+    /// find begins another vote. (To count the silent as successes, or not at all, would let one sick member or one slow
+    /// moment throw out all the others.)
+    fn close_vote(&mut self, seqno: Seqno, effects: &mut Vec<Effect>) {
+        let Some(vote) = self.votes.remove(&seqno.0) else { return };
+        let losers: Vec<NodeId> = vote.codes.iter().filter(|(_, code)| **code != 0).map(|(node, _)| *node).collect();
+        effects.push(Effect::Note(format!("Vote over {seqno} found no majority in time and is dismissed")));
+        effects.push(Effect::VoteDismissed { seqno, losers });
+    }
+
     pub fn encode(&self, w: &mut Writer) {
         self.view.encode(w);
         w.u32(self.members.len() as u32);
         for m in &self.members {
             w.uuid(m.node.0);
             w.u32(m.incarnation);
-            w.u8(m.state as u8);
+            // One byte for both: what was written before there were laggards reads as none.
+            w.u8(m.state as u8 | if m.lagging { LAGGING } else { 0 });
             w.u32(m.desyncs);
             w.u64(m.last_committed);
             w.uuid(m.serves.map_or(Uuid::NIL, |n| n.0));
+            match m.lacks {
+                None => w.u8(0),
+                Some(None) => w.u8(1),
+                Some(Some(position)) => {
+                    w.u8(2);
+                    w.u64(position);
+                }
+            }
         }
         w.u64(self.cut);
         w.u32(self.votes.len() as u32);
@@ -483,6 +684,10 @@ impl Roster {
             w.u64(*seqno);
             w.u64(*code);
         }
+        w.u32(self.evicted.len() as u32);
+        for uuid in &self.evicted {
+            w.uuid(*uuid);
+        }
     }
 
     pub fn decode(r: &mut Reader<'_>) -> Result<Roster, DecodeError> {
@@ -490,16 +695,27 @@ impl Roster {
         let count = r.count(1024)?;
         let members = (0..count)
             .map(|_| {
+                let (node, incarnation, state) = (NodeId(r.uuid()?), r.u32()?, r.u8()?);
                 Ok(MemberState {
-                    node: NodeId(r.uuid()?),
-                    incarnation: r.u32()?,
-                    state: NodeState::from_u8(r.u8()?).ok_or(DecodeError::Invalid("node state"))?,
+                    node,
+                    incarnation,
+                    state: NodeState::from_u8(state & !LAGGING).ok_or(DecodeError::Invalid("node state"))?,
                     desyncs: r.u32()?,
                     last_committed: r.u64()?,
+                    lagging: state & LAGGING != 0,
                     serves: Some(r.uuid()?).filter(|u| !u.is_nil()).map(NodeId),
+                    lacks: match r.u8()? {
+                        0 => None,
+                        1 => Some(None),
+                        2 => Some(Some(r.u64()?)),
+                        _ => return Err(DecodeError::Invalid("what a member lacks")),
+                    },
                 })
             })
-            .collect::<Result<_, DecodeError>>()?;
+            .collect::<Result<Vec<_>, DecodeError>>()?;
+        if members.iter().any(|m| m.node.0.is_nil()) {
+            return Err(DecodeError::Invalid("member without an id"));
+        }
         let cut = r.u64()?;
         let votes = (0..r.count(1 << 16)?)
             .map(|_| {
@@ -512,7 +728,8 @@ impl Roster {
             .collect::<Result<_, DecodeError>>()?;
         let decided =
             (0..r.count(DECIDED_MAX)?).map(|_| Ok((r.u64()?, r.u64()?))).collect::<Result<_, DecodeError>>()?;
-        Ok(Roster { view, members, cut, votes, decided })
+        let evicted = (0..r.count(EVICTED_MAX)?).map(|_| r.uuid()).collect::<Result<_, DecodeError>>()?;
+        Ok(Roster { view, members, cut, votes, decided, evicted })
     }
 }
 
@@ -556,7 +773,11 @@ mod tests {
     }
 
     fn request(r: &mut Roster, from: u8, donors: &str) -> Vec<Effect> {
-        r.apply(node(from), AppMessage::StateRequest { donors: donors.into(), request: b"x".to_vec() }, Seqno(1))
+        r.apply(
+            node(from),
+            AppMessage::StateRequest { donors: donors.into(), request: b"x".to_vec(), position: None },
+            Seqno(1),
+        )
     }
 
     #[test]
@@ -568,6 +789,35 @@ mod tests {
         assert!(effects.iter().any(|e| matches!(e, Effect::NoDonor { retry: true, .. })), "n2 is busy");
         assert_eq!(donor(&request(&mut r, 3, "n2,")), Some(node(1)));
         assert!(request(&mut r, 3, "nobody").iter().any(|e| matches!(e, Effect::NoDonor { retry: false, .. })));
+    }
+
+    #[test]
+    fn of_half_done_data_the_newest_are_gone_on_with_once_nobody_has_whole_ones() {
+        let mut r = roster(&["n1", "n2", "n3"]);
+        let half_done = |position| AppMessage::HalfDone { position: Seqno(position) };
+        r.apply(node(1), half_done(7), Seqno(1));
+        r.apply(node(2), half_done(9), Seqno(1));
+        assert!(!r.nobody_has_state(), "n3 has not said anything yet");
+        assert_eq!(r.apply(node(1), AppMessage::GoOnHalfDone, Seqno(1)), []);
+        // It cannot even say where its data are.
+        request(&mut r, 3, "");
+        assert!(r.nobody_has_state());
+        let mut w = Writer::new();
+        r.encode(&mut w);
+        assert_eq!(Roster::decode(&mut Reader::new(&w.buf)).unwrap(), r);
+        assert_eq!(r.apply(node(1), AppMessage::GoOnHalfDone, Seqno(1)), [Effect::GoesOnHalfDone { node: node(2) }]);
+        assert_eq!(r.apply(node(3), AppMessage::GoOnHalfDone, Seqno(1)), [], "one is enough");
+        r.apply(node(2), AppMessage::Joined, Seqno(1));
+        assert!(r.anyone_has_state() && !r.nobody_has_state());
+    }
+
+    #[test]
+    fn whole_data_anywhere_win() {
+        let mut r = roster(&["n1", "n2"]);
+        r.apply(node(1), AppMessage::HalfDone { position: Seqno(7) }, Seqno(1));
+        sync(&mut r, &[2]);
+        assert!(!r.nobody_has_state());
+        assert_eq!(r.apply(node(1), AppMessage::GoOnHalfDone, Seqno(1)), []);
     }
 
     #[test]
@@ -594,6 +844,78 @@ mod tests {
         assert_eq!(r.cut(), Seqno(7));
         r.apply(node(2), AppMessage::LastCommitted { seqno: Seqno(5) }, Seqno(20));
         assert_eq!(r.cut(), Seqno(7));
+    }
+
+    fn report(r: &mut Roster, from: u8, seqno: u64) {
+        r.apply(node(from), AppMessage::LastCommitted { seqno: Seqno(seqno) }, Seqno(10_000));
+    }
+
+    #[test]
+    fn a_laggard_is_left_out_of_the_cut_by_order_and_counts_again_when_it_reaches_it() {
+        let mut r = roster(&["n1", "n2", "n3"]);
+        sync(&mut r, &[1, 2, 3]);
+        for n in 1..=3 {
+            report(&mut r, n, 100);
+        }
+        report(&mut r, 1, 900);
+        report(&mut r, 2, 800);
+        assert_eq!(r.cut(), Seqno(100));
+        assert_eq!(r.laggards(500), [(node(3), Seqno(100))]);
+        r.apply(node(1), AppMessage::Lagging { node: node(3), seqno: Seqno(100) }, Seqno(1000));
+        assert_eq!(r.cut(), Seqno(800));
+        assert_eq!(r.laggards(50), [(node(2), Seqno(800))], "once is enough");
+        report(&mut r, 3, 700);
+        report(&mut r, 1, 1000);
+        report(&mut r, 2, 1000);
+        assert_eq!(r.cut(), Seqno(1000), "still behind the cut");
+        report(&mut r, 3, 1000);
+        report(&mut r, 1, 2000);
+        report(&mut r, 2, 2000);
+        assert_eq!(r.cut(), Seqno(1000), "it counts again");
+    }
+
+    #[test]
+    fn who_has_reported_meanwhile_is_not_left_out() {
+        let mut r = roster(&["n1", "n2"]);
+        sync(&mut r, &[1, 2]);
+        report(&mut r, 1, 900);
+        report(&mut r, 2, 200);
+        r.apply(node(1), AppMessage::Lagging { node: node(2), seqno: Seqno(100) }, Seqno(1000));
+        report(&mut r, 1, 1000);
+        assert_eq!(r.cut(), Seqno(200));
+    }
+
+    fn close(r: &mut Roster) -> Option<Vec<NodeId>> {
+        r.apply(node(1), AppMessage::CloseVote { seqno: Seqno(5) }, Seqno(9)).iter().find_map(|e| match e {
+            Effect::VoteDismissed { losers, .. } => Some(losers.clone()),
+            _ => None,
+        })
+    }
+
+    #[test]
+    fn a_vote_that_finds_no_majority_is_dismissed_and_may_begin_again() {
+        let mut r = roster(&["n1", "n2", "n3"]);
+        sync(&mut r, &[1, 2, 3]);
+        assert_eq!(close(&mut r), None, "there is none");
+        cast(&mut r, 1, 77);
+        assert_eq!(close(&mut r), Some(vec![node(1)]), "alone with its error");
+        assert_eq!(r.decided(Seqno(5)), None);
+        // The two others have the same error, when they get there.
+        let mut rest = r.view().clone();
+        rest.members.remove(0);
+        r.apply_view(&rest, Seqno(6));
+        assert!(cast(&mut r, 2, 77).contains(&Effect::VoteBegun { seqno: Seqno(5) }));
+        assert_eq!(outcome(&cast(&mut r, 3, 77)), Some((77, vec![])));
+        assert_eq!(close(&mut r), None, "decided");
+    }
+
+    #[test]
+    fn a_success_is_no_reason_to_leave_when_a_vote_is_dismissed() {
+        let mut r = roster(&["n1", "n2", "n3"]);
+        sync(&mut r, &[1, 2, 3]);
+        cast(&mut r, 1, 0);
+        cast(&mut r, 2, 77);
+        assert_eq!(close(&mut r), Some(vec![node(2)]));
     }
 
     fn outcome(effects: &[Effect]) -> Option<(u64, Vec<NodeId>)> {
@@ -631,11 +953,31 @@ mod tests {
     }
 
     #[test]
+    fn evictions_are_remembered_until_they_are_lifted() {
+        let evict = |r: &mut Roster, n: u8| {
+            let member = if n == 0 { Uuid::NIL } else { Uuid([n; 16]) };
+            r.apply(node(1), AppMessage::Evict { member }, Seqno(1)).contains(&Effect::Evictions)
+        };
+        let mut r = roster(&["n1", "n2"]);
+        assert!(!evict(&mut r, 0), "nothing to lift");
+        assert!(evict(&mut r, 2) && !evict(&mut r, 2) && evict(&mut r, 3));
+        let without = View { number: 2, members: r.view().members[..1].to_vec() };
+        r.apply_view(&without, Seqno(2));
+        assert_eq!(r.evicted(), [Uuid([2; 16]), Uuid([3; 16])]);
+        for n in 10..10 + EVICTED_MAX as u8 {
+            evict(&mut r, n);
+        }
+        assert_eq!((r.evicted().len(), r.evicted()[0]), (EVICTED_MAX, Uuid([10; 16])));
+        assert!(evict(&mut r, 0) && r.evicted().is_empty());
+    }
+
+    #[test]
     fn state_survives_encoding() {
         let mut r = roster(&["n1", "n2", "n3"]);
         sync(&mut r, &[1, 2]);
         request(&mut r, 3, "n2");
         cast(&mut r, 1, 77);
+        r.apply(node(1), AppMessage::Evict { member: Uuid([9; 16]) }, Seqno(1));
         let mut w = Writer::new();
         r.encode(&mut w);
         assert_eq!(Roster::decode(&mut Reader::new(&w.buf)).unwrap(), r);

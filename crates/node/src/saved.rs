@@ -16,6 +16,8 @@ pub struct Saved {
     /// Where `gvwstate.dat` lies; `None` with `pc.recovery=no`.
     view_dir: Option<PathBuf>,
     position: Option<(Uuid, Seqno)>,
+    /// What the server was started with (`--wsrep-start-position`).
+    given: Option<(Uuid, Seqno)>,
     /// The server has its state and the file says "running".
     live: bool,
     receiving: bool,
@@ -30,13 +32,23 @@ pub struct Saved {
 impl Saved {
     pub fn open(args: &InitArgs, settings: &Settings, server: &dyn Server) -> Result<Saved, String> {
         let dir = PathBuf::from(if args.data_dir.is_empty() { "." } else { &args.data_dir });
-        let (file, found) = StateFile::open(&dir)
-            .map_err(|e| format!("the state file in {} cannot be read: {e}; check its permissions", dir.display()))?;
+        let (file, found) = match args.arbitrator {
+            Some(_) => (StateFile::none(), true),
+            None => StateFile::open(&dir).map_err(|e| {
+                let file = dir.join("grastate.dat");
+                format!(
+                    "{} cannot be read: {e}; check what it is and its permissions, or move it away for a full copy",
+                    file.display()
+                )
+            })?,
+        };
         if !found {
             server.log(Level::Warn, &texts::state_file_missing(file.path()));
         }
         let state = file.state();
-        server.log(Level::Info, &texts::found_saved_state(state.uuid, state.seqno, state.safe_to_bootstrap));
+        if args.arbitrator.is_none() {
+            server.log(Level::Info, &texts::found_saved_state(state.uuid, state.seqno, state.safe_to_bootstrap));
+        }
         let own = state.seqno.filter(|_| !state.uuid.is_nil()).map(|s| (state.uuid, s));
         let given = args.position.filter(|g| !g.history.is_nil()).and_then(|g| g.seqno.map(|s| (g.history, s)));
         // What the server read from its engine wins: it is where the data are (contract 3.8). But never a position of a
@@ -53,17 +65,45 @@ impl Saved {
         if let Some(dir) = &view_dir {
             match SavedView::read(dir) {
                 Found::View(_) => {}
+                Found::Missing if args.arbitrator.is_some() => {}
                 Found::Missing => server.log(Level::Warn, &texts::view_file_missing(&dir.join("gvwstate.dat"))),
                 Found::Broken(why) => server.log(Level::Warn, &format!("ignoring gvwstate.dat: {why}")),
             }
         }
-        Ok(Saved { file, view_dir, position, live: false, receiving: false, found, view_written: false, trouble: None })
+        Ok(Saved {
+            file,
+            view_dir,
+            position,
+            given,
+            live: false,
+            receiving: false,
+            found,
+            view_written: false,
+            trouble: None,
+        })
     }
 
     /// The state file was removed and nobody else vouches for a position: to Galera's users that is how a bootstrap is
     /// forced, as the beginning of a new history.
     pub fn disowned(&self) -> bool {
         !self.found && self.position.is_none()
+    }
+
+    /// The last stop was none: a position that the file names may be older or newer than what the engine recovers to (it is
+    /// written while a read lock holds everything up, and edited by people).
+    pub fn doubt(&mut self) {
+        if self.position != self.given {
+            self.position = None;
+        }
+    }
+
+    /// The history in which a crash cut a statement off, nil if none.
+    pub fn unfinished(&self) -> Uuid {
+        self.file.state().unfinished
+    }
+
+    pub fn given(&self) -> Option<(Uuid, Seqno)> {
+        self.given
     }
 
     /// Where the server's data are, when that is known.
@@ -105,7 +145,8 @@ impl Saved {
     }
 
     pub fn on_view(&mut self, history: Uuid, view: &View, me: &Member) {
-        let safe = view.members.len() == 1;
+        // Arbitrators have nothing that a server could lack.
+        let safe = view.members.iter().filter(|m| !m.kind.is_arbitrator()).count() == 1;
         let result = self.file.set_safe_to_bootstrap(safe);
         self.note(result);
         if let Some(dir) = self.view_dir.clone() {
@@ -130,10 +171,26 @@ impl Saved {
         self.note(result);
     }
 
+    /// The empty data are the beginning of `history`: durable before the log says so, or a crash in between would leave a log whose
+    /// beginning nobody has.
+    pub fn found(&mut self, history: Uuid) {
+        self.position = Some((history, Seqno::ZERO));
+        let result = self.file.set(history, Some(Seqno::ZERO));
+        self.note(result);
+    }
+
+    /// Was there never any data here, as far as the state file knows?
+    pub fn is_blank(&self) -> bool {
+        match self.position {
+            None => self.history().is_nil(),
+            Some((_, seqno)) => seqno == Seqno::ZERO,
+        }
+    }
+
     /// A full copy is about to replace the data.
     pub fn receiving(&mut self) {
         self.receiving = true;
-        let result = self.file.mark_unsafe();
+        let result = self.file.mark_receiving();
         self.note(result);
     }
 

@@ -1,5 +1,6 @@
 //! Options in force: the table of `surface`, with what is read on hot paths kept aside.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -10,12 +11,13 @@ use trireme_surface::address::{Backend, ClusterAddress};
 use trireme_surface::options::text;
 use trireme_surface::options::value::parse_bool;
 use trireme_surface::{Defaults, Options, texts};
-use trireme_transport::Isolation;
+use trireme_transport::{Isolation, NetConfig, TlsContext, TlsFiles};
 use trireme_types::{Durability, Member, Weight};
 
 use crate::InitArgs;
 use crate::core::Command;
 use crate::node::Shared;
+use crate::roster::AppMessage;
 use crate::slot::Slot;
 
 /// See the module.
@@ -24,8 +26,13 @@ pub struct Settings {
     max_ws_size: AtomicU64,
     causal_read_ms: AtomicU64,
     log_conflicts: AtomicBool,
+    optimistic_pa: AtomicBool,
+    status_extended: AtomicBool,
     debug: AtomicBool,
 }
+
+/// Long enough to get a new certificate, even over holidays.
+const EXPIRY_WARNING_DAYS: i32 = 30;
 
 /// Options of flow control.
 #[derive(Clone, Copy, Debug)]
@@ -51,22 +58,19 @@ impl Settings {
         options
             .set_at_start(&args.options)
             .map_err(|errors| errors.iter().flat_map(|e| e.log_lines()).collect::<Vec<_>>().join("; "))?;
-        if options.tls() {
-            return Err(
-                "socket.ssl: encrypted group traffic is not built yet; remove the socket.ssl options to start \
-                        without encryption"
-                    .into(),
-            );
-        }
         let settings = Settings {
             options: Mutex::new(options),
             max_ws_size: AtomicU64::new(0),
             causal_read_ms: AtomicU64::new(0),
             log_conflicts: AtomicBool::new(false),
+            optimistic_pa: AtomicBool::new(true),
+            status_extended: AtomicBool::new(false),
             debug: AtomicBool::new(false),
         };
         settings.with(|o| o.set_group_connected(false));
         settings.cache();
+        // What is wrong with the files is found now, not when the network is wanted.
+        settings.tls()?;
         Ok(settings)
     }
 
@@ -74,11 +78,44 @@ impl Settings {
         look(&mut self.options.lock().expect("no holder of the options panics"))
     }
 
+    /// Key, certificates and authorities as the files hold them now; `None` without TLS.
+    fn tls(&self) -> Result<Option<TlsContext>, String> {
+        let files = self.with(|o| {
+            o.tls().then(|| {
+                let path = |name| PathBuf::from(o.text(name));
+                let set = |name| Some(path(name)).filter(|path| !path.as_os_str().is_empty());
+                TlsFiles {
+                    key: path("socket.ssl_key"),
+                    cert: path("socket.ssl_cert"),
+                    // A certificate that signs itself is its own authority.
+                    ca: set("socket.ssl_ca").unwrap_or_else(|| path("socket.ssl_cert")),
+                    password: set("socket.ssl_password_file"),
+                    ciphers: o.text("socket.ssl_cipher").to_owned(),
+                }
+            })
+        });
+        files.map(|files| TlsContext::load(&files)).transpose()
+    }
+
+    /// How connections are protected.
+    pub fn protect(&self, shared: &Shared, net: &mut NetConfig) -> Result<(), String> {
+        net.tls = self.tls()?;
+        net.clear_too = self.with(|o| o.bool("socket.dynamic"));
+        net.tls.iter().for_each(|context| warn_of_expiry(shared, context));
+        Ok(())
+    }
+
     fn cache(&self) {
         self.with(|o| {
+            if o.tls() {
+                // The server's FLUSH SSL looks for this name.
+                o.show("socket.ssl_reload", "1");
+            }
             self.max_ws_size.store(o.int("repl.max_ws_size").max(0) as u64, Relaxed);
             self.causal_read_ms.store(o.period("repl.causal_read_timeout").as_millis() as u64, Relaxed);
             self.log_conflicts.store(o.bool("cert.log_conflicts"), Relaxed);
+            self.optimistic_pa.store(o.bool("cert.optimistic_pa"), Relaxed);
+            self.status_extended.store(o.bool("repl.status_extended"), Relaxed);
             self.debug.store(o.bool("debug"), Relaxed);
         });
     }
@@ -92,6 +129,13 @@ impl Settings {
     }
     pub fn log_conflicts(&self) -> bool {
         self.log_conflicts.load(Relaxed)
+    }
+    /// With `no`, what came from another node is applied only after everything that its origin had seen.
+    pub fn optimistic_pa(&self) -> bool {
+        self.optimistic_pa.load(Relaxed)
+    }
+    pub fn status_extended(&self) -> bool {
+        self.status_extended.load(Relaxed)
     }
     pub fn debug(&self) -> bool {
         self.debug.load(Relaxed)
@@ -156,6 +200,8 @@ impl Settings {
                 timeouts: Timeouts::default(),
                 ignore_sb: o.bool("pc.ignore_sb"),
                 ignore_quorum: o.bool("pc.ignore_quorum"),
+                // Set by whoever knows that there is no state.
+                expect: 0,
                 durability: durability(o.text("repl.durability")),
                 batch_bytes_max: 1 << 20,
                 inflight_bytes_max: 16 << 20,
@@ -193,6 +239,18 @@ impl Settings {
             }
         }
         Ok(())
+    }
+}
+
+/// Links that exist outlive a certificate; it is the next restart that fails, at a bad moment.
+fn warn_of_expiry(shared: &Shared, context: &TlsContext) {
+    let days = context.days_left();
+    if days < EXPIRY_WARNING_DAYS {
+        let when = if days < 0 { "has expired".to_owned() } else { format!("expires in {days} days") };
+        shared.log(
+            crate::Level::Warn,
+            format!("the certificate in socket.ssl_cert {when}: peers refuse it from then on"),
+        );
     }
 }
 
@@ -235,13 +293,27 @@ fn act(shared: &Arc<Shared>, name: &str, value: &str) -> Result<(), String> {
             shared.log(crate::Level::Info, text.into());
             shared.commands.push(Command::Isolate(mode));
         }
+        "socket.ssl_reload" => {
+            if let Some(context) = shared.settings.tls()? {
+                shared.log(crate::Level::Info, texts::SSL_RELOADED.into());
+                warn_of_expiry(shared, &context);
+                shared.commands.push(Command::Tls(context));
+            }
+        }
         "repl.durability" => {
             shared.commands.push(Command::Durability(durability(value)));
         }
         "evs.evict" => {
-            if !value.is_empty() {
-                let uuid = trireme_types::Uuid::parse(value).ok_or("not a UUID")?;
-                shared.commands.push(Command::Evict(uuid));
+            let member = if value.is_empty() {
+                trireme_types::Uuid::NIL
+            } else {
+                trireme_types::Uuid::parse(value).ok_or("not a UUID")?
+            };
+            let slot = Arc::new(Slot::default());
+            let message = AppMessage::Evict { member };
+            shared.commands.push(Command::App { message, slot: Some(slot.clone()) });
+            if !slot.wait() {
+                return Err("evictions are decided in a primary view only".into());
             }
         }
         _ => {}

@@ -4,14 +4,17 @@ use std::fs::File;
 use std::io::Read;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::path::PathBuf;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use trireme_order::{Config, LogStore, Message};
+use trireme_order::{Config, LogStore};
 use trireme_surface::address::HostPort;
-use trireme_transport::{NetConfig, NetEvent, Transport};
-use trireme_types::{EntryKind, Incarnation, Member, NodeId, Reader, Seqno, Uuid, VoterSet, Weight};
+use trireme_transport::{NetConfig, Transport};
+use trireme_types::{
+    Entry, EntryKind, Incarnation, LogIndex, Member, MemberKind, NodeId, Reader, Seqno, Uuid, View, VoterSet, Weight,
+};
 use trireme_wslog::{DirStorage, OpenReport, Options as LogOptions, WriteSetLog, read_boot_id};
 
+use crate::asking;
 use crate::core::{Log, Start};
 use crate::node::Shared;
 use crate::recover;
@@ -22,8 +25,8 @@ use crate::{Level, Server};
 /// Longest member name in bytes; older tools read no more.
 const NAME_MAX: usize = 31;
 
-/// How long known peers have to answer before a node that may bootstrap does so. A few round trips and a connection.
-const ASK_PEERS: Duration = Duration::from_millis(1500);
+/// A member becomes a voter soon after the view that lets it in. Farther back is not looked for the names of voters.
+const VIEW_IS_WITHIN: usize = 10_000;
 
 /// How long `connect` waits for a primary view.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,8 +42,12 @@ pub enum Patience {
 /// Everything the group thread starts with.
 pub struct Plan {
     pub transport: Transport,
+    /// A node that peers refuse, for what waiting does not mend, gives up after this.
+    pub unwelcome_max: Duration,
     pub config: Config,
     pub start: Start,
+    /// A server that has just been started and needs no data gets what a donor's script brings all the same.
+    pub script: bool,
     pub patience: Patience,
     pub seed: u64,
 }
@@ -50,12 +57,14 @@ pub struct Wish<'a> {
     pub cluster: &'a str,
     pub target: &'a Target,
     pub bootstrap: bool,
+    /// The first connection of this process.
+    pub first: bool,
 }
 
 // --- the log ---------------------------------------------------------------------------------------------------------------
 
-/// Opens the write-set log in `gcache.dir`, or makes one there, and tells what was found.
-pub fn open_log(settings: &Settings, server: &dyn Server) -> Result<Log, String> {
+/// Opens the write-set log in `gcache.dir`, or makes one there, and tells what was found. The flag: it was closed in order.
+pub fn open_log(settings: &Settings, server: &dyn Server) -> Result<(Log, bool), String> {
     let (dir, size, keep, recover) = settings.with(|o| {
         (
             PathBuf::from(o.text("gcache.dir")),
@@ -72,7 +81,7 @@ pub fn open_log(settings: &Settings, server: &dyn Server) -> Result<Log, String>
     options.recover = recover;
     let (log, report) = WriteSetLog::open(storage, &options).map_err(|e| e.to_string())?;
     tell(&log, &report, server);
-    Ok(log)
+    Ok((log, !report.unclean))
 }
 
 fn tell(log: &Log, report: &OpenReport, server: &dyn Server) {
@@ -108,21 +117,35 @@ fn last_seqno(log: &Log) -> Seqno {
     }
 }
 
-/// The newest voter set in the log, committed or not.
-fn voters(log: &Log) -> VoterSet {
+/// The newest voter set in the log, committed or not, and its index.
+fn newest_voters(log: &Log) -> (VoterSet, LogIndex) {
     let base = log.base();
-    let Some(last) = log.read(log.last(), 0).ok().and_then(|e| e.into_iter().next()) else {
-        return base.voters.clone();
-    };
-    let entry = if last.header.kind == EntryKind::Voters {
-        Some(last)
-    } else {
-        log.read(last.header.voters, 0).ok().and_then(|e| e.into_iter().next())
-    };
-    entry
-        .filter(|e| e.header.kind == EntryKind::Voters)
-        .and_then(|e| VoterSet::decode(&mut Reader::new(&e.payload)).ok())
-        .unwrap_or_else(|| base.voters.clone())
+    let newest = entry(log, log.last()).and_then(|last| match last.header.kind {
+        EntryKind::Voters => Some(last),
+        _ => entry(log, last.header.voters).filter(|e| e.header.kind == EntryKind::Voters),
+    });
+    newest
+        .and_then(|e| Some((VoterSet::decode(&mut Reader::new(&e.payload)).ok()?, e.header.index)))
+        .unwrap_or_else(|| (base.voters.clone(), base.index))
+}
+
+fn voters(log: &Log) -> VoterSet {
+    newest_voters(log).0
+}
+
+fn entry(log: &Log, index: LogIndex) -> Option<Entry> {
+    log.read(index, 0).ok()?.into_iter().next()
+}
+
+/// The view in which these voters were chosen: the last one before, or else the one that the log begins with.
+fn view_of_voters(log: &Log, at: LogIndex) -> View {
+    (log.base().index.0 + 1..=at.0)
+        .rev()
+        .take(VIEW_IS_WITHIN)
+        .filter_map(|index| entry(log, LogIndex(index)))
+        .find(|e| e.header.kind == EntryKind::View)
+        .and_then(|e| View::decode(&mut Reader::new(&e.payload)).ok())
+        .unwrap_or_else(|| log.base().view.clone())
 }
 
 // --- connecting --------------------------------------------------------------------------------------------------------------
@@ -135,6 +158,12 @@ pub fn prepare(shared: &Shared, log: &mut Log, wish: &Wish<'_>, saved: &mut Save
     };
     let alone = matches!(wish.target, Target::Alone);
     let bootstrap = alone || wish.bootstrap || peers.is_empty();
+    let arbitrator = shared.args.arbitrator.is_some();
+    if bootstrap && arbitrator {
+        return Err("an arbitrator has no data to begin a cluster with: give it the addresses of the servers, as in \
+                    gcomm://host1,host2"
+            .into());
+    }
     if !bootstrap {
         some_address(peers)?;
     }
@@ -142,44 +171,60 @@ pub fn prepare(shared: &Shared, log: &mut Log, wish: &Wish<'_>, saved: &mut Save
         return Err(saved.unsafe_reason());
     }
     let anew = bootstrap && saved.disowned();
+    // A new history takes nothing from the others' one.
     if bootstrap && !alone && !anew {
-        refuse_a_second_primary(shared, log, wish.cluster, peers)?;
+        asking::known_voters(shared, log, wish.cluster, peers)?;
     }
-    let position = if anew { None } else { settle_position(shared, log, saved) };
+    let position = if anew || arbitrator { None } else { settle_position(shared, log, saved) };
+    let half_done = position.is_none() && !anew && !arbitrator;
+    let fallback = if half_done { half_done_position(shared, log, saved) } else { None };
     let start = if bootstrap {
-        let (history, position) = match position {
+        let (history, position) = match position.or(fallback) {
             Some(known) => known,
             None => fresh(shared, log)?,
         };
         if alone { Start::Alone { history, position } } else { Start::Bootstrap { history, position } }
     } else {
-        Start::Join { position: confirmed(shared, log, position) }
+        Start::Join {
+            position: confirmed(shared, log, position),
+            data: position,
+            fallback: fallback.map(|(_, seqno)| seqno),
+        }
     };
-    let known = voters(log).contains(log.node_id());
-    let incarnation = log.begin_incarnation().map_err(|e| e.to_string())?;
+    // Has this node a group to come back to (SAFETY 30)? After a clean stop it is no voter of it any more. A server that runs is
+    // another matter: whoever names a new address in a session wants an answer.
+    let known = voters(log).contains(log.node_id())
+        || wish.first && !voters(log).voters.is_empty() && log.base().history == saved.history();
+    // No state of any kind: neither data nor a log.
+    let blank = !bootstrap && !arbitrator && saved.is_blank() && log.last() == LogIndex::ZERO;
+    let expect = if blank { shared.settings.with(|o| o.int("pc.bootstrap_expect")) as u8 } else { 0 };
+    let incarnation = log.begin_incarnation(by_the_clock()).map_err(|e| e.to_string())?;
     let me = member(shared, log.node_id(), incarnation);
     let transport = open_transport(shared, wish.cluster, &me, if alone { None } else { Some(peers) })?;
     let patience = shared.settings.with(|o| {
         if !o.bool("pc.wait_prim") {
             Patience::None
-        } else if known && o.bool("pc.recovery") || bootstrap {
+        } else if known && o.bool("pc.recovery") || bootstrap || expect > 0 {
             Patience::Unlimited
         } else {
             Patience::Limited(o.period("pc.wait_prim_timeout"))
         }
     });
-    if patience == Patience::Unlimited && !bootstrap {
+    if patience == Patience::Unlimited && !bootstrap && expect == 0 {
         shared.log(Level::Info, format!("waiting for peers to form the group again: {}", names_of_voters(log)));
     }
     let me = Member { address: transport.me().address.clone(), ..me };
-    let config = shared.settings.order(me);
-    Ok(Plan { transport, config, start, patience, seed: u64::from_le_bytes(random()?) })
+    let config = Config { expect, ..shared.settings.order(me) };
+    let unwelcome_max = shared.settings.with(|o| o.period("pc.wait_prim_timeout"));
+    let script = wish.first && shared.server.wants_script();
+    Ok(Plan { transport, unwelcome_max, config, start, script, patience, seed: u64::from_le_bytes(random()?) })
 }
 
 fn names_of_voters(log: &Log) -> String {
     let own = log.node_id();
-    let view = &log.base().view;
-    let names: Vec<String> = voters(log)
+    let (set, at) = newest_voters(log);
+    let view = view_of_voters(log, at);
+    let names: Vec<String> = set
         .voters
         .iter()
         .filter(|v| v.node != own)
@@ -222,6 +267,23 @@ fn settle_position(shared: &Shared, log: &Log, saved: &mut Saved) -> Option<(Uui
     }
 }
 
+/// Where data with a statement cut off in them are. They are good for nothing as long as anybody has whole ones; if nobody has,
+/// one member executes the statement again (SAFETY 26).
+fn half_done_position(shared: &Shared, log: &Log, saved: &Saved) -> Option<(Uuid, Seqno)> {
+    let history = saved.unfinished();
+    if history.is_nil() || saved.is_damaged() || log.base().history != history || log.last() == log.base().index {
+        return None;
+    }
+    shared.log(
+        Level::Info,
+        "a statement was being executed when this server ended: asking the storage engine for its position, in case that no \
+         member has whole data"
+            .into(),
+    );
+    let found = recover::position(&shared.args.data_dir).ok().or(saved.given());
+    found.filter(|(h, seqno)| *h == history && *seqno >= log.base().seqno)
+}
+
 /// To join, a position counts only together with the log that led there: nothing else says on which branch of the history it
 /// lies (SAFETY 18).
 fn confirmed(shared: &Shared, log: &Log, position: Option<(Uuid, Seqno)>) -> Option<(Uuid, Seqno)> {
@@ -251,7 +313,16 @@ fn fresh(shared: &Shared, log: &Log) -> Result<(Uuid, Seqno), String> {
     Ok((history, Seqno::ZERO))
 }
 
-fn member(shared: &Shared, node: NodeId, incarnation: Incarnation) -> Member {
+/// Seconds since the beginning of 2026. The counter of starts lies in the log, and goes back when an old copy of the directory is
+/// put in its place: then the clock keeps the numbers of this start apart from those of the starts that were forgotten. Where
+/// the clock goes back too, or there is more than one start in a second, the counter goes on.
+fn by_the_clock() -> Incarnation {
+    const YEAR_2026: u64 = 1_767_225_600;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+    Incarnation(u32::try_from(now.saturating_sub(YEAR_2026)).unwrap_or(0))
+}
+
+pub(crate) fn member(shared: &Shared, node: NodeId, incarnation: Incarnation) -> Member {
     let args = &shared.args;
     shared.settings.with(|o| {
         let host = o.text("base_host").to_string();
@@ -265,7 +336,11 @@ fn member(shared: &Shared, node: NodeId, incarnation: Incarnation) -> Member {
             address: if host.is_empty() { String::new() } else { address.to_string() },
             segment: o.int("gmcast.segment") as u8,
             weight: Weight(o.int("pc.weight") as u8),
-            stateless: o.bool("gcs.stateless"),
+            kind: match &args.arbitrator {
+                Some(_) => MemberKind::Arbitrator,
+                None if o.bool("gcs.stateless") => MemberKind::Stateless,
+                None => MemberKind::Data,
+            },
         }
     })
 }
@@ -278,59 +353,11 @@ fn cut(text: &str, max: usize) -> String {
     text[..end].to_string()
 }
 
-/// A node that has peers asks them before it begins a primary component of its own: one may exist (SAFETY 13). A line
-/// `gcomm://` in a configuration file does so at every start.
-fn refuse_a_second_primary(shared: &Shared, log: &Log, cluster: &str, peers: &[String]) -> Result<(), String> {
-    let own = log.node_id();
-    let voters = voters(log);
-    if voters.voters.iter().all(|v| v.node == own) {
-        return Ok(());
-    }
-    let me = member(shared, own, log.incarnation());
-    let mut net = NetConfig::new(me.clone(), cluster);
-    net.bind_source = own_ip(&me).filter(|ip| ip.is_loopback());
-    net.seeds = log
-        .base()
-        .view
-        .members
-        .iter()
-        .filter(|m| m.node != own && !m.address.is_empty())
-        .map(|m| m.address.clone())
-        .collect();
-    net.seeds.extend(peers.iter().cloned());
-    let mut transport = Transport::new(net)?;
-    let history = log.base().history;
-    let until = Instant::now() + ASK_PEERS;
-    let mut events = Vec::new();
-    let mut primary = None;
-    while primary.is_none() && Instant::now() < until {
-        transport.poll(Some(until.saturating_duration_since(Instant::now())), &mut events);
-        for event in events.drain(..) {
-            if let NetEvent::Message { from, message: Message::Heartbeat { history: theirs, majority: true, .. } } =
-                event
-            {
-                if theirs == history {
-                    primary = Some(from);
-                }
-            }
-        }
-    }
-    let addresses: Vec<String> = transport.known_peers().into_iter().filter(|p| p.linked).map(|p| p.address).collect();
-    transport.close();
-    match primary {
-        None => Ok(()),
-        Some(node) => Err(format!(
-            "a primary component of this cluster is running, led by {node}: a second one would split it. Start this node with \
-             wsrep_cluster_address=gcomm://{} and without --wsrep-new-cluster",
-            addresses.join(",")
-        )),
-    }
-}
-
 /// `peers`: `None` for a node without network.
 fn open_transport(shared: &Shared, cluster: &str, me: &Member, peers: Option<&[String]>) -> Result<Transport, String> {
     let mut net = NetConfig::new(me.clone(), cluster);
     let Some(peers) = peers else { return Transport::new(net) };
+    shared.settings.protect(shared, &mut net)?;
     let (listen, chosen) = shared.settings.with(|o| {
         net.peer_timeout = o.period("gmcast.peer_timeout");
         net.time_wait = o.period("gmcast.time_wait");
@@ -368,7 +395,7 @@ fn open_transport(shared: &Shared, cluster: &str, me: &Member, peers: Option<&[S
     Err(reason)
 }
 
-fn own_ip(me: &Member) -> Option<IpAddr> {
+pub(crate) fn own_ip(me: &Member) -> Option<IpAddr> {
     HostPort::parse(&me.address).ok()?.host.parse().ok()
 }
 

@@ -8,6 +8,7 @@ use trireme_surface::status::{GroupStats, StatValue as Value, Stats};
 
 use crate::StatValue;
 use crate::node::Shared;
+use crate::picture::Picture;
 
 /// Replication and group protocol that this version speaks, in Galera's numbering, so that tools which compare them go on.
 const PROTOCOL_REPLICATOR: i64 = 11;
@@ -20,6 +21,10 @@ pub fn collect(shared: &Arc<Shared>) -> Vec<(String, StatValue)> {
     let monitor = shared.monitor.stats();
     let (local_state, comment) = shared.local_state(&status);
     let (flow, now) = (shared.flow_figures(), Instant::now());
+    let extra = match shared.settings.status_extended().then(|| Picture::take(shared)) {
+        Some(Some(picture)) => picture.into_pairs(),
+        Some(None) | None => Vec::new(),
+    };
     let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Relaxed) as i64;
     let stats = Stats {
         local_state_uuid: shared.history().to_string(),
@@ -62,9 +67,11 @@ pub fn collect(shared: &Arc<Shared>) -> Vec<(String, StatValue)> {
         group: shared.connected().then(|| GroupStats {
             cluster_weight: i64::from(status.weight),
             desync_count: i64::from(status.desyncs),
+            evs_evict_list: status.evicted.iter().map(|u| u.to_string()).collect::<Vec<_>>().join(","),
             evs_state: if status.member { "OPERATIONAL" } else { "GATHER" }.into(),
             gcomm_uuid: status.uuid.to_string(),
             gmcast_segment: i64::from(status.segment),
+            extra,
             ..GroupStats::default()
         }),
         ..Stats::default()

@@ -17,6 +17,7 @@ pub struct GroupStatus {
     pub receiving: bool,
     pub desyncs: u32,
     pub incoming: Vec<String>,
+    pub evicted: Vec<Uuid>,
     pub weight: u32,
     pub uuid: Uuid,
     pub segment: u8,
@@ -121,6 +122,7 @@ counters!(
     local_cert_failures,
     local_replays,
     causal_reads,
+    unknown_outcomes,
     // Since the last reset:
     certified_count,
     deps_distance_sum,

@@ -7,29 +7,42 @@ use trireme_wslog::{DirStorage, SpareTicket, SyncTicket};
 
 use crate::core::Command;
 use crate::node::Shared;
+use crate::slot::Slot;
 
 /// For the sync thread.
 pub enum SyncJob {
     Sync(SyncTicket<DirStorage>),
+    /// Fills it once everything before is done.
+    Pass(Arc<Slot<()>>),
     End,
 }
 
 /// For the thread that prepares log segments: filling one takes long enough to delay a commit that waits for a sync.
 pub enum SpaceJob {
     Spare(SpareTicket<DirStorage>),
+    /// Fills it once everything before is done.
+    Pass(Arc<Slot<()>>),
     End,
 }
 
 /// Until [`SyncJob::End`]. Every ticket is answered with [`Command::Synced`].
 pub fn run_syncs(shared: &Arc<Shared>, jobs: &Receiver<SyncJob>) {
-    while let Ok(SyncJob::Sync(ticket)) = jobs.recv() {
-        shared.commands.push(Command::Synced(ticket.run()));
+    while let Ok(job) = jobs.recv() {
+        match job {
+            SyncJob::Sync(ticket) => drop(shared.commands.push(Command::Synced(ticket.run()))),
+            SyncJob::Pass(slot) => slot.fill(()),
+            SyncJob::End => return,
+        }
     }
 }
 
 /// Until [`SpaceJob::End`]. Every ticket is answered with [`Command::SpareReady`].
 pub fn run_space(shared: &Arc<Shared>, jobs: &Receiver<SpaceJob>) {
-    while let Ok(SpaceJob::Spare(ticket)) = jobs.recv() {
-        shared.commands.push(Command::SpareReady(ticket.run()));
+    while let Ok(job) = jobs.recv() {
+        match job {
+            SpaceJob::Spare(ticket) => drop(shared.commands.push(Command::SpareReady(ticket.run()))),
+            SpaceJob::Pass(slot) => slot.fill(()),
+            SpaceJob::End => return,
+        }
     }
 }

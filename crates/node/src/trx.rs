@@ -8,7 +8,7 @@ use bytes::Bytes;
 use trireme_certification::WriteSetBuilder;
 use trireme_types::Seqno;
 
-use crate::{Code, Meta};
+use crate::{Code, Meta, flags};
 
 /// Where a local transaction stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,6 +47,18 @@ pub struct TrxState {
     pub streaming: bool,
     /// Flags of the last certify.
     pub flags: u32,
+}
+
+impl TrxState {
+    /// What an ordered victim of an abort is told. A whole transaction is applied again; a fragment before the last one is not:
+    /// its transaction rolls back, and its own thread closes the seqno as after a failed certification (contract 4.5, 6.4).
+    pub fn hit(&mut self, seqno: Seqno) -> Code {
+        if self.flags & flags::TRX_END != 0 {
+            return Code::BfAbort;
+        }
+        self.stage = Stage::Failed(seqno);
+        Code::TrxFail
+    }
 }
 
 pub struct Trx {

@@ -138,6 +138,17 @@ impl Votes {
         lost
     }
 
+    /// The vote on `seqno` found no majority in time. `lost`: this node's error is among those that nobody confirmed. Without an
+    /// ordered error of its own it owes nothing any more, and what it may find there later begins another vote.
+    pub fn dismissed(&self, seqno: Seqno, lost: bool) {
+        let mut s = self.lock();
+        s.owed.remove(&seqno.0);
+        if lost && let Some(slot) = s.failed.remove(&seqno.0) {
+            slot.fill(Some(0));
+        }
+        self.any.store(s.any(), Ordering::SeqCst);
+    }
+
     /// What was decided up to here came with the data.
     pub fn forget(&self, upto: Seqno) {
         let mut s = self.lock();
@@ -189,6 +200,21 @@ mod tests {
         assert_eq!(votes.failed(Seqno(6)).wait(), Some(77));
         assert_eq!(votes.settle(Seqno(6)), Settled::Nothing, "it failed as the others did");
         assert_eq!(votes.settle(Seqno(7)), Settled::Nothing);
+    }
+
+    #[test]
+    fn an_error_that_nobody_confirmed_loses_and_one_that_is_still_to_be_ordered_does_not() {
+        let votes = Votes::default();
+        let mine = votes.failed(Seqno(5));
+        votes.dismissed(Seqno(5), true);
+        assert_eq!(mine.wait(), Some(0));
+        let late = votes.failed(Seqno(6));
+        votes.dismissed(Seqno(6), false);
+        assert!(!votes.decided(Seqno(6), 77, || Seqno(5)));
+        assert_eq!(late.wait(), Some(77), "its own vote came after the dismissal and began another one");
+        assert!(!votes.begun(Seqno(7), || Seqno(6)));
+        votes.dismissed(Seqno(7), false);
+        assert_eq!(votes.settle(Seqno(7)), Settled::Nothing, "nobody waits for it any more");
     }
 
     #[test]

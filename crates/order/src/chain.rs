@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use trireme_types::{
-    Base, DecodeError, Durability, Entry, EntryKind, LogIndex, NodeId, Reader, Seqno, Session, SessionMark, Term, Uuid,
-    View, VoterSet,
+    Base, DecodeError, Durability, Entry, EntryKind, Fork, Lineage, LogIndex, NodeId, Reader, Seqno, Session,
+    SessionMark, Term, Uuid, View, VoterSet,
 };
 
 /// [`Base`] in a form that entries can be applied to.
@@ -14,6 +14,8 @@ pub(crate) struct Chain {
     pub history: Uuid,
     pub index: LogIndex,
     pub term: Term,
+    /// First entry of that term in this log.
+    pub term_from: LogIndex,
     pub seqno: Seqno,
     pub voters: VoterSet,
     pub voters_at: LogIndex,
@@ -23,7 +25,8 @@ pub(crate) struct Chain {
     pub durability: Durability,
     /// Newest session of each origin and its last ordered number (SAFETY 4).
     pub sessions: BTreeMap<NodeId, (u64, u64)>,
-    pub fork: LogIndex,
+    /// Every fork up to `index`.
+    pub lineage: Lineage,
 }
 
 impl Chain {
@@ -32,6 +35,7 @@ impl Chain {
             history: base.history,
             index: base.index,
             term: base.term,
+            term_from: base.index,
             seqno: base.seqno,
             voters: base.voters.clone(),
             voters_at: base.voters_at,
@@ -39,8 +43,13 @@ impl Chain {
             view: base.view.clone(),
             durability: base.durability,
             sessions: base.sessions.iter().map(|m| (m.session.node, (m.session.number, m.number))).collect(),
-            fork: base.fork,
+            lineage: base.lineage.clone(),
         }
+    }
+
+    /// The branch that the log up to `index` belongs to.
+    pub fn branch(&self) -> Uuid {
+        self.lineage.branch(self.history)
     }
 
     pub fn to_base(&self, app: Bytes) -> Base {
@@ -61,7 +70,7 @@ impl Chain {
                     number: *number,
                 })
                 .collect(),
-            fork: self.fork,
+            lineage: self.lineage.clone(),
             app,
         }
     }
@@ -81,11 +90,15 @@ impl Chain {
             EntryKind::View => self.view = View::decode(&mut Reader::new(&entry.payload))?,
             EntryKind::Voters => {
                 let voters = VoterSet::decode(&mut Reader::new(&entry.payload))?;
-                if voters.forced {
-                    self.fork = h.index;
+                let forced = !voters.fork.is_nil();
+                if forced {
+                    if self.lineage.forks().len() >= Lineage::FORKS_MAX {
+                        return Err(DecodeError::TooLong("lineage"));
+                    }
+                    self.lineage = self.lineage.with(Fork { index: h.index, seqno: h.seqno, id: voters.fork });
                 }
                 // The first set of a history, and a forced one, decide alone.
-                if voters.forced || self.voters.voters.is_empty() {
+                if forced || self.voters.voters.is_empty() {
                     self.voters_before = voters.clone();
                 } else {
                     self.voters_before = self.voters.clone();
@@ -103,6 +116,9 @@ impl Chain {
             EntryKind::WriteSet | EntryKind::App => {
                 self.sessions.insert(h.session.node, (h.session.number, h.number));
             }
+        }
+        if h.term != self.term {
+            self.term_from = h.index;
         }
         self.index = h.index;
         self.term = h.term;

@@ -5,9 +5,12 @@
 //! length) is comparing (last-normal term, length), which is SAFETY 1.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use bytes::Bytes;
-use trireme_types::{EntryKind, LogIndex, Member, NodeId, Session, Term, Timestamp, Uuid, VoterSet, Weight};
+use trireme_types::{
+    EntryKind, Kinship, Lineage, LogIndex, Member, NodeId, Session, Term, Timestamp, Uuid, VoterSet, Weight,
+};
 
 use crate::group::Group;
 use crate::mutant::Mutant;
@@ -19,9 +22,33 @@ use crate::{Event, LogStore, Message, Output, Phase};
 pub(crate) enum Role {
     Follower,
     /// Asks whether an election would be welcome.
-    PreCandidate(BTreeSet<NodeId>),
-    Candidate(BTreeSet<NodeId>),
+    PreCandidate(Ballot),
+    Candidate(Ballot),
     Sequencer(Box<Sequencer>),
+}
+
+/// Who has granted, and whether its log is whole.
+pub(crate) type Votes = BTreeMap<NodeId, bool>;
+
+/// Answers so far, the own one included.
+#[derive(Default)]
+pub(crate) struct Ballot {
+    pub granted: Votes,
+    pub refused: BTreeSet<NodeId>,
+    /// One with a smaller id asks for the same term at the same time.
+    pub rivalled: bool,
+}
+
+/// First delay after which one that was refused asks again; it doubles from refusal to refusal, up to the election timeout.
+const RETRY_AFTER: Duration = Duration::from_millis(50);
+
+/// Whose words count now: a branch and a term of it.
+#[derive(Clone, Default)]
+pub(crate) struct Era {
+    pub branch: Uuid,
+    /// Of that branch.
+    pub lineage: Lineage,
+    pub term: Term,
 }
 
 /// What only the sequencer keeps.
@@ -39,6 +66,8 @@ pub(crate) struct Sequencer {
     pub leavers: BTreeSet<NodeId>,
     /// Members that turned non-primary and want a view of their own.
     pub fresh: BTreeSet<NodeId>,
+    /// Voters that came back with a log of another branch: their vote goes before they get this one's log.
+    pub strangers: BTreeSet<NodeId>,
     pub weights: BTreeMap<NodeId, Weight>,
     /// Since when an unlinked member is gone.
     pub gone: BTreeMap<NodeId, Timestamp>,
@@ -62,6 +91,7 @@ impl Sequencer {
             joiners: BTreeMap::new(),
             leavers: BTreeSet::new(),
             fresh: BTreeSet::new(),
+            strangers: BTreeSet::new(),
             weights: BTreeMap::new(),
             gone: BTreeMap::new(),
             reads: Vec::new(),
@@ -79,7 +109,7 @@ impl<S: LogStore> Group<S> {
         self.at_election = self.may_stand().then(|| now.after(base + jitter));
     }
 
-    /// A voter with a usable log, in a phase in which it may order.
+    /// A voter with a usable log, in a phase in which it may order; an arbitrator only for somebody else.
     pub(crate) fn may_stand(&self) -> bool {
         let me = self.me();
         let votes = |set: &VoterSet| set.weight(me) > 0;
@@ -87,24 +117,31 @@ impl<S: LogStore> Group<S> {
         matches!(self.phase, Phase::Joining | Phase::Primary | Phase::NonPrimary | Phase::Leaving)
             && !self.needs_snapshot
             && !self.tail.history.is_nil()
+            // A log that lost its end may have lost the newest voters with it: it does not know who decides.
+            && self.tail.index >= self.hard.voters_committed
             && (votes(&self.tail.voters) || votes(&self.tail.voters_before))
+            && (!self.arbitrates() || self.arbiter.stands())
     }
 
     pub(crate) fn on_election_timer(&mut self, now: Timestamp) {
         self.at_election = None;
-        if matches!(self.role, Role::Sequencer(_)) || !self.may_stand() {
+        if matches!(self.role, Role::Sequencer(_)) || !self.may_stand() || self.is(Mutant::NeverStands) {
             return;
+        }
+        if now < self.stand_after || self.defers(now) || self.waits_for_data(now) {
+            return self.arm_election(now);
         }
         self.sequencer = None;
         self.arm_election(now);
+        self.enter_era(self.tail.lineage.clone());
         let me = self.me();
-        let granted = BTreeSet::from([me]);
-        if self.quorum(|n| granted.contains(&n)) {
+        let ballot = Ballot { granted: Votes::from([(me, self.is_whole())]), ..Ballot::default() };
+        if self.mandate(now, &ballot.granted).is_some() {
             return self.become_candidate(now, false);
         }
-        self.role = Role::PreCandidate(granted);
+        self.role = Role::PreCandidate(ballot);
         let message = Message::PreVote {
-            history: self.tail.history,
+            branch: self.tail.branch(),
             term: self.hard.term.next(),
             last_term: self.tail.term,
             last_index: self.tail.index,
@@ -128,7 +165,7 @@ impl<S: LogStore> Group<S> {
         self.sequencer.is_some() && now.since(self.good_at) < self.cfg.timeouts.election
     }
 
-    fn log_is_as_good(&self, last_term: Term, last_index: LogIndex) -> bool {
+    pub(crate) fn log_is_as_good(&self, last_term: Term, last_index: LogIndex) -> bool {
         if self.is(Mutant::LongestLog) {
             return last_index >= self.tail.index;
         }
@@ -139,32 +176,64 @@ impl<S: LogStore> Group<S> {
         &mut self,
         now: Timestamp,
         from: NodeId,
-        history: Uuid,
+        branch: Uuid,
         term: Term,
         last_term: Term,
         last_index: LogIndex,
     ) {
-        if !self.is_own_history(history) {
+        if !self.is_own_branch(branch) {
             return;
         }
+        self.remind(from, last_term, last_index);
         let granted = term > self.hard.term && self.log_is_as_good(last_term, last_index) && !self.hears_sequencer(now);
-        let term = self.hard.term;
-        self.send(from, Message::PreVoteReply { term, granted });
+        let (term, whole) = (self.hard.term, self.is_whole());
+        if let Role::PreCandidate(ballot) = &mut self.role {
+            ballot.rivalled |= granted && from < self.cfg.me.node;
+        }
+        self.send(from, Message::PreVoteReply { branch, term, granted, whole });
+        self.hear_of_log(now, from, last_term, last_index);
     }
 
-    pub(crate) fn on_pre_vote_reply(&mut self, now: Timestamp, from: NodeId, term: Term, granted: bool) {
+    pub(crate) fn on_pre_vote_reply(&mut self, now: Timestamp, from: NodeId, term: Term, granted: bool, whole: bool) {
         if term > self.hard.term && !granted {
             self.adopt_term(now, term);
             return;
         }
-        let Role::PreCandidate(votes) = &mut self.role else { return };
-        if granted {
-            votes.insert(from);
-            let votes = votes.clone();
-            if self.quorum(|n| votes.contains(&n)) && self.may_stand() {
-                self.become_candidate(now, false);
-            }
+        let Role::PreCandidate(ballot) = &mut self.role else { return };
+        if !granted {
+            ballot.refused.insert(from);
+            return self.retry_if_lost(now);
         }
+        ballot.granted.insert(from, whole);
+        let (votes, rivalled) = (ballot.granted.clone(), ballot.rivalled);
+        if self.mandate(now, &votes).is_none() || !self.may_stand() {
+            return;
+        }
+        // Both would vote for themselves, and could do so again and again where messages take long. Never twice in a row: the
+        // other may be one that cannot win.
+        if rivalled && !self.gave_way {
+            self.gave_way = true;
+            return self.arm_election(now);
+        }
+        self.gave_way = false;
+        self.become_candidate(now, false);
+    }
+
+    /// Those that are left are no majority: somebody else stands at the same moment, has not noticed yet that the sequencer
+    /// is gone, or has the better log. Asking again must not wait for a whole timeout, whose purpose is to notice silence;
+    /// nor may it go on at that speed while somebody hears a sequencer that this member does not.
+    fn retry_if_lost(&mut self, now: Timestamp) {
+        let lost = match &self.role {
+            Role::PreCandidate(ballot) | Role::Candidate(ballot) => !self.quorum(|n| !ballot.refused.contains(&n)),
+            Role::Follower | Role::Sequencer(_) => false,
+        };
+        let delay = RETRY_AFTER * (1 << self.refusals.min(16));
+        if !lost || delay > self.cfg.timeouts.election {
+            return;
+        }
+        self.refusals += 1;
+        let at = now.after(delay / 2 + self.random_below(delay / 2));
+        self.at_election = self.at_election.map(|planned| planned.min(at));
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -172,18 +241,18 @@ impl<S: LogStore> Group<S> {
         &mut self,
         now: Timestamp,
         from: NodeId,
-        history: Uuid,
+        branch: Uuid,
         term: Term,
         last_term: Term,
         last_index: LogIndex,
         transfer: bool,
     ) {
-        if !self.is_own_history(history) {
+        if !self.is_own_branch(branch) {
             return;
         }
         if term < self.hard.term {
             let term = self.hard.term;
-            return self.send(from, Message::VoteReply { term, granted: false });
+            return self.send(from, Message::VoteReply { branch, term, granted: false, whole: false });
         }
         if !transfer && self.hears_sequencer(now) && self.sequencer != Some(from) {
             return;
@@ -191,8 +260,13 @@ impl<S: LogStore> Group<S> {
         if term > self.hard.term {
             self.adopt_term(now, term);
         }
+        self.remind(from, last_term, last_index);
         let free = self.hard.voted_for == NodeId::default() || self.hard.voted_for == from;
-        let granted = free && self.sequencer.is_none() && self.log_is_as_good(last_term, last_index);
+        let granted = free
+            && self.sequencer.is_none()
+            && self.log_is_as_good(last_term, last_index)
+            // A log that lost its end may have lost the newest voters with it.
+            && last_index >= self.hard.voters_committed;
         if granted {
             self.hard.voted_for = from;
             // The promise is on disk before it is given (SAFETY 1).
@@ -201,22 +275,25 @@ impl<S: LogStore> Group<S> {
             }
             self.arm_election(now);
         }
-        let term = self.hard.term;
-        self.send(from, Message::VoteReply { term, granted });
+        let (term, whole) = (self.hard.term, self.is_whole());
+        self.send(from, Message::VoteReply { branch, term, granted, whole });
     }
 
-    pub(crate) fn on_vote_reply(&mut self, now: Timestamp, from: NodeId, term: Term, granted: bool) {
+    pub(crate) fn on_vote_reply(&mut self, now: Timestamp, from: NodeId, term: Term, granted: bool, whole: bool) {
         if term > self.hard.term {
             return self.adopt_term(now, term);
         }
-        let Role::Candidate(votes) = &mut self.role else { return };
-        if term == self.hard.term && granted {
-            votes.insert(from);
-            let votes = votes.clone();
-            if self.quorum(|n| votes.contains(&n)) {
-                self.become_sequencer(now, None);
-            }
+        let Role::Candidate(ballot) = &mut self.role else { return };
+        if term != self.hard.term {
+            return;
         }
+        if !granted {
+            ballot.refused.insert(from);
+            return self.retry_if_lost(now);
+        }
+        ballot.granted.insert(from, whole);
+        let votes = ballot.granted.clone();
+        self.try_take_office(now, &votes);
     }
 
     /// A higher term was seen: whatever this member did in the old one is over.
@@ -231,39 +308,61 @@ impl<S: LogStore> Group<S> {
 
     // --- roles ----------------------------------------------------------------------------------------------------
 
-    pub(crate) fn become_follower(&mut self, now: Timestamp, sequencer: Option<NodeId>) {
+    /// `sequencer`: whom to follow, and on which branch.
+    pub(crate) fn become_follower(&mut self, now: Timestamp, sequencer: Option<(NodeId, Lineage)>) {
         self.role = Role::Follower;
         self.at_heartbeat = None;
         self.at_bodies = None;
         self.held.clear();
         self.acked = None;
-        if self.facts_of != self.hard.term {
-            // Nothing is known of the new sequencer's log before it was compared; after a fork not even what is committed
-            // here. Within one term, what was compared stays compared: its sequencer would not send it again.
-            self.facts_of = self.hard.term;
-            if !self.is(Mutant::AcksKept) {
-                self.acks.clear();
-            }
-            self.verified = LogIndex::ZERO;
-            self.claimed_commit = self.commit;
-        }
+        let (sequencer, lineage) = match sequencer {
+            Some((node, lineage)) => (Some(node), lineage),
+            None => (None, self.tail.lineage.clone()),
+        };
+        self.enter_era(lineage);
         let changed = self.sequencer != sequencer;
         self.sequencer = sequencer;
+        if sequencer.is_some() {
+            self.arbiter.sit();
+        }
         self.arm_election(now);
         if changed {
             self.announce_term();
             if sequencer.is_some() {
+                self.refusals = 0;
                 self.resend_pending();
                 self.resend_reads(now);
             }
         }
     }
 
+    /// From now on the own branch, or the one of the sequencer that is followed, counts, in the present term.
+    pub(crate) fn enter_era(&mut self, lineage: Lineage) {
+        let branch = lineage.branch(self.tail.history);
+        if (self.era.branch, self.era.term) != (branch, self.hard.term) {
+            // Nothing is known of the new sequencer's log before it was compared; after a fork not even what is committed
+            // here. Within one term, what was compared stays compared: its sequencer would not send it again.
+            if !self.is(Mutant::AcksKept) {
+                self.acks.clear();
+            }
+            self.verified = LogIndex::ZERO;
+            self.forgotten = LogIndex::ZERO;
+            self.claimed_commit = self.commit;
+        }
+        if self.era.branch != branch {
+            // Acknowledged with another log.
+            self.recalled.clear();
+        }
+        self.era = Era { branch, lineage, term: self.hard.term };
+    }
+
     fn announce_term(&mut self) {
-        if self.sequencer.is_some() {
+        let (term, sequencer) = (self.hard.term, self.sequencer);
+        // Not a link that was lost and came back.
+        if sequencer.is_some() && term != self.counted {
+            self.counted = term;
             self.term_changes += 1;
         }
-        let (term, sequencer) = (self.hard.term, self.sequencer);
         self.out.push_back(Output::Event(Event::TermChanged { term, sequencer }));
     }
 
@@ -275,13 +374,13 @@ impl<S: LogStore> Group<S> {
             return;
         }
         self.become_follower(now, None);
-        let votes = BTreeSet::from([me]);
-        if self.quorum(|n| votes.contains(&n)) {
-            return self.become_sequencer(now, None);
+        let votes = Votes::from([(me, self.is_whole())]);
+        self.role = Role::Candidate(Ballot { granted: votes.clone(), ..Ballot::default() });
+        if self.try_take_office(now, &votes) {
+            return;
         }
-        self.role = Role::Candidate(votes);
         let message = Message::Vote {
-            history: self.tail.history,
+            branch: self.tail.branch(),
             term: self.hard.term,
             last_term: self.tail.term,
             last_index: self.tail.index,
@@ -293,11 +392,9 @@ impl<S: LogStore> Group<S> {
     /// Takes over without asking: a bootstrap, or a forced primary component. `voters`, if any, are written first and
     /// alone decide about themselves.
     pub(crate) fn take_over(&mut self, now: Timestamp, voters: Option<VoterSet>) {
-        let highest = self.peers.values().filter_map(|p| p.presence.map(|_| p.presence_term)).max().unwrap_or_default();
-        // Two sides of a cut may do this at the same time: a random step keeps their terms, and with them their entries,
-        // apart. Without it two histories with equal (index, term) would merge silently (SAFETY 13).
-        let step = self.random() & 0xffff_ffff;
-        self.hard.term = Term(self.hard.term.max(highest).0 + 1 + step);
+        let highest = self.peers.values().filter_map(|p| Some(p.told()?.term)).max().unwrap_or_default();
+        // Two sides of a cut may do this at the same time and choose the same term: the fork's id tells them apart (SAFETY 13).
+        self.hard.term = self.hard.term.max(highest).next();
         self.hard.voted_for = self.me();
         if self.save_hard() {
             self.become_follower(now, None);
@@ -316,6 +413,7 @@ impl<S: LogStore> Group<S> {
         }
         self.acked = None;
         self.sequencer = Some(me);
+        self.refusals = 0;
         self.good_at = now;
         let before = self.tail.index;
         let start = if voters.is_some() { before.next().next() } else { before.next() };
@@ -335,6 +433,10 @@ impl<S: LogStore> Group<S> {
             if !self.append_voters(&voters) {
                 return;
             }
+            self.enter_era(self.tail.lineage.clone());
+            self.verified = self.tail.index;
+            // Before anything that carries the new branch's name.
+            self.send_presence(now);
         }
         if !self.append_own(EntryKind::Term, Session::default(), 0, Bytes::new()) {
             return;
@@ -360,6 +462,20 @@ impl<S: LogStore> Group<S> {
             Role::Sequencer(s) => s.term_start.min(tail.next()),
             Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) => return,
         };
+        // Its log must be known to be of this branch, or of one that this one grew from. One that votes here and has another log
+        // comes back as a joiner without a vote.
+        let (belongs, next) = match self.kinship_of(node) {
+            Some(Kinship::Same) => (belongs, next),
+            Some(Kinship::Ancestor) if !self.tail.voters.contains(node) || self.is_chosen(node) => {
+                let theirs = self.peers.get(&node).and_then(|p| p.told());
+                let fork = theirs.and_then(|p| match p.lineage.kinship(&self.tail.lineage) {
+                    Kinship::Descendant(fork) => Some(fork.index.min(p.last_index.next())),
+                    Kinship::Same | Kinship::Ancestor | Kinship::Sibling => None,
+                });
+                (belongs && fork.is_some(), fork.unwrap_or(next).min(next))
+            }
+            Some(Kinship::Ancestor | Kinship::Descendant(_) | Kinship::Sibling) | None => (false, next),
+        };
         if let Role::Sequencer(s) = &mut self.role {
             s.gone.remove(&node);
             match s.progress.get_mut(&node) {
@@ -377,17 +493,27 @@ impl<S: LogStore> Group<S> {
         }
     }
 
+    /// Did this arbitrator begin the branch, for a server that has to be told of it?
+    fn is_chosen(&self, node: NodeId) -> bool {
+        let fork = self.tail.lineage.newest().map(|f| f.index);
+        self.arbitrates() && fork == Some(self.tail.voters_at) && self.tail.voters.majority(|n| n == node)
+    }
+
     // --- heartbeats -----------------------------------------------------------------------------------------------
 
     /// Is this the sequencer of the newest term? Then this member follows it.
-    pub(crate) fn follow(&mut self, now: Timestamp, from: NodeId, history: Uuid, term: Term) -> bool {
-        if !self.is_own_history(history) {
+    pub(crate) fn follow(&mut self, now: Timestamp, from: NodeId, branch: Uuid, term: Term) -> bool {
+        let lineage = if self.is_own_branch(branch) {
+            self.tail.lineage.clone()
+        } else if let Some(lineage) = self.may_change_to(now, from, branch) {
+            lineage
+        } else {
             return false;
-        }
+        };
         if term < self.hard.term {
             // A deposed sequencer learns of its successor's term.
             let term = self.hard.term;
-            self.send(from, Message::HeartbeatAck { term, round: 0 });
+            self.send(from, Message::HeartbeatAck { branch, term, round: 0 });
             return false;
         }
         if from == self.me() {
@@ -399,36 +525,73 @@ impl<S: LogStore> Group<S> {
                 return false;
             }
         }
-        if self.sequencer != Some(from) {
+        if self.sequencer != Some(from) || self.era.branch != lineage.branch(self.tail.history) {
             if matches!(self.role, Role::Sequencer(_)) {
                 // Two sequencers of one term cannot be; whoever says so is not believed.
                 return false;
             }
-            self.become_follower(now, Some(from));
+            self.become_follower(now, Some((from, lineage)));
         }
         self.arm_election(now);
         true
     }
 
+    /// The lineage of the sequencer of another branch, if that one may be followed: this log's branch grew into it by a fork, nothing was
+    /// committed beyond that here, and the own branch has nobody who leads it.
+    fn may_change_to(&mut self, now: Timestamp, from: NodeId, branch: Uuid) -> Option<Lineage> {
+        let theirs = self.peers.get(&from)?.told()?;
+        if theirs.history != self.tail.history || theirs.lineage.branch(theirs.history) != branch {
+            return None;
+        }
+        let lineage = theirs.lineage.clone();
+        let Kinship::Descendant(fork) = self.tail.lineage.kinship(&lineage) else { return None };
+        let led = self.era.branch == self.tail.branch() && self.hears_sequencer(now);
+        if led || !matches!(self.phase, Phase::Joining | Phase::NonPrimary) {
+            return None;
+        }
+        if self.needs_snapshot {
+            // It hears of the term, which it has to be above.
+            self.yields = self.yields.map(|_| now);
+            return Some(lineage);
+        }
+        if !self.can_follow(&fork) {
+            self.yield_branch(now);
+            return None;
+        }
+        Some(lineage)
+    }
+
+    /// Does a linked peer stand on a branch that was forced while this member was away? It was in the primary component that this
+    /// member last knew of, so its branch goes before the old voters' one; but not for ever, since its own voters may never come.
+    fn defers(&self, now: Timestamp) -> bool {
+        now.since(self.good_at) < self.cfg.timeouts.inactive
+            && self.peers.keys().any(|node| {
+                self.tail.view.get(*node).is_some() && matches!(self.kinship_of(*node), Some(Kinship::Descendant(_)))
+            })
+    }
+
+    #[allow(clippy::too_many_arguments)]
     pub(crate) fn on_heartbeat(
         &mut self,
         now: Timestamp,
         from: NodeId,
-        history: Uuid,
+        branch: Uuid,
         term: Term,
         commit: LogIndex,
+        last: LogIndex,
         round: u64,
         majority: bool,
     ) {
-        if !self.follow(now, from, history, term) {
+        if !self.follow(now, from, branch, term) {
             return;
         }
         if majority {
             self.good_at = now;
+            self.plan_repair(term, last);
         }
         self.claimed_commit = self.claimed_commit.max(commit);
         self.advance_commit(now);
-        self.send(from, Message::HeartbeatAck { term, round });
+        self.send(from, Message::HeartbeatAck { branch, term, round });
     }
 
     pub(crate) fn on_heartbeat_ack(&mut self, now: Timestamp, from: NodeId, term: Term, round: u64) {
@@ -446,7 +609,7 @@ impl<S: LogStore> Group<S> {
     }
 
     /// Does the sequencer hear a majority?
-    fn majority_heard(&self, now: Timestamp) -> bool {
+    pub(crate) fn majority_heard(&self, now: Timestamp) -> bool {
         let Role::Sequencer(s) = &self.role else { return false };
         let limit = self.cfg.timeouts.election;
         let me = self.me();
@@ -467,23 +630,29 @@ impl<S: LogStore> Group<S> {
             return;
         }
         self.at_heartbeat = Some(now.after(self.cfg.timeouts.heartbeat));
-        self.send_heartbeats(majority);
+        self.send_heartbeats(now, majority);
     }
 
-    pub(crate) fn send_heartbeats(&mut self, majority: bool) {
-        let (history, term, commit) = (self.tail.history, self.hard.term, self.commit);
+    pub(crate) fn send_heartbeats(&mut self, now: Timestamp, majority: bool) {
+        let (branch, term, commit, last) = (self.era.branch, self.hard.term, self.commit, self.tail.index);
+        let mute_after = self.cfg.timeouts.election * 2;
         let Role::Sequencer(s) = &mut self.role else { return };
         s.round += 1;
         let round = s.round;
-        let nodes: Vec<NodeId> = s.progress.keys().copied().collect();
-        for node in nodes {
-            self.send(node, Message::Heartbeat { history, term, commit, round, majority });
+        let nodes: Vec<(NodeId, bool)> =
+            s.progress.iter().map(|(n, p)| (*n, now.since(p.heard) < mute_after)).collect();
+        for (node, heard) in nodes {
+            // One that is not heard can have nothing ordered, and must not believe that it is served.
+            self.send(node, Message::Heartbeat { branch, term, commit, last, round, majority: majority && heard });
         }
     }
 
     // --- links ----------------------------------------------------------------------------------------------------
 
     pub(crate) fn on_link_up(&mut self, now: Timestamp, node: NodeId) {
+        // The first word: on which branch of which history this member stands (SAFETY 13).
+        self.send_presence_to(now, node);
+        self.send_recall(node);
         if matches!(self.role, Role::Sequencer(_)) {
             self.track(now, node);
             // The newcomer hears of its sequencer at once.
@@ -514,7 +683,7 @@ impl<S: LogStore> Group<S> {
             self.held.clear();
             if self.may_stand() {
                 // A dead connection needs no patience; pre-vote guards against mistakes.
-                let jitter = self.random_below(std::time::Duration::from_millis(50));
+                let jitter = self.random_below(Duration::from_millis(50));
                 self.at_election = Some(now.after(jitter));
             }
         }

@@ -5,17 +5,20 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use trireme_types::{
-    Base, Durability, Entry, EntryHeader, EntryKind, HardState, LogIndex, Member, NodeId, Reader, Seqno, Session, Term,
-    Timestamp, Uuid, View, Voter, VoterSet, Weight, Writer,
+    Base, Durability, Entry, EntryHeader, EntryKind, Fork, HardState, Lineage, LogIndex, Member, NodeId, Reader, Seqno,
+    Session, Term, Timestamp, Uuid, View, Voter, VoterSet, Weight, Writer,
 };
 
+use crate::arbitrator::Arbiter;
 use crate::cache::{BodyPool, TailCache};
 use crate::chain::Chain;
-use crate::election::Role;
+use crate::election::{Era, Role};
 use crate::io::{Delivery, Event, SnapshotRequest};
 use crate::mutant::Mutant;
 use crate::reads::Reads;
-use crate::{Class, Config, JoinState, LogStore, Message, Output, Phase, ProposeError, ReadId, Status, StoreError};
+use crate::{
+    Class, Config, JoinState, LogStore, Message, Output, Phase, Presence, ProposeError, ReadId, Status, StoreError,
+};
 
 /// A proposal of this member, kept until it is delivered or given up.
 pub(crate) struct Pending {
@@ -28,11 +31,21 @@ pub(crate) struct Pending {
 pub(crate) struct Peer {
     pub member: Member,
     pub heard: Timestamp,
-    /// From its last `Presence`: (time, last term, last index, primary).
-    pub presence: Option<(Timestamp, Term, LogIndex, bool)>,
-    /// The term of that `Presence`.
-    pub presence_term: Term,
+    /// Its last word about itself, and when that came.
+    pub presence: Option<(Timestamp, Presence)>,
     pub silent: bool,
+}
+
+impl Peer {
+    /// Its last word about itself.
+    pub fn told(&self) -> Option<&Presence> {
+        self.presence.as_ref().map(|(_, p)| p)
+    }
+
+    /// The same while it counts: whoever has no primary component says it again at every check.
+    pub fn told_lately(&self, now: Timestamp) -> Option<&Presence> {
+        self.presence.as_ref().filter(|(at, _)| now.since(*at) < CHECK_EVERY * 30).map(|(_, p)| p)
+    }
 }
 
 /// One member of a group.
@@ -61,8 +74,8 @@ pub struct Group<S: LogStore> {
     pub(crate) claimed_commit: LogIndex,
     /// Held log is this term's sequencer's up to here; for the sequencer itself, its last entry.
     pub(crate) verified: LogIndex,
-    /// The term to which `claimed_commit`, `verified` and `acks` belong.
-    pub(crate) facts_of: Term,
+    /// To which `claimed_commit`, `verified` and `acks` belong.
+    pub(crate) era: Era,
     pub(crate) synced: LogIndex,
     pub(crate) cache: TailCache,
     pub(crate) pool: BodyPool,
@@ -86,11 +99,49 @@ pub struct Group<S: LogStore> {
     pub(crate) join_state: Option<JoinState>,
     /// The own log or data are of no use: ask for a snapshot.
     pub(crate) needs_snapshot: bool,
+    /// The log is suspect until it holds this sequencer's up to here.
+    pub(crate) repair: Option<(Term, LogIndex)>,
+    /// Acknowledged in the present term by a log that was replaced since: no repair ends below.
+    pub(crate) forgotten: LogIndex,
+    /// The newest acknowledgement heard of each voter (SAFETY 12).
+    pub(crate) recalled: BTreeMap<NodeId, (Term, LogIndex)>,
+    /// For whom this member was last said to wait.
+    pub(crate) waits_for: Option<Vec<NodeId>>,
+    /// The driver was told that the data are of no use, and has said that it knows.
+    pub(crate) must_discard: bool,
+    pub(crate) discarded: bool,
+    /// This member gave way to another branch, whose primary component was last heard of then. Nothing is given up before that one has
+    /// offered its state: what was heard may have been said long ago.
+    pub(crate) yields: Option<Timestamp>,
+    /// The state that is offered, until the data are discarded.
+    pub(crate) offered: Option<Box<(NodeId, Term, Lineage, Base)>>,
+    /// Where the server's data were at the start, whether or not the log vouches for them.
+    pub(crate) data: Option<(Uuid, Seqno)>,
+    /// The server has data, and the log goes on where they end.
+    pub(crate) stocked: bool,
+    /// Whose data an operator has been told to be ahead of all logs.
+    pub(crate) told_ahead: Option<(NodeId, Seqno)>,
+    /// Whom an operator has been told to be waiting (`pc.bootstrap_expect`).
+    pub(crate) told_founders: Vec<NodeId>,
+    /// The branch that all peers have been told of.
+    pub(crate) told_branch: Uuid,
+    /// The branch of another primary component that an operator has been told of.
+    pub(crate) met: Uuid,
+    /// Not to stand before then: whoever is alone on a branch that was forced looks for others first.
+    pub(crate) stand_after: Timestamp,
     /// The server's data hold everything up to here, whatever `commit` knows of it. Zero: unknown, or passed by delivery.
     pub(crate) applied: Seqno,
     pub(crate) reads: Reads,
+    /// Terms in which this member knew a sequencer.
     pub(crate) term_changes: u64,
-    pub(crate) evicted: BTreeSet<NodeId>,
+    /// The newest of them.
+    pub(crate) counted: Term,
+    /// Elections refused in a row since a sequencer was known.
+    pub(crate) refusals: u32,
+    /// Let a rival go first when it last could have stood.
+    pub(crate) gave_way: bool,
+    pub(crate) evicted: BTreeSet<Uuid>,
+    pub(crate) arbiter: Arbiter,
     /// Asked of the application and not answered yet, with the state of the order at that point.
     pub(crate) snapshots: Vec<(SnapshotRequest, Chain)>,
     // --- timers
@@ -126,7 +177,7 @@ impl<S: LogStore> Group<S> {
             commit: LogIndex::ZERO,
             claimed_commit: LogIndex::ZERO,
             verified: LogIndex::ZERO,
-            facts_of: Term::ZERO,
+            era: Era::default(),
             synced,
             cache: TailCache::default(),
             pool: BodyPool::default(),
@@ -145,10 +196,29 @@ impl<S: LogStore> Group<S> {
             pending_bytes: 0,
             join_state: None,
             needs_snapshot: false,
+            repair: None,
+            forgotten: LogIndex::ZERO,
+            recalled: BTreeMap::new(),
+            waits_for: None,
+            must_discard: false,
+            discarded: false,
+            yields: None,
+            offered: None,
+            data: None,
+            stocked: false,
+            told_ahead: None,
+            told_founders: Vec::new(),
+            told_branch: Uuid::NIL,
+            met: Uuid::NIL,
+            stand_after: now,
             applied: start.unwrap_or_default(),
             reads: Reads::default(),
             term_changes: 0,
+            counted: Term::ZERO,
+            refusals: 0,
+            gave_way: false,
             evicted: BTreeSet::new(),
+            arbiter: Arbiter::default(),
             snapshots: Vec::new(),
             at_election: None,
             at_heartbeat: None,
@@ -178,6 +248,20 @@ impl<S: LogStore> Group<S> {
         self.cache.clear();
         self.out.push_back(Output::Deliver(Delivery::Reset { base }));
         self.rebuild_tail();
+        self.keep_durability();
+    }
+
+    /// The log is told what an acknowledgement means: `Process` before the first one of that kind, `Disk` only when nothing
+    /// that was acknowledged otherwise is left unsynced.
+    pub(crate) fn keep_durability(&mut self) {
+        let wanted = self.done.durability;
+        let unsynced = self.tail.durability == Durability::Process || self.synced < self.store.last();
+        if wanted == Durability::Disk && unsynced || self.phase == Phase::Failed {
+            return;
+        }
+        if let Err(e) = self.store.set_durability(wanted) {
+            self.fail(e);
+        }
     }
 
     /// The tail state, anew from what is delivered and what follows in the log.
@@ -207,6 +291,10 @@ impl<S: LogStore> Group<S> {
     pub fn store_mut(&mut self) -> &mut S {
         &mut self.store
     }
+    /// The forks that led to the log, its uncommitted end included.
+    pub fn lineage(&self) -> &Lineage {
+        &self.tail.lineage
+    }
     pub fn into_store(self) -> S {
         self.store
     }
@@ -219,7 +307,14 @@ impl<S: LogStore> Group<S> {
         let base = self.store.base();
         let covered = base.history == history && base.seqno <= position && self.tail.seqno >= position;
         if !covered {
+            // The history goes on without the log that led here: whoever has that log is on another branch.
+            let lineage = if position == Seqno::ZERO {
+                Lineage::default()
+            } else {
+                Lineage::default().with(Fork { index: LogIndex::ZERO, seqno: position, id: self.draw_fork() })
+            };
             let base = Base {
+                lineage,
                 history,
                 term: self.hard.term,
                 seqno: position,
@@ -232,14 +327,21 @@ impl<S: LogStore> Group<S> {
             self.synced = self.store.synced();
             self.out.clear();
             self.begin_at(base);
+            self.needs_snapshot = false;
+            self.yields = None;
         }
         self.phase = Phase::Joining;
+        self.stocked = !self.arbitrates();
         self.at_check = Some(now.after(CHECK_EVERY));
         let me = Voter { node: self.me(), weight: self.cfg.me.weight };
-        let alone = self.tail.voters.voters.len() == 1 && self.tail.voters.contains(self.me());
+        let mine = |set: &VoterSet| set.majority(|n| n == me.node);
+        let settled = self.tail.voters_at <= self.hard.voters_committed.max(self.commit);
+        let alone = mine(&self.tail.voters) && (settled || mine(&self.tail.voters_before));
         let forced = covered && !alone && !self.tail.voters.voters.is_empty();
-        let voters = (!alone).then(|| VoterSet { voters: vec![me], forced });
+        let fork = if forced { self.draw_fork() } else { Uuid::NIL };
+        let voters = (!alone).then(|| VoterSet { voters: vec![me], fork });
         self.take_over(now, voters);
+        self.send_presence(now);
         match self.phase {
             Phase::Failed => Err("the write-set log failed".into()),
             _ => Ok(()),
@@ -259,13 +361,63 @@ impl<S: LogStore> Group<S> {
             Some((_, seqno)) => seqno < base.seqno,
             None => false,
         };
+        self.stocked = !useless && state.position.is_some() && !self.arbitrates();
         let voter = self.tail.voters.contains(self.me());
         self.needs_snapshot = useless && !(voter && state.position.is_some_and(|(h, _)| h == base.history));
+        self.data = self.data.or(state.position);
         self.join_state = Some(state);
         self.phase = Phase::Joining;
         self.good_at = now;
         self.at_check = Some(now);
+        let me = self.me();
+        let doubtful = self.tail.lineage.newest().is_some() || !self.is_whole() || self.data_ahead(now).is_some();
+        if doubtful && self.quorum(|n| n == me) {
+            // It needs nobody's vote, but the others may have gone on without it, or hold what it has lost.
+            self.stand_after = now.after(self.cfg.timeouts.suspect);
+        }
         self.arm_election(now);
+    }
+
+    /// Before `join`: where the server's data are, although nothing vouches for them. They count as evidence only (SAFETY 18).
+    pub fn note_data(&mut self, data: Option<(Uuid, Seqno)>) {
+        self.data = data;
+    }
+
+    /// Answer to `Event::DataDiverged`: the data are marked as void, durably, so the log may be replaced.
+    pub fn data_discarded(&mut self, now: Timestamp) {
+        self.discarded = true;
+        self.stocked = false;
+        self.applied = Seqno::ZERO;
+        self.data = None;
+        self.join_state = Some(JoinState { position: None });
+        if !self.running() {
+            return;
+        }
+        match self.offered.take() {
+            Some(offer) => {
+                let (from, term, lineage, base) = *offer;
+                self.on_snapshot(now, from, term, lineage, base);
+            }
+            None => self.send_join(now),
+        }
+    }
+
+    /// A full copy is here, durably; the log goes on where it ends.
+    pub fn data_arrived(&mut self) {
+        self.stocked = true;
+    }
+
+    /// How far the server's data reach at least, if the log goes on where they end.
+    pub(crate) fn holds(&self) -> Option<Seqno> {
+        let found = self.join_state.as_ref().and_then(|j| j.position).map(|p| p.1).unwrap_or_default();
+        self.stocked.then(|| found.max(self.done.seqno))
+    }
+
+    /// An id for a fork: no two members draw the same, because their own ids are part of it, nor does one draw the same twice.
+    pub(crate) fn draw_fork(&mut self) -> Uuid {
+        let drawn = (u128::from(self.random()) << 64) | u128::from(self.random());
+        let own = u128::from_be_bytes(self.cfg.me.uuid().0);
+        Uuid((own ^ drawn).max(1).to_be_bytes())
     }
 
     /// Leave in order; ends with `Event::Left`.
@@ -358,10 +510,13 @@ impl<S: LogStore> Group<S> {
         change(&mut self.cfg);
     }
 
-    /// Throw a member out of view and voters (`evs.evict`, lost vote). Ordered by the sequencer; others forward it.
-    pub fn evict(&mut self, now: Timestamp, node: NodeId) {
-        if self.phase == Phase::Primary {
-            self.to_sequencer(now, Message::Evict { node });
+    /// The members that are thrown out (`evs.evict`), by the UUID of their incarnation. The application keeps this list as
+    /// a function of the log and hands it over whenever it changes, so every sequencer knows it: such a member leaves view
+    /// and voters and is not let in again.
+    pub fn set_evicted(&mut self, now: Timestamp, members: BTreeSet<Uuid>) {
+        self.evicted = members;
+        if self.running() {
+            self.step_membership(now);
         }
     }
 
@@ -411,8 +566,7 @@ impl<S: LogStore> Group<S> {
         self.gone.remove(&node);
         // It may have restarted and hold less than it acknowledged; it will say again what it holds.
         self.acks.remove(&node);
-        self.peers
-            .insert(node, Peer { member: peer, heard: now, presence: None, presence_term: Term::ZERO, silent: false });
+        self.peers.insert(node, Peer { member: peer, heard: now, presence: None, silent: false });
         if self.running() {
             self.on_link_up(now, node);
         }
@@ -438,53 +592,72 @@ impl<S: LogStore> Group<S> {
         } else if from != self.me() {
             return;
         }
-        if !self.running() || message.term() > TERM_MAX {
+        if message.term() > TERM_MAX {
+            return;
+        }
+        if let Message::Presence(presence) = message {
+            return self.on_presence(now, from, presence);
+        }
+        if !self.running() || !self.is_of_era(&message) {
             return;
         }
         match message {
             Message::Submit { session, number, app, body } => self.on_submit(now, from, session, number, app, body),
             Message::Append { .. } => self.on_append(now, from, message),
-            Message::Reject { term, prev_index, last } => self.on_reject(term, from, prev_index, last),
-            Message::NeedBodies { term, from: index } => self.on_need_bodies(term, from, index),
-            Message::Ack { term, index } => self.on_ack(now, term, from, index),
-            Message::Heartbeat { history, term, commit, round, majority } => {
-                self.on_heartbeat(now, from, history, term, commit, round, majority);
+            Message::Reject { term, prev_index, last, .. } => self.on_reject(term, from, prev_index, last),
+            Message::NeedBodies { term, from: index, .. } => self.on_need_bodies(term, from, index),
+            Message::Ack { term, index, .. } => self.on_ack(now, term, from, index),
+            Message::Heartbeat { branch, term, commit, last, round, majority } => {
+                self.on_heartbeat(now, from, branch, term, commit, last, round, majority);
             }
-            Message::HeartbeatAck { term, round } => self.on_heartbeat_ack(now, from, term, round),
-            Message::PreVote { history, term, last_term, last_index } => {
-                self.on_pre_vote(now, from, history, term, last_term, last_index);
+            Message::HeartbeatAck { term, round, .. } => self.on_heartbeat_ack(now, from, term, round),
+            Message::PreVote { branch, term, last_term, last_index } => {
+                self.on_pre_vote(now, from, branch, term, last_term, last_index);
             }
-            Message::PreVoteReply { term, granted } => self.on_pre_vote_reply(now, from, term, granted),
-            Message::Vote { history, term, last_term, last_index, transfer } => {
-                self.on_vote(now, from, history, term, last_term, last_index, transfer);
+            Message::PreVoteReply { term, granted, whole, .. } => {
+                self.on_pre_vote_reply(now, from, term, granted, whole);
             }
-            Message::VoteReply { term, granted } => self.on_vote_reply(now, from, term, granted),
-            Message::TimeoutNow { term } => {
+            Message::Vote { branch, term, last_term, last_index, transfer } => {
+                self.on_vote(now, from, branch, term, last_term, last_index, transfer);
+            }
+            Message::VoteReply { term, granted, whole, .. } => self.on_vote_reply(now, from, term, granted, whole),
+            Message::TimeoutNow { term, .. } => {
                 if term == self.hard.term && self.may_stand() {
                     self.become_candidate(now, true);
                 }
             }
             Message::Join(request) => self.on_join(now, from, request),
-            Message::Snapshot { term, base } => self.on_snapshot(now, from, term, *base),
+            Message::Snapshot { term, lineage, base } => self.on_snapshot(now, from, term, lineage, *base),
             Message::Leave { incarnation } => self.on_leave(now, from, incarnation),
-            Message::ReadRequest { term, batch } => self.on_read_request(now, from, term, batch),
-            Message::ReadReply { term, batch, seqno } => self.on_read_reply(now, term, batch, seqno),
-            Message::Presence { history, term, last_term, last_index, primary } => {
-                if history == self.tail.history {
-                    if let Some(peer) = self.peers.get_mut(&from) {
-                        peer.presence = Some((now, last_term, last_index, primary));
-                        peer.presence_term = term;
-                    }
-                }
-            }
+            Message::ReadRequest { term, batch, .. } => self.on_read_request(now, from, term, batch),
+            Message::ReadReply { term, batch, seqno, .. } => self.on_read_reply(now, term, batch, seqno),
+            Message::Presence(_) => {}
+            Message::Recall { branch, term, index } => self.on_recall(now, branch, term, index),
             Message::Force => self.force_primary(now),
-            Message::Evict { node } => self.on_evict(now, node),
+            Message::Entrust { branch, term } => self.on_entrust(now, branch, term),
+            Message::BeginFromData { branch, term, index, seqno } => {
+                self.on_begin_from_data(now, from, branch, term, index, seqno)
+            }
             Message::Evicted => self.on_evicted(),
             Message::SetWeight { weight } => self.on_set_weight(now, from, weight),
             Message::SetDurability { durability } => self.on_set_durability(durability),
             Message::Signal { body } => self.out.push_back(Output::Event(Event::Signal { from, body })),
         }
         self.check_invariants();
+    }
+
+    /// Answers count in the branch and term in which they were asked for; the term is compared by whoever handles them.
+    fn is_of_era(&self, message: &Message) -> bool {
+        match message {
+            // They open an era, or speak of none.
+            Message::Append { .. }
+            | Message::Heartbeat { .. }
+            | Message::PreVote { .. }
+            | Message::Vote { .. }
+            | Message::Entrust { .. }
+            | Message::BeginFromData { .. } => true,
+            other => other.branch().is_none_or(|b| b == self.era.branch) || self.is(Mutant::ForkMerged),
+        }
     }
 
     /// The driver synced the log up to `upto` while it was at `generation`.
@@ -494,6 +667,8 @@ impl<S: LogStore> Group<S> {
         }
         self.synced = self.synced.max(upto.min(self.store.last()));
         self.note_own_ack(now);
+        self.keep_durability();
+        self.settle_suspicion();
     }
 
     /// Call when the time of `poll_timeout` has come. Spurious calls do nothing.
@@ -537,6 +712,9 @@ impl<S: LogStore> Group<S> {
             }
             self.replicate(now);
             self.begin_read_round(now);
+            if self.told_branch != self.tail.branch() {
+                self.send_presence(now);
+            }
             // An acknowledgement of the own log may have committed something.
             if self.out.is_empty() && (self.done.index == self.commit || self.phase == Phase::Idle) {
                 return None;
@@ -558,6 +736,11 @@ impl<S: LogStore> Group<S> {
         .min_by_key(|(at, _)| *at)
     }
 
+    /// Who orders, as far as this member knows.
+    pub fn sequencer(&self) -> Option<NodeId> {
+        self.sequencer
+    }
+
     pub fn status(&self) -> Status {
         Status {
             phase: self.phase,
@@ -568,15 +751,19 @@ impl<S: LogStore> Group<S> {
             delivered: self.done.index,
             view: self.done.view.clone(),
             voters: self.tail.voters.clone(),
+            lineage: self.tail.lineage.clone(),
             durability: self.done.durability,
             term_changes: self.term_changes,
+            durable: self.durable(),
+            read_requests: self.reads.requests(),
             pending_bytes: self.pending_bytes + self.pool.bytes(),
         }
     }
 
     /// Should the driver sync the log now (durability `disk`, or a switch to it is under way)?
     pub fn wants_sync(&self) -> bool {
-        self.syncs() && self.synced < self.store.last() && self.phase != Phase::Failed
+        let wanted = if self.syncs() { self.store.last() } else { self.landmark().max(self.repaired_to()) };
+        self.synced < wanted.min(self.store.last()) && self.phase != Phase::Failed
     }
 
     // --- shared helpers -------------------------------------------------------------------------------------------
@@ -595,7 +782,22 @@ impl<S: LogStore> Group<S> {
 
     /// Held, and durable in the mode in force.
     pub(crate) fn durable(&self) -> LogIndex {
-        if self.syncs() && !self.is(Mutant::AckUnsynced) { self.synced } else { self.store.last() }
+        if self.is(Mutant::AckUnsynced) {
+            self.store.last()
+        } else if self.syncs() {
+            self.synced
+        } else if self.synced < self.landmark() {
+            self.store.last().min(self.landmark().prev())
+        } else {
+            self.store.last()
+        }
+    }
+
+    /// Up to here the log is synced in mode `process` too, before anything behind it is acknowledged. Whoever has lost unsynced
+    /// entries with the power must still know whose majority decides, and must not take the end of an older term's log, which
+    /// nobody committed, for what was (SAFETY 16).
+    fn landmark(&self) -> LogIndex {
+        if self.is(Mutant::TermUnsynced) { self.tail.voters_at } else { self.tail.voters_at.max(self.tail.term_from) }
     }
 
     pub(crate) fn random(&mut self) -> u64 {
@@ -800,7 +1002,7 @@ impl<S: LogStore> Group<S> {
             },
             EntryKind::Voters => self.on_voters_delivered(now, index),
             EntryKind::Term => self.on_term_delivered(now, h.term),
-            EntryKind::Durability => {}
+            EntryKind::Durability => self.keep_durability(),
         }
         if self.commit.0 >= self.hard.committed.0 + COMMITTED_EVERY {
             self.save_committed();

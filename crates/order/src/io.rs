@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use trireme_types::{Base, Durability, LogIndex, Member, NodeId, Seqno, Session, Term, Uuid, View, VoterSet};
+use trireme_types::{Base, Durability, Lineage, LogIndex, Member, NodeId, Seqno, Session, Term, Uuid, View, VoterSet};
 
 use crate::{Class, Message};
 
@@ -49,6 +49,8 @@ pub struct Config {
     pub ignore_sb: bool,
     /// `pc.ignore_quorum`: goes on whatever happens (writes a fork record).
     pub ignore_quorum: bool,
+    /// `pc.bootstrap_expect`: as many members without any state begin a history together; 0: never.
+    pub expect: u8,
     /// Durability of a history begun by this member.
     pub durability: Durability,
     /// Most payload bytes in one `Append` to one peer, and most unacknowledged ones in flight.
@@ -142,9 +144,15 @@ pub enum Event {
     ReadFailed {
         read: ReadId,
     },
-    /// The own log or data contradict the group's history in a way that only a full copy heals (fork, foreign history).
-    /// The log has been reset to the group's; the server's data must be replaced.
+    /// The own log or data contradict the group's history in a way that only a full copy heals (a fork). The driver marks the
+    /// data as void, durably, and says so by `Group::data_discarded`; only then is the log replaced, so that no crash can leave the
+    /// group's log beside another branch's data.
     DataDiverged,
+    /// This member is to begin `history` for all that wait with it (`pc.bootstrap_expect`): the driver writes down, durably, that its
+    /// data, which are empty, are those of seqno 0 of that history, and calls `Group::bootstrap`.
+    Found {
+        history: Uuid,
+    },
     /// A message sent by `Group::signal` on another member.
     Signal {
         from: NodeId,
@@ -161,10 +169,8 @@ pub enum Event {
         node: NodeId,
         silent: bool,
     },
-    /// This member was refused or thrown out; the text says why and what to do. The phase is `Idle`.
-    Rejected {
-        reason: String,
-    },
+    /// This member was thrown out. The phase is `Idle`.
+    Evicted,
     /// A line for the log. `warn` for what an operator would want to know.
     Log {
         warn: bool,
@@ -194,8 +200,14 @@ pub struct Status {
     pub delivered: LogIndex,
     pub view: View,
     pub voters: VoterSet,
+    /// Of the log, its uncommitted end included.
+    pub lineage: Lineage,
     pub durability: Durability,
     pub term_changes: u64,
+    /// How far this member's log is as durable as the mode in force demands.
+    pub durable: LogIndex,
+    /// Requests for causal reads sent; each is shared by all readers that waited then.
+    pub read_requests: u64,
     /// Bytes of proposals and bodies held in memory.
     pub pending_bytes: usize,
 }

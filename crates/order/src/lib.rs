@@ -3,9 +3,12 @@
 //! See `docs/protocol.md` for the protocol and its safety argument. [`Group`] is the façade.
 #![forbid(unsafe_code)]
 
+mod arbitrator;
 mod cache;
 mod chain;
 mod election;
+mod founding;
+mod from_data;
 mod group;
 mod io;
 mod mem_store;
@@ -15,6 +18,7 @@ mod mutant;
 mod reads;
 mod replication;
 mod store;
+mod suspicion;
 mod voters;
 
 pub use group::Group;
@@ -22,7 +26,7 @@ pub use io::{
     Config, Delivery, Event, JoinState, Output, Phase, ProposeError, ReadId, SnapshotRequest, Status, Timeouts,
 };
 pub use mem_store::MemStore;
-pub use message::{Class, JoinRequest, Message, WireEntry};
+pub use message::{Class, Founding, JoinRequest, Message, Presence, WireEntry};
 #[cfg(feature = "mutants")]
 pub use mutant::Mutant;
 pub use store::{LogStore, StoreError};

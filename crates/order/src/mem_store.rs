@@ -1,6 +1,6 @@
 //! A log in memory, for tests: what is written survives, what is synced is what the test says.
 
-use trireme_types::{Base, Entry, HardState, LogIndex, Seqno, Term};
+use trireme_types::{Base, Durability, Entry, HardState, LogIndex, Seqno, Term};
 
 use crate::{LogStore, StoreError};
 
@@ -10,6 +10,8 @@ pub struct MemStore {
     entries: Vec<Entry>,
     hard: HardState,
     synced: LogIndex,
+    suspect: Option<LogIndex>,
+    process: bool,
     generation: u64,
     checkpoints: Vec<Base>,
     /// Entries between checkpoints wanted; zero: never.
@@ -29,6 +31,9 @@ impl MemStore {
 
     /// Power loss: what was not synced is gone.
     pub fn lose_unsynced(&mut self) {
+        if self.process {
+            self.suspect = Some(self.synced);
+        }
         let keep = self.synced.0.saturating_sub(self.base.index.0) as usize;
         self.entries.truncate(keep);
     }
@@ -112,6 +117,17 @@ impl LogStore for MemStore {
     }
     fn save_hard_state(&mut self, state: HardState) -> Result<(), StoreError> {
         self.hard = state;
+        Ok(())
+    }
+    fn suspect(&self) -> Option<LogIndex> {
+        self.suspect
+    }
+    fn set_suspect(&mut self, after: Option<LogIndex>) -> Result<(), StoreError> {
+        self.suspect = after;
+        Ok(())
+    }
+    fn set_durability(&mut self, durability: Durability) -> Result<(), StoreError> {
+        self.process = durability == Durability::Process;
         Ok(())
     }
     fn wants_checkpoint(&self) -> bool {

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use trireme_types::{
-    Base, Durability, EntryKind, LogIndex, Member, NodeId, Seqno, Session, Term, Timestamp, View, Voter, VoterSet,
-    Weight,
+    Base, Durability, EntryKind, Kinship, Lineage, LogIndex, Member, NodeId, Seqno, Session, Term, Timestamp, Uuid,
+    View, Voter, VoterSet, Weight,
 };
 
 use bytes::Bytes;
 
-use crate::election::{Joiner, Role};
+use crate::election::{Era, Joiner, Role};
 use crate::group::{CHECK_EVERY, Group};
-use crate::message::JoinRequest;
+use crate::message::{JoinRequest, Presence};
 use crate::mutant::Mutant;
 use crate::replication::Progress;
 use crate::voters::{after_leave, next_voters};
@@ -33,9 +33,14 @@ impl<S: LogStore> Group<S> {
     }
 
     pub(crate) fn send_join_to(&mut self, node: NodeId) {
+        if self.begins_apart_from(node) {
+            return;
+        }
         let request = JoinRequest {
             member: self.cfg.me.clone(),
-            history: if self.needs_snapshot { Default::default() } else { self.tail.history },
+            history: self.tail.history,
+            lineage: self.tail.lineage.clone(),
+            usable: !self.needs_snapshot,
             last_index: self.tail.index,
             last_term: self.tail.term,
             position: self.join_state.as_ref().and_then(|j| j.position),
@@ -44,34 +49,71 @@ impl<S: LogStore> Group<S> {
         self.send(node, Message::Join(request));
     }
 
+    /// Whoever orders, if only itself so far, has a history to go on with: it asks to be let into no other one, and is not taken
+    /// into one. A bootstrap beside another cluster would else end in that cluster.
+    fn begins_apart_from(&self, node: NodeId) -> bool {
+        let theirs = self.peers.get(&node).and_then(|p| Some(p.told()?.history));
+        matches!(self.role, Role::Sequencer(_)) && theirs != Some(self.tail.history)
+    }
+
     pub(crate) fn on_join(&mut self, now: Timestamp, from: NodeId, request: JoinRequest) {
-        let usable = request.history == self.tail.history;
+        let same_history = request.history == self.tail.history;
+        let kinship =
+            if self.is(Mutant::ForkMerged) { Kinship::Same } else { request.lineage.kinship(&self.tail.lineage) };
+        // Up to where its log can be this one's.
+        let common = match kinship {
+            Kinship::Same => Some(self.tail.index),
+            Kinship::Descendant(fork) => Some(fork.index.prev()),
+            Kinship::Ancestor | Kinship::Sibling => None,
+        };
+        let usable = same_history && request.usable && common.is_some();
         let tail = self.tail.index;
         if request.member.node != from {
             return;
         }
-        if self.evicted.contains(&from) {
+        if self.evicted.contains(&request.member.uuid()) {
             return self.send(from, Message::Evicted);
         }
+        let arbitrates = self.arbitrates();
+        let answers = self.answered(from).is_some_and(|at| now.since(at) <= self.cfg.timeouts.election * 2);
+        let settled = self.tail.voters_at <= self.commit.max(self.hard.voters_committed);
+        let votes = self.tail.voters.contains(from) || !settled && self.tail.voters_before.contains(from);
+        let heard = self.majority_heard(now);
         let Role::Sequencer(s) = &mut self.role else { return };
-        if !s.established {
+        if !s.established || arbitrates {
             return;
+        }
+        if !request.history.is_nil() && same_history && kinship != Kinship::Same {
+            // It has been on another branch since it voted here, and does not remember what it promised (SAFETY 12, 13).
+            if votes {
+                s.strangers.insert(from);
+                return self.step_membership(now);
+            }
+            if !heard {
+                // Nobody gives up a branch for a component that may be gone.
+                return;
+            }
         }
         let inside = self.tail.view.get(from).is_some_and(|m| m.incarnation == request.member.incarnation);
         if inside {
-            // One that has not delivered the newest view yet will find itself in it.
-            if request.view == self.tail.view.number {
+            // One that has not delivered the newest view yet will find itself in it; one that hears nothing never would.
+            if request.view == self.tail.view.number && answers {
                 s.fresh.insert(from);
             }
         } else {
-            s.joiners.insert(from, Joiner { member: request.member, position: request.position });
+            let incarnation = request.member.incarnation;
+            let before = s.joiners.insert(from, Joiner { member: request.member, position: request.position });
+            if before.is_none_or(|j| j.member.incarnation != incarnation) {
+                self.tell_of_gap(request.position);
+            }
         }
+        let Role::Sequencer(s) = &mut self.role else { return };
         match s.progress.get(&from) {
             Some(p) if usable || p.snapshot_since.is_some() => {}
             // One is under way. (Probes say nothing here: a log of no history does not answer them.)
             Some(p) if p.snapshot_sent.is_some_and(|at| now.since(at) < SNAPSHOT_EVERY) => {}
             None if usable => {
-                let next = request.last_index.min(tail).next();
+                let next = request.last_index.min(common.unwrap_or(tail)).min(tail).next();
                 s.progress.insert(from, Progress::new(next, tail, now));
             }
             Some(_) | None => {
@@ -82,8 +124,22 @@ impl<S: LogStore> Group<S> {
         self.step_membership(now);
     }
 
+    /// A joiner with data that the kept log does not reach back to. In Galera's words, and as there on the side that keeps the log:
+    /// they are looked for.
+    fn tell_of_gap(&mut self, position: Option<(Uuid, Seqno)>) {
+        let base = self.store.base();
+        let Some((_, at)) = position.filter(|(history, at)| *history == base.history && *at < base.seqno) else {
+            return;
+        };
+        let first = at.next();
+        self.log(false, format!("IST first seqno {first} not found from cache, falling back to SST"));
+    }
+
     /// The peer's log can't be continued: give it a state to begin with, as old as its data need and we still have.
     pub(crate) fn need_snapshot_for(&mut self, now: Timestamp, node: NodeId) {
+        if self.arbitrates() && !self.is(Mutant::ArbitratorForgets) {
+            return self.cannot_bring_up(node);
+        }
         let history = self.tail.history;
         let tail = self.tail.index;
         let Role::Sequencer(s) = &mut self.role else { return };
@@ -97,7 +153,12 @@ impl<S: LogStore> Group<S> {
         }
         p.snapshot_since = Some(now);
         let position = s.joiners.get(&node).and_then(|j| j.position).filter(|(h, _)| *h == history);
-        if let Some(base) = position.and_then(|(_, seqno)| self.store.checkpoint_before(seqno)) {
+        // A log of another branch is replaced by one that lies on this one, never by a part of the past that both have: whoever
+        // forgets what it acknowledged there must not be taken for one who has never left.
+        let branch = self.tail.branch();
+        let same = self.kinship_of(node) == Some(Kinship::Same);
+        let kept = position.and_then(|(_, seqno)| self.store.checkpoint_before(seqno));
+        if let Some(base) = kept.filter(|base| same || base.lineage.branch(base.history) == branch) {
             return self.send_snapshot(now, node, base);
         }
         self.ask_for_snapshot(Some(node));
@@ -112,59 +173,96 @@ impl<S: LogStore> Group<S> {
         p.matched = LogIndex::ZERO;
         p.restart(base.index.next(), tail);
         p.probed_at = Some(now);
-        self.send(node, Message::Snapshot { term, base: Box::new(base) });
+        let lineage = self.tail.lineage.clone();
+        self.send(node, Message::Snapshot { term, lineage, base: Box::new(base) });
         // The probe comes behind it.
         if let Some(p) = self.progress_of(node) {
             p.probed_at = None;
         }
     }
 
-    pub(crate) fn on_snapshot(&mut self, now: Timestamp, from: NodeId, term: Term, base: Base) {
+    pub(crate) fn on_snapshot(&mut self, now: Timestamp, from: NodeId, term: Term, lineage: Lineage, base: Base) {
         let same = base.history == self.tail.history;
+        if !same && self.begins_apart_from(from) {
+            return;
+        }
+        let kinship = match self.tail.lineage.kinship(&lineage) {
+            _ if self.is(Mutant::ForkMerged) => Kinship::Same,
+            kinship => kinship,
+        };
+        let of_branch = same && kinship == Kinship::Same;
         // Shorter than the base, or with a tail that was never committed where the group has something else.
         let behind = base.index > self.tail.index
             || base.index > self.commit && self.store.term_at(base.index) != Some(base.term);
-        let wanted = self.needs_snapshot || !same || behind;
+        let wanted = self.needs_snapshot || !of_branch || behind;
         // A member so far behind that nobody keeps what it lacks is told so too: its driver sees the reset and leaves.
-        let lagging = self.sequencer == Some(from) && behind;
+        let lagging = self.sequencer == Some(from) && (behind || !of_branch);
         if !matches!(self.phase, Phase::Joining | Phase::NonPrimary) && !self.needs_snapshot && !lagging || !wanted {
             return;
         }
-        if term < self.hard.term && same {
-            return;
+        // A log of which nothing is left does not say whose promises these are: they are kept. Nor do they go with the branch.
+        let promised = same || self.tail.history.is_nil();
+        if term < self.hard.term && promised {
+            let (branch, term) = (lineage.branch(base.history), self.hard.term);
+            return self.send(from, Message::HeartbeatAck { branch, term, round: 0 });
         }
-        if !same || term > self.hard.term {
-            // Terms of another history mean nothing here.
+        let contradicts = match kinship {
+            Kinship::Same => false,
+            Kinship::Descendant(fork) => !self.can_follow(&fork),
+            Kinship::Ancestor | Kinship::Sibling => true,
+        };
+        if same && contradicts && !self.discarded {
+            // The data go first (SAFETY 13).
+            self.offered = Some(Box::new((from, term, lineage, base)));
+            return self.diverged(now);
+        }
+        if !promised || term > self.hard.term {
+            // Terms of another history mean nothing here. Its sequencer has this member's vote now.
             self.hard.term = term;
-            self.hard.voted_for = NodeId::default();
+            self.hard.voted_for = from;
         }
-        // First: positions of the old log must not be taken for committed ones of the new, whenever this stops.
-        if let Err(e) = self.forget_committed().and_then(|()| self.store.reset(base.clone())) {
-            return self.fail(e);
-        }
-        self.hard.voters_committed = base.voters_at;
-        self.hard.committed = base.index;
-        if !self.save_hard() {
+        // The base need not reach what the old log acknowledged: no evidence of that any more (SAFETY 10, 12).
+        if !self.tail.history.is_nil() && (!of_branch || base.index < self.tail.index) && !self.begin_to_doubt() {
             return;
         }
-        self.synced = self.store.synced();
-        if same && base.fork > LogIndex::ZERO && !self.needs_snapshot {
-            // Nothing tells whether the data lie on this side of the fork (SAFETY 13).
-            self.out.push_back(Output::Event(Event::DataDiverged));
-        }
-        self.needs_snapshot = false;
-        self.applied = Seqno::ZERO;
+        let forgotten = self.forgotten;
         let view = base.view.clone();
-        self.begin_at(base);
-        self.renew_session();
-        self.sequencer = None;
-        // Another log: what was known of the old one is void, in the same term too.
-        self.facts_of = Term::ZERO;
-        self.become_follower(now, Some(from));
+        if !self.replace_log(base) {
+            return;
+        }
+        self.applied = Seqno::ZERO;
+        self.become_follower(now, Some((from, lineage)));
+        self.forgotten = forgotten;
         if matches!(self.phase, Phase::Primary | Phase::Leaving) {
             // The view that threw this member out may be among what was skipped.
             self.on_view_delivered(now, &view);
         }
+    }
+
+    /// From here on the log begins at `base`. `false`: it could not be replaced.
+    pub(crate) fn replace_log(&mut self, base: Base) -> bool {
+        self.stocked &= self.holds() >= Some(base.seqno);
+        // First: positions of the old log must not be taken for committed ones of the new, whenever this stops.
+        if let Err(e) = self.forget_committed().and_then(|()| self.store.reset(base.clone())) {
+            self.fail(e);
+            return false;
+        }
+        self.hard.voters_committed = base.voters_at;
+        self.hard.committed = base.index;
+        if !self.save_hard() {
+            return false;
+        }
+        self.synced = self.store.synced();
+        self.needs_snapshot = false;
+        self.must_discard = false;
+        self.discarded = false;
+        self.yields = None;
+        self.begin_at(base);
+        self.renew_session();
+        self.sequencer = None;
+        // Another log: what was known of the old one is void, in the same term too.
+        self.era = Era::default();
+        true
     }
 
     /// After a fork this side may not know the numbers that the other side ordered: what comes next would wait for them for
@@ -200,20 +298,11 @@ impl<S: LogStore> Group<S> {
         }
     }
 
-    pub(crate) fn on_evict(&mut self, now: Timestamp, node: NodeId) {
-        if let Role::Sequencer(s) = &mut self.role {
-            s.leavers.insert(node);
-            self.evicted.insert(node);
-            self.step_membership(now);
-        }
-    }
-
     pub(crate) fn on_evicted(&mut self) {
         self.phase = Phase::Idle;
         self.role = Role::Follower;
         self.disarm();
-        let reason = "this node has been evicted from the cluster; restart it to join again".into();
-        self.out.push_back(Output::Event(Event::Rejected { reason }));
+        self.out.push_back(Output::Event(Event::Evicted));
     }
 
     pub(crate) fn on_set_weight(&mut self, now: Timestamp, from: NodeId, weight: Weight) {
@@ -224,7 +313,7 @@ impl<S: LogStore> Group<S> {
     }
 
     pub(crate) fn on_set_durability(&mut self, durability: Durability) {
-        if matches!(self.role, Role::Sequencer(_)) && self.tail.durability != durability {
+        if matches!(self.role, Role::Sequencer(_)) && self.tail.durability != durability && !self.arbitrates() {
             let byte = u8::from(durability == Durability::Process);
             self.append_own(EntryKind::Durability, Session::default(), 0, Bytes::copy_from_slice(&[byte]));
         }
@@ -242,8 +331,12 @@ impl<S: LogStore> Group<S> {
         }
         match self.phase {
             Phase::Joining | Phase::NonPrimary => {
-                self.send_presence();
+                self.found(now);
+                self.give_up_unheard_branch(now);
+                self.send_presence(now);
                 self.send_join(now);
+                self.explain_waiting(now);
+                self.stop_yielding(now);
                 if self.phase == Phase::NonPrimary {
                     self.maybe_force(now);
                 }
@@ -253,7 +346,9 @@ impl<S: LogStore> Group<S> {
                 self.press_wishes(now);
                 if now.since(self.good_at) > self.cfg.timeouts.election * 2 {
                     // Whoever may have to go on alone wants to know the others' logs first.
-                    self.send_presence();
+                    self.send_presence(now);
+                } else {
+                    self.tell_other_branches(now);
                 }
             }
             Phase::Idle | Phase::Failed => {}
@@ -267,6 +362,7 @@ impl<S: LogStore> Group<S> {
         self.restart_stalled(now);
         self.note_silence(now);
         self.step_membership(now);
+        self.hand_over(now);
     }
 
     /// What this member wants ordered and does not see in force yet: a request may get lost with a sequencer.
@@ -304,18 +400,153 @@ impl<S: LogStore> Group<S> {
         }
     }
 
-    fn send_presence(&mut self) {
-        let message = Message::Presence {
-            history: self.tail.history,
+    // --- where everybody stands -----------------------------------------------------------------------------------
+
+    fn presence(&self, now: Timestamp) -> Presence {
+        Presence {
+            // Who has given up its branch speaks for none.
+            history: if self.must_discard { Uuid::NIL } else { self.tail.history },
+            lineage: self.tail.lineage.clone(),
             term: self.hard.term,
-            last_term: self.tail.term,
-            last_index: self.tail.index,
-            primary: false,
-        };
+            // A log that is to be replaced is no better than none.
+            last_term: if self.needs_snapshot { Term::ZERO } else { self.tail.term },
+            last_index: if self.needs_snapshot { LogIndex::ZERO } else { self.tail.index },
+            base: self.store.base().seqno,
+            seqno: self.tail.seqno,
+            primary: self.goes_on(now),
+            whole: self.is_whole(),
+            data: self.data.filter(|_| self.phase == Phase::Joining),
+            holds: self.holds(),
+            founding: self.founding(now),
+        }
+    }
+
+    /// In a primary component that has a majority at this moment. Who has given its vote away does not speak for the old one any more,
+    /// and not yet for the next one.
+    fn goes_on(&self, now: Timestamp) -> bool {
+        self.phase == Phase::Primary
+            && !self.needs_snapshot
+            && self.counted == self.hard.term
+            && now.since(self.good_at) <= self.cfg.timeouts.election * 2
+    }
+
+    pub(crate) fn send_presence(&mut self, now: Timestamp) {
+        self.told_branch = self.tail.branch();
+        let message = Message::Presence(self.presence(now));
         let nodes: Vec<NodeId> = self.peers.keys().copied().collect();
         for node in nodes {
             self.send(node, message.clone());
         }
+    }
+
+    pub(crate) fn send_presence_to(&mut self, now: Timestamp, node: NodeId) {
+        let message = Message::Presence(self.presence(now));
+        self.send(node, message);
+    }
+
+    /// Two primary components of one history: both have to find out, whenever they meet.
+    fn tell_other_branches(&mut self, now: Timestamp) {
+        let nodes: Vec<NodeId> = self
+            .peers
+            .keys()
+            .copied()
+            .filter(|node| self.kinship_of(*node).is_some_and(|k| k != Kinship::Same))
+            .collect();
+        for node in nodes {
+            self.send_presence_to(now, node);
+        }
+    }
+
+    pub(crate) fn on_presence(&mut self, now: Timestamp, from: NodeId, presence: Presence) {
+        let Some(peer) = self.peers.get_mut(&from) else { return };
+        let branch = presence.lineage.branch(presence.history);
+        let log = Some((presence.last_term, presence.last_index)).filter(|_| !presence.primary);
+        let before = peer.presence.replace((now, presence)).map(|(_, p)| p.lineage.branch(p.history));
+        if !self.running() {
+            return;
+        }
+        let kinship = self.kinship_of(from);
+        if kinship == Some(Kinship::Same) {
+            if let Some((last_term, last_index)) = log {
+                self.hear_of_log(now, from, last_term, last_index);
+            }
+        }
+        if before != Some(branch) {
+            if kinship != Some(Kinship::Same) {
+                // What it acknowledged, it acknowledged with another log.
+                self.acks.remove(&from);
+                self.recalled.remove(&from);
+                if let Role::Sequencer(s) = &mut self.role {
+                    s.progress.remove(&from);
+                }
+            }
+            self.track(now, from);
+        }
+        self.meet(now, from);
+    }
+
+    /// A peer of another branch that is in a primary component, as this member is: one of the two has to go.
+    fn meet(&mut self, now: Timestamp, from: NodeId) {
+        let Some(theirs) = self.peers.get(&from).and_then(|p| p.told()) else { return };
+        let other = !matches!(self.kinship_of(from), Some(Kinship::Same) | None);
+        if !other || !theirs.primary {
+            return;
+        }
+        let lesser = self.tail.lineage.precedence(&theirs.lineage) == std::cmp::Ordering::Less;
+        if self.yields.is_some() && lesser {
+            self.yields = Some(now);
+        }
+        if !self.goes_on(now) {
+            return;
+        }
+        if lesser {
+            self.log(
+                true,
+                "another primary component of this cluster runs, separated from this one by a forced change (pc.bootstrap, \
+                 pc.ignore_sb, pc.ignore_quorum or a bootstrap). It goes on; this node leaves. What was committed on this side \
+                 since is not part of it: save it from here before you restart this node, which then gets a full copy"
+                    .into(),
+            );
+            self.give_way(now);
+        } else if self.met != theirs.lineage.branch(theirs.history) {
+            self.met = theirs.lineage.branch(theirs.history);
+            self.log(
+                true,
+                "another primary component of this cluster runs, separated from this one by a forced change. This one goes on; \
+                 the nodes of the other leave and get a full copy when they are restarted"
+                    .into(),
+            );
+        }
+    }
+
+    fn give_way(&mut self, now: Timestamp) {
+        self.phase = Phase::NonPrimary;
+        self.become_follower(now, None);
+        self.fail_reads();
+        let reachable = vec![self.cfg.me.clone()];
+        self.out.push_back(Output::Event(Event::NonPrimary { reachable }));
+        self.yield_branch(now);
+    }
+
+    /// Asks for the state of another branch. Until it comes, log and data are kept: a person may want them (`pc.bootstrap`), and so does
+    /// this member if that branch's primary component turns out to be gone.
+    pub(crate) fn yield_branch(&mut self, now: Timestamp) {
+        self.yields = Some(now);
+        self.needs_snapshot = true;
+        self.send_join(now);
+    }
+
+    fn stop_yielding(&mut self, now: Timestamp) {
+        if self.must_discard || self.yields.is_none_or(|at| now.since(at) <= self.cfg.timeouts.inactive) {
+            return;
+        }
+        self.log(
+            true,
+            "the primary component that this node gave way to is not heard of any more: this node goes on with its own branch".into(),
+        );
+        self.yields = None;
+        self.needs_snapshot = false;
+        self.become_follower(now, None);
     }
 
     fn reachable(&self, now: Timestamp) -> Vec<Member> {
@@ -344,13 +575,25 @@ impl<S: LogStore> Group<S> {
 
     /// `pc.ignore_sb`, `pc.ignore_quorum`: go on with what is left (SAFETY 13).
     fn maybe_force(&mut self, now: Timestamp) -> bool {
-        if now.since(self.good_at) <= self.cfg.timeouts.suspect || !self.may_stand() {
+        if now.since(self.good_at) <= self.cfg.timeouts.suspect
+            || self.arbitrates()
+            || !self.may_stand()
+            || !self.is_whole()
+        {
             return false;
         }
         let me = self.me();
         let voters = &self.tail.voters;
-        let alive: Vec<Voter> =
-            voters.voters.iter().filter(|v| v.node == me || self.heard_recently(now, v.node)).copied().collect();
+        let alive: Vec<Voter> = voters
+            .voters
+            .iter()
+            .filter(|v| {
+                let unheard = self.peers.get(&v.node).is_some_and(|p| p.presence.is_none());
+                let same = || unheard || self.kinship_of(v.node) == Some(Kinship::Same);
+                v.node == me || self.heard_recently(now, v.node) && same()
+            })
+            .copied()
+            .collect();
         let weight: u32 = alive.iter().map(|v| u32::from(v.weight.0)).sum();
         let half = 2 * weight == voters.total();
         let text = if half && self.cfg.ignore_sb {
@@ -363,16 +606,19 @@ impl<S: LogStore> Group<S> {
         // The best log goes on, and only one of the members may do it (SAFETY 1).
         let mine = (self.tail.term, self.tail.index, std::cmp::Reverse(me));
         for v in alive.iter().filter(|v| v.node != me) {
-            let log =
-                self.peers.get(&v.node).and_then(|p| p.presence).filter(|(at, ..)| now.since(*at) < CHECK_EVERY * 10);
+            let log = self
+                .peers
+                .get(&v.node)
+                .and_then(|p| p.presence.as_ref())
+                .filter(|(at, _)| now.since(*at) < CHECK_EVERY * 10);
             match log {
-                Some((_, term, index, _)) if (term, index, std::cmp::Reverse(v.node)) < mine => {}
+                Some((_, p)) if (p.last_term, p.last_index, std::cmp::Reverse(v.node)) < mine => {}
                 // Better than this one, or not known yet.
                 Some(_) | None => return false,
             }
         }
         self.log(true, text.into());
-        self.force(now, alive);
+        self.force(now, me);
         true
     }
 
@@ -380,33 +626,68 @@ impl<S: LogStore> Group<S> {
     pub fn force_primary(&mut self, now: Timestamp) {
         if !matches!(self.phase, Phase::NonPrimary | Phase::Joining)
             || self.tail.history.is_nil()
-            || self.needs_snapshot
+            || self.needs_snapshot && (self.yields.is_none() || self.must_discard)
         {
             return;
         }
-        let fresh = |at: Timestamp| now.since(at) < CHECK_EVERY * 30;
-        let mine = (self.tail.term, self.tail.index);
-        let mut alive = vec![Voter { node: self.me(), weight: self.cfg.me.weight }];
-        let mut best: Option<((Term, LogIndex), NodeId)> = None;
+        let mine = (0, self.tail.term, self.tail.index);
+        let mut best: Option<((usize, Term, LogIndex), NodeId)> = None;
+        let mut alive = Vec::new();
         for (node, peer) in &self.peers {
-            if let Some((at, term, index, false)) = peer.presence.filter(|(at, ..)| fresh(*at)) {
-                let _ = at;
-                alive.push(Voter { node: *node, weight: peer.member.weight });
-                if (term, index) > mine && best.is_none_or(|(log, _)| (term, index) > log) {
-                    best = Some(((term, index), *node));
-                }
+            let Some(p) = peer.told_lately(now).filter(|p| !p.primary) else { continue };
+            // A branch that grew from this one was forced later, and knows more of what was meant to last.
+            let forks = match self.kinship_of(*node) {
+                Some(Kinship::Same) => 0,
+                Some(Kinship::Descendant(_)) => p.lineage.forks().len(),
+                Some(Kinship::Ancestor | Kinship::Sibling) | None => continue,
+            };
+            let log = (forks, p.last_term, p.last_index);
+            alive.push(Voter { node: *node, weight: peer.member.weight });
+            if log > mine && best.is_none_or(|(best, _)| log > best) {
+                best = Some((log, *node));
             }
         }
         match best {
             Some((_, node)) => self.send(node, Message::Force),
-            None => self.force(now, alive),
+            None if self.arbitrates() => match self.someone_to_bring_up(&alive) {
+                Some(server) => self.force(now, server),
+                None => {
+                    let text = "not made primary: this arbitrator has the newest log, but what the servers lack of it is dropped; stop \
+                                the arbitrator to go on without it"
+                        .into();
+                    self.log(true, text);
+                }
+            },
+            None => {
+                let me = self.me();
+                self.force(now, me);
+            }
         }
     }
 
-    fn force(&mut self, now: Timestamp, alive: Vec<Voter>) {
-        let names: Vec<String> = alive.iter().map(|v| v.node.to_string()).collect();
-        self.log(false, format!("primary component forced with voters {}", names.join(", ")));
-        self.take_over(now, Some(VoterSet { voters: alive, forced: true }));
+    /// Begins a branch of its own, with this member as the only voter: nobody else has it yet, so nobody else can have promised anything
+    /// in it. Whoever is linked follows and gets its vote back as any joiner does. An arbitrator does it for a server.
+    fn force(&mut self, now: Timestamp, voter: NodeId) {
+        if self.tail.lineage.forks().len() >= Lineage::FORKS_MAX {
+            self.log(true, "not forced: this history has been forced too often; bootstrap a new one".into());
+            return;
+        }
+        self.yields = None;
+        self.needs_snapshot = false;
+        let id = self.draw_fork();
+        self.log(
+            false,
+            format!("primary component forced by this node alone: branch {id} begins after seqno {}", self.tail.seqno),
+        );
+        let voters = self.alone(voter, id);
+        self.take_over(now, Some(voters));
+    }
+
+    /// This member, or a linked one, as the only voter.
+    pub(crate) fn alone(&self, voter: NodeId, fork: Uuid) -> VoterSet {
+        let member = self.peers.get(&voter).map_or(&self.cfg.me, |p| &p.member);
+        // Somebody must be able to decide.
+        VoterSet { voters: vec![Voter { node: voter, weight: Weight(member.weight.0.max(1)) }], fork }
     }
 
     // --- views and voters, by the sequencer -----------------------------------------------------------------------
@@ -421,6 +702,7 @@ impl<S: LogStore> Group<S> {
         if let Role::Sequencer(s) = &mut self.role {
             if current {
                 s.established = true;
+                self.settle_suspicion();
                 self.step_membership(now);
             }
         }
@@ -434,6 +716,18 @@ impl<S: LogStore> Group<S> {
     pub(crate) fn on_view_delivered(&mut self, now: Timestamp, view: &View) {
         let mine = view.get(self.me()).is_some_and(|m| m.incarnation == self.cfg.me.incarnation);
         match self.phase {
+            Phase::Joining | Phase::NonPrimary if mine && self.applied > self.done.seqno => {
+                // This history ends before these data do: they are of another past (SAFETY 18).
+                self.log(
+                    true,
+                    format!(
+                        "the data of this node reach seqno {}, the history of the group only {}: they hold commits that the group \
+                         has lost, and are replaced by a full copy",
+                        self.applied, self.done.seqno
+                    ),
+                );
+                self.diverged(now);
+            }
             Phase::Joining | Phase::NonPrimary if mine => {
                 self.phase = Phase::Primary;
                 self.join_state = None;
@@ -458,9 +752,19 @@ impl<S: LogStore> Group<S> {
         }
     }
 
+    /// Sequencer: when a linked peer last answered. One that speaks but does not hear this member (a cut in one direction)
+    /// is as good as gone: it follows nobody, and acknowledges nothing.
+    fn answered(&self, node: NodeId) -> Option<Timestamp> {
+        let heard = self.peers.get(&node)?.heard;
+        match &self.role {
+            Role::Sequencer(s) => Some(s.progress.get(&node).map_or(heard, |p| p.heard.min(heard))),
+            Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) => Some(heard),
+        }
+    }
+
     fn alive(&self, now: Timestamp, m: &Member) -> bool {
         m.node == self.me() && m.incarnation == self.cfg.me.incarnation
-            || self.heard_recently(now, m.node)
+            || self.answered(m.node).is_some_and(|at| now.since(at) <= self.cfg.timeouts.suspect)
                 && self.peers.get(&m.node).is_some_and(|p| p.member.incarnation == m.incarnation)
     }
 
@@ -468,10 +772,15 @@ impl<S: LogStore> Group<S> {
     pub(crate) fn step_membership(&mut self, now: Timestamp) {
         let Role::Sequencer(s) = &self.role else { return };
         let quiet = self.tail.view.number == self.done.view.number && self.tail.voters_at <= self.done.index;
-        if !s.established || !quiet || self.phase == Phase::Failed || self.phase == Phase::Idle {
+        if !s.established || !quiet || self.phase == Phase::Failed || self.phase == Phase::Idle || self.arbitrates() {
             return;
         }
-        if self.step_leave(now) || self.phase == Phase::Idle || self.step_weight() || self.step_view(now) {
+        if self.step_leave(now)
+            || self.phase == Phase::Idle
+            || self.step_strangers()
+            || self.step_weight(now)
+            || self.step_view(now)
+        {
             return;
         }
         self.step_voters(now);
@@ -481,8 +790,19 @@ impl<S: LogStore> Group<S> {
         let me = self.me();
         let Role::Sequencer(s) = &self.role else { return false };
         let view = &self.tail.view;
-        let leavers: Vec<NodeId> = s.leavers.iter().copied().filter(|n| view.get(*n).is_some()).collect();
+        // Who has come back is somebody else than who was to leave; the old incarnation goes with the next view.
+        let replaced = |m: &Member| match self.peers.get(&m.node) {
+            _ if m.node == me => m.incarnation != self.cfg.me.incarnation,
+            Some(peer) => peer.member.incarnation != m.incarnation,
+            None => false,
+        };
+        let leaves = |m: &&Member| !replaced(m) && (s.leavers.contains(&m.node) || self.evicted.contains(&m.uuid()));
+        let leavers: Vec<NodeId> = view.members.iter().filter(leaves).map(|m| m.node).collect();
         if leavers.is_empty() {
+            return false;
+        }
+        if leavers.len() == view.members.len() && view.get(me).is_none() {
+            // Formed again by voters that are not in the view yet: they enter first, or it would be empty.
             return false;
         }
         let staying: Vec<NodeId> =
@@ -491,47 +811,75 @@ impl<S: LogStore> Group<S> {
             // A leaving sequencer hands over first; the last one out writes nothing (SAFETY 11).
             let heir = staying
                 .iter()
-                .filter(|n| self.tail.voters.weight(**n) > 0)
+                .filter(|n| self.tail.voters.weight(**n) > 0 && !self.kind_of(**n).is_arbitrator())
                 .filter_map(|n| s.progress.get(n).map(|p| (p.matched, *n)))
                 .max();
             match heir {
                 None if staying.is_empty() => self.become_left(),
+                // The last one with data writes nothing either: its arbitrators alone could never go on.
+                None if staying.iter().all(|n| self.kind_of(*n).is_arbitrator()) => {
+                    if self.commit == self.tail.index {
+                        self.become_left();
+                    }
+                }
                 // Nobody left that could order: after linger this counts as a failure.
                 None => return false,
                 // It would stand with a shorter log and could not win. Nothing new is ordered, so it gets there.
                 Some((matched, _)) if matched < self.tail.index => {}
                 Some((_, heir)) => {
                     if s.handed_over_at.is_none_or(|at| now.since(at) > self.cfg.timeouts.election) {
-                        let term = self.hard.term;
+                        let (branch, term) = (self.era.branch, self.hard.term);
                         if let Role::Sequencer(s) = &mut self.role {
                             s.handed_over_at = Some(now);
                         }
-                        self.send(heir, Message::TimeoutNow { term });
+                        self.send(heir, Message::TimeoutNow { branch, term });
                     }
                 }
             }
             return true;
         }
         if leavers.iter().any(|n| self.tail.voters.contains(*n)) {
-            if let Some(voters) = after_leave(&self.tail.voters, &staying, &leavers) {
+            if let Some(voters) = after_leave(&self.tail.voters, &staying, &leavers).filter(|v| self.can_order(v)) {
                 self.append_voters(&voters);
                 return true;
             }
         }
-        for node in leavers.iter().filter(|n| self.evicted.contains(n)).copied().collect::<Vec<_>>() {
+        if leavers.len() == view.members.len() {
+            // All others have come back under new names and are not in yet: a view needs a member.
+            return false;
+        }
+        let evicted = |m: &&Member| leavers.contains(&m.node) && self.evicted.contains(&m.uuid());
+        for node in view.members.iter().filter(evicted).map(|m| m.node).collect::<Vec<_>>() {
             self.send(node, Message::Evicted);
         }
         let mut next = self.tail.view.clone();
         next.number += 1;
         next.members.retain(|m| !leavers.contains(&m.node));
+        if next.members.is_empty() {
+            // The last member leaves before this new incarnation was let in.
+            next.members.push(self.cfg.me.clone());
+        }
         self.append_view(&next);
         true
     }
 
-    fn step_weight(&mut self) -> bool {
+    /// Votes that belong to logs of other branches.
+    fn step_strangers(&mut self) -> bool {
+        let Role::Sequencer(s) = &mut self.role else { return false };
+        let strangers = std::mem::take(&mut s.strangers);
+        let stay: Vec<Voter> =
+            self.tail.voters.voters.iter().filter(|v| !strangers.contains(&v.node)).copied().collect();
+        // Without any weight nobody could decide.
+        if stay.len() == self.tail.voters.voters.len() || stay.iter().all(|v| v.weight.0 == 0) {
+            return false;
+        }
+        self.append_voters(&VoterSet { voters: stay, fork: Uuid::NIL })
+    }
+
+    fn step_weight(&mut self, now: Timestamp) -> bool {
         let Role::Sequencer(s) = &mut self.role else { return false };
         let mut voters = self.tail.voters.clone();
-        voters.forced = false;
+        voters.fork = Uuid::NIL;
         for v in &mut voters.voters {
             if let Some(weight) = s.weights.remove(&v.node) {
                 v.weight = weight;
@@ -540,8 +888,13 @@ impl<S: LogStore> Group<S> {
         if voters.voters == self.tail.voters.voters {
             return false;
         }
-        if voters.total() == 0 {
-            // No set of voters without weight: never again would there be a majority.
+        let present = |n: NodeId| self.tail.view.get(n).is_some_and(|m| self.alive(now, m));
+        if !voters.majority(present) {
+            // With the new weights those that are away would be needed: they go with the old ones, which decide this.
+            voters.voters.retain(|v| present(v.node));
+        }
+        if !self.can_order(&voters) {
+            // No set of voters without a server that has weight: never again would anything be ordered.
             self.log(true, "ignoring a change of weights that would leave nobody to decide".into());
             return false;
         }
@@ -566,7 +919,7 @@ impl<S: LogStore> Group<S> {
             }
             let replaced = s.joiners.contains_key(&m.node) || m.node == me;
             let other = self.peers.get(&m.node).is_some_and(|p| p.member.incarnation != m.incarnation);
-            let since = s.gone.get(&m.node).copied().or_else(|| self.peers.get(&m.node).map(|p| p.heard));
+            let since = s.gone.get(&m.node).copied().or_else(|| self.answered(m.node));
             let dead = since.is_none_or(|at| now.since(at) > suspect) || reforming && !self.peers.contains_key(&m.node);
             !(replaced || other || dead)
         });
@@ -574,8 +927,10 @@ impl<S: LogStore> Group<S> {
             .joiners
             .keys()
             .copied()
-            .filter(|n| self.peers.contains_key(n) && !evicted.contains(n))
+            .filter(|n| self.peers.contains_key(n))
+            .filter(|n| s.joiners.get(n).is_some_and(|j| !evicted.contains(&j.member.uuid())))
             .filter(|n| s.progress.get(n).is_some_and(|p| !p.probing && p.snapshot_since.is_none()))
+            .filter(|n| self.answered(*n).is_some_and(|at| now.since(at) <= suspect))
             // History holds a view without the old incarnation before the new one enters (SAFETY 12).
             .filter(|n| self.tail.view.get(*n).is_none() || twice)
             .collect();
@@ -615,6 +970,8 @@ impl<S: LogStore> Group<S> {
         let me = self.me();
         let Role::Sequencer(s) = &self.role else { return };
         let tail = self.tail.index;
+        // Who votes in a branch has its beginning.
+        let begun = self.tail.lineage.newest().map_or(LogIndex::ZERO, |f| f.index);
         let complete: Vec<Voter> = self
             .tail
             .view
@@ -624,7 +981,9 @@ impl<S: LogStore> Group<S> {
             .filter_map(|m| {
                 let current = self.tail.voters.voters.iter().find(|v| v.node == m.node);
                 let near = m.node == me
-                    || s.progress.get(&m.node).is_some_and(|p| !p.probing && p.matched.0 + CAUGHT_UP >= tail.0);
+                    || s.progress
+                        .get(&m.node)
+                        .is_some_and(|p| !p.probing && p.matched >= begun && p.matched.0 + CAUGHT_UP >= tail.0);
                 match current {
                     Some(v) => Some(*v),
                     None if near => Some(Voter { node: m.node, weight: m.weight }),
@@ -632,7 +991,7 @@ impl<S: LogStore> Group<S> {
                 }
             })
             .collect();
-        if let Some(voters) = next_voters(&self.tail.voters, &complete) {
+        if let Some(voters) = next_voters(&self.tail.voters, &complete).filter(|v| self.can_order(v)) {
             self.append_voters(&voters);
         }
     }

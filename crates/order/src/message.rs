@@ -5,8 +5,8 @@
 
 use bytes::Bytes;
 use trireme_types::{
-    Base, DecodeError, Durability, EntryHeader, LogIndex, Member, NodeId, Reader, Seqno, Session, Term, Uuid, Weight,
-    Writer,
+    Base, DecodeError, Durability, EntryHeader, Lineage, LogIndex, Member, NodeId, Reader, Seqno, Session, Term, Uuid,
+    Weight, Writer,
 };
 
 /// Which queue of a link a message takes. FIFO within a class only (SAFETY 7).
@@ -20,12 +20,48 @@ pub enum Class {
     Droppable,
 }
 
+/// Where a member stands.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Presence {
+    /// History of its log; nil when it has none.
+    pub history: Uuid,
+    pub lineage: Lineage,
+    pub term: Term,
+    pub last_term: Term,
+    pub last_index: LogIndex,
+    /// Seqnos before its first and of its last entry.
+    pub base: Seqno,
+    pub seqno: Seqno,
+    /// In a primary view, and hears a majority.
+    pub primary: bool,
+    /// Its log is evidence of what was committed.
+    pub whole: bool,
+    /// Where the server's data were found at the start, log or no log: evidence that everything up to there was committed (SAFETY 18).
+    pub data: Option<(Uuid, Seqno)>,
+    /// How far the server's data reach at least, if its log goes on where they end: it can serve, and give copies.
+    pub holds: Option<Seqno>,
+    /// Waits, without any state, for others that have none either.
+    pub founding: Option<Founding>,
+}
+
+/// `pc.bootstrap_expect`, as one of those sees it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Founding {
+    /// How many it waits for, itself included.
+    pub expect: u8,
+    /// Those it hears, itself included, sorted.
+    pub seen: Vec<NodeId>,
+}
+
 /// What a joiner brings along.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JoinRequest {
     pub member: Member,
-    /// History of the joiner's log; nil when it has none that is of use.
+    /// Of the joiner's log.
     pub history: Uuid,
+    pub lineage: Lineage,
+    /// May the log be continued, or does it have to be replaced?
+    pub usable: bool,
     pub last_index: LogIndex,
     pub last_term: Term,
     /// Position of the server's data.
@@ -33,6 +69,9 @@ pub struct JoinRequest {
     /// Number of the newest view it has delivered.
     pub view: u64,
 }
+
+/// More cannot be expected.
+const FOUNDERS_MAX: usize = 255;
 
 /// One entry on the wire: without its body when the receiver has that from the origin.
 pub type WireEntry = (EntryHeader, Option<Bytes>);
@@ -48,7 +87,7 @@ pub enum Message {
     },
     /// Sequencer to a peer: entries after `prev`.
     Append {
-        history: Uuid,
+        branch: Uuid,
         term: Term,
         prev_index: LogIndex,
         prev_term: Term,
@@ -57,61 +96,75 @@ pub enum Message {
     },
     /// The peer's log does not hold `prev`; `last` is a position from which to look further back.
     Reject {
+        branch: Uuid,
         term: Term,
         prev_index: LogIndex,
         last: LogIndex,
     },
     /// The peer lacks bodies from `from` on.
     NeedBodies {
+        branch: Uuid,
         term: Term,
         from: LogIndex,
     },
     /// Member to everybody: I hold the log of `term`'s sequencer up to here (durably, in mode `disk`).
     Ack {
+        branch: Uuid,
         term: Term,
         index: LogIndex,
     },
     Heartbeat {
-        history: Uuid,
+        branch: Uuid,
         term: Term,
         commit: LogIndex,
+        /// End of the sequencer's log: who holds it up to here holds all that it ever acknowledged in this term.
+        last: LogIndex,
         round: u64,
         majority: bool,
     },
     HeartbeatAck {
+        branch: Uuid,
         term: Term,
         round: u64,
     },
     PreVote {
-        history: Uuid,
+        branch: Uuid,
         term: Term,
         last_term: Term,
         last_index: LogIndex,
     },
+    /// `whole`: and my log is evidence of what was committed (SAFETY 16, 17).
     PreVoteReply {
+        branch: Uuid,
         term: Term,
         granted: bool,
+        whole: bool,
     },
     /// `transfer`: the sequencer itself asked for this election.
     Vote {
-        history: Uuid,
+        branch: Uuid,
         term: Term,
         last_term: Term,
         last_index: LogIndex,
         transfer: bool,
     },
     VoteReply {
+        branch: Uuid,
         term: Term,
         granted: bool,
+        whole: bool,
     },
     /// Sequencer to its successor: stand now.
     TimeoutNow {
+        branch: Uuid,
         term: Term,
     },
     Join(JoinRequest),
     /// Sequencer to a joiner whose log is of no use.
+    /// `lineage`: the sequencer's.
     Snapshot {
         term: Term,
+        lineage: Lineage,
         base: Box<Base>,
     },
     /// Member to sequencer: leave in order.
@@ -119,26 +172,38 @@ pub enum Message {
         incarnation: u32,
     },
     ReadRequest {
+        branch: Uuid,
         term: Term,
         batch: u64,
     },
     ReadReply {
+        branch: Uuid,
         term: Term,
         batch: u64,
         seqno: Seqno,
     },
-    /// Non-primary members tell each other where they stand.
-    Presence {
-        history: Uuid,
+    /// Where a member stands: the first word on every link, again when its branch changes, and while it has no majority.
+    Presence(Presence),
+    /// The first word on a link but one: this is the newest acknowledgement that I have of you (SAFETY 12).
+    Recall {
+        branch: Uuid,
         term: Term,
-        last_term: Term,
-        last_index: LogIndex,
-        primary: bool,
+        index: LogIndex,
     },
     /// To the member with the best log: make the reachable ones primary.
     Force,
-    Evict {
-        node: NodeId,
+    /// From the one to whom all voters have given their promises of this term, to the one with the best log, who has no vote: decide what
+    /// is gone on with.
+    Entrust {
+        branch: Uuid,
+        term: Term,
+    },
+    /// From the same, to the one whose data reach beyond all logs: begin a branch at `index` with these data (SAFETY 18).
+    BeginFromData {
+        branch: Uuid,
+        term: Term,
+        index: LogIndex,
+        seqno: Seqno,
     },
     /// To a member that was thrown out.
     Evicted,
@@ -174,20 +239,54 @@ impl Message {
             | Message::PreVoteReply { term, .. }
             | Message::Vote { term, .. }
             | Message::VoteReply { term, .. }
-            | Message::TimeoutNow { term }
+            | Message::TimeoutNow { term, .. }
             | Message::Snapshot { term, .. }
             | Message::ReadRequest { term, .. }
             | Message::ReadReply { term, .. }
-            | Message::Presence { term, .. } => *term,
+            | Message::Presence(Presence { term, .. })
+            | Message::Entrust { term, .. }
+            | Message::BeginFromData { term, .. }
+            | Message::Recall { term, .. } => *term,
             Message::Submit { .. }
             | Message::Join(_)
             | Message::Leave { .. }
             | Message::Force
-            | Message::Evict { .. }
             | Message::Evicted
             | Message::SetWeight { .. }
             | Message::SetDurability { .. }
             | Message::Signal { .. } => Term::ZERO,
+        }
+    }
+
+    /// The branch to which its term and indexes belong; `None` when it speaks of neither, or says so by itself.
+    pub fn branch(&self) -> Option<Uuid> {
+        match self {
+            Message::Append { branch, .. }
+            | Message::Reject { branch, .. }
+            | Message::NeedBodies { branch, .. }
+            | Message::Ack { branch, .. }
+            | Message::Heartbeat { branch, .. }
+            | Message::HeartbeatAck { branch, .. }
+            | Message::PreVote { branch, .. }
+            | Message::PreVoteReply { branch, .. }
+            | Message::Vote { branch, .. }
+            | Message::VoteReply { branch, .. }
+            | Message::TimeoutNow { branch, .. }
+            | Message::Entrust { branch, .. }
+            | Message::BeginFromData { branch, .. }
+            | Message::ReadRequest { branch, .. }
+            | Message::ReadReply { branch, .. } => Some(*branch),
+            Message::Snapshot { .. }
+            | Message::Presence(_)
+            | Message::Recall { .. }
+            | Message::Submit { .. }
+            | Message::Join(_)
+            | Message::Leave { .. }
+            | Message::Force
+            | Message::Evicted
+            | Message::SetWeight { .. }
+            | Message::SetDurability { .. }
+            | Message::Signal { .. } => None,
         }
     }
 
@@ -212,9 +311,9 @@ impl Message {
                 out.push(body.clone());
                 return;
             }
-            Message::Append { history, term, prev_index, prev_term, commit, entries } => {
+            Message::Append { branch, term, prev_index, prev_term, commit, entries } => {
                 w.u8(2);
-                w.uuid(*history);
+                w.uuid(*branch);
                 w.u64(term.0);
                 w.u64(prev_index.0);
                 w.u64(prev_term.0);
@@ -229,108 +328,148 @@ impl Message {
                 out.extend(entries.iter().filter_map(|(_, body)| body.clone()));
                 return;
             }
-            Message::Reject { term, prev_index, last } => {
+            Message::Reject { branch, term, prev_index, last } => {
                 w.u8(3);
+                w.uuid(*branch);
                 w.u64(term.0);
                 w.u64(prev_index.0);
                 w.u64(last.0);
             }
-            Message::NeedBodies { term, from } => {
+            Message::NeedBodies { branch, term, from } => {
                 w.u8(4);
+                w.uuid(*branch);
                 w.u64(term.0);
                 w.u64(from.0);
             }
-            Message::Ack { term, index } => {
+            Message::Ack { branch, term, index } => {
                 w.u8(5);
+                w.uuid(*branch);
                 w.u64(term.0);
                 w.u64(index.0);
             }
-            Message::Heartbeat { history, term, commit, round, majority } => {
+            Message::Heartbeat { branch, term, commit, last, round, majority } => {
                 w.u8(6);
-                w.uuid(*history);
+                w.uuid(*branch);
                 w.u64(term.0);
                 w.u64(commit.0);
+                w.u64(last.0);
                 w.u64(*round);
                 w.bool(*majority);
             }
-            Message::HeartbeatAck { term, round } => {
+            Message::HeartbeatAck { branch, term, round } => {
                 w.u8(7);
+                w.uuid(*branch);
                 w.u64(term.0);
                 w.u64(*round);
             }
-            Message::PreVote { history, term, last_term, last_index } => {
+            Message::PreVote { branch, term, last_term, last_index } => {
                 w.u8(8);
-                w.uuid(*history);
+                w.uuid(*branch);
                 w.u64(term.0);
                 w.u64(last_term.0);
                 w.u64(last_index.0);
             }
-            Message::PreVoteReply { term, granted } => {
+            Message::PreVoteReply { branch, term, granted, whole } => {
                 w.u8(9);
+                w.uuid(*branch);
                 w.u64(term.0);
                 w.bool(*granted);
+                w.bool(*whole);
             }
-            Message::Vote { history, term, last_term, last_index, transfer } => {
+            Message::Vote { branch, term, last_term, last_index, transfer } => {
                 w.u8(10);
-                w.uuid(*history);
+                w.uuid(*branch);
                 w.u64(term.0);
                 w.u64(last_term.0);
                 w.u64(last_index.0);
                 w.bool(*transfer);
             }
-            Message::VoteReply { term, granted } => {
+            Message::VoteReply { branch, term, granted, whole } => {
                 w.u8(11);
+                w.uuid(*branch);
                 w.u64(term.0);
                 w.bool(*granted);
+                w.bool(*whole);
             }
-            Message::TimeoutNow { term } => {
+            Message::TimeoutNow { branch, term } => {
                 w.u8(12);
+                w.uuid(*branch);
                 w.u64(term.0);
             }
             Message::Join(j) => {
                 w.u8(13);
                 j.member.encode(&mut w);
                 w.uuid(j.history);
+                j.lineage.encode(&mut w);
+                w.bool(j.usable);
                 w.u64(j.last_index.0);
                 w.u64(j.last_term.0);
-                w.bool(j.position.is_some());
-                let (history, seqno) = j.position.unwrap_or_default();
-                w.uuid(history);
-                w.u64(seqno.0);
+                encode_position(&mut w, j.position);
                 w.u64(j.view);
             }
-            Message::Snapshot { term, base } => {
+            Message::Snapshot { term, lineage, base } => {
                 w.u8(14);
                 w.u64(term.0);
+                lineage.encode(&mut w);
                 base.encode(&mut w);
             }
             Message::Leave { incarnation } => {
                 w.u8(15);
                 w.u32(*incarnation);
             }
-            Message::ReadRequest { term, batch } => {
+            Message::ReadRequest { branch, term, batch } => {
                 w.u8(16);
+                w.uuid(*branch);
                 w.u64(term.0);
                 w.u64(*batch);
             }
-            Message::ReadReply { term, batch, seqno } => {
+            Message::ReadReply { branch, term, batch, seqno } => {
                 w.u8(17);
+                w.uuid(*branch);
                 w.u64(term.0);
                 w.u64(*batch);
                 w.u64(seqno.0);
             }
-            Message::Presence { history, term, last_term, last_index, primary } => {
+            Message::Presence(p) => {
                 w.u8(18);
-                w.uuid(*history);
+                w.uuid(p.history);
+                p.lineage.encode(&mut w);
+                w.u64(p.term.0);
+                w.u64(p.last_term.0);
+                w.u64(p.last_index.0);
+                w.u64(p.base.0);
+                w.u64(p.seqno.0);
+                w.bool(p.primary);
+                w.bool(p.whole);
+                encode_position(&mut w, p.data);
+                w.bool(p.holds.is_some());
+                w.u64(p.holds.unwrap_or_default().0);
+                let founding = p.founding.as_ref();
+                w.u8(founding.map_or(0, |f| f.expect));
+                let seen = founding.map_or(&[][..], |f| &f.seen);
+                w.u32(seen.len() as u32);
+                for node in seen {
+                    w.uuid(node.0);
+                }
+            }
+            Message::Recall { branch, term, index } => {
+                w.u8(25);
+                w.uuid(*branch);
                 w.u64(term.0);
-                w.u64(last_term.0);
-                w.u64(last_index.0);
-                w.bool(*primary);
+                w.u64(index.0);
             }
             Message::Force => w.u8(19),
-            Message::Evict { node } => {
-                w.u8(20);
-                w.uuid(node.0);
+            Message::Entrust { branch, term } => {
+                w.u8(27);
+                w.uuid(*branch);
+                w.u64(term.0);
+            }
+            Message::BeginFromData { branch, term, index, seqno } => {
+                w.u8(26);
+                w.uuid(*branch);
+                w.u64(term.0);
+                w.u64(index.0);
+                w.u64(seqno.0);
             }
             Message::Evicted => w.u8(21),
             Message::SetWeight { weight } => {
@@ -363,7 +502,7 @@ impl Message {
                 return Ok(Message::Submit { session, number, app, body: rest(&r) });
             }
             2 => {
-                let history = r.uuid()?;
+                let branch = r.uuid()?;
                 let term = Term(r.u64()?);
                 let prev_index = LogIndex(r.u64()?);
                 let prev_term = Term(r.u64()?);
@@ -386,68 +525,99 @@ impl Message {
                     };
                     entries.push((header, body));
                 }
-                Message::Append { history, term, prev_index, prev_term, commit, entries }
+                Message::Append { branch, term, prev_index, prev_term, commit, entries }
             }
-            3 => Message::Reject { term: Term(r.u64()?), prev_index: LogIndex(r.u64()?), last: LogIndex(r.u64()?) },
-            4 => Message::NeedBodies { term: Term(r.u64()?), from: LogIndex(r.u64()?) },
-            5 => Message::Ack { term: Term(r.u64()?), index: LogIndex(r.u64()?) },
+            3 => Message::Reject {
+                branch: r.uuid()?,
+                term: Term(r.u64()?),
+                prev_index: LogIndex(r.u64()?),
+                last: LogIndex(r.u64()?),
+            },
+            4 => Message::NeedBodies { branch: r.uuid()?, term: Term(r.u64()?), from: LogIndex(r.u64()?) },
+            5 => Message::Ack { branch: r.uuid()?, term: Term(r.u64()?), index: LogIndex(r.u64()?) },
             6 => Message::Heartbeat {
-                history: r.uuid()?,
+                branch: r.uuid()?,
                 term: Term(r.u64()?),
                 commit: LogIndex(r.u64()?),
+                last: LogIndex(r.u64()?),
                 round: r.u64()?,
                 majority: r.bool()?,
             },
-            7 => Message::HeartbeatAck { term: Term(r.u64()?), round: r.u64()? },
+            7 => Message::HeartbeatAck { branch: r.uuid()?, term: Term(r.u64()?), round: r.u64()? },
             8 => Message::PreVote {
-                history: r.uuid()?,
+                branch: r.uuid()?,
                 term: Term(r.u64()?),
                 last_term: Term(r.u64()?),
                 last_index: LogIndex(r.u64()?),
             },
-            9 => Message::PreVoteReply { term: Term(r.u64()?), granted: r.bool()? },
+            9 => {
+                Message::PreVoteReply { branch: r.uuid()?, term: Term(r.u64()?), granted: r.bool()?, whole: r.bool()? }
+            }
             10 => Message::Vote {
-                history: r.uuid()?,
+                branch: r.uuid()?,
                 term: Term(r.u64()?),
                 last_term: Term(r.u64()?),
                 last_index: LogIndex(r.u64()?),
                 transfer: r.bool()?,
             },
-            11 => Message::VoteReply { term: Term(r.u64()?), granted: r.bool()? },
-            12 => Message::TimeoutNow { term: Term(r.u64()?) },
+            11 => Message::VoteReply { branch: r.uuid()?, term: Term(r.u64()?), granted: r.bool()?, whole: r.bool()? },
+            12 => Message::TimeoutNow { branch: r.uuid()?, term: Term(r.u64()?) },
             13 => {
                 let member = Member::decode(&mut r)?;
                 let history = r.uuid()?;
+                let lineage = Lineage::decode(&mut r)?;
+                let usable = r.bool()?;
                 let last_index = LogIndex(r.u64()?);
                 let last_term = Term(r.u64()?);
-                let known = r.bool()?;
-                let position = (r.uuid()?, Seqno(r.u64()?));
+                let position = decode_position(&mut r)?;
                 let view = r.u64()?;
-                Message::Join(JoinRequest {
-                    member,
-                    history,
-                    last_index,
-                    last_term,
-                    position: known.then_some(position),
-                    view,
-                })
+                Message::Join(JoinRequest { member, history, lineage, usable, last_index, last_term, position, view })
             }
-            14 => Message::Snapshot { term: Term(r.u64()?), base: Box::new(Base::decode(&mut r)?) },
+            14 => Message::Snapshot {
+                term: Term(r.u64()?),
+                lineage: Lineage::decode(&mut r)?,
+                base: Box::new(Base::decode(&mut r)?),
+            },
             15 => Message::Leave { incarnation: r.u32()? },
-            16 => Message::ReadRequest { term: Term(r.u64()?), batch: r.u64()? },
-            17 => Message::ReadReply { term: Term(r.u64()?), batch: r.u64()?, seqno: Seqno(r.u64()?) },
-            18 => Message::Presence {
+            16 => Message::ReadRequest { branch: r.uuid()?, term: Term(r.u64()?), batch: r.u64()? },
+            17 => {
+                Message::ReadReply { branch: r.uuid()?, term: Term(r.u64()?), batch: r.u64()?, seqno: Seqno(r.u64()?) }
+            }
+            18 => Message::Presence(Presence {
                 history: r.uuid()?,
+                lineage: Lineage::decode(&mut r)?,
                 term: Term(r.u64()?),
                 last_term: Term(r.u64()?),
                 last_index: LogIndex(r.u64()?),
+                base: Seqno(r.u64()?),
+                seqno: Seqno(r.u64()?),
                 primary: r.bool()?,
-            },
+                whole: r.bool()?,
+                data: decode_position(&mut r)?,
+                holds: {
+                    let known = r.bool()?;
+                    let seqno = Seqno(r.u64()?);
+                    known.then_some(seqno)
+                },
+                founding: {
+                    let expect = r.u8()?;
+                    let count = r.count(FOUNDERS_MAX)?;
+                    let seen = (0..count).map(|_| Ok(NodeId(r.uuid()?))).collect::<Result<_, DecodeError>>()?;
+                    (expect > 0).then_some(Founding { expect, seen })
+                },
+            }),
             19 => Message::Force,
-            20 => Message::Evict { node: NodeId(r.uuid()?) },
             21 => Message::Evicted,
             22 => Message::SetWeight { weight: Weight(r.u8()?) },
             23 => Message::SetDurability { durability: if r.bool()? { Durability::Process } else { Durability::Disk } },
+            27 => Message::Entrust { branch: r.uuid()?, term: Term(r.u64()?) },
+            26 => Message::BeginFromData {
+                branch: r.uuid()?,
+                term: Term(r.u64()?),
+                index: LogIndex(r.u64()?),
+                seqno: Seqno(r.u64()?),
+            },
+            25 => Message::Recall { branch: r.uuid()?, term: Term(r.u64()?), index: LogIndex(r.u64()?) },
             24 => return Ok(Message::Signal { body: rest(&r) }),
             _ => return Err(DecodeError::Invalid("message kind")),
         };
@@ -463,6 +633,20 @@ fn put_session(w: &mut Writer, session: &Session) {
 
 fn take_session(r: &mut Reader<'_>) -> Result<Session, DecodeError> {
     Ok(Session { node: NodeId(r.uuid()?), number: r.u64()? })
+}
+
+/// A history and where a node's data stand in it, or that they stand nowhere: the same bytes either way.
+fn encode_position(w: &mut Writer, position: Option<(Uuid, Seqno)>) {
+    w.bool(position.is_some());
+    let (history, seqno) = position.unwrap_or_default();
+    w.uuid(history);
+    w.u64(seqno.0);
+}
+
+fn decode_position(r: &mut Reader<'_>) -> Result<Option<(Uuid, Seqno)>, DecodeError> {
+    let known = r.bool()?;
+    let position = (r.uuid()?, Seqno(r.u64()?));
+    Ok(known.then_some(position))
 }
 
 #[cfg(test)]
@@ -491,30 +675,56 @@ mod tests {
         };
         round_trip(Message::Submit { session, number: 4, app: true, body: Bytes::from_static(b"body") });
         round_trip(Message::Append {
-            history: Uuid([1; 16]),
+            branch: Uuid([1; 16]),
             term: Term(2),
             prev_index: LogIndex(2),
             prev_term: Term(1),
             commit: LogIndex(1),
             entries: vec![(header, None), (header, Some(Bytes::new())), (header, Some(Bytes::from_static(b"x")))],
         });
-        round_trip(Message::Snapshot { term: Term(1), base: Box::default() });
+        round_trip(Message::Snapshot { term: Term(1), lineage: Lineage::default(), base: Box::default() });
         round_trip(Message::Join(JoinRequest {
             member: Member { name: "n1".into(), ..Member::default() },
             history: Uuid::NIL,
+            lineage: Lineage::default(),
+            usable: true,
             last_index: LogIndex(0),
             last_term: Term(0),
             position: Some((Uuid([2; 16]), Seqno(5))),
             view: 3,
         }));
+        round_trip(Message::Presence(Presence {
+            history: Uuid([1; 16]),
+            lineage: Lineage::default(),
+            term: Term(2),
+            last_term: Term(1),
+            last_index: LogIndex(9),
+            base: Seqno(3),
+            seqno: Seqno(8),
+            primary: true,
+            whole: false,
+            data: Some((Uuid([1; 16]), Seqno(4))),
+            holds: Some(Seqno(4)),
+            founding: Some(Founding { expect: 2, seen: vec![NodeId(Uuid([1; 16])), NodeId(Uuid([2; 16]))] }),
+        }));
         round_trip(Message::Signal { body: Bytes::from_static(b"s") });
         round_trip(Message::Heartbeat {
-            history: Uuid::NIL,
+            branch: Uuid::NIL,
             term: Term(1),
             commit: LogIndex(2),
+            last: LogIndex(4),
             round: 3,
             majority: true,
         });
+        round_trip(Message::Recall { branch: Uuid([1; 16]), term: Term(1), index: LogIndex(2) });
+        round_trip(Message::Entrust { branch: Uuid([1; 16]), term: Term(1) });
+        round_trip(Message::BeginFromData {
+            branch: Uuid([1; 16]),
+            term: Term(1),
+            index: LogIndex(2),
+            seqno: Seqno(3),
+        });
+        round_trip(Message::VoteReply { branch: Uuid([1; 16]), term: Term(1), granted: true, whole: false });
     }
 
     proptest! {
@@ -524,7 +734,7 @@ mod tests {
         }
 
         #[test]
-        fn decoding_a_damaged_append_never_panics(kind in 1u8..26, bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn decoding_a_damaged_append_never_panics(kind in 1u8..27, bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             let mut all = vec![kind];
             all.extend(bytes);
             let _ = Message::decode(&Bytes::from(all));

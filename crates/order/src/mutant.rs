@@ -19,12 +19,28 @@ pub enum Mutant {
     StaleSync,
     /// 2: what is written counts as synced.
     AckUnsynced,
+    /// 2: an entry of an older term is committed by counting who holds it (Raft, figure 8).
+    OlderTermCommits,
+    /// 3: nobody is handed a body that has not reached it from its origin. Safe, but not live.
+    BodiesWithheld,
     /// 4: what was ordered already is ordered again.
     Duplicates,
+    /// 6: nobody ever stands for election. Safe, but not live.
+    NeverStands,
     /// 8: a voter change is decided by the new voters alone.
     NewVotersAlone,
+    /// 13: which branch of a history a log or a message belongs to is not looked at.
+    ForkMerged,
     /// 12: the new incarnation of a node enters beside the old one.
     TwoIncarnations,
+    /// 14: an arbitrator leads although it has dropped what the others lack.
+    ArbitratorForgets,
+    /// 16: a log that may have lost its end with the power counts as evidence of what was committed.
+    SuspectVotes,
+    /// 16: in mode `process` the beginning of a term is not synced either.
+    TermUnsynced,
+    /// 18: where the data of the members are is not looked at.
+    DataIgnored,
     /// 23: after giving up, the same session gives the same numbers again.
     SessionKept,
     /// 25: a read is sent to the committed position, not to the assigned one.
@@ -41,9 +57,17 @@ impl Mutant {
         Mutant::AcksKept,
         Mutant::StaleSync,
         Mutant::AckUnsynced,
+        Mutant::OlderTermCommits,
+        Mutant::BodiesWithheld,
         Mutant::Duplicates,
+        Mutant::NeverStands,
         Mutant::NewVotersAlone,
         Mutant::TwoIncarnations,
+        Mutant::ForkMerged,
+        Mutant::ArbitratorForgets,
+        Mutant::SuspectVotes,
+        Mutant::TermUnsynced,
+        Mutant::DataIgnored,
         Mutant::SessionKept,
         Mutant::ReadCommitted,
         Mutant::ReadWithoutRound,
@@ -56,9 +80,17 @@ impl Mutant {
             Mutant::AcksKept => "acks-kept",
             Mutant::StaleSync => "stale-sync",
             Mutant::AckUnsynced => "ack-unsynced",
+            Mutant::OlderTermCommits => "older-term-commits",
+            Mutant::BodiesWithheld => "bodies-withheld",
             Mutant::Duplicates => "duplicates",
+            Mutant::NeverStands => "never-stands",
             Mutant::NewVotersAlone => "new-voters-alone",
+            Mutant::ForkMerged => "fork-merged",
             Mutant::TwoIncarnations => "two-incarnations",
+            Mutant::ArbitratorForgets => "arbitrator-forgets",
+            Mutant::SuspectVotes => "suspect-votes",
+            Mutant::TermUnsynced => "term-unsynced",
+            Mutant::DataIgnored => "data-ignored",
             Mutant::SessionKept => "session-kept",
             Mutant::ReadCommitted => "read-committed",
             Mutant::ReadWithoutRound => "read-without-round",

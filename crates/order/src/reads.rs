@@ -18,6 +18,12 @@ pub(crate) struct Reads {
     batch: u64,
 }
 
+impl Reads {
+    pub(crate) fn requests(&self) -> u64 {
+        self.batch
+    }
+}
+
 /// At the sequencer.
 pub(crate) struct PendingRead {
     from: NodeId,
@@ -43,8 +49,8 @@ impl<S: LogStore> Group<S> {
         }
         self.reads.current = std::mem::take(&mut self.reads.waiting);
         self.reads.batch += 1;
-        let (term, batch) = (self.hard.term, self.reads.batch);
-        self.to_sequencer(now, Message::ReadRequest { term, batch });
+        let (branch, term, batch) = (self.era.branch, self.hard.term, self.reads.batch);
+        self.to_sequencer(now, Message::ReadRequest { branch, term, batch });
     }
 
     /// A new sequencer, or a new link to it: ask again.
@@ -84,7 +90,7 @@ impl<S: LogStore> Group<S> {
             r.round = Some(round);
         }
         let good = now.since(self.good_at) < self.cfg.timeouts.election;
-        self.send_heartbeats(good);
+        self.send_heartbeats(now, good);
         self.answer_reads(now);
     }
 
@@ -105,7 +111,7 @@ impl<S: LogStore> Group<S> {
             })
             .map(|r| (r.from, r.batch, r.seqno))
             .collect();
-        let term = self.hard.term;
+        let (branch, term) = (self.era.branch, self.hard.term);
         if let Role::Sequencer(s) = &mut self.role {
             s.reads.retain(|r| !answered.iter().any(|(from, batch, _)| *from == r.from && *batch == r.batch));
         }
@@ -113,7 +119,7 @@ impl<S: LogStore> Group<S> {
             if from == me {
                 self.on_read_reply(now, term, batch, seqno);
             } else {
-                self.send(from, Message::ReadReply { term, batch, seqno });
+                self.send(from, Message::ReadReply { branch, term, batch, seqno });
             }
         }
     }

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use trireme_types::{
-    Entry, EntryHeader, EntryKind, LogIndex, NodeId, Reader, Seqno, Session, Term, Timestamp, Uuid, View, VoterSet,
+    Entry, EntryHeader, EntryKind, Fork, Kinship, LogIndex, NodeId, Reader, Seqno, Session, Term, Timestamp, Uuid,
+    View, VoterSet,
 };
 
 use crate::election::Role;
@@ -31,6 +32,8 @@ pub(crate) struct Progress {
     pub full_until: LogIndex,
     /// The last snapshot was sent then.
     pub snapshot_sent: Option<Timestamp>,
+    /// It lacks what this arbitrator has dropped: nothing can be sent.
+    pub beyond: bool,
     /// Waits for a snapshot since then; nothing is sent.
     pub snapshot_since: Option<Timestamp>,
     /// Last heartbeat round answered.
@@ -51,6 +54,7 @@ impl Progress {
             inflight_bytes: 0,
             full_until,
             snapshot_sent: None,
+            beyond: false,
             snapshot_since: None,
             round: 0,
             heard: now,
@@ -63,6 +67,7 @@ impl Progress {
         self.next = next;
         self.probing = true;
         self.probed_at = None;
+        self.beyond = false;
         self.inflight.clear();
         self.inflight_bytes = 0;
         self.full_until = full_until;
@@ -131,8 +136,8 @@ impl<S: LogStore> Group<S> {
         app: bool,
         body: Bytes,
     ) {
-        // Only the origin speaks for itself.
-        if session.node != from {
+        // Only the origin speaks for itself, and only to its own branch.
+        if session.node != from || self.is_stranger(from) {
             return;
         }
         if matches!(self.role, Role::Sequencer(_)) {
@@ -147,6 +152,10 @@ impl<S: LogStore> Group<S> {
 
     /// Assigns the next position, once per (session, number) and in the origin's order.
     pub(crate) fn order(&mut self, session: Session, number: u64, app: bool, body: Bytes) {
+        if self.arbitrates() {
+            // It is about to hand over, and the origin sends again.
+            return;
+        }
         let blocked = self.ordering_blocked();
         let again = self.tail.is_ordered(session, number) && self.is(Mutant::Duplicates);
         let Role::Sequencer(s) = &mut self.role else { return };
@@ -192,6 +201,7 @@ impl<S: LogStore> Group<S> {
     /// from what is known to be held.
     pub(crate) fn restart_stalled(&mut self, now: Timestamp) {
         let tail = self.tail.index;
+        let withheld = self.is(Mutant::BodiesWithheld);
         let Role::Sequencer(s) = &mut self.role else { return };
         for p in s.progress.values_mut() {
             if p.stalled.0 != p.matched || p.matched >= tail {
@@ -201,7 +211,7 @@ impl<S: LogStore> Group<S> {
                 p.snapshot_since = None;
                 if !p.probing {
                     let next = p.matched.next();
-                    p.restart(next.min(p.next), tail);
+                    p.restart(next.min(p.next), if withheld { p.full_until } else { tail });
                 }
             }
         }
@@ -211,10 +221,10 @@ impl<S: LogStore> Group<S> {
         if !self.peers.contains_key(&node) {
             return;
         }
-        let (last, first) = (self.tail.index, self.store.first());
+        let (last, first) = (self.sendable(node), self.store.first());
         let (window, batch) = (self.cfg.inflight_bytes_max, self.cfg.batch_bytes_max);
         let Some(p) = self.progress_of(node) else { return };
-        if p.snapshot_since.is_some() {
+        if p.snapshot_since.is_some() || p.beyond {
             return;
         }
         if p.next < first {
@@ -237,10 +247,11 @@ impl<S: LogStore> Group<S> {
             return;
         }
         let (next, full_until) = (p.next, p.full_until);
-        let entries = match self.entries(next, batch) {
+        let mut entries = match self.entries(next, batch) {
             Ok(entries) => entries,
             Err(e) => return self.fail(e),
         };
+        entries.retain(|e| e.header.index <= last);
         let me = self.me();
         let mut bytes = 0;
         let wire: Vec<WireEntry> = entries
@@ -266,17 +277,21 @@ impl<S: LogStore> Group<S> {
         self.send_append(node, next.prev(), wire);
     }
 
+    /// A fork leaves its maker only when it is durable there, and an arbitrator tells others of it only when it is durable on the
+    /// server for which it was made: nobody is to be on a branch that nobody can lead.
+    fn sendable(&self, node: NodeId) -> LogIndex {
+        let told = self.arbitrates() && self.tail.voters.contains(node);
+        match self.tail.lineage.newest() {
+            Some(fork) if fork.index > self.commit && fork.index == self.tail.voters_at && !told => fork.index.prev(),
+            Some(_) | None => self.tail.index,
+        }
+    }
+
     fn send_append(&mut self, node: NodeId, prev_index: LogIndex, entries: Vec<WireEntry>) {
         let Some(prev_term) = self.store.term_at(prev_index) else { return };
         let commit = self.commit;
-        let message = Message::Append {
-            history: self.tail.history,
-            term: self.hard.term,
-            prev_index,
-            prev_term,
-            commit,
-            entries,
-        };
+        let message =
+            Message::Append { branch: self.era.branch, term: self.hard.term, prev_index, prev_term, commit, entries };
         self.send(node, message);
     }
 
@@ -303,7 +318,7 @@ impl<S: LogStore> Group<S> {
 
     pub(crate) fn on_need_bodies(&mut self, term: Term, from: NodeId, index: LogIndex) {
         let tail = self.tail.index;
-        if term != self.hard.term || index > tail || index < self.store.first() {
+        if term != self.hard.term || index > tail || index < self.store.first() || self.is(Mutant::BodiesWithheld) {
             return;
         }
         if let Some(p) = self.progress_of(from).filter(|p| !p.probing && index <= p.next) {
@@ -317,9 +332,9 @@ impl<S: LogStore> Group<S> {
     // --- follower -------------------------------------------------------------------------------------------------
 
     pub(crate) fn on_append(&mut self, now: Timestamp, from: NodeId, message: Message) {
-        let Message::Append { history, term, .. } = &message else { return };
-        let (history, term) = (*history, *term);
-        if !self.follow(now, from, history, term) || self.needs_snapshot {
+        let Message::Append { branch, term, .. } = &message else { return };
+        let (branch, term) = (*branch, *term);
+        if !self.follow(now, from, branch, term) || self.needs_snapshot {
             return;
         }
         if self.held.is_empty() {
@@ -347,24 +362,26 @@ impl<S: LogStore> Group<S> {
         let from = entries.first().map_or(prev_index.next(), |(h, _)| h.index);
         self.held.clear();
         if let Some(sequencer) = self.sequencer {
-            let term = self.hard.term;
-            self.send(sequencer, Message::NeedBodies { term, from });
+            let (branch, term) = (self.era.branch, self.hard.term);
+            self.send(sequencer, Message::NeedBodies { branch, term, from });
         }
     }
 
     fn accept_append(&mut self, now: Timestamp, message: Message) {
-        let Message::Append { history, term, prev_index, prev_term, commit, entries } = message else { return };
-        if term != self.hard.term || history != self.tail.history {
+        let Message::Append { branch, term, prev_index, prev_term, commit, entries } = message else { return };
+        if term != self.hard.term || branch != self.era.branch && !self.is(Mutant::ForkMerged) {
             return;
         }
         let base = self.store.base().index;
-        if prev_index >= base && self.store.term_at(prev_index) != Some(prev_term) {
+        // From the first fork that this log lacks on, an equal term is a coincidence.
+        let limit = self.common_end();
+        if prev_index >= base && (prev_index >= limit || self.store.term_at(prev_index) != Some(prev_term)) {
             if prev_index <= self.commit {
                 return self.diverged(now);
             }
-            let last = self.tail.index.min(prev_index.prev()).max(self.commit);
+            let last = self.tail.index.min(prev_index.prev()).min(limit.prev()).max(self.commit);
             if let Some(sequencer) = self.sequencer {
-                self.send(sequencer, Message::Reject { term, prev_index, last });
+                self.send(sequencer, Message::Reject { branch, term, prev_index, last });
             }
             return;
         }
@@ -385,7 +402,7 @@ impl<S: LogStore> Group<S> {
                 return;
             }
             if fresh.is_empty() && header.index <= self.tail.index {
-                if self.store.term_at(header.index) == Some(header.term) {
+                if header.index < limit && self.store.term_at(header.index) == Some(header.term) {
                     upto = header.index;
                     continue;
                 }
@@ -409,7 +426,7 @@ impl<S: LogStore> Group<S> {
                 self.note_own_ack(now);
                 if let Some(prev_term) = prev_term {
                     self.held.push_front(Message::Append {
-                        history,
+                        branch,
                         term,
                         prev_index: upto,
                         prev_term,
@@ -503,6 +520,7 @@ impl<S: LogStore> Group<S> {
             *own = index;
         }
         self.advance_commit(now);
+        self.settle_suspicion();
     }
 
     fn send_ack(&mut self, now: Timestamp) {
@@ -516,7 +534,7 @@ impl<S: LogStore> Group<S> {
             return;
         }
         self.acked = Some(index);
-        let term = self.hard.term;
+        let (branch, term) = (self.era.branch, self.hard.term);
         let mut nodes = self.linked_members();
         for v in &self.tail.voters.voters {
             if v.node != me && !nodes.contains(&v.node) {
@@ -527,7 +545,7 @@ impl<S: LogStore> Group<S> {
             nodes.push(sequencer);
         }
         for node in nodes {
-            self.send(node, Message::Ack { term, index });
+            self.send(node, Message::Ack { branch, term, index });
         }
     }
 
@@ -543,9 +561,14 @@ impl<S: LogStore> Group<S> {
         }
         let ack = self.acks.entry(from).or_default();
         *ack = (*ack).max(index);
+        let newest = self.recalled.entry(from).or_default();
+        *newest = (*newest).max((term, index));
+        // What ends below the own log answers no probe: it was sent before the peer had compared anything in this term. Taken for
+        // an answer it would call for a snapshot that the peer does not need.
+        let served = index >= self.store.base().index;
         if let Some(p) = self.progress_of(from) {
             p.heard = now;
-            if p.snapshot_since.is_none() {
+            if p.snapshot_since.is_none() && served {
                 if p.probing {
                     p.probing = false;
                     p.next = index.next();
@@ -557,18 +580,28 @@ impl<S: LogStore> Group<S> {
             }
         }
         self.advance_commit(now);
+        self.hand_over(now);
     }
 
     /// Do these members decide? While a voter change is not known to be committed, the old and the new ones both have to
     /// (SAFETY 8).
     pub(crate) fn quorum(&self, holds: impl Fn(NodeId) -> bool) -> bool {
+        self.deciding().all(|set| set.majority(&holds))
+    }
+
+    /// The sets of voters that decide now.
+    pub(crate) fn deciding(&self) -> impl Iterator<Item = &VoterSet> {
         let settled =
             self.is(Mutant::NewVotersAlone) || self.tail.voters_at <= self.commit.max(self.hard.voters_committed);
-        self.tail.voters.majority(&holds) && (settled || self.tail.voters_before.majority(&holds))
+        std::iter::once(&self.tail.voters).chain((!settled).then_some(&self.tail.voters_before))
     }
 
     /// The highest entry of this term that a majority holds, as far as this member can see and holds it itself.
     pub(crate) fn advance_commit(&mut self, now: Timestamp) {
+        if self.era.branch != self.tail.branch() && !self.is(Mutant::ForkMerged) {
+            // Of the sequencer's branch this log holds nothing yet: what it says about its commits does not hold for the own one.
+            return;
+        }
         let mut commit = self.commit;
         let mut positions: Vec<LogIndex> = self.acks.values().copied().map(|i| i.min(self.verified)).collect();
         positions.sort_unstable();
@@ -577,7 +610,7 @@ impl<S: LogStore> Group<S> {
             if index <= commit {
                 break;
             }
-            if self.store.term_at(index) == Some(self.hard.term)
+            if (self.store.term_at(index) == Some(self.hard.term) || self.is(Mutant::OlderTermCommits))
                 && self.quorum(|n| self.acks.get(&n).is_some_and(|held| *held >= index))
             {
                 commit = index;
@@ -600,7 +633,8 @@ impl<S: LogStore> Group<S> {
 
     /// The own log contradicts what the group committed: only a full copy heals that (a fork was forced without us).
     pub(crate) fn diverged(&mut self, now: Timestamp) {
-        if !self.needs_snapshot {
+        if !self.must_discard {
+            self.must_discard = true;
             self.needs_snapshot = true;
             self.out.push_back(crate::Output::Event(crate::Event::DataDiverged));
             self.send_join(now);
@@ -622,7 +656,45 @@ impl<S: LogStore> Group<S> {
         entries.first().filter(|e| e.header.index == index).map(|e| e.header.seqno)
     }
 
-    pub(crate) fn is_own_history(&self, history: Uuid) -> bool {
-        !history.is_nil() && history == self.tail.history
+    // --- branches -------------------------------------------------------------------------------------------------
+
+    /// Is this the branch that the own log belongs to?
+    pub(crate) fn is_own_branch(&self, branch: Uuid) -> bool {
+        !branch.is_nil() && (branch == self.tail.branch() || self.is(Mutant::ForkMerged))
+    }
+
+    /// Where the own log ends to be comparable with that of the sequencer it follows: the first fork that it lacks.
+    fn common_end(&self) -> LogIndex {
+        if self.is(Mutant::ForkMerged) {
+            return LogIndex(u64::MAX);
+        }
+        match self.tail.lineage.kinship(&self.era.lineage) {
+            Kinship::Same => LogIndex(u64::MAX),
+            Kinship::Descendant(fork) => fork.index,
+            Kinship::Ancestor | Kinship::Sibling => LogIndex::ZERO,
+        }
+    }
+
+    /// May this log and these data go on with a branch that begins at `fork`? Nothing that was committed, and nothing that the
+    /// data hold, may lie behind it.
+    pub(crate) fn can_follow(&self, fork: &Fork) -> bool {
+        self.commit < fork.index && self.applied <= fork.seqno
+    }
+
+    /// How a linked peer's log relates to the own one. `None`: not known, or of another history.
+    pub(crate) fn kinship_of(&self, node: NodeId) -> Option<Kinship> {
+        let presence = self.peers.get(&node)?.told()?;
+        if presence.history != self.tail.history || presence.history.is_nil() {
+            return None;
+        }
+        if self.is(Mutant::ForkMerged) {
+            return Some(Kinship::Same);
+        }
+        Some(self.tail.lineage.kinship(&presence.lineage))
+    }
+
+    /// Is it known that this peer stands on a branch that the own log will never be on?
+    fn is_stranger(&self, node: NodeId) -> bool {
+        matches!(self.kinship_of(node), Some(Kinship::Sibling | Kinship::Descendant(_)))
     }
 }

@@ -1,6 +1,6 @@
 //! What the order needs of a log. The real one is `trireme-wslog`; the simulator runs the same code over a disk that it crashes.
 
-use trireme_types::{Base, Entry, HardState, LogIndex, Seqno, Term};
+use trireme_types::{Base, Durability, Entry, HardState, LogIndex, Seqno, Term};
 
 /// A failed log operation. Final: the log refuses everything afterwards and the member leaves (design, section 4).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +45,13 @@ pub trait LogStore {
     fn hard_state(&self) -> HardState;
     /// Durable on return, in both durability modes.
     fn save_hard_state(&mut self, state: HardState) -> Result<(), StoreError>;
+    /// Entries above this may be missing although this member acknowledged them (SAFETY 12, 16, 17): it says nothing about
+    /// what was committed until it is repaired. `None`: the log is whole.
+    fn suspect(&self) -> Option<LogIndex>;
+    /// Durable on return.
+    fn set_suspect(&mut self, after: Option<LogIndex>) -> Result<(), StoreError>;
+    /// What acknowledgements mean from here on: `Process` makes the log suspect after a loss of power. Durable on return.
+    fn set_durability(&mut self, durability: Durability) -> Result<(), StoreError>;
     /// Would the log like a checkpoint now (a segment was begun since the last one)?
     fn wants_checkpoint(&self) -> bool;
     /// Keeps `base` (state after a delivered index within the log) so that the log may later be trimmed up to it and

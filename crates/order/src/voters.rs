@@ -1,6 +1,6 @@
 //! Which members should vote (SAFETY 9, 10, 11): pure functions over weights.
 
-use trireme_types::{NodeId, Voter, VoterSet};
+use trireme_types::{NodeId, Uuid, Voter, VoterSet};
 
 /// How many of `alive` may fail one after another, the heaviest first, with the rest still a majority of `set`?
 /// `None`: not even now.
@@ -55,20 +55,20 @@ fn change(current: &VoterSet, mut voters: Vec<Voter>) -> Option<VoterSet> {
     voters.sort_by_key(|v| v.node);
     let mut old = current.voters.clone();
     old.sort_by_key(|v| v.node);
-    (voters != old).then_some(VoterSet { voters, forced: false })
+    (voters != old).then_some(VoterSet { voters, fork: Uuid::NIL })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trireme_types::{Uuid, Weight};
+    use trireme_types::Weight;
 
     fn voter(n: u8, weight: u8) -> Voter {
         Voter { node: NodeId(Uuid([n; 16])), weight: Weight(weight) }
     }
 
     fn set(n: u8) -> VoterSet {
-        VoterSet { voters: (1..=n).map(|i| voter(i, 1)).collect(), forced: false }
+        VoterSet { voters: (1..=n).map(|i| voter(i, 1)).collect(), fork: Uuid::NIL }
     }
 
     fn next(total: u8, alive: u8) -> usize {
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn a_leave_never_leaves_voters_without_weight() {
-        let current = VoterSet { voters: vec![voter(1, 0), voter(2, 2)], forced: false };
+        let current = VoterSet { voters: vec![voter(1, 0), voter(2, 2)], fork: Uuid::NIL };
         let members = [voter(1, 0).node];
         assert_eq!(after_leave(&current, &members, &[voter(2, 2).node]), None);
     }

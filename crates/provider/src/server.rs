@@ -7,7 +7,7 @@
 //! | apply | receiving, or the client's in a replay | yes | yes |
 //! | sst_donate | receiving | yes | yes (`sst_sent`) |
 //! | log | any but the group thread | yes | no |
-//! | allow list | any but the group thread | yes | no |
+//! | allow list, events | any but the group thread | yes | no |
 
 use std::ffi::{CString, c_int, c_void};
 use std::ptr;
@@ -65,6 +65,7 @@ pub unsafe fn init_args(args: &sys::InitArgs) -> InitArgs {
             options: text(args.options).into_owned(),
             protocol: args.proto_ver,
             position: args.state_id.as_ref().map(gtid_in).filter(|g| !g.history.is_nil()),
+            arbitrator: None,
         }
     }
 }
@@ -87,6 +88,10 @@ impl Server for CServer {
         let view = CView::new(view);
         // SAFETY: callback; as above. No state goes with a view.
         success(unsafe { call(self.app_ctx, ctx.0, view.as_ptr(), ptr::null(), 0) })
+    }
+
+    fn wants_script(&self) -> bool {
+        gtid_mode()
     }
 
     fn sst_request(&self) -> Result<Vec<u8>, ()> {
@@ -137,6 +142,19 @@ impl Server for CServer {
     fn allowed(&self, address: &str) -> bool {
         services::allowed(address)
     }
+
+    fn event(&self, name: &str, value: &str) {
+        services::event(name, value);
+    }
+}
+
+/// The server's variable `wsrep_gtid_mode`, which no call of the interface tells. Its executable exports it, as it does all that
+/// plugins may use; where it does not, as in a test host, the mode is off.
+fn gtid_mode() -> bool {
+    // SAFETY: a search by name among what the process has loaded.
+    let variable = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"wsrep_gtid_mode".as_ptr()) };
+    // SAFETY: it is a `my_bool` of the server, one byte that lives as long as the process; a client may be setting it.
+    !variable.is_null() && unsafe { variable.cast::<u8>().read_volatile() } != 0
 }
 
 fn buf(data: &[u8]) -> sys::Buf {

@@ -61,6 +61,48 @@ pub fn allowed(address: &str) -> bool {
     unsafe { call(context, sys::ALLOWLIST_KEY_IP, &raw const value) == sys::OK }
 }
 
+// --- events ------------------------------------------------------------------------------------------------------------------
+
+struct Events {
+    service: sys::EventService,
+    /// As with the allow list.
+    users: usize,
+}
+
+// SAFETY: callback: the context is only handed back, and the callback may be called on any thread.
+unsafe impl Send for Events {}
+
+static EVENTS: Mutex<Option<Events>> = Mutex::new(None);
+
+/// # Safety
+/// Called by the server: `service` is null or valid during the call, its content until the matching deinit.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wsrep_init_event_service_v1(service: *mut sys::EventService) -> c_int {
+    // SAFETY: argument.
+    let Some(service) = (unsafe { service.as_ref() }).copied() else { return libc::EINVAL };
+    let mut slot = EVENTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let users = slot.as_ref().map_or(0, |e| e.users) + 1;
+    *slot = Some(Events { service, users });
+    0
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn wsrep_deinit_event_service_v1() {
+    let mut slot = EVENTS.lock().unwrap_or_else(PoisonError::into_inner);
+    *slot = slot.take().filter(|e| e.users > 1).map(|e| Events { users: e.users - 1, ..e });
+}
+
+/// Tells the server of an event, if it wants to know: `value` is JSON. May block.
+pub fn event(name: &str, value: &str) {
+    // Copied out: no callback under a lock.
+    let service = EVENTS.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|e| e.service);
+    let Some(sys::EventService { event_cb: Some(call), context }) = service else { return };
+    let (name, value) = (c_string(name), c_string(value));
+    // SAFETY: callback; both texts end in NUL and live until the call returns. Nodes are closed before the service is
+    // taken back.
+    unsafe { call(context, name.as_ptr(), value.as_ptr()) }
+}
+
 // --- isolation -----------------------------------------------------------------------------------------------------------------
 
 /// Cuts or restores the network of every node of the process. Called from a signal handler: no lock, no allocation.

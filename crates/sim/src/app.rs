@@ -4,7 +4,7 @@
 //! It travels in `Base::app`, so that a node whose delivery begins at a snapshot must come to the same hash as one that saw
 //! everything.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use trireme_certification::{Certifier, Head, KeyKind, Verdict, WriteSet as Body, WriteSetBuilder, flags};
@@ -12,10 +12,63 @@ use trireme_types::{DecodeError, LogIndex, NodeId, Reader, Seqno, Session, Uuid,
 
 use crate::rng::{hash_bytes, mix};
 
+/// What part of a client's operation a write set is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Part {
+    /// All of it.
+    Whole,
+    /// All of it, in total-order isolation: a statement that nothing runs beside.
+    Isolated,
+    /// Of a streaming transaction, so many fragments come before it.
+    Fragment(u32),
+    /// The end of one: all of it is committed.
+    Commit(u32),
+    /// The end of one: nothing of it ever was.
+    Rollback,
+}
+
+impl Part {
+    fn flags(self) -> u32 {
+        match self {
+            Part::Whole => flags::TRX_START | flags::TRX_END,
+            Part::Isolated => flags::ISOLATION | flags::TRX_START | flags::TRX_END,
+            Part::Fragment(0) => flags::TRX_START,
+            Part::Fragment(_) => 0,
+            Part::Commit(_) => flags::TRX_END,
+            Part::Rollback => flags::ROLLBACK | flags::PA_UNSAFE,
+        }
+    }
+
+    fn encode(self, w: &mut Writer) {
+        let (tag, number) = match self {
+            Part::Whole => (0, 0),
+            Part::Isolated => (1, 0),
+            Part::Fragment(n) => (2, n),
+            Part::Commit(n) => (3, n),
+            Part::Rollback => (4, 0),
+        };
+        w.u8(tag);
+        w.u32(number);
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Result<Part, DecodeError> {
+        let (tag, number) = (r.u8()?, r.u32()?);
+        Ok(match tag {
+            0 => Part::Whole,
+            1 => Part::Isolated,
+            2 => Part::Fragment(number),
+            3 => Part::Commit(number),
+            4 => Part::Rollback,
+            _ => return Err(DecodeError::Invalid("part")),
+        })
+    }
+}
+
 /// What a client commits.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WriteSet {
     pub op: u64,
+    pub part: Part,
     pub last_seen: u64,
     pub keys: Vec<(u16, KeyKind)>,
     pub padding: u64,
@@ -26,6 +79,7 @@ impl WriteSet {
         let mut b = WriteSetBuilder::new();
         let mut w = Writer::new();
         w.u64(self.op);
+        self.part.encode(&mut w);
         w.u32(self.keys.len() as u32);
         for (k, kind) in &self.keys {
             w.u16(*k);
@@ -36,26 +90,69 @@ impl WriteSet {
         w.bytes(&vec![self.op as u8; self.padding as usize]);
         b.add_data(&w.buf);
         let head = Head {
-            flags: flags::TRX_START | flags::TRX_END,
+            flags: self.part.flags(),
             last_seen: Seqno(self.last_seen),
             origin,
-            trx: self.op,
+            trx: if self.part == Part::Isolated { u64::MAX } else { self.op },
             conn: 1,
         };
         b.finish(&head).into_bytes()
+    }
+
+    /// The body that it would be without isolation.
+    pub fn shared(&self, origin: Uuid) -> Body {
+        Body::parse(WriteSet { part: Part::Whole, ..self.clone() }.encode(origin)).expect("encoded here")
     }
 
     pub fn decode(body: &Body) -> Result<WriteSet, DecodeError> {
         let data = body.data();
         let mut r = Reader::new(&data);
         let op = r.u64()?;
+        let part = Part::decode(&mut r)?;
         let count = r.count(1 << 10)?;
         let keys = (0..count)
             .map(|_| Ok((r.u16()?, KeyKind::from_u8(r.u8()?).ok_or(DecodeError::Invalid("key kind"))?)))
             .collect::<Result<_, DecodeError>>()?;
         let padding = r.bytes(1 << 24)?.len() as u64;
         r.finish()?;
-        Ok(WriteSet { op, last_seen: body.head().last_seen.0, keys, padding })
+        Ok(WriteSet { op, part, last_seen: body.head().last_seen.0, keys, padding })
+    }
+}
+
+/// An ordered message of a member.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AppMessage {
+    /// Its database has got so far: its write sets will have seen at least that.
+    Report(u64),
+    /// Throw this incarnation out (`evs.evict`); nil: forget all that were named.
+    Evict(Uuid),
+}
+
+impl AppMessage {
+    pub fn encode(self) -> Bytes {
+        let mut w = Writer::new();
+        match self {
+            AppMessage::Report(seqno) => {
+                w.u8(0);
+                w.u64(seqno);
+            }
+            AppMessage::Evict(member) => {
+                w.u8(1);
+                w.uuid(member);
+            }
+        }
+        w.buf.into()
+    }
+
+    pub fn decode(body: &[u8]) -> Result<AppMessage, DecodeError> {
+        let mut r = Reader::new(body);
+        let message = match r.u8()? {
+            0 => AppMessage::Report(r.u64()?),
+            1 => AppMessage::Evict(r.uuid()?),
+            _ => return Err(DecodeError::Invalid("message")),
+        };
+        r.finish()?;
+        Ok(message)
     }
 }
 
@@ -66,8 +163,10 @@ pub struct App {
     certifier: Certifier,
     /// Below what last-seen seqno no write set of a member will come, as the member said.
     reports: BTreeMap<NodeId, u64>,
-    /// Members of the newest view.
+    /// Members of the newest view that have data.
     members: Vec<NodeId>,
+    /// Whom the group throws out, and does not let in again.
+    pub evicted: BTreeSet<Uuid>,
 }
 
 impl App {
@@ -82,8 +181,10 @@ impl App {
         let reports = (0..count).map(|_| Ok((NodeId(r.uuid()?), r.u64()?))).collect::<Result<_, DecodeError>>()?;
         let count = r.count(1 << 10)?;
         let members = (0..count).map(|_| Ok(NodeId(r.uuid()?))).collect::<Result<_, DecodeError>>()?;
+        let count = r.count(1 << 10)?;
+        let evicted = (0..count).map(|_| r.uuid()).collect::<Result<_, DecodeError>>()?;
         r.finish()?;
-        Ok(App { chain, certifier, reports, members })
+        Ok(App { chain, certifier, reports, members, evicted })
     }
 
     /// Equal states give equal bytes.
@@ -100,24 +201,46 @@ impl App {
         for node in &self.members {
             w.uuid(node.0);
         }
+        w.u32(self.evicted.len() as u32);
+        for member in &self.evicted {
+            w.uuid(*member);
+        }
         w.buf.into()
     }
 
-    pub fn certify(&mut self, seqno: Seqno, session: Session, body: &Body) -> Verdict {
-        self.certifier.certify(seqno, body, session)
+    /// The verdict, and whether the write set has an effect: what goes on with a streaming transaction that a view has ended does not.
+    pub fn certify(&mut self, seqno: Seqno, session: Session, body: &Body, part: Part) -> (Verdict, bool) {
+        let (origin, trx) = (body.head().origin, body.head().trx);
+        let open = self.certifier.streams().any(|s| (s.origin, s.trx) == (origin, trx));
+        let verdict = self.certifier.certify(seqno, body, session);
+        let orphan = matches!(part, Part::Fragment(1..) | Part::Commit(_)) && !open;
+        if orphan {
+            self.certifier.end_stream(origin, trx);
+        }
+        let effect = verdict.ok() && !orphan;
+        (verdict, effect)
+    }
+
+    /// Operations whose streaming transactions have not ended.
+    pub fn streams(&self) -> BTreeSet<u64> {
+        self.certifier.streams().map(|s| s.trx).collect()
+    }
+
+    /// The servers roll back the streaming transactions of whoever is not in the view.
+    pub fn end_streams(&mut self, view: &View) {
+        self.certifier.retain_streams(|origin| view.members.iter().any(|m| m.uuid() == origin));
     }
 
     pub fn view(&mut self, seqno: Seqno, view: &View) {
         self.certifier.note_view(seqno);
-        self.members = view.members.iter().map(|m| m.node).collect();
+        self.members = view.members.iter().filter(|m| m.kind.has_state()).map(|m| m.node).collect();
         let members = &self.members;
         self.reports.retain(|node, _| members.contains(node));
     }
 
     /// An ordered message: its origin promises to send no last-seen seqno below the one inside. The cut is the lowest of
     /// the members' promises, and a function of the order alone (SAFETY 24).
-    pub fn report(&mut self, session: Session, body: &[u8]) {
-        let Ok(seqno) = Reader::new(body).u64() else { return };
+    pub fn report(&mut self, session: Session, seqno: u64) {
         if self.members.contains(&session.node) {
             self.reports.insert(session.node, seqno);
         }
@@ -125,6 +248,14 @@ impl App {
             if let Some(cut) = self.reports.values().min() {
                 self.certifier.purge(Seqno(*cut));
             }
+        }
+    }
+
+    pub fn evict(&mut self, member: Uuid) {
+        if member.is_nil() {
+            self.evicted.clear();
+        } else {
+            self.evicted.insert(member);
         }
     }
 
@@ -152,19 +283,22 @@ mod tests {
     fn the_first_committer_wins_except_within_one_session_and_a_copy_judges_alike() {
         let session = |n| Session { node: NodeId(Uuid([n; 16])), number: 0 };
         let body = |op, last_seen| {
-            let ws = WriteSet { op, last_seen, keys: vec![(5, KeyKind::Exclusive)], padding: 3 };
+            let ws = WriteSet { op, part: Part::Whole, last_seen, keys: vec![(5, KeyKind::Exclusive)], padding: 3 };
             let body = Body::parse(ws.encode(Uuid([1; 16]))).unwrap();
             assert_eq!(WriteSet::decode(&body).unwrap(), ws);
             body
         };
+        let ok = |app: &mut App, op, from, last_seen| {
+            app.certify(Seqno(op), session(from), &body(op, last_seen), Part::Whole).1
+        };
         let mut app = App::default();
-        assert!(app.certify(Seqno(1), session(1), &body(1, 0)).ok());
-        assert!(!app.certify(Seqno(2), session(2), &body(2, 0)).ok());
-        assert!(app.certify(Seqno(3), session(1), &body(3, 0)).ok());
+        assert!(ok(&mut app, 1, 1, 0));
+        assert!(!ok(&mut app, 2, 2, 0));
+        assert!(ok(&mut app, 3, 1, 0));
         let mut copy = App::decode(&app.encode()).unwrap();
         for app in [&mut app, &mut copy] {
-            assert!(!app.certify(Seqno(4), session(2), &body(4, 2)).ok());
-            assert!(app.certify(Seqno(5), session(2), &body(5, 3)).ok());
+            assert!(!ok(app, 4, 2, 2));
+            assert!(ok(app, 5, 2, 3));
         }
         assert_eq!(app.encode(), copy.encode());
     }

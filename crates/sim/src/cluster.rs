@@ -5,21 +5,22 @@
 //! `join`, `crash`, `cut`, `run_for`, `run_until`.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 use trireme_order::{
     Class, Config, Event as GroupEvent, Group, JoinState, LogStore, Message, Phase, ReadId, SnapshotRequest,
 };
-use trireme_types::{Incarnation, LogIndex, Member, NodeId, Seqno, Timestamp, Uuid, View, Weight};
+use trireme_types::{LogIndex, Member, NodeId, Seqno, Timestamp, Uuid, View};
 
 use crate::app::App;
-use crate::check::{Clients, Histories, Logs, ReadRecord};
+use crate::check::{Branches, Clients, Histories, Isolation, Logs, Losses, ReadRecord};
 use crate::database::{Database, State};
 use crate::disk::Store;
 use crate::faults::Undo;
 use crate::net::{Network, Payload};
 use crate::options::{MS, Options, US};
 use crate::rng::{Rng, mix};
+use crate::streaming::OwnStream;
 
 /// What a node's group thread can be woken by, apart from time.
 pub(crate) enum Input {
@@ -48,9 +49,11 @@ pub(crate) struct Process {
     pub wake_at: Option<u64>,
     pub apply_scheduled: bool,
     pub links: BTreeMap<NodeId, u64>,
-    pub sync_in_flight: bool,
+    pub sync: Option<Sync>,
     /// Own proposals by session number and number.
     pub pending: BTreeMap<(u64, u64), u64>,
+    /// Streaming transactions of own clients, by operation.
+    pub streams: BTreeMap<u64, OwnStream>,
     pub reads: BTreeMap<ReadId, ReadRecord>,
     /// Requests and the application's state at the moment they were made.
     pub snapshots: Vec<(SnapshotRequest, bytes::Bytes)>,
@@ -59,14 +62,24 @@ pub(crate) struct Process {
     pub copying: bool,
     /// Die after this many more outputs.
     pub crash_after: Option<u32>,
+    /// Stand still after this many more outputs.
+    pub stall_after: Option<u32>,
     pub stopped: Option<Stop>,
+}
+
+/// A sync of the log that is under way.
+#[derive(Clone, Copy)]
+pub(crate) struct Sync {
+    pub due: u64,
+    pub generation: u64,
+    pub upto: LogIndex,
 }
 
 /// Why a process wants to end.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Stop {
     Left,
-    Rejected(String),
+    Evicted,
     Failed(String),
 }
 
@@ -82,6 +95,8 @@ pub(crate) struct Slot {
     pub db: Database,
     pub process: Option<Process>,
     pub paused: bool,
+    /// When it last stood still, or its clock leapt.
+    pub shaken: u64,
     pub offset: u64,
     pub ppm: u64,
     pub sync_factor: u64,
@@ -121,12 +136,12 @@ pub(crate) enum Event {
     SideUp { conn: u64, end: usize },
     SideDown { conn: u64, end: usize },
     DeadPeer { conn: u64, from: usize, to: usize },
-    Synced { slot: usize, boot: u32, generation: u64, upto: LogIndex },
+    Synced { slot: usize, boot: u32 },
     Snapshot { slot: usize, boot: u32, request: SnapshotRequest, app: bytes::Bytes },
     Apply { slot: usize, boot: u32 },
     Flush { slot: usize, boot: u32 },
     Copy { slot: usize, boot: u32 },
-    Copied { slot: usize, boot: u32, state: State },
+    Copied { slot: usize, boot: u32, branch: Uuid, state: State },
     Client,
     Fault,
     Undo(Undo),
@@ -176,8 +191,13 @@ pub struct Cluster {
     pub(crate) slots: Vec<Slot>,
     pub(crate) net: Network,
     pub histories: Histories,
+    pub(crate) branches: Branches,
     pub(crate) logs: Logs,
+    pub(crate) losses: Losses,
     pub clients: Clients,
+    pub(crate) isolation: BTreeMap<Uuid, Isolation>,
+    /// Everybody whose eviction was ever ordered.
+    pub(crate) evicted: BTreeSet<Uuid>,
     /// First violation found; the run stops.
     pub failure: Option<String>,
     pub trace: bool,
@@ -191,6 +211,8 @@ pub struct Cluster {
     pub(crate) operations_left: u64,
     pub(crate) next_read: u64,
     pub(crate) calm: bool,
+    /// From now on a view, a loss of the majority or a refusal is a violation.
+    pub(crate) undisturbed: bool,
     pub(crate) filter: Option<Filter>,
     pub(crate) held: Vec<(usize, usize, u64, Class, Message)>,
     pub(crate) histories_made: u64,
@@ -207,10 +229,11 @@ impl Cluster {
                 boot: 0,
                 wipes: 0,
                 weight: 1,
-                disk: Some(Store::create(&options, node_id(i, 0), mix(options.seed ^ i as u64))),
+                disk: Some(Store::create(&options.of_slot(i), node_id(i, 0), mix(options.seed ^ i as u64))),
                 db: Database::default(),
                 process: None,
                 paused: false,
+                shaken: 0,
                 offset: rng.below(1_000_000) * MS,
                 ppm: rng.below(options.drift_ppm + 1),
                 sync_factor: 1,
@@ -227,8 +250,12 @@ impl Cluster {
             slots,
             net: Network::default(),
             histories: Histories::default(),
+            branches: Branches::default(),
             logs: Logs::default(),
+            losses: Losses::default(),
             clients: Clients::default(),
+            isolation: BTreeMap::new(),
+            evicted: BTreeSet::new(),
             failure: None,
             trace: false,
             events: 0,
@@ -240,6 +267,7 @@ impl Cluster {
             operations_left: 0,
             next_read: 0,
             calm: false,
+            undisturbed: false,
             filter: None,
             held: Vec::new(),
             histories_made: 0,
@@ -330,9 +358,11 @@ impl Cluster {
                     self.reset_conn(conn);
                 }
             }
-            Event::Synced { slot, boot, generation, upto } => {
+            Event::Synced { slot, boot } => {
+                let now = self.now;
                 if let Some(p) = self.life(slot, boot) {
-                    p.sync_in_flight = false;
+                    // The end of a stall has brought it forward, perhaps.
+                    let Some(Sync { generation, upto, .. }) = p.sync.take_if(|s| s.due <= now) else { return };
                     if p.group.store_mut().complete_sync(generation, upto) {
                         p.inbox.push_back(Input::Synced { generation, upto });
                         self.schedule_step(slot);
@@ -350,7 +380,7 @@ impl Cluster {
             Event::Apply { slot, boot } => self.apply(slot, boot),
             Event::Flush { slot, boot } => self.flush(slot, boot),
             Event::Copy { slot, boot } => self.copy(slot, boot),
-            Event::Copied { slot, boot, state } => self.copied(slot, boot, state),
+            Event::Copied { slot, boot, branch, state } => self.copied(slot, boot, branch, state),
             Event::Client => self.client(),
             Event::Fault => self.fault(),
             Event::Undo(undo) => self.undo(undo),
@@ -398,30 +428,22 @@ impl Cluster {
         self.log(|| format!("n{slot} starts, incarnation {incarnation}"));
         let options = self.options.clone();
         let seed = self.rng.next();
+        self.slots[slot].incarnation = incarnation;
+        let me = self.member(slot);
         let s = &mut self.slots[slot];
         assert!(s.process.is_none(), "slot {slot} already runs");
-        s.incarnation = incarnation;
         s.boot += 1;
         s.paused = false;
         s.out = false;
         let mut store = s.disk.take().expect("a stopped slot has its disk");
-        let start = s.db.recovered().map(|(_, p)| Seqno(p));
+        let start = s.db.recovered().filter(|(h, _)| *h == store.base().history).map(|(_, p)| Seqno(p));
         store.set_keep(Seqno::ZERO);
-        let me = Member {
-            node: s.node,
-            incarnation: Incarnation(incarnation),
-            name: format!("n{slot}"),
-            incoming: String::new(),
-            address: format!("n{slot}:4567"),
-            segment: 0,
-            weight: Weight(s.weight),
-            stateless: false,
-        };
         let config = Config {
             me,
             timeouts: options.timeouts.clone(),
-            ignore_sb: false,
-            ignore_quorum: false,
+            ignore_sb: options.ignore_sb,
+            ignore_quorum: options.ignore_quorum,
+            expect: if options.founded { options.nodes as u8 } else { 0 },
             durability: options.durability,
             batch_bytes_max: options.batch_bytes_max,
             inflight_bytes_max: options.inflight_bytes_max,
@@ -446,13 +468,15 @@ impl Cluster {
             wake_at: None,
             apply_scheduled: false,
             links: BTreeMap::new(),
-            sync_in_flight: false,
+            sync: None,
             pending: BTreeMap::new(),
+            streams: BTreeMap::new(),
             reads: BTreeMap::new(),
             snapshots: Vec::new(),
             needs_copy: None,
             copying: false,
             crash_after: None,
+            stall_after: None,
             stopped: None,
         });
         for other in 0..self.slots.len() {
@@ -484,7 +508,7 @@ impl Cluster {
         self.hear_complaint(slot);
     }
 
-    fn hear_complaint(&mut self, slot: usize) {
+    pub(crate) fn hear_complaint(&mut self, slot: usize) {
         if let Some(text) = self.slots[slot].disk.as_mut().and_then(|d| d.take_complaint()) {
             self.fail(format!("n{slot}: {text}"));
         }
@@ -507,6 +531,7 @@ impl Cluster {
         if self.slots[slot].paused {
             self.log(|| format!("n{slot} continues (SIGCONT)"));
             self.slots[slot].paused = false;
+            self.slots[slot].shaken = self.now;
             self.schedule_step(slot);
             for other in 0..self.slots.len() {
                 self.schedule_connect(slot, other);
@@ -517,7 +542,7 @@ impl Cluster {
     pub fn leave(&mut self, slot: usize) {
         let s = &mut self.slots[slot];
         let now = s.local(self.now);
-        if let Some(p) = &mut s.process {
+        if let Some(p) = s.process.as_mut().filter(|_| !s.paused) {
             p.leaving = true;
             p.group.leave(now);
             self.log(|| format!("n{slot} leaves"));
@@ -531,7 +556,7 @@ impl Cluster {
         self.log(|| format!("n{slot} is wiped"));
         let seed = self.rng.next();
         let node = node_id(slot, self.slots[slot].wipes + 1);
-        let disk = Store::create(&self.options, node, seed);
+        let disk = Store::create(&self.options.of_slot(slot), node, seed);
         let s = &mut self.slots[slot];
         s.wipes += 1;
         s.node = node;
@@ -572,11 +597,12 @@ impl Cluster {
         self.slots[slot].store()
     }
 
-    /// Hands `change` the group itself, for what has no word of its own here. Drains afterwards.
+    /// Hands `change` the group itself, for what has no word of its own here. Drains afterwards. A process that stands still takes
+    /// nothing: it may be in the midst of a drain.
     pub fn with_group<T>(&mut self, slot: usize, change: impl FnOnce(&mut Group<Store>, Timestamp) -> T) -> Option<T> {
         let s = &mut self.slots[slot];
         let now = s.local(self.now);
-        let out = change(&mut s.process.as_mut()?.group, now);
+        let out = change(&mut s.process.as_mut().filter(|_| !s.paused)?.group, now);
         self.schedule_step(slot);
         Some(out)
     }
@@ -606,7 +632,7 @@ impl Cluster {
         for (i, s) in self.slots.iter().enumerate() {
             let _ = writeln!(
                 out,
-                "n{i} {} {} db {:?} queue {} copy {:?} log {}..={} synced {} hard {:?}",
+                "n{i} {} {} db {:?} queue {} copy {:?} log {}..={} synced {} suspect {:?} hard {:?}",
                 s.node,
                 if s.process.is_none() {
                     "down"
@@ -621,6 +647,7 @@ impl Cluster {
                 s.store().first(),
                 s.store().last(),
                 s.store().synced(),
+                s.store().suspect(),
                 s.store().hard_state(),
             );
             if let Some(p) = &s.process {

@@ -5,8 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use trireme_types::Uuid;
+use trireme_types::{Lineage, Uuid};
 
+use crate::app::{Part, WriteSet};
 use crate::options::DbFlush;
 use crate::rng::{Rng, mix};
 
@@ -15,10 +16,53 @@ use crate::rng::{Rng, mix};
 pub struct State {
     pub history: Uuid,
     pub position: u64,
+    /// The forks behind it.
+    pub lineage: Lineage,
     /// Hash over everything applied.
     pub chain: u64,
     /// Newest committed operation per key.
     pub rows: BTreeMap<u16, u64>,
+    /// Streaming transactions that have not ended: fragments applied, and what they wrote.
+    pub staged: BTreeMap<u64, (u32, Vec<(u16, u64)>)>,
+}
+
+/// What a change does with its rows.
+#[derive(Clone, Debug)]
+pub enum Stage {
+    /// They are committed.
+    Rows,
+    /// They wait for the end of this operation; so many fragments of it came before.
+    Keep(u64, u32),
+    /// They are committed together with those that wait: so many fragments.
+    Publish(u64, u32),
+    /// What waits of these operations never was.
+    Drop(Vec<u64>),
+}
+
+impl State {
+    fn commit(&mut self, stage: Stage, mut rows: Vec<(u16, u64)>) -> Result<(), String> {
+        let fragments = |op: &u64, staged: &BTreeMap<u64, (u32, Vec<(u16, u64)>)>| staged.get(op).map_or(0, |s| s.0);
+        match stage {
+            Stage::Rows => {}
+            Stage::Drop(ops) => self.staged.retain(|op, _| !ops.contains(op)),
+            Stage::Keep(op, before) | Stage::Publish(op, before) if fragments(&op, &self.staged) != before => {
+                let held = fragments(&op, &self.staged);
+                return Err(format!("operation {op} goes on after {before} fragments, {held} are here"));
+            }
+            Stage::Keep(op, _) => {
+                let staged = self.staged.entry(op).or_default();
+                staged.0 += 1;
+                staged.1.append(&mut rows);
+            }
+            Stage::Publish(op, _) => {
+                let (_, mut all) = self.staged.remove(&op).unwrap_or_default();
+                all.append(&mut rows);
+                rows = all;
+            }
+        }
+        self.rows.extend(rows);
+        Ok(())
+    }
 }
 
 /// One position to be applied.
@@ -26,8 +70,30 @@ pub struct State {
 pub struct Change {
     pub seqno: u64,
     pub hash: u64,
+    pub lineage: Lineage,
     /// Keys and the operation that wrote them; empty for views and failed certification.
     pub rows: Vec<(u16, u64)>,
+    pub stage: Stage,
+}
+
+impl Change {
+    /// What a write set does. Without an effect it only takes its place.
+    pub fn of(ws: &WriteSet, seqno: u64, hash: u64, lineage: Lineage, effect: bool) -> Change {
+        let (rows, stage) = match ws.part {
+            Part::Rollback => (Vec::new(), Stage::Drop(vec![ws.op])),
+            _ if !effect => (Vec::new(), Stage::Rows),
+            part => {
+                let rows = ws.keys.iter().map(|k| (k.0, ws.op)).collect();
+                let stage = match part {
+                    Part::Fragment(n) => Stage::Keep(ws.op, n),
+                    Part::Commit(n) => Stage::Publish(ws.op, n),
+                    Part::Whole | Part::Isolated | Part::Rollback => Stage::Rows,
+                };
+                (rows, stage)
+            }
+        };
+        Change { seqno, hash, lineage, rows, stage }
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -59,6 +125,11 @@ impl Database {
         self.queue.back().map_or(self.now.position, |c| c.seqno)
     }
 
+    /// What survives whatever happens to process and machine.
+    pub fn on_disk(&self) -> &State {
+        &self.durable
+    }
+
     pub fn durable_position(&self) -> u64 {
         self.durable.position
     }
@@ -72,10 +143,9 @@ impl Database {
             return Err(format!("database at {} is given {}", self.now.position, change.seqno));
         }
         self.now.position = change.seqno;
+        self.now.lineage = change.lineage;
         self.now.chain = mix(self.now.chain ^ change.hash);
-        for (key, op) in change.rows {
-            self.now.rows.insert(key, op);
-        }
+        self.now.commit(change.stage, change.rows)?;
         match flush {
             DbFlush::Lazy => {}
             DbFlush::Each => self.flush(),

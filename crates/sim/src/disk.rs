@@ -1,7 +1,7 @@
 //! Which log a node runs on: the simulator's simple one or the real one over a simulated disk.
 
 use trireme_order::{LogStore, StoreError};
-use trireme_types::{Base, Entry, HardState, LogIndex, NodeId, Seqno, Term};
+use trireme_types::{Base, Durability, Entry, HardState, LogIndex, NodeId, Seqno, Term};
 
 use crate::options::{Options, StoreKind};
 use crate::real::RealStore;
@@ -89,6 +89,10 @@ impl Store {
             Store::Real(s) => s.process_died(),
         }
     }
+    /// Bits of what is stored flip.
+    pub fn damage(&mut self, rng: &mut Rng) {
+        each!(self, s => s.damage(rng))
+    }
     pub fn lose_power(&mut self, rng: &mut Rng) {
         each!(self, s => s.lose_power(rng))
     }
@@ -130,6 +134,15 @@ impl LogStore for Store {
     }
     fn save_hard_state(&mut self, state: HardState) -> Result<(), StoreError> {
         each!(self, s => s.save_hard_state(state))
+    }
+    fn suspect(&self) -> Option<LogIndex> {
+        each!(self, s => s.suspect())
+    }
+    fn set_suspect(&mut self, after: Option<LogIndex>) -> Result<(), StoreError> {
+        each!(self, s => s.set_suspect(after))
+    }
+    fn set_durability(&mut self, durability: Durability) -> Result<(), StoreError> {
+        each!(self, s => s.set_durability(durability))
     }
     fn wants_checkpoint(&self) -> bool {
         each!(self, s => s.wants_checkpoint())

@@ -2,16 +2,17 @@
 //! answer snapshot requests, keep the database fed, serve clients.
 
 use trireme_certification::{KeyKind, WriteSet as Body};
-use trireme_order::{Delivery, Event as GroupEvent, LogStore, Message, Output, Phase, ProposeError, ReadId};
-use trireme_types::{Durability, EntryKind, LogIndex, NodeId, Reader, Seqno, VoterSet};
+use trireme_order::{Delivery, Event as GroupEvent, LogStore, Message, Output, Phase, ReadId};
+use trireme_types::{Durability, EntryKind, Lineage, LogIndex, NodeId, Reader, Seqno, Uuid, VoterSet};
 
-use crate::app::{App, WriteSet};
-use crate::check::{Delivered, What};
-use crate::cluster::{Cluster, Event, Input, Stop};
-use crate::database::{Change, State};
+use crate::app::{App, AppMessage, Part, WriteSet};
+use crate::check::{Delivered, Judged, Reach, What};
+use crate::cluster::{Cluster, Event, Input, Stop, Sync};
+use crate::database::{Change, Stage, State};
 use crate::net::Payload;
 use crate::options::{MS, Sabotage};
 use crate::rng::{hash_bytes, mix};
+use crate::streaming::OwnStream;
 
 /// Outputs of one drain after which a node counts as talking to itself.
 const OUTPUTS_MAX: u64 = 200_000;
@@ -52,6 +53,10 @@ impl Cluster {
         let Some(p) = &mut self.slots[slot].process else { return };
         match input {
             Input::Up { conn, peer } => {
+                // The transport has one connection per peer and knows which one is the newer, however late it hears of it.
+                if p.links.get(&peer.node).is_some_and(|newer| *newer > conn) {
+                    return;
+                }
                 p.links.insert(peer.node, conn);
                 let text = format!("n{slot} link up {}", peer.name);
                 p.group.handle_link_up(now, peer);
@@ -107,6 +112,17 @@ impl Cluster {
             if let Some(left) = &mut p.crash_after {
                 *left = left.saturating_sub(1);
             }
+            let stalls = match &mut p.stall_after {
+                Some(0) => {
+                    p.stall_after = None;
+                    true
+                }
+                Some(left) => {
+                    *left -= 1;
+                    false
+                }
+                None => false,
+            };
             count += 1;
             self.outputs += 1;
             if count > OUTPUTS_MAX {
@@ -115,6 +131,11 @@ impl Cluster {
             self.output(slot, output);
             self.observe_log(slot);
             if self.failure.is_some() {
+                return;
+            }
+            if stalls {
+                // The rest is carried out when the write returns.
+                self.pause_for_a_while(slot);
                 return;
             }
         }
@@ -126,9 +147,10 @@ impl Cluster {
         match p.stopped.take() {
             None => {}
             Some(Stop::Left) => return self.stop(slot),
-            Some(Stop::Rejected(reason)) => {
-                if !self.options.forced {
-                    self.fail(format!("n{slot} was rejected: {reason}"));
+            Some(Stop::Evicted) => {
+                let me = self.member(slot).uuid();
+                if !self.evicted.contains(&me) {
+                    self.fail(format!("n{slot} was evicted, and nobody had asked for that"));
                 }
                 return self.die(slot);
             }
@@ -166,7 +188,7 @@ impl Cluster {
         self.slots[slot].db.flush();
         if let Some(p) = self.life(slot, boot) {
             let store = p.group.store_mut();
-            if p.sync_in_flight {
+            if p.sync.is_some() {
                 store.complete_sync(0, LogIndex::ZERO);
             }
             if let Some((generation, upto)) = store.begin_sync(false) {
@@ -197,7 +219,7 @@ impl Cluster {
         let lazy = self.rng.chance(0.01);
         let early = self.rng.chance(0.5);
         let Some(p) = self.life(slot, boot) else { return };
-        if p.sync_in_flight || p.group.store().failed() {
+        if p.sync.is_some() || p.group.store().failed() {
             return;
         }
         p.group.store_mut().housekeeping();
@@ -205,9 +227,28 @@ impl Cluster {
             return;
         }
         let Some((generation, upto)) = p.group.store_mut().begin_sync(early) else { return };
-        p.sync_in_flight = true;
-        let delay = (self.options.sync_min + self.rng.exp(self.options.sync_mean)).saturating_mul(factor);
-        self.after(delay, Event::Synced { slot, boot, generation, upto });
+        let delay = self.sync_time().saturating_mul(factor);
+        let due = self.now.saturating_add(delay);
+        if let Some(p) = self.life(slot, boot) {
+            p.sync = Some(Sync { due, generation, upto });
+        }
+        self.at(due, Event::Synced { slot, boot });
+    }
+
+    fn sync_time(&mut self) -> u64 {
+        self.options.sync_min + self.rng.exp(self.options.sync_mean)
+    }
+
+    /// The disk stalls no more: what has waited for it is done as soon as anything else would be.
+    pub(crate) fn end_sync_stall(&mut self, slot: usize) {
+        if std::mem::replace(&mut self.slots[slot].sync_factor, 1) == 1 {
+            return;
+        }
+        let boot = self.slots[slot].boot;
+        let due = self.now + self.sync_time();
+        let Some(sync) = self.life(slot, boot).and_then(|p| p.sync.as_mut()).filter(|s| s.due > due) else { return };
+        sync.due = due;
+        self.at(due, Event::Synced { slot, boot });
     }
 
     fn snapshots(&mut self, slot: usize, boot: u32) {
@@ -249,14 +290,20 @@ impl Cluster {
 
     fn event(&mut self, slot: usize, event: GroupEvent) {
         self.note_event(slot, &event);
+        if self.undisturbed && matches!(event, GroupEvent::NonPrimary { .. } | GroupEvent::ReadFailed { .. }) {
+            return self.fail(format!("n{slot}: {event:?} although nothing serious happened"));
+        }
         let Some(p) = &mut self.slots[slot].process else { return };
         match event {
-            GroupEvent::NonPrimary { .. } => p.primary = false,
+            GroupEvent::NonPrimary { .. } => {
+                p.primary = false;
+                self.abort_streams(slot);
+            }
             GroupEvent::Left => p.stopped = Some(Stop::Left),
             GroupEvent::ReadAt { read, seqno } => match p.reads.remove(&read) {
                 Some(record) => {
                     let result = self.clients.read_at(record, seqno.0);
-                    if !self.options.forced {
+                    if !self.options.branches() {
                         self.check(slot, result);
                     }
                 }
@@ -269,10 +316,19 @@ impl Cluster {
                 self.clients.reads_failed += 1;
             }
             GroupEvent::DataDiverged => {
-                if !self.options.forced {
+                if !self.options.branches() {
                     self.fail(format!("n{slot}: data diverged without a fork"));
                 }
                 self.discard_data(slot);
+                self.with_group(slot, |g, now| g.data_discarded(now));
+            }
+            GroupEvent::Found { history } => {
+                self.slots[slot].db.begin(history, 0);
+                if let Some(Err(e)) = self.with_group(slot, |g, now| g.bootstrap(now, history, Seqno(0))) {
+                    if let Some(p) = &mut self.slots[slot].process {
+                        p.stopped = Some(Stop::Failed(e));
+                    }
+                }
             }
             GroupEvent::Signal { .. } => {}
             GroupEvent::NeedSnapshot(request) => {
@@ -284,7 +340,7 @@ impl Cluster {
             }
             GroupEvent::TermChanged { .. } => self.terms += 1,
             GroupEvent::Silent { .. } => {}
-            GroupEvent::Rejected { reason } => p.stopped = Some(Stop::Rejected(reason)),
+            GroupEvent::Evicted => p.stopped = Some(Stop::Evicted),
             GroupEvent::Log { .. } => {}
             GroupEvent::Failed { reason } => p.stopped = Some(Stop::Failed(reason)),
         }
@@ -292,6 +348,9 @@ impl Cluster {
 
     /// The data is of no use: a copy is needed that reaches at least what delivery begins after.
     fn discard_data(&mut self, slot: usize) {
+        if self.options.is_arbitrator(slot) {
+            return;
+        }
         self.slots[slot].db.invalidate();
         if let Some(p) = &mut self.slots[slot].process {
             p.needs_copy = Some(p.needs_copy.unwrap_or(p.last_seqno.0));
@@ -317,7 +376,13 @@ impl Cluster {
         match delivery {
             Delivery::Reset { base } => {
                 let app = match App::decode(&base.app) {
-                    Ok(app) => app,
+                    Ok(mut app) => {
+                        if base.app.is_empty() {
+                            // What was certified below is not known: nobody may rely on it.
+                            app.cut_at(base.seqno.0);
+                        }
+                        app
+                    }
                     Err(e) => return self.fail(format!("n{slot}: base carries no application state: {e}")),
                 };
                 let chain = app.chain;
@@ -333,12 +398,17 @@ impl Cluster {
                 p.view = Some(base.view.clone());
                 // What was ordered in the part that is skipped will never be heard of: unknown outcomes.
                 p.pending.clear();
+                p.streams.values_mut().for_each(OwnStream::lose);
                 if base.history.is_nil() {
                     return;
                 }
+                self.hand_over_evicted(slot);
                 let result = self.histories.reset(base.history, base.index, base.seqno, chain);
-                if !self.options.forced {
+                if !self.options.branches() {
                     self.check(slot, result);
+                }
+                if self.options.is_arbitrator(slot) {
+                    return;
                 }
                 let s = &mut self.slots[slot];
                 let fits = s.db.valid && s.db.now.history == base.history && s.db.queued_to() >= base.seqno.0;
@@ -360,26 +430,47 @@ impl Cluster {
                 if !self.in_order(slot, index, seqno.0, true) {
                     return;
                 }
+                let ignored = self.options.sabotage == Some(Sabotage::IsolationIgnored) && ws.part == Part::Isolated;
+                let origin = parsed.head().origin;
+                let certified = if ignored { ws.shared(origin) } else { parsed };
                 let Some(p) = &mut self.slots[slot].process else { return };
-                let full = p.app.certify(seqno, session, &parsed);
-                let verdict = full.ok();
+                let (full, verdict) = p.app.certify(seqno, session, &certified, ws.part);
                 let hash = App::hash_of(session, number, &body, Some(&full));
                 p.app.link(index, seqno, hash);
                 let chain = p.app.chain;
                 let own = (session.node == node).then(|| p.pending.remove(&(session.number, number))).flatten();
-                self.record(
-                    slot,
-                    Delivered { index, seqno, what: What::WriteSet { session, number, op: ws.op, verdict }, chain },
-                );
-                let rows = if verdict { ws.keys.iter().map(|k| (k.0, ws.op)).collect() } else { Vec::new() };
-                self.feed(slot, Change { seqno: seqno.0, hash, rows });
+                let history = p.history;
+                let what = What::WriteSet { session, number, op: ws.op, part: ws.part, origin, verdict };
+                if self.record(slot, Delivered { index, seqno, what, chain }) {
+                    let keys: Vec<u16> = ws.keys.iter().map(|k| k.0).collect();
+                    let judged = Judged {
+                        seqno: seqno.0,
+                        session,
+                        part: ws.part,
+                        last_seen: ws.last_seen,
+                        keys: &keys,
+                        ok: full.ok(),
+                        depends_on: full.depends_on,
+                    };
+                    let result = self.isolation.entry(history).or_default().judged(&judged);
+                    self.check(slot, result);
+                }
+                let lineage = self.lineage_at(slot, index);
+                self.feed(slot, Change::of(&ws, seqno.0, hash, lineage.clone(), verdict));
                 if let Some(op) = own {
                     if op != ws.op {
                         return self
                             .fail(format!("n{slot}: number {number} was operation {op}, delivered as {}", ws.op));
                     }
+                    if !matches!(ws.part, Part::Whole | Part::Isolated) {
+                        return self.own_part(slot, op, ws.part, seqno.0, verdict);
+                    }
                     let result = self.clients.answered(op, seqno.0, verdict);
                     self.check(slot, result);
+                    if verdict && self.options.dark {
+                        let history = self.slots[slot].process.as_ref().map_or(Uuid::NIL, |p| p.history);
+                        self.losses.acknowledged(op, Reach { history, lineage, seqno: seqno.0 });
+                    }
                 }
             }
             Delivery::App { index, seqno, session, number, body } => {
@@ -389,10 +480,17 @@ impl Cluster {
                 let local =
                     (self.options.sabotage == Some(Sabotage::LocalCut)).then_some(self.slots[slot].db.now.position);
                 let Some(p) = &mut self.slots[slot].process else { return };
-                match local {
-                    Some(position) => p.app.cut_at(position),
-                    None => p.app.report(session, &body),
+                match (AppMessage::decode(&body), local) {
+                    (Ok(AppMessage::Report(_)), Some(position)) => p.app.cut_at(position),
+                    (Ok(AppMessage::Report(seqno)), None) => p.app.report(session, seqno),
+                    (Ok(AppMessage::Evict(member)), _) => {
+                        p.app.evict(member);
+                        self.evicted.insert(member);
+                        self.hand_over_evicted(slot);
+                    }
+                    (Err(e), _) => return self.fail(format!("n{slot}: message at {index} is not what was sent: {e}")),
                 }
+                let Some(p) = &mut self.slots[slot].process else { return };
                 p.app.link(index, seqno, App::hash_of(session, number, &body, None));
                 let chain = p.app.chain;
                 if session.node == node {
@@ -401,6 +499,9 @@ impl Cluster {
                 self.record(slot, Delivered { index, seqno, what: What::App { session, number }, chain });
             }
             Delivery::View { index, seqno, view } => {
+                if self.undisturbed {
+                    return self.fail(format!("n{slot}: a view although nothing serious happened: {view:?}"));
+                }
                 if !self.in_order(slot, index, seqno.0, true) {
                     return;
                 }
@@ -410,12 +511,24 @@ impl Cluster {
                 let hash = hash_bytes(3, &w.buf);
                 let Some(p) = &mut self.slots[slot].process else { return };
                 p.app.view(seqno, &view);
+                let before = p.app.streams();
+                if self.options.sabotage != Some(Sabotage::StreamsKept) {
+                    p.app.end_streams(&view);
+                }
+                let open = p.app.streams();
+                let ended = before.difference(&open).copied().collect();
                 p.app.link(index, seqno, hash);
                 let chain = p.app.chain;
                 p.primary = view.get(node).is_some_and(|m| m.incarnation.0 == incarnation);
                 p.view = Some(view.clone());
-                self.record(slot, Delivered { index, seqno, what: What::View(view), chain });
-                self.feed(slot, Change { seqno: seqno.0, hash: mix(hash), rows: Vec::new() });
+                let history = p.history;
+                if self.record(slot, Delivered { index, seqno, what: What::View(view), chain }) {
+                    let result = self.histories.compare_streams(history, &open);
+                    self.check(slot, result);
+                }
+                let stage = Stage::Drop(ended);
+                let lineage = self.lineage_at(slot, index);
+                self.feed(slot, Change { seqno: seqno.0, hash: mix(hash), lineage, rows: Vec::new(), stage });
             }
         }
     }
@@ -439,19 +552,51 @@ impl Cluster {
         false
     }
 
-    fn record(&mut self, slot: usize, delivered: Delivered) {
-        if self.options.forced {
-            return;
+    /// The forks that led to this entry of the log in this place.
+    fn lineage_at(&self, slot: usize, index: LogIndex) -> Lineage {
+        let Some(p) = self.slots[slot].process.as_ref() else { return Lineage::default() };
+        p.group.lineage().forks().iter().copied().filter(|fork| fork.index <= index).collect()
+    }
+
+    /// Is this the first delivery of the entry in the one history? (Where histories may fork, nobody can say.)
+    fn record(&mut self, slot: usize, delivered: Delivered) -> bool {
+        let Some(p) = self.slots[slot].process.as_ref() else { return false };
+        let history = p.history;
+        if self.options.branches() {
+            let branch = p.group.lineage().branch(history);
+            if let Some(term) = p.group.store().term_at(delivered.index) {
+                self.losses.delivered(branch, delivered.index, term);
+            }
+            let result = self.branches.deliver(branch, &delivered);
+            self.check(slot, result);
+            return false;
         }
-        let Some(history) = self.slots[slot].process.as_ref().map(|p| p.history) else { return };
         match self.histories.deliver(history, &delivered) {
-            Ok(true) => self.check_held(slot, delivered.index),
-            Ok(false) => {}
-            Err(text) => self.fail(format!("n{slot}: {text}")),
+            Ok(true) => {
+                self.check_held(slot, delivered.index);
+                true
+            }
+            Ok(false) => false,
+            Err(text) => {
+                self.fail(format!("n{slot}: {text}"));
+                false
+            }
+        }
+    }
+
+    /// The list is a function of the order, so every sequencer has it.
+    fn hand_over_evicted(&mut self, slot: usize) {
+        let Some(p) = &self.slots[slot].process else { return };
+        let evicted = p.app.evicted.clone();
+        if self.options.sabotage != Some(Sabotage::EvictionForgotten) {
+            self.with_group(slot, |g, now| g.set_evicted(now, evicted));
         }
     }
 
     fn feed(&mut self, slot: usize, change: Change) {
+        if self.options.is_arbitrator(slot) {
+            return;
+        }
         let s = &mut self.slots[slot];
         if s.db.valid && change.seqno <= s.db.queued_to() {
             return; // Redelivery of what the data has already.
@@ -471,6 +616,10 @@ impl Cluster {
             // A disk that was replaced held what it acknowledged; what it held can no longer be seen.
             let Some(other) = self.slots.iter().find(|s| s.node == node) else { return true };
             let store = other.store();
+            // Nor can what lay above here, before the power failed or bits flipped.
+            if store.suspect().is_some_and(|after| index > after) {
+                return true;
+            }
             let held = store.term_at(index) == Some(term) && (!synced || store.synced() >= index);
             held || store.base().index >= index
         };
@@ -489,21 +638,22 @@ impl Cluster {
 
     /// What a message promises must be true of the sender's disk.
     fn check_message(&mut self, slot: usize, to: NodeId, message: &Message) {
-        if self.options.forced {
-            return;
-        }
         let node = self.slots[slot].node;
+        if self.options.is_arbitrator(slot) {
+            let result = arbitrates(message);
+            self.check(slot, result);
+        }
         let store = self.slots[slot].store();
         let hard = store.hard_state();
         let result = match message {
-            Message::Append { history, term, .. } | Message::Heartbeat { history, term, .. } => {
+            Message::Append { branch, term, .. } | Message::Heartbeat { branch, term, .. } => {
                 if *term > hard.term {
                     Err(format!("orders in term {term}, which is not on its disk ({hard:?})"))
                 } else {
-                    self.logs.sequenced(*history, *term, node)
+                    self.logs.sequenced(*branch, *term, node)
                 }
             }
-            Message::Ack { term, index } => {
+            Message::Ack { term, index, .. } => {
                 let durable = store.synced().max(store.base().index);
                 if *term > hard.term {
                     Err(format!("acknowledges in term {term}, which is not on its disk ({hard:?})"))
@@ -515,7 +665,7 @@ impl Cluster {
                     Ok(())
                 }
             }
-            Message::VoteReply { term, granted: true } => {
+            Message::VoteReply { term, granted: true, .. } => {
                 if hard.term > *term || (hard.term == *term && hard.voted_for == to) {
                     Ok(())
                 } else {
@@ -533,15 +683,15 @@ impl Cluster {
     }
 
     fn observe_log(&mut self, slot: usize) {
-        let forced = self.options.forced;
         let Some(p) = &mut self.slots[slot].process else { return };
         let history = p.group.store().base().history;
         let appended = p.group.store_mut().take_appended();
-        if forced {
+        if appended.is_empty() {
             return;
         }
+        let lineage = p.group.lineage().clone();
         for a in appended {
-            let result = self.logs.appended(history, a);
+            let result = self.logs.appended(lineage.branch_at(history, a.index), a);
             self.check(slot, result);
         }
     }
@@ -581,6 +731,9 @@ impl Cluster {
 
     /// What the log must keep: all that is not delivered yet in this life, and all that the data lacks.
     fn update_keep(&mut self, slot: usize) {
+        if self.options.is_arbitrator(slot) {
+            return self.update_arbitrator_keep(slot);
+        }
         let careless = self.options.careless_trim && slot != 0;
         let s = &mut self.slots[slot];
         let durable = if s.db.valid { s.db.durable_position() } else { 0 };
@@ -588,6 +741,21 @@ impl Cluster {
             let delivered = p.last_seqno;
             p.group.store_mut().set_keep(if careless { delivered } else { delivered.min(Seqno(durable)) });
         }
+    }
+
+    /// An arbitrator's log keeps what some server lacks, up to the bound; never less than what at least one has.
+    fn update_arbitrator_keep(&mut self, slot: usize) {
+        let bound = self.options.arbitrator_keep;
+        let Some(p) = &mut self.slots[slot].process else { return };
+        let (all, some) = p.group.held_by_servers();
+        let store = p.group.store();
+        let keep = if store.last().0 - all.0.min(store.last().0) > bound { some } else { all };
+        let seqno = match store.read(keep.min(store.last()), 0) {
+            Ok(entries) if keep > store.base().index => entries.first().map(|e| e.header.seqno),
+            Ok(_) | Err(_) => None,
+        };
+        let keep = seqno.unwrap_or(store.base().seqno).min(p.last_seqno);
+        p.group.store_mut().set_keep(keep);
     }
 
     pub(crate) fn flush(&mut self, slot: usize, boot: u32) {
@@ -606,6 +774,7 @@ impl Cluster {
     pub(crate) fn copy(&mut self, slot: usize, boot: u32) {
         let Some(p) = self.life(slot, boot) else { return };
         let (history, needed, ready) = (p.history, p.needs_copy, p.primary);
+        let branch = p.group.lineage().branch(history);
         let Some(needed) = needed else {
             p.copying = false;
             return;
@@ -614,7 +783,7 @@ impl Cluster {
             .filter(|&d| {
                 let s = &self.slots[d];
                 d != slot
-                    && s.process.as_ref().is_some_and(|p| p.primary)
+                    && s.process.as_ref().is_some_and(|p| p.primary && p.group.lineage().branch(p.history) == branch)
                     && s.db.valid
                     && s.db.now.history == history
                     && s.db.now.position >= needed
@@ -629,21 +798,22 @@ impl Cluster {
                 let state = self.slots[donor].db.now.clone();
                 self.log(|| format!("n{slot} copies from n{donor} at {}", state.position));
                 let delay = self.rng.exp(self.options.transfer_mean);
-                self.after(delay, Event::Copied { slot, boot, state });
+                self.after(delay, Event::Copied { slot, boot, branch, state });
             }
         }
     }
 
-    pub(crate) fn copied(&mut self, slot: usize, boot: u32, state: State) {
+    pub(crate) fn copied(&mut self, slot: usize, boot: u32, branch: Uuid, state: State) {
         let Some(p) = self.life(slot, boot) else { return };
         match p.needs_copy {
             // A new base came meanwhile: the copy may be of no use.
-            Some(needed) if state.history == p.history && state.position >= needed => {
+            Some(needed) if p.group.lineage().branch(p.history) == branch && state.position >= needed => {
                 p.needs_copy = None;
                 p.copying = false;
                 self.copies += 1;
                 let result = self.slots[slot].db.load(state);
                 self.check(slot, result);
+                self.with_group(slot, |g, _| g.data_arrived());
                 self.update_keep(slot);
                 self.start_apply(slot, boot);
             }
@@ -670,6 +840,8 @@ impl Cluster {
             self.propose_app(slot);
         } else if self.rng.chance(self.options.signal_share) {
             self.with_group(slot, |g, now| g.signal(now, bytes::Bytes::from_static(b"signal")));
+        } else if self.options.stream_share > 0.0 && self.rng.chance(self.options.stream_share) {
+            self.stream(slot);
         } else {
             let burst = if self.rng.chance(0.1) { self.rng.range(2, 10) } else { 1 };
             for _ in 0..burst {
@@ -678,9 +850,22 @@ impl Cluster {
         }
     }
 
-    /// A client commits a transaction on `slot`; the operation's number.
+    /// A client commits a transaction on `slot`, or a statement in isolation; the operation's number.
     pub fn write(&mut self, slot: usize) -> u64 {
         let op = self.clients.begin();
+        let isolated = self.options.isolated_share > 0.0 && self.rng.chance(self.options.isolated_share);
+        let part = if isolated { Part::Isolated } else { Part::Whole };
+        if !self.submit(slot, op, part) {
+            if self.undisturbed {
+                self.fail(format!("n{slot}: refuses a write set although nothing serious happened"));
+            }
+            self.clients.refused(op);
+        }
+        op
+    }
+
+    /// Sends a part of an operation; `false` when it was refused.
+    pub(crate) fn submit(&mut self, slot: usize, op: u64, part: Part) -> bool {
         let keys = (0..self.rng.range(0, 3))
             .map(|_| (self.rng.below(self.options.keys) as u16, KeyKind::ALL[self.rng.below(4) as usize]))
             .collect();
@@ -689,27 +874,23 @@ impl Cluster {
         let last_seen = self.slots[slot].db.now.position;
         // A joiner's server takes no clients before its data is there; one that is left does not either.
         let serving = self.slots[slot].db.valid;
-        let body = WriteSet { op, last_seen, keys, padding }.encode(origin);
+        let body = WriteSet { op, part, last_seen, keys, padding }.encode(origin);
         let answer = if serving { self.with_group(slot, |g, now| g.propose(now, body)) } else { None };
-        match answer {
-            Some(Ok((session, number))) => {
-                self.log(|| format!("n{slot} proposes operation {op} as {}:{number}", session.number));
-                if session.node != self.slots[slot].node {
-                    self.fail(format!("n{slot}: session of another node"));
-                }
-                if let Some(p) = &mut self.slots[slot].process {
-                    p.pending.insert((session.number, number), op);
-                }
-            }
-            Some(Err(ProposeError::NotPrimary)) | None => self.clients.refused(op),
+        let Some(Ok((session, number))) = answer else { return false };
+        self.log(|| format!("n{slot} proposes {part:?} of operation {op} as {}:{number}", session.number));
+        if session.node != self.slots[slot].node {
+            self.fail(format!("n{slot}: session of another node"));
         }
-        op
+        if let Some(p) = &mut self.slots[slot].process {
+            p.pending.insert((session.number, number), op);
+        }
+        true
     }
 
     pub fn propose_app(&mut self, slot: usize) {
         // What every later write set of this node will have seen at least.
         let seen = self.slots[slot].db.now.position;
-        let body = bytes::Bytes::from(seen.to_le_bytes().to_vec());
+        let body = AppMessage::Report(seen).encode();
         self.with_group(slot, |g, now| g.propose_app(now, body));
     }
 
@@ -725,6 +906,7 @@ impl Cluster {
     pub fn abandon(&mut self, slot: usize) {
         if let Some(p) = &mut self.slots[slot].process {
             p.pending.clear();
+            p.streams.values_mut().filter(|s| s.sent.is_some()).for_each(OwnStream::lose);
         }
         self.with_group(slot, |g, now| g.abandon_pending(now));
     }
@@ -738,10 +920,38 @@ impl Cluster {
     }
 }
 
+/// What an arbitrator may say: it begins terms, forces one if it is told to, and has no state to give (SAFETY 14).
+fn arbitrates(message: &Message) -> Result<(), String> {
+    match message {
+        Message::Snapshot { base, .. } => Err(format!("an arbitrator gives a state without data, at {}", base.index)),
+        Message::Append { term, entries, .. } => {
+            let own =
+                entries.iter().find(|(h, _)| h.term == *term && !matches!(h.kind, EntryKind::Term | EntryKind::Voters));
+            own.map_or(Ok(()), |(h, _)| Err(format!("an arbitrator orders {:?} at {}", h.kind, h.index)))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The voters whose majority commits `index`, as the log itself says.
 pub(crate) fn voters_at(store: &impl LogStore, index: LogIndex) -> Option<VoterSet> {
-    let entry = store.read(index, 0).ok()?.into_iter().next()?;
-    let at = if entry.header.kind == EntryKind::Voters { index } else { entry.header.voters };
+    let header = store.read(index, 0).ok()?.into_iter().next()?.header;
+    voters_of(store, if header.kind == EntryKind::Voters { index } else { header.voters })
+}
+
+/// Those before them, as long as this log does not know that the change is committed: then both decide.
+pub(crate) fn voters_in_doubt(store: &impl LogStore, index: LogIndex) -> Option<VoterSet> {
+    let header = store.read(index, 0).ok()?.into_iter().next()?.header;
+    let at = if header.kind == EntryKind::Voters { index } else { header.voters };
+    if at <= store.base().index.max(store.hard_state().voters_committed) {
+        return None;
+    }
+    let change = store.read(at, 0).ok()?.into_iter().next()?.header;
+    voters_of(store, change.voters)
+}
+
+/// The set that the entry `at` holds.
+fn voters_of(store: &impl LogStore, at: LogIndex) -> Option<VoterSet> {
     if at == store.base().voters_at {
         return Some(store.base().voters.clone());
     }

@@ -1,11 +1,15 @@
 //! The one who does harm. At random moments it draws an enabled fault, does it, and plans its end.
 
 use trireme_order::{LogStore, Phase};
-use trireme_types::{Durability, Weight};
+use trireme_types::{Base, Durability, EntryKind, Fork, Lineage, LogIndex, Member, Reader, Uuid, VoterSet, Weight};
 
-use crate::cluster::{Cluster, Event};
-use crate::driver::voters_at;
-use crate::options::{Fault, MS};
+use crate::app::AppMessage;
+
+use crate::check::Reach;
+use crate::cluster::{Cluster, Event, Slot};
+use crate::disk::Store;
+use crate::driver::{voters_at, voters_in_doubt};
+use crate::options::{Fault, Kind, MS, SEC};
 
 /// The end of a fault.
 #[derive(Clone, Debug)]
@@ -44,7 +48,21 @@ impl Cluster {
     }
 
     fn duration(&mut self) -> u64 {
-        MS + self.rng.exp(self.options.fault_duration)
+        (MS + self.rng.exp(self.options.fault_duration)).min(self.options.fault_max)
+    }
+
+    pub(crate) fn pause_for_a_while(&mut self, slot: usize) {
+        if !self.slots[slot].paused {
+            self.pause(slot);
+            let delay = self.duration();
+            self.after(delay, Event::Undo(Undo::Resume(slot)));
+        }
+    }
+
+    /// A harmless run shakes one node at a time, and lets it come to itself: else the harm adds up to what no timeout covers.
+    fn may_shake(&self) -> bool {
+        let quiet = |s: &Slot| !s.paused && s.process.as_ref().is_none_or(|p| p.stall_after.is_none());
+        self.options.kind == Kind::Swarm || self.slots.iter().all(|s| quiet(s) && self.now >= s.shaken + 3 * SEC)
     }
 
     fn any_slot(&mut self) -> usize {
@@ -112,21 +130,60 @@ impl Cluster {
             }
             Fault::Pause => {
                 let slot = self.any_slot();
-                if !self.slots[slot].paused {
-                    self.pause(slot);
-                    let delay = self.duration();
-                    self.after(delay, Event::Undo(Undo::Resume(slot)));
+                if self.may_shake() {
+                    self.pause_for_a_while(slot);
                 }
+            }
+            Fault::WriteStall => {
+                let slot = self.any_slot();
+                let after = self.rng.range(0, 6) as u32;
+                let shake = self.may_shake();
+                if let Some(p) = self.slots[slot].process.as_mut().filter(|_| shake) {
+                    p.stall_after = Some(after);
+                }
+            }
+            Fault::CutRing => {
+                let mut order: Vec<(u64, usize)> = (0..n).map(|slot| (self.rng.next(), slot)).collect();
+                order.sort_unstable();
+                let near = |a: usize, b: usize| (a + 1) % n == b || (b + 1) % n == a;
+                let at = |x: usize| order.iter().position(|(_, o)| *o == x).unwrap_or(0);
+                let cuts = (0..n)
+                    .flat_map(|a| (0..n).map(move |b| (a, b)))
+                    .filter(|&(a, b)| a != b && !near(at(a), at(b)))
+                    .collect();
+                self.cut_for_a_while(cuts);
+            }
+            Fault::HangByAThread => {
+                if let Some((a, b)) = self.any_pair() {
+                    let others = (0..n).filter(|&o| o != a && o != b);
+                    self.cut_for_a_while(others.flat_map(|o| [(a, o), (o, a)]).collect());
+                }
+            }
+            Fault::ClockDrift => {
+                let slot = self.any_slot();
+                let ppm = self.rng.below(200_000);
+                self.set_drift(slot, ppm);
             }
             Fault::PowerLoss => {
                 let slot = self.any_slot();
-                self.crash(slot, true);
-                self.restart_later(slot);
-            }
-            Fault::PowerLossAll => {
-                for slot in 0..n {
+                let harmless = self.options.durability == Durability::Disk && !self.options.switches_durability();
+                if harmless || self.may_doubt(slot) {
                     self.crash(slot, true);
                     self.restart_later(slot);
+                }
+            }
+            Fault::PowerLossAll => {
+                // In a run about that alone some may be spared.
+                let all = !self.options.dark || self.rng.chance(0.6);
+                let voters = self.voters_on_disk();
+                for slot in 0..n {
+                    if all || self.rng.chance(0.6) {
+                        self.crash(slot, true);
+                        self.restart_later(slot);
+                    }
+                }
+                if self.options.dark {
+                    self.see_what_is_left(&voters);
                 }
             }
             Fault::CutPair => {
@@ -211,13 +268,20 @@ impl Cluster {
             }
             Fault::SlowNode => {
                 let slot = self.any_slot();
-                self.slots[slot].step_factor = self.rng.range(2, 300);
+                self.slots[slot].step_factor = match self.options.kind {
+                    Kind::Swarm => self.rng.range(2, 300),
+                    Kind::Harmless => self.rng.range(2, 5),
+                };
                 let delay = self.duration();
                 self.after(delay, Event::Undo(Undo::Step(slot)));
             }
             Fault::ClockJump => {
                 let slot = self.any_slot();
-                let jump = self.rng.exp(2_000 * MS);
+                let jump = self.rng.exp(2_000 * MS).min(self.options.fault_max);
+                if !self.may_shake() {
+                    return;
+                }
+                self.slots[slot].shaken = self.now;
                 self.slots[slot].offset += jump;
                 let boot = self.slots[slot].boot;
                 if let Some(p) = self.life(slot, boot) {
@@ -231,6 +295,16 @@ impl Cluster {
                     self.leave(slot);
                     let delay = self.duration();
                     self.after(delay, Event::Undo(Undo::Return(slot)));
+                }
+            }
+            Fault::Damage => {
+                let slot = self.any_slot();
+                if self.can_lose(slot) {
+                    self.crash(slot, false);
+                    self.log(|| format!("n{slot} has a damaged log"));
+                    self.slots[slot].disk.as_mut().expect("no process").damage(&mut self.rng);
+                    self.hear_complaint(slot);
+                    self.restart_later(slot);
                 }
             }
             Fault::Wipe => {
@@ -277,18 +351,34 @@ impl Cluster {
                 let delay = 2 * election + self.rng.exp(2 * election);
                 self.after(delay, Event::Undo(Undo::Perish(cuts)));
             }
+            Fault::Evict => self.evict_somebody(),
             Fault::Force => {
+                // Whatever the others do: an operator may be wrong about them, and may do it on both sides of a cut.
                 let slot = self.any_slot();
-                // An operator sees to it that only one side is forced: whoever runs is reachable.
-                let sees_all = (0..self.slots.len()).all(|other| {
-                    self.slots[other].process.is_none()
-                        || !self.net.is_blocked(slot, other) && !self.net.is_blocked(other, slot)
-                });
-                if sees_all && !(0..self.slots.len()).any(|other| self.is_primary(other)) {
-                    self.with_group(slot, |g, now| g.force_primary(now));
-                }
+                self.with_group(slot, |g, now| g.force_primary(now));
             }
         }
+    }
+
+    /// Any member orders it, of any other or itself; but somebody with data stays.
+    fn evict_somebody(&mut self) {
+        let slot = self.any_slot();
+        let lift = self.rng.chance(0.2);
+        let Some(p) = self.slots[slot].process.as_ref().filter(|p| p.primary) else { return };
+        let Some(view) = &p.view else { return };
+        let stays = |m: &&Member| {
+            let other = self.slot_of(m.node);
+            !p.app.evicted.contains(&m.uuid()) && other.is_some_and(|o| self.is_primary(o) && self.slots[o].db.valid)
+        };
+        let stays = view.members.iter().filter(stays).count();
+        let members: Vec<Uuid> = view.members.iter().map(Member::uuid).collect();
+        if stays < 3 && !lift {
+            return;
+        }
+        let who = if lift { Some(Uuid::NIL) } else { self.rng.pick(&members).copied() };
+        let Some(who) = who else { return };
+        self.log(|| format!("n{slot} evicts {who}"));
+        self.with_group(slot, |g, now| g.propose_app(now, AppMessage::Evict(who).encode()));
     }
 
     pub(crate) fn undo(&mut self, undo: Undo) {
@@ -302,11 +392,17 @@ impl Cluster {
                 }
             }
             Undo::Perish(cuts) => {
+                // With their machines, where that may be: the long tail is the oldest part of all, and so the likeliest to be on disk.
+                let power = self.options.dark && self.rng.chance(0.5);
+                let voters = self.voters_on_disk();
                 for slot in 0..self.slots.len() {
-                    self.crash(slot, false);
+                    self.crash(slot, power);
                     let boot = self.slots[slot].boot;
                     let delay = self.rng.exp(100 * MS);
                     self.after(delay, Event::Restart { slot, boot });
+                }
+                if power {
+                    self.see_what_is_left(&voters);
                 }
                 for (a, b) in cuts {
                     self.mend(a, b);
@@ -314,7 +410,7 @@ impl Cluster {
             }
             Undo::Resume(slot) => self.resume(slot),
             Undo::Fast { from, to } => self.net.slow[from][to] = 1,
-            Undo::Sync(slot) => self.slots[slot].sync_factor = 1,
+            Undo::Sync(slot) => self.end_sync_stall(slot),
             Undo::Step(slot) => self.slots[slot].step_factor = 1,
             Undo::Flap { a, b, left } => {
                 self.reset_link(a, b);
@@ -334,36 +430,122 @@ impl Cluster {
         }
     }
 
+    /// From here on the clock of `slot` runs at another speed; it shows the same time as before.
+    fn set_drift(&mut self, slot: usize, ppm: u64) {
+        let s = &mut self.slots[slot];
+        let shown = s.local(self.now).0;
+        s.ppm = ppm;
+        let (boot, without) = (s.boot, s.local(self.now).0 - s.offset);
+        // It may have to leap, but never goes back.
+        s.offset = shown.saturating_sub(without);
+        if let Some(p) = self.life(slot, boot) {
+            p.wake_at = None;
+        }
+        self.schedule_step(slot);
+    }
+
     /// May this disk be lost without losing what was promised? Every configuration that any disk knows of must keep a
-    /// majority without it and without those lost before; and some other node must hold data.
+    /// majority without it and without those lost before; and some other node must hold data that an arbitrator can go on with.
     fn can_lose(&self, slot: usize) -> bool {
         let node = self.slots[slot].node;
+        let whole = |s: &Slot| s.node != node && s.store().suspect().is_none();
+        // What an arbitrator has dropped counts as lost with it, unless the other has just that: not what a deposed sequencer put
+        // there instead.
+        let arbitrators = || (0..self.slots.len()).filter(|&i| i != slot && self.options.is_arbitrator(i));
+        let has = |s: &Slot, base: &Base| {
+            s.store().base().index >= base.index || s.store().term_at(base.index) == Some(base.term)
+        };
+        let data = self
+            .slots
+            .iter()
+            .enumerate()
+            .any(|(i, s)| i != slot && s.db.valid && arbitrators().all(|x| has(s, self.slots[x].store().base())));
+        // One that is just being added would never answer, and its addition could never commit.
+        data && self.every_configuration(|set| {
+            set.contains(node) && set.majority(|n| self.slots.iter().any(|s| s.node == n && whole(s)))
+        })
+    }
+
+    /// May this log lose its end without losing what was promised? Then the other whole logs must be evidence enough; promises
+    /// survive.
+    fn may_doubt(&self, slot: usize) -> bool {
+        let node = self.slots[slot].node;
+        self.every_configuration(|set| {
+            let others = self.slots.iter().filter(|s| s.node != node && s.store().suspect().is_none());
+            2 * others.map(|s| set.weight(s.node)).sum::<u32>() >= set.total()
+        })
+    }
+
+    /// The voters of the best log that there is, by whom the others judge what was committed.
+    fn voters_on_disk(&self) -> VoterSet {
+        let store =
+            |s: &Slot| (lineage_of(s.store()).forks().len(), s.store().term_at(s.store().last()), s.store().last());
+        let best = self.slots.iter().max_by_key(|s| store(s)).map(Slot::store);
+        best.and_then(|store| {
+            let base = store.base();
+            if store.last() > base.index { voters_at(store, store.last()) } else { Some(base.voters.clone()) }
+        })
+        .unwrap_or_default()
+    }
+
+    /// Power was lost: how far do the logs and the data of those reach who voted before and still do? A log that begins beyond all data,
+    /// and beyond every log that goes on from them, is of no use to anybody: the end that an arbitrator kept of what servers had.
+    fn see_what_is_left(&mut self, voters: &VoterSet) {
+        let now = self.voters_on_disk();
+        let mut left = Vec::new();
+        let mut logs = Vec::new();
+        for s in self.slots.iter().filter(|s| voters.weight(s.node) > 0 && now.weight(s.node) > 0) {
+            if s.db.valid {
+                let data = s.db.on_disk();
+                left.push(Reach { history: data.history, lineage: data.lineage.clone(), seqno: data.position });
+            }
+            let store = s.store();
+            let history = store.base().history;
+            let lineage = lineage_of(store);
+            let committed = (store.base().index.0 + 1..=store.last().0).rev().map(LogIndex).find(|index| {
+                let term = store.term_at(*index).unwrap_or_default();
+                self.losses.is_committed(lineage.branch_at(history, *index), *index, term)
+            });
+            let index = committed.unwrap_or(store.base().index);
+            let seqno = store.read(index, 0).ok().and_then(|e| e.first().map(|e| e.header.seqno));
+            let lineage = lineage.forks().iter().copied().filter(|fork| fork.index <= index).collect();
+            let reach = Reach { history, lineage, seqno: committed.and(seqno).unwrap_or(store.base().seqno).0 };
+            logs.push((store.base().seqno.0, reach));
+        }
+        logs.sort_by_key(|(base, _)| *base);
+        let mut end = left.iter().map(|data| data.seqno).max().unwrap_or(u64::MAX);
+        for (base, log) in logs {
+            if base <= end {
+                end = end.max(log.seqno);
+                left.push(log);
+            }
+        }
+        self.losses.power_lost(left);
+    }
+
+    /// Holds `fits` for the voters that decide by any log, and are there any?
+    fn every_configuration(&self, fits: impl Fn(&VoterSet) -> bool) -> bool {
         let mut known = false;
-        let data = self.slots.iter().enumerate().any(|(i, s)| i != slot && s.db.valid);
         for s in &self.slots {
             let store = s.store();
-            let mut sets = vec![store.base().voters.clone()];
             let index = store.last();
-            if index > store.base().index {
-                sets.clear();
-            }
-            // The newest configuration of each log: older ones decide nothing any more.
-            if index > store.base().index {
-                sets.extend(voters_at(store, index));
-            }
-            for set in sets {
+            // The newest of each log, and those before them while that change is in doubt: older ones decide nothing any more.
+            let sets = if index > store.base().index {
+                [voters_at(store, index), voters_in_doubt(store, index)]
+            } else {
+                [Some(store.base().voters.clone()), None]
+            };
+            for set in sets.into_iter().flatten() {
                 if set.voters.is_empty() {
                     continue;
                 }
                 known = true;
-                let alive = |n| n != node && self.slots.iter().any(|s| s.node == n);
-                // One that is just being added would never answer, and its addition could never commit.
-                if !set.contains(node) || !set.majority(alive) {
+                if !fits(&set) {
                     return false;
                 }
             }
         }
-        known && data
+        known
     }
 
     /// Ends every fault at once and starts whatever is down.
@@ -371,11 +553,12 @@ impl Cluster {
         self.calm = true;
         self.log(|| "everything heals".into());
         for slot in 0..self.slots.len() {
-            self.slots[slot].sync_factor = 1;
+            self.end_sync_stall(slot);
             self.slots[slot].step_factor = 1;
             let s = &mut self.slots[slot];
             if let Some(p) = &mut s.process {
                 p.group.store_mut().clear_fuse();
+                p.stall_after = None;
                 if p.crash_after.is_some() {
                     self.crash(slot, false);
                 }
@@ -385,11 +568,17 @@ impl Cluster {
             }
         }
         self.heal_network();
+        // A log that failed answers nothing before it is opened again.
+        for slot in 0..self.slots.len() {
+            if self.slots[slot].process.as_ref().is_some_and(|p| p.group.status().phase == Phase::Failed) {
+                self.crash(slot, false);
+            }
+        }
         // The founder died before its first configuration was written: an operator begins once more.
         let unformed = |store: &crate::disk::Store| {
             store.base().voters.voters.is_empty() && voters_at(store, store.last()).is_none_or(|v| v.voters.is_empty())
         };
-        if self.slots.iter().all(|s| unformed(s.store())) {
+        if !self.options.founded && self.slots.iter().all(|s| unformed(s.store())) {
             self.crash(0, false);
             self.bootstrap(0);
         }
@@ -398,5 +587,45 @@ impl Cluster {
                 self.join(slot);
             }
         }
+    }
+}
+
+/// Every fork that led to this log.
+fn lineage_of(store: &Store) -> Lineage {
+    let base = store.base();
+    let mut lineage = base.lineage.clone();
+    let entries = store.read(base.index.next(), usize::MAX).unwrap_or_default();
+    for e in entries.iter().filter(|e| e.header.kind == EntryKind::Voters) {
+        if let Some(set) = VoterSet::decode(&mut Reader::new(&e.payload)).ok().filter(|set| !set.fork.is_nil()) {
+            lineage = lineage.with(Fork { index: e.header.index, seqno: e.header.seqno, id: set.fork });
+        }
+    }
+    lineage
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Options;
+
+    /// Seeds 5650, 12262 and 13416: a new disk's vote was ordered, not committed, and a second disk was taken away. Nobody can go on
+    /// then without a person, which is nothing to blame the cluster for.
+    #[test]
+    fn no_second_disk_is_taken_before_the_vote_of_the_first_ones_successor_is_committed() {
+        let mut o = Options::calm(1, 3);
+        o.durability = Durability::Process;
+        let mut c = Cluster::formed(o);
+        let s = c.the_sequencer();
+        let (first, second) = ((s + 1) % 3, (s + 2) % 3);
+        assert!(c.can_lose(first) && c.can_lose(second));
+        // A change of the voters is acknowledged only when it is synced.
+        c.stall_syncs(second, 1_000_000);
+        c.wipe(first);
+        c.join(first);
+        c.expect(120 * SEC, "its vote is ordered", |c| c.voters().contains(&first));
+        assert!(!c.can_lose(second) && !c.may_doubt(second));
+        c.end_sync_stall(second);
+        c.expect(SEC, "and committed", |c| c.can_lose(second));
+        c.conclude();
     }
 }

@@ -28,12 +28,13 @@ mod real;
 mod rng;
 mod run;
 mod store;
+mod streaming;
 mod words;
 
 pub use cluster::{Cluster, Verdict, node_id};
 pub use database::{Database, State};
 pub use disk::Store;
-pub use options::{DbFlush, Fault, MS, Options, SEC, Sabotage, StoreKind, US};
+pub use options::{DbFlush, Fault, Kind, MS, Options, SEC, Sabotage, StoreKind, US};
 pub use rng::Rng;
 pub use run::{Failure, Report, run, run_seed};
 pub use store::FastStore;

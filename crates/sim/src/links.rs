@@ -1,7 +1,7 @@
 //! The part of the world between nodes: connections that come, break and are noticed to break; messages under way; cuts.
 
 use trireme_order::{Class, Message};
-use trireme_types::{Incarnation, Member, NodeId, Weight};
+use trireme_types::{Incarnation, Member, MemberKind, NodeId, Weight};
 
 use crate::cluster::{Cluster, Event, Filter, Input, Slot, Verdict};
 use crate::net::{Payload, lane_of, pair};
@@ -73,7 +73,7 @@ impl Cluster {
             address: format!("n{slot}:4567"),
             segment: 0,
             weight: Weight(s.weight),
-            stateless: false,
+            kind: if self.options.is_arbitrator(slot) { MemberKind::Arbitrator } else { MemberKind::Data },
         }
     }
 
@@ -139,7 +139,7 @@ impl Cluster {
 
     fn delay(&mut self, from: usize, to: usize) -> u64 {
         let base = self.options.delay_min + self.rng.exp(self.options.delay_mean);
-        base * self.net.slow[from][to].max(1)
+        (base * self.net.slow[from][to].max(1)).min(self.options.delay_max)
     }
 
     pub(crate) fn send(&mut self, from: usize, to: NodeId, class: Class, message: Message) {

@@ -67,8 +67,20 @@ pub enum Fault {
     Abandon,
     /// The sequencer is cut off and goes on writing; while it is away the others commit less than that; then all processes die.
     LongTail,
+    /// A bit flips in what one node has stored; the process had to die for somebody to look.
+    Damage,
     /// `pc.bootstrap` on a node that is not primary. Only in runs of the forced kind.
     Force,
+    /// A write of the group thread hangs in the middle of a step: the process stands still, half of its outputs carried out.
+    WriteStall,
+    /// A ring: each node hears its two neighbours only.
+    CutRing,
+    /// One node is heard by nobody but one, which hears all.
+    HangByAThread,
+    /// Monotonic clocks of some nodes run unevenly from here on.
+    ClockDrift,
+    /// A member is thrown out by an ordered message (`evs.evict`), or all evictions are lifted.
+    Evict,
 }
 
 pub const ALL_FAULTS: &[Fault] = &[
@@ -100,6 +112,11 @@ pub const ALL_FAULTS: &[Fault] = &[
     Fault::Force,
     // The newest last: what the seeds before it draw stays the same.
     Fault::LongTail,
+    Fault::WriteStall,
+    Fault::CutRing,
+    Fault::HangByAThread,
+    Fault::ClockDrift,
+    Fault::Damage,
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -132,11 +149,27 @@ pub enum Sabotage {
     LostWrites,
     /// The part of the certification index that is dropped follows the own database, not the order (SAFETY 24).
     LocalCut,
+    /// A log that ends at damage does not say so (SAFETY 17).
+    HoleTrusted,
+    /// A statement in total-order isolation is certified like any other.
+    IsolationIgnored,
+    /// A view does not end the streaming transactions of those that left.
+    StreamsKept,
+    /// The order is not told who is evicted.
+    EvictionForgotten,
 }
 
 impl Sabotage {
-    pub const ALL: &'static [Sabotage] =
-        &[Sabotage::LyingDisk, Sabotage::ForgottenPromise, Sabotage::LostWrites, Sabotage::LocalCut];
+    pub const ALL: &'static [Sabotage] = &[
+        Sabotage::LyingDisk,
+        Sabotage::ForgottenPromise,
+        Sabotage::LostWrites,
+        Sabotage::LocalCut,
+        Sabotage::HoleTrusted,
+        Sabotage::IsolationIgnored,
+        Sabotage::StreamsKept,
+        Sabotage::EvictionForgotten,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -144,15 +177,33 @@ impl Sabotage {
             Sabotage::ForgottenPromise => "forgotten-promise",
             Sabotage::LostWrites => "lost-writes",
             Sabotage::LocalCut => "local-cut",
+            Sabotage::HoleTrusted => "hole-trusted",
+            Sabotage::IsolationIgnored => "isolation-ignored",
+            Sabotage::StreamsKept => "streams-kept",
+            Sabotage::EvictionForgotten => "eviction-forgotten",
         }
     }
+}
+
+/// What a run is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Anything may happen; promises are kept, and what has healed converges.
+    Swarm,
+    /// Only what must pass unnoticed: jitter, load, and pauses below the suspect timeout. No view, no refusal, few terms.
+    Harmless,
 }
 
 /// All times in nanoseconds.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub seed: u64,
+    pub kind: Kind,
     pub nodes: usize,
+    /// The last so many of them have no database.
+    pub arbitrators: usize,
+    /// Entries that a server lacks and an arbitrator keeps for it at most.
+    pub arbitrator_keep: u64,
     pub durability: Durability,
     pub store: StoreKind,
     /// Encode and decode every message.
@@ -160,8 +211,15 @@ pub struct Options {
     pub timeouts: Timeouts,
     pub batch_bytes_max: usize,
     pub inflight_bytes_max: usize,
-    /// Runs of the forced kind may lose commits and fork; then only order, convergence and absence of panics are checked.
+    /// Runs of the forced kind may lose commits and fork; then each branch is checked by itself, and that all end on one.
     pub forced: bool,
+    /// Machines lose their power together in mode `process`: commits may be lost that no disk holds afterwards, and nothing else;
+    /// nobody decides anything by hand.
+    pub dark: bool,
+    /// Nobody bootstraps: all start without state, and with `pc.bootstrap_expect`.
+    pub founded: bool,
+    pub ignore_sb: bool,
+    pub ignore_quorum: bool,
 
     pub sabotage: Option<Sabotage>,
     /// The core itself is broken.
@@ -169,6 +227,8 @@ pub struct Options {
 
     pub delay_min: u64,
     pub delay_mean: u64,
+    /// No message takes longer than this, whatever is drawn.
+    pub delay_max: u64,
     /// Bytes per second of one direction of one link (bulk and droppable classes).
     pub bandwidth: u64,
     pub droppable_loss: f64,
@@ -205,10 +265,16 @@ pub struct Options {
     pub app_share: f64,
     pub read_share: f64,
     pub signal_share: f64,
+    /// Of what clients do: a step of a streaming transaction.
+    pub stream_share: f64,
+    /// Of the other writes: in total-order isolation.
+    pub isolated_share: f64,
 
     pub safety: u64,
     pub fault_mean: u64,
     pub fault_duration: u64,
+    /// No fault lasts longer than this, whatever is drawn.
+    pub fault_max: u64,
     pub drift_ppm: u64,
     /// Fault and weight, only those enabled.
     pub faults: Vec<(Fault, u32)>,
@@ -219,7 +285,10 @@ impl Options {
     pub fn calm(seed: u64, nodes: usize) -> Options {
         Options {
             seed,
+            kind: Kind::Swarm,
             nodes,
+            arbitrators: 0,
+            arbitrator_keep: u64::MAX,
             durability: Durability::Disk,
             store: StoreKind::Fast,
             codec: true,
@@ -227,10 +296,15 @@ impl Options {
             batch_bytes_max: 1 << 20,
             inflight_bytes_max: 4 << 20,
             forced: false,
+            dark: false,
+            founded: false,
+            ignore_sb: false,
+            ignore_quorum: false,
             sabotage: None,
             mutant: None,
             delay_min: 100 * US,
             delay_mean: 50 * US,
+            delay_max: u64::MAX,
             bandwidth: 1 << 30,
             droppable_loss: 0.0,
             droppable_limit: 1000,
@@ -256,9 +330,12 @@ impl Options {
             app_share: 0.0,
             read_share: 0.0,
             signal_share: 0.0,
+            stream_share: 0.0,
+            isolated_share: 0.0,
             safety: 0,
             fault_mean: SEC,
             fault_duration: SEC,
+            fault_max: u64::MAX,
             drift_ppm: 0,
             faults: Vec::new(),
         }
@@ -324,8 +401,9 @@ impl Options {
         for &fault in ALL_FAULTS {
             let mut weight = if r.chance(enabled) { r.range(1, 10) as u32 } else { 0 };
             match fault {
-                // The contract of `process` excludes the loss of power.
-                Fault::PowerLoss | Fault::PowerLossAll if o.durability == Durability::Process => weight = 0,
+                // In mode `process` only as many logs may lose their ends as the others make up for (`faults.rs`).
+                Fault::PowerLossAll if o.durability == Durability::Process => weight = 0,
+                Fault::Damage => weight = weight.min(4),
                 // Switching makes the promise depend on when; power loss then proves nothing. See `draw`'s last step.
                 Fault::Durability if !r.chance(0.2) => weight = 0,
                 Fault::Force if !o.forced => weight = 0,
@@ -340,14 +418,134 @@ impl Options {
         }
         // A disk lost while weights change may take the majority with it.
         if o.careless_trim || o.faults.iter().any(|f| f.0 == Fault::Weight) {
-            o.faults.retain(|f| f.0 != Fault::Wipe);
+            o.faults.retain(|f| !matches!(f.0, Fault::Wipe | Fault::Damage));
         }
+        // The real log's truncation is durable. An undone one beside data that hold what came in its place looks like a fork.
+        o.truncation_volatile &= o.db_flush == DbFlush::Lazy;
         // When everybody dies and logs do not reach down to the data, nobody may have data in the end.
         if o.careless_trim {
-            o.faults.retain(|f| f.0 != Fault::LongTail);
+            o.faults.retain(|f| !matches!(f.0, Fault::LongTail | Fault::CrashMany));
         }
         if o.faults.iter().any(|f| f.0 == Fault::Durability) {
-            o.faults.retain(|f| !matches!(f.0, Fault::PowerLoss | Fault::PowerLossAll));
+            o.faults.retain(|f| f.0 != Fault::PowerLossAll);
+        }
+        if o.forced {
+            o.ignore_sb = r.chance(0.3);
+            o.ignore_quorum = r.chance(0.1);
+        } else {
+            o.founded = r.chance(0.1);
+        }
+        o.draw_arbitrators();
+        o.draw_darkness();
+        o.draw_work();
+        o
+    }
+
+    /// From a stream of its own, as the arbitrators.
+    fn draw_work(&mut self) {
+        let mut r = Rng::new(self.seed ^ 0x0510_7261_u64.rotate_left(24));
+        if r.chance(0.4) {
+            self.stream_share = r.range(5, 60) as f64 / 100.0;
+        }
+        if r.chance(0.3) {
+            self.isolated_share = r.range(1, 10) as f64 / 100.0;
+        }
+        if r.chance(0.2) && !self.faults.is_empty() {
+            self.faults.push((Fault::Evict, r.range(1, 10) as u32));
+        }
+    }
+
+    /// From a stream of its own: what the seeds drew before there were arbitrators stays the same.
+    fn draw_arbitrators(&mut self) {
+        let mut r = Rng::new(self.seed ^ 0x0a4b_1742_u64.rotate_left(32));
+        // Forced runs may still split (docs/protocol.md, rule 13): they are about that alone.
+        if !r.chance(0.25) || self.forced {
+            return;
+        }
+        self.founded = false;
+        // Two servers and an arbitrator is what it is there for.
+        self.nodes = if r.chance(0.5) { 3 } else { self.nodes.max(3) };
+        self.arbitrators = if self.nodes >= 5 && r.chance(0.3) { 2 } else { 1 };
+        self.arbitrator_keep = if r.chance(0.3) { u64::MAX } else { r.below(60) };
+        // A server whose log does not reach down to its data may be the only one with the newest of it.
+        self.careless_trim = false;
+    }
+
+    /// From a stream of its own, too.
+    fn draw_darkness(&mut self) {
+        let mut r = Rng::new(self.seed ^ 0x00d4_7231_u64.rotate_left(32));
+        if !r.chance(0.3) || self.durability == Durability::Disk || self.forced || self.switches_durability() {
+            return;
+        }
+        self.dark = true;
+        self.founded = false;
+        self.careless_trim = false;
+        self.truncation_volatile = false;
+        if r.chance(0.5) {
+            self.db_flush = DbFlush::Each;
+        }
+        // What is left is counted by the disks of the voters: they stay.
+        self.faults.retain(|f| !matches!(f.0, Fault::Wipe | Fault::Damage | Fault::Weight));
+        self.faults.push((Fault::PowerLossAll, r.range(2, 10) as u32));
+        if r.chance(0.5) {
+            self.faults.push((Fault::LongTail, r.range(2, 6) as u32));
+        }
+    }
+
+    /// Does the history have branches?
+    pub fn branches(&self) -> bool {
+        self.forced || self.dark
+    }
+
+    /// What the log in this place is made with: an arbitrator's is cut as soon as it may be.
+    pub fn of_slot(&self, slot: usize) -> Options {
+        let mut o = self.clone();
+        if o.is_arbitrator(slot) {
+            o.retain = o.retain.min(o.arbitrator_keep);
+            o.checkpoint_every = o.checkpoint_every.min(10);
+        }
+        o
+    }
+
+    pub fn is_arbitrator(&self, slot: usize) -> bool {
+        slot + self.arbitrators >= self.nodes
+    }
+
+    /// A cluster with default timeouts that nothing serious happens to.
+    pub fn harmless(seed: u64) -> Options {
+        let mut r = Rng::new(seed ^ 0x0043_1765_u64.rotate_left(40));
+        let mut o = Options::draw(seed);
+        o.kind = Kind::Harmless;
+        o.nodes = r.range(2, 5) as usize;
+        o.arbitrators = 0;
+        o.arbitrator_keep = u64::MAX;
+        o.forced = false;
+        o.dark = false;
+        o.careless_trim = false;
+        // Logs that cover a pause, and windows that cover the round trip.
+        o.retain = 10_000;
+        o.batch_bytes_max = 1 << 20;
+        o.inflight_bytes_max = 4 << 20;
+        o.timeouts = Timeouts::default();
+        o.dead_peer = 0;
+        o.delay_max = 200 * MS;
+        o.delay_mean = if r.chance(0.5) { r.range(10, 70) * MS } else { r.range(10, 5_000) * US };
+        // Full load on all nodes.
+        o.step_mean = r.range(0, 10_000) * US;
+        o.sync_mean = r.range(10, 100_000) * US;
+        o.safety = r.range(30, 90) * SEC;
+        o.operations = 200;
+        o.client_mean = o.safety / o.operations;
+        o.fault_mean = r.range(500, 8_000) * MS;
+        o.fault_duration = r.range(50, 2_500) * MS;
+        o.fault_max = o.timeouts.suspect.as_nanos() as u64 / 2;
+        let gentle =
+            [Fault::Pause, Fault::WriteStall, Fault::ClockJump, Fault::SyncStall, Fault::SlowNode, Fault::SlowLink];
+        o.faults.clear();
+        for fault in gentle {
+            if r.chance(0.6) {
+                o.faults.push((fault, r.range(1, 10) as u32));
+            }
         }
         o
     }
@@ -379,16 +577,23 @@ impl fmt::Display for Options {
         let ms = |ns: u64| ns as f64 / MS as f64;
         write!(
             f,
-            "seed {}: nodes {} durability {:?} store {:?} codec {} forced {} heartbeat {}ms election {}ms suspect {}ms linger {}ms \
+            "seed {}: {:?} nodes {} arbitrators {} keeping {} durability {:?} store {:?} codec {} forced {} dark {} founded {} ignore_sb {} ignore_quorum {} heartbeat {}ms election {}ms suspect {}ms linger {}ms \
              body_wait {}ms batch {} inflight {} delay {}+{}ms bandwidth {} droppable_loss {} notice {}ms connect {}ms dead_peer {}ms \
              step {}ms x{} sync {}+{}ms checkpoint {} retain {} truncation_volatile {} careless_trim {} db {:?} apply {}ms flush {}ms \
-             transfer {}ms operations {} every {}ms keys {} body {} app {} read {} safety {}ms fault every {}ms for {}ms drift {}ppm faults [",
+             transfer {}ms operations {} every {}ms keys {} body {} app {} read {} stream {} isolated {} safety {}ms fault every {}ms for {}ms drift {}ppm faults [",
             self.seed,
+            self.kind,
             self.nodes,
+            self.arbitrators,
+            self.arbitrator_keep,
             self.durability,
             self.store,
             self.codec,
             self.forced,
+            self.dark,
+            self.founded,
+            self.ignore_sb,
+            self.ignore_quorum,
             self.timeouts.heartbeat.as_millis(),
             self.timeouts.election.as_millis(),
             self.timeouts.suspect.as_millis(),
@@ -421,6 +626,8 @@ impl fmt::Display for Options {
             self.body_bytes,
             self.app_share,
             self.read_share,
+            self.stream_share,
+            self.isolated_share,
             ms(self.safety),
             ms(self.fault_mean),
             ms(self.fault_duration),

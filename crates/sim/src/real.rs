@@ -20,13 +20,16 @@ pub struct RealStore {
     size: u64,
     segment: u64,
     keep: Seqno,
-    durability: Durability,
     sabotage: Option<Sabotage>,
     appended: Vec<Appended>,
     /// What a recovery reported that no fault explains.
     complaint: Option<String>,
     /// A fault made operations fail since the last clean open; recovery may then find what it would not otherwise.
     fused: bool,
+    /// The setting in force.
+    process: bool,
+    /// Bits were flipped, or acknowledged entries may have been lost with the power: the log has reason to be suspect.
+    harmed: bool,
 }
 
 impl RealStore {
@@ -45,11 +48,12 @@ impl RealStore {
             size: (o.retain * 200).max(16 << 10),
             segment: 4096 + o.checkpoint_every * 64,
             keep: Seqno(u64::MAX),
-            durability: o.durability,
             sabotage: o.sabotage,
             appended: Vec::new(),
             complaint: None,
             fused: false,
+            process: false,
+            harmed: false,
         };
         store.open();
         store
@@ -68,12 +72,13 @@ impl RealStore {
         self.disk.set_faults(Faults { lying, ..Faults::default() });
         match WriteSetLog::open(self.disk.clone(), &options) {
             Ok((mut log, report)) => {
-                if !self.fused && !lying && (report.hole.is_some() || report.suspect.is_some()) {
+                if !self.fused && !self.harmed && !lying && (report.hole.is_some() || report.suspect.is_some()) {
                     self.complaint = Some(format!("recovery of a sound log: {report:?}"));
                 }
-                if let Err(e) = log.set_durability(self.durability) {
-                    self.complaint = Some(format!("a sound log refuses: {e}"));
+                if self.sabotage == Some(Sabotage::HoleTrusted) && report.hole.is_some() {
+                    let _ = log.set_suspect(None);
                 }
+                self.harmed = log.suspect().is_some();
                 self.log = Some(log);
             }
             Err(e) => {
@@ -180,7 +185,28 @@ impl RealStore {
         self.early = None;
         self.log = None;
         self.boot += 1;
+        self.harmed |= self.process;
         self.disk.crash();
+        self.open();
+    }
+}
+
+impl RealStore {
+    /// One bit somewhere in the log or in one copy of the metadata.
+    pub fn damage(&mut self, rng: &mut Rng) {
+        self.ticket = None;
+        self.early = None;
+        self.log = None;
+        let names: Vec<String> = self.disk.file_names();
+        if let Some(name) = rng.pick(&names) {
+            let len = self.disk.content(name).map_or(0, |c| c.len() as u64);
+            let offset = rng.below(len.max(1));
+            if !name.contains("meta") || offset < 4096 {
+                self.disk.flip_bit(name, offset, rng.below(8) as u8);
+            }
+        }
+        self.harmed = true;
+        self.disk.kill();
         self.open();
     }
 }
@@ -227,6 +253,18 @@ impl LogStore for RealStore {
     }
     fn save_hard_state(&mut self, state: HardState) -> Result<(), StoreError> {
         self.log_mut().save_hard_state(state)
+    }
+    fn suspect(&self) -> Option<LogIndex> {
+        self.log().suspect()
+    }
+    fn set_suspect(&mut self, after: Option<LogIndex>) -> Result<(), StoreError> {
+        self.log_mut().set_suspect(after)?;
+        self.harmed = after.is_some();
+        Ok(())
+    }
+    fn set_durability(&mut self, durability: Durability) -> Result<(), StoreError> {
+        self.process = durability == Durability::Process;
+        self.log_mut().set_durability(durability)
     }
     fn wants_checkpoint(&self) -> bool {
         self.log().wants_checkpoint()

@@ -5,9 +5,10 @@ use std::fmt;
 use trireme_order::{LogStore, Phase};
 use trireme_types::LogIndex;
 
-use crate::check::Share;
+use crate::check::{Reach, Share};
 use crate::cluster::{Cluster, Event};
-use crate::options::{MS, Options, SEC};
+use crate::database::State;
+use crate::options::{Kind, MS, Options, SEC};
 
 /// How a run ended.
 #[derive(Clone, Debug)]
@@ -25,6 +26,8 @@ pub struct Report {
     pub faults: u64,
     pub copies: u64,
     pub ordered: u64,
+    /// In the end no node had data.
+    pub bare: bool,
     pub share: Share,
 }
 
@@ -78,7 +81,10 @@ pub fn run(options: Options, trace: bool) -> Report {
     let mut c = Cluster::new(options);
     c.trace = trace;
     let mut phase = "safety";
-    c.safety_phase();
+    match c.options.kind {
+        Kind::Swarm => c.safety_phase(),
+        Kind::Harmless => c.harmless_phase(),
+    }
     let mut healed_in = 0;
     if c.failure.is_none() {
         phase = "liveness";
@@ -102,6 +108,7 @@ pub fn run(options: Options, trace: bool) -> Report {
         faults: c.faults_done,
         copies: c.copies,
         ordered: (0..c.slots.len()).map(|i| c.slots[i].db.now.position).max().unwrap_or(0),
+        bare: c.nobody_has_data(),
         share: c.clients.share(&c.histories),
         failure: c.failure.take().map(|text| Failure { phase, text, dump }),
     }
@@ -110,7 +117,11 @@ pub fn run(options: Options, trace: bool) -> Report {
 impl Cluster {
     /// Node 0 begins a history, the others join one by one, clients work, harm is done.
     pub fn safety_phase(&mut self) {
-        self.bootstrap(0);
+        if self.options.founded {
+            self.join(0);
+        } else {
+            self.bootstrap(0);
+        }
         let mut at = self.now;
         for slot in 1..self.slots.len() {
             at += self.rng.exp(300 * MS);
@@ -120,7 +131,8 @@ impl Cluster {
         self.operations_left = self.options.operations;
         self.after(200 * MS, Event::Client);
         // Often let the cluster form before harm is done; a cluster that never formed tests little.
-        let quiet = if self.rng.chance(0.2) { 0 } else { at + self.rng.exp(2 * SEC) };
+        let quiet =
+            if self.rng.chance(if self.options.founded { 0.7 } else { 0.2 }) { 0 } else { at + self.rng.exp(2 * SEC) };
         self.at(quiet, Event::Fault);
         let end = self.now + self.options.safety;
         while self.now < end && self.failure.is_none() {
@@ -132,6 +144,43 @@ impl Cluster {
         }
     }
 
+    /// A formed cluster works while load, jitter and short pauses go over it: the server must not hear of it.
+    fn harmless_phase(&mut self) {
+        self.bootstrap(0);
+        self.run_for(SEC);
+        for slot in 1..self.slots.len() {
+            self.join(slot);
+        }
+        let n = self.slots.len();
+        let bound = self.options.liveness_bound();
+        if !self.run_until(bound, |c| c.one_view() && c.voters().len() == n && c.settled()) {
+            return self.fail(format!("{n} nodes do not form a cluster"));
+        }
+        self.undisturbed = true;
+        let terms = self.newest_term();
+        let shaken = self.faults_done;
+        self.operations_left = self.options.operations;
+        self.client();
+        self.after(SEC, Event::Fault);
+        self.run_for(self.options.safety);
+        let (terms, shaken) = (self.newest_term() - terms, self.faults_done - shaken);
+        if terms > 2 * shaken + self.options.safety / (15 * SEC) {
+            self.fail(format!(
+                "{terms} new terms in {}s, in which a node was shaken {shaken} times",
+                self.options.safety / SEC
+            ));
+        }
+        // Whatever lasts ends, and is forgiven within the timeout.
+        self.calm = true;
+        self.heal();
+        self.run_for(10 * SEC);
+        self.undisturbed = false;
+    }
+
+    fn newest_term(&self) -> u64 {
+        self.slots.iter().map(|s| s.store().hard_state().term.0).max().unwrap_or(0)
+    }
+
     /// All faults end. Within the bound every node must be a primary member of one view, order a new write set, and have
     /// the same data.
     pub fn liveness_phase(&mut self) {
@@ -140,7 +189,10 @@ impl Cluster {
         let bound = self.options.liveness_bound();
         let begun = self.now;
         let limit = self.events + EVENTS_MAX;
-        let ok = self.run_until(bound, |c| c.one_view() || c.events > limit);
+        let mut ok = self.run_until(bound, |c| c.one_view() || c.events > limit);
+        if !ok && self.options.forced && self.failure.is_none() {
+            ok = self.decide(bound);
+        }
         if self.failure.is_some() {
             return;
         }
@@ -149,10 +201,33 @@ impl Cluster {
             return self
                 .fail(format!("no common primary view {}s after everything healed: {why}", (self.now - begun) / SEC));
         }
+        if self.nobody_has_data() {
+            return;
+        }
         let ok = self.probe(bound);
         if !ok && self.failure.is_none() {
             self.fail(format!("new write sets did not commit everywhere within {}s", bound / SEC));
         }
+    }
+
+    /// An operator restores a backup. It takes careless trimming and the loss of all processes; or the only node with data
+    /// leaves while all others still copy from it, and comes back to a sequencer whose log begins after them (docs/protocol.md,
+    /// rule 10). Counted, and printed with the summary.
+    fn nobody_has_data(&self) -> bool {
+        self.slots.iter().all(|s| !s.db.valid)
+    }
+
+    /// Who gave way to a component that broke up before it could let it in is needed by it, and cannot help it: the operator who forced
+    /// one side decides again.
+    fn decide(&mut self, bound: u64) -> bool {
+        for slot in 0..self.slots.len() {
+            if !(0..self.slots.len()).any(|other| self.is_primary(other)) {
+                self.log(|| format!("the operator decides for n{slot}"));
+                self.with_group(slot, |g, now| g.force_primary(now));
+                self.run_for(5 * SEC);
+            }
+        }
+        self.run_until(bound, |c| c.one_view())
     }
 
     /// Every node writes until each has seen one of its own committed; then all data must be equal.
@@ -165,7 +240,7 @@ impl Cluster {
                 return false;
             }
             let mut all = true;
-            for slot in 0..self.slots.len() {
+            for slot in 0..self.slots.len() - self.options.arbitrators {
                 let done = probes[slot].is_some_and(|(op, _)| {
                     matches!(
                         self.clients.outcome(op),
@@ -185,12 +260,19 @@ impl Cluster {
                     probes[slot] = Some((self.write(slot), boot));
                 }
             }
-            if all && self.one_view() && self.same_data() {
+            if all && self.one_view() && self.same_data() && self.nobody_evicted_is_in() {
                 return true;
             }
             self.run_for(20 * MS);
         }
         false
+    }
+
+    fn nobody_evicted_is_in(&self) -> bool {
+        let evicted = |p: &crate::cluster::Process| {
+            p.view.as_ref().is_some_and(|v| v.members.iter().any(|m| p.app.evicted.contains(&m.uuid())))
+        };
+        !self.slots.iter().filter_map(|s| s.process.as_ref()).any(evicted)
     }
 
     /// All running nodes are members of the same primary view, which has exactly them.
@@ -224,12 +306,25 @@ impl Cluster {
 
     pub(crate) fn same_data(&self) -> bool {
         let mut common = None;
-        for s in &self.slots {
+        // Messages without a seqno may come after the last one that has one.
+        let mut ends = self.slots.iter().filter_map(|s| s.process.as_ref()).map(|p| p.last_index);
+        let first = ends.next();
+        if ends.any(|end| Some(end) != first) {
+            return false;
+        }
+        for (i, s) in self.slots.iter().enumerate() {
             let Some(p) = &s.process else { continue };
+            if self.options.is_arbitrator(i) {
+                // The last ones: what the servers have applied is known by now.
+                if common.is_some_and(|c: &State| c.position != p.last_seqno.0) {
+                    return false;
+                }
+                continue;
+            }
             if !s.db.valid || !s.db.queue.is_empty() || p.copying || s.db.now.position != p.last_seqno.0 {
                 return false;
             }
-            match &common {
+            match common {
                 None => common = Some(&s.db.now),
                 // Content is compared by `final_check`: a difference is a violation, not a reason to wait.
                 Some(c) if c.position != s.db.now.position => return false,
@@ -241,10 +336,13 @@ impl Cluster {
 
     /// Equal data everywhere, every promise kept, logs equal where they overlap.
     pub fn final_check(&mut self) {
+        if self.nobody_has_data() {
+            return;
+        }
         let running: Vec<usize> = (0..self.slots.len()).filter(|&i| self.slots[i].process.is_some()).collect();
         let Some(&first) = running.first() else { return };
         for &other in &running {
-            if self.slots[other].db.now != self.slots[first].db.now {
+            if !self.options.is_arbitrator(other) && self.slots[other].db.now != self.slots[first].db.now {
                 return self.fail(format!(
                     "n{first} and n{other} have different data at position {}",
                     self.slots[first].db.now.position
@@ -258,7 +356,16 @@ impl Cluster {
         if let Some(text) = self.logs_differ(&running) {
             return self.fail(text);
         }
-        if !self.options.forced {
+        if self.options.founded && self.histories.formed() > 1 {
+            return self.fail("more than one history was begun".into());
+        }
+        if self.options.dark {
+            let data = self.slots[first].db.now.clone();
+            let end = Reach { history: data.history, lineage: data.lineage, seqno: data.position };
+            let result = self.losses.check(&end);
+            self.check(first, result);
+        }
+        if !self.options.branches() {
             let position = self.slots[first].db.now.position;
             let result = self.clients.check(&self.histories, position);
             self.check(first, result);

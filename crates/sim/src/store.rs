@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use trireme_order::{LogStore, StoreError};
-use trireme_types::{Base, Entry, HardState, LogIndex, Seqno, Term};
+use trireme_types::{Base, Durability, Entry, HardState, LogIndex, Seqno, Term};
 
 use crate::options::{Options, Sabotage};
 use crate::rng::{Rng, hash_bytes, mix};
@@ -27,6 +27,8 @@ pub struct FastStore {
     synced: u64,
     generation: u64,
     hard: HardState,
+    suspect: Option<LogIndex>,
+    process: bool,
     /// States within the log, by index; the base is not among them.
     checkpoints: BTreeMap<u64, Base>,
     last_checkpoint: u64,
@@ -63,6 +65,8 @@ impl FastStore {
             synced: 0,
             generation: 1,
             hard: HardState::default(),
+            suspect: None,
+            process: false,
             checkpoints: BTreeMap::new(),
             last_checkpoint: 0,
             ghost: Vec::new(),
@@ -117,7 +121,7 @@ impl FastStore {
                 self.checkpoints.retain(|&index, _| index <= end);
                 self.synced = self.synced.min(end);
             }
-            Some(Sabotage::LyingDisk | Sabotage::LocalCut) | None => {}
+            Some(_) | None => {}
         }
     }
 
@@ -134,6 +138,10 @@ impl FastStore {
             let held = self.entries.len() as u64;
             self.synced = self.base.index.0 + rng.below(held + 1);
         }
+        if self.process {
+            let before = LogIndex(self.synced);
+            self.suspect = Some(self.suspect.map_or(before, |s| s.min(before)));
+        }
         let unsynced = self.last().0 - self.synced.min(self.last().0);
         let kept = if rng.chance(0.5) { 0 } else { rng.below(unsynced + 1) };
         let end = self.synced.max(self.base.index.0) + kept;
@@ -148,6 +156,24 @@ impl FastStore {
         self.ghost.clear();
         self.synced = self.last().0; // Recovery reads what is there and syncs it before it is used.
         self.last_checkpoint = self.checkpoints.keys().next_back().copied().unwrap_or(self.base.index.0);
+    }
+
+    /// An entry turns out to be unreadable: the log ends before it, or is of no use at all.
+    pub fn damage(&mut self, rng: &mut Rng) {
+        let end = self.base.index.0 + rng.below(self.entries.len() as u64 + 1);
+        if rng.chance(0.1) {
+            self.base = Base::default();
+            self.entries.clear();
+        }
+        let end = end.max(self.base.index.0).min(self.last().0);
+        self.entries.truncate((end - self.base.index.0) as usize);
+        self.checkpoints.retain(|&index, _| index <= end);
+        self.last_checkpoint = self.checkpoints.keys().next_back().copied().unwrap_or(self.base.index.0);
+        self.ghost.clear();
+        self.synced = end;
+        if self.sabotage != Some(Sabotage::HoleTrusted) {
+            self.suspect = Some(self.suspect.map_or(LogIndex(end), |s| s.min(LogIndex(end))));
+        }
     }
 
     pub fn entry(&self, index: LogIndex) -> Option<&Entry> {
@@ -273,6 +299,18 @@ impl LogStore for FastStore {
             assert_eq!(state.voted_for, self.hard.voted_for, "a second vote in the same term");
         }
         self.hard = state;
+        Ok(())
+    }
+    fn suspect(&self) -> Option<LogIndex> {
+        self.suspect
+    }
+    fn set_suspect(&mut self, after: Option<LogIndex>) -> Result<(), StoreError> {
+        self.writing()?;
+        self.suspect = after;
+        Ok(())
+    }
+    fn set_durability(&mut self, durability: Durability) -> Result<(), StoreError> {
+        self.process = durability == Durability::Process;
         Ok(())
     }
     fn wants_checkpoint(&self) -> bool {

@@ -1,6 +1,7 @@
 //! Words for hand-written scenarios.
 
-use trireme_order::{Message, Phase};
+use trireme_order::{LogStore, Message, Phase};
+use trireme_types::LogIndex;
 
 use crate::check::Outcome;
 use crate::cluster::{Cluster, Verdict};
@@ -35,6 +36,16 @@ impl Cluster {
         self.same_data()
     }
 
+    /// Index before the first entry that the log in this place holds.
+    pub fn base(&self, slot: usize) -> LogIndex {
+        self.slots[slot].store().base().index
+    }
+
+    /// Index of its last entry.
+    pub fn last(&self, slot: usize) -> LogIndex {
+        self.slots[slot].store().last()
+    }
+
     pub fn committed(&self, op: u64) -> bool {
         matches!(self.clients.outcome(op), Some(Outcome::Committed(_)))
     }
@@ -44,6 +55,28 @@ impl Cluster {
         let op = self.write(slot);
         self.expect(30 * SEC, "a write set commits", |c| c.committed(op));
         op
+    }
+
+    /// Clients on each of `slots` write one transaction after the other for `duration`. The longest time between two commits
+    /// that any one of them saw.
+    pub fn longest_gap(&mut self, slots: &[usize], duration: u64) -> u64 {
+        let end = self.now + duration;
+        let mut clients: Vec<(u64, Option<u64>)> = slots.iter().map(|_| (self.now, None)).collect();
+        let mut longest = 0;
+        while self.now < end {
+            for (client, &slot) in clients.iter_mut().zip(slots) {
+                let answered = client.1.and_then(|op| self.clients.outcome(op));
+                match answered {
+                    Some(Outcome::Unknown) => continue,
+                    Some(Outcome::Committed(_) | Outcome::Conflict(_)) => client.0 = self.now,
+                    Some(Outcome::Refused | Outcome::RolledBack) | None => {}
+                }
+                client.1 = Some(self.write(slot));
+            }
+            self.pass(MS);
+            longest = clients.iter().map(|(last, _)| self.now - last).max().unwrap_or(0).max(longest);
+        }
+        longest
     }
 
     /// Runs until `done`; panics with every node's state when that does not come within `bound`.

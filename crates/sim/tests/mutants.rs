@@ -31,33 +31,47 @@ fn expect_caught(name: &str, seeds: std::ops::Range<u64>) {
 
 /// Name, and where the search begins.
 const KNOWN: &[(&str, u64)] = &[
-    ("longest-log", 600),
-    ("acks-of-any-term", 300),
+    ("longest-log", 100),
+    ("acks-of-any-term", 0),
     ("acks-kept", 0),
     ("stale-sync", 0),
     ("ack-unsynced", 0),
+    ("bodies-withheld", 0),
     ("duplicates", 0),
+    ("never-stands", 0),
     ("new-voters-alone", 0),
+    ("fork-merged", 0),
     ("two-incarnations", 0),
+    ("arbitrator-forgets", 0),
+    ("suspect-votes", 0),
+    ("term-unsynced", 0),
+    ("data-ignored", 0),
+    ("hole-trusted", 800),
     ("session-kept", 140),
     ("read-committed", 0),
-    ("read-without-round", 650),
+    ("read-without-round", 0),
     ("local-cut", 0),
+    ("isolation-ignored", 0),
+    ("streams-kept", 0),
+    ("eviction-forgotten", 0),
     ("lying-disk", 0),
     ("forgotten-promise", 0),
     ("lost-writes", 0),
 ];
 
+/// Caught by a scenario of its own, in `faults.rs`: its five steps in a row come up too seldom by chance.
+const DIRECTED: &[&str] = &["older-term-commits"];
+
 #[test]
 fn every_mutant_is_caught() {
     for &(name, first) in KNOWN {
-        expect_caught(name, first..2000);
+        expect_caught(name, first..first + 2000);
     }
 }
 
 #[test]
 fn no_mutant_is_forgotten() {
-    let named = |name: &str| KNOWN.iter().any(|(known, _)| *known == name);
+    let named = |name: &str| KNOWN.iter().any(|(known, _)| *known == name) || DIRECTED.contains(&name);
     for mutant in Mutant::ALL {
         assert!(named(mutant.name()), "{mutant:?}");
     }

@@ -10,6 +10,8 @@ fn caught(seeds: u64, prepare: impl Fn(&mut Options)) -> Option<(u64, String)> {
     (1..=seeds).find_map(|seed| {
         let mut o = Options::draw(seed);
         o.forced = false;
+        (o.ignore_sb, o.ignore_quorum, o.founded) = (false, false, false);
+        o.arbitrators = 0;
         o.store = trireme_sim::StoreKind::Fast;
         o.faults.retain(|f| !matches!(f.0, Fault::Force | Fault::Durability));
         prepare(&mut o);
@@ -56,6 +58,8 @@ fn written_entries_that_do_not_survive_the_process_are_caught() {
         o.sabotage = Some(Sabotage::LostWrites);
         o.nodes = 3;
         o.durability = Durability::Process;
+        // Drawn for mode `disk`, perhaps: with the power of all, logs may end below the data, and then a person decides (rule 18).
+        o.faults.retain(|f| !matches!(f.0, Fault::PowerLoss | Fault::PowerLossAll));
         o.faults.push((Fault::CrashMany, 20));
     });
 }

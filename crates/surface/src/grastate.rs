@@ -13,8 +13,8 @@
 //! trusts is the write-set log; this file may be rewritten by others at any time while the server is down.
 //!
 //! While a statement in total order isolation or a state transfer changes data that a crash would leave half done, the file
-//! carries the *unsafe* mark: zero UUID, seqno -1. Marks are counted. *Corrupt* looks the same and stays until a new state has
-//! been received.
+//! carries the *unsafe* mark: zero UUID, seqno -1. Marks are counted. For a statement a comment names the history, in case no member
+//! has whole data after a crash. *Corrupt* has no such comment and stays until a new state has been received.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -33,17 +33,27 @@ pub struct SavedState {
     /// `None` where the file says -1: unknown.
     pub seqno: Option<Seqno>,
     pub safe_to_bootstrap: bool,
+    /// The history in which a statement was being executed when the file was last written; nil: none was. Kept in a comment, so
+    /// that to everybody else the file says "no state", as Galera's does.
+    pub unfinished: Uuid,
 }
+
+/// Followed by the history.
+const UNFINISHED: &str = "# unfinished statement in ";
 
 impl SavedState {
     /// What a missing file means.
-    pub const NONE: SavedState = SavedState { uuid: Uuid::NIL, seqno: None, safe_to_bootstrap: true };
+    pub const NONE: SavedState =
+        SavedState { uuid: Uuid::NIL, seqno: None, safe_to_bootstrap: true, unfinished: Uuid::NIL };
 
     /// Reads the content of a file. Unknown lines are skipped, missing ones leave their default, and a last line without its
     /// line end does not count: it may be half written.
     pub fn parse(content: &str) -> SavedState {
         let mut state = SavedState::NONE;
         for line in content.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
+            if let Some(history) = line.strip_prefix(UNFINISHED) {
+                state.unfinished = Uuid::parse(history.trim()).unwrap_or(Uuid::NIL);
+            }
             let Some((key, value)) = line.split_once(':') else { continue };
             let value = value.trim();
             match key.trim() {
@@ -56,19 +66,25 @@ impl SavedState {
         state
     }
 
-    fn print(&self) -> String {
+    /// The content of the file, as it is written.
+    pub fn print(&self) -> String {
         let seqno = self.seqno.map_or("-1".to_owned(), |s| s.to_string());
-        format!(
+        let mut out = format!(
             "# GALERA saved state\nversion: 2.1\nuuid:    {}\nseqno:   {seqno}\nsafe_to_bootstrap: {}\n",
             self.uuid,
             u8::from(self.safe_to_bootstrap)
-        )
+        );
+        if !self.unfinished.is_nil() {
+            out += &format!("{UNFINISHED}{}\n", self.unfinished);
+        }
+        out
     }
 }
 
 /// The open state file.
 #[derive(Debug)]
 pub struct StateFile {
+    /// Empty: nothing is ever written.
     path: PathBuf,
     /// Opened at the first write: a start that fails before must leave no file behind.
     file: Option<File>,
@@ -77,6 +93,8 @@ pub struct StateFile {
     /// Open marks of [`StateFile::mark_unsafe`].
     unsafe_marks: u32,
     corrupt: bool,
+    /// The data are being replaced.
+    receiving: bool,
     /// What was last written, to skip equal writes, and its length, to pad shorter ones.
     written: Option<SavedState>,
     len: usize,
@@ -100,9 +118,32 @@ impl StateFile {
             Err(e) => return Err(e),
         };
         let state = SavedState::parse(&String::from_utf8_lossy(&content));
-        let file =
-            StateFile { path, file: None, state, unsafe_marks: 0, corrupt: false, written: None, len: content.len() };
+        let len = content.len();
+        let file = StateFile {
+            path,
+            file: None,
+            state,
+            unsafe_marks: 0,
+            corrupt: false,
+            receiving: false,
+            written: None,
+            len,
+        };
         Ok((file, found))
+    }
+
+    /// For a member without data: there is nothing to say about them, and no file.
+    pub fn none() -> StateFile {
+        StateFile {
+            path: PathBuf::new(),
+            file: None,
+            state: SavedState::NONE,
+            unsafe_marks: 0,
+            corrupt: false,
+            receiving: false,
+            written: None,
+            len: 0,
+        }
     }
 
     pub fn path(&self) -> &Path {
@@ -117,6 +158,7 @@ impl StateFile {
     /// Saves a position. While marked unsafe or corrupt the position is remembered but the file goes on saying "none".
     pub fn set(&mut self, uuid: Uuid, seqno: Option<Seqno>) -> io::Result<()> {
         (self.state.uuid, self.state.seqno) = (uuid, seqno);
+        self.state.unfinished = Uuid::NIL;
         self.write()
     }
 
@@ -138,6 +180,12 @@ impl StateFile {
         self.write()
     }
 
+    /// The data are about to be replaced: a crash leaves nothing of use. Stays until [`StateFile::restore`].
+    pub fn mark_receiving(&mut self) -> io::Result<()> {
+        self.receiving = true;
+        self.write()
+    }
+
     /// The local data is not what the group has. Stays until [`StateFile::restore`].
     pub fn mark_corrupt(&mut self) -> io::Result<()> {
         self.corrupt = true;
@@ -151,17 +199,20 @@ impl StateFile {
     /// A new state was received: ends "corrupt" and all unsafe marks.
     pub fn restore(&mut self, uuid: Uuid, seqno: Option<Seqno>) -> io::Result<()> {
         self.corrupt = false;
+        self.receiving = false;
         self.unsafe_marks = 0;
         self.set(uuid, seqno)
     }
 
     fn write(&mut self) -> io::Result<()> {
-        let state = if self.corrupt || self.unsafe_marks > 0 {
-            SavedState { uuid: Uuid::NIL, seqno: None, ..self.state }
+        let state = if self.corrupt || self.receiving {
+            SavedState { uuid: Uuid::NIL, seqno: None, unfinished: Uuid::NIL, ..self.state }
+        } else if self.unsafe_marks > 0 {
+            SavedState { uuid: Uuid::NIL, seqno: None, unfinished: self.state.uuid, ..self.state }
         } else {
             self.state
         };
-        if self.written == Some(state) {
+        if self.written == Some(state) || self.path.as_os_str().is_empty() {
             return Ok(());
         }
         // After a failed write nothing is known about the content, so the next call must write again.
@@ -252,11 +303,11 @@ mod tests {
         let dir = TestDir::new("grastate-edit");
         let write = |text: &str| std::fs::write(dir.path().join("grastate.dat"), text).unwrap();
         write(&format!("# comment: x\nfuture: 1\n\n uuid : {U}\nseqno:7\n"));
-        assert_eq!(open(&dir).state(), SavedState { uuid: uuid(), seqno: Some(Seqno(7)), safe_to_bootstrap: true });
+        assert_eq!(open(&dir).state(), SavedState { uuid: uuid(), seqno: Some(Seqno(7)), ..SavedState::NONE });
         write(&format!("uuid: {U}\nseqno: 7\nsafe_to_bootstrap: 0"));
         assert!(open(&dir).state().safe_to_bootstrap, "a line without its end does not count");
         write(&format!("uuid: {U}\nseqno: x\nsafe_to_bootstrap: 0\n"));
-        assert_eq!(open(&dir).state(), SavedState { uuid: uuid(), seqno: None, safe_to_bootstrap: false });
+        assert_eq!(open(&dir).state(), SavedState { uuid: uuid(), safe_to_bootstrap: false, ..SavedState::NONE });
         write("\u{0}\u{1}garbage\nuuid: nonsense\n");
         assert_eq!(open(&dir).state(), SavedState::NONE);
     }
@@ -282,10 +333,31 @@ mod tests {
         file.mark_safe().unwrap();
         assert!(content(&dir).contains(ZERO));
         file.mark_safe().unwrap();
-        assert_eq!(content(&dir), text(U, "-1", 1));
+        // Padded to the length with the mark.
+        assert_eq!(content(&dir).trim_end(), text(U, "-1", 1).trim_end());
         file.mark_safe().unwrap();
         file.mark_unsafe().unwrap();
         assert!(content(&dir).contains(ZERO), "one unmark too many is not saved up");
+    }
+
+    #[test]
+    fn an_unfinished_statement_is_told_from_replaced_data() {
+        let dir = TestDir::new("grastate-unfinished");
+        let mut file = open(&dir);
+        file.set(uuid(), None).unwrap();
+        file.mark_unsafe().unwrap();
+        let cut_off = open(&dir).state();
+        assert_eq!(cut_off, SavedState { unfinished: uuid(), ..SavedState::NONE });
+        // It is remembered until there is a state again.
+        let mut again = open(&dir);
+        again.set_safe_to_bootstrap(false).unwrap();
+        assert_eq!(open(&dir).state().unfinished, uuid());
+        again.mark_receiving().unwrap();
+        assert_eq!(open(&dir).state(), SavedState { safe_to_bootstrap: false, ..SavedState::NONE });
+        again.restore(uuid(), None).unwrap();
+        assert_eq!(open(&dir).state(), SavedState { uuid: uuid(), safe_to_bootstrap: false, ..SavedState::NONE });
+        file.mark_safe().unwrap();
+        assert!(open(&dir).state().unfinished.is_nil());
     }
 
     #[test]
@@ -300,7 +372,7 @@ mod tests {
         file.restore(uuid(), Some(Seqno(10))).unwrap();
         assert_eq!(
             SavedState::parse(&content(&dir)),
-            SavedState { uuid: uuid(), seqno: Some(Seqno(10)), safe_to_bootstrap: false }
+            SavedState { uuid: uuid(), seqno: Some(Seqno(10)), safe_to_bootstrap: false, ..SavedState::NONE }
         );
     }
 

@@ -67,7 +67,8 @@ impl SavedView {
         }
     }
 
-    fn print(&self) -> String {
+    /// The content of the file.
+    pub fn print(&self) -> String {
         let mut out = format!(
             "my_uuid: {}\n#vwbeg\nview_id: 3 {} {}\nbootstrap: {}\n",
             self.my_uuid,
@@ -82,7 +83,7 @@ impl SavedView {
     }
 
     /// `None` when anything is missing or malformed. Unknown lines are skipped.
-    fn parse(text: &str) -> Option<SavedView> {
+    pub fn parse(text: &str) -> Option<SavedView> {
         let (mut my_uuid, mut view, mut bootstrap, mut ended) = (None, None, None, false);
         let mut members = Vec::new();
         for line in text.lines() {

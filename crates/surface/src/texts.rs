@@ -11,20 +11,6 @@ use std::path::Path;
 
 use trireme_types::{Seqno, Uuid};
 
-/// How a member is named in log lines: `index.segment (name)`.
-#[derive(Clone, Copy, Debug)]
-pub struct MemberRef<'a> {
-    pub index: usize,
-    pub segment: u8,
-    pub name: &'a str,
-}
-
-impl fmt::Display for MemberRef<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{} ({})", self.index, self.segment, self.name)
-    }
-}
-
 /// -1 for "unknown", as in every Galera log.
 struct Maybe(Option<Seqno>);
 
@@ -38,18 +24,6 @@ impl fmt::Display for Maybe {
 }
 
 // --- node states ---------------------------------------------------------------------------------------------------------
-
-/// States as [`shifting`] names them.
-pub mod state {
-    pub const CLOSED: &str = "CLOSED";
-    pub const OPEN: &str = "OPEN";
-    pub const PRIMARY: &str = "PRIMARY";
-    pub const JOINER: &str = "JOINER";
-    pub const DONOR: &str = "DONOR/DESYNCED";
-    pub const JOINED: &str = "JOINED";
-    pub const SYNCED: &str = "SYNCED";
-    pub const DESTROYED: &str = "DESTROYED";
-}
 
 /// Info, required and customary.
 pub fn shifting(from: &str, to: &str, at: Option<Seqno>) -> String {
@@ -83,48 +57,10 @@ pub fn new_component(primary: bool, bootstrap: bool, own: usize, members: usize)
     )
 }
 
-/// Info, customary: several lines in one message. `protocols` are gcs, repl and appl.
-#[expect(clippy::too_many_arguments, reason = "one per line of the message")]
-pub fn quorum_results(
-    version: u32,
-    primary: bool,
-    conf_id: i64,
-    joined: usize,
-    members: usize,
-    act_id: Option<Seqno>,
-    last_appl: Option<Seqno>,
-    protocols: (i64, i64, i64),
-    vote_policy: i64,
-    history: Uuid,
-) -> String {
-    let component = if primary { "PRIMARY" } else { "NON-PRIMARY" };
-    let (gcs, repl, appl) = protocols;
-    format!(
-        "Quorum results:\n\tversion    = {version},\n\tcomponent  = {component},\n\tconf_id    = {conf_id},\n\tmembers    = \
-         {joined}/{members} (joined/total),\n\tact_id     = {},\n\tlast_appl. = {},\n\tprotocols  = {gcs}/{repl}/{appl} \
-         (gcs/repl/appl),\n\tvote policy= {vote_policy},\n\tgroup UUID = {history}",
-        Maybe(act_id),
-        Maybe(last_appl),
-    )
-}
-
 /// Info, customary.
 pub fn flow_control_interval(lower: u64, upper: u64) -> String {
     format!("Flow-control interval: [{lower}, {upper}]")
 }
-
-/// Warning, tolerated.
-pub const IGNORING_SPLIT_BRAIN: &str = "Ignoring possible split-brain (allowed by configuration) from view:";
-/// Warning, tolerated in one test.
-pub const IGNORING_QUORUM: &str = "Ignoring lack of quorum";
-/// Warning, tolerated.
-pub const PRIM_NOT_POSSIBLE: &str = "no nodes coming from prim view, prim not possible";
-/// Info.
-pub const REBOOTSTRAPPING: &str = "re-bootstrapping prim from partitioned components";
-/// Warning, tolerated in one test.
-pub const NO_REMERGED_PRIMARY: &str = "No re-merged primary component found";
-/// Warning, tolerated: with [`PRIM_NOT_POSSIBLE`] after a full-cluster restart.
-pub const NO_COMPLETE_STATE: &str = "Quorum: No node with complete state";
 
 /// Info: `pc.bootstrap` in a primary view.
 pub const IGNORING_PC_BOOTSTRAP: &str = "ignoring 'pc.bootstrap' in state PRIM";
@@ -133,23 +69,28 @@ pub const IGNORING_PC_BOOTSTRAP: &str = "ignoring 'pc.bootstrap' in state PRIM";
 pub const ISOLATION_ON: &str = "turning isolation on";
 pub const ISOLATION_OFF: &str = "turning isolation off";
 pub const ISOLATION_FORCE_QUIT: &str = "turning isolation force quit";
+/// Info.
+pub const SSL_RELOADED: &str = "socket.ssl_reload: certificates and keys were read again; new connections use them";
 /// Error, tolerated in one test: what `gmcast.isolate=2` ends with.
 pub const FORCED_QUIT: &str = "exception from gcomm, backend must be restarted: Gcomm backend termination was requested by setting gmcast.isolate=2.";
-
-/// Warning, tolerated in one test.
-pub fn own_listen_address(peer: &str) -> String {
-    format!("address '{peer}' points to own listening address, blacklisting")
-}
 
 /// Warning, required by the allow-list test.
 pub fn not_allowed(ip: &str) -> String {
     format!("Connection not allowed, IP {ip} not found in allowlist.")
 }
 
-/// Warning, tolerated.
-pub fn action_in_non_primary(index: usize) -> String {
-    format!("Action message in non-primary configuration from member {index}")
+/// Info: `evs.evict`.
+pub fn evicting(member: Uuid) -> String {
+    format!("Evicting member {member} permanently from group")
 }
+
+/// Info: `evs.evict` without a value.
+pub fn unevicting(member: Uuid) -> String {
+    format!("unevicting {member}")
+}
+
+/// Error, on the evicted node.
+pub const EVICTED: &str = "exception from gcomm, backend must be restarted: this node has been evicted out of the cluster, gcomm backend restart is required";
 
 // --- connecting ------------------------------------------------------------------------------------------------------------
 
@@ -230,7 +171,7 @@ pub fn state_transfer_required(group: (Uuid, Option<Seqno>), local: (Uuid, Optio
     )
 }
 
-/// Info, customary. `donors`: the configured list, empty for any. `state`: the donor's, e.g. [`state::SYNCED`].
+/// Info, customary. `donors`: the configured list, empty for any. `state`: the donor's.
 pub fn state_transfer_selected(
     joiner: impl fmt::Display,
     donors: &str,
@@ -248,49 +189,16 @@ pub fn state_transfer_impossible(joiner: impl fmt::Display, donors: &str, reason
     )
 }
 
+/// Info, customary.
+pub fn state_transfer_ended(donor: impl fmt::Display, joiner: impl fmt::Display, ok: bool) -> String {
+    format!("{donor}: State transfer to {joiner} {}.", if ok { "complete" } else { "failed" })
+}
+
 pub const RETRY_LATER: &str = "Resource temporarily unavailable";
 pub const HOST_UNREACHABLE: &str = "No route to host";
 
 fn or_any(donors: &str) -> &str {
     if donors.is_empty() { "*any*" } else { donors }
-}
-
-/// Warning, tolerated.
-pub const DONOR_OF_OTHER_SEGMENT: &str = "There are no nodes in the same segment that will ever be able to become donors, yet there is a suitable donor outside. Will use that one.";
-
-/// Info: the IST part of a request, on both sides. `<uuid>:<joiner's last>-<group seqno>|<address>`.
-pub fn ist_request(request: &str) -> String {
-    format!("IST request: {request}")
-}
-
-/// Info, required once by galera_gcache_recover_full_gcache.
-pub fn ist_falls_back(first: Seqno) -> String {
-    format!("IST first seqno {first} not found from cache, falling back to SST")
-}
-
-/// Info on the donor, required by the IPv6 tests. `address` with its scheme.
-pub fn ist_sender_starting(address: &str, first: Seqno, last: Seqno) -> String {
-    format!("async IST sender starting to serve {address} sending {first}-{last}")
-}
-
-/// Info on the donor.
-pub fn ist_sender_served(address: &str) -> String {
-    format!("async IST sender served {address}")
-}
-
-/// Error on the donor, tolerated in one test.
-pub fn ist_sender_failed(address: &str, reason: &str) -> String {
-    format!("async IST sender failed to serve {address}: {reason}")
-}
-
-/// Info on the joiner, required by the IPv6 tests.
-pub fn ist_receiver_address(address: &str) -> String {
-    format!("IST receiver addr using {address}")
-}
-
-/// Info on the joiner, required by the IPv6 tests.
-pub fn ist_receiver_prepared(first: Seqno, last: Seqno, listen: &str) -> String {
-    format!("Prepared IST receiver for {first}-{last}, listening at: {listen}")
 }
 
 /// Info on the joiner, required by galera_ist_progress.
@@ -305,29 +213,6 @@ pub fn receiving_ist_progress(done: u64, total: u64) -> String {
     format!("Receiving IST...{percent:5.1}% ({done}/{total} events) complete.")
 }
 
-/// Info on both, customary.
-pub fn state_transfer_complete(from: MemberRef<'_>, to: MemberRef<'_>) -> String {
-    format!("{from}: State transfer to {to} complete.")
-}
-
-/// Info on both, customary.
-pub fn state_transfer_complete_at_joiner(at: MemberRef<'_>, from: MemberRef<'_>) -> String {
-    format!("{at}: State transfer from {from} complete.")
-}
-
-/// Warning, tolerated in some tests.
-pub fn state_transfer_failed(from: MemberRef<'_>, to: MemberRef<'_>, code: i32, reason: &str) -> String {
-    format!("{from}: State transfer to {to} failed: {code} ({reason})")
-}
-
-/// Warning, tolerated.
-pub const GAP_IN_STATE: &str = "Gap in state sequence. Need state transfer.";
-
-/// Warning, tolerated.
-pub fn ist_not_prepared(reason: &str) -> String {
-    format!("Failed to prepare for incremental state transfer: {reason}")
-}
-
 /// Error, tolerated in the tests of failing state transfers.
 pub fn request_failed(reason: &str) -> String {
     format!("Requesting state transfer failed: {reason}")
@@ -336,20 +221,6 @@ pub fn request_failed(reason: &str) -> String {
 pub const NEVER_RECEIVE_STATE: &str = "Will never receive state. Need to abort.";
 /// Fatal.
 pub const SST_REQUEST_FAILED: &str = "SST request callback failed. This is unrecoverable, restart required.";
-
-/// Warning, tolerated in galera_join_with_cc_*.
-pub fn rejecting_join(joiner: MemberRef<'_>) -> String {
-    format!("Rejecting JOIN message from {joiner}: new State Transfer required.")
-}
-
-/// Warning, tolerated.
-pub fn join_protocol_violation(member: MemberRef<'_>, state: &str) -> String {
-    format!("Protocol violation. JOIN message sender {member} is not in state transfer ({state}). Message ignored.")
-}
-
-/// Warning, tolerated.
-pub const JOIN_NOT_SENT: &str =
-    "Sending JOIN failed: -107 (Transport endpoint is not connected). Will retry in new primary component.";
 
 // --- inconsistency -----------------------------------------------------------------------------------------------------------
 
@@ -363,20 +234,7 @@ pub fn vote_inconsistent(history: Uuid, seqno: Seqno) -> String {
     format!("Vote 0 (success) on {history}:{seqno} is inconsistent with group. Leaving cluster.")
 }
 
-/// Error, tolerated in two tests.
-pub const CONSISTENCY_COMPROMISED: &str = "Node consistency compromized, leaving cluster...";
-
 // --- limits, pausing ---------------------------------------------------------------------------------------------------------
-
-/// Warning, tolerated.
-pub fn write_set_too_large(excess: u64) -> String {
-    format!("Maximum writeset size exceeded by {excess}")
-}
-
-/// Warning, tolerated in two tests: a resync too many.
-pub const RESYNC_WITHOUT_DESYNC: &str = "Trying to make wsrep_desync = OFF on the node that is already synchronized.";
-/// Warning, tolerated.
-pub const NOT_PAUSED: &str = "Trying to continue unpaused monitor";
 
 /// Info, customary.
 pub fn paused_at(history: Uuid, seqno: Seqno) -> String {
@@ -393,16 +251,15 @@ pub const RESUMED: &str = "Provider resumed.";
 mod tests {
     use super::*;
 
-    const J: MemberRef<'_> = MemberRef { index: 1, segment: 0, name: "node2" };
-    const D: MemberRef<'_> = MemberRef { index: 0, segment: 3, name: "node1" };
+    const J: &str = "1.0 (node2)";
+    const D: &str = "0.3 (node1)";
 
     #[test]
     fn lines_that_suites_and_tools_search_for() {
-        assert_eq!(shifting(state::SYNCED, state::DONOR, Some(Seqno(5))), "Shifting SYNCED -> DONOR/DESYNCED (TO: 5)");
-        assert_eq!(shifting(state::CLOSED, state::OPEN, None), "Shifting CLOSED -> OPEN (TO: -1)");
+        assert_eq!(shifting("SYNCED", "DONOR/DESYNCED", Some(Seqno(5))), "Shifting SYNCED -> DONOR/DESYNCED (TO: 5)");
         assert_eq!(synced_with_group(J), "Member 1.0 (node2) synced with group.");
         assert_eq!(
-            state_transfer_selected(J, "", D, state::SYNCED),
+            state_transfer_selected(J, "", D, "SYNCED"),
             "Member 1.0 (node2) requested state transfer from '*any*'. Selected 0.3 (node1)(SYNCED) as donor."
         );
         assert_eq!(receiving_ist(Seqno(3), Seqno(7)), "Receiving IST: 5 writesets, seqnos 3-7");
@@ -431,10 +288,10 @@ mod tests {
     #[test]
     fn only_shifting_says_donor_in_upper_case() {
         for line in [
-            state_transfer_selected(J, "node1", D, state::SYNCED),
+            state_transfer_selected(J, "node1", D, "SYNCED"),
             state_transfer_impossible(J, "", RETRY_LATER),
-            DONOR_OF_OTHER_SEGMENT.into(),
-            state_transfer_complete(D, J),
+            state_transfer_ended(D, J, true),
+            state_transfer_ended(D, J, false),
         ] {
             assert!(!line.contains("DONOR"), "{line}");
         }

@@ -45,6 +45,8 @@ pub(crate) struct Entry {
     /// Places that the name stands for and that were not tried yet in this round.
     pub candidates: Vec<SocketAddr>,
     pub problem: Option<String>,
+    /// The next attempt is made without TLS: see [`Book::retry_in_clear`].
+    pub clear: bool,
 }
 
 /// Names an entry. Never reused: a connection may outlive the entry that it was dialled for.
@@ -99,6 +101,7 @@ impl Book {
             cold_since: now,
             candidates: Vec::new(),
             problem: None,
+            clear: false,
         };
         self.made += 1;
         self.entries.insert(EntryId(self.made), entry);
@@ -123,6 +126,7 @@ impl Book {
     pub fn fail(&mut self, at: EntryId, now: Instant, problem: String, jitter: &mut Jitter) {
         let Some(entry) = self.get_mut(at) else { return };
         entry.attempt = Attempt::None;
+        entry.clear = false;
         entry.problem = Some(problem);
         // The other addresses of a name are tried before the pause.
         if !entry.candidates.is_empty() {
@@ -132,6 +136,16 @@ impl Book {
         let cold = !entry.seed && !entry.current && now.duration_since(entry.cold_since) > COLD_AFTER;
         entry.next = now + jitter.backoff(entry.failures, if cold { COLD_MAX } else { BACKOFF_MAX });
         entry.failures = entry.failures.saturating_add(1);
+    }
+
+    /// Whoever is at `remote` does not understand TLS, it seems: once more without, at once. The attempt after that is made with
+    /// TLS again, since by then the peer may have been restarted with it.
+    pub fn retry_in_clear(&mut self, at: EntryId, remote: SocketAddr, now: Instant) {
+        let Some(entry) = self.get_mut(at) else { return };
+        entry.attempt = Attempt::None;
+        entry.clear = true;
+        entry.candidates.insert(0, remote);
+        entry.next = now;
     }
 
     /// Whoever answers at entry `at` is ourselves.
@@ -155,6 +169,7 @@ impl Book {
             if Some(index) == at {
                 entry.attempt = Attempt::None;
                 entry.node = Some(node);
+                entry.clear = false;
                 entry.candidates.clear();
             }
             if entry.node == Some(node) {

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use trireme_types::Member;
 
+use crate::TlsContext;
+
 /// Protocol versions that this build speaks, both ends included.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Versions {
@@ -13,7 +15,7 @@ pub struct Versions {
 }
 
 impl Versions {
-    pub const CURRENT: Versions = Versions { min: 1, max: 1 };
+    pub const CURRENT: Versions = Versions { min: 2, max: 2 };
 
     /// The newest version that both speak.
     pub(crate) fn common(self, other: Versions) -> Option<u16> {
@@ -85,6 +87,11 @@ pub struct NetConfig {
     /// `socket.send_buf_size`, `socket.recv_buf_size`; `None`: the kernel's own tuning.
     pub send_buffer: Option<usize>,
     pub recv_buffer: Option<usize>,
+    /// Connections are encrypted with this; `None`: in clear text.
+    pub tls: Option<TlsContext>,
+    /// `socket.dynamic`: with TLS, peers that speak in clear text are accepted too, and one that ends a TLS handshake without a
+    /// word is dialled again in clear text. Whoever controls the network can then make any link a clear one.
+    pub clear_too: bool,
     pub limits: Limits,
 }
 
@@ -105,6 +112,8 @@ impl NetConfig {
             checksum: true,
             send_buffer: None,
             recv_buffer: None,
+            tls: None,
+            clear_too: false,
             limits: Limits::default(),
         }
     }

@@ -11,9 +11,11 @@ use mio::net::TcpStream;
 use crate::book::EntryId;
 use crate::frame::FrameReader;
 use crate::handshake::{Hello, LinkId, WHOLE_MAX};
+use crate::handshaker::{Handshaker, Stepped, Ticket};
 use crate::isolation::Registration;
 use crate::queue::{Flushed, SendQueue};
-use crate::{AdmitToken, socket};
+use crate::tls::{ALERT_VERSION, HANDSHAKE_RECORD, IN_CLEAR, Session, Side};
+use crate::{AdmitToken, TlsContext, socket};
 
 /// Room offered to one read while reads fill it: four chunks of a large message.
 const READ_ROOM: usize = 256 << 10;
@@ -21,6 +23,8 @@ const READ_ROOM: usize = 256 << 10;
 const READ_ROOM_MIN: usize = 16 << 10;
 /// Room while reads do not fill it.
 const READ_ROOM_FIRST: usize = 64 << 10;
+/// Room for a stranger who speaks TLS: its largest record, so that certificates come in one or two reads.
+const READ_ROOM_TLS: usize = 17 << 10;
 /// Read from one link before the others get their turn.
 pub(crate) const READ_TURN: usize = 2 << 20;
 
@@ -39,6 +43,23 @@ pub(crate) enum Phase {
     /// Not the arbiter; waits for its decision.
     Confirm(Hello),
     Up(Up),
+}
+
+/// How bytes go over the socket.
+///
+/// Legal ways: Clear for ever; Accepted -> Clear or Shaking; Shaking -> Away -> Shaking or Tls. A dialler begins as Clear or Shaking.
+pub(crate) enum Channel {
+    Clear,
+    /// The first byte will tell whether the peer speaks TLS. `clear_too`: and it need not.
+    Accepted {
+        context: TlsContext,
+        clear_too: bool,
+    },
+    /// In the TLS handshake; waits for the peer.
+    Shaking(Session),
+    /// In the TLS handshake, with the [`Handshaker`]. Nothing is read.
+    Away(Ticket),
+    Tls(Session),
 }
 
 /// A link.
@@ -60,6 +81,7 @@ pub(crate) struct Conn {
     /// For which entry of the address book, when dialled.
     pub dialled: Option<EntryId>,
     pub phase: Phase,
+    pub channel: Channel,
     /// When the phase has to be over; `None` once up.
     pub deadline: Option<Instant>,
     pub buf: BytesMut,
@@ -87,6 +109,7 @@ impl Conn {
         stream: TcpStream,
         remote: SocketAddr,
         phase: Phase,
+        channel: Channel,
         deadline: Instant,
         message_max: u64,
     ) -> io::Result<Conn> {
@@ -98,6 +121,7 @@ impl Conn {
             remote,
             dialled: None,
             phase,
+            channel,
             deadline: Some(deadline),
             buf: BytesMut::new(),
             frames: FrameReader::new(message_max),
@@ -124,25 +148,29 @@ impl Conn {
         }
     }
 
-    /// One system call.
+    /// One system call, and the decryption of what it brought.
     pub fn read(&mut self) -> io::Result<ReadResult> {
-        match self.phase {
-            Phase::Up(_) => {
-                if self.buf.capacity() - self.buf.len() < READ_ROOM_MIN {
-                    self.buf.reserve(self.read_room);
-                }
-            }
+        let up = matches!(self.phase, Phase::Up(_));
+        let (into, room_first) = match &mut self.channel {
+            Channel::Away(_) => return Ok(ReadResult::Drained(0)),
+            Channel::Clear | Channel::Accepted { .. } => (&mut self.buf, WHOLE_MAX),
+            Channel::Shaking(session) | Channel::Tls(session) => (session.incoming(), READ_ROOM_TLS),
+        };
+        if !up {
             // A stranger gets the room of one handshake and no more.
-            _ => self.buf.reserve(WHOLE_MAX - self.buf.len().min(WHOLE_MAX - 1)),
+            into.reserve(room_first - into.len().min(room_first - 1));
+        } else if into.capacity() - into.len() < READ_ROOM_MIN {
+            into.reserve(self.read_room);
         }
-        let room = self.buf.capacity() - self.buf.len();
-        let n = match socket::recv(&self.stream, &mut self.buf) {
+        let room = into.capacity() - into.len();
+        let n = match socket::recv(&self.stream, into) {
             Ok(0) => return Ok(ReadResult::End),
             Ok(n) => n,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(ReadResult::Drained(0)),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(ReadResult::More(0)),
             Err(error) => return Err(error),
         };
+        self.decrypt()?;
         if n < room {
             // Less than asked for: the socket is empty, and what comes later is a new edge.
             self.read_room = READ_ROOM_FIRST;
@@ -152,8 +180,120 @@ impl Conn {
         Ok(ReadResult::More(n))
     }
 
+    /// Moves what has arrived encrypted into `buf`.
+    pub fn decrypt(&mut self) -> io::Result<()> {
+        let Channel::Tls(session) = &mut self.channel else { return Ok(()) };
+        loop {
+            if self.buf.capacity() - self.buf.len() < READ_ROOM_MIN {
+                self.buf.reserve(self.read_room);
+            }
+            if session.decrypt(&mut self.buf)? == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Writes until everything is written or the socket is full.
     pub fn flush(&mut self) -> io::Result<()> {
-        self.blocked = self.queue.flush(&self.stream)? == Flushed::Blocked;
+        let Conn { channel, queue, stream, .. } = self;
+        let sent_all = match channel {
+            // Nothing to say before the peer has shown how it speaks, and nothing at hand.
+            Channel::Accepted { .. } | Channel::Away(_) => true,
+            Channel::Clear => queue.flush(stream)? == Flushed::Empty,
+            Channel::Shaking(session) => session.flush(|parts| socket::send(stream, parts))?,
+            Channel::Tls(session) => loop {
+                if !session.flush(|parts| socket::send(stream, parts))? {
+                    break false;
+                }
+                if queue.bytes() == 0 {
+                    break true;
+                }
+                queue.write_with(|parts| session.encrypt(parts))?;
+            },
+        };
+        self.blocked = !sent_all;
         Ok(())
+    }
+
+    /// Bytes not yet taken by the kernel.
+    pub fn queued_bytes(&self) -> usize {
+        match &self.channel {
+            Channel::Shaking(session) | Channel::Tls(session) => self.queue.bytes() + session.unsent(),
+            Channel::Clear | Channel::Accepted { .. } | Channel::Away(_) => self.queue.bytes(),
+        }
+    }
+
+    /// Is something encrypted that the socket was not offered?
+    pub fn has_unsent(&self) -> bool {
+        matches!(&self.channel, Channel::Tls(session) if session.unsent() > 0)
+    }
+
+    pub fn scheme(&self) -> &'static str {
+        if matches!(self.channel, Channel::Clear) { "tcp" } else { "ssl" }
+    }
+
+    /// Version and cipher.
+    pub fn tls(&self) -> Option<String> {
+        match &self.channel {
+            Channel::Tls(session) => Some(session.description()),
+            Channel::Clear | Channel::Accepted { .. } | Channel::Shaking(_) | Channel::Away(_) => None,
+        }
+    }
+
+    /// Begins TLS as the dialler.
+    pub fn dial_tls(&mut self, context: &TlsContext, handshaker: &mut Handshaker) -> Result<(), String> {
+        self.channel = Channel::Shaking(Session::new(context, Side::Dialler)?);
+        self.go_on(handshaker)
+    }
+
+    /// Does what the channel needs before `buf` can be looked at; call it when bytes have arrived.
+    ///
+    /// **Errors:** why the connection is to be closed.
+    pub fn go_on(&mut self, handshaker: &mut Handshaker) -> Result<(), String> {
+        if let Channel::Accepted { context, clear_too } = &self.channel
+            && let Some(&first) = self.buf.first()
+        {
+            self.channel = if first == HANDSHAKE_RECORD {
+                let mut session = Session::new(context, Side::Acceptor)?;
+                session.incoming().unsplit(self.buf.split());
+                Channel::Shaking(session)
+            } else if *clear_too {
+                Channel::Clear
+            } else {
+                // Best effort: the closed connection says as much to those who know.
+                let _ = socket::send(&self.stream, &[io::IoSlice::new(&ALERT_VERSION)]);
+                return Err(IN_CLEAR.to_owned());
+            };
+        }
+        self.channel = match std::mem::replace(&mut self.channel, Channel::Clear) {
+            Channel::Shaking(session) => Channel::Away(handshaker.step(session)?),
+            other => other,
+        };
+        Ok(())
+    }
+
+    /// Takes the session back from the handshaker. True when the handshake is done.
+    ///
+    /// **Errors:** why the connection is to be closed; the peer has been told.
+    pub fn stepped(&mut self, answer: Stepped) -> Result<bool, String> {
+        let Stepped { mut session, result, .. } = answer;
+        if result.is_err() {
+            let _ = session.flush(|parts| socket::send(&self.stream, parts));
+        }
+        self.channel = match result {
+            Ok(true) => Channel::Tls(session),
+            Ok(false) | Err(_) => Channel::Shaking(session),
+        };
+        result
+    }
+
+    /// The peer has ended a TLS handshake, in which it was dialled, without a word.
+    pub fn ended_tls_unheard(&self) -> bool {
+        matches!(&self.channel, Channel::Shaking(session) if self.dialled.is_some() && !session.heard())
+    }
+
+    /// Is it in the middle of a TLS handshake?
+    pub fn is_shaking(&self) -> bool {
+        matches!(self.channel, Channel::Shaking(_) | Channel::Away(_))
     }
 }

@@ -8,7 +8,7 @@ use trireme_types::{Member, NodeId};
 use crate::Transport;
 use crate::address::{Address, Host};
 use crate::book::{Attempt, EntryId};
-use crate::conn::{Conn, Phase};
+use crate::conn::{Channel, Conn, Phase};
 use crate::handshake::Handshake;
 use crate::resolver::Resolved;
 use crate::socket;
@@ -161,7 +161,8 @@ impl Transport {
         let Some(entry) = self.book.get(at) else { return };
         // A warning the first time; repeated, as a note, as long as it lasts.
         let first = entry.problem.is_none();
-        let text = format!("cannot resolve the host of address 'tcp://{}': {error}; trying again", entry.address);
+        let address = &entry.address;
+        let text = format!("cannot resolve the host of address '{}://{address}': {error}; trying again", self.scheme());
         self.log_limited(now, key, first, text);
         self.fail(at, format!("cannot resolve: {error}"), now);
     }
@@ -181,7 +182,7 @@ impl Transport {
         let deadline = now + self.cfg.peer_timeout;
         let message_max = self.cfg.limits.message_bytes;
         let conn = socket::connect(remote, source, &options)
-            .and_then(|stream| Conn::new(stream, remote, Phase::Connecting, deadline, message_max))
+            .and_then(|stream| Conn::new(stream, remote, Phase::Connecting, Channel::Clear, deadline, message_max))
             .and_then(|mut conn| {
                 conn.dialled = Some(at);
                 self.insert(conn)
@@ -200,7 +201,8 @@ impl Transport {
     pub(crate) fn on_connected(&mut self, slot: usize, now: Instant) {
         let deadline = now + self.cfg.peer_timeout;
         let hello = Handshake::Hello(self.hello()).encode();
-        let Some(conn) = self.conn(slot) else { return };
+        let Transport { conns, book, cfg, handshaker, .. } = self;
+        let Some(conn) = conns.get_mut(slot).and_then(Option::as_mut) else { return };
         if let Some(error) = conn.stream.take_error().ok().flatten() {
             return self.lose(slot, crate::DownCause::Reset, &error.to_string(), now);
         }
@@ -211,6 +213,12 @@ impl Transport {
         conn.phase = Phase::Hello;
         conn.deadline = Some(deadline);
         conn.queue.push_raw(hello);
+        let clear = conn.dialled.and_then(|at| book.get(at)).is_some_and(|entry| entry.clear);
+        if let Some(context) = cfg.tls.as_ref().filter(|_| !clear)
+            && let Err(why) = conn.dial_tls(context, handshaker)
+        {
+            return self.tls_failed(slot, &why, now);
+        }
         self.mark_dirty(slot);
         self.wake_at(deadline);
     }
@@ -219,7 +227,7 @@ impl Transport {
     pub(crate) fn dial_failed(&mut self, at: EntryId, why: &str, now: Instant) {
         let Some(entry) = self.book.get(at) else { return };
         let address = entry.address.to_string();
-        let text = format!("connection to 'tcp://{address}' failed: {why}; trying again");
+        let text = format!("connection to '{}://{address}' failed: {why}; trying again", self.scheme());
         self.log_limited(now, &format!("dial {address}"), false, text);
         self.fail(at, why.to_owned(), now);
     }

@@ -51,6 +51,10 @@ pub enum NetEvent {
         warn: bool,
         text: String,
     },
+    /// A peer belongs to another cluster, or speaks no version in common: a mistake in somebody's configuration.
+    Unwelcome {
+        reason: String,
+    },
     /// Somebody at `address` (an IP without port) has connected: answer with `admit`. Only with `ask_admission`. Unanswered
     /// ones are closed after `peer_timeout`.
     Accepted {

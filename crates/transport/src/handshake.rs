@@ -167,12 +167,19 @@ impl Handshake {
     fn decode(body: &[u8]) -> Result<Handshake, DecodeError> {
         let mut r = Reader::new(body);
         Ok(match r.u8()? {
-            1 => Handshake::Hello(Hello {
-                versions: Versions { min: r.u16()?, max: r.u16()? },
-                cluster: r.str(CLUSTER_MAX)?,
-                instance: r.u64()?,
-                member: Member::decode(&mut r)?,
-            }),
+            1 => {
+                let hello = Hello {
+                    versions: Versions { min: r.u16()?, max: r.u16()? },
+                    cluster: r.str(CLUSTER_MAX)?,
+                    instance: r.u64()?,
+                    member: Member::decode(&mut r)?,
+                };
+                // Where a node is named the nil id says "none".
+                if hello.member.node.0.is_nil() {
+                    return Err(DecodeError::Invalid("node id"));
+                }
+                Handshake::Hello(hello)
+            }
             2 => Handshake::Refuse {
                 refusal: Refusal::from_u8(r.u8()?).ok_or(DecodeError::Invalid("refusal"))?,
                 instance: r.u64()?,
@@ -206,6 +213,19 @@ fn checksum(head: &[u8], body: &[u8]) -> u32 {
     crc.finalize()
 }
 
+/// Makes magic and checksum of a damaged handshake right.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn seal(wire: &mut [u8]) {
+    if wire.len() < HEADER {
+        return;
+    }
+    wire[..8].copy_from_slice(MAGIC);
+    let len = wire.len() - HEADER;
+    wire[8..12].copy_from_slice(&(len as u32).to_le_bytes());
+    let crc = checksum(&wire[..12], &wire[HEADER..]);
+    wire[12..16].copy_from_slice(&crc.to_le_bytes());
+}
+
 /// At most `max` bytes of `text`, cut between characters.
 pub(crate) fn clip(text: &str, max: usize) -> &str {
     let mut end = text.len().min(max);
@@ -223,8 +243,8 @@ fn guess(bytes: &[u8]) -> &'static str {
     };
     if ["GET ", "POST ", "PUT ", "HEAD ", "OPTIONS ", "CONNECT ", "PRI * HTTP"].into_iter().any(starts) {
         "an HTTP request"
-    } else if bytes.starts_with(&[0x16, 0x03]) {
-        "a TLS handshake (is TLS on at one end only?)"
+    } else if matches!(bytes, [0x15 | 0x16, 0x03, ..]) {
+        "TLS (is socket.ssl on at one end only?)"
     } else if starts("SSH-") {
         "an SSH client"
     } else {
@@ -235,9 +255,17 @@ fn guess(bytes: &[u8]) -> &'static str {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use trireme_types::{Incarnation, Uuid, Weight};
+    use trireme_types::{Incarnation, MemberKind, Uuid, Weight};
 
     use super::*;
+
+    #[test]
+    fn a_member_without_an_id_is_refused() {
+        let versions = Versions { min: 1, max: 1 };
+        let hello = Hello { versions, cluster: "c".into(), instance: 1, member: Member::default() };
+        let mut wire = BytesMut::from(&Handshake::Hello(hello).encode()[..]);
+        assert!(Handshake::take(&mut wire).unwrap_err().contains("node id"));
+    }
 
     fn all() -> Vec<Handshake> {
         let long = |n| "x".repeat(n);
@@ -249,7 +277,7 @@ mod tests {
             address: long(256),
             segment: 1,
             weight: Weight(2),
-            stateless: false,
+            kind: MemberKind::Data,
         };
         let versions = Versions { min: 1, max: 4 };
         vec![
@@ -291,6 +319,7 @@ mod tests {
         for (sent, named) in [
             (&b"GET / HTTP/1.1\r\n"[..], "HTTP"),
             (&[0x16, 0x03, 0x01, 0x02, 0x00][..], "TLS"),
+            (&[0x15, 0x03, 0x01, 0x00, 0x02][..], "TLS"),
             (b"SSH-2.0-x", "SSH"),
             (b"\0\0\0\0", "not this protocol"),
             (b"TRIREME\x01\xff\xff\xff\xff\0\0\0\0", "4294967295 bytes"),

@@ -51,4 +51,6 @@ pub struct LinkInfo {
     /// Did this side dial?
     pub dialled: bool,
     pub queued_bytes: usize,
+    /// Version and cipher of TLS; `None` in clear text.
+    pub tls: Option<String>,
 }

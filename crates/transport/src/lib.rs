@@ -11,8 +11,8 @@
 //! }
 //! ```
 //!
-//! Other threads reach it through a [`Waker`] only. The one thread started here resolves host names ([`resolver`]), since
-//! `getaddrinfo` may block for seconds.
+//! Other threads reach it through a [`Waker`] only. Two threads are started here when they are first needed: one resolves host names
+//! ([`resolver`]), since `getaddrinfo` may block for seconds, and one computes TLS handshakes ([`handshaker`]).
 //!
 //! **Invariants.** Between the `LinkUp` and the `LinkDown` of a peer every message that the peer sent in a class arrives once
 //! and in order, unless it was droppable; what was sent before a `LinkDown` may or may not have arrived. There is at most one link to a
@@ -25,8 +25,11 @@ mod conn;
 mod dialing;
 mod event;
 mod frame;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod gossip;
 mod handshake;
+mod handshaker;
 mod inspect;
 mod isolation;
 mod jitter;
@@ -35,6 +38,7 @@ mod peering;
 mod queue;
 mod resolver;
 mod socket;
+mod tls;
 mod transport;
 mod waker;
 
@@ -43,5 +47,6 @@ pub use event::{AdmitToken, DownCause, NetEvent};
 pub use inspect::{LinkInfo, PeerInfo, Sent, Stats};
 pub use isolation::{InvalidIsolation, Isolation, Registration, isolate_all, isolation_of_process};
 pub use queue::Encoded;
+pub use tls::{TlsContext, TlsFiles};
 pub use transport::Transport;
 pub use waker::Waker;

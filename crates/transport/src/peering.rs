@@ -192,7 +192,8 @@ impl Transport {
         let Some(conn) = self.conn(slot) else { return };
         conn.phase = Phase::Up(Up { hello, link, ack, since: now, bye: false });
         conn.deadline = None;
-        let (remote, dialled) = (conn.remote, conn.dialled);
+        let (remote, dialled, scheme) = (conn.remote, conn.dialled, conn.scheme());
+        let tls = conn.tls().map(|tls| format!(" ({tls})")).unwrap_or_default();
         self.links.push((node, slot));
         let known = Gossip::Addresses(self.addresses_to_tell()).encode();
         if let Some(address) = self.learn_peer(&member, remote, now) {
@@ -208,7 +209,10 @@ impl Transport {
         let keys: Vec<String> = answered.map(|(_, entry)| format!("dial {}", entry.address)).collect();
         keys.iter().for_each(|key| self.limiter.settle(key));
         self.stats.links_up += 1;
-        self.log(false, format!("connection established to {node} ('{}') tcp://{remote}", printable(&member.name)));
+        self.log(
+            false,
+            format!("connection established to {node} ('{}') {scheme}://{remote}{tls}", printable(&member.name)),
+        );
         self.pending.push(NetEvent::LinkUp { member, protocol });
     }
 
@@ -224,7 +228,8 @@ impl Transport {
             Refusal::Own if instance == self.instance => {
                 self.book.own.insert(conn.remote);
                 self.book.found_own(at, now);
-                let text = format!("address 'tcp://{address}' points to own listening address, blacklisting");
+                let text =
+                    format!("address '{}://{address}' points to own listening address, blacklisting", self.scheme());
                 self.log_limited(now, &format!("own {address}"), false, text);
             }
             Refusal::Duplicate => self.fail(at, "linked already".to_owned(), now),
@@ -234,8 +239,11 @@ impl Transport {
             | Refusal::Cloned
             | Refusal::Stale
             | Refusal::Forgotten => {
-                let text = format!("connection to 'tcp://{address}' was refused: {}", printable(text));
+                let text = format!("connection to '{}://{address}' was refused: {}", conn.scheme(), printable(text));
                 self.log_limited(now, &format!("refused by {address} {}", refusal as u8), true, text.clone());
+                if matches!(refusal, Refusal::Cluster | Refusal::Versions) {
+                    self.pending.push(NetEvent::Unwelcome { reason: text.clone() });
+                }
                 self.fail(at, text, now);
             }
         }
@@ -251,6 +259,9 @@ impl Transport {
         let _ = conn.stream.shutdown(std::net::Shutdown::Write);
         let quiet = matches!(refusal, Refusal::Own | Refusal::Duplicate);
         if let Some(at) = conn.dialled {
+            if matches!(refusal, Refusal::Cluster | Refusal::Versions) {
+                self.pending.push(NetEvent::Unwelcome { reason: format!("connection refused: {text}") });
+            }
             if !quiet {
                 self.log_limited(
                     now,
@@ -279,6 +290,19 @@ impl Transport {
         self.report_refused(conn, &format!("stranger {}", conn.remote.ip()), reason, now);
     }
 
+    /// Closes a connection on which TLS did not come about. Unlike other failures to connect this does not mend itself, so
+    /// both ends warn.
+    pub(crate) fn tls_failed(&mut self, slot: usize, why: &str, now: Instant) {
+        let Some(conn) = self.take(slot) else { return };
+        let why = printable(why);
+        let Some(at) = conn.dialled else { return self.report_stranger(&conn, why, now) };
+        if let Some(address) = self.book.get(at).map(|entry| entry.address.to_string()) {
+            let text = format!("connection to 'ssl://{address}' failed: {why}");
+            self.log_limited(now, &format!("tls {address}"), true, text);
+        }
+        self.fail(at, why, now);
+    }
+
     fn report_refused(&mut self, conn: &Conn, key: &str, reason: String, now: Instant) {
         self.stats.refused += 1;
         if self.limiter.allow(now, key) {
@@ -291,6 +315,7 @@ impl Transport {
         let why = match conn.phase {
             Phase::Connecting => "Connection timed out",
             Phase::Admission(_) => "the allow list has not answered in time",
+            Phase::Hello if conn.is_shaking() => "the TLS handshake was not finished in time",
             Phase::Hello if conn.buf.is_empty() => "it connected and said nothing",
             Phase::Hello | Phase::Ready(_) | Phase::Ack(..) | Phase::Confirm(_) => {
                 "the handshake was not finished in time"
@@ -307,6 +332,12 @@ impl Transport {
             Phase::Up(up) => {
                 let node = up.hello.member.node;
                 self.link_lost(node, up, &conn, cause, why, now);
+            }
+            Phase::Hello if self.cfg.clear_too && cause == DownCause::Reset && conn.ended_tls_unheard() => {
+                if let Some(at) = conn.dialled {
+                    self.book.retry_in_clear(at, conn.remote, now);
+                    self.wake_at(now);
+                }
             }
             Phase::Connecting | Phase::Hello => match conn.dialled {
                 Some(at) if cause == DownCause::Local => self.fail(at, why.to_owned(), now),
@@ -337,7 +368,7 @@ impl Transport {
         let name = printable(&up.hello.member.name);
         self.log(
             cause == DownCause::Garbage,
-            format!("connection to {node} ('{name}') tcp://{} closed: {why}", conn.remote),
+            format!("connection to {node} ('{name}') {}://{} closed: {why}", conn.scheme(), conn.remote),
         );
         self.pending.push(NetEvent::LinkDown { node, cause });
     }
@@ -452,6 +483,7 @@ mod tests {
                 NetEvent::Message { .. }
                 | NetEvent::Log { .. }
                 | NetEvent::Accepted { .. }
+                | NetEvent::Unwelcome { .. }
                 | NetEvent::Refused { .. } => None,
             });
             words.collect::<Vec<_>>().join(" ")

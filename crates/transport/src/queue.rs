@@ -187,7 +187,7 @@ pub(crate) struct SendQueue {
 }
 
 impl SendQueue {
-    /// Bytes not yet given to the kernel.
+    /// Bytes not yet given to the kernel, or to encryption.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -259,7 +259,7 @@ impl SendQueue {
     /// Writes until everything is written or the socket is full.
     pub fn flush(&mut self, stream: &TcpStream) -> io::Result<Flushed> {
         while self.bytes > 0 {
-            let result = self.write_once(|parts| socket::send(stream, parts));
+            let result = self.write_with(|parts| socket::send(stream, parts));
             match result {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(_) => {}
@@ -271,7 +271,8 @@ impl SendQueue {
         Ok(Flushed::Empty)
     }
 
-    fn write_once(&mut self, write: impl FnOnce(&[IoSlice<'_>]) -> io::Result<usize>) -> io::Result<usize> {
+    /// Offers what comes next to `write`, which says how much of it it took. Not with an empty queue.
+    pub fn write_with(&mut self, write: impl FnOnce(&[IoSlice<'_>]) -> io::Result<usize>) -> io::Result<usize> {
         self.stage();
         let mut parts = [IoSlice::new(&[]); WRITE_PARTS];
         let mut n = 0;
@@ -328,7 +329,7 @@ impl SendQueue {
         let mut size = 1;
         while self.bytes > 0 {
             size = size * 7 % 50_021;
-            self.write_once(|parts| {
+            self.write_with(|parts| {
                 let mut left = size;
                 for part in parts {
                     let n = left.min(part.len());
@@ -369,7 +370,7 @@ mod tests {
         let mut wire = Vec::new();
         let take = |queue: &mut SendQueue, wire: &mut Vec<u8>, n: usize| {
             queue
-                .write_once(|parts| {
+                .write_with(|parts| {
                     let all: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
                     wire.extend_from_slice(&all[..n.min(all.len())]);
                     Ok(n.min(all.len()))

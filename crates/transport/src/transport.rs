@@ -12,10 +12,11 @@ use trireme_types::{Incarnation, Member, NodeId};
 
 use crate::address::{Address, Host, plain};
 use crate::book::Book;
-use crate::conn::{Conn, Phase, READ_TURN, ReadResult};
+use crate::conn::{Channel, Conn, Phase, READ_TURN, ReadResult};
 use crate::frame::Lane;
 use crate::gossip::Gossip;
 use crate::handshake::{Handshake, clip};
+use crate::handshaker::{Handshaker, Stepped};
 use crate::inspect::LinkInfo;
 use crate::isolation::Registration;
 use crate::jitter::Jitter;
@@ -23,8 +24,10 @@ use crate::limiter::Limiter;
 use crate::queue::Encoded;
 use crate::resolver::Resolver;
 use crate::socket::{self, SocketOptions};
+use crate::tls::HANDSHAKE_RECORD;
 use crate::{
-    AdmitToken, DownCause, Isolation, NetConfig, NetEvent, PeerInfo, Sent, Stats, Waker, isolation_of_process,
+    AdmitToken, DownCause, Isolation, NetConfig, NetEvent, PeerInfo, Sent, Stats, TlsContext, Waker,
+    isolation_of_process,
 };
 
 const WAKER: Token = Token(usize::MAX);
@@ -32,6 +35,8 @@ const WAKER: Token = Token(usize::MAX);
 const LISTENER: usize = usize::MAX / 2;
 /// Ready sockets taken from the kernel at once.
 const EVENTS: usize = 256;
+/// Attempts to speak TLS to a node without it, from one host in a minute, that are not worth a warning.
+const TLS_TRIES: u32 = 4;
 /// Longest time between two looks at what nobody reports: the isolation mode of the process, dead listeners.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -59,6 +64,7 @@ pub struct Transport {
     pub(crate) pending: Vec<NetEvent>,
     pub(crate) book: Book,
     pub(crate) resolver: Resolver,
+    pub(crate) handshaker: Handshaker,
     pub(crate) jitter: Jitter,
     pub(crate) limiter: Limiter,
     /// Last link id given and last number put into a `Ready` or `Ack`.
@@ -100,6 +106,7 @@ impl Transport {
             poll,
             ready: Events::with_capacity(EVENTS),
             resolver: Resolver::new(waker.clone()),
+            handshaker: Handshaker::new(waker.clone()),
             waker,
             listeners: Vec::new(),
             conns: Vec::new(),
@@ -155,7 +162,7 @@ impl Transport {
                 ErrorKind::PermissionDenied => ": not permitted; ports below 1024 need privileges, and SELinux or AppArmor may forbid others",
                 _ => "",
             };
-            format!("cannot listen on tcp://{address}: {error}{hint}")
+            format!("cannot listen on {}://{address}: {error}{hint}", self.scheme())
         })?;
         self.listeners.push(listener);
         Ok(())
@@ -248,6 +255,9 @@ impl Transport {
         while let Some(answer) = self.resolver.poll() {
             self.on_resolved(answer, now);
         }
+        while let Some(answer) = self.handshaker.poll() {
+            self.on_stepped(answer, now);
+        }
         if now >= self.timer {
             self.on_time(now);
         }
@@ -292,19 +302,32 @@ impl Transport {
                 Ok(ReadResult::End) => {
                     let bye = self.conn(slot).and_then(|conn| conn.up()).is_some_and(|up| up.bye);
                     let cause = if bye { DownCause::Bye } else { DownCause::Reset };
-                    return self.lose(slot, cause, "the peer closed the connection", now);
+                    let unheard = self.conn(slot).is_some_and(|conn| conn.ended_tls_unheard());
+                    let why = match unheard {
+                        true => {
+                            "the peer closed the connection without an answer to TLS (is socket.ssl on at one end only?)"
+                        }
+                        false => "the peer closed the connection",
+                    };
+                    return self.lose(slot, cause, why, now);
+                }
+                // What cannot be decrypted: before the link is up, the peer's refusal of the own certificate (TLS 1.3 tells late).
+                Err(error) if error.kind() == ErrorKind::InvalidData => {
+                    let why = error.to_string();
+                    return match self.conn(slot).is_some_and(|conn| conn.up().is_some()) {
+                        true => self.lose(slot, DownCause::Garbage, &why, now),
+                        false => self.tls_failed(slot, &why, now),
+                    };
                 }
                 Err(error) => return self.lose(slot, cause_of(&error), &error.to_string(), now),
                 Ok(ReadResult::Drained(n)) => {
-                    self.stats.bytes_received += n as u64;
-                    self.process(slot, now);
+                    self.received(slot, n, now);
                     if n == 0 || !to_end {
                         return;
                     }
                 }
                 Ok(ReadResult::More(n)) => {
-                    self.stats.bytes_received += n as u64;
-                    self.process(slot, now);
+                    self.received(slot, n, now);
                     total += n;
                     if total >= READ_TURN && !to_end {
                         self.unread.push(slot);
@@ -315,6 +338,40 @@ impl Transport {
         }
     }
 
+    fn received(&mut self, slot: usize, n: usize, now: Instant) {
+        self.stats.bytes_received += n as u64;
+        let Transport { conns, handshaker, .. } = self;
+        let Some(conn) = conns.get_mut(slot).and_then(Option::as_mut) else { return };
+        if n == 0 {
+            return;
+        }
+        match conn.go_on(handshaker) {
+            Ok(()) => {
+                // Reading can make TLS answer.
+                let answers = !conn.blocked && conn.has_unsent();
+                self.process(slot, now);
+                if answers {
+                    self.mark_dirty(slot);
+                }
+            }
+            Err(why) => self.tls_failed(slot, &why, now),
+        }
+    }
+
+    /// The handshaker is done with a step.
+    fn on_stepped(&mut self, answer: Stepped, now: Instant) {
+        let waits = |conn: &Conn| matches!(&conn.channel, Channel::Away(ticket) if answer.answers(ticket));
+        let Some(slot) = self.conns.iter().position(|conn| conn.as_ref().is_some_and(waits)) else { return };
+        let Some(conn) = self.conn(slot) else { return };
+        if let Err(why) = conn.stepped(answer).and_then(|_| conn.decrypt().map_err(|error| error.to_string())) {
+            return self.tls_failed(slot, &why, now);
+        }
+        self.mark_dirty(slot);
+        self.process(slot, now);
+        // What came while nobody read is not reported again, nor is the end.
+        self.read(slot, now, true);
+    }
+
     /// Takes whole messages out of what was read.
     fn process(&mut self, slot: usize, now: Instant) {
         loop {
@@ -323,7 +380,16 @@ impl Transport {
                 match Handshake::take(&mut conn.buf) {
                     Ok(None) => return,
                     Ok(Some(message)) => self.on_handshake(slot, message, now),
-                    Err(what) => self.reject(slot, &format!("it sent {what}"), now),
+                    Err(what) => {
+                        let tls_from = (conn.buf.first() == Some(&HANDSHAKE_RECORD)).then(|| conn.remote.ip());
+                        // A peer with socket.dynamic tries TLS once and goes on in clear text. Who comes with TLS again and
+                        // again has a mistake in its configuration.
+                        let tried = |ip| (0..TLS_TRIES).any(|n| self.limiter.allow(now, &format!("TLS {n} from {ip}")));
+                        match tls_from.is_some_and(tried) {
+                            true => self.lose(slot, DownCause::Local, &what, now),
+                            false => self.reject(slot, &format!("it sent {what}"), now),
+                        }
+                    }
                 }
                 continue;
             };
@@ -379,13 +445,13 @@ impl Transport {
         let limits = &self.cfg.limits;
         let (droppable_max, queue_max) = (limits.droppable_bytes, limits.queue_bytes);
         let Some(conn) = self.conn(slot) else { return Sent::NotLinked };
-        let after = conn.queue.bytes() + message.wire_bytes();
+        let after = conn.queued_bytes() + message.wire_bytes();
         if message.class() == Class::Droppable && after > droppable_max {
             self.stats.dropped += 1;
             return Sent::Dropped;
         }
         if after > queue_max {
-            let why = format!("{} bytes wait to be sent, more than the limit of {queue_max}", conn.queue.bytes());
+            let why = format!("{} bytes wait to be sent, more than the limit of {queue_max}", conn.queued_bytes());
             self.lose(slot, DownCause::Local, &why, Instant::now());
             return Sent::NotLinked;
         }
@@ -443,7 +509,7 @@ impl Transport {
 
     /// Bytes queued for a node and not yet taken by the kernel; 0 without a link.
     pub fn queue_bytes(&self, node: NodeId) -> usize {
-        self.link_slot(node).and_then(|slot| self.conns[slot].as_ref()).map_or(0, |conn| conn.queue.bytes())
+        self.link_slot(node).and_then(|slot| self.conns[slot].as_ref()).map_or(0, Conn::queued_bytes)
     }
 
     // --- incoming connections -------------------------------------------------------------------------------------
@@ -490,7 +556,11 @@ impl Transport {
             _ => None,
         };
         let deadline = now + self.cfg.peer_timeout;
-        match Conn::new(stream, remote, phase, deadline, self.cfg.limits.message_bytes)
+        let channel = match &self.cfg.tls {
+            Some(context) => Channel::Accepted { context: context.clone(), clear_too: self.cfg.clear_too },
+            None => Channel::Clear,
+        };
+        match Conn::new(stream, remote, phase, channel, deadline, self.cfg.limits.message_bytes)
             .and_then(|conn| self.insert(conn))
         {
             Ok(_) => {
@@ -537,6 +607,14 @@ impl Transport {
     /// Should accepted connections wait for `admit`?
     pub fn set_ask_admission(&mut self, ask: bool) {
         self.cfg.ask_admission = ask;
+    }
+
+    /// Certificates for connections made from now on (`socket.ssl_reload`). Without TLS from the start nothing changes: it is
+    /// not switched on while peers are linked in clear text.
+    pub fn set_tls(&mut self, context: TlsContext) {
+        if let Some(current) = &mut self.cfg.tls {
+            *current = context;
+        }
     }
 
     /// `socket.recv_buf_size` for connections made from now on.
@@ -596,6 +674,11 @@ impl Transport {
         self.pending.push(NetEvent::Log { warn, text });
     }
 
+    /// Of addresses, as Galera writes them.
+    pub(crate) fn scheme(&self) -> &'static str {
+        if self.cfg.tls.is_some() { "ssl" } else { "tcp" }
+    }
+
     /// A line about something that may happen again and again.
     pub(crate) fn log_limited(&mut self, now: Instant, key: &str, warn: bool, text: String) {
         if self.limiter.allow(now, key) {
@@ -632,8 +715,8 @@ impl Transport {
                 match self.bind(self.listeners[at].addr, at) {
                     Ok(listener) => self.listeners[at] = listener,
                     Err(error) => {
-                        let text =
-                            format!("cannot listen on tcp://{} again: {error}; trying again", self.listeners[at].addr);
+                        let addr = self.listeners[at].addr;
+                        let text = format!("cannot listen on {}://{addr} again: {error}; trying again", self.scheme());
                         self.log_limited(now, "listen", true, text);
                     }
                 }
@@ -695,7 +778,8 @@ impl Transport {
         let links = self.links.iter().filter_map(|(node, slot)| {
             let conn = self.conns[*slot].as_ref()?;
             let dialled = conn.dialled.is_some();
-            Some(LinkInfo { node: *node, remote: conn.remote, dialled, queued_bytes: conn.queue.bytes() })
+            let (queued_bytes, tls) = (conn.queued_bytes(), conn.tls());
+            Some(LinkInfo { node: *node, remote: conn.remote, dialled, queued_bytes, tls })
         });
         links.collect()
     }
@@ -720,6 +804,7 @@ impl Transport {
         }
         self.listeners.clear();
         self.resolver.stop();
+        self.handshaker.stop();
     }
 }
 

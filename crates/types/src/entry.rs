@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 
-use crate::{DecodeError, Durability, LogIndex, NodeId, Reader, Seqno, Session, Term, Uuid, View, Weight, Writer};
+use crate::{
+    DecodeError, Durability, Lineage, LogIndex, NodeId, Reader, Seqno, Session, Term, Uuid, View, Weight, Writer,
+};
 
 /// What an entry is. Only `WriteSet` and `View` take a seqno (SAFETY 5).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -101,8 +103,9 @@ pub struct Voter {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct VoterSet {
     pub voters: Vec<Voter>,
-    /// Set by a forced reconfiguration (`pc.bootstrap`, `pc.ignore_sb`, forced bootstrap): a fork record (SAFETY 13).
-    pub forced: bool,
+    /// The id that a forced change draws (`pc.bootstrap`, `pc.ignore_sb`, forced bootstrap): a fork record (SAFETY 13). Nil for all
+    /// others.
+    pub fork: Uuid,
 }
 
 impl VoterSet {
@@ -125,7 +128,7 @@ impl VoterSet {
     }
 
     pub fn encode(&self, w: &mut Writer) {
-        w.bool(self.forced);
+        w.uuid(self.fork);
         w.u32(self.voters.len() as u32);
         for v in &self.voters {
             w.uuid(v.node.0);
@@ -134,12 +137,12 @@ impl VoterSet {
     }
 
     pub fn decode(r: &mut Reader<'_>) -> Result<VoterSet, DecodeError> {
-        let forced = r.bool()?;
+        let fork = r.uuid()?;
         let count = r.count(1024)?;
         let voters = (0..count)
             .map(|_| Ok(Voter { node: NodeId(r.uuid()?), weight: Weight(r.u8()?) }))
             .collect::<Result<_, DecodeError>>()?;
-        Ok(VoterSet { voters, forced })
+        Ok(VoterSet { voters, fork })
     }
 }
 
@@ -166,8 +169,8 @@ pub struct Base {
     pub durability: Durability,
     /// Sorted by origin.
     pub sessions: Vec<SessionMark>,
-    /// Index of the newest fork record, zero when there is none.
-    pub fork: LogIndex,
+    /// Every fork up to `index`.
+    pub lineage: Lineage,
     /// The application's own deterministic state after `index` (member states, certification index).
     pub app: Bytes,
 }
@@ -188,7 +191,7 @@ impl Base {
             w.u64(s.session.number);
             w.u64(s.number);
         }
-        w.u64(self.fork.0);
+        self.lineage.encode(w);
         w.bytes(&self.app);
     }
 
@@ -213,7 +216,7 @@ impl Base {
                     })
                     .collect::<Result<_, DecodeError>>()?
             },
-            fork: LogIndex(r.u64()?),
+            lineage: Lineage::decode(r)?,
             app: Bytes::copy_from_slice(r.bytes(usize::MAX)?),
         })
     }

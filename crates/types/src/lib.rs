@@ -6,9 +6,11 @@
 mod codec;
 mod entry;
 mod ids;
+mod lineage;
 mod member;
 
 pub use codec::{DecodeError, Reader, Writer};
 pub use entry::{Base, Entry, EntryHeader, EntryKind, HardState, SessionMark, Voter, VoterSet};
 pub use ids::{Incarnation, LogIndex, NodeId, Seqno, Session, Term, Timestamp, Uuid, Weight};
-pub use member::{Durability, Member, View};
+pub use lineage::{Fork, Kinship, Lineage};
+pub use member::{Durability, Member, MemberKind, View};

@@ -15,8 +15,35 @@ pub struct Member {
     pub address: String,
     pub segment: u8,
     pub weight: Weight,
-    /// Carries no data: never a donor, no vote on inconsistency, not in the commit cut.
-    pub stateless: bool,
+    pub kind: MemberKind,
+}
+
+/// What a member is there for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum MemberKind {
+    /// A server with the cluster's data.
+    #[default]
+    Data,
+    /// A server that counts for no state transfer, no vote on inconsistency and no commit cut (`gcs.stateless`). Its log is
+    /// like any other's.
+    Stateless,
+    /// No server at all: as above, and it orders only in order to hand over (SAFETY 14).
+    Arbitrator,
+}
+
+impl MemberKind {
+    /// May it be a donor, does it count in the commit cut and in votes on inconsistency?
+    pub fn has_state(self) -> bool {
+        self == MemberKind::Data
+    }
+
+    pub fn is_arbitrator(self) -> bool {
+        self == MemberKind::Arbitrator
+    }
+
+    fn from_u8(byte: u8) -> Option<MemberKind> {
+        [MemberKind::Data, MemberKind::Stateless, MemberKind::Arbitrator].into_iter().find(|k| *k as u8 == byte)
+    }
 }
 
 impl Member {
@@ -36,7 +63,7 @@ impl Member {
         w.str(&self.address);
         w.u8(self.segment);
         w.u8(self.weight.0);
-        w.bool(self.stateless);
+        w.u8(self.kind as u8);
     }
 
     pub fn decode(r: &mut Reader<'_>) -> Result<Member, DecodeError> {
@@ -48,7 +75,7 @@ impl Member {
             address: r.str(1024)?,
             segment: r.u8()?,
             weight: Weight(r.u8()?),
-            stateless: r.bool()?,
+            kind: MemberKind::from_u8(r.u8()?).ok_or(DecodeError::Invalid("member kind"))?,
         })
     }
 }

@@ -5,7 +5,7 @@
 use trireme_types::{Base, EntryHeader, HardState, Incarnation, LogIndex, NodeId, Reader, Seqno, Term, Uuid, Writer};
 
 /// The only version there is. A reader refuses others rather than guess.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Bytes before the first record. A sector, so that no write of records ever touches the header's sector.
 pub const SEGMENT_HEADER: usize = 512;
@@ -273,6 +273,16 @@ impl Meta {
         w.buf
     }
 
+    /// The version of a whole copy that another version of this program wrote.
+    pub fn other_version(bytes: &[u8]) -> Option<u32> {
+        let bytes = bytes.get(..META_SLOT)?;
+        let (body, crc) = bytes.split_at(META_SLOT - 4);
+        let mut r = Reader::new(body);
+        let whole = r.take(8).ok()? == META_MAGIC && crc == crc32fast::hash(body).to_le_bytes();
+        let version = r.u32().ok()?;
+        (whole && version != VERSION).then_some(version)
+    }
+
     pub fn decode(bytes: &[u8]) -> Option<Meta> {
         let bytes = bytes.get(..META_SLOT)?;
         let crc = u32::from_le_bytes(bytes[META_SLOT - 4..].try_into().ok()?);
@@ -350,6 +360,45 @@ pub fn decode_checkpoint(number: u64, bytes: &[u8]) -> Option<Base> {
     let base = Base::decode(&mut r).ok()?;
     r.finish().ok()?;
     Some(base)
+}
+
+/// Magic, version and checksum made right: the decoders behind them see damage only this way.
+#[cfg(feature = "fuzzing")]
+pub fn seal_meta(slot: &mut [u8]) {
+    slot[..8].copy_from_slice(META_MAGIC);
+    slot[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    let crc = crc32fast::hash(&slot[..META_SLOT - 4]);
+    slot[META_SLOT - 4..META_SLOT].copy_from_slice(&crc.to_le_bytes());
+}
+
+#[cfg(feature = "fuzzing")]
+pub fn seal_segment(header: &mut [u8]) {
+    const CRC_AT: usize = 80;
+    header[..8].copy_from_slice(SEGMENT_MAGIC);
+    header[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    header[72..80].fill(0);
+    header[CRC_AT + 4..].fill(0);
+    let crc = crc32fast::hash(&header[..CRC_AT]);
+    header[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
+}
+
+#[cfg(feature = "fuzzing")]
+pub fn seal_record(header: &mut [u8], number: u64) -> u32 {
+    header[..4].copy_from_slice(&RECORD_MAGIC.to_le_bytes());
+    let crc = record_crc(number, &header[..RECORD_HEADER - 4]);
+    header[RECORD_HEADER - 4..].copy_from_slice(&crc.to_le_bytes());
+    crc
+}
+
+#[cfg(feature = "fuzzing")]
+pub fn seal_checkpoint(bytes: &mut [u8], number: u64) {
+    let Some(body) = bytes.len().checked_sub(CHECKPOINT_HEADER) else { return };
+    bytes[..8].copy_from_slice(CHECKPOINT_MAGIC);
+    bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    bytes[16..24].copy_from_slice(&number.to_le_bytes());
+    bytes[24..32].copy_from_slice(&(body as u64).to_le_bytes());
+    let crc = crc32fast::hash(&bytes[16..]);
+    bytes[12..16].copy_from_slice(&crc.to_le_bytes());
 }
 
 #[cfg(test)]

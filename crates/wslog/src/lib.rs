@@ -11,6 +11,8 @@
 mod checkpoint;
 mod dir;
 mod format;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod index;
 pub mod inspect;
 mod log;

@@ -273,33 +273,14 @@ impl<S: Storage> WriteSetLog<S> {
         self.meta.meta().incarnation
     }
 
-    /// Raises the incarnation for a new start of the node; durable on return.
-    pub fn begin_incarnation(&mut self) -> Result<Incarnation, StoreError> {
-        self.save_meta(|m| m.incarnation = m.incarnation.next())?;
+    /// Raises the incarnation for a new start of the node, to `at_least` or more; durable on return.
+    pub fn begin_incarnation(&mut self, at_least: Incarnation) -> Result<Incarnation, StoreError> {
+        self.save_meta(|m| m.incarnation = m.incarnation.next().max(at_least))?;
         Ok(self.incarnation())
-    }
-
-    /// Remembers the durability setting in force: recovery judges an unclean stop by it. Durable on return.
-    pub fn set_durability(&mut self, durability: Durability) -> Result<(), StoreError> {
-        let process = durability == Durability::Process;
-        if self.meta.meta().process == process {
-            return self.shared.check();
-        }
-        self.save_meta(|m| m.process = process)
     }
 
     pub fn durability(&self) -> Durability {
         if self.meta.meta().process { Durability::Process } else { Durability::Disk }
-    }
-
-    /// Entries above this may be missing although they were acknowledged ([`OpenReport::suspect`]).
-    pub fn suspect(&self) -> Option<LogIndex> {
-        self.meta.meta().suspect
-    }
-
-    /// Forgets the suspicion: a majority of others has confirmed or repaired the log. Durable on return.
-    pub fn clear_suspect(&mut self) -> Result<(), StoreError> {
-        self.save_meta(|m| (m.suspect, m.hole) = (None, None))
     }
 
     /// The first failure, when there was one.
@@ -790,6 +771,29 @@ impl<S: Storage> LogStore for WriteSetLog<S> {
 
     fn save_hard_state(&mut self, state: HardState) -> Result<(), StoreError> {
         self.save_meta(|m| m.hard = state)
+    }
+
+    fn suspect(&self) -> Option<LogIndex> {
+        self.meta.meta().suspect
+    }
+
+    /// `None`: others have repaired the log, a hole included.
+    fn set_suspect(&mut self, after: Option<LogIndex>) -> Result<(), StoreError> {
+        self.save_meta(|m| {
+            m.suspect = after;
+            if after.is_none() {
+                m.hole = None;
+            }
+        })
+    }
+
+    /// Recovery judges an unclean stop by it.
+    fn set_durability(&mut self, durability: Durability) -> Result<(), StoreError> {
+        let process = durability == Durability::Process;
+        if self.meta.meta().process == process {
+            return self.shared.check();
+        }
+        self.save_meta(|m| m.process = process)
     }
 
     fn wants_checkpoint(&self) -> bool {

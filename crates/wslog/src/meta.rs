@@ -6,7 +6,7 @@
 
 use trireme_order::StoreError;
 
-use crate::format::{META_FILE, META_OFFSETS, META_SLOT, Meta};
+use crate::format::{META_FILE, META_OFFSETS, META_SLOT, Meta, VERSION};
 use crate::names;
 use crate::storage::{Storage, StorageFile, read_exact};
 
@@ -36,7 +36,15 @@ pub fn read<S: Storage>(storage: &S) -> Result<Found<S::File>, StoreError> {
     let Some(file) = storage.open(names::META)? else { return Ok(Found::Absent) };
     let mut copies = Vec::new();
     for offset in META_OFFSETS {
-        copies.push(read_exact(&file, offset, META_SLOT)?.and_then(|b| Meta::decode(&b)));
+        let bytes = read_exact(&file, offset, META_SLOT)?;
+        if let Some(version) = bytes.as_ref().and_then(|b| Meta::other_version(b)) {
+            return Err(StoreError(format!(
+                "write-set log: this directory is of format {version}, this provider reads and writes format {VERSION} only. Use the \
+                 provider that wrote it, or remove all files named trireme.*.galera.cache in this directory to join as a new member with \
+                 a full copy"
+            )));
+        }
+        copies.push(bytes.and_then(|b| Meta::decode(&b)));
     }
     let second = copies.pop().flatten();
     let first = copies.pop().flatten();

@@ -83,7 +83,7 @@ pub struct OpenReport {
     pub lost_history: Option<IndexRange>,
     /// Entries above this index may be missing although this member acknowledged them (SAFETY 16, 17): no vote until a
     /// majority of others has confirmed or repaired the log. Kept in the metadata, over restarts, until
-    /// `WriteSetLog::clear_suspect`.
+    /// `LogStore::set_suspect(None)`.
     pub suspect: Option<LogIndex>,
     /// One of the two copies of the metadata was unreadable; the other was used.
     pub metadata_copy_lost: bool,

@@ -30,6 +30,8 @@ pub struct Behind {
 /// Reads ahead through a file.
 struct Window<'a, F> {
     file: &'a F,
+    /// Of the file; nothing is read or set aside beyond.
+    len: u64,
     start: u64,
     buf: Vec<u8>,
 }
@@ -37,8 +39,8 @@ struct Window<'a, F> {
 const READ_AHEAD: usize = 1 << 20;
 
 impl<'a, F: StorageFile> Window<'a, F> {
-    fn new(file: &'a F) -> Self {
-        Window { file, start: 0, buf: Vec::new() }
+    fn new(file: &'a F, len: u64) -> Self {
+        Window { file, len, start: 0, buf: Vec::new() }
     }
 
     /// Bytes from `offset` on: `len` of them, fewer where the file ends.
@@ -46,7 +48,8 @@ impl<'a, F: StorageFile> Window<'a, F> {
         let inside = offset >= self.start && offset + len as u64 <= self.start + self.buf.len() as u64;
         if !inside {
             let mut buf = std::mem::take(&mut self.buf);
-            buf.resize(len.max(READ_AHEAD), 0);
+            let rest = self.len.saturating_sub(offset);
+            buf.resize(rest.min(len.max(READ_AHEAD) as u64) as usize, 0);
             let got = self.file.read_at(offset, &mut buf)?;
             buf.truncate(got);
             self.buf = buf;
@@ -72,7 +75,7 @@ pub fn walk<F: StorageFile>(
     mut each: impl FnMut(&RecordHeader, Slot),
 ) -> Result<ScanEnd, StoreError> {
     let len = file.len()?;
-    let mut window = Window::new(file);
+    let mut window = Window::new(file, len);
     let mut out = ScanEnd { end: SEGMENT_HEADER as u64, chain: header.chain(), bad: None, watermark: LogIndex::ZERO };
     let mut expected = header.first;
     let mut seqno: Seqno = header.prev_seqno;
@@ -123,7 +126,7 @@ pub fn walk<F: StorageFile>(
 /// Looks for records of this segment behind `from` (the end of a walk), at any place where one could begin.
 pub fn behind<F: StorageFile>(file: &F, number: u64, from: u64) -> Result<Option<Behind>, StoreError> {
     let len = file.len()?;
-    let mut window = Window::new(file);
+    let mut window = Window::new(file, len);
     let mut out: Option<Behind> = None;
     // A whole header at `from` itself is not "behind": it is the torn record.
     let mut at = from + 8;

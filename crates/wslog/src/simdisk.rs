@@ -293,6 +293,11 @@ impl SimDisk {
         hit
     }
 
+    /// Names of all files as a process sees them.
+    pub fn file_names(&self) -> Vec<String> {
+        self.state().names.keys().cloned().collect()
+    }
+
     /// Content of a file as a process sees it.
     pub fn content(&self, name: &str) -> Option<Vec<u8>> {
         let state = self.state();

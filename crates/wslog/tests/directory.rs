@@ -76,7 +76,9 @@ fn keeps_entries_promises_and_identity_over_reopening() {
         let (mut log, report) = open(&dir);
         assert!(report.created && !report.unclean);
         log.reset(base()).unwrap();
-        assert_eq!(log.begin_incarnation().unwrap(), Incarnation(1));
+        assert_eq!(log.begin_incarnation(Incarnation::ZERO).unwrap(), Incarnation(1));
+        assert_eq!(log.begin_incarnation(Incarnation(7)).unwrap(), Incarnation(7));
+        assert_eq!(log.begin_incarnation(Incarnation(7)).unwrap(), Incarnation(8));
         for chunk in all.chunks(7) {
             log.append(chunk).unwrap();
         }
@@ -89,7 +91,7 @@ fn keeps_entries_promises_and_identity_over_reopening() {
     }
     let (mut log, report) = open(&dir);
     assert!(!report.unclean && !report.created && report.hole.is_none() && report.suspect.is_none(), "{report:?}");
-    assert_eq!((log.node_id(), log.incarnation(), log.hard_state()), (NODE, Incarnation(1), hard));
+    assert_eq!((log.node_id(), log.incarnation(), log.hard_state()), (NODE, Incarnation(8), hard));
     assert_eq!(log.read(LogIndex(1), usize::MAX).unwrap(), all);
     log.append(&[entry(301, 2, 10)]).unwrap();
     drop(log); // as after kill -9
@@ -242,7 +244,7 @@ fn recover_no_starts_empty_and_suspect_but_keeps_identity_and_promises() {
     drop(log);
     let (mut log, report) = open(&dir);
     assert_eq!((log.last(), report.suspect), (LogIndex(0), Some(LogIndex(0))));
-    log.clear_suspect().unwrap();
+    log.set_suspect(None).unwrap();
     log.reset(base()).unwrap();
     drop(log);
     assert_eq!(open(&dir).1.suspect, None);
@@ -356,4 +358,23 @@ fn inspect_sees_a_live_log_and_changes_nothing() {
     std::fs::write(&first, bytes).unwrap();
     let verdict = inspect::verify(&storage, None).unwrap();
     assert!(verdict.report.hole.is_some() || verdict.report.lost_history.is_some(), "{verdict:?}");
+}
+
+#[test]
+fn a_directory_of_another_format_is_refused_by_name() {
+    let dir = Dir::new();
+    drop(open(&dir));
+    let path = dir.path().join("trireme.meta.galera.cache");
+    let mut bytes = std::fs::read(&path).unwrap();
+    for copy in [0, 4096] {
+        bytes[copy + 8..copy + 12].copy_from_slice(&1u32.to_le_bytes());
+        let checksum = crc32fast::hash(&bytes[copy..copy + 508]);
+        bytes[copy + 508..copy + 512].copy_from_slice(&checksum.to_le_bytes());
+    }
+    std::fs::write(&path, &bytes).unwrap();
+    let Err(error) = WriteSetLog::open(DirStorage::new(dir.path()).unwrap(), &options()) else {
+        panic!("opened a directory of another format");
+    };
+    assert!(error.0.contains("of format 1") && error.0.contains("format 2 only"), "{error}");
+    assert_eq!(std::fs::read(&path).unwrap(), bytes, "nothing is changed");
 }

@@ -1,7 +1,7 @@
 //! One entry, decoded.
 
 use serde_json::{Value, json};
-use trireme_certification::{Head, WriteSet, flags};
+use trireme_certification::{Head, KeyKind, WriteSet, flags};
 use trireme_types::{Entry, EntryKind, LogIndex, NodeId, Reader, Seqno, View, VoterSet};
 use trireme_wslog::IndexRange;
 use trireme_wslog::inspect::entries;
@@ -107,7 +107,7 @@ fn payload(entry: &Entry) -> Vec<(&'static str, Value)> {
         }),
         EntryKind::Voters => VoterSet::decode(&mut r).map(|set| {
             let voters: Vec<String> = set.voters.iter().map(|v| voter(v.node, v.weight.raw())).collect();
-            vec![("voters", json!(voters)), ("forced", json!(set.forced))]
+            vec![("voters", json!(voters)), ("forced", json!(!set.fork.is_nil()))]
         }),
         EntryKind::Durability => {
             r.bool().map(|process| vec![("durability", json!(if process { "process" } else { "disk" }))])
@@ -136,8 +136,26 @@ fn write_set(set: &WriteSet) -> Vec<(&'static str, Value)> {
         ("keys", json!(set.key_count())),
         ("key_bytes", json!(set.key_bytes())),
         ("data_bytes", json!(set.data_bytes())),
+        ("key_hashes", json!(key_hashes(set))),
     ]);
     out
+}
+
+/// Equal hashes mean equal keys, so that two write sets can be compared; a key's names cannot be had back from them.
+fn key_hashes(set: &WriteSet) -> Vec<String> {
+    set.groups()
+        .flat_map(|group| group.hashed().collect::<Vec<_>>())
+        .map(|(parts, kind)| {
+            let parts: Vec<String> = parts.iter().map(|part| format!("{part:016x}")).collect();
+            let kind = match kind {
+                KeyKind::Shared => "shared",
+                KeyKind::Reference => "reference",
+                KeyKind::Update => "update",
+                KeyKind::Exclusive => "exclusive",
+            };
+            format!("{} {kind}", parts.join("/"))
+        })
+        .collect()
 }
 
 fn flag_names(head: &Head) -> Vec<String> {

@@ -1,6 +1,7 @@
 //! Binary log and GTIDs beside replication.
 
-use crate::support::{Bed, assert_equal, client_in_d, eventually, schema};
+use crate::support::{Bed, Load, assert_all_there, assert_equal, client_in_d, eventually, schema};
+use trireme_cluster::Start;
 
 pub fn binlog_and_gtid_agree_on_all_nodes(bed: &Bed) {
     let spec = [
@@ -22,16 +23,9 @@ pub fn binlog_and_gtid_agree_on_all_nodes(bed: &Bed) {
         }
     }
     same_gtid_position(&cluster);
-    // On every node, whoever wrote: all 60 rows. (A donor starts a new file, so all files count.)
+    // On every node, whoever wrote: all 60 rows.
     for n in 1..=3 {
-        let mut client = client_in_d(&cluster, n);
-        let files = client.run("SHOW BINARY LOGS").texts();
-        let events: usize = files
-            .iter()
-            .flat_map(|file| client.run(&format!("SHOW BINLOG EVENTS IN '{}'", file[0])).texts())
-            .filter(|event| event[2].starts_with("Write_rows"))
-            .count();
-        assert!(events >= 60, "node{n}: {events} rows in its binary log");
+        assert_eq!(changes_logged(&cluster, n, "d.t"), 60, "node{n}");
     }
 
     // A joiner continues the numbering; so does everybody after it.
@@ -41,6 +35,46 @@ pub fn binlog_and_gtid_agree_on_all_nodes(bed: &Bed) {
     }
     same_gtid_position(&cluster);
     assert_equal(&cluster);
+}
+
+/// What docs/durability.md tells those who replicate from a node: nothing is missing in its binary log after a crash of
+/// all, and nothing stands there twice.
+pub fn binary_log_is_exact_after_a_crash(bed: &Bed) {
+    let spec = ["log_bin=binlog", "log_slave_updates=ON", "sync_binlog=1", "wsrep_slave_threads=4"]
+        .into_iter()
+        .fold(bed.spec(), |spec, line| spec.option(line))
+        // The later line counts.
+        .option("innodb_flush_log_at_trx_commit=1");
+    let mut cluster = bed.up(&spec);
+    schema(&cluster, 1);
+    let load = Load::start(&cluster.endpoints());
+    load.await_progress(500);
+    cluster.kill_all().unwrap_or_else(|error| panic!("{error}"));
+    let acknowledged = load.finish();
+    // As the stock service unit does: the position is found with the binary log open.
+    for id in cluster.ids() {
+        cluster.launch(id, Start::Recover).unwrap_or_else(|error| panic!("{error}"));
+    }
+    for id in cluster.ids() {
+        cluster.wait_synced(id, &mut |_| {}).unwrap_or_else(|error| panic!("{error}"));
+    }
+    assert_equal(&cluster);
+    for n in 1..=3 {
+        assert_all_there(&cluster, n, &acknowledged);
+        let rows = client_in_d(&cluster, n).number("SELECT COUNT(*) FROM load_rows");
+        assert_eq!(changes_logged(&cluster, n, "d.load_rows") as i64, rows, "node{n}");
+    }
+}
+
+/// How many row events for this table stand in a node's binary log. (A donor starts a new file, so all files count.)
+fn changes_logged(cluster: &trireme_cluster::Cluster, n: u8, table: &str) -> usize {
+    let mut client = client_in_d(cluster, n);
+    let files = client.run("SHOW BINARY LOGS").texts();
+    files
+        .iter()
+        .flat_map(|file| client.run(&format!("SHOW BINLOG EVENTS IN '{}'", file[0])).texts())
+        .filter(|event| event[2] == "Table_map" && event[5].ends_with(&format!("({table})")))
+        .count()
 }
 
 fn same_gtid_position(cluster: &trireme_cluster::Cluster) {

@@ -12,6 +12,8 @@ pub fn ddl_runs_in_total_order(bed: &Bed) {
     a.run("CREATE TABLE t (id INT PRIMARY KEY, v INT)");
     b.run("INSERT INTO t VALUES (1,1),(2,2)");
     c.all(&["ALTER TABLE t ADD COLUMN w INT DEFAULT 7", "CREATE INDEX vw ON t (v, w)"]);
+    // A causal read first: a statement that reads the table may be ended by one of before that is still to be applied here.
+    a.run("SELECT COUNT(*) FROM t");
     a.all(&[
         "CREATE TABLE copy AS SELECT * FROM t",
         "CREATE TABLE shape LIKE t",

@@ -1,7 +1,7 @@
 //! Nodes that come and come back.
 
 use crate::support::{
-    Bed, Load, assert_all_there, assert_equal, await_status, client, client_in_d, eventually, node, schema,
+    Bed, Load, assert_all_there, assert_equal, await_status, client, client_in_d, eventually, fill, node, schema,
 };
 use trireme_cluster::{Cluster, SstMethod, Start, Stop};
 
@@ -15,13 +15,6 @@ pub fn joins_by_mariabackup_under_load(bed: &Bed) {
 
 pub fn joins_by_mysqldump_under_load(bed: &Bed) {
     join_under_load(bed, SstMethod::Mysqldump);
-}
-
-/// Enough that a transfer takes a while, little enough for a small machine.
-fn fill(cluster: &Cluster, rows: u32) {
-    let mut client = client_in_d(cluster, 1);
-    client.run("CREATE TABLE bulk (id INT PRIMARY KEY, pad VARBINARY(1000))");
-    client.run(&format!("INSERT INTO bulk SELECT seq, REPEAT(CHAR(65 + seq % 26), 1000) FROM seq_1_to_{rows}"));
 }
 
 fn join_under_load(bed: &Bed, method: SstMethod) {

@@ -1,14 +1,16 @@
 //! What every scenario needs: a cluster of its own, statements that must succeed, and a checked load.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use trireme_cluster::{
-    Cancel, Cluster, ClusterGuard, Endpoint, NodeId, Session, Spec, TableSums, tail, until, wait_equal,
+    Cancel, Cluster, ClusterGuard, Dice, Endpoint, LogCursor, NodeId, Session, Spec, Start, TableSums, tail, until,
+    wait_equal,
 };
 
 /// For anything that a healthy cluster does in seconds.
@@ -22,6 +24,7 @@ pub struct Bed {
     name: String,
     provider: PathBuf,
     base_port: u16,
+    skipped: RefCell<Option<String>>,
 }
 
 impl Bed {
@@ -33,7 +36,20 @@ impl Bed {
     pub fn new(name: &str, provider: &Path, index: usize) -> Bed {
         let first = from_environment("FIRST_PORT").unwrap_or(FIRST_PORT);
         let base_port = first + 100 * u16::try_from(index).expect("few scenarios");
-        Bed { name: name.to_owned(), provider: provider.to_owned(), base_port }
+        Bed { name: name.to_owned(), provider: provider.to_owned(), base_port, skipped: RefCell::new(None) }
+    }
+
+    /// Says why the scenario cannot run here; it is then reported as ignored.
+    pub fn skip(&self, why: impl ToString) {
+        *self.skipped.borrow_mut() = Some(why.to_string());
+    }
+
+    pub fn skipped(&self) -> Option<String> {
+        self.skipped.borrow().clone()
+    }
+
+    pub fn provider(&self) -> &Path {
+        &self.provider
     }
 
     /// Three nodes; commits need not reach the disk, as nothing here cuts the power.
@@ -137,6 +153,13 @@ pub fn schema(cluster: &Cluster, n: u8) {
     }
 }
 
+/// A table `d.bulk` of so many kilobytes: enough that a transfer takes a while, little enough for a small machine.
+pub fn fill(cluster: &Cluster, rows: u32) {
+    let mut client = client_in_d(cluster, 1);
+    client.run("CREATE TABLE bulk (id INT PRIMARY KEY, pad VARBINARY(1000))");
+    client.run(&format!("INSERT INTO bulk SELECT seq, REPEAT(CHAR(65 + seq % 26), 1000) FROM seq_1_to_{rows}"));
+}
+
 /// Waits until `look` succeeds.
 pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
     until(what, PATIENCE, &Cancel::default(), || Ok(look())).unwrap_or_else(|error| panic!("{error}"))
@@ -166,6 +189,7 @@ pub fn await_status(cluster: &Cluster, n: u8, variable: &str, wanted: &str) {
 pub struct Load {
     stop: Arc<AtomicBool>,
     acknowledged: Arc<AtomicU64>,
+    errors: Arc<AtomicU64>,
     threads: Vec<JoinHandle<BTreeSet<String>>>,
 }
 
@@ -183,21 +207,27 @@ impl Load {
     pub fn resume(endpoints: &[Endpoint], round: &str) -> Load {
         let stop = Arc::new(AtomicBool::new(false));
         let acknowledged = Arc::new(AtomicU64::new(0));
+        let errors = Arc::new(AtomicU64::new(0));
         let threads = endpoints
             .iter()
             .map(|endpoint| {
                 let (endpoint, stop, acknowledged) = (endpoint.clone(), stop.clone(), acknowledged.clone());
-                let round = round.to_owned();
-                std::thread::spawn(move || insert_rows(&endpoint, &round, &stop, &acknowledged))
+                let (round, errors) = (round.to_owned(), errors.clone());
+                std::thread::spawn(move || insert_rows(&endpoint, &round, &stop, &acknowledged, &errors))
             })
             .collect();
-        let load = Load { stop, acknowledged, threads };
+        let load = Load { stop, acknowledged, errors, threads };
         load.await_progress(5);
         load
     }
 
     pub fn acknowledged(&self) -> u64 {
         self.acknowledged.load(Ordering::Relaxed)
+    }
+
+    /// Refused statements, and broken or refused connections.
+    pub fn errors(&self) -> u64 {
+        self.errors.load(Ordering::Relaxed)
     }
 
     /// Waits for so many acknowledged rows more.
@@ -221,7 +251,13 @@ impl Drop for Load {
     }
 }
 
-fn insert_rows(endpoint: &Endpoint, round: &str, stop: &AtomicBool, acknowledged: &AtomicU64) -> BTreeSet<String> {
+fn insert_rows(
+    endpoint: &Endpoint,
+    round: &str,
+    stop: &AtomicBool,
+    acknowledged: &AtomicU64,
+    errors: &AtomicU64,
+) -> BTreeSet<String> {
     let mut mine = BTreeSet::new();
     let mut session: Option<Session> = None;
     let mut n = 0u64;
@@ -229,6 +265,7 @@ fn insert_rows(endpoint: &Endpoint, round: &str, stop: &AtomicBool, acknowledged
         let Some(open) = &mut session else {
             session = endpoint.session_in(Some("d")).ok();
             if session.is_none() {
+                errors.fetch_add(1, Ordering::Relaxed);
                 std::thread::sleep(Duration::from_millis(50)); // the node is down: do not spin
             }
             continue;
@@ -241,6 +278,7 @@ fn insert_rows(endpoint: &Endpoint, round: &str, stop: &AtomicBool, acknowledged
                 acknowledged.fetch_add(1, Ordering::Relaxed);
             }
             Err(error) => {
+                errors.fetch_add(1, Ordering::Relaxed);
                 if error.code().is_none() {
                     session = None;
                 }
@@ -262,4 +300,34 @@ pub fn missing(cluster: &Cluster, n: u8, acknowledged: &BTreeSet<String>) -> BTr
 pub fn assert_all_there(cluster: &Cluster, n: u8, acknowledged: &BTreeSet<String>) {
     let lost = missing(cluster, n, acknowledged);
     assert!(lost.is_empty(), "node{n} lost {} acknowledged rows, for instance {:?}", lost.len(), lost.first());
+}
+
+/// Starts these nodes one right after the other, as plainly as after a reboot, and waits until all of them are Synced. Gives
+/// what each wrote to its log meanwhile.
+pub fn start_all(cluster: &mut Cluster, order: &[NodeId], when: &str) -> Vec<(NodeId, Vec<String>)> {
+    let mut logs: Vec<(NodeId, LogCursor)> =
+        order.iter().map(|id| (*id, LogCursor::at_end(&cluster.node(*id).expect("node exists").log()))).collect();
+    for id in order {
+        cluster.launch(*id, Start::Plain).unwrap_or_else(|error| panic!("{when}: {error}"));
+    }
+    for id in order {
+        cluster.wait_synced(*id, &mut |_| {}).unwrap_or_else(|error| panic!("{when}: {error}"));
+    }
+    logs.iter_mut().map(|(id, log)| (*id, log.lines())).collect()
+}
+
+/// A full copy would hide what is to be shown: that engine and log of each node together hold everything.
+pub fn assert_no_copy(logs: &[(NodeId, Vec<String>)], when: &str) {
+    for (id, lines) in logs {
+        let copied = lines.iter().find(|line| line.contains("SST received"));
+        assert!(copied.is_none(), "{when}: {id} took a full copy: {copied:?}");
+    }
+}
+
+/// Dice with the `SEED` of the environment, else of the moment; printed, so that the choices, though not the timing, can be repeated.
+pub fn dice(name: &str) -> Dice {
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |now| now.as_nanos() as u64);
+    let seed = from_environment("SEED").unwrap_or_else(now);
+    println!("{name}: SEED={seed}");
+    Dice::new(seed)
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
-use trireme_node::{Code, Handle, Meta};
+use trireme_node::{Code, Handle, Meta, flags};
 use trireme_types::Seqno;
 
 use crate::cluster::{Cluster, Host, agree};
@@ -150,6 +150,108 @@ fn a_paused_victim_does_not_hold_the_applier_that_needs_its_locks() {
     assert_eq!(hosts[1].node().resume(), Code::Ok);
     assert_eq!(client.join().unwrap(), End::Replayed(remote + 1));
     agree(hosts);
+}
+
+/// A fragment of a streaming transaction that an applier or a statement in total order hits: it is not replayed, and its own
+/// thread can close its seqno, else nothing commits here any more.
+#[test]
+fn a_fragment_that_is_hit_rolls_back_and_closes_its_seqno() {
+    for while_paused in [false, true] {
+        let cluster = Cluster::new(1);
+        let hosts = cluster.start();
+        let node = hosts[0].node();
+        // Both orders: hit in `certify`, which waits during a pause, and while waiting for its turn.
+        let mut first = hosts[0].begin("a", "before it");
+        let held = (!while_paused).then(|| hosts[0].certify(&mut first));
+        if while_paused {
+            assert!(node.pause().is_some());
+        }
+        let mut handle = hosts[0].begin("b", "fragment");
+        let (victim, sent) = (handle.trx, hosts[0].int("replicated"));
+        let fake = hosts[0].fake.clone();
+        let (tell, certified) = mpsc::channel();
+        let client = thread::spawn(move || {
+            let node = fake.node();
+            let (mut code, meta) = node.certify(7, &mut handle, flags::TRX_START, &mut || {});
+            let meta = meta.unwrap();
+            tell.send(()).unwrap();
+            if code == Code::Ok {
+                code = node.commit_order_enter(handle, &meta);
+            }
+            assert_eq!(code, Code::TrxFail);
+            (handle, meta)
+        });
+        if while_paused {
+            // A mark before it is sent would end it there.
+            while hosts[0].int("replicated") == sent {
+                thread::yield_now();
+            }
+        } else {
+            certified.recv().unwrap();
+        }
+        assert_eq!(node.abort_certification(Some(Seqno(0)), victim).0, Code::Ok);
+        let (mut handle, meta) = client.join().unwrap();
+        if while_paused {
+            assert_eq!(node.resume(), Code::Ok);
+        }
+        if let Some(answer) = held {
+            hosts[0].conclude(first, answer, "before it");
+        }
+        if while_paused {
+            hosts[0].close_failed(handle, &meta);
+        } else {
+            // The server does not ask for the turn a second time; `release` closes the seqno.
+            hosts[0].lock().floor = meta.seqno.0;
+        }
+        assert_eq!(node.rollback(victim), Code::Ok);
+        assert_eq!(node.release(&mut handle), Code::Ok);
+        if while_paused {
+            assert_eq!(node.release(&mut first), Code::Ok);
+        }
+        drop(node);
+        hosts[0].commit("b", "next");
+        agree(hosts);
+    }
+}
+
+/// A fragment that was ordered before the write set in want of its locks goes on, and its transaction, which keeps the locks, does
+/// not: else the two would wait for each other.
+#[test]
+fn a_streaming_transaction_is_hit_also_where_its_fragment_is_older() {
+    for steps in 0..3 {
+        let cluster = Cluster::new(1);
+        let hosts = cluster.start();
+        let node = hosts[0].node();
+        let mut handle = hosts[0].begin("a", "fragment");
+        let (code, meta) = node.certify(7, &mut handle, flags::TRX_START, &mut || {});
+        let meta = meta.unwrap();
+        assert_eq!(code, Code::Ok);
+        if steps > 0 {
+            assert_eq!(node.commit_order_enter(handle, &meta), Code::Ok);
+        }
+        if steps > 1 {
+            assert_eq!(node.commit_order_leave(handle, &meta, b""), Code::Ok);
+        }
+        let newer = Some(meta.seqno.next());
+        assert_eq!(node.abort_certification(newer, handle.trx), (Code::Ok, Some(meta.seqno)), "{steps}");
+        match steps {
+            0 => assert_eq!(node.commit_order_enter(handle, &meta), Code::TrxFail),
+            1 => assert_eq!(node.commit_order_leave(handle, &meta, b""), Code::Ok),
+            _ => {}
+        }
+        if steps > 0 {
+            assert_eq!(node.release(&mut handle), Code::Ok);
+            assert_eq!(node.append_data(&mut handle, b"rest"), Code::Ok);
+            assert_eq!(node.certify(7, &mut handle, flags::TRX_END, &mut || {}).0, Code::ConnFail);
+        }
+        // Past the doubles of the server's tables.
+        hosts[0].lock().floor = meta.seqno.0;
+        assert_eq!(node.rollback(handle.trx), Code::Ok);
+        assert_eq!(node.release(&mut handle), Code::Ok);
+        drop(node);
+        hosts[0].commit("a", "next");
+        agree(hosts);
+    }
 }
 
 #[test]

@@ -19,6 +19,8 @@ pub struct Site {
     pub name: String,
     pub address: String,
     pub dir: PathBuf,
+    /// Provider options of this one.
+    pub options: String,
 }
 
 /// A running server with its node.
@@ -52,7 +54,12 @@ impl Cluster {
             .map(|i| {
                 let dir = root.join(format!("n{i}"));
                 fs::create_dir_all(&dir).unwrap();
-                Site { name: format!("n{i}"), address: format!("127.77.{number}.{i}:{port}"), dir }
+                Site {
+                    name: format!("n{i}"),
+                    address: format!("127.77.{number}.{i}:{port}"),
+                    dir,
+                    options: String::new(),
+                }
             })
             .collect();
         Cluster { registry: Arc::default(), sites, root }
@@ -63,19 +70,30 @@ impl Cluster {
         format!("gcomm://{}", all.join(","))
     }
 
-    /// A server process with its node, not connected.
-    pub fn host(&self, site: usize, tables: Tables, position: Option<Gtid>, options: &str) -> Host {
+    fn args(&self, site: usize, position: Option<Gtid>, options: &str) -> InitArgs {
         let site = &self.sites[site];
-        let fake = Fake::new(&site.name, &self.registry, tables);
-        let args = InitArgs {
+        InitArgs {
             node_name: site.name.clone(),
             node_address: site.address.clone(),
             node_incoming: format!("{}-client", site.name),
             data_dir: format!("{}/", site.dir.display()),
-            options: format!("{OPTIONS}; {options}"),
+            options: format!("{OPTIONS}; {}; {options}", site.options),
             protocol: 4,
             position,
-        };
+            arbitrator: None,
+        }
+    }
+
+    /// A server whose provider does not start: why.
+    pub fn refused(&self, site: usize) -> String {
+        let fake = Fake::new(&self.sites[site].name, &self.registry, Tables::default());
+        Node::new(self.args(site, None, ""), fake).err().expect("the node starts")
+    }
+
+    /// A server process with its node, not connected.
+    pub fn host(&self, site: usize, tables: Tables, position: Option<Gtid>, options: &str) -> Host {
+        let args = self.args(site, position, options);
+        let fake = Fake::new(&args.node_name, &self.registry, tables);
         let node = Arc::new(Node::new(args, fake.clone()).unwrap());
         fake.attach(&node);
         Host { fake, node, appliers: Vec::new(), next_applier: 1 }
@@ -97,6 +115,27 @@ impl Cluster {
         assert_eq!(host.connect(&self.url(), false), Code::Ok, "{:#?}", host.lock().log);
         host.serve(2);
         host
+    }
+
+    /// All at the same time: each may wait for the others.
+    pub fn connect_all(&self, hosts: &mut [Host]) {
+        let url = self.url();
+        std::thread::scope(|scope| {
+            for host in hosts {
+                let url = &url;
+                scope.spawn(move || {
+                    assert_eq!(host.connect(url, false), Code::Ok, "{:#?}", host.lock().log);
+                    host.serve(2);
+                });
+            }
+        });
+    }
+
+    /// As after an operator's edit of the state file: this node may begin the cluster.
+    pub fn allow_bootstrap(&self, site: usize) {
+        let path = self.sites[site].dir.join("grastate.dat");
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, text.replace("safe_to_bootstrap: 0", "safe_to_bootstrap: 1")).unwrap();
     }
 
     /// All of them, synced.

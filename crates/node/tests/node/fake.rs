@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak, mpsc};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
@@ -60,11 +60,16 @@ pub struct State {
     /// Answer of `sst_request`.
     pub no_copy: bool,
     pub trivial: bool,
+    /// `wsrep_gtid_mode`, and the domain that a donor's script hands on.
+    pub gtid_mode: bool,
+    pub domain: u32,
     /// Errors to report at these seqnos.
     pub errors: BTreeMap<u64, Vec<u8>>,
     /// Data whose application fails with this text.
     pub failing: HashMap<Vec<u8>, Vec<u8>>,
     pub exit_next: bool,
+    /// What the event service was told: names and values.
+    pub events: Vec<(String, String)>,
     pub leave_codes: BTreeMap<u64, Code>,
 }
 
@@ -91,6 +96,8 @@ pub struct Fake {
     registry: Arc<Registry>,
     /// Runs inside `apply`, before commit order is entered.
     pub hook: Mutex<Option<Arc<Hook>>>,
+    /// A copy for this server arrives only when the sender is dropped.
+    pub copy_gate: Mutex<Option<mpsc::Receiver<()>>>,
     trx: AtomicU64,
 }
 
@@ -114,6 +121,7 @@ impl Fake {
             changed: Condvar::new(),
             registry: registry.clone(),
             hook: Mutex::default(),
+            copy_gate: Mutex::default(),
             trx: AtomicU64::new(1),
         });
         registry.servers.lock().unwrap().insert(name.into(), Arc::downgrade(&fake));
@@ -392,6 +400,10 @@ impl Server for Fake {
         true
     }
 
+    fn wants_script(&self) -> bool {
+        self.lock().gtid_mode
+    }
+
     fn sst_request(&self) -> Result<Vec<u8>, ()> {
         let mut s = self.lock();
         s.sst_requests += 1;
@@ -447,7 +459,7 @@ impl Server for Fake {
     fn sst_donate(&self, ctx: RecvCtx, request: &[u8], gtid: Gtid, bypass: bool) -> bool {
         self.check_thread(ctx);
         let mut words = request.split(|b| *b == 0);
-        if words.next() != Some(b"fake") || bypass {
+        if words.next() != Some(b"fake") {
             self.complain(format!("asked to donate for {request:?}"));
             return false;
         }
@@ -456,23 +468,33 @@ impl Server for Fake {
             let mut s = self.lock();
             s.donations += 1;
             let at = s.tables.position();
-            if gtid.seqno.map(|s| s.0) != Some(at) {
+            if gtid.seqno.map(|s| s.0) != Some(at) && !bypass {
                 s.violations.push(format!("asked to donate at {gtid:?}, the data are at {at}"));
             }
         }
         let Some(joiner) = self.registry.servers.lock().unwrap().get(&joiner).and_then(Weak::upgrade) else {
             return false;
         };
-        let tables = self.lock().tables.clone();
+        let (tables, domain) = {
+            let s = self.lock();
+            (s.tables.clone(), s.domain)
+        };
         let node = self.node();
         // The script runs on after the callback has returned.
         thread::spawn(move || {
-            let position = Gtid { history: tables.history, seqno: Some(Seqno(tables.position())) };
+            if let Some(gate) = joiner.copy_gate.lock().unwrap().take() {
+                let _ = gate.recv();
+            }
+            let copied = Gtid { history: tables.history, seqno: Some(Seqno(tables.position())) };
             {
                 let mut s = joiner.lock();
-                s.floor = tables.position();
-                s.tables = tables;
+                s.domain = domain;
+                if !bypass {
+                    s.floor = tables.position();
+                    s.tables = tables;
+                }
             }
+            let position = if bypass { gtid } else { copied };
             assert_eq!(joiner.node().sst_received(position, Bytes::new(), 0), Code::Ok);
             assert_eq!(node.sst_sent(position, 0), Code::Ok);
         });
@@ -499,5 +521,10 @@ impl Server for Fake {
 
     fn allowed(&self, _address: &str) -> bool {
         true
+    }
+
+    fn event(&self, name: &str, value: &str) {
+        self.lock().events.push((name.into(), value.into()));
+        self.changed.notify_all();
     }
 }

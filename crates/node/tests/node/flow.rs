@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use trireme_node::{Code, Meta, StatValue};
 
 use crate::cluster::{Cluster, Host, agree};
-use crate::fake::{Fake, PATIENCE};
+use crate::fake::{Fake, PATIENCE, Tables};
 
 type Hook = Box<dyn Fn(&Fake, &Meta, &[u8]) + Send + Sync>;
 
@@ -167,6 +167,27 @@ fn a_desynced_node_slows_nobody_and_keeps_little_in_memory() {
     drop(release);
     assert_eq!(hosts[1].node().resync(), Code::Ok);
     agree(hosts);
+}
+
+#[test]
+fn a_joiner_slows_nobody_while_it_receives_its_state() {
+    let cluster = Cluster::new(2);
+    let first = cluster.bootstrap();
+    let mut joiner = cluster.host(1, Tables::default(), None, "gcs.fc_limit=1; gcs.fc_patience=PT0S");
+    let (release, gate) = mpsc::channel();
+    *joiner.copy_gate.lock().unwrap() = Some(gate);
+    assert_eq!(joiner.connect(&cluster.url(), false), Code::Ok);
+    joiner.serve(2);
+    until("the copy to be under way", || first.lock().donations == 1);
+    // More than is kept in memory: what is above comes back from the log.
+    let padding = "x".repeat(1 << 20);
+    for i in 0..40 {
+        first.commit(&format!("{i}"), &format!("{i}{padding}"));
+    }
+    assert_eq!((first.int("flow_control_recv"), joiner.int("flow_control_sent")), (0, 0));
+    drop(release);
+    joiner.wait("synced", |s| s.synced == 1);
+    agree(vec![first, joiner]);
 }
 
 /// Else the applier would wait for its locks, and it for the applier.

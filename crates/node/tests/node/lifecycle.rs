@@ -4,7 +4,7 @@ use trireme_node::{Code, Gtid, ViewStatus};
 use trireme_types::Seqno;
 
 use crate::cluster::{Cluster, agree, crash_image, restore_image};
-use crate::fake::Tables;
+use crate::fake::{Closed, State, Tables};
 
 #[test]
 fn one_node_bootstraps_commits_and_stops() {
@@ -89,6 +89,11 @@ fn a_cleanly_stopped_node_catches_up_without_a_copy() {
     let back = cluster.rejoin(2, tables);
     back.wait("synced", |s| s.synced == 1);
     assert_eq!(back.lock().sst_requests, 0);
+    // 50 write sets, and the views of the leave and the return.
+    let end = r#"{ "from": 1, "to": 4, "total": 52, "done": 52, "indefinite": -1 }"#;
+    back.wait("the end of the catch-up among the events", |s| {
+        s.events.iter().any(|e| e == &("progress".into(), end.into()))
+    });
     back.commit("a", "after");
     hosts.push(back);
     agree(hosts);
@@ -197,6 +202,120 @@ fn a_killed_node_with_an_unknown_position_gets_a_full_copy() {
 }
 
 #[test]
+fn a_node_whose_log_failed_leaves_and_connects_again_once_the_disk_works() {
+    let cluster = Cluster::new(3);
+    let mut hosts = vec![cluster.bootstrap(), cluster.join(1)];
+    let logs = cluster.sites[2].dir.join("logs");
+    std::fs::create_dir(&logs).unwrap();
+    let mut third = cluster.host(2, Tables::default(), None, &format!("gcache.dir={}", logs.display()));
+    assert_eq!(third.connect(&cluster.url(), false), Code::Ok);
+    third.serve(2);
+    third.wait("synced", |s| s.synced == 1);
+    third.wait("all in", |s| s.size() == 3);
+    // New segments cannot be made any more.
+    let away = cluster.sites[2].dir.join("away");
+    std::fs::rename(&logs, &away).unwrap();
+    let large = "x".repeat(100_000);
+    for i in 0..40 {
+        hosts[0].commit(&format!("k{i}"), &large);
+    }
+    third.wait("out", |s| s.finals == 1);
+    hosts[0].wait("two left", |s| s.size() == 2);
+    assert_eq!(third.connect(&cluster.url(), false), Code::NodeFail, "the disk does not work yet");
+    std::fs::rename(&away, &logs).unwrap();
+    assert_eq!(third.connect(&cluster.url(), false), Code::Ok, "{:#?}", third.lock().log);
+    third.serve(2);
+    third.wait("synced again", |s| s.synced == 2);
+    assert_eq!(third.lock().sst_requests, 1, "only the first time");
+    third.commit("a", "after");
+    hosts.push(third);
+    agree(hosts);
+}
+
+/// With `wsrep_gtid_mode` a donor's script brings the domain of the others' numbers, whether or not data come with it.
+#[test]
+fn with_gtid_mode_a_returning_node_hears_a_script_and_copies_nothing() {
+    // A server that runs already, or was told to skip the transfer, hears no script and goes on all the same.
+    let answers: [(fn(&mut State), u32); 3] = [(|_| {}, 7), (|s| s.no_copy = true, 0), (|s| s.trivial = true, 0)];
+    for (answer, domain) in answers {
+        let cluster = Cluster::new(2);
+        let mut hosts = cluster.start();
+        let copies = {
+            let mut s = hosts[0].lock();
+            s.domain = 7;
+            s.donations
+        };
+        let kept = hosts.pop().unwrap().stop();
+        let floor = kept.position();
+        hosts[0].commit("a", "missed");
+        let mut second = cluster.host(1, kept, None, "");
+        second.lock().gtid_mode = true;
+        answer(&mut second.lock());
+        assert_eq!(second.connect(&cluster.url(), false), Code::Ok, "{:#?}", second.lock().log);
+        second.serve(2);
+        second.wait("synced", |s| s.synced == 1);
+        assert_eq!(hosts[0].lock().donations, copies + u64::from(domain > 0));
+        {
+            let s = second.lock();
+            assert_eq!((s.sst_requests, s.domain, s.floor), (1, domain, floor), "{:#?}", s.log);
+        }
+        second.commit("a", "after");
+        hosts.push(second);
+        agree(hosts);
+    }
+}
+
+#[test]
+fn with_gtid_mode_nodes_that_return_together_do_not_wait_for_each_other() {
+    let cluster = Cluster::new(2);
+    let hosts = cluster.start();
+    for (site, host) in cluster.sites.iter().zip(&hosts) {
+        assert_eq!(host.node().options_set("gmcast.isolate=1"), Code::Ok);
+        crash_image(site);
+    }
+    let kept: Vec<Tables> = hosts.into_iter().map(crate::cluster::Host::stop).collect();
+    cluster.sites.iter().for_each(restore_image);
+    let position = |t: &Tables| Gtid { history: t.history, seqno: Some(Seqno(t.position())) };
+    let mut back: Vec<_> = kept
+        .into_iter()
+        .zip(0..)
+        .map(|(t, site)| (position(&t), t, site))
+        .map(|(at, t, site)| cluster.host(site, t, Some(at), ""))
+        .collect();
+    back.iter().for_each(|host| host.lock().gtid_mode = true);
+    cluster.connect_all(&mut back);
+    for host in &back {
+        host.wait("synced", |s| s.synced > 0);
+    }
+    // The one that is quicker may serve the other.
+    assert!(back.iter().map(|host| host.lock().sst_requests).sum::<u64>() < 2);
+    back[1].commit("a", "after");
+    agree(back);
+}
+
+#[test]
+fn data_beyond_the_groups_history_are_not_gone_on_with() {
+    let cluster = Cluster::new(3);
+    let mut hosts = cluster.start();
+    hosts[2].commit("a", "before");
+    let third = hosts.pop().unwrap();
+    let mut ahead = third.stop();
+    // An engine that flushed what the group's logs then lost with the power.
+    let end = ahead.position() + 1000;
+    ahead.closed.insert(end, Closed::Data(b"lost".to_vec()));
+    std::fs::remove_file(cluster.sites[2].dir.join("grastate.dat")).unwrap();
+    let position = Gtid { history: ahead.history, seqno: Some(Seqno(end)) };
+    let mut back = cluster.host(2, ahead, Some(position), "");
+    assert_eq!(back.connect(&cluster.url(), false), Code::Ok);
+    back.serve(2);
+    back.wait("synced", |s| s.synced == 1);
+    assert_eq!(back.lock().sst_requests, 1);
+    back.commit("a", "after");
+    hosts.push(back);
+    agree(hosts);
+}
+
+#[test]
 fn a_node_does_not_bootstrap_beside_a_primary_component() {
     let cluster = Cluster::new(3);
     let mut hosts = cluster.start();
@@ -208,9 +327,7 @@ fn a_node_does_not_bootstrap_beside_a_primary_component() {
     third.wait("non-primary", |s| s.views.last().is_some_and(|v| v.status == ViewStatus::NonPrimary));
     third.stop();
     restore_image(&cluster.sites[2]);
-    let path = cluster.sites[2].dir.join("grastate.dat");
-    let text = std::fs::read_to_string(&path).unwrap();
-    std::fs::write(&path, text.replace("safe_to_bootstrap: 0", "safe_to_bootstrap: 1")).unwrap();
+    cluster.allow_bootstrap(2);
     let forced = cluster.host(2, Tables::default(), None, "");
     assert_eq!(forced.connect("gcomm://", true), Code::NodeFail);
     assert!(
@@ -219,6 +336,28 @@ fn a_node_does_not_bootstrap_beside_a_primary_component() {
         forced.lock().log
     );
     forced.stop();
+    agree(hosts);
+}
+
+/// Galera's way to begin a cluster of its own with what a node has.
+#[test]
+fn a_node_without_its_state_file_bootstraps_a_history_of_its_own() {
+    let cluster = Cluster::new(2);
+    let mut hosts = cluster.start();
+    hosts[0].commit("a", "one");
+    let history = hosts[0].lock().tables.history;
+    let second = hosts.pop().unwrap();
+    second.stop();
+    std::fs::remove_file(cluster.sites[1].dir.join("grastate.dat")).unwrap();
+    let mut apart = cluster.host(1, Tables::default(), None, "");
+    assert_eq!(apart.connect(&cluster.url(), true), Code::Ok, "{:#?}", apart.lock().log);
+    apart.serve(2);
+    apart.wait("synced", |s| s.synced == 1);
+    {
+        let s = apart.lock();
+        assert_ne!(s.connected.as_ref().unwrap().history, history, "{:#?}", s.log);
+    }
+    apart.stop();
     agree(hosts);
 }
 
@@ -251,22 +390,67 @@ fn all_killed_nodes_form_the_group_again_without_a_bootstrap() {
             cluster.host(i, tables, Some(position), "pc.wait_prim_timeout=PT0.1S")
         })
         .collect();
-    let url = cluster.url();
-    std::thread::scope(|scope| {
-        for host in &mut back {
-            let url = &url;
-            scope.spawn(move || {
-                assert_eq!(host.connect(url, false), Code::Ok, "{:#?}", host.lock().log);
-                host.serve(2);
-            });
-        }
-    });
+    cluster.connect_all(&mut back);
     for host in &back {
         host.wait("synced", |s| s.synced > 0);
         host.wait("all in", |s| s.size() == 3);
         assert_eq!(host.lock().sst_requests, 0);
     }
     back[0].commit("a", "after");
+    agree(back);
+}
+
+/// All servers died while each executed the same statement.
+#[test]
+fn with_a_statement_cut_off_everywhere_one_goes_on_and_the_others_copy() {
+    let cluster = Cluster::new(3);
+    let hosts = cluster.start();
+    let last = hosts[1].commit("a", "before");
+    for host in &hosts {
+        host.reach(last);
+        assert_eq!(host.node().sync_wait(None, trireme_node::Wait::Default).0, Code::Ok);
+    }
+    for (site, host) in cluster.sites.iter().zip(&hosts) {
+        assert_eq!(host.node().options_set("gmcast.isolate=1"), Code::Ok);
+        crash_image(site);
+    }
+    let mut kept: Vec<Tables> = hosts.into_iter().map(crate::cluster::Host::stop).collect();
+    // The engines lost something too, one less than the others.
+    for (i, tables) in kept.iter_mut().enumerate() {
+        tables.closed.pop_last();
+        if i != 1 {
+            tables.closed.pop_last();
+        }
+    }
+    let history = kept[0].history;
+    let mut back: Vec<_> = kept
+        .into_iter()
+        .enumerate()
+        .map(|(i, tables)| {
+            restore_image(&cluster.sites[i]);
+            let nobody = trireme_types::Uuid::NIL;
+            let text = format!(
+                "# GALERA saved state\nversion: 2.1\nuuid:    {nobody}\nseqno:   -1\nsafe_to_bootstrap: 0\n# unfinished statement in \
+                 {history}\n"
+            );
+            std::fs::write(cluster.sites[i].dir.join("grastate.dat"), text).unwrap();
+            let position = Gtid { history, seqno: Some(Seqno(tables.position())) };
+            cluster.host(i, tables, Some(position), "")
+        })
+        .collect();
+    // A majority, but the one that is absent may have whole data.
+    cluster.connect_all(&mut back[..2]);
+    back[0].wait("it says for whom it waits", |s| {
+        s.log.iter().any(|(_, t)| t.contains("cut off on all members that are here"))
+    });
+    assert!(back.iter().all(|host| host.lock().connected.is_none()));
+    cluster.connect_all(&mut back[2..]);
+    for host in &back {
+        host.wait("synced", |s| s.synced > 0);
+    }
+    let copies: Vec<u64> = back.iter().map(|host| host.lock().sst_requests).collect();
+    assert_eq!(copies, [1, 0, 1], "the one whose engine is furthest ahead goes on");
+    back[2].commit("a", "after");
     agree(back);
 }
 
@@ -416,5 +600,77 @@ fn a_failure_that_all_appliers_share_throws_the_origin_out() {
     hosts[1].commit("a", "goes on");
     let mut hosts = hosts;
     hosts.remove(0).stop();
+    agree(hosts);
+}
+
+#[test]
+fn a_bootstrap_names_the_node_that_holds_more() {
+    let cluster = Cluster::new(3);
+    let mut hosts = cluster.start();
+    let seqno = hosts[2].commit("a", "one");
+    let third = hosts.pop().unwrap();
+    third.reach(seqno);
+    assert_eq!(third.node().options_set("gmcast.isolate=1"), Code::Ok);
+    crash_image(&cluster.sites[2]);
+    let stale = third.stop();
+    restore_image(&cluster.sites[2]);
+    hosts[0].wait("two left", |s| s.size() == 2);
+    let last = hosts[0].commit("a", "two");
+    hosts[1].reach(last);
+    for (site, host) in cluster.sites.iter().zip(&hosts) {
+        assert_eq!(host.node().options_set("gmcast.isolate=1"), Code::Ok);
+        crash_image(site);
+    }
+    let mut kept: Vec<Tables> = hosts.into_iter().map(crate::cluster::Host::stop).collect();
+    for site in &cluster.sites[..2] {
+        restore_image(site);
+    }
+    // The second waits for the first; the third is to begin anew, as an operator said who did not look.
+    let url = cluster.url();
+    let second = kept.pop().unwrap();
+    let position = Gtid { history: second.history, seqno: Some(Seqno(second.position())) };
+    let waiting = cluster.host(1, second, Some(position), "pc.wait_prim=no");
+    assert_eq!(waiting.connect(&url, false), Code::Ok);
+    cluster.allow_bootstrap(2);
+    let position = Gtid { history: stale.history, seqno: Some(Seqno(stale.position())) };
+    let wrong = cluster.host(2, stale.clone(), Some(position), "");
+    assert_eq!(wrong.connect(&url, true), Code::NodeFail);
+    assert!(wrong.lock().log.iter().any(|(_, t)| t.contains("Bootstrap n2 (")), "{:#?}", wrong.lock().log);
+    wrong.stop();
+    // Nobody to ask: the edited file counts, and the log says whose commits may be lost.
+    waiting.stop();
+    let mut forced = cluster.host(2, stale, Some(position), "");
+    assert_eq!(forced.connect(&url, true), Code::Ok);
+    forced.serve(1);
+    assert!(forced.lock().log.iter().any(|(_, t)| t.contains("bootstrap without an answer from n1 (")));
+    forced.commit("a", "three");
+    forced.stop();
+}
+
+#[test]
+fn nodes_without_state_begin_a_cluster_together() {
+    let cluster = Cluster::new(3);
+    let url = cluster.url();
+    let mut hosts: Vec<_> = (0..3).map(|i| cluster.host(i, Tables::default(), None, "pc.bootstrap_expect=3")).collect();
+    cluster.connect_all(&mut hosts);
+    for host in &hosts {
+        host.wait("synced", |s| s.synced > 0);
+        host.wait("all in", |s| s.size() == 3);
+    }
+    let copies: u64 = hosts.iter().map(|h| h.lock().sst_requests).sum();
+    assert_eq!(copies, 2, "one began, two joined");
+    let history = hosts[0].lock().tables.history;
+    for host in &hosts {
+        assert_eq!(host.lock().tables.history, history);
+    }
+    hosts[1].commit("a", "one");
+    // With state the option means nothing: the same nodes come back as any others.
+    let third = hosts.pop().unwrap().stop();
+    hosts[0].wait("two left", |s| s.size() == 2);
+    let mut back = cluster.host(2, third, None, "pc.bootstrap_expect=3");
+    assert_eq!(back.connect(&url, false), Code::Ok);
+    back.serve(2);
+    back.wait("synced", |s| s.synced == 1);
+    hosts.push(back);
     agree(hosts);
 }

@@ -5,4 +5,7 @@ mod cluster;
 mod fake;
 mod flow;
 mod lifecycle;
+mod operators;
 mod replication;
+mod state_files;
+mod tls;

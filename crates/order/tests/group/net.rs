@@ -47,6 +47,7 @@ impl Net {
             timeouts: Timeouts::default(),
             ignore_sb: false,
             ignore_quorum: false,
+            expect: 0,
             durability: Durability::Process,
             batch_bytes_max: 1 << 20,
             inflight_bytes_max: 1 << 20,
@@ -126,6 +127,19 @@ impl Net {
         self.queue.retain(|(a, b, _)| links.contains(&(*b, *a)));
     }
 
+    /// Cuts `n` off from everybody.
+    pub fn isolate(&mut self, n: u8) {
+        for other in self.nodes.keys().copied().filter(|o| *o != n).collect::<Vec<_>>() {
+            self.cut.push((n, other));
+        }
+        self.update_links();
+    }
+
+    pub fn heal(&mut self) {
+        self.cut.clear();
+        self.update_links();
+    }
+
     pub fn kill(&mut self, n: u8) -> MemStore {
         let dead = self.nodes.remove(&n).unwrap();
         self.update_links();
@@ -153,11 +167,23 @@ impl Net {
                 }
                 Output::Deliver(Delivery::App { .. } | Delivery::Reset { .. }) => {}
                 Output::Event(Event::NeedSnapshot(request)) => node.group.provide_snapshot(now, request, Bytes::new()),
+                Output::Event(Event::DataDiverged) => {
+                    node.events.push(Event::DataDiverged);
+                    node.group.data_discarded(now);
+                }
+                Output::Event(Event::Found { history }) => {
+                    node.events.push(Event::Found { history });
+                    node.group.bootstrap(now, history, Seqno(0)).unwrap();
+                }
                 Output::Event(event) => node.events.push(event),
             }
         }
+        let again = node.group.wants_sync();
         let (generation, upto) = node.group.store_mut().sync();
         node.group.handle_synced(now, generation, upto);
+        if again {
+            self.drain(n);
+        }
     }
 
     /// Everything that can happen without time passing.
@@ -192,6 +218,10 @@ impl Net {
     pub fn propose(&mut self, n: u8, body: &str) {
         let now = self.now;
         self.nodes.get_mut(&n).unwrap().group.propose(now, Bytes::copy_from_slice(body.as_bytes())).unwrap();
+    }
+
+    pub fn warned(&self, n: u8, words: &str) -> bool {
+        self.nodes[&n].events.iter().any(|e| matches!(e, Event::Log { warn: true, text } if text.contains(words)))
     }
 
     pub fn bodies(&self, n: u8) -> Vec<String> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use trireme_order::{Event, Group, JoinState, LogStore, MemStore, Message, Output, Phase};
-use trireme_types::{Seqno, Timestamp, Uuid};
+use trireme_types::{Fork, Lineage, LogIndex, Seqno, Timestamp, Uuid};
 
 use crate::net::*;
 
@@ -120,26 +120,29 @@ fn two_forced_halves_do_not_merge_silently() {
     }
     net.cut = vec![(1, 2)];
     net.run(Duration::from_secs(10));
-    println!("terms {} {}", net.nodes[&1].group.status().term, net.nodes[&2].group.status().term);
+    assert_eq!(net.nodes[&1].group.status().term, net.nodes[&2].group.status().term, "terms do not tell them apart");
     for i in 0..5 {
         net.propose(1, &format!("one{i}"));
         net.propose(2, &format!("two{i}"));
         net.settle();
     }
+    let branch = |net: &Net, n: u8| net.nodes[&n].group.lineage().branch(HISTORY);
+    assert_ne!(branch(&net, 1), branch(&net, 2));
     net.cut.clear();
     net.run(Duration::from_secs(10));
-    println!("phases {:?} {:?}", net.phase(1), net.phase(2));
-    let at = Seqno(net.nodes[&1].delivered.last().unwrap().0);
-    let store = net.kill(1);
-    net.run(Duration::from_secs(1));
-    net.restart(1, store, 2, at);
-    net.run(Duration::from_secs(10));
-    println!("phases {:?} {:?}", net.phase(1), net.phase(2));
-    net.propose(2, "after");
+    assert_eq!(branch(&net, 1), branch(&net, 2));
+    let gave_way: Vec<u8> = (1..=2).filter(|n| net.nodes[n].events.contains(&Event::DataDiverged)).collect();
+    assert_eq!(gave_way.len(), 1, "one of the two goes, never both and never none");
+    let stayed = 3 - gave_way[0];
+    net.propose(stayed, "after");
+    net.propose(gave_way[0], "too");
     net.settle();
-    println!("1: {:?}\n2: {:?}", net.bodies(1), net.bodies(2));
-    let diverged = net.nodes[&1].events.contains(&Event::DataDiverged);
-    assert!(diverged, "node 1 goes on from another history's entries: {:?}", net.nodes[&1].group.status());
+    for n in 1..=2 {
+        assert_eq!(net.phase(n), Phase::Primary);
+        let mut newest = net.bodies(n).split_off(net.bodies(n).len() - 2);
+        newest.sort();
+        assert_eq!(newest, ["after", "too"]);
+    }
 }
 
 // 4. view storm while a joiner lags
@@ -254,7 +257,12 @@ fn numbers_from_the_wire_do_not_panic() {
     g.handle_message(
         now,
         node(other),
-        Message::Reject { term, prev_index: trireme_types::LogIndex(1), last: trireme_types::LogIndex(u64::MAX) },
+        Message::Reject {
+            branch: HISTORY,
+            term,
+            prev_index: trireme_types::LogIndex(1),
+            last: trireme_types::LogIndex(u64::MAX),
+        },
     );
 }
 #[test]
@@ -264,7 +272,11 @@ fn terms_from_the_wire_do_not_panic() {
     let other = 3 - seq;
     let now = net.now;
     let g = &mut net.nodes.get_mut(&seq).unwrap().group;
-    g.handle_message(now, node(other), Message::HeartbeatAck { term: trireme_types::Term(u64::MAX), round: 0 });
+    g.handle_message(
+        now,
+        node(other),
+        Message::HeartbeatAck { branch: HISTORY, term: trireme_types::Term(u64::MAX), round: 0 },
+    );
     net.run(Duration::from_secs(3));
 }
 // 9. old incarnation leaves in a view of its own
@@ -423,7 +435,7 @@ fn a_follower_that_finds_its_sequencer_again_commits_the_last_entry() {
     // The same sequencer is heard again, in the same term; nothing is ordered.
     let term = net.nodes[&seq].group.status().term;
     let commit = net.nodes[&seq].group.status().committed;
-    let heartbeat = Message::Heartbeat { history: HISTORY, term, commit, round: 99, majority: true };
+    let heartbeat = Message::Heartbeat { branch: HISTORY, term, commit, last: commit, round: 99, majority: true };
     net.nodes.get_mut(&follower).unwrap().group.handle_message(until, node(seq), heartbeat);
     net.drain(follower);
     assert_eq!(net.nodes[&follower].group.status().sequencer, Some(node(seq)));
@@ -491,41 +503,54 @@ fn a_snapshot_below_an_uncommitted_tail_is_taken() {
     };
     net.update_links();
     let group = &mut net.nodes.get_mut(&seq).unwrap().group;
-    let heartbeat =
-        Message::Heartbeat { history: HISTORY, term: chain.term, commit: request, round: 1, majority: true };
+    let heartbeat = Message::Heartbeat {
+        branch: HISTORY,
+        term: chain.term,
+        commit: request,
+        last: request,
+        round: 1,
+        majority: true,
+    };
     group.handle_message(now, node(new), heartbeat);
-    group.handle_message(now, node(new), Message::Snapshot { term: chain.term, base: Box::new(base) });
+    group.handle_message(
+        now,
+        node(new),
+        Message::Snapshot { term: chain.term, lineage: base.lineage.clone(), base: Box::new(base) },
+    );
     assert_eq!(group.store().base().index, request);
     assert_eq!(group.status().last, request);
 }
 
-/// A base does not tell on which side of a fork the data lie that its taker already has.
+/// Data behind the point where the sequencer's branch begins are of another one: they go before its base is taken.
 #[test]
-fn a_snapshot_of_a_history_with_a_fork_replaces_the_data() {
-    for fork in [0, 5] {
+fn a_snapshot_of_a_branch_that_left_before_the_data_replaces_them() {
+    for fork in [None, Some(2), Some(1000)] {
         let mut net = Net::cluster(2);
         let follower = 3 - net.sequencer();
         let at = Seqno(net.nodes[&follower].group.status().view.number);
         let store = net.kill(follower);
         net.restart(follower, store, 2, at);
         let (now, term) = (net.now, net.nodes[&follower].group.status().term);
+        let lineage: Lineage =
+            fork.map(|at| Fork { index: LogIndex(at), seqno: Seqno(at), id: Uuid([7; 16]) }).into_iter().collect();
         let base = trireme_types::Base {
             history: HISTORY,
             index: trireme_types::LogIndex(100),
             term,
             seqno: Seqno(50),
-            fork: trireme_types::LogIndex(fork),
+            lineage: lineage.clone(),
             ..trireme_types::Base::default()
         };
         let other = 3 - follower;
         net.update_links();
         let group = &mut net.nodes.get_mut(&follower).unwrap().group;
-        group.handle_message(now, node(other), Message::Snapshot { term, base: Box::new(base) });
+        group.handle_message(now, node(other), Message::Snapshot { term, lineage, base: Box::new(base) });
         let mut diverged = false;
         while let Some(output) = group.poll_output(now) {
             diverged |= output == Output::Event(Event::DataDiverged);
         }
-        assert_eq!(diverged, fork > 0);
+        assert_eq!(diverged, fork == Some(2), "{fork:?}");
+        assert_eq!(group.store().base().index == LogIndex(100), fork != Some(2), "the data go first");
     }
 }
 

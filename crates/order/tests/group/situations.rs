@@ -1,9 +1,10 @@
 //! One situation per test.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use trireme_order::{Event, LogStore, MemStore, Phase, ReadId};
-use trireme_types::{Durability, Seqno, Weight};
+use trireme_types::{Durability, Entry, EntryHeader, EntryKind, Seqno, Session, Uuid, Voter, VoterSet, Weight, Writer};
 
 use crate::net::*;
 
@@ -201,6 +202,36 @@ fn a_joiner_beyond_the_kept_log_gets_a_snapshot() {
     assert_eq!(net.bodies(2).last().unwrap(), "x");
 }
 
+/// Whoever stays away too long gets a full copy where a catch-up was hoped for; operators look for the reason on the side that
+/// keeps the log.
+#[test]
+fn that_data_are_older_than_the_kept_log_is_told() {
+    let mut net = Net::cluster(3);
+    net.propose(1, "before");
+    net.settle();
+    let at = Seqno(net.nodes[&3].delivered.last().unwrap().0);
+    let store = net.kill(3);
+    net.run(Duration::from_secs(8));
+    (1..=2).for_each(|n| net.nodes.get_mut(&n).unwrap().group.store_mut().checkpoint_every = 10);
+    for i in 0..50 {
+        net.propose(1, &i.to_string());
+        net.settle();
+    }
+    for n in 1..=2 {
+        let store = net.nodes.get_mut(&n).unwrap().group.store_mut();
+        let last = store.last();
+        store.trim(last);
+        assert!(store.base().seqno > at);
+    }
+    net.restart(3, store, 2, at);
+    net.run(Duration::from_secs(2));
+    assert_eq!(net.phase(3), Phase::Primary);
+    let text = format!("IST first seqno {} not found from cache, falling back to SST", at.next());
+    let events = &net.nodes[&net.sequencer()].events;
+    let told = events.iter().filter(|e| matches!(e, Event::Log { warn: false, text: t } if *t == text)).count();
+    assert_eq!(told, 1, "{events:?}");
+}
+
 #[test]
 fn a_causal_read_covers_what_was_committed_before() {
     let mut net = Net::cluster(3);
@@ -217,6 +248,26 @@ fn a_causal_read_covers_what_was_committed_before() {
         });
         assert!(got.unwrap() >= committed, "node {n}");
     }
+}
+
+#[test]
+fn a_heavy_member_that_is_alone_can_become_light_again() {
+    let mut net = Net::cluster(3);
+    let weigh = |net: &mut Net, weight| {
+        let now = net.now;
+        net.nodes.get_mut(&1).unwrap().group.set_weight(now, Weight(weight));
+        net.run(Duration::from_secs(20));
+        let status = net.nodes[&1].group.status();
+        assert_eq!((status.phase, status.view.get(node(1)).unwrap().weight), (Phase::Primary, Weight(weight)));
+    };
+    weigh(&mut net, 3);
+    net.isolate(1);
+    net.run(Duration::from_secs(20));
+    assert_eq!((net.phase(1), net.phase(2)), (Phase::Primary, Phase::NonPrimary));
+    weigh(&mut net, 1);
+    net.heal();
+    net.run(Duration::from_secs(5));
+    assert_eq!(net.nodes[&2].group.status().voters.voters.len(), 3);
 }
 
 #[test]
@@ -284,5 +335,125 @@ fn the_leaving_sequencer_of_two_hands_over_also_with_an_entry_under_way() {
         assert!(net.nodes[&leaver].events.contains(&Event::Left), "busy {busy}");
         assert_eq!(net.phase(other), Phase::Primary, "busy {busy}");
         assert_eq!(net.nodes[&other].views.last().unwrap().len(), 1);
+    }
+}
+
+#[test]
+fn an_evicted_member_stays_out_whoever_orders_and_comes_back_with_a_new_incarnation() {
+    for evicted in 1..=3u8 {
+        let mut net = Net::cluster(3);
+        let uuid = Net::config(evicted).me.uuid();
+        let evict = |net: &mut Net, n: u8| {
+            let now = net.now;
+            net.nodes.get_mut(&n).unwrap().group.set_evicted(now, [uuid].into());
+        };
+        // As after the delivery of an ordered entry: every member knows, in any order.
+        for n in [3, 1, 2] {
+            evict(&mut net, n);
+            net.settle();
+        }
+        net.run(Duration::from_secs(3));
+        assert!(net.nodes[&evicted].events.contains(&Event::Evicted), "{evicted}: {:?}", net.nodes[&evicted].events);
+        let others: Vec<u8> = (1..=3).filter(|n| *n != evicted).collect();
+        for n in &others {
+            assert_eq!(net.phase(*n), Phase::Primary);
+            assert_eq!(net.nodes[n].views.last().unwrap().len(), 2);
+            assert_eq!(net.nodes[n].group.status().voters.voters.len(), 2, "an evicted member has no vote");
+        }
+        // Another sequencer refuses the same incarnation too.
+        let heir = others.iter().copied().find(|n| *n != net.sequencer()).unwrap();
+        let now = net.now;
+        let first = net.sequencer();
+        net.nodes.get_mut(&first).unwrap().group.leave(now);
+        net.run(Duration::from_secs(3));
+        net.kill(first);
+        assert_eq!(net.sequencer(), heir);
+        let store = net.kill(evicted);
+        net.restart(evicted, store, 1, Seqno(0));
+        net.run(Duration::from_secs(3));
+        assert!(net.nodes[&evicted].events.contains(&Event::Evicted));
+        let store = net.kill(evicted);
+        net.restart(evicted, store, 2, Seqno(0));
+        net.run(Duration::from_secs(3));
+        assert_eq!(net.phase(evicted), Phase::Primary);
+    }
+}
+
+#[test]
+fn readers_that_wait_at_the_same_time_share_a_round() {
+    let mut net = Net::cluster(3);
+    let reader = (1..=3).find(|n| *n != net.sequencer()).unwrap();
+    let before = net.nodes[&reader].group.status().read_requests;
+    let now = net.now;
+    for id in 0..1000 {
+        net.nodes.get_mut(&reader).unwrap().group.read(now, ReadId(id));
+    }
+    // No time passes: messages that are there are all it takes.
+    net.settle();
+    let answered = net.nodes[&reader].events.iter().filter(|e| matches!(e, Event::ReadAt { .. })).count();
+    assert_eq!(answered, 1000);
+    let requests = net.nodes[&reader].group.status().read_requests - before;
+    assert_eq!(requests, 2, "the first one's own, and one for all that came while it was under way");
+}
+
+/// Two disks of three were lost, the second before the first one's successor was known to vote: a person has to say that they are gone.
+#[test]
+fn a_change_of_voters_in_doubt_waits_for_a_majority_of_those_before_it_and_says_so() {
+    let mut net = Net::cluster(3);
+    net.propose(1, "kept");
+    net.settle();
+    let mut log = net.kill(1);
+    net.kill(2);
+    net.kill(3);
+    let last = log.read(log.last(), 0).unwrap()[0].header;
+    let voters = [1, 3, 4].map(|n| Voter { node: node(n), weight: Weight(1) }).to_vec();
+    let mut w = Writer::new();
+    VoterSet { voters, fork: Uuid::NIL }.encode(&mut w);
+    let header = EntryHeader {
+        index: last.index.next(),
+        session: Session::default(),
+        number: 0,
+        kind: EntryKind::Voters,
+        ..last
+    };
+    log.append(&[Entry { header, payload: w.buf.into() }]).unwrap();
+    // The fourth is the second's successor.
+    net.restart(1, log.clone(), 2, Seqno(0));
+    net.restart(4, log, 2, Seqno(0));
+    net.run(Duration::from_secs(20));
+    for n in [1, 4] {
+        assert_ne!(net.phase(n), Phase::Primary);
+        assert!(net.warned(n, "those before the change"), "{:?}", net.nodes[&n].events);
+    }
+    let now = net.now;
+    net.nodes.get_mut(&4).unwrap().group.force_primary(now);
+    net.run(Duration::from_secs(10));
+    for n in [1, 4] {
+        assert_eq!(net.phase(n), Phase::Primary);
+        assert_eq!(net.bodies(n), ["kept"]);
+    }
+}
+
+/// Swarm seed 3705: members that were evicted came back before a view without them was ordered. Whoever was elected took itself for the one
+/// that had to go, and left.
+#[test]
+fn who_comes_back_after_an_eviction_is_welcome_and_may_order() {
+    for nodes in [1, 3] {
+        let mut net = Net::cluster(nodes);
+        net.propose(1, "before");
+        net.settle();
+        let evicted: BTreeSet<Uuid> = (1..=nodes).map(|n| net.nodes[&n].cfg.me.uuid()).collect();
+        let stores: Vec<MemStore> = (1..=nodes).map(|n| net.kill(n)).collect();
+        for (n, store) in (1..=nodes).zip(stores) {
+            net.restart(n, store, 2, Seqno(0));
+            let now = net.now;
+            net.nodes.get_mut(&n).unwrap().group.set_evicted(now, evicted.clone());
+        }
+        net.run(Duration::from_secs(10));
+        for n in 1..=nodes {
+            assert_eq!(net.phase(n), Phase::Primary, "node {n} of {nodes}: {:?}", net.nodes[&n].events);
+            assert!(!net.nodes[&n].events.iter().any(|e| matches!(e, Event::Evicted | Event::Left)), "node {n}");
+            assert_eq!(net.nodes[&n].group.status().voters.voters.len(), nodes as usize);
+        }
     }
 }

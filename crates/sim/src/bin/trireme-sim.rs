@@ -8,15 +8,16 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use trireme_sim::{Failure, Options, Report, SEC};
+use trireme_sim::{Failure, Kind, Options, Report, SEC};
 
-const USAGE: &str = "usage: trireme-sim --seed N [--mutant NAME] [--verbose]
-       trireme-sim --seeds A..B [--mutant NAME] [--jobs J] [--stop-after F] [--print]
+const USAGE: &str = "usage: trireme-sim --seed N [--kind KIND] [--mutant NAME] [--verbose]
+       trireme-sim --seeds A..B [--kind KIND] [--mutant NAME] [--jobs J] [--stop-after F] [--print]
 
   --seed N        one run; prints its options, its verdict and, when it fails, every node's state
   --verbose       a line per event on standard error
   --seeds A..B    runs seeds A to B-1; prints one line per failure and a summary
   --jobs J        threads (default 1); results do not depend on it
+  --kind KIND     swarm (default): anything may happen; harmless: only what must pass without a view or a refusal
   --mutant NAME   breaks one rule on purpose (docs/testing.md lists them); a seed that fails has caught it
   --stop-after F  stop after F failures (default 20)
   --print         a line per seed, also for those that hold";
@@ -27,19 +28,26 @@ struct Args {
     verbose: bool,
     print: bool,
     stop_after: usize,
+    kind: Kind,
     mutant: Option<String>,
 }
 
-fn options(seed: u64, mutant: Option<&str>) -> Options {
-    let mut options = Options::draw(seed);
-    if let Some(name) = mutant {
-        options.break_by_name(name);
+impl Args {
+    fn options(&self, seed: u64) -> Options {
+        let mut options = match self.kind {
+            Kind::Swarm => Options::draw(seed),
+            Kind::Harmless => Options::harmless(seed),
+        };
+        if let Some(name) = &self.mutant {
+            options.break_by_name(name);
+        }
+        options
     }
-    options
 }
 
 fn parse() -> Result<Args, String> {
-    let mut args = Args { seeds: 0..0, jobs: 1, verbose: false, print: false, stop_after: 20, mutant: None };
+    let mut args =
+        Args { seeds: 0..0, jobs: 1, verbose: false, print: false, stop_after: 20, kind: Kind::Swarm, mutant: None };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or(format!("{word} needs a value"));
@@ -63,6 +71,13 @@ fn parse() -> Result<Args, String> {
                 }
                 args.mutant = Some(name);
             }
+            "--kind" => {
+                args.kind = match value()?.as_str() {
+                    "swarm" => Kind::Swarm,
+                    "harmless" => Kind::Harmless,
+                    other => return Err(format!("no kind {other}")),
+                }
+            }
             "--verbose" => args.verbose = true,
             "--print" => args.print = true,
             other => return Err(format!("unknown argument {other}")),
@@ -72,8 +87,8 @@ fn parse() -> Result<Args, String> {
 }
 
 /// A panic of the core is a failure of the seed, not of the simulator.
-fn guarded(seed: u64, mutant: Option<&str>, trace: bool) -> Report {
-    match std::panic::catch_unwind(|| trireme_sim::run(options(seed, mutant), trace)) {
+fn guarded(args: &Args, seed: u64, trace: bool) -> Report {
+    match std::panic::catch_unwind(|| trireme_sim::run(args.options(seed), trace)) {
         Ok(report) => report,
         Err(payload) => {
             let text = payload
@@ -84,7 +99,7 @@ fn guarded(seed: u64, mutant: Option<&str>, trace: bool) -> Report {
             let place = PANIC.with(|p| p.take());
             Report {
                 seed,
-                options: Options::draw(seed).to_string(),
+                options: args.options(seed).to_string(),
                 failure: Some(Failure { phase: "?", text: format!("panic at {place}: {text}"), dump: String::new() }),
                 time: 0,
                 healed_in: 0,
@@ -94,6 +109,7 @@ fn guarded(seed: u64, mutant: Option<&str>, trace: bool) -> Report {
                 faults: 0,
                 copies: 0,
                 ordered: 0,
+                bare: false,
                 share: Default::default(),
             }
         }
@@ -127,8 +143,8 @@ fn main() -> ExitCode {
 
 fn one(args: &Args) -> ExitCode {
     let seed = args.seeds.start;
-    println!("{}", Options::draw(seed));
-    let report = guarded(seed, args.mutant.as_deref(), args.verbose);
+    println!("{}", args.options(seed));
+    let report = guarded(args, seed, args.verbose);
     println!("{report}");
     match &report.failure {
         Some(failure) => {
@@ -152,7 +168,7 @@ fn many(args: &Args) -> ExitCode {
                     if seed >= args.seeds.end || failures.load(Ordering::Relaxed) >= args.stop_after as u64 {
                         return;
                     }
-                    let report = guarded(seed, args.mutant.as_deref(), false);
+                    let report = guarded(args, seed, false);
                     if report.failure.is_some() {
                         failures.fetch_add(1, Ordering::Relaxed);
                     }
@@ -172,7 +188,7 @@ fn many(args: &Args) -> ExitCode {
     healed.sort_unstable();
     let at = |share: usize| healed.get(healed.len() * share / 100).copied().unwrap_or(0) as f64 / SEC as f64;
     println!(
-        "{} seeds, {failed} failed, {:.1}s; virtual {}s, events {}, messages {}, terms {}, faults {}, copies {}; healed in {:.1}s median, {:.1}s 99%; \
+        "{} seeds, {failed} failed, {:.1}s; virtual {}s, events {}, messages {}, terms {}, faults {}, copies {}, without data in the end {}; healed in {:.1}s median, {:.1}s 99%; \
          committed {} conflict {} refused {} unknown {} ({:.1}%, {} ordered) reads {} failed {}",
         reports.len(),
         begun.elapsed().as_secs_f64(),
@@ -182,6 +198,7 @@ fn many(args: &Args) -> ExitCode {
         sum(&|r| r.terms),
         sum(&|r| r.faults),
         sum(&|r| r.copies),
+        sum(&|r| u64::from(r.bare)),
         at(50),
         at(99),
         sum(&|r| r.share.committed),

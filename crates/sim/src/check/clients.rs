@@ -10,6 +10,8 @@ pub enum Outcome {
     Unknown,
     /// Refused before anything was sent: must never appear.
     Refused,
+    /// Told "rolled back", perhaps while a part of it was under way: must never appear as committed.
+    RolledBack,
     /// Told "committed" with this seqno.
     Committed(u64),
     /// Told "failed certification"; ordered at this seqno.
@@ -28,6 +30,7 @@ pub struct Share {
     pub committed: u64,
     pub conflict: u64,
     pub refused: u64,
+    pub rolled_back: u64,
     pub unknown: u64,
     pub unknown_ordered: u64,
     pub reads: u64,
@@ -53,6 +56,10 @@ impl Clients {
 
     pub fn refused(&mut self, op: u64) {
         self.ops.insert(op, Outcome::Refused);
+    }
+
+    pub fn rolled_back(&mut self, op: u64) {
+        self.ops.insert(op, Outcome::RolledBack);
     }
 
     pub fn answered(&mut self, op: u64, seqno: u64, verdict: bool) -> Result<(), String> {
@@ -92,6 +99,10 @@ impl Clients {
             let found = histories.find(*op);
             match (*outcome, found) {
                 (Outcome::Unknown, _) | (Outcome::Refused, None) => {}
+                (Outcome::RolledBack, None | Some((_, false))) => {}
+                (Outcome::RolledBack, Some((seqno, true))) => {
+                    return Err(format!("operation {op} was rolled back, yet is committed at {seqno}"));
+                }
                 (Outcome::Refused, Some((seqno, _))) => {
                     return Err(format!("operation {op} was refused, yet is ordered at {seqno}"));
                 }
@@ -117,6 +128,7 @@ impl Clients {
                 Outcome::Committed(_) => s.committed += 1,
                 Outcome::Conflict(_) => s.conflict += 1,
                 Outcome::Refused => s.refused += 1,
+                Outcome::RolledBack => s.rolled_back += 1,
                 Outcome::Unknown => {
                     s.unknown += 1;
                     s.unknown_ordered += u64::from(histories.find(*op).is_some());

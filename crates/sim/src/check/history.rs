@@ -3,11 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::Streams;
+use crate::app::Part;
 use trireme_types::{LogIndex, NodeId, Seqno, Session, Uuid, View};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum What {
-    WriteSet { session: Session, number: u64, op: u64, verdict: bool },
+    WriteSet { session: Session, number: u64, op: u64, part: Part, origin: Uuid, verdict: bool },
     App { session: Session, number: u64 },
     View(View),
 }
@@ -32,6 +34,7 @@ struct History {
     /// Seqno and verdict of every operation.
     ops: BTreeMap<u64, (u64, bool)>,
     seqno_zero: u64,
+    streams: Streams,
 }
 
 #[derive(Default)]
@@ -95,18 +98,33 @@ impl Histories {
             return Err(format!("seqno {} delivered at index {}, due was {due}: {d:?}", d.seqno, d.index));
         }
         match &d.what {
-            What::WriteSet { session, number, op, verdict } => {
+            What::WriteSet { session, number, op, part, origin, verdict } => {
                 h.session(*session, *number)?;
-                if let Some((at, _)) = h.ops.insert(*op, (d.seqno.0, *verdict)) {
+                h.streams.part(*origin, *op, *part, *verdict)?;
+                let decides = match part {
+                    Part::Whole | Part::Isolated | Part::Commit(_) => true,
+                    Part::Fragment(_) => !verdict,
+                    Part::Rollback => false,
+                };
+                let before = if decides { h.ops.insert(*op, (d.seqno.0, *verdict)) } else { None };
+                if let Some((at, _)) = before {
                     return Err(format!("operation {op} delivered twice, at seqnos {at} and {}", d.seqno));
                 }
             }
             What::App { session, number } => h.session(*session, *number)?,
-            What::View(view) => h.view(view)?,
+            What::View(view) => {
+                h.view(view)?;
+                h.streams.view(view);
+            }
         }
         h.last = Some((d.index, d.seqno));
         h.entries.insert(d.index.0, d.clone());
         Ok(true)
+    }
+
+    /// What a member believes to be open after the newest entry.
+    pub fn compare_streams(&self, history: Uuid, open: &BTreeSet<u64>) -> Result<(), String> {
+        self.all.get(&history).map_or(Ok(()), |h| h.streams.compare(open))
     }
 
     /// Seqno and verdict of an operation, in any history.
@@ -120,6 +138,11 @@ impl Histories {
 
     pub fn count(&self) -> usize {
         self.all.len()
+    }
+
+    /// Histories of which anything was ever delivered.
+    pub fn formed(&self) -> usize {
+        self.all.values().filter(|h| !h.entries.is_empty()).count()
     }
 }
 
@@ -177,7 +200,7 @@ mod tests {
         Delivered {
             index: LogIndex(index),
             seqno: Seqno(seqno),
-            what: What::WriteSet { session, number, op: number, verdict: true },
+            what: What::WriteSet { session, number, op: number, part: Part::Whole, origin: Uuid::NIL, verdict: true },
             chain,
         }
     }

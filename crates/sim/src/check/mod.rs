@@ -1,10 +1,18 @@
 //! Checkers. They see what nodes deliver, what lands in logs, and what clients were told; never what the core concludes
 //! about itself.
 
+mod branches;
 mod clients;
 mod history;
+mod isolation;
 mod logs;
+mod losses;
+mod streams;
 
+pub use branches::Branches;
 pub use clients::{Clients, Outcome, ReadRecord, Share};
 pub use history::{Delivered, Histories, What};
+pub use isolation::{Isolation, Judged};
 pub use logs::Logs;
+pub use losses::{Losses, Reach};
+pub use streams::Streams;

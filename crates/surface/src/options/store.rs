@@ -385,6 +385,10 @@ impl Options {
         if self.int("evs.user_send_window") > self.int("evs.send_window") {
             return refused("evs.user_send_window", "evs.user_send_window must not exceed evs.send_window");
         }
+        let tls_files = ["socket.ssl_key", "socket.ssl_cert"];
+        if let Some(missing) = tls_files.into_iter().find(|name| self.tls() && self.text(name).is_empty()) {
+            return refused(missing, "TLS needs both socket.ssl_key and socket.ssl_cert");
+        }
         if HostPort::parse(self.text("base_host")).is_ok_and(|h| h.is_any() && !h.host.is_empty()) {
             return refused("base_host", "an address that stands for any interface can't be told to others");
         }
@@ -554,7 +558,7 @@ mod tests {
     #[test]
     fn the_printed_string_can_always_be_written_back() {
         let mut o = started(
-            "gcache.size=10M; gmcast.segment=3; ist.recv_bind=127.0.0.1; evs.suspect_timeout=5; socket.ssl_cert=/a\\;b",
+            "gcache.size=10M; gmcast.segment=3; ist.recv_bind=127.0.0.1; evs.suspect_timeout=5; socket.ssl_ca=/a\\;b",
         );
         let printed = o.print();
         o.set_group_connected(false);
@@ -786,7 +790,21 @@ mod tests {
         assert!(!options().tls());
         assert!(started("socket.ssl_key=k; socket.ssl_cert=c").tls());
         assert!(!started("socket.ssl=no; socket.ssl_key=k").tls());
-        assert_eq!(started("socket.ssl=yes").text("gmcast.listen_addr"), "ssl://0.0.0.0:4567");
+        let tls = started("socket.ssl=yes; socket.ssl_key=k; socket.ssl_cert=c");
+        assert_eq!(tls.text("gmcast.listen_addr"), "ssl://0.0.0.0:4567");
+    }
+
+    #[test]
+    fn tls_needs_a_key_and_a_certificate() {
+        for (given, missing) in [
+            ("socket.ssl=yes", "socket.ssl_key"),
+            ("socket.ssl=yes; socket.ssl_key=k", "socket.ssl_cert"),
+            ("socket.ssl_cert=c", "socket.ssl_key"),
+        ] {
+            let errors = options().set_at_start(given).unwrap_err();
+            assert!(matches!(&errors[..], [OptionError::Refused { name, .. }] if name == missing), "{errors:?}");
+        }
+        assert!(started("socket.dynamic=yes").text("socket.ssl_key").is_empty());
     }
 
     #[test]

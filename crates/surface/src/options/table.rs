@@ -1,7 +1,8 @@
 //! Every option with its default, format and rules.
 //!
 //! The names are Galera's, complete, also those without a meaning here: configuration files that work with Galera must work
-//! unchanged, and tools read values back. `repl.durability` and `pc.bootstrap_expect` are ours.
+//! unchanged, and tools read values back. `repl.durability`, `repl.status_extended`, `gcs.fc_patience` and `pc.bootstrap_expect`
+//! are ours.
 
 /// Format and range of a value.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -150,7 +151,7 @@ pub const TABLE: &[Spec] = &[
     shown("gcs.fc_limit", "16", Kind::Size { min: 1 }, Dynamic),
     shown("gcs.fc_master_slave", "no", Bool, Start),
     // Ours: how long a member that applies nothing slows the others; zero: without end.
-    hidden("gcs.fc_patience", "PT10S", PERIOD, Dynamic),
+    hidden("gcs.fc_patience", "PT0.5S", PERIOD, Dynamic),
     shown("gcs.fc_single_primary", "no", Bool, Start),
     shown("gcs.max_packet_size", "64500", SIZE, Start),
     shown("gcs.max_throttle", "0.25", FRACTION, Dynamic),
@@ -198,6 +199,8 @@ pub const TABLE: &[Spec] = &[
     shown("repl.key_format", "FLAT8", Choice(&["FLAT8", "FLAT8A", "FLAT16", "FLAT16A"]), Dynamic),
     shown("repl.max_ws_size", "2147483647", int(0, 2_147_483_647), Dynamic),
     shown("repl.proto_max", "11", INT, Dynamic),
+    // Ours: shows the further status variables `wsrep_trireme_*`.
+    hidden("repl.status_extended", "no", Bool, Dynamic),
     shown("socket.checksum", "2", int(0, 2), Start),
     hidden("socket.dynamic", "no", Bool, Start),
     hidden("socket.non_blocking", "", Text, Start),
@@ -227,12 +230,12 @@ mod tests {
 
     #[test]
     fn counts() {
-        let ours = ["repl.durability", "pc.bootstrap_expect", "gcs.fc_patience"];
+        let ours = ["repl.durability", "repl.status_extended", "pc.bootstrap_expect", "gcs.fc_patience"];
         let galera: Vec<_> = TABLE.iter().filter(|s| !ours.contains(&s.name)).collect();
         assert_eq!(galera.iter().filter(|s| s.shown).count(), 72);
         // 23 of both lineages and one of the other lineage.
         assert_eq!(galera.iter().filter(|s| !s.shown).count(), 24);
-        assert_eq!(TABLE.len(), 99);
+        assert_eq!(TABLE.len(), 100);
     }
 
     #[test]

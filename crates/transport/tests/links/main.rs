@@ -1,128 +1,18 @@
 //! Transports with real sockets on the loopback interface, pumped in turn by one thread until a condition holds.
 
+mod support;
+mod tls;
+
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use trireme_order::{Class, Message};
-use trireme_transport::{DownCause, Isolation, NetConfig, NetEvent, Sent, Transport, Versions};
-use trireme_types::{Incarnation, Member, NodeId, Uuid, Weight};
+use trireme_transport::{DownCause, Isolation, NetEvent, Sent, Transport, Versions};
+use trireme_types::Incarnation;
 
-/// Whatever takes longer does not happen.
-const LONG: Duration = Duration::from_secs(20);
-
-fn id(n: u8) -> NodeId {
-    NodeId(Uuid([n; 16]))
-}
-
-fn config(n: u8, seeds: &[u16]) -> NetConfig {
-    let me = Member {
-        node: id(n),
-        incarnation: Incarnation(1),
-        name: format!("node{n}"),
-        incoming: String::new(),
-        address: "127.0.0.1:0".to_owned(),
-        segment: 0,
-        weight: Weight(1),
-        stateless: false,
-    };
-    let mut cfg = NetConfig::new(me, "test");
-    cfg.listen = vec!["127.0.0.1:0".to_owned()];
-    cfg.seeds = seeds.iter().map(|port| format!("127.0.0.1:{port}")).collect();
-    cfg
-}
-
-/// A transport and everything it reported.
-struct Node {
-    transport: Transport,
-    events: Vec<NetEvent>,
-}
-
-impl Node {
-    fn new(cfg: NetConfig) -> Node {
-        Node { transport: Transport::new(cfg).unwrap(), events: Vec::new() }
-    }
-
-    fn port(&self) -> u16 {
-        self.transport.listen_port()
-    }
-
-    fn count(&self, wanted: impl Fn(&NetEvent) -> bool) -> usize {
-        self.events.iter().filter(|event| wanted(event)).count()
-    }
-
-    fn ups(&self, n: u8) -> usize {
-        self.count(|event| matches!(event, NetEvent::LinkUp { member, .. } if member.node == id(n)))
-    }
-
-    fn downs(&self, n: u8) -> usize {
-        self.count(|event| matches!(event, NetEvent::LinkDown { node, .. } if *node == id(n)))
-    }
-
-    /// As the events tell it, which must be how the transport sees it.
-    fn linked(&self, n: u8) -> bool {
-        assert!(self.ups(n) == self.downs(n) || self.ups(n) == self.downs(n) + 1, "ups and downs alternate");
-        self.ups(n) > self.downs(n)
-    }
-
-    fn bodies(&self, n: u8) -> Vec<Bytes> {
-        let body = |event: &NetEvent| match event {
-            NetEvent::Message { from, message: Message::Signal { body } } if *from == id(n) => Some(body.clone()),
-            _ => None,
-        };
-        self.events.iter().filter_map(body).collect()
-    }
-
-    fn logged(&self, part: &str) -> usize {
-        self.count(|event| match event {
-            NetEvent::Log { text, .. } => text.contains(part),
-            NetEvent::Refused { reason, .. } => reason.contains(part),
-            _ => false,
-        })
-    }
-
-    fn send(&mut self, n: u8, class: Class, body: impl Into<Bytes>) -> Sent {
-        self.transport.send(id(n), class, &Message::Signal { body: body.into() })
-    }
-}
-
-/// Pumps until `done`; panics with what happened when it does not come.
-#[track_caller]
-fn until<const N: usize>(mut nodes: [&mut Node; N], mut done: impl FnMut(&mut [&mut Node; N]) -> bool) {
-    let end = Instant::now() + LONG;
-    loop {
-        for node in &mut nodes {
-            node.transport.flush();
-            node.transport.poll(Some(Duration::from_millis(1)), &mut node.events);
-        }
-        if done(&mut nodes) {
-            return;
-        }
-        if Instant::now() > end {
-            for node in &nodes {
-                let shown: Vec<_> =
-                    node.events.iter().filter(|event| !matches!(event, NetEvent::Message { .. })).collect();
-                println!("{}: {shown:#?}", node.transport.me().name);
-            }
-            panic!("it did not happen");
-        }
-    }
-}
-
-/// Pumps for a while in which something must *not* happen.
-fn for_a_while<const N: usize>(nodes: [&mut Node; N], time: Duration) {
-    let end = Instant::now() + time;
-    until(nodes, |_| Instant::now() >= end);
-}
-
-/// Two linked nodes; the first is the arbiter.
-fn pair() -> (Node, Node) {
-    let mut a = Node::new(config(1, &[]));
-    let mut b = Node::new(config(2, &[a.port()]));
-    until([&mut a, &mut b], |[a, b]| a.linked(2) && b.linked(1));
-    (a, b)
-}
+use support::{LONG, Node, config, for_a_while, id, pair, until};
 
 #[test]
 fn links_and_talks_both_ways_in_order() {
@@ -384,7 +274,10 @@ fn garbage_after_the_handshake_closes_the_link_with_a_reason() {
 
 #[test]
 fn control_overtakes_a_big_message() {
-    let (mut a, mut b) = pair();
+    control_overtakes(pair());
+}
+
+fn control_overtakes((mut a, mut b): (Node, Node)) {
     let big: Bytes = (0..20 << 20).map(|n: u32| (n >> 3) as u8).collect::<Vec<_>>().into();
     a.send(2, Class::Bulk, big.clone());
     a.transport.flush();
@@ -577,13 +470,16 @@ fn ipv6_and_any_address() {
 /// the peer sent after its own up.
 #[test]
 fn nothing_is_lost_reordered_or_repeated_within_a_link() {
+    nothing_is_lost(pair());
+}
+
+fn nothing_is_lost((mut a, mut b): (Node, Node)) {
     struct Side {
         sent: [u32; 2],
         expected: [u32; 2],
         handled: usize,
         ups: usize,
     }
-    let (mut a, mut b) = pair();
     let side = || Side { sent: [0; 2], expected: [0; 2], handled: 0, ups: 0 };
     let mut sides = [side(), side()];
     let classes = [Class::Control, Class::Bulk];

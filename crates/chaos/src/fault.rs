@@ -1,0 +1,316 @@
+//! Faults: which to choose, how to inject them, and how to undo them all.
+
+use crate::nemesis::Nemesis;
+use crate::workload::SCHEMA;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+use trireme_cluster::{Cluster, Dice, Error, Liveness, NodeId, Result, Session, Stutter};
+
+/// For a statement that locks tables under load.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// An applier waits behind a client that waits for a lock, and the transaction that the client waits for may wait for the
+/// applier's turn to commit. Nobody notices that circle, so the client lets go after a second and tries again.
+const LOCK_ATTEMPTS: usize = 15;
+/// ER_LOCK_WAIT_TIMEOUT
+const NOT_IN_TIME: u16 = 1205;
+
+/// One fault.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    Kill(NodeId),
+    KillAll,
+    Pause(NodeId),
+    /// A minority, together, without the rest.
+    Isolate(Vec<NodeId>),
+    /// Packets of the first to the second vanish.
+    Cut(Vec<(NodeId, NodeId)>, String),
+    /// Writes of the node to its disk hang.
+    FreezeDisk(NodeId),
+    /// They take a while.
+    SlowDisk(NodeId),
+    /// At one moment: what had not been synced is gone.
+    CutPower(Vec<NodeId>),
+    /// A client holds all tables, so that nothing can be applied.
+    LockTables(NodeId),
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |nodes: &[NodeId]| nodes.iter().map(NodeId::to_string).collect::<Vec<_>>().join(" ");
+        match self {
+            Fault::Kill(node) => write!(f, "{node} killed"),
+            Fault::KillAll => f.write_str("all killed"),
+            Fault::Pause(node) => write!(f, "{node} frozen"),
+            Fault::Isolate(nodes) => write!(f, "{} cut off", list(nodes)),
+            Fault::Cut(_, what) => f.write_str(what),
+            Fault::FreezeDisk(node) => write!(f, "disk of {node} hangs"),
+            Fault::SlowDisk(node) => write!(f, "disk of {node} slow"),
+            Fault::CutPower(nodes) => write!(f, "{} without power", list(nodes)),
+            Fault::LockTables(node) => write!(f, "tables of {node} locked"),
+        }
+    }
+}
+
+impl Fault {
+    /// The nodes that may stop serving because of it. All others are to go on.
+    pub fn hit(&self, all: &[NodeId]) -> Vec<NodeId> {
+        match self {
+            Fault::Kill(node)
+            | Fault::Pause(node)
+            | Fault::FreezeDisk(node)
+            | Fault::SlowDisk(node)
+            | Fault::LockTables(node) => vec![*node],
+            Fault::KillAll => all.to_vec(),
+            Fault::Isolate(nodes) | Fault::CutPower(nodes) => nodes.clone(),
+            Fault::Cut(cuts, _) => {
+                let cut_from_all = |node: &NodeId| {
+                    let peers = all.len() - 1;
+                    let out = cuts.iter().filter(|(from, _)| from == node).count();
+                    let inward = cuts.iter().filter(|(_, to)| to == node).count();
+                    out == peers || inward == peers
+                };
+                match all.iter().find(|node| cut_from_all(node)) {
+                    Some(alone) => vec![*alone],
+                    // Either end of a link may have to go.
+                    None => all.iter().copied().filter(|n| cuts.iter().any(|(a, b)| a == n || b == n)).collect(),
+                }
+            }
+        }
+    }
+
+    /// The nodes that are dead after it.
+    pub fn kills(&self, all: &[NodeId]) -> Vec<NodeId> {
+        match self {
+            Fault::Kill(_) | Fault::KillAll | Fault::CutPower(_) => self.hit(all),
+            _ => Vec::new(),
+        }
+    }
+
+    /// What a round does; empty for none. What is acknowledged only from memory (`volatile`) outlives one loss of power at
+    /// a time, and so a mix has none of them.
+    pub fn draw(nemesis: Nemesis, volatile: bool, all: &[NodeId], dice: &mut Dice) -> Vec<Fault> {
+        let mut nodes = all.to_vec();
+        dice.shuffle(&mut nodes);
+        let Some(one) = nodes.first().copied() else { return Vec::new() };
+        let fault = match nemesis {
+            Nemesis::None => return Vec::new(),
+            Nemesis::KillOne => Fault::Kill(one),
+            Nemesis::KillAll => Fault::KillAll,
+            Nemesis::Pause => Fault::Pause(one),
+            Nemesis::PartitionWhole => {
+                let minority = 1 + dice.below((all.len() as u64 - 1) / 2) as usize;
+                Fault::Isolate(nodes[..minority].to_vec())
+            }
+            Nemesis::PartitionOneWay => {
+                let to_others = || nodes[1..].iter().map(|other| (one, *other)).collect::<Vec<_>>();
+                match dice.below(3) {
+                    0 => Fault::Cut(to_others(), format!("{one} sends nothing")),
+                    1 => Fault::Cut(
+                        to_others().into_iter().map(|(a, b)| (b, a)).collect(),
+                        format!("{one} hears nothing"),
+                    ),
+                    _ => Fault::Cut(vec![(one, nodes[1])], format!("nothing from {one} to {}", nodes[1])),
+                }
+            }
+            Nemesis::PartitionRing => ring(&nodes),
+            Nemesis::HungDisk => Fault::FreezeDisk(one),
+            Nemesis::SlowDisk => Fault::SlowDisk(one),
+            Nemesis::PowerOne => Fault::CutPower(vec![one]),
+            Nemesis::PowerAll => Fault::CutPower(all.to_vec()),
+            Nemesis::LockedTables => Fault::LockTables(one),
+            Nemesis::Mix => return mix(volatile, all, dice),
+        };
+        vec![fault]
+    }
+}
+
+/// With three nodes a cut between two that both reach the third. With more, each reaches only its neighbours in a ring.
+fn ring(nodes: &[NodeId]) -> Fault {
+    if nodes.len() <= 3 {
+        let (a, b) = (nodes[0], nodes[1]);
+        return Fault::Cut(vec![(a, b), (b, a)], format!("no link between {a} and {b}"));
+    }
+    let near = |i: usize, j: usize| {
+        let distance = i.abs_diff(j);
+        distance <= 1 || distance == nodes.len() - 1
+    };
+    let pairs = (0..nodes.len()).flat_map(|i| (0..nodes.len()).map(move |j| (i, j)));
+    let cuts = pairs.filter(|(i, j)| !near(*i, *j)).map(|(i, j)| (nodes[i], nodes[j]));
+    Fault::Cut(cuts.collect(), "only a ring of links".to_owned())
+}
+
+/// One fault, or two of which the second strikes during the first.
+fn mix(volatile: bool, all: &[NodeId], dice: &mut Dice) -> Vec<Fault> {
+    let fits = |kind: &Nemesis| match kind {
+        Nemesis::None | Nemesis::Mix => false,
+        Nemesis::PowerOne | Nemesis::PowerAll => !volatile,
+        _ => true,
+    };
+    let kinds: Vec<Nemesis> = Nemesis::ALL.into_iter().filter(fits).collect();
+    let mut any = || {
+        let kind = kinds[dice.below(kinds.len() as u64) as usize];
+        Fault::draw(kind, volatile, all, dice)
+    };
+    let mut faults = any();
+    let second = any();
+    if dice.one_in(3) {
+        let hit: Vec<NodeId> = faults.iter().flat_map(|fault| fault.hit(all)).collect();
+        // A server that is hit already may refuse a client its lock.
+        let fits = |fault: &Fault| !matches!(fault, Fault::LockTables(node) if hit.contains(node));
+        let second: Vec<Fault> = second.into_iter().filter(|fault| !faults.contains(fault) && fits(fault)).collect();
+        faults.extend(second);
+    }
+    faults
+}
+
+/// What is in force as long as somebody keeps it up.
+#[derive(Default)]
+pub(crate) struct InForce {
+    slow: BTreeMap<NodeId, Stutter>,
+    locks: Vec<Session>,
+}
+
+impl InForce {
+    /// Does it. What is dead or frozen already stays so.
+    pub fn inject(&mut self, cluster: &mut Cluster, fault: &Fault) -> Result<()> {
+        match fault {
+            Fault::Kill(node) => {
+                // A process that hangs in its disk cannot die.
+                self.thaw(cluster, &[*node]);
+                if cluster.liveness(*node)? != Liveness::Gone {
+                    cluster.kill(*node)?;
+                }
+            }
+            Fault::KillAll => {
+                self.thaw(cluster, &cluster.ids());
+                cluster.kill_all()?;
+            }
+            Fault::Pause(node) => {
+                if cluster.liveness(*node)? == Liveness::Running {
+                    cluster.pause(*node)?;
+                }
+            }
+            Fault::Isolate(nodes) => cluster.partition(std::slice::from_ref(nodes))?,
+            Fault::Cut(cuts, _) => {
+                for (from, to) in cuts {
+                    cluster.cut(*from, *to)?;
+                }
+            }
+            Fault::FreezeDisk(node) => {
+                self.thaw(cluster, &[*node]);
+                cluster.disk(*node)?.freeze()?;
+            }
+            Fault::SlowDisk(node) => {
+                self.slow.insert(*node, Stutter::of(cluster.disk(*node)?));
+            }
+            Fault::CutPower(nodes) => {
+                self.thaw(cluster, nodes);
+                cluster.cut_power(nodes)?;
+            }
+            Fault::LockTables(node) => self.locks.push(lock_tables(cluster, *node)?),
+        }
+        Ok(())
+    }
+
+    /// Undoes everything but deaths.
+    pub fn heal(&mut self, cluster: &mut Cluster) -> Result<()> {
+        self.locks.clear();
+        let nodes = cluster.ids();
+        self.thaw(cluster, &nodes);
+        for node in &nodes {
+            if cluster.liveness(*node)? == Liveness::Paused {
+                cluster.resume(*node)?;
+            }
+        }
+        if !cluster.cuts().is_empty() {
+            cluster.heal()?;
+        }
+        Ok(())
+    }
+
+    fn thaw(&mut self, cluster: &Cluster, nodes: &[NodeId]) {
+        for node in nodes {
+            self.slow.remove(node);
+            if let Ok(disk) = cluster.disk(*node) {
+                // One that is not frozen refuses, which is fine.
+                let _ = disk.thaw();
+            }
+        }
+    }
+}
+
+/// A session that holds every table of the load.
+fn lock_tables(cluster: &Cluster, node: NodeId) -> Result<Session> {
+    let endpoint = cluster.endpoint(node)?;
+    let lock = || {
+        let mut session = Session::open(endpoint.socket(), Some(SCHEMA), PATIENCE)?;
+        let tables: Vec<String> = session.query("SHOW TABLES")?.texts().into_iter().flatten().collect();
+        let each: Vec<String> = tables.iter().map(|table| format!("{table} WRITE")).collect();
+        session.query("SET SESSION lock_wait_timeout = 1")?;
+        let lock = format!("LOCK TABLES {}", each.join(", "));
+        let mut left = LOCK_ATTEMPTS;
+        loop {
+            left -= 1;
+            match session.query(&lock) {
+                Ok(_) => return Ok(session),
+                Err(error) if left > 0 && error.code() == Some(NOT_IN_TIME) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    };
+    lock().map_err(|error| Error::Sql { node, error })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nodes(n: u8) -> Vec<NodeId> {
+        (1..=n).filter_map(NodeId::new).collect()
+    }
+
+    #[test]
+    fn a_majority_is_left_alone_but_by_what_hits_all() {
+        for n in [3, 5] {
+            let all = nodes(n);
+            for seed in 0..200 {
+                let mut dice = Dice::new(seed);
+                let minor = Nemesis::ALL.into_iter().filter(|nemesis| {
+                    let major = [Nemesis::KillAll, Nemesis::PowerAll, Nemesis::PartitionRing, Nemesis::PartitionOneWay];
+                    !major.contains(nemesis) && *nemesis != Nemesis::Mix
+                });
+                for nemesis in minor {
+                    for fault in Fault::draw(nemesis, false, &all, &mut dice) {
+                        assert!(fault.hit(&all).len() <= all.len() / 2, "{fault:?}");
+                    }
+                }
+                for fault in Fault::draw(Nemesis::PartitionOneWay, false, &all, &mut dice) {
+                    assert!(fault.hit(&all).len() <= 2, "{fault:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn in_a_ring_each_reaches_two() {
+        let all = nodes(5);
+        let Fault::Cut(cuts, _) = ring(&all) else { panic!() };
+        for node in &all {
+            assert_eq!(cuts.iter().filter(|(from, _)| from == node).count(), 2);
+        }
+        let Fault::Cut(cuts, _) = ring(&nodes(3)) else { panic!() };
+        assert_eq!(cuts.len(), 2);
+    }
+
+    #[test]
+    fn a_mix_holds_pairs() {
+        let all = nodes(3);
+        let mut dice = Dice::new(1);
+        let rounds: Vec<Vec<Fault>> = (0..300).map(|_| Fault::draw(Nemesis::Mix, false, &all, &mut dice)).collect();
+        assert!(rounds.iter().any(|faults| faults.len() == 1) && rounds.iter().any(|faults| faults.len() == 2));
+        assert!(rounds.iter().flatten().any(|fault| matches!(fault, Fault::CutPower(_))));
+        let of_volatile = (0..300).flat_map(|_| Fault::draw(Nemesis::Mix, true, &all, &mut dice));
+        assert!(of_volatile.into_iter().all(|fault| !matches!(fault, Fault::CutPower(_))));
+    }
+}

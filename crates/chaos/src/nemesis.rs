@@ -1,0 +1,98 @@
+//! What a run does to its cluster, by name.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// What a run does to its cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nemesis {
+    None,
+    KillOne,
+    KillAll,
+    Pause,
+    PartitionWhole,
+    PartitionOneWay,
+    PartitionRing,
+    HungDisk,
+    SlowDisk,
+    PowerOne,
+    PowerAll,
+    LockedTables,
+    /// All of these, one or two at a time.
+    Mix,
+}
+
+impl Nemesis {
+    pub const ALL: [Nemesis; 13] = [
+        Nemesis::None,
+        Nemesis::KillOne,
+        Nemesis::KillAll,
+        Nemesis::Pause,
+        Nemesis::PartitionWhole,
+        Nemesis::PartitionOneWay,
+        Nemesis::PartitionRing,
+        Nemesis::HungDisk,
+        Nemesis::SlowDisk,
+        Nemesis::PowerOne,
+        Nemesis::PowerAll,
+        Nemesis::LockedTables,
+        Nemesis::Mix,
+    ];
+
+    /// Whether it cuts the network, for which each node needs a namespace of its own.
+    pub fn needs_network(self) -> bool {
+        matches!(self, Nemesis::PartitionWhole | Nemesis::PartitionOneWay | Nemesis::PartitionRing | Nemesis::Mix)
+    }
+
+    pub(crate) fn needs_disks(self) -> bool {
+        let of_disks = [Nemesis::HungDisk, Nemesis::SlowDisk, Nemesis::PowerOne, Nemesis::PowerAll, Nemesis::Mix];
+        of_disks.contains(&self)
+    }
+
+    pub(crate) fn fits_a_single_server(self) -> bool {
+        matches!(self, Nemesis::None | Nemesis::KillOne | Nemesis::KillAll | Nemesis::Pause)
+    }
+}
+
+impl fmt::Display for Nemesis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Nemesis::None => "none",
+            Nemesis::KillOne => "kill-one",
+            Nemesis::KillAll => "kill-all",
+            Nemesis::Pause => "pause",
+            Nemesis::PartitionWhole => "partition-whole",
+            Nemesis::PartitionOneWay => "partition-one-way",
+            Nemesis::PartitionRing => "partition-ring",
+            Nemesis::HungDisk => "hung-disk",
+            Nemesis::SlowDisk => "slow-disk",
+            Nemesis::PowerOne => "power-one",
+            Nemesis::PowerAll => "power-all",
+            Nemesis::LockedTables => "locked-tables",
+            Nemesis::Mix => "mix",
+        })
+    }
+}
+
+impl FromStr for Nemesis {
+    type Err = String;
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        Nemesis::ALL.into_iter().find(|nemesis| nemesis.to_string() == text).ok_or_else(|| {
+            let names: Vec<String> = Nemesis::ALL.iter().map(Nemesis::to_string).collect();
+            format!("`{text}` is no nemesis: {}", names.join(", "))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back() {
+        for nemesis in Nemesis::ALL {
+            assert_eq!(nemesis.to_string().parse::<Nemesis>().unwrap(), nemesis);
+        }
+        assert!("flood".parse::<Nemesis>().unwrap_err().contains("kill-all"));
+    }
+}

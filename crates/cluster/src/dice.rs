@@ -1,0 +1,49 @@
+//! Chance from a seed: SplitMix64. The same seed makes the same choices, though on real servers not the same run.
+
+use std::time::Duration;
+
+#[derive(Debug)]
+pub struct Dice {
+    /// What they began with.
+    pub seed: u64,
+    state: u64,
+}
+
+impl Dice {
+    pub fn new(seed: u64) -> Dice {
+        Dice { seed, state: seed }
+    }
+
+    /// Other dice, for a thread of its own.
+    pub fn split(&mut self) -> Dice {
+        Dice::new(self.next())
+    }
+
+    fn next(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// From 0 to `limit` − 1; `limit` is not 0.
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+
+    pub fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+
+    /// From a tenth of `mean` to nearly twice as long.
+    pub fn around(&mut self, mean: Duration) -> Duration {
+        mean.mul_f64(0.1 + self.below(180) as f64 / 100.0)
+    }
+
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for i in (1..items.len()).rev() {
+            items.swap(i, self.below(i as u64 + 1) as usize);
+        }
+    }
+}

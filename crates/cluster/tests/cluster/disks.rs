@@ -1,0 +1,81 @@
+//! Disks that fill up, turn read-only, fail or hang: one node falls behind, the others go on, and it comes back.
+
+use trireme_cluster::{Cluster, Disks, Liveness, LogCursor, Start, Stop, disks_available};
+
+use crate::support::{Bed, Load, assert_all_there, assert_equal, await_status, client, eventually, node, schema};
+
+/// The node whose disk it is.
+const SICK: u8 = 3;
+
+/// Each fault in turn, on the disk with one node's write-set log.
+pub fn a_sick_log_disk_costs_one_node(bed: &Bed) {
+    if let Err(error) = disks_available() {
+        return bed.skip(error);
+    }
+    let mut spec = bed.spec();
+    spec.disks = Some(Disks::of_log(64));
+    // Small segments, so that the next one is needed soon; and enough of them for what a quick machine writes while the node is away.
+    spec.provider_options = "gcache.size=32M".to_owned();
+    let mut cluster = bed.up(&spec);
+    schema(&cluster, 1);
+    let load = Load::start(&cluster.endpoints()[..2]);
+    let disk = cluster.disk(node(SICK)).unwrap();
+
+    // Full: the node leaves when it needs more room. Once there is some, a new connection is enough.
+    let mut log = LogCursor::at_end(&cluster.node(node(SICK)).unwrap().log());
+    disk.fill_up().unwrap();
+    await_out(&cluster, &mut log, "No space left on device");
+    load.await_progress(50);
+    disk.make_room().unwrap();
+    let address = client(&cluster, SICK).text("SELECT @@wsrep_cluster_address");
+    client(&cluster, SICK).run(&format!("SET GLOBAL wsrep_cluster_address = '{address}'"));
+    await_back(&cluster, &load);
+
+    // Read-only, as the kernel makes it after an error.
+    disk.make_read_only().unwrap();
+    await_out(&cluster, &mut log, "Read-only file system");
+    repair_and_start(&mut cluster, &load);
+
+    // Every operation fails.
+    disk.cut_power().unwrap();
+    await_out(&cluster, &mut log, "Input/output error");
+    repair_and_start(&mut cluster, &load);
+
+    // It hangs: nobody can tell that from a frozen machine, and nothing need be done once it goes on.
+    disk.freeze().unwrap();
+    await_status(&cluster, 1, "wsrep_cluster_size", "2");
+    load.await_progress(50);
+    disk.thaw().unwrap();
+    await_back(&cluster, &load);
+
+    let acknowledged = load.finish();
+    assert_all_there(&cluster, SICK, &acknowledged);
+    assert_equal(&cluster);
+}
+
+/// The node says why and leaves; its server runs and answers, but takes no commits; the others are two, and go on.
+fn await_out(cluster: &Cluster, log: &mut LogCursor, reason: &str) {
+    let mut seen = Vec::new();
+    eventually(&format!("node{SICK} says: {reason}"), || {
+        seen.extend(log.lines());
+        if seen.iter().any(|line| line.contains(reason)) { Ok(()) } else { Err(format!("{} lines", seen.len())) }
+    });
+    await_status(cluster, 1, "wsrep_cluster_size", "2");
+    await_status(cluster, SICK, "wsrep_ready", "OFF");
+    assert_eq!(cluster.liveness(node(SICK)).unwrap(), Liveness::Running);
+    assert_eq!(client(cluster, SICK).refused("INSERT INTO d.load_rows VALUES ('refused', 0, '')"), 1047);
+}
+
+fn await_back(cluster: &Cluster, load: &Load) {
+    cluster.wait_synced(node(SICK), &mut |_| {}).unwrap_or_else(|error| panic!("{error}"));
+    await_status(cluster, 1, "wsrep_cluster_size", "3");
+    load.await_progress(50);
+}
+
+fn repair_and_start(cluster: &mut Cluster, load: &Load) {
+    load.await_progress(50);
+    cluster.stop(node(SICK), Stop::Graceful).unwrap();
+    cluster.disk(node(SICK)).unwrap().power_on().unwrap();
+    cluster.start(node(SICK), Start::Plain, &mut |_| {}).unwrap_or_else(|error| panic!("{error}"));
+    await_back(cluster, load);
+}

@@ -1,0 +1,126 @@
+//! What the fuzzers call: one function per target, on any bytes, that panics where a promise is broken.
+//!
+//! Coverage-guided runs (`make fuzz`, in `fuzz/`) and the ordinary tests, which replay `fuzz/corpus` and mutate it a little,
+//! call the same functions. `docs/testing.md` says how to run and to add one.
+#![forbid(unsafe_code)]
+
+mod certification;
+mod group;
+mod log;
+mod surface;
+mod types;
+
+/// One target.
+pub struct Target {
+    /// Of its binary in `fuzz/fuzz_targets` and of its directory in `fuzz/corpus`.
+    pub name: &'static str,
+    pub run: fn(&[u8]),
+    /// Valid inputs to begin with.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+    /// Inputs that the ordinary test makes from the corpus by mutation.
+    pub mutations: u32,
+}
+
+const CHEAP: u32 = 20_000;
+const DEAR: u32 = 400;
+
+/// All targets.
+pub const TARGETS: &[Target] = &[
+    Target { name: "types_codecs", run: types::codecs, seeds: types::seeds, mutations: CHEAP },
+    Target {
+        name: "wslog_structures",
+        run: trireme_wslog::fuzzing::structures,
+        seeds: trireme_wslog::fuzzing::structure_seeds,
+        mutations: CHEAP,
+    },
+    Target { name: "wslog_recovery", run: log::recovery, seeds: log::recovery_seeds, mutations: DEAR },
+    Target { name: "wslog_operations", run: log::operations, seeds: log::operation_seeds, mutations: DEAR },
+    Target {
+        name: "certification_writeset",
+        run: certification::writeset,
+        seeds: certification::writeset_seeds,
+        mutations: CHEAP,
+    },
+    Target {
+        name: "certification_snapshot",
+        run: certification::snapshot,
+        seeds: certification::snapshot_seeds,
+        mutations: CHEAP,
+    },
+    Target {
+        name: "certification_history",
+        run: certification::history,
+        seeds: certification::history_seeds,
+        mutations: DEAR,
+    },
+    Target { name: "order_message", run: group::message, seeds: group::message_seeds, mutations: CHEAP },
+    Target { name: "order_group", run: group::operations, seeds: group::operation_seeds, mutations: DEAR },
+    Target {
+        name: "transport_frames",
+        run: trireme_transport::fuzzing::frames,
+        seeds: trireme_transport::fuzzing::frame_seeds,
+        mutations: CHEAP,
+    },
+    Target {
+        name: "transport_handshake",
+        run: trireme_transport::fuzzing::handshake,
+        seeds: trireme_transport::fuzzing::handshake_seeds,
+        mutations: CHEAP,
+    },
+    Target {
+        name: "transport_gossip",
+        run: trireme_transport::fuzzing::gossip,
+        seeds: trireme_transport::fuzzing::gossip_seeds,
+        mutations: CHEAP,
+    },
+    Target {
+        name: "node_messages",
+        run: trireme_node::fuzzing::messages,
+        seeds: trireme_node::fuzzing::message_seeds,
+        mutations: CHEAP,
+    },
+    Target {
+        name: "node_roster",
+        run: trireme_node::fuzzing::roster,
+        seeds: trireme_node::fuzzing::roster_seeds,
+        mutations: CHEAP,
+    },
+    Target { name: "surface_options", run: surface::options, seeds: surface::option_seeds, mutations: CHEAP },
+    Target { name: "surface_addresses", run: surface::addresses, seeds: surface::address_seeds, mutations: CHEAP },
+    Target {
+        name: "surface_state_files",
+        run: surface::state_files,
+        seeds: surface::state_file_seeds,
+        mutations: CHEAP,
+    },
+];
+
+/// The target of that name.
+///
+/// # Panics
+/// There is none.
+pub fn target(name: &str) -> &'static Target {
+    TARGETS.iter().find(|t| t.name == name).unwrap_or_else(|| panic!("no fuzz target {name}"))
+}
+
+/// Bytes without meaning, always the same: first inputs of the targets that read choices.
+fn noise(count: u64, len: usize) -> Vec<Vec<u8>> {
+    let mut random = Random(count);
+    (0..count).map(|_| (0..len).map(|_| random.next() as u8).collect()).collect()
+}
+
+/// A generator for tests: SplitMix64.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+    pub fn below(&mut self, n: usize) -> usize {
+        (self.next() % n.max(1) as u64) as usize
+    }
+}

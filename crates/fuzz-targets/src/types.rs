@@ -1,0 +1,70 @@
+//! What travels in entries, checkpoints and snapshots.
+
+use trireme_types::{
+    Base, DecodeError, EntryHeader, EntryKind, LogIndex, Member, NodeId, Reader, Seqno, Session, SessionMark, Term,
+    Uuid, View, Voter, VoterSet, Weight, Writer,
+};
+
+/// The first byte chooses the type. What decodes encodes to the same bytes.
+pub fn codecs(data: &[u8]) {
+    let Some((&which, rest)) = data.split_first() else { return };
+    match which % 5 {
+        0 => same(rest, Base::decode, Base::encode),
+        1 => same(rest, View::decode, View::encode),
+        2 => same(rest, VoterSet::decode, VoterSet::encode),
+        3 => same(rest, EntryHeader::decode, EntryHeader::encode),
+        _ => same(rest, Member::decode, Member::encode),
+    }
+}
+
+fn same<T>(bytes: &[u8], decode: fn(&mut Reader<'_>) -> Result<T, DecodeError>, encode: fn(&T, &mut Writer)) {
+    let mut r = Reader::new(bytes);
+    if let Ok(value) = decode(&mut r) {
+        let taken = bytes.len() - r.remaining();
+        let mut w = Writer::new();
+        encode(&value, &mut w);
+        assert_eq!(w.buf, bytes[..taken], "canonical");
+    }
+}
+
+pub fn seeds() -> Vec<Vec<u8>> {
+    let node = NodeId(Uuid([3; 16]));
+    let session = Session { node, number: 1 << 32 };
+    let member =
+        Member { node, name: "n1".into(), incoming: "h:3306".into(), address: "h:4567".into(), ..Member::default() };
+    let view = View { number: 2, members: vec![member.clone(), Member::default()] };
+    let voters = VoterSet { voters: vec![Voter { node, weight: Weight(1) }], fork: Uuid([5; 16]) };
+    let base = Base {
+        history: Uuid([9; 16]),
+        index: LogIndex(5),
+        term: Term(2),
+        seqno: Seqno(4),
+        voters: voters.clone(),
+        voters_at: LogIndex(2),
+        view: view.clone(),
+        sessions: vec![SessionMark { session, number: 7 }],
+        app: bytes::Bytes::from_static(b"state"),
+        ..Base::default()
+    };
+    let header = EntryHeader {
+        index: LogIndex(6),
+        term: Term(2),
+        seqno: Seqno(5),
+        voters: LogIndex(2),
+        session,
+        number: 8,
+        kind: EntryKind::App,
+    };
+    let with = |which: u8, encode: &dyn Fn(&mut Writer)| {
+        let mut w = Writer { buf: vec![which] };
+        encode(&mut w);
+        w.buf
+    };
+    vec![
+        with(0, &|w| base.encode(w)),
+        with(1, &|w| view.encode(w)),
+        with(2, &|w| voters.encode(w)),
+        with(3, &|w| header.encode(w)),
+        with(4, &|w| member.encode(w)),
+    ]
+}

@@ -1,0 +1,181 @@
+//! Before a bootstrap: whoever has voted with this node is asked where it stands (SAFETY 13).
+//!
+//! A bootstrap makes this node's log the cluster's, whatever others hold. A line `gcomm://` in a configuration file does so at every
+//! start, and an operator may have picked the wrong node. So a node whose log names others connects to them as a member would, hears
+//! their first word, and refuses when one of them is in a primary component or holds more of the log.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use trireme_order::{LogStore, Message, Presence};
+use trireme_transport::{NetConfig, NetEvent, Transport};
+use trireme_types::{
+    EntryKind, Fork, Kinship, Lineage, LogIndex, Member, NodeId, Reader, Seqno, Term, Uuid, View, VoterSet,
+};
+
+use crate::Level;
+use crate::core::Log;
+use crate::node::Shared;
+use crate::startup::{member, own_ip};
+
+/// How long known peers have to answer. A few round trips and a connection; who is down does not answer at all.
+const PATIENCE: Duration = Duration::from_millis(1500);
+
+/// What the own log knows of the cluster it belonged to.
+struct Past {
+    history: Uuid,
+    lineage: Lineage,
+    /// The newest set, committed or not.
+    voters: VoterSet,
+    members: BTreeMap<NodeId, Member>,
+    last: (Term, LogIndex),
+}
+
+impl Past {
+    /// Reads the log from its newest checkpoint on.
+    fn of(log: &Log) -> Result<Past, String> {
+        let base = log.checkpoint_before(Seqno(u64::MAX)).unwrap_or_else(|| log.base().clone());
+        let mut past = Past {
+            history: base.history,
+            lineage: base.lineage.clone(),
+            voters: base.voters.clone(),
+            members: BTreeMap::new(),
+            last: (base.term, base.index),
+        };
+        past.meet(&base.view);
+        while past.last.1 < log.last() {
+            let entries = log.read(past.last.1.next(), 1 << 20).map_err(|e| e.to_string())?;
+            if entries.is_empty() {
+                return Err(format!("the write-set log ends before its last entry {}", log.last()));
+            }
+            for entry in entries {
+                let header = entry.header;
+                let mut r = Reader::new(&entry.payload);
+                // What does not decode stops the group thread, with a better message.
+                match header.kind {
+                    EntryKind::View => View::decode(&mut r).iter().for_each(|view| past.meet(view)),
+                    EntryKind::Voters => {
+                        let Ok(voters) = VoterSet::decode(&mut r) else { continue };
+                        if !voters.fork.is_nil() {
+                            let fork = Fork { index: header.index, seqno: header.seqno, id: voters.fork };
+                            past.lineage = past.lineage.with(fork);
+                        }
+                        past.voters = voters;
+                    }
+                    EntryKind::Term | EntryKind::WriteSet | EntryKind::App | EntryKind::Durability => {}
+                }
+                past.last = (header.term, header.index);
+            }
+        }
+        Ok(past)
+    }
+
+    fn meet(&mut self, view: &View) {
+        self.members.extend(view.members.iter().map(|m| (m.node, m.clone())));
+    }
+
+    /// For people; "none but this node" when there is nobody.
+    fn names_of(&self, nodes: impl Iterator<Item = NodeId>) -> String {
+        let names: Vec<String> = nodes.map(|n| self.members.get(&n).map_or_else(|| n.to_string(), label)).collect();
+        if names.is_empty() { "none but this node".into() } else { names.join(", ") }
+    }
+}
+
+fn label(m: &Member) -> String {
+    format!("{} ({})", m.name, m.address)
+}
+
+/// **Errors:** somebody is in a primary component, or holds more of the log; the text names it and says what to do.
+pub fn known_voters(shared: &Shared, log: &Log, cluster: &str, peers: &[String]) -> Result<(), String> {
+    let past = Past::of(log)?;
+    let own = log.node_id();
+    // After a fork its maker votes alone, and the others are still there.
+    let mut open: BTreeSet<NodeId> = if past.lineage.newest().is_some() {
+        past.members.keys().copied().filter(|n| *n != own).collect()
+    } else {
+        past.voters.voters.iter().map(|v| v.node).filter(|n| *n != own).collect()
+    };
+    if open.is_empty() {
+        return Ok(());
+    }
+    shared.log(
+        Level::Info,
+        format!("bootstrap: asking the known members first: {}", past.names_of(open.iter().copied())),
+    );
+    let me = member(shared, own, log.incarnation());
+    let mut net = NetConfig::new(me.clone(), cluster);
+    net.bind_source = own_ip(&me).filter(|ip| ip.is_loopback());
+    net.seeds = past.members.values().filter(|m| m.node != own).map(|m| m.address.clone()).collect();
+    net.seeds.retain(|address| !address.is_empty());
+    net.seeds.extend(peers.iter().cloned());
+    shared.settings.protect(shared, &mut net)?;
+    let mut transport = Transport::new(net)?;
+    let until = Instant::now() + PATIENCE;
+    let mut names: BTreeMap<NodeId, Member> = past.members.clone();
+    let mut better: Option<((usize, Term, LogIndex), NodeId)> = None;
+    let mut primary = None;
+    let mut events = Vec::new();
+    while primary.is_none() && !open.is_empty() && Instant::now() < until {
+        transport.poll(Some(until.saturating_duration_since(Instant::now())), &mut events);
+        for event in events.drain(..) {
+            match event {
+                NetEvent::LinkUp { member, .. } => drop(names.insert(member.node, member)),
+                NetEvent::Message { from, message: Message::Presence(theirs) } => {
+                    open.remove(&from);
+                    if theirs.primary {
+                        primary = Some(from);
+                    }
+                    let log = more(&past, &theirs).filter(|log| better.is_none_or(|(best, _)| *log > best));
+                    if let Some(log) = log {
+                        better = Some((log, from));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    transport.close();
+    let name = |node: NodeId| names.get(&node).map_or_else(|| node.to_string(), label);
+    if let Some(node) = primary {
+        let address = names.get(&node).map_or("", |m| m.address.as_str());
+        return Err(format!(
+            "a primary component of this cluster is running, {} is in it: a second one would split it. Start this node with \
+             wsrep_cluster_address=gcomm://{address} and without --wsrep-new-cluster",
+            name(node)
+        ));
+    }
+    if let Some(((_, term, index), node)) = better {
+        let name = name(node);
+        return Err(format!(
+            "{name} holds more of this cluster's write-set log (up to entry {index} of term {term}; this node: entry {} of term {}): a \
+             bootstrap of this node could lose commits. Bootstrap {name} instead, or start this node without --wsrep-new-cluster: \
+             the nodes form the cluster again by themselves. To give up what only {name} holds, stop it first",
+            past.last.1, past.last.0
+        ));
+    }
+    if !open.is_empty() {
+        shared.log(
+            Level::Info,
+            format!(
+                "bootstrap without an answer from {}: what only they hold is lost, and they will take a full copy",
+                past.names_of(open.into_iter())
+            ),
+        );
+    }
+    Ok(())
+}
+
+/// Its log, if that is of the same history and goes beyond the own one.
+fn more(past: &Past, theirs: &Presence) -> Option<(usize, Term, LogIndex)> {
+    if theirs.history != past.history || past.history.is_nil() {
+        return None;
+    }
+    match past.lineage.kinship(&theirs.lineage) {
+        Kinship::Same if (theirs.last_term, theirs.last_index) <= past.last => None,
+        // Forced later, or longer.
+        Kinship::Same | Kinship::Descendant(_) => {
+            Some((theirs.lineage.forks().len(), theirs.last_term, theirs.last_index))
+        }
+        Kinship::Ancestor | Kinship::Sibling => None,
+    }
+}

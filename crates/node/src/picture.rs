@@ -1,0 +1,90 @@
+//! The extended status (`repl.status_extended=yes`): what the group thread knows and Galera has no name for. Shown as
+//! `wsrep_trireme_*`, because the server's suites fix the default list.
+
+use std::time::{Duration, Instant};
+
+use trireme_surface::status::StatValue as Value;
+use trireme_types::{Durability, LogIndex, Seqno};
+
+use crate::core::Command;
+use crate::node::Shared;
+use crate::slot::Slot;
+
+/// One look at the group thread. Members are named as in `wsrep_node_name`.
+pub struct Picture {
+    pub term: u64,
+    pub term_changes: u64,
+    pub sequencer: String,
+    pub voters: Vec<(String, u8)>,
+    pub durability: Durability,
+    pub log_first: LogIndex,
+    pub log_last: LogIndex,
+    pub log_durable: LogIndex,
+    pub log_committed: LogIndex,
+    pub read_requests: u64,
+    /// Name, rate, backlog; the slowest first.
+    pub slow: Vec<(String, f64, u64)>,
+    pub role: &'static str,
+    pub flow_gave_up: bool,
+    pub silent: Vec<String>,
+    pub silences: u64,
+    pub commit_cut: Seqno,
+    pub unknown_outcomes: u64,
+}
+
+/// A status query must not hang with the group thread.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+impl Picture {
+    /// `None` while there is no connection to a group, or its thread does not answer.
+    pub fn take(shared: &Shared) -> Option<Picture> {
+        let slot = std::sync::Arc::new(Slot::default());
+        shared.commands.push(Command::Describe { slot: slot.clone() });
+        slot.wait_until(Instant::now() + PATIENCE).flatten()
+    }
+
+    pub fn into_pairs(self) -> Vec<(String, Value)> {
+        let yes = |b: bool| Value::from(if b { "yes" } else { "no" });
+        let int = |n: u64| Value::Int(n.min(i64::MAX as u64) as i64);
+        let voters: Vec<String> = self.voters.iter().map(|(name, weight)| format!("{name}:{weight}")).collect();
+        let slow: Vec<String> =
+            self.slow.iter().map(|(name, rate, backlog)| format!("{name}:{rate:.1}:{backlog}")).collect();
+        let (by, why) = match self.slow.first() {
+            None => (String::new(), String::new()),
+            Some((name, rate, backlog)) if *rate == 0.0 => {
+                (name.clone(), format!("{name} stands still with {backlog} write sets to apply"))
+            }
+            Some((name, rate, backlog)) => (
+                name.clone(),
+                format!("{name} has {backlog} write sets to apply; the group may write {rate:.1} per second"),
+            ),
+        };
+        let durability = match self.durability {
+            Durability::Disk => "disk",
+            Durability::Process => "process",
+        };
+        [
+            ("commit_cut", int(self.commit_cut.0)),
+            ("durability", durability.into()),
+            ("flow_control_by", by.into()),
+            ("flow_control_gave_up", yes(self.flow_gave_up)),
+            ("flow_control_members", slow.join(",").into()),
+            ("flow_control_reason", why.into()),
+            ("log_committed", int(self.log_committed.0)),
+            ("log_durable", int(self.log_durable.0)),
+            ("log_first", int(self.log_first.0)),
+            ("log_last", int(self.log_last.0)),
+            ("read_requests", int(self.read_requests)),
+            ("role", self.role.into()),
+            ("sequencer", self.sequencer.into()),
+            ("silences", int(self.silences)),
+            ("silent", self.silent.join(",").into()),
+            ("term", int(self.term)),
+            ("term_changes", int(self.term_changes)),
+            ("unknown_outcomes", int(self.unknown_outcomes)),
+            ("voters", voters.join(",").into()),
+        ]
+        .map(|(name, value)| (format!("trireme_{name}"), value))
+        .into()
+    }
+}

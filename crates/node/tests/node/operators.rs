@@ -1,0 +1,233 @@
+//! What an operator does to a running group, and what the status says of it.
+
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use trireme_node::{Code, Gtid, Meta, StatValue, ViewStatus, Wait};
+use trireme_surface::texts;
+use trireme_types::{Seqno, Uuid};
+
+use crate::cluster::{Cluster, Host, agree};
+use crate::fake::{Fake, PATIENCE};
+
+type Hook = Box<dyn Fn(&Fake, &Meta, &[u8]) + Send + Sync>;
+
+fn set(host: &Host, options: &str) {
+    assert_eq!(host.node().options_set(options), Code::Ok, "{options}");
+}
+
+fn text(host: &Host, name: &str) -> String {
+    match host.stat(name) {
+        StatValue::Text(text) => text,
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+#[track_caller]
+fn until(what: &str, mut reached: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !reached() {
+        assert!(Instant::now() < deadline, "waited for {what} in vain");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The server does not get on with applying `what` until the returned sender is dropped.
+fn block(host: &Host, what: &'static [u8]) -> mpsc::Sender<()> {
+    let (release, gate) = mpsc::channel::<()>();
+    let gate = Mutex::new(gate);
+    let hook: Hook = Box::new(move |_, _, data| {
+        if data == what {
+            let _ = gate.lock().unwrap().recv();
+        }
+    });
+    *host.hook.lock().unwrap() = Some(Arc::new(hook));
+    release
+}
+
+/// Lines are logged by a thread of their own.
+fn await_line(host: &Host, line: &str) {
+    host.wait(line, |s| s.log.iter().any(|(_, text)| text == line));
+}
+
+#[test]
+fn an_evicted_node_leaves_and_may_come_back_after_a_new_start() {
+    let cluster = Cluster::new(3);
+    let mut hosts = cluster.start();
+    let third = hosts.pop().unwrap();
+    let uuid = text(&third, "gcomm_uuid");
+    set(&hosts[1], &format!("evs.evict={uuid}"));
+    third.wait("the final view", |s| s.finals == 1);
+    await_line(&third, texts::EVICTED);
+    for host in &hosts {
+        host.wait("two left", |s| s.size() == 2);
+        assert_eq!(text(host, "evs_evict_list"), uuid);
+    }
+    assert!(!cluster.sites[2].dir.join("gvwstate.dat").exists());
+    hosts[0].commit("a", "without it");
+    let mut third = third;
+    third.disconnect();
+    assert_eq!(third.connect(&cluster.url(), false), Code::Ok);
+    third.serve(2);
+    third.wait("in again", |s| s.size() == 3);
+    assert_ne!(text(&third, "gcomm_uuid"), uuid);
+    assert_eq!(text(&third, "evs_evict_list"), uuid, "who joins learns of it");
+    third.commit("a", "back");
+    hosts.push(third);
+    set(&hosts[2], "evs.evict=");
+    for host in &hosts {
+        until("nobody is evicted", || text(host, "evs_evict_list").is_empty());
+    }
+    agree(hosts);
+}
+
+#[test]
+fn an_eviction_outlives_the_sequencer_and_is_lifted_by_an_empty_value() {
+    for lifted in [false, true] {
+        let cluster = Cluster::new(4);
+        let mut hosts = cluster.start();
+        let cut = hosts.pop().unwrap();
+        let uuid = text(&cut, "gcomm_uuid");
+        set(&cut, "gmcast.isolate=1");
+        cut.wait("non-primary", |s| s.views.last().is_some_and(|v| v.status == ViewStatus::NonPrimary));
+        set(&hosts[1], &format!("evs.evict={uuid}"));
+        hosts[0].wait("three left", |s| s.size() == 3);
+        // The first node of a group is its sequencer; the others remember what it ordered.
+        hosts.remove(0).stop();
+        hosts[0].wait("two left", |s| s.size() == 2);
+        if lifted {
+            set(&hosts[0], "evs.evict=");
+        }
+        set(&cut, "gmcast.isolate=0");
+        if lifted {
+            hosts[0].wait("it is let in", |s| s.size() == 3);
+            hosts.push(cut);
+        } else {
+            cut.wait("refused", |s| s.finals == 1);
+            await_line(&cut, texts::EVICTED);
+            assert_eq!(hosts[0].lock().size(), 2);
+            cut.stop();
+        }
+        agree(hosts);
+    }
+}
+
+#[test]
+fn a_node_without_majority_evicts_nobody() {
+    let cluster = Cluster::new(2);
+    let hosts = cluster.start();
+    let uuid = text(&hosts[1], "gcomm_uuid");
+    assert_eq!(hosts[0].node().options_set("evs.evict=nonsense"), Code::NodeFail);
+    set(&hosts[0], "gmcast.isolate=1");
+    for host in &hosts {
+        host.wait("non-primary", |s| s.views.last().is_some_and(|v| v.status == ViewStatus::NonPrimary));
+    }
+    assert_eq!(hosts[0].node().options_set(&format!("evs.evict={uuid}")), Code::NodeFail);
+    set(&hosts[0], "gmcast.isolate=0");
+    for host in &hosts {
+        host.wait("primary again", |s| s.size() == 2);
+    }
+    assert_eq!(text(&hosts[0], "evs_evict_list"), "");
+    agree(hosts);
+}
+
+#[test]
+fn a_forced_quit_ends_the_connection_and_a_new_one_is_possible() {
+    let cluster = Cluster::new(3);
+    let mut hosts = cluster.start();
+    set(&hosts[2], "gmcast.isolate=2");
+    hosts[2].wait("the final view", |s| s.finals == 1);
+    await_line(&hosts[2], texts::FORCED_QUIT);
+    assert_eq!(hosts[2].state(), 0);
+    hosts[0].wait("two left", |s| s.size() == 2);
+    hosts[0].commit("a", "meanwhile");
+    hosts[2].disconnect();
+    assert_eq!(hosts[2].connect(&cluster.url(), false), Code::Ok);
+    hosts[2].serve(2);
+    hosts[2].wait("in again", |s| s.size() == 3);
+    hosts[2].commit("a", "again");
+    agree(hosts);
+}
+
+#[test]
+fn the_extended_status_says_who_slows_whom_and_appears_only_on_request() {
+    let cluster = Cluster::new(3);
+    let hosts = cluster.start();
+    let names = |host: &Host| -> Vec<String> { host.node().stats().into_iter().map(|(name, _)| name).collect() };
+    let default = names(&hosts[0]);
+    assert!(!default.iter().any(|n| n.starts_with("trireme")), "{default:?}");
+    set(&hosts[0], "repl.status_extended=yes");
+    let extended = names(&hosts[0]);
+    assert_eq!(extended.iter().filter(|n| !n.starts_with("trireme_")).cloned().collect::<Vec<_>>(), default);
+    let sequencer = text(&hosts[0], "trireme_sequencer");
+    assert!(["n1", "n2", "n3"].contains(&sequencer.as_str()), "{sequencer}");
+    assert_eq!(text(&hosts[0], "trireme_voters"), "n1:1,n2:1,n3:1");
+    assert!(hosts[0].int("trireme_term_changes") >= 1, "the first term is one");
+    assert_eq!(hosts[0].int("trireme_unknown_outcomes"), 0);
+    assert!(["sequencer", "voter"].contains(&text(&hosts[0], "trireme_role").as_str()));
+    let before = hosts[0].int("trireme_log_committed");
+    hosts[0].commit("a", "one");
+    assert!(hosts[0].int("trireme_log_committed") > before);
+    // The others may be the majority: the own disk follows.
+    let committed = hosts[0].int("trireme_log_committed");
+    until("the own log to be durable", || hosts[0].int("trireme_log_durable") >= committed);
+
+    set(&hosts[1], "gcs.fc_limit=1; gcs.fc_patience=PT0S");
+    let release = block(&hosts[1], b"x");
+    let writer = {
+        let fake = hosts[0].fake.clone();
+        thread::spawn(move || (0..20).map(|i| fake.commit(&format!("{i}"), "x")).max())
+    };
+    until("n2 to be named", || text(&hosts[0], "trireme_flow_control_by") == "n2");
+    until("the reason", || text(&hosts[0], "trireme_flow_control_reason").starts_with("n2 stands still with "));
+    assert!(text(&hosts[0], "trireme_flow_control_members").starts_with("n2:0.0:"));
+    drop(release);
+    writer.join().unwrap();
+    until("nobody slows anybody", || text(&hosts[0], "trireme_flow_control_by").is_empty());
+    set(&hosts[0], "repl.status_extended=no");
+    assert_eq!(names(&hosts[0]), default);
+    agree(hosts);
+}
+
+#[test]
+fn a_wait_for_a_position_ends_when_it_is_reached_or_in_time() {
+    let cluster = Cluster::new(2);
+    let hosts = cluster.start();
+    let at = hosts[0].commit("a", "one");
+    hosts[1].reach(at);
+    let history = hosts[1].node().last_committed().history;
+    let upto = move |n: u64| Some(Gtid { history, seqno: Some(Seqno(n)) });
+    let second = Wait::For(Duration::from_secs(1));
+    // The tables have it a moment before it leaves commit order.
+    assert_eq!(hosts[1].node().sync_wait(upto(at), Wait::For(Duration::from_secs(60))).0, Code::Ok);
+    assert_eq!(hosts[1].node().sync_wait(upto(at), Wait::For(Duration::ZERO)).0, Code::Ok, "reached already");
+    let begun = Instant::now();
+    assert_eq!(hosts[1].node().sync_wait(upto(at + 1), second).0, Code::TrxFail);
+    assert!(begun.elapsed() >= Duration::from_secs(1));
+    let foreign = Gtid { history: Uuid([7; 16]), seqno: Some(Seqno(1)) };
+    assert_eq!(hosts[1].node().sync_wait(Some(foreign), second).0, Code::TrxMissing);
+    let waiting = {
+        let node = hosts[1].node();
+        thread::spawn(move || node.sync_wait(upto(at + 1), Wait::For(PATIENCE)))
+    };
+    hosts[0].commit("a", "two");
+    let (code, reached) = waiting.join().unwrap();
+    assert_eq!((code, reached.seqno >= Some(Seqno(at + 1))), (Code::Ok, true));
+    agree(hosts);
+}
+
+#[test]
+fn without_optimistic_appliers_a_write_set_waits_for_all_that_its_origin_had_seen() {
+    let cluster = Cluster::new(2);
+    let hosts = cluster.start();
+    set(&hosts[1], "cert.optimistic_pa=no");
+    let release = block(&hosts[1], b"first");
+    hosts[0].commit("a", "first");
+    let waits = hosts[1].int("apply_waits");
+    let last = hosts[0].commit("b", "unrelated");
+    until("the second to wait for the first", || hosts[1].int("apply_waits") > waits);
+    drop(release);
+    hosts[1].reach(last);
+    agree(hosts);
+}

@@ -1,0 +1,134 @@
+//! Encrypted groups: starting, catching up, asking before a bootstrap, new certificates.
+
+use trireme_certificates::{Authority, Files, Validity};
+use trireme_node::{Code, Gtid, ViewStatus};
+use trireme_surface::texts;
+use trireme_types::Seqno;
+
+use crate::cluster::{Cluster, Host, Site, agree};
+use crate::fake::Fake;
+
+/// Gives a node a certificate of `authority`.
+fn certify(site: &Site, authority: &Authority) {
+    let issued = authority.issue(&site.name, Validity::YEARS, None).unwrap();
+    Files::below(&site.dir).write(&issued, authority).unwrap();
+}
+
+fn tls_cluster(nodes: usize, authority: &Authority) -> Cluster {
+    let mut cluster = Cluster::new(nodes);
+    for site in &mut cluster.sites {
+        certify(site, authority);
+        site.options = Files::below(&site.dir).options();
+    }
+    cluster
+}
+
+fn count(host: &Fake, part: &str) -> usize {
+    host.lock().log.iter().filter(|(_, text)| text.contains(part)).count()
+}
+
+/// Breaks all links of a node and lets it come back over new ones.
+fn relink(host: &Host, others: &[&Host]) {
+    let size = others.len() + 1;
+    assert_eq!(host.node().options_set("gmcast.isolate=1"), Code::Ok);
+    host.wait("non-primary", |s| s.views.last().is_some_and(|v| v.status == ViewStatus::NonPrimary));
+    others[0].wait("one gone", |s| s.size() == size - 1);
+    assert_eq!(host.node().options_set("gmcast.isolate=0"), Code::Ok);
+    host.wait("back", |s| s.size() == size);
+    others[0].wait("back", |s| s.size() == size);
+}
+
+#[test]
+fn an_encrypted_group_commits_and_takes_new_certificates_without_a_stop() {
+    let (old, new) = (Authority::new("old").unwrap(), Authority::new("new").unwrap());
+    let cluster = tls_cluster(3, &old);
+    let hosts = cluster.start();
+    for host in &hosts {
+        host.commit(&host.name, "before");
+        assert!(host.node().options_get().contains("socket.ssl_reload = 1; "), "which FLUSH SSL looks for");
+        host.wait("both links encrypted", |s| s.log.iter().filter(|(_, t)| t.contains("(TLSv1.3, ")).count() >= 2);
+        assert_eq!(count(host, "tcp://"), 0);
+    }
+    // What does not fit is refused and changes nothing.
+    let third = &cluster.sites[2];
+    let key = std::fs::read(third.dir.join("key.pem")).unwrap();
+    std::fs::copy(cluster.sites[0].dir.join("key.pem"), third.dir.join("key.pem")).unwrap();
+    assert_eq!(hosts[2].node().options_set("socket.ssl_reload=1"), Code::NodeFail);
+    hosts[2].wait("the reason", |s| s.log.iter().any(|(_, t)| t.contains("does not belong to the certificate")));
+    relink(&hosts[2], &[&hosts[0], &hosts[1]]);
+    std::fs::write(third.dir.join("key.pem"), key).unwrap();
+    // A new authority, and all new links need it.
+    for (site, host) in cluster.sites.iter().zip(&hosts) {
+        certify(site, &new);
+        assert_eq!(host.node().options_set("socket.ssl_reload=1"), Code::Ok);
+        host.wait("told", |s| s.log.iter().any(|(_, t)| t == texts::SSL_RELOADED));
+    }
+    hosts[0].commit("a", "over old links");
+    relink(&hosts[2], &[&hosts[0], &hosts[1]]);
+    hosts[2].commit("a", "over new links");
+    agree(hosts);
+}
+
+#[test]
+fn a_node_that_was_away_catches_up_and_a_bootstrap_asks_over_tls() {
+    let cluster = tls_cluster(3, &Authority::new("a").unwrap());
+    let mut hosts = cluster.start();
+    hosts[2].commit("a", "before");
+    let third = hosts.pop().unwrap().stop();
+    hosts[0].wait("two left", |s| s.size() == 2);
+    for i in 0..50 {
+        hosts[1].commit(&format!("k{i}"), &"x".repeat(10_000));
+    }
+    cluster.allow_bootstrap(2);
+    let position = Gtid { history: third.history, seqno: Some(Seqno(third.position())) };
+    let wrong = cluster.host(2, third.clone(), Some(position), "");
+    assert_eq!(wrong.connect(&cluster.url(), true), Code::NodeFail);
+    assert_eq!(count(&wrong, "a second one would split it"), 1, "{:#?}", wrong.lock().log);
+    wrong.stop();
+    let mut back = cluster.host(2, third, Some(position), "");
+    assert_eq!(back.connect(&cluster.url(), false), Code::Ok);
+    back.serve(2);
+    back.wait("synced", |s| s.synced == 1);
+    assert_eq!(back.lock().sst_requests, 0);
+    hosts.push(back);
+    agree(hosts);
+}
+
+#[test]
+fn a_reload_without_tls_is_accepted_and_means_nothing() {
+    let cluster = Cluster::new(1);
+    let host = cluster.bootstrap();
+    assert_eq!(host.node().options_set("socket.ssl_reload=1"), Code::Ok);
+    assert!(!host.node().options_get().contains("socket.ssl_reload"));
+    assert_eq!(count(&host, texts::SSL_RELOADED), 0);
+    host.stop();
+}
+
+#[test]
+fn files_that_are_missing_are_found_at_the_start() {
+    let mut cluster = tls_cluster(1, &Authority::new("a").unwrap());
+    std::fs::remove_file(cluster.sites[0].dir.join("cert.pem")).unwrap();
+    let reason = cluster.refused(0);
+    assert!(reason.contains("socket.ssl_cert=") && reason.contains("cert.pem"), "{reason}");
+    cluster.sites[0].options = "socket.ssl=yes".to_owned();
+    assert!(cluster.refused(0).contains("TLS needs both socket.ssl_key and socket.ssl_cert"));
+}
+
+#[test]
+fn a_certificate_that_expires_soon_is_warned_of() {
+    let authority = Authority::new("a").unwrap();
+    let cluster = tls_cluster(1, &authority);
+    let until = |days| {
+        let issued = authority.issue("n1", Validity { from: -1, until: days }, None).unwrap();
+        Files::below(&cluster.sites[0].dir).write(&issued, &authority).unwrap();
+    };
+    until(40);
+    let host = cluster.bootstrap();
+    assert_eq!(count(&host, "the certificate in socket.ssl_cert"), 0);
+    until(20);
+    assert_eq!(host.node().options_set("socket.ssl_reload=1"), Code::Ok);
+    host.wait("the warning", |s| {
+        s.log.iter().any(|(_, t)| t.contains("the certificate in socket.ssl_cert expires in "))
+    });
+    host.stop();
+}

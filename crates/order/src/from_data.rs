@@ -1,0 +1,166 @@
+//! Data that reach beyond every log (SAFETY 18): all machines lost their power in mode `process`, and an engine had flushed more than
+//! any write-set log; or a disk had lied.
+//!
+//! What data hold was committed, so nobody goes on with a log that ends below the data of a present member. A log cannot be made
+//! from data, but a history can go on behind them. When all voters are here and have given their promises to the one with the best
+//! log, everything that is left is on the table, and nobody else can be elected meanwhile. Then the member whose data reach
+//! furthest begins a branch at its position: its log is empty there, it alone votes, and the others follow as after any fork. Those
+//! whose data end at the very same position go on with them, the rest take a full copy. (docs/decisions/0008)
+
+use trireme_types::{Base, Fork, Kinship, Lineage, LogIndex, NodeId, Seqno, Term, Timestamp, Uuid, View};
+
+use crate::group::Group;
+use crate::mutant::Mutant;
+use crate::{LogStore, Message, Phase};
+
+/// A present member whose data reach beyond the own log.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Ahead {
+    pub seqno: Seqno,
+    /// A log of this branch lies beside the data. Without one nothing says on which branch of the history they are.
+    pub usable: bool,
+    pub node: NodeId,
+}
+
+impl<S: LogStore> Group<S> {
+    /// Whose data reach furthest beyond the own log? Something that was committed is not in it then.
+    pub(crate) fn data_ahead(&self, now: Timestamp) -> Option<Ahead> {
+        self.furthest_data(now, self.tail.seqno)
+    }
+
+    /// Whose data reach furthest beyond `end`?
+    pub(crate) fn furthest_data(&self, now: Timestamp, end: Seqno) -> Option<Ahead> {
+        if self.is(Mutant::DataIgnored) {
+            return None;
+        }
+        let ahead = |node: NodeId, data: Option<(Uuid, Seqno)>, usable: bool| {
+            data.filter(|(history, seqno)| *history == self.tail.history && *seqno > end).map(|(_, seqno)| Ahead {
+                seqno,
+                usable,
+                node,
+            })
+        };
+        let vouched = self.phase == Phase::Joining && self.join_state.as_ref().is_some_and(|j| j.position == self.data);
+        let me = ahead(self.me(), self.data, vouched);
+        let others = self.peers.iter().filter_map(|(node, peer)| {
+            let p = peer.told_lately(now)?;
+            let logless = p.history.is_nil();
+            let same = self.kinship_of(*node) == Some(Kinship::Same);
+            ahead(*node, p.data.filter(|_| logless || same), same)
+        });
+        others.chain(me).max()
+    }
+
+    /// Does it take somebody who is not here before anything can be decided about data that are ahead of this log?
+    pub(crate) fn waits_for_data(&mut self, now: Timestamp) -> bool {
+        let Some(ahead) = self.data_ahead(now) else {
+            self.told_ahead = None;
+            return false;
+        };
+        if ahead.usable && self.all_voters(|n| self.is_here(n)) {
+            return false;
+        }
+        let told = (ahead.node, ahead.seqno);
+        if self.told_ahead.replace(told) != Some(told) {
+            let name = self.peers.get(&ahead.node).map_or("this node".into(), |p| p.member.name.clone());
+            let (seqno, own) = (ahead.seqno, self.tail.seqno);
+            let when = if ahead.usable {
+                "When all voters are back, the cluster goes on from the data that reach furthest"
+            } else {
+                "No write-set log says where these data belong, so a person has to decide"
+            };
+            self.log(
+                true,
+                format!(
+                    "not forming the cluster again: the data of {name} reach seqno {seqno}, but the write-set log here ends at {own}: \
+                     commits are missing from it (power loss in mode process, a disk that lies, a log that was removed). {when}. \
+                     Start the nodes that may have them. To go on with the data of {name} at once, bootstrap it; to go on without \
+                     those commits, set pc.bootstrap=1 here"
+                ),
+            );
+        }
+        true
+    }
+
+    /// All voters have promised this term to this member, whose log is the best of all: nobody else decides now.
+    pub(crate) fn hand_to_data(&mut self, now: Timestamp, ahead: &Ahead) {
+        let Ahead { node, seqno, .. } = *ahead;
+        let (branch, term, own) = (self.tail.branch(), self.hard.term, self.tail.seqno);
+        // Beyond every log that is here, so that no entry of theirs is taken for one of the new branch.
+        let logs = self.peers.values().filter_map(|p| Some(p.told()?.last_index));
+        let index = logs.chain([self.tail.index]).max().unwrap_or_default().next();
+        let name = self.names_of(&[node]);
+        self.log(
+            true,
+            format!(
+                "all voters are here, and no write-set log reaches beyond seqno {own}, but the data of {name} reach {seqno}: the \
+                 cluster goes on from there. What no log and no data hold is gone"
+            ),
+        );
+        self.become_follower(now, None);
+        if node == self.me() {
+            self.begin_from_data(now, index, seqno);
+        } else {
+            self.send(node, Message::BeginFromData { branch, term, index, seqno });
+        }
+    }
+
+    pub(crate) fn on_begin_from_data(
+        &mut self,
+        now: Timestamp,
+        from: NodeId,
+        branch: Uuid,
+        term: Term,
+        index: LogIndex,
+        seqno: Seqno,
+    ) {
+        if !self.is_own_branch(branch) || self.sequencer.is_some() {
+            return;
+        }
+        // As it was when this member gave its promise; or by whom the one that it gave it to has entrusted.
+        if term > self.hard.term {
+            self.adopt_term(now, term);
+            self.hard.voted_for = from;
+        }
+        if term == self.hard.term && self.hard.voted_for == from {
+            self.begin_from_data(now, index, seqno);
+        }
+    }
+
+    fn begin_from_data(&mut self, now: Timestamp, index: LogIndex, seqno: Seqno) {
+        let history = self.tail.history;
+        let position = self.join_state.as_ref().and_then(|j| j.position);
+        if self.phase != Phase::Joining
+            || position != Some((history, seqno))
+            || self.stocked && seqno < self.tail.seqno
+            || index <= self.tail.index
+            || index > INDEX_MAX
+            || self.tail.lineage.forks().len() >= Lineage::FORKS_MAX
+        {
+            return;
+        }
+        let id = self.draw_fork();
+        self.log(false, format!("going on from the data of this node: branch {id} begins after seqno {seqno}"));
+        let base = Base {
+            history,
+            index,
+            term: self.hard.term,
+            seqno,
+            voters: self.alone(self.me(), Uuid::NIL),
+            voters_at: index,
+            view: View { number: self.tail.view.number, ..View::default() },
+            durability: self.tail.durability,
+            lineage: self.tail.lineage.with(Fork { index, seqno, id }),
+            ..Base::default()
+        };
+        if !self.replace_log(base) {
+            return;
+        }
+        self.stocked = true;
+        self.send_presence(now);
+        self.take_over(now, None);
+    }
+}
+
+/// No log gets here by counting.
+const INDEX_MAX: LogIndex = LogIndex(1 << 62);

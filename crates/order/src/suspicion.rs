@@ -1,0 +1,358 @@
+//! Logs that may lack what they acknowledged (SAFETY 12, 16, 17): after a loss of power in mode `process`, behind damage, from a
+//! backup that was put back, or replaced by a snapshot.
+//!
+//! A vote says two things. It is a *promise* (one per term), and it is *evidence*: nothing that I acknowledged is missing in the
+//! candidate's log. A suspect log takes back the evidence only; promises are on disk in every mode. So a candidate needs
+//! promises of a majority, and evidence of so many that the rest can have committed nothing alone. Where there are too few
+//! whole logs for that, all voters together are evidence of everything that is left: the history goes on from the disk that reaches
+//! furthest, and what is missing then is gone, which a fork record says.
+//!
+//! Acknowledgements of a suspect member count: they say what it holds now.
+
+use std::collections::BTreeSet;
+
+use trireme_types::{Kinship, LogIndex, NodeId, Seqno, Term, Timestamp, Uuid};
+
+use crate::election::{Role, Votes};
+use crate::group::Group;
+use crate::mutant::Mutant;
+use crate::{LogStore, Message, Phase, Presence};
+
+/// What a set of votes amounts to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mandate {
+    /// Whatever was committed is in this log.
+    Complete,
+    /// All voters are here: whatever is left of what was committed is on one of the disks present.
+    WhatIsLeft,
+}
+
+/// A log that could be gone on with, the better the greater.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct LogHere {
+    last: (Term, LogIndex),
+    own: bool,
+    base: Seqno,
+    seqno: Seqno,
+    node: NodeId,
+}
+
+impl<S: LogStore> Group<S> {
+    /// Is the own log evidence of everything that it acknowledged?
+    pub(crate) fn is_whole(&self) -> bool {
+        self.store.suspect().is_none() || self.is(Mutant::SuspectVotes)
+    }
+
+    pub(crate) fn mandate(&self, now: Timestamp, votes: &Votes) -> Option<Mandate> {
+        if !self.quorum(|n| votes.contains_key(&n)) {
+            return None;
+        }
+        let ahead = self.data_ahead(now);
+        if ahead.is_none() && self.is_evidence(|n| votes.get(&n) == Some(&true)) {
+            return Some(Mandate::Complete);
+        }
+        let usable = ahead.is_none_or(|ahead| ahead.usable);
+        let everybody = self.all_voters(|n| votes.contains_key(&n) && self.is_here(n));
+        (usable && everybody).then_some(Mandate::WhatIsLeft)
+    }
+
+    /// Are these logs together evidence of everything that was committed? The others together are no majority then, so each entry
+    /// was acknowledged by one of these.
+    pub(crate) fn is_evidence(&self, whole: impl Fn(NodeId) -> bool) -> bool {
+        self.deciding().all(|set| !set.majority(|n| !whole(n)))
+    }
+
+    /// Holds it for everybody whose vote counts for anything?
+    pub(crate) fn all_voters(&self, holds: impl Fn(NodeId) -> bool) -> bool {
+        self.deciding().all(|set| set.voters.iter().all(|v| v.weight.0 == 0 || holds(v.node)))
+    }
+
+    /// Is this member here, with a log of the own branch?
+    pub(crate) fn is_here(&self, node: NodeId) -> bool {
+        node == self.me() || self.kinship_of(node) == Some(Kinship::Same)
+    }
+
+    /// Becomes the sequencer if these votes are enough.
+    pub(crate) fn try_take_office(&mut self, now: Timestamp, votes: &Votes) -> bool {
+        match self.mandate(now, votes) {
+            None => return false,
+            Some(Mandate::Complete) => self.become_sequencer(now, None),
+            Some(Mandate::WhatIsLeft) => {
+                let doubtful: Vec<NodeId> = votes.iter().filter(|(_, whole)| !**whole).map(|(n, _)| *n).collect();
+                let text = format!(
+                    "all voters are here, but the write-set logs of {} may lack entries that were acknowledged",
+                    self.names_of(&doubtful)
+                );
+                self.log(true, text);
+                self.go_on_with_what_is_left(now);
+            }
+        }
+        true
+    }
+
+    /// All voters have promised this term to whoever calls this, or to the one that entrusted it to this member. What is to be gone
+    /// on with is on the disk that reaches furthest, whether its owner votes or not; a fork says that something may be missing.
+    fn go_on_with_what_is_left(&mut self, now: Timestamp) {
+        let own = self.tail.index;
+        let log = self.best_log_here(now);
+        if let Some(ahead) = self.furthest_data(now, log.map(|l| l.seqno).unwrap_or_default()) {
+            return self.hand_to_data(now, &ahead);
+        }
+        if let Some(log) = log.filter(|log| log.node != self.me()) {
+            let (branch, term) = (self.tail.branch(), self.hard.term);
+            self.log(
+                true,
+                format!("{} has the best log, and decides what is gone on with", self.names_of(&[log.node])),
+            );
+            self.become_follower(now, None);
+            return self.send(log.node, Message::Entrust { branch, term });
+        }
+        let voter = if self.arbitrates() { self.someone_here_to_bring_up(now) } else { Some(self.me()) };
+        let Some(voter) = voter else { return self.become_follower(now, None) };
+        self.log(
+            true,
+            format!(
+                "going on with the best log of all, which ends at entry {own}, seqno {}. What only the lost parts held is gone",
+                self.tail.seqno
+            ),
+        );
+        let fork = self.draw_fork();
+        let voters = self.alone(voter, fork);
+        self.become_sequencer(now, Some(voters));
+    }
+
+    pub(crate) fn on_entrust(&mut self, now: Timestamp, branch: Uuid, term: Term) {
+        let free = term >= self.hard.term && self.sequencer.is_none() && !self.needs_snapshot;
+        let idle = matches!(self.phase, Phase::Joining | Phase::NonPrimary) && !self.arbitrates();
+        if !self.is_own_branch(branch) || !free || !idle {
+            return;
+        }
+        // All voters promised that term; none of them can be elected in it, nor in the next without this one being heard of.
+        self.hard.term = term.next();
+        self.hard.voted_for = self.me();
+        if self.save_hard() {
+            self.become_follower(now, None);
+            self.go_on_with_what_is_left(now);
+        }
+    }
+
+    /// The best log of the own branch among those that can be continued with the data here: which reach its beginning, or the
+    /// beginning of another log that does. With no data at all, the own one.
+    fn best_log_here(&self, now: Timestamp) -> Option<LogHere> {
+        let own = LogHere {
+            last: (self.tail.term, self.tail.index),
+            own: true,
+            base: self.store.base().seqno,
+            seqno: self.tail.seqno,
+            node: self.me(),
+        };
+        let here = self.servers_here(now);
+        let Some(data) = here.iter().filter_map(|(_, p)| p.holds).chain(self.holds()).max() else { return Some(own) };
+        let others = here.iter().map(|(node, p)| LogHere {
+            last: (p.last_term, p.last_index),
+            own: false,
+            base: p.base,
+            seqno: p.seqno,
+            node: *node,
+        });
+        // What an arbitrator can give to nobody is of no use.
+        let useful = !self.arbitrates() || self.someone_here_to_bring_up(now).is_some();
+        let logs: Vec<LogHere> = others.chain(useful.then_some(own)).collect();
+        let mut reach = data;
+        while let Some(further) = logs.iter().filter(|l| l.base <= reach && l.seqno > reach).map(|l| l.seqno).max() {
+            reach = further;
+        }
+        logs.into_iter().filter(|log| log.base <= reach).max()
+    }
+
+    /// Linked servers of the own branch without a primary component.
+    fn servers_here(&self, now: Timestamp) -> Vec<(NodeId, &Presence)> {
+        let heard = self.peers.iter().filter_map(|(node, peer)| {
+            let p = peer.told_lately(now)?;
+            let counts = !p.primary && !peer.member.kind.is_arbitrator();
+            (counts && self.is_here(*node)).then_some((*node, p))
+        });
+        heard.collect()
+    }
+
+    fn someone_here_to_bring_up(&self, now: Timestamp) -> Option<NodeId> {
+        let here =
+            self.tail.voters.voters.iter().copied().filter(|v| {
+                self.is_here(v.node) && self.peers.get(&v.node).is_some_and(|p| p.told_lately(now).is_some())
+            });
+        self.someone_to_bring_up(&here.collect::<Vec<_>>())
+    }
+
+    /// From now on the own log is no evidence. `false`: that could not be written down.
+    pub(crate) fn begin_to_doubt(&mut self) -> bool {
+        if self.era.term == self.hard.term {
+            let acked = self.acks.get(&self.me()).copied().unwrap_or_default();
+            self.forgotten = self.forgotten.max(acked);
+        }
+        self.repair = None;
+        let me = self.me();
+        if let Role::PreCandidate(ballot) | Role::Candidate(ballot) = &mut self.role {
+            ballot.granted.insert(me, false);
+        }
+        let after = self.store.suspect().unwrap_or(LogIndex::ZERO);
+        match self.store.set_suspect(Some(after)) {
+            Ok(()) => true,
+            Err(e) => {
+                self.fail(e);
+                false
+            }
+        }
+    }
+
+    // --- repair ---------------------------------------------------------------------------------------------------
+
+    /// The sequencer's log ended at `last` after the own one had lost what it lost. What was acknowledged in earlier terms
+    /// and committed is in that log, because it was elected by evidence; so is everything acknowledged in its own term.
+    pub(crate) fn plan_repair(&mut self, term: Term, last: LogIndex) {
+        if self.store.suspect().is_some() && self.repair.is_none_or(|(of, _)| of != term) {
+            self.repair = Some((term, last.max(self.forgotten)));
+            self.settle_suspicion();
+        }
+    }
+
+    /// Up to here the log is to be synced, whatever the mode: a repair counts when it is durable.
+    pub(crate) fn repaired_to(&self) -> LogIndex {
+        match self.repair {
+            Some((term, last)) if term == self.hard.term && self.verified >= last => last,
+            Some(_) | None => LogIndex::ZERO,
+        }
+    }
+
+    pub(crate) fn settle_suspicion(&mut self) {
+        if self.store.suspect().is_none() || !self.running() {
+            return;
+        }
+        let settled = match &self.role {
+            // Elected by evidence, by all, or by a person: this log is what there is.
+            Role::Sequencer(s) => s.established,
+            Role::Follower => {
+                let to = self.repaired_to();
+                to > LogIndex::ZERO && self.synced >= to && !self.needs_snapshot && self.sequencer.is_some()
+            }
+            Role::PreCandidate(_) | Role::Candidate(_) => false,
+        };
+        if !settled {
+            return;
+        }
+        self.repair = None;
+        self.forgotten = LogIndex::ZERO;
+        if let Err(e) = self.store.set_suspect(None) {
+            return self.fail(e);
+        }
+        let last = self.tail.index;
+        self.log(false, format!("the write-set log is whole again up to entry {last}: it counts in elections"));
+    }
+
+    // --- what peers remember --------------------------------------------------------------------------------------
+
+    /// A disk that was put back from a backup does not know what is missing. Its peers do.
+    pub(crate) fn send_recall(&mut self, node: NodeId) {
+        if let Some((term, index)) = self.recalled.get(&node).copied() {
+            let branch = self.tail.branch();
+            self.send(node, Message::Recall { branch, term, index });
+        }
+    }
+
+    pub(crate) fn on_recall(&mut self, now: Timestamp, branch: Uuid, term: Term, index: LogIndex) {
+        if !self.is_own_branch(branch) {
+            return;
+        }
+        // Entries go only when others of a later term come.
+        let short = self.tail.term <= term && self.tail.index < index;
+        let forgot = term > self.hard.term;
+        if !short && !forgot {
+            return;
+        }
+        let suspect = self.store.suspect().is_some();
+        if suspect && !forgot {
+            return;
+        }
+        if !suspect {
+            self.log(
+                true,
+                format!(
+                    "the write-set log ends at entry {}, but a peer has seen this node acknowledge entry {index} of term {term}: \
+                     an old copy of the data directory was put back, or files are missing. The log does not count in elections \
+                     before it is complete again",
+                    self.tail.index
+                ),
+            );
+        }
+        if !self.begin_to_doubt() {
+            return;
+        }
+        if forgot {
+            // The promise of that term is not known any more: it is treated as given away.
+            self.hard.term = term;
+            self.hard.voted_for = self.me();
+            if !self.save_hard() {
+                return;
+            }
+            self.become_follower(now, None);
+        }
+    }
+
+    /// A candidate that acknowledged more than its log holds hears so before it hears of a vote: then its own log is no evidence, and
+    /// it needs that of others, whose refusal would only keep the best log that is left from going on.
+    pub(crate) fn remind(&mut self, candidate: NodeId, last_term: Term, last_index: LogIndex) {
+        if self.recalled.get(&candidate).is_some_and(|(term, index)| last_term <= *term && last_index < *index) {
+            self.send_recall(candidate);
+        }
+    }
+
+    // --- waiting --------------------------------------------------------------------------------------------------
+
+    /// Says once whom this member waits for when that is not simply a majority of the voters.
+    pub(crate) fn explain_waiting(&mut self, now: Timestamp) {
+        if self.sequencer.is_some() || now.since(self.good_at) <= self.cfg.timeouts.suspect {
+            return;
+        }
+        if !matches!(self.phase, Phase::Joining | Phase::NonPrimary) || !self.tail.voters.contains(self.me()) {
+            return;
+        }
+        let me = self.me();
+        let fresh = |n: NodeId| Some(self.peers.get(&n)?.told_lately(now)?.whole);
+        let whole = |n: NodeId| if n == me { Some(self.is_whole()) } else { fresh(n) };
+        let voters: BTreeSet<NodeId> =
+            self.deciding().flat_map(|set| &set.voters).filter(|v| v.weight.0 > 0).map(|v| v.node).collect();
+        let missing: Vec<NodeId> = voters.iter().copied().filter(|n| whole(*n).is_none()).collect();
+        let doubtful: Vec<NodeId> = voters.into_iter().filter(|n| whole(*n) == Some(false)).collect();
+        let here = |n: NodeId| whole(n).is_some();
+        let why = if !doubtful.is_empty() {
+            format!(
+                "the write-set logs of {} may lack entries that were acknowledged (lost with the power in mode process, or \
+                 damaged): a primary component needs more whole logs, or all voters",
+                self.names_of(&doubtful)
+            )
+        } else if self.tail.voters.majority(here) && !self.quorum(here) {
+            "the voters were about to change, and whether they did is not known here: a primary component needs a majority of \
+             those before the change, too"
+                .into()
+        } else {
+            return;
+        };
+        if missing.is_empty() || self.waits_for.as_ref() == Some(&missing) {
+            return;
+        }
+        let text = format!(
+            "{why}. Waiting for {}. If they are gone for good, SET GLOBAL wsrep_provider_options='pc.bootstrap=yes' on one node goes \
+             on with the best log present",
+            self.names_of(&missing)
+        );
+        self.log(true, text);
+        self.waits_for = Some(missing);
+    }
+
+    pub(crate) fn names_of(&self, nodes: &[NodeId]) -> String {
+        let name = |n: &NodeId| {
+            let member = if *n == self.me() { Some(&self.cfg.me) } else { self.tail.view.get(*n) };
+            member.map_or_else(|| n.to_string(), |m| format!("{} ({})", m.name, m.address))
+        };
+        nodes.iter().map(name).collect::<Vec<_>>().join(", ")
+    }
+}

@@ -1,0 +1,189 @@
+//! Data that reach beyond every log (SAFETY 16, 18): all voters together go on from those that reach furthest.
+
+use std::time::Duration;
+
+use trireme_order::{Event, JoinState, LogStore, MemStore, Phase};
+use trireme_types::{Incarnation, LogIndex, MemberKind, Seqno};
+
+use crate::net::*;
+
+/// All have acknowledged so many; then all machines lose their power, and of each log so many entries are left out at the end.
+fn all_lose_power(commits: u64, lost: [u64; 3]) -> (Net, Seqno, Vec<MemStore>) {
+    let mut net = Net::cluster(3);
+    for n in 0..commits {
+        net.propose(1, &format!("commit {n}"));
+        net.settle();
+    }
+    let end = Seqno(net.nodes[&1].delivered.last().unwrap().0);
+    let logs = (1..=3).zip(lost).map(|(n, lost)| {
+        let mut log = net.kill(n);
+        let end = LogIndex(log.last().0 - lost);
+        log.truncate_after(end).unwrap();
+        log.set_suspect(Some(end)).unwrap();
+        log
+    });
+    let logs: Vec<MemStore> = logs.collect();
+    (net, end, logs)
+}
+
+fn warned(net: &Net, n: u8, words: &str) -> bool {
+    net.nodes[&n].events.iter().any(|e| matches!(e, Event::Log { warn: true, text } if text.contains(words)))
+}
+
+fn base_of(net: &Net, n: u8) -> Seqno {
+    net.nodes[&n].group.store().base().seqno
+}
+
+#[test]
+fn the_history_goes_on_from_the_data_that_reach_furthest_once_all_voters_are_back() {
+    let (mut net, end, logs) = all_lose_power(10, [5, 9, 7]);
+    // The best log is the first one's; the second and the third have applied everything, the first has not.
+    let data = [Seqno(end.0 - 6), end, end];
+    for n in [1, 2] {
+        net.restart(n, logs[usize::from(n) - 1].clone(), 2, data[usize::from(n) - 1]);
+    }
+    net.run(Duration::from_secs(20));
+    assert!([1, 2].iter().all(|n| net.phase(*n) != Phase::Primary), "the third may have more");
+    assert!(warned(&net, 1, "When all voters are back"));
+    net.restart(3, logs[2].clone(), 2, data[2]);
+    net.run(Duration::from_secs(10));
+    let branch = net.nodes[&1].group.lineage().branch(HISTORY);
+    assert_ne!(branch, HISTORY);
+    for n in 1..=3 {
+        assert_eq!(net.phase(n), Phase::Primary, "node {n}");
+        assert_eq!(net.nodes[&n].group.lineage().branch(HISTORY), branch, "node {n}");
+        assert_eq!(net.nodes[&n].group.status().voters.voters.len(), 3);
+        assert_eq!(net.nodes[&n].group.store().suspect(), None);
+        assert!(!net.nodes[&n].events.contains(&Event::DataDiverged), "node {n}");
+    }
+    // Data that end at the very position of the new branch go on, those that end before it are replaced.
+    assert_eq!([base_of(&net, 2), base_of(&net, 3)], [end, end]);
+    assert!(base_of(&net, 1) > data[0]);
+    let fork = *net.nodes[&1].group.lineage().newest().unwrap();
+    assert_eq!(fork.seqno, end);
+    net.propose(1, "after");
+    net.settle();
+    for n in 1..=3 {
+        assert_eq!(net.bodies(n).last().unwrap(), "after");
+        assert!(net.nodes[&n].delivered.last().unwrap().0 > end.0);
+    }
+}
+
+#[test]
+fn a_log_that_covers_all_data_goes_before_any_data() {
+    let (mut net, end, logs) = all_lose_power(10, [0, 9, 7]);
+    let bases: Vec<Seqno> = logs.iter().map(|log| log.base().seqno).collect();
+    for (n, log) in (1..=3).zip(logs) {
+        net.restart(n, log, 2, if n == 2 { end } else { Seqno(0) });
+    }
+    net.run(Duration::from_secs(10));
+    for n in 1..=3 {
+        assert_eq!(net.phase(n), Phase::Primary, "node {n}");
+        assert_eq!(net.bodies(n).len(), 10, "node {n}");
+        assert_eq!(base_of(&net, n), bases[usize::from(n) - 1], "nobody needs a copy");
+        assert!(!net.nodes[&n].events.contains(&Event::DataDiverged), "node {n}");
+    }
+}
+
+/// Two servers and an arbitrator lose their power. The arbitrator has kept the most, but only the end of it: what data reach is the
+/// beginning of a server's log, and that log reaches the beginning of the arbitrator's.
+#[test]
+fn what_only_an_arbitrator_has_kept_is_brought_to_a_server_whose_log_reaches_it() {
+    let mut net = Net::cluster(2);
+    let arbitrator = || {
+        let mut cfg = Net::config(3);
+        cfg.me.kind = MemberKind::Arbitrator;
+        cfg
+    };
+    net.start(3, arbitrator(), MemStore::new(), None);
+    let third = net.nodes.get_mut(&3).unwrap();
+    third.group.store_mut().checkpoint_every = 5;
+    third.group.join(net.now, JoinState { position: None });
+    net.run(Duration::from_secs(2));
+    assert_eq!(net.nodes[&1].group.status().voters.voters.len(), 3);
+    for n in 0..30 {
+        net.propose(1, &format!("commit {n}"));
+        net.settle();
+    }
+    let mut logs: Vec<MemStore> = (1..=3).map(|n| net.kill(n)).collect();
+    let end = logs[0].last();
+    for (log, lost) in logs.iter_mut().zip([4, 9, 0]) {
+        let kept = LogIndex(end.0 - lost);
+        log.truncate_after(kept).unwrap();
+        log.set_suspect(Some(kept)).unwrap();
+    }
+    logs[2].trim(LogIndex(end.0 - 5));
+    assert!(logs[2].base().index > LogIndex(end.0 - 12), "the arbitrator has dropped the rest");
+    let third = logs.pop().unwrap();
+    for (n, log) in (1..=2).zip(logs) {
+        net.restart(n, log, 2, Seqno(0));
+    }
+    let mut cfg = arbitrator();
+    cfg.me.incarnation = Incarnation(2);
+    net.start(3, cfg, third, None);
+    net.nodes.get_mut(&3).unwrap().group.join(net.now, JoinState { position: None });
+    net.run(Duration::from_secs(20));
+    for n in 1..=2 {
+        assert_eq!(net.phase(n), Phase::Primary, "node {n}");
+        assert_eq!(net.bodies(n).last().unwrap(), "commit 29", "node {n}");
+        assert_eq!(net.bodies(n).len(), 30, "node {n}");
+    }
+}
+
+#[test]
+fn a_single_node_goes_on_from_its_data() {
+    let mut net = Net::cluster(1);
+    net.propose(1, "a");
+    net.propose(1, "b");
+    net.settle();
+    let end = Seqno(net.nodes[&1].delivered.last().unwrap().0);
+    let mut log = net.kill(1);
+    let kept = LogIndex(log.last().0 - 2);
+    log.truncate_after(kept).unwrap();
+    log.set_suspect(Some(kept)).unwrap();
+    net.restart(1, log, 2, end);
+    net.run(Duration::from_secs(20));
+    assert_eq!(net.phase(1), Phase::Primary);
+    assert_eq!(base_of(&net, 1), end);
+}
+
+/// Killed right after the log was replaced, it forms the group again from what it has written down.
+#[test]
+fn whoever_began_from_data_and_died_does_it_again() {
+    let (mut net, end, logs) = all_lose_power(10, [5, 9, 7]);
+    for (n, log) in (1..=3).zip(logs) {
+        net.restart(n, log, 2, if n == 2 { end } else { Seqno(0) });
+    }
+    while base_of(&net, 2) != end {
+        net.run(Duration::from_millis(1));
+        assert!(net.nodes[&2].events.iter().all(|e| !matches!(e, Event::Failed { .. })));
+    }
+    let mut log = net.kill(2);
+    // Nothing of the new branch but its beginning has reached the disk.
+    log.truncate_after(log.base().index).unwrap();
+    net.run(Duration::from_secs(5));
+    net.restart(2, log, 3, end);
+    net.run(Duration::from_secs(20));
+    for n in 1..=3 {
+        assert_eq!(net.phase(n), Phase::Primary, "node {n}");
+        assert!(base_of(&net, n) >= end);
+    }
+}
+
+#[test]
+fn data_without_a_log_are_for_a_person_to_judge() {
+    let (mut net, end, logs) = all_lose_power(10, [5, 9, 7]);
+    for (n, log) in (1..=3).zip(logs) {
+        net.restart(n, log, 2, Seqno(0));
+    }
+    let mut cfg = Net::config(4);
+    cfg.me.incarnation = Incarnation(1);
+    net.start(4, cfg, MemStore::new(), None);
+    let now = net.now;
+    let group = &mut net.nodes.get_mut(&4).unwrap().group;
+    group.note_data(Some((HISTORY, end)));
+    group.join(now, JoinState { position: None });
+    net.run(Duration::from_secs(20));
+    assert!((1..=4).all(|n| net.phase(n) != Phase::Primary));
+    assert!((1..=3).any(|n| warned(&net, n, "a person has to decide")));
+}

@@ -1,0 +1,181 @@
+//! Branches of a history: who follows, who gives way, who has no vote any more (SAFETY 13), and data ahead of every log (18).
+
+use std::time::Duration;
+
+use trireme_order::{Event, Message, Phase};
+use trireme_types::{Seqno, Uuid};
+
+use crate::net::*;
+
+fn branch(net: &Net, n: u8) -> Uuid {
+    net.nodes[&n].group.lineage().branch(HISTORY)
+}
+
+fn gave_way(net: &Net, n: u8) -> bool {
+    net.nodes[&n].events.contains(&Event::DataDiverged)
+}
+
+fn force(net: &mut Net, n: u8) {
+    let now = net.now;
+    net.nodes.get_mut(&n).unwrap().group.force_primary(now);
+    net.run(Duration::from_secs(1));
+    assert_eq!(net.phase(n), Phase::Primary);
+}
+
+/// The old voters never heard of the fork. When the two primary components meet, the side that was not forced stays.
+#[test]
+fn a_forced_minority_gives_way_to_the_old_majority() {
+    let mut net = Net::cluster(3);
+    net.cut = vec![(1, 3), (2, 3)];
+    net.run(Duration::from_secs(10));
+    force(&mut net, 3);
+    net.propose(1, "majority");
+    net.propose(3, "forced");
+    net.settle();
+    net.cut.clear();
+    net.run(Duration::from_secs(10));
+    assert!(gave_way(&net, 3) && !gave_way(&net, 1) && !gave_way(&net, 2));
+    for n in 1..=3 {
+        assert_eq!(net.phase(n), Phase::Primary);
+        assert_eq!(branch(&net, n), HISTORY);
+        assert_eq!(net.nodes[&n].group.status().voters.voters.len(), 3);
+    }
+}
+
+/// They were away, and hold nothing beyond the fork: they follow with the data that they have.
+#[test]
+fn members_that_were_away_follow_a_fork() {
+    let mut net = Net::cluster(3);
+    net.propose(1, "before");
+    net.settle();
+    let at = Seqno(net.nodes[&3].delivered.last().unwrap().0);
+    let stores = [net.kill(1), net.kill(2)];
+    net.run(Duration::from_secs(10));
+    force(&mut net, 3);
+    net.propose(3, "alone");
+    net.settle();
+    for (n, store) in [1, 2].into_iter().zip(stores) {
+        net.restart(n, store, 2, at);
+    }
+    net.run(Duration::from_secs(10));
+    for n in 1..=3 {
+        assert_eq!(net.phase(n), Phase::Primary, "{n}");
+        assert_eq!(branch(&net, n), branch(&net, 3));
+        assert!(!gave_way(&net, n));
+        assert_eq!(net.bodies(n).last().unwrap(), "alone");
+    }
+}
+
+/// All start at once after a fork: the old majority does not form beside the forced one, although it could.
+#[test]
+fn the_forced_side_goes_first_when_all_come_back() {
+    let mut net = Net::cluster(3);
+    let at = Seqno(net.nodes[&3].group.status().view.number);
+    let stores = [net.kill(1), net.kill(2)];
+    net.run(Duration::from_secs(10));
+    force(&mut net, 3);
+    let alone = Seqno(net.nodes[&3].group.status().view.number);
+    let third = net.kill(3);
+    for (n, store) in [1, 2].into_iter().zip(stores) {
+        net.restart(n, store, 2, at);
+    }
+    net.restart(3, third, 2, alone);
+    net.run(Duration::from_secs(20));
+    for n in 1..=3 {
+        assert_eq!(net.phase(n), Phase::Primary);
+        assert_ne!(branch(&net, n), HISTORY);
+        assert!(!gave_way(&net, n));
+    }
+}
+
+/// Its engine holds what no log here has, and the third voter may have it: nobody may go on as if that had never been.
+#[test]
+fn nobody_forms_the_group_below_the_data_of_a_present_member() {
+    let mut net = Net::cluster(3);
+    let at = Seqno(net.nodes[&1].group.status().view.number);
+    let stores = [net.kill(1), net.kill(2)];
+    net.kill(3);
+    for (n, store) in [1, 2].into_iter().zip(stores) {
+        net.restart(n, store, 2, if n == 2 { Seqno(at.0 + 5) } else { at });
+    }
+    net.run(Duration::from_secs(30));
+    let told = |e: &Event| matches!(e, Event::Log { warn: true, text } if text.contains("the data of n2 reach seqno"));
+    assert!(net.nodes[&1].events.iter().any(told));
+    assert_ne!(net.phase(1), Phase::Primary);
+    assert_ne!(net.phase(2), Phase::Primary);
+    // A person decides to go on without.
+    force(&mut net, 1);
+    net.run(Duration::from_secs(10));
+    assert_eq!(net.phase(2), Phase::Primary);
+    assert!(gave_way(&net, 2), "its data are not of this branch");
+}
+
+/// Swarm seed 93954: three forced branches each gave way to what another one had said before it was cut off and forced itself. All marked
+/// their data as void, and nobody had any.
+#[test]
+fn who_gives_way_to_a_component_that_is_gone_keeps_its_data_and_goes_on() {
+    for by_hand in [false, true] {
+        let mut net = Net::cluster(3);
+        net.cut = vec![(1, 3), (2, 3)];
+        net.run(Duration::from_secs(10));
+        force(&mut net, 3);
+        net.propose(3, "forced");
+        net.settle();
+        net.cut.clear();
+        net.update_links();
+        net.drain(1);
+        let word = net.queue.iter().find(|(from, to, m)| (*from, *to) == (1, 3) && matches!(m, Message::Presence(_)));
+        let word = word.unwrap().2.clone();
+        let member = net.nodes[&1].cfg.me.clone();
+        net.kill(1);
+        net.kill(2);
+        let now = net.now;
+        let group = &mut net.nodes.get_mut(&3).unwrap().group;
+        group.handle_link_up(now, member);
+        group.handle_message(now, node(1), word);
+        group.handle_link_down(now, node(1));
+        net.settle();
+        assert_eq!(net.phase(3), Phase::NonPrimary);
+        assert!(!gave_way(&net, 3), "nobody has offered it anything");
+        if by_hand {
+            force(&mut net, 3);
+        } else {
+            net.run(Duration::from_secs(20));
+        }
+        net.propose(3, "after");
+        net.settle();
+        assert_eq!(net.bodies(3), ["forced", "after"]);
+    }
+}
+
+/// Swarm seed 98796: a member that had given its vote to a member of a new branch still said that the old component ran.
+#[test]
+fn who_has_given_its_vote_away_speaks_for_no_primary_component() {
+    let mut net = Net::cluster(3);
+    let dead = net.sequencer();
+    let voter = if dead == 1 { 2 } else { 1 };
+    let stands = 6 - dead - voter;
+    net.kill(dead);
+    let speaks = |net: &mut Net| {
+        let (now, stranger) = (net.now, Net::config(9).me);
+        net.nodes.get_mut(&voter).unwrap().group.handle_link_up(now, stranger);
+        net.drain(voter);
+        let word = net.queue.drain(..).rev().find_map(|(_, to, m)| match m {
+            Message::Presence(p) if to == 9 => Some(p.primary),
+            _ => None,
+        });
+        word.unwrap()
+    };
+    assert!(speaks(&mut net), "its connection has just ended");
+    let status = net.nodes[&voter].group.status();
+    let vote = Message::Vote {
+        branch: HISTORY,
+        term: status.term.next(),
+        last_term: status.term,
+        last_index: status.last,
+        transfer: true,
+    };
+    let now = net.now;
+    net.nodes.get_mut(&voter).unwrap().group.handle_message(now, node(stands), vote);
+    assert!(!speaks(&mut net));
+}

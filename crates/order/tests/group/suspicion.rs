@@ -1,0 +1,162 @@
+//! Logs that may lack what they acknowledged (SAFETY 12, 16, 17).
+
+use std::time::Duration;
+
+use trireme_order::{LogStore, MemStore, Message, Phase};
+use trireme_types::Seqno;
+
+use crate::net::*;
+
+/// What a loss of power in mode `process` leaves behind.
+fn without_end(mut store: MemStore, entries: u64) -> MemStore {
+    let end = trireme_types::LogIndex(store.last().0 - entries);
+    store.truncate_after(end).unwrap();
+    store.set_suspect(Some(end)).unwrap();
+    store
+}
+
+fn forced(net: &Net, n: u8) -> bool {
+    net.nodes[&n].group.lineage().newest().is_some()
+}
+
+fn other(than: &[u8]) -> u8 {
+    (1..=3).find(|n| !than.contains(n)).unwrap()
+}
+
+/// A commit on two of three nodes, one of which then loses it. Returns the one that has it, the one that lost it, and the one
+/// that never had it, with the logs of the first two.
+fn commit_on_two_lost_by_one() -> (Net, [u8; 3], [MemStore; 2]) {
+    let mut net = Net::cluster(3);
+    let keeper = net.sequencer();
+    let loser = other(&[keeper]);
+    let lagging = other(&[keeper, loser]);
+    net.isolate(lagging);
+    net.propose(keeper, "acknowledged");
+    net.settle();
+    assert_eq!(net.bodies(keeper), ["acknowledged"]);
+    let kept = net.kill(keeper);
+    let lost = without_end(net.kill(loser), 1);
+    (net, [keeper, loser, lagging], [kept, lost])
+}
+
+#[test]
+fn a_suspect_log_and_one_that_lags_form_no_group_until_the_one_that_holds_all_is_back() {
+    let (mut net, [keeper, loser, lagging], [kept, lost]) = commit_on_two_lost_by_one();
+    net.restart(loser, lost, 2, Seqno(0));
+    net.heal();
+    net.run(Duration::from_secs(20));
+    assert_ne!(net.phase(loser), Phase::Primary);
+    assert_ne!(net.phase(lagging), Phase::Primary);
+    assert!(net.warned(loser, "Waiting for"), "{:?}", net.nodes[&loser].events);
+    net.restart(keeper, kept, 2, Seqno(0));
+    net.run(Duration::from_secs(10));
+    for n in 1..=3 {
+        assert_eq!(net.phase(n), Phase::Primary, "node {n}");
+        assert!(net.bodies(n).contains(&"acknowledged".to_string()), "node {n}");
+        assert!(!forced(&net, n));
+        assert_eq!(net.nodes[&n].group.store().suspect(), None, "node {n} has been repaired");
+    }
+}
+
+#[test]
+fn half_of_the_weight_in_whole_logs_is_enough_when_the_others_promise() {
+    let mut net = Net::cluster(2);
+    net.propose(1, "acknowledged");
+    net.settle();
+    let lost = without_end(net.kill(2), 1);
+    net.restart(2, lost, 2, Seqno(0));
+    net.run(Duration::from_secs(10));
+    for n in 1..=2 {
+        assert_eq!(net.phase(n), Phase::Primary, "node {n}");
+        assert_eq!(net.bodies(n), ["acknowledged"]);
+        assert!(!forced(&net, n), "nothing can be missing: every commit needed both");
+    }
+}
+
+#[test]
+fn when_all_logs_are_suspect_the_best_of_all_goes_on_and_says_so() {
+    let mut net = Net::cluster(3);
+    net.propose(1, "a");
+    net.propose(1, "b");
+    net.settle();
+    let logs: Vec<MemStore> = (1..=3).map(|n| without_end(net.kill(n), u64::from(n) - 1)).collect();
+    for (n, log) in (1..=2).zip(logs.iter().cloned()) {
+        net.restart(n, log, 2, Seqno(0));
+    }
+    net.run(Duration::from_secs(20));
+    assert!((1..=2).all(|n| net.phase(n) != Phase::Primary), "the third may have more");
+    net.restart(3, logs[2].clone(), 2, Seqno(0));
+    net.run(Duration::from_secs(10));
+    for n in 1..=3 {
+        assert_eq!(net.phase(n), Phase::Primary, "node {n}");
+        assert_eq!(net.bodies(n), ["a", "b"]);
+        assert_eq!(net.nodes[&n].group.store().suspect(), None);
+    }
+    assert!((1..=3).any(|n| net.warned(n, "going on with the best log of all")));
+}
+
+#[test]
+fn a_single_node_goes_on_with_what_it_has() {
+    let mut net = Net::cluster(1);
+    net.propose(1, "a");
+    net.settle();
+    let lost = without_end(net.kill(1), 1);
+    net.restart(1, lost, 2, Seqno(0));
+    net.run(Duration::from_secs(10));
+    assert_eq!(net.phase(1), Phase::Primary);
+    assert!(net.warned(1, "may lack entries"));
+}
+
+#[test]
+fn a_log_shorter_than_what_peers_heard_acknowledged_is_suspect() {
+    let mut net = Net::cluster(3);
+    let orders = net.sequencer();
+    let restored = other(&[orders]);
+    net.propose(orders, "in the backup");
+    net.settle();
+    let backup = net.nodes[&restored].group.store().clone();
+    net.propose(orders, "not in the backup");
+    net.settle();
+    net.kill(restored);
+    net.restart(restored, backup, 2, Seqno(0));
+    net.update_links();
+    for n in 1..=3 {
+        net.drain(n);
+    }
+    assert_eq!(net.nodes[&restored].group.store().suspect(), None);
+    // The first word of each peer, before it sends anything else.
+    let at = net.queue.iter().position(|(_, to, m)| *to == restored && matches!(m, Message::Recall { .. })).unwrap();
+    let (from, _, recall) = net.queue.remove(at).unwrap();
+    let now = net.now;
+    net.nodes.get_mut(&restored).unwrap().group.handle_message(now, node(from), recall);
+    assert!(net.nodes[&restored].group.store().suspect().is_some());
+    net.run(Duration::from_secs(5));
+    assert_eq!(net.bodies(restored), ["in the backup", "not in the backup"]);
+    assert_eq!(net.nodes[&restored].group.store().suspect(), None);
+}
+
+/// Swarm seed 54570: of what a server had acknowledged it lost the end with its power. The peers, who had heard that and had nothing of
+/// it, refused it their votes for ever, although theirs together prove that nothing which was committed is missing.
+#[test]
+fn the_best_log_that_is_left_gets_the_votes_of_those_that_heard_more_of_it_acknowledged() {
+    let mut net = Net::cluster(3);
+    let best = net.sequencer();
+    let others = [other(&[best]), other(&[best, other(&[best])])];
+    for body in ["only here", "only here and lost"] {
+        net.propose(best, body);
+        net.drain(best);
+        net.queue.retain(|(_, _, m)| !matches!(m, Message::Append { .. } | Message::Submit { .. }));
+        net.settle();
+    }
+    assert!(others.iter().all(|n| net.bodies(*n).is_empty()));
+    let log = without_end(net.kill(best), 1);
+    net.settle();
+    // Nobody else can be elected.
+    net.cut.push((others[0], others[1]));
+    net.restart(best, log, 2, Seqno(0));
+    net.run(Duration::from_secs(5));
+    for n in 1..=3 {
+        assert_eq!(net.bodies(n), ["only here"]);
+        assert!(!forced(&net, n));
+    }
+}

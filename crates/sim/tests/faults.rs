@@ -1,0 +1,393 @@
+//! Sick members and partial connectivity: who goes on, how long anybody waits, how many terms it costs.
+
+use trireme_order::LogStore;
+use trireme_sim::{Cluster, Kind, MS, Mutant, Options, SEC, StoreKind, run};
+
+fn with(seed: u64, nodes: usize, change: impl FnOnce(&mut Options)) -> Cluster {
+    let mut o = Options::calm(seed, nodes);
+    // A disk that needs its time.
+    o.sync_min = MS;
+    o.sync_mean = 2 * MS;
+    change(&mut o);
+    Cluster::formed(o)
+}
+
+fn cluster(seed: u64, nodes: usize) -> Cluster {
+    with(seed, nodes, |_| {})
+}
+
+fn term(c: &Cluster) -> u64 {
+    (0..c.options.nodes).filter_map(|i| c.status(i)).map(|s| s.term.0).max().unwrap_or(0)
+}
+
+fn except(nodes: usize, out: &[usize]) -> Vec<usize> {
+    (0..nodes).filter(|i| !out.contains(i)).collect()
+}
+
+// --- how long anybody waits -------------------------------------------------------------------------------------------
+
+/// The worst of many, in milliseconds.
+fn worst(nodes: usize, harm: impl Fn(&mut Cluster, usize, usize) -> usize) -> u64 {
+    let mut worst = 0;
+    for seed in 1..=25 {
+        let mut c = cluster(seed, nodes);
+        let s = c.the_sequencer();
+        let other = (s + 1 + seed as usize % (nodes - 1)) % nodes;
+        let harmed = harm(&mut c, s, other);
+        worst = worst.max(c.longest_gap(&except(nodes, &[harmed]), 3 * SEC) / MS);
+    }
+    worst
+}
+
+#[test]
+fn a_sequencer_that_stands_still_is_replaced_within_a_second() {
+    for nodes in [3, 5] {
+        let gap = worst(nodes, |c, s, _| {
+            c.pause(s);
+            s
+        });
+        assert!(gap < 1000, "{nodes} nodes: {gap} ms");
+        let gap = worst(nodes, |c, s, _| {
+            c.isolate(s);
+            s
+        });
+        assert!(gap < 1000, "{nodes} nodes, cut off: {gap} ms");
+    }
+}
+
+#[test]
+fn a_sequencer_that_dies_is_replaced_within_200_ms() {
+    for nodes in [3, 5] {
+        let gap = worst(nodes, |c, s, _| {
+            c.crash(s, false);
+            s
+        });
+        assert!(gap < 200, "{nodes} nodes: {gap} ms");
+    }
+}
+
+#[test]
+fn nobody_waits_for_any_other_member() {
+    for nodes in [3, 5] {
+        let paused = worst(nodes, |c, _, other| {
+            c.pause(other);
+            other
+        });
+        let dead = worst(nodes, |c, _, other| {
+            c.crash(other, false);
+            other
+        });
+        let isolated = worst(nodes, |c, _, other| {
+            c.isolate(other);
+            other
+        });
+        for gap in [paused, dead, isolated] {
+            assert!(gap < 60, "{nodes} nodes: {paused} {dead} {isolated} ms");
+        }
+    }
+}
+
+#[test]
+fn a_disk_that_hangs_is_waited_for_by_nobody() {
+    // Its syncs do not return. A sequencer goes on ordering: the others' disks are a majority.
+    for nodes in [3, 5] {
+        let gap = |of_sequencer: bool| {
+            worst(nodes, |c, s, other| {
+                let hung = if of_sequencer { s } else { other };
+                c.stall_syncs(hung, 1_000_000);
+                hung
+            })
+        };
+        let gaps = [gap(true), gap(false)];
+        assert!(gaps.iter().all(|gap| *gap < 60), "{nodes} nodes: {gaps:?} ms");
+    }
+}
+
+// --- partial connectivity -----------------------------------------------------------------------------------------------
+
+/// After some time with these cuts: those in `going` commit without waiting, the others are out, and few terms have passed.
+fn goes_on(mut c: Cluster, going: &[usize], out: &[usize]) {
+    let before = term(&c);
+    c.longest_gap(going, 12 * SEC);
+    assert!(going.iter().all(|&i| c.is_primary(i)), "{}", c.dump());
+    assert!(out.iter().all(|&i| !c.is_primary(i)), "who cannot commit must not seem to be a member\n{}", c.dump());
+    assert_eq!(c.view_size(going[0]), going.len(), "{}", c.dump());
+    let gap = c.longest_gap(going, 20 * SEC);
+    assert!(gap < 100 * MS, "{} ms", gap / MS);
+    assert!(term(&c) <= before + 2, "{} terms", term(&c) - before);
+    c.conclude();
+}
+
+#[test]
+fn a_follower_cut_from_the_sequencer_alone_leaves_and_comes_back() {
+    for nodes in [3, 4, 5] {
+        let mut c = cluster(7, nodes);
+        let s = c.the_sequencer();
+        let cut = (s + 1) % nodes;
+        c.cut_both(s, cut);
+        // What it had sent and was not ordered is not lost: it waits for the way back.
+        let op = c.write(cut);
+        let before = term(&c);
+        c.longest_gap(&except(nodes, &[cut]), 12 * SEC);
+        assert!(!c.is_primary(cut));
+        assert_eq!(term(&c), before, "nobody follows it into another term");
+        c.heal_network();
+        // With what verdict does not matter: much was written meanwhile.
+        c.expect(10 * SEC, "it is back and its write set is ordered", |c| {
+            c.histories.find(op).is_some() && c.one_view() && c.settled()
+        });
+        let mut c = cluster(8, nodes);
+        let s = c.the_sequencer();
+        let cut = (s + 1) % nodes;
+        c.cut_both(s, cut);
+        goes_on(c, &except(nodes, &[cut]), &[cut]);
+    }
+}
+
+#[test]
+fn a_cut_between_followers_costs_nothing() {
+    for nodes in [3, 5] {
+        let mut c = cluster(7, nodes);
+        let s = c.the_sequencer();
+        let (a, b) = ((s + 1) % nodes, (s + 2) % nodes);
+        c.cut_both(a, b);
+        let before = term(&c);
+        let gap = c.longest_gap(&except(nodes, &[]), 20 * SEC);
+        assert!(gap < 100 * MS, "{nodes} nodes: {} ms", gap / MS);
+        assert_eq!(term(&c), before);
+        assert!((0..nodes).all(|i| c.is_primary(i) && c.view_size(i) == nodes));
+        c.conclude();
+    }
+}
+
+#[test]
+fn one_way_cuts_take_out_the_one_that_is_deaf_or_mute() {
+    for nodes in [3, 5] {
+        for deaf in [true, false] {
+            let mut c = cluster(9, nodes);
+            let s = c.the_sequencer();
+            let other = (s + 1) % nodes;
+            if deaf {
+                c.cut(s, other)
+            } else {
+                c.cut(other, s)
+            }
+            goes_on(c, &except(nodes, &[other]), &[other]);
+        }
+    }
+}
+
+#[test]
+fn a_sequencer_that_is_deaf_or_mute_is_replaced() {
+    for nodes in [3, 5] {
+        for deaf in [true, false] {
+            let mut c = cluster(11, nodes);
+            let s = c.the_sequencer();
+            for other in except(nodes, &[s]) {
+                if deaf { c.cut(other, s) } else { c.cut(s, other) }
+            }
+            goes_on(c, &except(nodes, &[s]), &[s]);
+        }
+    }
+}
+
+#[test]
+fn in_a_ring_of_five_one_orders_for_its_neighbours() {
+    for seed in 1..=10 {
+        let mut c = cluster(seed, 5);
+        let before = term(&c);
+        for a in 0..5 {
+            c.cut_both(a, (a + 2) % 5);
+        }
+        let s = {
+            c.pass(20 * SEC);
+            c.the_sequencer()
+        };
+        let near = [s, (s + 1) % 5, (s + 4) % 5];
+        assert!(near.iter().all(|&i| c.is_primary(i)), "{}", c.dump());
+        let gap = c.longest_gap(&near, 20 * SEC);
+        assert!(gap < 100 * MS, "{} ms", gap / MS);
+        assert!(term(&c) <= before + 2, "{} terms", term(&c) - before);
+        c.conclude();
+    }
+}
+
+#[test]
+fn whoever_sees_a_majority_goes_on_when_the_sequencer_sees_none() {
+    // A chain b - a - c and nothing else: only a can order.
+    for sequencer_in_the_middle in [true, false] {
+        let mut c = cluster(13, 3);
+        let s = c.the_sequencer();
+        let middle = if sequencer_in_the_middle { s } else { (s + 1) % 3 };
+        let ends = except(3, &[middle]);
+        c.cut_both(ends[0], ends[1]);
+        let before = term(&c);
+        c.pass(10 * SEC);
+        let gap = c.longest_gap(&[middle], 20 * SEC);
+        assert!(gap < 100 * MS, "{} ms", gap / MS);
+        assert!(term(&c) <= before + 2);
+        c.conclude();
+    }
+}
+
+#[test]
+fn a_flapping_link_changes_no_term_and_no_view() {
+    let mut c = cluster(15, 3);
+    let s = c.the_sequencer();
+    let other = (s + 1) % 3;
+    let (before, counted) = (term(&c), c.status(other).unwrap().term_changes);
+    for _ in 0..100 {
+        c.reset_link(s, other);
+        c.longest_gap(&except(3, &[other]), 150 * MS);
+    }
+    assert_eq!(term(&c), before);
+    assert_eq!(c.status(other).unwrap().term_changes, counted, "a lost link is no change of term");
+    assert!((0..3).all(|i| c.is_primary(i) && c.view_size(i) == 3));
+    c.conclude();
+}
+
+#[test]
+fn the_last_member_of_the_view_leaves_while_the_others_come_back() {
+    for seed in 1..=20 {
+        let mut c = cluster(seed, 3);
+        let s = c.the_sequencer();
+        let others = except(3, &[s]);
+        for &o in &others {
+            c.crash(o, false);
+        }
+        c.pass(seed * 100 * MS);
+        c.leave(s);
+        for &o in &others {
+            c.join(o);
+        }
+        c.expect(60 * SEC, "it has left", |c| !c.is_running(s));
+        c.expect(60 * SEC, "the others go on", |c| others.iter().all(|&o| c.is_primary(o) && c.view_size(o) == 2));
+        c.conclude();
+    }
+}
+
+// --- no false alarms ------------------------------------------------------------------------------------------------------
+
+#[test]
+fn nothing_serious_passes_unnoticed() {
+    for seed in 0..60 {
+        let report = run(Options::harmless(seed), false);
+        assert!(report.failure.is_none(), "{report}");
+    }
+}
+
+#[test]
+fn the_checker_of_false_alarms_can_fail() {
+    let caught = (0..60).find(|&seed| {
+        let mut o = Options::harmless(seed);
+        assert_eq!(o.kind, Kind::Harmless);
+        // As much as one pause.
+        o.timeouts.suspect = std::time::Duration::from_secs(2);
+        run(o, false).failure.is_some()
+    });
+    assert!(caught.is_some());
+}
+
+// --- Raft's figure 8 --------------------------------------------------------------------------------------------------------
+
+/// Five nodes. An entry of an older term reaches a majority in a later one, whose own entries reach nobody; then one with a
+/// newer last term wins and replaces it. Says what the checkers say.
+fn figure_8(mutant: Option<Mutant>) -> Option<String> {
+    let mut o = Options::calm(3, 5);
+    // One entry per message.
+    o.batch_bytes_max = 1;
+    o.mutant = mutant;
+    let mut c = Cluster::formed(o);
+    let old = term(&c);
+    let first = c.the_sequencer();
+    let friend = (first + 1) % 5;
+    let rest = except(5, &[first, friend]);
+    // An entry that only two hold.
+    for &r in &rest {
+        c.cut_both(first, r);
+        c.cut_both(friend, r);
+    }
+    let op = c.write(first);
+    let held = |c: &Cluster, slot: usize| c.store(slot).last();
+    let at = held(&c, friend).next();
+    c.expect(SEC, "two hold it", |c| held(c, first) >= at && held(c, friend) >= at);
+    c.crash(first, false);
+    // Of the rest one begins a term, which nobody else hears of.
+    let new_terms = move |m: &trireme_order::Message| match m {
+        trireme_order::Message::Append { entries, .. } => entries.iter().any(|(h, _)| h.term.0 > old),
+        _ => false,
+    };
+    let hide = move |c: &mut Cluster| {
+        c.set_filter(Some(Box::new(move |_, _, m| {
+            if new_terms(m) { trireme_sim::Verdict::Drop } else { trireme_sim::Verdict::Pass }
+        })));
+    };
+    hide(&mut c);
+    let stands = |c: &Cluster| {
+        let orders = |i: &usize| c.status(*i).is_some_and(|s| s.sequencer == Some(c.node(*i)) && s.last >= at);
+        rest.iter().copied().find(orders)
+    };
+    c.expect(10 * SEC, "one of the three orders", |c| stands(c).is_some());
+    let third = stands(&c).unwrap();
+    c.crash(third, false);
+    let rest = except(5, &[first, friend, third]);
+    // The first two come back with their entry and bring it to the others, but nothing of their own term.
+    c.heal_network();
+    for &r in &rest {
+        // Only they may order: the others' logs are worse.
+        assert!(held(&c, r) < at);
+    }
+    c.join(first);
+    let reached = c.run_until(20 * SEC, |c| rest.iter().all(|&r| held(c, r) >= at));
+    if c.failure.is_some() {
+        return c.failure;
+    }
+    assert!(reached, "the old entry reaches a majority\n{}", c.dump());
+    c.run_for(500 * MS);
+    let committed = c.histories.find(op).is_some();
+    assert!(mutant.is_some() || !committed, "held by a majority, and not decided");
+    c.crash(first, false);
+    c.crash(friend, false);
+    // Now only the third can win: the others hear nobody but it.
+    c.cut_both(rest[0], rest[1]);
+    c.set_filter(None);
+    c.join(third);
+    c.run_until(20 * SEC, |c| c.status(third).is_some_and(|s| s.committed > at));
+    c.heal_network();
+    c.join(first);
+    c.join(friend);
+    c.liveness_phase();
+    if c.failure.is_none() {
+        c.final_check();
+    }
+    c.failure
+}
+
+#[test]
+fn an_entry_of_an_older_term_is_not_committed_by_counting() {
+    assert_eq!(figure_8(None), None);
+}
+
+#[test]
+fn committing_it_by_counting_is_noticed() {
+    let broken = std::panic::catch_unwind(|| figure_8(Some(Mutant::OlderTermCommits)));
+    let text = broken.unwrap_or_else(|_| Some("panic".into()));
+    println!("older-term-commits is caught: {text:?}");
+    assert!(text.is_some());
+}
+
+/// `--kind harmless`, seeds 1122 and 2553: a sync that had begun on a stalled disk took as long as the stall had made it, long
+/// after the stall, so that what is called healed was not.
+#[test]
+fn a_sync_that_a_stall_has_caught_ends_with_the_stall() {
+    for store in [StoreKind::Fast, StoreKind::Real] {
+        let mut c = with(1, 2, |o| o.store = store);
+        c.stall_syncs(0, 1_000_000);
+        let op = c.write(1);
+        c.pass(10 * SEC);
+        assert!(!c.committed(op), "nobody can know that it is durable on both");
+        c.heal();
+        c.expect(SEC, "the stall is over", |c| c.committed(op));
+        c.conclude();
+    }
+}

@@ -1,0 +1,356 @@
+//! TLS without sockets: what peers must show each other, and one encrypted stream between two buffers.
+//!
+//! Both ends show a certificate and check the other's against the same authorities, as Galera does: whoever holds a certificate
+//! of the authority is a member as far as the network goes. Host names are not compared, since members know each other by
+//! addresses that change.
+
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::path::PathBuf;
+
+use bytes::{Buf, BytesMut};
+use openssl::asn1::Asn1Time;
+use openssl::error::ErrorStack;
+use openssl::pkey::PKey;
+use openssl::ssl::{
+    ErrorCode, Ssl, SslContext, SslContextBuilder, SslMethod, SslOptions, SslSessionCacheMode, SslStream,
+    SslVerifyMode, SslVersion,
+};
+use openssl::x509::X509VerifyResult;
+
+/// Plaintext of one TLS record at most.
+const RECORD_MAX: usize = 16 << 10;
+/// Encrypted ahead of the socket: the most that a control message may find before it, the kernel's own buffer aside.
+const AHEAD_MAX: usize = 64 << 10;
+/// The type of the record that every handshake begins with.
+pub(crate) const HANDSHAKE_RECORD: u8 = 0x16;
+/// Alert, fatal, protocol_version: says to someone who speaks in clear text what is amiss.
+pub(crate) const ALERT_VERSION: [u8; 7] = [0x15, 0x03, 0x01, 0x00, 0x02, 0x02, 0x46];
+
+/// What is wrong with a peer that does.
+pub(crate) const IN_CLEAR: &str = "it speaks in clear text, and TLS is on here (socket.ssl)";
+
+/// The `socket.ssl_*` options that name files or ciphers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TlsFiles {
+    /// PEM; may be encrypted with the password in `password`.
+    pub key: PathBuf,
+    /// PEM: the certificate, then those between it and the authority.
+    pub cert: PathBuf,
+    /// PEM: whose certificates are accepted.
+    pub ca: PathBuf,
+    /// The password is the first line.
+    pub password: Option<PathBuf>,
+    /// OpenSSL's list for TLS 1.2; names that begin with `TLS_` are for TLS 1.3. Empty: OpenSSL's choice.
+    pub ciphers: String,
+}
+
+/// Key, certificate and authorities, loaded and found to fit together. Cheap to clone.
+#[derive(Clone)]
+pub struct TlsContext {
+    context: SslContext,
+    days_left: i32,
+}
+
+impl std::fmt::Debug for TlsContext {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TlsContext")
+    }
+}
+
+impl TlsContext {
+    /// Reads the files; blocks as long as they take.
+    ///
+    /// **Errors:** a text that names the option at fault.
+    pub fn load(files: &TlsFiles) -> Result<TlsContext, String> {
+        let result = TlsContext::read(files);
+        // OpenSSL keeps errors per thread, and the thread is the server's: what is left there would confuse its own TLS.
+        drop(ErrorStack::get());
+        result
+    }
+
+    fn read(files: &TlsFiles) -> Result<TlsContext, String> {
+        let internal = |error: ErrorStack| format!("TLS cannot be set up: {}", reasons(&error));
+        let mut context = SslContextBuilder::new(SslMethod::tls()).map_err(internal)?;
+        context.set_min_proto_version(Some(SslVersion::TLS1_2)).map_err(internal)?;
+        context.set_options(SslOptions::NO_COMPRESSION | SslOptions::NO_RENEGOTIATION | SslOptions::NO_TICKET);
+        // Links live for days: nothing is resumed, so every link shows certificates.
+        context.set_session_cache_mode(SslSessionCacheMode::OFF);
+        context.set_num_tickets(0).map_err(internal)?;
+        context.set_verify(SslVerifyMode::PEER | SslVerifyMode::FAIL_IF_NO_PEER_CERT);
+        set_ciphers(&mut context, &files.ciphers)?;
+
+        let bad = |option: &str, path: &PathBuf, why: &str| format!("{option}='{}': {why}", path.display());
+        context.set_ca_file(&files.ca).map_err(|e| bad("socket.ssl_ca", &files.ca, &reasons(&e)))?;
+        let chain = context.set_certificate_chain_file(&files.cert);
+        chain.map_err(|e| bad("socket.ssl_cert", &files.cert, &reasons(&e)))?;
+        let pem = std::fs::read(&files.key).map_err(|e| bad("socket.ssl_key", &files.key, &e.to_string()))?;
+        let password = match &files.password {
+            Some(path) => first_line(path).map_err(|e| bad("socket.ssl_password_file", path, &e.to_string()))?,
+            None => Vec::new(),
+        };
+        // A callback, because without one OpenSSL asks at the terminal.
+        let key = PKey::private_key_from_pem_callback(&pem, |room| {
+            let fits = password.len() <= room.len();
+            room[..password.len() * usize::from(fits)].copy_from_slice(&password[..password.len() * usize::from(fits)]);
+            Ok(password.len() * usize::from(fits))
+        });
+        let key = key.map_err(|e| {
+            let encrypted = pem.windows(9).any(|word| word == b"ENCRYPTED");
+            let hint = match (encrypted, files.password.is_some()) {
+                (true, false) => " (it is encrypted: set socket.ssl_password_file)",
+                (true, true) => " (is the password in socket.ssl_password_file the right one?)",
+                (false, _) => "",
+            };
+            bad("socket.ssl_key", &files.key, &format!("{}{hint}", reasons(&e)))
+        })?;
+        let unfit = |e: ErrorStack| {
+            let why = format!("it does not belong to the certificate '{}': {}", files.cert.display(), reasons(&e));
+            bad("socket.ssl_key", &files.key, &why)
+        };
+        context.set_private_key(&key).map_err(unfit)?;
+        context.check_private_key().map_err(unfit)?;
+        let context = context.build();
+        let end =
+            context.certificate().map(|cert| Asn1Time::days_from_now(0).and_then(|now| now.diff(cert.not_after())));
+        let days_left = end.transpose().map_err(internal)?.map_or(0, |left| left.days);
+        Ok(TlsContext { context, days_left })
+    }
+
+    /// How long the own certificate holds; negative when it has expired, and every peer refuses it.
+    pub fn days_left(&self) -> i32 {
+        self.days_left
+    }
+}
+
+fn set_ciphers(context: &mut SslContextBuilder, list: &str) -> Result<(), String> {
+    let names = || list.split(':').map(str::trim).filter(|name| !name.is_empty());
+    let newer: Vec<&str> = names().filter(|name| name.starts_with("TLS_")).collect();
+    let older: Vec<&str> = names().filter(|name| !name.starts_with("TLS_")).collect();
+    let bad = |e: ErrorStack| format!("socket.ssl_cipher='{list}': {}", reasons(&e));
+    if !newer.is_empty() {
+        context.set_ciphersuites(&newer.join(":")).map_err(bad)?;
+    }
+    if !older.is_empty() {
+        context.set_cipher_list(&older.join(":")).map_err(bad)?;
+    }
+    Ok(())
+}
+
+fn first_line(path: &PathBuf) -> io::Result<Vec<u8>> {
+    let text = std::fs::read(path)?;
+    let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    Ok(line.strip_suffix(b"\r").unwrap_or(line).to_vec())
+}
+
+/// OpenSSL's reasons without its addresses and line numbers.
+fn reasons(error: &ErrorStack) -> String {
+    let mut all: Vec<String> = error
+        .errors()
+        .iter()
+        .filter_map(|e| Some(e.reason()?.to_owned() + &e.data().map(|data| format!(" ({data})")).unwrap_or_default()))
+        .collect();
+    all.dedup();
+    if all.is_empty() { "for a reason that OpenSSL does not tell".to_owned() } else { all.join(", ") }
+}
+
+/// Which end of a connection a session is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Side {
+    Dialler,
+    Acceptor,
+}
+
+/// What the socket brought and what it shall take.
+#[derive(Default)]
+struct Wire {
+    incoming: BytesMut,
+    outgoing: Vec<u8>,
+    /// So much of `outgoing` is with the kernel.
+    sent: usize,
+}
+
+impl Read for Wire {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if self.incoming.is_empty() {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        let n = buf.len().min(self.incoming.len());
+        self.incoming.copy_to_slice(&mut buf[..n]);
+        Ok(n)
+    }
+}
+
+impl Write for Wire {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.outgoing.extend_from_slice(buf);
+        Ok(buf.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// One end of an encrypted stream.
+pub(crate) struct Session {
+    stream: SslStream<Wire>,
+    /// The peer has sent something.
+    heard: bool,
+    /// Small parts on their way into one record.
+    gather: Vec<u8>,
+    /// Room for what one record holds.
+    plain: Box<[u8]>,
+}
+
+impl Session {
+    pub fn new(context: &TlsContext, side: Side) -> Result<Session, String> {
+        let mut ssl = Ssl::new(&context.context).map_err(|e| reasons(&e))?;
+        match side {
+            Side::Dialler => ssl.set_connect_state(),
+            Side::Acceptor => ssl.set_accept_state(),
+        }
+        let stream = SslStream::new(ssl, Wire::default()).map_err(|e| reasons(&e))?;
+        Ok(Session { stream, heard: false, gather: Vec::new(), plain: vec![0; RECORD_MAX].into() })
+    }
+
+    /// Has the peer sent anything?
+    pub fn heard(&self) -> bool {
+        self.heard
+    }
+
+    /// Where received bytes go. At most one read's worth waits here, since whoever fills it goes on with `handshake` or `decrypt`.
+    pub fn incoming(&mut self) -> &mut BytesMut {
+        &mut self.stream.get_mut().incoming
+    }
+
+    /// Goes on with the handshake as far as the received bytes allow; true when it is done. Takes milliseconds of computing.
+    ///
+    /// **Errors:** a text. What is then in `outgoing` tells the peer.
+    pub fn handshake(&mut self) -> Result<bool, String> {
+        if !self.heard
+            && let Some(first) = self.stream.get_ref().incoming.first().copied()
+        {
+            self.heard = true;
+            // 20 to 23: the types of TLS records.
+            if !(0x14..=0x17).contains(&first) {
+                return Err(IN_CLEAR.to_owned());
+            }
+        }
+        match self.stream.do_handshake() {
+            Ok(()) => Ok(true),
+            Err(error) if error.code() == ErrorCode::WANT_READ => Ok(false),
+            Err(error) => Err(self.explain(&error)),
+        }
+    }
+
+    fn explain(&self, error: &openssl::ssl::Error) -> String {
+        let verdict = self.stream.ssl().verify_result();
+        if verdict != X509VerifyResult::OK {
+            let subject = self.stream.ssl().peer_certificate().map(|cert| format!("{:?}", cert.subject_name()));
+            let whose = subject.map(|name| format!(" {name}")).unwrap_or_default();
+            return format!("TLS: its certificate{whose} is refused: {} (socket.ssl_ca)", verdict.error_string());
+        }
+        let why = match error.ssl_error() {
+            Some(stack) => reasons(stack),
+            None => error.to_string(),
+        };
+        // It is named after the alert that came from the other side.
+        if why.contains("alert") {
+            return format!(
+                "TLS: it refused the handshake: {why} (does its socket.ssl_ca cover this node's certificate?)"
+            );
+        }
+        format!("TLS: the handshake failed: {why}")
+    }
+
+    /// Version and cipher, once the handshake is done.
+    pub fn description(&self) -> String {
+        let ssl = self.stream.ssl();
+        format!("{}, {}", ssl.version_str(), ssl.current_cipher().map_or("no cipher", |cipher| cipher.name()))
+    }
+
+    /// Decrypts one record's worth behind the end of `into`; 0 when more must arrive first. An end announced within TLS is an
+    /// error: no member sends it, since a link ends with a goodbye of its own.
+    pub fn decrypt(&mut self, into: &mut BytesMut) -> io::Result<usize> {
+        // Asking in vain costs as much as a small message.
+        if self.stream.get_ref().incoming.is_empty() && self.stream.ssl().pending() == 0 {
+            return Ok(0);
+        }
+        match self.stream.ssl_read(&mut self.plain) {
+            Ok(n) => {
+                into.extend_from_slice(&self.plain[..n]);
+                Ok(n)
+            }
+            Err(error) if error.code() == ErrorCode::WANT_READ => Ok(0),
+            Err(error) => Err(io::Error::new(ErrorKind::InvalidData, self.explain(&error))),
+        }
+    }
+
+    /// Encrypts from the front of `parts`, as much as may be ahead of the socket. Returns how much of it was taken.
+    pub fn encrypt(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut taken = 0;
+        for part in parts {
+            let mut rest: &[u8] = &part[..part.len().min(AHEAD_MAX - taken)];
+            taken += rest.len();
+            while !rest.is_empty() {
+                if self.gather.is_empty() && rest.len() >= RECORD_MAX {
+                    let (whole, tail) = rest.split_at(rest.len() / RECORD_MAX * RECORD_MAX);
+                    self.seal(whole)?;
+                    rest = tail;
+                    continue;
+                }
+                let (now, later) = rest.split_at(rest.len().min(RECORD_MAX - self.gather.len()));
+                self.gather.extend_from_slice(now);
+                rest = later;
+                if self.gather.len() == RECORD_MAX {
+                    self.seal_gathered()?;
+                }
+            }
+        }
+        if !self.gather.is_empty() {
+            self.seal_gathered()?;
+        }
+        Ok(taken)
+    }
+
+    fn seal_gathered(&mut self) -> io::Result<()> {
+        let mut gathered = std::mem::take(&mut self.gather);
+        let result = self.seal(&gathered);
+        gathered.clear();
+        self.gather = gathered;
+        result
+    }
+
+    fn seal(&mut self, plain: &[u8]) -> io::Result<()> {
+        // The wire takes everything, so nothing is left over.
+        let n = self
+            .stream
+            .ssl_write(plain)
+            .map_err(|error| io::Error::new(ErrorKind::InvalidData, self.explain(&error)))?;
+        debug_assert_eq!(n, plain.len(), "partial writes are off");
+        Ok(())
+    }
+
+    /// Encrypted bytes that the kernel has not taken.
+    pub fn unsent(&self) -> usize {
+        let wire = self.stream.get_ref();
+        wire.outgoing.len() - wire.sent
+    }
+
+    /// Gives encrypted bytes to `send` until all are sent; false when it blocks.
+    pub fn flush(&mut self, mut send: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>) -> io::Result<bool> {
+        let wire = self.stream.get_mut();
+        while wire.sent < wire.outgoing.len() {
+            match send(&[IoSlice::new(&wire.outgoing[wire.sent..])]) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(n) => wire.sent += n,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        wire.outgoing.clear();
+        wire.sent = 0;
+        Ok(true)
+    }
+}
