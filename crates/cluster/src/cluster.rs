@@ -3,7 +3,7 @@
 use crate::config;
 use crate::disk::{self, Disk, Holds};
 use crate::error::{During, Error, Result};
-use crate::log::{LogCursor, cause_of_death, last_run, milestone};
+use crate::log::{LogCursor, cause_of_death, hangs_before_opening, last_run, milestone};
 use crate::netns::{self, Network};
 use crate::node::{Node, NodeId, Ports};
 use crate::process::{self, Launch, Liveness, kill_helpers, liveness, run};
@@ -18,7 +18,7 @@ use crate::wait::{Cancel, until};
 use nix::sys::signal::Signal;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use trireme_certificates::{Authority, Validity};
 
 /// How a node is started.
@@ -43,6 +43,8 @@ pub enum Stop {
 
 /// A graceful stop writes out every dirty page and waits for clients.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
+/// From the last line of a start to the opening for clients it is milliseconds; then a stop is heard at once.
+const DEAF_LIMIT: Duration = Duration::from_secs(5);
 /// The kernel ends a killed process within moments, unless it hangs in a disk.
 const KILL_LIMIT: Duration = Duration::from_secs(20);
 /// Statements of [`Cluster::sql`]; also bounds a hung node.
@@ -377,7 +379,8 @@ impl Cluster {
         self.wait_synced(id, say)
     }
 
-    /// Ends a node and waits until its process is gone. Fine if it already is.
+    /// Ends a node and waits until its process is gone. Fine if it already is. A server that was told to stop in the last
+    /// moments of its start, and hangs for it, is killed, as systemd would do.
     pub fn stop(&mut self, id: NodeId, how: Stop) -> Result<()> {
         let node = self.node(id)?.clone();
         let limit = match how {
@@ -392,9 +395,17 @@ impl Cluster {
                 KILL_LIMIT
             }
         };
+        let asked = Instant::now();
+        let deaf = || asked.elapsed() > DEAF_LIMIT && hangs_before_opening(&LogCursor::at_start(&node.log()).lines());
         // Not to be interrupted: Ctrl-C during the clean-up must not leave processes behind.
         until(format!("{id} ends"), limit, &Cancel::default(), || {
-            Ok(if process::released(&node) { Ok(()) } else { Err(format!("pid {:?} is there", node.pid)) })
+            if process::released(&node) {
+                return Ok(Ok(()));
+            }
+            if how == Stop::Graceful && deaf() {
+                process::signal(&node, Signal::SIGKILL)?;
+            }
+            Ok(Err(format!("pid {:?} is there", node.pid)))
         })?;
         kill_helpers(&node);
         self.change_node(id, |node| node.pid = None)

@@ -52,6 +52,15 @@ pub fn last_run(lines: &[String]) -> &[String] {
     &lines[start.unwrap_or(0)..]
 }
 
+/// Whether the newest run has done everything but open for clients. A server that is told to stop right there waits for good:
+/// `init_slave` awaits the start of a background thread that has ended again already, because of the stop. With any provider,
+/// and with none.
+pub fn hangs_before_opening(lines: &[String]) -> bool {
+    let run = last_run(lines);
+    let says = |text: &str| run.iter().any(|line| line.ends_with(text));
+    says("WSREP: Server initialized") && !says("mariadbd: ready for connections.")
+}
+
 /// One line that says why a server ended, from the log lines of its last run.
 pub fn cause_of_death(lines: &[String]) -> String {
     let errors: Vec<&String> = lines.iter().filter(|line| line.contains("[ERROR]")).collect();
@@ -102,6 +111,20 @@ mod tests {
         assert_eq!(last_run(&lines), &lines[2..]);
         assert_eq!(last_run(&lines[..2]), &lines[..2]);
         assert_eq!(last_run(&lines[3..]), &lines[3..]);
+    }
+
+    #[test]
+    fn a_server_hangs_between_its_last_step_and_its_opening() {
+        let lines = [
+            "2026-11-21 17:34:13 0 [Note] Starting MariaDB 10.11.19-MariaDB source revision 58 as process 3100",
+            "2026-11-21 17:34:14 0 [Note] WSREP: Server initialized",
+            "2026-11-21 17:34:14 2 [Note] WSREP: Synchronized with group, ready for connections",
+            "2026-11-21 17:34:14 0 [Note] mariadbd: ready for connections.",
+            "2026-11-21 17:34:15 0 [Note] Starting MariaDB 10.11.19-MariaDB source revision 58 as process 3255",
+        ]
+        .map(str::to_owned);
+        let hangs = |n| hangs_before_opening(&lines[..n]);
+        assert_eq!([1, 2, 3, 4, 5].map(hangs), [false, true, true, false, false]);
     }
 
     #[test]
