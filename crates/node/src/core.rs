@@ -1703,7 +1703,9 @@ impl Core {
     fn publish(&mut self) {
         let state = if self.member { self.roster.state(self.me.node) } else { None };
         self.set_flow_counts(state);
-        let total: u32 = self.roster.view().members.iter().map(|m| u32::from(m.weight.0)).sum();
+        // What decides; without the majority nobody does.
+        let decides = if self.member { &self.roster.view().members[..] } else { &[] };
+        let total: u32 = decides.iter().map(|m| u32::from(m.weight.0)).sum();
         self.shared.set_group_status(GroupStatus {
             member: self.member,
             state,

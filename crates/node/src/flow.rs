@@ -2,7 +2,8 @@
 //!
 //! A member whose backlog is above the upper limit says *stop*, together with the rate at which the group may go on; at the
 //! lower limit it says *go*. The rate is what it applies itself, falling linearly with the backlog: all of it at the lower
-//! limit, nothing at twice the upper one. So writers are slowed in proportion before anybody stands still.
+//! limit, nothing at twice the upper one. So writers are slowed in proportion before anybody stands still; and nobody does as
+//! long as the patience is bounded, but goes on at a [`WALK`].
 //!
 //! **Level-triggered**, since signals are neither ordered nor repeated by anybody: a stop is said again while it lasts, and
 //! one that is not heard again expires. Who is dead, frozen or cut off holds nobody up.
@@ -41,6 +42,8 @@ const MOMENT: Duration = Duration::from_millis(20);
 const RATE_MIN: f64 = 0.5;
 /// What may be saved up for a burst: as much as comes in during this part of a second.
 const BURST: f64 = 0.02;
+/// While a member that stands still may yet lose patience, this part of what the group writes goes on.
+const WALK: f64 = 0.25;
 /// A node's part of the permitted rate is its part of what was ordered in the last one or two of these.
 const SHARE_OVER: Duration = Duration::from_secs(1);
 /// What comes within this time after a node was out of touch counts as missed. The log of a peer gives tens of thousands of
@@ -179,6 +182,11 @@ impl Share {
             self.own = [0, self.own[0]];
             self.all = [0, self.all[0]];
         }
+    }
+
+    /// What the whole group writes per second.
+    fn pace(&self, now: Timestamp) -> f64 {
+        (self.all[0] + self.all[1]) as f64 / (SHARE_OVER + now.since(self.from)).as_secs_f64()
     }
 
     /// Never nothing: who has not written yet may begin.
@@ -349,7 +357,7 @@ impl Flow {
         match self.own {
             Own::Quiet => {
                 if self.counts && excess > limits.upper {
-                    let rate = self.permitted(limits, excess);
+                    let rate = self.permitted(now, limits, excess);
                     self.own = Own::Stopping { since: now, said: now, rate, progress: left, progress_at: now };
                     self.acts.push_back(Act::Requested(true));
                     self.say_stop(now, rate, backlog);
@@ -364,7 +372,7 @@ impl Flow {
                     self.own = Own::GivenUp { left };
                     self.acts.push_back(Act::GaveUp { patience: self.patience });
                 } else {
-                    let (mut said, mut rate, new) = (said, rate, self.permitted(limits, excess));
+                    let (mut said, mut rate, new) = (said, rate, self.permitted(now, limits, excess));
                     let changed = (new - rate).abs() > rate * CHANGE && now.since(said) >= UPDATE_AFTER;
                     if changed || now.since(said) >= REPEAT_EVERY {
                         (said, rate) = (now, new);
@@ -407,10 +415,11 @@ impl Flow {
     }
 
     /// What the group may send while this node has so much too much.
-    fn permitted(&self, Limits { lower, upper }: Limits, excess: u64) -> f64 {
+    fn permitted(&self, now: Timestamp, Limits { lower, upper }: Limits, excess: u64) -> f64 {
         let ceiling = (2 * upper).max(lower + 1);
         let part = ceiling.saturating_sub(excess) as f64 / (ceiling - lower) as f64;
-        let rate = self.meter.rate * part.min(1.0);
+        let walk = if self.patience.is_zero() { 0.0 } else { self.share.pace(now) * WALK };
+        let rate = (self.meter.rate * part.min(1.0)).max(walk);
         if rate < RATE_MIN { 0.0 } else { rate }
     }
 
@@ -781,8 +790,25 @@ mod tests {
         apply_at(&mut flow, 1000, 15);
         let speed = flow.meter.rate;
         assert!((990.0..1010.0).contains(&speed), "{speed}");
-        let part = |excess| (flow.permitted(flow.limits, excess) / speed * 100.0).round();
+        let part = |excess| (flow.permitted(at(1000), flow.limits, excess) / speed * 100.0).round();
         assert_eq!([part(5), part(10), part(25), part(39), part(40), part(500)], [100.0, 100.0, 50.0, 3.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn for_one_that_stands_still_the_others_walk_until_its_patience_ends() {
+        let mut flow = flow();
+        flow.rest(at(1000));
+        for n in 0..4000 {
+            flow.count(n % 2 == 0);
+        }
+        // One second and what has passed of the next one.
+        let walk = |flow: &Flow| flow.permitted(at(2000), flow.limits, 500);
+        assert_eq!(walk(&flow), 500.0);
+        flow.observe(at(2000), 500, Seqno(0));
+        assert!(!flow.admit(at(2000)));
+        assert!(flow.admit(at(2010)));
+        flow.set_patience(Duration::ZERO);
+        assert_eq!(walk(&flow), 0.0, "without a bound the backlog has to be");
     }
 
     #[test]
@@ -825,7 +851,7 @@ mod tests {
         for i in 0..200 {
             flow.observe(at(60_500 + i * 10), 3, Seqno(1000));
         }
-        assert_eq!(flow.permitted(flow.limits, 4), 0.0);
+        assert_eq!(flow.permitted(at(0), flow.limits, 4), 0.0);
     }
 
     #[test]

@@ -491,6 +491,7 @@ fn a_cut_node_is_non_primary_and_comes_back_synced() {
     assert_eq!(hosts[2].node().options_set("gmcast.isolate=1"), Code::Ok);
     hosts[2].wait("non-primary", |s| s.views.last().is_some_and(|v| v.status == ViewStatus::NonPrimary));
     assert_eq!(hosts[2].state(), 0);
+    assert_eq!(hosts[2].stat("cluster_weight"), trireme_node::StatValue::Text("0".into()));
     let (code, _) = hosts[2].node().sync_wait(None, trireme_node::Wait::Default);
     assert_eq!(code, Code::ConnFail);
     assert_eq!(hosts[2].run("a", "refused"), crate::fake::End::Failed(Code::ConnFail));
