@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use trireme_node::{Applied, Gtid, Handle, Level, Meta, RecvCtx, Server, ServerView};
+use trireme_types::{Seqno, Uuid};
 
 use crate::log::Log;
 
@@ -28,6 +29,9 @@ impl Server for Nobody {
     }
     fn wants_script(&self) -> bool {
         false
+    }
+    fn engine_position(&self) -> Option<(Uuid, Seqno)> {
+        None
     }
     fn sst_request(&self) -> Result<Vec<u8>, ()> {
         // Never asked: an arbitrator has its state when it is a member.

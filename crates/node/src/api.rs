@@ -126,6 +126,8 @@ pub trait Server: Send + Sync {
     /// Does the state transfer's script bring a returning node more than data? With `wsrep_gtid_mode` it brings the domain that
     /// the others number their transactions in.
     fn wants_script(&self) -> bool;
+    /// Where the storage engine stands that this process has opened; `None` where there is none, or it does not tell.
+    fn engine_position(&self) -> Option<(Uuid, Seqno)>;
     /// `Err` when the callback failed; an empty request means "no full copy possible now".
     fn sst_request(&self) -> Result<Vec<u8>, ()>;
     fn apply(&self, ctx: RecvCtx, handle: Handle, flags: u32, data: &[u8], meta: &Meta) -> Applied;

@@ -26,8 +26,8 @@ const HEURISTIC: &str = "tc-heuristic-recover";
 const ENGINE_FILES: [&str; 2] = ["ibdata1", "ib_logfile0"];
 const LOG_NAME: &str = "trireme-recover.log";
 
-/// Asks the binary of this process. Only when this process is a server.
-pub fn position(data_dir: &str) -> Result<(Uuid, Seqno), String> {
+/// Asks the binary of this process, or with `opened` the engine that runs here already. Only when this process is a server.
+pub fn position(data_dir: &str, opened: impl FnOnce() -> Option<(Uuid, Seqno)>) -> Result<(Uuid, Seqno), String> {
     let binary = fs::read_link("/proc/self/exe").map_err(|e| format!("/proc/self/exe: {e}"))?;
     let name = binary.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     if !(name.starts_with("mariadbd") || name.starts_with("mysqld")) {
@@ -35,11 +35,11 @@ pub fn position(data_dir: &str) -> Result<(Uuid, Seqno), String> {
     }
     // With these methods the server connects only when its engine runs. The other process would wait for its locks.
     if engine_runs_here() {
-        return Err(
-            "the storage engine is in use already (wsrep_sst_method is mysqldump or skip): start the server with \
-                    --wsrep-start-position, as service units do"
-                .into(),
-        );
+        return opened().ok_or_else(|| {
+            "the storage engine is in use already (wsrep_sst_method is mysqldump or skip) and tells no position: start the \
+             server with --wsrep-start-position, as service units do"
+                .into()
+        });
     }
     let own = fs::read("/proc/self/cmdline").map_err(|e| format!("/proc/self/cmdline: {e}"))?;
     let own: Vec<String> = own
@@ -277,6 +277,6 @@ mod tests {
 
     #[test]
     fn a_process_that_is_no_server_is_not_asked() {
-        assert!(position("/tmp").unwrap_err().contains("not a database server"));
+        assert!(position("/tmp", || None).unwrap_err().contains("not a database server"));
     }
 }

@@ -249,7 +249,7 @@ fn settle_position(shared: &Shared, log: &Log, saved: &mut Saved) -> Option<(Uui
         Level::Info,
         "the position of the data is not known (unclean stop): asking the storage engine for it".into(),
     );
-    match recover::position(&shared.args.data_dir) {
+    match recover::position(&shared.args.data_dir, || shared.server.engine_position()) {
         Ok((found, seqno)) if found == history => {
             shared.log(Level::Info, format!("recovered position {found}:{seqno}"));
             saved.set_position(Some((found, seqno)));
@@ -280,7 +280,7 @@ fn half_done_position(shared: &Shared, log: &Log, saved: &Saved) -> Option<(Uuid
          member has whole data"
             .into(),
     );
-    let found = recover::position(&shared.args.data_dir).ok().or(saved.given());
+    let found = recover::position(&shared.args.data_dir, || shared.server.engine_position()).ok().or(saved.given());
     found.filter(|(h, seqno)| *h == history && *seqno >= log.base().seqno)
 }
 

@@ -20,6 +20,7 @@
 mod boundary;
 mod convert;
 mod entry;
+mod executable;
 mod loader;
 mod server;
 mod services;

@@ -13,10 +13,11 @@ use std::ffi::{CString, c_int, c_void};
 use std::ptr;
 
 use trireme_node::{Applied, Gtid, Handle, InitArgs, Level, Meta, RecvCtx, Server, ServerView, ViewStatus};
+use trireme_types::{Seqno, Uuid};
 use trireme_wsrep_sys as sys;
 
 use crate::convert::{bytes, gtid_in, gtid_out, handle_out, meta_out, text, uuid_out};
-use crate::services;
+use crate::{executable, services};
 
 /// The server behind one `init`.
 pub struct CServer {
@@ -91,7 +92,11 @@ impl Server for CServer {
     }
 
     fn wants_script(&self) -> bool {
-        gtid_mode()
+        executable::gtid_mode()
+    }
+
+    fn engine_position(&self) -> Option<(Uuid, Seqno)> {
+        executable::engine_position()
     }
 
     fn sst_request(&self) -> Result<Vec<u8>, ()> {
@@ -146,15 +151,6 @@ impl Server for CServer {
     fn event(&self, name: &str, value: &str) {
         services::event(name, value);
     }
-}
-
-/// The server's variable `wsrep_gtid_mode`, which no call of the interface tells. Its executable exports it, as it does all that
-/// plugins may use; where it does not, as in a test host, the mode is off.
-fn gtid_mode() -> bool {
-    // SAFETY: a search by name among what the process has loaded.
-    let variable = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"wsrep_gtid_mode".as_ptr()) };
-    // SAFETY: it is a `my_bool` of the server, one byte that lives as long as the process; a client may be setting it.
-    !variable.is_null() && unsafe { variable.cast::<u8>().read_volatile() } != 0
 }
 
 fn buf(data: &[u8]) -> sys::Buf {

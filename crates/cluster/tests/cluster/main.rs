@@ -63,6 +63,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("killed_in_the_midst_of_ddl", recoveries::killed_in_the_midst_of_ddl),
     ("donor_and_joiner_killed_in_mid_transfer", recoveries::donor_and_joiner_killed_in_mid_transfer),
     ("killed_again_while_recovering", recoveries::killed_again_while_recovering),
+    ("an_engine_that_is_open_first_recovers_too", recoveries::an_engine_that_is_open_first_recovers_too),
     ("clients_are_told_the_truth_in_faults", faults::clients_are_told_the_truth_in_faults),
     ("who_begins", forks::who_begins),
     ("forced_sides_do_not_merge", forks::forced_sides_do_not_merge),

@@ -10,8 +10,8 @@ use std::thread::JoinHandle;
 use trireme_cluster::{Cluster, Endpoint, LogCursor, NodeId, SstMethod, Start, Stop};
 
 use crate::support::{
-    Bed, Load, assert_all_there, assert_equal, await_status, client_in_d, dice, eventually, fill, from_environment,
-    missing, node, schema, start_all,
+    Bed, Load, assert_all_there, assert_equal, assert_no_copy, await_status, client_in_d, dice, eventually, fill,
+    from_environment, missing, node, schema, start_all,
 };
 
 const NODES: u8 = 3;
@@ -218,4 +218,30 @@ pub fn killed_again_while_recovering(bed: &Bed) {
         }
         assert_equal(&cluster);
     }
+}
+
+/// With mysqldump the engine is open before the provider connects, and is asked for its position itself.
+pub fn an_engine_that_is_open_first_recovers_too(bed: &Bed) {
+    let mut spec = bed.spec();
+    spec.sst = SstMethod::Mysqldump;
+    let mut cluster = bed.up(&spec);
+    schema(&cluster, 1);
+    let load = Load::start(&cluster.endpoints());
+    load.await_progress(200);
+    cluster.kill_all().unwrap();
+    let mut kept = load.finish();
+    let when = "all were killed";
+    assert_no_copy(&start_all(&mut cluster, &all(), when), when);
+
+    let load = Load::resume(&cluster.endpoints(), "one");
+    load.await_progress(100);
+    cluster.kill(node(2)).unwrap();
+    load.await_progress(100);
+    let when = "one was killed";
+    assert_no_copy(&start_all(&mut cluster, &[node(2)], when), when);
+    kept.extend(load.finish());
+    for n in 1..=NODES {
+        assert_all_there(&cluster, n, &kept);
+    }
+    assert_equal(&cluster);
 }

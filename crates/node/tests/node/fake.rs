@@ -404,6 +404,10 @@ impl Server for Fake {
         self.lock().gtid_mode
     }
 
+    fn engine_position(&self) -> Option<(Uuid, Seqno)> {
+        None // asked in a server's process only
+    }
+
     fn sst_request(&self) -> Result<Vec<u8>, ()> {
         let mut s = self.lock();
         s.sst_requests += 1;
