@@ -5,7 +5,7 @@ use std::time::Duration;
 use arbitrary::{Result, Unstructured};
 use bytes::Bytes;
 use trireme_order::{Message, Phase, ReadId};
-use trireme_types::{Durability, Timestamp, Weight, Writer};
+use trireme_types::{Durability, LogIndex, Seqno, Term, Timestamp, Uuid, Weight, Writer};
 
 /// The small groups of the order's own tests.
 #[path = "../../order/tests/group/net.rs"]
@@ -44,7 +44,10 @@ pub fn message_seeds() -> Vec<Vec<u8>> {
     }
     let mut seeds: Vec<_> = seen.into_values().collect();
     // Kinds that a healthy group has no use for, with fields of zeros.
-    seeds.extend((1..=25).map(|kind| [&[kind][..], &[0; 64]].concat()));
+    seeds.extend((1..=27).map(|kind| [&[kind][..], &[0; 64]].concat()));
+    let (branch, term) = (Uuid([1; 16]), Term(3));
+    let begin = Message::BeginFromData { branch, term, index: LogIndex(5), seqno: Seqno(4) };
+    seeds.extend([Message::Entrust { branch, term }, begin].iter().map(encoded));
     seeds
 }
 
