@@ -126,7 +126,7 @@ impl Transport {
                 Host::Ip(ip) => entry.candidates.push(SocketAddr::new(*ip, port)),
                 Host::Name(name) => {
                     entry.attempt = Attempt::Resolving;
-                    if let Err(error) = self.resolver.ask(name, port) {
+                    if let Err(error) = self.resolver.ask((name.clone(), port)) {
                         self.dial_failed(at, &error, now);
                     }
                     return;

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Other threads reach it through a [`Waker`] only. Two threads are started here when they are first needed: one resolves host names
-//! ([`resolver`]), since `getaddrinfo` may block for seconds, and one computes TLS handshakes ([`handshaker`]).
+//! ([`resolver`]), since `getaddrinfo` may block for seconds, and one computes TLS handshakes ([`handshaker`]). Both are a [`helper`].
 //!
 //! **Invariants.** Between the `LinkUp` and the `LinkDown` of a peer every message that the peer sent in a class arrives once
 //! and in order, unless it was droppable; what was sent before a `LinkDown` may or may not have arrived. There is at most one link to a
@@ -30,6 +30,7 @@ pub mod fuzzing;
 mod gossip;
 mod handshake;
 mod handshaker;
+mod helper;
 mod inspect;
 mod isolation;
 mod jitter;

@@ -16,13 +16,13 @@ use crate::conn::{Channel, Conn, Phase, READ_TURN, ReadResult};
 use crate::frame::Lane;
 use crate::gossip::Gossip;
 use crate::handshake::{Handshake, clip};
-use crate::handshaker::{Handshaker, Stepped};
+use crate::handshaker::{Handshaker, Stepped, handshaker};
 use crate::inspect::LinkInfo;
 use crate::isolation::Registration;
 use crate::jitter::Jitter;
 use crate::limiter::Limiter;
 use crate::queue::Encoded;
-use crate::resolver::Resolver;
+use crate::resolver::{Resolver, resolver};
 use crate::socket::{self, SocketOptions};
 use crate::tls::HANDSHAKE_RECORD;
 use crate::{
@@ -105,8 +105,8 @@ impl Transport {
             instance,
             poll,
             ready: Events::with_capacity(EVENTS),
-            resolver: Resolver::new(waker.clone()),
-            handshaker: Handshaker::new(waker.clone()),
+            resolver: resolver(waker.clone()),
+            handshaker: handshaker(waker.clone()),
             waker,
             listeners: Vec::new(),
             conns: Vec::new(),
