@@ -12,7 +12,7 @@ use trireme_order::{Class, Message};
 use trireme_transport::{DownCause, Isolation, NetEvent, Sent, Transport, Versions};
 use trireme_types::Incarnation;
 
-use support::{LONG, Node, config, for_a_while, id, pair, until};
+use support::{LONG, Node, config, for_a_while, id, pair, pair_with, until};
 
 #[test]
 fn links_and_talks_both_ways_in_order() {
@@ -215,11 +215,7 @@ fn another_protocol_version_is_refused_with_both_named() {
 
 #[test]
 fn strangers_are_refused_and_disturb_nobody() {
-    let mut cfg = config(1, &[]);
-    cfg.peer_timeout = Duration::from_secs(1);
-    let mut a = Node::new(cfg);
-    let mut b = Node::new(config(2, &[a.port()]));
-    until([&mut a, &mut b], |[a, b]| a.linked(2) && b.linked(1));
+    let (mut a, mut b) = pair_with(|cfg| cfg.peer_timeout = Duration::from_secs(1));
     let mut huge = b"TRIREME\x01".to_vec();
     huge.extend_from_slice(&[0xff; 8]);
     let mut begun = b"TRIREME\x01".to_vec();
@@ -261,11 +257,7 @@ fn silent_strangers_cannot_keep_members_out() {
 #[test]
 fn garbage_after_the_handshake_closes_the_link_with_a_reason() {
     // A message over the receiver's limit is what a member never sends.
-    let mut cfg = config(1, &[]);
-    cfg.limits.message_bytes = 1 << 20;
-    let mut a = Node::new(cfg);
-    let mut b = Node::new(config(2, &[a.port()]));
-    until([&mut a, &mut b], |[a, b]| a.linked(2) && b.linked(1));
+    let (mut a, mut b) = pair_with(|cfg| cfg.limits.message_bytes = 1 << 20);
     b.send(1, Class::Bulk, vec![0; 2 << 20]);
     until([&mut a, &mut b], |[a, _]| a.logged("over the limit") == 1);
     assert_eq!(a.count(|event| *event == NetEvent::LinkDown { node: id(2), cause: DownCause::Garbage }), 1);
@@ -295,11 +287,7 @@ fn control_overtakes((mut a, mut b): (Node, Node)) {
 
 #[test]
 fn droppable_messages_are_dropped_over_the_limit_and_nothing_else() {
-    let mut cfg = config(1, &[]);
-    cfg.limits.droppable_bytes = 1 << 20;
-    let mut a = Node::new(cfg);
-    let mut b = Node::new(config(2, &[a.port()]));
-    until([&mut a, &mut b], |[a, b]| a.linked(2) && b.linked(1));
+    let (mut a, mut b) = pair_with(|cfg| cfg.limits.droppable_bytes = 1 << 20);
     let mut queued = 0;
     let mut dropped = 0;
     for n in 0..40u8 {
@@ -319,11 +307,7 @@ fn droppable_messages_are_dropped_over_the_limit_and_nothing_else() {
 
 #[test]
 fn an_overfull_queue_closes_the_link() {
-    let mut cfg = config(1, &[]);
-    cfg.limits.queue_bytes = 1 << 20;
-    let mut a = Node::new(cfg);
-    let mut b = Node::new(config(2, &[a.port()]));
-    until([&mut a, &mut b], |[a, b]| a.linked(2) && b.linked(1));
+    let (mut a, mut b) = pair_with(|cfg| cfg.limits.queue_bytes = 1 << 20);
     assert_eq!(a.send(2, Class::Bulk, vec![0; 900_000]), Sent::Queued);
     assert_eq!(a.send(2, Class::Bulk, vec![0; 900_000]), Sent::NotLinked);
     until([&mut a, &mut b], |[a, b]| a.downs(2) == 1 && a.linked(2) && b.linked(1));

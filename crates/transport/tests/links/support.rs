@@ -116,7 +116,14 @@ pub fn for_a_while<const N: usize>(nodes: [&mut Node; N], time: Duration) {
 
 /// Two linked nodes; the first is the arbiter.
 pub fn pair() -> (Node, Node) {
-    let mut a = Node::new(config(1, &[]));
+    pair_with(|_| {})
+}
+
+/// As [`pair`], the first having another configuration than usual.
+pub fn pair_with(edit: impl FnOnce(&mut NetConfig)) -> (Node, Node) {
+    let mut cfg = config(1, &[]);
+    edit(&mut cfg);
+    let mut a = Node::new(cfg);
     let mut b = Node::new(config(2, &[a.port()]));
     until([&mut a, &mut b], |[a, b]| a.linked(2) && b.linked(1));
     (a, b)
