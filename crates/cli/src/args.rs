@@ -315,10 +315,6 @@ pub struct Up {
     /// wsrep_cluster_name
     #[arg(long, default_value = "trireme", value_name = "NAME")]
     pub name: String,
-    /// Seconds that a node which no fault hits may go without a commit. Default for our provider: 1 when the sequencer was hit,
-    /// else 0.5; Galera's gaps are reported only
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
-    pub gap_limit: Option<f64>,
     /// wsrep_provider_options beyond the addresses, as `key=value;key=value`
     #[arg(long, default_value = "", value_name = "OPTIONS")]
     pub provider_options: String,
