@@ -69,6 +69,11 @@ impl Limits {
         let lower = (upper as f64 * fc_factor + 0.5).floor() as u64;
         Limits { lower, upper }
     }
+
+    /// The excess at which a stop ends that began at `since`.
+    fn go_at(self, now: Timestamp, since: Timestamp) -> u64 {
+        if now.since(since) >= STEADY_FOR { self.lower } else { self.lower / 2 }
+    }
 }
 
 /// What is to be done, in order.
@@ -365,7 +370,7 @@ impl Flow {
             }
             Own::Stopping { since, said, rate, progress, progress_at } => {
                 let progress_at = if left > progress { now } else { progress_at };
-                if excess <= self.go_at(now, since) {
+                if excess <= limits.go_at(now, since) {
                     self.go();
                 } else if excess > limits.lower && !self.patience.is_zero() && now.since(progress_at) >= self.patience {
                     self.go();
@@ -393,16 +398,10 @@ impl Flow {
         }
     }
 
-    /// The excess at which a stop ends.
-    fn go_at(&self, now: Timestamp, since: Timestamp) -> u64 {
-        let lower = self.limits_now(now).lower;
-        if now.since(since) >= STEADY_FOR { lower } else { lower / 2 }
-    }
-
     /// The backlog at which [`Flow::observe`] is of use at once, and not only at the next [`TICK`].
     pub fn watch(&self, now: Timestamp) -> Option<u64> {
         match self.own {
-            Own::Stopping { since, .. } => Some(self.allowance + self.go_at(now, since)),
+            Own::Stopping { since, .. } => Some(self.allowance + self.limits_now(now).go_at(now, since)),
             Own::Quiet | Own::GivenUp { .. } => None,
         }
     }
