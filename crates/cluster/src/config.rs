@@ -13,15 +13,7 @@ pub const SST_PASSWORD: &str = "sst";
 /// An arbitrator's file.
 pub fn render_arbitrator(state: &State, node: &Node) -> String {
     let servers: Vec<String> = state.nodes.iter().filter(|n| !n.arbitrator).map(Node::group_endpoint).collect();
-    let Node { address, ports, .. } = node;
-    let mut options = format!("base_host={address};gmcast.listen_addr={}://{address}:{}", scheme(state), ports.group);
-    if state.tls {
-        let _ = write!(options, ";{}", node.tls_files().options());
-    }
-    if !state.provider_options.is_empty() {
-        options.push(';');
-        options.push_str(&state.provider_options);
-    }
+    let options = provider_options(state, node, vec![format!("base_host={}", node.address)]);
     format!(
         "# Written by `trireme cluster` at every start of this node; edits are lost.\naddress = gcomm://{}\ngroup = {}\nname = {}\n\
          workdir = {}\nlog = {}\noptions = \"{options}\"\n",
@@ -33,8 +25,19 @@ pub fn render_arbitrator(state: &State, node: &Node) -> String {
     )
 }
 
-fn scheme(state: &State) -> &'static str {
-    if state.tls { "ssl" } else { "tcp" }
+/// The provider options of `node`, `own` being what not every kind of node has. What was asked for comes last, so that it
+/// wins.
+fn provider_options(state: &State, node: &Node, own: Vec<String>) -> String {
+    let scheme = if state.tls { "ssl" } else { "tcp" };
+    let mut options = vec![format!("gmcast.listen_addr={scheme}://{}:{}", node.address, node.ports.group)];
+    options.extend(own);
+    if state.tls {
+        options.push(node.tls_files().options());
+    }
+    if !state.provider_options.is_empty() {
+        options.push(state.provider_options.clone());
+    }
+    options.join(";")
 }
 
 /// The whole file. `state` must already list all nodes, since each names all group addresses.
@@ -92,23 +95,11 @@ pub fn render(state: &State, node: &Node) -> String {
         SstMethod::Rsync | SstMethod::Mariabackup => ports.sst,
     };
     line(format_args!("wsrep-sst-receive-address={address}:{receive}"));
-    let mut options = format!(
-        "gmcast.listen_addr={}://{address}:{};ist.recv_addr={address}:{}",
-        scheme(state),
-        ports.group,
-        ports.ist
-    );
-    if state.tls {
-        let _ = write!(options, ";{}", node.tls_files().options());
-    }
+    let mut own = vec![format!("ist.recv_addr={address}:{}", ports.ist)];
     if state.disks.as_ref().is_some_and(|disks| disks.holds == Holds::Log) {
-        let _ = write!(options, ";gcache.dir={}", node.log_dir().display());
+        own.push(format!("gcache.dir={}", node.log_dir().display()));
     }
-    if !state.provider_options.is_empty() {
-        options.push(';');
-        options.push_str(&state.provider_options);
-    }
-    line(format_args!("wsrep-provider-options=\"{options}\""));
+    line(format_args!("wsrep-provider-options=\"{}\"", provider_options(state, node, own)));
     line(format_args!(""));
     line(format_args!("[mysqld]"));
     for option in state.options.iter().chain(&node.options) {
