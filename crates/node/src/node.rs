@@ -149,7 +149,7 @@ impl Shared {
 
     pub fn mark_inconsistent(&self) {
         self.inconsistent.store(true, Relaxed);
-        self.save(Saved::corrupt);
+        self.discard_data();
     }
 
     /// The data are of no use here, and the state file says so; a full copy makes it good.
