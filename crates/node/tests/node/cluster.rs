@@ -231,6 +231,14 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
+/// A node that came in commits like the others; then as [`agree`].
+#[track_caller]
+pub fn goes_on_with(host: Host, mut others: Vec<Host>) {
+    host.commit("a", "after");
+    others.push(host);
+    agree(others);
+}
+
 /// Equal contents at all seqnos that both hold, up to `upto`; then stops them all.
 #[track_caller]
 pub fn agree(hosts: Vec<Host>) {

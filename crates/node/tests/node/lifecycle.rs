@@ -3,7 +3,7 @@
 use trireme_node::{Code, Gtid, ViewStatus};
 use trireme_types::Seqno;
 
-use crate::cluster::{Cluster, agree, crash_image, restore_image};
+use crate::cluster::{Cluster, agree, crash_image, goes_on_with, restore_image};
 use crate::fake::{Closed, State, Tables};
 
 #[test]
@@ -94,9 +94,7 @@ fn a_cleanly_stopped_node_catches_up_without_a_copy() {
     back.wait("the end of the catch-up among the events", |s| {
         s.events.iter().any(|e| e == &("progress".into(), end.into()))
     });
-    back.commit("a", "after");
-    hosts.push(back);
-    agree(hosts);
+    goes_on_with(back, hosts);
 }
 
 #[test]
@@ -175,9 +173,7 @@ fn a_killed_node_with_a_known_position_replays_from_the_log() {
     back.serve(2);
     back.wait("synced", |s| s.synced == 1);
     assert_eq!(back.lock().sst_requests, 0);
-    back.commit("a", "after");
-    hosts.push(back);
-    agree(hosts);
+    goes_on_with(back, hosts);
 }
 
 #[test]
@@ -196,15 +192,13 @@ fn a_killed_node_with_an_unknown_position_gets_a_full_copy() {
     let back = cluster.rejoin(2, Tables::default());
     back.wait("synced", |s| s.synced == 1);
     assert_eq!(back.lock().sst_requests, 1);
-    back.commit("a", "after");
-    hosts.push(back);
-    agree(hosts);
+    goes_on_with(back, hosts);
 }
 
 #[test]
 fn a_node_whose_log_failed_leaves_and_connects_again_once_the_disk_works() {
     let cluster = Cluster::new(3);
-    let mut hosts = vec![cluster.bootstrap(), cluster.join(1)];
+    let hosts = vec![cluster.bootstrap(), cluster.join(1)];
     let logs = cluster.sites[2].dir.join("logs");
     std::fs::create_dir(&logs).unwrap();
     let mut third = cluster.host(2, Tables::default(), None, &format!("gcache.dir={}", logs.display()));
@@ -227,9 +221,7 @@ fn a_node_whose_log_failed_leaves_and_connects_again_once_the_disk_works() {
     third.serve(2);
     third.wait("synced again", |s| s.synced == 2);
     assert_eq!(third.lock().sst_requests, 1, "only the first time");
-    third.commit("a", "after");
-    hosts.push(third);
-    agree(hosts);
+    goes_on_with(third, hosts);
 }
 
 /// With `wsrep_gtid_mode` a donor's script brings the domain of the others' numbers, whether or not data come with it.
@@ -259,9 +251,7 @@ fn with_gtid_mode_a_returning_node_hears_a_script_and_copies_nothing() {
             let s = second.lock();
             assert_eq!((s.sst_requests, s.domain, s.floor), (1, domain, floor), "{:#?}", s.log);
         }
-        second.commit("a", "after");
-        hosts.push(second);
-        agree(hosts);
+        goes_on_with(second, hosts);
     }
 }
 
@@ -310,9 +300,7 @@ fn data_beyond_the_groups_history_are_not_gone_on_with() {
     back.serve(2);
     back.wait("synced", |s| s.synced == 1);
     assert_eq!(back.lock().sst_requests, 1);
-    back.commit("a", "after");
-    hosts.push(back);
-    agree(hosts);
+    goes_on_with(back, hosts);
 }
 
 #[test]
