@@ -1,35 +1,28 @@
 //! Chance from a seed: SplitMix64. The same seed makes the same choices, though on real servers not the same run.
 
 use std::time::Duration;
+use trireme_types::SplitMix;
 
 #[derive(Debug)]
 pub struct Dice {
     /// What they began with.
     pub seed: u64,
-    state: u64,
+    random: SplitMix,
 }
 
 impl Dice {
     pub fn new(seed: u64) -> Dice {
-        Dice { seed, state: seed }
+        Dice { seed, random: SplitMix(seed) }
     }
 
     /// Other dice, for a thread of its own.
     pub fn split(&mut self) -> Dice {
-        Dice::new(self.next())
-    }
-
-    fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        Dice::new(self.random.next())
     }
 
     /// From 0 to `limit` − 1; `limit` is not 0.
     pub fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
+        self.random.below(limit)
     }
 
     pub fn one_in(&mut self, n: u64) -> bool {

@@ -10,6 +10,8 @@ mod log;
 mod surface;
 mod types;
 
+use trireme_types::SplitMix;
+
 /// One target.
 pub struct Target {
     /// Of its binary in `fuzz/fuzz_targets` and of its directory in `fuzz/corpus`.
@@ -105,22 +107,6 @@ pub fn target(name: &str) -> &'static Target {
 
 /// Bytes without meaning, always the same: first inputs of the targets that read choices.
 fn noise(count: u64, len: usize) -> Vec<Vec<u8>> {
-    let mut random = Random(count);
+    let mut random = SplitMix(count);
     (0..count).map(|_| (0..len).map(|_| random.next() as u8).collect()).collect()
-}
-
-/// A generator for tests: SplitMix64.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-    pub fn below(&mut self, n: usize) -> usize {
-        (self.next() % n.max(1) as u64) as usize
-    }
 }

@@ -4,7 +4,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::path::PathBuf;
 
-use trireme_fuzz_targets::{Random, TARGETS, Target};
+use trireme_fuzz_targets::{TARGETS, Target};
+use trireme_types::SplitMix;
 
 /// No input of a few kilobytes may make a decoder ask for more at once. (A message's first chunk may announce its length and is
 /// believed up to 32 MiB.)
@@ -75,25 +76,30 @@ fn run(target: &Target, name: &str, input: &[u8]) {
     drop(told);
 }
 
-fn mutate(random: &mut Random, input: &mut Vec<u8>, others: &[(String, Vec<u8>)]) {
-    for _ in 0..=random.below(4) {
-        let at = random.below(input.len());
-        match random.below(9) {
+/// Any of `n`; 0 where there is none.
+fn below(random: &mut SplitMix, n: usize) -> usize {
+    random.below(n.max(1) as u64) as usize
+}
+
+fn mutate(random: &mut SplitMix, input: &mut Vec<u8>, others: &[(String, Vec<u8>)]) {
+    for _ in 0..=below(random, 4) {
+        let at = below(random, input.len());
+        match below(random, 9) {
             0 => input.truncate(at),
             1 => {
-                let other = &others[random.below(others.len())].1;
-                let from = random.below(other.len());
+                let other = &others[below(random, others.len())].1;
+                let from = below(random, other.len());
                 input.truncate(at);
                 input.extend_from_slice(&other[from..]);
             }
             2 => input.insert(at.min(input.len()), random.next() as u8),
             3 if !input.is_empty() => drop(input.remove(at)),
-            4 if input.len() >= at + 8 => input[at..at + 8].fill([0xff, 0x7f, 0][random.below(3)]),
+            4 if input.len() >= at + 8 => input[at..at + 8].fill([0xff, 0x7f, 0][below(random, 3)]),
             5 if input.len() >= at + 4 => {
-                let value = [0, 1, u32::MAX, 1 << 31, 1 << 20][random.below(5)];
+                let value = [0, 1, u32::MAX, 1 << 31, 1 << 20][below(random, 5)];
                 input[at..at + 4].copy_from_slice(&u32::to_le_bytes(value));
             }
-            6 | 7 if !input.is_empty() => input[at] ^= 1 << random.below(8),
+            6 | 7 if !input.is_empty() => input[at] ^= 1 << below(random, 8),
             _ if !input.is_empty() => input[at] = random.next() as u8,
             _ => input.push(0),
         }
@@ -113,9 +119,9 @@ fn replay(target: &Target) {
 fn explore(target: &Target) {
     let mut inputs = corpus(target);
     inputs.extend((target.seeds)().into_iter().map(|seed| ("seed".to_owned(), seed)));
-    let mut random = Random(1);
+    let mut random = SplitMix(1);
     for round in 0..target.mutations {
-        let (name, input) = &inputs[random.below(inputs.len())];
+        let (name, input) = &inputs[below(&mut random, inputs.len())];
         let mut input = input.clone();
         mutate(&mut random, &mut input, &inputs);
         run(target, &format!("mutation {round} of {name}"), &input);

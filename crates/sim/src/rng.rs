@@ -1,16 +1,10 @@
 //! The only source of chance in a run: xoshiro256++ seeded through splitmix64. Written here so that a seed means the same
 //! run whatever happens to a dependency.
 
+pub use trireme_types::mix;
+
 pub struct Rng {
     s: [u64; 4],
-}
-
-/// One step of splitmix64; also serves as the simulator's hash of small integers.
-pub fn mix(x: u64) -> u64 {
-    let mut z = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 /// Order-dependent hash of bytes; not for adversaries, only for comparing what two nodes delivered.

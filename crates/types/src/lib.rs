@@ -1,6 +1,6 @@
 //! The words everything else speaks: ids, positions, members, log entries.
 //!
-//! No behaviour beyond parsing and printing, no I/O, no clock. See `docs/glossary.md` for the meaning of each term.
+//! No behaviour beyond parsing, printing and small pure functions, no I/O, no clock. See `docs/glossary.md` for the meaning of each term.
 #![forbid(unsafe_code)]
 
 mod codec;
@@ -8,9 +8,11 @@ mod entry;
 mod ids;
 mod lineage;
 mod member;
+mod splitmix;
 
 pub use codec::{DecodeError, Reader, Writer};
 pub use entry::{Base, Entry, EntryHeader, EntryKind, HardState, SessionMark, Voter, VoterSet};
 pub use ids::{Incarnation, LogIndex, NodeId, Seqno, Session, Term, Timestamp, Uuid, Weight};
 pub use lineage::{Fork, Kinship, Lineage};
 pub use member::{Durability, Member, MemberKind, View};
+pub use splitmix::{SplitMix, mix};

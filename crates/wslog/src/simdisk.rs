@@ -13,6 +13,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use trireme_order::StoreError;
+use trireme_types::SplitMix;
 
 use crate::names;
 use crate::storage::{Storage, StorageFile, describe};
@@ -41,7 +42,7 @@ pub struct SimDisk {
 }
 
 struct State {
-    rng: Rng,
+    rng: SplitMix,
     faults: Faults,
     /// Rises with every crash and kill; handles of an older life are dead.
     life: u64,
@@ -117,7 +118,7 @@ impl Inode {
     }
 
     /// The pending writes, or some of them, sector by sector, arrive or are lost.
-    fn settle(&mut self, rng: &mut Rng) {
+    fn settle(&mut self, rng: &mut SplitMix) {
         let pending = std::mem::take(&mut self.pending);
         if pending.is_empty() {
             return;
@@ -195,27 +196,11 @@ impl Drop for SimLock {
     }
 }
 
-/// splitmix64: small, and the same everywhere.
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-    fn below(&mut self, n: u64) -> u64 {
-        if n == 0 { 0 } else { self.next() % n }
-    }
-}
-
 impl SimDisk {
     pub fn new(seed: u64) -> SimDisk {
         SimDisk {
             state: Arc::new(Mutex::new(State {
-                rng: Rng(seed),
+                rng: SplitMix(seed),
                 faults: Faults::default(),
                 life: 0,
                 locked: false,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use trireme_order::{LogStore, StoreError};
 use trireme_types::{
-    Base, Durability, Entry, EntryHeader, EntryKind, HardState, LogIndex, NodeId, Seqno, Session, Term, Uuid,
+    Base, Durability, Entry, EntryHeader, EntryKind, HardState, LogIndex, NodeId, Seqno, Session, SplitMix, Term, Uuid,
 };
 use trireme_wslog::{Faults, OpenReport, Options, SimDisk, SyncTicket, Trim, WriteSetLog};
 
@@ -14,20 +14,13 @@ pub const NODE: NodeId = NodeId(Uuid([9; 16]));
 /// Makes all choices: from given bytes first (a fuzzer's), then from the seed.
 pub struct Rng {
     choices: std::vec::IntoIter<u8>,
-    state: u64,
+    random: SplitMix,
 }
 
 impl Rng {
-    fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
     pub fn below(&mut self, n: u64) -> u64 {
         if self.spent() {
-            return self.next() % n;
+            return self.random.below(n);
         }
         let low = u64::from(self.choices.next().unwrap_or(0));
         let high = if n > 256 { u64::from(self.choices.next().unwrap_or(0)) } else { 0 };
@@ -108,7 +101,7 @@ impl World {
 
     pub fn with_choices(seed: u64, choices: Vec<u8>) -> World {
         let mut world = World {
-            rng: Rng { choices: choices.into_iter(), state: seed },
+            rng: Rng { choices: choices.into_iter(), random: SplitMix(seed) },
             disk: SimDisk::new(seed ^ 0xd15c),
             log: None,
             tickets: Vec::new(),
