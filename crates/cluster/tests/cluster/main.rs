@@ -2,8 +2,9 @@
 //!
 //! `cargo test -p trireme-cluster --test cluster -- name` runs the scenarios whose name contains `name`; `--list`
 //! shows them. The provider is `$PROVIDER`, else `target/release/libtrireme.so`; without one everything is
-//! reported as ignored. `$FIRST_PORT` moves all ports, so that two checkouts can run at a time. Scenarios start servers for seconds, so each groups several checks; they run one after the
-//! other, because a loaded machine turns time limits into failures.
+//! reported as ignored, and so is, with its reason, a scenario that this machine cannot run ([`Bed::skip`]). `$FIRST_PORT`
+//! moves all ports, so that two checkouts can run at a time. Scenarios start servers for seconds, so each groups several
+//! checks; they run one after the other, because a loaded machine turns time limits into failures.
 
 mod appliers;
 mod arbitrator;
@@ -114,7 +115,7 @@ fn main() -> ExitCode {
     println!("\nrunning {} scenarios with {}", chosen.len(), provider.display());
     let began = Instant::now();
     let mut failures = Vec::new();
-    let mut ignored = 0;
+    let mut not_run = Vec::new();
     for (i, name, run) in &chosen {
         let bed = Bed::new(name, &provider, *i);
         let start = Instant::now();
@@ -122,14 +123,21 @@ fn main() -> ExitCode {
         let verdict = match (&outcome, bed.skipped()) {
             (Ok(()), None) => "ok".to_owned(),
             (Ok(()), Some(why)) => {
-                ignored += 1;
-                format!("ignored: {why}")
+                let verdict = format!("ignored: {why}");
+                not_run.push((*name, why));
+                verdict
             }
             (Err(_), _) => "FAILED".to_owned(),
         };
         println!("test {name} ... {verdict} ({:.1} s)", start.elapsed().as_secs_f64());
         if outcome.is_err() {
             failures.push(*name);
+        }
+    }
+    if !not_run.is_empty() {
+        println!("\nnot run:");
+        for (name, why) in &not_run {
+            println!("    {name}: {why}");
         }
     }
     if !failures.is_empty() {
@@ -139,10 +147,11 @@ fn main() -> ExitCode {
         }
     }
     println!(
-        "\ntest result: {}. {} passed; {} failed; {ignored} ignored; 0 measured; {filtered} filtered out; finished in {:.1}s",
+        "\ntest result: {}. {} passed; {} failed; {} ignored; 0 measured; {filtered} filtered out; finished in {:.1}s",
         if failures.is_empty() { "ok" } else { "FAILED" },
-        chosen.len() - failures.len() - ignored,
+        chosen.len() - failures.len() - not_run.len(),
         failures.len(),
+        not_run.len(),
         began.elapsed().as_secs_f64()
     );
     if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
