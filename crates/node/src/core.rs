@@ -1044,15 +1044,8 @@ impl Core {
 
     fn log_view(&self, view: &View, seqno: Seqno) {
         let names: Vec<String> = view.members.iter().map(|m| m.name.clone()).collect();
-        let own = view.position(self.me.node).map_or(-1, |p| p as i64);
-        self.shared.log(
-            Level::Info,
-            format!(
-                "New COMPONENT: primary = yes, bootstrap = no, my_idx = {own}, memb_num = {}: {} (TO: {seqno})",
-                view.members.len(),
-                names.join(", ")
-            ),
-        );
+        let component = texts::new_component(true, view.position(self.me.node), view.members.len());
+        self.shared.log(Level::Info, format!("{component}: {} (TO: {seqno})", names.join(", ")));
     }
 
     /// The first own view: does the server continue from its own position, or does it need a full copy?
@@ -1385,7 +1378,7 @@ impl Core {
             slot.fill(false);
         }
         let own = reachable.iter().position(|m| m.node == self.me.node).unwrap_or(0);
-        self.shared.log(Level::Info, texts::new_component(false, false, own, reachable.len()));
+        self.shared.log(Level::Info, texts::new_component(false, Some(own), reachable.len()));
         self.publish();
         if self.feed.is_live() {
             self.shared.monitor.set_last(Some(self.handed));

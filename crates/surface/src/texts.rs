@@ -48,13 +48,10 @@ pub fn resyncs_itself(member: impl fmt::Display) -> String {
 // --- views ---------------------------------------------------------------------------------------------------------------
 
 /// Info, customary.
-pub fn new_component(primary: bool, bootstrap: bool, own: usize, members: usize) -> String {
-    let word = |b| if b { "yes" } else { "no" };
-    format!(
-        "New COMPONENT: primary = {}, bootstrap = {}, my_idx = {own}, memb_num = {members}",
-        word(primary),
-        word(bootstrap)
-    )
+pub fn new_component(primary: bool, own: Option<usize>, members: usize) -> String {
+    let primary = if primary { "yes" } else { "no" };
+    let own = own.map_or(-1, |own| own as i64);
+    format!("New COMPONENT: primary = {primary}, bootstrap = no, my_idx = {own}, memb_num = {members}")
 }
 
 /// Info, customary.
@@ -122,8 +119,6 @@ fn errno_text(errno: i32) -> &'static str {
     match errno {
         22 => "Invalid argument",
         94 => "Socket type not supported",
-        98 => "Address already in use",
-        110 => "Connection timed out",
         _ => "Unknown error",
     }
 }
@@ -265,7 +260,7 @@ mod tests {
         assert_eq!(receiving_ist(Seqno(3), Seqno(7)), "Receiving IST: 5 writesets, seqnos 3-7");
         assert_eq!(receiving_ist_progress(1, 4), "Receiving IST... 25.0% (1/4 events) complete.");
         assert_eq!(
-            new_component(true, false, 0, 3),
+            new_component(true, Some(0), 3),
             "New COMPONENT: primary = yes, bootstrap = no, my_idx = 0, memb_num = 3"
         );
         assert_eq!(
