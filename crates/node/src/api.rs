@@ -4,6 +4,8 @@ use std::ffi::c_void;
 use std::time::Duration;
 
 use bytes::Bytes;
+pub use trireme_certification::{KeyKind, flags};
+pub use trireme_surface::status::StatValue;
 use trireme_types::{Seqno, Uuid};
 
 /// A position in a history. `seqno` is `None` where the C API says -1.
@@ -41,24 +43,6 @@ pub struct Meta {
     pub conn: u64,
     /// Everything up to here must have left commit order before this may be applied. `None`: undefined (-1).
     pub depends_on: Option<Seqno>,
-}
-
-/// Write-set flags of the C API.
-pub mod flags {
-    pub const TRX_END: u32 = 0x001;
-    pub const ROLLBACK: u32 = 0x002;
-    pub const ISOLATION: u32 = 0x004;
-    pub const PA_UNSAFE: u32 = 0x008;
-    pub const TRX_START: u32 = 0x040;
-    pub const TRX_PREPARE: u32 = 0x080;
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum KeyKind {
-    Shared,
-    Reference,
-    Update,
-    Exclusive,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -161,14 +145,6 @@ pub struct Arbitrator {
     /// Bytes that its log may take for the sake of servers that are away. Beyond, what at least one of them has is dropped, and
     /// those that lack it are not helped to go on.
     pub log_max: u64,
-}
-
-/// One status variable, without the `wsrep_` prefix.
-#[derive(Clone, PartialEq, Debug)]
-pub enum StatValue {
-    Text(String),
-    Int(i64),
-    Double(f64),
 }
 
 /// Timeout of a `sync_wait`.

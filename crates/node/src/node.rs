@@ -681,12 +681,6 @@ impl Node {
         let trx = self.local(handle);
         let mut state = trx.lock();
         let builder = state.builder.get_or_insert_with(WriteSetBuilder::new);
-        let kind = match kind {
-            KeyKind::Shared => trireme_certification::KeyKind::Shared,
-            KeyKind::Reference => trireme_certification::KeyKind::Reference,
-            KeyKind::Update => trireme_certification::KeyKind::Update,
-            KeyKind::Exclusive => trireme_certification::KeyKind::Exclusive,
-        };
         match builder.add_key(parts.iter().copied(), kind) {
             Ok(()) => Code::Ok,
             Err(_) => {
@@ -983,7 +977,7 @@ impl Node {
         }
         let mut builder = WriteSetBuilder::new();
         for key in &keys.keys {
-            if builder.add_key(key.iter().copied(), trireme_certification::KeyKind::Exclusive).is_err() {
+            if builder.add_key(key.iter().copied(), KeyKind::Exclusive).is_err() {
                 return (Code::TrxFail, None);
             }
         }

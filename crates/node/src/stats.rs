@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use trireme_surface::status::{GroupStats, StatValue as Value, Stats};
+use trireme_surface::status::{GroupStats, Stats};
 
 use crate::StatValue;
 use crate::node::Shared;
@@ -14,6 +14,7 @@ use crate::picture::Picture;
 const PROTOCOL_REPLICATOR: i64 = 11;
 const PROTOCOL_GCS: i64 = 5;
 
+/// Names come without the `wsrep_` prefix.
 pub fn collect(shared: &Arc<Shared>) -> Vec<(String, StatValue)> {
     let c = &shared.counters;
     let status = shared.group_status();
@@ -76,16 +77,5 @@ pub fn collect(shared: &Arc<Shared>) -> Vec<(String, StatValue)> {
         }),
         ..Stats::default()
     };
-    stats
-        .into_pairs()
-        .into_iter()
-        .map(|(name, value)| {
-            let value = match value {
-                Value::Text(t) => StatValue::Text(t),
-                Value::Int(i) => StatValue::Int(i),
-                Value::Double(d) => StatValue::Double(d),
-            };
-            (name, value)
-        })
-        .collect()
+    stats.into_pairs()
 }
