@@ -587,12 +587,7 @@ impl Core {
                 // In order, so that the others need not take this node for failed: two nodes would lose their majority.
                 self.dropping = true;
                 self.leaving = true;
-                for (_, pending) in std::mem::take(&mut self.pending) {
-                    if let Pending::Owned { slot, .. } = pending {
-                        self.abandon(&slot);
-                    }
-                }
-                self.drop_held_back();
+                self.abandon_all();
                 self.group.leave(now);
             }
             Command::Leave => match self.group.status().phase {
@@ -790,12 +785,7 @@ impl Core {
         if let Some(slot) = self.connected.take() {
             slot.fill(Err("the connection was closed before a primary view was reached".into()));
         }
-        for (_, pending) in std::mem::take(&mut self.pending) {
-            if let Pending::Owned { slot, .. } = pending {
-                self.abandon(&slot);
-            }
-        }
-        self.drop_held_back();
+        self.abandon_all();
         self.shared.change_flow_figures(|f| {
             f.pause(Instant::now(), false);
             f.requested = false;
@@ -1753,6 +1743,16 @@ impl Core {
             commit_cut: self.roster.cut(),
             unknown_outcomes: self.shared.counters.unknown_outcomes.load(Relaxed),
         }
+    }
+
+    /// Whoever waits for a write set is answered.
+    fn abandon_all(&mut self) {
+        for (_, pending) in std::mem::take(&mut self.pending) {
+            if let Pending::Owned { slot, .. } = pending {
+                self.abandon(&slot);
+            }
+        }
+        self.drop_held_back();
     }
 
     /// The outcome of what was sent is left open (SAFETY 22).
