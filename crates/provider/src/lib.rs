@@ -22,6 +22,7 @@ mod convert;
 mod entry;
 mod executable;
 mod loader;
+mod offered;
 mod server;
 mod services;
 mod stats;

@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::panic::catch_unwind;
-use std::sync::{Mutex, PoisonError};
 
 use trireme_node::Node;
 use trireme_surface::options::{Kind, Options, Spec, TABLE, When, text, value};
@@ -14,20 +13,15 @@ use trireme_wsrep_sys as sys;
 
 use crate::boundary::guard;
 use crate::convert::{handle_in, handle_out, meta_out, status};
+use crate::offered::Offered;
 use crate::server::c_string;
 
 // --- allow list --------------------------------------------------------------------------------------------------------------
 
-struct Allowlist {
-    service: sys::AllowlistService,
-    /// Every instance initialises the service; it ends with the last one.
-    users: usize,
-}
-
 // SAFETY: callback: the context is only handed back, and the callback may be called on any thread.
-unsafe impl Send for Allowlist {}
+unsafe impl Sync for Offered<sys::AllowlistService> {}
 
-static ALLOWLIST: Mutex<Option<Allowlist>> = Mutex::new(None);
+static ALLOWLIST: Offered<sys::AllowlistService> = Offered::new();
 
 /// A server of today does not load a provider without this symbol.
 ///
@@ -36,24 +30,17 @@ static ALLOWLIST: Mutex<Option<Allowlist>> = Mutex::new(None);
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wsrep_init_allowlist_service_v1(service: *mut sys::AllowlistService) -> c_int {
     // SAFETY: argument.
-    let Some(service) = (unsafe { service.as_ref() }).copied() else { return libc::EINVAL };
-    let mut slot = ALLOWLIST.lock().unwrap_or_else(PoisonError::into_inner);
-    let users = slot.as_ref().map_or(0, |a| a.users) + 1;
-    *slot = Some(Allowlist { service, users });
-    0
+    unsafe { ALLOWLIST.init(service) }
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn wsrep_deinit_allowlist_service_v1() {
-    let mut slot = ALLOWLIST.lock().unwrap_or_else(PoisonError::into_inner);
-    *slot = slot.take().filter(|a| a.users > 1).map(|a| Allowlist { users: a.users - 1, ..a });
+    ALLOWLIST.deinit();
 }
 
 /// May this address connect? Without the service, everybody may. Blocks as long as the server takes.
 pub fn allowed(address: &str) -> bool {
-    // Copied out, because the callback may block and must not be called under a lock.
-    let service = ALLOWLIST.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|a| a.service);
-    let Some(sys::AllowlistService { allowlist_cb: Some(call), context }) = service else { return true };
+    let Some(sys::AllowlistService { allowlist_cb: Some(call), context }) = ALLOWLIST.get() else { return true };
     let address = c_string(address);
     let value = sys::Buf { ptr: address.as_ptr().cast(), len: address.as_bytes().len() };
     // SAFETY: callback; the value is followed by a NUL, which the server relies on, and lives until the call returns.
@@ -63,40 +50,27 @@ pub fn allowed(address: &str) -> bool {
 
 // --- events ------------------------------------------------------------------------------------------------------------------
 
-struct Events {
-    service: sys::EventService,
-    /// As with the allow list.
-    users: usize,
-}
+// SAFETY: as for the allow list.
+unsafe impl Sync for Offered<sys::EventService> {}
 
-// SAFETY: callback: the context is only handed back, and the callback may be called on any thread.
-unsafe impl Send for Events {}
-
-static EVENTS: Mutex<Option<Events>> = Mutex::new(None);
+static EVENTS: Offered<sys::EventService> = Offered::new();
 
 /// # Safety
 /// Called by the server: `service` is null or valid during the call, its content until the matching deinit.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wsrep_init_event_service_v1(service: *mut sys::EventService) -> c_int {
     // SAFETY: argument.
-    let Some(service) = (unsafe { service.as_ref() }).copied() else { return libc::EINVAL };
-    let mut slot = EVENTS.lock().unwrap_or_else(PoisonError::into_inner);
-    let users = slot.as_ref().map_or(0, |e| e.users) + 1;
-    *slot = Some(Events { service, users });
-    0
+    unsafe { EVENTS.init(service) }
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn wsrep_deinit_event_service_v1() {
-    let mut slot = EVENTS.lock().unwrap_or_else(PoisonError::into_inner);
-    *slot = slot.take().filter(|e| e.users > 1).map(|e| Events { users: e.users - 1, ..e });
+    EVENTS.deinit();
 }
 
 /// Tells the server of an event, if it wants to know: `value` is JSON. May block.
 pub fn event(name: &str, value: &str) {
-    // Copied out: no callback under a lock.
-    let service = EVENTS.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|e| e.service);
-    let Some(sys::EventService { event_cb: Some(call), context }) = service else { return };
+    let Some(sys::EventService { event_cb: Some(call), context }) = EVENTS.get() else { return };
     let (name, value) = (c_string(name), c_string(value));
     // SAFETY: callback; both texts end in NUL and live until the call returns. Nodes are closed before the service is
     // taken back.
