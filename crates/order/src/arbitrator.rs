@@ -103,8 +103,8 @@ impl<S: LogStore> Group<S> {
     /// owner asks for the promises although it can give its log to nobody.
     fn decides_what_is_left(&self) -> bool {
         let whole = |n: NodeId| {
-            let told = self.peers.get(&n).and_then(|p| p.told()).is_some_and(|p| p.whole);
-            if n == self.me() { self.is_whole() } else { told }
+            let told = || self.peers.get(&n).and_then(|p| p.told()).is_some_and(|p| p.whole);
+            if n == self.me() { self.is_whole() } else { self.kinship_of(n) == Some(Kinship::Same) && told() }
         };
         self.all_voters(|n| self.is_here(n)) && !self.is_evidence(whole)
     }

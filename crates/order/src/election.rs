@@ -181,17 +181,21 @@ impl<S: LogStore> Group<S> {
         last_term: Term,
         last_index: LogIndex,
     ) {
-        if !self.is_own_branch(branch) {
+        let lost = self.lost_branch_of(now, from, branch);
+        if !lost && !self.is_own_branch(branch) {
             return;
         }
         self.remind(from, last_term, last_index);
-        let granted = term > self.hard.term && self.log_is_as_good(last_term, last_index) && !self.hears_sequencer(now);
-        let (term, whole) = (self.hard.term, self.is_whole());
+        let as_good = lost || self.log_is_as_good(last_term, last_index);
+        let granted = term > self.hard.term && as_good && !self.hears_sequencer(now);
+        let (term, whole) = (self.hard.term, !lost && self.is_whole());
         if let Role::PreCandidate(ballot) = &mut self.role {
             ballot.rivalled |= granted && from < self.cfg.me.node;
         }
         self.send(from, Message::PreVoteReply { branch, term, granted, whole });
-        self.hear_of_log(now, from, last_term, last_index);
+        if !lost {
+            self.hear_of_log(now, from, last_term, last_index);
+        }
     }
 
     pub(crate) fn on_pre_vote_reply(&mut self, now: Timestamp, from: NodeId, term: Term, granted: bool, whole: bool) {
@@ -247,7 +251,8 @@ impl<S: LogStore> Group<S> {
         last_index: LogIndex,
         transfer: bool,
     ) {
-        if !self.is_own_branch(branch) {
+        let lost = self.lost_branch_of(now, from, branch);
+        if !lost && !self.is_own_branch(branch) {
             return;
         }
         if term < self.hard.term {
@@ -264,10 +269,13 @@ impl<S: LogStore> Group<S> {
         let free = self.hard.voted_for == NodeId::default() || self.hard.voted_for == from;
         let granted = free
             && self.sequencer.is_none()
-            && self.log_is_as_good(last_term, last_index)
+            && (lost || self.log_is_as_good(last_term, last_index))
             // A log that lost its end may have lost the newest voters with it.
             && last_index >= self.hard.voters_committed;
         if granted {
+            if lost && self.store.suspect().is_none() && !self.begin_to_doubt() {
+                return;
+            }
             self.hard.voted_for = from;
             // The promise is on disk before it is given (SAFETY 1).
             if !self.save_hard() {
@@ -275,7 +283,7 @@ impl<S: LogStore> Group<S> {
             }
             self.arm_election(now);
         }
-        let (term, whole) = (self.hard.term, self.is_whole());
+        let (term, whole) = (self.hard.term, !lost && self.is_whole());
         self.send(from, Message::VoteReply { branch, term, granted, whole });
     }
 
@@ -462,11 +470,11 @@ impl<S: LogStore> Group<S> {
             Role::Sequencer(s) => s.term_start.min(tail.next()),
             Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) => return,
         };
-        // Its log must be known to be of this branch, or of one that this one grew from. One that votes here and has another log
-        // comes back as a joiner without a vote.
+        // Its log must be known to be of this branch, or of one that this one grew from: it may have lost the fork that it voted behind.
+        // One that votes here and has another log comes back as a joiner without a vote.
         let (belongs, next) = match self.kinship_of(node) {
             Some(Kinship::Same) => (belongs, next),
-            Some(Kinship::Ancestor) if !self.tail.voters.contains(node) || self.is_chosen(node) => {
+            Some(Kinship::Ancestor) => {
                 let theirs = self.peers.get(&node).and_then(|p| p.told());
                 let fork = theirs.and_then(|p| match p.lineage.kinship(&self.tail.lineage) {
                     Kinship::Descendant(fork) => Some(fork.index.min(p.last_index.next())),
@@ -474,7 +482,7 @@ impl<S: LogStore> Group<S> {
                 });
                 (belongs && fork.is_some(), fork.unwrap_or(next).min(next))
             }
-            Some(Kinship::Ancestor | Kinship::Descendant(_) | Kinship::Sibling) | None => (false, next),
+            Some(Kinship::Descendant(_) | Kinship::Sibling) | None => (false, next),
         };
         if let Role::Sequencer(s) = &mut self.role {
             s.gone.remove(&node);
@@ -491,12 +499,6 @@ impl<S: LogStore> Group<S> {
                 None => {}
             }
         }
-    }
-
-    /// Did this arbitrator begin the branch, for a server that has to be told of it?
-    fn is_chosen(&self, node: NodeId) -> bool {
-        let fork = self.tail.lineage.newest().map(|f| f.index);
-        self.arbitrates() && fork == Some(self.tail.voters_at) && self.tail.voters.majority(|n| n == node)
     }
 
     // --- heartbeats -----------------------------------------------------------------------------------------------

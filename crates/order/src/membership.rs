@@ -84,8 +84,9 @@ impl<S: LogStore> Group<S> {
             return;
         }
         if !request.history.is_nil() && same_history && kinship != Kinship::Same {
-            // It has been on another branch since it voted here, and does not remember what it promised (SAFETY 12, 13).
-            if votes {
+            // It has been on another branch since it voted here, and does not remember what it promised (SAFETY 12, 13). One that has only
+            // lost the fork does, and follows again.
+            if votes && !usable {
                 s.strangers.insert(from);
                 return self.step_membership(now);
             }

@@ -67,9 +67,22 @@ impl<S: LogStore> Group<S> {
         self.deciding().all(|set| set.voters.iter().all(|v| v.weight.0 == 0 || holds(v.node)))
     }
 
-    /// Is this member here, with a log of the own branch?
+    /// Is this member here, with a log of the own branch, or with one that lost the fork at which this branch began?
     pub(crate) fn is_here(&self, node: NodeId) -> bool {
-        node == self.me() || self.kinship_of(node) == Some(Kinship::Same)
+        node == self.me() || matches!(self.kinship_of(node), Some(Kinship::Same | Kinship::Ancestor))
+    }
+
+    /// Does this candidate stand on a branch that the own log could still follow? A member that votes there has lost the fork's entry,
+    /// most likely with its power. Its promises are on disk all the same, for whatever branch they were given, so it gives this one;
+    /// but whatever it acknowledged behind the fork is gone, and its log is evidence of nothing.
+    pub(crate) fn lost_branch_of(&self, now: Timestamp, candidate: NodeId, branch: Uuid) -> bool {
+        let Some(theirs) = self.peers.get(&candidate).and_then(|p| p.told()) else { return false };
+        let free = matches!(self.phase, Phase::Joining | Phase::NonPrimary) && !self.needs_snapshot;
+        let fork = match self.kinship_of(candidate) {
+            Some(Kinship::Descendant(fork)) if theirs.lineage.branch(theirs.history) == branch => fork,
+            _ => return false,
+        };
+        free && self.can_follow(&fork) && !self.hears_sequencer(now)
     }
 
     /// Becomes the sequencer if these votes are enough.
@@ -170,16 +183,16 @@ impl<S: LogStore> Group<S> {
         let heard = self.peers.iter().filter_map(|(node, peer)| {
             let p = peer.told_lately(now)?;
             let counts = !p.primary && !peer.member.kind.is_arbitrator();
-            (counts && self.is_here(*node)).then_some((*node, p))
+            (counts && self.kinship_of(*node) == Some(Kinship::Same)).then_some((*node, p))
         });
         heard.collect()
     }
 
     fn someone_here_to_bring_up(&self, now: Timestamp) -> Option<NodeId> {
-        let here =
-            self.tail.voters.voters.iter().copied().filter(|v| {
-                self.is_here(v.node) && self.peers.get(&v.node).is_some_and(|p| p.told_lately(now).is_some())
-            });
+        let here = self.tail.voters.voters.iter().copied().filter(|v| {
+            self.kinship_of(v.node) == Some(Kinship::Same)
+                && self.peers.get(&v.node).is_some_and(|p| p.told_lately(now).is_some())
+        });
         self.someone_to_bring_up(&here.collect::<Vec<_>>())
     }
 

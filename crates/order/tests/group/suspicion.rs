@@ -160,3 +160,62 @@ fn the_best_log_that_is_left_gets_the_votes_of_those_that_heard_more_of_it_ackno
         assert!(!forced(&net, n));
     }
 }
+
+/// A group of `size` on a branch that was forced; of the last one's log so much is lost that the fork is gone, too.
+fn fork_lost_by_the_last(size: u8) -> (Net, Vec<MemStore>) {
+    let mut net = Net::cluster(size);
+    net.propose(1, "before");
+    net.settle();
+    (2..=size).for_each(|n| net.isolate(n));
+    net.run(Duration::from_secs(8));
+    let now = net.now;
+    net.nodes.get_mut(&1).unwrap().group.force_primary(now);
+    net.heal();
+    net.run(Duration::from_secs(8));
+    assert_eq!(net.nodes[&1].group.status().voters.voters.len(), usize::from(size));
+    net.propose(1, "behind the fork");
+    net.settle();
+    let fork = *net.nodes[&1].group.lineage().newest().unwrap();
+    let mut logs: Vec<MemStore> = (1..=size).map(|n| net.kill(n)).collect();
+    let last = logs.last_mut().unwrap();
+    last.truncate_after(fork.index.prev()).unwrap();
+    last.set_suspect(Some(fork.index.prev())).unwrap();
+    (net, logs)
+}
+
+/// Swarm seeds 70593 and 98022: a voter whose fork was lost with the power took questions of the branch for somebody else's. Its promise
+/// was needed, and nobody could go on.
+#[test]
+fn a_voter_that_lost_the_fork_promises_to_those_who_have_it_and_follows_again() {
+    let (mut net, logs) = fork_lost_by_the_last(2);
+    for (n, log) in (1..).zip(logs) {
+        net.restart(n, log, 2, Seqno(0));
+    }
+    net.run(Duration::from_secs(10));
+    for n in 1..=2 {
+        assert_eq!(net.phase(n), Phase::Primary, "node {n}");
+        assert_eq!(net.bodies(n), ["before", "behind the fork"], "node {n}");
+        assert_eq!(net.nodes[&n].group.lineage().forks().len(), 1, "the whole log is half of all voters");
+        assert_eq!(net.nodes[&n].group.store().suspect(), None, "node {n} has been repaired");
+        assert_eq!(net.nodes[&n].group.status().voters.voters.len(), 2, "it never lost its vote");
+    }
+}
+
+/// It is evidence of nothing: the third one may hold what the second lost and the first never had.
+#[test]
+fn a_voter_that_lost_the_fork_is_no_evidence() {
+    let (mut net, logs) = fork_lost_by_the_last(3);
+    let [first, second, third]: [MemStore; 3] = logs.try_into().ok().unwrap();
+    let (first, second) = (without_end(first, 2), without_end(second, 1));
+    net.restart(1, first, 2, Seqno(0));
+    net.restart(3, third, 2, Seqno(0));
+    net.run(Duration::from_secs(20));
+    assert!([1, 3].iter().all(|n| net.phase(*n) != Phase::Primary), "the second may have more");
+    net.restart(2, second, 2, Seqno(0));
+    net.run(Duration::from_secs(10));
+    for n in 1..=3 {
+        assert_eq!(net.phase(n), Phase::Primary, "node {n}");
+        assert_eq!(net.bodies(n)[0], "before", "node {n}");
+        assert_eq!(net.nodes[&n].group.lineage().forks().len(), 2, "node {n}: all were suspect");
+    }
+}
