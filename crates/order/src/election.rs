@@ -63,7 +63,8 @@ pub(crate) struct Sequencer {
     /// Proposals that wait for a voter change to commit.
     pub blocked: VecDeque<(Session, u64, bool, Bytes)>,
     pub joiners: BTreeMap<NodeId, Joiner>,
-    pub leavers: BTreeSet<NodeId>,
+    /// Members that want to leave, and since when that is known.
+    pub leavers: BTreeMap<NodeId, Timestamp>,
     /// Members that turned non-primary and want a view of their own.
     pub fresh: BTreeSet<NodeId>,
     /// Voters that came back with a log of another branch: their vote goes before they get this one's log.
@@ -89,7 +90,7 @@ impl Sequencer {
             round: 0,
             blocked: VecDeque::new(),
             joiners: BTreeMap::new(),
-            leavers: BTreeSet::new(),
+            leavers: BTreeMap::new(),
             fresh: BTreeSet::new(),
             strangers: BTreeSet::new(),
             weights: BTreeMap::new(),
@@ -607,6 +608,9 @@ impl<S: LogStore> Group<S> {
             p.heard = now;
             p.round = p.round.max(round);
             self.answer_reads(now);
+        }
+        if matches!(&self.role, Role::Sequencer(s) if !s.leavers.is_empty()) {
+            self.step_membership(now);
         }
     }
 

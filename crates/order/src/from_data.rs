@@ -51,17 +51,55 @@ impl<S: LogStore> Group<S> {
         others.chain(me).max()
     }
 
+    /// A person decides for this member, whose log lost its end, but whose own data do not: the data go on, not the log (SAFETY 10).
+    pub(crate) fn force_from_own_data(&mut self, now: Timestamp) -> bool {
+        let me = self.me();
+        let data = self.data.filter(|(_, seqno)| *seqno > self.tail.seqno);
+        let position = self.join_state.as_ref().and_then(|j| j.position);
+        let Some((history, seqno)) = data.filter(|d| Some(*d) == position) else { return false };
+        if self.phase != Phase::Joining || history != self.tail.history || self.is(Mutant::DataIgnored) {
+            return false;
+        }
+        let index = self.beyond_all_logs();
+        self.begin_from_data(now, index, seqno);
+        self.sequencer == Some(me)
+    }
+
+    /// No index of any log that is here: no entry of theirs is taken for one of a branch that begins there.
+    fn beyond_all_logs(&self) -> LogIndex {
+        let logs = self.peers.values().filter_map(|p| Some(p.told()?.last_index));
+        logs.chain([self.tail.index]).max().unwrap_or_default().next()
+    }
+
+    /// Would a group around this log have no data to begin with, nor get any by it (SAFETY 10)? Says why.
+    pub(crate) fn serves_nobody(&self, now: Timestamp) -> Option<String> {
+        if self.is(Mutant::DataIgnored) || self.arbitrates() {
+            return None;
+        }
+        let base = self.store.base().seqno;
+        match self.reach_of_data(now) {
+            Some(reach) if reach < base => {
+                Some(format!("the data here reach seqno {reach}, and its log goes on behind {base}"))
+            }
+            Some(_) => None,
+            // What nobody vouches for is the server's own affair: it may know how to go on (a statement that was cut off everywhere).
+            None => self.data.is_none().then(|| "no node here has data".into()),
+        }
+    }
+
     /// Does it take somebody who is not here before anything can be decided about data that are ahead of this log?
     pub(crate) fn waits_for_data(&mut self, now: Timestamp) -> bool {
         let Some(ahead) = self.data_ahead(now) else {
             self.told_ahead = None;
-            return false;
+            return self.waits_for_a_copy(now);
         };
+        self.told_useless = None;
         if ahead.usable && self.all_voters(|n| self.is_here(n)) {
             return false;
         }
         let told = (ahead.node, ahead.seqno);
         if self.told_ahead.replace(told) != Some(told) {
+            let own_data = ahead.node == self.me();
             let name = self.peers.get(&ahead.node).map_or("this node".into(), |p| p.member.name.clone());
             let (seqno, own) = (ahead.seqno, self.tail.seqno);
             let when = if ahead.usable {
@@ -69,13 +107,40 @@ impl<S: LogStore> Group<S> {
             } else {
                 "No write-set log says where these data belong, so a person has to decide"
             };
+            let how = if own_data && ahead.usable {
+                "To go on with these data at once, set pc.bootstrap=1 here".into()
+            } else {
+                format!(
+                    "To go on with the data of {name} at once, bootstrap it; to go on without those commits, set pc.bootstrap=1 here"
+                )
+            };
             self.log(
                 true,
                 format!(
                     "not forming the cluster again: the data of {name} reach seqno {seqno}, but the write-set log here ends at {own}: \
                      commits are missing from it (power loss in mode process, a disk that lies, a log that was removed). {when}. \
-                     Start the nodes that may have them. To go on with the data of {name} at once, bootstrap it; to go on without \
-                     those commits, set pc.bootstrap=1 here"
+                     Start the nodes that may have them. {how}"
+                ),
+            );
+        }
+        true
+    }
+
+    /// Data are here, and this log does not go on from them, nor from any log that does: a group around it would have to throw them
+    /// away, and nobody would have any (SAFETY 10). It takes a member with more.
+    fn waits_for_a_copy(&mut self, now: Timestamp) -> bool {
+        let (base, reach) = (self.store.base().seqno, self.reach_of_data(now));
+        let Some(reach) = reach.filter(|r| *r < base && !self.arbitrates() && !self.is(Mutant::DataIgnored)) else {
+            self.told_useless = None;
+            return false;
+        };
+        if self.told_useless.replace(reach) != Some(reach) {
+            self.log(
+                true,
+                format!(
+                    "not forming the cluster again: the write-set log here goes on behind seqno {base}, and no data that are here reach \
+                     further than {reach}. Start a node whose data do. To go on from {reach} without what came behind it, set \
+                     pc.bootstrap=1 on a node with data"
                 ),
             );
         }
@@ -86,9 +151,7 @@ impl<S: LogStore> Group<S> {
     pub(crate) fn hand_to_data(&mut self, now: Timestamp, ahead: &Ahead) {
         let Ahead { node, seqno, .. } = *ahead;
         let (branch, term, own) = (self.tail.branch(), self.hard.term, self.tail.seqno);
-        // Beyond every log that is here, so that no entry of theirs is taken for one of the new branch.
-        let logs = self.peers.values().filter_map(|p| Some(p.told()?.last_index));
-        let index = logs.chain([self.tail.index]).max().unwrap_or_default().next();
+        let index = self.beyond_all_logs();
         let name = self.names_of(&[node]);
         self.log(
             true,

@@ -121,6 +121,12 @@ pub struct Group<S: LogStore> {
     pub(crate) stocked: bool,
     /// Whose data an operator has been told to be ahead of all logs.
     pub(crate) told_ahead: Option<(NodeId, Seqno)>,
+    /// How far the data reach that an operator has been told to be of no use for this log.
+    pub(crate) told_useless: Option<Seqno>,
+    /// Whether this member has data, as all peers have been told.
+    pub(crate) told_stocked: bool,
+    /// The last one with data wants to leave, and waits; an operator has been told.
+    pub(crate) told_last: bool,
     /// Whom an operator has been told to be waiting (`pc.bootstrap_expect`).
     pub(crate) told_founders: Vec<NodeId>,
     /// The branch that all peers have been told of.
@@ -207,6 +213,9 @@ impl<S: LogStore> Group<S> {
             data: None,
             stocked: false,
             told_ahead: None,
+            told_useless: None,
+            told_stocked: false,
+            told_last: false,
             told_founders: Vec::new(),
             told_branch: Uuid::NIL,
             met: Uuid::NIL,
@@ -392,6 +401,14 @@ impl<S: LogStore> Group<S> {
         self.join_state = Some(JoinState { position: None });
         if !self.running() {
             return;
+        }
+        if let Role::Sequencer(s) = &mut self.role {
+            // Its log is the history: what it needs is a copy of the data, not a snapshot, and a view, which it did not take.
+            s.fresh.insert(self.cfg.me.node);
+            self.must_discard = false;
+            self.discarded = false;
+            self.needs_snapshot = false;
+            return self.step_membership(now);
         }
         match self.offered.take() {
             Some(offer) => {
@@ -712,7 +729,7 @@ impl<S: LogStore> Group<S> {
             }
             self.replicate(now);
             self.begin_read_round(now);
-            if self.told_branch != self.tail.branch() {
+            if self.told_branch != self.tail.branch() || self.told_stocked != self.stocked {
                 self.send_presence(now);
             }
             // An acknowledgement of the own log may have committed something.

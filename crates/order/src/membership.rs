@@ -242,7 +242,12 @@ impl<S: LogStore> Group<S> {
 
     /// From here on the log begins at `base`. `false`: it could not be replaced.
     pub(crate) fn replace_log(&mut self, base: Base) -> bool {
-        self.stocked &= self.holds() >= Some(base.seqno);
+        // Data that no log here reached may fit this one. Those that end below it are of no use from here on.
+        let found = self.data.filter(|data| self.join_state.as_ref().is_some_and(|j| j.position == Some(*data)));
+        let found = found.filter(|(history, _)| *history == base.history).map(|(_, seqno)| seqno);
+        let held = if self.stocked { self.holds() } else { found };
+        self.stocked = held.is_some_and(|held| held >= base.seqno) && !self.arbitrates();
+        self.data = self.data.filter(|_| self.stocked);
         // First: positions of the old log must not be taken for committed ones of the new, whenever this stops.
         if let Err(e) = self.forget_committed().and_then(|()| self.store.reset(base.clone())) {
             self.fail(e);
@@ -293,7 +298,11 @@ impl<S: LogStore> Group<S> {
         let inside = self.tail.view.get(from).is_some_and(|m| m.incarnation.0 == incarnation);
         if let Role::Sequencer(s) = &mut self.role {
             if inside {
-                s.leavers.insert(from);
+                if let std::collections::btree_map::Entry::Vacant(first) = s.leavers.entry(from) {
+                    first.insert(now);
+                    // Those that stay are asked whether they are there.
+                    self.at_heartbeat = Some(now);
+                }
                 self.step_membership(now);
             }
         }
@@ -433,6 +442,7 @@ impl<S: LogStore> Group<S> {
 
     pub(crate) fn send_presence(&mut self, now: Timestamp) {
         self.told_branch = self.tail.branch();
+        self.told_stocked = self.stocked;
         let message = Message::Presence(self.presence(now));
         let nodes: Vec<NodeId> = self.peers.keys().copied().collect();
         for node in nodes {
@@ -580,6 +590,7 @@ impl<S: LogStore> Group<S> {
             || self.arbitrates()
             || !self.may_stand()
             || !self.is_whole()
+            || self.serves_nobody(now).is_some()
         {
             return false;
         }
@@ -631,13 +642,17 @@ impl<S: LogStore> Group<S> {
         {
             return;
         }
-        let mine = (0, self.tail.term, self.tail.index);
+        // A log that goes on from nobody's data serves nobody, however long it is (SAFETY 10).
+        let reach = self.reach_of_data(now).unwrap_or(Seqno(u64::MAX));
+        let useful = self.arbitrates() || self.store.base().seqno <= reach;
+        let mine = if useful { (0, self.tail.term, self.tail.index) } else { Default::default() };
         let mut best: Option<((usize, Term, LogIndex), NodeId)> = None;
         let mut alive = Vec::new();
         for (node, peer) in &self.peers {
             let Some(p) = peer.told_lately(now).filter(|p| !p.primary) else { continue };
             // A branch that grew from this one was forced later, and knows more of what was meant to last.
             let forks = match self.kinship_of(*node) {
+                Some(Kinship::Same) if p.base > reach => continue,
                 Some(Kinship::Same) => 0,
                 Some(Kinship::Descendant(_)) => p.lineage.forks().len(),
                 Some(Kinship::Ancestor | Kinship::Sibling) | None => continue,
@@ -673,8 +688,18 @@ impl<S: LogStore> Group<S> {
             self.log(true, "not forced: this history has been forced too often; bootstrap a new one".into());
             return;
         }
+        if let Some(why) = self.serves_nobody(now) {
+            let text = format!(
+                "not made primary: {why}, so nobody could use the write-set log of this node. Do it on a node \
+                 with data, or bootstrap this one"
+            );
+            return self.log(true, text);
+        }
         self.yields = None;
         self.needs_snapshot = false;
+        if voter == self.me() && self.force_from_own_data(now) {
+            return;
+        }
         let id = self.draw_fork();
         self.log(
             false,
@@ -746,7 +771,7 @@ impl<S: LogStore> Group<S> {
             Phase::Joining | Phase::NonPrimary | Phase::Primary | Phase::Leaving | Phase::Idle | Phase::Failed => {}
         }
         if let Role::Sequencer(s) = &mut self.role {
-            s.leavers.retain(|n| view.get(*n).is_some());
+            s.leavers.retain(|n, _| view.get(*n).is_some());
             // Those that are out hear at once that it is committed.
             self.at_heartbeat = Some(now);
             self.step_membership(now);
@@ -797,8 +822,21 @@ impl<S: LogStore> Group<S> {
             Some(peer) => peer.member.incarnation != m.incarnation,
             None => false,
         };
-        let leaves = |m: &&Member| !replaced(m) && (s.leavers.contains(&m.node) || self.evicted.contains(&m.uuid()));
-        let leavers: Vec<NodeId> = view.members.iter().filter(leaves).map(|m| m.node).collect();
+        let leaves =
+            |m: &&Member| !replaced(m) && (s.leavers.contains_key(&m.node) || self.evicted.contains(&m.uuid()));
+        let mut leavers: Vec<NodeId> = view.members.iter().filter(leaves).map(|m| m.node).collect();
+        let last = self.last_with_data(now, &leavers);
+        leavers.retain(|n| !last.contains(n));
+        if !last.is_empty() && !self.told_last {
+            let text = format!(
+                "{} leaves, but nobody else has data yet: that waits for a copy to be complete, at most for pc.linger",
+                self.names_of(&last)
+            );
+            self.log(true, text);
+        }
+        self.told_last = !last.is_empty();
+        let Role::Sequencer(s) = &self.role else { return false };
+        let view = &self.tail.view;
         if leavers.is_empty() {
             return false;
         }
@@ -840,6 +878,12 @@ impl<S: LogStore> Group<S> {
             return true;
         }
         if leavers.iter().any(|n| self.tail.voters.contains(*n)) {
+            // Who died just before has not been missed yet: with its vote and without the leaver's, the rest may be no majority.
+            let asked = leavers.iter().filter_map(|n| s.leavers.get(n)).max();
+            let heard = |n: &NodeId| *n == me || asked.is_none_or(|at| self.answered(*n) > Some(*at));
+            if !staying.iter().filter(|n| self.tail.voters.contains(**n)).all(heard) {
+                return true;
+            }
             if let Some(voters) = after_leave(&self.tail.voters, &staying, &leavers).filter(|v| self.can_order(v)) {
                 self.append_voters(&voters);
                 return true;
@@ -862,6 +906,23 @@ impl<S: LogStore> Group<S> {
         }
         self.append_view(&next);
         true
+    }
+
+    /// Those of the leavers that have data while none of the servers that stay has any (SAFETY 10): if the group went on without them,
+    /// nobody could complete the copies that are under way. After `linger` they are gone all the same, but keep their votes.
+    fn last_with_data(&self, now: Timestamp, leavers: &[NodeId]) -> Vec<NodeId> {
+        let has_data = |n: NodeId| {
+            let told = || self.peers.get(&n).and_then(|p| p.told()).is_some_and(|p| p.holds.is_some());
+            if n == self.me() { self.stocked } else { told() }
+        };
+        let evicted = |n: NodeId| self.tail.view.get(n).is_some_and(|m| self.evicted.contains(&m.uuid()));
+        let stays =
+            |m: &&Member| !leavers.contains(&m.node) && !self.kind_of(m.node).is_arbitrator() && self.alive(now, m);
+        let staying: Vec<NodeId> = self.tail.view.members.iter().filter(stays).map(|m| m.node).collect();
+        if staying.is_empty() || staying.iter().any(|n| has_data(*n)) || self.is(Mutant::DataIgnored) {
+            return Vec::new();
+        }
+        leavers.iter().copied().filter(|n| has_data(*n) && !evicted(*n)).collect()
     }
 
     /// Votes that belong to logs of other branches.

@@ -173,7 +173,8 @@ impl<S: LogStore> Group<S> {
     /// nothing more, so that its heir can have the whole log.
     pub(crate) fn ordering_blocked(&self) -> bool {
         let Role::Sequencer(s) = &self.role else { return true };
-        self.tail.voters_at > s.term_start && self.tail.voters_at > self.commit || s.leavers.contains(&self.me())
+        self.tail.voters_at > s.term_start && self.tail.voters_at > self.commit
+            || s.leavers.contains_key(&self.me()) && !self.told_last
     }
 
     pub(crate) fn order_blocked(&mut self) {

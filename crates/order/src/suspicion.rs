@@ -149,33 +149,45 @@ impl<S: LogStore> Group<S> {
         }
     }
 
-    /// The best log of the own branch among those that can be continued with the data here: which reach its beginning, or the
-    /// beginning of another log that does. With no data at all, the own one.
+    /// The best log of the own branch among those that can be continued with the data here. With no data at all, the own one.
     fn best_log_here(&self, now: Timestamp) -> Option<LogHere> {
-        let own = LogHere {
+        let Some(reach) = self.reach_of_data(now) else { return Some(self.own_log()) };
+        // What an arbitrator can give to nobody is of no use.
+        let useful = !self.arbitrates() || self.someone_here_to_bring_up(now).is_some();
+        let logs = self.logs_of_others(now).chain(useful.then(|| self.own_log()));
+        logs.filter(|log| log.base <= reach).max()
+    }
+
+    fn own_log(&self) -> LogHere {
+        LogHere {
             last: (self.tail.term, self.tail.index),
             own: true,
             base: self.store.base().seqno,
             seqno: self.tail.seqno,
             node: self.me(),
-        };
-        let here = self.servers_here(now);
-        let Some(data) = here.iter().filter_map(|(_, p)| p.holds).chain(self.holds()).max() else { return Some(own) };
-        let others = here.iter().map(|(node, p)| LogHere {
+        }
+    }
+
+    fn logs_of_others(&self, now: Timestamp) -> impl Iterator<Item = LogHere> {
+        self.servers_here(now).into_iter().map(|(node, p)| LogHere {
             last: (p.last_term, p.last_index),
             own: false,
             base: p.base,
             seqno: p.seqno,
-            node: *node,
-        });
-        // What an arbitrator can give to nobody is of no use.
-        let useful = !self.arbitrates() || self.someone_here_to_bring_up(now).is_some();
-        let logs: Vec<LogHere> = others.chain(useful.then_some(own)).collect();
-        let mut reach = data;
+            node,
+        })
+    }
+
+    /// How far the data of those that are here can be brought by the logs that are here: a log goes on where data, or another log
+    /// that goes on from data, end. `None`: nobody here has data.
+    pub(crate) fn reach_of_data(&self, now: Timestamp) -> Option<Seqno> {
+        let held = self.servers_here(now).into_iter().filter_map(|(_, p)| p.holds);
+        let mut reach = held.chain(self.holds()).max()?;
+        let logs: Vec<LogHere> = self.logs_of_others(now).chain([self.own_log()]).collect();
         while let Some(further) = logs.iter().filter(|l| l.base <= reach && l.seqno > reach).map(|l| l.seqno).max() {
             reach = further;
         }
-        logs.into_iter().filter(|log| log.base <= reach).max()
+        Some(reach)
     }
 
     /// Linked servers of the own branch without a primary component.

@@ -187,3 +187,153 @@ fn data_without_a_log_are_for_a_person_to_judge() {
     assert!((1..=4).all(|n| net.phase(n) != Phase::Primary));
     assert!((1..=3).any(|n| warned(&net, n, "a person has to decide")));
 }
+
+// --- who has data (SAFETY 10) --------------------------------------------------------------------------------------
+
+/// Two members in, one of them still without data.
+fn one_of_two_with_data() -> Net {
+    let mut net = Net::new();
+    net.copies = false;
+    net.bootstrap(1);
+    net.join(2);
+    net.propose(1, "a");
+    net.settle();
+    assert_eq!(net.nodes[&2].group.status().voters.voters.len(), 2);
+    net
+}
+
+fn leave(net: &mut Net, n: u8) {
+    let now = net.now;
+    net.nodes.get_mut(&n).unwrap().group.leave(now);
+}
+
+#[test]
+fn the_last_one_with_data_leaves_when_a_copy_of_them_is_complete() {
+    let mut net = one_of_two_with_data();
+    leave(&mut net, 1);
+    net.run(Duration::from_secs(5));
+    assert!(!net.nodes[&1].events.contains(&Event::Left), "the other one could never complete its copy");
+    net.nodes.get_mut(&2).unwrap().group.data_arrived();
+    net.run(Duration::from_secs(1));
+    assert!(net.nodes[&1].events.contains(&Event::Left));
+    net.kill(1);
+    net.propose(2, "b");
+    net.settle();
+    assert_eq!(net.bodies(2), ["a", "b"]);
+}
+
+/// It counts as failed then, with its vote: nobody goes on without data, and it is all that the group waits for.
+#[test]
+fn the_last_one_with_data_is_gone_after_linger_and_is_waited_for() {
+    let mut net = one_of_two_with_data();
+    leave(&mut net, 1);
+    net.run(Duration::from_secs(25));
+    assert!(net.nodes[&1].events.contains(&Event::Left));
+    let log = net.kill(1);
+    net.run(Duration::from_secs(10));
+    assert_eq!(net.phase(2), Phase::NonPrimary);
+    net.restart(1, log, 2, Seqno(2));
+    net.run(Duration::from_secs(5));
+    assert!((1..=2).all(|n| net.phase(n) == Phase::Primary));
+}
+
+#[test]
+fn a_member_without_data_leaves_at_once() {
+    let mut net = one_of_two_with_data();
+    leave(&mut net, 2);
+    net.run(Duration::from_millis(500));
+    assert!(net.nodes[&2].events.contains(&Event::Left));
+}
+
+/// A log that begins behind all data that are here would lead to a group in which nobody has any.
+#[test]
+fn nobody_forms_a_group_around_a_log_that_no_data_reach() {
+    let mut net = Net::cluster(3);
+    net.nodes.get_mut(&1).unwrap().group.store_mut().checkpoint_every = 5;
+    let behind = net.nodes[&2].group.store().clone();
+    for n in 0..20 {
+        net.propose(1, &format!("commit {n}"));
+        net.settle();
+    }
+    let end_of_second = behind.read(behind.last(), 0).unwrap()[0].header.seqno;
+    // The first one's data are gone, and so is the beginning of its log. The second one is back where it was before all that.
+    let mut whole = net.kill(1);
+    (2..=3).for_each(|n| drop(net.kill(n)));
+    whole.trim(LogIndex(whole.last().0 - 5));
+    assert!(whole.base().index > behind.last());
+    net.copies = false;
+    let mut cfg = Net::config(1);
+    cfg.me.incarnation = Incarnation(2);
+    net.start(1, cfg, whole, None);
+    net.nodes.get_mut(&1).unwrap().group.join(net.now, JoinState { position: None });
+    net.restart(2, behind, 2, Seqno(1));
+    net.run(Duration::from_secs(20));
+    assert!((1..=2).all(|n| net.phase(n) != Phase::Primary));
+    assert!(warned(&net, 1, "no data that are here reach further"));
+    assert!(!net.nodes[&2].events.contains(&Event::DataDiverged));
+    // A person cannot do it there either: whoever has data goes on.
+    let now = net.now;
+    net.nodes.get_mut(&1).unwrap().group.force_primary(now);
+    net.run(Duration::from_secs(5));
+    assert_eq!(net.phase(2), Phase::Primary);
+    assert_eq!(net.nodes[&2].group.lineage().newest().unwrap().seqno, end_of_second, "its own log, not the longer one");
+}
+
+#[test]
+fn a_member_without_data_is_not_made_primary_where_nobody_has_any() {
+    let mut net = one_of_two_with_data();
+    net.kill(1);
+    net.run(Duration::from_secs(10));
+    let now = net.now;
+    net.nodes.get_mut(&2).unwrap().group.force_primary(now);
+    net.run(Duration::from_secs(5));
+    assert_eq!(net.phase(2), Phase::NonPrimary);
+    assert!(warned(&net, 2, "no node here has data"));
+}
+
+/// Swarm seed 52796: forced, a node whose log had lost its end formed the group below its own data, gave them up, waited for a snapshot
+/// as the sequencer that would have had to send it, and let nobody in.
+#[test]
+fn who_is_forced_and_has_lost_the_end_of_its_log_goes_on_from_its_data() {
+    let (mut net, end, logs) = all_lose_power(10, [5, 0, 0]);
+    for (n, log) in (1..=3).zip(logs) {
+        if n == 1 {
+            net.restart(n, log, 2, end);
+            net.run(Duration::from_secs(6));
+            let now = net.now;
+            net.nodes.get_mut(&1).unwrap().group.force_primary(now);
+            net.run(Duration::from_secs(2));
+            assert_eq!(net.phase(1), Phase::Primary);
+            assert_eq!(base_of(&net, 1), end);
+        } else {
+            net.restart(n, log, 2, end);
+        }
+    }
+    net.run(Duration::from_secs(20));
+    for n in 1..=3 {
+        assert_eq!(net.phase(n), Phase::Primary, "node {n}");
+        assert!(!net.nodes[&1].events.contains(&Event::DataDiverged));
+    }
+    net.propose(1, "after");
+    net.settle();
+    assert!((1..=3).all(|n| net.bodies(n).last().unwrap() == "after"));
+}
+
+/// Its log was removed, not its data: what it gets is a log that goes on from them, and it needs no copy.
+#[test]
+fn data_beside_a_log_that_is_new_count_when_that_log_goes_on_from_them() {
+    let mut net = Net::cluster(2);
+    net.propose(1, "a");
+    net.settle();
+    let at = Seqno(net.nodes[&2].delivered.last().unwrap().0);
+    leave(&mut net, 2);
+    net.run(Duration::from_secs(1));
+    net.kill(2);
+    net.copies = false;
+    net.restart(2, MemStore::new(), 2, at);
+    net.run(Duration::from_secs(2));
+    assert_eq!(net.nodes[&1].group.status().voters.voters.len(), 2);
+    leave(&mut net, 1);
+    net.run(Duration::from_secs(1));
+    assert!(net.nodes[&1].events.contains(&Event::Left), "the other one has data");
+}

@@ -28,11 +28,23 @@ pub struct Net {
     pub queue: VecDeque<(u8, u8, Message)>,
     pub now: Timestamp,
     pub links: Vec<(u8, u8)>,
+    /// What the first sends the second is lost, although the link stands.
+    pub lost: Vec<(u8, u8)>,
+    /// Members that are in a view get their data at once.
+    pub copies: bool,
 }
 
 impl Net {
     pub fn new() -> Net {
-        Net { nodes: BTreeMap::new(), cut: vec![], queue: VecDeque::new(), now: Timestamp(1), links: vec![] }
+        Net {
+            nodes: BTreeMap::new(),
+            cut: vec![],
+            queue: VecDeque::new(),
+            now: Timestamp(1),
+            links: vec![],
+            lost: vec![],
+            copies: true,
+        }
     }
 
     pub fn config(n: u8) -> Config {
@@ -135,6 +147,11 @@ impl Net {
         self.update_links();
     }
 
+    /// Nobody hears anything of `n` any more, but its links stand.
+    pub fn mute(&mut self, n: u8) {
+        self.lost.extend((1..=9).filter(|o| *o != n).map(|o| (n, o)));
+    }
+
     pub fn heal(&mut self) {
         self.cut.clear();
         self.update_links();
@@ -164,6 +181,9 @@ impl Net {
                 }
                 Output::Deliver(Delivery::View { view, .. }) => {
                     node.views.push(view.members.iter().map(|m| m.node).collect());
+                    if self.copies && view.get(node.cfg.me.node).is_some() {
+                        node.group.data_arrived();
+                    }
                 }
                 Output::Deliver(Delivery::App { .. } | Delivery::Reset { .. }) => {}
                 Output::Event(Event::NeedSnapshot(request)) => node.group.provide_snapshot(now, request, Bytes::new()),
@@ -194,7 +214,8 @@ impl Net {
                 self.drain(n);
             }
             let Some((from, to, message)) = self.queue.pop_front() else { return };
-            if let Some(target) = self.nodes.get_mut(&to).filter(|_| self.links.contains(&(to, from))) {
+            let arrives = self.links.contains(&(to, from)) && !self.lost.contains(&(from, to));
+            if let Some(target) = self.nodes.get_mut(&to).filter(|_| arrives) {
                 target.group.handle_message(self.now, node(from), message);
                 self.drain(to);
             }

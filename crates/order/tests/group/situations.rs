@@ -457,3 +457,70 @@ fn who_comes_back_after_an_eviction_is_welcome_and_may_order() {
         }
     }
 }
+
+/// Swarm seeds 29949 and 80770: a machine was lost for good just before another member left. The set without the leaver still had the
+/// dead one, so the one that was left was half of it, and waited for ever.
+#[test]
+fn who_died_unnoticed_before_a_leave_keeps_no_vote_in_the_smaller_set() {
+    let mut net = Net::cluster(3);
+    let sequencer = net.sequencer();
+    let leaver = (1..=3).find(|n| *n != sequencer).unwrap();
+    let dead = (1..=3).find(|n| ![sequencer, leaver].contains(n)).unwrap();
+    net.mute(dead);
+    let now = net.now;
+    net.nodes.get_mut(&leaver).unwrap().group.leave(now);
+    net.run(Duration::from_millis(200));
+    assert!(!net.nodes[&leaver].events.contains(&Event::Left), "nobody has heard the dead one since");
+    net.kill(dead);
+    net.run(Duration::from_millis(500));
+    assert!(net.nodes[&leaver].events.contains(&Event::Left));
+    net.kill(leaver);
+    net.propose(sequencer, "alone");
+    net.settle();
+    assert_eq!(net.bodies(sequencer), ["alone"]);
+}
+
+/// It hears whom it needs least: nobody orders through the others, and their word is no sign of life of the one that does.
+#[test]
+fn who_hears_all_but_the_sequencer_is_out_of_touch() {
+    // The connection to the sequencer is gone; or it stands, and what comes over it is lost, in either direction or in both.
+    for how in ["cut", "deaf", "unheard", "both"] {
+        let mut net = Net::cluster(3);
+        let s = net.sequencer();
+        let lonely = (1..=3).find(|n| *n != s).unwrap();
+        let other = (1..=3).find(|n| ![s, lonely].contains(n)).unwrap();
+        let term = net.nodes[&other].group.status().term;
+        match how {
+            "cut" => net.cut.push((s, lonely)),
+            "deaf" => net.lost.push((s, lonely)),
+            "unheard" => net.lost.push((lonely, s)),
+            _ => net.lost.extend([(s, lonely), (lonely, s)]),
+        }
+        net.update_links();
+        net.propose(lonely, "sent in vain");
+        let now = net.now;
+        net.nodes.get_mut(&lonely).unwrap().group.read(now, ReadId(7));
+        net.run(Duration::from_secs(4));
+        assert_eq!(net.phase(lonely), Phase::Primary, "{how}: not before the suspect timeout");
+        net.propose(other, "ordered meanwhile");
+        net.run(Duration::from_secs(3));
+        assert_eq!(net.phase(lonely), Phase::NonPrimary, "{how}");
+        assert!(net.nodes[&lonely].events.contains(&Event::ReadFailed { read: ReadId(7) }), "{how}");
+        assert_ne!(net.nodes[&lonely].group.sequencer(), Some(node(other)), "{how}");
+        for n in [s, other] {
+            assert_eq!(net.phase(n), Phase::Primary, "{how}: node {n}");
+            assert_eq!(net.nodes[&n].views.last().unwrap().len(), 2, "{how}: node {n}");
+            assert_eq!(net.nodes[&n].group.status().term, term, "{how}: nobody changes the term for it");
+            assert!(net.bodies(n).contains(&"ordered meanwhile".to_string()), "{how}: node {n}");
+        }
+        net.cut.clear();
+        net.lost.clear();
+        net.run(Duration::from_secs(3));
+        for n in 1..=3 {
+            assert_eq!(net.phase(n), Phase::Primary, "{how}: node {n}");
+            assert_eq!(net.nodes[&n].group.sequencer(), Some(node(s)), "{how}");
+            let sent: Vec<String> = net.bodies(n).into_iter().filter(|b| b == "sent in vain").collect();
+            assert_eq!(sent.len(), 1, "{how}: node {n} has it once");
+        }
+    }
+}
