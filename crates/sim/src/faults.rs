@@ -1,7 +1,9 @@
 //! The one who does harm. At random moments it draws an enabled fault, does it, and plans its end.
 
 use trireme_order::{LogStore, Phase};
-use trireme_types::{Base, Durability, EntryKind, Fork, Lineage, LogIndex, Member, Reader, Uuid, VoterSet, Weight};
+use trireme_types::{
+    Base, Durability, EntryKind, Fork, Lineage, LogIndex, Member, NodeId, Reader, Uuid, VoterSet, Weight,
+};
 
 use crate::app::AppMessage;
 
@@ -460,9 +462,12 @@ impl Cluster {
             .iter()
             .enumerate()
             .any(|(i, s)| i != slot && s.db.valid && arbitrators().all(|x| has(s, self.slots[x].store().base())));
-        // One that is just being added would never answer, and its addition could never commit.
+        let orders = |n: NodeId| n != node && self.slot_of(n).is_some_and(|s| !self.options.is_arbitrator(s));
+        // One that is just being added would never answer, and its addition could never commit. Arbitrators alone order nothing.
         data && self.every_configuration(|set| {
-            set.contains(node) && set.majority(|n| self.slots.iter().any(|s| s.node == n && whole(s)))
+            set.contains(node)
+                && set.majority(|n| self.slots.iter().any(|s| s.node == n && whole(s)))
+                && set.voters.iter().any(|v| v.weight.0 > 0 && orders(v.node))
         })
     }
 
@@ -626,6 +631,19 @@ mod tests {
         assert!(!c.can_lose(second) && !c.may_doubt(second));
         c.end_sync_stall(second);
         c.expect(SEC, "and committed", |c| c.can_lose(second));
+        c.conclude();
+    }
+
+    /// Seed 8710: the only server that voted was lost. Two arbitrators were a majority, but order for nobody who has no vote.
+    #[test]
+    fn the_last_server_that_votes_is_not_taken_from_its_arbitrators() {
+        let mut o = Options::calm(1, 4);
+        o.arbitrators = 2;
+        let mut c = Cluster::formed(o);
+        assert!(c.can_lose(0) && c.can_lose(1));
+        c.leave(1);
+        c.expect(30 * SEC, "it has left", |c| c.voters() == [0, 2, 3] && !c.is_running(1));
+        assert!(!c.can_lose(0));
         c.conclude();
     }
 }

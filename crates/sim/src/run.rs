@@ -202,6 +202,9 @@ impl Cluster {
                 .fail(format!("no common primary view {}s after everything healed: {why}", (self.now - begun) / SEC));
         }
         if self.nobody_has_data() {
+            if !self.options.careless_trim {
+                self.fail("nobody has data any more".into());
+            }
             return;
         }
         let ok = self.probe(bound);
@@ -210,9 +213,8 @@ impl Cluster {
         }
     }
 
-    /// An operator restores a backup. It takes careless trimming and the loss of all processes; or the only node with data
-    /// leaves while all others still copy from it, and comes back to a sequencer whose log begins after them (docs/protocol.md,
-    /// rule 10). Counted, and printed with the summary.
+    /// An operator restores a backup. It takes careless trimming and the loss of all processes; anywhere else it is a failure
+    /// (docs/protocol.md, rule 10). Counted, and printed with the summary.
     fn nobody_has_data(&self) -> bool {
         self.slots.iter().all(|s| !s.db.valid)
     }
