@@ -5,24 +5,26 @@ use std::collections::{HashMap, VecDeque};
 use bytes::Bytes;
 use trireme_types::{Entry, LogIndex, Session};
 
-/// The newest entries of the log, so that replication and delivery need not read it back. Older ones are read from the store.
+/// The newest entries of the log, so that replication and delivery need not read it back. Older ones are read from the store, but
+/// none that is not delivered: to read back a large one would hold up everything else. Their number is bounded by what clients
+/// wait for.
 #[derive(Default)]
 pub(crate) struct TailCache {
     entries: VecDeque<Entry>,
     bytes: usize,
 }
 
-/// Payload bytes kept.
+/// Payload bytes kept of what is delivered.
 const TAIL_BYTES_MAX: usize = 16 << 20;
 
 impl TailCache {
-    pub fn push(&mut self, entry: Entry) {
+    pub fn push(&mut self, entry: Entry, delivered: LogIndex) {
         if self.entries.back().is_some_and(|last| last.header.index.next() != entry.header.index) {
             self.clear();
         }
         self.bytes += entry.payload.len();
         self.entries.push_back(entry);
-        while self.bytes > TAIL_BYTES_MAX && self.entries.len() > 1 {
+        while self.bytes > TAIL_BYTES_MAX && self.entries.front().is_some_and(|old| old.header.index <= delivered) {
             if let Some(old) = self.entries.pop_front() {
                 self.bytes -= old.payload.len();
             }

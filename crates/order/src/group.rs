@@ -244,7 +244,7 @@ impl<S: LogStore> Group<S> {
             .checkpoint_before(start.unwrap_or(Seqno(u64::MAX)))
             .unwrap_or_else(|| group.store.base().clone());
         group.begin_at(base);
-        group.commit = group.commit.max(group.hard.committed.min(group.store.last()));
+        group.commit = group.commit.max(group.hard.committed.min(group.store.written()));
         group
     }
 
@@ -705,6 +705,9 @@ impl<S: LogStore> Group<S> {
             self.at_check = Some(now.after(CHECK_EVERY));
             self.on_check(now);
         }
+        if self.is_writing() {
+            self.write_on(now);
+        }
         if due(self.at_linger) {
             self.at_linger = None;
             self.log(true, "the leave could not be ordered within pc.linger; leaving all the same".into());
@@ -747,6 +750,7 @@ impl<S: LogStore> Group<S> {
             (self.at_election, "election"),
             (self.at_check, "check"),
             (self.at_linger, "linger"),
+            (self.is_writing().then_some(Timestamp::ZERO), "a large entry to be written on"),
         ]
         .into_iter()
         .filter_map(|(at, why)| at.map(|at| (at, why)))
@@ -804,10 +808,23 @@ impl<S: LogStore> Group<S> {
         } else if self.syncs() {
             self.synced
         } else if self.synced < self.landmark() {
-            self.store.last().min(self.landmark().prev())
+            self.store.written().min(self.landmark().prev())
         } else {
-            self.store.last()
+            self.store.written()
         }
+    }
+
+    fn is_writing(&self) -> bool {
+        self.running() && self.store.written() < self.store.last()
+    }
+
+    /// The next piece of a large entry. Between two of them everything else gets its turn: a gigabyte takes seconds, and whoever
+    /// is not heard for so long is taken for dead.
+    fn write_on(&mut self, now: Timestamp) {
+        if let Err(e) = self.store.write_on() {
+            return self.fail(e);
+        }
+        self.note_own_ack(now);
     }
 
     /// Up to here the log is synced in mode `process` too, before anything behind it is acknowledged. Whoever has lost unsynced
@@ -928,7 +945,7 @@ impl<S: LogStore> Group<S> {
                 self.fail(StoreError(format!("log entry {}: {e}", entry.header.index)));
                 return false;
             }
-            self.cache.push(entry);
+            self.cache.push(entry, self.done.index);
         }
         true
     }
@@ -1041,7 +1058,11 @@ impl<S: LogStore> Group<S> {
         debug_assert_eq!(self.tail.index, self.store.last(), "tail state and log disagree");
         debug_assert!(self.verified <= self.tail.index, "verified beyond the log");
         debug_assert!(self.hard.term >= self.tail.term, "an entry of a term that was never promised");
-        debug_assert!(self.synced <= self.store.last(), "synced beyond the log");
+        debug_assert!(
+            self.commit <= self.store.written().max(self.store.base().index),
+            "committed beyond what is written"
+        );
+        debug_assert!(self.synced <= self.store.written(), "synced beyond what is written");
     }
 }
 

@@ -59,6 +59,12 @@ impl LogStore for MemStore {
     fn last(&self) -> LogIndex {
         LogIndex(self.base.index.0 + self.entries.len() as u64)
     }
+    fn written(&self) -> LogIndex {
+        self.last()
+    }
+    fn write_on(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
     fn synced(&self) -> LogIndex {
         self.synced
     }

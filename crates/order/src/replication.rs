@@ -604,7 +604,9 @@ impl<S: LogStore> Group<S> {
             return;
         }
         let mut commit = self.commit;
-        let mut positions: Vec<LogIndex> = self.acks.values().copied().map(|i| i.min(self.verified)).collect();
+        // What is committed is delivered, and may be in the server's data before the next piece of a large entry is written.
+        let held = self.verified.min(self.store.written());
+        let mut positions: Vec<LogIndex> = self.acks.values().copied().map(|i| i.min(held)).collect();
         positions.sort_unstable();
         positions.dedup();
         for index in positions.into_iter().rev() {
@@ -618,7 +620,7 @@ impl<S: LogStore> Group<S> {
                 break;
             }
         }
-        commit = commit.max(self.claimed_commit.min(self.verified));
+        commit = commit.max(self.claimed_commit.min(held));
         if commit > self.commit {
             self.commit = commit;
             if self.tail.voters_at <= commit && self.tail.voters_at > self.hard.voters_committed {

@@ -16,8 +16,10 @@ impl std::error::Error for StoreError {}
 
 /// A log of entries `first()..=last()`, dense, with the state just before `first()` in `base()`.
 ///
-/// `append` returns when the bytes are written (they survive the death of the process); they are durable only once the
-/// driver has synced them, which it reports to the group by `handle_synced(generation, upto)`.
+/// What is appended is in the log at once, for whoever reads it here. It counts as held, and may be acknowledged, only once it is
+/// *written* (it survives the death of the process): when `append` returns, but for large entries and what follows them, which
+/// `write_on` writes piece by piece. It is durable only once the driver has synced it, which it reports to the group by
+/// `handle_synced(generation, upto)`.
 pub trait LogStore {
     /// State just before the first entry held; `base().index + 1 == first()`.
     fn base(&self) -> &Base;
@@ -26,6 +28,8 @@ pub trait LogStore {
     }
     /// Index of the last entry; `base().index` when the log is empty.
     fn last(&self) -> LogIndex;
+    /// Everything up to here is written.
+    fn written(&self) -> LogIndex;
     /// Everything up to here is on disk, as far as this store knows (after open: what recovery verified).
     fn synced(&self) -> LogIndex;
     /// Rises with every truncation or reset: a sync completion of an older generation counts for nothing (SAFETY 2).
@@ -38,6 +42,8 @@ pub trait LogStore {
     fn read(&self, from: LogIndex, max_bytes: usize) -> Result<Vec<Entry>, StoreError>;
     /// Appends after `last()`; indexes must be consecutive.
     fn append(&mut self, entries: &[Entry]) -> Result<(), StoreError>;
+    /// Writes a piece of what is appended and not written. Call it until `written` is `last`, and do other things in between.
+    fn write_on(&mut self) -> Result<(), StoreError>;
     /// Forgets everything after `index` (≥ base().index).
     fn truncate_after(&mut self, index: LogIndex) -> Result<(), StoreError>;
     /// Forgets everything and continues at `base.index + 1`. Durable on return.

@@ -105,6 +105,12 @@ impl LogStore for Store {
     fn last(&self) -> LogIndex {
         each!(self, s => s.last())
     }
+    fn written(&self) -> LogIndex {
+        each!(self, s => s.written())
+    }
+    fn write_on(&mut self) -> Result<(), StoreError> {
+        each!(self, s => s.write_on())
+    }
     fn synced(&self) -> LogIndex {
         each!(self, s => s.synced())
     }

@@ -19,6 +19,8 @@ pub struct RealStore {
     boot: u32,
     size: u64,
     segment: u64,
+    /// Small in some runs, so that most entries are written piece by piece.
+    slice: usize,
     keep: Seqno,
     sabotage: Option<Sabotage>,
     appended: Vec<Appended>,
@@ -47,6 +49,7 @@ impl RealStore {
             boot: 1,
             size: (o.retain * 200).max(16 << 10),
             segment: 4096 + o.checkpoint_every * 64,
+            slice: [16, 80, 1 << 20][(seed % 3) as usize],
             keep: Seqno(u64::MAX),
             sabotage: o.sabotage,
             appended: Vec::new(),
@@ -66,6 +69,7 @@ impl RealStore {
         let options = LogOptions {
             size: self.size,
             segment_size_override: Some(self.segment),
+            slice_override: Some(self.slice),
             ..LogOptions::new(self.node, format!("boot {}", self.boot))
         };
         let lying = self.sabotage == Some(Sabotage::LyingDisk);
@@ -217,6 +221,12 @@ impl LogStore for RealStore {
     }
     fn last(&self) -> LogIndex {
         self.log().last()
+    }
+    fn written(&self) -> LogIndex {
+        self.log().written()
+    }
+    fn write_on(&mut self) -> Result<(), StoreError> {
+        self.log_mut().write_on()
     }
     fn synced(&self) -> LogIndex {
         self.log().synced()

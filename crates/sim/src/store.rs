@@ -216,6 +216,12 @@ impl LogStore for FastStore {
     fn last(&self) -> LogIndex {
         LogIndex(self.base.index.0 + self.entries.len() as u64)
     }
+    fn written(&self) -> LogIndex {
+        self.last()
+    }
+    fn write_on(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
     fn synced(&self) -> LogIndex {
         LogIndex(self.synced)
     }

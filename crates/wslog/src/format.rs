@@ -128,21 +128,23 @@ pub struct RecordHeader {
 }
 
 impl RecordHeader {
-    /// Appends the header of a record for `entry` with `payload`; returns its checksum, the chain value of the next record.
+    /// Appends the header of a record for `entry`; returns its checksum, the chain value of the next record. `payload_crc` may have
+    /// been computed piece by piece.
     pub fn encode(
         out: &mut Vec<u8>,
         number: u64,
         chain: u32,
         synced: LogIndex,
         entry: &EntryHeader,
-        payload: &[u8],
+        payload_len: usize,
+        payload_crc: u32,
     ) -> u32 {
         let start = out.len();
         let mut w = Writer { buf: std::mem::take(out) };
         w.u32(RECORD_MAGIC);
-        w.u32(payload.len() as u32);
+        w.u32(payload_len as u32);
         w.u32(chain);
-        w.u32(crc32fast::hash(payload));
+        w.u32(payload_crc);
         w.u64(synced.0);
         entry.encode(&mut w);
         w.buf.resize(start + RECORD_HEADER - 4, 0);
@@ -462,7 +464,7 @@ mod tests {
         let m = meta().encode();
         assert_eq!((m.len(), Meta::decode(&m)), (META_SLOT, Some(meta())));
         let mut rec = Vec::new();
-        let crc = RecordHeader::encode(&mut rec, 12, 99, LogIndex(3), &entry_header(5), b"payload");
+        let crc = RecordHeader::encode(&mut rec, 12, 99, LogIndex(3), &entry_header(5), 7, crc32fast::hash(b"payload"));
         let back = RecordHeader::decode(&rec, 12).unwrap();
         assert_eq!((back.crc, back.chain, back.synced, back.entry), (crc, 99, LogIndex(3), entry_header(5)));
         assert_eq!((rec.len(), back.payload_len, back.payload_crc), (RECORD_HEADER, 7, crc32fast::hash(b"payload")));

@@ -51,7 +51,7 @@ pub fn structure_seeds() -> Vec<Vec<u8>> {
         number: 3,
         kind: trireme_types::EntryKind::WriteSet,
     };
-    RecordHeader::encode(&mut record, SEGMENT, 1, trireme_types::LogIndex(4), &entry, b"payload");
+    RecordHeader::encode(&mut record, SEGMENT, 1, trireme_types::LogIndex(4), &entry, 7, crc32fast::hash(b"payload"));
     let header = SegmentHeader {
         number: SEGMENT,
         origin: format::Origin::Cut,

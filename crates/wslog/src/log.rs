@@ -8,7 +8,8 @@ use trireme_types::{Base, Durability, Entry, HardState, Incarnation, LogIndex, N
 
 use crate::checkpoint::{self, Kept};
 use crate::format::{
-    Meta, Origin, RECORD_PAYLOAD_MAX, RecordHeader, SEGMENT_HEADER, SegmentHeader, TERMINATOR, record_len,
+    Meta, Origin, RECORD_HEADER, RECORD_PAYLOAD_MAX, RecordHeader, SEGMENT_HEADER, SegmentHeader, TERMINATOR,
+    record_len,
 };
 use crate::index::{Held, Segment, Shared, Slot};
 use crate::meta::{self, Found, MetaFile};
@@ -42,10 +43,16 @@ pub struct WriteSetLog<S: Storage> {
     meta: MetaFile<S::File>,
     pub(crate) shared: Arc<Shared<S::File>>,
     pub(crate) base: Base,
-    /// State after the last entry.
+    /// State after the last *written* entry.
     last: LogIndex,
     last_term: Term,
     last_seqno: Seqno,
+    /// What was appended after it, in order. Empty as long as records are small.
+    unwritten: VecDeque<Entry>,
+    /// The first of them is partly written.
+    begun: Option<Begun>,
+    /// Most bytes of payload that one call writes.
+    slice: usize,
     /// Where the next record goes, in the last segment; meaningless without one.
     end: u64,
     chain: u32,
@@ -72,6 +79,14 @@ pub(crate) struct Spare<F> {
     /// As in [`Kept::written_after`]. A recycled segment is not written to before its new name is durable: else a crash could
     /// bring it back under the old one, half overwritten, and look like damage.
     pub written_after: Option<u64>,
+}
+
+/// A record of which a part of the payload is in the file, behind the place of its header. The header is written last: until then
+/// the place where the record begins says that nothing follows.
+struct Begun {
+    /// Bytes of the payload that are written.
+    written: usize,
+    sum: crc32fast::Hasher,
 }
 
 /// A file with writes that no finished sync has covered.
@@ -162,6 +177,9 @@ impl<S: Storage> WriteSetLog<S> {
             last,
             last_term,
             last_seqno,
+            unwritten: VecDeque::new(),
+            begun: None,
+            slice: options.slice(),
             end: found.end,
             chain: found.chain,
             synced: last.min(found.report.watermark),
@@ -295,6 +313,9 @@ impl<S: Storage> WriteSetLog<S> {
 
     /// Syncs everything and marks the log as closed cleanly.
     pub fn close(mut self) -> Result<(), StoreError> {
+        while self.is_writing() {
+            self.write_on()?;
+        }
         if let Some(ticket) = self.begin_sync() {
             let done = ticket.run()?;
             self.finish_sync(done)?;
@@ -357,6 +378,11 @@ impl<S: Storage> WriteSetLog<S> {
         Ok(())
     }
 
+    /// An entry that is not written yet.
+    fn waiting(&self, index: LogIndex) -> Option<&Entry> {
+        self.unwritten.get(usize::try_from(index.0.checked_sub(self.last.0 + 1)?).ok()?)
+    }
+
     fn save_meta(&mut self, change: impl FnOnce(&mut Meta)) -> Result<(), StoreError> {
         self.shared.check()?;
         self.meta.save(change).map_err(|e| self.shared.fail(e))
@@ -414,7 +440,10 @@ impl<S: Storage> WriteSetLog<S> {
             Some(Spare { file, .. }) => (file, names::SPARE),
             None => {
                 let file = self.storage.create(names::SEGMENT_TMP)?;
-                file.fill(capacity)?;
+                // One that is made for a single large record is filled by it.
+                if capacity <= self.segment_size {
+                    file.fill(capacity)?;
+                }
                 (file, names::SEGMENT_TMP)
             }
         };
@@ -467,7 +496,7 @@ impl<S: Storage> WriteSetLog<S> {
         let mut at = self.end;
         let mut segment = self.shared.held().segments.back().cloned();
         if segment.is_none() {
-            self.try_reset(self.base.clone())?;
+            self.begin_files()?;
             segment = self.shared.held().segments.back().cloned();
             at = self.end;
         }
@@ -494,7 +523,8 @@ impl<S: Storage> WriteSetLog<S> {
                 self.chain,
                 self.synced,
                 &entry.header,
-                &entry.payload,
+                entry.payload.len(),
+                crc32fast::hash(&entry.payload),
             );
             if entry.payload.len() <= COALESCE_MAX {
                 scratch.extend_from_slice(&entry.payload);
@@ -507,17 +537,7 @@ impl<S: Storage> WriteSetLog<S> {
             }
             let padding = entry.payload.len().next_multiple_of(8) - entry.payload.len();
             scratch.extend_from_slice(&[0; 8][..padding]);
-            slots.push(Slot {
-                term: entry.header.term,
-                seqno: entry.header.seqno,
-                segment: current.number,
-                at: (self.end / 8) as u32,
-                payload_len: entry.payload.len() as u32,
-            });
-            self.end += len;
-            self.last = entry.header.index;
-            self.last_term = entry.header.term;
-            self.last_seqno = entry.header.seqno;
+            slots.push(self.take_in(entry, current.number));
         }
         if let Some(current) = &segment {
             if self.end + TERMINATOR.len() as u64 <= current.capacity {
@@ -533,8 +553,120 @@ impl<S: Storage> WriteSetLog<S> {
         Ok(())
     }
 
+    fn is_writing(&self) -> bool {
+        !self.unwritten.is_empty()
+    }
+
+    /// Writes as much of what waits as one call may.
+    fn try_write_on(&mut self) -> Result<(), StoreError> {
+        let mut room = self.slice;
+        while let Some(first) = self.unwritten.front() {
+            if first.payload.len() > self.slice {
+                room -= self.write_piece(first.clone(), room)?;
+            } else {
+                let mut small = Vec::new();
+                while self.unwritten.front().is_some_and(|entry| entry.payload.len() <= room)
+                    && let Some(entry) = self.unwritten.pop_front()
+                {
+                    room = room.saturating_sub(RECORD_HEADER + entry.payload.len());
+                    small.push(entry);
+                }
+                if small.is_empty() {
+                    return Ok(());
+                }
+                self.try_append(&small)?;
+            }
+            if room == 0 {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the next piece of `entry`, the first that waits, of at most `room` bytes; with the last piece it becomes part of the
+    /// log. Returns how many bytes were written.
+    fn write_piece(&mut self, entry: Entry, room: usize) -> Result<usize, StoreError> {
+        let payload = &entry.payload;
+        let len = record_len(payload.len());
+        let mut begun = match self.begun.take() {
+            Some(begun) => begun,
+            None => {
+                if self.shared.held().segments.is_empty() {
+                    self.begin_files()?;
+                }
+                if self.shared.held().segments.back().is_none_or(|s| self.end + len > s.capacity) {
+                    self.begin_segment(Origin::Continues, self.segment_size.max(SEGMENT_HEADER as u64 + len))?;
+                }
+                Begun { written: 0, sum: crc32fast::Hasher::new() }
+            }
+        };
+        let Some(current) = self.shared.held().segments.back().cloned() else {
+            return Err(StoreError("write-set log: no segment to append to".into()));
+        };
+        let n = room.min(payload.len() - begun.written);
+        let piece = &payload[begun.written..begun.written + n];
+        begun.sum.update(piece);
+        current.file.write_at(self.end + (RECORD_HEADER + begun.written) as u64, piece)?;
+        self.mark_dirty(current.number, &current.file);
+        begun.written += n;
+        if begun.written < payload.len() {
+            self.begun = Some(begun);
+            return Ok(n);
+        }
+        let mut rest = vec![0; payload.len().next_multiple_of(8) - payload.len()];
+        if self.end + len + TERMINATOR.len() as u64 <= current.capacity {
+            rest.extend_from_slice(&TERMINATOR);
+        }
+        current.file.write_at(self.end + (RECORD_HEADER + payload.len()) as u64, &rest)?;
+        let mut header = Vec::with_capacity(RECORD_HEADER);
+        let sum = begun.sum.finalize();
+        self.chain = RecordHeader::encode(
+            &mut header,
+            current.number,
+            self.chain,
+            self.synced,
+            &entry.header,
+            payload.len(),
+            sum,
+        );
+        current.file.write_at(self.end, &header)?;
+        let slot = self.take_in(&entry, current.number);
+        self.shared.held_mut().slots.push_back(slot);
+        self.unwritten.pop_front();
+        Ok(n)
+    }
+
+    /// A record was written where the log ends.
+    fn take_in(&mut self, entry: &Entry, segment: u64) -> Slot {
+        let slot = Slot {
+            term: entry.header.term,
+            seqno: entry.header.seqno,
+            segment,
+            at: (self.end / 8) as u32,
+            payload_len: entry.payload.len() as u32,
+        };
+        self.end += record_len(entry.payload.len());
+        self.last = entry.header.index;
+        self.last_term = entry.header.term;
+        self.last_seqno = entry.header.seqno;
+        slot
+    }
+
+    /// Forgets what waits from `keep` entries on.
+    fn drop_unwritten(&mut self, keep: usize) {
+        self.unwritten.truncate(keep);
+        if keep == 0 {
+            self.begun = None;
+        }
+    }
+
     fn try_truncate(&mut self, index: LogIndex) -> Result<(), StoreError> {
         self.generation += 1;
+        self.drop_unwritten(index.0.saturating_sub(self.last.0) as usize);
+        if index >= self.last {
+            // No file knows of what was dropped: a record is none without its header.
+            return Ok(());
+        }
         let end;
         {
             let mut held = self.shared.held_mut();
@@ -581,6 +713,16 @@ impl<S: Storage> WriteSetLog<S> {
     }
 
     fn try_reset(&mut self, base: Base) -> Result<(), StoreError> {
+        self.drop_unwritten(0);
+        self.restart_at(base)
+    }
+
+    /// The first files of a log that has none.
+    fn begin_files(&mut self) -> Result<(), StoreError> {
+        self.restart_at(self.base.clone())
+    }
+
+    fn restart_at(&mut self, base: Base) -> Result<(), StoreError> {
         self.generation += 1;
         let number = self.take_number()?;
         let file = checkpoint::write(&self.storage, number, &base)?;
@@ -615,8 +757,8 @@ impl<S: Storage> WriteSetLog<S> {
     }
 
     fn check_appendable(&self, entries: &[Entry]) -> Result<(), StoreError> {
-        let mut expected = self.last.next();
-        let mut seqno = self.last_seqno;
+        let mut expected = self.last().next();
+        let mut seqno = self.unwritten.back().map_or(self.last_seqno, |entry| entry.header.seqno);
         for entry in entries {
             let header = &entry.header;
             if header.index != expected {
@@ -704,6 +846,10 @@ impl<S: Storage> LogStore for WriteSetLog<S> {
     }
 
     fn last(&self) -> LogIndex {
+        LogIndex(self.last.0 + self.unwritten.len() as u64)
+    }
+
+    fn written(&self) -> LogIndex {
         self.last
     }
 
@@ -719,7 +865,8 @@ impl<S: Storage> LogStore for WriteSetLog<S> {
         if index == self.base.index {
             return Some(self.base.term);
         }
-        self.shared.held().slot(index).map(|s| s.term)
+        let written = self.shared.held().slot(index).map(|s| s.term);
+        written.or_else(|| self.waiting(index).map(|entry| entry.header.term))
     }
 
     fn index_of(&self, seqno: Seqno) -> Option<LogIndex> {
@@ -727,13 +874,27 @@ impl<S: Storage> LogStore for WriteSetLog<S> {
             return None;
         }
         // Entries that take no seqno repeat the one before: the taker is the first that has it.
+        if seqno > self.last_seqno {
+            return self.unwritten.iter().find(|entry| entry.header.seqno == seqno).map(|entry| entry.header.index);
+        }
         let held = self.shared.held();
         let at = held.slots.partition_point(|s| s.seqno < seqno);
         (held.slots.get(at)?.seqno == seqno).then(|| LogIndex(held.base.0 + 1 + at as u64))
     }
 
     fn read(&self, from: LogIndex, max_bytes: usize) -> Result<Vec<Entry>, StoreError> {
-        self.shared.read(from, max_bytes)
+        let Some(at) = from.0.checked_sub(self.last.0 + 1) else { return self.shared.read(from, max_bytes) };
+        self.shared.check()?;
+        let mut out = Vec::new();
+        let mut bytes = 0;
+        for entry in self.unwritten.iter().skip(at as usize) {
+            bytes += entry.payload.len();
+            if !out.is_empty() && bytes > max_bytes {
+                break;
+            }
+            out.push(entry.clone());
+        }
+        Ok(out)
     }
 
     /// A wrong index is refused and changes nothing; any other failure is final.
@@ -743,19 +904,29 @@ impl<S: Storage> LogStore for WriteSetLog<S> {
         if entries.is_empty() {
             return Ok(());
         }
-        self.guarded(|log| log.try_append(entries))
+        if !self.is_writing() && entries.iter().all(|entry| entry.payload.len() <= self.slice) {
+            return self.guarded(|log| log.try_append(entries));
+        }
+        self.unwritten.extend(entries.iter().cloned());
+        self.write_on()
+    }
+
+    /// Takes about a millisecond, unless the disk is slow.
+    fn write_on(&mut self) -> Result<(), StoreError> {
+        self.guarded(|log| log.try_write_on())
     }
 
     /// Durable on return. An index outside `base().index..=last()` is refused and changes nothing.
     fn truncate_after(&mut self, index: LogIndex) -> Result<(), StoreError> {
         self.shared.check()?;
-        if index < self.base.index || index > self.last {
+        if index < self.base.index || index > self.last() {
             return Err(StoreError(format!(
                 "write-set log: truncation after {index} outside of {}..={}",
-                self.base.index, self.last
+                self.base.index,
+                self.last()
             )));
         }
-        if index == self.last {
+        if index == self.last() {
             return Ok(());
         }
         self.guarded(|log| log.try_truncate(index))

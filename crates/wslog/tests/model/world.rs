@@ -87,7 +87,12 @@ pub struct World {
 }
 
 pub fn options(boot: u64) -> Options {
-    Options { size: 64 << 10, segment_size_override: Some(8 << 10), ..Options::new(NODE, format!("boot {boot}")) }
+    Options {
+        size: 64 << 10,
+        segment_size_override: Some(8 << 10),
+        slice_override: Some(1000),
+        ..Options::new(NODE, format!("boot {boot}"))
+    }
 }
 
 fn seqno_after(before: Seqno, kind: EntryKind) -> Seqno {
@@ -174,22 +179,47 @@ impl World {
             .collect()
     }
 
+    fn note_written(&mut self) {
+        let written = self.log().written().0;
+        assert!(written >= self.version().written, "what is written stays so");
+        self.version().written = written;
+    }
+
     /// One random operation. `Err` when the log has failed.
     pub fn step(&mut self) -> Result<(), StoreError> {
         let choice = self.rng.below(100);
         let name: &str;
         let result = match choice {
-            0..=49 => {
+            0..=9 => {
+                name = "write on";
+                let result = self.log().write_on();
+                if result.is_ok() {
+                    self.note_written();
+                }
+                result
+            }
+            10..=49 => {
                 name = "append";
                 let term = 1 + self.counter / 50;
                 let entries = self.entries(term);
                 let result = self.log().append(&entries);
+                if result.is_ok() {
+                    let (from, to) = (entries[0].header.index, self.log().last());
+                    let read = self.log().read(from, usize::MAX).unwrap();
+                    let terms: Vec<_> = (from.0..=to.0).map(|i| self.log().term_at(LogIndex(i))).collect();
+                    // What is written and what is not may be answered one after the other.
+                    assert!(!read.is_empty() && entries.starts_with(&read), "what is appended can be read");
+                    assert!(terms.iter().all(|term| *term == Some(entries[0].header.term)));
+                    for e in entries.iter().filter(|e| e.header.kind.takes_seqno()) {
+                        assert_eq!(self.log().index_of(e.header.seqno), Some(e.header.index));
+                    }
+                }
                 let version = self.version();
                 for e in entries {
-                    if result.is_ok() {
-                        version.written = e.header.index.0;
-                    }
                     version.entries.insert(e.header.index.0, e);
+                }
+                if result.is_ok() {
+                    self.note_written();
                 }
                 result
             }
@@ -268,7 +298,11 @@ impl World {
                 if self.log().last() == self.log().base().index {
                     return Ok(());
                 }
-                let (first, last) = (self.log().first().0, self.log().last().0);
+                // As the order does it: of what is delivered.
+                let (first, last) = (self.log().first().0, self.log().written().0);
+                if last < first {
+                    return Ok(());
+                }
                 let newest = self.version().checkpoints.keys().next_back().copied().unwrap_or(0);
                 let index = (last - self.rng.below(5).min(last - first)).max(newest + 1);
                 if index > last {
@@ -392,6 +426,8 @@ impl World {
         let log = self.log.as_ref().unwrap();
         let version = &self.versions[0];
         assert_eq!(log.last().0, version.last());
+        assert_eq!(log.written().0, version.written.max(log.base().index.0));
+        assert!(log.synced() <= log.written());
         assert_eq!(log.synced().0, version.synced.max(log.base().index.0));
         let first = log.first().0;
         for index in first..=version.last() {
@@ -473,6 +509,7 @@ impl World {
             assert_eq!(report.lost_history, None);
             if end == End::Kill && !self.failed {
                 assert!(!report.torn_tail_cut, "nothing was torn");
+                assert_eq!(log.last().0, version.written, "what was written, and nothing of what was not yet");
             }
         }
         if !self.failed {
