@@ -26,7 +26,10 @@ const READ_ROOM_FIRST: usize = 64 << 10;
 /// Room for a stranger who speaks TLS: its largest record, so that certificates come in one or two reads.
 const READ_ROOM_TLS: usize = 17 << 10;
 /// Read from one link before the others get their turn.
-pub(crate) const READ_TURN: usize = 2 << 20;
+pub(crate) const READ_TURN: usize = 512 << 10;
+/// Written to one link before the others, and everything else, get their turn: a peer that reads as fast as this end writes would
+/// keep it at a large message for as long as that lasts.
+const WRITE_TURN: usize = 512 << 10;
 
 /// Legal ways: Connecting or Admission -> Hello -> (Ready -> Ack | Confirm) -> Up.
 pub(crate) enum Phase {
@@ -193,26 +196,33 @@ impl Conn {
         }
     }
 
-    /// Writes until everything is written or the socket is full.
-    pub fn flush(&mut self) -> io::Result<()> {
+    /// Writes until everything is written, the socket is full, or the turn is over.
+    pub fn flush(&mut self) -> io::Result<Flushed> {
         let Conn { channel, queue, stream, .. } = self;
-        let sent_all = match channel {
+        let blocked_unless = |sent_all| if sent_all { Flushed::Empty } else { Flushed::Blocked };
+        let flushed = match channel {
             // Nothing to say before the peer has shown how it speaks, and nothing at hand.
-            Channel::Accepted { .. } | Channel::Away(_) => true,
-            Channel::Clear => queue.flush(stream)? == Flushed::Empty,
-            Channel::Shaking(session) => session.flush(|parts| socket::send(stream, parts))?,
-            Channel::Tls(session) => loop {
-                if !session.flush(|parts| socket::send(stream, parts))? {
-                    break false;
+            Channel::Accepted { .. } | Channel::Away(_) => Flushed::Empty,
+            Channel::Clear => queue.flush(stream, WRITE_TURN)?,
+            Channel::Shaking(session) => blocked_unless(session.flush(|parts| socket::send(stream, parts))?),
+            Channel::Tls(session) => {
+                let enough = queue.bytes().saturating_sub(WRITE_TURN);
+                loop {
+                    if !session.flush(|parts| socket::send(stream, parts))? {
+                        break Flushed::Blocked;
+                    }
+                    if queue.bytes() == 0 {
+                        break Flushed::Empty;
+                    }
+                    if queue.bytes() <= enough {
+                        break Flushed::TurnOver;
+                    }
+                    queue.write_with(|parts| session.encrypt(parts))?;
                 }
-                if queue.bytes() == 0 {
-                    break true;
-                }
-                queue.write_with(|parts| session.encrypt(parts))?;
-            },
+            }
         };
-        self.blocked = !sent_all;
-        Ok(())
+        self.blocked = flushed == Flushed::Blocked;
+        Ok(flushed)
     }
 
     /// Bytes not yet taken by the kernel.

@@ -170,6 +170,8 @@ pub(crate) enum Flushed {
     Empty,
     /// The socket is full; it will say when it is not.
     Blocked,
+    /// The socket would take more, but it is the turn of others.
+    TurnOver,
 }
 
 /// The queues of one link, in the order in which they are written: the rest of a chunk that was begun, control messages, then chunks of
@@ -256,9 +258,13 @@ impl SendQueue {
         }
     }
 
-    /// Writes until everything is written or the socket is full.
-    pub fn flush(&mut self, stream: &TcpStream) -> io::Result<Flushed> {
+    /// Writes until everything is written, the socket is full, or `turn` bytes are written.
+    pub fn flush(&mut self, stream: &TcpStream, turn: usize) -> io::Result<Flushed> {
+        let enough = self.bytes.saturating_sub(turn);
         while self.bytes > 0 {
+            if self.bytes <= enough {
+                return Ok(Flushed::TurnOver);
+            }
             let result = self.write_with(|parts| socket::send(stream, parts));
             match result {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),

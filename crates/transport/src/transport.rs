@@ -21,7 +21,7 @@ use crate::inspect::LinkInfo;
 use crate::isolation::Registration;
 use crate::jitter::Jitter;
 use crate::limiter::Limiter;
-use crate::queue::Encoded;
+use crate::queue::{Encoded, Flushed};
 use crate::resolver::{Resolver, resolver};
 use crate::socket::{self, SocketOptions};
 use crate::tls::HANDSHAKE_RECORD;
@@ -61,6 +61,8 @@ pub struct Transport {
     unread: Vec<usize>,
     /// Connections with something to write.
     dirty: Vec<usize>,
+    /// Connections whose turn to write was over before all was written.
+    unsent: Vec<usize>,
     pub(crate) pending: Vec<NetEvent>,
     pub(crate) book: Book,
     pub(crate) resolver: Resolver,
@@ -115,6 +117,7 @@ impl Transport {
             links: Vec::new(),
             unread: Vec::new(),
             dirty: Vec::new(),
+            unsent: Vec::new(),
             pending: Vec::new(),
             book: Book::default(),
             // Drawn, so that ids of two incarnations of an arbiter differ.
@@ -222,7 +225,7 @@ impl Transport {
     /// to `events`. May return early with nothing.
     pub fn poll(&mut self, timeout: Option<Duration>, events: &mut Vec<NetEvent>) {
         self.free.append(&mut self.freed);
-        let wait = if self.pending.is_empty() && self.unread.is_empty() {
+        let wait = if self.pending.is_empty() && self.unread.is_empty() && self.unsent.is_empty() {
             let due = self.timer.saturating_duration_since(Instant::now());
             timeout.map_or(due, |timeout| timeout.min(due))
         } else {
@@ -240,6 +243,9 @@ impl Transport {
         self.check_isolation(now);
         for unread in std::mem::take(&mut self.unread) {
             self.read(unread, now, false);
+        }
+        for unsent in std::mem::take(&mut self.unsent) {
+            self.mark_dirty(unsent);
         }
         for event in &ready {
             match event.token() {
@@ -493,7 +499,11 @@ impl Transport {
     fn write(&mut self, slot: usize, now: Instant) {
         self.stats.flushes += 1;
         let Some(conn) = self.conn(slot) else { return };
-        let Err(error) = conn.flush() else { return };
+        let error = match conn.flush() {
+            Ok(Flushed::Empty | Flushed::Blocked) => return,
+            Ok(Flushed::TurnOver) => return self.unsent.push(slot),
+            Err(error) => error,
+        };
         // What the peer wrote before it went is still there to be read.
         self.read(slot, now, true);
         self.lose(slot, cause_of(&error), &error.to_string(), now);
