@@ -295,6 +295,9 @@ struct StateRequest {
 const REPORT_EVERY: u64 = 128;
 /// How often the log's housekeeping is looked at.
 const KEEP_LOG_EVERY: Duration = Duration::from_secs(1);
+/// Bytes beyond `gcache.size` that are kept for members that have not received them: two of the largest write sets. A member that lags
+/// further behind would need a full copy, as one that was away too long does.
+const KEEP_FOR_MEMBERS_MAX: u64 = 4 << 30;
 /// How often a node whose server cannot hear it looks whether that was told to stop.
 const LOOK_FOR_STOP: Duration = Duration::from_millis(500);
 /// Acknowledgements are not queued behind more than this.
@@ -1495,12 +1498,16 @@ impl Core {
         let left = self.shared.monitor.left();
         let live = self.feed.is_live();
         let held_by_servers = self.group.held_by_servers();
+        let held_by_members = self.group.held_by_members();
         let log_max = self.log_max;
         let log = self.group.store_mut();
         let mut result = Ok(());
         // Until the server's position is known nothing says what it will need.
         if live && log.wants_trim() {
             let mut keep_from = log.index_of(left.next()).unwrap_or(log.last().next());
+            if log.excess() <= KEEP_FOR_MEMBERS_MAX {
+                keep_from = keep_from.min(held_by_members.next());
+            }
             let (all, some) = held_by_servers;
             if log_max.is_some() {
                 keep_from = keep_from.min(all.next());

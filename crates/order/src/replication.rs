@@ -1,6 +1,7 @@
 //! From a proposal to a committed entry: dissemination, ordering, appending, acknowledging.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use bytes::Bytes;
 use trireme_types::{
@@ -87,7 +88,9 @@ impl Progress {
 const INFLIGHT_MESSAGES_MAX: usize = 256;
 /// Without any acknowledgement for this long, although there is something to acknowledge, a peer is sent everything again.
 /// Long against any round trip, short against a human's patience.
-const STALLED: std::time::Duration = std::time::Duration::from_secs(3);
+const STALLED: Duration = Duration::from_secs(3);
+/// A peer is given time for what it was sent, at this pace, before that is sent again.
+const SLOW_BYTES_PER_MS: u64 = 10_000;
 /// Appends held back while bodies are missing; beyond it they are dropped and asked for again.
 const HELD_MAX: usize = 1024;
 
@@ -207,7 +210,9 @@ impl<S: LogStore> Group<S> {
         for p in s.progress.values_mut() {
             if p.stalled.0 != p.matched || p.matched >= tail {
                 p.stalled = (p.matched, now);
-            } else if now.since(p.stalled.1) > STALLED {
+            } else if now.since(p.stalled.1)
+                > STALLED + Duration::from_millis(p.inflight_bytes as u64 / SLOW_BYTES_PER_MS)
+            {
                 p.stalled = (p.matched, now);
                 p.snapshot_since = None;
                 if !p.probing {
@@ -582,6 +587,13 @@ impl<S: LogStore> Group<S> {
         }
         self.advance_commit(now);
         self.hand_over(now);
+    }
+
+    /// Every linked member of the view has acknowledged up to here in this term, as far as was heard: nobody who only lags a little
+    /// has to be told that what it needs is gone.
+    pub fn held_by_members(&self) -> LogIndex {
+        let held = |node| self.acks.get(&node).copied().unwrap_or_default();
+        self.linked_members().into_iter().map(held).min().unwrap_or(self.tail.index)
     }
 
     /// Do these members decide? While a voter change is not known to be committed, the old and the new ones both have to

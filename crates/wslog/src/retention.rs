@@ -21,7 +21,12 @@ impl<S: Storage> WriteSetLog<S> {
 
     /// Is there more than `gcache.size + gcache.keep_pages_size`? Then a checkpoint and [`WriteSetLog::trim`] are due.
     pub fn wants_trim(&self) -> bool {
-        self.bytes_held() > self.bytes_max
+        self.excess() > 0
+    }
+
+    /// Bytes held beyond `gcache.size + gcache.keep_pages_size`.
+    pub fn excess(&self) -> u64 {
+        self.bytes_held().saturating_sub(self.bytes_max)
     }
 
     /// Drops the oldest segments until the rest fits the bound. Returns the first index held.
