@@ -689,11 +689,17 @@ impl Core {
             }
         }
         self.transport.flush();
-        if !self.syncing && self.group.wants_sync() {
-            if let Some(ticket) = self.group.store_mut().begin_sync() {
-                self.syncing = true;
-                self.shared.sync(ticket);
-            }
+        if self.group.wants_sync() {
+            self.begin_sync();
+        }
+    }
+
+    fn begin_sync(&mut self) {
+        if !self.syncing
+            && let Some(ticket) = self.group.store_mut().begin_sync()
+        {
+            self.syncing = true;
+            self.shared.sync(ticket);
         }
     }
 
@@ -1531,10 +1537,12 @@ impl Core {
         }
         let log = self.group.store_mut();
         match (result, log.begin_spare()) {
-            (Err(error), _) => self.fail(error.to_string()),
+            (Err(error), _) => return self.fail(error.to_string()),
             (Ok(()), Some(ticket)) => self.shared.prepare_space(ticket),
             (Ok(()), None) => {}
         }
+        // In mode `process` nobody waits for it: a loss of power costs the last second and no more.
+        self.begin_sync();
     }
 
     fn ask_for_state(&mut self) {

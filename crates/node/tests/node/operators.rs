@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use trireme_node::{Code, Gtid, Meta, StatValue, ViewStatus, Wait};
 use trireme_surface::texts;
 use trireme_types::{Seqno, Uuid};
+use trireme_wslog::{DirStorage, inspect};
 
 use crate::cluster::{Cluster, Host, agree};
 use crate::fake::{Fake, PATIENCE};
@@ -49,6 +50,24 @@ fn block(host: &Host, what: &'static [u8]) -> mpsc::Sender<()> {
 /// Lines are logged by a thread of their own.
 fn await_line(host: &Host, line: &str) {
     host.wait(line, |s| s.log.iter().any(|(_, text)| text == line));
+}
+
+/// A loss of power in mode `process` costs what came after the last of these syncs.
+#[test]
+fn in_mode_process_the_log_is_synced_in_the_background() {
+    let cluster = Cluster::new(1);
+    let host = cluster.bootstrap();
+    let disk = DirStorage::read_only(&cluster.sites[0].dir).unwrap();
+    let look = || inspect::summary(&disk).unwrap();
+    set(&host, "repl.durability=process");
+    until("mode process", || look().meta.is_some_and(|meta| meta.process));
+    for n in 0..3 {
+        host.fake.commit(&format!("key {n}"), "data");
+    }
+    let last = look().segments.iter().filter_map(|segment| segment.range).map(|range| range.to).max().unwrap();
+    assert!(last.0 > 3);
+    until("the last commit to be synced", || look().meta.is_some_and(|meta| meta.synced >= last));
+    host.stop();
 }
 
 #[test]
