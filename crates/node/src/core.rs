@@ -268,6 +268,8 @@ pub struct Core {
     asked: Option<Arc<Slot<Result<String, String>>>>,
     /// For an arbitrator: the most that its log may take.
     log_max: Option<u64>,
+    /// Large bodies that were delivered, until nobody else needs them: so that this thread is never the last to let go of one.
+    large: Vec<Bytes>,
     /// It was told that this is not enough for a server that is away.
     told_of_bound: bool,
 }
@@ -295,6 +297,8 @@ struct StateRequest {
 const REPORT_EVERY: u64 = 128;
 /// How often the log's housekeeping is looked at.
 const KEEP_LOG_EVERY: Duration = Duration::from_secs(1);
+/// Bodies from here on are let go of by another thread: giving back the memory of a gigabyte takes tenths of a second.
+const LARGE_BODY: usize = 16 << 20;
 /// Bytes beyond `gcache.size` that are kept for members that have not received them: two of the largest write sets. A member that lags
 /// further behind would need a full copy, as one that was away too long does.
 const KEEP_FOR_MEMBERS_MAX: u64 = 4 << 30;
@@ -403,6 +407,7 @@ impl Core {
             donor_list,
             asked: None,
             log_max,
+            large: Vec::new(),
             told_of_bound: false,
         };
         if let Some(reason) = failure {
@@ -936,6 +941,9 @@ impl Core {
     fn on_write_set(&mut self, index: LogIndex, seqno: Seqno, session: Session, number: u64, body: Bytes) {
         self.delivered = seqno;
         let bytes = body.len();
+        if bytes >= LARGE_BODY {
+            self.large.push(body.clone());
+        }
         let parsed = WriteSet::parse(body.clone());
         let (verdict, head) = match &parsed {
             Ok(ws) => (self.certifier.certify(seqno, ws, session), *ws.head()),
@@ -1534,6 +1542,17 @@ impl Core {
                     );
                 }
             }
+        }
+        let log = self.group.store_mut();
+        let removed = log.take_removed();
+        if !removed.is_empty() {
+            self.shared.drop_elsewhere(removed);
+        }
+        let (unused, large) = std::mem::take(&mut self.large).into_iter().partition(Bytes::is_unique);
+        self.large = large;
+        let unused: Vec<Bytes> = unused;
+        if !unused.is_empty() {
+            self.shared.drop_elsewhere(unused);
         }
         let log = self.group.store_mut();
         match (result, log.begin_spare()) {

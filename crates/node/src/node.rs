@@ -99,6 +99,10 @@ impl Shared {
         let _ = self.space.send(SpaceJob::Spare(ticket));
     }
 
+    pub fn drop_elsewhere(&self, large: impl Send + 'static) {
+        let _ = self.space.send(SpaceJob::Drop(Box::new(large)));
+    }
+
     pub fn log_conflicts(&self) -> bool {
         self.settings.log_conflicts()
     }

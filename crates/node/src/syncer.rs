@@ -17,9 +17,11 @@ pub enum SyncJob {
     End,
 }
 
-/// For the thread that prepares log segments: filling one takes long enough to delay a commit that waits for a sync.
+/// For the thread that prepares log segments, and disposes of what is large: filling one takes long enough to delay a commit that waits for a sync.
 pub enum SpaceJob {
     Spare(SpareTicket<DirStorage>),
+    /// Something so large that giving back its space, in memory or on the disk, takes tenths of a second.
+    Drop(Box<dyn Send>),
     /// Fills it once everything before is done.
     Pass(Arc<Slot<()>>),
     End,
@@ -41,6 +43,7 @@ pub fn run_space(shared: &Arc<Shared>, jobs: &Receiver<SpaceJob>) {
     while let Ok(job) = jobs.recv() {
         match job {
             SpaceJob::Spare(ticket) => drop(shared.commands.push(Command::SpareReady(ticket.run()))),
+            SpaceJob::Drop(large) => drop(large),
             SpaceJob::Pass(slot) => slot.fill(()),
             SpaceJob::End => return,
         }

@@ -69,6 +69,8 @@ pub struct WriteSetLog<S: Storage> {
     /// Serial of the newest sync ticket.
     serial: u64,
     scratch: Vec<u8>,
+    /// Files of large segments that were dropped and are not closed yet.
+    pub(crate) removed: Vec<S::File>,
     /// Put-aside segments and their bytes; the first to go when space is needed.
     pub(crate) damaged: Vec<(u64, u64)>,
 }
@@ -194,6 +196,7 @@ impl<S: Storage> WriteSetLog<S> {
             dirty_dir: None,
             serial: 0,
             scratch: Vec::new(),
+            removed: Vec::new(),
             damaged: found.damaged.into_iter().map(|n| (n, 0)).collect(),
         }
     }

@@ -95,6 +95,9 @@ impl<S: Storage> WriteSetLog<S> {
                 self.spare = Some(Spare { file: segment.file, written_after: Some(self.serial()) });
             } else {
                 self.storage.remove(&name)?;
+                if segment.capacity > self.segment_size {
+                    self.removed.push(segment.file);
+                }
             }
         }
         while self.kept.front().is_some_and(|k| k.index < kept.index) {
@@ -105,6 +108,12 @@ impl<S: Storage> WriteSetLog<S> {
         }
         self.note_names_changed();
         Ok(())
+    }
+
+    /// Files that hold what a large record took and have lost their names: to close one gives its space back, which takes tenths of
+    /// a second. To be dropped where nobody waits.
+    pub fn take_removed(&mut self) -> Vec<S::File> {
+        std::mem::take(&mut self.removed)
     }
 
     /// Bytes of the segments that end at or below `index`.
