@@ -19,8 +19,6 @@ pub struct RealStore {
     boot: u32,
     size: u64,
     segment: u64,
-    /// Small in some runs, so that most entries are written piece by piece.
-    slice: usize,
     keep: Seqno,
     sabotage: Option<Sabotage>,
     appended: Vec<Appended>,
@@ -49,7 +47,6 @@ impl RealStore {
             boot: 1,
             size: (o.retain * 200).max(16 << 10),
             segment: 4096 + o.checkpoint_every * 64,
-            slice: [16, 80, 1 << 20][(seed % 3) as usize],
             keep: Seqno(u64::MAX),
             sabotage: o.sabotage,
             appended: Vec::new(),
@@ -69,7 +66,6 @@ impl RealStore {
         let options = LogOptions {
             size: self.size,
             segment_size_override: Some(self.segment),
-            slice_override: Some(self.slice),
             ..LogOptions::new(self.node, format!("boot {}", self.boot))
         };
         let lying = self.sabotage == Some(Sabotage::LyingDisk);
