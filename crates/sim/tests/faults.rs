@@ -1,7 +1,8 @@
 //! Sick members and partial connectivity: who goes on, how long anybody waits, how many terms it costs.
 
 use trireme_order::LogStore;
-use trireme_sim::{Cluster, Kind, MS, Mutant, Options, SEC, StoreKind, run};
+use trireme_sim::{Cluster, DbFlush, Kind, MS, Mutant, Options, SEC, StoreKind, run};
+use trireme_types::Durability;
 
 fn with(seed: u64, nodes: usize, change: impl FnOnce(&mut Options)) -> Cluster {
     let mut o = Options::calm(seed, nodes);
@@ -374,6 +375,66 @@ fn committing_it_by_counting_is_noticed() {
     let text = broken.unwrap_or_else(|_| Some("panic".into()));
     println!("older-term-commits is caught: {text:?}");
     assert!(text.is_some());
+}
+
+// --- the first entry of a term, in mode `process` ---------------------------------------------------------------------
+
+/// Three nodes whose engines flush each commit. One is left alone with an entry that nobody has; the others go on in a new term and
+/// lose their power, and with it what their logs had not synced. What the first one holds must not pass for what they had.
+fn an_older_end(seed: u64, mutant: Option<Mutant>) -> Option<String> {
+    let mut o = Options::calm(seed, 3);
+    o.durability = Durability::Process;
+    o.db_flush = DbFlush::Each;
+    // What goes on from data is another branch.
+    o.dark = true;
+    o.mutant = mutant;
+    let mut c = Cluster::formed(o);
+    let alone = c.the_sequencer();
+    let rest = except(3, &[alone]);
+    c.isolate(alone);
+    c.write(alone);
+    let orders = |c: &Cluster| {
+        rest.iter()
+            .copied()
+            .find(|&i| c.status(i).is_some_and(|s| s.sequencer == Some(c.node(i)) && s.committed == s.last))
+    };
+    c.expect(10 * SEC, "another one orders", |c| orders(c).is_some());
+    let second = orders(&c).unwrap();
+    let committed = |c: &Cluster, node| c.status(node).map(|s| s.committed);
+    let before = committed(&c, second);
+    c.write(second);
+    c.expect(SEC, "both have it", |c| rest.iter().all(|&node| committed(c, node) > before));
+    c.run_for(20 * MS);
+    for &node in &rest {
+        c.crash(node, true);
+    }
+    c.crash(alone, false);
+    c.heal_network();
+    for node in 0..3 {
+        c.join(node);
+    }
+    c.liveness_phase();
+    if c.failure.is_none() {
+        c.final_check();
+    }
+    c.failure
+}
+
+#[test]
+fn the_end_of_an_older_term_does_not_pass_for_what_was_lost() {
+    for seed in 1..=40 {
+        assert_eq!(an_older_end(seed, None), None, "seed {seed}");
+    }
+}
+
+#[test]
+fn to_acknowledge_the_first_entry_of_a_term_unsynced_is_noticed() {
+    let broken = |seed| {
+        std::panic::catch_unwind(|| an_older_end(seed, Some(Mutant::TermUnsynced))).unwrap_or(Some("panic".into()))
+    };
+    let caught = (1..=40).find_map(|seed| broken(seed).map(|text| (seed, text)));
+    println!("term-unsynced is caught: {caught:?}");
+    assert!(caught.is_some());
 }
 
 /// `--kind harmless`, seeds 1122 and 2553: a sync that had begun on a stalled disk took as long as the stall had made it, long
