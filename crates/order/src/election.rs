@@ -466,7 +466,7 @@ impl<S: LogStore> Group<S> {
         let belongs = self.tail.voters.contains(node)
             || self.tail.voters_before.contains(node)
             || self.tail.view.get(node).is_some();
-        let tail = self.tail.index;
+        let (tail, first) = (self.tail.index, self.store.first());
         let next = match &self.role {
             Role::Sequencer(s) => s.term_start.min(tail.next()),
             Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) => return,
@@ -489,7 +489,10 @@ impl<S: LogStore> Group<S> {
             s.gone.remove(&node);
             match s.progress.get_mut(&node) {
                 Some(p) => {
-                    let next = p.matched.next().min(p.next);
+                    let heard_of = p.matched.next().min(p.next);
+                    // It may hold more than was heard of. It is asked, before a state is offered that would replace its log and
+                    // its data, which may be the only ones (SAFETY 10).
+                    let next = if heard_of < first { p.next.max(first).min(tail.next()) } else { heard_of };
                     p.heard = now;
                     p.snapshot_since = None;
                     p.restart(next, tail);

@@ -309,7 +309,7 @@ impl Cluster {
     pub(crate) fn same_data(&self) -> bool {
         let mut common = None;
         // Messages without a seqno may come after the last one that has one.
-        let mut ends = self.slots.iter().filter_map(|s| s.process.as_ref()).map(|p| p.last_index);
+        let mut ends = self.slots.iter().filter_map(|s| s.process.as_ref()).map(|p| p.group.status().delivered);
         let first = ends.next();
         if ends.any(|end| Some(end) != first) {
             return false;

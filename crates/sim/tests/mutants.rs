@@ -45,7 +45,7 @@ const KNOWN: &[(&str, u64)] = &[
     ("arbitrator-forgets", 0),
     ("suspect-votes", 0),
     ("data-ignored", 0),
-    ("hole-trusted", 800),
+    ("hole-trusted", 0),
     ("session-kept", 140),
     ("read-committed", 0),
     ("read-without-round", 0),
