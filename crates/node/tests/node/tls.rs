@@ -30,11 +30,13 @@ fn count(host: &Fake, part: &str) -> usize {
 /// Breaks all links of a node and lets it come back over new ones.
 fn relink(host: &Host, others: &[&Host]) {
     let size = others.len() + 1;
+    let synced = host.lock().synced;
     assert_eq!(host.node().options_set("gmcast.isolate=1"), Code::Ok);
     host.wait("non-primary", |s| s.views.last().is_some_and(|v| v.status == ViewStatus::NonPrimary));
     others[0].wait("one gone", |s| s.size() == size - 1);
     assert_eq!(host.node().options_set("gmcast.isolate=0"), Code::Ok);
-    host.wait("back", |s| s.size() == size);
+    // As a server does before it lets clients in.
+    host.wait("back", |s| s.size() == size && s.synced > synced);
     others[0].wait("back", |s| s.size() == size);
 }
 
