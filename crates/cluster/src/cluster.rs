@@ -396,7 +396,14 @@ impl Cluster {
             }
         };
         let asked = Instant::now();
-        let deaf = || asked.elapsed() > DEAF_LIMIT && hangs_before_opening(&LogCursor::at_start(&node.log()).lines());
+        let (mut log, mut seen) = (LogCursor::at_start(&node.log()), Vec::new());
+        let mut deaf = || {
+            let late = asked.elapsed() > DEAF_LIMIT;
+            if late {
+                seen.extend(log.lines());
+            }
+            late && hangs_before_opening(&seen)
+        };
         // Not to be interrupted: Ctrl-C during the clean-up must not leave processes behind.
         until(format!("{id} ends"), limit, &Cancel::default(), || {
             if process::released(&node) {

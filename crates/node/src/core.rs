@@ -1548,13 +1548,10 @@ impl Core {
         if !removed.is_empty() {
             self.shared.drop_elsewhere(removed);
         }
-        let (unused, large) = std::mem::take(&mut self.large).into_iter().partition(Bytes::is_unique);
-        self.large = large;
-        let unused: Vec<Bytes> = unused;
+        let unused: Vec<Bytes> = self.large.extract_if(.., |body| body.is_unique()).collect();
         if !unused.is_empty() {
             self.shared.drop_elsewhere(unused);
         }
-        let log = self.group.store_mut();
         match (result, log.begin_spare()) {
             (Err(error), _) => return self.fail(error.to_string()),
             (Ok(()), Some(ticket)) => self.shared.prepare_space(ticket),

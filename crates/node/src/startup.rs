@@ -242,14 +242,14 @@ fn settle_position(shared: &Shared, log: &Log, saved: &mut Saved) -> Option<(Uui
     // A nil history in the state file says that there are no usable data: nothing was there yet, the data were left half
     // changed, or an operator has removed the file to get a full copy.
     let history = saved.history();
-    if history.is_nil() || saved.is_damaged() || log.base().history != history || log.last() == log.base().index {
+    if !continues(log, saved, history) {
         return None;
     }
     shared.log(
         Level::Info,
         "the position of the data is not known (unclean stop): asking the storage engine for it".into(),
     );
-    match recover::position(&shared.args.data_dir, || shared.server.engine_position()) {
+    match ask_engine(shared) {
         Ok((found, seqno)) if found == history => {
             shared.log(Level::Info, format!("recovered position {found}:{seqno}"));
             saved.set_position(Some((found, seqno)));
@@ -267,11 +267,20 @@ fn settle_position(shared: &Shared, log: &Log, saved: &mut Saved) -> Option<(Uui
     }
 }
 
+/// Is there something in the log with which data of this history could be gone on with, wherever they stand?
+fn continues(log: &Log, saved: &Saved, history: Uuid) -> bool {
+    !history.is_nil() && !saved.is_damaged() && log.base().history == history && log.last() != log.base().index
+}
+
+fn ask_engine(shared: &Shared) -> Result<(Uuid, Seqno), String> {
+    recover::position(&shared.args.data_dir, || shared.server.engine_position())
+}
+
 /// Where data with a statement cut off in them are. They are good for nothing as long as anybody has whole ones; if nobody has,
 /// one member executes the statement again (SAFETY 26).
 fn half_done_position(shared: &Shared, log: &Log, saved: &Saved) -> Option<(Uuid, Seqno)> {
     let history = saved.unfinished();
-    if history.is_nil() || saved.is_damaged() || log.base().history != history || log.last() == log.base().index {
+    if !continues(log, saved, history) {
         return None;
     }
     shared.log(
@@ -280,7 +289,7 @@ fn half_done_position(shared: &Shared, log: &Log, saved: &Saved) -> Option<(Uuid
          member has whole data"
             .into(),
     );
-    let found = recover::position(&shared.args.data_dir, || shared.server.engine_position()).ok().or(saved.given());
+    let found = ask_engine(shared).ok().or(saved.given());
     found.filter(|(h, seqno)| *h == history && *seqno >= log.base().seqno)
 }
 

@@ -1,16 +1,13 @@
 //! What clients and operators are told in faults (docs/operations/faults.md), by real servers.
 
 use crate::support::{Bed, assert_equal, await_status, client, client_in_d, eventually, node, schema};
-use trireme_cluster::{Start, Stop, namespaces_available};
+use trireme_cluster::{Start, Stop};
 
 /// Commits and a statement in total order that a minority cannot finish, waiting for a position, eviction.
 pub fn clients_are_told_the_truth_in_faults(bed: &Bed) {
-    let mut spec = bed.spec().option("wsrep_gtid_mode=ON").option("wsrep_gtid_domain_id=7");
+    let Some(spec) = bed.spec_with_networks() else { return };
+    let mut spec = spec.option("wsrep_gtid_mode=ON").option("wsrep_gtid_domain_id=7");
     spec.provider_options = "evs.suspect_timeout=PT2S;repl.status_extended=yes".into();
-    spec.netns = true;
-    if let Err(error) = namespaces_available() {
-        return bed.skip(error);
-    }
     let mut cluster = bed.up(&spec);
     schema(&cluster, 1);
     client_in_d(&cluster, 1).run("CREATE TABLE t (id INT PRIMARY KEY)");

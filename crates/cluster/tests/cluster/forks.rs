@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use trireme_cluster::{Cluster, Liveness, Start, namespaces_available};
+use trireme_cluster::{Cluster, Liveness, Start};
 
 use crate::support::{Bed, assert_equal, await_status, client, client_in_d, eventually, node, schema};
 
@@ -54,11 +54,7 @@ pub fn who_begins(bed: &Bed) {
 
 /// A minority is forced while the majority goes on. When they meet, the forced one leaves, and nothing is merged.
 pub fn forced_sides_do_not_merge(bed: &Bed) {
-    let mut spec = bed.spec();
-    spec.netns = true;
-    if let Err(error) = namespaces_available() {
-        return bed.skip(error);
-    }
+    let Some(spec) = bed.spec_with_networks() else { return };
     let mut cluster = bed.up(&spec);
     schema(&cluster, 1);
     client_in_d(&cluster, 1).run("CREATE TABLE t (id INT PRIMARY KEY)");

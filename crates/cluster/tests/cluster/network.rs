@@ -1,18 +1,12 @@
 //! Nodes cut off from each other; needs root for network namespaces.
 
-use trireme_cluster::namespaces_available;
-
 use crate::support::{Bed, Load, assert_all_there, assert_equal, await_status, client, node, schema};
 
 /// "WSREP has not yet prepared node for application use".
 const NOT_PREPARED: u16 = 1047;
 
 pub fn minority_refuses_and_heals(bed: &Bed) {
-    let mut spec = bed.spec();
-    spec.netns = true;
-    if let Err(error) = namespaces_available() {
-        return bed.skip(error);
-    }
+    let Some(spec) = bed.spec_with_networks() else { return };
     let mut cluster = bed.up(&spec);
     schema(&cluster, 1);
     let load = Load::start(&cluster.endpoints());

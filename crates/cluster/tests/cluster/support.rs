@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use trireme_cluster::{
-    Cancel, Cluster, ClusterGuard, Dice, Endpoint, LogCursor, NodeId, Session, Spec, Start, TableSums, tail, until,
-    wait_equal,
+    Cancel, Cluster, ClusterGuard, Dice, Endpoint, LogCursor, NodeId, Session, Spec, Start, TableSums,
+    namespaces_available, tail, until, wait_equal,
 };
 
 /// For anything that a healthy cluster does in seconds.
@@ -59,6 +59,17 @@ impl Bed {
         spec.base_port = self.base_port;
         spec.name = format!("test-{}", self.base_port);
         spec
+    }
+
+    /// The same, with a network for each node, so that it can be cut off. `None`, and the scenario is skipped, where there are none.
+    pub fn spec_with_networks(&self) -> Option<Spec> {
+        if let Err(error) = namespaces_available() {
+            self.skip(error);
+            return None;
+        }
+        let mut spec = self.spec();
+        spec.netns = true;
+        Some(spec)
     }
 
     /// Starts the cluster or fails the scenario, with what the nodes logged.
