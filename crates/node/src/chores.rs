@@ -30,9 +30,6 @@ pub fn run_chores(shared: &Arc<Shared>, chores: &Receiver<Chore>) {
             Chore::Log(level, text) => shared.server.log(level, &text),
             Chore::Allow { token, address } => {
                 let allowed = shared.server.allowed(&address);
-                if !allowed {
-                    shared.server.log(Level::Warn, &trireme_surface::texts::not_allowed(&address));
-                }
                 shared.commands.push(Command::Admit { token, allowed });
             }
             Chore::Event(name, value) => shared.server.event(name, &value),

@@ -71,11 +71,6 @@ pub const SSL_RELOADED: &str = "socket.ssl_reload: certificates and keys were re
 /// Error, tolerated in one test: what `gmcast.isolate=2` ends with.
 pub const FORCED_QUIT: &str = "exception from gcomm, backend must be restarted: Gcomm backend termination was requested by setting gmcast.isolate=2.";
 
-/// Warning, required by the allow-list test.
-pub fn not_allowed(ip: &str) -> String {
-    format!("Connection not allowed, IP {ip} not found in allowlist.")
-}
-
 /// Info: `evs.evict`.
 pub fn evicting(member: Uuid) -> String {
     format!("Evicting member {member} permanently from group")

@@ -290,6 +290,16 @@ impl Transport {
         self.report_refused(conn, &format!("stranger {}", conn.remote.ip()), reason, now);
     }
 
+    /// Closes a connection that the allow list does not allow. The line is Galera's word for word: operators and suites
+    /// look for its beginning.
+    pub(crate) fn not_allowed(&mut self, slot: usize, now: Instant) {
+        let Some(conn) = self.take(slot) else { return };
+        let ip = conn.remote.ip();
+        self.stats.refused += 1;
+        let text = format!("Connection not allowed, IP {ip} not found in allowlist.");
+        self.log_limited(now, &format!("allowlist {ip}"), true, text);
+    }
+
     /// Closes a connection on which TLS did not come about. Unlike other failures to connect this does not mend itself, so
     /// both ends warn.
     pub(crate) fn tls_failed(&mut self, slot: usize, why: &str, now: Instant) {

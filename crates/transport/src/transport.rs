@@ -604,8 +604,7 @@ impl Transport {
         let waits = |conn: &Conn| matches!(conn.phase, Phase::Admission(waiting) if waiting == token);
         let Some(slot) = self.conns.iter().position(|conn| conn.as_ref().is_some_and(waits)) else { return };
         if !allowed {
-            let ip = self.conns[slot].as_ref().map(|conn| conn.remote.ip().to_string()).unwrap_or_default();
-            return self.reject(slot, &format!("Connection not allowed, IP {ip} not found in allowlist"), now);
+            return self.not_allowed(slot, now);
         }
         if let Some(conn) = self.conn(slot) {
             conn.phase = Phase::Hello;
