@@ -103,6 +103,8 @@ pub struct Group<S: LogStore> {
     pub(crate) repair: Option<(Term, LogIndex)>,
     /// Acknowledged in the present term by a log that was replaced since: no repair ends below.
     pub(crate) forgotten: LogIndex,
+    /// Peers say that more was acknowledged than an old disk holds: who the voters are may be among it. Until the log is whole again.
+    pub(crate) outdated: bool,
     /// The newest acknowledgement heard of each voter (SAFETY 12).
     pub(crate) recalled: BTreeMap<NodeId, (Term, LogIndex)>,
     /// For whom this member was last said to wait.
@@ -204,6 +206,7 @@ impl<S: LogStore> Group<S> {
             needs_snapshot: false,
             repair: None,
             forgotten: LogIndex::ZERO,
+            outdated: false,
             recalled: BTreeMap::new(),
             waits_for: None,
             must_discard: false,
@@ -245,6 +248,8 @@ impl<S: LogStore> Group<S> {
             .unwrap_or_else(|| group.store.base().clone());
         group.begin_at(base);
         group.commit = group.commit.max(group.hard.committed.min(group.store.written()));
+        // What peers acknowledge is remembered before a sequencer is found, too (SAFETY 12).
+        group.enter_era(group.tail.lineage.clone());
         group
     }
 

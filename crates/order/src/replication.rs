@@ -556,6 +556,9 @@ impl<S: LogStore> Group<S> {
     }
 
     pub(crate) fn on_ack(&mut self, now: Timestamp, term: Term, from: NodeId, index: LogIndex) {
+        // Whoever is followed, and in whatever term: the peer may need to be told (SAFETY 12).
+        let newest = self.recalled.entry(from).or_default();
+        *newest = (*newest).max((term, index));
         // Of this term only (SAFETY 2).
         if term != self.hard.term && !self.is(Mutant::AcksOfAnyTerm) || self.sequencer.is_none() {
             return;
@@ -567,8 +570,6 @@ impl<S: LogStore> Group<S> {
         }
         let ack = self.acks.entry(from).or_default();
         *ack = (*ack).max(index);
-        let newest = self.recalled.entry(from).or_default();
-        *newest = (*newest).max((term, index));
         // What ends below the own log answers no probe: it was sent before the peer had compared anything in this term. Taken for
         // an answer it would call for a snapshot that the peer does not need.
         let served = index >= self.store.base().index;

@@ -52,7 +52,8 @@ impl<S: LogStore> Group<S> {
             return Some(Mandate::Complete);
         }
         let usable = ahead.is_none_or(|ahead| ahead.usable);
-        let everybody = self.all_voters(|n| votes.contains_key(&n) && self.is_here(n));
+        // By an old disk the voters may be others than those who decide by now.
+        let everybody = !self.outdated && self.all_voters(|n| votes.contains_key(&n) && self.is_here(n));
         (usable && everybody).then_some(Mandate::WhatIsLeft)
     }
 
@@ -266,6 +267,7 @@ impl<S: LogStore> Group<S> {
         }
         self.repair = None;
         self.forgotten = LogIndex::ZERO;
+        self.outdated = false;
         if let Err(e) = self.store.set_suspect(None) {
             return self.fail(e);
         }
@@ -293,7 +295,9 @@ impl<S: LogStore> Group<S> {
         if !short && !forgot {
             return;
         }
+        // After a loss of power the log has said so itself, and its voters are synced: they are still the newest.
         let suspect = self.store.suspect().is_some();
+        self.outdated |= self.store.suspect().is_none_or(|after| after == LogIndex::ZERO);
         if suspect && !forgot {
             return;
         }

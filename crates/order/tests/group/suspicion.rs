@@ -135,6 +135,66 @@ fn a_log_shorter_than_what_peers_heard_acknowledged_is_suspect() {
     assert_eq!(net.nodes[&restored].group.store().suspect(), None);
 }
 
+/// Restored seed 976: an old disk from the time when its node was the only voter, and so "all voters" by itself.
+#[test]
+fn who_was_the_only_voter_on_an_old_disk_decides_nothing_alone() {
+    let mut net = Net::cluster(1);
+    net.propose(1, "in the backup");
+    net.settle();
+    let backup = net.nodes[&1].group.store().clone();
+    (2..=3).for_each(|n| net.join(n));
+    net.propose(1, "not in the backup");
+    net.settle();
+    net.kill(1);
+    // Nobody else can be elected meanwhile.
+    net.cut.push((2, 3));
+    net.restart(1, backup, 2, Seqno(0));
+    net.run(Duration::from_secs(20));
+    assert!((1..=3).all(|n| net.phase(n) != Phase::Primary && !forced(&net, n)), "the other one may have more");
+    net.heal();
+    net.run(Duration::from_secs(10));
+    for n in 1..=3 {
+        assert_eq!(net.phase(n), Phase::Primary, "node {n}");
+        assert!(!forced(&net, n));
+    }
+    assert!(net.bodies(2).contains(&"not in the backup".to_string()));
+    assert_eq!(net.nodes[&1].group.status().delivered, net.nodes[&2].group.status().delivered);
+}
+
+/// Restored seed 49: the third one heard of what the other two committed, but followed nobody, and did not remember.
+#[test]
+fn who_follows_nobody_remembers_what_others_acknowledge() {
+    for restarted in [false, true] {
+        let mut net = Net::cluster(3);
+        let orders = net.sequencer();
+        let restored = other(&[orders]);
+        let third = other(&[orders, restored]);
+        net.propose(orders, "in the backup");
+        net.settle();
+        let backup = net.nodes[&restored].group.store().clone();
+        net.cut.push((orders, third));
+        if restarted {
+            let store = net.kill(third);
+            net.restart(third, store, 2, Seqno(0));
+        }
+        net.settle();
+        net.propose(orders, "not in the backup");
+        net.settle();
+        assert!(!net.bodies(third).contains(&"not in the backup".to_string()));
+        net.kill(restored);
+        net.cut.push((orders, restored));
+        net.restart(restored, backup, 2, Seqno(0));
+        net.run(Duration::from_secs(20));
+        assert!([restored, third].iter().all(|n| net.phase(*n) != Phase::Primary), "the first one has more");
+        net.heal();
+        net.run(Duration::from_secs(10));
+        for n in 1..=3 {
+            assert_eq!(net.phase(n), Phase::Primary, "node {n}");
+            assert!(net.bodies(n).contains(&"not in the backup".to_string()), "node {n}");
+        }
+    }
+}
+
 /// Swarm seed 54570: of what a server had acknowledged it lost the end with its power. The peers, who had heard that and had nothing of
 /// it, refused it their votes for ever, although theirs together prove that nothing which was committed is missing.
 #[test]
