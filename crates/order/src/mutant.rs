@@ -33,6 +33,8 @@ pub enum Mutant {
     ForkMerged,
     /// 12: the new incarnation of a node enters beside the old one.
     TwoIncarnations,
+    /// 12: a log that ends below what its peers have heard acknowledged counts as evidence all the same.
+    ShortLogVotes,
     /// 14: an arbitrator leads although it has dropped what the others lack.
     ArbitratorForgets,
     /// 16: a log that may have lost its end with the power counts as evidence of what was committed.
@@ -63,6 +65,7 @@ impl Mutant {
         Mutant::NeverStands,
         Mutant::NewVotersAlone,
         Mutant::TwoIncarnations,
+        Mutant::ShortLogVotes,
         Mutant::ForkMerged,
         Mutant::ArbitratorForgets,
         Mutant::SuspectVotes,
@@ -87,6 +90,7 @@ impl Mutant {
             Mutant::NewVotersAlone => "new-voters-alone",
             Mutant::ForkMerged => "fork-merged",
             Mutant::TwoIncarnations => "two-incarnations",
+            Mutant::ShortLogVotes => "short-log-votes",
             Mutant::ArbitratorForgets => "arbitrator-forgets",
             Mutant::SuspectVotes => "suspect-votes",
             Mutant::TermUnsynced => "term-unsynced",

@@ -286,7 +286,7 @@ impl<S: LogStore> Group<S> {
     }
 
     pub(crate) fn on_recall(&mut self, now: Timestamp, branch: Uuid, term: Term, index: LogIndex) {
-        if !self.is_own_branch(branch) {
+        if !self.is_own_branch(branch) || self.is(Mutant::ShortLogVotes) {
             return;
         }
         // Entries go only when others of a later term come.

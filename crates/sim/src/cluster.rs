@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use trireme_order::{
     Class, Config, Event as GroupEvent, Group, JoinState, LogStore, Message, Phase, ReadId, SnapshotRequest,
 };
-use trireme_types::{LogIndex, Member, NodeId, Seqno, Timestamp, Uuid, View};
+use trireme_types::{LogIndex, Member, NodeId, Seqno, Term, Timestamp, Uuid, View};
 
 use crate::app::App;
 use crate::check::{Branches, Clients, Histories, Isolation, Logs, Losses, ReadRecord};
@@ -60,6 +60,8 @@ pub(crate) struct Process {
     /// Data must be copied from a donor that has reached at least this seqno.
     pub needs_copy: Option<u64>,
     pub copying: bool,
+    /// The newest acknowledgement that has come from each member.
+    pub heard: BTreeMap<NodeId, (Term, LogIndex)>,
     /// Die after this many more outputs.
     pub crash_after: Option<u32>,
     /// Stand still after this many more outputs.
@@ -103,6 +105,20 @@ pub(crate) struct Slot {
     pub step_factor: u64,
     /// Left in order and is not meant to come back by itself.
     pub out: bool,
+    /// A copy of the disk, as it was some time ago.
+    pub copy: Option<Copy>,
+    /// The newest acknowledgement sent.
+    pub acked: (Term, LogIndex),
+    /// An old copy was put back: so far the log reached before.
+    pub held_once: LogIndex,
+    /// The same: what it had acknowledged.
+    pub forgot: (Term, LogIndex),
+}
+
+/// What is in a copy of a node's directory: its log and its data.
+pub(crate) struct Copy {
+    pub log: Store,
+    pub db: Database,
 }
 
 impl Slot {
@@ -239,6 +255,10 @@ impl Cluster {
                 sync_factor: 1,
                 step_factor: 1,
                 out: false,
+                copy: None,
+                acked: Default::default(),
+                held_once: LogIndex::ZERO,
+                forgot: Default::default(),
             });
         }
         Cluster {
@@ -475,6 +495,7 @@ impl Cluster {
             snapshots: Vec::new(),
             needs_copy: None,
             copying: false,
+            heard: BTreeMap::new(),
             crash_after: None,
             stall_after: None,
             stopped: None,
@@ -564,6 +585,39 @@ impl Cluster {
         s.db = Database::default();
         s.incarnation = 0;
         s.weight = 1;
+        s.copy = None;
+        s.acked = Default::default();
+        s.held_once = LogIndex::ZERO;
+        s.forgot = Default::default();
+    }
+
+    /// Somebody copies a node's directory.
+    pub fn copy_disk(&mut self, slot: usize) {
+        self.log(|| format!("n{slot} is copied"));
+        let s = &mut self.slots[slot];
+        s.copy = Some(Copy { log: s.store().copy(), db: s.db.copy() });
+    }
+
+    /// The process dies; what it had is replaced by the copy that was made of it.
+    pub fn put_back(&mut self, slot: usize) {
+        let Some(copy) = self.slots[slot].copy.take() else { return };
+        self.crash(slot, false);
+        let s = &mut self.slots[slot];
+        s.held_once = s.held_once.max(s.store().last());
+        s.forgot = s.acked;
+        s.disk = Some(copy.log);
+        s.db = copy.db;
+        let last = s.store().last();
+        self.log(|| format!("n{slot} gets its old disk back, with a log up to {last}"));
+        self.hear_complaint(slot);
+    }
+
+    /// Does its log still lack some of what it had acknowledged before an old copy was put back?
+    pub(crate) fn is_short(&self, slot: usize) -> bool {
+        let s = &self.slots[slot];
+        let store = s.store();
+        let end = (store.term_at(store.last()).unwrap_or_default(), store.last());
+        s.forgot > end || s.forgot.0 > store.hard_state().term || store.suspect().is_some()
     }
 
     pub fn is_running(&self, slot: usize) -> bool {

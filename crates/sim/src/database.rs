@@ -177,6 +177,12 @@ impl Database {
         self.kernel = self.now.clone();
     }
 
+    /// What a server finds that is started on a copy of what is on disk.
+    pub fn copy(&self) -> Database {
+        let state = self.durable.clone();
+        Database { now: state.clone(), durable: state.clone(), kernel: state, valid: self.valid, ..Database::default() }
+    }
+
     pub fn invalidate(&mut self) {
         self.valid = false;
         self.now = State::default();

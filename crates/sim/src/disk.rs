@@ -89,6 +89,13 @@ impl Store {
             Store::Real(s) => s.process_died(),
         }
     }
+    /// What a node finds that is started on a copy of this disk.
+    pub fn copy(&self) -> Store {
+        match self {
+            Store::Fast(s) => Store::Fast(Box::new(s.copy())),
+            Store::Real(s) => Store::Real(Box::new(s.copy())),
+        }
+    }
     /// Bits of what is stored flip.
     pub fn damage(&mut self, rng: &mut Rng) {
         each!(self, s => s.damage(rng))

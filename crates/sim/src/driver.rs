@@ -81,6 +81,10 @@ impl Cluster {
                         Err(e) => return self.fail(format!("n{slot}: message does not decode: {e}")),
                     },
                 };
+                if let Message::Ack { term, index, .. } = &message {
+                    let heard = p.heard.entry(from).or_default();
+                    *heard = (*heard).max((*term, *index));
+                }
                 if trace {
                     let text = format!("{message:?}");
                     let who = self.slot_of(from);
@@ -281,6 +285,10 @@ impl Cluster {
                     self.log(|| text);
                 }
                 self.check_message(slot, to, &message);
+                if let Message::Ack { term, index, .. } = &message {
+                    let acked = &mut self.slots[slot].acked;
+                    *acked = (*acked).max((*term, *index));
+                }
                 self.send(slot, to, class, message);
             }
             Output::Deliver(delivery) => self.deliver(slot, delivery),
@@ -616,8 +624,8 @@ impl Cluster {
             // A disk that was replaced held what it acknowledged; what it held can no longer be seen.
             let Some(other) = self.slots.iter().find(|s| s.node == node) else { return true };
             let store = other.store();
-            // Nor can what lay above here, before the power failed or bits flipped.
-            if store.suspect().is_some_and(|after| index > after) {
+            // Nor can what lay above here, before the power failed or bits flipped, or where a copy was put now.
+            if store.suspect().is_some_and(|after| index > after) || index <= other.held_once {
                 return true;
             }
             let held = store.term_at(index) == Some(term) && (!synced || store.synced() >= index);

@@ -8,7 +8,7 @@ use trireme_types::{
 use crate::app::AppMessage;
 
 use crate::check::Reach;
-use crate::cluster::{Cluster, Event, Slot};
+use crate::cluster::{Cluster, Event, Process, Slot};
 use crate::disk::Store;
 use crate::driver::{voters_at, voters_in_doubt};
 use crate::options::{Fault, Kind, MS, SEC};
@@ -30,6 +30,13 @@ pub enum Undo {
         left: u32,
     },
     Return(usize),
+    /// An old disk is put back as soon as it may, and those in `apart`, who alone hold what it forgot, hear nobody but each other.
+    PutBack {
+        slot: usize,
+        apart: Vec<usize>,
+        cuts: Vec<(usize, usize)>,
+        tries: u32,
+    },
     /// All processes die, and the links are whole again.
     Perish(Vec<(usize, usize)>),
 }
@@ -64,7 +71,7 @@ impl Cluster {
     /// A harmless run shakes one node at a time, and lets it come to itself: else the harm adds up to what no timeout covers.
     fn may_shake(&self) -> bool {
         let quiet = |s: &Slot| !s.paused && s.process.as_ref().is_none_or(|p| p.stall_after.is_none());
-        self.options.kind == Kind::Swarm || self.slots.iter().all(|s| quiet(s) && self.now >= s.shaken + 3 * SEC)
+        self.options.kind != Kind::Harmless || self.slots.iter().all(|s| quiet(s) && self.now >= s.shaken + 3 * SEC)
     }
 
     fn any_slot(&mut self) -> usize {
@@ -96,8 +103,10 @@ impl Cluster {
         match fault {
             Fault::Crash => {
                 let slot = self.any_slot();
-                self.crash(slot, false);
-                self.restart_later(slot);
+                if self.may_forget() {
+                    self.crash(slot, false);
+                    self.restart_later(slot);
+                }
             }
             Fault::CrashMidStep => {
                 let slot = self.any_slot();
@@ -271,7 +280,7 @@ impl Cluster {
             Fault::SlowNode => {
                 let slot = self.any_slot();
                 self.slots[slot].step_factor = match self.options.kind {
-                    Kind::Swarm => self.rng.range(2, 300),
+                    Kind::Swarm | Kind::Restored => self.rng.range(2, 300),
                     Kind::Harmless => self.rng.range(2, 5),
                 };
                 let delay = self.duration();
@@ -354,12 +363,49 @@ impl Cluster {
                 self.after(delay, Event::Undo(Undo::Perish(cuts)));
             }
             Fault::Evict => self.evict_somebody(),
+            Fault::CopyDisk => {
+                let slot = self.any_slot();
+                if self.may_copy(slot) {
+                    self.copy_disk(slot);
+                }
+            }
+            Fault::PutBack => {
+                let slot = self.any_slot();
+                if self.rng.chance(0.5) {
+                    self.let_some_fall_behind(slot);
+                } else if self.may_put_back(slot) {
+                    self.put_back(slot);
+                    self.restart_later(slot);
+                }
+            }
             Fault::Force => {
                 // Whatever the others do: an operator may be wrong about them, and may do it on both sides of a cut.
                 let slot = self.any_slot();
                 self.with_group(slot, |g, now| g.force_primary(now));
             }
         }
+    }
+
+    /// A majority goes on without the rest, whom only `slot`, which is in it, still reaches. Then an old disk is put back there: what it forgot
+    /// is with the others of that majority, who are away from now on, and the rest has only heard of it.
+    fn let_some_fall_behind(&mut self, slot: usize) {
+        let n = self.slots.len();
+        let Some(orders) = self.sequencer().filter(|s| *s != slot) else { return };
+        if self.may_copy(slot) && (self.slots[slot].copy.is_none() || self.rng.chance(0.5)) {
+            self.copy_disk(slot);
+        }
+        let more = (0..n).filter(|o| ![slot, orders].contains(o)).take(n / 2 - 1);
+        let apart: Vec<usize> = std::iter::once(orders).chain(more).collect();
+        let rest = (0..n).filter(|o| *o != slot && !apart.contains(o));
+        let cuts: Vec<(usize, usize)> = rest.flat_map(|r| apart.iter().flat_map(move |&a| [(a, r), (r, a)])).collect();
+        for &(a, b) in &cuts {
+            self.cut(a, b);
+        }
+        for _ in 0..self.rng.range(1, 10) {
+            self.write(orders);
+        }
+        let delay = self.duration();
+        self.after(delay, Event::Undo(Undo::PutBack { slot, apart, cuts, tries: 100 }));
     }
 
     /// Any member orders it, of any other or itself; but somebody with data stays.
@@ -409,6 +455,23 @@ impl Cluster {
                 for (a, b) in cuts {
                     self.mend(a, b);
                 }
+            }
+            Undo::PutBack { slot, apart, mut cuts, tries } => {
+                if !self.may_put_back(slot) && tries > 0 {
+                    return self.after(10 * MS, Event::Undo(Undo::PutBack { slot, apart, cuts, tries: tries - 1 }));
+                }
+                if self.may_put_back(slot) {
+                    self.put_back(slot);
+                    let boot = self.slots[slot].boot;
+                    self.after(MS, Event::Restart { slot, boot });
+                    let more: Vec<(usize, usize)> = apart.iter().flat_map(|&a| [(a, slot), (slot, a)]).collect();
+                    for &(a, b) in &more {
+                        self.cut(a, b);
+                    }
+                    cuts.extend(more);
+                }
+                let delay = self.duration() + 2 * self.options.timeouts.election.as_nanos() as u64;
+                self.after(delay, Event::Undo(Undo::Mend(cuts)));
             }
             Undo::Resume(slot) => self.resume(slot),
             Undo::Fast { from, to } => self.net.slow[from][to] = 1,
@@ -479,6 +542,34 @@ impl Cluster {
             let others = self.slots.iter().filter(|s| s.node != node && s.store().suspect().is_none());
             2 * others.map(|s| set.weight(s.node)).sum::<u32>() >= set.total()
         })
+    }
+
+    /// May a process die, and with it what it remembers of others? Not while one of those needs it, because an old copy of its disk
+    /// was put back.
+    fn may_forget(&self) -> bool {
+        (0..self.slots.len()).all(|slot| !self.is_short(slot) || self.slots[slot].forgot == Default::default())
+    }
+
+    /// What is copied is the log of a member among others. An empty one that comes back is a disk that was lost, which two voters do not
+    /// survive; and by a log from the time when its owner decided alone, that owner asks nobody.
+    fn may_copy(&self, slot: usize) -> bool {
+        let (node, store) = (self.slots[slot].node, self.slots[slot].store());
+        let among_others = |set: VoterSet| set.majority(|n| n != node) || 2 * set.weight(node) <= set.total();
+        !self.is_short(slot) && voters_at(store, store.last()).is_some_and(among_others)
+    }
+
+    /// May this member's disk be replaced by an old copy? Its peers have to be up, and to have heard what it promised and acknowledged:
+    /// of what nobody has heard who is there, nobody can tell it (docs/protocol.md, section 8).
+    fn may_put_back(&self, slot: usize) -> bool {
+        let s = &self.slots[slot];
+        let heard = |p: &Process| p.heard.get(&s.node).is_some_and(|heard| *heard >= s.acked);
+        let others = self.slots.iter().enumerate().filter(|(i, _)| *i != slot);
+        s.copy.is_some()
+            && s.process.is_some()
+            && !s.paused
+            && s.store().hard_state().term == s.acked.0
+            && self.may_forget()
+            && others.into_iter().all(|(_, o)| o.process.as_ref().is_some_and(heard))
     }
 
     /// The voters of the best log that there is, by whom the others judge what was committed.

@@ -81,6 +81,10 @@ pub enum Fault {
     ClockDrift,
     /// A member is thrown out by an ordered message (`evs.evict`), or all evictions are lifted.
     Evict,
+    /// Somebody copies a node's directory.
+    CopyDisk,
+    /// A node is stopped and started again on a copy that was made of its directory. Only in runs of the restored kind.
+    PutBack,
 }
 
 pub const ALL_FAULTS: &[Fault] = &[
@@ -192,6 +196,8 @@ pub enum Kind {
     Swarm,
     /// Only what must pass unnoticed: jitter, load, and pauses below the suspect timeout. No view, no refusal, few terms.
     Harmless,
+    /// Members come back on old copies of their disks.
+    Restored,
 }
 
 /// All times in nanoseconds.
@@ -544,6 +550,48 @@ impl Options {
         o.faults.clear();
         for fault in gentle {
             if r.chance(0.6) {
+                o.faults.push((fault, r.range(1, 10) as u32));
+            }
+        }
+        o
+    }
+
+    /// A cluster in which old copies of disks are put back (SAFETY 12). What its peers have heard of a member they remember in memory: so
+    /// hardly anybody dies otherwise, and nobody while one is short of what it had acknowledged.
+    pub fn restored(seed: u64) -> Options {
+        let mut r = Rng::new(seed ^ 0x0065_7067_u64.rotate_left(40));
+        let mut o = Options::draw(seed);
+        o.kind = Kind::Restored;
+        o.nodes = r.range(3, 5) as usize;
+        o.arbitrators = 0;
+        o.arbitrator_keep = u64::MAX;
+        (o.forced, o.dark, o.founded) = (false, false, false);
+        (o.ignore_sb, o.ignore_quorum) = (false, false);
+        o.careless_trim = false;
+        o.safety = r.range(10, 30) * SEC;
+        o.operations = r.range(100, 500);
+        o.client_mean = o.safety / o.operations;
+        o.fault_mean = r.range(100, 1_000) * MS;
+        o.fault_duration = r.range(50, 2_000) * MS;
+        let around = [
+            Fault::Crash,
+            Fault::Pause,
+            Fault::WriteStall,
+            Fault::CutPair,
+            Fault::CutOneWay,
+            Fault::Partition,
+            Fault::CutSome,
+            Fault::Isolate,
+            Fault::ResetOne,
+            Fault::Flap,
+            Fault::ResetAll,
+            Fault::SlowLink,
+            Fault::SyncStall,
+            Fault::SlowNode,
+        ];
+        o.faults = vec![(Fault::CopyDisk, r.range(5, 10) as u32), (Fault::PutBack, r.range(10, 40) as u32)];
+        for fault in around {
+            if r.chance(0.5) {
                 o.faults.push((fault, r.range(1, 10) as u32));
             }
         }

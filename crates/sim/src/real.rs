@@ -59,6 +59,21 @@ impl RealStore {
         store
     }
 
+    /// What a node finds that is started on a copy of this disk.
+    pub fn copy(&self) -> RealStore {
+        let mut copy = RealStore {
+            disk: self.disk.copy(),
+            log: None,
+            ticket: None,
+            early: None,
+            appended: Vec::new(),
+            complaint: None,
+            ..*self
+        };
+        copy.open();
+        copy
+    }
+
     fn open(&mut self) {
         self.ticket = None;
         self.early = None;

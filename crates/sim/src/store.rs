@@ -132,6 +132,13 @@ impl FastStore {
         self.generation += 1;
     }
 
+    /// What a node finds that is started on a copy of this disk.
+    pub fn copy(&self) -> FastStore {
+        let mut copy = FastStore { appended: Vec::new(), ..self.clone() };
+        copy.reopen();
+        copy
+    }
+
     /// The process died with the machine.
     pub fn lose_power(&mut self, rng: &mut Rng) {
         if self.sabotage == Some(Sabotage::LyingDisk) {

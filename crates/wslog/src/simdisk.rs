@@ -57,6 +57,7 @@ struct State {
     syncs: u64,
 }
 
+#[derive(Clone)]
 enum NameChange {
     Set(String, u64),
     Remove(String),
@@ -81,13 +82,14 @@ impl NameChange {
     }
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Inode {
     content: Vec<u8>,
     durable: Vec<u8>,
     pending: Vec<Change>,
 }
 
+#[derive(Clone)]
 enum Change {
     Write(u64, Vec<u8>),
     Len(u64),
@@ -217,6 +219,25 @@ impl SimDisk {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Another disk with what processes see on this one now, used by nobody: a snapshot, or a backup of it.
+    pub fn copy(&self) -> SimDisk {
+        let state = self.state();
+        let copy = State {
+            rng: SplitMix(state.rng.0),
+            faults: state.faults,
+            life: 0,
+            locked: false,
+            inodes: state.inodes.clone(),
+            next_inode: state.next_inode,
+            names: state.names.clone(),
+            durable_names: state.durable_names.clone(),
+            pending_names: state.pending_names.clone(),
+            operations: 0,
+            syncs: 0,
+        };
+        SimDisk { state: Arc::new(Mutex::new(copy)) }
     }
 
     pub fn set_faults(&self, faults: Faults) {

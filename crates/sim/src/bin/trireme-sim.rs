@@ -17,7 +17,8 @@ const USAGE: &str = "usage: trireme-sim --seed N [--kind KIND] [--mutant NAME] [
   --verbose       a line per event on standard error
   --seeds A..B    runs seeds A to B-1; prints one line per failure and a summary
   --jobs J        threads (default 1); results do not depend on it
-  --kind KIND     swarm (default): anything may happen; harmless: only what must pass without a view or a refusal
+  --kind KIND     swarm (default): anything may happen; harmless: only what must pass without a view or a refusal;
+                  restored: old copies of disks are put back
   --mutant NAME   breaks one rule on purpose (docs/testing.md lists them); a seed that fails has caught it
   --stop-after F  stop after F failures (default 20)
   --print         a line per seed, also for those that hold";
@@ -37,6 +38,7 @@ impl Args {
         let mut options = match self.kind {
             Kind::Swarm => Options::draw(seed),
             Kind::Harmless => Options::harmless(seed),
+            Kind::Restored => Options::restored(seed),
         };
         if let Some(name) = &self.mutant {
             options.break_by_name(name);
@@ -75,6 +77,7 @@ fn parse() -> Result<Args, String> {
                 args.kind = match value()?.as_str() {
                     "swarm" => Kind::Swarm,
                     "harmless" => Kind::Harmless,
+                    "restored" => Kind::Restored,
                     other => return Err(format!("no kind {other}")),
                 }
             }
