@@ -1,7 +1,10 @@
 //! Hand-written scenarios: one situation each, with the simulator's vocabulary.
 
-use trireme_order::Phase;
-use trireme_sim::{Cluster, DbFlush, MS, Options, SEC};
+use std::cell::Cell;
+use std::rc::Rc;
+
+use trireme_order::{Message, Phase};
+use trireme_sim::{Cluster, DbFlush, MS, Options, SEC, Verdict};
 use trireme_types::Durability;
 
 fn cluster(nodes: usize) -> Cluster {
@@ -408,6 +411,44 @@ fn a_member_that_was_away_for_a_short_time_needs_no_copy() {
     c.join(away);
     c.expect(120 * SEC, "one view and equal data", |c| c.one_view() && c.settled());
     assert_eq!(c.copies, copies);
+    c.conclude();
+}
+
+/// Swarm seed 75624: the link came back before the new sequencer had heard an acknowledgement, and it took the member for empty.
+#[test]
+fn a_member_is_asked_what_it_holds_before_it_is_offered_a_state() {
+    let mut c = with(3, |o| {
+        o.checkpoint_every = 5;
+        o.retain = 5;
+        o.db_flush = DbFlush::Each;
+    });
+    let old = c.the_sequencer();
+    for _ in 0..60 {
+        c.write_committed(old);
+    }
+    let (offers, deaf) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(true)));
+    let (offered, drops) = (offers.clone(), deaf.clone());
+    c.set_filter(Some(Box::new(move |_, _, m| match m {
+        Message::Ack { .. } if drops.get() => Verdict::Drop,
+        Message::Snapshot { .. } => {
+            offered.set(offered.get() + 1);
+            Verdict::Pass
+        }
+        _ => Verdict::Pass,
+    })));
+    c.crash(old, false);
+    let new = c.other_sequencer(old);
+    let member = 3 - old - new;
+    assert!(c.base(new).0 > 0, "its log has lost its beginning");
+    for _ in 0..5 {
+        c.reset_link(new, member);
+        c.pass(100 * MS);
+    }
+    deaf.set(false);
+    c.reset_link(new, member);
+    c.write_committed(member);
+    assert_eq!(offers.get(), 0);
+    c.join(old);
     c.conclude();
 }
 
