@@ -62,6 +62,8 @@ pub(crate) struct Process {
     pub copying: bool,
     /// The newest acknowledgement that has come from each member.
     pub heard: BTreeMap<NodeId, (Term, LogIndex)>,
+    /// The newest incarnation of each node that was linked.
+    pub newest: BTreeMap<NodeId, u32>,
     /// Die after this many more outputs.
     pub crash_after: Option<u32>,
     /// Stand still after this many more outputs.
@@ -122,6 +124,30 @@ pub(crate) struct Copy {
 }
 
 impl Slot {
+    fn new(node: NodeId, disk: Store) -> Slot {
+        Slot {
+            node,
+            incarnation: 0,
+            boot: 0,
+            wipes: 0,
+            weight: 1,
+            disk: Some(disk),
+            db: Database::default(),
+            process: None,
+            paused: false,
+            shaken: 0,
+            offset: 0,
+            ppm: 0,
+            sync_factor: 1,
+            step_factor: 1,
+            out: false,
+            copy: None,
+            acked: Default::default(),
+            held_once: LogIndex::ZERO,
+            forgot: Default::default(),
+        }
+    }
+
     pub fn local(&self, t: u64) -> Timestamp {
         Timestamp(self.offset + t + (u128::from(t) * u128::from(self.ppm) / 1_000_000) as u64)
     }
@@ -239,26 +265,11 @@ impl Cluster {
         let mut rng = Rng::new(options.seed);
         let mut slots = Vec::new();
         for i in 0..options.nodes {
+            let disk = Store::create(&options.of_slot(i), node_id(i, 0), mix(options.seed ^ i as u64));
             slots.push(Slot {
-                node: node_id(i, 0),
-                incarnation: 0,
-                boot: 0,
-                wipes: 0,
-                weight: 1,
-                disk: Some(Store::create(&options.of_slot(i), node_id(i, 0), mix(options.seed ^ i as u64))),
-                db: Database::default(),
-                process: None,
-                paused: false,
-                shaken: 0,
                 offset: rng.below(1_000_000) * MS,
                 ppm: rng.below(options.drift_ppm + 1),
-                sync_factor: 1,
-                step_factor: 1,
-                out: false,
-                copy: None,
-                acked: Default::default(),
-                held_once: LogIndex::ZERO,
-                forgot: Default::default(),
+                ..Slot::new(node_id(i, 0), disk)
             });
         }
         Cluster {
@@ -496,6 +507,7 @@ impl Cluster {
             needs_copy: None,
             copying: false,
             heard: BTreeMap::new(),
+            newest: BTreeMap::new(),
             crash_after: None,
             stall_after: None,
             stopped: None,
@@ -610,6 +622,17 @@ impl Cluster {
         let last = s.store().last();
         self.log(|| format!("n{slot} gets its old disk back, with a log up to {last}"));
         self.hear_complaint(slot);
+    }
+
+    /// A copy of a node's directory is carried to a new place, which is returned.
+    pub fn clone_disk(&mut self, slot: usize) -> usize {
+        let twin = self.slots.len();
+        self.log(|| format!("n{slot} is cloned as n{twin}"));
+        let s = &self.slots[slot];
+        let (node, log, db, incarnation) = (s.node, s.store().copy(), s.db.copy(), s.incarnation);
+        self.slots.push(Slot { db, incarnation, ..Slot::new(node, log) });
+        self.options.nodes = self.slots.len();
+        twin
     }
 
     /// Does its log still lack some of what it had acknowledged before an old copy was put back?

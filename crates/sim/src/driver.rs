@@ -7,7 +7,7 @@ use trireme_types::{Durability, EntryKind, Lineage, LogIndex, NodeId, Reader, Se
 
 use crate::app::{App, AppMessage, Part, WriteSet};
 use crate::check::{Delivered, Judged, Reach, What};
-use crate::cluster::{Cluster, Event, Input, Stop, Sync};
+use crate::cluster::{Cluster, Event, Input, Slot, Stop, Sync};
 use crate::database::{Change, Stage, State};
 use crate::net::Payload;
 use crate::options::{MS, Sabotage};
@@ -620,16 +620,19 @@ impl Cluster {
         let Some(term) = store.term_at(index) else { return };
         let Some(voters) = voters_at(store, index) else { return };
         let synced = self.syncs_matter();
-        let holds = |node: NodeId| {
-            // A disk that was replaced held what it acknowledged; what it held can no longer be seen.
-            let Some(other) = self.slots.iter().find(|s| s.node == node) else { return true };
-            let store = other.store();
+        let holds_on = |disk: &Slot| {
+            let store = disk.store();
             // Nor can what lay above here, before the power failed or bits flipped, or where a copy was put now.
-            if store.suspect().is_some_and(|after| index > after) || index <= other.held_once {
+            if store.suspect().is_some_and(|after| index > after) || index <= disk.held_once {
                 return true;
             }
             let held = store.term_at(index) == Some(term) && (!synced || store.synced() >= index);
             held || store.base().index >= index
+        };
+        let holds = |node: NodeId| {
+            // A disk that was replaced held what it acknowledged; what it held can no longer be seen. One that was cloned is there twice.
+            let mut disks = self.slots.iter().filter(|s| s.node == node).peekable();
+            disks.peek().is_none() || disks.any(holds_on)
         };
         if !voters.majority(holds) {
             let who: Vec<String> = voters

@@ -4,8 +4,8 @@ use trireme_order::{Class, Message};
 use trireme_types::{Incarnation, Member, MemberKind, NodeId, Weight};
 
 use crate::cluster::{Cluster, Event, Filter, Input, Slot, Verdict};
-use crate::net::{Payload, lane_of, pair};
-use crate::options::US;
+use crate::net::{Conn, Payload, lane_of, pair};
+use crate::options::{Sabotage, US};
 
 impl Cluster {
     // --- network --------------------------------------------------------------------------------------------------
@@ -33,11 +33,41 @@ impl Cluster {
             self.schedule_connect(a, b);
             return;
         }
+        if self.slots[a].node == self.slots[b].node {
+            return; // Each refuses the other.
+        }
+        if self.refuses(a, b) || self.refuses(b, a) {
+            self.schedule_connect(a, b);
+            return;
+        }
+        self.take_over(a, b);
+        self.take_over(b, a);
         let id =
             self.net.open(a, b, [self.slots[a].boot, self.slots[b].boot], [self.slots[a].node, self.slots[b].node]);
         for end in 0..2 {
             let delay = self.delay(a, b);
             self.after(delay, Event::SideUp { conn: id, end });
+        }
+    }
+
+    /// The handshake: an older incarnation than one that was linked before runs on a disk that was cloned.
+    fn refuses(&self, slot: usize, peer: usize) -> bool {
+        let Some(p) = &self.slots[slot].process else { return false };
+        let (node, incarnation) = (self.slots[peer].node, self.slots[peer].incarnation);
+        let forgets = self.options.sabotage == Some(Sabotage::TwinReturns) && !p.links.contains_key(&node);
+        !forgets && p.newest.get(&node).is_some_and(|newest| incarnation < *newest)
+    }
+
+    /// `slot` links `peer`, and no other one of that identity any more.
+    fn take_over(&mut self, slot: usize, peer: usize) {
+        let (node, incarnation) = (self.slots[peer].node, self.slots[peer].incarnation);
+        let is_twin = |c: &Conn| c.open && c.ends.contains(&slot) && c.nodes[1 - c.end_of(slot)] == node;
+        let twins: Vec<u64> = self.net.conns.iter().filter(|(_, c)| is_twin(c)).map(|(id, _)| *id).collect();
+        for id in twins {
+            self.reset_conn(id);
+        }
+        if let Some(p) = &mut self.slots[slot].process {
+            p.newest.insert(node, incarnation);
         }
     }
 

@@ -161,6 +161,8 @@ pub enum Sabotage {
     StreamsKept,
     /// The order is not told who is evicted.
     EvictionForgotten,
+    /// A node whose disk was cloned is linked again by those who have seen the clone (SAFETY 12).
+    TwinReturns,
 }
 
 impl Sabotage {
@@ -173,6 +175,7 @@ impl Sabotage {
         Sabotage::IsolationIgnored,
         Sabotage::StreamsKept,
         Sabotage::EvictionForgotten,
+        Sabotage::TwinReturns,
     ];
 
     pub fn name(self) -> &'static str {
@@ -185,6 +188,7 @@ impl Sabotage {
             Sabotage::IsolationIgnored => "isolation-ignored",
             Sabotage::StreamsKept => "streams-kept",
             Sabotage::EvictionForgotten => "eviction-forgotten",
+            Sabotage::TwinReturns => "twin-returns",
         }
     }
 }

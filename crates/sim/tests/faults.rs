@@ -1,7 +1,7 @@
 //! Sick members and partial connectivity: who goes on, how long anybody waits, how many terms it costs.
 
 use trireme_order::LogStore;
-use trireme_sim::{Cluster, DbFlush, Kind, MS, Mutant, Options, SEC, StoreKind, run};
+use trireme_sim::{Cluster, DbFlush, Kind, MS, Mutant, Options, SEC, Sabotage, StoreKind, run};
 use trireme_types::Durability;
 
 fn with(seed: u64, nodes: usize, change: impl FnOnce(&mut Options)) -> Cluster {
@@ -434,6 +434,59 @@ fn to_acknowledge_the_first_entry_of_a_term_unsynced_is_noticed() {
     };
     let caught = (1..=40).find_map(|seed| broken(seed).map(|text| (seed, text)));
     println!("term-unsynced is caught: {caught:?}");
+    assert!(caught.is_some());
+}
+
+// --- a cloned disk ----------------------------------------------------------------------------------------------------
+
+/// A copy of a member's directory is started beside the member, which loses its links to it. Later the sequencer is cut from all but the
+/// member that the copy replaced: as a voter that one would help it to commit what the others, with the copy, know nothing of.
+fn cloned(seed: u64, sabotage: Option<Sabotage>) -> Option<String> {
+    let mut o = Options::calm(seed, 3);
+    o.sabotage = sabotage;
+    let mut c = Cluster::formed(o);
+    let orders = c.the_sequencer();
+    let (original, third) = ((orders + 1) % 3, (orders + 2) % 3);
+    let clone = c.clone_disk(original);
+    c.write_committed(original);
+    c.join(clone);
+    c.expect(10 * SEC, "the copy takes the member's place", |c| c.is_primary(clone) && !c.is_primary(original));
+    for other in [clone, third] {
+        c.cut_both(orders, other);
+        c.reset_link(orders, other);
+    }
+    c.run_for(100 * MS);
+    c.write(orders);
+    let goes_on = |c: &Cluster| [clone, third].iter().all(|&i| c.is_primary(i) && c.view_size(i) == 2);
+    if !c.run_until(30 * SEC, goes_on) {
+        return Some(c.failure.unwrap_or("the others do not go on".into()));
+    }
+    c.write(third);
+    c.run_for(SEC);
+    c.heal_network();
+    // What the message in the log asks for.
+    c.wipe(original);
+    c.join(original);
+    c.liveness_phase();
+    if c.failure.is_none() {
+        c.final_check();
+    }
+    c.failure
+}
+
+#[test]
+fn who_was_replaced_by_a_clone_does_not_come_back_beside_it() {
+    for seed in 1..=20 {
+        assert_eq!(cloned(seed, None), None, "seed {seed}");
+    }
+}
+
+#[test]
+fn to_let_it_come_back_is_noticed() {
+    let broken =
+        |seed| std::panic::catch_unwind(|| cloned(seed, Some(Sabotage::TwinReturns))).unwrap_or(Some("panic".into()));
+    let caught = (1..=20).find_map(|seed| broken(seed).map(|text| (seed, text)));
+    println!("twin-returns is caught: {caught:?}");
     assert!(caught.is_some());
 }
 

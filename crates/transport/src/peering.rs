@@ -103,6 +103,13 @@ impl Transport {
         {
             return Err((Refusal::Forgotten, format!("{remote} ('{name}') was thrown out of the group a moment ago")));
         }
+        if self.newest.get(&member.node).is_some_and(|newest| member.incarnation < *newest) {
+            let text = format!(
+                "{remote} ('{name}') is an older incarnation of node {} than one that was linked here: one of them runs on a copy                  of the other's data directory; stop it, and remove the write-set log and its identity from there",
+                member.node
+            );
+            return Err((Refusal::Stale, text));
+        }
         let linked = self.link_slot(member.node).and_then(|slot| self.conns[slot].as_ref());
         self.examine_against(linked, hello, remote)
     }
@@ -194,6 +201,8 @@ impl Transport {
         conn.deadline = None;
         let (remote, dialled, scheme) = (conn.remote, conn.dialled, conn.scheme());
         let tls = conn.tls().map(|tls| format!(" ({tls})")).unwrap_or_default();
+        let newest = self.newest.entry(node).or_insert(member.incarnation);
+        *newest = (*newest).max(member.incarnation);
         self.links.push((node, slot));
         let known = Gossip::Addresses(self.addresses_to_tell()).encode();
         if let Some(address) = self.learn_peer(&member, remote, now) {

@@ -1,5 +1,6 @@
 //! The façade and its loop.
 
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::AsRawFd;
@@ -74,6 +75,8 @@ pub struct Transport {
     pub(crate) last_number: u64,
     last_admit: u64,
     pub(crate) forgotten: Vec<(NodeId, Incarnation, Instant)>,
+    /// The newest incarnation of each node that was ever linked: an older one that is alive beside it is a clone.
+    pub(crate) newest: BTreeMap<NodeId, Incarnation>,
     /// Set by `isolate`; the process-wide mode counts as well.
     own_isolation: Isolation,
     isolated: bool,
@@ -127,6 +130,7 @@ impl Transport {
             last_number: 0,
             last_admit: 0,
             forgotten: Vec::new(),
+            newest: BTreeMap::new(),
             own_isolation: Isolation::Off,
             isolated: false,
             timer: now,

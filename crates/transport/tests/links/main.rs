@@ -147,6 +147,11 @@ fn a_newer_incarnation_takes_over_and_the_older_is_refused() {
     assert_eq!(a.count(|event| *event == NetEvent::LinkDown { node: id(2), cause: DownCause::Replaced }), 1);
     until([&mut a, &mut old, &mut new], |[_, old, _]| old.logged("older incarnation") == 1);
     assert!(!old.linked(1) && new.linked(1));
+    // Nor does it come back in a moment in which the newer one has no link.
+    drop(new);
+    until([&mut a], |[a]| !a.linked(2));
+    for_a_while([&mut a, &mut old], Duration::from_millis(300));
+    assert_eq!(a.ups(2), 2);
 }
 
 #[test]
