@@ -105,7 +105,8 @@ impl Transport {
         }
         if self.newest.get(&member.node).is_some_and(|newest| member.incarnation < *newest) {
             let text = format!(
-                "{remote} ('{name}') is an older incarnation of node {} than one that was linked here: one of them runs on a copy                  of the other's data directory; stop it, and remove the write-set log and its identity from there",
+                "{remote} ('{name}') is an older incarnation of node {} than one that was linked here: one of them runs on a \
+                 copy of the other's data directory; stop it, and remove the write-set log and its identity from there",
                 member.node
             );
             return Err((Refusal::Stale, text));
