@@ -80,6 +80,7 @@ pub struct Group<S: LogStore> {
     pub(crate) cache: TailCache,
     pub(crate) pool: BodyPool,
     pub(crate) delivering: VecDeque<Entry>,
+    pub(crate) delivery_paused: bool,
     pub(crate) role: Role,
     pub(crate) sequencer: Option<NodeId>,
     pub(crate) acks: BTreeMap<NodeId, LogIndex>,
@@ -190,6 +191,7 @@ impl<S: LogStore> Group<S> {
             cache: TailCache::default(),
             pool: BodyPool::default(),
             delivering: VecDeque::new(),
+            delivery_paused: false,
             role: Role::Follower,
             sequencer: None,
             acks: BTreeMap::new(),
@@ -502,6 +504,13 @@ impl<S: LogStore> Group<S> {
         }
     }
 
+    /// While paused no entry is delivered, and everything else goes on: for an application that is busy with the one before for longer
+    /// than a group can wait for a member's voice. What is committed meanwhile is delivered afterwards, in order. A reset is delivered
+    /// all the same.
+    pub fn pause_delivery(&mut self, paused: bool) {
+        self.delivery_paused = paused;
+    }
+
     /// Ask for a position that covers every commit acknowledged anywhere before now (SAFETY 25). Many may wait at once.
     pub fn read(&mut self, now: Timestamp, read: ReadId) {
         self.begin_read(now, read);
@@ -731,7 +740,7 @@ impl<S: LogStore> Group<S> {
             if !self.running() {
                 return None;
             }
-            if self.done.index < self.commit {
+            if self.done.index < self.commit && !self.delivery_paused {
                 self.deliver_next(now);
                 continue;
             }
@@ -741,7 +750,8 @@ impl<S: LogStore> Group<S> {
                 self.send_presence(now);
             }
             // An acknowledgement of the own log may have committed something.
-            if self.out.is_empty() && (self.done.index == self.commit || self.phase == Phase::Idle) {
+            let delivered = self.done.index == self.commit || self.delivery_paused;
+            if self.out.is_empty() && (delivered || self.phase == Phase::Idle) {
                 return None;
             }
         }

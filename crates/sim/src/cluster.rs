@@ -180,6 +180,7 @@ pub(crate) enum Event {
     DeadPeer { conn: u64, from: usize, to: usize },
     Synced { slot: usize, boot: u32 },
     Snapshot { slot: usize, boot: u32, request: SnapshotRequest, app: bytes::Bytes },
+    Judged { slot: usize, boot: u32 },
     Apply { slot: usize, boot: u32 },
     Flush { slot: usize, boot: u32 },
     Copy { slot: usize, boot: u32 },
@@ -405,6 +406,12 @@ impl Cluster {
             Event::Snapshot { slot, boot, request, app } => {
                 if let Some(p) = self.life(slot, boot) {
                     p.inbox.push_back(Input::Snapshot { request, app });
+                    self.schedule_step(slot);
+                }
+            }
+            Event::Judged { slot, boot } => {
+                if let Some(p) = self.life(slot, boot) {
+                    p.group.pause_delivery(false);
                     self.schedule_step(slot);
                 }
             }

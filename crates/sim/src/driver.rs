@@ -11,7 +11,7 @@ use crate::cluster::{Cluster, Event, Input, Slot, Stop, Sync};
 use crate::database::{Change, Stage, State};
 use crate::net::Payload;
 use crate::options::{MS, Sabotage};
-use crate::rng::{hash_bytes, mix};
+use crate::rng::{Rng, hash_bytes, mix};
 use crate::streaming::OwnStream;
 
 /// Outputs of one drain after which a node counts as talking to itself.
@@ -132,7 +132,14 @@ impl Cluster {
             if count > OUTPUTS_MAX {
                 return self.fail(format!("n{slot}: more than {OUTPUTS_MAX} outputs in one drain"));
             }
+            let judging = self.judging_time(slot, &output);
             self.output(slot, output);
+            if let Some(time) = judging {
+                if let Some(p) = self.life(slot, boot) {
+                    p.group.pause_delivery(true);
+                }
+                self.after(time, Event::Judged { slot, boot });
+            }
             self.observe_log(slot);
             if self.failure.is_some() {
                 return;
@@ -275,6 +282,15 @@ impl Cluster {
     }
 
     // --- outputs --------------------------------------------------------------------------------------------------
+
+    /// How long nothing more is to be delivered after this: which write sets are large is the same for all nodes. Not from the run's
+    /// stream: what the seeds did before there were large ones stays the same.
+    fn judging_time(&self, slot: usize, output: &Output) -> Option<u64> {
+        let Output::Deliver(Delivery::WriteSet { index, .. }) = output else { return None };
+        let mut r = Rng::new(self.options.seed ^ mix(index.0));
+        let large = self.options.large_share > 0.0 && r.chance(self.options.large_share);
+        large.then(|| Rng::new(r.next() ^ slot as u64).exp(self.options.judge_mean))
+    }
 
     fn output(&mut self, slot: usize, output: Output) {
         match output {

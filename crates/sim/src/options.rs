@@ -279,6 +279,10 @@ pub struct Options {
     pub stream_share: f64,
     /// Of the other writes: in total-order isolation.
     pub isolated_share: f64,
+    /// Of the write sets on each node: so large that nothing is delivered while they are judged.
+    pub large_share: f64,
+    /// How long that takes.
+    pub judge_mean: u64,
 
     pub safety: u64,
     pub fault_mean: u64,
@@ -342,6 +346,8 @@ impl Options {
             signal_share: 0.0,
             stream_share: 0.0,
             isolated_share: 0.0,
+            large_share: 0.0,
+            judge_mean: 0,
             safety: 0,
             fault_mean: SEC,
             fault_duration: SEC,
@@ -462,6 +468,10 @@ impl Options {
         }
         if r.chance(0.2) && !self.faults.is_empty() {
             self.faults.push((Fault::Evict, r.range(1, 10) as u32));
+        }
+        if r.chance(0.3) {
+            self.large_share = r.range(1, 5) as f64 / 100.0;
+            self.judge_mean = r.range(1, 300) * MS;
         }
     }
 
@@ -621,6 +631,7 @@ impl Options {
             + 2 * t.linger.as_nanos() as u64
             + 40 * (self.transfer_mean + self.notice_mean + self.connect_mean)
             + self.operations * 4 * self.db_apply_mean
+            + (self.operations as f64 * self.large_share) as u64 * 4 * self.judge_mean
     }
 }
 
@@ -632,7 +643,7 @@ impl fmt::Display for Options {
             "seed {}: {:?} nodes {} arbitrators {} keeping {} durability {:?} store {:?} codec {} forced {} dark {} founded {} ignore_sb {} ignore_quorum {} heartbeat {}ms election {}ms suspect {}ms linger {}ms \
              body_wait {}ms batch {} inflight {} delay {}+{}ms bandwidth {} droppable_loss {} notice {}ms connect {}ms dead_peer {}ms \
              step {}ms x{} sync {}+{}ms checkpoint {} retain {} truncation_volatile {} careless_trim {} db {:?} apply {}ms flush {}ms \
-             transfer {}ms operations {} every {}ms keys {} body {} app {} read {} stream {} isolated {} safety {}ms fault every {}ms for {}ms drift {}ppm faults [",
+             transfer {}ms operations {} every {}ms keys {} body {} app {} read {} stream {} isolated {} large {} for {}ms safety {}ms fault every {}ms for {}ms drift {}ppm faults [",
             self.seed,
             self.kind,
             self.nodes,
@@ -680,6 +691,8 @@ impl fmt::Display for Options {
             self.read_share,
             self.stream_share,
             self.isolated_share,
+            self.large_share,
+            ms(self.judge_mean),
             ms(self.safety),
             ms(self.fault_mean),
             ms(self.fault_duration),

@@ -32,6 +32,33 @@ fn three_nodes_commit_what_any_of_them_proposes() {
     assert_eq!(net.bodies(3), all);
 }
 
+/// A member whose application is busy is no silent one: it acknowledges, heartbeats and votes.
+#[test]
+fn members_that_pause_delivery_keep_their_term_and_lose_nothing() {
+    let mut net = Net::cluster(3);
+    let terms = net.nodes[&1].group.status().term_changes;
+    for n in 1..=3 {
+        net.nodes.get_mut(&n).unwrap().group.pause_delivery(true);
+        net.propose(n, &format!("from {n}"));
+    }
+    net.run(Duration::from_secs(10));
+    for n in 1..=3 {
+        let node = &net.nodes[&n];
+        let status = node.group.status();
+        assert!(status.committed.0 >= status.delivered.0 + 3, "node {n}: {status:?}");
+        assert!(net.bodies(n).is_empty(), "node {n}");
+        assert_eq!(status.term_changes, terms, "node {n}");
+        assert!(!node.events.iter().any(|e| matches!(e, Event::NonPrimary { .. })), "node {n}");
+    }
+    for n in 1..=3 {
+        net.nodes.get_mut(&n).unwrap().group.pause_delivery(false);
+    }
+    net.settle();
+    let all = net.bodies(1);
+    assert_eq!(all.len(), 3);
+    assert_eq!((net.bodies(2), net.bodies(3)), (all.clone(), all));
+}
+
 #[test]
 fn death_of_the_sequencer_costs_no_proposal_and_doubles_none() {
     let mut net = Net::cluster(3);
