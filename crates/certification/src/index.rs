@@ -9,7 +9,7 @@
 //! * **Order.** The depends-on seqno is the newest earlier write set that the key tables order before this one, and at least the last TOI,
 //!   the last view, the commit cut and the previous fragment of the same streaming transaction.
 //! * **Cut.** Records at or below the cut are never looked at, whether they are still in memory or not. So memory is released when it is
-//!   convenient and verdicts still are a function of (history, cut).
+//!   convenient, in pieces, and verdicts still are a function of (history, cut).
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -148,12 +148,15 @@ impl Sessions {
 }
 
 /// The index. Feed it every seqno of the history, in order: write sets to [`certify`](Certifier::certify), views to
-/// [`note_view`](Certifier::note_view); and the ordered cut to [`purge`](Certifier::purge).
+/// [`note_view`](Certifier::note_view); and the ordered cut to [`purge`](Certifier::purge). Memory is given back as more is taken, and by
+/// [`release`](Certifier::release).
 #[derive(Default)]
 pub struct Certifier {
     pub(crate) keys: KeyMap,
     /// Which keys each write set touched, oldest first: what to look at when the cut passes it.
     pub(crate) touched: VecDeque<u64>,
+    /// So many of these, from the oldest, lie at or below the cut.
+    pub(crate) due: usize,
     pub(crate) purge_queue: VecDeque<(u64, usize)>,
     pub(crate) sessions: Sessions,
     pub(crate) streams: BTreeMap<(Uuid, u64), Stream>,
@@ -222,7 +225,8 @@ impl Certifier {
     }
 
     /// Forgets what no write set can meet any more: every member has said that it will send no last-seen seqno below `cut`, or has been
-    /// excluded. `cut` must come from the order, at the same place on every member. A lower one than before changes nothing.
+    /// excluded. `cut` must come from the order, at the same place on every member. A lower one than before changes nothing. The memory
+    /// is then due to be released.
     pub fn purge(&mut self, cut: Seqno) {
         if cut <= self.cut {
             return;
@@ -233,18 +237,31 @@ impl Certifier {
                 break;
             }
             self.purge_queue.pop_front();
-            for key in self.touched.drain(..count) {
-                if let Entry::Occupied(entry) = self.keys.entry(key) {
-                    if entry.get().newest() <= cut.0 {
-                        entry.remove();
-                    }
+            self.due += count;
+        }
+        self.sessions.purge(cut.0);
+    }
+
+    /// Gives back the memory of at most `uses_max` uses of keys that the cut has passed; true while there are more. A write set can have
+    /// millions of keys, and whoever purges them has other things to do in between.
+    pub fn release(&mut self, uses_max: usize) -> bool {
+        let count = self.due.min(uses_max);
+        if count == 0 {
+            return self.due > 0;
+        }
+        self.due -= count;
+        for key in self.touched.drain(..count) {
+            if let Entry::Occupied(entry) = self.keys.entry(key) {
+                if entry.get().newest() <= self.cut.0 {
+                    entry.remove();
                 }
             }
         }
-        self.sessions.purge(cut.0);
-        if self.keys.capacity() > 8 * self.keys.len() + 4096 {
+        // At the end only: moving what is left costs the more, the more it is.
+        if self.due == 0 && self.keys.capacity() > 8 * self.keys.len() + 4096 {
             self.keys.shrink_to(2 * self.keys.len());
         }
+        self.due > 0
     }
 
     /// Drops the streaming transactions of members that left: their servers roll them back at the view, no rollback will be ordered.
@@ -272,14 +289,14 @@ impl Certifier {
         self.last
     }
 
-    /// Distinct keys and prefixes held (`wsrep_cert_index_size`).
+    /// Distinct keys and prefixes held (`wsrep_cert_index_size`), those included that are yet to be released.
     pub fn len(&self) -> usize {
         self.keys.len()
     }
 
     /// Uses of keys above the cut: what the index costs in memory, a hundred bytes each at worst.
     pub fn retained(&self) -> usize {
-        self.touched.len()
+        self.touched.len() - self.due
     }
 
     pub fn is_empty(&self) -> bool {
@@ -335,6 +352,8 @@ impl Certifier {
             }
         }
         self.purge_queue.push_back((seqno.0, count));
+        // More than it adds: the index cannot outgrow what lies above the cut by more than its own size once was.
+        self.release(2 * count);
     }
 
     fn add(&mut self, key: KeyHash, record: Record) {

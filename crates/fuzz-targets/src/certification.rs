@@ -26,6 +26,7 @@ pub fn writeset(data: &[u8]) {
     let copy = Certifier::restore(&index.snapshot()).expect("what was written is read");
     assert_eq!(copy.snapshot(), index.snapshot());
     index.purge(Seqno(3));
+    index.release(usize::MAX);
     assert_eq!(index.len(), 0);
 }
 
@@ -54,6 +55,7 @@ pub fn snapshot(data: &[u8]) {
         let _ = index.certify(Seqno(next), &trx.encode(), trx.session);
     }
     index.purge(Seqno(u64::MAX));
+    index.release(usize::MAX);
     assert_eq!(index.len(), 0);
 }
 
@@ -117,6 +119,7 @@ fn run_history(u: &mut Unstructured<'_>) -> Result<()> {
     }
     for index in [&mut index, &mut copy] {
         index.purge(Seqno(seqno));
+        index.release(usize::MAX);
         assert_eq!(index.len(), 0, "nothing is leaked");
     }
     Ok(())

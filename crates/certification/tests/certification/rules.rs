@@ -174,6 +174,7 @@ fn purge_drops_what_the_cut_passed_and_keeps_the_rest() {
     }
     assert_eq!(index.len(), 5);
     index.purge(Seqno(2));
+    assert!(!index.release(usize::MAX));
     assert_eq!(index.len(), 4, "row 2 is gone, row 1 was written again");
     index.purge(Seqno(1));
     assert_eq!(index.cut(), Seqno(2), "the cut never goes back");
@@ -182,7 +183,26 @@ fn purge_drops_what_the_cut_passed_and_keeps_the_rest() {
     let t = trx(2, 3, &[key("d.t.1", KeyKind::Exclusive)]);
     assert!(!index.certify(Seqno(6), &t.encode(), t.session).ok());
     index.purge(Seqno(6));
+    assert!(!index.release(usize::MAX));
     assert!(index.is_empty());
+}
+
+#[test]
+fn a_large_write_set_is_released_in_pieces_and_forgotten_at_once() {
+    let mut index = Certifier::new();
+    let rows = |n: std::ops::Range<u32>| n.map(|n| key(&format!("d.t.{n}"), KeyKind::Exclusive)).collect::<Vec<_>>();
+    let large = trx(1, 0, &rows(0..10_000));
+    assert!(index.certify(Seqno(1), &large.encode(), large.session).ok());
+    assert_eq!((index.len(), index.retained()), (10_002, 10_002));
+    index.purge(Seqno(1));
+    assert_eq!((index.len(), index.retained()), (10_002, 0), "nothing is given back by the purge itself");
+    let unseen = trx(2, 1, &rows(0..1));
+    assert_eq!(verdict(&index.certify(Seqno(2), &unseen.encode(), unseen.session)), (true, 1));
+    assert_eq!(index.len(), 10_002 - 3, "twice as many as it has itself, but for those that it uses again");
+    assert!(index.release(1000));
+    assert_eq!(index.len(), 10_002 - 3 - 1000);
+    while index.release(1000) {}
+    assert_eq!((index.len(), index.retained()), (3, 3));
 }
 
 #[test]

@@ -18,6 +18,10 @@ enum Step {
     Purge {
         behind: u64,
     },
+    /// One of the copies gives back memory that the other keeps.
+    Release {
+        uses_max: usize,
+    },
     /// One of the copies is replaced by a restored snapshot of it.
     Transfer,
 }
@@ -69,6 +73,7 @@ fn step() -> impl Strategy<Value = Step> {
         30 => write(),
         1 => Just(Step::View),
         3 => (0u64..8).prop_map(|behind| Step::Purge { behind }),
+        3 => (0usize..6).prop_map(|uses_max| Step::Release { uses_max }),
         1 => Just(Step::Transfer),
     ]
 }
@@ -105,6 +110,12 @@ proptest! {
                     index.purge(Seqno(cut));
                     copy.purge(Seqno(cut));
                 }
+                Step::Release { uses_max } => {
+                    let before = (copy.retained(), copy.len());
+                    copy.release(uses_max);
+                    prop_assert_eq!(copy.retained(), before.0);
+                    prop_assert!(copy.len() + uses_max >= before.1, "more than it was allowed");
+                }
                 Step::Transfer => copy = Certifier::restore(&copy.snapshot()).unwrap(),
             }
             prop_assert_eq!(index.snapshot(), copy.snapshot());
@@ -112,6 +123,8 @@ proptest! {
         // Everything goes in the end, nothing is leaked.
         for index in [&mut index, &mut copy] {
             index.purge(Seqno(seqno));
+            prop_assert_eq!(index.retained(), 0);
+            while index.release(7) {}
             prop_assert_eq!(index.len(), 0);
         }
     }
@@ -152,6 +165,7 @@ proptest! {
         bytes[at] = value;
         if let Ok(mut restored) = Certifier::restore(&bytes) {
             restored.purge(Seqno(u64::MAX));
+            restored.release(usize::MAX);
             prop_assert_eq!(restored.len(), 0);
         }
         let cut = cut % bytes.len();
