@@ -8,17 +8,19 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use trireme_certification::{Certifier, Encoded, Head, Verdict, WriteSet};
+use trireme_certification::{Encoded, Head, Verdict, WriteSet};
 use trireme_order::{Config, Delivery, Event, Group, JoinState, LogStore, Message, Output, Phase, ReadId, StoreError};
 use trireme_surface::texts;
 use trireme_transport::{AdmitToken, Isolation, NetEvent, TlsContext, Transport};
 use trireme_types::{
-    Base, Durability, LogIndex, Member, NodeId, Reader, Seqno, Session, Timestamp, Uuid, View, Weight, Writer,
+    Base, DecodeError, Durability, LogIndex, Member, NodeId, Reader, Seqno, Session, Timestamp, Uuid, View, Weight,
+    Writer,
 };
 use trireme_wslog::{DirStorage, SpareReady, Synced, Trim, WriteSetLog};
 
 use crate::backlog::Backlog;
 use crate::flow::{Act, Flow, Limits};
+use crate::index::{Delivered, Found, Index, Lost, Work};
 use crate::node::Shared;
 use crate::picture::Picture;
 use crate::progress::CatchUp;
@@ -77,6 +79,8 @@ pub enum Command {
     },
     Synced(Result<Synced, StoreError>),
     SpareReady(SpareReady<DirStorage>),
+    /// The certification index is back from an errand.
+    IndexBack,
     /// The server's script wants this full copy.
     StateRequest {
         request: Vec<u8>,
@@ -190,7 +194,9 @@ pub struct Core {
     shared: Arc<Shared>,
     group: Group<Log>,
     transport: Transport,
-    certifier: Certifier,
+    index: Index,
+    /// Deliveries and requests for snapshots that came while the index was away, in order: few, as the group delivers no entry then.
+    waiting: VecDeque<Output>,
     roster: Roster,
     me: Member,
     started: Instant,
@@ -302,6 +308,8 @@ const LARGE_BODY: usize = 16 << 20;
 /// Bytes beyond `gcache.size` that are kept for members that have not received them: two of the largest write sets. A member that lags
 /// further behind would need a full copy, as one that was away too long does.
 const KEEP_FOR_MEMBERS_MAX: u64 = 4 << 30;
+/// Log between two checkpoints of a large index: two of the largest write sets, as above.
+const CHECKPOINT_SPACING: u64 = 4 << 30;
 /// How often a node whose server cannot hear it looks whether that was told to stop.
 const LOOK_FOR_STOP: Duration = Duration::from_millis(500);
 /// Acknowledgements are not queued behind more than this.
@@ -358,7 +366,8 @@ impl Core {
             shared,
             group,
             transport,
-            certifier: Certifier::new(),
+            index: Index::default(),
+            waiting: VecDeque::new(),
             roster: Roster::default(),
             me,
             started,
@@ -443,9 +452,10 @@ impl Core {
     fn work(&mut self) {
         let mut events = Vec::new();
         let mut commands = Vec::new();
+        let mut releasing = false;
         self.drain();
         while !self.ended {
-            let timeout = self.next_timeout();
+            let timeout = if releasing { Duration::ZERO } else { self.next_timeout() };
             self.transport.poll(Some(timeout), &mut events);
             for event in events.drain(..) {
                 self.on_net(event);
@@ -454,6 +464,7 @@ impl Core {
             for command in commands.drain(..) {
                 self.on_command(command);
             }
+            self.fetch_index();
             let now = self.now();
             if self.group.poll_timeout().is_some_and(|(at, _)| at <= now) {
                 self.group.handle_timeout(now);
@@ -461,6 +472,8 @@ impl Core {
             self.drain();
             self.keep_house();
             self.regulate();
+            releasing = self.index.release();
+            self.space_checkpoints();
         }
     }
 
@@ -525,7 +538,7 @@ impl Core {
             }
             Command::Recall => self.recall(),
             // Looked at after every round of commands.
-            Command::BacklogSank => {}
+            Command::BacklogSank | Command::IndexBack => {}
             Command::FlowOptions => self.set_flow_options(),
             Command::ProposeUnowned { body } => self.propose_rollback(body),
             Command::App { message, slot: None } => self.propose_owed(message),
@@ -687,6 +700,9 @@ impl Core {
             let Some(output) = self.group.poll_output(now) else { break };
             match output {
                 Output::Send { to, message: Message::Ack { .. }, .. } if self.reads_nothing(to) => {}
+                Output::Deliver(_) | Output::Event(Event::NeedSnapshot(_)) if self.index.is_away() => {
+                    self.waiting.push_back(output);
+                }
                 // What cannot be sent now is the protocol's own business: it hears of the link's end.
                 Output::Send { to, class, message } => drop(self.transport.send(to, class, &message)),
                 Output::Deliver(delivery) => self.on_delivery(delivery),
@@ -755,9 +771,13 @@ impl Core {
                 }
             }
             Event::Signal { from, body } => self.flow.on_signal(now, from, &body),
+            Event::NeedSnapshot(request) if request.peer.is_none() && self.puts_off_checkpoint() => {
+                self.group.decline_snapshot(&request);
+            }
             Event::NeedSnapshot(request) => {
-                let app = self.app_state();
-                self.group.provide_snapshot(now, request, app);
+                let mut before = Writer::new();
+                self.roster.encode(&mut before);
+                self.begin_work(Work::Describe { request, before });
             }
             Event::TermChanged { term, sequencer } => {
                 self.shared.log(
@@ -852,23 +872,18 @@ impl Core {
 
     fn on_reset(&mut self, base: Base) {
         self.delivered = base.seqno;
-        let mut reader = Reader::new(&base.app);
-        let loaded = if base.app.is_empty() {
-            let mut certifier = Certifier::new();
-            certifier.purge(base.seqno);
-            Ok((Roster::default(), certifier))
+        self.index = Index::default();
+        if base.app.is_empty() {
+            self.roster = Roster::default();
+            self.index.here().purge(base.seqno);
         } else {
-            Roster::decode(&mut reader).and_then(|roster| {
-                let rest = reader.take(reader.remaining())?;
-                Ok((roster, Certifier::restore(rest)?))
-            })
-        };
-        match loaded {
-            Ok((roster, certifier)) => {
-                self.roster = roster;
-                self.certifier = certifier;
+            let mut reader = Reader::new(&base.app);
+            match Roster::decode(&mut reader) {
+                Ok(roster) => self.roster = roster,
+                Err(error) => return self.fail(unreadable(&error)),
             }
-            Err(error) => return self.fail(format!("the group's state could not be read: {error}")),
+            let state = base.app.slice(base.app.len() - reader.remaining()..);
+            self.begin_work(Work::Load { state });
         }
         self.set_evicted();
         if self.arbitrates() {
@@ -893,11 +908,58 @@ impl Core {
         self.shared.set_history(base.history);
     }
 
-    fn app_state(&self) -> Bytes {
-        let mut w = Writer::new();
-        self.roster.encode(&mut w);
-        w.raw(&self.certifier.snapshot());
-        Bytes::from(w.buf)
+    // --- the certification index ------------------------------------------------------------------------------------------
+
+    fn begin_work(&mut self, work: Work) {
+        let shared = &self.shared;
+        match self.index.begin(work, |errand| shared.run_errand(errand)) {
+            Some(found) => self.on_found(found),
+            None => self.group.pause_delivery(true),
+        }
+    }
+
+    /// Asked again here, since the request may be older than what made the index large.
+    fn puts_off_checkpoint(&mut self) -> bool {
+        self.space_checkpoints();
+        !self.group.store().wants_checkpoint()
+    }
+
+    fn space_checkpoints(&mut self) {
+        let spacing = if self.index.is_large() { CHECKPOINT_SPACING } else { 0 };
+        self.group.store_mut().space_checkpoints(spacing);
+    }
+
+    fn on_found(&mut self, found: Found) {
+        match found {
+            Found::Verdict { delivered, write_set, verdict } => self.on_verdict(delivered, Some(&write_set), verdict),
+            Found::State { request, state } => {
+                let now = self.now();
+                self.group.provide_snapshot(now, request, state);
+            }
+            Found::Loaded(Ok(())) => {}
+            Found::Loaded(Err(error)) => self.fail(unreadable(&error)),
+        }
+    }
+
+    /// Goes on where the index left for an errand, if that has ended.
+    fn fetch_index(&mut self) {
+        match self.index.fetch() {
+            Ok(None) => return,
+            Ok(Some(found)) => {
+                self.group.pause_delivery(false);
+                self.on_found(found);
+            }
+            Err(Lost) => return self.fail("the certification index was lost: restart the server".into()),
+        }
+        while !self.index.is_away()
+            && let Some(output) = self.waiting.pop_front()
+        {
+            match output {
+                Output::Deliver(delivery) => self.on_delivery(delivery),
+                Output::Event(event) => self.on_event(event),
+                Output::Send { .. } => {}
+            }
+        }
     }
 
     /// To the server, unless it is not to be told anything more.
@@ -940,27 +1002,33 @@ impl Core {
 
     fn on_write_set(&mut self, index: LogIndex, seqno: Seqno, session: Session, number: u64, body: Bytes) {
         self.delivered = seqno;
-        let bytes = body.len();
-        if bytes >= LARGE_BODY {
+        if body.len() >= LARGE_BODY {
             self.large.push(body.clone());
         }
-        let parsed = WriteSet::parse(body.clone());
-        let (verdict, head) = match &parsed {
-            Ok(ws) => (self.certifier.certify(seqno, ws, session), *ws.head()),
+        let delivered = Delivered { index, seqno, session, number, body };
+        match WriteSet::parse(delivered.body.clone()) {
+            Ok(write_set) => self.begin_work(Work::Judge { delivered, write_set }),
             Err(_) => {
-                self.certifier.note_malformed(seqno);
-                (Verdict::malformed(seqno), Head::default())
+                self.index.here().note_malformed(seqno);
+                self.on_verdict(delivered, None, Verdict::malformed(seqno));
             }
-        };
+        }
+    }
+
+    /// `ws`: unless the body is none.
+    fn on_verdict(&mut self, delivered: Delivered, ws: Option<&WriteSet>, verdict: Verdict) {
+        let Delivered { index, seqno, session, number, body } = delivered;
+        let bytes = body.len();
+        let head = ws.map_or_else(Head::default, |ws| *ws.head());
         let counters = &self.shared.counters;
-        counters.certified(seqno, verdict.depends_on, head.last_seen, self.certifier.len());
+        counters.certified(seqno, verdict.depends_on, head.last_seen, self.index.here().len());
         counters.received(bytes);
         self.flow.count(session.node == self.me.node);
         if session.node == self.me.node {
             self.note_session(session.number);
             if let Some(Pending::Owned { slot, .. }) = self.pending.remove(&(session.number, number)) {
                 self.handed = self.handed.max(seqno);
-                if let Ok(ws) = &parsed {
+                if let Some(ws) = ws {
                     self.shared.counters.replicated(bytes, ws.key_count(), ws.key_bytes(), ws.data_bytes());
                 }
                 if !verdict.ok() {
@@ -992,8 +1060,8 @@ impl Core {
         // auto_increment_offset, and two orders would let two nodes draw the same numbers.
         view.members.sort_by_key(Member::uuid);
         self.delivered = seqno;
-        self.certifier.note_view(seqno);
-        self.certifier.retain_streams(|origin| view.members.iter().any(|m| m.uuid() == origin));
+        self.index.here().note_view(seqno);
+        self.index.here().retain_streams(|origin| view.members.iter().any(|m| m.uuid() == origin));
         self.transport.set_peers(&view.members);
         self.names.extend(view.members.iter().map(|m| (m.node, m.name.clone())));
         let effects = self.roster.apply_view(&view, seqno);
@@ -1337,7 +1405,7 @@ impl Core {
                         self.shared.die(texts::NEVER_RECEIVE_STATE.into());
                     }
                 }
-                Effect::Cut(cut) => self.certifier.purge(cut),
+                Effect::Cut(cut) => self.index.here().purge(cut),
                 // An evicted member stays until the others do not need its vote any more; then it is told.
                 Effect::Evictions => self.set_evicted(),
                 Effect::VoteBegun { seqno } => self.on_vote_begun(seqno),
@@ -1462,7 +1530,7 @@ impl Core {
         for seqno in late {
             self.propose_app(&AppMessage::CloseVote { seqno });
         }
-        if self.certifier.retained() > INDEX_KEYS_MAX {
+        if self.index.retained().is_some_and(|uses| uses > INDEX_KEYS_MAX) {
             for (node, seqno) in self.roster.laggards(LAG_MIN) {
                 self.propose_app(&AppMessage::Lagging { node, seqno });
             }
@@ -1812,6 +1880,10 @@ impl Core {
     }
 }
 
+fn unreadable(error: &DecodeError) -> String {
+    format!("the group's state could not be read: {error}")
+}
+
 /// Answers a command that nobody will carry out.
 pub fn refuse(command: Command) {
     match command {
@@ -1828,6 +1900,7 @@ pub fn refuse(command: Command) {
         | Command::FlowOptions
         | Command::Synced(_)
         | Command::SpareReady(_)
+        | Command::IndexBack
         | Command::StateRequest { .. }
         | Command::StateReceived { .. }
         | Command::ForcePrimary

@@ -14,6 +14,7 @@ mod core;
 mod flow;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod index;
 mod monitor;
 mod node;
 mod picture;

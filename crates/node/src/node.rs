@@ -17,6 +17,7 @@ use trireme_wslog::{DirStorage, LogReader, SpareTicket, SyncTicket};
 use crate::chores::{Chore, run_chores};
 use crate::commands::CommandQueue;
 use crate::core::{Command, Core, Log, Outcome};
+use crate::index::{Errand, IndexJob, run_errands};
 use crate::monitor::{Interrupted, OrderMonitor};
 use crate::queue::{ApplyItem, ApplyQueue, Item};
 use crate::roster::AppMessage;
@@ -53,6 +54,7 @@ pub struct Shared {
     chores: mpsc::Sender<Chore>,
     syncs: mpsc::Sender<SyncJob>,
     space: mpsc::Sender<SpaceJob>,
+    errands: mpsc::Sender<IndexJob>,
     reader: Mutex<Option<LogReader<DirStorage>>>,
     /// Whom this node is sending a full copy to.
     donating: Mutex<Option<NodeId>>,
@@ -101,6 +103,11 @@ impl Shared {
 
     pub fn drop_elsewhere(&self, large: impl Send + 'static) {
         let _ = self.space.send(SpaceJob::Drop(Box::new(large)));
+    }
+
+    pub fn run_errand(&self, errand: Errand) {
+        // Where nobody takes it, it is dropped, which the index notices.
+        let _ = self.errands.send(IndexJob::Run(Box::new(errand)));
     }
 
     pub fn log_conflicts(&self) -> bool {
@@ -302,6 +309,7 @@ impl Node {
         let (chores, chores_in) = mpsc::channel();
         let (syncs, syncs_in) = mpsc::channel();
         let (space, space_in) = mpsc::channel();
+        let (errands, errands_in) = mpsc::channel();
         let position = saved.position();
         let shared = Arc::new(Shared {
             server,
@@ -323,6 +331,7 @@ impl Node {
             chores,
             syncs,
             space,
+            errands,
             reader: Mutex::new(Some(log.reader())),
             donating: Mutex::default(),
             inconsistent: AtomicBool::new(false),
@@ -339,6 +348,7 @@ impl Node {
             helper("trireme-chores", Box::new(move |shared| run_chores(&shared, &chores_in))),
             helper("trireme-sync", Box::new(move |shared| run_syncs(&shared, &syncs_in))),
             helper("trireme-space", Box::new(move |shared| run_space(&shared, &space_in))),
+            helper("trireme-index", Box::new(move |shared| run_errands(&shared, &errands_in))),
         ];
         let running = Running { log: Some(log), helpers, ..Running::default() };
         Ok(Node { shared, running: Mutex::new(running) })
@@ -356,6 +366,7 @@ impl Node {
         self.shared.settle_position();
         let _ = self.shared.syncs.send(SyncJob::End);
         let _ = self.shared.space.send(SpaceJob::End);
+        let _ = self.shared.errands.send(IndexJob::End);
         let _ = self.shared.chores.send(Chore::End);
         for helper in running.helpers.drain(..) {
             let _ = helper.join();

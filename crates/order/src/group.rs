@@ -586,6 +586,11 @@ impl<S: LogStore> Group<S> {
         }
     }
 
+    /// Instead of an answer, where the store does not want the checkpoint any more. It is asked for again when it does.
+    pub fn decline_snapshot(&mut self, request: &SnapshotRequest) {
+        self.snapshots.retain(|(asked, _)| asked != request);
+    }
+
     // --- events ---------------------------------------------------------------------------------------------------
 
     /// A link to `peer` is up and the handshake is done. Repeated with new data when the peer reconnects.

@@ -61,6 +61,8 @@ pub struct WriteSetLog<S: Storage> {
     /// Rising in index. The base's own is the first, unless the log is as yet without any file.
     pub(crate) kept: VecDeque<Kept>,
     segment_begun: bool,
+    /// See [`WriteSetLog::space_checkpoints`].
+    pub(crate) checkpoint_spacing: u64,
     pub(crate) spare: Option<Spare<S::File>>,
     pub(crate) spare_in_flight: bool,
     next_number: u64,
@@ -187,6 +189,7 @@ impl<S: Storage> WriteSetLog<S> {
             synced: last.min(found.report.watermark),
             generation: 1,
             segment_begun: found.segments.back().is_some_and(|s| s.first.prev() > newest),
+            checkpoint_spacing: 0,
             shared: Shared::new(Held { base: found.base.index, slots: found.slots, segments: found.segments }),
             base: found.base,
             kept: found.kept,
@@ -971,7 +974,7 @@ impl<S: Storage> LogStore for WriteSetLog<S> {
     }
 
     fn wants_checkpoint(&self) -> bool {
-        self.segment_begun
+        self.segment_begun && self.is_checkpoint_due()
     }
 
     /// A state that is not one of this log is refused and changes nothing.

@@ -29,6 +29,23 @@ impl<S: Storage> WriteSetLog<S> {
         self.bytes_held().saturating_sub(self.bytes_max)
     }
 
+    /// From now on no checkpoint is wanted before the segments behind the newest one take `bytes`: for a time in which the state is
+    /// so large that to write it, and to read it back for trimming, takes long. Zero: one for each segment. What lies behind the newest
+    /// checkpoint cannot be trimmed, and is delivered again after a restart.
+    pub fn space_checkpoints(&mut self, bytes: u64) {
+        self.checkpoint_spacing = bytes;
+    }
+
+    pub(crate) fn is_checkpoint_due(&self) -> bool {
+        if self.checkpoint_spacing == 0 {
+            return true;
+        }
+        let newest = self.kept.back().map_or(self.base.index, |kept| kept.index);
+        let held = self.shared.held();
+        let behind: u64 = held.segments.iter().rev().take_while(|s| s.first > newest).map(|s| s.capacity).sum();
+        behind >= self.checkpoint_spacing
+    }
+
     /// Drops the oldest segments until the rest fits the bound. Returns the first index held.
     ///
     /// Moves the base to a durable checkpoint; so nothing is dropped beyond the newest one, nor beyond `keep_from`, nor beyond what

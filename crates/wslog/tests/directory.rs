@@ -138,6 +138,31 @@ fn truncation_survives_and_old_sync_counts_for_nothing() {
 }
 
 #[test]
+fn checkpoints_are_wanted_at_each_segment_or_as_far_apart_as_is_asked() {
+    let dir = Dir::new();
+    let (mut log, _) = open(&dir);
+    log.reset(base()).unwrap();
+    // Entries between two checkpoints, of which some sixty make a segment.
+    let mut gaps = |from: u64, spacing: u64| {
+        log.space_checkpoints(spacing);
+        let mut wanted = Vec::new();
+        for i in from..from + 1000 {
+            log.append(&[entry(i, 1, 1000)]).unwrap();
+            if log.wants_checkpoint() {
+                log.save_checkpoint(&Base { index: LogIndex(i), term: Term(1), seqno: Seqno(i), ..base() }).unwrap();
+                wanted.push(i);
+            }
+        }
+        wanted.windows(2).map(|w| w[1] - w[0]).collect::<Vec<_>>()
+    };
+    assert!(gaps(1, 0).iter().all(|gap| (50..=70).contains(gap)));
+    let spaced = gaps(1001, 256 << 10);
+    assert!(spaced.len() >= 2 && spaced.iter().all(|gap| (200..=280).contains(gap)), "{spaced:?}");
+    // The first one is due at once, in the midst of a segment.
+    assert!(gaps(2001, 0)[1..].iter().all(|gap| (50..=70).contains(gap)));
+}
+
+#[test]
 fn trims_to_a_durable_checkpoint_and_recycles() {
     let dir = Dir::new();
     let (mut log, _) = open(&dir);
