@@ -805,6 +805,8 @@ impl Node {
         let entered = match (&trx, stage) {
             // Only a certified original attempt can still be aborted; a replay must not be (contract 4.6).
             (Some(trx), Some(Stage::Certified(_))) => monitor.enter(meta.seqno, Some(&trx.aborted)),
+            // The server rolls back and stores the position without a commit.
+            (Some(_), Some(Stage::Failed(_))) => monitor.enter_when_ended(meta.seqno),
             _ => monitor.enter(meta.seqno, None),
         };
         match entered {
