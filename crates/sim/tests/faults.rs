@@ -1,8 +1,22 @@
 //! Sick members and partial connectivity: who goes on, how long anybody waits, how many terms it costs.
 
+use std::ops::RangeInclusive;
+
 use trireme_order::LogStore;
 use trireme_sim::{Cluster, DbFlush, Kind, MS, Mutant, Options, SEC, Sabotage, StoreKind, run};
 use trireme_types::Durability;
+
+/// What comes of a scenario in which a rule is broken: one of the seeds has to notice, by a verdict or a panic.
+fn expect_caught(
+    mutant: &str,
+    mut seeds: RangeInclusive<u64>,
+    broken: impl Fn(u64) -> Option<String> + std::panic::RefUnwindSafe,
+) {
+    let verdict = |seed| std::panic::catch_unwind(|| broken(seed)).unwrap_or_else(|_| Some("panic".into()));
+    let caught = seeds.find_map(|seed| verdict(seed).map(|text| (seed, text)));
+    println!("{mutant} is caught: {caught:?}");
+    assert!(caught.is_some());
+}
 
 fn with(seed: u64, nodes: usize, change: impl FnOnce(&mut Options)) -> Cluster {
     let mut o = Options::calm(seed, nodes);
@@ -371,10 +385,7 @@ fn an_entry_of_an_older_term_is_not_committed_by_counting() {
 
 #[test]
 fn committing_it_by_counting_is_noticed() {
-    let broken = std::panic::catch_unwind(|| figure_8(Some(Mutant::OlderTermCommits)));
-    let text = broken.unwrap_or_else(|_| Some("panic".into()));
-    println!("older-term-commits is caught: {text:?}");
-    assert!(text.is_some());
+    expect_caught("older-term-commits", 0..=0, |_| figure_8(Some(Mutant::OlderTermCommits)));
 }
 
 // --- the first entry of a term, in mode `process` ---------------------------------------------------------------------
@@ -429,12 +440,7 @@ fn the_end_of_an_older_term_does_not_pass_for_what_was_lost() {
 
 #[test]
 fn to_acknowledge_the_first_entry_of_a_term_unsynced_is_noticed() {
-    let broken = |seed| {
-        std::panic::catch_unwind(|| an_older_end(seed, Some(Mutant::TermUnsynced))).unwrap_or(Some("panic".into()))
-    };
-    let caught = (1..=40).find_map(|seed| broken(seed).map(|text| (seed, text)));
-    println!("term-unsynced is caught: {caught:?}");
-    assert!(caught.is_some());
+    expect_caught("term-unsynced", 1..=40, |seed| an_older_end(seed, Some(Mutant::TermUnsynced)));
 }
 
 // --- a cloned disk ----------------------------------------------------------------------------------------------------
@@ -483,11 +489,7 @@ fn who_was_replaced_by_a_clone_does_not_come_back_beside_it() {
 
 #[test]
 fn to_let_it_come_back_is_noticed() {
-    let broken =
-        |seed| std::panic::catch_unwind(|| cloned(seed, Some(Sabotage::TwinReturns))).unwrap_or(Some("panic".into()));
-    let caught = (1..=20).find_map(|seed| broken(seed).map(|text| (seed, text)));
-    println!("twin-returns is caught: {caught:?}");
-    assert!(caught.is_some());
+    expect_caught("twin-returns", 1..=20, |seed| cloned(seed, Some(Sabotage::TwinReturns)));
 }
 
 /// `--kind harmless`, seeds 1122 and 2553: a sync that had begun on a stalled disk took as long as the stall had made it, long

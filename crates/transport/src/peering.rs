@@ -103,27 +103,22 @@ impl Transport {
         {
             return Err((Refusal::Forgotten, format!("{remote} ('{name}') was thrown out of the group a moment ago")));
         }
-        if self.newest.get(&member.node).is_some_and(|newest| member.incarnation < *newest) {
-            let text = format!(
-                "{remote} ('{name}') is an older incarnation of node {} than one that was linked here: one of them runs on a \
-                 copy of the other's data directory; stop it, and remove the write-set log and its identity from there",
-                member.node
-            );
-            return Err((Refusal::Stale, text));
-        }
         let linked = self.link_slot(member.node).and_then(|slot| self.conns[slot].as_ref());
         self.examine_against(linked, hello, remote)
     }
 
-    /// Compares with the link that the same node has already.
+    /// Compares with the links that the same node has or had.
     fn examine_against(&self, linked: Option<&Conn>, hello: &Hello, remote: &str) -> Result<(), (Refusal, String)> {
-        let Some((linked, other)) = linked.and_then(|conn| Some((conn.hello()?, conn.remote))) else { return Ok(()) };
         let name = printable(&hello.member.name);
         let node = hello.member.node;
-        if hello.member.incarnation < linked.member.incarnation {
-            let text = format!("{remote} ('{name}') is an older incarnation of node {node} than the one at {other}");
+        if self.newest.get(&node).is_some_and(|newest| hello.member.incarnation < *newest) {
+            let text = format!(
+                "{remote} ('{name}') is an older incarnation of node {node} than one that was linked here: one of them runs on a \
+                 copy of the other's data directory; stop it, and remove the write-set log and its identity from there"
+            );
             return Err((Refusal::Stale, text));
         }
+        let Some((linked, other)) = linked.and_then(|conn| Some((conn.hello()?, conn.remote))) else { return Ok(()) };
         if hello.member.incarnation == linked.member.incarnation && hello.instance != linked.instance {
             let text = format!(
                 "{remote} ('{name}') has the same node id {node} as '{}' at {other}, which is alive: one is cloned from the \
