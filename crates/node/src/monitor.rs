@@ -192,6 +192,13 @@ impl OrderMonitor {
         Ok(())
     }
 
+    /// Waits until `seqno` may start in a world where everything before it has ended: a statement or a view, whose position the server
+    /// stores by itself, see [`enter_when_ended`](Self::enter_when_ended).
+    pub fn wait_start_when_ended(&self, seqno: Seqno) -> Result<(), Interrupted> {
+        self.wait_start(seqno, seqno.prev())?;
+        self.wait_ended(seqno.prev(), None)
+    }
+
     /// Waits until everything up to `seqno` can be read.
     pub fn wait_ended(&self, seqno: Seqno, deadline: Option<Instant>) -> Result<(), Interrupted> {
         let s = self.lock();
@@ -478,6 +485,21 @@ mod tests {
         monitor.end(Seqno(1));
         assert_eq!(entering.join().unwrap(), Ok(()));
         assert!(monitor.leave(Seqno(2)));
+    }
+
+    #[test]
+    fn a_statement_or_view_starts_when_those_before_it_have_ended() {
+        let monitor = Arc::new(OrderMonitor::new(Seqno(0)));
+        monitor.enter(Seqno(1), None).unwrap();
+        monitor.leave(Seqno(1));
+        let m = monitor.clone();
+        let starting = thread::spawn(move || m.wait_start_when_ended(Seqno(2)));
+        while monitor.lock().positions.is_empty() && !starting.is_finished() {
+            thread::yield_now();
+        }
+        assert!(!starting.is_finished());
+        monitor.end(Seqno(1));
+        assert_eq!(starting.join().unwrap(), Ok(()));
     }
 
     #[test]

@@ -571,7 +571,7 @@ impl Node {
     fn deliver_view(&self, ctx: RecvCtx, view: &ServerView, closes: Option<Seqno>) {
         let shared = &self.shared;
         if let Some(seqno) = closes {
-            if shared.monitor.wait_start(seqno, seqno.prev()).is_err() {
+            if shared.monitor.wait_start_when_ended(seqno).is_err() {
                 return;
             }
         }
@@ -634,6 +634,9 @@ impl Node {
         };
         let toi = flags & flags::ISOLATION != 0;
         if toi {
+            if shared.monitor.wait_start_when_ended(item.seqno).is_err() {
+                return None;
+            }
             shared.save(Saved::begin_unsafe);
         }
         let meta = Meta {
@@ -1017,7 +1020,7 @@ impl Node {
             Outcome::Ordered { seqno, depends_on, .. } => {
                 let meta = shared.meta(seqno, u64::MAX, conn, Some(depends_on));
                 lock(&shared.tois).insert(conn, seqno);
-                if shared.monitor.enter(seqno, None).is_err() {
+                if shared.monitor.enter_when_ended(seqno).is_err() {
                     return (Code::NodeFail, Some(meta));
                 }
                 shared.save(Saved::begin_unsafe);

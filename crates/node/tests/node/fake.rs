@@ -1,6 +1,6 @@
 //! A server made of a map: it does what MariaDB does with a provider, and complains about every breach of the contract.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak, mpsc};
 use std::thread::{self, ThreadId};
@@ -56,6 +56,8 @@ pub struct State {
     applying: u64,
     alone: bool,
     entered: HashSet<u64>,
+    /// Have left the commit order, and the engine does not have them yet: commits of a server with a binary log.
+    queued: BTreeSet<u64>,
     threads: HashMap<usize, ThreadId>,
     /// Answer of `sst_request`.
     pub no_copy: bool,
@@ -211,6 +213,25 @@ impl Fake {
         self.node().commit_order_leave(handle, meta, error)
     }
 
+    /// A commit is recorded and queued; the engine has it when `committed` is called.
+    fn queue(&self, seqno: u64, what: Closed) {
+        self.lock().queued.insert(seqno);
+        self.record(seqno, what);
+    }
+
+    fn committed(&self, seqno: u64) {
+        self.lock().queued.remove(&seqno);
+    }
+
+    /// The server writes its position into the engine by itself: a crash must not find it there without the commits before it.
+    fn store_position(&self, seqno: u64, what: Closed) {
+        let queued = self.lock().queued.range(..seqno).next().copied();
+        if let Some(queued) = queued {
+            self.complain(format!("position {seqno} is stored before {queued} is in the engine"));
+        }
+        self.record(seqno, what);
+    }
+
     // --- clients -----------------------------------------------------------------------------------------------------
 
     pub fn next_trx(&self) -> u64 {
@@ -237,8 +258,9 @@ impl Fake {
         let end = match answer {
             (Code::Ok, Some(meta)) => match self.enter(handle, &meta) {
                 Code::Ok => {
-                    self.record(meta.seqno.0, Closed::Data(data.into()));
+                    self.queue(meta.seqno.0, Closed::Data(data.into()));
                     assert_eq!(self.leave(handle, &meta, b""), Code::Ok);
+                    self.committed(meta.seqno.0);
                     End::Committed(meta.seqno.0)
                 }
                 Code::BfAbort => self.replay(handle, &meta),
@@ -257,13 +279,26 @@ impl Fake {
         end
     }
 
+    /// The commit of a certified transaction as far as the queue of the binary log ...
+    pub fn queue_commit(&self, handle: Handle, meta: &Meta, data: &str) {
+        assert_eq!(self.enter(handle, meta), Code::Ok);
+        self.queue(meta.seqno.0, Closed::Data(data.into()));
+        assert_eq!(self.leave(handle, meta, b""), Code::Ok);
+    }
+
+    /// ... and the rest of it.
+    pub fn end_commit(&self, mut handle: Handle, meta: &Meta) {
+        self.committed(meta.seqno.0);
+        assert_eq!(self.node().release(&mut handle), Code::Ok);
+    }
+
     /// Contract 4.5.
     pub fn close_failed(&self, handle: Handle, meta: &Meta) {
         assert_eq!(self.enter(handle, meta), Code::Ok);
         let before = Gtid { history: meta.gtid_history, seqno: Some(meta.seqno.prev()) };
         let (code, at) = self.node().sync_wait(Some(before), Wait::For(Duration::from_secs(i32::MAX as u64)));
         assert_eq!((code, at.seqno), (Code::Ok, Some(meta.seqno.prev())));
-        self.record(meta.seqno.0, Closed::Nothing);
+        self.store_position(meta.seqno.0, Closed::Nothing);
         assert_eq!(self.leave(handle, meta, b""), Code::Ok);
     }
 
@@ -306,7 +341,7 @@ impl Fake {
             ToiKeys { keys: vec![vec![b"db", table.as_bytes()]], action: Bytes::copy_from_slice(action.as_bytes()) };
         match self.node().toi_start(conn, keys, flags::TRX_START | flags::TRX_END) {
             (Code::Ok, Some(meta)) => {
-                self.record(meta.seqno.0, Closed::Data(action.into()));
+                self.store_position(meta.seqno.0, Closed::Data(action.into()));
                 assert_eq!(self.node().toi_end(conn, error), Code::Ok);
                 Ok(meta.seqno.0)
             }
@@ -379,7 +414,7 @@ impl Server for Fake {
                         // Where the history begins.
                         self.lock().floor = seqno - 1;
                     }
-                    self.record(seqno, Closed::View(view.members.iter().map(|m| m.uuid).collect()));
+                    self.store_position(seqno, Closed::View(view.members.iter().map(|m| m.uuid).collect()));
                 }
             }
             ViewStatus::NonPrimary | ViewStatus::Disconnected => {
@@ -444,7 +479,12 @@ impl Server for Fake {
         let mut ok = self.enter(handle, meta) == Code::Ok;
         if ok {
             let nothing = ws_flags & flags::ROLLBACK != 0 && ws_flags & flags::TRX_START != 0;
-            self.record(meta.seqno.0, if nothing { Closed::Nothing } else { Closed::Data(data.to_vec()) });
+            match (nothing, ws_flags & flags::ISOLATION != 0) {
+                // The server itself waits for those before it.
+                (true, _) => self.record(meta.seqno.0, Closed::Nothing),
+                (false, true) => self.store_position(meta.seqno.0, Closed::Data(data.to_vec())),
+                (false, false) => self.queue(meta.seqno.0, Closed::Data(data.to_vec())),
+            }
             let error = {
                 let s = self.lock();
                 s.errors.get(&meta.seqno.0).or(s.failing.get(data)).cloned().unwrap_or_default()
@@ -454,6 +494,7 @@ impl Server for Fake {
                 self.lock().leave_codes.insert(meta.seqno.0, code);
             }
             ok = code == Code::Ok;
+            self.committed(meta.seqno.0);
         }
         self.lock().applying -= 1;
         self.changed.notify_all();

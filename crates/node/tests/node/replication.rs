@@ -7,7 +7,7 @@ use std::time::Duration;
 use trireme_node::{Code, Gtid, Handle, KeyKind, StatValue, Wait, flags};
 use trireme_types::{Seqno, Uuid};
 
-use crate::cluster::{Cluster, agree};
+use crate::cluster::{Cluster, Host, agree};
 use crate::fake::End;
 
 #[test]
@@ -76,6 +76,42 @@ fn statements_in_total_order_run_alone_everywhere() {
             });
         }
     });
+    agree(hosts);
+}
+
+/// The server's commit leaves the order when it is queued for the binary log; what stores a position by itself waits for its end.
+#[test]
+fn statements_and_views_wait_for_commits_that_are_queued() {
+    let cluster = Cluster::new(3);
+    let mut hosts = cluster.start();
+    let queued = |host: &Host, key: &str| {
+        let mut handle = host.begin(key, "row");
+        let (code, meta) = host.certify(&mut handle);
+        assert_eq!(code, Code::Ok);
+        let meta = meta.unwrap();
+        host.queue_commit(handle, &meta, "row");
+        (handle, meta)
+    };
+    let first = queued(&hosts[0], "a");
+    let (own, foreign) = thread::scope(|scope| {
+        let own = scope.spawn(|| hosts[0].toi(1, "t", "alter", b"").unwrap());
+        let ordered = first.1.seqno.0 + 1;
+        hosts[1].reach(ordered);
+        hosts[0].end_commit(first.0, &first.1);
+        let own = own.join().unwrap();
+        let second = queued(&hosts[0], "b");
+        let foreign = hosts[1].toi(2, "t", "drop", b"").unwrap();
+        hosts[2].reach(foreign);
+        hosts[0].end_commit(second.0, &second.1);
+        (own, foreign)
+    });
+    assert!(own < foreign);
+    hosts[0].reach(foreign);
+    let third = queued(&hosts[0], "c");
+    hosts.pop().unwrap().stop();
+    hosts[1].wait("the view without the third", |s| s.size() == 2);
+    hosts[0].end_commit(third.0, &third.1);
+    hosts[0].wait("the view without the third", |s| s.size() == 2);
     agree(hosts);
 }
 
