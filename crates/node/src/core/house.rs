@@ -1,0 +1,198 @@
+//! What depends on state rather than on one event, looked at in every turn.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use trireme_order::{LogStore, Phase};
+use trireme_surface::texts;
+use trireme_types::Seqno;
+use trireme_wslog::Trim;
+
+use super::{Core, Owed, Pending, PendingApp};
+use crate::Level;
+use crate::roster::AppMessage;
+
+/// Write sets between two reports of the committed position (Galera's 127).
+const REPORT_EVERY: u64 = 128;
+/// How often the log's housekeeping is looked at.
+const KEEP_LOG_EVERY: Duration = Duration::from_secs(1);
+/// Bytes beyond `gcache.size` that are kept for members that have not received them: two of the largest write sets. A member that lags
+/// further behind would need a full copy, as one that was away too long does.
+const KEEP_FOR_MEMBERS_MAX: u64 = 4 << 30;
+/// How often members that are waited for are looked at.
+const HURRY_EVERY: Duration = Duration::from_secs(1);
+/// How long an inconsistency vote waits for a majority.
+const VOTE_PATIENCE: Duration = Duration::from_secs(10);
+/// Uses of keys in the certification index (a hundred bytes each at worst) beyond which a member that lags does not keep them there.
+const INDEX_KEYS_MAX: usize = 1 << 21;
+/// A member counts as lagging when another one has committed so much more. Several reports.
+const LAG_MIN: u64 = 8 * REPORT_EVERY;
+/// How long a sent, undecided commit waits in a non-primary component before it is given up.
+const NON_PRIMARY_PATIENCE: Duration = Duration::from_secs(10);
+
+impl Core {
+    pub(super) fn keep_house(&mut self) {
+        if self.non_primary_since.is_some_and(|since| since.elapsed() > NON_PRIMARY_PATIENCE) {
+            self.non_primary_since = None;
+            self.give_up_waiting();
+        }
+        if self.connected.is_some()
+            && let Some((since, reason)) = &self.unwelcome
+            && since.elapsed() > self.unwelcome_max
+        {
+            let reason = format!("{reason}; nobody else formed the group within {:?}", self.unwelcome_max);
+            return self.fail(reason);
+        }
+        if self.log_kept.elapsed() >= KEEP_LOG_EVERY {
+            self.log_kept = Instant::now();
+            self.keep_log();
+        }
+        self.tell_progress();
+        if !self.member {
+            return;
+        }
+        self.pay_owed();
+        self.step_half_done();
+        self.ask_for_state();
+        self.announce();
+        self.hurry();
+        let left = self.shared.monitor.left();
+        if self.feed.is_live() && !self.arbitrates() && left.0 >= self.reported.0 + REPORT_EVERY {
+            self.reported = left;
+            // A lost one is made good by the next.
+            self.propose_app(&AppMessage::LastCommitted { seqno: left });
+            self.drain();
+        }
+    }
+
+    pub(super) fn tell_progress(&mut self) {
+        let Some(catch_up) = &mut self.catch_up else { return };
+        let Some(progress) = catch_up.look(self.shared.monitor.left(), Instant::now()) else { return };
+        self.shared.event("progress", progress.json());
+        if progress.line {
+            self.shared.log(Level::Info, texts::receiving_ist_progress(progress.done, progress.total));
+        }
+        if progress.done == progress.total {
+            self.catch_up = None;
+        }
+    }
+
+    /// Whoever orders sees to it that nobody is waited for without end. Only a proposal: what comes of it is decided where it
+    /// is ordered, by all members alike. One that gets lost is repeated.
+    pub(super) fn hurry(&mut self) {
+        if self.hurried.elapsed() < HURRY_EVERY {
+            return;
+        }
+        self.hurried = Instant::now();
+        let open = self.roster.open_votes();
+        self.votes_since.retain(|seqno, _| open.contains(seqno));
+        for seqno in &open {
+            self.votes_since.entry(*seqno).or_insert_with(Instant::now);
+        }
+        if self.group.sequencer() != Some(self.me.node) {
+            return;
+        }
+        let late: Vec<Seqno> =
+            self.votes_since.iter().filter(|(_, since)| since.elapsed() > VOTE_PATIENCE).map(|(s, _)| *s).collect();
+        for seqno in late {
+            self.propose_app(&AppMessage::CloseVote { seqno });
+        }
+        if self.index.retained().is_some_and(|uses| uses > INDEX_KEYS_MAX) {
+            for (node, seqno) in self.roster.laggards(LAG_MIN) {
+                self.propose_app(&AppMessage::Lagging { node, seqno });
+            }
+        }
+        self.drain();
+    }
+
+    /// No majority for long: who can be given a truthful answer gets it (SAFETY 22). Rollbacks and messages that must not get
+    /// lost are repeated once it is certain that they were not ordered.
+    pub(super) fn give_up_waiting(&mut self) {
+        if self.pending.is_empty() && self.pending_app.is_empty() {
+            return;
+        }
+        let now = self.now();
+        self.group.abandon_pending(now);
+        self.announced = None;
+        let impatient = |p: &Pending| matches!(p, Pending::Owned { patient: false, .. });
+        let keys: Vec<_> = self.pending.iter().filter(|(_, p)| impatient(p)).map(|(key, _)| *key).collect();
+        for key in keys {
+            if let Some(Pending::Owned { slot, .. }) = self.pending.remove(&key) {
+                self.abandon(&slot);
+            }
+        }
+        let keys: Vec<_> = self.pending_app.iter().filter(|(_, p)| p.slot.is_some()).map(|(key, _)| *key).collect();
+        for key in keys {
+            if let Some(PendingApp { slot: Some(slot), .. }) = self.pending_app.remove(&key) {
+                slot.fill(false);
+            }
+        }
+        self.drain();
+    }
+
+    pub(super) fn pay_owed(&mut self) {
+        if self.owed.is_empty() || self.group.status().phase != Phase::Primary {
+            return;
+        }
+        for owed in std::mem::take(&mut self.owed) {
+            match owed {
+                Owed::App(message) => self.propose_owed(message),
+                Owed::Rollback(body) => self.propose_rollback(body),
+            }
+        }
+        self.drain();
+    }
+
+    pub(super) fn keep_log(&mut self) {
+        let left = self.shared.monitor.left();
+        let live = self.feed.is_live();
+        let held_by_servers = self.group.held_by_servers();
+        let held_by_members = self.group.held_by_members();
+        let log_max = self.log_max;
+        let log = self.group.store_mut();
+        let mut result = Ok(());
+        // Until the server's position is known nothing says what it will need.
+        if live && log.wants_trim() {
+            let mut keep_from = log.index_of(left.next()).unwrap_or(log.last().next());
+            if log.excess() <= KEEP_FOR_MEMBERS_MAX {
+                keep_from = keep_from.min(held_by_members.next());
+            }
+            let (all, some) = held_by_servers;
+            if log_max.is_some() {
+                keep_from = keep_from.min(all.next());
+            }
+            result = log.trim(Trim { keep_from, bytes_max: None }).map(drop);
+            if let Some(bytes_max) = log_max.filter(|max| result.is_ok() && log.bytes_held() > *max) {
+                // Never what no server has: with more weight than they, this member alone could have committed it.
+                result = log.trim(Trim { keep_from: some.next(), bytes_max: Some(bytes_max) }).map(drop);
+                let first = log.first();
+                let told = std::mem::replace(&mut self.told_of_bound, first > all.next());
+                if self.told_of_bound && !told {
+                    self.shared.log(
+                        Level::Warn,
+                        format!(
+                            "the log has reached its bound of {bytes_max} bytes and now begins at {first}: a server that has not \
+                             acknowledged what was dropped can go on only with another server that has it"
+                        ),
+                    );
+                }
+            }
+        }
+        let log = self.group.store_mut();
+        let removed = log.take_removed();
+        if !removed.is_empty() {
+            self.shared.drop_elsewhere(removed);
+        }
+        let unused: Vec<Bytes> = self.large.extract_if(.., |body| body.is_unique()).collect();
+        if !unused.is_empty() {
+            self.shared.drop_elsewhere(unused);
+        }
+        match (result, log.begin_spare()) {
+            (Err(error), _) => return self.fail(error.to_string()),
+            (Ok(()), Some(ticket)) => self.shared.prepare_space(ticket),
+            (Ok(()), None) => {}
+        }
+        // In mode `process` nobody waits for it: a loss of power costs the last second and no more.
+        self.begin_sync();
+    }
+}

@@ -1,0 +1,214 @@
+//! What comes in: events of the transport, and commands of the server's threads.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use trireme_certification::Encoded;
+use trireme_order::{Phase, ReadId};
+use trireme_surface::texts;
+use trireme_transport::{Isolation, NetEvent};
+
+use super::feed::StateRequest;
+use super::{Command, Core, HeldBack, Outcome, Owed, Pending, PendingApp};
+use crate::Level;
+use crate::roster::AppMessage;
+use crate::slot::Slot;
+
+/// Who has not heard the sequencer for so long, several heartbeats, was frozen or cut off from it.
+const OUT_OF_TOUCH_AFTER: Duration = Duration::from_millis(300);
+
+impl Core {
+    pub(super) fn on_net(&mut self, event: NetEvent) {
+        let now = self.now();
+        match event {
+            NetEvent::LinkUp { member, .. } => self.group.handle_link_up(now, member),
+            NetEvent::LinkDown { node, .. } => self.group.handle_link_down(now, node),
+            NetEvent::Message { from, message } => {
+                self.group.handle_message(now, from, message);
+                // Only the sequencer's word counts: who hears the others but not it misses what is ordered as well.
+                if self.group.sequencer() == Some(from) {
+                    if now.since(self.heard) >= OUT_OF_TOUCH_AFTER {
+                        self.flow.out_of_touch(now);
+                    }
+                    self.heard = now;
+                }
+            }
+            NetEvent::Log { warn, text } => self.shared.log(if warn { Level::Warn } else { Level::Info }, text),
+            NetEvent::Unwelcome { reason } => {
+                self.unwelcome.get_or_insert_with(|| (Instant::now(), reason));
+            }
+            NetEvent::Accepted { token, address } => self.shared.ask_allowed(token, address),
+            NetEvent::Refused { address, reason } => {
+                self.shared.log(Level::Warn, format!("connection from {address} refused: {reason}"));
+            }
+        }
+    }
+
+    pub(super) fn on_command(&mut self, command: Command) {
+        let now = self.now();
+        match command {
+            Command::Propose { body, patient, trx, slot } => {
+                if self.flow.is_stopped() || !self.held_back.is_empty() {
+                    self.held_back.push_back(HeldBack { body, patient, trx, slot });
+                    self.release_held_back();
+                } else {
+                    self.propose(body, patient, slot);
+                }
+            }
+            Command::Recall => self.recall(),
+            // Looked at after every round of commands.
+            Command::BacklogSank | Command::IndexBack => {}
+            Command::FlowOptions => self.set_flow_options(),
+            Command::ProposeUnowned { body } => self.propose_rollback(body),
+            Command::App { message, slot: None } => self.propose_owed(message),
+            Command::App { message, slot: Some(slot) } => match self.propose_app(&message) {
+                Some(key) => {
+                    self.pending_app.insert(key, PendingApp { message, slot: Some(slot) });
+                }
+                None => slot.fill(false),
+            },
+            Command::Read { slot } if !self.member => slot.fill(None),
+            Command::Read { slot } => {
+                let id = self.next_read;
+                self.next_read += 1;
+                self.reads.insert(id, slot);
+                self.group.read(now, ReadId(id));
+            }
+            Command::Synced(outcome) => {
+                self.syncing = false;
+                let done = outcome.and_then(|synced| {
+                    self.group.store_mut().finish_sync(synced)?;
+                    Ok(synced)
+                });
+                match done {
+                    Ok(synced) => self.group.handle_synced(now, synced.generation, synced.upto),
+                    Err(error) => self.fail(error.to_string()),
+                }
+            }
+            Command::SpareReady(ready) => {
+                if let Err(error) = self.group.store_mut().finish_spare(ready) {
+                    self.shared.log(Level::Info, format!("no log segment could be prepared ahead: {error}"));
+                }
+            }
+            Command::StateRequest { request } => self.on_state_request(request),
+            Command::AskDonor { request, slot } => {
+                self.asked = Some(slot);
+                self.request = Some(StateRequest { request, retry_at: Some(Instant::now()), donor: None });
+            }
+            Command::StateReceived { position } => self.on_state_received(position),
+            Command::ForcePrimary => self.group.force_primary(now),
+            Command::Weight { weight, slot } => {
+                if self.member {
+                    self.group.set_weight(now, weight);
+                    self.weight_waiters.push((weight, slot));
+                } else {
+                    slot.fill(false);
+                }
+            }
+            Command::Durability(mode) => self.group.set_durability(now, mode),
+            Command::Describe { slot } => slot.fill(Some(self.picture())),
+            Command::Configure(change) => self.group.set_config(change),
+            Command::Isolate(mode) => {
+                self.transport.isolate(mode);
+                if mode == Isolation::ForceQuit {
+                    self.shared.log(Level::Error, texts::FORCED_QUIT.into());
+                    self.end_now();
+                }
+            }
+            Command::Tls(context) => self.transport.set_tls(context),
+            Command::Admit { token, allowed } => self.transport.admit(token, allowed),
+            Command::GiveUp { reason, corrupt } => {
+                self.shared.log(Level::Error, reason);
+                if corrupt {
+                    self.shared.mark_inconsistent();
+                }
+                self.shared.queue.clear();
+                self.shared.monitor.set_closed(true);
+                // In order, so that the others need not take this node for failed: two nodes would lose their majority.
+                self.dropping = true;
+                self.leaving = true;
+                self.abandon_all();
+                self.group.leave(now);
+            }
+            Command::Leave => match self.group.status().phase {
+                // Nobody is there to order the leave.
+                Phase::Idle | Phase::Joining | Phase::Failed => self.end_now(),
+                Phase::NonPrimary => {
+                    self.group.leave(now);
+                    self.drain();
+                    self.end_now();
+                }
+                Phase::Primary => {
+                    self.leaving = true;
+                    self.drop_held_back();
+                    self.group.leave(now);
+                }
+                Phase::Leaving => {}
+            },
+        }
+    }
+
+    pub(super) fn propose(&mut self, mut body: Encoded, patient: bool, slot: Arc<Slot<Outcome>>) {
+        // Here, in the order of sending, so that no report of a later position (which moves the cut) can be ordered before a
+        // write set that has seen less.
+        body.set_last_seen(self.shared.monitor.left());
+        let now = self.now();
+        match self.group.propose(now, body.into_bytes()) {
+            Ok((session, number)) => {
+                self.pending.insert((session.number, number), Pending::Owned { slot, patient });
+            }
+            Err(_) => slot.fill(Outcome::NotSent),
+        }
+    }
+
+    pub(super) fn propose_rollback(&mut self, body: Bytes) {
+        let now = self.now();
+        match self.group.propose(now, body.clone()) {
+            Ok((session, number)) => {
+                self.pending.insert((session.number, number), Pending::Unowned { body });
+            }
+            Err(_) => self.owed.push_back(Owed::Rollback(body)),
+        }
+    }
+
+    pub(super) fn propose_owed(&mut self, message: AppMessage) {
+        match self.propose_app(&message) {
+            Some(key) => {
+                self.pending_app.insert(key, PendingApp { message, slot: None });
+            }
+            None => self.owed.push_back(Owed::App(message)),
+        }
+    }
+
+    /// Something of the own session `number` was ordered: what belongs to an older session and was not ordered before never
+    /// will be (SAFETY 4, 23).
+    pub(super) fn note_session(&mut self, number: u64) {
+        if number <= self.session {
+            return;
+        }
+        self.session = number;
+        let lost: Vec<_> = self.pending.keys().copied().filter(|(session, _)| *session < number).collect();
+        for key in lost {
+            match self.pending.remove(&key) {
+                Some(Pending::Owned { slot, .. }) => slot.fill(Outcome::NotSent),
+                Some(Pending::Unowned { body }) => self.owed.push_back(Owed::Rollback(body)),
+                None => {}
+            }
+        }
+        let lost: Vec<_> = self.pending_app.keys().copied().filter(|(session, _)| *session < number).collect();
+        for key in lost {
+            match self.pending_app.remove(&key) {
+                Some(PendingApp { slot: Some(slot), .. }) => slot.fill(false),
+                Some(PendingApp { slot: None, message }) => self.owed.push_back(Owed::App(message)),
+                None => {}
+            }
+        }
+    }
+
+    pub(super) fn propose_app(&mut self, message: &AppMessage) -> Option<(u64, u64)> {
+        let now = self.now();
+        let (session, number) = self.group.propose_app(now, Bytes::from(message.encode())).ok()?;
+        Some((session.number, number))
+    }
+}

@@ -1,0 +1,135 @@
+//! Flow control as the group thread carries it out.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use trireme_surface::texts;
+
+use super::{Core, Outcome};
+use crate::Level;
+use crate::flow::{Act, Limits};
+use crate::roster::NodeState;
+
+/// Between two complaints of the same kind.
+const TELL_AGAIN: Duration = Duration::from_secs(60);
+
+impl Core {
+    /// Looks at the backlog, does what flow control asks for, and sends what it lets pass.
+    pub(super) fn regulate(&mut self) {
+        let now = self.now();
+        let backlog = self.shared.queue.len() as u64;
+        if backlog == 0 && self.held_back.is_empty() && self.flow.at_rest() {
+            return self.flow.rest(now);
+        }
+        self.flow.observe(now, backlog, self.shared.monitor.left());
+        let mark = self.flow.watch(now).map(|mark| mark as usize);
+        if mark.is_some() || self.watching {
+            self.watching = mark.is_some();
+            if !self.shared.queue.watch(mark) {
+                // It sank between the two looks.
+                self.flow.observe(now, self.shared.queue.len() as u64, self.shared.monitor.left());
+            }
+        }
+        let mut acted = false;
+        while let Some(act) = self.flow.poll() {
+            acted = true;
+            self.on_flow(act);
+        }
+        if self.held_back.is_empty() && !acted {
+            return;
+        }
+        self.release_held_back();
+        self.drain();
+    }
+
+    pub(super) fn on_flow(&mut self, act: Act) {
+        let now = self.now();
+        match act {
+            Act::Signal(body) => self.group.signal(now, body),
+            Act::Requested(stop) => self.shared.change_flow_figures(|f| f.request(stop)),
+            Act::Received => self.shared.change_flow_figures(|f| f.received += 1),
+            Act::Paused(paused) => self.shared.change_flow_figures(|f| f.pause(Instant::now(), paused)),
+            Act::HeldUpBy { node, rate } => {
+                let label = self.roster.label(node);
+                self.shared.log(
+                    Level::Info,
+                    format!(
+                        "flow control: {label} has more to apply than it can; the group may write {rate:.0} per second"
+                    ),
+                );
+            }
+            Act::GaveUp { patience } => {
+                // A node that applies large transactions may give up again and again.
+                if self.gave_up_told.is_none_or(|at| at.elapsed() >= TELL_AGAIN) {
+                    self.gave_up_told = Some(Instant::now());
+                    self.shared.log(
+                        Level::Info,
+                        format!(
+                            "flow control: nothing was applied here for {patience:?} (a lock, a huge transaction, a full \
+                             disk?): this node no longer slows the others, and lags until it gets on"
+                        ),
+                    );
+                }
+            }
+        }
+    }
+
+    pub(super) fn release_held_back(&mut self) {
+        while !self.held_back.is_empty() {
+            let now = self.now();
+            if self.held_back.front().is_some_and(|h| !h.recalled() && !self.flow.admit(now)) {
+                break;
+            }
+            let Some(held) = self.held_back.pop_front() else { break };
+            if held.recalled() {
+                held.slot.fill(Outcome::NotSent);
+            } else {
+                self.propose(held.body, held.patient, held.slot);
+            }
+        }
+        self.shared.counters.held_back.store(self.held_back.len() as u64, Relaxed);
+    }
+
+    /// Who was aborted by an applier while held back lets go of its locks: the applier may be what everybody waits for.
+    pub(super) fn recall(&mut self) {
+        self.held_back.retain(|held| {
+            if held.recalled() {
+                held.slot.fill(Outcome::NotSent);
+            }
+            !held.recalled()
+        });
+        self.shared.counters.held_back.store(self.held_back.len() as u64, Relaxed);
+    }
+
+    pub(super) fn drop_held_back(&mut self) {
+        for held in self.held_back.drain(..) {
+            held.slot.fill(Outcome::NotSent);
+        }
+        self.shared.counters.held_back.store(0, Relaxed);
+    }
+
+    /// The options or the number of members may have changed.
+    pub(super) fn set_flow_options(&mut self) {
+        let options = self.shared.settings.flow();
+        self.flow.set_patience(options.patience);
+        let state = if self.member { self.roster.state(self.me.node) } else { None };
+        self.donors_count = options.donors_count;
+        self.set_flow_counts(state);
+        let members = self.roster.view().members.len();
+        let limits = Limits::new(options.limit, options.factor, members, options.single_primary);
+        if members > 0 {
+            self.flow.set_limits(limits);
+            self.shared.log(Level::Info, texts::flow_control_interval(limits.lower, limits.upper));
+        }
+    }
+
+    pub(super) fn set_flow_counts(&mut self, state: Option<NodeState>) {
+        let counts = match state {
+            Some(_) if self.arbitrates() => false,
+            Some(NodeState::Synced | NodeState::Joined) => self.feed.is_live(),
+            Some(NodeState::Donor) => self.feed.is_live() && self.donors_count,
+            Some(NodeState::Primary | NodeState::Joiner) | None => false,
+        };
+        self.flow.set_counts(counts, self.shared.queue.len() as u64);
+    }
+}
