@@ -283,10 +283,10 @@ impl<S: LogStore> Group<S> {
         self.send_append(node, next.prev(), wire);
     }
 
-    /// A fork leaves its maker only when it is durable there, and an arbitrator tells others of it only when it is durable on the
-    /// server for which it was made: nobody is to be on a branch that nobody can lead.
+    /// A fork leaves its maker only when it is durable there, or, where it was made for somebody else's vote, when it is durable on that
+    /// one: nobody is to be on a branch that nobody can lead.
     fn sendable(&self, node: NodeId) -> LogIndex {
-        let told = self.arbitrates() && self.tail.voters.contains(node);
+        let told = self.tail.voters.contains(node);
         match self.tail.lineage.newest() {
             Some(fork) if fork.index > self.commit && fork.index == self.tail.voters_at && !told => fork.index.prev(),
             Some(_) | None => self.tail.index,

@@ -121,8 +121,14 @@ impl<S: LogStore> Group<S> {
             self.become_follower(now, None);
             return self.send(log.node, Message::Entrust { branch, term });
         }
-        let voter = if self.arbitrates() { self.someone_here_to_bring_up(now) } else { Some(self.me()) };
-        let Some(voter) = voter else { return self.become_follower(now, None) };
+        let me = self.me();
+        let voter = match self.someone_here_to_bring_up(now) {
+            // Whoever has no vote is not missed by those who have one: once it is gone they decide again, by logs without the fork. So one
+            // of them is the branch's voter, which commits nothing before it is there.
+            Some(voter) if self.arbitrates() || !self.votes_in_all(me) => voter,
+            None if self.arbitrates() => return self.become_follower(now, None),
+            Some(_) | None => me,
+        };
         self.log(
             true,
             format!(
@@ -201,9 +207,15 @@ impl<S: LogStore> Group<S> {
         heard.collect()
     }
 
+    /// Is it a voter whatever the others know of the newest change?
+    fn votes_in_all(&self, node: NodeId) -> bool {
+        self.deciding().all(|set| set.weight(node) > 0)
+    }
+
     fn someone_here_to_bring_up(&self, now: Timestamp) -> Option<NodeId> {
         let here = self.tail.voters.voters.iter().copied().filter(|v| {
             self.kinship_of(v.node) == Some(Kinship::Same)
+                && self.votes_in_all(v.node)
                 && self.peers.get(&v.node).is_some_and(|p| p.told_lately(now).is_some())
         });
         self.someone_to_bring_up(&here.collect::<Vec<_>>())

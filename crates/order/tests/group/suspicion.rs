@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use trireme_order::{LogStore, MemStore, Message, Phase};
-use trireme_types::Seqno;
+use trireme_order::{JoinState, LogStore, MemStore, Message, Phase};
+use trireme_types::{EntryKind, Reader, Seqno, VoterSet, Weight};
 
 use crate::net::*;
 
@@ -93,6 +93,40 @@ fn when_all_logs_are_suspect_the_best_of_all_goes_on_and_says_so() {
         assert_eq!(net.nodes[&n].group.store().suspect(), None);
     }
     assert!((1..=3).any(|n| net.warned(n, "going on with the best log of all")));
+}
+
+/// Found by the simulator: the owner of the best log had no vote, began the branch as its only voter, committed there what clients of
+/// its own had asked for, and died. The two voters had not received the fork yet, and went on without it.
+#[test]
+fn whoever_has_the_best_log_and_no_vote_commits_nothing_before_a_voter_has_it() {
+    let mut net = Net::cluster(2);
+    let mut cfg = Net::config(3);
+    cfg.me.weight = Weight(0);
+    net.start(3, cfg, MemStore::new(), None);
+    let now = net.now;
+    net.nodes.get_mut(&3).unwrap().group.join(now, JoinState { position: None });
+    net.run(Duration::from_secs(2));
+    net.propose(1, "acknowledged");
+    net.settle();
+    assert_eq!(net.bodies(3), ["acknowledged"]);
+    let lost = [1, 2].map(|n| without_end(net.kill(n), 1));
+    net.run(Duration::from_secs(10));
+    for (n, log) in (1..=2).zip(lost) {
+        net.restart(n, log, 2, Seqno(0));
+    }
+    net.run(Duration::from_secs(10));
+    assert!((1..=2).any(|n| net.warned(n, "has the best log, and decides")));
+    let log = net.nodes[&3].group.store();
+    let entries = log.read(log.first(), usize::MAX).unwrap();
+    let sets = entries.iter().filter(|e| e.header.kind == EntryKind::Voters);
+    let fork = sets.map(|e| VoterSet::decode(&mut Reader::new(&e.payload)).unwrap()).find(|set| !set.fork.is_nil());
+    let voters = fork.unwrap().voters;
+    assert!(voters.len() == 1 && voters[0].node != node(3), "{voters:?}");
+    for n in 1..=3 {
+        assert_eq!(net.phase(n), Phase::Primary, "node {n}");
+        assert!(net.bodies(n).contains(&"acknowledged".to_string()), "node {n}");
+        assert_eq!(net.nodes[&n].group.store().suspect(), None);
+    }
 }
 
 #[test]
