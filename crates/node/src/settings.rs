@@ -205,6 +205,7 @@ impl Settings {
                 durability: durability(o.text("repl.durability")),
                 batch_bytes_max: 1 << 20,
                 inflight_bytes_max: 16 << 20,
+                cache_bytes_max: 16 << 20,
             };
             set_timeouts(&mut config.timeouts, o);
             config

@@ -14,17 +14,15 @@ pub(crate) struct TailCache {
     bytes: usize,
 }
 
-/// Payload bytes kept of what is delivered.
-const TAIL_BYTES_MAX: usize = 16 << 20;
-
 impl TailCache {
-    pub fn push(&mut self, entry: Entry, delivered: LogIndex) {
+    /// Of what is delivered no more than `bytes_max` of payload stays.
+    pub fn push(&mut self, entry: Entry, delivered: LogIndex, bytes_max: usize) {
         if self.entries.back().is_some_and(|last| last.header.index.next() != entry.header.index) {
             self.clear();
         }
         self.bytes += entry.payload.len();
         self.entries.push_back(entry);
-        while self.bytes > TAIL_BYTES_MAX && self.entries.front().is_some_and(|old| old.header.index <= delivered) {
+        while self.bytes > bytes_max && self.entries.front().is_some_and(|old| old.header.index <= delivered) {
             if let Some(old) = self.entries.pop_front() {
                 self.bytes -= old.payload.len();
             }
@@ -58,18 +56,16 @@ pub(crate) struct BodyPool {
     bytes: usize,
 }
 
-/// Beyond this the oldest go: the sequencer hands out what is missing.
-const POOL_BYTES_MAX: usize = 32 << 20;
-
 impl BodyPool {
-    pub fn insert(&mut self, session: Session, number: u64, body: Bytes) {
+    /// Beyond `bytes_max` the oldest go: the sequencer hands out what is missing.
+    pub fn insert(&mut self, session: Session, number: u64, body: Bytes, bytes_max: usize) {
         self.bytes += body.len();
         if let Some(old) = self.bodies.insert((session, number), body) {
             self.bytes -= old.len();
         } else {
             self.order.push_back((session, number));
         }
-        while self.bytes > POOL_BYTES_MAX {
+        while self.bytes > bytes_max {
             let Some(oldest) = self.order.pop_front() else { break };
             if let Some(old) = self.bodies.remove(&oldest) {
                 self.bytes -= old.len();

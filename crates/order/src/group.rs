@@ -965,7 +965,7 @@ impl<S: LogStore> Group<S> {
                 self.fail(StoreError(format!("log entry {}: {e}", entry.header.index)));
                 return false;
             }
-            self.cache.push(entry, self.done.index);
+            self.cache.push(entry, self.done.index, self.cfg.cache_bytes_max);
         }
         true
     }

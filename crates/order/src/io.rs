@@ -56,6 +56,9 @@ pub struct Config {
     /// Most payload bytes in one `Append` to one peer, and most unacknowledged ones in flight.
     pub batch_bytes_max: usize,
     pub inflight_bytes_max: usize,
+    /// Most payload bytes kept in memory: of entries that are delivered, so that a peer that lags a little need not be served from the
+    /// log; and twice as many of bodies that are not ordered yet.
+    pub cache_bytes_max: usize,
 }
 
 /// What this member brings along when it wants in.

@@ -146,7 +146,7 @@ impl<S: LogStore> Group<S> {
         if matches!(self.role, Role::Sequencer(_)) {
             self.order(session, number, app, body);
         } else if !self.tail.is_ordered(session, number) {
-            self.pool.insert(session, number, body);
+            self.pool.insert(session, number, body, 2 * self.cfg.cache_bytes_max);
             self.retry_held(now);
         }
     }

@@ -485,6 +485,7 @@ impl Cluster {
             durability: options.durability,
             batch_bytes_max: options.batch_bytes_max,
             inflight_bytes_max: options.inflight_bytes_max,
+            cache_bytes_max: options.cache_bytes_max,
         };
         let now = s.local(self.now);
         let boot = s.boot;

@@ -221,6 +221,7 @@ pub struct Options {
     pub timeouts: Timeouts,
     pub batch_bytes_max: usize,
     pub inflight_bytes_max: usize,
+    pub cache_bytes_max: usize,
     /// Runs of the forced kind may lose commits and fork; then each branch is checked by itself, and that all end on one.
     pub forced: bool,
     /// Machines lose their power together in mode `process`: commits may be lost that no disk holds afterwards, and nothing else;
@@ -309,6 +310,7 @@ impl Options {
             timeouts: Timeouts::default(),
             batch_bytes_max: 1 << 20,
             inflight_bytes_max: 4 << 20,
+            cache_bytes_max: 16 << 20,
             forced: false,
             dark: false,
             founded: false,

@@ -63,6 +63,7 @@ impl Net {
             durability: Durability::Process,
             batch_bytes_max: 1 << 20,
             inflight_bytes_max: 1 << 20,
+            cache_bytes_max: 1 << 20,
         }
     }
 
