@@ -81,6 +81,7 @@ sim:
 	$(BUILD)/release/trireme-sim --seeds 0..$(SEEDS) --jobs $$(nproc)
 	$(BUILD)/release/trireme-sim --kind harmless --seeds 0..$$(($(SEEDS) / 5)) --jobs $$(nproc)
 	$(BUILD)/release/trireme-sim --kind restored --seeds 0..$$(($(SEEDS) / 20)) --jobs $$(nproc)
+	$(BUILD)/release/trireme-sim --kind large --seeds 0..$$(($(SEEDS) / 10)) --jobs $$(nproc)
 
 # With PROVIDER=galera it counts what Galera loses. CHAOS= takes further options of `trireme chaos`.
 chaos: deps

@@ -828,10 +828,15 @@ impl<S: LogStore> Group<S> {
         } else if self.syncs() {
             self.synced
         } else if self.synced < self.landmark() {
-            self.store.written().min(self.landmark().prev())
+            self.written().min(self.landmark().prev())
         } else {
-            self.store.written()
+            self.written()
         }
+    }
+
+    /// Held so that it survives the death of the process.
+    pub(crate) fn written(&self) -> LogIndex {
+        if self.is(Mutant::AckUnwritten) { self.store.last() } else { self.store.written() }
     }
 
     fn is_writing(&self) -> bool {

@@ -19,6 +19,8 @@ pub enum Mutant {
     StaleSync,
     /// 2: what is written counts as synced.
     AckUnsynced,
+    /// 2: a large entry counts as written when its first piece is.
+    AckUnwritten,
     /// 2: an entry of an older term is committed by counting who holds it (Raft, figure 8).
     OlderTermCommits,
     /// 3: nobody is handed a body that has not reached it from its origin. Safe, but not live.
@@ -59,6 +61,7 @@ impl Mutant {
         Mutant::AcksKept,
         Mutant::StaleSync,
         Mutant::AckUnsynced,
+        Mutant::AckUnwritten,
         Mutant::OlderTermCommits,
         Mutant::BodiesWithheld,
         Mutant::Duplicates,
@@ -83,6 +86,7 @@ impl Mutant {
             Mutant::AcksKept => "acks-kept",
             Mutant::StaleSync => "stale-sync",
             Mutant::AckUnsynced => "ack-unsynced",
+            Mutant::AckUnwritten => "ack-unwritten",
             Mutant::OlderTermCommits => "older-term-commits",
             Mutant::BodiesWithheld => "bodies-withheld",
             Mutant::Duplicates => "duplicates",

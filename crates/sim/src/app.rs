@@ -87,7 +87,7 @@ impl WriteSet {
             let row = k.to_le_bytes();
             b.add_key([&b"db"[..], &b"t"[..], &row[..]], *kind).expect("three parts");
         }
-        w.bytes(&vec![self.op as u8; self.padding as usize]);
+        w.bytes(&self.filling());
         b.add_data(&w.buf);
         let head = Head {
             flags: self.part.flags(),
@@ -97,6 +97,12 @@ impl WriteSet {
             conn: 1,
         };
         b.finish(&head).into_bytes()
+    }
+
+    /// No two parts of it are equal, and none equals that of another operation.
+    fn filling(&self) -> Vec<u8> {
+        let words = (0..self.padding.div_ceil(8)).flat_map(|at| ((self.op << 32) + at).to_le_bytes());
+        words.take(self.padding as usize).collect()
     }
 
     /// The body that it would be without isolation.
@@ -113,9 +119,10 @@ impl WriteSet {
         let keys = (0..count)
             .map(|_| Ok((r.u16()?, KeyKind::from_u8(r.u8()?).ok_or(DecodeError::Invalid("key kind"))?)))
             .collect::<Result<_, DecodeError>>()?;
-        let padding = r.bytes(1 << 24)?.len() as u64;
+        let filling = r.bytes(1 << 24)?;
         r.finish()?;
-        Ok(WriteSet { op, part, last_seen: body.head().last_seen.0, keys, padding })
+        let ws = WriteSet { op, part, last_seen: body.head().last_seen.0, keys, padding: filling.len() as u64 };
+        if filling == ws.filling() { Ok(ws) } else { Err(DecodeError::Invalid("filling")) }
     }
 }
 

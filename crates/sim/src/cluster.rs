@@ -46,6 +46,8 @@ pub(crate) struct Process {
     pub leaving: bool,
     pub inbox: VecDeque<Input>,
     pub step_at: Option<u64>,
+    /// It writes a piece of a record until then.
+    pub writes_until: u64,
     pub wake_at: Option<u64>,
     pub apply_scheduled: bool,
     pub links: BTreeMap<NodeId, u64>,
@@ -475,7 +477,7 @@ impl Cluster {
         s.out = false;
         let mut store = s.disk.take().expect("a stopped slot has its disk");
         let start = s.db.recovered().filter(|(h, _)| *h == store.base().history).map(|(_, p)| Seqno(p));
-        store.set_keep(Seqno::ZERO);
+        store.set_keep(Seqno::ZERO, LogIndex::ZERO);
         let config = Config {
             me,
             timeouts: options.timeouts.clone(),
@@ -504,6 +506,7 @@ impl Cluster {
             leaving: false,
             inbox: VecDeque::new(),
             step_at: None,
+            writes_until: 0,
             wake_at: None,
             apply_scheduled: false,
             links: BTreeMap::new(),
@@ -703,6 +706,7 @@ impl Cluster {
         }
         let at = self.now + delay;
         let Some(p) = &mut self.slots[slot].process else { return };
+        let at = at.max(p.writes_until);
         if p.step_at.is_none() {
             p.step_at = Some(at);
             let boot = p.boot;

@@ -33,9 +33,9 @@ impl Store {
     pub fn nothing() -> Store {
         Store::Fast(Box::new(FastStore::new(&Options::calm(0, 1))))
     }
-    /// The log refuses what is below `seqno` to be dropped from above: the own database needs nothing up to `seqno`.
-    pub fn set_keep(&mut self, seqno: Seqno) {
-        each!(self, s => s.set_keep(seqno))
+    /// The own database needs nothing up to `seqno`, and everything up to `delivered` was handed out: what lies above stays.
+    pub fn set_keep(&mut self, seqno: Seqno, delivered: LogIndex) {
+        each!(self, s => s.set_keep(seqno, delivered))
     }
     /// Let an operation fail soon.
     pub fn set_fuse(&mut self, operations: u32) {
@@ -48,13 +48,20 @@ impl Store {
     pub fn failed(&self) -> bool {
         each!(self, s => s.failed())
     }
+    /// It has failed, and something was done to it.
+    pub fn failed_for_a_reason(&self) -> bool {
+        match self {
+            Store::Fast(s) => s.failed(),
+            Store::Real(s) => s.failed_for_a_reason(),
+        }
+    }
     pub fn take_appended(&mut self) -> Vec<Appended> {
         each!(self, s => s.take_appended())
     }
     /// Generation and position of a sync that begins now; `None` when there is nothing to sync.
     pub fn begin_sync(&mut self, early: bool) -> Option<(u64, LogIndex)> {
         match self {
-            Store::Fast(s) => (s.last() > s.synced()).then(|| (s.generation(), s.last())),
+            Store::Fast(s) => s.begin_sync(),
             Store::Real(s) => s.begin_sync(early),
         }
     }

@@ -166,8 +166,7 @@ impl Cluster {
                 return self.die(slot);
             }
             Some(Stop::Failed(reason)) => {
-                let disk = self.slots[slot].store().failed();
-                if !disk {
+                if !self.slots[slot].store().failed_for_a_reason() {
                     self.fail(format!("n{slot} failed without a cause: {reason}"));
                 }
                 return self.die(slot);
@@ -177,7 +176,20 @@ impl Cluster {
         self.snapshots(slot, boot);
         self.start_sync(slot, boot);
         self.start_apply(slot, boot);
+        self.go_on_writing(slot, boot);
         self.schedule_wake(slot, boot);
+    }
+
+    /// A record is not whole yet: a piece of it was written in this step, and the next one wakes the process. Each takes its time.
+    fn go_on_writing(&mut self, slot: usize, boot: u32) {
+        let mean = self.options.piece_mean;
+        let Some(p) = self.life(slot, boot) else { return };
+        if p.group.store().written() < p.group.store().last() {
+            let until = self.now + self.rng.exp(mean);
+            if let Some(p) = self.life(slot, boot) {
+                p.writes_until = until;
+            }
+        }
     }
 
     pub(crate) fn die(&mut self, slot: usize) {
@@ -642,7 +654,8 @@ impl Cluster {
             if store.suspect().is_some_and(|after| index > after) || index <= disk.held_once {
                 return true;
             }
-            let held = store.term_at(index) == Some(term) && (!synced || store.synced() >= index);
+            let safe = if synced { store.synced().min(store.written()) } else { store.written() };
+            let held = store.term_at(index) == Some(term) && safe >= index;
             held || store.base().index >= index
         };
         let holds = |node: NodeId| {
@@ -684,8 +697,8 @@ impl Cluster {
                 let durable = store.synced().max(store.base().index);
                 if *term > hard.term {
                     Err(format!("acknowledges in term {term}, which is not on its disk ({hard:?})"))
-                } else if *term == hard.term && *index > store.last() {
-                    Err(format!("acknowledges {index}, its log ends at {}", store.last()))
+                } else if *term == hard.term && *index > store.written().max(store.base().index) {
+                    Err(format!("acknowledges {index}, written is its log up to {}", store.written()))
                 } else if *term == hard.term && *index > durable && self.syncs_matter() {
                     Err(format!("acknowledges {index} in term {term}, durable is only {durable}"))
                 } else {
@@ -766,7 +779,8 @@ impl Cluster {
         let durable = if s.db.valid { s.db.durable_position() } else { 0 };
         if let Some(p) = &mut s.process {
             let delivered = p.last_seqno;
-            p.group.store_mut().set_keep(if careless { delivered } else { delivered.min(Seqno(durable)) });
+            let keep = if careless { delivered } else { delivered.min(Seqno(durable)) };
+            p.group.store_mut().set_keep(keep, p.last_index);
         }
     }
 
@@ -782,7 +796,7 @@ impl Cluster {
             Ok(_) | Err(_) => None,
         };
         let keep = seqno.unwrap_or(store.base().seqno).min(p.last_seqno);
-        p.group.store_mut().set_keep(keep);
+        p.group.store_mut().set_keep(keep, p.last_index);
     }
 
     pub(crate) fn flush(&mut self, slot: usize, boot: u32) {
@@ -897,7 +911,12 @@ impl Cluster {
             .map(|_| (self.rng.below(self.options.keys) as u16, KeyKind::ALL[self.rng.below(4) as usize]))
             .collect();
         let origin = self.member(slot).uuid();
-        let padding = self.rng.below(self.options.body_bytes + 1);
+        let pieced = self.options.pieced_share > 0.0 && self.rng.chance(self.options.pieced_share);
+        let padding = if pieced {
+            self.rng.range(1, self.options.piece_bytes as u64 * self.options.pieces_max)
+        } else {
+            self.rng.below(self.options.body_bytes + 1)
+        };
         let last_seen = self.slots[slot].db.now.position;
         // A joiner's server takes no clients before its data is there; one that is left does not either.
         let serving = self.slots[slot].db.valid;

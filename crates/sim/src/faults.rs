@@ -177,8 +177,7 @@ impl Cluster {
             }
             Fault::PowerLoss => {
                 let slot = self.any_slot();
-                let harmless = self.options.durability == Durability::Disk && !self.options.switches_durability();
-                if harmless || self.may_doubt(slot) {
+                if self.may_lose_power(slot) {
                     self.crash(slot, true);
                     self.restart_later(slot);
                 }
@@ -202,6 +201,7 @@ impl Cluster {
                     self.cut_for_a_while(vec![(a, b), (b, a)]);
                 }
             }
+            Fault::MidRecord => self.strike_a_writer(),
             Fault::CutOneWay => {
                 if let Some((a, b)) = self.any_pair() {
                     self.cut_for_a_while(vec![(a, b)]);
@@ -280,7 +280,7 @@ impl Cluster {
             Fault::SlowNode => {
                 let slot = self.any_slot();
                 self.slots[slot].step_factor = match self.options.kind {
-                    Kind::Swarm | Kind::Restored => self.rng.range(2, 300),
+                    Kind::Swarm | Kind::Restored | Kind::Large => self.rng.range(2, 300),
                     Kind::Harmless => self.rng.range(2, 5),
                 };
                 let delay = self.duration();
@@ -382,6 +382,38 @@ impl Cluster {
                 // Whatever the others do: an operator may be wrong about them, and may do it on both sides of a cut.
                 let slot = self.any_slot();
                 self.with_group(slot, |g, now| g.force_primary(now));
+            }
+        }
+    }
+
+    /// Most likely the one that orders; if nobody writes, that one begins to, and hears of it in the middle.
+    fn strike_a_writer(&mut self) {
+        let writes = |s: &Slot| !s.paused && s.process.is_some() && s.store().written() < s.store().last();
+        let sequencer = self.sequencer();
+        let mut writers: Vec<usize> = (0..self.slots.len()).filter(|&slot| writes(&self.slots[slot])).collect();
+        writers.extend(sequencer.filter(|s| writers.contains(s) || writers.is_empty()));
+        let Some(&slot) = self.rng.pick(&writers) else { return };
+        if !writes(&self.slots[slot]) {
+            self.write(slot);
+        }
+        match self.rng.below(4) {
+            0 if self.may_forget() => {
+                self.crash(slot, false);
+                self.restart_later(slot);
+            }
+            1 if self.may_forget() && self.may_lose_power(slot) => {
+                self.crash(slot, true);
+                self.restart_later(slot);
+            }
+            _ => {
+                let cuts: Vec<(usize, usize)> =
+                    (0..self.slots.len()).filter(|&o| o != slot).flat_map(|o| [(slot, o), (o, slot)]).collect();
+                for &(a, b) in &cuts {
+                    self.cut(a, b);
+                }
+                let record = self.options.pieces_max * self.options.piece_mean;
+                let delay = self.options.timeouts.election.as_nanos() as u64 + self.rng.below(record + 1);
+                self.after(delay, Event::Undo(Undo::Mend(cuts)));
             }
         }
     }
@@ -532,6 +564,11 @@ impl Cluster {
                 && set.majority(|n| self.slots.iter().any(|s| s.node == n && whole(s)))
                 && set.voters.iter().any(|v| v.weight.0 > 0 && orders(v.node))
         })
+    }
+
+    fn may_lose_power(&self, slot: usize) -> bool {
+        let harmless = self.options.durability == Durability::Disk && !self.options.switches_durability();
+        harmless || self.may_doubt(slot)
     }
 
     /// May this log lose its end without losing what was promised? Then the other whole logs must be evidence enough; promises

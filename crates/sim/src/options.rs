@@ -83,6 +83,8 @@ pub enum Fault {
     Evict,
     /// Somebody copies a node's directory.
     CopyDisk,
+    /// Somebody is in the middle of a large record, and dies, alone or with its machine, or is cut off for about as long as it writes.
+    MidRecord,
     /// A node is stopped and started again on a copy that was made of its directory. Only in runs of the restored kind.
     PutBack,
 }
@@ -163,6 +165,10 @@ pub enum Sabotage {
     EvictionForgotten,
     /// A node whose disk was cloned is linked again by those who have seen the clone (SAFETY 12).
     TwinReturns,
+    /// A sync counts for the record that is being written, although it covers its first pieces only (SAFETY 2).
+    SyncUnwritten,
+    /// A record that is taken back before it is whole leaves its pieces to the next one.
+    PiecesMixed,
 }
 
 impl Sabotage {
@@ -176,6 +182,8 @@ impl Sabotage {
         Sabotage::StreamsKept,
         Sabotage::EvictionForgotten,
         Sabotage::TwinReturns,
+        Sabotage::SyncUnwritten,
+        Sabotage::PiecesMixed,
     ];
 
     pub fn name(self) -> &'static str {
@@ -189,6 +197,8 @@ impl Sabotage {
             Sabotage::StreamsKept => "streams-kept",
             Sabotage::EvictionForgotten => "eviction-forgotten",
             Sabotage::TwinReturns => "twin-returns",
+            Sabotage::SyncUnwritten => "sync-unwritten",
+            Sabotage::PiecesMixed => "pieces-mixed",
         }
     }
 }
@@ -202,6 +212,8 @@ pub enum Kind {
     Harmless,
     /// Members come back on old copies of their disks.
     Restored,
+    /// Write sets that logs write in pieces; harm comes between these.
+    Large,
 }
 
 /// All times in nanoseconds.
@@ -273,6 +285,14 @@ pub struct Options {
     pub client_mean: u64,
     pub keys: u64,
     pub body_bytes: u64,
+    /// Of the write sets: so large that logs write them in pieces.
+    pub pieced_share: f64,
+    /// So many pieces at most.
+    pub pieces_max: u64,
+    /// Most bytes that a log writes at once.
+    pub piece_bytes: usize,
+    /// How long that takes; nothing else is done meanwhile.
+    pub piece_mean: u64,
     pub app_share: f64,
     pub read_share: f64,
     pub signal_share: f64,
@@ -343,6 +363,10 @@ impl Options {
             client_mean: 10 * MS,
             keys: 16,
             body_bytes: 32,
+            pieced_share: 0.0,
+            pieces_max: 0,
+            piece_bytes: usize::MAX,
+            piece_mean: 0,
             app_share: 0.0,
             read_share: 0.0,
             signal_share: 0.0,
@@ -456,7 +480,46 @@ impl Options {
         o.draw_arbitrators();
         o.draw_darkness();
         o.draw_work();
+        let mut r = Rng::new(seed ^ 0x0070_6965_u64.rotate_left(16));
+        if r.chance(0.1) {
+            o.draw_pieces(&mut r);
+        }
         o
+    }
+
+    /// Write sets of more bytes than a log writes at once, than a message is to carry and than memory keeps. As on a slow disk a piece
+    /// takes a small part of an election's timeout, and a record takes several of these.
+    fn draw_pieces(&mut self, r: &mut Rng) {
+        self.pieced_share = r.range(5, 60) as f64 / 100.0;
+        (self.piece_bytes, self.pieces_max) = match r.below(10) {
+            // What the real log writes from where it is, or copies together with its neighbours.
+            0 => (r.range(60, 80) as usize * 1024, 4),
+            // So long that the others elect somebody meanwhile.
+            1 | 2 => (r.range(50, 500) as usize, r.range(40, 150)),
+            _ => (r.range(100, 3_000) as usize, r.range(2, 40)),
+        };
+        self.piece_mean = r.below(self.timeouts.election.as_nanos() as u64 / 20);
+        let record = self.piece_bytes * self.pieces_max as usize;
+        if r.chance(0.5) {
+            self.cache_bytes_max = r.below(2 * record as u64) as usize;
+        }
+        if r.chance(0.5) {
+            self.batch_bytes_max = r.range(1, record as u64) as usize;
+            self.inflight_bytes_max = self.batch_bytes_max * r.range(1, 6) as usize;
+        }
+        if !self.faults.is_empty() {
+            self.faults.push((Fault::MidRecord, r.range(1, 20) as u32));
+        }
+        if r.chance(0.5) {
+            // A record is on its way for up to a second.
+            self.codec = true;
+            self.bandwidth = record as u64 * 1_000 / r.range(10, 1_000);
+        }
+    }
+
+    /// About so much a write set adds to a log.
+    pub fn record_bytes(&self) -> u64 {
+        200 + (self.pieced_share * (self.pieces_max / 2) as f64) as u64 * self.piece_bytes.min(1 << 20) as u64
     }
 
     /// From a stream of its own, as the arbitrators.
@@ -550,6 +613,7 @@ impl Options {
         o.inflight_bytes_max = 4 << 20;
         o.timeouts = Timeouts::default();
         o.dead_peer = 0;
+        o.piece_mean = o.piece_mean.min(10 * MS);
         o.delay_max = 200 * MS;
         o.delay_mean = if r.chance(0.5) { r.range(10, 70) * MS } else { r.range(10, 5_000) * US };
         // Full load on all nodes.
@@ -614,11 +678,51 @@ impl Options {
         o
     }
 
+    /// A cluster whose logs are in the middle of a record most of the time, and in which what hurts then happens often.
+    pub fn large(seed: u64) -> Options {
+        let mut r = Rng::new(seed ^ 0x006c_6172_u64.rotate_left(40));
+        let mut o = Options::draw(seed);
+        o.kind = Kind::Large;
+        o.draw_pieces(&mut r);
+        o.store = if r.chance(0.5) { StoreKind::Real } else { StoreKind::Fast };
+        o.pieced_share = o.pieced_share.max(0.2);
+        o.operations = r.range(20, 120);
+        o.safety = r.range(3, 12) * SEC;
+        o.client_mean = o.safety / o.operations;
+        o.fault_mean = r.range(100, 1_000) * MS;
+        o.fault_duration = r.range(50, 2_000) * MS;
+        let between = [
+            Fault::Crash,
+            Fault::CrashInStore,
+            Fault::CrashMany,
+            Fault::PowerLoss,
+            Fault::DiskFails,
+            Fault::WriteStall,
+            Fault::SyncStall,
+            Fault::Partition,
+            Fault::Isolate,
+            Fault::CutOneWay,
+            Fault::ResetAll,
+        ];
+        for fault in between {
+            // Some are not for every kind of run.
+            if let Some(known) = o.faults.iter_mut().find(|f| f.0 == fault) {
+                known.1 += r.range(1, 10) as u32;
+            }
+        }
+        o
+    }
+
     /// Breaks what `name` says: a mutant of the core, or a sabotage.
     pub fn break_by_name(&mut self, name: &str) -> bool {
         self.mutant = Mutant::ALL.iter().copied().find(|m| m.name() == name);
         self.sabotage = Sabotage::ALL.iter().copied().find(|s| s.name() == name);
         self.mutant.is_some() || self.sabotage.is_some()
+    }
+
+    /// How long a piece takes, on its way and to be written.
+    fn piece_time(&self) -> u64 {
+        self.piece_mean + self.piece_bytes.min(1 << 20) as u64 * SEC / self.bandwidth
     }
 
     pub fn switches_durability(&self) -> bool {
@@ -634,6 +738,7 @@ impl Options {
             + 40 * (self.transfer_mean + self.notice_mean + self.connect_mean)
             + self.operations * 4 * self.db_apply_mean
             + (self.operations as f64 * self.large_share) as u64 * 4 * self.judge_mean
+            + (self.operations as f64 * self.pieced_share) as u64 * self.pieces_max * 4 * self.piece_time()
     }
 }
 
@@ -645,7 +750,7 @@ impl fmt::Display for Options {
             "seed {}: {:?} nodes {} arbitrators {} keeping {} durability {:?} store {:?} codec {} forced {} dark {} founded {} ignore_sb {} ignore_quorum {} heartbeat {}ms election {}ms suspect {}ms linger {}ms \
              body_wait {}ms batch {} inflight {} delay {}+{}ms bandwidth {} droppable_loss {} notice {}ms connect {}ms dead_peer {}ms \
              step {}ms x{} sync {}+{}ms checkpoint {} retain {} truncation_volatile {} careless_trim {} db {:?} apply {}ms flush {}ms \
-             transfer {}ms operations {} every {}ms keys {} body {} app {} read {} stream {} isolated {} large {} for {}ms safety {}ms fault every {}ms for {}ms drift {}ppm faults [",
+             transfer {}ms operations {} every {}ms keys {} body {} pieced {} up to {} of {} in {}ms cached {} app {} read {} stream {} isolated {} large {} for {}ms safety {}ms fault every {}ms for {}ms drift {}ppm faults [",
             self.seed,
             self.kind,
             self.nodes,
@@ -689,6 +794,11 @@ impl fmt::Display for Options {
             ms(self.client_mean),
             self.keys,
             self.body_bytes,
+            self.pieced_share,
+            self.pieces_max,
+            self.piece_bytes,
+            ms(self.piece_mean),
+            self.cache_bytes_max,
             self.app_share,
             self.read_share,
             self.stream_share,

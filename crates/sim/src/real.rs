@@ -19,7 +19,9 @@ pub struct RealStore {
     boot: u32,
     size: u64,
     segment: u64,
+    slice: usize,
     keep: Seqno,
+    delivered: LogIndex,
     sabotage: Option<Sabotage>,
     appended: Vec<Appended>,
     /// What a recovery reported that no fault explains.
@@ -45,9 +47,11 @@ impl RealStore {
             early: None,
             node,
             boot: 1,
-            size: (o.retain * 200).max(16 << 10),
+            size: (o.retain * o.record_bytes()).max(16 << 10),
             segment: 4096 + o.checkpoint_every * 64,
+            slice: o.piece_bytes,
             keep: Seqno(u64::MAX),
+            delivered: LogIndex(u64::MAX),
             sabotage: o.sabotage,
             appended: Vec::new(),
             complaint: None,
@@ -81,6 +85,7 @@ impl RealStore {
         let options = LogOptions {
             size: self.size,
             segment_size_override: Some(self.segment),
+            slice_override: Some(self.slice),
             ..LogOptions::new(self.node, format!("boot {}", self.boot))
         };
         let lying = self.sabotage == Some(Sabotage::LyingDisk);
@@ -120,8 +125,8 @@ impl RealStore {
         self.complaint.take()
     }
 
-    pub fn set_keep(&mut self, seqno: Seqno) {
-        self.keep = seqno;
+    pub fn set_keep(&mut self, seqno: Seqno, delivered: LogIndex) {
+        (self.keep, self.delivered) = (seqno, delivered);
     }
 
     pub fn set_fuse(&mut self, operations: u32) {
@@ -145,6 +150,11 @@ impl RealStore {
         self.log().failed().is_some()
     }
 
+    pub fn failed_for_a_reason(&self) -> bool {
+        let lying = self.sabotage == Some(Sabotage::LyingDisk);
+        self.failed() && (self.fused || self.harmed || lying)
+    }
+
     pub fn take_appended(&mut self) -> Vec<Appended> {
         std::mem::take(&mut self.appended)
     }
@@ -152,7 +162,8 @@ impl RealStore {
     /// Draws a ticket; half the time its work is done at once, else when the completion is reported.
     pub fn begin_sync(&mut self, early: bool) -> Option<(u64, LogIndex)> {
         let ticket = self.log_mut().begin_sync()?;
-        let out = (ticket.generation, ticket.upto);
+        let unwritten = self.sabotage == Some(Sabotage::SyncUnwritten);
+        let out = (ticket.generation, if unwritten { self.log().last() } else { ticket.upto });
         if early {
             self.early = ticket.run().ok();
         } else {
@@ -172,7 +183,7 @@ impl RealStore {
     }
 
     pub fn housekeeping(&mut self) {
-        let keep = self.keep;
+        let (keep, delivered) = (self.keep, self.delivered);
         let log = self.log_mut();
         if let Some(ticket) = log.begin_spare() {
             let _ = log.finish_spare(ticket.run());
@@ -183,6 +194,8 @@ impl RealStore {
             } else {
                 LogIndex::ZERO
             });
+            // Entries that take no seqno may follow, and wait to be committed.
+            let keep_from = keep_from.min(LogIndex(delivered.0.saturating_add(1)));
             let _ = log.trim(Trim { keep_from, bytes_max: None });
         }
     }

@@ -82,7 +82,7 @@ pub fn run(options: Options, trace: bool) -> Report {
     c.trace = trace;
     let mut phase = "safety";
     match c.options.kind {
-        Kind::Swarm | Kind::Restored => c.safety_phase(),
+        Kind::Swarm | Kind::Restored | Kind::Large => c.safety_phase(),
         Kind::Harmless => c.harmless_phase(),
     }
     let mut healed_in = 0;

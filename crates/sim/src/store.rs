@@ -24,6 +24,9 @@ pub struct Appended {
 pub struct FastStore {
     base: Base,
     entries: VecDeque<Entry>,
+    /// Up to here they are written, and of the next one these bytes: large ones are written in pieces.
+    written: u64,
+    begun: Vec<u8>,
     synced: u64,
     generation: u64,
     hard: HardState,
@@ -34,11 +37,13 @@ pub struct FastStore {
     last_checkpoint: u64,
     /// Synced entries that were truncated and not overwritten by a sync since: a power loss may bring them back.
     ghost: Vec<Entry>,
-    /// Seqno below which the own database needs nothing any more.
+    /// Seqno below which the own database needs nothing any more, and up to where all is delivered.
     keep: Seqno,
+    delivered: LogIndex,
 
     checkpoint_every: u64,
     retain: u64,
+    piece_bytes: usize,
     truncation_volatile: bool,
     sabotage: Option<Sabotage>,
     /// Operations until the log refuses everything.
@@ -62,6 +67,8 @@ impl FastStore {
         FastStore {
             base: Base::default(),
             entries: VecDeque::new(),
+            written: 0,
+            begun: Vec::new(),
             synced: 0,
             generation: 1,
             hard: HardState::default(),
@@ -71,8 +78,10 @@ impl FastStore {
             last_checkpoint: 0,
             ghost: Vec::new(),
             keep: Seqno(u64::MAX),
+            delivered: LogIndex(u64::MAX),
             checkpoint_every: o.checkpoint_every,
             retain: o.retain,
+            piece_bytes: o.piece_bytes,
             truncation_volatile: o.truncation_volatile,
             sabotage: o.sabotage,
             fuse: None,
@@ -82,8 +91,8 @@ impl FastStore {
         }
     }
 
-    pub fn set_keep(&mut self, seqno: Seqno) {
-        self.keep = seqno;
+    pub fn set_keep(&mut self, seqno: Seqno, delivered: LogIndex) {
+        (self.keep, self.delivered) = (seqno, delivered);
     }
 
     /// Refuse everything after `operations` more writing operations.
@@ -103,10 +112,16 @@ impl FastStore {
         std::mem::take(&mut self.appended)
     }
 
+    /// Generation and position of a sync that begins now; `None` when there is nothing to sync.
+    pub fn begin_sync(&self) -> Option<(u64, LogIndex)> {
+        let covered = if self.sabotage == Some(Sabotage::SyncUnwritten) { self.last() } else { self.written() };
+        (covered > self.synced()).then_some((self.generation, covered))
+    }
+
     /// A sync that began at `generation` and covered the log up to `upto` is done.
     pub fn complete_sync(&mut self, generation: u64, upto: LogIndex) {
         if generation == self.generation {
-            self.synced = self.synced.max(upto.0.min(self.last().0));
+            self.synced = self.synced.max(upto.0.min(self.written));
             self.ghost.clear();
         }
     }
@@ -117,16 +132,16 @@ impl FastStore {
             Some(Sabotage::ForgottenPromise) => self.hard = HardState::default(),
             Some(Sabotage::LostWrites) => {
                 let end = self.base.index.0 + rng.below(self.entries.len() as u64 + 1);
-                self.entries.truncate((end - self.base.index.0) as usize);
-                self.checkpoints.retain(|&index, _| index <= end);
-                self.synced = self.synced.min(end);
+                self.written = self.written.min(end);
             }
             Some(_) | None => {}
         }
     }
 
-    /// The log is opened anew.
+    /// The log is opened anew, and ends with what was written of it.
     pub fn reopen(&mut self) {
+        self.cut(self.written);
+        self.begun.clear();
         self.fuse = None;
         self.failed = false;
         self.generation += 1;
@@ -137,6 +152,14 @@ impl FastStore {
         let mut copy = FastStore { appended: Vec::new(), ..self.clone() };
         copy.reopen();
         copy
+    }
+
+    /// Nothing is left behind `end`.
+    fn cut(&mut self, end: u64) {
+        self.entries.truncate((end - self.base.index.0) as usize);
+        self.checkpoints.retain(|&at, _| at <= end);
+        self.written = self.written.min(end);
+        self.synced = self.synced.min(end);
     }
 
     /// The process died with the machine.
@@ -151,9 +174,7 @@ impl FastStore {
         }
         let unsynced = self.last().0 - self.synced.min(self.last().0);
         let kept = if rng.chance(0.5) { 0 } else { rng.below(unsynced + 1) };
-        let end = self.synced.max(self.base.index.0) + kept;
-        self.entries.truncate((end - self.base.index.0) as usize);
-        self.checkpoints.retain(|&index, _| index <= end);
+        self.cut(self.synced.max(self.base.index.0) + kept);
         if kept == 0 && !self.ghost.is_empty() && rng.chance(0.5) {
             for e in std::mem::take(&mut self.ghost) {
                 debug_assert_eq!(e.header.index, self.last().next());
@@ -161,7 +182,8 @@ impl FastStore {
             }
         }
         self.ghost.clear();
-        self.synced = self.last().0; // Recovery reads what is there and syncs it before it is used.
+        self.written = self.last().0;
+        self.synced = self.written; // Recovery reads what is there and syncs it before it is used.
         self.last_checkpoint = self.checkpoints.keys().next_back().copied().unwrap_or(self.base.index.0);
     }
 
@@ -173,11 +195,10 @@ impl FastStore {
             self.entries.clear();
         }
         let end = end.max(self.base.index.0).min(self.last().0);
-        self.entries.truncate((end - self.base.index.0) as usize);
-        self.checkpoints.retain(|&index, _| index <= end);
+        self.cut(end);
         self.last_checkpoint = self.checkpoints.keys().next_back().copied().unwrap_or(self.base.index.0);
         self.ghost.clear();
-        self.synced = end;
+        (self.written, self.synced) = (end, end);
         if self.sabotage != Some(Sabotage::HoleTrusted) {
             self.suspect = Some(self.suspect.map_or(LogIndex(end), |s| s.min(LogIndex(end))));
         }
@@ -200,12 +221,34 @@ impl FastStore {
         if self.failed { Err(StoreError("simulated log failure".into())) } else { Ok(()) }
     }
 
+    /// Of a large entry no more than one piece.
+    fn write_piece(&mut self) {
+        let mut room = self.piece_bytes;
+        while let Some(e) = self.entries.get_mut((self.written - self.base.index.0) as usize) {
+            let len = e.payload.len();
+            if len > self.piece_bytes {
+                let from = self.begun.len().min(len);
+                let to = len.min(from + room);
+                self.begun.extend_from_slice(&e.payload[from..to]);
+                room -= to - from;
+                if to < len {
+                    return;
+                }
+                // What is read back is what was written.
+                self.begun.truncate(len);
+                e.payload = std::mem::take(&mut self.begun).into();
+            }
+            self.written += 1;
+        }
+    }
+
     fn trim(&mut self) {
         let last = self.last().0;
         let usable = self
             .checkpoints
             .iter()
-            .filter(|(index, c)| last - **index >= self.retain && **index <= self.synced && c.seqno <= self.keep)
+            .filter(|(index, _)| last - **index >= self.retain && **index <= self.synced.min(self.delivered.0))
+            .filter(|(_, c)| c.seqno <= self.keep)
             .map(|(index, _)| *index)
             .next_back();
         let Some(index) = usable else { return };
@@ -224,9 +267,11 @@ impl LogStore for FastStore {
         LogIndex(self.base.index.0 + self.entries.len() as u64)
     }
     fn written(&self) -> LogIndex {
-        self.last()
+        LogIndex(self.written)
     }
     fn write_on(&mut self) -> Result<(), StoreError> {
+        self.writing()?;
+        self.write_piece();
         Ok(())
     }
     fn synced(&self) -> LogIndex {
@@ -268,6 +313,7 @@ impl LogStore for FastStore {
             self.appended.push(Appended { term: e.header.term, index: e.header.index, hash: hash_entry(e) });
             self.entries.push_back(e.clone());
         }
+        self.write_piece();
         Ok(())
     }
     fn truncate_after(&mut self, index: LogIndex) -> Result<(), StoreError> {
@@ -277,6 +323,9 @@ impl LogStore for FastStore {
             return Ok(());
         }
         self.generation += 1;
+        if index.0 <= self.written && self.sabotage != Some(Sabotage::PiecesMixed) {
+            self.begun.clear();
+        }
         let keep = (index.0 - self.base.index.0) as usize;
         if index.0 < self.synced {
             if self.truncation_volatile {
@@ -285,10 +334,8 @@ impl LogStore for FastStore {
                 ghost.append(&mut self.ghost);
                 self.ghost = ghost;
             }
-            self.synced = index.0;
         }
-        self.entries.truncate(keep);
-        self.checkpoints.retain(|&at, _| at <= index.0);
+        self.cut(index.0);
         Ok(())
     }
     fn reset(&mut self, base: Base) -> Result<(), StoreError> {
@@ -297,7 +344,8 @@ impl LogStore for FastStore {
         self.entries.clear();
         self.checkpoints.clear();
         self.ghost.clear();
-        self.synced = base.index.0;
+        self.begun.clear();
+        (self.written, self.synced) = (base.index.0, base.index.0);
         self.last_checkpoint = base.index.0;
         self.base = base;
         Ok(())
@@ -391,6 +439,25 @@ mod tests {
     }
 
     #[test]
+    fn the_death_of_the_process_takes_what_is_partly_written_and_what_waits_behind_it() {
+        let mut s = filled(|o| o.piece_bytes = 3);
+        // The body has four bytes.
+        assert_eq!((s.written(), s.last()), (LogIndex(0), LogIndex(10)));
+        for _ in 0..2 {
+            s.write_on().unwrap();
+        }
+        assert_eq!((s.written(), s.begin_sync()), (LogIndex(2), Some((s.generation(), LogIndex(2)))));
+        s.reopen();
+        assert_eq!((s.written(), s.last()), (LogIndex(2), LogIndex(2)));
+        s.append(&[entry(3, 1)]).unwrap();
+        s.truncate_after(LogIndex(2)).unwrap();
+        s.append(&[entry(3, 2)]).unwrap();
+        assert_eq!(s.written(), LogIndex(2));
+        s.write_on().unwrap();
+        assert_eq!((s.written(), s.read(LogIndex(3), 9).unwrap()), (LogIndex(3), vec![entry(3, 2)]));
+    }
+
+    #[test]
     fn a_sync_from_before_a_truncation_covers_nothing() {
         let mut s = filled(|_| {});
         let generation = s.generation();
@@ -416,7 +483,7 @@ mod tests {
     #[test]
     fn trimming_keeps_what_the_database_needs() {
         let mut s = filled(|o| o.retain = 2);
-        s.set_keep(Seqno(4));
+        s.set_keep(Seqno(4), LogIndex(5));
         for at in [3, 5] {
             let base = Base { index: LogIndex(at), seqno: Seqno(at), term: Term(1), ..Base::default() };
             s.save_checkpoint(&base).unwrap();

@@ -3,8 +3,8 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use trireme_order::{Message, Phase};
-use trireme_sim::{Cluster, DbFlush, MS, Options, SEC, Verdict};
+use trireme_order::{LogStore, Message, Phase};
+use trireme_sim::{Cluster, DbFlush, MS, Options, SEC, StoreKind, Verdict};
 use trireme_types::Durability;
 
 fn cluster(nodes: usize) -> Cluster {
@@ -464,4 +464,64 @@ fn a_minority_refuses_and_its_majority_commits() {
     let new = c.other_sequencer(s);
     c.write_committed(new);
     c.conclude();
+}
+
+/// Write sets of up to forty pieces, which take some seconds to be written, on either log.
+fn large_records(check: fn(Cluster)) {
+    for store in [StoreKind::Fast, StoreKind::Real] {
+        let mut o = Options::calm(1, 3);
+        (o.store, o.piece_bytes) = (store, 500);
+        (o.pieced_share, o.pieces_max, o.piece_mean) = (1.0, 40, 100 * MS);
+        check(Cluster::formed(o));
+    }
+}
+
+fn is_writing(c: &Cluster, slot: usize) -> bool {
+    c.store(slot).written() < c.store(slot).last()
+}
+
+#[test]
+fn a_large_record_commits_when_a_majority_has_its_last_piece() {
+    large_records(|mut c| {
+        let s = c.the_sequencer();
+        let op = c.write(s);
+        c.expect(SEC, "it is being written everywhere", |c| (0..3).all(|slot| is_writing(c, slot)));
+        assert!(!c.committed(op));
+        c.expect(60 * SEC, "it commits", |c| c.committed(op));
+        assert!((0..3).filter(|slot| !is_writing(&c, *slot)).count() >= 2);
+        c.conclude();
+    });
+}
+
+#[test]
+fn a_record_that_is_taken_back_in_the_middle_leaves_nothing_behind() {
+    large_records(|mut c| {
+        let s = c.the_sequencer();
+        c.isolate(s);
+        let first = c.write(s);
+        let new = c.other_sequencer(s);
+        let second = c.write(new);
+        assert!(is_writing(&c, s));
+        c.heal_network();
+        // It writes the other record in that place, and its own one is sent again.
+        c.expect(60 * SEC, "both commit", |c| c.committed(first) && c.committed(second));
+        assert!(c.histories.find(second) < c.histories.find(first));
+        c.conclude();
+    });
+}
+
+#[test]
+fn a_member_that_dies_in_the_middle_of_a_record_has_the_whole_of_it_when_it_is_back() {
+    large_records(|mut c| {
+        let s = c.the_sequencer();
+        let other = (s + 1) % 3;
+        let op = c.write(s);
+        c.expect(SEC, "it is being written", |c| is_writing(c, other));
+        let written = c.store(other).written();
+        c.crash(other, false);
+        assert_eq!((c.store(other).last(), c.store(other).written()), (written, written));
+        c.join(other);
+        c.expect(120 * SEC, "all have it", |c| c.committed(op) && c.one_view() && c.settled());
+        c.conclude();
+    });
 }

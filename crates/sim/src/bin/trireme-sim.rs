@@ -18,7 +18,7 @@ const USAGE: &str = "usage: trireme-sim --seed N [--kind KIND] [--mutant NAME] [
   --seeds A..B    runs seeds A to B-1; prints one line per failure and a summary
   --jobs J        threads (default 1); results do not depend on it
   --kind KIND     swarm (default): anything may happen; harmless: only what must pass without a view or a refusal;
-                  restored: old copies of disks are put back
+                  restored: old copies of disks are put back; large: records that are written in pieces
   --mutant NAME   breaks one rule on purpose (docs/testing.md lists them); a seed that fails has caught it
   --stop-after F  stop after F failures (default 20)
   --print         a line per seed, also for those that hold";
@@ -39,6 +39,7 @@ impl Args {
             Kind::Swarm => Options::draw(seed),
             Kind::Harmless => Options::harmless(seed),
             Kind::Restored => Options::restored(seed),
+            Kind::Large => Options::large(seed),
         };
         if let Some(name) = &self.mutant {
             options.break_by_name(name);
@@ -78,6 +79,7 @@ fn parse() -> Result<Args, String> {
                     "swarm" => Kind::Swarm,
                     "harmless" => Kind::Harmless,
                     "restored" => Kind::Restored,
+                    "large" => Kind::Large,
                     other => return Err(format!("no kind {other}")),
                 }
             }
