@@ -7,8 +7,9 @@
 //! furthest begins a branch at its position: its log is empty there, it alone votes, and the others follow as after any fork. Those
 //! whose data end at the very same position go on with them, the rest take a full copy. (docs/decisions/0008)
 
-use trireme_types::{Base, Fork, Kinship, Lineage, LogIndex, NodeId, Seqno, Term, Timestamp, Uuid, View};
+use trireme_types::{Base, Fork, Kinship, Lineage, LogIndex, Member, NodeId, Seqno, Term, Timestamp, Uuid, View};
 
+use crate::election::Role;
 use crate::group::Group;
 use crate::mutant::Mutant;
 use crate::{LogStore, Message, Phase};
@@ -129,22 +130,143 @@ impl<S: LogStore> Group<S> {
     /// Data are here, and this log does not go on from them, nor from any log that does: a group around it would have to throw them
     /// away, and nobody would have any (SAFETY 10). It takes a member with more.
     fn waits_for_a_copy(&mut self, now: Timestamp) -> bool {
-        let (base, reach) = (self.store.base().seqno, self.reach_of_data(now));
-        let Some(reach) = reach.filter(|r| *r < base && !self.arbitrates() && !self.is(Mutant::DataIgnored)) else {
+        let base = self.store.base().seqno;
+        let reach =
+            self.reach_of_data(now).filter(|r| *r < base && !self.arbitrates() && !self.is(Mutant::DataIgnored));
+        let at_stake = self.data_at_stake().filter(|(node, _)| self.heirs_for(*node).is_empty());
+        let Some(short) = reach.or(at_stake.map(|(_, seqno)| seqno)) else {
             self.told_useless = None;
             return false;
         };
-        if self.told_useless.replace(reach) != Some(reach) {
+        // A branch that was just begun from them leads here.
+        let leads = |(node, _)| matches!(self.kinship_of(node), Some(Kinship::Descendant(_)));
+        if reach.is_none() && at_stake.is_some_and(leads) || self.told_useless.replace(short) == Some(short) {
+            return true;
+        }
+        let text = match at_stake.filter(|_| reach.is_none()) {
+            None => format!(
+                "not forming the cluster again: the write-set log here goes on behind seqno {base}, and no data that are here reach \
+                 further than {short}. Start a node whose data do. To go on from {short} without what came behind it, set \
+                 pc.bootstrap=1 on a node with data"
+            ),
+            Some((node, _)) => format!(
+                "not forming the cluster again: of the nodes here only {} has data, up to seqno {short}, and the write-set log here does \
+                 not go on from them. Start a node with data that it goes on from. To go on from those without what came behind them, \
+                 set pc.bootstrap=1 on that node",
+                self.names_of(&[node])
+            ),
+        };
+        self.log(true, text);
+        true
+    }
+
+    /// A linked server with data of this history whose data a group around this log could only throw away: they are beyond what the log
+    /// goes on from, or on another branch. `None` also where this member or somebody whom the log can bring up has data, too.
+    fn data_at_stake(&self) -> Option<(NodeId, Seqno)> {
+        if self.stocked || self.arbitrates() || self.is(Mutant::DataIgnored) {
+            return None;
+        }
+        let held = self.peers.keys().filter_map(|node| Some((self.is_reached(*node), self.data_of(*node)?, *node)));
+        let (reached, seqno, node) = held.max()?;
+        (!reached).then_some((node, seqno))
+    }
+
+    /// Up to where this linked server has data of the own history, as it told.
+    fn data_of(&self, node: NodeId) -> Option<Seqno> {
+        let peer = self.peers.get(&node)?;
+        let p = peer.told().filter(|p| p.history == self.tail.history && !p.history.is_nil())?;
+        p.holds.filter(|_| !peer.member.kind.is_arbitrator())
+    }
+
+    /// Does the log here go on where the data of this server, or its own log behind them, end?
+    fn is_reached(&self, node: NodeId) -> bool {
+        let base = self.store.base().seqno;
+        let theirs = self.peers.get(&node).and_then(|p| p.told());
+        let (Some(theirs), Some(holds)) = (theirs, self.data_of(node)) else { return false };
+        if self.out_of_reach.contains(&node) {
+            return false;
+        }
+        let end = match theirs.lineage.kinship(&self.tail.lineage) {
+            Kinship::Same => holds.max(theirs.seqno),
+            Kinship::Descendant(fork) if holds <= fork.seqno => holds.max(theirs.seqno).min(fork.seqno),
+            Kinship::Descendant(_) | Kinship::Ancestor | Kinship::Sibling => return false,
+        };
+        base <= end
+    }
+
+    /// Linked servers whose logs go on from the data of this one, so that they could order and bring it up.
+    fn heirs_for(&self, node: NodeId) -> Vec<NodeId> {
+        let same = |n: NodeId| self.kinship_of(n) == Some(Kinship::Same);
+        let Some(data) = self.data_of(node).filter(|_| same(node)) else { return Vec::new() };
+        let goes_on = |n: NodeId| {
+            let may_order = |m: &Member| m.weight.0 > 0 && !m.kind.is_arbitrator();
+            self.peers.get(&n).is_some_and(|p| may_order(&p.member) && p.told().is_some_and(|p| p.base <= data))
+        };
+        self.peers.keys().copied().filter(|n| *n != node && same(*n) && goes_on(*n)).collect()
+    }
+
+    /// Up to where this linked server has data, if nobody in the group around this member has any.
+    pub(crate) fn only_data(&self, node: NodeId) -> Option<Seqno> {
+        let inside = |n: NodeId| self.tail.view.get(n).is_some() || self.is_reached(n);
+        let others = || self.peers.keys().any(|n| *n != node && self.data_of(*n).is_some() && inside(*n));
+        self.data_of(node).filter(|_| !self.stocked && !self.is(Mutant::DataIgnored) && !others())
+    }
+
+    /// Sequencer: does this joiner have the only data, and do they reach beyond the log here? Let in, it would have to give them up. The
+    /// group ends, and is formed again from those data.
+    pub(crate) fn is_behind_only_data(
+        &mut self,
+        now: Timestamp,
+        node: NodeId,
+        position: Option<(Uuid, Seqno)>,
+    ) -> bool {
+        let (history, end) = (self.tail.history, self.tail.seqno);
+        let ahead = position.is_some_and(|(of, seqno)| of == history && seqno > end);
+        if !ahead || self.kinship_of(node) != Some(Kinship::Same) || self.only_data(node).is_none() {
+            return false;
+        }
+        let name = self.names_of(&[node]);
+        self.log(
+            true,
+            format!("nobody in this component has data but {name}, whose data reach beyond its write-set logs, which end at {end}: it ends"),
+        );
+        self.become_follower(now, None);
+        true
+    }
+
+    /// Sequencer: this server has the only data, up to `data`, and would lose them by what it needs to come in (SAFETY 10). It gets
+    /// nothing. Whoever has a log that goes on from those data orders instead; without such a log the group has nothing to offer to
+    /// anybody, and ends.
+    pub(crate) fn spare_data_of(&mut self, now: Timestamp, node: NodeId, data: Seqno) {
+        let heirs = self.heirs_for(node);
+        let name = self.names_of(&[node]);
+        if heirs.is_empty() {
             self.log(
                 true,
                 format!(
-                    "not forming the cluster again: the write-set log here goes on behind seqno {base}, and no data that are here reach \
-                     further than {reach}. Start a node whose data do. To go on from {reach} without what came behind it, set \
-                     pc.bootstrap=1 on a node with data"
+                    "nobody in this component has data, and its write-set logs do not go on from those of {name}, which reach seqno {data}: \
+                     it ends, since what it could offer would cost these data. Start a node with data, or with an older log. To go on from \
+                     the data of {name} without what came behind them, set pc.bootstrap=1 there"
                 ),
             );
+            self.out_of_reach.insert(node);
+            return self.become_follower(now, None);
         }
-        true
+        let (tail, patience) = (self.tail.index, self.cfg.timeouts.election);
+        let (branch, term) = (self.era.branch, self.hard.term);
+        let votes = |n: &&NodeId| self.tail.voters.weight(**n) > 0;
+        let Role::Sequencer(s) = &self.role else { return };
+        let complete = |n: &&NodeId| s.progress.get(*n).is_some_and(|p| p.matched == tail);
+        let Some(heir) = heirs.iter().filter(votes).find(complete).copied() else { return };
+        if s.handed_over_at.is_none_or(|at| now.since(at) > patience) {
+            let text =
+                format!("{} orders from here on: its log goes on from the data of {name}", self.names_of(&[heir]));
+            self.log(false, text);
+            if let Role::Sequencer(s) = &mut self.role {
+                s.handed_over_at = Some(now);
+            }
+            self.send(heir, Message::TimeoutNow { branch, term });
+        }
     }
 
     /// All voters have promised this term to this member, whose log is the best of all: nobody else decides now.

@@ -126,8 +126,11 @@ pub struct Group<S: LogStore> {
     pub(crate) told_ahead: Option<(NodeId, Seqno)>,
     /// How far the data reach that an operator has been told to be of no use for this log.
     pub(crate) told_useless: Option<Seqno>,
-    /// Whether this member has data, as all peers have been told.
+    /// Linked servers of whose data it turned out that the log here does not go on from them.
+    pub(crate) out_of_reach: BTreeSet<NodeId>,
+    /// Whether this member has data, as all peers have been told; and where its log begins.
     pub(crate) told_stocked: bool,
+    pub(crate) told_base: Seqno,
     /// The last one with data wants to leave, and waits; an operator has been told.
     pub(crate) told_last: bool,
     /// Whom an operator has been told to be waiting (`pc.bootstrap_expect`).
@@ -219,7 +222,9 @@ impl<S: LogStore> Group<S> {
             stocked: false,
             told_ahead: None,
             told_useless: None,
+            out_of_reach: BTreeSet::new(),
             told_stocked: false,
+            told_base: Seqno::ZERO,
             told_last: false,
             told_founders: Vec::new(),
             told_branch: Uuid::NIL,
@@ -602,6 +607,7 @@ impl<S: LogStore> Group<S> {
         self.gone.remove(&node);
         // It may have restarted and hold less than it acknowledged; it will say again what it holds.
         self.acks.remove(&node);
+        self.out_of_reach.remove(&node);
         self.peers.insert(node, Peer { member: peer, heard: now, presence: None, silent: false });
         if self.running() {
             self.on_link_up(now, node);
@@ -751,7 +757,9 @@ impl<S: LogStore> Group<S> {
             }
             self.replicate(now);
             self.begin_read_round(now);
-            if self.told_branch != self.tail.branch() || self.told_stocked != self.stocked {
+            // Where nobody has data it matters whose log goes on from those of a member that comes.
+            let base_moved = !self.stocked && !self.arbitrates() && self.told_base != self.store.base().seqno;
+            if self.told_branch != self.tail.branch() || self.told_stocked != self.stocked || base_moved {
                 self.send_presence(now);
             }
             // An acknowledgement of the own log may have committed something.

@@ -95,7 +95,11 @@ impl<S: LogStore> Group<S> {
                 return;
             }
         }
+        if self.is_behind_only_data(now, from, request.position) {
+            return;
+        }
         let inside = self.tail.view.get(from).is_some_and(|m| m.incarnation == request.member.incarnation);
+        let Role::Sequencer(s) = &mut self.role else { return };
         if inside {
             // One that has not delivered the newest view yet will find itself in it; one that hears nothing never would.
             if request.view == self.tail.view.number && answers {
@@ -142,15 +146,11 @@ impl<S: LogStore> Group<S> {
             return self.cannot_bring_up(node);
         }
         let history = self.tail.history;
-        let tail = self.tail.index;
         let Role::Sequencer(s) = &mut self.role else { return };
         let Some(p) = s.progress.get_mut(&node) else { return };
         if p.snapshot_sent.is_some_and(|at| now.since(at) < SNAPSHOT_EVERY) {
-            // It did not help, or has not arrived: wait, don't repeat it at the speed of the network.
-            p.probing = true;
-            p.probed_at = Some(now);
-            p.next = tail.next();
-            return;
+            // It did not help, or has not arrived.
+            return self.defer_snapshot_for(now, node);
         }
         p.snapshot_since = Some(now);
         let position = s.joiners.get(&node).and_then(|j| j.position).filter(|(h, _)| *h == history);
@@ -162,7 +162,40 @@ impl<S: LogStore> Group<S> {
         if let Some(base) = kept.filter(|base| same || base.lineage.branch(base.history) == branch) {
             return self.send_snapshot(now, node, base);
         }
+        if let Some(data) = self.only_data(node) {
+            // From a position that it has not asked from yet, perhaps; or from the past that both have, if it forgets nothing by that.
+            let fits = |base: &Base| same || self.has_nothing_behind(node, base);
+            return match self.store.checkpoint_before(data).filter(fits) {
+                Some(base) => self.send_snapshot(now, node, base),
+                None => {
+                    self.spare_data_of(now, node, data);
+                    self.defer_snapshot_for(now, node);
+                }
+            };
+        }
         self.ask_for_snapshot(Some(node));
+    }
+
+    /// Can this peer, which lacks the fork at which the own branch began, take this base of the past before it without losing an entry?
+    fn has_nothing_behind(&self, node: NodeId, base: &Base) -> bool {
+        let Some(theirs) = self.peers.get(&node).and_then(|p| p.told()) else { return false };
+        match theirs.lineage.kinship(&self.tail.lineage) {
+            Kinship::Descendant(fork) => {
+                base.lineage == theirs.lineage && base.index < fork.index && theirs.last_index <= base.index
+            }
+            Kinship::Same | Kinship::Ancestor | Kinship::Sibling => false,
+        }
+    }
+
+    /// Wait, don't repeat it at the speed of the network.
+    fn defer_snapshot_for(&mut self, now: Timestamp, node: NodeId) {
+        let next = self.tail.index.next();
+        if let Some(p) = self.progress_of(node) {
+            p.snapshot_since = None;
+            p.probing = true;
+            p.probed_at = Some(now);
+            p.next = next;
+        }
     }
 
     pub(crate) fn send_snapshot(&mut self, now: Timestamp, node: NodeId, base: Base) {
@@ -443,6 +476,7 @@ impl<S: LogStore> Group<S> {
     pub(crate) fn send_presence(&mut self, now: Timestamp) {
         self.told_branch = self.tail.branch();
         self.told_stocked = self.stocked;
+        self.told_base = self.store.base().seqno;
         let message = Message::Presence(self.presence(now));
         let nodes: Vec<NodeId> = self.peers.keys().copied().collect();
         for node in nodes {

@@ -391,7 +391,8 @@ impl<S: LogStore> Group<S> {
 
     pub(crate) fn names_of(&self, nodes: &[NodeId]) -> String {
         let name = |n: &NodeId| {
-            let member = if *n == self.me() { Some(&self.cfg.me) } else { self.tail.view.get(*n) };
+            let linked = || self.peers.get(n).map(|p| &p.member);
+            let member = if *n == self.me() { Some(&self.cfg.me) } else { self.tail.view.get(*n).or_else(linked) };
             member.map_or_else(|| n.to_string(), |m| format!("{} ({})", m.name, m.address))
         };
         nodes.iter().map(name).collect::<Vec<_>>().join(", ")

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use trireme_order::{Event, JoinState, LogStore, MemStore, Phase};
+use trireme_order::{Event, JoinState, LogStore, MemStore, Message, Phase};
 use trireme_types::{Incarnation, LogIndex, MemberKind, Seqno};
 
 use crate::net::*;
@@ -336,4 +336,132 @@ fn data_beside_a_log_that_is_new_count_when_that_log_goes_on_from_them() {
     leave(&mut net, 1);
     net.run(Duration::from_secs(1));
     assert!(net.nodes[&1].events.contains(&Event::Left), "the other one has data");
+}
+
+// --- nobody takes the only data there are (SAFETY 10) ---------------------------------------------------------------
+
+/// Of three voters only the first has data, up to `Seqno`, and it is away with them. The others have gone on; their logs begin behind
+/// the given numbers of commits, and the third orders.
+fn without_the_only_data(trimmed: [u64; 2]) -> (Net, MemStore, Seqno) {
+    let mut net = Net::new();
+    net.copies = false;
+    net.bootstrap(1);
+    net.join(2);
+    net.join(3);
+    assert_eq!(net.nodes[&1].group.status().voters.voters.len(), 3);
+    for n in 1..=3 {
+        net.nodes.get_mut(&n).unwrap().group.store_mut().checkpoint_every = 1;
+    }
+    let mut log = MemStore::new();
+    for n in 0..10 {
+        if n == 5 {
+            log = net.nodes[&1].group.store().clone();
+        }
+        net.propose(1, &format!("commit {n}"));
+        net.settle();
+    }
+    let data = log.read(log.last(), 0).unwrap()[0].header.seqno;
+    let behind = |keep: u64| LogIndex(log.last().0 - 5 + keep);
+    let mut logs: Vec<MemStore> = (1..=3).map(|n| net.kill(n)).skip(1).collect();
+    for (n, (log, keep)) in (2..=3).zip(logs.iter_mut().zip(trimmed)) {
+        log.trim(behind(keep));
+        let mut cfg = Net::config(n);
+        cfg.me.incarnation = Incarnation(2);
+        net.start(n, cfg, log.clone(), None);
+        net.nodes.get_mut(&n).unwrap().group.join(net.now, JoinState { position: None });
+    }
+    net.run(Duration::from_secs(5));
+    if net.sequencer() == 2 {
+        let term = net.nodes[&3].group.status().term;
+        net.queue.push_back((2, 3, Message::TimeoutNow { branch: HISTORY, term }));
+        net.run(Duration::from_secs(1));
+    }
+    assert_eq!(net.sequencer(), 3);
+    (net, log, data)
+}
+
+/// Swarm seeds 78835 and 96527: the log of whoever ordered began behind the only data, and their owner got a snapshot for them.
+#[test]
+fn the_only_data_are_brought_up_by_the_log_that_goes_on_from_them() {
+    let (mut net, log, data) = without_the_only_data([2, 8]);
+    assert!(base_of(&net, 2) < data && base_of(&net, 3) > data);
+    net.restart(1, log, 2, data);
+    net.run(Duration::from_secs(5));
+    assert_eq!(net.sequencer(), 2, "its log goes on from those data");
+    for n in 1..=3 {
+        assert_eq!(net.phase(n), Phase::Primary, "node {n}");
+    }
+    assert_eq!(base_of(&net, 1), Seqno(0), "it needed nothing but entries");
+    assert_eq!(net.bodies(1), ["commit 5", "commit 6", "commit 7", "commit 8", "commit 9"]);
+}
+
+#[test]
+fn a_group_without_data_or_a_log_for_the_only_ones_ends_and_a_person_decides() {
+    let (mut net, log, data) = without_the_only_data([8, 8]);
+    assert!(base_of(&net, 2) > data && base_of(&net, 3) > data);
+    net.restart(1, log, 2, data);
+    net.run(Duration::from_secs(20));
+    assert!((1..=3).all(|n| net.phase(n) != Phase::Primary));
+    assert_eq!(base_of(&net, 1), Seqno(0), "its log and data are as they were");
+    assert!(warned(&net, 3, "set pc.bootstrap=1 there"));
+    let now = net.now;
+    net.nodes.get_mut(&1).unwrap().group.force_primary(now);
+    net.run(Duration::from_secs(10));
+    for n in 1..=3 {
+        assert_eq!(net.phase(n), Phase::Primary, "node {n}");
+        assert_eq!(net.nodes[&n].group.lineage().newest().unwrap().seqno, data, "node {n}");
+    }
+    assert!(!net.nodes[&1].events.contains(&Event::DataDiverged));
+}
+
+/// The side that was not forced stays, but not where nobody has data.
+#[test]
+fn data_on_another_branch_are_not_given_up_to_a_group_without_any() {
+    let (mut net, log, data) = without_the_only_data([2, 8]);
+    for n in 2..=3 {
+        net.cut.push((1, n));
+    }
+    net.restart(1, log, 2, data);
+    net.run(Duration::from_secs(5));
+    let now = net.now;
+    net.nodes.get_mut(&1).unwrap().group.force_primary(now);
+    net.run(Duration::from_secs(5));
+    net.propose(1, "on the other branch");
+    net.settle();
+    assert!((1..=3).all(|n| net.phase(n) == Phase::Primary));
+    net.heal();
+    net.run(Duration::from_secs(60));
+    for n in 1..=3 {
+        assert_eq!(net.phase(n), Phase::Primary, "node {n}");
+        assert_eq!(net.nodes[&n].group.lineage().newest().unwrap().seqno, data, "node {n}");
+    }
+    assert!(!net.nodes[&1].events.contains(&Event::DataDiverged));
+    assert_eq!(net.bodies(1).last().unwrap(), "on the other branch");
+}
+
+/// The disks of the others had lied about their last syncs, or the three lost more than is promised.
+#[test]
+fn the_only_data_are_not_given_up_to_a_group_whose_logs_end_before_them() {
+    let (mut net, log, data) = without_the_only_data([0, 0]);
+    let short = LogIndex(log.last().0 + 2);
+    let mut logs: Vec<MemStore> = (2..=3).map(|n| net.kill(n)).collect();
+    let whole = logs[1].clone();
+    let end = whole.read(whole.last(), 0).unwrap()[0].header.seqno;
+    assert!(end.0 > data.0 + 2);
+    for (n, log) in (2..=3).zip(&mut logs) {
+        log.truncate_after(short).unwrap();
+        let mut cfg = Net::config(n);
+        cfg.me.incarnation = Incarnation(3);
+        net.start(n, cfg, log.clone(), None);
+        net.nodes.get_mut(&n).unwrap().group.join(net.now, JoinState { position: None });
+    }
+    net.run(Duration::from_secs(5));
+    assert!((2..=3).all(|n| net.phase(n) == Phase::Primary));
+    net.restart(1, whole, 2, end);
+    net.run(Duration::from_secs(20));
+    for n in 1..=3 {
+        assert_eq!(net.phase(n), Phase::Primary, "node {n}");
+        assert_eq!(net.nodes[&n].group.lineage().newest().unwrap().seqno, end, "node {n}");
+    }
+    assert!(!net.nodes[&1].events.contains(&Event::DataDiverged));
 }
