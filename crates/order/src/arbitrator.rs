@@ -168,16 +168,20 @@ impl<S: LogStore> Group<S> {
         }
     }
 
-    /// A branch begun here for a server that has not got it was never more than an intention: its only voter is still on the old one,
-    /// and this log goes back there.
+    /// A branch begun here for the vote of a server that has not got it was never more than an intention: its only voter is still on the
+    /// old one, and this log goes back there. It is no evidence then: it may have followed such a branch instead of making it, and taken off
+    /// what it had acknowledged before.
     pub(crate) fn give_up_unheard_branch(&mut self, now: Timestamp) {
         let Some(fork) = self.tail.lineage.newest().copied() else { return };
-        let begun = self.arbitrates() && fork.index == self.tail.voters_at && fork.index > self.commit;
+        let begun = fork.index == self.tail.voters_at && fork.index > self.commit;
         if !begun || matches!(self.role, Role::Sequencer(_)) {
             return;
         }
         let unheard = |v: &Voter| v.node != self.me() && self.kinship_of(v.node) == Some(Kinship::Ancestor);
-        if self.tail.voters.voters.iter().all(unheard) && self.truncate_after(fork.index.prev()) {
+        if self.tail.voters.voters.iter().all(unheard)
+            && (self.arbitrates() || self.begin_to_doubt())
+            && self.truncate_after(fork.index.prev())
+        {
             self.become_follower(now, None);
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use trireme_order::{JoinState, LogStore, MemStore, Message, Phase};
-use trireme_types::{EntryKind, Reader, Seqno, VoterSet, Weight};
+use trireme_types::{Entry, EntryKind, HardState, Reader, Seqno, VoterSet, Weight};
 
 use crate::net::*;
 
@@ -127,6 +127,51 @@ fn whoever_has_the_best_log_and_no_vote_commits_nothing_before_a_voter_has_it() 
         assert!(net.bodies(n).contains(&"acknowledged".to_string()), "node {n}");
         assert_eq!(net.nodes[&n].group.store().suspect(), None);
     }
+}
+
+/// Swarm seed 7634: it died before that voter heard of the branch, and came back with a log on a branch that nobody could lead. Its own
+/// vote was about to be added, so the others needed it.
+#[test]
+fn whoever_made_a_branch_for_a_voter_that_never_heard_of_it_goes_back() {
+    let mut net = Net::cluster(3);
+    let entries = |log: &MemStore| log.read(log.first(), usize::MAX).unwrap();
+    let mut logs: Vec<MemStore> = (1..=3).map(|n| net.kill(n)).collect();
+    let whole = entries(&logs[0]);
+    let mut sets = whole.iter().filter(|e| e.header.kind == EntryKind::Voters).map(|e| e.header.index).rev();
+    let (added, before) = (sets.next().unwrap(), sets.next().unwrap());
+    // The first one has lost the entry that adds the third voter, and nobody knows whether it was committed.
+    for (n, log) in logs.iter_mut().enumerate() {
+        let end = [added.prev(), added, log.last()][n];
+        log.truncate_after(end).unwrap();
+        log.set_suspect(Some(end)).unwrap();
+        let hard = HardState { voters_committed: before, committed: before, ..log.hard_state() };
+        log.save_hard_state(hard).unwrap();
+    }
+    for (n, log) in (1..=3).zip(&logs) {
+        net.restart(n, log.clone(), 2, Seqno(0));
+    }
+    net.run(Duration::from_secs(5));
+    let mut third = net.kill(3);
+    (1..=2).for_each(|n| drop(net.kill(n)));
+    let fork = entries(&third).iter().find(|e| is_fork(e)).expect("it began a branch").header;
+    // As it was when nothing of that had left it: the others had given their promises.
+    third.truncate_after(fork.index).unwrap();
+    third.set_suspect(Some(fork.index.prev())).unwrap();
+    logs[2] = third;
+    for (n, log) in (1..=3).zip(&mut logs) {
+        let (term, voted_for) = (fork.term, node(3));
+        let hard = HardState { term, voted_for, voters_committed: before, committed: before };
+        log.save_hard_state(hard).unwrap();
+        net.restart(n, log.clone(), 3, Seqno(0));
+    }
+    net.run(Duration::from_secs(60));
+    for n in 1..=3 {
+        assert_eq!(net.phase(n), Phase::Primary, "node {n}");
+    }
+}
+
+fn is_fork(e: &Entry) -> bool {
+    e.header.kind == EntryKind::Voters && !VoterSet::decode(&mut Reader::new(&e.payload)).unwrap().fork.is_nil()
 }
 
 #[test]
