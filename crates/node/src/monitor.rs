@@ -471,35 +471,30 @@ mod tests {
         assert_eq!(monitor.wait_ended(Seqno(2), now()), Ok(()));
     }
 
-    #[test]
-    fn a_position_of_its_own_waits_for_those_before_it_to_end() {
-        let monitor = Arc::new(OrderMonitor::new(Seqno(0)));
+    /// Runs `wait` for 2 while 1 has left and has not ended: it returns only when that has.
+    fn waits_for_the_end_of_1(monitor: &Arc<OrderMonitor>, wait: fn(&OrderMonitor) -> Result<(), Interrupted>) {
         monitor.enter(Seqno(1), None).unwrap();
         monitor.leave(Seqno(1));
         let m = monitor.clone();
-        let entering = thread::spawn(move || m.enter_when_ended(Seqno(2)));
-        while monitor.lock().positions.is_empty() && !entering.is_finished() {
+        let waiting = thread::spawn(move || wait(&m));
+        while monitor.lock().positions.is_empty() && !waiting.is_finished() {
             thread::yield_now();
         }
-        assert!(!entering.is_finished());
+        assert!(!waiting.is_finished());
         monitor.end(Seqno(1));
-        assert_eq!(entering.join().unwrap(), Ok(()));
+        assert_eq!(waiting.join().unwrap(), Ok(()));
+    }
+
+    #[test]
+    fn a_position_of_its_own_waits_for_those_before_it_to_end() {
+        let monitor = Arc::new(OrderMonitor::new(Seqno(0)));
+        waits_for_the_end_of_1(&monitor, |m| m.enter_when_ended(Seqno(2)));
         assert!(monitor.leave(Seqno(2)));
     }
 
     #[test]
     fn a_statement_or_view_starts_when_those_before_it_have_ended() {
-        let monitor = Arc::new(OrderMonitor::new(Seqno(0)));
-        monitor.enter(Seqno(1), None).unwrap();
-        monitor.leave(Seqno(1));
-        let m = monitor.clone();
-        let starting = thread::spawn(move || m.wait_start_when_ended(Seqno(2)));
-        while monitor.lock().positions.is_empty() && !starting.is_finished() {
-            thread::yield_now();
-        }
-        assert!(!starting.is_finished());
-        monitor.end(Seqno(1));
-        assert_eq!(starting.join().unwrap(), Ok(()));
+        waits_for_the_end_of_1(&Arc::new(OrderMonitor::new(Seqno(0))), |m| m.wait_start_when_ended(Seqno(2)));
     }
 
     #[test]
