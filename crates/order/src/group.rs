@@ -374,17 +374,8 @@ impl<S: LogStore> Group<S> {
         if self.phase == Phase::Failed {
             return;
         }
-        let base = self.store.base();
-        // A log that does not reach down to the server's position can't replay from it. A voter keeps its log all the
-        // same: votes follow the log (SAFETY 10).
-        let useless = match state.position {
-            Some((history, _)) if history != base.history => true,
-            Some((_, seqno)) => seqno < base.seqno,
-            None => false,
-        };
-        self.stocked = !useless && state.position.is_some() && !self.arbitrates();
-        let voter = self.tail.voters.contains(self.me());
-        self.needs_snapshot = useless && !(voter && state.position.is_some_and(|(h, _)| h == base.history));
+        self.stocked = state.position.is_some() && !self.is_out_of_reach(&state) && !self.arbitrates();
+        self.needs_snapshot = self.is_useless(&state);
         self.data = self.data.or(state.position);
         self.join_state = Some(state);
         self.phase = Phase::Joining;
@@ -397,6 +388,32 @@ impl<S: LogStore> Group<S> {
             self.stand_after = now.after(self.cfg.timeouts.suspect);
         }
         self.arm_election(now);
+    }
+
+    /// A log that does not reach down to the server's position can't replay from it.
+    fn is_out_of_reach(&self, state: &JoinState) -> bool {
+        let base = self.store.base();
+        state.position.is_some_and(|(history, seqno)| history != base.history || seqno < base.seqno)
+    }
+
+    /// Is the own log to be replaced by one that goes on from the server's data? A voter keeps its log all the same: votes follow the log
+    /// (SAFETY 10).
+    fn is_useless(&self, state: &JoinState) -> bool {
+        let votes = self.tail.voters.contains(self.me());
+        let related = state.position.is_some_and(|(history, _)| history == self.store.base().history);
+        self.is_out_of_reach(state) && !(votes && related)
+    }
+
+    /// The own log and the data behind it are on a branch that this member gives up: nothing is added to it any more.
+    pub(crate) fn gives_up_log(&self) -> bool {
+        self.must_discard || self.yields.is_some()
+    }
+
+    /// The log has grown, and may say by now that this member votes: it did, and has lost the end of the log.
+    pub(crate) fn keep_log_of_voter(&mut self) {
+        if self.needs_snapshot && !self.gives_up_log() {
+            self.needs_snapshot = self.join_state.as_ref().is_some_and(|state| self.is_useless(state));
+        }
     }
 
     /// Before `join`: where the server's data are, although nothing vouches for them. They count as evidence only (SAFETY 18).

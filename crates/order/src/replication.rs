@@ -340,7 +340,9 @@ impl<S: LogStore> Group<S> {
     pub(crate) fn on_append(&mut self, now: Timestamp, from: NodeId, message: Message) {
         let Message::Append { branch, term, .. } = &message else { return };
         let (branch, term) = (*branch, *term);
-        if !self.follow(now, from, branch, term) || self.needs_snapshot {
+        // A log that is of no use for the data here, and waits to be replaced, is continued all the same: the sequencer may need this
+        // member's vote first, which was given in an end of the log that is lost.
+        if !self.follow(now, from, branch, term) || self.gives_up_log() {
             return;
         }
         if self.held.is_empty() {
@@ -493,7 +495,9 @@ impl<S: LogStore> Group<S> {
         for entry in &fresh {
             self.pool.remove(entry.header.session, entry.header.number);
         }
-        self.append(fresh)
+        let done = self.append(fresh);
+        self.keep_log_of_voter();
+        done
     }
 
     /// Forgets an uncommitted tail.
