@@ -189,6 +189,7 @@ impl World {
                     let store = self.net.kill(n);
                     self.net.restart(n, store, incarnation, trireme_types::Seqno(1));
                 } else {
+                    one.group.withdraw_unsent();
                     one.group.abandon_pending(now);
                 }
             }

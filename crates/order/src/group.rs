@@ -20,11 +20,13 @@ use crate::{
     Class, Config, JoinState, LogStore, Message, Output, Phase, Presence, ProposeError, ReadId, Status, StoreError,
 };
 
-/// A proposal of this member, kept until it is delivered or given up.
+/// A proposal of this member, kept until it is delivered, given up or withdrawn.
 pub(crate) struct Pending {
     pub number: u64,
     pub app: bool,
     pub body: Bytes,
+    /// Somebody was given it, be it the own log: it may be ordered. Never taken back, and true of all before one of which it is true.
+    pub sent: bool,
 }
 
 /// What is known of a linked peer.
@@ -489,7 +491,8 @@ impl<S: LogStore> Group<S> {
         self.out.push_back(Output::Event(Event::Left));
     }
 
-    /// Send a write set. The answer comes as a `Delivery` with the same session and number.
+    /// Send a write set. The answer comes as a `Delivery` with the same session and number. While nobody could order it, it is kept
+    /// back, and may be withdrawn.
     pub fn propose(&mut self, now: Timestamp, body: Bytes) -> Result<(Session, u64), ProposeError> {
         self.propose_any(now, false, body)
     }
@@ -498,17 +501,33 @@ impl<S: LogStore> Group<S> {
         self.propose_any(now, true, body)
     }
 
-    fn propose_any(&mut self, _now: Timestamp, app: bool, body: Bytes) -> Result<(Session, u64), ProposeError> {
+    fn propose_any(&mut self, now: Timestamp, app: bool, body: Bytes) -> Result<(Session, u64), ProposeError> {
         if self.phase != Phase::Primary {
             return Err(ProposeError::NotPrimary);
         }
         let number = self.next_number;
         self.next_number += 1;
         self.pending_bytes += body.len();
-        self.pending.push_back(Pending { number, app, body: body.clone() });
-        let session = self.session;
-        self.disseminate(session, number, app, body);
-        Ok((session, number))
+        self.pending.push_back(Pending { number, app, body, sent: false });
+        self.send_unsent(now);
+        Ok((self.session, number))
+    }
+
+    /// Takes back what was proposed and not given to anybody: it will certainly never be ordered. The answer names it, in the order of
+    /// the proposals. Its numbers are given again: nobody else has seen them in this session (SAFETY 23).
+    pub fn withdraw_unsent(&mut self) -> Vec<(Session, u64)> {
+        let sent = if self.is(Mutant::WithdrawSent) { 0 } else { self.pending.partition_point(|p| p.sent) };
+        let withdrawn = self.pending.split_off(sent);
+        if let Some(first) = withdrawn.front() {
+            debug_assert!(
+                self.is(Mutant::WithdrawSent) || !self.tail.is_ordered(self.session, first.number),
+                "what was given to nobody is in the log"
+            );
+            debug_assert_eq!(first.number + withdrawn.len() as u64, self.next_number, "numbers are dense");
+            self.next_number = first.number;
+        }
+        self.pending_bytes -= withdrawn.iter().map(|p| p.body.len()).sum::<usize>();
+        withdrawn.iter().map(|p| (self.session, p.number)).collect()
     }
 
     /// Give up everything proposed and not delivered: a new session begins (SAFETY 22, 23). What was given up may still
@@ -772,6 +791,7 @@ impl<S: LogStore> Group<S> {
                 self.deliver_next(now);
                 continue;
             }
+            self.send_unsent(now);
             self.replicate(now);
             self.begin_read_round(now);
             // Where nobody has data it matters whose log goes on from those of a member that comes.
@@ -1113,6 +1133,7 @@ impl<S: LogStore> Group<S> {
             "committed beyond what is written"
         );
         debug_assert!(self.synced <= self.store.written(), "synced beyond what is written");
+        debug_assert!(self.pending.iter().skip_while(|p| p.sent).all(|p| !p.sent), "sent behind an unsent one");
     }
 }
 

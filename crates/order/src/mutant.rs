@@ -47,6 +47,8 @@ pub enum Mutant {
     DataIgnored,
     /// 23: after giving up, the same session gives the same numbers again.
     SessionKept,
+    /// 22, 23: what was sent is withdrawn too, and its numbers are given again.
+    WithdrawSent,
     /// 25: a read is sent to the committed position, not to the assigned one.
     ReadCommitted,
     /// 25: a read is answered without asking whether this is still the sequencer.
@@ -75,6 +77,7 @@ impl Mutant {
         Mutant::TermUnsynced,
         Mutant::DataIgnored,
         Mutant::SessionKept,
+        Mutant::WithdrawSent,
         Mutant::ReadCommitted,
         Mutant::ReadWithoutRound,
     ];
@@ -100,6 +103,7 @@ impl Mutant {
             Mutant::TermUnsynced => "term-unsynced",
             Mutant::DataIgnored => "data-ignored",
             Mutant::SessionKept => "session-kept",
+            Mutant::WithdrawSent => "withdraw-sent",
             Mutant::ReadCommitted => "read-committed",
             Mutant::ReadWithoutRound => "read-without-round",
         }

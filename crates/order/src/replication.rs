@@ -97,8 +97,34 @@ const HELD_MAX: usize = 1024;
 impl<S: LogStore> Group<S> {
     // --- origin ---------------------------------------------------------------------------------------------------
 
+    /// Could what is proposed now be ordered, as far as links tell? With a majority of the voters somebody can, whether or not one
+    /// does at the moment. With fewer only a sequencer that says that it hears a majority itself.
+    fn may_be_served(&self, now: Timestamp) -> bool {
+        let me = self.me();
+        self.quorum(|node| node == me || self.peers.contains_key(&node))
+            || self.sequencer != Some(me) && self.hears_sequencer(now)
+    }
+
+    /// Hands out what was kept back, in order, as soon as it may be served. Until then nobody is given it, so that this member can still
+    /// promise that it will never be ordered (SAFETY 22).
+    pub(crate) fn send_unsent(&mut self, now: Timestamp) {
+        if self.pending.back().is_none_or(|p| p.sent)
+            || !matches!(self.phase, Phase::Primary | Phase::Leaving)
+            || !self.may_be_served(now)
+        {
+            return;
+        }
+        let session = self.session;
+        for at in self.pending.partition_point(|p| p.sent)..self.pending.len() {
+            let p = &mut self.pending[at];
+            p.sent = true;
+            let (number, app, body) = (p.number, p.app, p.body.clone());
+            self.disseminate(session, number, app, body);
+        }
+    }
+
     /// To the sequencer to be ordered, to everybody else so that the body travels once.
-    pub(crate) fn disseminate(&mut self, session: Session, number: u64, app: bool, body: Bytes) {
+    fn disseminate(&mut self, session: Session, number: u64, app: bool, body: Bytes) {
         let me = self.me();
         let submit = Message::Submit { session, number, app, body: body.clone() };
         for node in self.linked_members() {
@@ -116,11 +142,12 @@ impl<S: LogStore> Group<S> {
         }
     }
 
-    /// A (new) sequencer hears of everything that is not delivered yet, in order.
+    /// A (new) sequencer hears of everything that was sent and is not delivered yet, in order.
     pub(crate) fn resend_pending(&mut self) {
         let Some(sequencer) = self.sequencer else { return };
         let session = self.session;
-        let all: Vec<(u64, bool, Bytes)> = self.pending.iter().map(|p| (p.number, p.app, p.body.clone())).collect();
+        let all: Vec<(u64, bool, Bytes)> =
+            self.pending.iter().take_while(|p| p.sent).map(|p| (p.number, p.app, p.body.clone())).collect();
         for (number, app, body) in all {
             if sequencer == self.me() {
                 self.order(session, number, app, body);
@@ -462,7 +489,7 @@ impl<S: LogStore> Group<S> {
         if header.session == self.session {
             let first = self.pending.front()?.number;
             let at = header.number.checked_sub(first)?;
-            return self.pending.get(at as usize).map(|p| p.body.clone());
+            return self.pending.get(at as usize).filter(|p| p.sent).map(|p| p.body.clone());
         }
         self.pool.get(header.session, header.number).cloned()
     }

@@ -6,7 +6,7 @@ use trireme_order::{Delivery, Event as GroupEvent, LogStore, Message, Output, Ph
 use trireme_types::{Durability, EntryKind, Lineage, LogIndex, NodeId, Reader, Seqno, Uuid, VoterSet};
 
 use crate::app::{App, AppMessage, Part, WriteSet};
-use crate::check::{Delivered, Judged, Reach, What};
+use crate::check::{Delivered, Judged, Outcome, Reach, What};
 use crate::cluster::{Cluster, Event, Input, Slot, Stop, Sync};
 use crate::database::{Change, Stage, State};
 use crate::net::Payload;
@@ -333,6 +333,7 @@ impl Cluster {
         match event {
             GroupEvent::NonPrimary { .. } => {
                 p.primary = false;
+                self.withdraw(slot);
                 self.abort_streams(slot);
             }
             GroupEvent::Left => p.stopped = Some(Stop::Left),
@@ -465,6 +466,10 @@ impl Cluster {
                 };
                 if !self.in_order(slot, index, seqno.0, true) {
                     return;
+                }
+                if self.clients.outcome(ws.op) == Some(Outcome::Withdrawn) {
+                    // In whatever branch: also where nobody can say what a run promised.
+                    return self.fail(format!("n{slot}: operation {} was withdrawn, yet is ordered at {seqno}", ws.op));
                 }
                 let ignored = self.options.sabotage == Some(Sabotage::IsolationIgnored) && ws.part == Part::Isolated;
                 let origin = parsed.head().origin;
@@ -955,6 +960,19 @@ impl Cluster {
             p.streams.values_mut().filter(|s| s.sent.is_some()).for_each(OwnStream::lose);
         }
         self.with_group(slot, |g, now| g.abandon_pending(now));
+    }
+
+    /// Without a primary component clients are told at once that what was given to nobody did not happen.
+    fn withdraw(&mut self, slot: usize) {
+        let Some(p) = &mut self.slots[slot].process else { return };
+        for (session, number) in p.group.withdraw_unsent() {
+            // For a message nobody waits.
+            let Some(op) = p.pending.remove(&(session.number, number)) else { continue };
+            match p.streams.get_mut(&op) {
+                Some(stream) => stream.sent = None,
+                None => self.clients.withdrawn(op),
+            }
+        }
     }
 
     pub fn is_primary(&self, slot: usize) -> bool {

@@ -9,9 +9,9 @@
 //! what survives.
 //!
 //! The output line of a run: virtual time; time from healing to convergence; events carried out; messages sent; changes of
-//! term seen by all nodes; faults done; full copies; seqno at the end; then how the clients' operations ended. *Unknown*
-//! operations were begun and never answered (the origin died or gave up); *(ordered)* says how many of those are in the
-//! history all the same.
+//! term seen by all nodes; faults done; full copies; seqno at the end; then how the clients' operations ended. *Withdrawn*
+//! operations had been given to nobody when their node lost the primary component. *Unknown* operations were begun and never
+//! answered (the origin died or gave up); *(ordered)* says how many of those are in the history all the same.
 #![forbid(unsafe_code)]
 
 pub mod app;

@@ -44,7 +44,7 @@ impl fmt::Display for Report {
         write!(
             f,
             "seed {} {} time {:.1}s healed {:.1}s events {} messages {} terms {} faults {} copies {} ordered {} committed {} conflict {} \
-             refused {} unknown {} ({} ordered) reads {} failed {}",
+             refused {} withdrawn {} unknown {} ({} ordered) reads {} failed {}",
             self.seed,
             if self.failure.is_some() { "FAIL" } else { "ok" },
             self.time as f64 / SEC as f64,
@@ -58,6 +58,7 @@ impl fmt::Display for Report {
             s.committed,
             s.conflict,
             s.refused,
+            s.withdrawn,
             s.unknown,
             s.unknown_ordered,
             s.reads,

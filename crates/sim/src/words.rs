@@ -69,7 +69,7 @@ impl Cluster {
                 match answered {
                     Some(Outcome::Unknown) => continue,
                     Some(Outcome::Committed(_) | Outcome::Conflict(_)) => client.0 = self.now,
-                    Some(Outcome::Refused | Outcome::RolledBack) | None => {}
+                    Some(Outcome::Refused | Outcome::Withdrawn | Outcome::RolledBack) | None => {}
                 }
                 client.1 = Some(self.write(slot));
             }

@@ -187,6 +187,10 @@ fn proposals_survive_leaving_and_returning_to_the_view() {
     let seq = net.sequencer();
     let me = (1..=3).find(|n| *n != seq).unwrap();
     let others: Vec<u8> = (1..=3).filter(|n| *n != me).collect();
+    net.mute(me);
+    net.propose(me, "on its way");
+    net.settle();
+    net.lost.clear();
     net.cut = others.iter().map(|o| (me, *o)).collect();
     net.settle();
     net.propose(me, "cut off");
@@ -197,7 +201,7 @@ fn proposals_survive_leaving_and_returning_to_the_view() {
     assert_eq!(net.phase(me), Phase::Primary);
     net.propose(me, "later");
     net.run(Duration::from_secs(5));
-    assert_eq!(net.bodies(me), ["cut off", "later"]);
+    assert_eq!(net.bodies(me), ["on its way", "cut off", "later"]);
 }
 
 // 6. stale hard state after a bootstrap that resets the log
@@ -386,10 +390,11 @@ fn a_single_cut_pair_does_not_disturb() {
 fn diverged_tail_of_uncommitted_is_dropped() {
     let mut net = Net::cluster(3);
     let seq = net.sequencer();
-    net.cut = (1..=3).filter(|n| *n != seq).map(|n| (seq, n)).collect();
-    net.settle();
+    net.mute(seq);
     net.propose(seq, "lost?");
     net.settle();
+    net.lost.clear();
+    net.cut = (1..=3).filter(|n| *n != seq).map(|n| (seq, n)).collect();
     net.run(Duration::from_secs(3));
     let o = (1..=3).find(|n| *n != seq).unwrap();
     net.propose(o, "won");
@@ -471,12 +476,13 @@ fn data_beyond_a_fork_need_a_full_copy_after_a_restart_too() {
 fn a_snapshot_below_an_uncommitted_tail_is_taken() {
     let mut net = Net::cluster(3);
     let seq = net.sequencer();
-    net.cut = (1..=3).filter(|n| *n != seq).map(|n| (seq, n)).collect();
-    net.settle();
+    net.mute(seq);
     for i in 0..20 {
         net.propose(seq, &format!("never committed {i}"));
     }
     net.settle();
+    net.lost.clear();
+    net.cut = (1..=3).filter(|n| *n != seq).map(|n| (seq, n)).collect();
     let at = Seqno(net.nodes[&seq].group.status().delivered.0.min(3));
     let old = net.kill(seq);
     let tail = old.last();

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use trireme_order::{Event, LogStore, MemStore, Phase, ReadId};
+use trireme_order::{Event, LogStore, MemStore, Message, Phase, ReadId};
 use trireme_types::{Durability, Entry, EntryHeader, EntryKind, Seqno, Session, Uuid, Voter, VoterSet, Weight, Writer};
 
 use crate::net::*;
@@ -550,4 +550,121 @@ fn who_hears_all_but_the_sequencer_is_out_of_touch() {
             assert_eq!(sent.len(), 1, "{how}: node {n} has it once");
         }
     }
+}
+
+/// What nobody was given can be withdrawn, and never comes; what was sent before cannot, and its outcome stays open.
+#[test]
+fn what_is_proposed_without_links_to_a_majority_can_be_withdrawn() {
+    for alone_orders in [true, false] {
+        let mut net = Net::cluster(3);
+        let alone = (1..=3).find(|n| (*n == net.sequencer()) == alone_orders).unwrap();
+        let other = (1..=3).find(|n| *n != alone).unwrap();
+        net.propose(alone, "sent");
+        net.isolate(alone);
+        net.propose(alone, "one");
+        net.propose(alone, "two");
+        let last = net.nodes[&alone].group.store().last();
+        net.drain(alone);
+        let group = &mut net.nodes.get_mut(&alone).unwrap().group;
+        assert_eq!(group.store().last(), last, "the own log was not given it either");
+        let bytes = group.status().pending_bytes;
+        let withdrawn: Vec<u64> = group.withdraw_unsent().into_iter().map(|(_, number)| number).collect();
+        assert_eq!(withdrawn, [2, 3], "{alone_orders}");
+        assert_eq!(group.status().pending_bytes, bytes - 6);
+        assert_eq!(group.withdraw_unsent(), []);
+        net.run(Duration::from_secs(8));
+        assert_eq!(net.phase(alone), Phase::NonPrimary);
+        net.heal();
+        net.run(Duration::from_secs(3));
+        net.propose(alone, "again");
+        net.settle();
+        assert_eq!(net.bodies(alone), ["sent", "again"], "{alone_orders}");
+        assert_eq!(net.bodies(other), ["sent", "again"], "{alone_orders}");
+    }
+}
+
+#[test]
+fn what_was_kept_back_goes_out_in_order_when_the_links_return() {
+    for alone_orders in [true, false] {
+        let mut net = Net::cluster(3);
+        let alone = (1..=3).find(|n| (*n == net.sequencer()) == alone_orders).unwrap();
+        let other = (1..=3).find(|n| *n != alone).unwrap();
+        net.isolate(alone);
+        net.propose(alone, "one");
+        net.propose(alone, "two");
+        net.run(Duration::from_secs(1));
+        net.heal();
+        net.propose(alone, "three");
+        net.run(Duration::from_secs(2));
+        assert_eq!(net.nodes.get_mut(&alone).unwrap().group.withdraw_unsent(), [], "all of it is sent");
+        assert_eq!(net.bodies(other), ["one", "two", "three"], "{alone_orders}");
+        assert_eq!(net.bodies(alone), ["one", "two", "three"], "{alone_orders}");
+        assert!(!net.nodes[&alone].events.iter().any(|e| matches!(e, Event::NonPrimary { .. })));
+    }
+}
+
+/// It was told of the loss, and nobody withdrew: what was kept back goes out when it is a member again, not before.
+#[test]
+fn what_was_kept_back_survives_a_time_without_a_majority() {
+    let mut net = Net::cluster(2);
+    net.isolate(1);
+    net.propose(1, "kept");
+    net.run(Duration::from_secs(8));
+    assert_eq!(net.phase(1), Phase::NonPrimary);
+    net.heal();
+    net.drain(1);
+    assert!(!net.queue.iter().any(|(_, _, m)| matches!(m, Message::Submit { .. })));
+    net.run(Duration::from_secs(3));
+    assert_eq!(net.phase(1), Phase::Primary);
+    assert_eq!((net.bodies(1), net.bodies(2)), (vec!["kept".into()], vec!["kept".into()]));
+}
+
+/// Links to a majority are not what counts where a sequencer is heard that has them: else this member would wait for ever.
+#[test]
+fn a_member_with_a_link_to_the_sequencer_alone_is_served() {
+    let mut net = Net::cluster(5);
+    let sequencer = net.sequencer();
+    let member = (1..=5).find(|n| *n != sequencer).unwrap();
+    net.cut = (1..=5).filter(|n| ![sequencer, member].contains(n)).map(|n| (member, n)).collect();
+    net.run(Duration::from_secs(1));
+    net.propose(member, "x");
+    net.run(Duration::from_secs(1));
+    assert_eq!(net.bodies(member), ["x"]);
+    assert_eq!(net.phase(member), Phase::Primary);
+}
+
+/// Its link to the sequencer is gone, those to a majority stand: the others get the body, and order it in the next term.
+#[test]
+fn a_proposal_without_a_sequencer_counts_as_sent_when_a_majority_is_linked() {
+    let mut net = Net::cluster(3);
+    let dead = net.sequencer();
+    let origin = (1..=3).find(|n| *n != dead).unwrap();
+    net.kill(dead);
+    net.propose(origin, "x");
+    assert_eq!(net.nodes.get_mut(&origin).unwrap().group.withdraw_unsent(), []);
+    net.run(Duration::from_secs(2));
+    assert_eq!(net.bodies(origin), ["x"]);
+}
+
+/// Who has no vote does not count itself, and who goes on alone by `pc.ignore_sb` is a majority then.
+#[test]
+fn keeping_back_follows_the_voters() {
+    let mut net = Net::cluster(2);
+    net.nodes.get_mut(&1).unwrap().group.set_config(|c| c.ignore_sb = true);
+    net.isolate(1);
+    net.propose(1, "kept");
+    net.run(Duration::from_secs(8));
+    assert_eq!(net.phase(1), Phase::Primary);
+    assert_eq!(net.bodies(1), ["kept"]);
+
+    let mut net = Net::cluster(2);
+    let now = net.now;
+    net.nodes.get_mut(&2).unwrap().group.set_weight(now, Weight(0));
+    net.run(Duration::from_secs(1));
+    net.isolate(2);
+    net.propose(1, "one");
+    net.propose(2, "two");
+    net.settle();
+    assert_eq!(net.bodies(1), ["one"]);
+    assert_eq!(net.nodes.get_mut(&2).unwrap().group.withdraw_unsent().len(), 1);
 }

@@ -194,7 +194,7 @@ fn many(args: &Args) -> ExitCode {
     let at = |share: usize| healed.get(healed.len() * share / 100).copied().unwrap_or(0) as f64 / SEC as f64;
     println!(
         "{} seeds, {failed} failed, {:.1}s; virtual {}s, events {}, messages {}, terms {}, faults {}, copies {}, without data in the end {}; healed in {:.1}s median, {:.1}s 99%; \
-         committed {} conflict {} refused {} unknown {} ({:.1}%, {} ordered) reads {} failed {}",
+         committed {} conflict {} refused {} withdrawn {} unknown {} ({:.1}%, {} ordered) reads {} failed {}",
         reports.len(),
         begun.elapsed().as_secs_f64(),
         sum(&|r| r.time) / SEC,
@@ -209,6 +209,7 @@ fn many(args: &Args) -> ExitCode {
         sum(&|r| r.share.committed),
         sum(&|r| r.share.conflict),
         sum(&|r| r.share.refused),
+        sum(&|r| r.share.withdrawn),
         sum(&|r| r.share.unknown),
         100.0 * sum(&|r| r.share.unknown) as f64 / asked as f64,
         sum(&|r| r.share.unknown_ordered),

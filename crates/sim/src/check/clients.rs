@@ -10,6 +10,8 @@ pub enum Outcome {
     Unknown,
     /// Refused before anything was sent: must never appear.
     Refused,
+    /// Told "certainly not ordered" after it had been taken: must never appear.
+    Withdrawn,
     /// Told "rolled back", perhaps while a part of it was under way: must never appear as committed.
     RolledBack,
     /// Told "committed" with this seqno.
@@ -30,6 +32,7 @@ pub struct Share {
     pub committed: u64,
     pub conflict: u64,
     pub refused: u64,
+    pub withdrawn: u64,
     pub rolled_back: u64,
     pub unknown: u64,
     pub unknown_ordered: u64,
@@ -56,6 +59,10 @@ impl Clients {
 
     pub fn refused(&mut self, op: u64) {
         self.ops.insert(op, Outcome::Refused);
+    }
+
+    pub fn withdrawn(&mut self, op: u64) {
+        self.ops.insert(op, Outcome::Withdrawn);
     }
 
     pub fn rolled_back(&mut self, op: u64) {
@@ -98,13 +105,16 @@ impl Clients {
         for (op, outcome) in &self.ops {
             let found = histories.find(*op);
             match (*outcome, found) {
-                (Outcome::Unknown, _) | (Outcome::Refused, None) => {}
+                (Outcome::Unknown, _) | (Outcome::Refused | Outcome::Withdrawn, None) => {}
                 (Outcome::RolledBack, None | Some((_, false))) => {}
                 (Outcome::RolledBack, Some((seqno, true))) => {
                     return Err(format!("operation {op} was rolled back, yet is committed at {seqno}"));
                 }
                 (Outcome::Refused, Some((seqno, _))) => {
                     return Err(format!("operation {op} was refused, yet is ordered at {seqno}"));
+                }
+                (Outcome::Withdrawn, Some((seqno, _))) => {
+                    return Err(format!("operation {op} was withdrawn, yet is ordered at {seqno}"));
                 }
                 (Outcome::Committed(at), Some((seqno, true))) | (Outcome::Conflict(at), Some((seqno, false)))
                     if at == seqno =>
@@ -128,6 +138,7 @@ impl Clients {
                 Outcome::Committed(_) => s.committed += 1,
                 Outcome::Conflict(_) => s.conflict += 1,
                 Outcome::Refused => s.refused += 1,
+                Outcome::Withdrawn => s.withdrawn += 1,
                 Outcome::RolledBack => s.rolled_back += 1,
                 Outcome::Unknown => {
                     s.unknown += 1;
@@ -149,6 +160,28 @@ mod tests {
         let op = c.begin();
         c.answered(op, 3, true).unwrap();
         assert!(c.check(&Histories::default(), 10).is_err());
+    }
+
+    #[test]
+    fn a_withdrawn_operation_that_is_ordered_is_found() {
+        use trireme_types::{LogIndex, NodeId, Seqno, Session, Uuid};
+
+        use crate::app::Part;
+        use crate::check::{Delivered, What};
+
+        for withdrawn in [false, true] {
+            let mut c = Clients::default();
+            let op = c.begin();
+            if withdrawn {
+                c.withdrawn(op);
+            }
+            let session = Session { node: NodeId(Uuid([1; 16])), number: 1 };
+            let what = What::WriteSet { session, number: 1, op, part: Part::Whole, origin: Uuid::NIL, verdict: true };
+            let mut histories = Histories::default();
+            histories.reset(Uuid::NIL, LogIndex(0), Seqno(0), 0).unwrap();
+            histories.deliver(Uuid::NIL, &Delivered { index: LogIndex(1), seqno: Seqno(1), what, chain: 0 }).unwrap();
+            assert_eq!(c.check(&histories, 10).is_err(), withdrawn);
+        }
     }
 
     #[test]
