@@ -673,6 +673,7 @@ impl Core {
 
     /// Whoever waits for a write set is answered.
     fn abandon_all(&mut self) {
+        self.withdraw();
         for (_, pending) in std::mem::take(&mut self.pending) {
             if let Pending::Owned { slot, .. } = pending {
                 self.abandon(&slot);

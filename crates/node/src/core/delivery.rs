@@ -389,6 +389,7 @@ impl Core {
     }
 
     pub(super) fn on_non_primary(&mut self, reachable: Vec<Member>) {
+        self.withdraw();
         if !self.member {
             return;
         }

@@ -188,21 +188,31 @@ impl Core {
             return;
         }
         self.session = number;
-        let lost: Vec<_> = self.pending.keys().copied().filter(|(session, _)| *session < number).collect();
+        let keys = self.pending.keys().chain(self.pending_app.keys());
+        let lost: Vec<_> = keys.copied().filter(|(session, _)| *session < number).collect();
         for key in lost {
-            match self.pending.remove(&key) {
-                Some(Pending::Owned { slot, .. }) => slot.fill(Outcome::NotSent),
-                Some(Pending::Unowned { body }) => self.owed.push_back(Owed::Rollback(body)),
-                None => {}
-            }
+            self.never_ordered(key);
         }
-        let lost: Vec<_> = self.pending_app.keys().copied().filter(|(session, _)| *session < number).collect();
-        for key in lost {
-            match self.pending_app.remove(&key) {
-                Some(PendingApp { slot: Some(slot), .. }) => slot.fill(false),
-                Some(PendingApp { slot: None, message }) => self.owed.push_back(Owed::App(message)),
-                None => {}
-            }
+    }
+
+    /// It is certain that this proposal will not be ordered. Who waits hears of it; what must not get lost is owed.
+    fn never_ordered(&mut self, key: (u64, u64)) {
+        match self.pending.remove(&key) {
+            Some(Pending::Owned { slot, .. }) => slot.fill(Outcome::NotSent),
+            Some(Pending::Unowned { body }) => self.owed.push_back(Owed::Rollback(body)),
+            None => {}
+        }
+        match self.pending_app.remove(&key) {
+            Some(PendingApp { slot: Some(slot), .. }) => slot.fill(false),
+            Some(PendingApp { slot: None, message }) => self.owed.push_back(Owed::App(message)),
+            None => {}
+        }
+    }
+
+    /// What was given to nobody gets a definite answer (SAFETY 22).
+    pub(super) fn withdraw(&mut self) {
+        for (session, number) in self.group.withdraw_unsent() {
+            self.never_ordered((session.number, number));
         }
     }
 

@@ -1,10 +1,13 @@
 //! Start, stop, loss, return.
 
+use std::thread;
+use std::time::{Duration, Instant};
+
 use trireme_node::{Code, Gtid, ViewStatus};
 use trireme_types::Seqno;
 
 use crate::cluster::{Cluster, agree, crash_image, goes_on_with, restore_image};
-use crate::fake::{Closed, State, Tables};
+use crate::fake::{Closed, End, State, Tables};
 
 #[test]
 fn one_node_bootstraps_commits_and_stops() {
@@ -482,11 +485,45 @@ fn a_cut_node_is_non_primary_and_comes_back_synced() {
     assert_eq!(hosts[2].stat("cluster_weight"), trireme_node::StatValue::Text("0".into()));
     let (code, _) = hosts[2].node().sync_wait(None, trireme_node::Wait::Default);
     assert_eq!(code, Code::ConnFail);
-    assert_eq!(hosts[2].run("a", "refused"), crate::fake::End::Failed(Code::ConnFail));
+    assert_eq!(hosts[2].run("a", "refused"), End::Failed(Code::ConnFail));
     hosts[0].commit("a", "goes on");
     assert_eq!(hosts[2].node().options_set("gmcast.isolate=0"), Code::Ok);
     hosts[2].wait("synced again", |s| s.synced > synced);
     hosts[2].commit("a", "again");
+    agree(hosts);
+}
+
+/// Proposed after the links were lost and before the loss of the majority was noticed: nobody has it, so nobody has to wait until the
+/// links return. A rollback, which must not get lost, is repeated then.
+#[test]
+fn what_was_given_to_nobody_has_certainly_not_happened() {
+    let cluster = Cluster::new(2);
+    let hosts = cluster.start();
+    for cut in &hosts {
+        let synced = cut.lock().synced;
+        assert_eq!(cut.node().options_set("gmcast.isolate=1"), Code::Ok);
+        cut.wait("the link to be gone", |s| s.log.iter().any(|(_, text)| text.ends_with("closed: isolated")));
+        let begun = Instant::now();
+        assert_eq!(cut.node().rollback(1), Code::Ok);
+        thread::scope(|scope| {
+            let commit = scope.spawn(|| cut.run("a", "lost"));
+            let ddl = scope.spawn(|| cut.toi(1, "t", "lost", b""));
+            let message = scope.spawn(|| cut.node().desync());
+            assert_eq!(commit.join().unwrap(), End::Failed(Code::ConnFail));
+            assert_eq!(ddl.join().unwrap(), Err(Code::ConnFail));
+            assert_eq!(message.join().unwrap(), Code::ConnFail);
+        });
+        assert!(begun.elapsed() < Duration::from_secs(8), "the outcome counted as unknown: {:?}", begun.elapsed());
+        let last = cut.lock().tables.position();
+        assert_eq!(cut.node().options_set("gmcast.isolate=0"), Code::Ok);
+        cut.wait("synced again", |s| s.synced > synced);
+        let next = cut.commit("a", "again");
+        // The view of the return, and the rollback.
+        assert_eq!(next, last + 3, "{:?}", cut.lock().tables.closed);
+        assert_eq!(cut.node().options_set("repl.status_extended=yes"), Code::Ok);
+        assert_eq!(cut.int("trireme_unknown_outcomes"), 0);
+        hosts.iter().for_each(|host| host.reach(next));
+    }
     agree(hosts);
 }
 
