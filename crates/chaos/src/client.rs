@@ -22,10 +22,14 @@ const MAY_HAVE_HAPPENED: [u16; 6] = [
     3,    // EE_WRITE: the disk of the binary log failed when the transaction had its place
     1026, // ER_ERROR_ON_WRITE: the same of a table
     1053, // ER_SERVER_SHUTDOWN
-    1180, // ER_ERROR_DURING_COMMIT: what the provider answers when it does not know
+    ERROR_DURING_COMMIT,
     1317, // ER_QUERY_INTERRUPTED
     1927, // ER_CONNECTION_KILLED
 ];
+
+/// What the provider answers when it does not know, and, with a text that says so, for a commit that nobody was given.
+const ERROR_DURING_COMMIT: u16 = 1180;
+const GIVEN_TO_NOBODY: &str = "Not connected to Primary Component";
 
 /// What all clients share.
 pub(crate) struct Clients {
@@ -208,6 +212,11 @@ fn outcome(failure: &Failure) -> Outcome {
     match (failure.at, &failure.error) {
         (Moment::BeforeCommit, _) => Outcome::Failed,
         (Moment::AtCommit, SqlError::Connection(_)) => Outcome::Unknown,
+        (Moment::AtCommit, SqlError::Server { code: ERROR_DURING_COMMIT, text, .. })
+            if text.contains(GIVEN_TO_NOBODY) =>
+        {
+            Outcome::Failed
+        }
         (Moment::AtCommit, SqlError::Server { code, .. }) if MAY_HAVE_HAPPENED.contains(code) => Outcome::Unknown,
         (Moment::AtCommit, SqlError::Server { .. } | SqlError::Protocol(_)) => Outcome::Failed,
     }
@@ -230,7 +239,11 @@ mod tests {
     use super::*;
 
     fn server(code: u16) -> SqlError {
-        SqlError::Server { code, state: "HY000".to_owned(), text: String::new() }
+        said(code, "")
+    }
+
+    fn said(code: u16, text: &str) -> SqlError {
+        SqlError::Server { code, state: "HY000".to_owned(), text: text.to_owned() }
     }
 
     #[test]
@@ -239,6 +252,8 @@ mod tests {
         assert_eq!(outcome(&Failure { error: broken(), at: Moment::BeforeCommit }), Outcome::Failed);
         assert_eq!(outcome(&Failure { error: broken(), at: Moment::AtCommit }), Outcome::Unknown);
         assert_eq!(outcome(&Failure { error: server(1180), at: Moment::AtCommit }), Outcome::Unknown);
+        let nobody = "… (provider status: Not connected to Primary Component)";
+        assert_eq!(outcome(&Failure { error: said(1180, nobody), at: Moment::AtCommit }), Outcome::Failed);
         // A deadlock is a promise.
         assert_eq!(outcome(&Failure { error: server(1213), at: Moment::AtCommit }), Outcome::Failed);
     }
