@@ -358,3 +358,40 @@ fn a_voter_that_lost_the_fork_is_no_evidence() {
         assert_eq!(net.nodes[&n].group.lineage().forks().len(), 2, "node {n}: all were suspect");
     }
 }
+
+/// Swarm seed 76271: with the end of its log it lost that it votes, and its data end before its log begins. It must not wait for another
+/// log: only a sequencer gives one, and there is none without its acknowledgement.
+#[test]
+fn a_voter_that_lost_its_vote_is_brought_up_before_it_gets_another_log() {
+    for suspect in [true, false] {
+        let mut net = Net::new();
+        net.copies = false;
+        net.bootstrap(1);
+        for n in 0..10 {
+            net.propose(1, &format!("before {n}"));
+            net.settle();
+        }
+        net.join(2);
+        assert_eq!(net.nodes[&1].group.status().voters.voters.len(), 2);
+        net.propose(1, "acknowledged");
+        net.settle();
+        let kept = net.kill(1);
+        let mut lost = net.kill(2);
+        let base = lost.base().clone();
+        assert!(base.seqno > Seqno(5) && !base.voters.contains(node(2)));
+        lost.truncate_after(base.index).unwrap();
+        lost.set_suspect(suspect.then_some(base.index)).unwrap();
+        net.restart(1, kept, 2, Seqno(11));
+        net.restart(2, lost, 2, Seqno(5));
+        net.run(Duration::from_secs(10));
+        for n in 1..=2 {
+            assert_eq!(net.phase(n), Phase::Primary, "node {n}, suspect {suspect}");
+            assert_eq!(net.nodes[&n].group.status().voters.voters.len(), 2, "node {n}, suspect {suspect}");
+        }
+        assert_eq!(net.nodes[&2].group.store().base().index, base.index, "votes follow the log (SAFETY 10)");
+        net.propose(2, "after");
+        net.settle();
+        assert_eq!(net.bodies(1).last().unwrap(), "after");
+        assert!(net.bodies(2).contains(&"acknowledged".to_string()));
+    }
+}
