@@ -3,8 +3,8 @@
 #   make cluster              three MariaDB servers on our provider, ready to use
 #   make down                 stop them and remove their files
 #   make check                format and lints (fast)
-#   make test                 every kind of test, about a quarter of an hour
-#   make sim [SEEDS=100000]   the simulator over more seeds, about ten minutes
+#   make test                 every kind of test: about 35 minutes from a cold clone on two cores, less with a warm build
+#   make sim [SEEDS=100000]   the simulator over more seeds, about a quarter of an hour on two cores
 #   make chaos [NEMESIS=kill-all] [ROUNDS=20]   faults on real servers under load; a checker judges what clients saw
 #   make mtr SUITE=galera [TESTS="…"] [PROVIDER=…]   MariaDB's own suites, compared with Galera's results
 #   make fuzz TARGET=order_group [SECONDS=60]        search for inputs that do harm (nightly toolchain, cargo-fuzz)
