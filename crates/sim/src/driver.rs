@@ -774,18 +774,21 @@ impl Cluster {
         self.start_apply(slot, boot);
     }
 
-    /// What the log must keep: all that is not delivered yet in this life, and all that the data lacks.
+    /// What the log must keep: all that is not delivered yet in this life, and all that the data lacks. A server also keeps what linked
+    /// members have not received; that they have to live without it is a fault of its own, which no harmless run has.
     fn update_keep(&mut self, slot: usize) {
         if self.options.is_arbitrator(slot) {
             return self.update_arbitrator_keep(slot);
         }
         let careless = self.options.careless_trim && slot != 0;
+        let harmless = self.options.kind == crate::options::Kind::Harmless;
         let s = &mut self.slots[slot];
         let durable = if s.db.valid { s.db.durable_position() } else { 0 };
         if let Some(p) = &mut s.process {
             let delivered = p.last_seqno;
             let keep = if careless { delivered } else { delivered.min(Seqno(durable)) };
-            p.group.store_mut().set_keep(keep, p.last_index);
+            let last = if harmless { p.last_index.min(p.group.held_by_members()) } else { p.last_index };
+            p.group.store_mut().set_keep(keep, last);
         }
     }
 
