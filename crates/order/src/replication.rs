@@ -372,6 +372,10 @@ impl<S: LogStore> Group<S> {
         if !self.follow(now, from, branch, term) || self.gives_up_log() {
             return;
         }
+        // One that cannot become this branch's waits for the snapshot all the same: it would acknowledge what it does not hold.
+        if self.needs_snapshot && self.common_end() <= self.commit {
+            return;
+        }
         if self.held.is_empty() {
             self.accept_append(now, message);
         } else if self.held.len() < HELD_MAX {
@@ -626,6 +630,15 @@ impl<S: LogStore> Group<S> {
     pub fn held_by_members(&self) -> LogIndex {
         let held = |node| self.acks.get(&node).copied().unwrap_or_default();
         self.linked_members().into_iter().map(held).min().unwrap_or(self.tail.index)
+    }
+
+    /// Up to where this member's log is known to go, by what it acknowledged in this term.
+    pub fn held_by(&self, node: NodeId) -> Option<LogIndex> {
+        self.acks.get(&node).copied()
+    }
+
+    pub fn is_linked(&self, node: NodeId) -> bool {
+        self.peers.contains_key(&node)
     }
 
     /// Do these members decide? While a voter change is not known to be committed, the old and the new ones both have to
