@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use nix::sys::statvfs::statvfs;
 use nix::unistd::Uid;
+use trireme_node::free_space;
 
 /// More would not help: a server that has been away for so long gets a full copy sooner.
 const LOG_MAX: u64 = 16 << 30;
@@ -39,8 +39,7 @@ pub fn prepare(dir: &Path) -> Result<(), String> {
 
 /// Of the file system in which `dir` is or will be.
 pub fn half_of_free_space(dir: &Path) -> u64 {
-    let free = dir.ancestors().find_map(|d| statvfs(d).ok()).map_or(0, |s| s.blocks_available() * s.fragment_size());
-    (free / 2).clamp(LOG_MIN, LOG_MAX)
+    (free_space(dir) / 2).clamp(LOG_MIN, LOG_MAX)
 }
 
 #[cfg(test)]

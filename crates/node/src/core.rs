@@ -18,6 +18,7 @@ use trireme_transport::{AdmitToken, Isolation, TlsContext, Transport};
 use trireme_types::{DecodeError, Durability, Member, NodeId, Seqno, Timestamp, Uuid, View, Weight, Writer};
 use trireme_wslog::{DirStorage, SpareReady, Synced, WriteSetLog};
 
+use crate::absent::Absent;
 use crate::flow::Flow;
 use crate::index::{Index, Work};
 use crate::node::Shared;
@@ -26,7 +27,7 @@ use crate::progress::CatchUp;
 use crate::queue::Item;
 use crate::roster::{AppMessage, NodeState, Roster};
 use crate::slot::Slot;
-use crate::startup::Plan;
+use crate::startup::{self, Plan};
 use crate::status::GroupStatus;
 use crate::trx::Trx;
 use crate::{Level, ServerView, ViewMember, ViewStatus};
@@ -264,6 +265,9 @@ pub struct Core {
     asked: Option<Arc<Slot<Result<String, String>>>>,
     /// For an arbitrator: the most that its log may take.
     log_max: Option<u64>,
+    /// For a server without an explicit `gcache.size`: how much the log may take for the sake of members that are away.
+    kept_for_absent_max: u64,
+    absent: Absent,
     /// Large bodies that were delivered, until nobody else needs them: so that this thread is never the last to let go of one.
     large: Vec<Bytes>,
     /// It was told that this is not enough for a server that is away.
@@ -294,6 +298,7 @@ impl Core {
         let same_history = position.filter(|(h, _)| *h == log.base().history);
         let me = config.me.clone();
         let me_node = me.node;
+        let kept_for_absent_max = startup::kept_for_absent(&shared.settings);
         let log_max = shared.args.arbitrator.as_ref().map(|a| a.log_max);
         let mut group = Group::new(config, log, same_history.map(|(_, s)| s), seed, Timestamp::ZERO);
         let failure = match start {
@@ -360,6 +365,8 @@ impl Core {
             donor_list,
             asked: None,
             log_max,
+            kept_for_absent_max,
+            absent: Absent::default(),
             large: Vec::new(),
             told_of_bound: false,
         };

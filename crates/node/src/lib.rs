@@ -5,6 +5,7 @@
 //! it is answered on every path, its own failure included.
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod absent;
 mod api;
 mod asking;
 mod backlog;
@@ -25,6 +26,7 @@ mod roster;
 mod saved;
 mod settings;
 mod slot;
+mod space;
 mod startup;
 mod stats;
 mod status;
@@ -36,3 +38,4 @@ mod votes;
 
 pub use api::*;
 pub use node::Node;
+pub use space::free_space;

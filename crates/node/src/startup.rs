@@ -20,6 +20,7 @@ use crate::node::Shared;
 use crate::recover;
 use crate::saved::Saved;
 use crate::settings::{Settings, Target};
+use crate::space::free_space;
 use crate::{Level, Server};
 
 /// Longest member name in bytes; older tools read no more.
@@ -61,6 +62,9 @@ pub struct Wish<'a> {
     pub first: bool,
 }
 
+/// More would not help: a full copy is there sooner.
+const KEPT_FOR_ABSENT_MAX: u64 = 16 << 30;
+
 // --- the log ---------------------------------------------------------------------------------------------------------------
 
 /// Opens the write-set log in `gcache.dir`, or makes one there, and tells what was found. The flag: it was closed in order.
@@ -82,6 +86,13 @@ pub fn open_log(settings: &Settings, server: &dyn Server) -> Result<(Log, bool),
     let (log, report) = WriteSetLog::open(storage, &options).map_err(|e| e.to_string())?;
     tell(&log, &report, server);
     Ok((log, !report.unclean))
+}
+
+/// How much the log may take for the sake of members that are away: a quarter of what is free now, unless `gcache.size` is given, which is
+/// a bound then.
+pub fn kept_for_absent(settings: &Settings) -> u64 {
+    let (dir, given) = settings.with(|o| (PathBuf::from(o.text("gcache.dir")), o.is_set("gcache.size")));
+    if given { 0 } else { (free_space(&dir) / 4).min(KEPT_FOR_ABSENT_MAX) }
 }
 
 fn tell(log: &Log, report: &OpenReport, server: &dyn Server) {

@@ -241,6 +241,7 @@ impl Core {
         }
         self.apply_effects(effects, seqno);
         self.publish();
+        self.look_for_absent();
         if self.member {
             if let Some(slot) = self.connected.take() {
                 slot.fill(Ok(()));

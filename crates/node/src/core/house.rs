@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use trireme_order::{LogStore, Phase};
 use trireme_surface::texts;
-use trireme_types::Seqno;
+use trireme_types::{NodeId, Seqno};
 use trireme_wslog::Trim;
 
 use super::{Core, Owed, Pending, PendingApp};
@@ -143,19 +143,54 @@ impl Core {
         self.drain();
     }
 
+    /// Looks who is away, so that they can go on from this log when they are back.
+    pub(super) fn look_for_absent(&mut self) {
+        if self.kept_for_absent_max == 0 || self.arbitrates() || !self.feed.is_live() {
+            return;
+        }
+        let group = &self.group;
+        let first = group.store().first().prev();
+        let status = group.status();
+        let servers = status.view.members.iter().filter(|m| !m.kind.is_arbitrator());
+        let members = servers.map(|m| (m.node, m.name.clone()));
+        // Who votes and is not in the view died before this node came.
+        let dead = status.voters.voters.iter().filter(|v| status.view.get(v.node).is_none());
+        let name = |n: NodeId| self.names.get(&n).cloned().unwrap_or_else(|| n.to_string());
+        let others = members.chain(dead.map(|v| (v.node, name(v.node)))).filter(|(n, _)| *n != self.me.node);
+        let others = others.map(|(n, name)| (n, name, group.is_linked(n)));
+        self.absent.look(others, |n| group.held_by(n).unwrap_or(first));
+        let max = self.kept_for_absent_max;
+        if self.absent.hold().is_some() && group.store().bytes_held() > max {
+            let names = self.absent.give_up().join(", ");
+            self.shared.log(
+                Level::Warn,
+                format!(
+                    "the log holds more than {max} bytes for members that are away (a quarter of the space that was free at the start, at \
+                     most 16 GiB): what {names} lacks is dropped, so it needs a full copy when it comes back"
+                ),
+            );
+        }
+    }
+
     pub(super) fn keep_log(&mut self) {
         let left = self.shared.monitor.left();
         let live = self.feed.is_live();
         let held_by_servers = self.group.held_by_servers();
         let held_by_members = self.group.held_by_members();
         let log_max = self.log_max;
+        self.look_for_absent();
+        let held_by_absent = self.absent.hold();
         let log = self.group.store_mut();
+        let first = log.first();
         let mut result = Ok(());
         // Until the server's position is known nothing says what it will need.
         if live && log.wants_trim() {
             let mut keep_from = log.index_of(left.next()).unwrap_or(log.last().next());
             if log.excess() <= KEEP_FOR_MEMBERS_MAX {
                 keep_from = keep_from.min(held_by_members.next());
+            }
+            if let Some(held) = held_by_absent {
+                keep_from = keep_from.min(held.next());
             }
             let (all, some) = held_by_servers;
             if log_max.is_some() {
@@ -179,6 +214,7 @@ impl Core {
             }
         }
         let log = self.group.store_mut();
+        let trimmed = log.first() != first;
         let removed = log.take_removed();
         if !removed.is_empty() {
             self.shared.drop_elsewhere(removed);
@@ -191,6 +227,9 @@ impl Core {
             (Err(error), _) => return self.fail(error.to_string()),
             (Ok(()), Some(ticket)) => self.shared.prepare_space(ticket),
             (Ok(()), None) => {}
+        }
+        if trimmed {
+            self.publish();
         }
         // In mode `process` nobody waits for it: a loss of power costs the last second and no more.
         self.begin_sync();

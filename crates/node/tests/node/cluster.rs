@@ -13,7 +13,7 @@ use crate::fake::{Fake, Registry, Tables};
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
 /// Shorter than the defaults: the tests wait for them.
-const OPTIONS: &str = "gcache.size=8M; evs.suspect_timeout=PT1S; evs.inactive_timeout=PT3S; pc.linger=PT3S";
+const OPTIONS: &str = "evs.suspect_timeout=PT1S; evs.inactive_timeout=PT3S; pc.linger=PT3S";
 
 pub struct Site {
     pub name: String,
@@ -58,7 +58,7 @@ impl Cluster {
                     name: format!("n{i}"),
                     address: format!("127.77.{number}.{i}:{port}"),
                     dir,
-                    options: String::new(),
+                    options: "gcache.size=8M".into(),
                 }
             })
             .collect();

@@ -16,6 +16,15 @@ use trireme_types::{Seqno, Uuid};
 /// Longest that a test waits for something that must happen.
 pub const PATIENCE: Duration = Duration::from_secs(40);
 
+#[track_caller]
+pub fn until(what: &str, mut reached: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !reached() {
+        assert!(Instant::now() < deadline, "waited for {what} in vain");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
 /// What was closed at a seqno.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Closed {

@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use trireme_node::{Code, Meta, StatValue};
 
 use crate::cluster::{Cluster, Host, agree};
-use crate::fake::{Fake, PATIENCE, Tables};
+use crate::fake::{Fake, Tables, until};
 
 type Hook = Box<dyn Fn(&Fake, &Meta, &[u8]) + Send + Sync>;
 
@@ -20,15 +20,6 @@ fn block(host: &Host) -> mpsc::Sender<()> {
     });
     *host.hook.lock().unwrap() = Some(Arc::new(hook));
     release
-}
-
-#[track_caller]
-fn until(what: &str, mut reached: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !reached() {
-        assert!(Instant::now() < deadline, "waited for {what} in vain");
-        thread::sleep(Duration::from_millis(2));
-    }
 }
 
 fn set(host: &Host, options: &str) {

@@ -7,7 +7,7 @@ use trireme_node::{Code, Gtid, ViewStatus};
 use trireme_types::Seqno;
 
 use crate::cluster::{Cluster, agree, crash_image, goes_on_with, restore_image};
-use crate::fake::{Closed, End, State, Tables};
+use crate::fake::{Closed, End, State, Tables, until};
 
 #[test]
 fn one_node_bootstraps_commits_and_stops() {
@@ -97,6 +97,38 @@ fn a_cleanly_stopped_node_catches_up_without_a_copy() {
     back.wait("the end of the catch-up among the events", |s| {
         s.events.iter().any(|e| e == &("progress".into(), end.into()))
     });
+    goes_on_with(back, hosts);
+}
+
+/// Without `gcache.size` the log keeps what a member that left lacks, however much it is, as long as there is room; with it that is a bound.
+#[test]
+fn a_member_that_was_away_for_long_catches_up_without_a_copy() {
+    let mut cluster = Cluster::new(3);
+    cluster.sites[0].options.clear();
+    let mut hosts = cluster.start();
+    let tables = hosts.pop().unwrap().stop();
+    hosts[0].wait("two left", |s| s.size() == 2);
+    let first = hosts[0].int("local_cached_downto");
+    // More than the log's usual 128 MiB. The other one trims its log meanwhile: the housekeeping works.
+    let large = "x".repeat(1 << 20);
+    for i in 0..150 {
+        hosts[i % 2].commit(&format!("k{i}"), &large);
+    }
+    for round in 0..2 {
+        let before = hosts[1].int("local_cached_downto");
+        for i in 0..10 {
+            hosts[1].commit(&format!("round {round} {i}"), &large);
+        }
+        until("the bounded log to be trimmed", || hosts[1].int("local_cached_downto") > before);
+    }
+    assert_eq!(hosts[0].int("local_cached_downto"), first);
+    let back = cluster.rejoin(2, tables);
+    back.wait("synced", |s| s.synced == 1);
+    assert_eq!(back.lock().sst_requests, 0);
+    // Nobody is away any more.
+    let late = &hosts[0];
+    late.commit("after", &large);
+    until("the log to be trimmed", || late.int("local_cached_downto") > first);
     goes_on_with(back, hosts);
 }
 

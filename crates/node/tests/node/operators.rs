@@ -10,7 +10,7 @@ use trireme_types::{Seqno, Uuid};
 use trireme_wslog::{DirStorage, inspect};
 
 use crate::cluster::{Cluster, Host, agree};
-use crate::fake::{Fake, PATIENCE};
+use crate::fake::{Fake, PATIENCE, until};
 
 type Hook = Box<dyn Fn(&Fake, &Meta, &[u8]) + Send + Sync>;
 
@@ -22,15 +22,6 @@ fn text(host: &Host, name: &str) -> String {
     match host.stat(name) {
         StatValue::Text(text) => text,
         other => panic!("{name}: {other:?}"),
-    }
-}
-
-#[track_caller]
-fn until(what: &str, mut reached: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !reached() {
-        assert!(Instant::now() < deadline, "waited for {what} in vain");
-        thread::sleep(Duration::from_millis(5));
     }
 }
 
