@@ -175,7 +175,7 @@ fn a_minority_turns_non_primary_and_comes_back_by_itself() {
 }
 
 #[test]
-fn two_and_two_is_nobody_and_with_ignore_sb_goes_on() {
+fn one_and_one_is_nobody_and_with_ignore_sb_goes_on() {
     for ignore in [false, true] {
         let mut net = Net::cluster(2);
         net.nodes.get_mut(&1).unwrap().group.set_config(|c| c.ignore_sb = ignore);
@@ -190,6 +190,140 @@ fn two_and_two_is_nobody_and_with_ignore_sb_goes_on() {
             net.run(Duration::from_secs(8));
             assert_eq!(net.phase(2), Phase::Primary);
             assert_eq!(net.bodies(2), ["x"]);
+        }
+    }
+}
+
+/// Of 4 nodes the sequencer's half, and the other one, cut from each other from now on.
+fn cut_in_halves(net: &mut Net) -> ([u8; 2], [u8; 2]) {
+    let s = net.sequencer();
+    let rest: Vec<u8> = (1..=4).filter(|n| *n != s).collect();
+    let (one, other) = ([s, rest[0]], [rest[1], rest[2]]);
+    net.cut = one.iter().flat_map(|a| other.map(|b| (*a, b))).collect();
+    net.update_links();
+    (one, other)
+}
+
+/// Both are primary, in a view of the two of them.
+fn is_a_component(net: &Net, half: [u8; 2]) -> bool {
+    let members = |n| net.nodes[n].views.last().unwrap().iter().copied().collect::<BTreeSet<_>>();
+    half.iter().all(|n| net.phase(*n) == Phase::Primary && members(n) == half.map(node).into())
+}
+
+#[test]
+fn two_and_two_is_nobody() {
+    let mut net = Net::cluster(4);
+    let (one, other) = cut_in_halves(&mut net);
+    for n in [one, other].concat() {
+        net.propose(n, &format!("from {n}"));
+    }
+    net.run(Duration::from_secs(30));
+    for n in 1..=4 {
+        assert_eq!(net.phase(n), Phase::NonPrimary, "node {n}");
+        assert!(net.bodies(n).is_empty(), "node {n}: nothing was committed");
+    }
+    net.heal();
+    net.run(Duration::from_secs(5));
+    let all = net.bodies(1);
+    for n in 1..=4 {
+        assert_eq!(net.phase(n), Phase::Primary, "node {n}");
+        assert_eq!(net.nodes[&n].views.last().unwrap().len(), 4, "node {n}");
+        assert_eq!(net.bodies(n), all, "node {n}");
+        assert_eq!(
+            all.iter().filter(|b| **b == format!("from {n}")).count(),
+            1,
+            "what was asked for comes once: {all:?}"
+        );
+    }
+}
+
+/// It is a half that goes on, with the sequencer or without it, when its members are told to; the other one gives way when it is back.
+#[test]
+fn of_two_and_two_the_half_with_ignore_sb_goes_on() {
+    for with_sequencer in [true, false] {
+        let mut net = Net::cluster(4);
+        let (one, other) = cut_in_halves(&mut net);
+        let (on, off) = if with_sequencer { (one, other) } else { (other, one) };
+        for n in on {
+            net.nodes.get_mut(&n).unwrap().group.set_config(|c| c.ignore_sb = true);
+        }
+        net.run(Duration::from_secs(12));
+        assert!(is_a_component(&net, on), "{with_sequencer}");
+        for n in off {
+            assert_eq!(net.phase(n), Phase::NonPrimary, "{with_sequencer}: node {n}");
+        }
+        net.propose(on[1], "x");
+        net.settle();
+        for n in on {
+            assert_eq!(net.bodies(n), ["x"], "{with_sequencer}: node {n}");
+        }
+        net.heal();
+        net.run(Duration::from_secs(8));
+        for n in 1..=4 {
+            assert_eq!(net.phase(n), Phase::Primary, "{with_sequencer}: node {n}");
+            assert_eq!(net.bodies(n), ["x"], "{with_sequencer}: node {n}");
+            assert_eq!(net.nodes[&n].views.last().unwrap().len(), 4, "{with_sequencer}: node {n}");
+        }
+    }
+}
+
+/// What the option says of itself: who sets it everywhere gets two components.
+#[test]
+fn with_ignore_sb_on_all_of_two_and_two_both_halves_go_on() {
+    let mut net = Net::cluster(4);
+    for n in 1..=4 {
+        net.nodes.get_mut(&n).unwrap().group.set_config(|c| c.ignore_sb = true);
+    }
+    let (one, other) = cut_in_halves(&mut net);
+    net.run(Duration::from_secs(12));
+    for half in [one, other] {
+        assert!(is_a_component(&net, half), "{half:?}");
+        net.propose(half[0], &format!("of {}", half[0]));
+        net.settle();
+        for n in half {
+            assert_eq!(net.bodies(n), [format!("of {}", half[0])]);
+        }
+    }
+}
+
+#[test]
+fn of_two_and_two_the_half_with_weight_two_goes_on() {
+    for with_sequencer in [true, false] {
+        for which in 0..2 {
+            let mut net = Net::cluster(4);
+            let s = net.sequencer();
+            let heavy = match (with_sequencer, which) {
+                (true, 0) => s,
+                _ => *(1..=4)
+                    .filter(|n| *n != s)
+                    .collect::<Vec<u8>>()
+                    .get(if with_sequencer { 0 } else { 1 + which })
+                    .unwrap(),
+            };
+            let now = net.now;
+            net.nodes.get_mut(&heavy).unwrap().group.set_weight(now, Weight(2));
+            net.run(Duration::from_secs(1));
+            assert_eq!((net.sequencer(), net.nodes[&s].group.status().voters.weight(node(heavy))), (s, 2));
+            let (one, other) = cut_in_halves(&mut net);
+            let (on, off) = if with_sequencer { (one, other) } else { (other, one) };
+            assert!(on.contains(&heavy));
+            net.propose(off[1], "of no majority");
+            net.run(Duration::from_secs(8));
+            assert!(is_a_component(&net, on), "heavy {heavy}, sequencer {s}");
+            for n in off {
+                assert_eq!(net.phase(n), Phase::NonPrimary, "heavy {heavy}, sequencer {s}: node {n}");
+            }
+            net.propose(on[1], "x");
+            net.settle();
+            for n in on {
+                assert_eq!(net.bodies(n), ["x"], "heavy {heavy}, sequencer {s}: node {n}");
+            }
+            net.heal();
+            net.run(Duration::from_secs(5));
+            for n in 1..=4 {
+                assert_eq!(net.phase(n), Phase::Primary, "heavy {heavy}, sequencer {s}: node {n}");
+                assert_eq!(net.bodies(n), ["x", "of no majority"], "heavy {heavy}, sequencer {s}: node {n}");
+            }
         }
     }
 }
