@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use trireme_order::{Event, Message, Phase};
-use trireme_types::{Seqno, Uuid};
+use trireme_order::{Event, JoinState, LogStore, MemStore, Message, Phase, Presence};
+use trireme_types::{Base, Fork, Lineage, LogIndex, Seqno, Term, Uuid, VoterSet};
 
 use crate::net::*;
 
@@ -178,4 +178,54 @@ fn who_has_given_its_vote_away_speaks_for_no_primary_component() {
     let now = net.now;
     net.nodes.get_mut(&voter).unwrap().group.handle_message(now, node(stands), vote);
     assert!(!speaks(&mut net));
+}
+
+/// Its log is of no use for its data, and begins behind a fork that it does not know. Of the branch behind that fork it holds nothing, so it
+/// acknowledges nothing, although nothing below the beginning of a log can be compared.
+#[test]
+fn a_log_that_begins_behind_a_fork_is_not_taken_for_one_of_that_branch() {
+    for fork in [15, 25] {
+        let mut net = Net::new();
+        let mut store = MemStore::new();
+        let (index, seqno) = (LogIndex(20), Seqno(13));
+        let voters = VoterSet { voters: vec![], ..VoterSet::default() };
+        store.reset(Base { history: HISTORY, index, seqno, term: Term(1), voters, ..Base::default() }).unwrap();
+        net.start(1, Net::config(1), store, Some(Seqno(5)));
+        let lineage = Lineage::default().with(Fork { index: LogIndex(fork), seqno: Seqno(10), id: Uuid([7; 16]) });
+        let branch = lineage.branch(HISTORY);
+        let (now, term) = (net.now, Term(5));
+        let presence = Presence {
+            history: HISTORY,
+            lineage,
+            term,
+            last_term: term,
+            last_index: LogIndex(30),
+            base: Seqno::ZERO,
+            seqno: Seqno(20),
+            primary: true,
+            whole: true,
+            data: None,
+            holds: Some(Seqno(20)),
+            founding: None,
+        };
+        let append = Message::Append {
+            branch,
+            term,
+            prev_index: LogIndex::ZERO,
+            prev_term: Term::ZERO,
+            commit: LogIndex::ZERO,
+            entries: vec![],
+        };
+        let group = &mut net.nodes.get_mut(&1).unwrap().group;
+        group.join(now, JoinState { position: Some((HISTORY, Seqno(5))) });
+        group.handle_link_up(now, Net::config(2).me);
+        group.handle_message(now, node(2), Message::Presence(presence));
+        group.handle_message(now, node(2), append);
+        net.drain(1);
+        let acknowledged = net
+            .queue
+            .iter()
+            .any(|(_, _, m)| matches!(m, Message::Ack { branch: b, index: i, .. } if *b == branch && *i >= index));
+        assert_eq!(acknowledged, fork > index.0, "the fork is at {fork}");
+    }
 }
