@@ -1,6 +1,6 @@
 //! Who is away, and what each of them lacks: the log keeps it, as long as there is room.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use trireme_types::{LogIndex, NodeId};
 
@@ -9,47 +9,37 @@ use trireme_types::{LogIndex, NodeId};
 #[derive(Default)]
 pub struct Absent {
     /// Those that were here when this was last looked at.
-    here: BTreeMap<NodeId, String>,
-    away: BTreeMap<NodeId, Away>,
-}
-
-struct Away {
-    name: String,
-    /// It has everything up to here. `None`: the log has been trimmed beyond it.
-    held: Option<LogIndex>,
+    here: BTreeSet<NodeId>,
+    /// Up to where each of them has everything. `None`: the log has been trimmed beyond it.
+    away: BTreeMap<NodeId, Option<LogIndex>>,
 }
 
 impl Absent {
-    /// Members by id and name, and whether each is linked; and up to where a member's log is known to go.
-    pub fn look(&mut self, members: impl Iterator<Item = (NodeId, String, bool)>, held: impl Fn(NodeId) -> LogIndex) {
-        let mut before = std::mem::take(&mut self.here);
-        for (node, name, linked) in members {
-            before.remove(&node);
+    /// Members, and whether each is linked; and up to where a member's log is known to go.
+    pub fn look(&mut self, members: impl Iterator<Item = (NodeId, bool)>, held: impl Fn(NodeId) -> LogIndex) {
+        let mut missed = std::mem::take(&mut self.here);
+        for (node, linked) in members {
             if linked {
+                missed.remove(&node);
                 self.away.remove(&node);
-                self.here.insert(node, name);
+                self.here.insert(node);
             } else {
-                self.miss(node, name, &held);
+                missed.insert(node);
             }
         }
-        for (node, name) in before {
-            self.miss(node, name, &held);
+        for node in missed {
+            self.away.entry(node).or_insert_with(|| Some(held(node)));
         }
-    }
-
-    fn miss(&mut self, node: NodeId, name: String, held: impl Fn(NodeId) -> LogIndex) {
-        self.away.entry(node).or_insert_with(|| Away { name, held: Some(held(node)) });
     }
 
     /// All have everything up to here. `None`: nobody for whom something is kept is away.
     pub fn hold(&self) -> Option<LogIndex> {
-        self.away.values().filter_map(|a| a.held).min()
+        self.away.values().filter_map(|held| *held).min()
     }
 
-    /// There is no room for what they lack. The names of those for whom something was kept.
-    pub fn give_up(&mut self) -> Vec<String> {
-        let kept_for = self.away.values_mut().filter_map(|a| a.held.take().map(|_| a.name.clone()));
-        kept_for.collect()
+    /// There is no room for what they lack. Those for whom something was kept.
+    pub fn give_up(&mut self) -> Vec<NodeId> {
+        self.away.iter_mut().filter_map(|(node, held)| held.take().map(|_| *node)).collect()
     }
 }
 
@@ -59,9 +49,12 @@ mod tests {
 
     use super::*;
 
+    fn node(n: u8) -> NodeId {
+        NodeId(Uuid([n; 16]))
+    }
+
     fn look(absent: &mut Absent, members: &[(u8, bool)], held: u64) {
-        let members = members.iter().map(|(n, linked)| (NodeId(Uuid([*n; 16])), format!("n{n}"), *linked));
-        absent.look(members, |_| LogIndex(held));
+        absent.look(members.iter().map(|(n, linked)| (node(*n), *linked)), |_| LogIndex(held));
     }
 
     #[test]
@@ -86,7 +79,7 @@ mod tests {
         let mut absent = Absent::default();
         look(&mut absent, &[(1, true)], 5);
         look(&mut absent, &[(1, false)], 6);
-        assert_eq!(absent.give_up(), ["n1"]);
+        assert_eq!(absent.give_up(), [node(1)]);
         look(&mut absent, &[(1, false)], 7);
         assert_eq!(absent.hold(), None);
         assert!(absent.give_up().is_empty());

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use trireme_order::{LogStore, Phase};
 use trireme_surface::texts;
-use trireme_types::{NodeId, Seqno};
+use trireme_types::Seqno;
 use trireme_wslog::Trim;
 
 use super::{Core, Owed, Pending, PendingApp};
@@ -151,17 +151,15 @@ impl Core {
         let group = &self.group;
         let first = group.store().first().prev();
         let status = group.status();
-        let servers = status.view.members.iter().filter(|m| !m.kind.is_arbitrator());
-        let members = servers.map(|m| (m.node, m.name.clone()));
+        let members = status.view.members.iter().filter(|m| !m.kind.is_arbitrator()).map(|m| m.node);
         // Who votes and is not in the view died before this node came.
-        let dead = status.voters.voters.iter().filter(|v| status.view.get(v.node).is_none());
-        let name = |n: NodeId| self.names.get(&n).cloned().unwrap_or_else(|| n.to_string());
-        let others = members.chain(dead.map(|v| (v.node, name(v.node)))).filter(|(n, _)| *n != self.me.node);
-        let others = others.map(|(n, name)| (n, name, group.is_linked(n)));
+        let dead = status.voters.voters.iter().map(|v| v.node).filter(|n| status.view.get(*n).is_none());
+        let others = members.chain(dead).filter(|n| *n != self.me.node).map(|n| (n, group.is_linked(n)));
         self.absent.look(others, |n| group.held_by(n).unwrap_or(first));
         let max = self.kept_for_absent_max;
         if self.absent.hold().is_some() && group.store().bytes_held() > max {
-            let names = self.absent.give_up().join(", ");
+            let names: Vec<String> = self.absent.give_up().into_iter().map(|n| self.name(n)).collect();
+            let names = names.join(", ");
             self.shared.log(
                 Level::Warn,
                 format!(
