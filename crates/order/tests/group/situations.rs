@@ -210,6 +210,19 @@ fn is_a_component(net: &Net, half: [u8; 2]) -> bool {
     half.iter().all(|n| net.phase(*n) == Phase::Primary && members(n) == half.map(node).into())
 }
 
+/// And commits; the other one is nobody.
+fn one_half_goes_on(net: &mut Net, on: [u8; 2], off: [u8; 2], case: &str) {
+    assert!(is_a_component(net, on), "{case}");
+    for n in off {
+        assert_eq!(net.phase(n), Phase::NonPrimary, "{case}: node {n}");
+    }
+    net.propose(on[1], "x");
+    net.settle();
+    for n in on {
+        assert_eq!(net.bodies(n), ["x"], "{case}: node {n}");
+    }
+}
+
 #[test]
 fn two_and_two_is_nobody() {
     let mut net = Net::cluster(4);
@@ -248,15 +261,7 @@ fn of_two_and_two_the_half_with_ignore_sb_goes_on() {
             net.nodes.get_mut(&n).unwrap().group.set_config(|c| c.ignore_sb = true);
         }
         net.run(Duration::from_secs(12));
-        assert!(is_a_component(&net, on), "{with_sequencer}");
-        for n in off {
-            assert_eq!(net.phase(n), Phase::NonPrimary, "{with_sequencer}: node {n}");
-        }
-        net.propose(on[1], "x");
-        net.settle();
-        for n in on {
-            assert_eq!(net.bodies(n), ["x"], "{with_sequencer}: node {n}");
-        }
+        one_half_goes_on(&mut net, on, off, &format!("with the sequencer: {with_sequencer}"));
         net.heal();
         net.run(Duration::from_secs(8));
         for n in 1..=4 {
@@ -309,15 +314,7 @@ fn of_two_and_two_the_half_with_weight_two_goes_on() {
             assert!(on.contains(&heavy));
             net.propose(off[1], "of no majority");
             net.run(Duration::from_secs(8));
-            assert!(is_a_component(&net, on), "heavy {heavy}, sequencer {s}");
-            for n in off {
-                assert_eq!(net.phase(n), Phase::NonPrimary, "heavy {heavy}, sequencer {s}: node {n}");
-            }
-            net.propose(on[1], "x");
-            net.settle();
-            for n in on {
-                assert_eq!(net.bodies(n), ["x"], "heavy {heavy}, sequencer {s}: node {n}");
-            }
+            one_half_goes_on(&mut net, on, off, &format!("heavy {heavy}, sequencer {s}"));
             net.heal();
             net.run(Duration::from_secs(5));
             for n in 1..=4 {
