@@ -2,7 +2,7 @@
 //! waiting clients and items for the appliers. It never calls the server (SAFETY 29).
 //!
 //! Here: its turn, and what it tells. What comes in is in `inputs`, what the group has ordered in `delivery`, how the server begins in
-//! `feed`, what every turn looks after in `house`, flow control in `throttle`.
+//! `feed`, what every turn looks after in `house`, flow control in `throttle`, the time without a log in `outage`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -36,6 +36,7 @@ mod delivery;
 mod feed;
 mod house;
 mod inputs;
+mod outage;
 mod throttle;
 
 use feed::{Feed, HalfDone, StateRequest};
@@ -261,6 +262,15 @@ pub struct Core {
     fallback: Option<Seqno>,
     half_done: Option<HalfDone>,
     donor_list: String,
+    /// Where the group was looked for, for the case that it has to be looked for again.
+    cluster: String,
+    peers: Option<Vec<String>>,
+    /// The log has failed: this node sits out until its disk works.
+    log_failed: bool,
+    /// It sat out before, and is on its way back to a server that knows nothing but a loss of the majority.
+    returning: bool,
+    /// When it last came back, and how long it waits before the next look at the disk.
+    returned: Option<(Instant, Duration)>,
     /// Whom to tell which server carries out the request.
     asked: Option<Arc<Slot<Result<String, String>>>>,
     /// For an arbitrator: the most that its log may take.
@@ -285,7 +295,7 @@ impl Core {
         donor_list: String,
         connected: Arc<Slot<Result<(), String>>>,
     ) -> Core {
-        let Plan { transport, unwelcome_max, config, start, script, seed, .. } = plan;
+        let Plan { cluster, peers, transport, unwelcome_max, config, start, script, seed, patience: _ } = plan;
         let started = Instant::now();
         let position = match &start {
             Start::Bootstrap { history, position } | Start::Alone { history, position } => Some((*history, *position)),
@@ -363,6 +373,11 @@ impl Core {
             fallback,
             half_done: None,
             donor_list,
+            cluster,
+            peers,
+            log_failed: false,
+            returning: false,
+            returned: None,
             asked: None,
             log_max,
             kept_for_absent_max,
@@ -406,6 +421,10 @@ impl Core {
         let mut releasing = false;
         self.drain();
         while !self.ended {
+            if self.log_failed {
+                self.sit_out();
+                continue;
+            }
             let timeout = if releasing { Duration::ZERO } else { self.next_timeout() };
             self.transport.poll(Some(timeout), &mut events);
             for event in events.drain(..) {
@@ -566,7 +585,13 @@ impl Core {
         if let Some(slot) = self.connected.take() {
             slot.fill(Err(reason));
         }
-        self.end_now();
+        // Without a log, a server that is up to date needs no more than to wait.
+        let waits = self.feed.is_live() || self.returning;
+        if waits && !self.arbitrates() && !self.leaving && self.group.store().failed().is_some() {
+            self.log_failed = true;
+        } else {
+            self.end_now();
+        }
     }
 
     fn end_now(&mut self) {
@@ -602,6 +627,7 @@ impl Core {
         self.shared.commands.close(&mut rest);
         rest.into_iter().for_each(refuse);
         self.shared.end_votes();
+        self.shared.outage.end();
         self.shared.settings.with(|o| o.set_group_connected(false));
         self.member = false;
         self.shared.set_group_status(GroupStatus { uuid: self.me.uuid(), ..GroupStatus::default() });

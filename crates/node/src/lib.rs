@@ -1,8 +1,8 @@
 //! One cluster member: the shell around the pure crates. Owns the threads, the commit order, the appliers, state
 //! transfer and the status variables.
 //!
-//! **Invariant:** the group thread ([`core`]) calls nothing of the server and waits for no other thread; whoever waits for
-//! it is answered on every path, its own failure included.
+//! **Invariant:** the group thread ([`core`]) calls nothing of the server and, while it is in the group, waits for no other thread; whoever
+//! waits for it is answered on every path, its own failure included.
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod absent;
@@ -18,6 +18,7 @@ pub mod fuzzing;
 mod index;
 mod monitor;
 mod node;
+mod outage;
 mod picture;
 mod progress;
 mod queue;

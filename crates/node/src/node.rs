@@ -19,6 +19,7 @@ use crate::commands::CommandQueue;
 use crate::core::{Command, Core, Log, Outcome};
 use crate::index::{Errand, IndexJob, run_errands};
 use crate::monitor::{Interrupted, OrderMonitor};
+use crate::outage::Outage;
 use crate::queue::{ApplyItem, ApplyQueue, Item};
 use crate::roster::AppMessage;
 use crate::saved::Saved;
@@ -56,6 +57,7 @@ pub struct Shared {
     space: mpsc::Sender<SpaceJob>,
     errands: mpsc::Sender<IndexJob>,
     reader: Mutex<Option<LogReader<DirStorage>>>,
+    pub outage: Outage,
     /// Whom this node is sending a full copy to.
     donating: Mutex<Option<NodeId>>,
     inconsistent: AtomicBool,
@@ -64,6 +66,13 @@ pub struct Shared {
     /// Last seqno of the connection that has ended or is ending.
     last: AtomicU64,
     closed: AtomicBool,
+}
+
+/// Why a write set cannot be read back.
+enum Unreadable {
+    Lost(String),
+    /// And the connection ended before the log was there again.
+    LogFailed,
 }
 
 /// Handle tag of write sets that an applier brings back.
@@ -229,7 +238,37 @@ impl Shared {
             // At once: what fails in consequence is no news.
             self.inconsistent.store(true, Relaxed);
         }
-        self.commands.push(Command::GiveUp { reason, corrupt });
+        if !self.commands.push(Command::GiveUp { reason, corrupt }) {
+            // Nobody is there to order a leave, but somebody may wait for the disk.
+            self.outage.end();
+        }
+    }
+
+    /// Leave in order and end.
+    fn leave(&self) {
+        self.commands.push(Command::Leave);
+        self.outage.end();
+    }
+
+    /// A new log in the place of one that has failed and was let go of. Waits for the disk.
+    pub fn reopen_log(&self) -> Result<Log, String> {
+        // What these threads still have to say is about the old one.
+        let (synced, spare) = (Arc::new(Slot::default()), Arc::new(Slot::default()));
+        let _ = self.syncs.send(SyncJob::Pass(synced.clone()));
+        let _ = self.space.send(SpaceJob::Pass(spare.clone()));
+        synced.wait();
+        spare.wait();
+        startup::reopen_log(&self.settings, &|level, text| self.log(level, text.to_string()))
+    }
+
+    /// For readers that found the log failed.
+    pub fn set_reader(&self, log: &Log) {
+        *lock(&self.reader) = Some(log.reader());
+        self.outage.returned();
+    }
+
+    pub fn is_inconsistent(&self) -> bool {
+        self.inconsistent.load(Relaxed)
     }
 
     fn vote(&self, seqno: Seqno, code: u64, text: &str) {
@@ -284,6 +323,8 @@ struct Running {
 const LOOK_FOR_STOP: Duration = Duration::from_millis(500);
 /// How long a new connection waits for the appliers of the former one.
 const FORMER_APPLIERS: Duration = Duration::from_secs(60);
+/// How often an applier looks for an entry that the log lost in an outage.
+const LOOK_FOR_ENTRY: Duration = Duration::from_millis(100);
 /// How long the final view waits for local transactions that are about to commit.
 const LAST_COMMITS: Duration = Duration::from_secs(10);
 
@@ -302,7 +343,7 @@ impl Node {
         };
         let settings = Settings::new(&args).map_err(refuse)?;
         let mut saved = Saved::open(&args, &settings, &*server).map_err(refuse)?;
-        let (log, closed) = startup::open_log(&settings, &*server).map_err(refuse)?;
+        let (log, closed) = startup::open_log(&settings, &|level, text| server.log(level, text)).map_err(refuse)?;
         if !closed {
             saved.doubt();
         }
@@ -333,6 +374,7 @@ impl Node {
             space,
             errands,
             reader: Mutex::new(Some(log.reader())),
+            outage: Outage::default(),
             donating: Mutex::default(),
             inconsistent: AtomicBool::new(false),
             server_gone: AtomicBool::new(false),
@@ -442,6 +484,7 @@ impl Node {
         shared.inconsistent.store(false, Relaxed);
         shared.monitor.set_closed(false);
         shared.queue.open();
+        shared.outage.begin();
         shared.commands.open(plan.transport.waker());
         shared.settings.with(|o| o.set_group_connected(true));
         let connected = Arc::new(Slot::default());
@@ -468,15 +511,8 @@ impl Node {
     }
 
     fn reopen_log(&self, running: &mut Running) -> Result<Log, String> {
-        let shared = &self.shared;
-        // What these threads still have to say is about the old one.
-        let (synced, spare) = (Arc::new(Slot::default()), Arc::new(Slot::default()));
-        let _ = shared.syncs.send(SyncJob::Pass(synced.clone()));
-        let _ = shared.space.send(SpaceJob::Pass(spare.clone()));
-        synced.wait();
-        spare.wait();
-        let (log, _) = startup::open_log(&shared.settings, &*shared.server)?;
-        *lock(&shared.reader) = Some(log.reader());
+        let log = self.shared.reopen_log()?;
+        *lock(&self.shared.reader) = Some(log.reader());
         running.log_failed = false;
         Ok(log)
     }
@@ -484,7 +520,7 @@ impl Node {
     /// Ends the group thread and takes the log back.
     fn end_core(&self, running: &mut Running) {
         if let Some(core) = running.core.take() {
-            self.shared.commands.push(Command::Leave);
+            self.shared.leave();
             running.log = core.join().unwrap_or(None);
         }
     }
@@ -493,7 +529,7 @@ impl Node {
         // A pause left open by a connection that is being closed must not hold the shutdown.
         self.shared.monitor.resume();
         // Before the lock: wakes a `connect` that waits for peers.
-        self.shared.commands.push(Command::Leave);
+        self.shared.leave();
         let mut running = lock(&self.running);
         self.end_core(&mut running);
         Code::Ok
@@ -579,7 +615,7 @@ impl Node {
         if !shared.server.view(ctx, view) {
             shared.server_gone.store(true, Relaxed);
             shared.log(Level::Info, "the server could not process a view; leaving the group".into());
-            shared.commands.push(Command::Leave);
+            shared.leave();
             return;
         }
         if let Some(seqno) = closes {
@@ -618,8 +654,13 @@ impl Node {
             Some(body) => body,
             None => match self.read_body(&item) {
                 Ok(body) => body,
-                Err(reason) => {
+                Err(Unreadable::Lost(reason)) => {
                     shared.give_up(format!("write set {} cannot be read back: {reason}", item.seqno), true);
+                    return None;
+                }
+                Err(Unreadable::LogFailed) => {
+                    // The connection ends; the data are whole up to here.
+                    shared.monitor.set_closed(true);
                     return None;
                 }
             },
@@ -661,12 +702,24 @@ impl Node {
         applied.exit_loop.then_some(Code::Ok)
     }
 
-    fn read_body(&self, item: &ApplyItem) -> Result<Bytes, String> {
-        let reader = lock(&self.shared.reader).clone().ok_or("the log is closed")?;
-        match reader.get(item.index) {
-            Ok(Some(entry)) if entry.header.seqno == item.seqno => Ok(entry.payload),
-            Ok(_) => Err("the log holds it no more".into()),
-            Err(error) => Err(error.to_string()),
+    /// Waits through an outage of the log's disk.
+    fn read_body(&self, item: &ApplyItem) -> Result<Bytes, Unreadable> {
+        let outage = &self.shared.outage;
+        loop {
+            let seen = outage.returns();
+            let Some(reader) = lock(&self.shared.reader).clone() else { return Err(Unreadable::LogFailed) };
+            match reader.get(item.index) {
+                Ok(Some(entry)) if entry.header.seqno == item.seqno => return Ok(entry.payload),
+                // What was cut off when the log was opened again comes from the others once more.
+                Ok(None) if seen > 0 && item.index > reader.held().1 => {
+                    if outage.await_end(LOOK_FOR_ENTRY) {
+                        return Err(Unreadable::LogFailed);
+                    }
+                }
+                Ok(_) => return Err(Unreadable::Lost("the log holds it no more".into())),
+                Err(_) if outage.await_return(seen) => {}
+                Err(_) => return Err(Unreadable::LogFailed),
+            }
         }
     }
 

@@ -14,6 +14,7 @@ use trireme_types::{
 };
 use trireme_wslog::{DirStorage, OpenReport, Options as LogOptions, WriteSetLog, read_boot_id};
 
+use crate::Level;
 use crate::asking;
 use crate::core::{Log, Start};
 use crate::node::Shared;
@@ -21,7 +22,6 @@ use crate::recover;
 use crate::saved::Saved;
 use crate::settings::{Settings, Target};
 use crate::space::free_space;
-use crate::{Level, Server};
 
 /// Longest member name in bytes; older tools read no more.
 const NAME_MAX: usize = 31;
@@ -42,6 +42,9 @@ pub enum Patience {
 
 /// Everything the group thread starts with.
 pub struct Plan {
+    pub cluster: String,
+    /// Addresses to begin with; `None` for a node without network.
+    pub peers: Option<Vec<String>>,
     pub transport: Transport,
     /// A node that peers refuse, for what waiting does not mend, gives up after this.
     pub unwelcome_max: Duration,
@@ -68,23 +71,32 @@ const KEPT_FOR_ABSENT_MAX: u64 = 16 << 30;
 // --- the log ---------------------------------------------------------------------------------------------------------------
 
 /// Opens the write-set log in `gcache.dir`, or makes one there, and tells what was found. The flag: it was closed in order.
-pub fn open_log(settings: &Settings, server: &dyn Server) -> Result<(Log, bool), String> {
-    let (dir, size, keep, recover) = settings.with(|o| {
-        (
-            PathBuf::from(o.text("gcache.dir")),
-            o.size("gcache.size"),
-            o.size("gcache.keep_pages_size"),
-            o.bool("gcache.recover"),
-        )
-    });
+pub fn open_log(settings: &Settings, say: &dyn Fn(Level, &str)) -> Result<(Log, bool), String> {
+    let recover = settings.with(|o| o.bool("gcache.recover"));
+    open(settings, Some(NodeId(node_uuid(SystemTime::now())?)), recover, say)
+}
+
+/// Opens it once more, after its disk failed. It must be there: an empty directory is one whose file system is not mounted.
+pub fn reopen_log(settings: &Settings, say: &dyn Fn(Level, &str)) -> Result<Log, String> {
+    open(settings, None, true, say).map(|(log, _)| log)
+}
+
+fn open(
+    settings: &Settings,
+    new_node: Option<NodeId>,
+    recover: bool,
+    say: &dyn Fn(Level, &str),
+) -> Result<(Log, bool), String> {
+    let (dir, size, keep) = settings
+        .with(|o| (PathBuf::from(o.text("gcache.dir")), o.size("gcache.size"), o.size("gcache.keep_pages_size")));
     let dir = if dir.as_os_str().is_empty() { PathBuf::from(".") } else { dir };
     let storage = DirStorage::new(&dir).map_err(|e| e.to_string())?;
-    let mut options = LogOptions::new(NodeId(node_uuid(SystemTime::now())?), read_boot_id());
+    let mut options = LogOptions::new(new_node, read_boot_id());
     options.size = size;
     options.keep_pages_size = keep;
     options.recover = recover;
     let (log, report) = WriteSetLog::open(storage, &options).map_err(|e| e.to_string())?;
-    tell(&log, &report, server);
+    tell(&log, &report, say);
     Ok((log, !report.unclean))
 }
 
@@ -95,14 +107,14 @@ pub fn kept_for_absent(settings: &Settings) -> u64 {
     if given { 0 } else { (free_space(&dir) / 4).min(KEPT_FOR_ABSENT_MAX) }
 }
 
-fn tell(log: &Log, report: &OpenReport, server: &dyn Server) {
+fn tell(log: &Log, report: &OpenReport, say: &dyn Fn(Level, &str)) {
     if report.created {
-        server.log(Level::Info, &format!("write-set log: created, member id {}", log.node_id()));
+        say(Level::Info, &format!("write-set log: created, member id {}", log.node_id()));
         return;
     }
     let base = log.base();
     let last_seqno = last_seqno(log);
-    server.log(
+    say(
         Level::Info,
         &format!(
             "write-set log: member id {}, history {}, seqnos {}-{last_seqno}, entries {}-{}{}",
@@ -117,7 +129,7 @@ fn tell(log: &Log, report: &OpenReport, server: &dyn Server) {
     // What may cost this member its vote wants an operator's eye; the rest is what recovery is there for.
     let level = if report.suspect.is_some() || report.hole.is_some() { Level::Warn } else { Level::Info };
     for note in &report.notes {
-        server.log(level, note);
+        say(level, note);
     }
 }
 
@@ -211,7 +223,8 @@ pub fn prepare(shared: &Shared, log: &mut Log, wish: &Wish<'_>, saved: &mut Save
     let expect = if blank { shared.settings.with(|o| o.int("pc.bootstrap_expect")) as u8 } else { 0 };
     let incarnation = log.begin_incarnation(by_the_clock()).map_err(|e| e.to_string())?;
     let me = member(shared, log.node_id(), incarnation);
-    let transport = open_transport(shared, wish.cluster, &me, if alone { None } else { Some(peers) })?;
+    let peers = (!alone).then(|| peers.to_vec());
+    let transport = open_transport(shared, wish.cluster, &me, peers.as_deref())?;
     let patience = shared.settings.with(|o| {
         if !o.bool("pc.wait_prim") {
             Patience::None
@@ -228,7 +241,29 @@ pub fn prepare(shared: &Shared, log: &mut Log, wish: &Wish<'_>, saved: &mut Save
     let config = Config { expect, ..shared.settings.order(me) };
     let unwelcome_max = shared.settings.with(|o| o.period("pc.wait_prim_timeout"));
     let script = wish.first && shared.server.wants_script();
-    Ok(Plan { transport, unwelcome_max, config, start, script, patience, seed: u64::from_le_bytes(random()?) })
+    let seed = u64::from_le_bytes(random()?);
+    let cluster = wish.cluster.to_string();
+    Ok(Plan { cluster, peers, transport, unwelcome_max, config, start, script, patience, seed })
+}
+
+/// How a server that runs, with its data at `position`, joins its group again. Listens already on return.
+pub fn rejoin(
+    shared: &Shared,
+    log: &mut Log,
+    cluster: &str,
+    peers: Option<Vec<String>>,
+    position: (Uuid, Seqno),
+) -> Result<Plan, String> {
+    let incarnation = log.begin_incarnation(by_the_clock()).map_err(|e| e.to_string())?;
+    let me = member(shared, log.node_id(), incarnation);
+    let transport = open_transport(shared, cluster, &me, peers.as_deref())?;
+    let me = Member { address: transport.me().address.clone(), ..me };
+    let config = Config { expect: 0, ..shared.settings.order(me) };
+    let unwelcome_max = shared.settings.with(|o| o.period("pc.wait_prim_timeout"));
+    let position = Some(position);
+    let start = Start::Join { position: confirmed(shared, log, position), data: position, fallback: None };
+    let (script, patience, seed) = (false, Patience::Unlimited, u64::from_le_bytes(random()?));
+    Ok(Plan { cluster: cluster.to_string(), peers, transport, unwelcome_max, config, start, script, patience, seed })
 }
 
 fn names_of_voters(log: &Log) -> String {

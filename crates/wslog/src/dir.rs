@@ -22,8 +22,6 @@ pub struct DirStorage {
 
 struct Shared {
     path: PathBuf,
-    /// For syncing names.
-    handle: File,
     read_only: bool,
 }
 
@@ -57,7 +55,7 @@ impl DirStorage {
         if !kind.is_dir() {
             return Err(describe(&text, "use", &io::Error::from(io::ErrorKind::NotADirectory)));
         }
-        Ok(DirStorage { shared: Arc::new(Shared { path: path.to_path_buf(), handle, read_only }) })
+        Ok(DirStorage { shared: Arc::new(Shared { path: path.to_path_buf(), read_only }) })
     }
 
     pub fn path(&self) -> &Path {
@@ -154,9 +152,9 @@ impl Storage for DirStorage {
     }
 
     fn sync_dir(&self) -> Result<(), StoreError> {
-        self.shared
-            .handle
-            .sync_all()
+        // Opened each time: a log that failed must not keep its file system from being unmounted and repaired.
+        File::open(&self.shared.path)
+            .and_then(|dir| dir.sync_all())
             .map_err(|e| describe(&self.shared.path.display().to_string(), "sync the directory", &e))
     }
 }

@@ -128,7 +128,7 @@ impl<F: StorageFile> Shared<F> {
                 Ok(None) if self.locate(next, budget, out.is_empty()).is_some_and(|now| now.slots == chunk.slots) => {
                     return Err(self.fail(StoreError(format!(
                         "write-set log: entry {next} in segment {} cannot be read back as it was written: the disk returned \
-                         other bytes; restart the node, which repairs its log from the other members",
+                         other bytes",
                         chunk.segment.number
                     ))));
                 }

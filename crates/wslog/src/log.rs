@@ -36,7 +36,8 @@ const SCRATCH_KEEP: usize = 4 << 20;
 /// After the first failed operation everything is refused until the log is opened again.
 pub struct WriteSetLog<S: Storage> {
     pub(crate) storage: S,
-    _lock: S::Lock,
+    /// `None` once the log has failed and was let go of.
+    lock: Option<S::Lock>,
     pub(crate) segment_size: u64,
     /// `gcache.size + gcache.keep_pages_size`.
     pub(crate) bytes_max: u64,
@@ -129,14 +130,14 @@ impl<S: Storage> WriteSetLog<S> {
                 )));
             }
             Found::Absent => {
-                created = true;
-                let fresh = Meta {
-                    node: options.new_node,
-                    clean: true,
-                    boot_id: boot_id.clone(),
-                    number_limit: 1,
-                    ..Meta::default()
+                let Some(node) = options.new_node else {
+                    return Err(StoreError(
+                        "write-set log: there is none in its directory: is the file system mounted that holds it?"
+                            .into(),
+                    ));
                 };
+                created = true;
+                let fresh = Meta { node, clean: true, boot_id: boot_id.clone(), number_limit: 1, ..Meta::default() };
                 (MetaFile::create(&storage, fresh)?, false)
             }
         };
@@ -173,7 +174,7 @@ impl<S: Storage> WriteSetLog<S> {
         let newest = found.kept.back().map_or(LogIndex::ZERO, |k| k.index);
         WriteSetLog {
             storage,
-            _lock: lock,
+            lock: Some(lock),
             segment_size: options.segment_size(),
             bytes_max: options.size.saturating_add(options.keep_pages_size),
             next_number: meta.meta().number_limit.max(found.number_max + 1).max(1),
@@ -317,6 +318,18 @@ impl<S: Storage> WriteSetLog<S> {
         LogReader::new(self.shared.clone())
     }
 
+    /// Closes all files and lets go of the directory, so that its file system can be repaired and the log opened anew. For a log that
+    /// has failed: it refuses everything anyway.
+    pub fn let_go(&mut self) {
+        assert!(self.shared.failed().is_some(), "only a failed log may be opened beside itself");
+        self.shared.held_mut().segments.clear();
+        self.dirty.clear();
+        self.removed.clear();
+        self.spare = None;
+        self.meta.let_go();
+        self.lock = None;
+    }
+
     /// Syncs everything and marks the log as closed cleanly.
     pub fn close(mut self) -> Result<(), StoreError> {
         while self.is_writing() {
@@ -374,6 +387,14 @@ impl<S: Storage> WriteSetLog<S> {
         }
         self.spare_in_flight = true;
         Some(SpareTicket { storage: self.storage.clone(), size: self.segment_size })
+    }
+
+    /// Writes the next segment now, unless it is there already, and waits for the disk: proves that there is room.
+    pub fn make_room(&mut self) -> Result<(), StoreError> {
+        if self.spare.is_some() {
+            return Ok(());
+        }
+        self.finish_spare(SpareTicket { storage: self.storage.clone(), size: self.segment_size }.run())
     }
 
     /// Takes the prepared segment. **Errors:** it could not be prepared; a warning to the operator, the log goes on.

@@ -12,7 +12,8 @@ use crate::storage::{Storage, StorageFile, read_exact};
 
 /// The open metadata file.
 pub struct MetaFile<F> {
-    file: F,
+    /// `None` once the log was let go of.
+    file: Option<F>,
     /// The copy that is known to be on disk; never overwritten without sync.
     durable: usize,
     meta: Meta,
@@ -55,7 +56,7 @@ pub fn read<S: Storage>(storage: &S) -> Result<Found<S::File>, StoreError> {
         (None, Some(b)) => (1, b),
         (None, None) => return Ok(Found::Unreadable),
     };
-    Ok(Found::Meta { file: MetaFile { file, durable, meta }, copy_lost })
+    Ok(Found::Meta { file: MetaFile { file: Some(file), durable, meta }, copy_lost })
 }
 
 impl<F: StorageFile> MetaFile<F> {
@@ -70,15 +71,25 @@ impl<F: StorageFile> MetaFile<F> {
         file.sync()?;
         storage.rename(names::META_TMP, names::META)?;
         storage.sync_dir()?;
-        Ok(MetaFile { file, durable: 0, meta })
+        Ok(MetaFile { file: Some(file), durable: 0, meta })
     }
 
     /// Makes the copy that was read durable. It may have come from the page cache and never have reached the disk (even after
     /// a failed sync, SAFETY 17), and the next save overwrites the other copy. Writing the same bytes makes the page dirty
     /// again, so that the sync really writes it.
     pub fn secure(&self) -> Result<(), StoreError> {
-        self.file.write_at(META_OFFSETS[self.durable], &self.meta.encode())?;
-        self.file.sync()
+        let file = self.file()?;
+        file.write_at(META_OFFSETS[self.durable], &self.meta.encode())?;
+        file.sync()
+    }
+
+    fn file(&self) -> Result<&F, StoreError> {
+        self.file.as_ref().ok_or_else(|| StoreError("write-set log: its files are closed".into()))
+    }
+
+    /// Closes the file: nothing can be saved any more.
+    pub fn let_go(&mut self) {
+        self.file = None;
     }
 
     pub fn meta(&self) -> &Meta {
@@ -91,17 +102,18 @@ impl<F: StorageFile> MetaFile<F> {
         self.meta.sequence += 1;
         let bytes = self.meta.encode();
         let target = 1 - self.durable;
-        self.file.write_at(META_OFFSETS[target], &bytes)?;
-        self.file.sync()?;
+        let file = self.file()?;
+        file.write_at(META_OFFSETS[target], &bytes)?;
+        file.sync()?;
         let former = self.durable;
         self.durable = target;
-        self.file.write_at(META_OFFSETS[former], &bytes)
+        self.file()?.write_at(META_OFFSETS[former], &bytes)
     }
 
     /// Applies `change`, durable some time later: for the watermark, of which an older value is merely less sharp.
     pub fn note(&mut self, change: impl FnOnce(&mut Meta)) -> Result<(), StoreError> {
         change(&mut self.meta);
         self.meta.sequence += 1;
-        self.file.write_at(META_OFFSETS[1 - self.durable], &self.meta.encode())
+        self.file()?.write_at(META_OFFSETS[1 - self.durable], &self.meta.encode())
     }
 }

@@ -15,8 +15,8 @@ pub struct Options {
     /// `gcache.recover`. `false`: start with an empty log. The identity and its promises stay, so the member is suspect
     /// ([`OpenReport::suspect`]) until it holds a log again.
     pub recover: bool,
-    /// Voter id for a directory that has none yet: a fresh random UUID.
-    pub new_node: NodeId,
+    /// Voter id for a directory that has none yet: a fresh random UUID. `None`: there must be a log.
+    pub new_node: Option<NodeId>,
     /// What changes when the page cache was lost: kernel boot id, and the host. At most [`BOOT_ID_MAX`] bytes count. Empty:
     /// unknown, treated as changed.
     pub boot_id: String,
@@ -30,12 +30,12 @@ pub struct Options {
 const SLICE: usize = 512 << 10;
 
 impl Options {
-    pub fn new(new_node: NodeId, boot_id: impl Into<String>) -> Options {
+    pub fn new(new_node: impl Into<Option<NodeId>>, boot_id: impl Into<String>) -> Options {
         Options {
             size: 128 << 20,
             keep_pages_size: 0,
             recover: true,
-            new_node,
+            new_node: new_node.into(),
             boot_id: boot_id.into(),
             segment_size_override: None,
             slice_override: None,

@@ -50,14 +50,14 @@ pub trait StorageFile: Clone + Send + Sync + 'static {
 pub(crate) fn describe(path: &str, operation: &str, error: &io::Error) -> StoreError {
     let advice = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "free space on that file system (or lower gcache.size), then restart the node"
+            "free space on that file system, or lower gcache.size"
         }
-        io::ErrorKind::PermissionDenied => "give the server's user read and write access, then restart the node",
+        io::ErrorKind::PermissionDenied => "give the server's user read and write access",
         io::ErrorKind::ReadOnlyFilesystem => {
-            "the file system is read-only: look into the kernel log for the reason, remount it, then restart the node"
+            "the file system is read-only: look into the kernel log for the reason, and remount it"
         }
         io::ErrorKind::NotFound => "check gcache.dir: the directory must exist and stay mounted",
-        _ => "look into the kernel log for errors of the disk; the node must be restarted once the cause is gone",
+        _ => "look into the kernel log for errors of the disk",
     };
     StoreError(format!("write-set log: cannot {operation} {path}: {error}; {advice}"))
 }

@@ -262,7 +262,7 @@ fn recover_no_starts_empty_and_suspect_but_keeps_identity_and_promises() {
     log.append(&[entry(1, 1, 10), entry(2, 1, 10)]).unwrap();
     log.save_hard_state(hard).unwrap();
     log.close().unwrap();
-    let fresh = Options { recover: false, new_node: NodeId(Uuid([1; 16])), ..options() };
+    let fresh = Options { recover: false, new_node: Some(NodeId(Uuid([1; 16]))), ..options() };
     let (log, report) = WriteSetLog::open(DirStorage::new(dir.path()).unwrap(), &fresh).unwrap();
     assert_eq!((log.last(), log.base()), (LogIndex(0), &Base::default()));
     assert_eq!((log.node_id(), log.hard_state(), report.suspect), (NODE, hard, Some(LogIndex(0))));
@@ -273,6 +273,44 @@ fn recover_no_starts_empty_and_suspect_but_keeps_identity_and_promises() {
     log.reset(base()).unwrap();
     drop(log);
     assert_eq!(open(&dir).1.suspect, None);
+}
+
+/// The file system of a log that failed can be unmounted and repaired, and the log opened again beside what is left of it.
+#[test]
+fn a_failed_log_that_was_let_go_of_holds_no_files() {
+    let dir = Dir::new();
+    let inside = || {
+        let fds = std::fs::read_dir("/proc/self/fd").unwrap();
+        fds.filter_map(|fd| std::fs::read_link(fd.unwrap().path()).ok()).filter(|to| to.starts_with(dir.path())).count()
+    };
+    let (mut log, _) = open(&dir);
+    log.reset(base()).unwrap();
+    log.append(&[entry(1, 1, 10)]).unwrap();
+    sync(&mut log);
+    let away = dir.path().with_extension("away");
+    std::fs::rename(dir.path(), &away).unwrap();
+    // The next segment cannot be made.
+    let error = (2..).find_map(|i| log.append(&[entry(i, 1, 10_000)]).err()).unwrap();
+    assert!(error.0.contains("the directory must exist"), "{error}");
+    std::fs::rename(&away, dir.path()).unwrap();
+    assert!(inside() > 2);
+    let reader = log.reader();
+    log.let_go();
+    assert_eq!(inside(), 0);
+    assert!(log.append(&[entry(2, 1, 10)]).is_err() && log.save_hard_state(HardState::default()).is_err());
+    assert!(reader.get(LogIndex(1)).is_err());
+    let (again, report) = open(&dir);
+    assert!(report.unclean && again.last() >= LogIndex(1), "{:?}", again.last());
+}
+
+#[test]
+fn a_log_that_must_be_there_is_not_made() {
+    let dir = Dir::new();
+    let there = Options { new_node: None, ..options() };
+    let error = WriteSetLog::open(DirStorage::new(dir.path()).unwrap(), &there).err().unwrap();
+    assert!(error.0.contains("is the file system mounted"), "{error}");
+    drop(open(&dir));
+    assert!(WriteSetLog::open(DirStorage::new(dir.path()).unwrap(), &there).is_ok());
 }
 
 #[test]

@@ -21,22 +21,28 @@ pub fn a_sick_log_disk_costs_one_node(bed: &Bed) {
     let load = Load::start(&cluster.endpoints()[..2]);
     let disk = cluster.disk(node(SICK)).unwrap();
 
-    // Full: the node leaves when it needs more room. Once there is some, a new connection is enough.
+    // Full: the node leaves when it needs more room, and comes back when there is some.
     let mut log = LogCursor::at_end(&cluster.node(node(SICK)).unwrap().log());
     disk.fill_up().unwrap();
     await_out(&cluster, &mut log, "No space left on device");
     load.await_progress(50);
     disk.make_room().unwrap();
-    let address = client(&cluster, SICK).text("SELECT @@wsrep_cluster_address");
-    client(&cluster, SICK).run(&format!("SET GLOBAL wsrep_cluster_address = '{address}'"));
     await_back(&cluster, &load);
 
-    // Read-only, as the kernel makes it after an error.
+    // Read-only, as the kernel makes it after an error. The server runs on while the file system is unmounted and mounted again.
     disk.make_read_only().unwrap();
     await_out(&cluster, &mut log, "Read-only file system");
-    repair_and_start(&mut cluster, &load);
+    load.await_progress(50);
+    disk.power_on().unwrap();
+    await_back(&cluster, &load);
 
-    // Every operation fails.
+    // Every operation fails, first while the server runs on, then with a restart.
+    disk.cut_power().unwrap();
+    await_out(&cluster, &mut log, "Input/output error");
+    load.await_progress(50);
+    disk.power_on().unwrap();
+    await_back(&cluster, &load);
+    assert_eq!(cluster.liveness(node(SICK)).unwrap(), Liveness::Running);
     disk.cut_power().unwrap();
     await_out(&cluster, &mut log, "Input/output error");
     repair_and_start(&mut cluster, &load);

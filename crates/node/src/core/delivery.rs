@@ -261,7 +261,7 @@ impl Core {
             *wanted != weight
         });
         self.shared.monitor.set_last(None);
-        if !self.told && self.half_done.is_none() {
+        if self.returning || !self.told && self.half_done.is_none() {
             self.joined_at = seqno;
             self.begin_feed(seqno, view);
         } else if again {

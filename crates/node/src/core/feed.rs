@@ -76,6 +76,8 @@ impl Core {
             self.position = None;
         }
         match self.position {
+            Some((_, position)) if self.returning => self.go_live(position, None),
+            None if self.returning => self.fail("the running server cannot take a full copy: restart it".into()),
             Some(_) if self.script && self.roster.ready_donor(self.me.node, &self.donor_list).is_ok() => {
                 self.need_script(own_view, view);
             }
@@ -199,10 +201,12 @@ impl Core {
     /// server whose storage engine starts inside the view callback replays what it missed without a donor (SAFETY 20).
     pub(super) fn go_live(&mut self, position: Seqno, connect: Option<(Seqno, &View)>) {
         let Feed::Held(mut items) = std::mem::replace(&mut self.feed, Feed::Live) else { return };
-        self.shared.monitor.reset(position);
-        self.shared.votes.forget(position);
+        if !std::mem::take(&mut self.returning) {
+            self.shared.monitor.reset(position);
+            self.shared.votes.forget(position);
+            self.floor = position;
+        }
         self.handed = position;
-        self.floor = position;
         self.reported = position;
         if let Some((own_view, view)) = connect {
             if position.next() == own_view {

@@ -114,6 +114,11 @@ impl Core {
         let now = self.now();
         self.group.abandon_pending(now);
         self.announced = None;
+        self.answer_impatient();
+        self.drain();
+    }
+
+    pub(super) fn answer_impatient(&mut self) {
         let impatient = |p: &Pending| matches!(p, Pending::Owned { patient: false, .. });
         let keys: Vec<_> = self.pending.iter().filter(|(_, p)| impatient(p)).map(|(key, _)| *key).collect();
         for key in keys {
@@ -127,7 +132,6 @@ impl Core {
                 slot.fill(false);
             }
         }
-        self.drain();
     }
 
     pub(super) fn pay_owed(&mut self) {
@@ -179,6 +183,10 @@ impl Core {
         self.look_for_absent();
         let held_by_absent = self.absent.hold();
         let log = self.group.store_mut();
+        // Found by a reader: nobody else may have a need of the log for long.
+        if let Some(error) = log.failed() {
+            return self.fail(error.to_string());
+        }
         let first = log.first();
         let mut result = Ok(());
         // Until the server's position is known nothing says what it will need.

@@ -223,7 +223,7 @@ pub fn restore_image(site: &Site) {
     fs::rename(site.dir.with_extension("image"), &site.dir).unwrap();
 }
 
-fn copy(from: &Path, to: &Path) {
+pub fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();

@@ -230,35 +230,6 @@ fn a_killed_node_with_an_unknown_position_gets_a_full_copy() {
     goes_on_with(back, hosts);
 }
 
-#[test]
-fn a_node_whose_log_failed_leaves_and_connects_again_once_the_disk_works() {
-    let cluster = Cluster::new(3);
-    let hosts = vec![cluster.bootstrap(), cluster.join(1)];
-    let logs = cluster.sites[2].dir.join("logs");
-    std::fs::create_dir(&logs).unwrap();
-    let mut third = cluster.host(2, Tables::default(), None, &format!("gcache.dir={}", logs.display()));
-    assert_eq!(third.connect(&cluster.url(), false), Code::Ok);
-    third.serve(2);
-    third.wait("synced", |s| s.synced == 1);
-    third.wait("all in", |s| s.size() == 3);
-    // New segments cannot be made any more.
-    let away = cluster.sites[2].dir.join("away");
-    std::fs::rename(&logs, &away).unwrap();
-    let large = "x".repeat(100_000);
-    for i in 0..40 {
-        hosts[0].commit(&format!("k{i}"), &large);
-    }
-    third.wait("out", |s| s.finals == 1);
-    hosts[0].wait("two left", |s| s.size() == 2);
-    assert_eq!(third.connect(&cluster.url(), false), Code::NodeFail, "the disk does not work yet");
-    std::fs::rename(&away, &logs).unwrap();
-    assert_eq!(third.connect(&cluster.url(), false), Code::Ok, "{:#?}", third.lock().log);
-    third.serve(2);
-    third.wait("synced again", |s| s.synced == 2);
-    assert_eq!(third.lock().sst_requests, 1, "only the first time");
-    goes_on_with(third, hosts);
-}
-
 /// With `wsrep_gtid_mode` a donor's script brings the domain of the others' numbers, whether or not data come with it.
 #[test]
 fn with_gtid_mode_a_returning_node_hears_a_script_and_copies_nothing() {

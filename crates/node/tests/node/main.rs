@@ -6,6 +6,7 @@ mod fake;
 mod flow;
 mod lifecycle;
 mod operators;
+mod outage;
 mod replication;
 mod state_files;
 mod tls;

@@ -1,0 +1,259 @@
+//! The disk with one node's log fails and works again; its server runs on.
+
+use std::fs;
+use std::path::PathBuf;
+
+use trireme_node::{Code, Gtid, ViewStatus};
+use trireme_types::Seqno;
+
+use crate::cluster::{Cluster, Host, agree, copy, goes_on_with};
+use crate::fake::{End, Tables};
+
+/// Where the log of a node lies: a directory that can be taken away, so that no new segments can be made in it.
+struct Disk {
+    there: PathBuf,
+    away: PathBuf,
+}
+
+impl Disk {
+    fn of(cluster: &Cluster, site: usize) -> Disk {
+        let dir = &cluster.sites[site].dir;
+        let disk = Disk { there: dir.join("logs"), away: dir.join("away") };
+        fs::create_dir(&disk.there).unwrap();
+        disk
+    }
+
+    fn option(&self) -> String {
+        format!("gcache.dir={}", self.there.display())
+    }
+
+    fn fail(&self) {
+        fs::rename(&self.there, &self.away).unwrap();
+    }
+
+    fn mend(&self) {
+        fs::rename(&self.away, &self.there).unwrap();
+    }
+
+    /// What it holds now.
+    fn image(&self) -> PathBuf {
+        let image = self.there.with_extension("image");
+        copy(&self.there, &image);
+        image
+    }
+}
+
+/// Three nodes, the last one with its log on a disk of its own.
+fn three(cluster: &Cluster) -> (Vec<Host>, Host, Disk) {
+    let hosts = vec![cluster.bootstrap(), cluster.join(1)];
+    let disk = Disk::of(cluster, 2);
+    let mut third = cluster.host(2, Tables::default(), None, &disk.option());
+    assert_eq!(third.connect(&cluster.url(), false), Code::Ok);
+    third.serve(2);
+    third.wait("synced", |s| s.synced == 1);
+    for host in hosts.iter().chain([&third]) {
+        host.wait("all in", |s| s.size() == 3);
+    }
+    (hosts, third, disk)
+}
+
+/// More than a segment.
+fn write_much(host: &Host) {
+    let large = "x".repeat(100_000);
+    for i in 0..40 {
+        host.commit(&format!("k{i}"), &large);
+    }
+}
+
+fn await_out(host: &Host) {
+    host.wait("out", |s| s.views.last().is_some_and(|v| v.status == ViewStatus::NonPrimary));
+    host.wait("says so", |s| {
+        s.log.iter().any(|(_, line)| line.contains("until the disk with its write-set log works"))
+    });
+}
+
+#[test]
+fn it_comes_back_by_itself_once_the_disk_works() {
+    let cluster = Cluster::new(3);
+    let (hosts, third, disk) = three(&cluster);
+    disk.fail();
+    write_much(&hosts[0]);
+    await_out(&third);
+    hosts[0].wait("two left", |s| s.size() == 2);
+    assert!(matches!(third.run("a", "refused"), End::Failed(_)), "it takes no commits");
+    hosts[1].commit("a", "missed");
+    third.wait("looked in vain", |s| s.log.iter().any(|(_, line)| line.contains("cannot be opened yet")));
+    disk.mend();
+    third.wait("synced again", |s| s.synced == 2);
+    hosts[0].wait("three", |s| s.size() == 3);
+    {
+        let s = third.lock();
+        assert_eq!((s.sst_requests, s.finals), (1, 0), "no copy but the first, and the server was not disconnected");
+    }
+    goes_on_with(third, hosts);
+}
+
+#[test]
+fn it_may_fail_again() {
+    let cluster = Cluster::new(3);
+    let (hosts, third, disk) = three(&cluster);
+    for round in 1..=2 {
+        disk.fail();
+        write_much(&hosts[0]);
+        await_out(&third);
+        hosts[0].wait("two left", |s| s.size() == 2);
+        disk.mend();
+        third.wait("synced again", |s| s.synced == 1 + round);
+    }
+    assert_eq!(third.lock().sst_requests, 1);
+    goes_on_with(third, hosts);
+}
+
+/// A directory whose file system is not mounted is no log to begin anew with.
+#[test]
+fn an_empty_directory_is_not_taken_for_its_log() {
+    let cluster = Cluster::new(3);
+    let (hosts, third, disk) = three(&cluster);
+    disk.fail();
+    write_much(&hosts[0]);
+    await_out(&third);
+    fs::create_dir(&disk.there).unwrap();
+    third.wait("looked in vain", |s| s.log.iter().any(|(_, line)| line.contains("is the file system mounted")));
+    fs::remove_dir_all(&disk.there).unwrap();
+    disk.mend();
+    third.wait("synced again", |s| s.synced == 2);
+    goes_on_with(third, hosts);
+}
+
+#[test]
+fn what_the_disk_lost_is_admitted_and_repaired() {
+    let cluster = Cluster::new(3);
+    let (hosts, third, disk) = three(&cluster);
+    let image = disk.image();
+    hosts[0].commit("a", "acknowledged by the third, then lost");
+    third.reach(hosts[0].lock().tables.position());
+    disk.fail();
+    write_much(&hosts[0]);
+    await_out(&third);
+    fs::rename(image, &disk.there).unwrap();
+    third.wait("synced again", |s| s.synced == 2);
+    assert!(third.lock().log.iter().any(|(_, line)| line.contains("the disk lost entries")), "{:#?}", third.lock().log);
+    assert_eq!(third.lock().sst_requests, 1, "its data are whole");
+    goes_on_with(third, hosts);
+}
+
+#[test]
+fn commits_that_are_under_way_are_answered_and_agree() {
+    let cluster = Cluster::new(3);
+    let (hosts, third, disk) = three(&cluster);
+    disk.fail();
+    let ends = std::thread::scope(|scope| {
+        let busy = scope.spawn(|| {
+            let mut ends = Vec::new();
+            while !matches!(ends.last(), Some(End::Failed(_))) {
+                ends.push(third.run(&format!("own{}", ends.len()), "x"));
+            }
+            ends
+        });
+        write_much(&hosts[0]);
+        busy.join().unwrap()
+    });
+    assert!(ends.len() > 1, "some were taken before");
+    await_out(&third);
+    disk.mend();
+    third.wait("synced again", |s| s.synced == 2);
+    goes_on_with(third, hosts);
+}
+
+#[test]
+fn without_peers_it_goes_on_alone() {
+    let cluster = Cluster::new(1);
+    let disk = Disk::of(&cluster, 0);
+    let mut host = cluster.host(0, Tables::default(), None, &disk.option());
+    assert_eq!(host.connect("gcomm://", true), Code::Ok);
+    host.serve(2);
+    host.wait("synced", |s| s.synced == 1);
+    let history = host.lock().tables.history;
+    disk.fail();
+    let large = "x".repeat(100_000);
+    let mut acknowledged = 0;
+    while matches!(host.run(&format!("k{acknowledged}"), &large), End::Committed(_)) {
+        acknowledged += 1;
+    }
+    await_out(&host);
+    disk.mend();
+    host.wait("synced again", |s| s.synced == 2);
+    host.commit("a", "after");
+    assert_eq!(host.lock().tables.history, history);
+    agree(vec![host]);
+}
+
+#[test]
+fn when_most_disks_failed_the_cluster_comes_back_with_them() {
+    let cluster = Cluster::new(3);
+    let first = cluster.bootstrap();
+    let disks = [Disk::of(&cluster, 1), Disk::of(&cluster, 2)];
+    let mut hosts = vec![first];
+    for (site, disk) in (1..).zip(&disks) {
+        let mut host = cluster.host(site, Tables::default(), None, &disk.option());
+        assert_eq!(host.connect(&cluster.url(), false), Code::Ok);
+        host.serve(2);
+        host.wait("synced", |s| s.synced == 1);
+        hosts.push(host);
+    }
+    hosts[0].wait("all in", |s| s.size() == 3);
+    disks.iter().for_each(Disk::fail);
+    let large = "x".repeat(100_000);
+    let mut i = 0;
+    while matches!(hosts[0].run(&format!("k{i}"), &large), End::Committed(_)) {
+        i += 1;
+    }
+    hosts[1..].iter().for_each(await_out);
+    let before: Vec<u64> = hosts.iter().map(|host| host.lock().synced).collect();
+    disks.iter().for_each(Disk::mend);
+    for (host, before) in hosts.iter().zip(before) {
+        host.wait("synced again", |s| s.synced > before && s.size() == 3);
+    }
+    hosts[1].commit("a", "after");
+    agree(hosts);
+}
+
+#[test]
+fn a_new_connection_does_not_wait_for_it() {
+    let cluster = Cluster::new(3);
+    let (hosts, mut third, disk) = three(&cluster);
+    disk.fail();
+    write_much(&hosts[0]);
+    await_out(&third);
+    third.disconnect();
+    assert_eq!(third.lock().finals, 1);
+    assert_eq!(third.connect(&cluster.url(), false), Code::NodeFail, "the disk does not work yet");
+    disk.mend();
+    assert_eq!(third.connect(&cluster.url(), false), Code::Ok, "{:#?}", third.lock().log);
+    third.serve(2);
+    third.wait("synced again", |s| s.synced == 2);
+    assert_eq!(third.lock().sst_requests, 1, "only the first time");
+    goes_on_with(third, hosts);
+}
+
+#[test]
+fn a_server_that_is_stopped_meanwhile_knows_where_it_stands() {
+    let cluster = Cluster::new(3);
+    let (hosts, third, disk) = three(&cluster);
+    disk.fail();
+    write_much(&hosts[0]);
+    await_out(&third);
+    let kept = third.stop();
+    let state = fs::read_to_string(cluster.sites[2].dir.join("grastate.dat")).unwrap();
+    assert!(state.contains(&format!("seqno:   {}\n", kept.position())), "{state}");
+    hosts[0].commit("a", "missed");
+    disk.mend();
+    // The log was not closed in order, so the server's engine is asked as after a crash.
+    let position = Gtid { history: kept.history, seqno: Some(Seqno(kept.position())) };
+    let mut back = cluster.host(2, kept, Some(position), &disk.option());
+    assert_eq!(back.connect(&cluster.url(), false), Code::Ok, "{:#?}", back.lock().log);
+    back.serve(2);
+    back.wait("synced", |s| s.synced == 1);
+    assert_eq!(back.lock().sst_requests, 0);
+    goes_on_with(back, hosts);
+}
