@@ -204,16 +204,20 @@ pub enum LogAction {
         #[arg(long)]
         json: bool,
     },
-    /// Drop old segments of a stopped node's log, to free space. What a peer lacks of them it must get by a full copy
+    /// Drop old segments of a node's log, to free space. What a peer lacks of them it must get elsewhere, or by a full copy. A node that
+    /// runs does it itself, and keeps what its own server and the members that are here still need
     Trim {
         dir: PathBuf,
         /// Oldest seqno to keep. Segments go as a whole, so more than that may stay
         #[arg(long, value_name = "SEQNO")]
         keep_from: u64,
-        /// Also a log that its last user did not close. What its engine lacks may be in what goes, and it may then need
+        /// Of a stopped node: also a log that its last user did not close. What its engine lacks may be in what goes, and it may then need
         /// a full copy
         #[arg(long)]
         force: bool,
+        /// How long a node that runs may take to notice; it looks every second
+        #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+        wait: u64,
         /// Print JSON
         #[arg(long)]
         json: bool,

@@ -9,6 +9,7 @@ mod trim;
 mod verify;
 
 use std::path::Path;
+use std::time::Duration;
 
 use trireme_order::StoreError;
 use trireme_types::LogIndex;
@@ -38,8 +39,8 @@ pub fn run(action: LogAction) -> Result<Outcome, String> {
             entry::show(&look(&dir)?, entry::Wanted::Seqno(trireme_types::Seqno(seqno)), json)?;
         }
         LogAction::Verify { dir, json } => return verify::log(&look(&dir)?, json),
-        LogAction::Trim { dir, keep_from, force, json } => {
-            trim::log(&dir, trireme_types::Seqno(keep_from), force, json)?;
+        LogAction::Trim { dir, keep_from, force, wait, json } => {
+            trim::log(&dir, trireme_types::Seqno(keep_from), force, Duration::from_secs(wait), json)?;
         }
     }
     Ok(Outcome::Done)

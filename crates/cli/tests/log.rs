@@ -13,7 +13,7 @@ use trireme_types::{
     Base, Durability, Entry, EntryHeader, EntryKind, LogIndex, Member, MemberKind, NodeId, Seqno, Session, Term, Uuid,
     View, Voter, VoterSet, Weight, Writer,
 };
-use trireme_wslog::{DirStorage, Options, WriteSetLog, read_boot_id};
+use trireme_wslog::{DirStorage, Options, Trim, TrimAnswer, WriteSetLog, read_boot_id};
 
 const NODE: NodeId = NodeId(Uuid([9; 16]));
 const OTHER: NodeId = NodeId(Uuid([8; 16]));
@@ -322,10 +322,42 @@ fn nothing_above_the_wanted_seqno_goes() {
 }
 
 #[test]
-fn trimming_is_refused_while_the_log_is_in_use_or_unfinished() {
+fn a_log_in_use_is_trimmed_by_its_owner() {
+    let dir = Dir::new();
+    let mut log = open_log(&dir);
+    let owner = std::thread::spawn(move || {
+        let mut answers = 0;
+        while answers < 2 {
+            let Some(wish) = log.take_wish().unwrap() else {
+                std::thread::yield_now();
+                continue;
+            };
+            let outcome = match log.index_of(wish.keep_from) {
+                Some(keep_from) => {
+                    let before = log.bytes_held();
+                    log.trim(Trim { keep_from, bytes_max: Some(0) }).unwrap();
+                    Ok((before - log.bytes_held(), "; kept".to_string()))
+                }
+                None => Err("not in the log".to_string()),
+            };
+            log.answer_wish(&TrimAnswer { id: wish.id, outcome }).unwrap();
+            answers += 1;
+        }
+        log
+    });
+    let report = json(&["trim", "--keep-from", "300"], &dir);
+    assert_eq!((&report["entries"]["from"], &report["note"]), (&Value::from(203), &Value::from("kept")));
+    assert!(report["bytes_freed"].as_u64().unwrap() > 0);
+    assert!(refused(&["trim", "--keep-from", "9999"], &dir).contains("not in the log"));
+    owner.join().unwrap().close().unwrap();
+}
+
+#[test]
+fn trimming_is_refused_while_the_owner_takes_no_notice_or_the_log_is_unfinished() {
     let dir = Dir::new();
     let log = open_log(&dir);
-    assert!(refused(&["trim", "--keep-from", "300"], &dir).contains("in use by another process"));
+    assert!(refused(&["trim", "--keep-from", "300", "--wait", "0"], &dir).contains("took no notice"));
+    assert_eq!(log.take_wish().unwrap(), None, "nothing is left behind");
     drop(log); // as after kill -9
     assert!(refused(&["trim", "--keep-from", "300"], &dir).contains("not closed by its last user"));
     assert_eq!(json(&["trim", "--keep-from", "300", "--force"], &dir)["entries"]["from"], 203);

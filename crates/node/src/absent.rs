@@ -37,6 +37,12 @@ impl Absent {
         self.away.values().filter_map(|held| *held).min()
     }
 
+    /// The log begins after `base` now. Those who lack more.
+    pub fn trimmed(&mut self, base: LogIndex) -> Vec<NodeId> {
+        let lost = |(node, held): (&NodeId, &mut Option<LogIndex>)| held.take_if(|held| *held < base).map(|_| *node);
+        self.away.iter_mut().filter_map(lost).collect()
+    }
+
     /// There is no room for what they lack. Those for whom something was kept.
     pub fn give_up(&mut self) -> Vec<NodeId> {
         self.away.iter_mut().filter_map(|(node, held)| held.take().map(|_| *node)).collect()
@@ -72,6 +78,17 @@ mod tests {
         assert_eq!(absent.hold(), Some(LogIndex(30)));
         look(&mut absent, &[(1, true), (2, true)], 50);
         assert_eq!(absent.hold(), None);
+    }
+
+    #[test]
+    fn for_whom_the_log_was_trimmed_nothing_is_held() {
+        let mut absent = Absent::default();
+        look(&mut absent, &[(1, true), (2, true)], 5);
+        look(&mut absent, &[(1, false), (2, true)], 10);
+        look(&mut absent, &[(1, false), (2, false)], 20);
+        assert_eq!(absent.trimmed(LogIndex(10)), []);
+        assert_eq!(absent.trimmed(LogIndex(11)), [node(1)]);
+        assert_eq!(absent.hold(), Some(LogIndex(20)));
     }
 
     #[test]

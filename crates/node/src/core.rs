@@ -282,6 +282,8 @@ pub struct Core {
     large: Vec<Bytes>,
     /// It was told that this is not enough for a server that is away.
     told_of_bound: bool,
+    /// The durability mode that was last seen in force.
+    durability: Option<Durability>,
 }
 
 /// Acknowledgements are not queued behind more than this.
@@ -384,6 +386,7 @@ impl Core {
             absent: Absent::default(),
             large: Vec::new(),
             told_of_bound: false,
+            durability: None,
         };
         if let Some(reason) = failure {
             core.fail(reason);

@@ -8,6 +8,7 @@ use trireme_types::{Durability, LogIndex, Seqno};
 
 use crate::core::Command;
 use crate::node::Shared;
+use crate::settings::durability_name;
 use crate::slot::Slot;
 
 /// One look at the group thread. Members are named as in `wsrep_node_name`.
@@ -59,10 +60,7 @@ impl Picture {
                 format!("{name} has {backlog} write sets to apply; the group may write {rate:.1} per second"),
             ),
         };
-        let durability = match self.durability {
-            Durability::Disk => "disk",
-            Durability::Process => "process",
-        };
+        let durability = durability_name(self.durability);
         [
             ("commit_cut", int(self.commit_cut.0)),
             ("durability", durability.into()),

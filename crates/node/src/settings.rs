@@ -34,6 +34,8 @@ pub struct Settings {
 /// Long enough to get a new certificate, even over holidays.
 const EXPIRY_WARNING_DAYS: i32 = 30;
 
+const DURABILITY: &str = "repl.durability";
+
 /// Options of flow control.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowSettings {
@@ -187,6 +189,18 @@ impl Settings {
     }
 
     /// `pc.bootstrap` among the configured options: once.
+    /// Shows the durability mode in force; returns what was shown before, if somebody had set that and it is another.
+    pub fn show_durability(&self, mode: Durability) -> Option<Durability> {
+        self.with(|o| {
+            let before = durability(o.text(DURABILITY));
+            let set = o.is_set(DURABILITY);
+            if before != mode {
+                o.show(DURABILITY, durability_name(mode));
+            }
+            (set && before != mode).then_some(before)
+        })
+    }
+
     pub fn bootstrap_wanted(&self) -> bool {
         let triggers = self.with(|o| o.take_triggers());
         triggers.iter().any(|(name, value)| *name == "pc.bootstrap" && parse_bool(value).unwrap_or(false))
@@ -202,7 +216,7 @@ impl Settings {
                 ignore_quorum: o.bool("pc.ignore_quorum"),
                 // Set by whoever knows that there is no state.
                 expect: 0,
-                durability: durability(o.text("repl.durability")),
+                durability: durability(o.text(DURABILITY)),
                 batch_bytes_max: 1 << 20,
                 inflight_bytes_max: 16 << 20,
                 cache_bytes_max: 16 << 20,
@@ -216,7 +230,8 @@ impl Settings {
     pub fn set(&self, shared: &Arc<Shared>, given: &str) -> Result<(), Vec<String>> {
         for (name, value) in text::pairs(given).map_err(|e| e.log_lines())? {
             let change = self.with(|o| o.check_runtime(&name, &value)).map_err(|e| e.log_lines())?;
-            if change.nothing_to_do {
+            // The durability mode is the cluster's: another node may have changed what is still shown here.
+            if change.nothing_to_do && change.name != DURABILITY {
                 continue;
             }
             // Without the lock: a weight change waits for its delivery.
@@ -252,6 +267,13 @@ fn warn_of_expiry(shared: &Shared, context: &TlsContext) {
             crate::Level::Warn,
             format!("the certificate in socket.ssl_cert {when}: peers refuse it from then on"),
         );
+    }
+}
+
+pub fn durability_name(mode: Durability) -> &'static str {
+    match mode {
+        Durability::Disk => "disk",
+        Durability::Process => "process",
     }
 }
 
@@ -301,7 +323,7 @@ fn act(shared: &Arc<Shared>, name: &str, value: &str) -> Result<(), String> {
                 shared.commands.push(Command::Tls(context));
             }
         }
-        "repl.durability" => {
+        DURABILITY => {
             shared.commands.push(Command::Durability(durability(value)));
         }
         "evs.evict" => {

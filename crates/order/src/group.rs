@@ -574,6 +574,11 @@ impl<S: LogStore> Group<S> {
         self.press_wishes(now);
     }
 
+    /// Has this member asked for a durability mode that it has not seen in force yet?
+    pub fn is_durability_wished(&self) -> bool {
+        self.want_durability.is_some()
+    }
+
     pub fn set_config(&mut self, change: impl FnOnce(&mut Config)) {
         change(&mut self.cfg);
     }
@@ -1102,7 +1107,11 @@ impl<S: LogStore> Group<S> {
             },
             EntryKind::Voters => self.on_voters_delivered(now, index),
             EntryKind::Term => self.on_term_delivered(now, h.term),
-            EntryKind::Durability => self.keep_durability(),
+            EntryKind::Durability => {
+                // Fulfilled, though another member may have changed it again by the time that somebody looks.
+                self.want_durability.take_if(|wanted| *wanted == self.done.durability);
+                self.keep_durability();
+            }
         }
         if self.commit.0 >= self.hard.committed.0 + COMMITTED_EVERY {
             self.save_committed();

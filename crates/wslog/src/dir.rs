@@ -62,6 +62,25 @@ impl DirStorage {
         &self.shared.path
     }
 
+    /// `None` when another process has it.
+    #[allow(clippy::incompatible_msrv)] // File::try_lock: the alternative is a crate or unsafe code
+    pub fn try_lock(&self) -> Result<Option<DirLock>, StoreError> {
+        let name = names::LOCK;
+        self.writable(name, "lock")?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(self.full(name))
+            .map_err(|e| describe(&self.text(name), "create the lock file", &e))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(DirLock { _file: file })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(e)) => Err(describe(&self.text(name), "lock", &e)),
+        }
+    }
+
     fn full(&self, name: &str) -> PathBuf {
         self.shared.path.join(name)
     }
@@ -82,26 +101,15 @@ impl Storage for DirStorage {
     type File = DirFile;
     type Lock = DirLock;
 
-    #[allow(clippy::incompatible_msrv)] // File::try_lock: the alternative is a crate or unsafe code
     fn lock(&self) -> Result<DirLock, StoreError> {
-        let name = names::LOCK;
-        self.writable(name, "lock")?;
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(self.full(name))
-            .map_err(|e| describe(&self.text(name), "create the lock file", &e))?;
-        match file.try_lock() {
-            Ok(()) => Ok(DirLock { _file: file }),
-            Err(TryLockError::WouldBlock) => Err(StoreError(format!(
-                "write-set log: {} is in use by another process (it holds the lock on {name}); stop that process, or give this \
+        self.try_lock()?.ok_or_else(|| {
+            StoreError(format!(
+                "write-set log: {} is in use by another process (it holds the lock on {}); stop that process, or give this \
                  node its own gcache.dir",
-                self.shared.path.display()
-            ))),
-            Err(TryLockError::Error(e)) => Err(describe(&self.text(name), "lock", &e)),
-        }
+                self.shared.path.display(),
+                names::LOCK
+            ))
+        })
     }
 
     fn open(&self, name: &str) -> Result<Option<DirFile>, StoreError> {

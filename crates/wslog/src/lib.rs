@@ -26,6 +26,7 @@ mod scan;
 mod simdisk;
 mod storage;
 mod sync;
+mod wish;
 
 pub use dir::{DirLock, DirStorage};
 pub use format::RECORD_PAYLOAD_MAX;
@@ -35,3 +36,4 @@ pub use reader::LogReader;
 pub use simdisk::{Faults, SimDisk, SimFile, SimLock};
 pub use storage::{Storage, StorageFile};
 pub use sync::{SpareReady, SpareTicket, SyncTicket, Synced};
+pub use wish::{TrimAnswer, TrimWish};

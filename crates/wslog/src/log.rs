@@ -39,6 +39,8 @@ pub struct WriteSetLog<S: Storage> {
     /// `None` once the log has failed and was let go of.
     lock: Option<S::Lock>,
     pub(crate) segment_size: u64,
+    /// `gcache.size`.
+    size: u64,
     /// `gcache.size + gcache.keep_pages_size`.
     pub(crate) bytes_max: u64,
     meta: MetaFile<S::File>,
@@ -176,6 +178,7 @@ impl<S: Storage> WriteSetLog<S> {
             storage,
             lock: Some(lock),
             segment_size: options.segment_size(),
+            size: options.size,
             bytes_max: options.size.saturating_add(options.keep_pages_size),
             next_number: meta.meta().number_limit.max(found.number_max + 1).max(1),
             meta,
@@ -302,6 +305,11 @@ impl<S: Storage> WriteSetLog<S> {
     pub fn begin_incarnation(&mut self, at_least: Incarnation) -> Result<Incarnation, StoreError> {
         self.save_meta(|m| m.incarnation = m.incarnation.next().max(at_least))?;
         Ok(self.incarnation())
+    }
+
+    /// `gcache.keep_pages_size` from now on.
+    pub fn keep_beyond(&mut self, keep_pages_size: u64) {
+        self.bytes_max = self.size.saturating_add(keep_pages_size);
     }
 
     pub fn durability(&self) -> Durability {

@@ -7,6 +7,11 @@ pub const LOCK: &str = "trireme.lock.galera.cache";
 pub const SPARE: &str = "trireme.spare.galera.cache";
 pub const SPARE_TMP: &str = "trireme.spare.tmp.galera.cache";
 pub const SEGMENT_TMP: &str = "trireme.segment.tmp.galera.cache";
+/// What an operator's tool asks of the log's owner, and the owner's answer.
+pub const WISH: &str = "trireme.trim.galera.cache";
+pub const WISH_TMP: &str = "trireme.trim.tmp.galera.cache";
+pub const ANSWER: &str = "trireme.trimmed.galera.cache";
+pub const ANSWER_TMP: &str = "trireme.trimmed.tmp.galera.cache";
 const SUFFIX: &str = ".galera.cache";
 
 /// What a file of the log is.
@@ -16,7 +21,7 @@ pub enum Name {
     Checkpoint(u64),
     /// A segment that was put aside because it lies behind damage.
     Damaged(u64),
-    /// Half-made; removed at the next open.
+    /// Half-made, or not for longer than a moment; removed at the next open.
     Temporary,
     Spare,
     Meta,
@@ -29,7 +34,7 @@ pub fn parse(name: &str) -> Option<Name> {
         META => return Some(Name::Meta),
         LOCK => return Some(Name::Lock),
         SPARE => return Some(Name::Spare),
-        META_TMP | SPARE_TMP | SEGMENT_TMP => return Some(Name::Temporary),
+        META_TMP | SPARE_TMP | SEGMENT_TMP | WISH | WISH_TMP | ANSWER | ANSWER_TMP => return Some(Name::Temporary),
         _ => {}
     }
     let middle = name.strip_prefix("trireme.")?.strip_suffix(SUFFIX)?;
@@ -71,7 +76,7 @@ mod tests {
             assert_eq!(parse(&checkpoint(n)), Some(Name::Checkpoint(n)));
             assert_eq!(parse(&damaged(n)), Some(Name::Damaged(n)));
         }
-        for n in [META, META_TMP, LOCK, SPARE, SPARE_TMP, SEGMENT_TMP] {
+        for n in [META, META_TMP, LOCK, SPARE, SPARE_TMP, SEGMENT_TMP, WISH, WISH_TMP, ANSWER, ANSWER_TMP] {
             assert!(parse(n).is_some() && n.ends_with("galera.cache"), "{n}");
         }
         for other in [

@@ -10,6 +10,7 @@ use crate::log::{Spare, WriteSetLog};
 use crate::names;
 use crate::options::Trim;
 use crate::storage::Storage;
+use crate::wish::{TrimAnswer, TrimWish};
 
 impl<S: Storage> WriteSetLog<S> {
     /// Bytes of all segment files, the spare and damaged ones included.
@@ -125,6 +126,15 @@ impl<S: Storage> WriteSetLog<S> {
         }
         self.note_names_changed();
         Ok(())
+    }
+
+    /// What an operator wishes to be dropped, once.
+    pub fn take_wish(&self) -> Result<Option<TrimWish>, StoreError> {
+        TrimWish::take(&self.storage)
+    }
+
+    pub fn answer_wish(&self, answer: &TrimAnswer) -> Result<(), StoreError> {
+        answer.put(&self.storage)
     }
 
     /// Files that hold what a large record took and have lost their names: to close one gives its space back, which takes tenths of

@@ -2,28 +2,30 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 use trireme_order::LogStore;
 use trireme_types::{NodeId, Seqno};
-use trireme_wslog::{DirStorage, Options, Trim, WriteSetLog, read_boot_id};
+use trireme_wslog::{DirStorage, Options, Trim, TrimAnswer, TrimWish, WriteSetLog, read_boot_id};
 
-use super::{look, range_json, range_text, text};
+use super::{Look, look, range_json, range_text, text};
 use crate::run::{print_json, print_line};
 
-pub fn log(dir: &Path, keep_from: Seqno, force: bool, as_json: bool) -> Result<(), String> {
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+pub fn log(dir: &Path, keep_from: Seqno, force: bool, wait: Duration, as_json: bool) -> Result<(), String> {
     let before = look(dir)?;
     let Some(meta) = &before.summary.meta else {
         return Err(format!("the log in {} has no metadata: start its node, or remove its files", dir.display()));
     };
     refuse_foreign_user(dir)?;
     let storage = DirStorage::new(dir).map_err(text)?;
-    let probe = {
-        use trireme_wslog::Storage;
-        // Before anything else is said about the log: while its owner runs, all of it is in flux.
-        storage.lock().map_err(text)?
-    };
-    drop(probe);
+    // Before anything else is said about the log: while its owner runs, all of it is in flux.
+    if storage.try_lock().map_err(text)?.is_none() {
+        let (freed, kept) = ask_owner(&storage, keep_from, wait)?;
+        return tell(&before, &look(dir)?, freed, &kept, as_json);
+    }
     if !meta.clean && !force {
         return Err(format!(
             "the log in {} was not closed by its last user, whose engine may still lack entries: start and stop the node \
@@ -41,23 +43,51 @@ pub fn log(dir: &Path, keep_from: Seqno, force: bool, as_json: bool) -> Result<(
     // Also after a refusal: it was opened, so it has to be closed, or the next start would call it unclean.
     log.close().map_err(text)?;
     trimmed?;
-    let after = look(dir)?;
-    let freed = held_before.saturating_sub(held);
+    tell(&before, &look(dir)?, held_before.saturating_sub(held), "", as_json)
+}
+
+/// The process that has the log open drops what it can spare.
+fn ask_owner(storage: &DirStorage, keep_from: Seqno, wait: Duration) -> Result<(u64, String), String> {
+    let id = u64::from(std::process::id()) << 32
+        | u64::from(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.subsec_nanos()));
+    TrimWish { id, keep_from }.put(storage).map_err(text)?;
+    loop {
+        let deadline = Instant::now() + wait;
+        while Instant::now() < deadline {
+            if let Some(answer) = TrimAnswer::take(storage, id).map_err(text)? {
+                return answer.outcome;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        // If it is not there to be taken back, the owner has it and will answer.
+        if TrimWish::take(storage).map_err(text)?.is_some() {
+            return Err(format!(
+                "the process that has the log open took no notice within {} s, and nothing was done: it may be starting, stopping or \
+                 waiting for its disk",
+                wait.as_secs()
+            ));
+        }
+    }
+}
+
+/// `kept`: what had to stay, and for whom something is lost.
+fn tell(before: &Look, after: &Look, freed: u64, kept: &str, as_json: bool) -> Result<(), String> {
     if as_json {
         print_json(&json!({
             "entries_before": range_json(before.range()),
             "entries": range_json(after.range()),
             "first_seqno": after.verdict.base.seqno.next().raw(),
             "bytes_freed": freed,
+            "note": kept.trim_start_matches("; "),
         }));
     } else if freed == 0 {
         print_line(&format!(
-            "nothing to drop: entries {}; segments go as a whole, and only below a checkpoint",
+            "nothing to drop: entries {}; segments go as a whole, and only below a checkpoint{kept}",
             range_text(after.range())
         ));
     } else {
         print_line(&format!(
-            "entries {} (were {}), {freed} bytes freed",
+            "entries {} (were {}), {freed} bytes freed{kept}",
             range_text(after.range()),
             range_text(before.range())
         ));

@@ -254,6 +254,7 @@ impl Core {
         self.me.weight = weight;
         self.flow.set_members(view.members.iter().map(|m| m.node).collect());
         self.set_flow_options();
+        self.look_at_durability();
         self.weight_waiters.retain(|(wanted, slot)| {
             if *wanted == weight {
                 slot.fill(true);

@@ -6,11 +6,12 @@ use bytes::Bytes;
 use trireme_order::{LogStore, Phase};
 use trireme_surface::texts;
 use trireme_types::Seqno;
-use trireme_wslog::Trim;
+use trireme_wslog::{Trim, TrimAnswer};
 
 use super::{Core, Owed, Pending, PendingApp};
 use crate::Level;
 use crate::roster::AppMessage;
+use crate::settings::durability_name;
 
 /// Write sets between two reports of the committed position (Galera's 127).
 const REPORT_EVERY: u64 = 128;
@@ -174,6 +175,91 @@ impl Core {
         }
     }
 
+    /// The mode is the cluster's, whatever this node's file of options says.
+    pub(super) fn look_at_durability(&mut self) {
+        let mode = self.group.status().durability;
+        if !self.member || self.group.is_durability_wished() {
+            return;
+        }
+        let name = durability_name(mode);
+        let set = self.shared.settings.show_durability(mode);
+        let before = self.durability.replace(mode);
+        match (before, set) {
+            (Some(before), _) if before == mode => {}
+            (Some(_), _) => self.shared.log(Level::Info, format!("repl.durability is now {name}, on all members")),
+            (None, Some(set)) => self.shared.log(
+                Level::Warn,
+                format!(
+                    "repl.durability={} was set on this node, but the cluster's mode is {name}, and that is what counts; to change it, SET \
+                     GLOBAL wsrep_provider_options on any member",
+                    durability_name(set)
+                ),
+            ),
+            (None, None) => {}
+        }
+    }
+
+    /// `trireme log trim` on a node that runs.
+    fn trim_as_wished(&mut self) {
+        let wish = match self.group.store().take_wish() {
+            Ok(Some(wish)) => wish,
+            Ok(None) => return,
+            Err(error) => return self.shared.log(Level::Warn, format!("a wish to trim the log: {error}")),
+        };
+        let outcome = self.trim_to(wish.keep_from);
+        let (level, text) = match &outcome {
+            Ok((freed, kept)) => (Level::Info, format!("{freed} bytes freed{kept}")),
+            Err(reason) => (Level::Warn, reason.clone()),
+        };
+        self.shared.log(level, format!("an operator wished to trim the log below seqno {}: {text}", wish.keep_from));
+        if let Err(error) = self.group.store().answer_wish(&TrimAnswer { id: wish.id, outcome }) {
+            self.shared.log(Level::Warn, format!("the answer to a wish to trim the log: {error}"));
+        }
+    }
+
+    /// Drops what lies below `keep_from`, though members that are away may lack it; never what the server behind this node or a linked
+    /// member needs. Bytes freed, and what had to stay.
+    fn trim_to(&mut self, keep_from: Seqno) -> Result<(u64, String), String> {
+        if !self.feed.is_live() {
+            return Err(
+                "the server of this node is being brought up and needs the log: try again when it is synced".into()
+            );
+        }
+        let left = self.shared.monitor.left();
+        let (all, _) = self.group.held_by_servers();
+        let by_members = self.group.held_by_members();
+        let arbitrates = self.arbitrates();
+        let log = self.group.store_mut();
+        if keep_from <= log.base().seqno {
+            return Ok((0, String::new()));
+        }
+        let wanted = log.index_of(keep_from).ok_or_else(|| {
+            format!("seqno {keep_from} is not in the log: the newest entries have to stay, so name one that is")
+        })?;
+        let own = if arbitrates { all.next() } else { log.index_of(left.next()).unwrap_or(log.last().next()) };
+        let keep = wanted.min(own).min(by_members.next());
+        let kept = match keep {
+            keep if keep == wanted => "",
+            keep if keep == own && arbitrates => "; a server lacks some of the rest",
+            keep if keep == own => "; the server of this node has not applied the rest",
+            _ => "; a member that is here lacks some of the rest",
+        };
+        let before = log.bytes_held();
+        log.trim(Trim { keep_from: keep, bytes_max: Some(0) }).map_err(|e| e.to_string())?;
+        let freed = before.saturating_sub(log.bytes_held());
+        let base = log.first().prev();
+        let lost: Vec<String> = self.absent.trimmed(base).into_iter().map(|n| self.name(n)).collect();
+        let lost = if lost.is_empty() {
+            String::new()
+        } else {
+            format!(
+                "; {} needs a full copy now when it comes back, unless another member has what was dropped",
+                lost.join(", ")
+            )
+        };
+        Ok((freed, format!("{kept}{lost}")))
+    }
+
     pub(super) fn keep_log(&mut self) {
         let left = self.shared.monitor.left();
         let live = self.feed.is_live();
@@ -219,6 +305,10 @@ impl Core {
                 }
             }
         }
+        self.trim_as_wished();
+        self.look_at_durability();
+        let keep_pages = self.shared.settings.with(|o| o.size("gcache.keep_pages_size"));
+        self.group.store_mut().keep_beyond(keep_pages);
         let log = self.group.store_mut();
         let trimmed = log.first() != first;
         let removed = log.take_removed();

@@ -137,6 +137,7 @@ impl Core {
         core.pending = std::mem::take(&mut self.pending);
         core.names = std::mem::take(&mut self.names);
         core.silences = self.silences;
+        core.durability = self.durability;
         core.non_primary_since = Some(Instant::now());
         // The server's `wsrep_desync` outlives this.
         core.owed.extend((0..self.roster.desyncs(self.me.node)).map(|_| Owed::App(AppMessage::Desync)));

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use trireme_node::{Code, Gtid, Meta, StatValue, ViewStatus, Wait};
 use trireme_surface::texts;
 use trireme_types::{Seqno, Uuid};
-use trireme_wslog::{DirStorage, inspect};
+use trireme_wslog::{DirStorage, TrimAnswer, TrimWish, inspect};
 
 use crate::cluster::{Cluster, Host, agree};
-use crate::fake::{Fake, PATIENCE, until};
+use crate::fake::{Fake, PATIENCE, Tables, until};
 
 type Hook = Box<dyn Fn(&Fake, &Meta, &[u8]) + Send + Sync>;
 
@@ -59,6 +59,117 @@ fn in_mode_process_the_log_is_synced_in_the_background() {
     assert!(last.0 > 3);
     until("the last commit to be synced", || look().meta.is_some_and(|meta| meta.synced >= last));
     host.stop();
+}
+
+#[test]
+fn the_durability_mode_is_the_clusters_whoever_sets_it() {
+    let cluster = Cluster::new(2);
+    let first = cluster.bootstrap();
+    let mut second = cluster.host(1, Tables::default(), None, "repl.durability=process");
+    assert_eq!(second.connect(&cluster.url(), false), Code::Ok);
+    second.serve(2);
+    second.wait("synced", |s| s.synced > 0);
+    second.wait("is told", |s| {
+        s.log.iter().any(|(_, text)| text.contains("repl.durability=process was set on this node"))
+    });
+    let shown = |host: &Host| host.node().options_get().contains("repl.durability = process");
+    let hosts = [first, second];
+    assert!(!hosts.iter().any(shown), "the mode is the first node's");
+    for setter in [1, 0] {
+        set(&hosts[setter], "repl.durability=process");
+        hosts.iter().for_each(|host| until("process", || shown(host)));
+        await_line(&hosts[1 - setter], "repl.durability is now process, on all members");
+        // What the other one showed until then must not make it think that there is nothing to do.
+        set(&hosts[1 - setter], "repl.durability=disk");
+        hosts.iter().for_each(|host| until("disk", || !shown(host)));
+    }
+    agree(hosts.into());
+}
+
+/// In force at once, though the mode that this node shows is an old one.
+#[test]
+fn a_mode_that_another_node_has_changed_can_be_set_back_at_once() {
+    let cluster = Cluster::new(2);
+    let hosts = cluster.start();
+    let disk = DirStorage::read_only(&cluster.sites[0].dir).unwrap();
+    let process = || inspect::summary(&disk).unwrap().meta.is_some_and(|meta| meta.process);
+    for round in 0..5 {
+        set(&hosts[0], "repl.durability=process");
+        until("mode process", process);
+        set(&hosts[1], "repl.durability=disk");
+        hosts[1].commit("a", &format!("{round}"));
+        until("mode disk", || !process());
+    }
+    agree(hosts);
+}
+
+fn write_much(host: &Host, bytes: usize) {
+    let large = "x".repeat(100_000);
+    for i in 0..bytes.div_ceil(large.len()) {
+        host.commit(&format!("k{i}"), &large);
+    }
+}
+
+#[test]
+fn history_beyond_the_size_can_be_kept_from_now_on() {
+    let cluster = Cluster::new(1);
+    let mut host = cluster.host(0, Tables::default(), None, "gcache.size=2M");
+    assert_eq!(host.connect("gcomm://", true), Code::Ok);
+    host.serve(2);
+    write_much(&host, 6 << 20);
+    until("trimmed", || host.int("local_cached_downto") > 1);
+    set(&host, "gcache.keep_pages_size=64M");
+    let line = "an operator wished to trim";
+    // Two rounds of housekeeping: the first with the old bound may be under way.
+    for round in 1..=2 {
+        TrimWish { id: 1, keep_from: Seqno(1) }.put(&DirStorage::new(&cluster.sites[0].dir).unwrap()).unwrap();
+        host.wait("a round", |s| s.log.iter().filter(|(_, text)| text.contains(line)).count() == round);
+    }
+    let first = host.int("local_cached_downto");
+    write_much(&host, 12 << 20);
+    TrimWish { id: 1, keep_from: Seqno(1) }.put(&DirStorage::new(&cluster.sites[0].dir).unwrap()).unwrap();
+    host.wait("a round", |s| s.log.iter().filter(|(_, text)| text.contains(line)).count() == 3);
+    assert_eq!(host.int("local_cached_downto"), first);
+    set(&host, "gcache.keep_pages_size=0");
+    until("trimmed again", || host.int("local_cached_downto") > first);
+    host.stop();
+}
+
+#[test]
+fn an_operator_may_trim_the_log_of_a_node_that_runs() {
+    let mut cluster = Cluster::new(2);
+    // Without an explicit size the log keeps what members that are away lack, and an operator may decide otherwise.
+    cluster.sites[0].options.clear();
+    let mut hosts = cluster.start();
+    let second = hosts.pop().unwrap();
+    let name = second.name.clone();
+    let kept = second.stop();
+    hosts[0].wait("alone", |s| s.size() == 1);
+    write_much(&hosts[0], 40 << 20);
+    let disk = DirStorage::new(&cluster.sites[0].dir).unwrap();
+    let ask = |id, keep_from| {
+        TrimWish { id, keep_from: Seqno(keep_from) }.put(&disk).unwrap();
+        let mut answer = None;
+        until("an answer", || {
+            answer = TrimAnswer::take(&disk, id).unwrap();
+            answer.is_some()
+        });
+        answer.unwrap().outcome
+    };
+    let last = hosts[0].lock().tables.position();
+    assert!(ask(1, last + 1).unwrap_err().contains("is not in the log"));
+    assert_eq!(ask(2, 1), Ok((0, String::new())));
+    let (freed, note) = ask(3, last).unwrap();
+    assert!(freed > 4 << 20 && note.contains(&format!("{name} needs a full copy")), "{freed} {note}");
+    let first = hosts[0].int("local_cached_downto");
+    assert!(first > 1 && first <= last as i64, "{first} of {last}");
+    let mut second = cluster.host(1, kept, None, "");
+    assert_eq!(second.connect(&cluster.url(), false), Code::Ok);
+    second.serve(2);
+    second.wait("synced", |s| s.synced > 0);
+    assert_eq!(second.lock().sst_requests, 1, "what it lacked is gone");
+    hosts.push(second);
+    agree(hosts);
 }
 
 #[test]

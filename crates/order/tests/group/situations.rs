@@ -799,3 +799,19 @@ fn keeping_back_follows_the_voters() {
     assert_eq!(net.bodies(1), ["one"]);
     assert_eq!(net.nodes.get_mut(&2).unwrap().group.withdraw_unsent().len(), 1);
 }
+
+/// A member that repeats its wish until it sees it in force must not repeat one that was, and was changed by another since.
+#[test]
+fn the_last_wish_for_a_durability_mode_holds() {
+    let mut net = Net::cluster(3);
+    for (first, second) in [(1, 2), (2, 3), (3, 1)] {
+        let now = net.now;
+        net.nodes.get_mut(&first).unwrap().group.set_durability(now, Durability::Process);
+        net.settle();
+        net.nodes.get_mut(&second).unwrap().group.set_durability(now, Durability::Disk);
+        net.run(Duration::from_secs(2));
+        for n in 1..=3 {
+            assert_eq!(net.nodes[&n].group.status().durability, Durability::Disk, "{n} after {first} and {second}");
+        }
+    }
+}
