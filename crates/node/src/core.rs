@@ -15,7 +15,7 @@ use trireme_certification::Encoded;
 use trireme_order::{Config, Event, Group, JoinState, LogStore, Message, Output, StoreError};
 use trireme_surface::texts;
 use trireme_transport::{AdmitToken, Isolation, TlsContext, Transport};
-use trireme_types::{DecodeError, Durability, Member, NodeId, Seqno, Timestamp, Uuid, View, Weight, Writer};
+use trireme_types::{DecodeError, Durability, LogIndex, Member, NodeId, Seqno, Timestamp, Uuid, View, Weight, Writer};
 use trireme_wslog::{DirStorage, SpareReady, Synced, WriteSetLog};
 
 use crate::absent::Absent;
@@ -269,6 +269,12 @@ pub struct Core {
     log_failed: bool,
     /// It sat out before, and is on its way back to a server that knows nothing but a loss of the majority.
     returning: bool,
+    /// What the server is told right before its first own view after that.
+    absence: Option<(Seqno, ServerView)>,
+    /// Delivered up to here before it sat out: what follows from that was done then.
+    heard_upto: LogIndex,
+    /// Index of the newest delivery.
+    delivered_index: LogIndex,
     /// When it last came back, and how long it waits before the next look at the disk.
     returned: Option<(Instant, Duration)>,
     /// Whom to tell which server carries out the request.
@@ -379,6 +385,9 @@ impl Core {
             peers,
             log_failed: false,
             returning: false,
+            absence: None,
+            heard_upto: LogIndex::ZERO,
+            delivered_index: LogIndex::ZERO,
             returned: None,
             asked: None,
             log_max,
@@ -588,8 +597,8 @@ impl Core {
         if let Some(slot) = self.connected.take() {
             slot.fill(Err(reason));
         }
-        // Without a log, a server that is up to date needs no more than to wait.
-        let waits = self.feed.is_live() || self.returning;
+        // Without a log, a server whose data are good needs no more than to wait.
+        let waits = (self.feed.is_live() || self.returning) && !self.shared.is_inconsistent();
         if waits && !self.arbitrates() && !self.leaving && self.group.store().failed().is_some() {
             self.log_failed = true;
         } else {

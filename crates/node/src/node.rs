@@ -1,7 +1,7 @@
 //! `Node`: the calls of the wsrep API on plain values.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -58,6 +58,8 @@ pub struct Shared {
     errands: mpsc::Sender<IndexJob>,
     reader: Mutex<Option<LogReader<DirStorage>>>,
     pub outage: Outage,
+    /// How often the server has asked to be desynced, and not been resynced since.
+    pub desyncs: AtomicU32,
     /// Whom this node is sending a full copy to.
     donating: Mutex<Option<NodeId>>,
     inconsistent: AtomicBool,
@@ -238,33 +240,31 @@ impl Shared {
             // At once: what fails in consequence is no news.
             self.inconsistent.store(true, Relaxed);
         }
-        if !self.commands.push(Command::GiveUp { reason, corrupt }) {
-            // Nobody is there to order a leave, but somebody may wait for the disk.
+        if !self.commands.push(Command::GiveUp { reason: reason.clone(), corrupt }) {
+            // Nobody is there to order a leave, but the group thread may wait for its disk, or just have ceased to.
             self.outage.end();
+            self.commands.push(Command::GiveUp { reason, corrupt });
         }
     }
 
     /// Leave in order and end.
     fn leave(&self) {
-        self.commands.push(Command::Leave);
+        // First: a group thread that opens the commands after an outage looks at this then.
         self.outage.end();
+        self.commands.push(Command::Leave);
     }
 
-    /// A new log in the place of one that has failed and was let go of. Waits for the disk.
-    pub fn reopen_log(&self) -> Result<Log, String> {
+    /// A new log in the place of one that has failed. Waits for the disk.
+    pub fn reopen_log(&self, failed: &mut Log) -> Result<Log, String> {
         // What these threads still have to say is about the old one.
         let (synced, spare) = (Arc::new(Slot::default()), Arc::new(Slot::default()));
         let _ = self.syncs.send(SyncJob::Pass(synced.clone()));
         let _ = self.space.send(SpaceJob::Pass(spare.clone()));
         synced.wait();
         spare.wait();
-        startup::reopen_log(&self.settings, &|level, text| self.log(level, text.to_string()))
-    }
-
-    /// For readers that found the log failed.
-    pub fn set_reader(&self, log: &Log) {
+        let log = startup::reopen_log(&self.settings, failed, &|level, text| self.log(level, text.to_string()))?;
         *lock(&self.reader) = Some(log.reader());
-        self.outage.returned();
+        Ok(log)
     }
 
     pub fn is_inconsistent(&self) -> bool {
@@ -313,8 +313,6 @@ struct Running {
     /// Counts connections: a `connect` that waits must not end a later one's group thread.
     connection: u64,
     log: Option<Log>,
-    /// There is none because its disk failed, and it could not be opened again so far.
-    log_failed: bool,
     helpers: Vec<JoinHandle<()>>,
     closed: bool,
 }
@@ -323,8 +321,6 @@ struct Running {
 const LOOK_FOR_STOP: Duration = Duration::from_millis(500);
 /// How long a new connection waits for the appliers of the former one.
 const FORMER_APPLIERS: Duration = Duration::from_secs(60);
-/// How often an applier looks for an entry that the log lost in an outage.
-const LOOK_FOR_ENTRY: Duration = Duration::from_millis(100);
 /// How long the final view waits for local transactions that are about to commit.
 const LAST_COMMITS: Duration = Duration::from_secs(10);
 
@@ -375,6 +371,7 @@ impl Node {
             errands,
             reader: Mutex::new(Some(log.reader())),
             outage: Outage::default(),
+            desyncs: AtomicU32::new(0),
             donating: Mutex::default(),
             inconsistent: AtomicBool::new(false),
             server_gone: AtomicBool::new(false),
@@ -485,6 +482,7 @@ impl Node {
         shared.monitor.set_closed(false);
         shared.queue.open();
         shared.outage.begin();
+        shared.desyncs.store(0, Relaxed);
         shared.commands.open(plan.transport.waker());
         shared.settings.with(|o| o.set_group_connected(true));
         let connected = Arc::new(Slot::default());
@@ -498,23 +496,11 @@ impl Node {
     /// The log; opened again if its disk had failed, as nothing that was read or written before can be relied on (SAFETY 17).
     fn usable_log(&self, running: &mut Running) -> Result<Log, String> {
         let shared = &self.shared;
-        let failed = match running.log.take() {
-            Some(log) if log.failed().is_none() => return Ok(log),
-            Some(failed) => failed,
-            None if running.log_failed => return self.reopen_log(running),
-            None => return Err("the write-set log is not open: restart the server".into()),
-        };
-        *lock(&shared.reader) = None;
-        drop(failed);
-        running.log_failed = true;
-        self.reopen_log(running)
-    }
-
-    fn reopen_log(&self, running: &mut Running) -> Result<Log, String> {
-        let log = self.shared.reopen_log()?;
-        *lock(&self.shared.reader) = Some(log.reader());
-        running.log_failed = false;
-        Ok(log)
+        match running.log.take() {
+            Some(log) if log.failed().is_none() => Ok(log),
+            Some(mut failed) => shared.reopen_log(&mut failed).inspect_err(|_| running.log = Some(failed)),
+            None => Err("the write-set log is not open: restart the server".into()),
+        }
     }
 
     /// Ends the group thread and takes the log back.
@@ -659,7 +645,10 @@ impl Node {
                     return None;
                 }
                 Err(Unreadable::LogFailed) => {
-                    // The connection ends; the data are whole up to here.
+                    // The connection ends. Whoever has committed above this already leaves a gap here.
+                    let reason = format!("write set {} cannot be read back before the connection ends", item.seqno);
+                    shared.log(Level::Error, reason);
+                    shared.mark_inconsistent();
                     shared.monitor.set_closed(true);
                     return None;
                 }
@@ -710,12 +699,6 @@ impl Node {
             let Some(reader) = lock(&self.shared.reader).clone() else { return Err(Unreadable::LogFailed) };
             match reader.get(item.index) {
                 Ok(Some(entry)) if entry.header.seqno == item.seqno => return Ok(entry.payload),
-                // What was cut off when the log was opened again comes from the others once more.
-                Ok(None) if seen > 0 && item.index > reader.held().1 => {
-                    if outage.await_end(LOOK_FOR_ENTRY) {
-                        return Err(Unreadable::LogFailed);
-                    }
-                }
                 Ok(_) => return Err(Unreadable::Lost("the log holds it no more".into())),
                 Err(_) if outage.await_return(seen) => {}
                 Err(_) => return Err(Unreadable::LogFailed),
@@ -1169,11 +1152,23 @@ impl Node {
     }
 
     pub fn desync(&self) -> Code {
-        self.say(AppMessage::Desync)
+        let code = self.remembered(self.say(AppMessage::Desync));
+        if code == Code::Ok {
+            self.shared.desyncs.fetch_add(1, Relaxed);
+        }
+        code
     }
 
     pub fn resync(&self) -> Code {
-        self.say(AppMessage::Resync)
+        let code = self.remembered(self.say(AppMessage::Resync));
+        let one_less = |n: u32| n.checked_sub(1);
+        let _ = self.shared.desyncs.fetch_update(Relaxed, Relaxed, one_less);
+        code
+    }
+
+    /// In an outage of the log's disk nobody is told; the group is, when this node comes back.
+    fn remembered(&self, code: Code) -> Code {
+        if code == Code::ConnFail && self.shared.outage.is_out() { Code::Ok } else { code }
     }
 
     // --- state transfer --------------------------------------------------------------------------------------------

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 struct State {
     /// The connection is to end, or has ended: nobody waits for the disk any more.
     ended: bool,
+    /// The node is out of its group because of its disk.
+    out: bool,
     /// How often the log was opened again.
     returns: u64,
 }
@@ -24,7 +26,9 @@ impl Outage {
 
     /// A connection begins.
     pub fn begin(&self) {
-        self.lock().ended = false;
+        let mut state = self.lock();
+        state.ended = false;
+        state.out = false;
     }
 
     pub fn end(&self) {
@@ -32,9 +36,20 @@ impl Outage {
         self.changed.notify_all();
     }
 
+    /// The log has failed, and the group was left.
+    pub fn out(&self) {
+        self.lock().out = true;
+    }
+
+    pub fn is_out(&self) -> bool {
+        self.lock().out
+    }
+
     /// The log has been opened again.
     pub fn returned(&self) {
-        self.lock().returns += 1;
+        let mut state = self.lock();
+        state.out = false;
+        state.returns += 1;
         self.changed.notify_all();
     }
 

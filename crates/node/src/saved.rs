@@ -167,6 +167,7 @@ impl Saved {
     pub fn running(&mut self, history: Uuid) {
         self.live = true;
         self.receiving = false;
+        self.position = None;
         let result = self.file.restore(history, None);
         self.note(result);
     }

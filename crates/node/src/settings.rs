@@ -323,6 +323,9 @@ fn act(shared: &Arc<Shared>, name: &str, value: &str) -> Result<(), String> {
                 shared.commands.push(Command::Tls(context));
             }
         }
+        DURABILITY if shared.outage.is_out() => {
+            return Err("this node waits for the disk with its log: set it on another one".into());
+        }
         DURABILITY => {
             shared.commands.push(Command::Durability(durability(value)));
         }

@@ -73,20 +73,32 @@ const KEPT_FOR_ABSENT_MAX: u64 = 16 << 30;
 /// Opens the write-set log in `gcache.dir`, or makes one there, and tells what was found. The flag: it was closed in order.
 pub fn open_log(settings: &Settings, say: &dyn Fn(Level, &str)) -> Result<(Log, bool), String> {
     let recover = settings.with(|o| o.bool("gcache.recover"));
-    open(settings, Some(NodeId(node_uuid(SystemTime::now())?)), recover, say)
+    let (storage, options) = place(settings, Some(NodeId(node_uuid(SystemTime::now())?)), recover)?;
+    let (log, report) = WriteSetLog::open(storage, &options).map_err(|e| e.to_string())?;
+    tell(&log, &report, say);
+    Ok((log, !report.unclean))
 }
 
-/// Opens it once more, after its disk failed. It must be there: an empty directory is one whose file system is not mounted.
-pub fn reopen_log(settings: &Settings, say: &dyn Fn(Level, &str)) -> Result<Log, String> {
-    open(settings, None, true, say).map(|(log, _)| log)
+/// Opens it once more after its disk failed, when that works and has room. The log must be there: an empty directory is one whose file
+/// system is not mounted.
+pub fn reopen_log(settings: &Settings, failed: &mut Log, say: &dyn Fn(Level, &str)) -> Result<Log, String> {
+    failed.let_go();
+    let (storage, options) = place(settings, None, true)?;
+    let (free, needed) = (free_space(storage.path()), options.segment_size());
+    if free < needed {
+        return Err(format!("{needed} bytes are needed in {}, and {free} are free", storage.path().display()));
+    }
+    Log::make_room(&storage, &options).map_err(|e| e.to_string())?;
+    let (mut log, report) = WriteSetLog::open(storage, &options).map_err(|e| e.to_string())?;
+    tell(&log, &report, say);
+    if let Some(lost) = log.succeed(failed).map_err(|e| e.to_string())? {
+        say(Level::Warn, &format!("the disk lost entries {lost} of the write-set log: the others have to repair it"));
+    }
+    Ok(log)
 }
 
-fn open(
-    settings: &Settings,
-    new_node: Option<NodeId>,
-    recover: bool,
-    say: &dyn Fn(Level, &str),
-) -> Result<(Log, bool), String> {
+/// Where the log lies, and how it is opened.
+fn place(settings: &Settings, new_node: Option<NodeId>, recover: bool) -> Result<(DirStorage, LogOptions), String> {
     let (dir, size, keep) = settings
         .with(|o| (PathBuf::from(o.text("gcache.dir")), o.size("gcache.size"), o.size("gcache.keep_pages_size")));
     let dir = if dir.as_os_str().is_empty() { PathBuf::from(".") } else { dir };
@@ -95,9 +107,7 @@ fn open(
     options.size = size;
     options.keep_pages_size = keep;
     options.recover = recover;
-    let (log, report) = WriteSetLog::open(storage, &options).map_err(|e| e.to_string())?;
-    tell(&log, &report, say);
-    Ok((log, !report.unclean))
+    Ok((storage, options))
 }
 
 /// How much the log may take for the sake of members that are away: a quarter of what is free now, unless `gcache.size` is given, which is

@@ -397,12 +397,41 @@ impl<S: Storage> WriteSetLog<S> {
         Some(SpareTicket { storage: self.storage.clone(), size: self.segment_size })
     }
 
-    /// Writes the next segment now, unless it is there already, and waits for the disk: proves that there is room.
-    pub fn make_room(&mut self) -> Result<(), StoreError> {
-        if self.spare.is_some() {
+    /// Writes the next segment, unless it is there already, and waits for the disk: proves that a log opened here can go on. For a log
+    /// that nobody has open.
+    pub fn make_room(storage: &S, options: &Options) -> Result<(), StoreError> {
+        let _lock = storage.lock()?;
+        let size = options.segment_size();
+        if let Some(spare) = storage.open(names::SPARE)?
+            && spare.len()? == size
+        {
             return Ok(());
         }
-        self.finish_spare(SpareTicket { storage: self.storage.clone(), size: self.segment_size }.run())
+        SpareTicket { storage: storage.clone(), size }.run().file.map(drop)
+    }
+
+    /// Takes over what the log `failed`, which this process had open, promised: promises are kept also by a disk that forgot them, and what
+    /// was acknowledged and is not here makes this log no evidence of what was committed (SAFETY 16). Returns the entries that are
+    /// missing.
+    pub fn succeed(&mut self, failed: &WriteSetLog<S>) -> Result<Option<IndexRange>, StoreError> {
+        let (before, here) = (failed.hard_state(), self.hard_state());
+        if before.term > here.term || before.term == here.term && before.voted_for != here.voted_for {
+            self.save_hard_state(HardState { term: before.term, voted_for: before.voted_for, ..here })?;
+        }
+        if failed.incarnation() > self.incarnation() {
+            self.begin_incarnation(failed.incarnation())?;
+        }
+        let acknowledged = match failed.durability() {
+            Durability::Disk => failed.synced,
+            Durability::Process => failed.shared.held().last(),
+        };
+        if self.last() >= acknowledged {
+            return Ok(None);
+        }
+        if self.suspect().is_none() {
+            self.set_suspect(Some(self.last()))?;
+        }
+        Ok(Some(IndexRange { from: self.last().next(), to: acknowledged }))
     }
 
     /// Takes the prepared segment. **Errors:** it could not be prepared; a warning to the operator, the log goes on.

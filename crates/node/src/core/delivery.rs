@@ -25,10 +25,17 @@ impl Core {
     pub(super) fn on_delivery(&mut self, delivery: Delivery) {
         match delivery {
             Delivery::WriteSet { index, seqno, session, number, body } => {
+                self.delivered_index = index;
                 self.on_write_set(index, seqno, session, number, body);
             }
-            Delivery::View { seqno, view, .. } => self.on_view(seqno, view),
-            Delivery::App { seqno, session, number, body, .. } => self.on_app(seqno, session, number, &body),
+            Delivery::View { index, seqno, view } => {
+                self.delivered_index = index;
+                self.on_view(seqno, view);
+            }
+            Delivery::App { index, seqno, session, number, body } => {
+                self.delivered_index = index;
+                self.on_app(seqno, session, number, &body);
+            }
             Delivery::Reset { base } => self.on_reset(base),
         }
     }
@@ -364,10 +371,12 @@ impl Core {
                 // An evicted member stays until the others do not need its vote any more; then it is told.
                 Effect::Evictions => self.set_evicted(),
                 Effect::VoteBegun { seqno } => self.on_vote_begun(seqno),
+                Effect::VoteDone { .. } | Effect::VoteDismissed { .. } if self.delivered_index <= self.heard_upto => {}
                 Effect::VoteDone { .. } if self.arbitrates() => {}
                 Effect::VoteDone { seqno, winner, .. } => {
                     // What lies below the floor came with the data, whatever the vote was.
-                    let left = || if self.feed.is_live() { self.shared.monitor.left() } else { Seqno::ZERO };
+                    let knows = self.feed.is_live() || self.returning;
+                    let left = || if knows { self.shared.monitor.left() } else { Seqno::ZERO };
                     if seqno > self.floor && self.shared.votes.decided(seqno, winner, left) {
                         self.shared.lost_vote(seqno);
                     }

@@ -76,7 +76,16 @@ impl Core {
             self.position = None;
         }
         match self.position {
-            Some((_, position)) if self.returning => self.go_live(position, None),
+            Some((_, position)) if self.returning => {
+                // An earlier incarnation is gone. What it streamed the others have rolled back, and the server does it when it sees a view
+                // without itself; after the loss of all sequencers the history has none.
+                let others = View {
+                    members: view.members.iter().filter(|m| m.node != self.me.node).cloned().collect(),
+                    ..*view
+                };
+                self.absence = Some((own_view, self.server_view(ViewStatus::Primary, Some(own_view.prev()), &others)));
+                self.go_live(position, None);
+            }
             None if self.returning => self.fail("the running server cannot take a full copy: restart it".into()),
             Some(_) if self.script && self.roster.ready_donor(self.me.node, &self.donor_list).is_ok() => {
                 self.need_script(own_view, view);
@@ -201,7 +210,8 @@ impl Core {
     /// server whose storage engine starts inside the view callback replays what it missed without a donor (SAFETY 20).
     pub(super) fn go_live(&mut self, position: Seqno, connect: Option<(Seqno, &View)>) {
         let Feed::Held(mut items) = std::mem::replace(&mut self.feed, Feed::Live) else { return };
-        if !std::mem::take(&mut self.returning) {
+        let returns = std::mem::take(&mut self.returning);
+        if !returns {
             self.shared.monitor.reset(position);
             self.shared.votes.forget(position);
             self.floor = position;
@@ -222,8 +232,14 @@ impl Core {
             self.shared.log(Level::Info, texts::receiving_ist(position.next(), self.delivered));
         }
         self.catch_up = CatchUp::begin(position, self.delivered, Instant::now());
-        self.shared.mark_running(self.group.store().base().history);
+        // A server that returns has been running, perhaps in the middle of a statement that must not be taken for done.
+        if !returns {
+            self.shared.mark_running(self.group.store().base().history);
+        }
         while let Some(item) = items.pop() {
+            if let Some((_, view)) = self.absence.take_if(|(own_view, _)| item.seqno() == Some(*own_view)) {
+                self.tell(Item::View { view, closes: None });
+            }
             self.hand(item);
         }
     }

@@ -1,13 +1,11 @@
 //! When the disk with the log fails: the node leaves the group, not its server, which takes it for a loss of the majority. Once the disk
-//! works the log is opened anew, and the node joins again where its server stands.
+//! works the log is opened anew, and the node joins again where its server stands, as a new incarnation.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use trireme_order::{LogStore, StoreError};
-use trireme_types::Durability;
-
-use super::{Command, Core, Log, Owed, Pending, refuse};
+use super::{Command, Core, Owed, refuse};
 use crate::Level;
 use crate::roster::AppMessage;
 use crate::slot::Slot;
@@ -15,55 +13,57 @@ use crate::startup;
 
 /// Before the first look at the disk. Doubled for a disk that fails again soon.
 const FIRST_LOOK: Duration = Duration::from_secs(1);
-const LOOKS_APART_MAX: Duration = Duration::from_secs(60);
+const FIRST_LOOK_MAX: Duration = Duration::from_secs(60);
+/// Looks in vain come at growing distances, up to this.
+const LOOKS_APART_MAX: Duration = Duration::from_secs(10);
 /// A disk that has worked for so long is taken for mended.
 const MENDED_AFTER: Duration = Duration::from_secs(60);
-/// How long a sent, undecided commit waits, as in a component without majority.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Core {
     /// Until the disk works, or the connection is to end.
     pub(super) fn sit_out(&mut self) {
         self.retire();
         let again = self.returned.filter(|(when, _)| when.elapsed() < MENDED_AFTER);
-        let pause = again.map_or(FIRST_LOOK, |(_, before)| (before * 2).min(LOOKS_APART_MAX));
+        let first = again.map_or(FIRST_LOOK, |(_, before)| (before * 2).min(FIRST_LOOK_MAX));
         self.shared.log(
             Level::Warn,
             format!(
-                "this node is out of the group until the disk with its write-set log works, which is looked for every {} s; nothing \
+                "this node is out of the group until the disk with its write-set log works: it looks in {} s, then every {} s at most; nothing \
                  else need be done",
-                pause.as_secs()
+                first.as_secs(),
+                first.max(LOOKS_APART_MAX).as_secs()
             ),
         );
-        let since = Instant::now();
+        let mut pause = first;
         let mut told = String::new();
-        loop {
-            if self.shared.outage.await_end(pause) {
-                if self.shared.is_inconsistent() {
-                    self.shared.mark_inconsistent();
-                }
-                return self.end_now();
-            }
-            if since.elapsed() > PATIENCE {
-                self.answer_impatient();
-            }
-            match self.come_back(pause) {
-                Ok(()) => return,
+        while !self.shared.outage.await_end(pause) {
+            // What fails to be applied now finds nobody to vote with.
+            self.shared.end_votes();
+            match self.come_back(first) {
+                Ok(()) => break,
                 Err(reason) if reason == told => {}
                 Err(reason) => {
                     self.shared.log(Level::Info, format!("the write-set log cannot be opened yet: {reason}"));
                     told = reason;
                 }
             }
+            pause = (pause * 2).min(LOOKS_APART_MAX.max(first));
+        }
+        // Who ended the connection before the commands were opened again was not heard in any other way.
+        if self.shared.outage.await_end(Duration::ZERO) {
+            if self.shared.is_inconsistent() {
+                self.shared.mark_inconsistent();
+            }
+            self.end_now();
         }
     }
 
-    /// Out of the group. Whoever waits for a write set that was sent goes on waiting: it may be ordered.
+    /// Out of the group. What was sent and is not decided is left open, as at the end of a connection (SAFETY 22).
     fn retire(&mut self) {
         self.on_non_primary(vec![self.me.clone()]);
-        self.withdraw();
-        self.drop_held_back();
+        self.abandon_all();
         self.transport.close();
+        self.shared.outage.out();
         let mut rest = Vec::new();
         self.shared.commands.close(&mut rest);
         for command in rest {
@@ -72,43 +72,26 @@ impl Core {
             }
             refuse(command);
         }
+        self.shared.end_votes();
         self.shared.settings.with(|o| o.set_group_connected(false));
         self.shared.change_flow_figures(|f| {
             f.pause(Instant::now(), false);
             f.requested = false;
         });
+        self.group.store_mut().let_go();
         // What this incarnation still had to say means nothing once it is gone: the others close its streaming transactions themselves.
         self.owed.clear();
-        self.pending.retain(|_, pending| matches!(pending, Pending::Owned { .. }));
         for (_, pending) in self.pending_app.drain() {
             if let Some(slot) = pending.slot {
                 slot.fill(false);
             }
         }
-        self.group.store_mut().let_go();
-    }
-
-    /// A log without all that was acknowledged is no evidence of what was committed (SAFETY 16).
-    fn admit_loss(&self, log: &mut Log) -> Result<(), StoreError> {
-        let failed = self.group.store();
-        let acknowledged = match failed.durability() {
-            Durability::Disk => failed.synced(),
-            Durability::Process => failed.reader().held().1,
-        };
-        if log.last() < acknowledged && log.suspect().is_none() {
-            self.shared
-                .log(Level::Warn, format!("the disk lost entries {} to {acknowledged} of the log", log.last().next()));
-            log.set_suspect(Some(log.last()))?;
-        }
-        Ok(())
     }
 
     /// Opens the log and looks for the group. **Errors:** what does not work yet.
-    fn come_back(&mut self, pause: Duration) -> Result<(), String> {
+    fn come_back(&mut self, first_look: Duration) -> Result<(), String> {
         let shared = self.shared.clone();
-        let mut log = shared.reopen_log()?;
-        log.make_room().map_err(|e| e.to_string())?;
-        self.admit_loss(&mut log).map_err(|e| e.to_string())?;
+        let mut log = shared.reopen_log(self.group.store_mut())?;
         let known = self.roster.view().members.iter().filter(|m| m.node != self.me.node && !m.address.is_empty());
         let peers = self.peers.clone().map(|mut peers| {
             peers.extend(known.map(|m| m.address.clone()));
@@ -118,30 +101,31 @@ impl Core {
         });
         let position = (shared.history(), self.handed);
         let plan = startup::rejoin(&shared, &mut log, &self.cluster, peers, position)?;
-        shared.set_reader(&log);
-        shared.commands.open(plan.transport.waker());
-        shared.settings.with(|o| o.set_group_connected(true));
         shared.log(
             Level::Info,
             format!("the write-set log works again: joining the group at {}:{}", position.0, position.1),
         );
-        let mut core = Core::new(shared, plan, log, self.donor_list.clone(), Arc::new(Slot::default()));
+        let waker = plan.transport.waker();
+        let mut core = Core::new(shared.clone(), plan, log, self.donor_list.clone(), Arc::new(Slot::default()));
         core.connected = None;
         core.returning = true;
-        core.returned = Some((Instant::now(), pause));
+        core.returned = Some((Instant::now(), first_look));
         core.told = true;
         core.handed = self.handed;
         core.floor = self.floor;
         core.joined_at = self.joined_at;
-        core.session = self.session;
-        core.pending = std::mem::take(&mut self.pending);
+        core.heard_upto = self.delivered_index.max(self.heard_upto);
         core.names = std::mem::take(&mut self.names);
         core.silences = self.silences;
         core.durability = self.durability;
-        core.non_primary_since = Some(Instant::now());
-        // The server's `wsrep_desync` outlives this.
-        core.owed.extend((0..self.roster.desyncs(self.me.node)).map(|_| Owed::App(AppMessage::Desync)));
         *self = core;
+        shared.settings.with(|o| o.set_group_connected(true));
+        // In this order: what the server asks for from here on is told to the group, and what it asked for before is remembered.
+        shared.commands.open(waker);
+        shared.outage.returned();
+        self.owed.extend((0..shared.desyncs.load(Relaxed)).map(|_| Owed::App(AppMessage::Desync)));
+        // Who began to wait for a vote while nobody could hear it.
+        shared.end_votes();
         Ok(())
     }
 }

@@ -26,7 +26,7 @@ fn text(host: &Host, name: &str) -> String {
 }
 
 /// The server does not get on with applying `what` until the returned sender is dropped.
-fn block(host: &Host, what: &'static [u8]) -> mpsc::Sender<()> {
+pub fn block(host: &Host, what: &'static [u8]) -> mpsc::Sender<()> {
     let (release, gate) = mpsc::channel::<()>();
     let gate = Mutex::new(gate);
     let hook: Hook = Box::new(move |_, _, data| {

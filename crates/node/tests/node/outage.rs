@@ -3,11 +3,12 @@
 use std::fs;
 use std::path::PathBuf;
 
-use trireme_node::{Code, Gtid, ViewStatus};
+use trireme_node::{Code, Gtid, StatValue, ViewStatus};
 use trireme_types::Seqno;
 
 use crate::cluster::{Cluster, Host, agree, copy, goes_on_with};
-use crate::fake::{End, Tables};
+use crate::fake::{End, Tables, until};
+use crate::operators::block;
 
 /// Where the log of a node lies: a directory that can be taken away, so that no new segments can be made in it.
 struct Disk {
@@ -183,6 +184,13 @@ fn without_peers_it_goes_on_alone() {
     await_out(&host);
     disk.mend();
     host.wait("synced again", |s| s.synced == 2);
+    {
+        // What the old incarnation streamed the server rolls back at a view without itself.
+        let s = host.lock();
+        let back: Vec<_> = s.views.iter().rev().take(3).map(|v| (v.status, v.own, v.members.len())).collect();
+        let primary = ViewStatus::Primary;
+        assert_eq!(back, [(primary, Some(0), 1), (primary, None, 0), (ViewStatus::NonPrimary, Some(0), 1)]);
+    }
     host.commit("a", "after");
     assert_eq!(host.lock().tables.history, history);
     agree(vec![host]);
@@ -216,6 +224,69 @@ fn when_most_disks_failed_the_cluster_comes_back_with_them() {
     }
     hosts[1].commit("a", "after");
     agree(hosts);
+}
+
+#[test]
+fn what_the_server_asked_for_meanwhile_is_remembered() {
+    let cluster = Cluster::new(3);
+    let (hosts, third, disk) = three(&cluster);
+    assert_eq!((third.node().desync(), third.stat("desync_count")), (Code::Ok, StatValue::Text("1".into())));
+    disk.fail();
+    write_much(&hosts[0]);
+    await_out(&third);
+    assert_eq!(third.node().desync(), Code::Ok);
+    assert_eq!(third.node().options_set("repl.durability=process"), Code::NodeFail);
+    disk.mend();
+    hosts[0].wait("three", |s| s.size() == 3);
+    until("desynced twice", || {
+        third.node().stats().contains(&("desync_count".to_string(), StatValue::Text("2".into())))
+    });
+    assert_eq!((third.node().resync(), third.node().resync()), (Code::Ok, Code::Ok));
+    third.wait("synced again", |s| s.synced == 2);
+    goes_on_with(third, hosts);
+}
+
+/// It has nobody to vote with, so its data may not be the others'.
+#[test]
+fn an_error_of_an_applier_meanwhile_costs_a_full_copy() {
+    let cluster = Cluster::new(3);
+    let (hosts, third, disk) = three(&cluster);
+    let hold = block(&third, b"bad");
+    third.lock().failing.insert(b"bad".to_vec(), b"Error_code: 1114;".to_vec());
+    hosts[0].commit("a", "bad");
+    disk.fail();
+    // More would wait for the one that is held.
+    write_much(&hosts[0]);
+    third.wait("says so", |s| {
+        s.log.iter().any(|(_, line)| line.contains("until the disk with its write-set log works"))
+    });
+    drop(hold);
+    third.wait("out for good", |s| s.finals == 1);
+    let state = fs::read_to_string(cluster.sites[2].dir.join("grastate.dat")).unwrap();
+    assert!(state.contains("00000000-0000-0000-0000-000000000000"), "{state}");
+    disk.mend();
+    third.stop();
+    let mut back = cluster.host(2, Tables::default(), None, &disk.option());
+    assert_eq!(back.connect(&cluster.url(), false), Code::Ok, "{:#?}", back.lock().log);
+    back.serve(2);
+    back.wait("synced", |s| s.synced == 1 && s.sst_requests == 1);
+    goes_on_with(back, hosts);
+}
+
+#[test]
+fn a_stop_while_it_comes_back_is_heard() {
+    let cluster = Cluster::new(3);
+    let (hosts, mut third, disk) = three(&cluster);
+    disk.fail();
+    write_much(&hosts[0]);
+    await_out(&third);
+    disk.mend();
+    third.wait("comes back", |s| s.log.iter().any(|(_, line)| line.contains("works again")));
+    third.disconnect();
+    assert_eq!(third.connect(&cluster.url(), false), Code::Ok, "{:#?}", third.lock().log);
+    third.serve(2);
+    third.wait("synced", |s| s.synced >= 2);
+    goes_on_with(third, hosts);
 }
 
 #[test]
