@@ -47,13 +47,17 @@ install:
 	sed 's|/usr/bin/garbd|$(PREFIX)/bin/garbd|' packaging/garb-systemd | install -D -m 755 /dev/stdin $(ROOT)/bin/garb-systemd
 	sed 's|/usr/bin/garb-systemd|$(PREFIX)/bin/garb-systemd|' packaging/garb.service \
 		| install -D -m 644 /dev/stdin $(ROOT)/lib/systemd/system/garb.service
-	install -D -m 644 packaging/systemd/trireme.conf $(ROOT)/share/trireme/mariadb.service.d/trireme.conf
+	install -D -m 755 packaging/start-mariadbd $(ROOT)/lib/trireme/start-mariadbd
+	sed 's|/usr/lib/trireme|$(PREFIX)/lib/trireme|' packaging/systemd/trireme.conf \
+		| install -D -m 644 /dev/stdin $(ROOT)/lib/systemd/system/mariadb.service.d/trireme.conf
 	@test -e $(DESTDIR)/etc/default/garb || install -D -m 644 packaging/garb.default $(DESTDIR)/etc/default/garb
 	@echo "In my.cnf: wsrep_provider=$(PREFIX)/lib/trireme/libtrireme.so"
+	@echo "Under systemd: systemctl daemon-reload"
 
 uninstall:
-	rm -rf $(ROOT)/lib/trireme $(ROOT)/share/trireme
-	rm -f $(ROOT)/bin/trireme $(ROOT)/bin/garbd $(ROOT)/bin/garb-systemd $(ROOT)/lib/systemd/system/garb.service
+	rm -rf $(ROOT)/lib/trireme
+	rm -f $(ROOT)/bin/trireme $(ROOT)/bin/garbd $(ROOT)/bin/garb-systemd
+	rm -f $(ROOT)/lib/systemd/system/garb.service $(ROOT)/lib/systemd/system/mariadb.service.d/trireme.conf
 
 cluster: deps build
 	$(TRIREME) cluster up --provider $(PROVIDER)
