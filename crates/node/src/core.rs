@@ -193,8 +193,10 @@ pub struct Core {
     me: Member,
     started: Instant,
     feed: Feed,
-    /// The server's own position when the core began; `None`: unknown, needs a full copy.
+    /// Where the server's data are, as far as the log goes on from there; `None`: a full copy is needed.
     position: Option<(Uuid, Seqno)>,
+    /// The same when the core began, whatever log there is.
+    started_at: Option<(Uuid, Seqno)>,
     /// A donor's script brings something even to a server that needs no data.
     script: bool,
     /// Highest seqno handed to the server's side (queued, or owned by a client thread).
@@ -340,6 +342,7 @@ impl Core {
             started,
             feed: Feed::held(),
             position,
+            started_at: position,
             script,
             handed: Seqno::ZERO,
             floor: Seqno::ZERO,
@@ -541,6 +544,7 @@ impl Core {
                 // A node that starts is made good by itself; one that serves has to be looked at.
                 let level = if self.feed.is_live() { Level::Warn } else { Level::Info };
                 self.shared.log(level, "local data are not the group's history: a full copy is needed".into());
+                self.started_at = None;
                 let data = self.position.take().is_some();
                 // Before the log is replaced: no crash may leave the group's log beside these data.
                 self.shared.discard_data();
@@ -555,6 +559,7 @@ impl Core {
             }
             Event::Found { history } => {
                 self.position = Some((history, Seqno::ZERO));
+                self.started_at = self.position;
                 self.shared.found(history);
                 if let Err(reason) = self.group.bootstrap(now, history, Seqno::ZERO) {
                     self.fail(reason);

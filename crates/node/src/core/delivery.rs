@@ -7,7 +7,7 @@ use bytes::Bytes;
 use trireme_certification::{Head, Verdict, WriteSet};
 use trireme_order::{Delivery, LogStore};
 use trireme_surface::texts;
-use trireme_types::{Base, LogIndex, Member, Reader, Seqno, Session, View, Weight};
+use trireme_types::{Base, LogIndex, Member, Reader, Seqno, Session, Uuid, View, Weight};
 
 use super::feed::Feed;
 use super::{Core, Outcome, Pending, PendingApp, unreadable};
@@ -63,12 +63,15 @@ impl Core {
         let gap = match &mut self.feed {
             Feed::Held(items) => {
                 items.clear();
-                let useless = self.position.is_some_and(|(h, p)| h != base.history || p < base.seqno);
-                if useless {
-                    self.position = None;
+                let fits = |(h, p): &(Uuid, Seqno)| *h == base.history && *p >= base.seqno;
+                if self.told {
+                    // With a position the server was told that it needs no data.
+                    self.position.take_if(|position| !fits(position)).is_some()
+                } else {
+                    // The own log may begin beyond the data, and the one that a peer gives for it before them.
+                    self.position = self.started_at.filter(fits);
+                    false
                 }
-                // With a position the server was told that it needs no data.
-                useless && self.told
             }
             Feed::Live => self.handed < base.seqno,
         };

@@ -230,6 +230,35 @@ fn a_killed_node_with_an_unknown_position_gets_a_full_copy() {
     goes_on_with(back, hosts);
 }
 
+/// Old data beside a log that begins beyond them: the group's log reaches down to them, and takes its place.
+#[test]
+fn data_that_the_own_log_does_not_reach_are_brought_up_by_the_others_log() {
+    let cluster = Cluster::new(2);
+    let mut first = cluster.host(0, Tables::default(), None, "gcache.keep_pages_size=64M");
+    assert_eq!(first.connect(&cluster.url(), true), Code::Ok);
+    first.serve(2);
+    let mut second = cluster.host(1, Tables::default(), None, "gcache.size=2M");
+    assert_eq!(second.connect(&cluster.url(), false), Code::Ok);
+    second.serve(2);
+    second.wait("synced", |s| s.synced == 1);
+    first.commit("a", "old");
+    second.reach(first.lock().tables.position());
+    let old = second.lock().tables.clone();
+    let large = "x".repeat(100_000);
+    for i in 0..100 {
+        first.commit(&format!("k{i}"), &large);
+    }
+    until("its log to begin beyond the old data", || second.int("local_cached_downto") > old.position() as i64 + 1);
+    second.stop();
+    let at = Gtid { history: old.history, seqno: Some(Seqno(old.position())) };
+    let mut second = cluster.host(1, old, Some(at), "gcache.size=2M");
+    assert_eq!(second.connect(&cluster.url(), false), Code::Ok, "{:#?}", second.lock().log);
+    second.serve(2);
+    second.wait("synced", |s| s.synced == 1);
+    assert_eq!(second.lock().sst_requests, 0, "no copy");
+    goes_on_with(second, vec![first]);
+}
+
 /// With `wsrep_gtid_mode` a donor's script brings the domain of the others' numbers, whether or not data come with it.
 #[test]
 fn with_gtid_mode_a_returning_node_hears_a_script_and_copies_nothing() {
