@@ -61,6 +61,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("restarts_in_random_order", restarts::restarts_in_random_order),
     ("who_may_begin_is_decided_by_the_last_voters", restarts::who_may_begin_is_decided_by_the_last_voters),
     ("a_sick_log_disk_costs_one_node", disks::a_sick_log_disk_costs_one_node),
+    ("a_full_data_disk_costs_one_node", disks::a_full_data_disk_costs_one_node),
     ("killed_in_the_midst_of_ddl", recoveries::killed_in_the_midst_of_ddl),
     ("donor_and_joiner_killed_in_mid_transfer", recoveries::donor_and_joiner_killed_in_mid_transfer),
     ("killed_again_while_recovering", recoveries::killed_again_while_recovering),
