@@ -644,7 +644,7 @@ impl Core {
         self.shared.commands.close(&mut rest);
         rest.into_iter().for_each(refuse);
         self.shared.end_votes();
-        self.shared.outage.end();
+        self.shared.outage.over();
         self.shared.settings.with(|o| o.set_group_connected(false));
         self.member = false;
         self.shared.set_group_status(GroupStatus { uuid: self.me.uuid(), ..GroupStatus::default() });

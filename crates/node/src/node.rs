@@ -229,6 +229,10 @@ impl Shared {
         self.votes.end();
     }
 
+    pub fn abandon_votes(&self) {
+        self.votes.abandon();
+    }
+
     /// This node applied `seqno` without error and the group decided that it is an error.
     pub fn lost_vote(&self, seqno: Seqno) {
         self.give_up(texts::vote_inconsistent(self.history(), seqno), true);
@@ -242,6 +246,7 @@ impl Shared {
         }
         if !self.commands.push(Command::GiveUp { reason: reason.clone(), corrupt }) {
             // Nobody is there to order a leave, but the group thread may wait for its disk, or just have ceased to.
+            self.log(Level::Error, reason.clone());
             self.outage.end();
             self.commands.push(Command::GiveUp { reason, corrupt });
         }
@@ -262,18 +267,21 @@ impl Shared {
         let _ = self.space.send(SpaceJob::Pass(spare.clone()));
         synced.wait();
         spare.wait();
-        let log = startup::reopen_log(&self.settings, failed, &|level, text| self.log(level, text.to_string()))?;
+        startup::reopen_log(&self.settings, failed, &|level, text| self.log(level, text.to_string()))
+    }
+
+    pub fn set_reader(&self, log: &Log) {
         *lock(&self.reader) = Some(log.reader());
-        Ok(log)
     }
 
     pub fn is_inconsistent(&self) -> bool {
         self.inconsistent.load(Relaxed)
     }
 
-    fn vote(&self, seqno: Seqno, code: u64, text: &str) {
+    /// False when there is no group to vote in.
+    fn vote(&self, seqno: Seqno, code: u64, text: &str) -> bool {
         let message = AppMessage::Vote { seqno, code, text: text.chars().take(1024).collect() };
-        self.commands.push(Command::App { message, slot: None });
+        self.commands.push(Command::App { message, slot: None })
     }
 
     fn meta(&self, seqno: Seqno, trx: u64, conn: u64, depends_on: Option<Seqno>) -> Meta {
@@ -321,6 +329,8 @@ struct Running {
 const LOOK_FOR_STOP: Duration = Duration::from_millis(500);
 /// How long a new connection waits for the appliers of the former one.
 const FORMER_APPLIERS: Duration = Duration::from_secs(60);
+/// How often an applier looks for an entry that the log lost in an outage.
+const LOOK_FOR_ENTRY: Duration = Duration::from_millis(100);
 /// How long the final view waits for local transactions that are about to commit.
 const LAST_COMMITS: Duration = Duration::from_secs(10);
 
@@ -498,7 +508,16 @@ impl Node {
         let shared = &self.shared;
         match running.log.take() {
             Some(log) if log.failed().is_none() => Ok(log),
-            Some(mut failed) => shared.reopen_log(&mut failed).inspect_err(|_| running.log = Some(failed)),
+            Some(mut failed) => match shared.reopen_log(&mut failed) {
+                Ok(log) => {
+                    shared.set_reader(&log);
+                    Ok(log)
+                }
+                Err(reason) => {
+                    running.log = Some(failed);
+                    Err(reason)
+                }
+            },
             None => Err("the write-set log is not open: restart the server".into()),
         }
     }
@@ -699,6 +718,12 @@ impl Node {
             let Some(reader) = lock(&self.shared.reader).clone() else { return Err(Unreadable::LogFailed) };
             match reader.get(item.index) {
                 Ok(Some(entry)) if entry.header.seqno == item.seqno => return Ok(entry.payload),
+                // The log is being closed, or the others have yet to repair it.
+                Ok(None) if outage.is_out() || seen > 0 && item.index > reader.held().1 => {
+                    if outage.await_end(LOOK_FOR_ENTRY) {
+                        return Err(Unreadable::LogFailed);
+                    }
+                }
                 Ok(_) => return Err(Unreadable::Lost("the log holds it no more".into())),
                 Err(_) if outage.await_return(seen) => {}
                 Err(_) => return Err(Unreadable::LogFailed),
@@ -877,7 +902,9 @@ impl Node {
         let left = self.shared.monitor.leave(seqno);
         match self.shared.votes.settle(seqno) {
             Settled::Nothing => {}
-            Settled::Owed => self.shared.vote(seqno, 0, "Success"),
+            Settled::Owed => {
+                self.shared.vote(seqno, 0, "Success");
+            }
             Settled::Lost => self.shared.lost_vote(seqno),
         }
         left
@@ -890,7 +917,9 @@ impl Node {
         let slot = shared.votes.failed(seqno);
         let text = String::from_utf8_lossy(error);
         let text = text.trim_end_matches('\0');
-        shared.vote(seqno, class, text);
+        if !shared.vote(seqno, class, text) {
+            return Code::NodeFail;
+        }
         match slot.wait() {
             Some(winner) if winner == class => Code::Ok,
             Some(_) => {

@@ -53,6 +53,12 @@ impl Outage {
         self.changed.notify_all();
     }
 
+    /// The connection has ended.
+    pub fn over(&self) {
+        self.lock().out = false;
+        self.end();
+    }
+
     /// How often the log was opened again.
     pub fn returns(&self) -> u64 {
         self.lock().returns

@@ -189,6 +189,11 @@ impl Settings {
     }
 
     /// `pc.bootstrap` among the configured options: once.
+    pub fn bootstrap_wanted(&self) -> bool {
+        let triggers = self.with(|o| o.take_triggers());
+        triggers.iter().any(|(name, value)| *name == "pc.bootstrap" && parse_bool(value).unwrap_or(false))
+    }
+
     /// Shows the durability mode in force; returns what was shown before, if somebody had set that and it is another.
     pub fn show_durability(&self, mode: Durability) -> Option<Durability> {
         self.with(|o| {
@@ -199,11 +204,6 @@ impl Settings {
             }
             (set && before != mode).then_some(before)
         })
-    }
-
-    pub fn bootstrap_wanted(&self) -> bool {
-        let triggers = self.with(|o| o.take_triggers());
-        triggers.iter().any(|(name, value)| *name == "pc.bootstrap" && parse_bool(value).unwrap_or(false))
     }
 
     /// Configuration of the ordering core.

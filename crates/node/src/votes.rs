@@ -161,7 +161,13 @@ impl Votes {
         let mut s = self.lock();
         s.owed.clear();
         s.outcomes.clear();
-        for (_, slot) in std::mem::take(&mut s.failed) {
+        drop(s);
+        self.abandon();
+    }
+
+    /// Nobody can hear this node: who waits for a result gets none. What was decided before stays decided.
+    pub fn abandon(&self) {
+        for (_, slot) in std::mem::take(&mut self.lock().failed) {
             slot.fill(None);
         }
     }

@@ -401,13 +401,16 @@ impl<S: Storage> WriteSetLog<S> {
     /// that nobody has open.
     pub fn make_room(storage: &S, options: &Options) -> Result<(), StoreError> {
         let _lock = storage.lock()?;
-        let size = options.segment_size();
-        if let Some(spare) = storage.open(names::SPARE)?
-            && spare.len()? == size
-        {
+        if WriteSetLog::has_room(storage, options)? {
             return Ok(());
         }
-        SpareTicket { storage: storage.clone(), size }.run().file.map(drop)
+        SpareTicket { storage: storage.clone(), size: options.segment_size() }.run().file.map(drop)
+    }
+
+    /// Is the next segment there already?
+    pub fn has_room(storage: &S, options: &Options) -> Result<bool, StoreError> {
+        let Some(spare) = storage.open(names::SPARE)? else { return Ok(false) };
+        Ok(spare.len()? == options.segment_size())
     }
 
     /// Takes over what the log `failed`, which this process had open, promised: promises are kept also by a disk that forgot them, and what

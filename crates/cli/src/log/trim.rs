@@ -12,6 +12,8 @@ use trireme_wslog::{DirStorage, Options, Trim, TrimAnswer, TrimWish, WriteSetLog
 use super::{Look, look, range_json, range_text, text};
 use crate::run::{print_json, print_line};
 
+/// From when it was heard: dropping a segment takes milliseconds, and large logs have a hundred.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 pub fn log(dir: &Path, keep_from: Seqno, force: bool, wait: Duration, as_json: bool) -> Result<(), String> {
@@ -29,7 +31,7 @@ pub fn log(dir: &Path, keep_from: Seqno, force: bool, wait: Duration, as_json: b
     if !meta.clean && !force {
         return Err(format!(
             "the log in {} was not closed by its last user, whose engine may still lack entries: start and stop the node \
-             first, or repeat with --force",
+             first, or repeat with --force. If its server is running and waits for its disk, leave the log to it",
             dir.display()
         ));
     }
@@ -47,26 +49,37 @@ pub fn log(dir: &Path, keep_from: Seqno, force: bool, wait: Duration, as_json: b
 }
 
 /// The process that has the log open drops what it can spare.
-fn ask_owner(storage: &DirStorage, keep_from: Seqno, wait: Duration) -> Result<(u64, String), String> {
+fn ask_owner(storage: &DirStorage, keep_from: Seqno, wait: Duration) -> Outcome {
     let id = u64::from(std::process::id()) << 32
         | u64::from(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.subsec_nanos()));
     TrimWish { id, keep_from }.put(storage).map_err(text)?;
+    if let Some(outcome) = await_answer(storage, id, wait)? {
+        return outcome;
+    }
+    if TrimWish::take(storage).map_err(text)?.is_some() {
+        return Err(format!(
+            "the process that has the log open took no notice within {} s, and nothing was done: it may be starting or stopping",
+            wait.as_secs()
+        ));
+    }
+    // It is not there to be taken back: the owner has it.
+    await_answer(storage, id, ANSWERED_WITHIN)?.unwrap_or_else(|| {
+        Err("the process that has the log open has heard it, and its answer got lost: see its error log for what it did".to_owned())
+    })
+}
+
+type Outcome = Result<(u64, String), String>;
+
+fn await_answer(storage: &DirStorage, id: u64, longest: Duration) -> Result<Option<Outcome>, String> {
+    let deadline = Instant::now() + longest;
     loop {
-        let deadline = Instant::now() + wait;
-        while Instant::now() < deadline {
-            if let Some(answer) = TrimAnswer::take(storage, id).map_err(text)? {
-                return answer.outcome;
-            }
-            std::thread::sleep(LOOK_EVERY);
+        if let Some(answer) = TrimAnswer::take(storage, id).map_err(text)? {
+            return Ok(Some(answer.outcome));
         }
-        // If it is not there to be taken back, the owner has it and will answer.
-        if TrimWish::take(storage).map_err(text)?.is_some() {
-            return Err(format!(
-                "the process that has the log open took no notice within {} s, and nothing was done: it may be starting, stopping or \
-                 waiting for its disk",
-                wait.as_secs()
-            ));
+        if Instant::now() >= deadline {
+            return Ok(None);
         }
+        std::thread::sleep(LOOK_EVERY);
     }
 }
 

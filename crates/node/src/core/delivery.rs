@@ -374,7 +374,9 @@ impl Core {
                 // An evicted member stays until the others do not need its vote any more; then it is told.
                 Effect::Evictions => self.set_evicted(),
                 Effect::VoteBegun { seqno } => self.on_vote_begun(seqno),
-                Effect::VoteDone { .. } | Effect::VoteDismissed { .. } if self.delivered_index <= self.heard_upto => {}
+                // Settled before this node sat out.
+                Effect::VoteDone { seqno, .. } | Effect::VoteDismissed { seqno, .. }
+                    if self.delivered_index <= self.heard_upto && seqno <= self.shared.monitor.left() => {}
                 Effect::VoteDone { .. } if self.arbitrates() => {}
                 Effect::VoteDone { seqno, winner, .. } => {
                     // What lies below the floor came with the data, whatever the vote was.

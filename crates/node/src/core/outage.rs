@@ -22,6 +22,9 @@ const MENDED_AFTER: Duration = Duration::from_secs(60);
 impl Core {
     /// Until the disk works, or the connection is to end.
     pub(super) fn sit_out(&mut self) {
+        if self.leaving || self.shared.is_inconsistent() {
+            return self.end_now();
+        }
         self.retire();
         let again = self.returned.filter(|(when, _)| when.elapsed() < MENDED_AFTER);
         let first = again.map_or(FIRST_LOOK, |(_, before)| (before * 2).min(FIRST_LOOK_MAX));
@@ -37,8 +40,6 @@ impl Core {
         let mut pause = first;
         let mut told = String::new();
         while !self.shared.outage.await_end(pause) {
-            // What fails to be applied now finds nobody to vote with.
-            self.shared.end_votes();
             match self.come_back(first) {
                 Ok(()) => break,
                 Err(reason) if reason == told => {}
@@ -52,7 +53,10 @@ impl Core {
         // Who ended the connection before the commands were opened again was not heard in any other way.
         if self.shared.outage.await_end(Duration::ZERO) {
             if self.shared.is_inconsistent() {
+                // As when a node gives up in its group.
                 self.shared.mark_inconsistent();
+                self.shared.queue.clear();
+                self.shared.monitor.set_closed(true);
             }
             self.end_now();
         }
@@ -72,7 +76,7 @@ impl Core {
             }
             refuse(command);
         }
-        self.shared.end_votes();
+        self.shared.abandon_votes();
         self.shared.settings.with(|o| o.set_group_connected(false));
         self.shared.change_flow_figures(|f| {
             f.pause(Instant::now(), false);
@@ -101,6 +105,7 @@ impl Core {
         });
         let position = (shared.history(), self.handed);
         let plan = startup::rejoin(&shared, &mut log, &self.cluster, peers, position)?;
+        shared.set_reader(&log);
         shared.log(
             Level::Info,
             format!("the write-set log works again: joining the group at {}:{}", position.0, position.1),
@@ -124,8 +129,6 @@ impl Core {
         shared.commands.open(waker);
         shared.outage.returned();
         self.owed.extend((0..shared.desyncs.load(Relaxed)).map(|_| Owed::App(AppMessage::Desync)));
-        // Who began to wait for a vote while nobody could hear it.
-        shared.end_votes();
         Ok(())
     }
 }

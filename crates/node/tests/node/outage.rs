@@ -253,7 +253,10 @@ fn an_error_of_an_applier_meanwhile_costs_a_full_copy() {
     let (hosts, third, disk) = three(&cluster);
     let hold = block(&third, b"bad");
     third.lock().failing.insert(b"bad".to_vec(), b"Error_code: 1114;".to_vec());
-    hosts[0].commit("a", "bad");
+    // One after the other: who fails after the connection has ended must not wait for a vote either.
+    for key in ["a", "b", "c", "d"] {
+        hosts[0].commit(key, "bad");
+    }
     disk.fail();
     // More would wait for the one that is held.
     write_much(&hosts[0]);
