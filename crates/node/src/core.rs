@@ -620,6 +620,27 @@ impl Core {
         if let Some(slot) = self.connected.take() {
             slot.fill(Err("the connection was closed before a primary view was reached".into()));
         }
+        self.hang_up().into_iter().for_each(refuse);
+        if let Some(slot) = self.asked.take() {
+            slot.fill(Err("the group was left before a server had been chosen".into()));
+        }
+        self.shared.end_votes();
+        self.shared.outage.over();
+        self.member = false;
+        self.shared.set_group_status(GroupStatus { uuid: self.me.uuid(), ..GroupStatus::default() });
+        if self.told {
+            let view = self.server_view(ViewStatus::NonPrimary, None, &View::default());
+            self.shared.set_last(self.handed);
+            self.shared.queue.push(Item::Final { view, last: self.handed });
+        } else {
+            // To a server that was never connected a final view would be a mistake.
+            self.shared.queue.clear();
+        }
+        self.shared.queue.close();
+    }
+
+    /// Whoever waits for the group is answered, and nobody is heard from here on. Commands that came too late.
+    fn hang_up(&mut self) -> Vec<Command> {
         self.abandon_all();
         self.shared.change_flow_figures(|f| {
             f.pause(Instant::now(), false);
@@ -636,27 +657,10 @@ impl Core {
         for (_, slot) in self.weight_waiters.drain(..) {
             slot.fill(false);
         }
-        if let Some(slot) = self.asked.take() {
-            slot.fill(Err("the group was left before a server had been chosen".into()));
-        }
-        // Commands that came too late.
         let mut rest = Vec::new();
         self.shared.commands.close(&mut rest);
-        rest.into_iter().for_each(refuse);
-        self.shared.end_votes();
-        self.shared.outage.over();
         self.shared.settings.with(|o| o.set_group_connected(false));
-        self.member = false;
-        self.shared.set_group_status(GroupStatus { uuid: self.me.uuid(), ..GroupStatus::default() });
-        if self.told {
-            let view = self.server_view(ViewStatus::NonPrimary, None, &View::default());
-            self.shared.set_last(self.handed);
-            self.shared.queue.push(Item::Final { view, last: self.handed });
-        } else {
-            // To a server that was never connected a final view would be a mistake.
-            self.shared.queue.clear();
-        }
-        self.shared.queue.close();
+        rest
     }
 
     fn publish(&mut self) {
@@ -677,6 +681,10 @@ impl Core {
             segment: self.me.segment,
             first_seqno: self.group.store().base().seqno.next(),
         });
+    }
+
+    fn names_of(&self, nodes: &[NodeId]) -> String {
+        nodes.iter().map(|n| self.name(*n)).collect::<Vec<_>>().join(", ")
     }
 
     fn name(&self, node: NodeId) -> String {

@@ -232,10 +232,8 @@ pub fn prepare(shared: &Shared, log: &mut Log, wish: &Wish<'_>, saved: &mut Save
     // No state of any kind: neither data nor a log.
     let blank = !bootstrap && !arbitrator && saved.is_blank() && log.last() == LogIndex::ZERO;
     let expect = if blank { shared.settings.with(|o| o.int("pc.bootstrap_expect")) as u8 } else { 0 };
-    let incarnation = log.begin_incarnation(by_the_clock()).map_err(|e| e.to_string())?;
-    let me = member(shared, log.node_id(), incarnation);
     let peers = (!alone).then(|| peers.to_vec());
-    let transport = open_transport(shared, wish.cluster, &me, peers.as_deref())?;
+    let (transport, config) = listen(shared, log, wish.cluster, peers.as_deref())?;
     let patience = shared.settings.with(|o| {
         if !o.bool("pc.wait_prim") {
             Patience::None
@@ -248,13 +246,26 @@ pub fn prepare(shared: &Shared, log: &mut Log, wish: &Wish<'_>, saved: &mut Save
     if patience == Patience::Unlimited && !bootstrap && expect == 0 {
         shared.log(Level::Info, format!("waiting for peers to form the group again: {}", names_of_voters(log)));
     }
-    let me = Member { address: transport.me().address.clone(), ..me };
-    let config = Config { expect, ..shared.settings.order(me) };
+    let config = Config { expect, ..config };
     let unwelcome_max = shared.settings.with(|o| o.period("pc.wait_prim_timeout"));
     let script = wish.first && shared.server.wants_script();
     let seed = u64::from_le_bytes(random()?);
     let cluster = wish.cluster.to_string();
     Ok(Plan { cluster, peers, transport, unwelcome_max, config, start, script, patience, seed })
+}
+
+/// A new incarnation of this member, at its address.
+fn listen(
+    shared: &Shared,
+    log: &mut Log,
+    cluster: &str,
+    peers: Option<&[String]>,
+) -> Result<(Transport, Config), String> {
+    let incarnation = log.begin_incarnation(by_the_clock()).map_err(|e| e.to_string())?;
+    let me = member(shared, log.node_id(), incarnation);
+    let transport = open_transport(shared, cluster, &me, peers)?;
+    let me = Member { address: transport.me().address.clone(), ..me };
+    Ok((transport, shared.settings.order(me)))
 }
 
 /// How a server that runs, with its data at `position`, joins its group again. Listens already on return.
@@ -265,11 +276,7 @@ pub fn rejoin(
     peers: Option<Vec<String>>,
     position: (Uuid, Seqno),
 ) -> Result<Plan, String> {
-    let incarnation = log.begin_incarnation(by_the_clock()).map_err(|e| e.to_string())?;
-    let me = member(shared, log.node_id(), incarnation);
-    let transport = open_transport(shared, cluster, &me, peers.as_deref())?;
-    let me = Member { address: transport.me().address.clone(), ..me };
-    let config = Config { expect: 0, ..shared.settings.order(me) };
+    let (transport, config) = listen(shared, log, cluster, peers.as_deref())?;
     let unwelcome_max = shared.settings.with(|o| o.period("pc.wait_prim_timeout"));
     let position = Some(position);
     let start = Start::Join { position: confirmed(shared, log, position), data: position, fallback: None };

@@ -115,11 +115,6 @@ impl Core {
         let now = self.now();
         self.group.abandon_pending(now);
         self.announced = None;
-        self.answer_impatient();
-        self.drain();
-    }
-
-    pub(super) fn answer_impatient(&mut self) {
         let impatient = |p: &Pending| matches!(p, Pending::Owned { patient: false, .. });
         let keys: Vec<_> = self.pending.iter().filter(|(_, p)| impatient(p)).map(|(key, _)| *key).collect();
         for key in keys {
@@ -133,6 +128,7 @@ impl Core {
                 slot.fill(false);
             }
         }
+        self.drain();
     }
 
     pub(super) fn pay_owed(&mut self) {
@@ -163,8 +159,8 @@ impl Core {
         self.absent.look(others, |n| group.held_by(n).unwrap_or(first));
         let max = self.kept_for_absent_max;
         if self.absent.hold().is_some() && group.store().bytes_held() > max {
-            let names: Vec<String> = self.absent.give_up().into_iter().map(|n| self.name(n)).collect();
-            let names = names.join(", ");
+            let lost = self.absent.give_up();
+            let names = self.names_of(&lost);
             self.shared.log(
                 Level::Warn,
                 format!(
@@ -248,13 +244,13 @@ impl Core {
         log.trim(Trim { keep_from: keep, bytes_max: Some(0) }).map_err(|e| e.to_string())?;
         let freed = before.saturating_sub(log.bytes_held());
         let base = log.first().prev();
-        let lost: Vec<String> = self.absent.trimmed(base).into_iter().map(|n| self.name(n)).collect();
+        let lost = self.absent.trimmed(base);
         let lost = if lost.is_empty() {
             String::new()
         } else {
             format!(
                 "; {} needs a full copy now when it comes back, unless another member has what was dropped",
-                lost.join(", ")
+                self.names_of(&lost)
             )
         };
         Ok((freed, format!("{kept}{lost}")))

@@ -65,31 +65,18 @@ impl Core {
     /// Out of the group. What was sent and is not decided is left open, as at the end of a connection (SAFETY 22).
     fn retire(&mut self) {
         self.on_non_primary(vec![self.me.clone()]);
-        self.abandon_all();
         self.transport.close();
         self.shared.outage.out();
-        let mut rest = Vec::new();
-        self.shared.commands.close(&mut rest);
-        for command in rest {
+        for command in self.hang_up() {
             if matches!(command, Command::Leave | Command::GiveUp { .. }) {
                 self.shared.outage.end();
             }
             refuse(command);
         }
         self.shared.abandon_votes();
-        self.shared.settings.with(|o| o.set_group_connected(false));
-        self.shared.change_flow_figures(|f| {
-            f.pause(Instant::now(), false);
-            f.requested = false;
-        });
         self.group.store_mut().let_go();
         // What this incarnation still had to say means nothing once it is gone: the others close its streaming transactions themselves.
         self.owed.clear();
-        for (_, pending) in self.pending_app.drain() {
-            if let Some(slot) = pending.slot {
-                slot.fill(false);
-            }
-        }
     }
 
     /// Opens the log and looks for the group. **Errors:** what does not work yet.

@@ -211,6 +211,14 @@ impl Host {
     }
 }
 
+/// At least so many bytes, in large write sets.
+pub fn write_much(host: &Host, bytes: usize) {
+    let large = "x".repeat(100_000);
+    for i in 0..bytes.div_ceil(large.len()) {
+        host.commit(&format!("k{i}"), &large);
+    }
+}
+
 /// What a machine finds on its disk after the process was killed now.
 pub fn crash_image(site: &Site) {
     let image = site.dir.with_extension("image");

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use trireme_node::{Code, Gtid, ViewStatus};
 use trireme_types::Seqno;
 
-use crate::cluster::{Cluster, agree, crash_image, goes_on_with, restore_image};
+use crate::cluster::{Cluster, agree, crash_image, goes_on_with, restore_image, write_much};
 use crate::fake::{Closed, End, State, Tables, until};
 
 #[test]
@@ -244,10 +244,7 @@ fn data_that_the_own_log_does_not_reach_are_brought_up_by_the_others_log() {
     first.commit("a", "old");
     second.reach(first.lock().tables.position());
     let old = second.lock().tables.clone();
-    let large = "x".repeat(100_000);
-    for i in 0..100 {
-        first.commit(&format!("k{i}"), &large);
-    }
+    write_much(&first, 10_000_000);
     until("its log to begin beyond the old data", || second.int("local_cached_downto") > old.position() as i64 + 1);
     second.stop();
     let at = Gtid { history: old.history, seqno: Some(Seqno(old.position())) };

@@ -9,7 +9,7 @@ use trireme_surface::texts;
 use trireme_types::{Seqno, Uuid};
 use trireme_wslog::{DirStorage, TrimAnswer, TrimWish, inspect};
 
-use crate::cluster::{Cluster, Host, agree};
+use crate::cluster::{Cluster, Host, agree, write_much};
 use crate::fake::{Fake, PATIENCE, Tables, until};
 
 type Hook = Box<dyn Fn(&Fake, &Meta, &[u8]) + Send + Sync>;
@@ -101,13 +101,6 @@ fn a_mode_that_another_node_has_changed_can_be_set_back_at_once() {
         until("mode disk", || !process());
     }
     agree(hosts);
-}
-
-fn write_much(host: &Host, bytes: usize) {
-    let large = "x".repeat(100_000);
-    for i in 0..bytes.div_ceil(large.len()) {
-        host.commit(&format!("k{i}"), &large);
-    }
 }
 
 #[test]

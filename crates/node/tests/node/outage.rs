@@ -6,9 +6,12 @@ use std::path::PathBuf;
 use trireme_node::{Code, Gtid, StatValue, ViewStatus};
 use trireme_types::Seqno;
 
-use crate::cluster::{Cluster, Host, agree, copy, goes_on_with};
+use crate::cluster::{Cluster, Host, agree, copy, goes_on_with, write_much};
 use crate::fake::{End, Tables, until};
 use crate::operators::block;
+
+/// Bytes.
+const MORE_THAN_A_SEGMENT: usize = 4_000_000;
 
 /// Where the log of a node lies: a directory that can be taken away, so that no new segments can be made in it.
 struct Disk {
@@ -58,12 +61,11 @@ fn three(cluster: &Cluster) -> (Vec<Host>, Host, Disk) {
     (hosts, third, disk)
 }
 
-/// More than a segment.
-fn write_much(host: &Host) {
-    let large = "x".repeat(100_000);
-    for i in 0..40 {
-        host.commit(&format!("k{i}"), &large);
-    }
+/// The disk fails when it needs room for another segment.
+fn break_down(disk: &Disk, writer: &Host, host: &Host) {
+    disk.fail();
+    write_much(writer, MORE_THAN_A_SEGMENT);
+    await_out(host);
 }
 
 fn await_out(host: &Host) {
@@ -77,9 +79,7 @@ fn await_out(host: &Host) {
 fn it_comes_back_by_itself_once_the_disk_works() {
     let cluster = Cluster::new(3);
     let (hosts, third, disk) = three(&cluster);
-    disk.fail();
-    write_much(&hosts[0]);
-    await_out(&third);
+    break_down(&disk, &hosts[0], &third);
     hosts[0].wait("two left", |s| s.size() == 2);
     assert!(matches!(third.run("a", "refused"), End::Failed(_)), "it takes no commits");
     hosts[1].commit("a", "missed");
@@ -99,9 +99,7 @@ fn it_may_fail_again() {
     let cluster = Cluster::new(3);
     let (hosts, third, disk) = three(&cluster);
     for round in 1..=2 {
-        disk.fail();
-        write_much(&hosts[0]);
-        await_out(&third);
+        break_down(&disk, &hosts[0], &third);
         hosts[0].wait("two left", |s| s.size() == 2);
         disk.mend();
         third.wait("synced again", |s| s.synced == 1 + round);
@@ -115,9 +113,7 @@ fn it_may_fail_again() {
 fn an_empty_directory_is_not_taken_for_its_log() {
     let cluster = Cluster::new(3);
     let (hosts, third, disk) = three(&cluster);
-    disk.fail();
-    write_much(&hosts[0]);
-    await_out(&third);
+    break_down(&disk, &hosts[0], &third);
     fs::create_dir(&disk.there).unwrap();
     third.wait("looked in vain", |s| s.log.iter().any(|(_, line)| line.contains("is the file system mounted")));
     fs::remove_dir_all(&disk.there).unwrap();
@@ -133,9 +129,7 @@ fn what_the_disk_lost_is_admitted_and_repaired() {
     let image = disk.image();
     hosts[0].commit("a", "acknowledged by the third, then lost");
     third.reach(hosts[0].lock().tables.position());
-    disk.fail();
-    write_much(&hosts[0]);
-    await_out(&third);
+    break_down(&disk, &hosts[0], &third);
     fs::rename(image, &disk.there).unwrap();
     third.wait("synced again", |s| s.synced == 2);
     assert!(third.lock().log.iter().any(|(_, line)| line.contains("the disk lost entries")), "{:#?}", third.lock().log);
@@ -156,7 +150,7 @@ fn commits_that_are_under_way_are_answered_and_agree() {
             }
             ends
         });
-        write_much(&hosts[0]);
+        write_much(&hosts[0], MORE_THAN_A_SEGMENT);
         busy.join().unwrap()
     });
     assert!(ends.len() > 1, "some were taken before");
@@ -231,9 +225,7 @@ fn what_the_server_asked_for_meanwhile_is_remembered() {
     let cluster = Cluster::new(3);
     let (hosts, third, disk) = three(&cluster);
     assert_eq!((third.node().desync(), third.stat("desync_count")), (Code::Ok, StatValue::Text("1".into())));
-    disk.fail();
-    write_much(&hosts[0]);
-    await_out(&third);
+    break_down(&disk, &hosts[0], &third);
     assert_eq!(third.node().desync(), Code::Ok);
     assert_eq!(third.node().options_set("repl.durability=process"), Code::NodeFail);
     disk.mend();
@@ -259,7 +251,7 @@ fn an_error_of_an_applier_meanwhile_costs_a_full_copy() {
     }
     disk.fail();
     // More would wait for the one that is held.
-    write_much(&hosts[0]);
+    write_much(&hosts[0], MORE_THAN_A_SEGMENT);
     third.wait("says so", |s| {
         s.log.iter().any(|(_, line)| line.contains("until the disk with its write-set log works"))
     });
@@ -280,9 +272,7 @@ fn an_error_of_an_applier_meanwhile_costs_a_full_copy() {
 fn a_stop_while_it_comes_back_is_heard() {
     let cluster = Cluster::new(3);
     let (hosts, mut third, disk) = three(&cluster);
-    disk.fail();
-    write_much(&hosts[0]);
-    await_out(&third);
+    break_down(&disk, &hosts[0], &third);
     disk.mend();
     third.wait("comes back", |s| s.log.iter().any(|(_, line)| line.contains("works again")));
     third.disconnect();
@@ -296,9 +286,7 @@ fn a_stop_while_it_comes_back_is_heard() {
 fn a_new_connection_does_not_wait_for_it() {
     let cluster = Cluster::new(3);
     let (hosts, mut third, disk) = three(&cluster);
-    disk.fail();
-    write_much(&hosts[0]);
-    await_out(&third);
+    break_down(&disk, &hosts[0], &third);
     third.disconnect();
     assert_eq!(third.lock().finals, 1);
     assert_eq!(third.connect(&cluster.url(), false), Code::NodeFail, "the disk does not work yet");
@@ -314,9 +302,7 @@ fn a_new_connection_does_not_wait_for_it() {
 fn a_server_that_is_stopped_meanwhile_knows_where_it_stands() {
     let cluster = Cluster::new(3);
     let (hosts, third, disk) = three(&cluster);
-    disk.fail();
-    write_much(&hosts[0]);
-    await_out(&third);
+    break_down(&disk, &hosts[0], &third);
     let kept = third.stop();
     let state = fs::read_to_string(cluster.sites[2].dir.join("grastate.dat")).unwrap();
     assert!(state.contains(&format!("seqno:   {}\n", kept.position())), "{state}");
