@@ -271,8 +271,6 @@ pub struct Core {
     log_failed: bool,
     /// It sat out before, and is on its way back to a server that knows nothing but a loss of the majority.
     returning: bool,
-    /// What the server is told right before its first own view after that.
-    absence: Option<(Seqno, ServerView)>,
     /// Delivered up to here before it sat out: what follows from that was done then.
     heard_upto: LogIndex,
     /// Index of the newest delivery.
@@ -388,7 +386,6 @@ impl Core {
             peers,
             log_failed: false,
             returning: false,
-            absence: None,
             heard_upto: LogIndex::ZERO,
             delivered_index: LogIndex::ZERO,
             returned: None,

@@ -12,7 +12,7 @@ use crate::progress::CatchUp;
 use crate::queue::Item;
 use crate::roster::{AppMessage, NodeState};
 use crate::stop_signal;
-use crate::{Level, ViewStatus};
+use crate::{Level, ServerView, ViewStatus};
 
 /// How often a node whose server cannot hear it looks whether that was told to stop.
 const LOOK_FOR_STOP: Duration = Duration::from_millis(500);
@@ -83,8 +83,9 @@ impl Core {
                     members: view.members.iter().filter(|m| m.node != self.me.node).cloned().collect(),
                     ..*view
                 };
-                self.absence = Some((own_view, self.server_view(ViewStatus::Primary, Some(own_view.prev()), &others)));
-                self.go_live(position, None);
+                let absence = self.server_view(ViewStatus::Primary, Some(own_view.prev()), &others);
+                self.returning = false;
+                self.catch_up_from(position, Some((own_view, absence)));
             }
             None if self.returning => self.fail("the running server cannot take a full copy: restart it".into()),
             Some(_) if self.script && self.roster.ready_donor(self.me.node, &self.donor_list).is_ok() => {
@@ -209,15 +210,12 @@ impl Core {
     /// connected: at that view when nothing comes before it, else at a private view at its own position, so that a
     /// server whose storage engine starts inside the view callback replays what it missed without a donor (SAFETY 20).
     pub(super) fn go_live(&mut self, position: Seqno, connect: Option<(Seqno, &View)>) {
-        let Feed::Held(mut items) = std::mem::replace(&mut self.feed, Feed::Live) else { return };
-        let returns = std::mem::take(&mut self.returning);
-        if !returns {
-            self.shared.monitor.reset(position);
-            self.shared.votes.forget(position);
-            self.floor = position;
+        if self.feed.is_live() {
+            return;
         }
-        self.handed = position;
-        self.reported = position;
+        self.shared.monitor.reset(position);
+        self.shared.votes.forget(position);
+        self.floor = position;
         if let Some((own_view, view)) = connect {
             if position.next() == own_view {
                 let first = self.server_view(ViewStatus::Primary, Some(own_view), view);
@@ -228,16 +226,23 @@ impl Core {
                 self.tell(Item::View { view: private, closes: None });
             }
         }
+        self.shared.mark_running(self.group.store().base().history);
+        self.catch_up_from(position, None);
+    }
+
+    /// Hands over what was kept back after `position`; before the item that closes the given seqno, the server is told that view. The
+    /// commit order stands where the server does: one that returns has been running, perhaps in the middle of a statement that must not
+    /// be taken for done.
+    fn catch_up_from(&mut self, position: Seqno, mut before: Option<(Seqno, ServerView)>) {
+        let Feed::Held(mut items) = std::mem::replace(&mut self.feed, Feed::Live) else { return };
+        self.handed = position;
+        self.reported = position;
         if self.delivered.0.saturating_sub(position.0) > 1 {
             self.shared.log(Level::Info, texts::receiving_ist(position.next(), self.delivered));
         }
         self.catch_up = CatchUp::begin(position, self.delivered, Instant::now());
-        // A server that returns has been running, perhaps in the middle of a statement that must not be taken for done.
-        if !returns {
-            self.shared.mark_running(self.group.store().base().history);
-        }
         while let Some(item) = items.pop() {
-            if let Some((_, view)) = self.absence.take_if(|(own_view, _)| item.seqno() == Some(*own_view)) {
+            if let Some((_, view)) = before.take_if(|(seqno, _)| item.seqno() == Some(*seqno)) {
                 self.tell(Item::View { view, closes: None });
             }
             self.hand(item);
