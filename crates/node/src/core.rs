@@ -18,19 +18,20 @@ use trireme_transport::{AdmitToken, Isolation, TlsContext, Transport};
 use trireme_types::{DecodeError, Durability, LogIndex, Member, NodeId, Seqno, Timestamp, Uuid, View, Weight, Writer};
 use trireme_wslog::{DirStorage, SpareReady, Synced, WriteSetLog};
 
-use crate::absent::Absent;
-use crate::flow::Flow;
 use crate::index::{Index, Work};
 use crate::node::Shared;
 use crate::picture::Picture;
-use crate::progress::CatchUp;
 use crate::queue::Item;
-use crate::roster::{AppMessage, NodeState, Roster};
 use crate::slot::Slot;
 use crate::startup::{self, Plan};
 use crate::status::GroupStatus;
 use crate::trx::Trx;
 use crate::{Level, ServerView, ViewMember, ViewStatus};
+use trireme_replicator::absent::Absent;
+use trireme_replicator::flow::Flow;
+use trireme_replicator::message::AppMessage;
+use trireme_replicator::progress::CatchUp;
+use trireme_replicator::roster::{NodeState, Roster};
 
 mod delivery;
 mod feed;

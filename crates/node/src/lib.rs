@@ -5,25 +5,19 @@
 //! waits for it is answered on every path, its own failure included.
 #![deny(unsafe_op_in_unsafe_fn)]
 
-mod absent;
 mod api;
 mod asking;
 mod backlog;
 mod chores;
 mod commands;
 mod core;
-mod flow;
-#[cfg(feature = "fuzzing")]
-pub mod fuzzing;
 mod index;
 mod monitor;
 mod node;
 mod outage;
 mod picture;
-mod progress;
 mod queue;
 mod recover;
-mod roster;
 mod saved;
 mod settings;
 mod slot;

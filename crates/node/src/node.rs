@@ -21,7 +21,6 @@ use crate::index::{Errand, IndexJob, run_errands};
 use crate::monitor::{Interrupted, OrderMonitor};
 use crate::outage::Outage;
 use crate::queue::{ApplyItem, ApplyQueue, Item};
-use crate::roster::AppMessage;
 use crate::saved::Saved;
 use crate::settings::Settings;
 use crate::slot::Slot;
@@ -33,6 +32,7 @@ use crate::threads::spawn;
 use crate::trx::{Stage, Trx, TrxMap};
 use crate::votes::{Settled, Votes, error_class};
 use crate::*;
+use trireme_replicator::message::AppMessage;
 
 /// What the threads of one node share.
 pub struct Shared {

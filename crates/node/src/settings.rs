@@ -17,8 +17,8 @@ use trireme_types::{Durability, Member, Weight};
 use crate::InitArgs;
 use crate::core::Command;
 use crate::node::Shared;
-use crate::roster::AppMessage;
 use crate::slot::Slot;
+use trireme_replicator::message::AppMessage;
 
 /// See the module.
 pub struct Settings {

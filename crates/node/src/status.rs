@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use trireme_surface::status::LocalState;
 use trireme_types::{Seqno, Uuid};
 
-use crate::roster::NodeState;
+use trireme_replicator::roster::NodeState;
 
 /// What the group thread publishes for others to read.
 #[derive(Clone, Debug, Default)]

@@ -13,8 +13,9 @@ use super::feed::Feed;
 use super::{Core, Outcome, Pending, PendingApp, unreadable};
 use crate::index::{Delivered, Found, Index, Lost, Work};
 use crate::queue::{ApplyItem, Item};
-use crate::roster::{AppMessage, Effect, NodeState, Roster};
 use crate::{Level, ViewStatus};
+use trireme_replicator::message::AppMessage;
+use trireme_replicator::roster::{Effect, NodeState, Roster};
 
 /// Bodies from here on are let go of by another thread: giving back the memory of a gigabyte takes tenths of a second.
 const LARGE_BODY: usize = 16 << 20;

@@ -8,11 +8,12 @@ use trireme_types::{NodeId, Seqno, Uuid, View};
 
 use super::Core;
 use crate::backlog::Backlog;
-use crate::progress::CatchUp;
 use crate::queue::Item;
-use crate::roster::{AppMessage, NodeState};
 use crate::stop_signal;
 use crate::{Level, ServerView, ViewStatus};
+use trireme_replicator::message::AppMessage;
+use trireme_replicator::progress::CatchUp;
+use trireme_replicator::roster::NodeState;
 
 /// How often a node whose server cannot hear it looks whether that was told to stop.
 const LOOK_FOR_STOP: Duration = Duration::from_millis(500);
@@ -240,7 +241,7 @@ impl Core {
         if self.delivered.0.saturating_sub(position.0) > 1 {
             self.shared.log(Level::Info, texts::receiving_ist(position.next(), self.delivered));
         }
-        self.catch_up = CatchUp::begin(position, self.delivered, Instant::now());
+        self.catch_up = CatchUp::begin(position, self.delivered, self.now());
         while let Some(item) = items.pop() {
             if let Some((_, view)) = before.take_if(|(seqno, _)| item.seqno() == Some(*seqno)) {
                 self.tell(Item::View { view, closes: None });

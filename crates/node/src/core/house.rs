@@ -10,8 +10,8 @@ use trireme_wslog::{Trim, TrimAnswer};
 
 use super::{Core, Owed, Pending, PendingApp};
 use crate::Level;
-use crate::roster::AppMessage;
 use crate::settings::durability_name;
+use trireme_replicator::message::AppMessage;
 
 /// Write sets between two reports of the committed position (Galera's 127).
 const REPORT_EVERY: u64 = 128;
@@ -67,8 +67,9 @@ impl Core {
     }
 
     pub(super) fn tell_progress(&mut self) {
+        let now = self.now();
         let Some(catch_up) = &mut self.catch_up else { return };
-        let Some(progress) = catch_up.look(self.shared.monitor.left(), Instant::now()) else { return };
+        let Some(progress) = catch_up.look(self.shared.monitor.left(), now) else { return };
         self.shared.event("progress", progress.json());
         if progress.line {
             self.shared.log(Level::Info, texts::receiving_ist_progress(progress.done, progress.total));

@@ -12,8 +12,8 @@ use trireme_transport::{Isolation, NetEvent};
 use super::feed::StateRequest;
 use super::{Command, Core, HeldBack, Outcome, Owed, Pending, PendingApp};
 use crate::Level;
-use crate::roster::AppMessage;
 use crate::slot::Slot;
+use trireme_replicator::message::AppMessage;
 
 /// Who has not heard the sequencer for so long, several heartbeats, was frozen or cut off from it.
 const OUT_OF_TOUCH_AFTER: Duration = Duration::from_millis(300);

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use super::{Command, Core, Owed, refuse};
 use crate::Level;
-use crate::roster::AppMessage;
 use crate::slot::Slot;
 use crate::startup;
+use trireme_replicator::message::AppMessage;
 
 /// Before the first look at the disk. Doubled for a disk that fails again soon.
 const FIRST_LOOK: Duration = Duration::from_secs(1);

@@ -7,8 +7,8 @@ use trireme_surface::texts;
 
 use super::{Core, Outcome};
 use crate::Level;
-use crate::flow::{Act, Limits};
-use crate::roster::NodeState;
+use trireme_replicator::flow::{Act, Limits};
+use trireme_replicator::roster::NodeState;
 
 /// Between two complaints of the same kind.
 const TELL_AGAIN: Duration = Duration::from_secs(60);

@@ -3,7 +3,8 @@
 use trireme_types::{Incarnation, Member, NodeId, Reader, Seqno, Uuid, View, Writer};
 
 use crate::flow;
-use crate::roster::{AppMessage, Roster};
+use crate::message::AppMessage;
+use crate::roster::Roster;
 
 /// Ordered messages without a seqno, and the signal of flow control.
 pub fn messages(data: &[u8]) {

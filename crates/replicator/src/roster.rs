@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use trireme_surface::texts;
 use trireme_types::{DecodeError, NodeId, Reader, Seqno, Uuid, View, Writer};
 
+use crate::message::AppMessage;
+
 /// Node states as `wsrep_local_state` and the log lines name them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum NodeState {
@@ -32,137 +34,6 @@ impl NodeState {
         [NodeState::Primary, NodeState::Joiner, NodeState::Donor, NodeState::Joined, NodeState::Synced]
             .into_iter()
             .find(|s| *s as u8 == b)
-    }
-}
-
-/// A member's ordered message that takes no seqno.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum AppMessage {
-    /// The sender has the state up to its own position and catches up.
-    Joined,
-    /// The sender has caught up.
-    Synced,
-    Desync,
-    Resync,
-    /// The sender needs a full copy, or with a `position`, where its own data are, only what a donor's script brings beside one.
-    /// `donors`: `wsrep_sst_donor`; `request`: the server's opaque bytes.
-    StateRequest {
-        donors: String,
-        request: Vec<u8>,
-        position: Option<Seqno>,
-    },
-    /// The sender, a donor, is done with `joiner`.
-    DonorDone {
-        joiner: NodeId,
-        ok: bool,
-    },
-    /// The sender has committed everything up to here.
-    LastCommitted {
-        seqno: Seqno,
-    },
-    /// Result of applying `seqno` at the sender: zero is success, else a hash of the error.
-    Vote {
-        seqno: Seqno,
-        code: u64,
-        text: String,
-    },
-    /// Throw the member with this UUID out, and do not let it in again (`evs.evict`); nil: forget all evictions.
-    Evict {
-        member: Uuid,
-    },
-    /// The sender's data have a statement cut off in them, at this position. It waits for somebody with whole data.
-    HalfDone {
-        position: Seqno,
-    },
-    /// All voters are here, and none has whole data: let one of them go on with what it has.
-    GoOnHalfDone,
-    /// `node` has reported nothing beyond `seqno`, and the memory that this pins is needed (SAFETY 24).
-    Lagging {
-        node: NodeId,
-        seqno: Seqno,
-    },
-    /// The vote on `seqno` has been open for long enough (SAFETY 28).
-    CloseVote {
-        seqno: Seqno,
-    },
-}
-
-impl AppMessage {
-    pub fn encode(&self) -> Vec<u8> {
-        let mut w = Writer::new();
-        match self {
-            AppMessage::Joined => w.u8(1),
-            AppMessage::Synced => w.u8(2),
-            AppMessage::Desync => w.u8(3),
-            AppMessage::Resync => w.u8(4),
-            AppMessage::StateRequest { donors, request, position } => {
-                w.u8(5);
-                w.str(donors);
-                w.bytes(request);
-                w.bool(position.is_some());
-                position.iter().for_each(|p| w.u64(p.0));
-            }
-            AppMessage::DonorDone { joiner, ok } => {
-                w.u8(6);
-                w.uuid(joiner.0);
-                w.bool(*ok);
-            }
-            AppMessage::LastCommitted { seqno } => {
-                w.u8(7);
-                w.u64(seqno.0);
-            }
-            AppMessage::Vote { seqno, code, text } => {
-                w.u8(8);
-                w.u64(seqno.0);
-                w.u64(*code);
-                w.str(text);
-            }
-            AppMessage::Evict { member } => {
-                w.u8(9);
-                w.uuid(*member);
-            }
-            AppMessage::HalfDone { position } => {
-                w.u8(10);
-                w.u64(position.0);
-            }
-            AppMessage::GoOnHalfDone => w.u8(11),
-            AppMessage::Lagging { node, seqno } => {
-                w.u8(12);
-                w.uuid(node.0);
-                w.u64(seqno.0);
-            }
-            AppMessage::CloseVote { seqno } => {
-                w.u8(13);
-                w.u64(seqno.0);
-            }
-        }
-        w.buf
-    }
-
-    pub fn decode(bytes: &[u8]) -> Result<AppMessage, DecodeError> {
-        let mut r = Reader::new(bytes);
-        let message = match r.u8()? {
-            1 => AppMessage::Joined,
-            2 => AppMessage::Synced,
-            3 => AppMessage::Desync,
-            4 => AppMessage::Resync,
-            5 => AppMessage::StateRequest {
-                donors: r.str(1 << 16)?,
-                request: r.bytes(1 << 24)?.to_vec(),
-                position: if r.bool()? { Some(Seqno(r.u64()?)) } else { None },
-            },
-            6 => AppMessage::DonorDone { joiner: NodeId(r.uuid()?), ok: r.bool()? },
-            7 => AppMessage::LastCommitted { seqno: Seqno(r.u64()?) },
-            8 => AppMessage::Vote { seqno: Seqno(r.u64()?), code: r.u64()?, text: r.str(1 << 16)? },
-            9 => AppMessage::Evict { member: r.uuid()? },
-            10 => AppMessage::HalfDone { position: Seqno(r.u64()?) },
-            11 => AppMessage::GoOnHalfDone,
-            12 => AppMessage::Lagging { node: NodeId(r.uuid()?), seqno: Seqno(r.u64()?) },
-            13 => AppMessage::CloseVote { seqno: Seqno(r.u64()?) },
-            _ => return Err(DecodeError::Invalid("member message")),
-        };
-        r.finish()?;
-        Ok(message)
     }
 }
 

@@ -1,8 +1,8 @@
 //! How far a catch-up has come: for the server's event service and, now and then, for its log.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use trireme_types::Seqno;
+use trireme_types::{Seqno, Timestamp};
 
 /// Between two events, and between two lines of the log.
 const EVENT_EVERY: Duration = Duration::from_secs(1);
@@ -13,8 +13,8 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 pub struct CatchUp {
     first: Seqno,
     last: Seqno,
-    event_at: Instant,
-    line_at: Instant,
+    event_at: Timestamp,
+    line_at: Timestamp,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,26 +37,26 @@ impl Progress {
 
 impl CatchUp {
     /// `None` when there is nothing worth telling of.
-    pub fn begin(position: Seqno, group: Seqno, now: Instant) -> Option<CatchUp> {
+    pub fn begin(position: Seqno, group: Seqno, now: Timestamp) -> Option<CatchUp> {
         (group.0.saturating_sub(position.0) > 1).then_some(CatchUp {
             first: position,
             last: group,
             event_at: now,
-            line_at: now + LINE_EVERY,
+            line_at: now.after(LINE_EVERY),
         })
     }
 
     /// What is to be told now, if anything; `left` has left commit order.
-    pub fn look(&mut self, left: Seqno, now: Instant) -> Option<Progress> {
+    pub fn look(&mut self, left: Seqno, now: Timestamp) -> Option<Progress> {
         let total = self.last.0 - self.first.0;
         let done = left.0.saturating_sub(self.first.0).min(total);
         if now < self.event_at && done < total {
             return None;
         }
-        self.event_at = now + EVENT_EVERY;
+        self.event_at = now.after(EVENT_EVERY);
         let line = now >= self.line_at || done == total;
         if line {
-            self.line_at = now + LINE_EVERY;
+            self.line_at = now.after(LINE_EVERY);
         }
         Some(Progress { done, total, line })
     }
@@ -68,9 +68,8 @@ mod tests {
 
     #[test]
     fn tells_at_the_beginning_once_a_second_and_at_the_end() {
-        let start = Instant::now();
-        let at = |millis| start + Duration::from_millis(millis);
-        let mut c = CatchUp::begin(Seqno(10), Seqno(20), start).unwrap();
+        let at = |millis| Timestamp::ZERO.after(Duration::from_millis(millis));
+        let mut c = CatchUp::begin(Seqno(10), Seqno(20), at(0)).unwrap();
         assert_eq!(c.look(Seqno(10), at(0)), Some(Progress { done: 0, total: 10, line: false }));
         assert_eq!(c.look(Seqno(11), at(900)), None);
         assert_eq!(c.look(Seqno(15), at(1000)), Some(Progress { done: 5, total: 10, line: false }));
@@ -80,8 +79,8 @@ mod tests {
 
     #[test]
     fn a_view_alone_is_no_catch_up() {
-        assert!(CatchUp::begin(Seqno(10), Seqno(11), Instant::now()).is_none());
-        assert!(CatchUp::begin(Seqno(10), Seqno(0), Instant::now()).is_none());
+        assert!(CatchUp::begin(Seqno(10), Seqno(11), Timestamp::ZERO).is_none());
+        assert!(CatchUp::begin(Seqno(10), Seqno(0), Timestamp::ZERO).is_none());
     }
 
     #[test]

@@ -1,0 +1,14 @@
+//! What members compute from the ordered history: who is in which state, who gives a copy to whom, the commit cut and votes; and what a
+//! member decides for itself by what it knows, without asking anybody.
+//!
+//! **Invariant:** no socket, thread, clock, lock or randomness; time is an argument, effects are values. So the simulator runs the same
+//! code as a node.
+#![forbid(unsafe_code)]
+
+pub mod absent;
+pub mod flow;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
+pub mod message;
+pub mod progress;
+pub mod roster;
