@@ -47,6 +47,7 @@ install:
 	sed 's|/usr/bin/garbd|$(PREFIX)/bin/garbd|' packaging/garb-systemd | install -D -m 755 /dev/stdin $(ROOT)/bin/garb-systemd
 	sed 's|/usr/bin/garb-systemd|$(PREFIX)/bin/garb-systemd|' packaging/garb.service \
 		| install -D -m 644 /dev/stdin $(ROOT)/lib/systemd/system/garb.service
+	install -D -m 644 packaging/garb.sysusers $(ROOT)/lib/sysusers.d/trireme-arbitrator.conf
 	install -D -m 755 packaging/start-mariadbd $(ROOT)/lib/trireme/start-mariadbd
 	sed 's|/usr/lib/trireme|$(PREFIX)/lib/trireme|' packaging/systemd/trireme.conf \
 		| install -D -m 644 /dev/stdin $(ROOT)/lib/systemd/system/mariadb.service.d/trireme.conf
@@ -57,6 +58,7 @@ install:
 uninstall:
 	rm -rf $(ROOT)/lib/trireme
 	rm -f $(ROOT)/bin/trireme $(ROOT)/bin/garbd $(ROOT)/bin/garb-systemd
+	rm -f $(ROOT)/lib/sysusers.d/trireme-arbitrator.conf
 	rm -f $(ROOT)/lib/systemd/system/garb.service $(ROOT)/lib/systemd/system/mariadb.service.d/trireme.conf
 
 cluster: deps build

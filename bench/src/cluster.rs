@@ -92,7 +92,9 @@ pub struct Cluster {
 impl Cluster {
     /// Starts the nodes one after another and waits until all are synced.
     pub fn start(subject: &Subject, shape: Shape) -> Result<Cluster, String> {
-        let dir = private_dir(&subject.label)?;
+        let base = std::env::temp_dir();
+        let dir = trireme_private::fresh_dir(&base, &format!("trireme-bench-{}", subject.label))
+            .map_err(|e| format!("{}: {e}", base.display()))?;
         let mut cluster = Cluster { subject: subject.clone(), shape, members: Vec::new(), dir };
         let mut url = String::from(if shape.dummy { "dummy://" } else { "gcomm://" });
         let fail = |number: usize, e: String| format!("{} node {number}: {e}", subject.label);
@@ -420,19 +422,6 @@ fn parse_load(args: &[&str]) -> Option<Load> {
         measure: Duration::from_nanos(measure.parse().ok()?),
         seed: seed.parse().ok()?,
     })
-}
-
-fn private_dir(label: &str) -> Result<PathBuf, String> {
-    let base = std::env::temp_dir();
-    for attempt in 0..1000 {
-        let dir = base.join(format!("trireme-bench-{}-{label}-{attempt}", std::process::id()));
-        match std::fs::create_dir(&dir) {
-            Ok(()) => return Ok(dir),
-            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
-            Err(e) => return Err(format!("{}: {e}", dir.display())),
-        }
-    }
-    Err(format!("no free directory in {}", base.display()))
 }
 
 /// Two neighbouring ports that are free now, below the range that the system gives to clients.

@@ -54,7 +54,7 @@ impl Request {
     }
 }
 
-/// Reads the file, fills in defaults, checks. Makes no directory and opens no log.
+/// Reads the file, fills in defaults, checks. Opens no log; makes only the directory of a member that stays for a moment.
 pub fn resolve(mut asked: Arbitrate) -> Result<Plan, String> {
     if let Some(path) = asked.cfg.clone() {
         let text = fs::read_to_string(&path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
@@ -86,11 +86,13 @@ pub fn resolve(mut asked: Arbitrate) -> Result<Plan, String> {
     let given = asked.options.unwrap_or_default();
     let known = read_options(&given)?;
     let port = known.listen().port.unwrap_or_else(|| known.base_port());
+    let (log, status_file) =
+        (asked.log.map(|p| absolute(&p)).transpose()?, asked.status_file.map(|p| absolute(&p)).transpose()?);
     let dir = match (&request, asked.workdir) {
         // Stays for a moment and decides nothing: what it writes is not worth a place.
-        (Some(_), _) => place::passing(),
+        (Some(_), _) => place::passing()?,
         (None, Some(dir)) => absolute(&dir)?,
-        (None, None) => place::usual(&group, port),
+        (None, None) => place::usual(&group, port)?,
     };
     let shown = dir.display();
     if shown.to_string().contains([';', '=', '\\']) {
@@ -101,18 +103,7 @@ pub fn resolve(mut asked: Arbitrate) -> Result<Plan, String> {
         options.push_str("; pc.weight=0; pc.recovery=no");
     }
     let log_max = if known.is_set("gcache.size") { known.size("gcache.size") } else { place::half_of_free_space(&dir) };
-    Ok(Plan {
-        address,
-        group,
-        name,
-        options,
-        dir,
-        log_max,
-        log: asked.log.map(|p| absolute(&p)).transpose()?,
-        daemon: asked.daemon,
-        request,
-        status_file: asked.status_file.map(|p| absolute(&p)).transpose()?,
-    })
+    Ok(Plan { address, group, name, options, dir, log_max, log, daemon: asked.daemon, request, status_file })
 }
 
 /// A daemon has another working directory.

@@ -28,7 +28,7 @@ impl Log {
 
     /// Appends to `path`.
     pub fn file(path: &Path) -> Result<Log, String> {
-        let file = OpenOptions::new().create(true).append(true).open(path);
+        let file = trireme_private::open_own(path, OpenOptions::new().append(true));
         let file = file.map_err(|e| format!("cannot write the log file {}: {e}", path.display()))?;
         Ok(Log { sink: Mutex::new(Sink::File(file)), ..Log::stderr() })
     }

@@ -33,6 +33,8 @@ enum News {
 
 /// `trireme arbitrate`. Until stopped; the exit code is documented in the command's help.
 pub fn run(asked: Arbitrate) -> ExitCode {
+    // Its log holds what the servers' tables hold, and nobody else has any business with its other files.
+    nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o077));
     let outcome = resolve(asked).and_then(|plan| {
         place::prepare(&plan.dir)?;
         let to_file = plan.log.as_deref().map(Log::file).transpose()?;

@@ -25,9 +25,8 @@ impl StatusFile {
             return Ok(());
         }
         let wrong = |e| format!("the status file {} cannot be written: {e}", self.path.display());
-        let mut other = self.path.clone().into_os_string();
-        other.push(".new");
-        fs::write(&other, format!("{now:#}\n")).and_then(|()| fs::rename(&other, &self.path)).map_err(wrong)?;
+        // Names and states, for whoever watches.
+        trireme_private::replace(&self.path, format!("{now:#}\n").as_bytes(), 0o644).map_err(wrong)?;
         self.written = now;
         Ok(())
     }

@@ -30,7 +30,7 @@ const ALL_STATEMENTS: u8 = 15;
 ///
 /// **Errors** when the run itself cannot be done; broken promises are in the report.
 pub fn run(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Report> {
-    std::fs::create_dir_all(&options.out).map_err(|error| io(&options.out, error))?;
+    trireme_private::own_dir(&options.out).map_err(Error::NotOurs)?;
     let mut dice = Dice::new(options.seed);
     let spec = options.spec(&mut dice)?;
     say(&options.about());

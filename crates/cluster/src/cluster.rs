@@ -91,7 +91,14 @@ impl Cluster {
     /// again; logs stay in the directory.
     pub fn up(spec: &Spec, say: Progress<'_>) -> Result<Cluster> {
         spec.check()?;
-        if let Ok(old) = state::load(&spec.dir) {
+        let old = match state::load(&spec.dir) {
+            Ok(old) => Some(old),
+            Err(Error::NoCluster(_)) => None,
+            Err(error @ Error::NotOurs(_)) => return Err(error),
+            // Unreadable: replaced.
+            Err(_) => None,
+        };
+        if let Some(old) = old {
             let nodes: Vec<NodeId> =
                 old.nodes.iter().filter(|node| liveness(node) != Liveness::Gone).map(|node| node.id).collect();
             if nodes.is_empty() {
@@ -111,7 +118,11 @@ impl Cluster {
         if spec.disks.is_some() {
             disk::check()?;
         }
-        std::fs::create_dir_all(&spec.dir).during(|| format!("cannot create {}", spec.dir.display()))?;
+        // The servers in it let anybody in who reaches their sockets.
+        trireme_private::own_dir(&spec.dir).map_err(Error::NotOurs)?;
+        if let Some(user) = &user {
+            template::let_in(&spec.dir, user)?;
+        }
         let lock = state::lock(&spec.dir)?;
         let provider = match spec.plain {
             true => spec.provider.clone(),
@@ -129,6 +140,7 @@ impl Cluster {
                 base_port: spec.base_port,
                 sst: spec.sst,
                 options: spec.options.clone(),
+                sst_password: String::new(),
                 plain: spec.plain,
                 tls: spec.tls,
                 user,
@@ -694,7 +706,8 @@ impl Cluster {
             )));
         }
         if !arbitrator {
-            template::copy_to(&data, self.state.user.as_deref(), say)?;
+            self.state.sst_password = template::copy_to(&data, self.state.user.as_deref(), say)?;
+            self.save()?;
         }
         if self.state.disks.is_some() {
             self.disk(id)?.sync()?;

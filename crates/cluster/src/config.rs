@@ -6,9 +6,8 @@ use crate::spec::SstMethod;
 use crate::state::State;
 use std::fmt::Write;
 
-/// The account that mysqldump and mariabackup transfers use; the data template creates it.
+/// The account that mysqldump and mariabackup transfers use; the data template creates it, with a password of its own.
 pub const SST_USER: &str = "sst";
-pub const SST_PASSWORD: &str = "sst";
 
 /// An arbitrator's file.
 pub fn render_arbitrator(state: &State, node: &Node) -> String {
@@ -88,7 +87,7 @@ pub fn render(state: &State, node: &Node) -> String {
     line(format_args!("wsrep-node-address={address}"));
     line(format_args!("wsrep-node-incoming-address={address}:{}", ports.sql));
     line(format_args!("wsrep-sst-method={}", state.sst));
-    line(format_args!("wsrep-sst-auth={SST_USER}:{SST_PASSWORD}"));
+    line(format_args!("wsrep-sst-auth={SST_USER}:{}", state.sst_password));
     let receive = match state.sst {
         // mysqldump feeds the joiner through its SQL port.
         SstMethod::Mysqldump => ports.sql,

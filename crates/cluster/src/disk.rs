@@ -66,8 +66,9 @@ pub fn check() -> Result<()> {
             });
         }
     }
-    let probe = std::env::temp_dir().join(format!("trireme-disk-probe-{}", std::process::id()));
-    std::fs::create_dir_all(&probe).during(|| format!("cannot create {}", probe.display()))?;
+    let base = std::env::temp_dir();
+    let probe = trireme_private::fresh_dir(&base, "trireme-disk-probe")
+        .during(|| format!("cannot create a directory in {}", base.display()))?;
     let disk = Disk { image: probe.join("image"), mount: probe.join("mount") };
     let outcome = disk.create(16).and_then(|()| disk.remove());
     let _ = std::fs::remove_dir_all(&probe);
@@ -91,7 +92,9 @@ impl Disk {
     }
 
     pub(crate) fn create(&self, mib: u32) -> Result<()> {
-        let image = File::create(&self.image).during(|| format!("cannot create {}", self.image.display()))?;
+        // Left behind by a failed start. The new one is never made through a link.
+        let _ = std::fs::remove_file(&self.image);
+        let image = File::create_new(&self.image).during(|| format!("cannot create {}", self.image.display()))?;
         image.set_len(u64::from(mib) << 20).during(|| format!("cannot size {}", self.image.display()))?;
         // Small journal, nothing initialised later: a node's disk is made in a moment.
         tool("mkfs.ext4", ["-q", "-F", "-b", "4096", "-m", "0", "-J", "size=4"], &self.image)?;

@@ -72,6 +72,8 @@ pub enum Error {
         path: PathBuf,
         why: String,
     },
+    /// A directory or file that another user owns or can change.
+    NotOurs(String),
     /// Another `trireme` command is at work in the same directory.
     Busy(PathBuf),
     /// Ctrl-C.
@@ -131,6 +133,7 @@ impl fmt::Display for Error {
                 "{} cannot be read ({why}): if no server of it runs any more, remove the directory",
                 path.display()
             ),
+            Error::NotOurs(why) => f.write_str(why),
             Error::Busy(dir) => write!(
                 f,
                 "another trireme command is changing the cluster in {}: wait for it to end",

@@ -1,23 +1,45 @@
 //! The empty data directory that every new node starts from: made once per server version, then copied, because
 //! `mariadb-install-db` takes longer than a whole cluster's start.
 
-use crate::config::{SST_PASSWORD, SST_USER};
+use crate::config::SST_USER;
 use crate::error::{During, Error, Result};
 use crate::process::{have, run, search_path};
 use crate::userns;
-use std::os::unix::fs::MetadataExt;
+use std::io::Read;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Copies the template to `target`, which must not exist yet or be empty; makes the template first if need be.
-pub fn copy_to(target: &Path, user: Option<&str>, say: &mut dyn FnMut(&str)) -> Result<()> {
+/// Copies the template to `target`, which must not exist yet or be empty; makes the template first if need be. **Returns** the password
+/// of the account for state transfers.
+pub fn copy_to(target: &Path, user: Option<&str>, say: &mut dyn FnMut(&str)) -> Result<String> {
     let template = ensure(user, say)?;
+    let password = std::fs::read_to_string(password_file(&template))
+        .during(|| format!("cannot read {}", password_file(&template).display()))?;
     let mut copy = Command::new("cp");
     copy.args(["-a", "-T", "--reflink=auto"]);
     if user.is_none() {
         copy.arg("--no-preserve=ownership"); // what one makes is one's own
     }
-    run(copy.arg(&template).arg(target)).map(drop)
+    run(copy.arg(data(&template)).arg(target))?;
+    Ok(password)
+}
+
+fn data(template: &Path) -> PathBuf {
+    template.join("data")
+}
+
+fn password_file(template: &Path) -> PathBuf {
+    template.join("sst-password")
+}
+
+/// Lets the servers' user, and nobody else, reach what it owns below `dir`, which is the caller's own.
+pub fn let_in(dir: &Path, user: &str) -> Result<()> {
+    let during = || format!("cannot open {} to `{user}`", dir.display());
+    let account = nix::unistd::User::from_name(user).ok().flatten();
+    let group = account.map(|account| account.gid.as_raw());
+    std::os::unix::fs::chown(dir, None, group).during(during)?;
+    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o710)).during(during)
 }
 
 fn ensure(user: Option<&str>, say: &mut dyn FnMut(&str)) -> Result<PathBuf> {
@@ -40,7 +62,7 @@ fn ensure(user: Option<&str>, say: &mut dyn FnMut(&str)) -> Result<PathBuf> {
     let uid = uid_of(user)?;
     // The last number changes with the contents below, so that an old template is never taken for a new one.
     let owner = userns::outer().map_or(uid, |(uid, _)| uid);
-    let template = PathBuf::from(format!("/var/tmp/trireme-template-{owner}-{version}-1"));
+    let template = PathBuf::from(format!("/var/tmp/trireme-template-{owner}-{version}-2"));
     if let Ok(meta) = std::fs::symlink_metadata(&template) {
         if meta.is_dir() && meta.uid() == uid {
             return Ok(template);
@@ -66,26 +88,37 @@ fn ensure(user: Option<&str>, say: &mut dyn FnMut(&str)) -> Result<PathBuf> {
 }
 
 fn make(dir: &Path, user: Option<&str>, uid: u32) -> Result<()> {
-    std::fs::create_dir(dir).during(|| format!("cannot create {}", dir.display()))?;
+    let data = data(dir);
+    for new in [dir, &data] {
+        std::fs::DirBuilder::new().mode(0o700).create(new).during(|| format!("cannot create {}", new.display()))?;
+    }
+    let mut random = [0; 16];
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut source| source.read_exact(&mut random))
+        .during(|| "cannot draw a password".to_owned())?;
+    let password: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    trireme_private::write_new(&password_file(dir), password.as_bytes())
+        .during(|| format!("cannot write {}", password_file(dir).display()))?;
     // `root` logs in without a password over the socket, which lies in a directory of ours; over TCP only the
     // account of the state transfer exists.
     let sql = dir.join("accounts.sql");
-    std::fs::write(
+    trireme_private::write_new(
         &sql,
         format!(
-            "FLUSH PRIVILEGES;\nCREATE USER {SST_USER}@'%' IDENTIFIED BY '{SST_PASSWORD}';\n\
+            "FLUSH PRIVILEGES;\nCREATE USER {SST_USER}@'%' IDENTIFIED BY '{password}';\n\
              GRANT ALL ON *.* TO {SST_USER}@'%' WITH GRANT OPTION;\n\
-             CREATE USER {SST_USER}@localhost IDENTIFIED BY '{SST_PASSWORD}';\n\
+             CREATE USER {SST_USER}@localhost IDENTIFIED BY '{password}';\n\
              GRANT ALL ON *.* TO {SST_USER}@localhost WITH GRANT OPTION;\n"
-        ),
+        )
+        .as_bytes(),
     )
     .during(|| format!("cannot write {}", sql.display()))?;
-    for path in [dir, &sql] {
+    for path in [dir, &data, &password_file(dir), &sql] {
         std::os::unix::fs::chown(path, Some(uid), None).during(|| format!("cannot chown {}", path.display()))?;
     }
     run(as_user(user, "mariadb-install-db").args([
         "--no-defaults".to_owned(),
-        format!("--datadir={}", dir.display()),
+        format!("--datadir={}", data.display()),
         format!("--extra-file={}", sql.display()),
         "--auth-root-authentication-method=normal".to_owned(),
         "--skip-test-db".to_owned(),
@@ -93,7 +126,7 @@ fn make(dir: &Path, user: Option<&str>, uid: u32) -> Result<()> {
         "--innodb-log-file-size=32M".to_owned(),
     ]))?;
     std::fs::remove_file(&sql).during(|| format!("cannot remove {}", sql.display()))?;
-    if !dir.join("mysql").is_dir() {
+    if !data.join("mysql").is_dir() {
         return Err(Error::BadSpec("mariadb-install-db left no system tables".to_owned()));
     }
     Ok(())

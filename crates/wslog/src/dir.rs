@@ -5,7 +5,7 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,6 +13,12 @@ use trireme_order::StoreError;
 
 use crate::names;
 use crate::storage::{Storage, StorageFile, describe};
+
+/// The log holds rows and statements, passwords among them: never for everybody, whatever the process's mask. The group may
+/// read, as it may read the data files beside it; an arbitrator's mask takes that away too.
+const FILE_MODE: u32 = 0o660;
+/// What a link points to is not the log's.
+const NO_LINKS: i32 = libc::O_NOFOLLOW;
 
 /// Flat files in an existing directory.
 #[derive(Clone)]
@@ -72,6 +78,8 @@ impl DirStorage {
             .write(true)
             .create(true)
             .truncate(false)
+            .mode(FILE_MODE)
+            .custom_flags(NO_LINKS)
             .open(self.full(name))
             .map_err(|e| describe(&self.text(name), "create the lock file", &e))?;
         match file.try_lock() {
@@ -113,7 +121,8 @@ impl Storage for DirStorage {
     }
 
     fn open(&self, name: &str) -> Result<Option<DirFile>, StoreError> {
-        let opened = OpenOptions::new().read(true).write(!self.shared.read_only).open(self.full(name));
+        let opened =
+            OpenOptions::new().read(true).write(!self.shared.read_only).custom_flags(NO_LINKS).open(self.full(name));
         match opened {
             Ok(file) => Ok(Some(DirFile { file: Arc::new(file), path: self.text(name).into() })),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -128,6 +137,8 @@ impl Storage for DirStorage {
             .write(true)
             .create(true)
             .truncate(true)
+            .mode(FILE_MODE)
+            .custom_flags(NO_LINKS)
             .open(self.full(name))
             .map_err(|e| describe(&self.text(name), "create", &e))?;
         Ok(DirFile { file: Arc::new(file), path: self.text(name).into() })

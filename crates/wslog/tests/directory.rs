@@ -441,3 +441,36 @@ fn a_directory_of_another_format_is_refused_by_name() {
     assert!(error.0.contains("of format 1") && error.0.contains("format 2 only"), "{error}");
     assert_eq!(std::fs::read(&path).unwrap(), bytes, "nothing is changed");
 }
+
+#[test]
+fn nobody_else_can_read_the_log_whatever_the_mask() {
+    use std::os::unix::fs::MetadataExt;
+    let dir = Dir::new();
+    let (mut log, _) = open(&dir);
+    log.append(&[entry(1, 1, 100)]).unwrap();
+    drop(log);
+    let mut files = 0;
+    for file in std::fs::read_dir(dir.path()).unwrap() {
+        let file = file.unwrap();
+        let mode = file.metadata().unwrap().mode();
+        assert_eq!(mode & 0o007, 0, "{:?} has mode {mode:o}", file.file_name());
+        files += 1;
+    }
+    assert!(files >= 3, "lock, metadata, segment");
+}
+
+#[test]
+fn a_link_in_the_place_of_a_file_is_not_followed() {
+    let (dir, elsewhere) = (Dir::new(), Dir::new());
+    let (log, _) = open(&dir);
+    drop(log);
+    let target = elsewhere.path().join("precious");
+    std::fs::write(&target, "untouched").unwrap();
+    for file in std::fs::read_dir(dir.path()).unwrap() {
+        let path = file.unwrap().path();
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(&target, &path).unwrap();
+    }
+    assert!(WriteSetLog::open(DirStorage::new(dir.path()).unwrap(), &options()).is_err());
+    assert_eq!(std::fs::read(&target).unwrap(), b"untouched");
+}

@@ -1,0 +1,326 @@
+//! Directories and files that other local users can neither read nor have prepared.
+//!
+//! Whoever writes below `/tmp` under a name that can be guessed writes where somebody else has put a link. Whoever reads a file out of a
+//! directory that others can change runs what they wrote. All directories that this project makes for itself are made or checked here.
+#![deny(unsafe_code)]
+
+use std::fs::{DirBuilder, File, Metadata, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Nobody but the owner.
+const DIR_MODE: u32 = 0o700;
+const FILE_MODE: u32 = 0o600;
+/// Bits with which others, or the group, can change something.
+const CHANGED_BY_OTHERS: u32 = 0o022;
+/// Bits with which anybody but the owner can do anything.
+const NOT_THE_OWNER: u32 = 0o077;
+const STICKY: u32 = 0o1000;
+/// Files that this crate reads are small; a larger one is none of ours.
+const READ_MAX: u64 = 4 << 20;
+
+/// A new directory below `base`, for the caller alone. Its name begins with `prefix`. An existing one is never taken: it may be
+/// somebody's trap.
+pub fn fresh_dir(base: &Path, prefix: &str) -> io::Result<PathBuf> {
+    for attempt in 0..1000 {
+        let dir = base.join(format!("{prefix}-{}-{attempt}", std::process::id()));
+        match DirBuilder::new().mode(DIR_MODE).create(&dir) {
+            Ok(()) => return Ok(dir),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::Error::other(format!("no free directory in {}", base.display())))
+}
+
+/// Makes `dir`, and what is missing above it, for the caller alone; or accepts an existing one that [`check_dir`] accepts. An
+/// existing one that others may read is closed to them if it is empty and refused otherwise.
+///
+/// **Errors:** a sentence for people that names the directory.
+pub fn own_dir(dir: &Path) -> Result<(), String> {
+    if let Some(above) = dir.parent() {
+        DirBuilder::new().mode(DIR_MODE).recursive(true).create(above).map_err(|e| cannot("create", dir, &e))?;
+    }
+    match DirBuilder::new().mode(DIR_MODE).create(dir) {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(cannot("create", dir, &error)),
+    }
+    check_dir(dir)?;
+    let mode = look(dir)?.mode();
+    if mode & 0o007 != 0 {
+        let mut entries = std::fs::read_dir(dir).map_err(|e| cannot("list", dir, &e))?;
+        if entries.next().is_some() {
+            return Err(format!(
+                "other users can read {} (mode {:04o}), and it is not empty: close it with `chmod 0700 {0}`, or choose another \
+                 directory",
+                dir.display(),
+                mode & 0o7777
+            ));
+        }
+        let closed = std::fs::Permissions::from_mode(DIR_MODE);
+        std::fs::set_permissions(dir, closed).map_err(|e| cannot("close", dir, &e))?;
+    }
+    Ok(())
+}
+
+/// May what lies in `dir` be believed? It must be a directory and not a link, belong to the caller, and nobody else may be able to
+/// put something into it or to replace it.
+pub fn check_dir(dir: &Path) -> Result<(), String> {
+    let meta = look(dir)?;
+    if !meta.is_dir() {
+        return Err(format!("{} is not a directory (a link is not followed)", dir.display()));
+    }
+    check_owner(dir, &meta)?;
+    if meta.mode() & CHANGED_BY_OTHERS != 0 {
+        return Err(format!(
+            "other users can write to {} (mode {:04o}): remove it, or choose another directory",
+            dir.display(),
+            meta.mode() & 0o7777
+        ));
+    }
+    let full = std::path::absolute(dir).map_err(|e| cannot("find", dir, &e))?;
+    let nested = in_user_namespace();
+    for above in full.ancestors().skip(1) {
+        // Followed: whoever can change a link on the way owns a directory on the way.
+        let meta = std::fs::metadata(above).map_err(|e| cannot("look at", above, &e))?;
+        let trusted = meta.uid() == 0 || meta.uid() == euid() || (nested && meta.uid() == OVERFLOW_UID);
+        if !trusted {
+            return Err(format!(
+                "{} lies below {}, which belongs to user {}: that user could replace it; choose another directory",
+                dir.display(),
+                above.display(),
+                meta.uid()
+            ));
+        }
+        if meta.mode() & 0o002 != 0 && meta.mode() & STICKY == 0 {
+            return Err(format!(
+                "{} lies below {}, in which everybody can rename files: choose another directory",
+                dir.display(),
+                above.display()
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The contents of a file that the caller owns and nobody else can change. `Ok(None)`: there is none.
+pub fn read_own(path: &Path) -> Result<Option<Vec<u8>>, String> {
+    read(path, CHANGED_BY_OTHERS, "can be changed by other users: close it with `chmod 0600")
+}
+
+/// The same for what nobody else may know.
+pub fn read_secret(path: &Path) -> Result<Option<Vec<u8>>, String> {
+    read(path, NOT_THE_OWNER, "can be read by other users: close it with `chmod 0600")
+}
+
+fn read(path: &Path, refused: u32, why: &str) -> Result<Option<Vec<u8>>, String> {
+    // Not blocking, in case it is a pipe.
+    let opened = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
+    let file = match opened {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.raw_os_error() == Some(libc::ELOOP) => {
+            return Err(format!("{} is a link, which is not followed: name the file itself", path.display()));
+        }
+        Err(error) => return Err(cannot("read", path, &error)),
+    };
+    let meta = file.metadata().map_err(|e| cannot("look at", path, &e))?;
+    if !meta.is_file() {
+        return Err(format!("{} is not a file", path.display()));
+    }
+    check_owner(path, &meta)?;
+    if meta.mode() & refused != 0 {
+        return Err(format!("{} (mode {:04o}) {why} {0}`", path.display(), meta.mode() & 0o7777));
+    }
+    let mut bytes = Vec::new();
+    file.take(READ_MAX + 1).read_to_end(&mut bytes).map_err(|e| cannot("read", path, &e))?;
+    if bytes.len() as u64 > READ_MAX {
+        return Err(format!("{} is larger than {READ_MAX} bytes", path.display()));
+    }
+    Ok(Some(bytes))
+}
+
+/// Makes a file that only its owner can read; fails when there is one already.
+pub fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    write_new_with(path, bytes, FILE_MODE)
+}
+
+fn write_new_with(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
+    // Whatever the process's mask says.
+    file.set_permissions(std::fs::Permissions::from_mode(mode))?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+/// Replaces a file as a whole, with the given mode: whoever reads it sees the old contents or the new ones.
+pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let new = path.with_file_name(name);
+    match std::fs::remove_file(&new) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    write_new_with(&new, bytes, mode)?;
+    std::fs::rename(&new, path)
+}
+
+/// Opens a file for appending or locking, made if need be; never through a link.
+pub fn open_own(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    options.create(true).mode(FILE_MODE).custom_flags(libc::O_NOFOLLOW).open(path)
+}
+
+fn look(path: &Path) -> Result<Metadata, String> {
+    std::fs::symlink_metadata(path).map_err(|e| cannot("look at", path, &e))
+}
+
+fn check_owner(path: &Path, meta: &Metadata) -> Result<(), String> {
+    if meta.uid() == euid() {
+        return Ok(());
+    }
+    Err(format!(
+        "{} belongs to user {}, and this process is user {}: run it as that user, or choose another place",
+        path.display(),
+        meta.uid(),
+        euid()
+    ))
+}
+
+fn cannot(what: &str, path: &Path, error: &io::Error) -> String {
+    format!("cannot {what} {}: {error}", path.display())
+}
+
+/// The process's effective user. Not from `/proc/self`: of a server that gave up being root that belongs to root.
+#[allow(unsafe_code)] // no safe wrapper in the standard library
+fn euid() -> u32 {
+    // SAFETY: takes nothing, touches no memory and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// What the kernel shows inside a user namespace for everybody who is not mapped.
+const OVERFLOW_UID: u32 = 65534;
+
+fn in_user_namespace() -> bool {
+    let whole = |map: String| map.split_whitespace().eq(["0", "0", "4294967295"]);
+    !std::fs::read_to_string("/proc/self/uid_map").is_ok_and(whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// A directory of the test's own, removed at its end.
+    struct Place(PathBuf);
+
+    impl Place {
+        fn new() -> Place {
+            Place(fresh_dir(&std::env::temp_dir(), "trireme-private-test").unwrap())
+        }
+        fn at(&self, name: &str) -> PathBuf {
+            self.0.join(name)
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn mode(path: &Path) -> u32 {
+        std::fs::symlink_metadata(path).unwrap().mode() & 0o7777
+    }
+
+    fn chmod(path: &Path, mode: u32) {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn what_is_made_is_for_its_owner_alone() {
+        let place = Place::new();
+        assert_eq!(mode(&place.0), 0o700);
+        own_dir(&place.at("a/b")).unwrap();
+        assert_eq!((mode(&place.at("a")), mode(&place.at("a/b"))), (0o700, 0o700));
+        write_new(&place.at("key"), b"k").unwrap();
+        assert_eq!(mode(&place.at("key")), 0o600);
+        replace(&place.at("key"), b"l", 0o600).unwrap();
+        assert_eq!((mode(&place.at("key")), read_secret(&place.at("key")).unwrap()), (0o600, Some(b"l".to_vec())));
+    }
+
+    #[test]
+    fn a_directory_that_is_there_is_never_taken_for_a_fresh_one() {
+        let place = Place::new();
+        let first = fresh_dir(&place.0, "x").unwrap();
+        let second = fresh_dir(&place.0, "x").unwrap();
+        assert_ne!(first, second);
+    }
+
+    #[test]
+    fn links_are_not_followed() {
+        let place = Place::new();
+        own_dir(&place.at("real")).unwrap();
+        symlink(place.at("real"), place.at("link")).unwrap();
+        assert!(own_dir(&place.at("link")).unwrap_err().contains("is not a directory"));
+        std::fs::write(place.at("file"), "x").unwrap();
+        symlink(place.at("file"), place.at("filelink")).unwrap();
+        assert!(read_own(&place.at("filelink")).unwrap_err().contains("link"));
+        assert!(open_own(&place.at("filelink"), OpenOptions::new().append(true)).is_err());
+        symlink(place.at("nothing"), place.at("new.new")).unwrap();
+        replace(&place.at("new"), b"x", 0o644).unwrap();
+        assert_eq!(mode(&place.at("new")), 0o644);
+        assert!(!place.at("nothing").exists());
+    }
+
+    #[test]
+    fn what_others_can_change_is_refused() {
+        let place = Place::new();
+        own_dir(&place.at("d")).unwrap();
+        chmod(&place.at("d"), 0o777);
+        assert!(own_dir(&place.at("d")).unwrap_err().contains("can write to"));
+        own_dir(&place.at("open")).unwrap();
+        chmod(&place.at("open"), 0o777);
+        own_dir(&place.at("open/below")).unwrap_err();
+        std::fs::write(place.at("f"), "x").unwrap();
+        chmod(&place.at("f"), 0o666);
+        assert!(read_own(&place.at("f")).unwrap_err().contains("chmod 0600"));
+        chmod(&place.at("f"), 0o644);
+        assert_eq!(read_own(&place.at("f")).unwrap(), Some(b"x".to_vec()));
+        assert!(read_secret(&place.at("f")).unwrap_err().contains("can be read by other users"));
+    }
+
+    #[test]
+    fn an_empty_directory_is_closed_and_a_full_one_is_refused() {
+        let place = Place::new();
+        let dir = place.at("d");
+        std::fs::create_dir(&dir).unwrap();
+        chmod(&dir, 0o755);
+        own_dir(&dir).unwrap();
+        assert_eq!(mode(&dir), 0o700);
+        chmod(&dir, 0o755);
+        std::fs::write(dir.join("x"), "").unwrap();
+        assert!(own_dir(&dir).unwrap_err().contains("chmod 0700"));
+        assert_eq!(mode(&dir), 0o755, "left as it was");
+    }
+
+    /// Needs root, to make something of another user.
+    #[test]
+    fn what_belongs_to_another_user_is_refused() {
+        if euid() != 0 || in_user_namespace() {
+            println!("skipped: needs root");
+            return;
+        }
+        let place = Place::new();
+        own_dir(&place.at("d")).unwrap();
+        std::fs::write(place.at("d/f"), "x").unwrap();
+        std::os::unix::fs::chown(place.at("d/f"), Some(12345), None).unwrap();
+        assert!(read_own(&place.at("d/f")).unwrap_err().contains("belongs to user 12345"));
+        std::os::unix::fs::chown(place.at("d"), Some(12345), None).unwrap();
+        assert!(own_dir(&place.at("d")).unwrap_err().contains("belongs to user 12345"));
+        assert!(own_dir(&place.at("d/below")).unwrap_err().contains("which belongs to user 12345"));
+    }
+}
