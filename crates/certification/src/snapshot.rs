@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use trireme_types::{DecodeError, NodeId, Reader, Seqno, Session, Writer};
+use trireme_types::{DecodeError, NodeId, Reader, Session, Writer};
 
 use crate::index::{Certifier, Stream};
 use crate::key::KIND_BITS;
@@ -75,10 +75,10 @@ impl Certifier {
             return Err(DecodeError::Invalid("certification snapshot version"));
         }
         let mut index = Certifier {
-            cut: Seqno(r.u64()?),
-            last: Seqno(r.u64()?),
-            last_toi: Seqno(r.u64()?),
-            last_view: Seqno(r.u64()?),
+            cut: r.seqno()?,
+            last: r.seqno()?,
+            last_toi: r.seqno()?,
+            last_view: r.seqno()?,
             ..Certifier::default()
         };
         let limited = r.bool()?;
@@ -90,7 +90,7 @@ impl Certifier {
             sessions.push(Session { node: NodeId(r.uuid()?), number: r.u64()? });
         }
         for _ in 0..r.count(usize::MAX)? {
-            let stream = Stream { origin: r.uuid()?, trx: r.u64()?, first: Seqno(r.u64()?), last: Seqno(r.u64()?) };
+            let stream = Stream { origin: r.uuid()?, trx: r.u64()?, first: r.seqno()?, last: r.seqno()? };
             index.streams.insert((stream.origin, stream.trx), stream);
         }
 
@@ -127,7 +127,7 @@ impl Certifier {
         }
         let mut newest_first = Vec::with_capacity(count);
         for _ in 0..count {
-            let seqno = r.u64()?;
+            let seqno = r.seqno()?.0;
             let used = Use::from_code(r.u8()?).ok_or(DecodeError::Invalid("use of a certification key"))?;
             let session = r.u32()?;
             let in_order = newest_first.last().is_none_or(|r: &Record| r.seqno >= seqno);

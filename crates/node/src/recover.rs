@@ -162,7 +162,7 @@ fn parse(log: &str) -> Option<(Uuid, Seqno)> {
     let text = log[at..].split_whitespace().next()?.split(',').next()?;
     let (uuid, seqno) = text.split_once(':')?;
     let uuid = Uuid::parse(uuid).filter(|u| !u.is_nil())?;
-    Some((uuid, Seqno(seqno.parse().ok()?)))
+    Some((uuid, Seqno::from_outside(seqno.parse::<u64>().ok()?)?))
 }
 
 #[cfg(test)]

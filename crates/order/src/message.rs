@@ -497,16 +497,16 @@ impl Message {
         let message = match r.u8()? {
             1 => {
                 let session = take_session(&mut r)?;
-                let number = r.u64()?;
+                let number = r.number("proposal number")?;
                 let app = r.bool()?;
                 return Ok(Message::Submit { session, number, app, body: rest(&r) });
             }
             2 => {
                 let branch = r.uuid()?;
-                let term = Term(r.u64()?);
-                let prev_index = LogIndex(r.u64()?);
-                let prev_term = Term(r.u64()?);
-                let commit = LogIndex(r.u64()?);
+                let term = r.term()?;
+                let prev_index = r.index()?;
+                let prev_term = r.term()?;
+                let commit = r.index()?;
                 let count = r.count(1 << 24)?;
                 let mut heads = Vec::with_capacity(count.min(r.remaining() / EntryHeader::ENCODED + 1));
                 for _ in 0..count {
@@ -527,76 +527,67 @@ impl Message {
                 }
                 Message::Append { branch, term, prev_index, prev_term, commit, entries }
             }
-            3 => Message::Reject {
-                branch: r.uuid()?,
-                term: Term(r.u64()?),
-                prev_index: LogIndex(r.u64()?),
-                last: LogIndex(r.u64()?),
-            },
-            4 => Message::NeedBodies { branch: r.uuid()?, term: Term(r.u64()?), from: LogIndex(r.u64()?) },
-            5 => Message::Ack { branch: r.uuid()?, term: Term(r.u64()?), index: LogIndex(r.u64()?) },
+            3 => Message::Reject { branch: r.uuid()?, term: r.term()?, prev_index: r.index()?, last: r.index()? },
+            4 => Message::NeedBodies { branch: r.uuid()?, term: r.term()?, from: r.index()? },
+            5 => Message::Ack { branch: r.uuid()?, term: r.term()?, index: r.index()? },
             6 => Message::Heartbeat {
                 branch: r.uuid()?,
-                term: Term(r.u64()?),
-                commit: LogIndex(r.u64()?),
-                last: LogIndex(r.u64()?),
-                round: r.u64()?,
+                term: r.term()?,
+                commit: r.index()?,
+                last: r.index()?,
+                round: r.number("round")?,
                 majority: r.bool()?,
             },
-            7 => Message::HeartbeatAck { branch: r.uuid()?, term: Term(r.u64()?), round: r.u64()? },
-            8 => Message::PreVote {
-                branch: r.uuid()?,
-                term: Term(r.u64()?),
-                last_term: Term(r.u64()?),
-                last_index: LogIndex(r.u64()?),
-            },
-            9 => {
-                Message::PreVoteReply { branch: r.uuid()?, term: Term(r.u64()?), granted: r.bool()?, whole: r.bool()? }
-            }
+            7 => Message::HeartbeatAck { branch: r.uuid()?, term: r.term()?, round: r.number("round")? },
+            8 => Message::PreVote { branch: r.uuid()?, term: r.term()?, last_term: r.term()?, last_index: r.index()? },
+            9 => Message::PreVoteReply { branch: r.uuid()?, term: r.term()?, granted: r.bool()?, whole: r.bool()? },
             10 => Message::Vote {
                 branch: r.uuid()?,
-                term: Term(r.u64()?),
-                last_term: Term(r.u64()?),
-                last_index: LogIndex(r.u64()?),
+                term: r.term()?,
+                last_term: r.term()?,
+                last_index: r.index()?,
                 transfer: r.bool()?,
             },
-            11 => Message::VoteReply { branch: r.uuid()?, term: Term(r.u64()?), granted: r.bool()?, whole: r.bool()? },
-            12 => Message::TimeoutNow { branch: r.uuid()?, term: Term(r.u64()?) },
+            11 => Message::VoteReply { branch: r.uuid()?, term: r.term()?, granted: r.bool()?, whole: r.bool()? },
+            12 => Message::TimeoutNow { branch: r.uuid()?, term: r.term()? },
             13 => {
                 let member = Member::decode(&mut r)?;
                 let history = r.uuid()?;
                 let lineage = Lineage::decode(&mut r)?;
                 let usable = r.bool()?;
-                let last_index = LogIndex(r.u64()?);
-                let last_term = Term(r.u64()?);
+                let last_index = r.index()?;
+                let last_term = r.term()?;
                 let position = decode_position(&mut r)?;
-                let view = r.u64()?;
+                let view = r.number("view number")?;
                 Message::Join(JoinRequest { member, history, lineage, usable, last_index, last_term, position, view })
             }
             14 => Message::Snapshot {
-                term: Term(r.u64()?),
+                term: r.term()?,
                 lineage: Lineage::decode(&mut r)?,
                 base: Box::new(Base::decode(&mut r)?),
             },
             15 => Message::Leave { incarnation: r.u32()? },
-            16 => Message::ReadRequest { branch: r.uuid()?, term: Term(r.u64()?), batch: r.u64()? },
-            17 => {
-                Message::ReadReply { branch: r.uuid()?, term: Term(r.u64()?), batch: r.u64()?, seqno: Seqno(r.u64()?) }
-            }
+            16 => Message::ReadRequest { branch: r.uuid()?, term: r.term()?, batch: r.number("batch of reads")? },
+            17 => Message::ReadReply {
+                branch: r.uuid()?,
+                term: r.term()?,
+                batch: r.number("batch of reads")?,
+                seqno: r.seqno()?,
+            },
             18 => Message::Presence(Presence {
                 history: r.uuid()?,
                 lineage: Lineage::decode(&mut r)?,
-                term: Term(r.u64()?),
-                last_term: Term(r.u64()?),
-                last_index: LogIndex(r.u64()?),
-                base: Seqno(r.u64()?),
-                seqno: Seqno(r.u64()?),
+                term: r.term()?,
+                last_term: r.term()?,
+                last_index: r.index()?,
+                base: r.seqno()?,
+                seqno: r.seqno()?,
                 primary: r.bool()?,
                 whole: r.bool()?,
                 data: decode_position(&mut r)?,
                 holds: {
                     let known = r.bool()?;
-                    let seqno = Seqno(r.u64()?);
+                    let seqno = r.seqno()?;
                     known.then_some(seqno)
                 },
                 founding: {
@@ -610,14 +601,9 @@ impl Message {
             21 => Message::Evicted,
             22 => Message::SetWeight { weight: Weight(r.u8()?) },
             23 => Message::SetDurability { durability: if r.bool()? { Durability::Process } else { Durability::Disk } },
-            27 => Message::Entrust { branch: r.uuid()?, term: Term(r.u64()?) },
-            26 => Message::BeginFromData {
-                branch: r.uuid()?,
-                term: Term(r.u64()?),
-                index: LogIndex(r.u64()?),
-                seqno: Seqno(r.u64()?),
-            },
-            25 => Message::Recall { branch: r.uuid()?, term: Term(r.u64()?), index: LogIndex(r.u64()?) },
+            27 => Message::Entrust { branch: r.uuid()?, term: r.term()? },
+            26 => Message::BeginFromData { branch: r.uuid()?, term: r.term()?, index: r.index()?, seqno: r.seqno()? },
+            25 => Message::Recall { branch: r.uuid()?, term: r.term()?, index: r.index()? },
             24 => return Ok(Message::Signal { body: rest(&r) }),
             _ => return Err(DecodeError::Invalid("message kind")),
         };
@@ -645,7 +631,7 @@ fn encode_position(w: &mut Writer, position: Option<(Uuid, Seqno)>) {
 
 fn decode_position(r: &mut Reader<'_>) -> Result<Option<(Uuid, Seqno)>, DecodeError> {
     let known = r.bool()?;
-    let position = (r.uuid()?, Seqno(r.u64()?));
+    let position = (r.uuid()?, r.seqno()?);
     Ok(known.then_some(position))
 }
 

@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::slice;
 
 use trireme_node::{Code, Gtid, Handle, KeyKind, Meta};
-use trireme_types::{Seqno, Uuid};
+use trireme_types::{NUMBER_MAX, Seqno, Uuid};
 use trireme_wsrep_sys as sys;
 
 pub fn status(code: Code) -> sys::Status {
@@ -25,13 +25,20 @@ pub fn status(code: Code) -> sys::Status {
 }
 
 pub fn seqno_in(seqno: sys::Seqno) -> Option<Seqno> {
-    u64::try_from(seqno).ok().map(Seqno)
+    Seqno::from_outside(seqno)
 }
 
-/// Positions stay far below the sign bit; a larger one could only come from a broken log and must not turn into "undefined".
+/// Whatever a node can count up to from [`NUMBER_MAX`] fits, and nothing above that gets in; it must not turn into "undefined".
 pub fn seqno_out(seqno: Option<Seqno>) -> sys::Seqno {
-    seqno.map_or(sys::SEQNO_UNDEFINED, |s| i64::try_from(s.raw()).expect("a seqno fits the C interface"))
+    seqno.map_or(sys::SEQNO_UNDEFINED, |s| number_out(s.raw()))
 }
+
+/// See [`seqno_out`].
+pub fn number_out(number: u64) -> i64 {
+    i64::try_from(number).expect("numbers from outside are at most NUMBER_MAX, and are counted up one by one")
+}
+
+const _: () = assert!(NUMBER_MAX - 1 <= i64::MAX as u64 / 2);
 
 pub fn uuid_out(uuid: Uuid) -> sys::Uuid {
     sys::Uuid { data: uuid.0 }
@@ -161,6 +168,16 @@ mod tests {
         assert_eq!(gtid_out(Gtid::default()), sys::Gtid::UNDEFINED);
         assert_eq!(gtid_out(Gtid { history: Uuid::NIL, seqno: Some(Seqno(0)) }), sys::Gtid::UNDEFINED);
         assert_eq!(key_kind(4), None);
+    }
+
+    #[test]
+    fn no_number_that_a_node_takes_or_counts_up_to_is_out_of_range() {
+        for seqno in [i64::MAX, (1 << 62) + 1] {
+            assert_eq!(seqno_in(seqno), None, "not taken from the server");
+        }
+        assert_eq!(seqno_in(1 << 62), Some(Seqno(NUMBER_MAX)));
+        assert_eq!(seqno_out(Some(Seqno(NUMBER_MAX).next())), (1 << 62) + 1);
+        assert_eq!(number_out(2 * NUMBER_MAX - 1), i64::MAX);
     }
 
     #[test]

@@ -35,8 +35,8 @@ fn position_in(xid: &[u8]) -> Option<(Uuid, Seqno)> {
         return None;
     }
     let history = Uuid(xid.get(NAME + 8..NAME + 24)?.try_into().ok()?);
-    let seqno = u64::try_from(number(NAME + 24)?).ok()?;
-    (!history.is_nil()).then_some((history, Seqno(seqno)))
+    let seqno = Seqno::from_outside(number(NAME + 24)?)?;
+    (!history.is_nil()).then_some((history, seqno))
 }
 
 fn find(name: &CStr) -> Option<*mut c_void> {

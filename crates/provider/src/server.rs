@@ -16,7 +16,7 @@ use trireme_node::{Applied, Gtid, Handle, InitArgs, Level, Meta, RecvCtx, Server
 use trireme_types::{Seqno, Uuid};
 use trireme_wsrep_sys as sys;
 
-use crate::convert::{bytes, gtid_in, gtid_out, handle_out, meta_out, text, uuid_out};
+use crate::convert::{bytes, gtid_in, gtid_out, handle_out, meta_out, number_out, text, uuid_out};
 use crate::{executable, services};
 
 /// The server behind one `init`.
@@ -190,10 +190,12 @@ impl CView {
     fn new(view: &ServerView) -> CView {
         let members = view.members.len();
         let mut memory = vec![0u64; (HEAD + members * MEMBER) / 8];
-        let index = |n: usize| c_int::try_from(n).expect("a group has few members");
+        let index = |n: usize| {
+            c_int::try_from(n).expect("a view with more than 1024 members is not taken from a peer or a log")
+        };
         let head = sys::ViewInfo {
             state_id: gtid_out(Gtid { history: view.history, seqno: view.seqno }),
-            view: view.number.map_or(-1, |n| i64::try_from(n).expect("a view number fits the C interface")),
+            view: view.number.map_or(-1, number_out),
             status: match view.status {
                 ViewStatus::Primary => sys::VIEW_PRIMARY,
                 ViewStatus::NonPrimary => sys::VIEW_NON_PRIMARY,

@@ -116,16 +116,16 @@ impl AppMessage {
             5 => AppMessage::StateRequest {
                 donors: r.str(1 << 16)?,
                 request: r.bytes(1 << 24)?.to_vec(),
-                position: if r.bool()? { Some(Seqno(r.u64()?)) } else { None },
+                position: if r.bool()? { Some(r.seqno()?) } else { None },
             },
             6 => AppMessage::DonorDone { joiner: NodeId(r.uuid()?), ok: r.bool()? },
-            7 => AppMessage::LastCommitted { seqno: Seqno(r.u64()?) },
-            8 => AppMessage::Vote { seqno: Seqno(r.u64()?), code: r.u64()?, text: r.str(1 << 16)? },
+            7 => AppMessage::LastCommitted { seqno: r.seqno()? },
+            8 => AppMessage::Vote { seqno: r.seqno()?, code: r.u64()?, text: r.str(1 << 16)? },
             9 => AppMessage::Evict { member: r.uuid()? },
-            10 => AppMessage::HalfDone { position: Seqno(r.u64()?) },
+            10 => AppMessage::HalfDone { position: r.seqno()? },
             11 => AppMessage::GoOnHalfDone,
-            12 => AppMessage::Lagging { node: NodeId(r.uuid()?), seqno: Seqno(r.u64()?) },
-            13 => AppMessage::CloseVote { seqno: Seqno(r.u64()?) },
+            12 => AppMessage::Lagging { node: NodeId(r.uuid()?), seqno: r.seqno()? },
+            13 => AppMessage::CloseVote { seqno: r.seqno()? },
             _ => return Err(DecodeError::Invalid("member message")),
         };
         r.finish()?;

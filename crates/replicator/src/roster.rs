@@ -572,13 +572,13 @@ impl Roster {
                     incarnation,
                     state: NodeState::from_u8(state & !LAGGING).ok_or(DecodeError::Invalid("node state"))?,
                     desyncs: r.u32()?,
-                    last_committed: r.u64()?,
+                    last_committed: r.seqno()?.0,
                     lagging: state & LAGGING != 0,
                     serves: Some(r.uuid()?).filter(|u| !u.is_nil()).map(NodeId),
                     lacks: match r.u8()? {
                         0 => None,
                         1 => Some(None),
-                        2 => Some(Some(r.u64()?)),
+                        2 => Some(Some(r.seqno()?.0)),
                         _ => return Err(DecodeError::Invalid("what a member lacks")),
                     },
                 })
@@ -587,10 +587,10 @@ impl Roster {
         if members.iter().any(|m| m.node.0.is_nil()) {
             return Err(DecodeError::Invalid("member without an id"));
         }
-        let cut = r.u64()?;
+        let cut = r.seqno()?.0;
         let votes = (0..r.count(1 << 16)?)
             .map(|_| {
-                let seqno = r.u64()?;
+                let seqno = r.seqno()?.0;
                 let codes = (0..r.count(1024)?)
                     .map(|_| Ok((NodeId(r.uuid()?), r.u64()?)))
                     .collect::<Result<_, DecodeError>>()?;
@@ -598,7 +598,7 @@ impl Roster {
             })
             .collect::<Result<_, DecodeError>>()?;
         let decided =
-            (0..r.count(DECIDED_MAX)?).map(|_| Ok((r.u64()?, r.u64()?))).collect::<Result<_, DecodeError>>()?;
+            (0..r.count(DECIDED_MAX)?).map(|_| Ok((r.seqno()?.0, r.u64()?))).collect::<Result<_, DecodeError>>()?;
         let evicted = (0..r.count(EVICTED_MAX)?).map(|_| r.uuid()).collect::<Result<_, DecodeError>>()?;
         Ok(Roster { view, members, cut, votes, decided, evicted })
     }

@@ -58,7 +58,7 @@ impl SavedState {
             let value = value.trim();
             match key.trim() {
                 "uuid" => state.uuid = Uuid::parse(value).unwrap_or(Uuid::NIL),
-                "seqno" => state.seqno = value.parse().ok().map(Seqno),
+                "seqno" => state.seqno = value.parse::<u64>().ok().and_then(Seqno::from_outside),
                 "safe_to_bootstrap" => state.safe_to_bootstrap = value.parse() != Ok(0),
                 _ => {}
             }

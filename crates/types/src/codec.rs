@@ -2,7 +2,7 @@
 //!
 //! Decoding never panics and never allocates more than the input's own length: every count is checked against what is left.
 
-use crate::Uuid;
+use crate::{LogIndex, NUMBER_MAX, Seqno, Term, Uuid};
 
 /// Why bytes could not be decoded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -115,6 +115,19 @@ impl<'a> Reader<'a> {
     pub fn uuid(&mut self) -> Result<Uuid, DecodeError> {
         Ok(Uuid(self.array()?))
     }
+    /// Something that is counted from zero and goes on rising by one: at most [`NUMBER_MAX`].
+    pub fn number(&mut self, what: &'static str) -> Result<u64, DecodeError> {
+        Some(self.u64()?).filter(|n| *n <= NUMBER_MAX).ok_or(DecodeError::TooLong(what))
+    }
+    pub fn seqno(&mut self) -> Result<Seqno, DecodeError> {
+        self.number("seqno").map(Seqno)
+    }
+    pub fn index(&mut self) -> Result<LogIndex, DecodeError> {
+        self.number("log index").map(LogIndex)
+    }
+    pub fn term(&mut self) -> Result<Term, DecodeError> {
+        self.number("term").map(Term)
+    }
     /// A u32 count of items of at least one byte each, at most `max`.
     pub fn count(&mut self, max: usize) -> Result<usize, DecodeError> {
         let n = self.u32()? as usize;
@@ -138,5 +151,76 @@ impl<'a> Reader<'a> {
     /// Fails unless everything was taken.
     pub fn finish(self) -> Result<(), DecodeError> {
         if self.rest.is_empty() { Ok(()) } else { Err(DecodeError::Invalid("trailing bytes")) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Base, EntryHeader, EntryKind, Fork, Lineage, NodeId, Session, View};
+
+    const BEYOND: u64 = NUMBER_MAX + 1;
+
+    fn encoded(encode: impl FnOnce(&mut Writer)) -> Vec<u8> {
+        let mut w = Writer::new();
+        encode(&mut w);
+        w.buf
+    }
+
+    #[test]
+    fn what_is_counted_ends_long_before_the_numbers_do() {
+        for (number, taken) in [(0, true), (NUMBER_MAX, true), (BEYOND, false), (1 << 63, false), (u64::MAX, false)] {
+            let bytes = number.to_le_bytes();
+            assert_eq!(Reader::new(&bytes).seqno().is_ok(), taken, "{number}");
+            assert_eq!(Reader::new(&bytes).index().is_ok(), taken, "{number}");
+            assert_eq!(Reader::new(&bytes).term().is_ok(), taken, "{number}");
+            assert_eq!(Seqno::from_outside(number).is_some(), taken, "{number}");
+        }
+        assert_eq!(Seqno::from_outside(-1), None);
+    }
+
+    #[test]
+    fn no_part_of_an_entry_lies_beyond() {
+        let header = EntryHeader {
+            index: LogIndex(NUMBER_MAX),
+            term: Term(NUMBER_MAX),
+            seqno: Seqno(NUMBER_MAX),
+            voters: LogIndex(NUMBER_MAX),
+            session: Session { node: NodeId(Uuid([1; 16])), number: u64::MAX },
+            number: NUMBER_MAX,
+            kind: EntryKind::View,
+        };
+        let decode = |h: &EntryHeader| EntryHeader::decode(&mut Reader::new(&encoded(|w| h.encode(w))));
+        assert_eq!(decode(&header), Ok(header));
+        let beyond = [
+            EntryHeader { index: LogIndex(BEYOND), ..header },
+            EntryHeader { term: Term(BEYOND), ..header },
+            EntryHeader { seqno: Seqno(BEYOND), ..header },
+            EntryHeader { voters: LogIndex(BEYOND), ..header },
+            EntryHeader { number: BEYOND, ..header },
+        ];
+        for header in beyond {
+            assert!(matches!(decode(&header), Err(DecodeError::TooLong(_))), "{header:?}");
+        }
+    }
+
+    #[test]
+    fn no_view_fork_or_base_lies_beyond() {
+        let view = encoded(|w| View { number: BEYOND, members: Vec::new() }.encode(w));
+        assert_eq!(View::decode(&mut Reader::new(&view)), Err(DecodeError::TooLong("view number")));
+        let fork = Fork { index: LogIndex(1), seqno: Seqno(BEYOND), id: Uuid([1; 16]) };
+        let lineage = encoded(|w| Lineage::default().with(fork).encode(w));
+        assert_eq!(Lineage::decode(&mut Reader::new(&lineage)), Err(DecodeError::TooLong("seqno")));
+        let beyond = [
+            Base { index: LogIndex(BEYOND), ..Base::default() },
+            Base { term: Term(BEYOND), ..Base::default() },
+            Base { seqno: Seqno(BEYOND), ..Base::default() },
+            Base { voters_at: LogIndex(BEYOND), ..Base::default() },
+            Base { view: View { number: BEYOND, members: Vec::new() }, ..Base::default() },
+        ];
+        for base in beyond {
+            let bytes = encoded(|w| base.encode(w));
+            assert!(matches!(Base::decode(&mut Reader::new(&bytes)), Err(DecodeError::TooLong(_))), "{base:?}");
+        }
     }
 }

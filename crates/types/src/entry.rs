@@ -74,12 +74,12 @@ impl EntryHeader {
 
     pub fn decode(r: &mut Reader<'_>) -> Result<EntryHeader, DecodeError> {
         Ok(EntryHeader {
-            index: LogIndex(r.u64()?),
-            term: Term(r.u64()?),
-            seqno: Seqno(r.u64()?),
-            voters: LogIndex(r.u64()?),
+            index: r.index()?,
+            term: r.term()?,
+            seqno: r.seqno()?,
+            voters: r.index()?,
             session: Session { node: NodeId(r.uuid()?), number: r.u64()? },
-            number: r.u64()?,
+            number: r.number("proposal number")?,
             kind: EntryKind::from_u8(r.u8()?).ok_or(DecodeError::Invalid("entry kind"))?,
         })
     }
@@ -198,11 +198,11 @@ impl Base {
     pub fn decode(r: &mut Reader<'_>) -> Result<Base, DecodeError> {
         Ok(Base {
             history: r.uuid()?,
-            index: LogIndex(r.u64()?),
-            term: Term(r.u64()?),
-            seqno: Seqno(r.u64()?),
+            index: r.index()?,
+            term: r.term()?,
+            seqno: r.seqno()?,
             voters: VoterSet::decode(r)?,
-            voters_at: LogIndex(r.u64()?),
+            voters_at: r.index()?,
             view: View::decode(r)?,
             durability: if r.bool()? { Durability::Process } else { Durability::Disk },
             sessions: {
@@ -211,7 +211,7 @@ impl Base {
                     .map(|_| {
                         Ok(SessionMark {
                             session: Session { node: NodeId(r.uuid()?), number: r.u64()? },
-                            number: r.u64()?,
+                            number: r.number("proposal number")?,
                         })
                     })
                     .collect::<Result<_, DecodeError>>()?

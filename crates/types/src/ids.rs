@@ -93,6 +93,11 @@ macro_rules! number {
     };
 }
 
+/// The highest number that is taken from outside (a peer, a disk, a file, the server) where numbers are counted up one by one. None
+/// that was counted comes near it; and from here on a node can count for longer than it lives without a number that does not fit, be
+/// it into the signed 64 bits of the server's interface.
+pub const NUMBER_MAX: u64 = 1 << 62;
+
 number!(
     /// Position in the total order as the server sees it. The first event is 1; zero is "nothing yet".
     Seqno, u64
@@ -117,6 +122,13 @@ number!(
     /// Nanoseconds since an arbitrary start. Always an argument, never read inside a pure crate.
     Timestamp, u64
 );
+
+impl Seqno {
+    /// A seqno from outside; `None` for a number that cannot be one.
+    pub fn from_outside(number: impl TryInto<u64>) -> Option<Seqno> {
+        number.try_into().ok().filter(|n| *n <= NUMBER_MAX).map(Seqno)
+    }
+}
 
 impl Timestamp {
     pub fn after(self, d: Duration) -> Timestamp {

@@ -12,7 +12,7 @@ mod splitmix;
 
 pub use codec::{DecodeError, Reader, Writer};
 pub use entry::{Base, Entry, EntryHeader, EntryKind, HardState, SessionMark, Voter, VoterSet};
-pub use ids::{Incarnation, LogIndex, NodeId, Seqno, Session, Term, Timestamp, Uuid, Weight};
+pub use ids::{Incarnation, LogIndex, NUMBER_MAX, NodeId, Seqno, Session, Term, Timestamp, Uuid, Weight};
 pub use lineage::{Fork, Kinship, Lineage};
 pub use member::{Durability, Member, MemberKind, View};
 pub use splitmix::{SplitMix, mix};

@@ -97,7 +97,7 @@ impl Lineage {
     pub fn decode(r: &mut Reader<'_>) -> Result<Lineage, DecodeError> {
         let count = r.count(Lineage::FORKS_MAX)?;
         let forks = (0..count)
-            .map(|_| Ok(Fork { index: LogIndex(r.u64()?), seqno: Seqno(r.u64()?), id: r.uuid()? }))
+            .map(|_| Ok(Fork { index: r.index()?, seqno: r.seqno()?, id: r.uuid()? }))
             .collect::<Result<Vec<_>, DecodeError>>()?;
         Ok(Lineage(forks.into()))
     }

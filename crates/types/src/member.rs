@@ -107,7 +107,7 @@ impl View {
     }
 
     pub fn decode(r: &mut Reader<'_>) -> Result<View, DecodeError> {
-        let number = r.u64()?;
+        let number = r.number("view number")?;
         let count = r.count(1024)?;
         let members = (0..count).map(|_| Member::decode(r)).collect::<Result<_, _>>()?;
         Ok(View { number, members })

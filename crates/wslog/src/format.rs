@@ -89,11 +89,11 @@ impl SegmentHeader {
         let header = SegmentHeader {
             number: r.u64().ok()?,
             origin,
-            first: LogIndex(r.u64().ok()?),
-            prev_term: Term(r.u64().ok()?),
-            prev_seqno: Seqno(r.u64().ok()?),
+            first: r.index().ok()?,
+            prev_term: r.term().ok()?,
+            prev_seqno: r.seqno().ok()?,
             history: r.uuid().ok()?,
-            synced: LogIndex(r.u64().ok()?),
+            synced: r.index().ok()?,
         };
         let zero = r.u64().ok()?;
         let covered = SEGMENT_HEADER - r.remaining();
@@ -169,7 +169,7 @@ impl RecordHeader {
             payload_len: r.u32().ok()?,
             chain: r.u32().ok()?,
             payload_crc: r.u32().ok()?,
-            synced: LogIndex(r.u64().ok()?),
+            synced: r.index().ok()?,
             entry: EntryHeader::decode(&mut r).ok()?,
             crc,
         })
@@ -300,16 +300,16 @@ impl Meta {
         let boot_len = r.u32().ok()? as usize;
         let history = r.uuid().ok()?;
         let hard = HardState {
-            term: Term(r.u64().ok()?),
+            term: r.term().ok()?,
             voted_for: NodeId(r.uuid().ok()?),
-            voters_committed: LogIndex(r.u64().ok()?),
-            committed: LogIndex(r.u64().ok()?),
+            voters_committed: r.index().ok()?,
+            committed: r.index().ok()?,
         };
-        let synced = LogIndex(r.u64().ok()?);
+        let synced = r.index().ok()?;
         let epoch = r.u64().ok()?;
         let number_limit = r.u64().ok()?;
-        let suspect = LogIndex(r.u64().ok()?);
-        let hole = (LogIndex(r.u64().ok()?), LogIndex(r.u64().ok()?));
+        let suspect = r.index().ok()?;
+        let hole = (r.index().ok()?, r.index().ok()?);
         let boot_id = String::from_utf8(r.take(boot_len).ok()?.to_vec()).ok()?;
         Some(Meta {
             sequence,

@@ -58,7 +58,7 @@ impl TrimAnswer {
 fn parse_wish(text: &str) -> Option<TrimWish> {
     let mut lines = text.lines();
     let id = lines.next()?.strip_prefix("id ")?.parse().ok()?;
-    let keep_from = Seqno(lines.next()?.strip_prefix("keep-from ")?.parse().ok()?);
+    let keep_from = Seqno::from_outside(lines.next()?.strip_prefix("keep-from ")?.parse::<u64>().ok()?)?;
     Some(TrimWish { id, keep_from })
 }
 
