@@ -1,12 +1,12 @@
 //! The addresses that are dialled, and when.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use trireme_types::NodeId;
 
-use crate::address::Address;
+use crate::address::{Address, Host};
 use crate::jitter::{BACKOFF_MAX, BACKOFF_MIN, Jitter};
 
 /// An address that is neither configured nor in the view is tried less often once it has not answered for `COLD_AFTER`.
@@ -44,9 +44,22 @@ pub(crate) struct Entry {
     cold_since: Instant,
     /// Places that the name stands for and that were not tried yet in this round.
     pub candidates: Vec<SocketAddr>,
+    /// All places that a name stood for when it was last looked up.
+    pub resolved: Vec<IpAddr>,
     pub problem: Option<String>,
     /// The next attempt is made without TLS: see [`Book::retry_in_clear`].
     pub clear: bool,
+}
+
+impl Entry {
+    /// The hosts that it stands for, as far as they are known.
+    pub fn ips(&self) -> impl Iterator<Item = IpAddr> {
+        let written = match self.address.host {
+            Host::Ip(ip) => Some(ip),
+            Host::Name(_) => None,
+        };
+        written.into_iter().chain(self.resolved.iter().copied())
+    }
 }
 
 /// Names an entry. Never reused: a connection may outlive the entry that it was dialled for.
@@ -100,6 +113,7 @@ impl Book {
             failures: 0,
             cold_since: now,
             candidates: Vec::new(),
+            resolved: Vec::new(),
             problem: None,
             clear: false,
         };

@@ -12,6 +12,7 @@ use crate::book::EntryId;
 use crate::frame::FrameReader;
 use crate::handshake::{Hello, LinkId, WHOLE_MAX};
 use crate::handshaker::{Handshaker, Stepped, Ticket};
+use crate::helper::Turn;
 use crate::isolation::Registration;
 use crate::queue::{Flushed, SendQueue};
 use crate::tls::{ALERT_VERSION, HANDSHAKE_RECORD, IN_CLEAR, Session, Side};
@@ -27,6 +28,8 @@ const READ_ROOM_FIRST: usize = 64 << 10;
 const READ_ROOM_TLS: usize = 17 << 10;
 /// Read from one link before the others get their turn.
 pub(crate) const READ_TURN: usize = 512 << 10;
+/// The same where nobody of the view is known to be: small messages are cheap to send and cost most to deal with.
+pub(crate) const READ_TURN_STRANGER: usize = 64 << 10;
 /// Written to one link before the others, and everything else, get their turn: a peer that reads as fast as this end writes would
 /// keep it at a large message for as long as that lasts.
 const WRITE_TURN: usize = 512 << 10;
@@ -63,6 +66,18 @@ pub(crate) enum Channel {
     /// In the TLS handshake, with the [`Handshaker`]. Nothing is read.
     Away(Ticket),
     Tls(Session),
+}
+
+/// What the peer of a connection that is not up has done so far, least first. Whoever does more can be kept out less easily.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Shown {
+    Nothing,
+    /// Some bytes.
+    Something,
+    /// A TLS handshake, to its end.
+    Tls,
+    /// Who it says it is.
+    Hello,
 }
 
 /// A link.
@@ -253,13 +268,25 @@ impl Conn {
     /// Begins TLS as the dialler.
     pub fn dial_tls(&mut self, context: &TlsContext, handshaker: &mut Handshaker) -> Result<(), String> {
         self.channel = Channel::Shaking(Session::new(context, Side::Dialler)?);
-        self.go_on(handshaker)
+        self.go_on(handshaker, true)
     }
 
-    /// Does what the channel needs before `buf` can be looked at; call it when bytes have arrived.
+    /// What its peer has shown while it is not up.
+    pub fn shown(&self) -> Shown {
+        match (&self.channel, self.hello()) {
+            (_, Some(_)) => Shown::Hello,
+            (Channel::Tls(_), None) => Shown::Tls,
+            (Channel::Shaking(_) | Channel::Away(_), None) => Shown::Something,
+            (Channel::Clear | Channel::Accepted { .. }, None) if self.buf.is_empty() => Shown::Nothing,
+            (Channel::Clear | Channel::Accepted { .. }, None) => Shown::Something,
+        }
+    }
+
+    /// Does what the channel needs before `buf` can be looked at; call it when bytes have arrived. `known`: the peer's address is a
+    /// member's, as far as one can tell.
     ///
     /// **Errors:** why the connection is to be closed.
-    pub fn go_on(&mut self, handshaker: &mut Handshaker) -> Result<(), String> {
+    pub fn go_on(&mut self, handshaker: &mut Handshaker, known: bool) -> Result<(), String> {
         if let Channel::Accepted { context, clear_too } = &self.channel
             && let Some(&first) = self.buf.first()
         {
@@ -276,7 +303,14 @@ impl Conn {
             };
         }
         self.channel = match std::mem::replace(&mut self.channel, Channel::Clear) {
-            Channel::Shaking(session) => Channel::Away(handshaker.step(session)?),
+            Channel::Shaking(session) => {
+                let turn = match (known, session.heard()) {
+                    (true, _) => Turn::First,
+                    (false, true) => Turn::Second,
+                    (false, false) => Turn::Last,
+                };
+                Channel::Away(handshaker.step(session, turn)?)
+            }
             other => other,
         };
         Ok(())

@@ -10,6 +10,7 @@ use crate::address::{Address, Host};
 use crate::book::{Attempt, EntryId};
 use crate::conn::{Channel, Conn, Phase};
 use crate::handshake::Handshake;
+use crate::helper::Turn;
 use crate::resolver::Resolved;
 use crate::socket;
 
@@ -39,6 +40,7 @@ impl Transport {
     pub fn set_peers(&mut self, members: &[Member]) {
         let now = Instant::now();
         self.book.iter_mut().for_each(|(_, entry)| entry.current = false);
+        self.members = members.iter().map(|member| member.node).collect();
         for member in members.iter().filter(|member| member.node != self.me.node) {
             let Ok(address) = Address::parse(&member.address) else { continue };
             if matches!(address.host, Host::Ip(ip) if ip.is_unspecified()) {
@@ -126,7 +128,7 @@ impl Transport {
                 Host::Ip(ip) => entry.candidates.push(SocketAddr::new(*ip, port)),
                 Host::Name(name) => {
                     entry.attempt = Attempt::Resolving;
-                    if let Err(error) = self.resolver.ask((name.clone(), port)) {
+                    if let Err(error) = self.resolver.ask((name.clone(), port), Turn::Second) {
                         self.dial_failed(at, &error, now);
                     }
                     return;
@@ -146,6 +148,7 @@ impl Transport {
                 self.limiter.settle(&key);
                 if let Some(entry) = self.book.get_mut(at) {
                     entry.attempt = Attempt::None;
+                    entry.resolved = candidates.iter().map(|place| place.ip()).collect();
                     entry.candidates = candidates;
                 }
                 if !self.isolation().is_on() {

@@ -1,12 +1,14 @@
 //! The thread that computes TLS handshakes.
 //!
 //! A handshake costs milliseconds of public-key arithmetic before the peer has shown anything, so a stranger could keep the
-//! group thread busy by opening connections. Here it delays other handshakes only.
+//! group thread busy by opening connections. Here it delays other strangers only: those whose address is a member's come first, then those
+//! who have shown something already, then the newest. (The oldest first would serve nobody once more come than can be served:
+//! each would be given up just before its turn.)
 
 use std::sync::{Arc, Weak};
 
 use crate::Waker;
-use crate::helper::Helper;
+use crate::helper::{Helper, Turn};
 use crate::tls::Session;
 
 /// Asked by `step`.
@@ -43,9 +45,9 @@ pub(crate) fn handshaker(waker: Waker) -> Handshaker {
 
 impl Handshaker {
     /// Goes on with the handshake of `session`.
-    pub fn step(&mut self, session: Session) -> Result<Ticket, String> {
+    pub fn step(&mut self, session: Session, turn: Turn) -> Result<Ticket, String> {
         let ticket = Ticket(Arc::new(()));
-        self.ask((Arc::downgrade(&ticket.0), session))?;
+        self.ask((Arc::downgrade(&ticket.0), session), turn)?;
         Ok(ticket)
     }
 }

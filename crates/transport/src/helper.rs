@@ -1,9 +1,72 @@
 //! A thread for what would hold up the group thread.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::collections::VecDeque;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use crate::Waker;
+
+/// Which request comes next when several wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Turn {
+    /// Before all others, in the order in which they came.
+    First,
+    /// In the order in which they came.
+    Second,
+    /// After all others, the newest first.
+    Last,
+}
+
+/// Requests that wait.
+struct Inbox<Q> {
+    first: VecDeque<Q>,
+    second: VecDeque<Q>,
+    last: Vec<Q>,
+    /// The asker, or the thread, is gone.
+    closed: bool,
+}
+
+impl<Q> Inbox<Q> {
+    fn next(&mut self) -> Option<Q> {
+        self.first.pop_front().or_else(|| self.second.pop_front()).or_else(|| self.last.pop())
+    }
+}
+
+struct Requests<Q> {
+    inbox: Mutex<Inbox<Q>>,
+    filled: Condvar,
+}
+
+impl<Q> Requests<Q> {
+    fn lock(&self) -> MutexGuard<'_, Inbox<Q>> {
+        // Nobody panics while holding it.
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits; `None` when the asker is gone.
+    fn take(&self) -> Option<Q> {
+        let mut inbox = self.lock();
+        loop {
+            if inbox.closed {
+                return None;
+            }
+            if let Some(request) = inbox.next() {
+                return Some(request);
+            }
+            inbox = self.filled.wait(inbox).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// Tells the asker that the thread has ended, however it did.
+struct Ends<Q>(Arc<Requests<Q>>);
+
+impl<Q> Drop for Ends<Q> {
+    fn drop(&mut self) {
+        self.0.lock().closed = true;
+    }
+}
 
 /// Started with the first request. Requests are worked off one after the other.
 pub(crate) struct Helper<Q, A> {
@@ -20,7 +83,7 @@ pub(crate) struct Helper<Q, A> {
 type Work<Q, A> = fn(Q) -> Option<A>;
 
 struct Running<Q, A> {
-    requests: Sender<Q>,
+    requests: Arc<Requests<Q>>,
     answers: Receiver<A>,
     handle: JoinHandle<()>,
 }
@@ -31,20 +94,34 @@ impl<Q: Send + 'static, A: Send + 'static> Helper<Q, A> {
     }
 
     /// The answer comes out of `poll` after a wake-up.
-    pub fn ask(&mut self, request: Q) -> Result<(), String> {
+    pub fn ask(&mut self, request: Q, turn: Turn) -> Result<(), String> {
         if self.thread.is_none() {
             self.thread = Some(self.start()?);
         }
         let running = self.thread.as_ref().expect("started above");
-        running.requests.send(request).map_err(|_| format!("{} is gone", self.title))
+        let mut inbox = running.requests.lock();
+        if inbox.closed {
+            return Err(format!("{} is gone", self.title));
+        }
+        match turn {
+            Turn::First => inbox.first.push_back(request),
+            Turn::Second => inbox.second.push_back(request),
+            Turn::Last => inbox.last.push(request),
+        }
+        drop(inbox);
+        running.requests.filled.notify_one();
+        Ok(())
     }
 
     fn start(&self) -> Result<Running<Q, A>, String> {
-        let (requests, inbox) = channel();
+        let inbox = Inbox { first: VecDeque::new(), second: VecDeque::new(), last: Vec::new(), closed: false };
+        let requests = Arc::new(Requests { inbox: Mutex::new(inbox), filled: Condvar::new() });
         let (outbox, answers) = channel();
+        let inbox = requests.clone();
         let (work, waker) = (self.work, self.waker.clone());
         let run = move || {
-            while let Ok(request) = inbox.recv() {
+            let ends = Ends(inbox);
+            while let Some(request) = ends.0.take() {
                 let Some(answer) = work(request) else { continue };
                 if outbox.send(answer).is_err() {
                     return;
@@ -68,7 +145,9 @@ impl<Q, A> Helper<Q, A> {
     /// Waits for the request under way: a thread that outlives the library's unloading would take the server down.
     pub fn stop(&mut self) {
         if let Some(Running { requests, answers, handle }) = self.thread.take() {
-            drop((requests, answers));
+            requests.lock().closed = true;
+            requests.filled.notify_one();
+            drop(answers);
             let _ = handle.join();
         }
     }
@@ -77,5 +156,20 @@ impl<Q, A> Helper<Q, A> {
 impl<Q, A> Drop for Helper<Q, A> {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_of_last_ones_delays_nobody_else_and_starves_not_itself() {
+        let mut inbox =
+            Inbox { first: VecDeque::new(), second: VecDeque::new(), last: (0..1000).collect(), closed: false };
+        inbox.second.extend([2001, 2002]);
+        inbox.first.extend([3001, 3002]);
+        let order: Vec<i32> = std::iter::from_fn(|| inbox.next()).take(6).collect();
+        assert_eq!(order, [3001, 3002, 2001, 2002, 999, 998]);
     }
 }

@@ -606,4 +606,107 @@ mod tests {
         played.say(Handshake::Confirm { link });
         assert_eq!(stage.hear(&mut played), None);
     }
+
+    impl Stage {
+        /// A connection from another address of this host.
+        fn connect_from(&mut self, source: [u8; 4]) -> Played {
+            let remote = (std::net::Ipv4Addr::LOCALHOST, self.transport.listen_port()).into();
+            let options = self.transport.socket_options();
+            let stream = crate::socket::connect(remote, Some(source.into()), &options).unwrap();
+            // Taken over by the standard library: it has the same calls for tests as everything else here.
+            let socket: TcpStream = std::os::fd::OwnedFd::from(stream).into();
+            Played { socket, buf: BytesMut::new() }
+        }
+    }
+
+    #[test]
+    fn a_stream_behind_a_pipelined_handshake_gets_no_more_than_its_turn() {
+        let mut stage = Stage::new(9);
+        stage.transport.cfg.ask_admission = true;
+        let stranger = stage.connect();
+        stranger.socket.set_nonblocking(false).unwrap();
+        let versions = Versions::CURRENT;
+        let hello = Handshake::Hello(Hello { versions, cluster: "c".to_owned(), instance: 77, member: member(1) });
+        let mut wire = BytesMut::new();
+        wire.extend_from_slice(&hello.encode());
+        wire.extend_from_slice(&Handshake::Confirm { link: LinkId(1) }.encode());
+        const FRAMES: usize = 200_000;
+        let message = trireme_order::Message::Signal { body: Bytes::from_static(b"x") };
+        let mut queue = crate::queue::SendQueue::default();
+        queue.push(crate::Encoded::new(trireme_order::Class::Control, &message, true));
+        let mut frame = Vec::new();
+        while queue.bytes() > 0 {
+            queue
+                .write_with(|parts| {
+                    parts.iter().for_each(|part| frame.extend_from_slice(part));
+                    Ok(parts.iter().map(|part| part.len()).sum())
+                })
+                .unwrap();
+        }
+        (0..FRAMES).for_each(|_| wire.extend_from_slice(&frame));
+        let mut socket = stranger.socket.try_clone().unwrap();
+        let writer = std::thread::spawn(move || socket.write_all(&wire));
+        let Stage { transport, events } = &mut stage;
+        let token = loop {
+            transport.poll(Some(Duration::from_millis(1)), events);
+            let accepted = events.iter().find_map(|event| match event {
+                NetEvent::Accepted { token, .. } => Some(*token),
+                _ => None,
+            });
+            if let Some(token) = accepted {
+                break token;
+            }
+        };
+        // The kernel's buffers are full of it by now, and the writer writes on.
+        std::thread::sleep(Duration::from_millis(50));
+        transport.admit(token, true);
+        let mut came = 0;
+        let end = Instant::now() + Duration::from_secs(20);
+        // One in `admit`, one in the first poll, and what a read may bring beyond the end of a turn.
+        let turn = crate::conn::READ_TURN / frame.len() * 3;
+        assert!(turn < FRAMES * 3 / 4);
+        while came < FRAMES {
+            events.clear();
+            transport.poll(Some(Duration::from_millis(1)), events);
+            let here = events.iter().filter(|event| matches!(event, NetEvent::Message { .. })).count();
+            assert!(here <= turn, "{here} messages in one poll");
+            came += here;
+            assert!(Instant::now() < end, "{came} of {FRAMES} came");
+        }
+        writer.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn one_source_cannot_push_out_who_comes_from_another() {
+        let mut stage = Stage::new(9);
+        stage.transport.cfg.limits.half_open = 32;
+        // Far away: its first word takes long.
+        let mut slow = stage.connect_from([127, 0, 0, 3]);
+        let mut flood = Vec::new();
+        for _ in 0..300 {
+            flood.push(stage.connect_from([127, 0, 0, 2]));
+            stage.transport.poll(Some(Duration::from_millis(1)), &mut stage.events);
+        }
+        assert!(stage.transport.stats().refused >= 200);
+        let versions = Versions::CURRENT;
+        slow.say(Handshake::Hello(Hello { versions, cluster: "c".to_owned(), instance: 77, member: member(1) }));
+        assert!(matches!(stage.hear(&mut slow), Some(Handshake::Hello(_))));
+    }
+
+    #[test]
+    fn addresses_of_members_have_places_of_their_own() {
+        let mut stage = Stage::new(9);
+        stage.transport.cfg.limits.half_open = 32;
+        stage.transport.set_peers(&[Member { address: "127.0.0.3:1".to_owned(), ..member(1) }]);
+        let mut slow = stage.connect_from([127, 0, 0, 3]);
+        let mut flood = Vec::new();
+        // A connection each from more sources than there are places.
+        for n in 0..300u32 {
+            flood.push(stage.connect_from([127, 0, 1 + (n / 200) as u8, 1 + (n % 200) as u8]));
+            stage.transport.poll(Some(Duration::from_millis(1)), &mut stage.events);
+        }
+        let versions = Versions::CURRENT;
+        slow.say(Handshake::Hello(Hello { versions, cluster: "c".to_owned(), instance: 77, member: member(1) }));
+        assert!(matches!(stage.hear(&mut slow), Some(Handshake::Hello(_))));
+    }
 }

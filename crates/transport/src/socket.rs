@@ -74,6 +74,15 @@ pub(crate) fn tune(fd: RawFd, options: &SocketOptions) {
     }
 }
 
+/// Connections that the kernel keeps until they are accepted. With the usual 128 a burst of strangers costs others a second each: that is when
+/// the kernel asks again. Best effort; `net.core.somaxconn` bounds it.
+const BACKLOG: c_int = 4096;
+
+pub(crate) fn deepen_backlog(listener: RawFd) {
+    // SAFETY: no pointers. Listening again on a socket that listens changes its backlog only.
+    unsafe { libc::listen(listener, BACKLOG) };
+}
+
 /// Reads into the spare room of `buf`, which must have some. `Ok(0)` is the end of the stream.
 pub(crate) fn recv(stream: &TcpStream, buf: &mut BytesMut) -> io::Result<usize> {
     let room = buf.spare_capacity_mut();

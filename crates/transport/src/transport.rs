@@ -1,8 +1,8 @@
 //! The façade and its loop.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use trireme_types::{Incarnation, Member, NodeId};
 
 use crate::address::{Address, Host, plain};
 use crate::book::Book;
-use crate::conn::{Channel, Conn, Phase, READ_TURN, ReadResult};
+use crate::conn::{Channel, Conn, Phase, READ_TURN, READ_TURN_STRANGER, ReadResult, Shown};
 use crate::frame::Lane;
 use crate::gossip::Gossip;
 use crate::handshake::{Handshake, clip};
@@ -38,6 +38,12 @@ const LISTENER: usize = usize::MAX / 2;
 const EVENTS: usize = 256;
 /// Attempts to speak TLS to a node without it, from one host in a minute, that are not worth a warning.
 const TLS_TRIES: u32 = 4;
+/// Read in one poll from all connections together: what it is turned into waits in memory until the caller has dealt with it.
+const POLL_BYTES: usize = 8 << 20;
+/// Connections accepted in one poll. The others wait in the kernel's backlog while what is linked gets its turn.
+const ACCEPT_TURN: usize = 128;
+/// Connections being opened from one address of members. A member needs two at a time, and several may share a host.
+const KNOWN_SHARE: usize = 16;
 /// Longest time between two looks at what nobody reports: the isolation mode of the process, dead listeners.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -58,8 +64,12 @@ pub struct Transport {
     freed: Vec<usize>,
     /// Connections that are up, by node. A few dozen at most.
     pub(crate) links: Vec<(NodeId, usize)>,
-    /// Connections that were left with data in the socket.
-    unread: Vec<usize>,
+    /// Connections that were left with data in the socket, and whether the kernel has told that their stream ends.
+    unread: Vec<(usize, bool)>,
+    /// Bytes that may still be read in this poll.
+    poll_bytes_left: usize,
+    /// Listeners with connections that wait to be accepted.
+    unaccepted: Vec<usize>,
     /// Connections with something to write.
     dirty: Vec<usize>,
     /// Connections whose turn to write was over before all was written.
@@ -82,6 +92,8 @@ pub struct Transport {
     isolated: bool,
     /// When `on_time` has something to do.
     timer: Instant,
+    /// Of the newest view. Empty before the first one: then nobody can be told from a member.
+    pub(crate) members: BTreeSet<NodeId>,
     pub(crate) stats: Stats,
     closed: bool,
 }
@@ -119,6 +131,8 @@ impl Transport {
             freed: Vec::new(),
             links: Vec::new(),
             unread: Vec::new(),
+            poll_bytes_left: POLL_BYTES,
+            unaccepted: Vec::new(),
             dirty: Vec::new(),
             unsent: Vec::new(),
             pending: Vec::new(),
@@ -134,6 +148,7 @@ impl Transport {
             own_isolation: Isolation::Off,
             isolated: false,
             timer: now,
+            members: BTreeSet::new(),
             stats: Stats::default(),
             closed: false,
             cfg,
@@ -177,6 +192,7 @@ impl Transport {
 
     fn bind(&self, addr: SocketAddr, at: usize) -> io::Result<Listener> {
         let mut socket = TcpListener::bind(addr)?;
+        socket::deepen_backlog(socket.as_raw_fd());
         let registration = Registration::new(socket.as_raw_fd());
         self.poll.registry().register(&mut socket, Token(LISTENER + at), Interest::READABLE)?;
         let addr = socket.local_addr()?;
@@ -229,7 +245,8 @@ impl Transport {
     /// to `events`. May return early with nothing.
     pub fn poll(&mut self, timeout: Option<Duration>, events: &mut Vec<NetEvent>) {
         self.free.append(&mut self.freed);
-        let wait = if self.pending.is_empty() && self.unread.is_empty() && self.unsent.is_empty() {
+        let idle = self.unread.is_empty() && self.unsent.is_empty() && self.unaccepted.is_empty();
+        let wait = if idle && self.pending.is_empty() {
             let due = self.timer.saturating_duration_since(Instant::now());
             timeout.map_or(due, |timeout| timeout.min(due))
         } else {
@@ -245,11 +262,15 @@ impl Transport {
         }
         let now = Instant::now();
         self.check_isolation(now);
-        for unread in std::mem::take(&mut self.unread) {
-            self.read(unread, now, false);
+        self.poll_bytes_left = POLL_BYTES;
+        for (unread, to_end) in std::mem::take(&mut self.unread) {
+            self.read(unread, now, to_end);
         }
         for unsent in std::mem::take(&mut self.unsent) {
             self.mark_dirty(unsent);
+        }
+        for listener in std::mem::take(&mut self.unaccepted) {
+            self.accept(listener, now);
         }
         for event in &ready {
             match event.token() {
@@ -294,17 +315,32 @@ impl Transport {
                 if writable && conn.blocked {
                     self.write(slot, now);
                 }
-                if readable || closed {
+                if !(readable || closed) {
+                    return;
+                }
+                if self.unread.iter().any(|(unread, _)| *unread == slot) {
+                    // It has had its turn in this poll.
+                    self.read_later(slot, closed);
+                } else {
                     self.read(slot, now, closed);
                 }
             }
         }
     }
 
-    /// Reads what has arrived. `to_end`: the kernel has told that the stream ends, and tells so only once.
+    /// Reads what has arrived, as far as the connection's turn goes; the next poll reads on. `to_end`: the kernel has told that the
+    /// stream ends, or that there is something to read, and tells so only once.
     pub(crate) fn read(&mut self, slot: usize, now: Instant, to_end: bool) {
         let mut total = 0;
         loop {
+            let Some(conn) = self.conn(slot) else { return };
+            let turn = match conn.up().map(|up| up.hello.member.node) {
+                Some(node) if self.is_member(node) => READ_TURN,
+                Some(_) | None => READ_TURN_STRANGER,
+            };
+            if total >= turn || self.poll_bytes_left == 0 {
+                return self.read_later(slot, to_end);
+            }
             let Some(conn) = self.conn(slot) else { return };
             let result = conn.read();
             self.stats.reads += 1;
@@ -335,27 +371,43 @@ impl Transport {
                     if n == 0 || !to_end {
                         return;
                     }
+                    total += n;
                 }
                 Ok(ReadResult::More(n)) => {
                     self.received(slot, n, now);
                     total += n;
-                    if total >= READ_TURN && !to_end {
-                        self.unread.push(slot);
-                        return;
-                    }
                 }
             }
         }
     }
 
+    fn read_later(&mut self, slot: usize, to_end: bool) {
+        match self.unread.iter_mut().find(|(unread, _)| *unread == slot) {
+            Some((_, ends)) => *ends |= to_end,
+            None => self.unread.push((slot, to_end)),
+        }
+    }
+
+    /// Is this peer in the newest view? Before the first view everybody counts as one.
+    pub(crate) fn is_member(&self, node: NodeId) -> bool {
+        self.members.is_empty() || self.members.contains(&node)
+    }
+
     fn received(&mut self, slot: usize, n: usize, now: Instant) {
         self.stats.bytes_received += n as u64;
-        let Transport { conns, handshaker, .. } = self;
-        let Some(conn) = conns.get_mut(slot).and_then(Option::as_mut) else { return };
+        self.poll_bytes_left = self.poll_bytes_left.saturating_sub(n);
         if n == 0 {
             return;
         }
-        match conn.go_on(handshaker) {
+        // Asked for only while it matters.
+        let shaking = self.conn(slot).is_some_and(|conn| !matches!(conn.channel, Channel::Clear | Channel::Tls(_)));
+        let known = shaking && {
+            let known = self.known_ips();
+            self.conn(slot).is_some_and(|conn| conn.dialled.is_some() || known.contains(&conn.remote.ip()))
+        };
+        let Transport { conns, handshaker, .. } = self;
+        let Some(conn) = conns.get_mut(slot).and_then(Option::as_mut) else { return };
+        match conn.go_on(handshaker, known) {
             Ok(()) => {
                 // Reading can make TLS answer.
                 let answers = !conn.blocked && conn.has_unsent();
@@ -529,7 +581,7 @@ impl Transport {
     // --- incoming connections -------------------------------------------------------------------------------------
 
     fn accept(&mut self, at: usize, now: Instant) {
-        loop {
+        for _ in 0..ACCEPT_TURN {
             let Some(listener) = self.listeners.get_mut(at) else { return };
             let Some(socket) = &listener.socket else { return };
             let (stream, remote) = match socket.accept() {
@@ -554,10 +606,13 @@ impl Transport {
             }
             self.on_accepted(stream, plain(remote), now);
         }
+        if !self.unaccepted.contains(&at) {
+            self.unaccepted.push(at);
+        }
     }
 
     fn on_accepted(&mut self, stream: mio::net::TcpStream, remote: SocketAddr, now: Instant) {
-        self.limit_half_open(now);
+        self.limit_half_open(remote.ip(), now);
         socket::tune(stream.as_raw_fd(), &self.socket_options());
         let phase = if self.cfg.ask_admission {
             self.last_admit += 1;
@@ -588,18 +643,48 @@ impl Transport {
         }
     }
 
-    /// Makes room for one more connection whose peer is unknown.
-    fn limit_half_open(&mut self, now: Instant) {
+    /// Makes room for one more connection from `ip` that has not shown whose it is.
+    ///
+    /// An address where members are has a share of its own, which only that address can use up. All others share `half_open` places; when
+    /// these are taken, the source that has most of them loses the connection that has shown least, the oldest of those.
+    fn limit_half_open(&mut self, ip: IpAddr, now: Instant) {
         let half_open = |conn: &Conn| conn.dialled.is_none() && conn.up().is_none();
-        let waiting = self.conns.iter().enumerate().filter_map(|(slot, conn)| Some((slot, conn.as_ref()?)));
-        let waiting: Vec<_> =
-            waiting.filter(|(_, conn)| half_open(conn)).map(|(slot, conn)| (conn.deadline, slot)).collect();
-        if waiting.len() < self.cfg.limits.half_open {
+        let mut waiting: Vec<(IpAddr, Shown, Option<Instant>, usize)> = Vec::new();
+        for (slot, conn) in self.conns.iter().enumerate() {
+            if let Some(conn) = conn.as_ref().filter(|conn| half_open(conn)) {
+                waiting.push((conn.remote.ip(), conn.shown(), conn.deadline, slot));
+            }
+        }
+        if waiting.len() < KNOWN_SHARE.min(self.cfg.limits.half_open) {
             return;
         }
-        if let Some((_, oldest)) = waiting.into_iter().min() {
-            self.reject(oldest, "too many connections are being opened", now);
+        let known = self.known_ips();
+        if known.contains(&ip) {
+            waiting.retain(|(from, ..)| *from == ip);
+            if waiting.len() < KNOWN_SHARE.min(self.cfg.limits.half_open) {
+                return;
+            }
+        } else {
+            waiting.retain(|(from, ..)| !known.contains(from));
+            if waiting.len() < self.cfg.limits.half_open {
+                return;
+            }
+            let mut per_source: BTreeMap<IpAddr, usize> = BTreeMap::new();
+            waiting.iter().for_each(|(from, ..)| *per_source.entry(*from).or_default() += 1);
+            let most = per_source.values().copied().max().unwrap_or(0);
+            waiting.retain(|(from, ..)| per_source[from] == most);
         }
+        if let Some((.., slot)) = waiting.into_iter().min_by_key(|(_, shown, deadline, _)| (*shown, *deadline)) {
+            self.reject(slot, "too many connections are being opened", now);
+        }
+    }
+
+    /// Where members are or should be: the hosts of configured addresses and of the newest view, and what members are linked from.
+    pub(crate) fn known_ips(&self) -> BTreeSet<IpAddr> {
+        let book = self.book.iter().filter(|(_, entry)| entry.seed || entry.current).flat_map(|(_, entry)| entry.ips());
+        let linked = self.links.iter().filter(|(node, _)| self.members.contains(node));
+        let linked = linked.filter_map(|(_, slot)| Some(self.conns[*slot].as_ref()?.remote.ip()));
+        book.chain(linked).collect()
     }
 
     /// The allow list's answer to [`NetEvent::Accepted`]. Ignored when the connection is gone.
@@ -669,7 +754,7 @@ impl Transport {
         let mut conn = self.conns.get_mut(slot)?.take()?;
         let _ = self.poll.registry().deregister(&mut conn.stream);
         self.links.retain(|(_, linked)| *linked != slot);
-        self.unread.retain(|unread| *unread != slot);
+        self.unread.retain(|(unread, _)| *unread != slot);
         self.dirty.retain(|dirty| *dirty != slot);
         self.freed.push(slot);
         Some(conn)
