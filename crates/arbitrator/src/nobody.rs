@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use trireme_node::{Applied, Gtid, Handle, Level, Meta, RecvCtx, Server, ServerView};
+use trireme_node::{Applied, Gtid, Handle, Level, Meta, RecvCtx, Server, ServerProcess, ServerView};
 use trireme_types::{Seqno, Uuid};
 
 use crate::log::Log;
@@ -30,6 +30,10 @@ impl Server for Nobody {
     fn wants_script(&self) -> bool {
         false
     }
+    fn process(&self) -> Option<ServerProcess> {
+        None
+    }
+
     fn engine_position(&self) -> Option<(Uuid, Seqno)> {
         None
     }

@@ -1,6 +1,7 @@
 //! What the C edge calls (`Node`, in node.rs) and what a node calls back (`Server`). Plain Rust values only: the provider translates.
 
-use std::ffi::c_void;
+use std::ffi::{OsString, c_void};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -110,6 +111,8 @@ pub trait Server: Send + Sync {
     /// Does the state transfer's script bring a returning node more than data? With `wsrep_gtid_mode` it brings the domain that
     /// the others number their transactions in.
     fn wants_script(&self) -> bool;
+    /// The server's process; `None` where this process is none, as with an arbitrator or a test host.
+    fn process(&self) -> Option<ServerProcess>;
     /// Where the storage engine stands that this process has opened; `None` where there is none, or it does not tell.
     fn engine_position(&self) -> Option<(Uuid, Seqno)>;
     /// `Err` when the callback failed; an empty request means "no full copy possible now".
@@ -123,6 +126,21 @@ pub trait Server: Send + Sync {
     fn allowed(&self, address: &str) -> bool;
     /// For the server's status file (event service): a name, and a value in JSON. May block.
     fn event(&self, name: &str, value: &str);
+}
+
+/// How the server's process was started, as far as its executable tells.
+#[derive(Clone, Debug, Default)]
+pub struct ServerProcess {
+    /// What the server's main function was called with, its own name first.
+    pub arguments: Vec<OsString>,
+    /// `--defaults-file`, absolute.
+    pub defaults_file: Option<PathBuf>,
+    /// `--defaults-extra-file`, absolute.
+    pub defaults_extra_file: Option<PathBuf>,
+    /// `basedir`, absolute.
+    pub base_dir: Option<PathBuf>,
+    /// `plugin_dir`, absolute.
+    pub plugin_dir: Option<PathBuf>,
 }
 
 /// What `init` receives (contract 1.7), owned.

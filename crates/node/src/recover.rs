@@ -6,50 +6,90 @@
 //! never replayed. Without one it commits only what continues the position. So it is asked without; everything else
 //! comes from the write-set log.
 
-use std::fs;
+mod command;
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::{Read, Seek};
+use std::os::fd::FromRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use trireme_types::{Seqno, Uuid};
+
+use self::command::Command;
+use crate::{Server, stop_signal};
 
 /// The engine may have to go through its whole redo log first; beyond this a full copy is the better answer.
 const TIME_MAX: Duration = Duration::from_secs(900);
 /// How often the end of the process is looked for. Nobody else waits for it, and the server's own signal thread must not be
 /// disturbed.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// How often it is looked whether this server was told to stop meanwhile.
+const LOOK_FOR_STOP: Duration = Duration::from_millis(500);
 const MARK: &str = "WSREP: Recovered position:";
 /// Named by a server that refuses to start because of prepared transactions.
 const HEURISTIC: &str = "tc-heuristic-recover";
 /// Files of a running engine, which nobody else can open then.
 const ENGINE_FILES: [&str; 2] = ["ibdata1", "ib_logfile0"];
-const LOG_NAME: &str = "trireme-recover.log";
+/// What a run says is short. Of one that crashes, only the end is of interest.
+const SAID_BYTES_MAX: u64 = 1 << 20;
+/// Lines of a failed run that are repeated in this server's log.
+const SAID_LINES_MAX: usize = 5;
+/// Variables by which a service manager hands over sockets, and hears of a service. Whatever the run would tell it, it would tell in this
+/// server's name.
+const MANAGERS: [&str; 6] =
+    ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"];
 
-/// Asks the binary of this process, or with `opened` the engine that runs here already. Only when this process is a server.
-pub fn position(data_dir: &str, opened: impl FnOnce() -> Option<(Uuid, Seqno)>) -> Result<(Uuid, Seqno), String> {
-    let binary = fs::read_link("/proc/self/exe").map_err(|e| format!("/proc/self/exe: {e}"))?;
-    let name = binary.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-    if !(name.starts_with("mariadbd") || name.starts_with("mysqld")) {
-        return Err(format!("{name} is not a database server"));
+/// Why the engine's position is not known.
+#[derive(PartialEq, Eq, Debug)]
+pub enum Unknown {
+    /// The engine was asked, as far as it could be, and has none to tell.
+    Untold(String),
+    /// The run failed; and the last lines that it said about it.
+    Failed { reason: String, said: Vec<String> },
+}
+
+impl Unknown {
+    fn failed(reason: impl Into<String>) -> Unknown {
+        Unknown::Failed { reason: reason.into(), said: Vec::new() }
     }
+}
+
+/// Asks the binary of this process, or the engine that runs here already. Only when this process is a server.
+pub fn position(data_dir: &str, server: &dyn Server) -> Result<(Uuid, Seqno), Unknown> {
+    let Some(process) = server.process() else {
+        return Err(Unknown::Untold("this process is not a database server".into()));
+    };
     // With these methods the server connects only when its engine runs. The other process would wait for its locks.
     if engine_runs_here() {
-        return opened().ok_or_else(|| {
-            "the storage engine is in use already (wsrep_sst_method is mysqldump or skip) and tells no position: start the \
-             server with --wsrep-start-position, as service units do"
-                .into()
+        return server.engine_position().ok_or_else(|| {
+            Unknown::Untold(
+                "the storage engine is in use already (wsrep_sst_method is mysqldump or skip) and tells no position: start the \
+                 server with --wsrep-start-position, as service units do"
+                    .into(),
+            )
         });
     }
-    let own = fs::read("/proc/self/cmdline").map_err(|e| format!("/proc/self/cmdline: {e}"))?;
-    let own: Vec<String> = own
-        .split(|b| *b == 0)
-        .skip(1)
-        .filter(|a| !a.is_empty())
-        .map(|a| String::from_utf8_lossy(a).into_owned())
-        .collect();
-    let dir = if data_dir.is_empty() { "." } else { data_dir };
-    ask(&binary, &own, Path::new(dir), TIME_MAX)
+    let program = executable().map_err(Unknown::failed)?;
+    let line = fs::read("/proc/self/cmdline").unwrap_or_default();
+    let line: Vec<OsString> = match line.strip_suffix(b"\0") {
+        Some(line) => line.split(|b| *b == 0).map(|word| OsStr::from_bytes(word).to_owned()).collect(),
+        None => Vec::new(),
+    };
+    let here = std::env::current_dir().map_err(|e| Unknown::failed(format!("the current directory: {e}")))?;
+    ask(&command::recovery(program, &line, &process, &here.join(data_dir)), TIME_MAX)
+}
+
+/// The program that runs here, also when a newer one has taken its place meanwhile: the data are those of this version.
+fn executable() -> Result<PathBuf, String> {
+    const LINK: &str = "/proc/self/exe";
+    let named = fs::read_link(LINK).map_err(|e| format!("{LINK}: {e}"))?;
+    // Of a file that was removed, the link names "… (deleted)", and still leads to it.
+    Ok(if named.exists() { named } else { LINK.into() })
 }
 
 fn engine_runs_here() -> bool {
@@ -59,131 +99,158 @@ fn engine_runs_here() -> bool {
         .any(|file| file.file_name().is_some_and(|name| ENGINE_FILES.iter().any(|engine| name == *engine)))
 }
 
-/// Runs `binary` with the server's own arguments, so that it finds the same data with the same settings.
-fn ask(binary: &Path, own: &[String], data_dir: &Path, time_max: Duration) -> Result<(Uuid, Seqno), String> {
-    let log: PathBuf = data_dir.join(LOG_NAME);
-    let plain = arguments(own, &log);
-    let (found, text) = attempt(binary, &plain, &log, time_max);
-    if found.is_ok() || !text.contains(HEURISTIC) {
+fn ask(plain: &Command, time_max: Duration) -> Result<(Uuid, Seqno), Unknown> {
+    let (found, said) = attempt(plain, time_max)?;
+    if found.is_ok() || !said.contains(HEURISTIC) {
         return found;
     }
     // It leaves it to us what to do with prepared transactions behind a gap: the write-set log brings them again.
-    let mut rollback = plain.clone();
-    rollback.push(format!("--{HEURISTIC}=ROLLBACK"));
-    match attempt(binary, &rollback, &log, time_max).0 {
+    let rollback = plain.clone().with(&format!("--{HEURISTIC}=ROLLBACK"));
+    match attempt(&rollback, time_max)?.0 {
         Ok(position) => Ok(position),
         // Some servers end after the rollback and want to be started anew.
-        Err(_) => attempt(binary, &plain, &log, time_max).0,
+        Err(_) => attempt(plain, time_max)?.0,
     }
 }
 
-/// One run: the position, or why there is none; and the run's log.
-fn attempt(
-    binary: &Path,
-    arguments: &[String],
-    log: &Path,
-    time_max: Duration,
-) -> (Result<(Uuid, Seqno), String>, String) {
-    let _ = fs::remove_file(log);
-    let result = run(binary, arguments, time_max);
-    let text = fs::read(log).map(|b| String::from_utf8_lossy(&b).into_owned()).unwrap_or_default();
-    let _ = fs::remove_file(log);
-    let found = match (parse(&text), result) {
-        (Some(position), _) => Ok(position),
-        (None, Err(reason)) => Err(match text.lines().find(|line| line.contains("[ERROR]")) {
-            Some(line) => format!("{reason}: {line}"),
-            None => reason,
-        }),
-        (None, Ok(())) => Err("the server reported no position".into()),
-    };
-    (found, text)
-}
+/// What one run found, and all that it said.
+type Found = (Result<(Uuid, Seqno), Unknown>, String);
 
-fn arguments(own: &[String], log: &Path) -> Vec<String> {
-    let mut out = Vec::new();
-    let mut rest = own.iter().peekable();
-    while let Some(argument) = rest.next() {
-        let (name, value) = match argument.split_once('=') {
-            Some((name, _)) => (name, true),
-            None => (argument.as_str(), false),
-        };
-        let dropped = match name.trim_start_matches('-').replace('_', "-").as_str() {
-            // A switch, or with its value in the same argument.
-            "wsrep-new-cluster" | "wsrep-recover" | "log-bin" => true,
-            // With a value, perhaps in the next argument.
-            "wsrep-cluster-address" | "wsrep-start-position" | "log-error" | "pid-file" => {
-                if !value && rest.peek().is_some_and(|next| !next.starts_with('-')) {
-                    rest.next();
-                }
-                true
-            }
-            _ => false,
-        };
-        if !(dropped && argument.starts_with("--")) {
-            out.push(argument.clone());
+/// One run.
+fn attempt(command: &Command, time_max: Duration) -> Result<Found, Unknown> {
+    let mut output = memory_file().map_err(|e| Unknown::failed(format!("no file for what the run says: {e}")))?;
+    let result = run(command, &output, time_max);
+    let said = end_of(&mut output);
+    let found = match (parse(&said), result) {
+        (Told::Position(history, seqno), _) => Ok((history, seqno)),
+        (Told::Undefined, _) => Err(Unknown::Untold("the storage engine holds no position".into())),
+        (Told::Nothing, Err(reason)) => Err(Unknown::Failed { reason, said: relevant(&said) }),
+        (Told::Nothing, Ok(())) => {
+            let reason = "the server's recovery run told no position".to_string();
+            Err(Unknown::Failed { reason, said: relevant(&said) })
         }
-    }
-    out.push("--wsrep-recover".into());
-    out.push("--skip-log-bin".into());
-    out.push(format!("--log-error={}", log.display()));
-    out
+    };
+    Ok((found, said))
 }
 
-fn run(binary: &Path, arguments: &[String], time_max: Duration) -> Result<(), String> {
-    let mut child = Command::new(binary)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        // Whatever it would tell the service manager, it would tell in this server's name.
-        .env_remove("NOTIFY_SOCKET")
-        .process_group(0)
-        .spawn()
-        .map_err(|e| format!("{} could not be started: {e}", binary.display()))?;
+/// No disk has to have room for it, and nobody has to remove it.
+fn memory_file() -> std::io::Result<File> {
+    // SAFETY: the name ends with a zero byte; the result is a descriptor of nobody else's, or negative.
+    let fd = unsafe { libc::memfd_create(c"trireme-recover".as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    // SAFETY: as above: it is open, and ours alone.
+    Ok(unsafe { File::from_raw_fd(fd) })
+}
+
+fn end_of(output: &mut File) -> String {
+    let mut bytes = Vec::new();
+    let length = output.metadata().map_or(0, |meta| meta.len());
+    let start = std::io::SeekFrom::Start(length.saturating_sub(SAID_BYTES_MAX));
+    // What cannot be read says nothing.
+    let _ = output.seek(start).and_then(|_| output.read_to_end(&mut bytes));
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The last lines that say why, without their time.
+fn relevant(said: &str) -> Vec<String> {
+    let lines = || said.lines().map(str::trim_end).filter(|line| !line.is_empty());
+    let errors = lines().filter_map(|line| line.split_once("[ERROR] ")).map(|(_, text)| text.to_string());
+    let mut found: Vec<String> = errors.filter(|text| text != "Aborting").collect();
+    if found.is_empty() {
+        found = lines().map(str::to_string).collect();
+    }
+    found.split_off(found.len().saturating_sub(SAID_LINES_MAX))
+}
+
+fn process(command: &Command, stderr: File) -> std::process::Command {
+    let mut process = std::process::Command::new(&command.program);
+    process.arg0(&command.name).args(&command.arguments);
+    process.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).process_group(0);
+    for variable in MANAGERS {
+        process.env_remove(variable);
+    }
+    process
+}
+
+fn run(command: &Command, output: &File, time_max: Duration) -> Result<(), String> {
+    let name = command.program.display();
+    let stderr = output.try_clone().map_err(|e| e.to_string())?;
+    let mut child = process(command, stderr).spawn().map_err(|e| format!("{name} could not be started: {e}"))?;
     let until = Instant::now() + time_max;
-    loop {
+    let mut look_for_stop = Instant::now() + LOOK_FOR_STOP;
+    let reason = loop {
         match child.try_wait() {
             Ok(Some(status)) if status.success() => return Ok(()),
-            Ok(Some(status)) => return Err(format!("{} --wsrep-recover: {status}", binary.display())),
-            Ok(None) if Instant::now() < until => std::thread::sleep(LOOK_EVERY),
-            Ok(None) => {
-                let _ = child.kill();
-                let _ = child.wait();
-                return Err(format!("{} --wsrep-recover did not end within {time_max:?}", binary.display()));
-            }
-            Err(e) => return Err(e.to_string()),
+            Ok(Some(status)) => return Err(format!("{name} --wsrep-recover: {status}")),
+            Ok(None) => {}
+            Err(e) => break e.to_string(),
         }
-    }
+        let now = Instant::now();
+        if now >= until {
+            break format!("{name} --wsrep-recover did not end within {time_max:?}");
+        }
+        if now >= look_for_stop {
+            look_for_stop = now + LOOK_FOR_STOP;
+            if stop_signal::is_pending() {
+                break "the server was told to stop meanwhile".into();
+            }
+        }
+        std::thread::sleep(LOOK_EVERY);
+    };
+    let _ = child.kill();
+    let _ = child.wait();
+    Err(reason)
 }
 
-/// The last position in the log, if it is defined: `uuid:seqno`, perhaps with `,domain-server-sequence` behind.
-fn parse(log: &str) -> Option<(Uuid, Seqno)> {
-    let at = log.rfind(MARK)? + MARK.len();
-    let text = log[at..].split_whitespace().next()?.split(',').next()?;
-    let (uuid, seqno) = text.split_once(':')?;
-    let uuid = Uuid::parse(uuid).filter(|u| !u.is_nil())?;
-    Some((uuid, Seqno::from_outside(seqno.parse::<u64>().ok()?)?))
+/// What a run told.
+enum Told {
+    Position(Uuid, Seqno),
+    /// A position, but an undefined one.
+    Undefined,
+    Nothing,
+}
+
+/// The last position that was told: `uuid:seqno`, perhaps with `,domain-server-sequence` behind.
+fn parse(said: &str) -> Told {
+    let Some(at) = said.rfind(MARK) else { return Told::Nothing };
+    let word = said[at + MARK.len()..].split_whitespace().next().unwrap_or_default();
+    let gtid = word.split(',').next().and_then(|gtid| gtid.split_once(':'));
+    let Some((uuid, seqno)) = gtid.and_then(|(uuid, seqno)| Some((Uuid::parse(uuid)?, seqno))) else {
+        return Told::Nothing;
+    };
+    match seqno.parse().ok().and_then(|seqno: u64| Seqno::from_outside(seqno)) {
+        Some(seqno) if !uuid.is_nil() => Told::Position(uuid, seqno),
+        _ => Told::Undefined,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ServerProcess;
     use std::os::unix::fs::PermissionsExt;
 
     const HISTORY: &str = "01234567-89ab-cdef-0123-456789abcdef";
+    const MINUTE: Duration = Duration::from_secs(60);
 
     struct Dir(PathBuf);
     impl Dir {
+        /// The name is a trap for whoever takes a path for words.
         fn new(name: &str) -> Dir {
-            let path = std::env::temp_dir().join(format!("trireme-recover-{name}-{}", std::process::id()));
+            let path = std::env::temp_dir().join(format!("trireme recover '{name}' {}", std::process::id()));
             fs::create_dir_all(&path).unwrap();
             Dir(path)
         }
-        fn script(&self, body: &str) -> PathBuf {
-            let path = self.0.join("mariadbd");
-            fs::write(&path, format!("#!/bin/sh\n{body}\n")).unwrap();
+        /// The recovery run of a server that is this script.
+        fn server(&self, body: &str) -> Command {
+            let path = self.0.join("a \"renamed\" server");
+            fs::write(&path, format!("#!/bin/sh\nhere=$(dirname \"$0\")\n{body}\n")).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-            path
+            let arguments = ["mariadbd", "--port=1"].map(OsString::from).to_vec();
+            let process = ServerProcess { arguments: arguments.clone(), ..ServerProcess::default() };
+            command::recovery(path, &arguments, &process, &self.0)
         }
     }
     impl Drop for Dir {
@@ -192,54 +259,49 @@ mod tests {
         }
     }
 
-    fn words(text: &str) -> Vec<String> {
-        text.split_whitespace().map(String::from).collect()
-    }
-
-    /// Writes its arguments and a log the way a server does.
-    fn body(line: &str) -> String {
-        format!(
-            "for a in \"$@\"; do case \"$a\" in --log-error=*) log=\"${{a#*=}}\";; esac; done\necho \"$@\" > $(dirname $0)/args\necho '2026-01-01 0:00:00 0 [Note] {line}' > \"$log\""
-        )
+    /// Says a line the way a server does.
+    fn says(line: &str) -> String {
+        format!("echo '2026-01-01 0:00:00 0 {line}' >&2")
     }
 
     #[test]
-    fn position_is_read_from_the_servers_log() {
+    fn position_is_read_from_what_the_server_says() {
         let dir = Dir::new("ok");
-        let binary = dir.script(&body(&format!("WSREP: Recovered position: {HISTORY}:42,1-2-3")));
-        let own = words(
-            "--defaults-file=/etc/x --wsrep-new-cluster --wsrep_cluster_address=gcomm:// --datadir=/d --log-bin=b --wsrep-start-position u:1 --port 1",
-        );
-        let found = ask(&binary, &own, &dir.0, Duration::from_secs(60)).unwrap();
-        assert_eq!(found, (Uuid::parse(HISTORY).unwrap(), Seqno(42)));
-        let args = fs::read_to_string(dir.0.join("args")).unwrap();
-        let log = dir.0.join(LOG_NAME);
-        let expect = format!(
-            "--defaults-file=/etc/x --datadir=/d --port 1 --wsrep-recover --skip-log-bin --log-error={}",
-            log.display()
-        );
-        assert_eq!(args.trim(), expect);
-        assert!(!log.exists());
+        let position = says(&format!("[Note] WSREP: Recovered position: {HISTORY}:42,1-2-3"));
+        let run = dir.server(&format!("printf '%s\\n' \"$@\" > \"$here/args\"\n{position}"));
+        assert_eq!(ask(&run, MINUTE), Ok((Uuid::parse(HISTORY).unwrap(), Seqno(42))));
+        let told = fs::read_to_string(dir.0.join("args")).unwrap();
+        let given: Vec<OsString> = told.lines().map(OsString::from).collect();
+        assert_eq!(given, run.arguments);
     }
 
     #[test]
-    fn undefined_or_missing_positions_are_errors() {
+    fn an_engine_without_a_position_says_so() {
         let dir = Dir::new("none");
-        let undefined = dir.script(&body("WSREP: Recovered position: 00000000-0000-0000-0000-000000000000:-1"));
-        assert!(ask(&undefined, &[], &dir.0, Duration::from_secs(60)).is_err());
-        let failing = dir.script(&format!("{}\nexit 1", body("InnoDB: Unable to lock ./ibdata1 error: 11")));
-        assert!(ask(&failing, &[], &dir.0, Duration::from_secs(60)).unwrap_err().contains("exit status: 1"));
+        let run = dir.server(&says("[Note] WSREP: Recovered position: 00000000-0000-0000-0000-000000000000:-1"));
+        assert!(matches!(ask(&run, MINUTE), Err(Unknown::Untold(_))));
+    }
+
+    #[test]
+    fn a_service_manager_hears_nothing_of_the_run() {
+        let dir = Dir::new("manager");
+        let process = process(&dir.server(""), memory_file().unwrap());
+        for name in MANAGERS {
+            assert!(process.get_envs().any(|(variable, value)| variable == name && value.is_none()), "{name}");
+        }
     }
 
     /// A server that finds prepared transactions behind a gap, until it was told to roll them back.
     fn gap(after_rollback: &str) -> String {
-        let refuse = "InnoDB: Found 2 prepared transactions! [ERROR] You have to start server with --tc-heuristic-recover switch";
+        let refuse = says(
+            "[ERROR] InnoDB: Found 2 prepared transactions! You have to start server with --tc-heuristic-recover switch",
+        );
+        let position = says(&format!("[Note] WSREP: Recovered position: {HISTORY}:7"));
         format!(
-            "here=$(dirname $0)\n\
-             for a in \"$@\"; do case \"$a\" in --log-error=*) log=\"${{a#*=}}\";; --tc-heuristic-recover=ROLLBACK) now=1;; esac; done\n\
-             if [ -n \"$now\" ]; then touch $here/done; {after_rollback}; fi\n\
-             [ -e $here/done ] || {{ echo '{refuse}' > $log; exit 1; }}\n\
-             echo 'WSREP: Recovered position: {HISTORY}:7' > $log"
+            "for a in \"$@\"; do case \"$a\" in --tc-heuristic-recover=ROLLBACK) now=1;; esac; done\n\
+             if [ -n \"$now\" ]; then touch \"$here/done\"; {after_rollback}; fi\n\
+             [ -e \"$here/done\" ] || {{ {refuse}; exit 1; }}\n\
+             {position}"
         )
     }
 
@@ -247,16 +309,30 @@ mod tests {
     fn prepared_transactions_behind_a_gap_are_rolled_back() {
         for (name, after_rollback) in [("gap-goes-on", ":"), ("gap-ends", "exit 1")] {
             let dir = Dir::new(name);
-            let binary = dir.script(&gap(after_rollback));
-            assert_eq!(ask(&binary, &[], &dir.0, Duration::from_secs(60)).unwrap().1, Seqno(7), "{name}");
+            assert_eq!(ask(&dir.server(&gap(after_rollback)), MINUTE).unwrap().1, Seqno(7), "{name}");
         }
     }
 
     #[test]
-    fn failures_are_told_with_the_servers_reason() {
+    fn failures_are_told_with_the_servers_reasons() {
         let dir = Dir::new("reason");
-        let binary = dir.script(&format!("{}\nexit 1", body("[ERROR] InnoDB: Unable to lock ./ibdata1 error: 11")));
-        assert!(ask(&binary, &[], &dir.0, Duration::from_secs(60)).unwrap_err().contains("Unable to lock"));
+        let body = [
+            says("[ERROR] WSREP: rsync SST method requires wsrep_cluster_address to be configured on startup."),
+            says("[Note] something else"),
+            says("[ERROR] Aborting"),
+            "exit 1".into(),
+        ];
+        let Err(Unknown::Failed { reason, said }) = ask(&dir.server(&body.join("\n")), MINUTE) else {
+            panic!("no failure")
+        };
+        assert!(reason.ends_with("--wsrep-recover: exit status: 1"), "{reason}");
+        assert_eq!(said, ["WSREP: rsync SST method requires wsrep_cluster_address to be configured on startup."]);
+        // A loader, a shell, a server that crashed: no line is marked as an error.
+        let body: Vec<String> = (0..9).map(|n| format!("echo line {n} >&2")).chain(["exit 127".into()]).collect();
+        let Err(Unknown::Failed { said, .. }) = ask(&dir.server(&body.join("\n")), MINUTE) else {
+            panic!("no failure")
+        };
+        assert_eq!(said, ["line 4", "line 5", "line 6", "line 7", "line 8"]);
     }
 
     #[test]
@@ -271,12 +347,14 @@ mod tests {
     #[test]
     fn a_server_that_does_not_end_is_killed() {
         let dir = Dir::new("slow");
-        let binary = dir.script("exec sleep 600");
-        assert!(ask(&binary, &[], &dir.0, Duration::from_millis(50)).unwrap_err().contains("did not end"));
+        let Err(Unknown::Failed { reason, .. }) = ask(&dir.server("exec sleep 600"), Duration::from_millis(50)) else {
+            panic!("no failure")
+        };
+        assert!(reason.contains("did not end"), "{reason}");
     }
 
     #[test]
-    fn a_process_that_is_no_server_is_not_asked() {
-        assert!(position("/tmp", || None).unwrap_err().contains("not a database server"));
+    fn the_program_is_this_one() {
+        assert_eq!(executable().unwrap(), std::env::current_exe().unwrap());
     }
 }

@@ -18,7 +18,7 @@ use crate::Level;
 use crate::asking;
 use crate::core::{Log, Start};
 use crate::node::Shared;
-use crate::recover;
+use crate::recover::{self, Unknown};
 use crate::saved::Saved;
 use crate::settings::{Settings, Target};
 use crate::space::free_space;
@@ -324,10 +324,22 @@ fn settle_position(shared: &Shared, log: &Log, saved: &mut Saved) -> Option<(Uui
                 .log(Level::Info, format!("recovered position {found}:{seqno} is not of history {history}: not used"));
             None
         }
-        Err(reason) => {
-            shared.log(Level::Info, format!("the position could not be recovered: {reason}"));
+        Err(unknown) => {
+            tell_unknown(shared, unknown);
             None
         }
+    }
+}
+
+/// What an operator can mend is a warning.
+fn tell_unknown(shared: &Shared, unknown: Unknown) {
+    let (level, reason, said) = match unknown {
+        Unknown::Untold(reason) => (Level::Info, reason, Vec::new()),
+        Unknown::Failed { reason, said } => (Level::Warn, reason, said),
+    };
+    shared.log(level, format!("the position could not be recovered: {reason}"));
+    for line in said {
+        shared.log(level, format!("the recovery run said: {line}"));
     }
 }
 
@@ -336,8 +348,8 @@ fn continues(log: &Log, saved: &Saved, history: Uuid) -> bool {
     !history.is_nil() && !saved.is_damaged() && log.base().history == history && log.last() != log.base().index
 }
 
-fn ask_engine(shared: &Shared) -> Result<(Uuid, Seqno), String> {
-    recover::position(&shared.args.data_dir, || shared.server.engine_position())
+fn ask_engine(shared: &Shared) -> Result<(Uuid, Seqno), Unknown> {
+    recover::position(&shared.args.data_dir, &*shared.server)
 }
 
 /// Where data with a statement cut off in them are. They are good for nothing as long as anybody has whole ones; if nobody has,
@@ -353,7 +365,13 @@ fn half_done_position(shared: &Shared, log: &Log, saved: &Saved) -> Option<(Uuid
          member has whole data"
             .into(),
     );
-    let found = ask_engine(shared).ok().or(saved.given());
+    let found = match ask_engine(shared) {
+        Ok(found) => Some(found),
+        Err(unknown) => {
+            tell_unknown(shared, unknown);
+            saved.given()
+        }
+    };
     found.filter(|(h, seqno)| *h == history && *seqno >= log.base().seqno)
 }
 

@@ -12,7 +12,9 @@
 use std::ffi::{CString, c_int, c_void};
 use std::ptr;
 
-use trireme_node::{Applied, Gtid, Handle, InitArgs, Level, Meta, RecvCtx, Server, ServerView, ViewStatus};
+use trireme_node::{
+    Applied, Gtid, Handle, InitArgs, Level, Meta, RecvCtx, Server, ServerProcess, ServerView, ViewStatus,
+};
 use trireme_types::{Seqno, Uuid};
 use trireme_wsrep_sys as sys;
 
@@ -93,6 +95,10 @@ impl Server for CServer {
 
     fn wants_script(&self) -> bool {
         executable::gtid_mode()
+    }
+
+    fn process(&self) -> Option<ServerProcess> {
+        executable::process()
     }
 
     fn engine_position(&self) -> Option<(Uuid, Seqno)> {

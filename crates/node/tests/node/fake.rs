@@ -448,6 +448,10 @@ impl Server for Fake {
         self.lock().gtid_mode
     }
 
+    fn process(&self) -> Option<trireme_node::ServerProcess> {
+        None
+    }
+
     fn engine_position(&self) -> Option<(Uuid, Seqno)> {
         None // asked in a server's process only
     }
