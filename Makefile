@@ -83,11 +83,11 @@ test: deps
 	@scripts/run-tests
 
 sim:
-	cargo build --release --locked -p trireme-sim
-	$(BUILD)/release/trireme-sim --seeds 0..$(SEEDS) --jobs $$(nproc)
-	$(BUILD)/release/trireme-sim --kind harmless --seeds 0..$$(($(SEEDS) / 5)) --jobs $$(nproc)
-	$(BUILD)/release/trireme-sim --kind restored --seeds 0..$$(($(SEEDS) / 20)) --jobs $$(nproc)
-	$(BUILD)/release/trireme-sim --kind large --seeds 0..$$(($(SEEDS) / 10)) --jobs $$(nproc)
+	cargo build --profile sim --locked -p trireme-sim
+	$(BUILD)/sim/trireme-sim --seeds 0..$(SEEDS) --jobs $$(nproc)
+	$(BUILD)/sim/trireme-sim --kind harmless --seeds 0..$$(($(SEEDS) / 5)) --jobs $$(nproc)
+	$(BUILD)/sim/trireme-sim --kind restored --seeds 0..$$(($(SEEDS) / 20)) --jobs $$(nproc)
+	$(BUILD)/sim/trireme-sim --kind large --seeds 0..$$(($(SEEDS) / 10)) --jobs $$(nproc)
 
 # With PROVIDER=galera it counts what Galera loses. CHAOS= takes further options of `trireme chaos`.
 chaos: deps

@@ -107,7 +107,8 @@ impl<S: LogStore> Group<S> {
     pub(crate) fn arm_election(&mut self, now: Timestamp) {
         let base = self.cfg.timeouts.election;
         let jitter = self.random_below(base);
-        self.at_election = self.may_stand().then(|| now.after(base + jitter));
+        let waits = self.may_stand() && !matches!(self.role, Role::Sequencer(_));
+        self.at_election = waits.then(|| now.after(base + jitter));
     }
 
     /// A voter with a usable log, in a phase in which it may order; an arbitrator only for somebody else.
@@ -354,6 +355,7 @@ impl<S: LogStore> Group<S> {
             if !self.is(Mutant::AcksKept) {
                 self.acks.clear();
             }
+            self.acked = None;
             self.verified = LogIndex::ZERO;
             self.forgotten = LogIndex::ZERO;
             self.claimed_commit = self.commit;
@@ -431,10 +433,6 @@ impl<S: LogStore> Group<S> {
             if m.node != me && !self.peers.contains_key(&m.node) {
                 state.gone.insert(m.node, self.gone.get(&m.node).copied().unwrap_or(now));
             }
-        }
-        if self.phase == Phase::NonPrimary {
-            // The server was told of the loss and must be told of the return.
-            state.fresh.insert(me);
         }
         self.role = Role::Sequencer(Box::new(state));
         self.verified = before;

@@ -322,11 +322,22 @@ impl<S: LogStore> Group<S> {
         self.store
     }
 
+    /// Every change from outside goes through here: whatever it was, afterwards the invariants hold.
+    pub(crate) fn input<T>(&mut self, change: impl FnOnce(&mut Self) -> T) -> T {
+        let result = change(self);
+        self.check_invariants();
+        result
+    }
+
     // --- commands -------------------------------------------------------------------------------------------------
 
     /// Begin or continue a history alone. `history`/`position` as known; with a log that covers it the log is kept and a
     /// forced voter set (fork record) is written, else the log is reset to `position`.
     pub fn bootstrap(&mut self, now: Timestamp, history: Uuid, position: Seqno) -> Result<(), String> {
+        self.input(|group| group.begin_history(now, history, position))
+    }
+
+    fn begin_history(&mut self, now: Timestamp, history: Uuid, position: Seqno) -> Result<(), String> {
         let base = self.store.base();
         let covered = base.history == history && base.seqno <= position && self.tail.seqno >= position;
         if !covered {
@@ -373,6 +384,10 @@ impl<S: LogStore> Group<S> {
 
     /// Look for a primary component among the linked peers, or form one again with the voters of the own log.
     pub fn join(&mut self, now: Timestamp, state: JoinState) {
+        self.input(|group| group.look_for_component(now, state));
+    }
+
+    fn look_for_component(&mut self, now: Timestamp, state: JoinState) {
         if self.phase == Phase::Failed {
             return;
         }
@@ -420,11 +435,15 @@ impl<S: LogStore> Group<S> {
 
     /// Before `join`: where the server's data are, although nothing vouches for them. They count as evidence only (SAFETY 18).
     pub fn note_data(&mut self, data: Option<(Uuid, Seqno)>) {
-        self.data = data;
+        self.input(|group| group.data = data);
     }
 
     /// Answer to `Event::DataDiverged`: the data are marked as void, durably, so the log may be replaced.
     pub fn data_discarded(&mut self, now: Timestamp) {
+        self.input(|group| group.on_data_discarded(now));
+    }
+
+    fn on_data_discarded(&mut self, now: Timestamp) {
         self.discarded = true;
         self.stocked = false;
         self.applied = Seqno::ZERO;
@@ -433,9 +452,8 @@ impl<S: LogStore> Group<S> {
         if !self.running() {
             return;
         }
-        if let Role::Sequencer(s) = &mut self.role {
+        if matches!(self.role, Role::Sequencer(_)) {
             // Its log is the history: what it needs is a copy of the data, not a snapshot, and a view, which it did not take.
-            s.fresh.insert(self.cfg.me.node);
             self.must_discard = false;
             self.discarded = false;
             self.needs_snapshot = false;
@@ -452,7 +470,7 @@ impl<S: LogStore> Group<S> {
 
     /// A full copy is here, durably; the log goes on where it ends.
     pub fn data_arrived(&mut self) {
-        self.stocked = true;
+        self.input(|group| group.stocked = !group.arbitrates());
     }
 
     /// How far the server's data reach at least, if the log goes on where they end.
@@ -470,6 +488,10 @@ impl<S: LogStore> Group<S> {
 
     /// Leave in order; ends with `Event::Left`.
     pub fn leave(&mut self, now: Timestamp) {
+        self.input(|group| group.begin_leave(now));
+    }
+
+    fn begin_leave(&mut self, now: Timestamp) {
         match self.phase {
             Phase::Primary => {
                 self.phase = Phase::Leaving;
@@ -483,22 +505,18 @@ impl<S: LogStore> Group<S> {
 
     pub(crate) fn become_left(&mut self) {
         self.save_committed();
-        if self.phase != Phase::Failed {
-            self.phase = Phase::Idle;
-        }
-        self.role = Role::Follower;
-        self.disarm();
+        self.take_no_part(if self.phase == Phase::Failed { Phase::Failed } else { Phase::Idle });
         self.out.push_back(Output::Event(Event::Left));
     }
 
     /// Send a write set. The answer comes as a `Delivery` with the same session and number. While nobody could order it, it is kept
     /// back, and may be withdrawn.
     pub fn propose(&mut self, now: Timestamp, body: Bytes) -> Result<(Session, u64), ProposeError> {
-        self.propose_any(now, false, body)
+        self.input(|group| group.propose_any(now, false, body))
     }
     /// The same for an ordered message that takes no seqno.
     pub fn propose_app(&mut self, now: Timestamp, body: Bytes) -> Result<(Session, u64), ProposeError> {
-        self.propose_any(now, true, body)
+        self.input(|group| group.propose_any(now, true, body))
     }
 
     fn propose_any(&mut self, now: Timestamp, app: bool, body: Bytes) -> Result<(Session, u64), ProposeError> {
@@ -516,6 +534,10 @@ impl<S: LogStore> Group<S> {
     /// Takes back what was proposed and not given to anybody: it will certainly never be ordered. The answer names it, in the order of
     /// the proposals. Its numbers are given again: nobody else has seen them in this session (SAFETY 23).
     pub fn withdraw_unsent(&mut self) -> Vec<(Session, u64)> {
+        self.input(Self::take_back_unsent)
+    }
+
+    fn take_back_unsent(&mut self) -> Vec<(Session, u64)> {
         let sent = if self.is(Mutant::WithdrawSent) { 0 } else { self.pending.partition_point(|p| p.sent) };
         let withdrawn = self.pending.split_off(sent);
         if let Some(first) = withdrawn.front() {
@@ -529,6 +551,10 @@ impl<S: LogStore> Group<S> {
     /// Give up everything proposed and not delivered: a new session begins (SAFETY 22, 23). What was given up may still
     /// be ordered and then arrives under its old session.
     pub fn abandon_pending(&mut self, _now: Timestamp) {
+        self.input(Self::give_up_pending);
+    }
+
+    fn give_up_pending(&mut self) {
         if let Some(first) = self.pending.front().map(|p| p.number) {
             self.pending.clear();
             self.pending_bytes = 0;
@@ -545,33 +571,39 @@ impl<S: LogStore> Group<S> {
     /// than a group can wait for a member's voice. What is committed meanwhile is delivered afterwards, in order. A reset is delivered
     /// all the same.
     pub fn pause_delivery(&mut self, paused: bool) {
-        self.delivery_paused = paused;
+        self.input(|group| group.delivery_paused = paused);
     }
 
     /// Ask for a position that covers every commit acknowledged anywhere before now (SAFETY 25). Many may wait at once.
     pub fn read(&mut self, now: Timestamp, read: ReadId) {
-        self.begin_read(now, read);
+        self.input(|group| group.begin_read(now, read));
     }
 
     /// Unordered, best-effort message to all linked members of the view.
     pub fn signal(&mut self, _now: Timestamp, body: Bytes) {
-        for node in self.linked_members() {
-            self.send(node, Message::Signal { body: body.clone() });
-        }
+        self.input(|group| {
+            for node in group.linked_members() {
+                group.send(node, Message::Signal { body: body.clone() });
+            }
+        });
     }
 
     /// Change the vote weight (ordered: a `Voters` entry and a view). Ignored outside a primary view.
     pub fn set_weight(&mut self, now: Timestamp, weight: Weight) {
-        if self.phase == Phase::Primary {
-            self.cfg.me.weight = weight;
-            self.press_wishes(now);
-        }
+        self.input(|group| {
+            if group.phase == Phase::Primary {
+                group.cfg.me.weight = weight;
+                group.press_wishes(now);
+            }
+        });
     }
 
     pub fn set_durability(&mut self, now: Timestamp, durability: Durability) {
-        self.cfg.durability = durability;
-        self.want_durability = Some(durability);
-        self.press_wishes(now);
+        self.input(|group| {
+            group.cfg.durability = durability;
+            group.want_durability = Some(durability);
+            group.press_wishes(now);
+        });
     }
 
     /// Has this member asked for a durability mode that it has not seen in force yet?
@@ -580,24 +612,26 @@ impl<S: LogStore> Group<S> {
     }
 
     pub fn set_config(&mut self, change: impl FnOnce(&mut Config)) {
-        change(&mut self.cfg);
+        self.input(|group| change(&mut group.cfg));
     }
 
     /// The members that are thrown out (`evs.evict`), by the UUID of their incarnation. The application keeps this list as
     /// a function of the log and hands it over whenever it changes, so every sequencer knows it: such a member leaves view
     /// and voters and is not let in again.
     pub fn set_evicted(&mut self, now: Timestamp, members: BTreeSet<Uuid>) {
-        self.evicted = members;
-        if self.running() {
-            self.step_membership(now);
-        }
+        self.input(|group| {
+            group.evicted = members;
+            if group.running() {
+                group.step_membership(now);
+            }
+        });
     }
 
     /// Hands a message to the sequencer, which may be this member.
     pub(crate) fn to_sequencer(&mut self, now: Timestamp, message: Message) {
         let me = self.me();
         match self.sequencer {
-            Some(node) if node == me => self.handle_message(now, me, message),
+            Some(node) if node == me => self.on_message(now, me, message),
             Some(node) => self.send(node, message),
             None => {}
         }
@@ -613,6 +647,10 @@ impl<S: LogStore> Group<S> {
 
     /// Answer to `Event::NeedSnapshot`.
     pub fn provide_snapshot(&mut self, now: Timestamp, request: SnapshotRequest, app: Bytes) {
+        self.input(|group| group.on_snapshot_provided(now, request, app));
+    }
+
+    fn on_snapshot_provided(&mut self, now: Timestamp, request: SnapshotRequest, app: Bytes) {
         let Some(at) = self.snapshots.iter().position(|(r, _)| *r == request) else { return };
         let (_, chain) = self.snapshots.remove(at);
         let base = chain.to_base(app);
@@ -630,13 +668,17 @@ impl<S: LogStore> Group<S> {
 
     /// Instead of an answer, where the store does not want the checkpoint any more. It is asked for again when it does.
     pub fn decline_snapshot(&mut self, request: &SnapshotRequest) {
-        self.snapshots.retain(|(asked, _)| asked != request);
+        self.input(|group| group.snapshots.retain(|(asked, _)| asked != request));
     }
 
     // --- events ---------------------------------------------------------------------------------------------------
 
     /// A link to `peer` is up and the handshake is done. Repeated with new data when the peer reconnects.
     pub fn handle_link_up(&mut self, now: Timestamp, peer: Member) {
+        self.input(|group| group.on_linked(now, peer));
+    }
+
+    fn on_linked(&mut self, now: Timestamp, peer: Member) {
         let node = peer.node;
         if node == self.me() {
             return;
@@ -653,6 +695,10 @@ impl<S: LogStore> Group<S> {
 
     /// The link is gone. Nothing sent on it before may be assumed to have arrived.
     pub fn handle_link_down(&mut self, now: Timestamp, peer: NodeId) {
+        self.input(|group| group.on_unlinked(now, peer));
+    }
+
+    fn on_unlinked(&mut self, now: Timestamp, peer: NodeId) {
         let Some(lost) = self.peers.remove(&peer) else { return };
         // Silence counts from the last word.
         self.gone.insert(peer, lost.heard);
@@ -662,6 +708,10 @@ impl<S: LogStore> Group<S> {
     }
 
     pub fn handle_message(&mut self, now: Timestamp, from: NodeId, message: Message) {
+        self.input(|group| group.on_message(now, from, message));
+    }
+
+    fn on_message(&mut self, now: Timestamp, from: NodeId, message: Message) {
         if let Some(peer) = self.peers.get_mut(&from) {
             peer.heard = now;
             if peer.silent {
@@ -712,7 +762,7 @@ impl<S: LogStore> Group<S> {
             Message::ReadReply { term, batch, seqno, .. } => self.on_read_reply(now, term, batch, seqno),
             Message::Presence(_) => {}
             Message::Recall { branch, term, index } => self.on_recall(now, branch, term, index),
-            Message::Force => self.force_primary(now),
+            Message::Force => self.on_force(now),
             Message::Entrust { branch, term } => self.on_entrust(now, branch, term),
             Message::BeginFromData { branch, term, index, seqno } => {
                 self.on_begin_from_data(now, from, branch, term, index, seqno)
@@ -722,7 +772,6 @@ impl<S: LogStore> Group<S> {
             Message::SetDurability { durability } => self.on_set_durability(durability),
             Message::Signal { body } => self.out.push_back(Output::Event(Event::Signal { from, body })),
         }
-        self.check_invariants();
     }
 
     /// Answers count in the branch and term in which they were asked for; the term is compared by whoever handles them.
@@ -741,6 +790,10 @@ impl<S: LogStore> Group<S> {
 
     /// The driver synced the log up to `upto` while it was at `generation`.
     pub fn handle_synced(&mut self, now: Timestamp, generation: u64, upto: LogIndex) {
+        self.input(|group| group.on_synced(now, generation, upto));
+    }
+
+    fn on_synced(&mut self, now: Timestamp, generation: u64, upto: LogIndex) {
         if generation != self.store.generation() && !self.is(Mutant::StaleSync) {
             return;
         }
@@ -752,6 +805,10 @@ impl<S: LogStore> Group<S> {
 
     /// Call when the time of `poll_timeout` has come. Spurious calls do nothing.
     pub fn handle_timeout(&mut self, now: Timestamp) {
+        self.input(|group| group.on_timeout(now));
+    }
+
+    fn on_timeout(&mut self, now: Timestamp) {
         let due = |at: Option<Timestamp>| at.is_some_and(|at| at <= now);
         if due(self.at_heartbeat) {
             self.on_heartbeat_timer(now);
@@ -775,12 +832,15 @@ impl<S: LogStore> Group<S> {
             self.log(true, "the leave could not be ordered within pc.linger; leaving all the same".into());
             self.become_left();
         }
-        self.check_invariants();
     }
 
     // --- outputs --------------------------------------------------------------------------------------------------
 
     pub fn poll_output(&mut self, now: Timestamp) -> Option<Output> {
+        self.input(|group| group.next_output(now))
+    }
+
+    fn next_output(&mut self, now: Timestamp) -> Option<Output> {
         loop {
             if let Some(output) = self.out.pop_front() {
                 return Some(output);
@@ -934,15 +994,22 @@ impl<S: LogStore> Group<S> {
 
     pub(crate) fn fail(&mut self, error: StoreError) {
         if self.phase != Phase::Failed {
-            self.phase = Phase::Failed;
-            self.role = Role::Follower;
-            self.disarm();
+            self.take_no_part(Phase::Failed);
             self.out.clear();
             self.out.push_back(Output::Event(Event::Failed { reason: error.0 }));
         }
     }
 
-    pub(crate) fn disarm(&mut self) {
+    /// From here on messages are ignored and nothing happens by time.
+    pub(crate) fn take_no_part(&mut self, phase: Phase) {
+        debug_assert!(matches!(phase, Phase::Idle | Phase::Failed));
+        self.phase = phase;
+        self.role = Role::Follower;
+        self.sequencer = None;
+        self.disarm();
+    }
+
+    fn disarm(&mut self) {
         self.at_election = None;
         self.at_heartbeat = None;
         self.at_bodies = None;
@@ -1119,26 +1186,6 @@ impl<S: LogStore> Group<S> {
         if self.store.wants_checkpoint() && self.snapshots.iter().all(|(r, _)| r.peer.is_some()) {
             self.ask_for_snapshot(None);
         }
-    }
-
-    // --- invariants -------------------------------------------------------------------------------------------------
-
-    /// What must hold after every input. Run in debug builds and by the simulator.
-    pub(crate) fn check_invariants(&self) {
-        if self.phase == Phase::Failed {
-            return;
-        }
-        debug_assert!(self.done.index <= self.commit, "delivered beyond the committed position");
-        debug_assert!(self.commit <= self.tail.index, "committed beyond the log");
-        debug_assert_eq!(self.tail.index, self.store.last(), "tail state and log disagree");
-        debug_assert!(self.verified <= self.tail.index, "verified beyond the log");
-        debug_assert!(self.hard.term >= self.tail.term, "an entry of a term that was never promised");
-        debug_assert!(
-            self.commit <= self.store.written().max(self.store.base().index),
-            "committed beyond what is written"
-        );
-        debug_assert!(self.synced <= self.store.written(), "synced beyond what is written");
-        debug_assert!(self.pending.iter().skip_while(|p| p.sent).all(|p| !p.sent), "sent behind an unsent one");
     }
 }
 

@@ -10,6 +10,7 @@ mod election;
 mod founding;
 mod from_data;
 mod group;
+mod invariants;
 mod io;
 mod mem_store;
 mod membership;

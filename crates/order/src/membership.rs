@@ -342,9 +342,7 @@ impl<S: LogStore> Group<S> {
     }
 
     pub(crate) fn on_evicted(&mut self) {
-        self.phase = Phase::Idle;
-        self.role = Role::Follower;
-        self.disarm();
+        self.take_no_part(Phase::Idle);
         self.out.push_back(Output::Event(Event::Evicted));
     }
 
@@ -670,6 +668,10 @@ impl<S: LogStore> Group<S> {
 
     /// `pc.bootstrap`: make the reachable non-primary members primary (fork record). No effect when primary.
     pub fn force_primary(&mut self, now: Timestamp) {
+        self.input(|group| group.on_force(now));
+    }
+
+    pub(crate) fn on_force(&mut self, now: Timestamp) {
         if !matches!(self.phase, Phase::NonPrimary | Phase::Joining)
             || self.tail.history.is_nil()
             || self.needs_snapshot && (self.yields.is_none() || self.must_discard)
@@ -1048,7 +1050,7 @@ impl<S: LogStore> Group<S> {
                 m.weight = *weight;
             }
         }
-        let fresh = s.fresh.iter().any(|n| next.get(*n).is_some());
+        let fresh = s.fresh.iter().any(|n| next.get(*n).is_some()) || self.needs_view_itself(now);
         let changed = next.members != self.tail.view.members;
         if let Role::Sequencer(s) = &mut self.role {
             s.joiners.retain(|n, _| !ready.contains(n));
@@ -1060,6 +1062,12 @@ impl<S: LogStore> Group<S> {
         }
         next.number += 1;
         self.append_view(&next)
+    }
+
+    /// A member that is not primary asks for a view until it has one. The sequencer is such a member too, whatever made it so: it may
+    /// have been elected so, or have missed its majority for a while within its term.
+    fn needs_view_itself(&self, now: Timestamp) -> bool {
+        matches!(self.phase, Phase::Joining | Phase::NonPrimary) && !self.must_discard && self.majority_heard(now)
     }
 
     fn step_voters(&mut self, now: Timestamp) {

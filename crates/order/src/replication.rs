@@ -463,7 +463,7 @@ impl<S: LogStore> Group<S> {
                 self.verified = self.verified.max(upto);
                 self.claimed_commit = self.claimed_commit.max(commit);
                 self.note_own_ack(now);
-                if let Some(prev_term) = prev_term {
+                if let Some(prev_term) = prev_term.filter(|_| self.running()) {
                     self.held.push_front(Message::Append {
                         branch,
                         term,

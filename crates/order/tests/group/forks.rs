@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use trireme_order::{Event, JoinState, LogStore, MemStore, Message, Phase, Presence};
-use trireme_types::{Base, Fork, Lineage, LogIndex, Seqno, Term, Uuid};
+use trireme_types::{Base, Fork, HardState, Lineage, LogIndex, Seqno, Term, Uuid};
 
 use crate::net::*;
 
@@ -189,6 +189,7 @@ fn a_log_that_begins_behind_a_fork_is_not_taken_for_one_of_that_branch() {
         let mut store = MemStore::new();
         let (index, seqno) = (LogIndex(20), Seqno(13));
         store.reset(Base { history: HISTORY, index, seqno, term: Term(1), ..Base::default() }).unwrap();
+        store.save_hard_state(HardState { term: Term(1), ..HardState::default() }).unwrap();
         net.start(1, Net::config(1), store, Some(Seqno(5)));
         let lineage = Lineage::default().with(Fork { index: LogIndex(fork), seqno: Seqno(10), id: Uuid([7; 16]) });
         let branch = lineage.branch(HISTORY);

@@ -815,3 +815,37 @@ fn the_last_wish_for_a_durability_mode_holds() {
         }
     }
 }
+
+#[test]
+fn a_sequencer_that_lost_and_found_its_majority_within_its_term_is_primary_again() {
+    let ms = Duration::from_millis;
+    let mut net = Net::cluster(3);
+    let seq = net.sequencer();
+    let others: Vec<u8> = (1..=3).filter(|n| *n != seq).collect();
+    // It looks for its majority at heartbeats. Between two of them it may turn non-primary without stepping down.
+    net.nodes.get_mut(&seq).unwrap().group.set_config(|c| {
+        c.timeouts.suspect = ms(400);
+        c.timeouts.heartbeat = ms(330);
+    });
+    net.run(Duration::from_secs(2));
+    let beat = (0..1000).find_map(|_| {
+        net.run(ms(1));
+        net.nodes[&seq].group.poll_timeout().filter(|(_, why)| *why == "heartbeat")
+    });
+    let beat = beat.unwrap().0.after(ms(330));
+    net.run(beat.since(net.now) - ms(71));
+    net.propose(others[0], "last heard");
+    net.settle();
+    net.lost = others.iter().map(|n| (*n, seq)).collect();
+    net.run(beat.since(net.now) + ms(329));
+    // The answers to the next heartbeat come, but at that one it heard nobody.
+    net.lost.clear();
+    net.run(ms(170));
+    let status = net.nodes[&seq].group.status();
+    assert!(net.nodes[&seq].events.iter().any(|e| matches!(e, Event::NonPrimary { .. })));
+    net.run(Duration::from_secs(5));
+    assert_eq!(net.nodes[&seq].group.status().term, status.term, "it did not step down");
+    for n in 1..=3 {
+        assert_eq!(net.phase(n), Phase::Primary, "node {n}");
+    }
+}

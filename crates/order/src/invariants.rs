@@ -1,0 +1,99 @@
+//! What holds after every input, whatever it was. Checked in debug builds, in fuzz targets and in every run of the simulator.
+//!
+//! A rule here is a promise of the code to itself: it may depend on nothing that a peer or a driver says.
+
+use crate::LogStore;
+use crate::Phase;
+use crate::election::Role;
+use crate::group::Group;
+
+impl<S: LogStore> Group<S> {
+    /// **Panics:** when an invariant is broken, in builds with debug assertions. In others it does nothing.
+    pub(crate) fn check_invariants(&self) {
+        if !cfg!(debug_assertions) {
+            return;
+        }
+        self.check_phase_and_role();
+        self.check_timers();
+        if self.phase == Phase::Failed {
+            return;
+        }
+        self.check_log();
+        self.check_proposals();
+        self.check_standing();
+    }
+
+    /// Positions, from what is delivered to what is promised.
+    fn check_log(&self) {
+        assert!(self.done.index <= self.commit, "delivered beyond the committed position");
+        assert!(self.commit <= self.tail.index, "committed beyond the log");
+        assert_eq!(self.tail.index, self.store.last(), "tail state and log disagree");
+        assert!(self.verified <= self.tail.index, "verified beyond the log");
+        assert!(self.hard.term >= self.tail.term, "an entry of a term that was never promised");
+        let written = self.store.written().max(self.store.base().index);
+        assert!(self.commit <= written, "committed beyond what is written");
+        assert!(self.synced <= self.store.written(), "synced beyond what is written");
+        let own = self.acks.get(&self.me()).copied().unwrap_or_default();
+        assert!(self.acked.is_none_or(|to| to <= own), "acknowledged more than it counts for itself");
+        assert!(self.era.term <= self.hard.term, "an era of a term that was never promised");
+    }
+
+    fn check_proposals(&self) {
+        assert!(self.pending.iter().skip_while(|p| p.sent).all(|p| !p.sent), "sent behind an unsent one");
+        let bytes: usize = self.pending.iter().map(|p| p.body.len()).sum();
+        assert_eq!(bytes, self.pending_bytes, "the count of pending bytes is off");
+        assert!(self.pending.back().is_none_or(|p| p.number < self.next_number), "a number would be given twice");
+    }
+
+    fn check_phase_and_role(&self) {
+        let me = self.me();
+        match &self.role {
+            Role::Follower => assert_ne!(self.sequencer, Some(me), "it orders without the role"),
+            Role::PreCandidate(_) => assert_eq!(self.sequencer, None, "it asks for an election and follows somebody"),
+            Role::Candidate(_) => {
+                assert_eq!(self.sequencer, None, "it stands and follows somebody");
+                assert_eq!(self.hard.voted_for, me, "it stands and has voted for another");
+            }
+            Role::Sequencer(_) => {
+                assert_eq!(self.sequencer, Some(me), "it orders and follows another");
+                assert_eq!(self.hard.voted_for, me, "it orders and has voted for another");
+                assert_eq!(self.era.term, self.hard.term, "it orders in a term that is over");
+                assert_eq!(self.era.branch, self.tail.branch(), "it orders on a branch that is not its own");
+            }
+        }
+        match self.phase {
+            Phase::Idle | Phase::Failed => {
+                assert!(matches!(self.role, Role::Follower), "a role although it takes no part");
+            }
+            Phase::Joining | Phase::Primary | Phase::NonPrimary | Phase::Leaving => {}
+        }
+        if matches!(self.phase, Phase::Primary | Phase::Leaving) {
+            let inside = self.done.view.get(me).is_some_and(|m| m.incarnation == self.cfg.me.incarnation);
+            assert!(inside, "primary, and not in the view");
+        }
+    }
+
+    fn check_timers(&self) {
+        if !self.running() {
+            let armed = [self.at_election, self.at_heartbeat, self.at_bodies, self.at_check, self.at_linger];
+            assert!(armed.iter().all(Option::is_none), "a timer is armed although it takes no part");
+            return;
+        }
+        let orders = matches!(self.role, Role::Sequencer(_));
+        assert!(self.at_check.is_some(), "nothing would ever be checked again");
+        assert_eq!(orders, self.at_heartbeat.is_some(), "heartbeats are the sequencer's");
+        assert!(!orders || self.at_election.is_none(), "a sequencer waits for an election");
+        assert_eq!(self.phase == Phase::Leaving, self.at_linger.is_some(), "linger is for leaving");
+    }
+
+    /// What this member may do with its own log and data.
+    fn check_standing(&self) {
+        assert!(self.yields.is_none() || self.needs_snapshot, "it gives way and keeps its log");
+        assert!(!self.must_discard || self.needs_snapshot, "its data are void and its log is kept");
+        assert!(!self.discarded || self.must_discard, "data were discarded for nothing");
+        assert!(self.offered.is_none() || self.must_discard && !self.discarded, "an offer that nobody waits for");
+        assert!(self.repair.is_none() || self.store.suspect().is_some(), "a repair of a log that is whole");
+        assert!(!self.outdated || self.store.suspect().is_some(), "an outdated log counts as whole");
+        assert!(!self.stocked || !self.arbitrates(), "an arbitrator with data");
+    }
+}
