@@ -5,6 +5,7 @@
 #   make check                format and lints (fast)
 #   make test                 every kind of test: about 35 minutes from a cold clone on two cores, less with a warm build
 #   make sim [SEEDS=100000]   the simulator over more seeds, about a quarter of an hour on two cores
+#   make model                the exhaustive model with its large bounds, hours
 #   make chaos [NEMESIS=kill-all] [ROUNDS=20]   faults on real servers under load; a checker judges what clients saw
 #   make mtr SUITE=galera [TESTS="…"] [PROVIDER=…]   MariaDB's own suites, compared with Galera's results
 #   make fuzz TARGET=order_group [SECONDS=60]        search for inputs that do harm (nightly toolchain, cargo-fuzz)
@@ -13,7 +14,7 @@
 #   make deps                 install the Debian packages that the above need
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build install uninstall cluster down check test sim chaos mtr fuzz fuzz-corpus bench
+.PHONY: help deps build install uninstall cluster down check test sim model chaos mtr fuzz fuzz-corpus bench
 
 BUILD := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 PROVIDER ?= $(BUILD)/release/libtrireme.so
@@ -88,6 +89,10 @@ sim:
 	$(BUILD)/sim/trireme-sim --kind harmless --seeds 0..$$(($(SEEDS) / 5)) --jobs $$(nproc)
 	$(BUILD)/sim/trireme-sim --kind restored --seeds 0..$$(($(SEEDS) / 20)) --jobs $$(nproc)
 	$(BUILD)/sim/trireme-sim --kind large --seeds 0..$$(($(SEEDS) / 10)) --jobs $$(nproc)
+
+model:
+	cargo build --release --locked -p trireme-model
+	$(BUILD)/release/trireme-model --large
 
 # With PROVIDER=galera it counts what Galera loses. CHAOS= takes further options of `trireme chaos`.
 chaos: deps

@@ -1,0 +1,33 @@
+//! `trireme-model [--large]`: explores every schedule within the bounds of `runs.rs`. Prints a line for each run, and for a
+//! promise that was broken the steps that led there. Exit code 1 when one was broken, or when a broken rule was not found.
+
+use std::process::ExitCode;
+
+use trireme_model::{explore, runs};
+
+fn main() -> ExitCode {
+    let large = match std::env::args().nth(1).as_deref() {
+        None => false,
+        Some("--large") => true,
+        Some(other) => {
+            eprintln!("trireme-model: unknown argument {other}; there is --large");
+            return ExitCode::from(2);
+        }
+    };
+    let mut sound = true;
+    for (name, rules) in runs::small().into_iter().chain(if large { runs::large() } else { Vec::new() }) {
+        let found = explore(rules);
+        println!("{name}: {} states, {}", found.states, found.broken.as_ref().map_or("nothing broken", |b| &b.promise));
+        for step in found.broken.iter().flat_map(|b| &b.steps) {
+            println!("    {step:?}");
+        }
+        sound &= found.broken.is_none();
+    }
+    for (name, rules) in runs::mutants() {
+        let found = explore(rules);
+        let verdict = found.broken.as_ref().map_or("NOT FOUND".into(), |b| format!("found in {} steps", b.steps.len()));
+        println!("broken rule, {name}: {} states, {verdict}", found.states);
+        sound &= found.broken.is_some();
+    }
+    if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
