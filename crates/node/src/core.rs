@@ -4,7 +4,7 @@
 //! Here: its turn, and what it tells. What comes in is in `inputs`, what the group has ordered in `delivery`, how the server begins in
 //! `feed`, what every turn looks after in `house`, flow control in `throttle`, the time without a log in `outage`.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,9 +15,10 @@ use trireme_certification::Encoded;
 use trireme_order::{Config, Event, Group, JoinState, LogStore, Message, Output, StoreError};
 use trireme_surface::texts;
 use trireme_transport::{AdmitToken, Isolation, TlsContext, Transport};
-use trireme_types::{DecodeError, Durability, LogIndex, Member, NodeId, Seqno, Timestamp, Uuid, View, Weight, Writer};
+use trireme_types::{DecodeError, Durability, Member, NodeId, Seqno, Timestamp, Uuid, View, Weight, Writer};
 use trireme_wslog::{DirStorage, SpareReady, Synced, WriteSetLog};
 
+use crate::backlog::Backlog;
 use crate::index::{Index, Work};
 use crate::node::Shared;
 use crate::picture::Picture;
@@ -31,7 +32,7 @@ use trireme_replicator::absent::Absent;
 use trireme_replicator::flow::Flow;
 use trireme_replicator::message::AppMessage;
 use trireme_replicator::progress::CatchUp;
-use trireme_replicator::roster::{NodeState, Roster};
+use trireme_replicator::{self as replicator, Distances, Position, Replicator};
 
 mod delivery;
 mod feed;
@@ -39,8 +40,6 @@ mod house;
 mod inputs;
 mod outage;
 mod throttle;
-
-use feed::{Feed, HalfDone, StateRequest};
 
 pub type Log = WriteSetLog<DirStorage>;
 
@@ -190,27 +189,12 @@ pub struct Core {
     index: Index,
     /// Deliveries and requests for snapshots that came while the index was away, in order: few, as the group delivers no entry then.
     waiting: VecDeque<Output>,
-    roster: Roster,
+    /// What follows from all that, for this member.
+    replicator: Replicator,
+    /// What the replicator has said is to be kept back from the server.
+    backlog: Backlog,
     me: Member,
     started: Instant,
-    feed: Feed,
-    /// Where the server's data are, as far as the log goes on from there; `None`: a full copy is needed.
-    position: Option<(Uuid, Seqno)>,
-    /// The same when the core began, whatever log there is.
-    started_at: Option<(Uuid, Seqno)>,
-    /// A donor's script brings something even to a server that needs no data.
-    script: bool,
-    /// Highest seqno handed to the server's side (queued, or owned by a client thread).
-    handed: Seqno,
-    /// What came up to here was in the server's data when the feed went live.
-    floor: Seqno,
-    /// The server has been told that it is connected, or of its need for a full copy.
-    told: bool,
-    /// Seqno of the first view with this incarnation.
-    joined_at: Seqno,
-    delivered: Seqno,
-    /// The current primary view contains this incarnation.
-    member: bool,
     non_primary_since: Option<Instant>,
     /// By session and number.
     pending: HashMap<(u64, u64), Pending>,
@@ -237,22 +221,13 @@ pub struct Core {
     weight_waiters: Vec<(Weight, Arc<Slot<bool>>)>,
     /// What the server missed is being applied.
     catch_up: Option<CatchUp>,
-    /// A Joined or Synced of ours is on its way.
-    announced: Option<(u64, u64)>,
-    /// The full copy asked for, until it is here.
-    request: Option<StateRequest>,
-    reported: Seqno,
     syncing: bool,
-    /// The own leave was asked for: the view without this member is not for the server, which will hear a final one.
-    leaving: bool,
     /// This node's data are wrong: nothing more goes to the server while the leave is being ordered.
     dropping: bool,
     /// `gcs.sync_donor`: a donor slows the others as any member does.
     donors_count: bool,
-    /// Votes without a result, and since when they were seen.
-    votes_since: BTreeMap<Seqno, Instant>,
-    /// When those that are waited for were last looked at.
-    hurried: Instant,
+    /// When it was last looked whether a server that cannot be heard was told to stop.
+    looked_for_stop: Instant,
     /// When the log's housekeeping was last done.
     log_kept: Instant,
     ended: bool,
@@ -261,21 +236,12 @@ pub struct Core {
     /// When, and why, a peer first refused this node for what waiting does not mend.
     unwelcome: Option<(Instant, String)>,
     unwelcome_max: Duration,
-    /// Where half done data are that could be gone on with if no member has whole ones (SAFETY 26).
-    fallback: Option<Seqno>,
-    half_done: Option<HalfDone>,
     donor_list: String,
     /// Where the group was looked for, for the case that it has to be looked for again.
     cluster: String,
     peers: Option<Vec<String>>,
     /// The log has failed: this node sits out until its disk works.
     log_failed: bool,
-    /// It sat out before, and is on its way back to a server that knows nothing but a loss of the majority.
-    returning: bool,
-    /// Delivered up to here before it sat out: what follows from that was done then.
-    heard_upto: LogIndex,
-    /// Index of the newest delivery.
-    delivered_index: LogIndex,
     /// When it last came back, and how long it waits before the next look at the disk.
     returned: Option<(Instant, Duration)>,
     /// Whom to tell which server carries out the request.
@@ -304,15 +270,24 @@ impl Core {
         donor_list: String,
         connected: Arc<Slot<Result<(), String>>>,
     ) -> Core {
-        let Plan { cluster, peers, transport, unwelcome_max, config, start, script, seed, patience: _ } = plan;
+        let first = first(&plan, shared.args.arbitrator.is_some());
+        Core::begin(shared, plan, log, donor_list, Some(connected), first)
+    }
+
+    /// `first`: how the server begins, which may have been in the group before.
+    fn begin(
+        shared: Arc<Shared>,
+        plan: Plan,
+        log: Log,
+        donor_list: String,
+        connected: Option<Arc<Slot<Result<(), String>>>>,
+        first: replicator::Start,
+    ) -> Core {
+        let Plan { cluster, peers, transport, unwelcome_max, config, start, script: _, seed, patience: _ } = plan;
         let started = Instant::now();
         let position = match &start {
             Start::Bootstrap { history, position } | Start::Alone { history, position } => Some((*history, *position)),
             Start::Join { position, .. } => *position,
-        };
-        let fallback = match &start {
-            Start::Join { fallback, .. } => *fallback,
-            Start::Bootstrap { .. } | Start::Alone { .. } => None,
         };
         let same_history = position.filter(|(h, _)| *h == log.base().history);
         let me = config.me.clone();
@@ -330,25 +305,17 @@ impl Core {
                 None
             }
         };
+        let replicator = Replicator::new(&me, first, donor_list.clone(), Distances::default());
         let mut core = Core {
             shared,
             group,
             transport,
             index: Index::default(),
             waiting: VecDeque::new(),
-            roster: Roster::default(),
+            replicator,
+            backlog: Backlog::default(),
             me,
             started,
-            feed: Feed::held(),
-            position,
-            started_at: position,
-            script,
-            handed: Seqno::ZERO,
-            floor: Seqno::ZERO,
-            told: false,
-            joined_at: Seqno::ZERO,
-            delivered: Seqno::ZERO,
-            member: false,
             non_primary_since: None,
             pending: HashMap::new(),
             pending_app: HashMap::new(),
@@ -366,29 +333,19 @@ impl Core {
             next_read: 0,
             weight_waiters: Vec::new(),
             catch_up: None,
-            announced: None,
-            request: None,
-            reported: Seqno::ZERO,
             syncing: false,
-            leaving: false,
             dropping: false,
             donors_count: false,
-            votes_since: BTreeMap::new(),
-            hurried: started,
+            looked_for_stop: started,
             log_kept: started,
             ended: false,
-            connected: Some(connected),
+            connected,
             unwelcome: None,
             unwelcome_max,
-            fallback,
-            half_done: None,
             donor_list,
             cluster,
             peers,
             log_failed: false,
-            returning: false,
-            heard_upto: LogIndex::ZERO,
-            delivered_index: LogIndex::ZERO,
             returned: None,
             asked: None,
             log_max,
@@ -464,20 +421,13 @@ impl Core {
         let now = self.now();
         let mut wait = self.group.poll_timeout().map_or(Duration::from_millis(500), |(at, _)| at.since(now));
         // Waiting for the appliers to catch up, or for a retry.
-        if self.request.is_some() || self.settling() || self.non_primary_since.is_some() {
+        if self.replicator.is_requesting() || self.replicator.is_settling() || self.non_primary_since.is_some() {
             wait = wait.min(Duration::from_millis(20));
         }
         if let Some(flow) = self.flow.wait(!self.held_back.is_empty()) {
             wait = wait.min(flow);
         }
         wait.min(Duration::from_millis(500))
-    }
-
-    /// Member with its state, on the way to synced.
-    fn settling(&self) -> bool {
-        self.member
-            && self.feed.is_live()
-            && !matches!(self.roster.state(self.me.node), Some(NodeState::Synced | NodeState::Donor))
     }
 
     fn drain(&mut self) {
@@ -536,28 +486,17 @@ impl Core {
                     slot.fill(None);
                 }
             }
-            // Its log is replaced, and that is all there is.
-            Event::DataDiverged if self.arbitrates() => {}
             Event::DataDiverged => {
-                // A node that starts is made good by itself; one that serves has to be looked at.
-                let level = if self.feed.is_live() { Level::Warn } else { Level::Info };
-                self.shared.log(level, "local data are not the group's history: a full copy is needed".into());
-                self.started_at = None;
-                let data = self.position.take().is_some();
-                // Before the log is replaced: no crash may leave the group's log beside these data.
-                self.shared.discard_data();
-                self.group.data_discarded(now);
-                // With data the server may have been told that it needs none.
-                if self.feed.is_live() || self.request.is_some() || self.told && data {
-                    self.shared.mark_inconsistent();
-                    self.fail(
-                        "the group went on without this node's last commits; restart it to get a full copy".into(),
-                    );
+                self.replicator.handle_diverged();
+                if !self.arbitrates() {
+                    // Before the log is replaced: no crash may leave the group's log beside these data.
+                    self.shared.discard_data();
+                    self.group.data_discarded(now);
                 }
+                self.carry_out();
             }
             Event::Found { history } => {
-                self.position = Some((history, Seqno::ZERO));
-                self.started_at = self.position;
+                self.replicator.handle_found(history);
                 self.shared.found(history);
                 if let Err(reason) = self.group.bootstrap(now, history, Seqno::ZERO) {
                     self.fail(reason);
@@ -569,7 +508,7 @@ impl Core {
             }
             Event::NeedSnapshot(request) => {
                 let mut before = Writer::new();
-                self.roster.encode(&mut before);
+                self.replicator.encode(&mut before);
                 self.begin_work(Work::Describe { request, before });
             }
             Event::TermChanged { term, sequencer } => {
@@ -601,8 +540,8 @@ impl Core {
             slot.fill(Err(reason));
         }
         // Without a log, a server whose data are good needs no more than to wait.
-        let waits = (self.feed.is_live() || self.returning) && !self.shared.is_inconsistent();
-        if waits && !self.arbitrates() && !self.leaving && self.group.store().failed().is_some() {
+        let waits = self.replicator.serves() && !self.shared.is_inconsistent();
+        if waits && !self.replicator.is_leaving() && self.group.store().failed().is_some() {
             self.log_failed = true;
         } else {
             self.end_now();
@@ -624,12 +563,12 @@ impl Core {
         }
         self.shared.end_votes();
         self.shared.outage.over();
-        self.member = false;
         self.shared.set_group_status(GroupStatus { uuid: self.me.uuid(), ..GroupStatus::default() });
-        if self.told {
+        if self.replicator.is_connected() {
             let view = self.server_view(ViewStatus::NonPrimary, None, &View::default());
-            self.shared.set_last(self.handed);
-            self.shared.queue.push(Item::Final { view, last: self.handed });
+            let last = self.replicator.handed();
+            self.shared.set_last(last);
+            self.shared.queue.push(Item::Final { view, last });
         } else {
             // To a server that was never connected a final view would be a mistake.
             self.shared.queue.clear();
@@ -662,18 +601,21 @@ impl Core {
     }
 
     fn publish(&mut self) {
-        let state = if self.member { self.roster.state(self.me.node) } else { None };
+        let roster = self.replicator.roster();
+        let member = self.replicator.is_member();
+        let state = if member { roster.state(self.me.node) } else { None };
         self.set_flow_counts(state);
+        let roster = self.replicator.roster();
         // What decides; without the majority nobody does.
-        let decides = if self.member { &self.roster.view().members[..] } else { &[] };
+        let decides = if member { &roster.view().members[..] } else { &[] };
         let total: u32 = decides.iter().map(|m| u32::from(m.weight.0)).sum();
         self.shared.set_group_status(GroupStatus {
-            member: self.member,
+            member,
             state,
-            receiving: !self.feed.is_live(),
-            desyncs: self.roster.desyncs(self.me.node),
-            evicted: self.roster.evicted().to_vec(),
-            incoming: self.roster.view().members.iter().map(|m| m.incoming.clone()).collect(),
+            receiving: !self.replicator.is_live(),
+            desyncs: roster.desyncs(self.me.node),
+            evicted: roster.evicted().to_vec(),
+            incoming: roster.view().members.iter().map(|m| m.incoming.clone()).collect(),
             weight: total,
             uuid: self.me.uuid(),
             segment: self.me.segment,
@@ -692,7 +634,7 @@ impl Core {
     /// This node's part in the group.
     fn role(&self) -> &'static str {
         let order = self.group.status();
-        if !self.member {
+        if !self.replicator.is_member() {
             "non-primary"
         } else if order.sequencer == Some(self.me.node) {
             "sequencer"
@@ -722,7 +664,7 @@ impl Core {
             flow_gave_up: self.flow.gave_up(),
             silent: self.silent.iter().map(|n| name(*n)).collect(),
             silences: self.silences,
-            commit_cut: self.roster.cut(),
+            commit_cut: self.replicator.roster().cut(),
             unknown_outcomes: self.shared.counters.unknown_outcomes.load(Relaxed),
         }
     }
@@ -762,6 +704,21 @@ impl Core {
             protocol: self.shared.protocol,
         }
     }
+}
+
+/// How the server begins that is started now.
+fn first(plan: &Plan, arbitrates: bool) -> replicator::Start {
+    if arbitrates {
+        return replicator::Start::Nobody;
+    }
+    let at = |(history, seqno)| Position { history, seqno };
+    let (position, fallback) = match &plan.start {
+        Start::Bootstrap { history, position } | Start::Alone { history, position } => {
+            (Some((*history, *position)), None)
+        }
+        Start::Join { position, fallback, .. } => (*position, *fallback),
+    };
+    replicator::Start::Server { position: position.map(at), fallback, script: plan.script }
 }
 
 fn unreadable(error: &DecodeError) -> String {

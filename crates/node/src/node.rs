@@ -30,9 +30,10 @@ use crate::stop_signal;
 use crate::syncer::{SpaceJob, SyncJob, run_space, run_syncs};
 use crate::threads::spawn;
 use crate::trx::{Stage, Trx, TrxMap};
-use crate::votes::{Settled, Votes, error_class};
+use crate::votes::Votes;
 use crate::*;
 use trireme_replicator::message::AppMessage;
+use trireme_replicator::votes::{Settled, error_class};
 
 /// What the threads of one node share.
 pub struct Shared {

@@ -6,9 +6,15 @@
 #![forbid(unsafe_code)]
 
 pub mod absent;
+pub mod feed;
 pub mod flow;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 pub mod message;
 pub mod progress;
+mod replicator;
 pub mod roster;
+pub mod votes;
+
+pub use feed::{Feed, Offer, Position, Start};
+pub use replicator::{Connect, Distances, Effect, Replicator, Severity, Sight};

@@ -8,26 +8,19 @@ use trireme_surface::texts;
 use trireme_types::Seqno;
 use trireme_wslog::{Trim, TrimAnswer};
 
+use trireme_replicator::Sight;
+
 use super::{Core, Owed, Pending, PendingApp};
 use crate::Level;
 use crate::settings::durability_name;
-use trireme_replicator::message::AppMessage;
 
-/// Write sets between two reports of the committed position (Galera's 127).
-const REPORT_EVERY: u64 = 128;
 /// How often the log's housekeeping is looked at.
 const KEEP_LOG_EVERY: Duration = Duration::from_secs(1);
 /// Bytes beyond `gcache.size` that are kept for members that have not received them: two of the largest write sets. A member that lags
 /// further behind would need a full copy, as one that was away too long does.
 const KEEP_FOR_MEMBERS_MAX: u64 = 4 << 30;
-/// How often members that are waited for are looked at.
-const HURRY_EVERY: Duration = Duration::from_secs(1);
-/// How long an inconsistency vote waits for a majority.
-const VOTE_PATIENCE: Duration = Duration::from_secs(10);
 /// Uses of keys in the certification index (a hundred bytes each at worst) beyond which a member that lags does not keep them there.
 const INDEX_KEYS_MAX: usize = 1 << 21;
-/// A member counts as lagging when another one has committed so much more. Several reports.
-const LAG_MIN: u64 = 8 * REPORT_EVERY;
 /// How long a sent, undecided commit waits in a non-primary component before it is given up.
 const NON_PRIMARY_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -49,19 +42,23 @@ impl Core {
             self.keep_log();
         }
         self.tell_progress();
-        if !self.member {
+        if !self.replicator.is_member() {
             return;
         }
         self.pay_owed();
-        self.step_half_done();
-        self.ask_for_state();
-        self.announce();
-        self.hurry();
-        let left = self.shared.monitor.left();
-        if self.feed.is_live() && !self.arbitrates() && left.0 >= self.reported.0 + REPORT_EVERY {
-            self.reported = left;
-            // A lost one is made good by the next.
-            self.propose_app(&AppMessage::LastCommitted { seqno: left });
+        self.look_for_stop();
+        let now = self.now();
+        let group = &self.group;
+        let sight = Sight {
+            left: self.shared.monitor.left(),
+            backlog: self.shared.queue.len() as u64,
+            backlog_small: self.flow.limits().lower,
+            orders: self.group.sequencer() == Some(self.me.node),
+            index_large: self.index.retained().is_some_and(|uses| uses > INDEX_KEYS_MAX),
+            voters: &|| group.status().voters,
+        };
+        self.replicator.handle_tick(now, sight);
+        if self.carry_out() {
             self.drain();
         }
     }
@@ -79,34 +76,6 @@ impl Core {
         }
     }
 
-    /// Whoever orders sees to it that nobody is waited for without end. Only a proposal: what comes of it is decided where it
-    /// is ordered, by all members alike. One that gets lost is repeated.
-    pub(super) fn hurry(&mut self) {
-        if self.hurried.elapsed() < HURRY_EVERY {
-            return;
-        }
-        self.hurried = Instant::now();
-        let open = self.roster.open_votes();
-        self.votes_since.retain(|seqno, _| open.contains(seqno));
-        for seqno in &open {
-            self.votes_since.entry(*seqno).or_insert_with(Instant::now);
-        }
-        if self.group.sequencer() != Some(self.me.node) {
-            return;
-        }
-        let late: Vec<Seqno> =
-            self.votes_since.iter().filter(|(_, since)| since.elapsed() > VOTE_PATIENCE).map(|(s, _)| *s).collect();
-        for seqno in late {
-            self.propose_app(&AppMessage::CloseVote { seqno });
-        }
-        if self.index.retained().is_some_and(|uses| uses > INDEX_KEYS_MAX) {
-            for (node, seqno) in self.roster.laggards(LAG_MIN) {
-                self.propose_app(&AppMessage::Lagging { node, seqno });
-            }
-        }
-        self.drain();
-    }
-
     /// No majority for long: who can be given a truthful answer gets it (SAFETY 22). Rollbacks and messages that must not get
     /// lost are repeated once it is certain that they were not ordered.
     pub(super) fn give_up_waiting(&mut self) {
@@ -115,7 +84,7 @@ impl Core {
         }
         let now = self.now();
         self.group.abandon_pending(now);
-        self.announced = None;
+        self.replicator.handle_abandoned();
         let impatient = |p: &Pending| matches!(p, Pending::Owned { patient: false, .. });
         let keys: Vec<_> = self.pending.iter().filter(|(_, p)| impatient(p)).map(|(key, _)| *key).collect();
         for key in keys {
@@ -147,7 +116,7 @@ impl Core {
 
     /// Looks who is away, so that they can go on from this log when they are back.
     pub(super) fn look_for_absent(&mut self) {
-        if self.kept_for_absent_max == 0 || self.arbitrates() || !self.feed.is_live() {
+        if self.kept_for_absent_max == 0 || self.arbitrates() || !self.replicator.is_live() {
             return;
         }
         let group = &self.group;
@@ -175,7 +144,7 @@ impl Core {
     /// The mode is the cluster's, whatever this node's file of options says.
     pub(super) fn look_at_durability(&mut self) {
         let mode = self.group.status().durability;
-        if !self.member || self.group.is_durability_wished() {
+        if !self.replicator.is_member() || self.group.is_durability_wished() {
             return;
         }
         let name = durability_name(mode);
@@ -217,7 +186,7 @@ impl Core {
     /// Drops what lies below `keep_from`, though members that are away may lack it; never what the server behind this node or a linked
     /// member needs. Bytes freed, and what had to stay.
     fn trim_to(&mut self, keep_from: Seqno) -> Result<(u64, String), String> {
-        if !self.feed.is_live() {
+        if !self.replicator.is_live() {
             return Err(
                 "the server of this node is being brought up and needs the log: try again when it is synced".into()
             );
@@ -259,7 +228,7 @@ impl Core {
 
     pub(super) fn keep_log(&mut self) {
         let left = self.shared.monitor.left();
-        let live = self.feed.is_live();
+        let live = self.replicator.is_live();
         let held_by_servers = self.group.held_by_servers();
         let held_by_members = self.group.held_by_members();
         let log_max = self.log_max;

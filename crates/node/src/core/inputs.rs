@@ -9,7 +9,6 @@ use trireme_order::{Phase, ReadId};
 use trireme_surface::texts;
 use trireme_transport::{Isolation, NetEvent};
 
-use super::feed::StateRequest;
 use super::{Command, Core, HeldBack, Outcome, Owed, Pending, PendingApp};
 use crate::Level;
 use crate::slot::Slot;
@@ -68,7 +67,7 @@ impl Core {
                 }
                 None => slot.fill(false),
             },
-            Command::Read { slot } if !self.member => slot.fill(None),
+            Command::Read { slot } if !self.replicator.is_member() => slot.fill(None),
             Command::Read { slot } => {
                 let id = self.next_read;
                 self.next_read += 1;
@@ -91,15 +90,24 @@ impl Core {
                     self.shared.log(Level::Info, format!("no log segment could be prepared ahead: {error}"));
                 }
             }
-            Command::StateRequest { request } => self.on_state_request(request),
+            Command::StateRequest { request } => {
+                self.replicator.handle_state_request(now, request);
+                self.carry_out();
+            }
             Command::AskDonor { request, slot } => {
                 self.asked = Some(slot);
-                self.request = Some(StateRequest { request, retry_at: Some(Instant::now()), donor: None });
+                self.replicator.handle_ask_donor(now, request);
+                self.carry_out();
             }
-            Command::StateReceived { position } => self.on_state_received(position),
+            Command::StateReceived { position } => {
+                self.replicator.note_branch(self.branch());
+                self.replicator.handle_state_received(position);
+                self.carry_out();
+                self.publish();
+            }
             Command::ForcePrimary => self.group.force_primary(now),
             Command::Weight { weight, slot } => {
-                if self.member {
+                if self.replicator.is_member() {
                     self.group.set_weight(now, weight);
                     self.weight_waiters.push((weight, slot));
                 } else {
@@ -127,7 +135,7 @@ impl Core {
                 self.shared.monitor.set_closed(true);
                 // In order, so that the others need not take this node for failed: two nodes would lose their majority.
                 self.dropping = true;
-                self.leaving = true;
+                self.replicator.handle_leave();
                 self.abandon_all();
                 self.group.leave(now);
             }
@@ -140,7 +148,7 @@ impl Core {
                     self.end_now();
                 }
                 Phase::Primary => {
-                    self.leaving = true;
+                    self.replicator.handle_leave();
                     self.drop_held_back();
                     self.group.leave(now);
                 }

@@ -1,13 +1,11 @@
 //! When the disk with the log fails: the node leaves the group, not its server, which takes it for a loss of the majority. Once the disk
 //! works the log is opened anew, and the node joins again where its server stands, as a new incarnation.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use super::{Command, Core, Owed, refuse};
 use crate::Level;
-use crate::slot::Slot;
 use crate::startup;
 use trireme_replicator::message::AppMessage;
 
@@ -22,7 +20,7 @@ const MENDED_AFTER: Duration = Duration::from_secs(60);
 impl Core {
     /// Until the disk works, or the connection is to end.
     pub(super) fn sit_out(&mut self) {
-        if self.leaving || self.shared.is_inconsistent() {
+        if self.replicator.is_leaving() || self.shared.is_inconsistent() {
             return self.end_now();
         }
         self.retire();
@@ -83,14 +81,15 @@ impl Core {
     fn come_back(&mut self, first_look: Duration) -> Result<(), String> {
         let shared = self.shared.clone();
         let mut log = shared.reopen_log(self.group.store_mut())?;
-        let known = self.roster.view().members.iter().filter(|m| m.node != self.me.node && !m.address.is_empty());
+        let known =
+            self.replicator.roster().view().members.iter().filter(|m| m.node != self.me.node && !m.address.is_empty());
         let peers = self.peers.clone().map(|mut peers| {
             peers.extend(known.map(|m| m.address.clone()));
             peers.sort();
             peers.dedup();
             peers
         });
-        let position = (shared.history(), self.handed);
+        let position = (shared.history(), self.replicator.handed());
         let plan = startup::rejoin(&shared, &mut log, &self.cluster, peers, position)?;
         shared.set_reader(&log);
         shared.log(
@@ -98,15 +97,9 @@ impl Core {
             format!("the write-set log works again: joining the group at {}:{}", position.0, position.1),
         );
         let waker = plan.transport.waker();
-        let mut core = Core::new(shared.clone(), plan, log, self.donor_list.clone(), Arc::new(Slot::default()));
-        core.connected = None;
-        core.returning = true;
+        let first = self.replicator.to_return(position.0);
+        let mut core = Core::begin(shared.clone(), plan, log, self.donor_list.clone(), None, first);
         core.returned = Some((Instant::now(), first_look));
-        core.told = true;
-        core.handed = self.handed;
-        core.floor = self.floor;
-        core.joined_at = self.joined_at;
-        core.heard_upto = self.delivered_index.max(self.heard_upto);
         core.names = std::mem::take(&mut self.names);
         core.silences = self.silences;
         core.durability = self.durability;

@@ -50,7 +50,7 @@ impl Core {
             Act::Received => self.shared.change_flow_figures(|f| f.received += 1),
             Act::Paused(paused) => self.shared.change_flow_figures(|f| f.pause(Instant::now(), paused)),
             Act::HeldUpBy { node, rate } => {
-                let label = self.roster.label(node);
+                let label = self.replicator.roster().label(node);
                 self.shared.log(
                     Level::Info,
                     format!(
@@ -112,10 +112,11 @@ impl Core {
     pub(super) fn set_flow_options(&mut self) {
         let options = self.shared.settings.flow();
         self.flow.set_patience(options.patience);
-        let state = if self.member { self.roster.state(self.me.node) } else { None };
+        let member = self.replicator.is_member();
+        let state = if member { self.replicator.roster().state(self.me.node) } else { None };
         self.donors_count = options.donors_count;
         self.set_flow_counts(state);
-        let members = self.roster.view().members.len();
+        let members = self.replicator.roster().view().members.len();
         let limits = Limits::new(options.limit, options.factor, members, options.single_primary);
         if members > 0 {
             self.flow.set_limits(limits);
@@ -126,8 +127,8 @@ impl Core {
     pub(super) fn set_flow_counts(&mut self, state: Option<NodeState>) {
         let counts = match state {
             Some(_) if self.arbitrates() => false,
-            Some(NodeState::Synced | NodeState::Joined) => self.feed.is_live(),
-            Some(NodeState::Donor) => self.feed.is_live() && self.donors_count,
+            Some(NodeState::Synced | NodeState::Joined) => self.replicator.is_live(),
+            Some(NodeState::Donor) => self.replicator.is_live() && self.donors_count,
             Some(NodeState::Primary | NodeState::Joiner) | None => false,
         };
         self.flow.set_counts(counts, self.shared.queue.len() as u64);

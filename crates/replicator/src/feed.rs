@@ -1,0 +1,156 @@
+//! What the server is given: whether it goes on from its own data, takes a full copy, or waits, and from which seqno on it gets what is
+//! ordered.
+
+use trireme_types::{LogIndex, NodeId, Seqno, Timestamp, Uuid, View};
+
+/// A place in a history.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Position {
+    pub history: Uuid,
+    pub seqno: Seqno,
+}
+
+/// What a member is before it has seen a view with its own incarnation.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Start {
+    /// There is no server: an arbitrator.
+    Nobody,
+    /// A server that has been told nothing yet. `position`: where its data are, `None` when that is not known. `fallback`: where data
+    /// with a statement cut off in them are (rule 26). `script`: a donor's script brings something even to a server that needs no data.
+    Server { position: Option<Position>, fallback: Option<Seqno>, script: bool },
+    /// A server that was in the group before, and has been running since: it knows nothing but a loss of the majority. `floor`: what came
+    /// up to there was in its data when it was first fed. `heard_upto`: delivered up to there before.
+    Return { position: Position, floor: Seqno, heard_upto: LogIndex },
+}
+
+/// A full copy that is asked for, until it is here.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Request {
+    /// The server's opaque bytes.
+    pub bytes: Vec<u8>,
+    pub stage: Stage,
+}
+
+/// How far a request is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stage {
+    /// To be said in the order as soon as it is that late.
+    AskAt(Timestamp),
+    /// Said, not ordered yet.
+    Said,
+    /// This member gives.
+    Given { donor: NodeId },
+}
+
+/// Data with a statement cut off in them: the server has been told nothing, since whether it needs a full copy depends on what the others
+/// have.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HalfDone {
+    /// Where the data are.
+    pub position: Seqno,
+    /// The first view with this incarnation.
+    pub own_view: Seqno,
+    pub view: View,
+    /// A message about it is on its way.
+    pub said: bool,
+    /// The operator knows for whom this waits.
+    pub explained: bool,
+}
+
+/// A full copy, or a script's answer, is awaited: the server was told that it is connected.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Copying {
+    /// Seqno of the first view with this incarnation.
+    pub joined_at: Seqno,
+    /// Where the server's own data are, when only a script's answer is awaited.
+    pub own: Option<Seqno>,
+    /// The server has not said yet what it wants, `None`.
+    pub request: Option<Request>,
+    /// The branch in which the donor was chosen: a copy from before a fork is of no use behind it (rule 33).
+    pub branch: Option<Uuid>,
+}
+
+/// What a server that has been told nothing begins from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Idle {
+    /// Where its data are, as far as the log goes on from there; `None`: a full copy is needed.
+    pub position: Option<Position>,
+    /// The same when it was started, whatever log there is.
+    pub started_at: Option<Position>,
+    pub fallback: Option<Seqno>,
+    pub script: bool,
+}
+
+/// Where the server stands. What is ordered before it is [`Feed::Live`] is kept back by the driver.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Feed {
+    /// An arbitrator: everything is done as soon as it is delivered. `connected`: it was told of a view.
+    Nobody {
+        connected: bool,
+        request: Option<Request>,
+    },
+    /// No view with this incarnation yet.
+    Idle(Idle),
+    /// The same for a server that was fed before.
+    Returning {
+        position: Position,
+        floor: Seqno,
+    },
+    HalfDone(HalfDone),
+    Copying(Copying),
+    /// It gets everything beyond `handed`. What came up to `floor` was in its data when it was first fed.
+    Live {
+        handed: Seqno,
+        floor: Seqno,
+    },
+}
+
+/// What is to be done with something that closes a seqno.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Offer {
+    /// Kept back until the server has its data.
+    Keep,
+    /// To the server.
+    Hand,
+    /// It has that.
+    Skip,
+    /// There is no server: done.
+    Pass,
+}
+
+impl Feed {
+    pub fn new(start: Start) -> Feed {
+        match start {
+            Start::Nobody => Feed::Nobody { connected: false, request: None },
+            Start::Server { position, fallback, script } => {
+                Feed::Idle(Idle { position, started_at: position, fallback, script })
+            }
+            Start::Return { position, floor, heard_upto: _ } => Feed::Returning { position, floor },
+        }
+    }
+
+    /// What is ordered goes on to the server, or there is none that would have to be waited for.
+    pub fn is_live(&self) -> bool {
+        matches!(self, Feed::Live { .. } | Feed::Nobody { connected: true, .. })
+    }
+
+    /// The server is told of `seqno`, or will be.
+    pub fn offer(&mut self, seqno: Seqno) -> Offer {
+        match self {
+            Feed::Nobody { .. } => Offer::Pass,
+            Feed::Idle(_) | Feed::Returning { .. } | Feed::HalfDone(_) | Feed::Copying(_) => Offer::Keep,
+            Feed::Live { handed, .. } if seqno <= *handed => Offer::Skip,
+            Feed::Live { handed, .. } => {
+                *handed = seqno;
+                Offer::Hand
+            }
+        }
+    }
+
+    pub fn request_mut(&mut self) -> Option<&mut Request> {
+        match self {
+            Feed::Nobody { request, .. } | Feed::Copying(Copying { request, .. }) => request.as_mut(),
+            Feed::Idle(_) | Feed::Returning { .. } | Feed::HalfDone(_) | Feed::Live { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,978 @@
+//! The façade: one member's decisions.
+//!
+//! Inputs are what the order delivers ([`Replicator::handle_reset`], [`handle_view`](Replicator::handle_view),
+//! [`handle_ordered`](Replicator::handle_ordered), [`handle_message`](Replicator::handle_message)), what the order says beside that
+//! (`handle_non_primary`, `handle_diverged`, `handle_found`), what the server says (`handle_state_*`), and time ([`Replicator::handle_tick`]).
+//! Effects are values that [`Replicator::poll_effect`] yields; they are carried out in order, all of them before the next input.
+//!
+//! What the server is not to be given yet the driver keeps ([`Offer::Keep`]), in the order in which it came, and hands over at
+//! [`Effect::GoLive`].
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use trireme_surface::texts;
+use trireme_types::{DecodeError, LogIndex, Member, NodeId, Reader, Seqno, Timestamp, Uuid, View, VoterSet, Writer};
+
+use crate::feed::{Copying, Feed, HalfDone, Idle, Offer, Position, Request, Stage, Start};
+use crate::message::AppMessage;
+use crate::roster::{self, NodeState, Roster};
+
+/// Write sets between two reports of the committed position (Galera's 127).
+const REPORT_EVERY: u64 = 128;
+/// How often members that are waited for are looked at.
+const HURRY_EVERY: Duration = Duration::from_secs(1);
+/// How long an inconsistency vote waits for a majority.
+const VOTE_PATIENCE: Duration = Duration::from_secs(10);
+/// A member counts as lagging when another one has committed so much more. Several reports.
+const LAG_MIN: u64 = 8 * REPORT_EVERY;
+/// Before a donor is asked for again when there is none, and when the order did not take the request.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+const SEND_AGAIN: Duration = Duration::from_millis(200);
+
+/// Distances in write sets. A simulated cluster, which writes less, has them smaller.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Distances {
+    /// Write sets between two reports of the committed position.
+    pub report_every: u64,
+    /// A member counts as lagging when another one has committed so much more.
+    pub lag_min: u64,
+}
+
+impl Default for Distances {
+    fn default() -> Distances {
+        Distances { report_every: REPORT_EVERY, lag_min: LAG_MIN }
+    }
+}
+
+/// By the reader's action, as in the server's log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Severity {
+    Error,
+    Warn,
+    Info,
+}
+
+/// How the server learns that it is connected.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Connect {
+    /// At this view, which nothing comes before.
+    AtView { seqno: Seqno, view: View },
+    /// At its own position: a private view, so that a server whose storage engine starts inside the view callback replays what it missed
+    /// without a donor (rule 20).
+    AtPosition { seqno: Seqno, view: View },
+}
+
+/// What follows from an input.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Effect {
+    Log(Severity, String),
+    /// To be ordered. When the order does not take it: [`Replicator::handle_refused`].
+    Propose(AppMessage),
+    /// An arbitrator is connected.
+    ConnectNobody {
+        seqno: Seqno,
+        view: View,
+    },
+    /// The server is connected, and has to say which copy it wants; `data`: it needs one.
+    AskServer {
+        seqno: Seqno,
+        view: View,
+        data: bool,
+    },
+    /// Everything beyond `position` goes to the server from here on, what was kept back first. `connect`: unless it was told before.
+    GoLive {
+        position: Position,
+        connect: Option<Connect>,
+    },
+    /// The same for a server that was fed before: its commit order stands where it is. Before what closes `seqno` it is told `view`, without
+    /// itself: an earlier incarnation of it is gone.
+    Resume {
+        position: Position,
+        seqno: Seqno,
+        view: View,
+    },
+    /// In commit order, behind what was handed so far.
+    Synced {
+        at: Seqno,
+    },
+    Donate {
+        joiner: NodeId,
+        request: Vec<u8>,
+        position: Option<Seqno>,
+        at: Seqno,
+    },
+    /// For an arbitrator: which server carries out the request.
+    Answer(Result<String, String>),
+    /// The data that the log goes on from are here.
+    DataArrived,
+    /// The server cannot go on: it ends, saying this.
+    Die(String),
+    /// This member cannot go on in this group.
+    Fail(String),
+    /// The same, and its data are not the group's.
+    Inconsistent(String),
+    /// Certification forgets what lies at or below.
+    Purge(Seqno),
+    /// [`Roster::evicted`] has changed.
+    Evictions,
+    VoteBegun {
+        seqno: Seqno,
+    },
+    /// `applied`: what the server has applied counts; its position is not known otherwise.
+    VoteDone {
+        seqno: Seqno,
+        winner: u64,
+        applied: bool,
+    },
+    /// `lost`: this member's error is among those that nobody confirmed.
+    VoteDismissed {
+        seqno: Seqno,
+        lost: bool,
+    },
+}
+
+/// What a member sees around it when time passes.
+#[derive(Clone, Copy)]
+pub struct Sight<'a> {
+    /// Up to where the server has committed in memory.
+    pub left: Seqno,
+    /// What waits to be applied.
+    pub backlog: u64,
+    /// A member with no more than this is synced.
+    pub backlog_small: u64,
+    /// This member orders.
+    pub orders: bool,
+    /// The certification index takes so much memory that a member that lags is not to keep keys in it.
+    pub index_large: bool,
+    /// Asked for by a member that waits for whole data.
+    pub voters: &'a dyn Fn() -> VoterSet,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Replicator {
+    me: NodeId,
+    /// Of this incarnation.
+    uuid: Uuid,
+    /// `wsrep_sst_donor`.
+    donors: String,
+    distances: Distances,
+    roster: Roster,
+    feed: Feed,
+    /// Where delivery began: what lies below no log of ours has.
+    base: Position,
+    /// The newest fork that the order has come by; the history's own id before any.
+    branch: Uuid,
+    delivered: Seqno,
+    /// Index of the newest delivery.
+    delivered_index: LogIndex,
+    /// What follows from deliveries up to here an earlier life of this member has done.
+    heard_upto: LogIndex,
+    /// The newest primary view names this incarnation.
+    member: bool,
+    /// The own leave was asked for: the view without this member is not for the server, which will hear a final one.
+    leaving: bool,
+    /// A Joined or Synced of ours is on its way.
+    announced: bool,
+    /// The newest committed position that the others were told.
+    reported: Seqno,
+    /// Votes without a result, and since when they were seen.
+    votes_since: BTreeMap<Seqno, Timestamp>,
+    /// When those that are waited for were last looked at.
+    hurried: Timestamp,
+    effects: VecDeque<Effect>,
+}
+
+impl Replicator {
+    /// `me`: as it is named in views, with this incarnation.
+    pub fn new(me: &Member, start: Start, donors: String, distances: Distances) -> Replicator {
+        let heard_upto = match &start {
+            Start::Return { heard_upto, .. } => *heard_upto,
+            Start::Nobody | Start::Server { .. } => LogIndex::ZERO,
+        };
+        Replicator {
+            me: me.node,
+            uuid: me.uuid(),
+            donors,
+            distances,
+            roster: Roster::default(),
+            feed: Feed::new(start),
+            base: Position { history: Uuid::NIL, seqno: Seqno::ZERO },
+            branch: Uuid::NIL,
+            delivered: Seqno::ZERO,
+            delivered_index: LogIndex::ZERO,
+            heard_upto,
+            member: false,
+            leaving: false,
+            announced: false,
+            reported: Seqno::ZERO,
+            votes_since: BTreeMap::new(),
+            hurried: Timestamp::ZERO,
+            effects: VecDeque::new(),
+        }
+    }
+
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    pub fn roster(&self) -> &Roster {
+        &self.roster
+    }
+
+    pub fn feed(&self) -> &Feed {
+        &self.feed
+    }
+
+    pub fn delivered(&self) -> Seqno {
+        self.delivered
+    }
+
+    /// Index of the newest delivery, in whichever life of this member.
+    pub fn heard_upto(&self) -> LogIndex {
+        self.delivered_index.max(self.heard_upto)
+    }
+
+    /// The newest primary view names this incarnation, and no loss of the majority came after it.
+    pub fn is_member(&self) -> bool {
+        self.member
+    }
+
+    pub fn is_live(&self) -> bool {
+        self.feed.is_live()
+    }
+
+    /// There is a server with good data that goes on whatever becomes of the group.
+    pub fn serves(&self) -> bool {
+        matches!(self.feed, Feed::Live { .. } | Feed::Returning { .. })
+    }
+
+    /// The server was told that it is connected: it has to be told of the end.
+    pub fn is_connected(&self) -> bool {
+        match &self.feed {
+            Feed::Nobody { connected, .. } => *connected,
+            Feed::Idle(_) | Feed::HalfDone(_) => false,
+            Feed::Returning { .. } | Feed::Copying(_) | Feed::Live { .. } => true,
+        }
+    }
+
+    /// The server waits for data and cannot be heard meanwhile.
+    pub fn is_half_done(&self) -> bool {
+        matches!(self.feed, Feed::HalfDone(_))
+    }
+
+    /// A full copy was asked for and is not here.
+    pub fn is_requesting(&self) -> bool {
+        match &self.feed {
+            Feed::Nobody { request, .. } | Feed::Copying(Copying { request, .. }) => request.is_some(),
+            Feed::Idle(_) | Feed::Returning { .. } | Feed::HalfDone(_) | Feed::Live { .. } => false,
+        }
+    }
+
+    /// Member with its state, on the way to synced.
+    pub fn is_settling(&self) -> bool {
+        self.member
+            && self.feed.is_live()
+            && !matches!(self.roster.state(self.me), Some(NodeState::Synced | NodeState::Donor))
+    }
+
+    /// Highest seqno that the server's side was given (queued, or owned by a client), or what it will go on from.
+    pub fn handed(&self) -> Seqno {
+        match &self.feed {
+            Feed::Nobody { .. } => self.delivered,
+            Feed::Idle(_) | Feed::HalfDone(_) | Feed::Copying(_) => Seqno::ZERO,
+            Feed::Returning { position, .. } => position.seqno,
+            Feed::Live { handed, .. } => *handed,
+        }
+    }
+
+    /// How this member would be started again beside a server that runs on.
+    pub fn to_return(&self, history: Uuid) -> Start {
+        let floor = match &self.feed {
+            Feed::Live { floor, .. } | Feed::Returning { floor, .. } => *floor,
+            Feed::Nobody { .. } => return Start::Nobody,
+            Feed::Idle(_) | Feed::HalfDone(_) | Feed::Copying(_) => Seqno::ZERO,
+        };
+        Start::Return { position: Position { history, seqno: self.handed() }, floor, heard_upto: self.heard_upto() }
+    }
+
+    fn has_server(&self) -> bool {
+        !matches!(self.feed, Feed::Nobody { .. })
+    }
+
+    fn log(&mut self, severity: Severity, text: impl Into<String>) {
+        self.effects.push_back(Effect::Log(severity, text.into()));
+    }
+
+    fn emit(&mut self, effect: Effect) {
+        self.effects.push_back(effect);
+    }
+
+    // --- what the order delivers ------------------------------------------------------------------------------------
+
+    /// Delivery begins after `base`. Part of `state` was written by [`Replicator::encode`]; the rest is the driver's and is returned.
+    ///
+    /// **Errors:** it was not. Nothing has changed then.
+    pub fn handle_reset<'a>(&mut self, base: Position, branch: Uuid, state: &'a [u8]) -> Result<&'a [u8], DecodeError> {
+        let (roster, rest) = if state.is_empty() {
+            (Roster::default(), state)
+        } else {
+            let mut reader = Reader::new(state);
+            let roster = Roster::decode(&mut reader)?;
+            (roster, &state[state.len() - reader.remaining()..])
+        };
+        self.roster = roster;
+        self.base = base;
+        self.branch = branch;
+        self.delivered = base.seqno;
+        self.votes_since.clear();
+        self.emit(Effect::Evictions);
+        let fits = |p: &Position| p.history == base.history && p.seqno >= base.seqno;
+        let gap = match &mut self.feed {
+            Feed::Nobody { .. } => false,
+            Feed::Idle(idle) => {
+                // The own log may begin beyond the data, and the one that a peer gives for it before them.
+                idle.position = idle.started_at.filter(fits);
+                false
+            }
+            Feed::Returning { position, .. } => !fits(position),
+            Feed::HalfDone(half_done) => {
+                if half_done.position < base.seqno {
+                    // What comes behind these data is in no log here.
+                    self.need_copy();
+                }
+                false
+            }
+            // With a position the server was told that it needs no data. Without one the copy is compared when it is here.
+            Feed::Copying(Copying { own, .. }) => {
+                own.is_some_and(|seqno| !fits(&Position { history: base.history, seqno }))
+            }
+            Feed::Live { handed, .. } => *handed < base.seqno,
+        };
+        if gap {
+            self.emit(Effect::Fail(
+                "what this node missed is no longer kept by any member: restart it to get a full copy".into(),
+            ));
+        }
+        self.invariants();
+        Ok(rest)
+    }
+
+    /// The state that every member has here, for a snapshot.
+    pub fn encode(&self, w: &mut Writer) {
+        self.roster.encode(w);
+    }
+
+    /// Something that takes a seqno was ordered, and is no view. `owned`: a client of this member waits for it and does it itself.
+    pub fn handle_ordered(&mut self, index: LogIndex, seqno: Seqno, owned: bool) -> Offer {
+        self.delivered = seqno;
+        self.delivered_index = index;
+        let offer = self.feed.offer(seqno);
+        let offer = if owned { Offer::Skip } else { offer };
+        self.invariants();
+        offer
+    }
+
+    /// A view. It is handed over before the effects are carried out.
+    pub fn handle_view(&mut self, now: Timestamp, index: LogIndex, seqno: Seqno, view: &View) -> Offer {
+        self.delivered = seqno;
+        self.delivered_index = index;
+        let effects = self.roster.apply_view(view, seqno);
+        let own = view.get(self.me).is_some_and(|m| m.uuid() == self.uuid);
+        let again = own && !self.member;
+        self.member |= own;
+        let offer = if own || !self.leaving { self.feed.offer(seqno) } else { Offer::Skip };
+        if own {
+            self.on_own_view(now, seqno, view, again);
+        }
+        self.on_roster(now, effects, seqno);
+        self.invariants();
+        offer
+    }
+
+    fn on_own_view(&mut self, now: Timestamp, seqno: Seqno, view: &View, again: bool) {
+        match &mut self.feed {
+            Feed::Idle(_) => return self.begin_feed(seqno, view),
+            Feed::Returning { position, floor } => {
+                let (position, floor) = (*position, *floor);
+                return self.resume(position, floor, seqno, view);
+            }
+            Feed::Nobody { connected, .. } if !*connected => {
+                *connected = true;
+                return self.emit(Effect::ConnectNobody { seqno, view: view.clone() });
+            }
+            Feed::Nobody { .. } | Feed::HalfDone(_) | Feed::Copying(_) | Feed::Live { .. } => {}
+        }
+        if !again {
+            return;
+        }
+        if self.feed.is_live() && self.roster.state(self.me) == Some(NodeState::Synced) {
+            // The loss of the majority took "synced" from the server, but not from the member.
+            self.emit(Effect::Synced { at: seqno });
+        }
+        if let Some(request) = self.feed.request_mut() {
+            match request.stage {
+                Stage::AskAt(_) | Stage::Said => request.stage = Stage::AskAt(now),
+                Stage::Given { .. } => {}
+            }
+        }
+    }
+
+    /// A member said something in the order. `from`: whoever it is now, in whichever incarnation it said so.
+    pub fn handle_message(&mut self, now: Timestamp, index: LogIndex, seqno: Seqno, from: NodeId, message: AppMessage) {
+        self.delivered_index = index;
+        if from == self.me {
+            match &message {
+                AppMessage::Joined | AppMessage::Synced => self.announced = false,
+                AppMessage::HalfDone { .. } | AppMessage::GoOnHalfDone => {
+                    if let Feed::HalfDone(half_done) = &mut self.feed {
+                        half_done.said = false;
+                    }
+                }
+                AppMessage::Desync
+                | AppMessage::Resync
+                | AppMessage::StateRequest { .. }
+                | AppMessage::DonorDone { .. }
+                | AppMessage::LastCommitted { .. }
+                | AppMessage::Vote { .. }
+                | AppMessage::Evict { .. }
+                | AppMessage::Lagging { .. }
+                | AppMessage::CloseVote { .. } => {}
+            }
+        }
+        let effects = self.roster.apply(from, message, seqno);
+        self.on_roster(now, effects, seqno);
+        self.invariants();
+    }
+
+    /// A fork, or a base, of another branch has come into the log.
+    pub fn note_branch(&mut self, branch: Uuid) {
+        self.branch = branch;
+    }
+
+    fn on_roster(&mut self, now: Timestamp, effects: Vec<roster::Effect>, seqno: Seqno) {
+        for effect in effects {
+            match effect {
+                roster::Effect::Note(text) => self.log(Severity::Info, text),
+                roster::Effect::Warn(text) => self.log(Severity::Warn, text),
+                roster::Effect::Shift { node, from, to } if node == self.me && self.member => {
+                    self.log(Severity::Info, texts::shifting(from.name(), to.name(), Some(seqno)));
+                    if to == NodeState::Synced && self.feed.is_live() {
+                        self.emit(Effect::Synced { at: seqno });
+                    }
+                    if to == NodeState::Joined {
+                        // Counted from here on, so those who vote wait for this node too.
+                        for seqno in self.roster.open_votes() {
+                            self.on_vote_begun(seqno);
+                        }
+                    }
+                }
+                roster::Effect::Shift { .. } => {}
+                roster::Effect::DonorChosen { joiner, donor, request, position } => {
+                    self.on_donor_chosen(joiner, donor, request, position, seqno);
+                }
+                roster::Effect::GoesOnHalfDone { node } if node == self.me => self.go_on_half_done(),
+                roster::Effect::GoesOnHalfDone { .. } => {}
+                roster::Effect::NoDonor { joiner, retry, reason } if joiner == self.me => {
+                    self.on_no_donor(now, retry, reason);
+                }
+                roster::Effect::NoDonor { .. } => {}
+                roster::Effect::TransferDone { joiner, donor, ok } => {
+                    let from_it = |r: &&mut Request| r.stage == Stage::Given { donor };
+                    if joiner == self.me && !ok && self.feed.request_mut().filter(from_it).is_some() {
+                        self.log(Severity::Info, format!("donor {} failed", self.roster.label(donor)));
+                        self.emit(Effect::Die(texts::NEVER_RECEIVE_STATE.into()));
+                    }
+                }
+                roster::Effect::Cut(cut) => self.emit(Effect::Purge(cut)),
+                // An evicted member stays until the others do not need its vote any more; then it is told.
+                roster::Effect::Evictions => self.emit(Effect::Evictions),
+                roster::Effect::VoteBegun { seqno } => self.on_vote_begun(seqno),
+                roster::Effect::VoteDone { seqno, winner, losers: _ } => match &self.feed {
+                    Feed::Nobody { .. } => {}
+                    // What lies below the floor came with the data, whatever the vote was.
+                    Feed::Live { floor, .. } | Feed::Returning { floor, .. } => {
+                        if seqno > *floor {
+                            self.emit(Effect::VoteDone { seqno, winner, applied: true });
+                        }
+                    }
+                    Feed::Idle(_) | Feed::HalfDone(_) | Feed::Copying(_) => {
+                        self.emit(Effect::VoteDone { seqno, winner, applied: false });
+                    }
+                },
+                roster::Effect::VoteDismissed { seqno, losers } => {
+                    self.emit(Effect::VoteDismissed { seqno, lost: losers.contains(&self.me) });
+                }
+            }
+        }
+    }
+
+    /// An earlier life of this member has done what follows from the newest delivery, as far as its server has applied.
+    pub fn is_repeated(&self) -> bool {
+        self.delivered_index <= self.heard_upto
+    }
+
+    fn on_vote_begun(&mut self, seqno: Seqno) {
+        if self.member && matches!(self.feed, Feed::Live { .. }) {
+            self.emit(Effect::VoteBegun { seqno });
+        }
+    }
+
+    fn on_donor_chosen(
+        &mut self,
+        joiner: NodeId,
+        donor: NodeId,
+        request: Vec<u8>,
+        position: Option<Seqno>,
+        seqno: Seqno,
+    ) {
+        // Not what an earlier incarnation of this node was asked for. A donor that has just lost its majority gives all the same: it is a
+        // member as far as the order knows, and the joiner waits for it.
+        let chosen = self.roster.view().get(donor).is_some_and(|m| m.uuid() == self.uuid);
+        if chosen && matches!(&self.feed, Feed::Live { handed, .. } if seqno >= *handed) {
+            self.emit(Effect::Donate { joiner, request, position, at: seqno });
+        }
+        if joiner != self.me {
+            return;
+        }
+        let branch = self.branch;
+        match &mut self.feed {
+            Feed::Nobody { request, .. } => {
+                if request.take().is_some() {
+                    let label = self.roster.label(donor);
+                    self.emit(Effect::Answer(Ok(label)));
+                }
+            }
+            Feed::Copying(copying) => {
+                if let Some(request) = &mut copying.request {
+                    request.stage = Stage::Given { donor };
+                    copying.branch = Some(branch);
+                }
+            }
+            Feed::Idle(_) | Feed::Returning { .. } | Feed::HalfDone(_) | Feed::Live { .. } => {}
+        }
+    }
+
+    fn on_no_donor(&mut self, now: Timestamp, retry: bool, reason: String) {
+        let Some(request) = self.feed.request_mut() else { return };
+        if retry {
+            request.stage = Stage::AskAt(now.after(ASK_AGAIN));
+            return;
+        }
+        if let Feed::Nobody { request, .. } = &mut self.feed {
+            *request = None;
+            self.emit(Effect::Answer(Err(reason)));
+        } else {
+            self.log(Severity::Error, texts::request_failed(&reason));
+            self.emit(Effect::Die(texts::NEVER_RECEIVE_STATE.into()));
+        }
+    }
+
+    // --- what else the order says -----------------------------------------------------------------------------------
+
+    /// The majority is lost. Says whether this member was in the primary component.
+    pub fn handle_non_primary(&mut self) -> bool {
+        let was = std::mem::replace(&mut self.member, false);
+        self.handle_abandoned();
+        was
+    }
+
+    /// This member is to leave the group.
+    pub fn handle_leave(&mut self) {
+        self.leaving = true;
+    }
+
+    pub fn is_leaving(&self) -> bool {
+        self.leaving
+    }
+
+    /// What was proposed may never be ordered.
+    pub fn handle_abandoned(&mut self) {
+        self.announced = false;
+        if let Feed::HalfDone(half_done) = &mut self.feed {
+            half_done.said = false;
+        }
+        self.invariants();
+    }
+
+    /// A history begins here, with empty data.
+    pub fn handle_found(&mut self, history: Uuid) {
+        if let Feed::Idle(idle) = &mut self.feed {
+            idle.position = Some(Position { history, seqno: Seqno::ZERO });
+            idle.started_at = idle.position;
+        }
+        self.invariants();
+    }
+
+    /// The data have what the group's history has not. They are of no use from here on.
+    pub fn handle_diverged(&mut self) {
+        // A node that starts is made good by itself; one that serves has to be looked at.
+        let severity = if matches!(self.feed, Feed::Live { .. }) { Severity::Warn } else { Severity::Info };
+        if self.has_server() {
+            self.log(severity, "local data are not the group's history: a full copy is needed");
+        }
+        let served = match &mut self.feed {
+            // Its log is replaced, and that is all there is.
+            Feed::Nobody { .. } => return,
+            Feed::Idle(idle) => {
+                *idle = Idle { script: idle.script, position: None, started_at: None, fallback: None };
+                false
+            }
+            Feed::HalfDone(_) => {
+                self.need_copy();
+                false
+            }
+            // With data the server was told that it needs none; and a donor may be writing.
+            Feed::Copying(Copying { own, request, .. }) => own.is_some() || request.is_some(),
+            Feed::Returning { .. } | Feed::Live { .. } => true,
+        };
+        if served {
+            self.emit(Effect::Inconsistent(
+                "the group went on without this node's last commits; restart it to get a full copy".into(),
+            ));
+        }
+        self.invariants();
+    }
+
+    /// The order did not take this message.
+    pub fn handle_refused(&mut self, now: Timestamp, message: &AppMessage) {
+        match message {
+            AppMessage::Joined | AppMessage::Synced => self.announced = false,
+            AppMessage::HalfDone { .. } | AppMessage::GoOnHalfDone => {
+                if let Feed::HalfDone(half_done) = &mut self.feed {
+                    half_done.said = false;
+                }
+            }
+            AppMessage::StateRequest { .. } => {
+                if let Some(request) = self.feed.request_mut().filter(|r| r.stage == Stage::Said) {
+                    request.stage = Stage::AskAt(now.after(SEND_AGAIN));
+                }
+            }
+            // Repeated by whoever needs them.
+            AppMessage::Desync
+            | AppMessage::Resync
+            | AppMessage::DonorDone { .. }
+            | AppMessage::LastCommitted { .. }
+            | AppMessage::Vote { .. }
+            | AppMessage::Evict { .. }
+            | AppMessage::Lagging { .. }
+            | AppMessage::CloseVote { .. } => {}
+        }
+        self.invariants();
+    }
+
+    // --- how the server begins --------------------------------------------------------------------------------------
+
+    /// The first own view: does the server continue from its own position, or does it need a full copy?
+    fn begin_feed(&mut self, own_view: Seqno, view: &View) {
+        let Feed::Idle(idle) = &mut self.feed else { return };
+        if let Some(Position { history, seqno }) = idle.position.take_if(|p| p.seqno >= own_view) {
+            // What the group orders next would be taken for applied already (rule 18).
+            idle.started_at = None;
+            self.log(
+                Severity::Warn,
+                format!(
+                    "the data are at {history}:{seqno}, beyond {own_view}, where the group goes on: it has lost its newest \
+                     commits, and a full copy is needed here. If no node can give one, start the cluster anew from the node with \
+                     the highest position: safe_to_bootstrap: 1 in its grastate.dat, then galera_new_cluster"
+                ),
+            );
+        }
+        let Feed::Idle(Idle { position, fallback, script, .. }) = self.feed else { return };
+        let fallback = fallback.filter(|at| *at < own_view && *at >= self.base.seqno);
+        match (position, fallback) {
+            // The log has all that this server missed, but not what a donor's script tells it. Without anybody who could run that now (all
+            // nodes were down) the server goes on without.
+            (Some(position), _) if script && self.roster.ready_donor(self.me, &self.donors).is_ok() => {
+                self.log(
+                    Severity::Info,
+                    "wsrep_gtid_mode: asking a donor's script for wsrep_gtid_domain_id, not for data",
+                );
+                self.await_copy(own_view, view, Some(position.seqno));
+            }
+            (Some(position), _) => self.go_live(position, Some((own_view, view))),
+            (None, Some(position)) if !self.roster.anyone_has_state() => {
+                let view = view.clone();
+                let half_done = HalfDone { position, own_view, view, said: false, explained: false };
+                self.feed = Feed::HalfDone(half_done);
+            }
+            (None, _) => {
+                self.say_copy_needed(own_view);
+                self.await_copy(own_view, view, None);
+            }
+        }
+    }
+
+    fn say_copy_needed(&mut self, own_view: Seqno) {
+        let group = (self.base.history, Some(own_view));
+        self.log(Severity::Info, texts::state_transfer_required(group, (Uuid::NIL, None)));
+    }
+
+    /// Somebody has whole data, or what is here is of no use.
+    fn need_copy(&mut self) {
+        let Feed::HalfDone(HalfDone { own_view, view, .. }) = &self.feed else { return };
+        let (own_view, view) = (*own_view, view.clone());
+        self.say_copy_needed(own_view);
+        self.await_copy(own_view, &view, None);
+    }
+
+    fn await_copy(&mut self, own_view: Seqno, view: &View, own: Option<Seqno>) {
+        self.feed = Feed::Copying(Copying { joined_at: own_view, own, request: None, branch: None });
+        self.emit(Effect::AskServer { seqno: own_view, view: view.clone(), data: own.is_none() });
+    }
+
+    /// Everything after `position` goes to the server from here on.
+    fn go_live(&mut self, position: Position, connect: Option<(Seqno, &View)>) {
+        let connect = connect.map(|(own_view, view)| {
+            let view = view.clone();
+            if position.seqno.next() == own_view {
+                Connect::AtView { seqno: own_view, view }
+            } else {
+                Connect::AtPosition { seqno: position.seqno, view }
+            }
+        });
+        self.feed = Feed::Live { handed: self.delivered.max(position.seqno), floor: position.seqno };
+        self.reported = position.seqno;
+        self.emit(Effect::GoLive { position, connect });
+    }
+
+    fn resume(&mut self, position: Position, floor: Seqno, own_view: Seqno, view: &View) {
+        if position.seqno >= own_view {
+            self.emit(Effect::Fail("the running server cannot take a full copy: restart it".into()));
+            return;
+        }
+        // An earlier incarnation is gone. What it streamed the others have rolled back, and the server does it when it sees a view without
+        // itself; after the loss of all sequencers the history has none.
+        let me = self.me;
+        let members = view.members.iter().filter(|m| m.node != me).cloned().collect();
+        let others = View { members, ..*view };
+        self.feed = Feed::Live { handed: self.delivered.max(position.seqno), floor };
+        self.reported = position.seqno;
+        self.emit(Effect::Resume { position, seqno: own_view, view: others });
+    }
+
+    fn go_on_half_done(&mut self) {
+        let Feed::HalfDone(HalfDone { position, own_view, view, .. }) = &self.feed else { return };
+        let (seqno, own_view, view) = (*position, *own_view, view.clone());
+        self.log(
+            Severity::Warn,
+            format!(
+                "a statement was cut off on all members: this one goes on from {seqno} and executes it again, the others copy from here"
+            ),
+        );
+        self.emit(Effect::DataArrived);
+        self.go_live(Position { history: self.base.history, seqno }, Some((own_view, &view)));
+    }
+
+    // --- what the server says ---------------------------------------------------------------------------------------
+
+    /// The server's answer to [`Effect::AskServer`].
+    pub fn handle_state_request(&mut self, now: Timestamp, bytes: Vec<u8>) {
+        let Feed::Copying(copying) = &mut self.feed else {
+            return self.log(Severity::Info, "a full copy was asked for by a server that needs none: ignored");
+        };
+        let words = bytes.strip_suffix(b"\0").unwrap_or(&bytes);
+        if words == b"trivial" || words == b"none" || words.is_empty() {
+            // The server says that it needs no data, or will get them by other means, or (empty) can run no script any more.
+            let before = copying.own.unwrap_or(copying.joined_at.prev());
+            return self.handle_state_received(Some(before));
+        }
+        copying.request = Some(Request { bytes, stage: Stage::AskAt(now) });
+        self.invariants();
+    }
+
+    /// An arbitrator wants a server to carry out this request: [`Effect::Answer`] names it.
+    pub fn handle_ask_donor(&mut self, now: Timestamp, bytes: Vec<u8>) {
+        match &mut self.feed {
+            Feed::Nobody { request, .. } => *request = Some(Request { bytes, stage: Stage::AskAt(now) }),
+            Feed::Idle(_) | Feed::Returning { .. } | Feed::HalfDone(_) | Feed::Copying(_) | Feed::Live { .. } => {
+                self.emit(Effect::Answer(Err("only an arbitrator asks a server on behalf of others".into())));
+            }
+        }
+        self.invariants();
+    }
+
+    /// The full copy is here, and ends at `position`; or it failed. A copy is good only for the log that it meets: both are compared now,
+    /// and not when it was asked for (rule 33).
+    pub fn handle_state_received(&mut self, position: Option<Seqno>) {
+        let Feed::Copying(Copying { own, branch, .. }) = &self.feed else {
+            return self.log(Severity::Info, "a state transfer was reported to a node that waits for none: ignored");
+        };
+        let (own, branch) = (*own, *branch);
+        let Some(seqno) = position else {
+            return self
+                .emit(Effect::Die("State transfer failed: the server has no usable data. Need to abort.".into()));
+        };
+        if own.is_some_and(|own| own != seqno) {
+            self.emit(Effect::Die(format!(
+                "The script of the donor brought position {seqno} to a server that needs no data."
+            )));
+        } else if seqno < self.base.seqno || branch.is_some_and(|branch| branch != self.branch) {
+            self.emit(Effect::Die(format!(
+                "The full copy ends at {seqno}, but this node's write-set log has begun anew after {} meanwhile: what lies between is \
+                 kept by nobody here. Start the server again, and it asks for another copy.",
+                self.base.seqno
+            )));
+        } else {
+            self.emit(Effect::DataArrived);
+            self.go_live(Position { history: self.base.history, seqno }, None);
+        }
+        self.invariants();
+    }
+
+    // --- time ---------------------------------------------------------------------------------------------------------
+
+    /// To be called in every turn.
+    pub fn handle_tick(&mut self, now: Timestamp, sight: Sight<'_>) {
+        if !self.member {
+            return;
+        }
+        self.step_half_done(&sight);
+        self.ask_for_state(now);
+        self.announce(&sight);
+        self.hurry(now, &sight);
+        self.report(sight.left);
+        self.invariants();
+    }
+
+    /// With half done data: a full copy as soon as somebody has whole ones. If nobody has, and no voter is absent who might, one member goes
+    /// on from its half done data and executes the statement again.
+    fn step_half_done(&mut self, sight: &Sight<'_>) {
+        let Feed::HalfDone(half_done) = &mut self.feed else { return };
+        if self.roster.anyone_has_state() {
+            return self.need_copy();
+        }
+        if half_done.said {
+            return;
+        }
+        if !self.roster.lacks_state(self.me) {
+            half_done.said = true;
+            let position = half_done.position;
+            return self.emit(Effect::Propose(AppMessage::HalfDone { position }));
+        }
+        if !self.roster.nobody_has_state() {
+            return;
+        }
+        let present = self.roster.view();
+        let absent: Vec<String> = (sight.voters)()
+            .voters
+            .iter()
+            .filter(|v| present.get(v.node).is_none())
+            .map(|v| v.node.to_string())
+            .collect();
+        if absent.is_empty() {
+            half_done.said = true;
+            self.emit(Effect::Propose(AppMessage::GoOnHalfDone));
+        } else if !std::mem::replace(&mut half_done.explained, true) {
+            self.log(
+                Severity::Warn,
+                format!(
+                    "a statement was cut off on all members that are here; waiting for those that may have whole data: {}. If they are \
+                     lost for good, stop this server, set safe_to_bootstrap: 1 in its grastate.dat and start it with galera_new_cluster",
+                    absent.join(", ")
+                ),
+            );
+        }
+    }
+
+    fn ask_for_state(&mut self, now: Timestamp) {
+        let own = match &self.feed {
+            Feed::Copying(copying) => copying.own,
+            Feed::Nobody { .. } | Feed::Idle(_) | Feed::Returning { .. } | Feed::HalfDone(_) | Feed::Live { .. } => {
+                None
+            }
+        };
+        let Some(request) = self.feed.request_mut() else { return };
+        match request.stage {
+            Stage::AskAt(at) if at <= now => {
+                request.stage = Stage::Said;
+                let request = request.bytes.clone();
+                let message = AppMessage::StateRequest { donors: self.donors.clone(), request, position: own };
+                self.emit(Effect::Propose(message));
+            }
+            Stage::AskAt(_) | Stage::Said | Stage::Given { .. } => {}
+        }
+    }
+
+    /// Joined once the server has its state, synced once the queue is short.
+    fn announce(&mut self, sight: &Sight<'_>) {
+        if !self.is_settling() || self.announced {
+            return;
+        }
+        let message = match self.roster.state(self.me) {
+            Some(NodeState::Primary | NodeState::Joiner) => AppMessage::Joined,
+            Some(NodeState::Joined) if sight.backlog <= sight.backlog_small => AppMessage::Synced,
+            Some(NodeState::Joined | NodeState::Donor | NodeState::Synced) | None => return,
+        };
+        self.announced = true;
+        self.emit(Effect::Propose(message));
+    }
+
+    /// Whoever orders sees to it that nobody is waited for without end. Only a proposal: what comes of it is decided where it is ordered,
+    /// by all members alike. One that gets lost is repeated.
+    fn hurry(&mut self, now: Timestamp, sight: &Sight<'_>) {
+        if now.since(self.hurried) < HURRY_EVERY {
+            return;
+        }
+        self.hurried = now;
+        let open = self.roster.open_votes();
+        self.votes_since.retain(|seqno, _| open.contains(seqno));
+        for seqno in &open {
+            self.votes_since.entry(*seqno).or_insert(now);
+        }
+        if !sight.orders {
+            return;
+        }
+        let late: Vec<Seqno> =
+            self.votes_since.iter().filter(|(_, since)| now.since(**since) > VOTE_PATIENCE).map(|(s, _)| *s).collect();
+        for seqno in late {
+            self.emit(Effect::Propose(AppMessage::CloseVote { seqno }));
+        }
+        if sight.index_large {
+            for (node, seqno) in self.roster.laggards(self.distances.lag_min) {
+                self.emit(Effect::Propose(AppMessage::Lagging { node, seqno }));
+            }
+        }
+    }
+
+    fn report(&mut self, left: Seqno) {
+        if matches!(self.feed, Feed::Live { .. }) && left.0 >= self.reported.0 + self.distances.report_every {
+            self.reported = left;
+            // A lost one is made good by the next.
+            self.emit(Effect::Propose(AppMessage::LastCommitted { seqno: left }));
+        }
+    }
+
+    // --- what holds at all times ------------------------------------------------------------------------------------
+
+    /// Checked after every input, in debug builds and in the simulator.
+    fn invariants(&self) {
+        if !cfg!(debug_assertions) {
+            return;
+        }
+        let fits = |seqno: Seqno| seqno >= self.base.seqno;
+        match &self.feed {
+            Feed::Nobody { .. } | Feed::Returning { .. } => {}
+            Feed::Idle(idle) => {
+                let kept = idle.position.is_none() || idle.position == idle.started_at;
+                assert!(kept, "a server begins where it is, or nowhere: {idle:?}");
+            }
+            Feed::HalfDone(half_done) => {
+                assert!(
+                    half_done.position < half_done.own_view,
+                    "half done data lie before the own view: {half_done:?}"
+                );
+                assert!(fits(half_done.position), "the log reaches down to half done data: {half_done:?}");
+            }
+            Feed::Copying(copying) => {
+                let given = matches!(copying.request, Some(Request { stage: Stage::Given { .. }, .. }));
+                assert!(!given || copying.branch.is_some(), "a donor is chosen in a branch: {copying:?}");
+            }
+            Feed::Live { handed, floor } => {
+                assert!(handed >= floor, "what came with the data is not handed again: {handed} {floor}");
+            }
+        }
+        assert!(self.roster.cut() <= self.delivered.max(self.base.seqno), "nobody has committed what is not ordered");
+    }
+}

@@ -1,0 +1,202 @@
+//! One member's decisions, a situation per test.
+
+use trireme_replicator::message::AppMessage;
+use trireme_replicator::{Connect, Distances, Effect, Feed, Offer, Position, Replicator, Severity, Sight, Start};
+use trireme_types::{Incarnation, LogIndex, Member, NodeId, Seqno, Timestamp, Uuid, View, VoterSet};
+
+const HISTORY: Uuid = Uuid([7; 16]);
+const FORK: Uuid = Uuid([8; 16]);
+
+fn member(n: u8) -> Member {
+    Member { node: NodeId(Uuid([n; 16])), incarnation: Incarnation(1), name: format!("n{n}"), ..Member::default() }
+}
+
+fn view(members: &[u8]) -> View {
+    View { number: 1, members: members.iter().map(|n| member(*n)).collect() }
+}
+
+fn at(seqno: u64) -> Position {
+    Position { history: HISTORY, seqno: Seqno(seqno) }
+}
+
+struct Subject {
+    replicator: Replicator,
+    index: u64,
+}
+
+impl Subject {
+    /// Member 1; delivery begins after `base`.
+    fn new(position: Option<u64>, fallback: Option<u64>, base: u64) -> Subject {
+        let start = Start::Server { position: position.map(at), fallback: fallback.map(Seqno), script: false };
+        let replicator = Replicator::new(&member(1), start, String::new(), Distances::default());
+        let mut subject = Subject { replicator, index: 0 };
+        subject.reset(base);
+        subject
+    }
+
+    fn reset(&mut self, base: u64) -> Vec<Effect> {
+        self.replicator.handle_reset(at(base), HISTORY, &[]).expect("no state is a state");
+        self.effects()
+    }
+
+    fn view(&mut self, seqno: u64, members: &[u8]) -> (Offer, Vec<Effect>) {
+        self.index += 1;
+        let offer = self.replicator.handle_view(Timestamp::ZERO, LogIndex(self.index), Seqno(seqno), &view(members));
+        (offer, self.effects())
+    }
+
+    fn say(&mut self, from: u8, message: AppMessage) -> Vec<Effect> {
+        self.index += 1;
+        let seqno = self.replicator.delivered();
+        let from = member(from).node;
+        self.replicator.handle_message(Timestamp::ZERO, LogIndex(self.index), seqno, from, message);
+        self.effects()
+    }
+
+    fn tick(&mut self) -> Vec<Effect> {
+        let voters = || VoterSet::default();
+        let sight = Sight {
+            left: Seqno::ZERO,
+            backlog: 0,
+            backlog_small: 0,
+            orders: false,
+            index_large: false,
+            voters: &voters,
+        };
+        self.replicator.handle_tick(Timestamp::ZERO, sight);
+        self.effects()
+    }
+
+    /// Has asked for a copy, which member 2 gives.
+    fn copying(base: u64, own_view: u64) -> Subject {
+        let mut s = Subject::new(None, None, base);
+        s.view(own_view, &[1, 2]);
+        s.say(2, AppMessage::Joined);
+        s.say(2, AppMessage::Synced);
+        s.replicator.handle_state_request(Timestamp::ZERO, b"rsync".to_vec());
+        let asked = s.tick();
+        let [Effect::Propose(request)] = &asked[..] else { panic!("{asked:?}") };
+        s.say(1, request.clone());
+        s
+    }
+
+    /// What is not for the log, nor about evictions.
+    fn effects(&mut self) -> Vec<Effect> {
+        let all = std::iter::from_fn(|| self.replicator.poll_effect());
+        all.filter(|e| !matches!(e, Effect::Log(Severity::Info | Severity::Warn, _) | Effect::Evictions)).collect()
+    }
+
+    fn copy_arrives(&mut self, at: u64) -> Vec<Effect> {
+        self.replicator.handle_state_received(Some(Seqno(at)));
+        self.effects()
+    }
+}
+
+fn dies(effects: &[Effect]) -> bool {
+    matches!(effects, [Effect::Die(_)])
+}
+
+#[test]
+fn a_server_whose_data_the_log_reaches_is_fed_from_its_own_position() {
+    let mut s = Subject::new(Some(5), None, 3);
+    let (offer, effects) = s.view(9, &[1, 2]);
+    assert_eq!(offer, Offer::Keep);
+    let connect = Some(Connect::AtPosition { seqno: Seqno(5), view: view(&[1, 2]) });
+    assert_eq!(effects, [Effect::GoLive { position: at(5), connect }]);
+    assert_eq!(s.replicator.handle_ordered(LogIndex(20), Seqno(10), false), Offer::Hand);
+    assert_eq!(s.replicator.handle_ordered(LogIndex(20), Seqno(10), false), Offer::Skip);
+}
+
+#[test]
+fn data_that_the_log_does_not_reach_are_replaced() {
+    let mut s = Subject::new(Some(5), None, 6);
+    let (_, effects) = s.view(9, &[1, 2]);
+    assert!(matches!(effects[..], [Effect::AskServer { data: true, .. }]), "{effects:?}");
+}
+
+#[test]
+fn a_copy_that_meets_the_log_is_gone_on_with() {
+    let mut s = Subject::copying(3, 9);
+    assert_eq!(s.copy_arrives(12), [Effect::DataArrived, Effect::GoLive { position: at(12), connect: None }]);
+}
+
+#[test]
+fn a_copy_that_ends_below_a_base_that_came_meanwhile_is_refused() {
+    let mut s = Subject::copying(3, 9);
+    assert_eq!(s.reset(20), [], "the server may not know yet where its data will end");
+    let effects = s.copy_arrives(12);
+    assert!(dies(&effects), "{effects:?}");
+}
+
+#[test]
+fn a_copy_from_before_a_fork_is_refused_behind_it() {
+    let mut s = Subject::copying(3, 9);
+    s.replicator.note_branch(FORK);
+    let effects = s.copy_arrives(12);
+    assert!(dies(&effects), "{effects:?}");
+}
+
+#[test]
+fn half_done_data_below_the_base_are_not_gone_on_with() {
+    let mut s = Subject::new(None, Some(5), 3);
+    let (_, effects) = s.view(9, &[1, 2]);
+    assert_eq!(effects, [], "it is not told anything while nobody knows who has whole data");
+    let effects = s.reset(7);
+    assert!(matches!(effects[..], [Effect::AskServer { data: true, .. }]), "{effects:?}");
+}
+
+#[test]
+fn half_done_data_of_another_history_are_not_gone_on_with() {
+    let mut s = Subject::new(None, Some(5), 3);
+    s.view(9, &[1]);
+    s.replicator.handle_diverged();
+    let effects = s.effects();
+    assert!(matches!(effects[..], [Effect::AskServer { data: true, .. }]), "{effects:?}");
+}
+
+#[test]
+fn of_half_done_data_one_member_goes_on() {
+    let mut s = Subject::new(None, Some(5), 3);
+    s.view(9, &[1]);
+    assert_eq!(s.tick(), [Effect::Propose(AppMessage::HalfDone { position: Seqno(5) })]);
+    assert_eq!(s.tick(), [], "once");
+    s.say(1, AppMessage::HalfDone { position: Seqno(5) });
+    assert_eq!(s.tick(), [Effect::Propose(AppMessage::GoOnHalfDone)]);
+    let effects = s.say(1, AppMessage::GoOnHalfDone);
+    assert!(matches!(effects[..], [Effect::DataArrived, Effect::GoLive { .. }]), "{effects:?}");
+}
+
+#[test]
+fn a_server_that_serves_cannot_go_on_with_diverged_data() {
+    let mut s = Subject::new(Some(5), None, 5);
+    s.view(6, &[1]);
+    s.replicator.handle_diverged();
+    assert!(matches!(s.effects()[..], [Effect::Inconsistent(_)]));
+}
+
+#[test]
+fn the_view_without_a_leaver_is_not_for_its_server() {
+    let mut s = Subject::new(Some(5), None, 5);
+    s.view(6, &[1, 2]);
+    s.replicator.handle_leave();
+    assert_eq!(s.view(7, &[2]).0, Offer::Skip);
+    assert_eq!(s.replicator.handed(), Seqno(6), "where its data will be");
+}
+
+#[test]
+fn who_comes_back_to_a_running_server_goes_on_where_it_stands() {
+    let mut s = Subject::new(Some(5), None, 5);
+    s.view(6, &[1, 2]);
+    let again = s.replicator.to_return(HISTORY);
+    let mut me = member(1);
+    me.incarnation = Incarnation(2);
+    let mut r = Replicator::new(&me, again, String::new(), Distances::default());
+    r.handle_reset(at(3), HISTORY, &[]).unwrap();
+    r.handle_ordered(LogIndex(5), Seqno(7), false);
+    let now = View { number: 2, members: vec![me.clone(), member(2)] };
+    assert_eq!(r.handle_view(Timestamp::ZERO, LogIndex(6), Seqno(8), &now), Offer::Keep);
+    let effects: Vec<Effect> = std::iter::from_fn(|| r.poll_effect()).filter(|e| *e != Effect::Evictions).collect();
+    let others = View { number: 2, members: vec![member(2)] };
+    assert_eq!(effects, [Effect::Resume { position: at(6), seqno: Seqno(8), view: others }]);
+    assert_eq!(r.feed(), &Feed::Live { handed: Seqno(8), floor: Seqno(5) });
+}
