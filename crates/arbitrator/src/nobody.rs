@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use trireme_node::{Applied, Gtid, Handle, Level, Meta, RecvCtx, Server, ServerProcess, ServerView};
+use trireme_node::{Applied, EngineLog, Gtid, Handle, Level, Meta, RecvCtx, Server, ServerProcess, ServerView};
 use trireme_types::{Seqno, Uuid};
 
 use crate::log::Log;
@@ -36,6 +36,9 @@ impl Server for Nobody {
 
     fn engine_position(&self) -> Option<(Uuid, Seqno)> {
         None
+    }
+    fn engine_log(&self) -> EngineLog {
+        EngineLog::Closed
     }
     fn sst_request(&self) -> Result<Vec<u8>, ()> {
         // Never asked: an arbitrator has its state when it is a member.

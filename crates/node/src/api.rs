@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 pub use trireme_certification::{KeyKind, flags};
+pub use trireme_replicator::retention::EngineLog;
 pub use trireme_surface::status::StatValue;
 use trireme_types::{Seqno, Uuid};
 
@@ -115,6 +116,9 @@ pub trait Server: Send + Sync {
     fn process(&self) -> Option<ServerProcess>;
     /// Where the storage engine stands that this process has opened; `None` where there is none, or it does not tell.
     fn engine_position(&self) -> Option<(Uuid, Seqno)>;
+    /// How far the storage engine's own log is on disk. May wait for the engine: any thread but the group thread (SAFETY 29), and only
+    /// while the server has the provider open.
+    fn engine_log(&self) -> EngineLog;
     /// `Err` when the callback failed; an empty request means "no full copy possible now".
     fn sst_request(&self) -> Result<Vec<u8>, ()>;
     fn apply(&self, ctx: RecvCtx, handle: Handle, flags: u32, data: &[u8], meta: &Meta) -> Applied;

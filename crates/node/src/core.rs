@@ -16,7 +16,7 @@ use trireme_order::{Config, Event, Group, JoinState, LogStore, Message, Output, 
 use trireme_surface::texts;
 use trireme_transport::{AdmitToken, Isolation, TlsContext, Transport};
 use trireme_types::{DecodeError, Durability, Member, NodeId, Seqno, Timestamp, Uuid, View, Weight, Writer};
-use trireme_wslog::{DirStorage, SpareReady, Synced, WriteSetLog};
+use trireme_wslog::{DirStorage, SpareReady, Synced, TrimWish, WriteSetLog};
 
 use crate::backlog::Backlog;
 use crate::index::{Index, Work};
@@ -32,6 +32,7 @@ use trireme_replicator::absent::Absent;
 use trireme_replicator::flow::Flow;
 use trireme_replicator::message::AppMessage;
 use trireme_replicator::progress::CatchUp;
+use trireme_replicator::retention::{EngineDisk, EngineLog, Look};
 use trireme_replicator::{self as replicator, Distances, Position, Replicator};
 
 mod delivery;
@@ -87,6 +88,11 @@ pub enum Command {
     },
     Synced(Result<Synced, StoreError>),
     SpareReady(SpareReady<DirStorage>),
+    /// What the storage engine said.
+    EngineSeen {
+        look: Look,
+        log: EngineLog,
+    },
     /// The certification index is back from an errand.
     IndexBack,
     /// The server's script wants this full copy.
@@ -230,6 +236,14 @@ pub struct Core {
     looked_for_stop: Instant,
     /// When the log's housekeeping was last done.
     log_kept: Instant,
+    /// What this node's storage engine has on disk.
+    engine: EngineDisk,
+    /// It is being asked.
+    engine_asked: bool,
+    /// An operator's wish to trim the log that waits for the engine, and since when.
+    wish: Option<(TrimWish, Instant)>,
+    /// When the operator was last told that the log holds more than it should for the engine's sake.
+    engine_told: Option<Instant>,
     ended: bool,
     /// Answers `connect`: filled at the first own view or at failure.
     connected: Option<Arc<Slot<Result<(), String>>>>,
@@ -306,6 +320,7 @@ impl Core {
             }
         };
         let replicator = Replicator::new(&me, first, donor_list.clone(), Distances::default());
+        let engine = EngineDisk::new(shared.new_epoch());
         let mut core = Core {
             shared,
             group,
@@ -338,6 +353,10 @@ impl Core {
             donors_count: false,
             looked_for_stop: started,
             log_kept: started,
+            engine,
+            engine_asked: false,
+            wish: None,
+            engine_told: None,
             ended: false,
             connected,
             unwelcome: None,
@@ -741,6 +760,7 @@ pub fn refuse(command: Command) {
         | Command::FlowOptions
         | Command::Synced(_)
         | Command::SpareReady(_)
+        | Command::EngineSeen { .. }
         | Command::IndexBack
         | Command::StateRequest { .. }
         | Command::StateReceived { .. }

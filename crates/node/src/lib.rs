@@ -11,6 +11,7 @@ mod backlog;
 mod chores;
 mod commands;
 mod core;
+mod engine;
 mod index;
 mod monitor;
 mod node;

@@ -121,6 +121,11 @@ impl OrderMonitor {
         Seqno(self.lock().left)
     }
 
+    /// Everything up to here has ended: it is committed in the engine's memory.
+    pub fn ended(&self) -> Seqno {
+        Seqno(self.lock().ended)
+    }
+
     /// Waits for the turn of `seqno`. With `abort`, a set mark ends the wait, but never once the section is entered: the
     /// decision is made under the monitor's lock, the same as [`abort`](Self::abort)'s.
     pub fn enter(&self, seqno: Seqno, abort: Option<&AtomicBool>) -> Result<(), Interrupted> {

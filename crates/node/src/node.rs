@@ -17,6 +17,7 @@ use trireme_wslog::{DirStorage, LogReader, SpareTicket, SyncTicket};
 use crate::chores::{Chore, run_chores};
 use crate::commands::CommandQueue;
 use crate::core::{Command, Core, Log, Outcome};
+use crate::engine::{EngineJob, run_looks};
 use crate::index::{Errand, IndexJob, run_errands};
 use crate::monitor::{Interrupted, OrderMonitor};
 use crate::outage::Outage;
@@ -57,6 +58,9 @@ pub struct Shared {
     syncs: mpsc::Sender<SyncJob>,
     space: mpsc::Sender<SpaceJob>,
     errands: mpsc::Sender<IndexJob>,
+    looks: mpsc::Sender<EngineJob>,
+    /// How often the data of the server have become others, as far as looks at its engine are concerned.
+    epochs: AtomicU64,
     reader: Mutex<Option<LogReader<DirStorage>>>,
     pub outage: Outage,
     /// How often the server has asked to be desynced, and not been resynced since.
@@ -120,6 +124,16 @@ impl Shared {
     pub fn run_errand(&self, errand: Errand) {
         // Where nobody takes it, it is dropped, which the index notices.
         let _ = self.errands.send(IndexJob::Run(Box::new(errand)));
+    }
+
+    /// How far is the storage engine's log on disk? The answer is a [`Command::EngineSeen`].
+    pub fn look_at_engine(&self, epoch: u64) {
+        let _ = self.looks.send(EngineJob::Look { epoch });
+    }
+
+    /// Another number at each call.
+    pub fn new_epoch(&self) -> u64 {
+        self.epochs.fetch_add(1, Relaxed)
     }
 
     pub fn log_conflicts(&self) -> bool {
@@ -358,6 +372,7 @@ impl Node {
         let (syncs, syncs_in) = mpsc::channel();
         let (space, space_in) = mpsc::channel();
         let (errands, errands_in) = mpsc::channel();
+        let (looks, looks_in) = mpsc::channel();
         let position = saved.position();
         let shared = Arc::new(Shared {
             server,
@@ -380,6 +395,8 @@ impl Node {
             syncs,
             space,
             errands,
+            looks,
+            epochs: AtomicU64::new(0),
             reader: Mutex::new(Some(log.reader())),
             outage: Outage::default(),
             desyncs: AtomicU32::new(0),
@@ -399,6 +416,7 @@ impl Node {
             helper("trireme-sync", Box::new(move |shared| run_syncs(&shared, &syncs_in))),
             helper("trireme-space", Box::new(move |shared| run_space(&shared, &space_in))),
             helper("trireme-index", Box::new(move |shared| run_errands(&shared, &errands_in))),
+            helper("trireme-engine", Box::new(move |shared| run_looks(&shared, &looks_in))),
         ];
         let running = Running { log: Some(log), helpers, ..Running::default() };
         Ok(Node { shared, running: Mutex::new(running) })
@@ -417,6 +435,7 @@ impl Node {
         let _ = self.shared.syncs.send(SyncJob::End);
         let _ = self.shared.space.send(SpaceJob::End);
         let _ = self.shared.errands.send(IndexJob::End);
+        let _ = self.shared.looks.send(EngineJob::End);
         let _ = self.shared.chores.send(Chore::End);
         for helper in running.helpers.drain(..) {
             let _ = helper.join();

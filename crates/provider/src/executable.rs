@@ -113,7 +113,7 @@ fn position_in(xid: &[u8]) -> Option<(Uuid, Seqno)> {
     (!history.is_nil()).then_some((history, seqno))
 }
 
-fn find(name: &CStr) -> Option<*mut c_void> {
+pub fn find(name: &CStr) -> Option<*mut c_void> {
     // SAFETY: a search by name among what the process has loaded.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
     (!found.is_null()).then_some(found)

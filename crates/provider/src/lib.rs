@@ -19,6 +19,7 @@
 
 mod boundary;
 mod convert;
+mod engine;
 mod entry;
 mod executable;
 mod loader;

@@ -7,19 +7,19 @@
 //! | apply | receiving, or the client's in a replay | yes | yes |
 //! | sst_donate | receiving | yes | yes (`sst_sent`) |
 //! | log | any but the group thread | yes | no |
-//! | allow list, events | any but the group thread | yes | no |
+//! | allow list, events, the engine's log | any but the group thread | yes | no |
 
 use std::ffi::{CString, c_int, c_void};
 use std::ptr;
 
 use trireme_node::{
-    Applied, Gtid, Handle, InitArgs, Level, Meta, RecvCtx, Server, ServerProcess, ServerView, ViewStatus,
+    Applied, EngineLog, Gtid, Handle, InitArgs, Level, Meta, RecvCtx, Server, ServerProcess, ServerView, ViewStatus,
 };
 use trireme_types::{Seqno, Uuid};
 use trireme_wsrep_sys as sys;
 
 use crate::convert::{bytes, gtid_in, gtid_out, handle_out, meta_out, number_out, text, uuid_out};
-use crate::{executable, services};
+use crate::{engine, executable, services};
 
 /// The server behind one `init`.
 pub struct CServer {
@@ -103,6 +103,10 @@ impl Server for CServer {
 
     fn engine_position(&self) -> Option<(Uuid, Seqno)> {
         executable::engine_position()
+    }
+
+    fn engine_log(&self) -> EngineLog {
+        engine::log()
     }
 
     fn sst_request(&self) -> Result<Vec<u8>, ()> {

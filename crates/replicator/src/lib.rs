@@ -13,6 +13,7 @@ pub mod fuzzing;
 pub mod message;
 pub mod progress;
 mod replicator;
+pub mod retention;
 pub mod roster;
 pub mod votes;
 

@@ -23,6 +23,7 @@ mod power;
 mod recoveries;
 mod restarts;
 mod rows;
+mod small_logs;
 mod support;
 mod tls;
 
@@ -73,6 +74,8 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("an_encrypted_group_takes_new_certificates", tls::an_encrypted_group_takes_new_certificates),
     ("heavy_work_is_no_fault", calm::heavy_work_is_no_fault),
     ("all_without_power_in_mode_process", power::all_without_power_in_mode_process),
+    ("small_logs_keep_what_the_engines_would_lose", small_logs::small_logs_keep_what_the_engines_would_lose),
+    ("small_logs_stay_small", small_logs::small_logs_stay_small),
 ];
 
 fn main() -> ExitCode {

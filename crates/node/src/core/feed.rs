@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use trireme_order::LogStore;
 use trireme_replicator::progress::CatchUp;
+use trireme_replicator::retention::EngineDisk;
 use trireme_replicator::{Connect, Position};
 use trireme_surface::texts;
 use trireme_types::{Seqno, View};
@@ -30,6 +31,7 @@ impl Core {
 
     pub(super) fn go_live(&mut self, position: Position, connect: Option<Connect>) {
         self.shared.monitor.reset(position.seqno);
+        self.engine = EngineDisk::new(self.shared.new_epoch());
         self.shared.votes.forget(position.seqno);
         match connect {
             None => {}

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use trireme_order::{LogStore, Phase};
 use trireme_surface::texts;
-use trireme_types::Seqno;
+use trireme_types::{LogIndex, Seqno};
 use trireme_wslog::{Trim, TrimAnswer};
 
 use trireme_replicator::Sight;
@@ -13,12 +13,20 @@ use trireme_replicator::Sight;
 use super::{Core, Owed, Pending, PendingApp};
 use crate::Level;
 use crate::settings::durability_name;
+use trireme_replicator::retention::{Need, Needs};
 
 /// How often the log's housekeeping is looked at.
 const KEEP_LOG_EVERY: Duration = Duration::from_secs(1);
 /// Bytes beyond `gcache.size` that are kept for members that have not received them: two of the largest write sets. A member that lags
 /// further behind would need a full copy, as one that was away too long does.
 const KEEP_FOR_MEMBERS_MAX: u64 = 4 << 30;
+/// How long a wish to trim the log waits for the storage engine: it flushes every second unless told otherwise.
+const WISH_PATIENCE: Duration = Duration::from_secs(5);
+/// Bytes beyond its size that the log holds for the storage engine's sake before the operator is told, if it is also more than the size:
+/// some seconds of a busy cluster are nothing to tell of.
+const ENGINE_EXCESS_TOLD: u64 = 64 << 20;
+/// And how often.
+const ENGINE_TOLD_EVERY: Duration = Duration::from_secs(600);
 /// Uses of keys in the certification index (a hundred bytes each at worst) beyond which a member that lags does not keep them there.
 const INDEX_KEYS_MAX: usize = 1 << 21;
 /// How long a sent, undecided commit waits in a non-primary component before it is given up.
@@ -39,6 +47,7 @@ impl Core {
         }
         if self.log_kept.elapsed() >= KEEP_LOG_EVERY {
             self.log_kept = Instant::now();
+            self.look_at_engine();
             self.keep_log();
         }
         self.tell_progress();
@@ -167,11 +176,19 @@ impl Core {
 
     /// `trireme log trim` on a node that runs.
     fn trim_as_wished(&mut self) {
-        let wish = match self.group.store().take_wish() {
-            Ok(Some(wish)) => wish,
-            Ok(None) => return,
+        let (wish, since) = match self.group.store().take_wish() {
+            Ok(Some(wish)) => (wish, Instant::now()),
+            Ok(None) => match self.wish.take() {
+                Some(waiting) => waiting,
+                None => return,
+            },
             Err(error) => return self.shared.log(Level::Warn, format!("a wish to trim the log: {error}")),
         };
+        // What has been committed by now is on disk in a moment.
+        if self.waits_for_engine(wish.keep_from) && since.elapsed() < WISH_PATIENCE {
+            self.wish = Some((wish, since));
+            return;
+        }
         let outcome = self.trim_to(wish.keep_from);
         let (level, text) = match &outcome {
             Ok((freed, kept)) => (Level::Info, format!("{freed} bytes freed{kept}")),
@@ -183,6 +200,13 @@ impl Core {
         }
     }
 
+    /// Does the storage engine not have on disk what would have to be, and could be?
+    fn waits_for_engine(&self, keep_from: Seqno) -> bool {
+        let log = self.group.store();
+        let reached = keep_from <= log.base().seqno.next() || keep_from <= self.engine.upto().next();
+        self.replicator.is_live() && !self.arbitrates() && !reached && keep_from <= self.shared.monitor.left().next()
+    }
+
     /// Drops what lies below `keep_from`, though members that are away may lack it; never what the server behind this node or a linked
     /// member needs. Bytes freed, and what had to stay.
     fn trim_to(&mut self, keep_from: Seqno) -> Result<(u64, String), String> {
@@ -191,24 +215,23 @@ impl Core {
                 "the server of this node is being brought up and needs the log: try again when it is synced".into()
             );
         }
-        let left = self.shared.monitor.left();
-        let (all, _) = self.group.held_by_servers();
+        let own = self.own_need();
         let by_members = self.group.held_by_members();
         let arbitrates = self.arbitrates();
         let log = self.group.store_mut();
-        if keep_from <= log.base().seqno {
+        // Nothing with a number lies below.
+        if keep_from <= log.base().seqno.next() {
             return Ok((0, String::new()));
         }
         let wanted = log.index_of(keep_from).ok_or_else(|| {
             format!("seqno {keep_from} is not in the log: the newest entries have to stay, so name one that is")
         })?;
-        let own = if arbitrates { all.next() } else { log.index_of(left.next()).unwrap_or(log.last().next()) };
-        let keep = wanted.min(own).min(by_members.next());
-        let kept = match keep {
-            keep if keep == wanted => "",
-            keep if keep == own && arbitrates => "; a server lacks some of the rest",
-            keep if keep == own => "; the server of this node has not applied the rest",
-            _ => "; a member that is here lacks some of the rest",
+        let needs = Needs { own, members: Some(by_members.next()), absent: None };
+        let (keep, kept) = match needs.keep_from() {
+            (keep, _) if wanted <= keep => (wanted, ""),
+            (keep, Need::Own) if arbitrates => (keep, "; a server lacks some of the rest"),
+            (keep, Need::Own) => (keep, "; the storage engine of this node does not have the rest on disk yet"),
+            (keep, Need::Member | Need::Absent) => (keep, "; a member that is here lacks some of the rest"),
         };
         let before = log.bytes_held();
         log.trim(Trim { keep_from: keep, bytes_max: Some(0) }).map_err(|e| e.to_string())?;
@@ -226,9 +249,48 @@ impl Core {
         Ok((freed, format!("{kept}{lost}")))
     }
 
+    /// The first entry that this node may need itself: to replay what its storage engine loses in a crash (SAFETY 32). Nobody's wish and
+    /// no size counts against that. For an arbitrator: what a server may lack.
+    fn own_need(&self) -> LogIndex {
+        let log = self.group.store();
+        let upto = if self.arbitrates() { self.shared.monitor.left() } else { self.engine.upto() };
+        let after =
+            if upto <= log.base().seqno { log.first() } else { log.index_of(upto.next()).unwrap_or(log.last().next()) };
+        if self.arbitrates() { after.min(self.group.held_by_servers().0.next()) } else { after }
+    }
+
+    /// Only when somebody wants to know: it is no work, but it takes a lock of the engine.
+    fn look_at_engine(&mut self) {
+        let wanted = self.group.store().wants_trim() || self.wish.is_some() || self.engine.is_unseen();
+        if wanted && !self.engine_asked && self.replicator.is_live() && !self.arbitrates() {
+            self.engine_asked = true;
+            self.shared.look_at_engine(self.engine.epoch());
+        }
+    }
+
+    /// The size that an operator has set is exceeded for the engine's sake.
+    fn tell_of_engine(&mut self, keep: LogIndex) {
+        let log = self.group.store();
+        let held = log.bytes_held();
+        let much = log.excess() > (held - log.excess()).max(ENGINE_EXCESS_TOLD);
+        if !much || self.engine_told.is_some_and(|when| when.elapsed() < ENGINE_TOLD_EVERY) {
+            return;
+        }
+        self.engine_told = Some(Instant::now());
+        self.shared.log(
+            Level::Warn,
+            format!(
+                "the write-set log holds {held} bytes, more than gcache.size and gcache.keep_pages_size allow: the storage engine of this node \
+                 does not have entries from {keep} on on disk yet, and nothing is dropped before it has (innodb_flush_log_at_timeout, or a slow \
+                 disk)"
+            ),
+        );
+    }
+
     pub(super) fn keep_log(&mut self) {
-        let left = self.shared.monitor.left();
         let live = self.replicator.is_live();
+        let own = self.own_need();
+        let mut for_engine = None;
         let held_by_servers = self.group.held_by_servers();
         let held_by_members = self.group.held_by_members();
         let log_max = self.log_max;
@@ -243,17 +305,11 @@ impl Core {
         let mut result = Ok(());
         // Until the server's position is known nothing says what it will need.
         if live && log.wants_trim() {
-            let mut keep_from = log.index_of(left.next()).unwrap_or(log.last().next());
-            if log.excess() <= KEEP_FOR_MEMBERS_MAX {
-                keep_from = keep_from.min(held_by_members.next());
-            }
-            if let Some(held) = held_by_absent {
-                keep_from = keep_from.min(held.next());
-            }
+            let members = (log.excess() <= KEEP_FOR_MEMBERS_MAX).then(|| held_by_members.next());
+            let needs = Needs { own, members, absent: held_by_absent.map(LogIndex::next) };
+            let (keep_from, need) = needs.keep_from();
             let (all, some) = held_by_servers;
-            if log_max.is_some() {
-                keep_from = keep_from.min(all.next());
-            }
+            for_engine = (need == Need::Own && log_max.is_none()).then_some(keep_from);
             result = log.trim(Trim { keep_from, bytes_max: None }).map(drop);
             if let Some(bytes_max) = log_max.filter(|max| result.is_ok() && log.bytes_held() > *max) {
                 // Never what no server has: with more weight than they, this member alone could have committed it.
@@ -270,6 +326,9 @@ impl Core {
                     );
                 }
             }
+        }
+        if let Some(keep) = for_engine {
+            self.tell_of_engine(keep);
         }
         self.trim_as_wished();
         self.look_at_durability();

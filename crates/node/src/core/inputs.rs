@@ -90,6 +90,10 @@ impl Core {
                     self.shared.log(Level::Info, format!("no log segment could be prepared ahead: {error}"));
                 }
             }
+            Command::EngineSeen { look, log } => {
+                self.engine_asked = false;
+                self.engine.see(look, log, now);
+            }
             Command::StateRequest { request } => {
                 self.replicator.handle_state_request(now, request);
                 self.carry_out();

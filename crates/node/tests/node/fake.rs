@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use trireme_node::{
-    Applied, Code, Gtid, Handle, KeyKind, Level, Meta, Node, RecvCtx, Server, ServerView, ToiKeys, ViewStatus, Wait,
-    flags,
+    Applied, Code, EngineLog, Gtid, Handle, KeyKind, Level, Meta, Node, RecvCtx, Server, ServerView, ToiKeys,
+    ViewStatus, Wait, flags,
 };
 use trireme_types::{Seqno, Uuid};
 
@@ -82,9 +82,37 @@ pub struct State {
     /// What the event service was told: names and values.
     pub events: Vec<(String, String)>,
     pub leave_codes: BTreeMap<u64, Code>,
+    pub engine: Engine,
+}
+
+/// The storage engine's own log: what is committed is in its memory first.
+#[derive(Default)]
+pub struct Engine {
+    written: u64,
+    durable: u64,
+    /// It flushes when a test says so, not after each look at it.
+    pub lazy: bool,
+    /// The position that a crash leaves.
+    pub flushed: u64,
+    /// This server does not tell.
+    pub silent: bool,
 }
 
 impl State {
+    fn flush(&mut self) {
+        self.engine.durable = self.engine.written;
+        // What is only queued is not in the engine.
+        let queued = self.queued.first().map_or(u64::MAX, |first| first - 1);
+        self.engine.flushed = self.tables.position().max(self.floor).min(queued);
+    }
+
+    /// What a crash leaves.
+    pub fn durable_tables(&self) -> Tables {
+        let mut tables = self.tables.clone();
+        tables.closed.split_off(&(self.engine.flushed + 1));
+        tables
+    }
+
     /// Members of the newest view in the tables (a copy brings views along).
     pub fn size(&self) -> usize {
         let views = self.tables.closed.values().rev();
@@ -206,8 +234,15 @@ impl Fake {
             return self.complain(text);
         }
         s.tables.closed.insert(seqno, what);
+        s.engine.written += 1;
         drop(s);
         self.changed.notify_all();
+    }
+
+    /// The engine syncs its log.
+    pub fn flush(&self) {
+        let mut s = self.lock();
+        s.flush();
     }
 
     fn enter(&self, handle: Handle, meta: &Meta) -> Code {
@@ -229,7 +264,9 @@ impl Fake {
     }
 
     fn committed(&self, seqno: u64) {
-        self.lock().queued.remove(&seqno);
+        let mut s = self.lock();
+        s.queued.remove(&seqno);
+        s.engine.written += 1;
     }
 
     /// The server writes its position into the engine by itself: a crash must not find it there without the commits before it.
@@ -454,6 +491,18 @@ impl Server for Fake {
 
     fn engine_position(&self) -> Option<(Uuid, Seqno)> {
         None // asked in a server's process only
+    }
+
+    fn engine_log(&self) -> EngineLog {
+        let mut s = self.lock();
+        if s.engine.silent {
+            return EngineLog::Silent;
+        }
+        let log = EngineLog::At { written: s.engine.written, durable: s.engine.durable };
+        if !s.engine.lazy {
+            s.flush();
+        }
+        log
     }
 
     fn sst_request(&self) -> Result<Vec<u8>, ()> {

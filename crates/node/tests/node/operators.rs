@@ -9,8 +9,8 @@ use trireme_surface::texts;
 use trireme_types::{Seqno, Uuid};
 use trireme_wslog::{DirStorage, TrimAnswer, TrimWish, inspect};
 
-use crate::cluster::{Cluster, Host, agree, write_much};
-use crate::fake::{Fake, PATIENCE, Tables, until};
+use crate::cluster::{Cluster, Host, agree, crash_image, restore_image, write_much};
+use crate::fake::{Closed, Fake, PATIENCE, Tables, until};
 
 type Hook = Box<dyn Fn(&Fake, &Meta, &[u8]) + Send + Sync>;
 
@@ -128,6 +128,72 @@ fn history_beyond_the_size_can_be_kept_from_now_on() {
     host.stop();
 }
 
+/// Asks the node that has the log of `disk` open, as `trireme log trim` does.
+fn ask_to_trim(disk: &DirStorage, id: u64, keep_from: u64) -> Result<(u64, String), String> {
+    TrimWish { id, keep_from: Seqno(keep_from) }.put(disk).unwrap();
+    let mut answer = None;
+    until("an answer", || {
+        answer = TrimAnswer::take(disk, id).unwrap();
+        answer.is_some()
+    });
+    answer.unwrap().outcome
+}
+
+#[test]
+fn nothing_leaves_the_log_before_the_engine_has_it_on_disk() {
+    let cluster = Cluster::new(1);
+    let mut host = cluster.host(0, Tables::default(), None, "gcache.size=2M");
+    host.lock().engine.lazy = true;
+    assert_eq!(host.connect("gcomm://", true), Code::Ok);
+    host.serve(2);
+    write_much(&host, 6 << 20);
+    let disk = DirStorage::new(&cluster.sites[0].dir).unwrap();
+    let last = host.lock().tables.position();
+    // By the answer, the housekeeping has had its turns as well.
+    let (freed, kept) = ask_to_trim(&disk, 1, last).unwrap();
+    assert!(freed == 0 && kept.contains("storage engine"), "{freed} {kept}");
+    assert_eq!(host.int("local_cached_downto"), 1);
+    host.flush();
+    write_much(&host, 2 << 20);
+    until("trimmed", || host.int("local_cached_downto") > 1);
+    let (_, kept) = ask_to_trim(&disk, 2, host.lock().tables.position()).unwrap();
+    assert!(kept.contains("storage engine"), "{kept}");
+    let (first, flushed) = (host.int("local_cached_downto"), host.lock().engine.flushed);
+    assert!(first <= flushed as i64 + 1, "the log begins at {first}, a crash leaves {flushed}");
+    // A crash now: the log replays what the engine loses.
+    let left = host.lock().durable_tables();
+    crash_image(&cluster.sites[0]);
+    let whole = host.stop();
+    restore_image(&cluster.sites[0]);
+    cluster.allow_bootstrap(0);
+    let position = Gtid { history: left.history, seqno: Some(Seqno(left.position())) };
+    assert!(left.position() < whole.position());
+    let mut host = cluster.host(0, left, Some(position), "");
+    assert_eq!(host.connect("gcomm://", true), Code::Ok);
+    host.serve(2);
+    host.reach(whole.position());
+    let replayed = host.stop();
+    for (seqno, closed) in &whole.closed {
+        if matches!(closed, Closed::Data(_)) {
+            assert_eq!(replayed.closed.get(seqno), Some(closed));
+        }
+    }
+}
+
+#[test]
+fn a_server_that_does_not_tell_what_its_engine_has_on_disk_is_given_time() {
+    let cluster = Cluster::new(1);
+    let mut host = cluster.host(0, Tables::default(), None, "gcache.size=2M");
+    host.lock().engine.silent = true;
+    assert_eq!(host.connect("gcomm://", true), Code::Ok);
+    host.serve(2);
+    write_much(&host, 6 << 20);
+    let disk = DirStorage::new(&cluster.sites[0].dir).unwrap();
+    let (freed, kept) = ask_to_trim(&disk, 1, host.lock().tables.position()).unwrap();
+    assert!(freed == 0 && kept.contains("storage engine"), "{freed} {kept}");
+    host.stop();
+}
+
 #[test]
 fn an_operator_may_trim_the_log_of_a_node_that_runs() {
     let mut cluster = Cluster::new(2);
@@ -140,15 +206,7 @@ fn an_operator_may_trim_the_log_of_a_node_that_runs() {
     hosts[0].wait("alone", |s| s.size() == 1);
     write_much(&hosts[0], 40 << 20);
     let disk = DirStorage::new(&cluster.sites[0].dir).unwrap();
-    let ask = |id, keep_from| {
-        TrimWish { id, keep_from: Seqno(keep_from) }.put(&disk).unwrap();
-        let mut answer = None;
-        until("an answer", || {
-            answer = TrimAnswer::take(&disk, id).unwrap();
-            answer.is_some()
-        });
-        answer.unwrap().outcome
-    };
+    let ask = |id, keep_from| ask_to_trim(&disk, id, keep_from);
     let last = hosts[0].lock().tables.position();
     assert!(ask(1, last + 1).unwrap_err().contains("is not in the log"));
     assert_eq!(ask(2, 1), Ok((0, String::new())));

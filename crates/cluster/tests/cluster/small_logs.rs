@@ -1,0 +1,84 @@
+//! Write-set logs that are set smaller than what the engines have in memory only.
+
+use trireme_cluster::{Cluster, Disks, NodeId, Spec, disks_available};
+
+use crate::support::{
+    Bed, assert_equal, assert_no_copy, client_in_d, dice, eventually, from_environment, node, schema, start_all,
+};
+
+const NODES: u8 = 3;
+/// Bytes of one row, and rows of a round: several times the log's size.
+const ROW: usize = 200_000;
+const ROWS: u64 = 100;
+
+/// All nodes die at once while the engines hold most of what was committed in memory only, since they never flush by themselves. The
+/// logs, however small they are set, have kept it.
+pub fn small_logs_keep_what_the_engines_would_lose(bed: &Bed) {
+    // Killed processes lose what the engine has not written, machines without power what it has not synced.
+    run(bed, &bed.spec().option("innodb_flush_log_at_trx_commit=0"), |cluster, _| cluster.kill_all());
+    if let Err(error) = disks_available() {
+        println!("small_logs_keep_what_the_engines_would_lose: no loss of power here: {error}");
+        return;
+    }
+    let mut spec = bed.spec().option("innodb_flush_log_at_trx_commit=2");
+    spec.disks = Some(Disks::of_data());
+    run(bed, &spec, |cluster, all| cluster.cut_power(all));
+}
+
+fn run(bed: &Bed, spec: &Spec, die: impl Fn(&mut Cluster, &[NodeId]) -> trireme_cluster::Result<()>) {
+    let mut spec = spec.clone().option("innodb_flush_log_at_timeout=2700").option("innodb_log_buffer_size=64M");
+    spec.provider_options = "gcache.size=4M".to_owned();
+    let mut dice = dice("small_logs_keep_what_the_engines_would_lose");
+    let mut cluster = bed.up(&spec);
+    schema(&cluster, 1);
+    client_in_d(&cluster, 1).run("CREATE TABLE large (id INT PRIMARY KEY, pad LONGBLOB)");
+    let mut rows = 0;
+    for round in 1..=from_environment("ROUNDS").unwrap_or(1u64) {
+        let when = format!("round {round}, SEED={}", dice.seed);
+        let mut writer = client_in_d(&cluster, 1);
+        for _ in 0..ROWS {
+            rows += 1;
+            writer.run(&format!("INSERT INTO large VALUES ({rows}, REPEAT('x', {ROW}))"));
+        }
+        // Applied everywhere, and the housekeeping has had a second for it.
+        for n in 1..=NODES {
+            assert_eq!(client_in_d(&cluster, n).number("SELECT COUNT(*) FROM large"), rows);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(2500));
+        let mut order: Vec<NodeId> = (1..=NODES).map(node).collect();
+        die(&mut cluster, &order).unwrap_or_else(|error| panic!("{when}: {error}"));
+        dice.shuffle(&mut order);
+        let logs = start_all(&mut cluster, &order, &when);
+        assert_no_copy(&logs, &when);
+        for n in 1..=NODES {
+            assert_eq!(client_in_d(&cluster, n).number("SELECT COUNT(*) FROM large"), rows, "{when}: node{n}");
+        }
+        assert_equal(&cluster);
+    }
+}
+
+/// What the engine has on disk goes, as the size says.
+pub fn small_logs_stay_small(bed: &Bed) {
+    let mut spec = bed.spec();
+    spec.provider_options = "gcache.size=4M".to_owned();
+    let cluster = bed.up(&spec);
+    schema(&cluster, 1);
+    let mut writer = client_in_d(&cluster, 1);
+    writer.run("CREATE TABLE large (id INT PRIMARY KEY, pad LONGBLOB)");
+    let first = |n: u8| {
+        client_in_d(&cluster, n).number(
+            "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'wsrep_local_cached_downto'",
+        )
+    };
+    let before: Vec<i64> = (1..=NODES).map(first).collect();
+    for row in 0..ROWS {
+        writer.run(&format!("INSERT INTO large VALUES ({row}, REPEAT('x', {ROW}))"));
+    }
+    for n in 1..=NODES {
+        // With the writing over, the next flush of the engine is a second away at most.
+        eventually(&format!("node{n} keeps less than a third of what was written"), || {
+            let now = first(n);
+            if now > before[usize::from(n - 1)] + ROWS as i64 * 2 / 3 { Ok(()) } else { Err(format!("from {now} on")) }
+        });
+    }
+}

@@ -1,0 +1,231 @@
+//! What may go from the own log: nothing that this node's engine, a member, or whoever is away for a while may still need.
+
+use std::time::Duration;
+
+use trireme_types::{LogIndex, Seqno, Timestamp};
+
+/// How long a commit may take from the engine's memory to its disk on a server that does not tell how far its engine's log is on disk.
+/// InnoDB flushes it every second unless told otherwise (`innodb_flush_log_at_timeout`), and a slow disk may take seconds for that. The
+/// kernel writes what no process syncs after half a minute (`vm.dirty_expire_centisecs`).
+pub const UNSEEN_FLUSH_MAX: Duration = Duration::from_secs(60);
+
+/// What the server tells of its storage engine's own log (InnoDB's redo log).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EngineLog {
+    /// The engine is not open: the server is starting, or waits for a full copy.
+    Closed,
+    /// There is an engine, but this server does not tell.
+    Silent,
+    /// In the engine's own count, which only rises: where its log ends, and up to where the disk has it.
+    At { written: u64, durable: u64 },
+}
+
+/// When the engine was looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Look {
+    /// Of [`EngineDisk::new`].
+    pub epoch: u64,
+    /// Everything up to here was committed in the engine's memory *before* it was asked.
+    pub ended: Seqno,
+}
+
+/// When the disk has what the engine had committed at a look.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Due {
+    /// When the engine's log is on disk up to here.
+    Written(u64),
+    /// By this time.
+    By(Timestamp),
+}
+
+/// Up to where the engine of this node has the history on its disk. A commit that the server calls done may be in memory only, for as long
+/// as the engine's settings allow.
+#[derive(Debug)]
+pub struct EngineDisk {
+    epoch: u64,
+    upto: Seqno,
+    /// How much of its log the disk had at the first look, and when that was. What a killed process wrote without a sync is read back after
+    /// a restart as if the disk had it: a sync of this process proves it, or the time in which the kernel writes it by itself.
+    at_first: Option<(u64, Timestamp)>,
+    /// One at a time: the bound follows with one flush of delay.
+    waiting: Option<(Seqno, Due)>,
+}
+
+impl EngineDisk {
+    /// For the data that the server has from here on. `epoch`: another one for other data; a look from before does not count.
+    pub fn new(epoch: u64) -> EngineDisk {
+        EngineDisk { epoch, upto: Seqno::ZERO, at_first: None, waiting: None }
+    }
+
+    /// Everything up to here is on disk. [`Seqno::ZERO`]: nothing is known.
+    pub fn upto(&self) -> Seqno {
+        self.upto
+    }
+
+    /// Goes into each look of which [`EngineDisk::see`] is told.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Is a first look still to come? It should come early, see `at_first`.
+    pub fn is_unseen(&self) -> bool {
+        self.at_first.is_none()
+    }
+
+    /// The engine was looked at.
+    pub fn see(&mut self, look: Look, log: EngineLog, now: Timestamp) {
+        if look.epoch != self.epoch {
+            return;
+        }
+        match log {
+            EngineLog::Closed => self.waiting = None,
+            EngineLog::Silent => {
+                if let Some((upto, Due::By(time))) = self.waiting
+                    && time <= now
+                {
+                    self.upto = self.upto.max(upto);
+                    self.waiting = None;
+                }
+                if self.waiting.is_none() && look.ended > self.upto {
+                    self.waiting = Some((look.ended, Due::By(now.after(UNSEEN_FLUSH_MAX))));
+                }
+            }
+            EngineLog::At { written, durable } => {
+                let (before, since) = *self.at_first.get_or_insert((durable, now));
+                let synced = durable > before || now.since(since) >= UNSEEN_FLUSH_MAX;
+                let reached = |due: Due| match due {
+                    Due::Written(end) => synced && durable >= end,
+                    Due::By(_) => false,
+                };
+                if let Some((upto, due)) = self.waiting
+                    && reached(due)
+                {
+                    self.upto = self.upto.max(upto);
+                    self.waiting = None;
+                }
+                if reached(Due::Written(written)) {
+                    self.upto = self.upto.max(look.ended);
+                    self.waiting = None;
+                } else if self.waiting.is_none() && look.ended > self.upto {
+                    self.waiting = Some((look.ended, Due::Written(written)));
+                }
+            }
+        }
+    }
+}
+
+/// For whose sake something stays.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Need {
+    /// This node: what its engine would lack after a crash. For an arbitrator, what a server may lack.
+    Own,
+    /// A member that is here and has not received everything.
+    Member,
+    /// Members that are away.
+    Absent,
+}
+
+/// The first entry that each may still need.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Needs {
+    pub own: LogIndex,
+    /// `None`: no member's need counts.
+    pub members: Option<LogIndex>,
+    /// `None`: nobody is away for whom something is kept.
+    pub absent: Option<LogIndex>,
+}
+
+impl Needs {
+    /// The first entry that has to stay, and for whom. What this node needs itself is told first, since no setting changes that.
+    pub fn keep_from(&self) -> (LogIndex, Need) {
+        let mut keep = (self.own, Need::Own);
+        for (first, need) in [(self.members, Need::Member), (self.absent, Need::Absent)] {
+            if let Some(first) = first.filter(|first| *first < keep.0) {
+                keep = (first, need);
+            }
+        }
+        keep
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn see(disk: &mut EngineDisk, ended: u64, written: u64, durable: u64) -> u64 {
+        let look = Look { epoch: disk.epoch(), ended: Seqno(ended) };
+        disk.see(look, EngineLog::At { written, durable }, Timestamp::ZERO);
+        disk.upto().0
+    }
+
+    #[test]
+    fn what_was_committed_before_a_look_counts_once_the_disk_has_what_was_written_then() {
+        let mut disk = EngineDisk::new(0);
+        assert!(disk.is_unseen());
+        assert_eq!(see(&mut disk, 10, 1000, 900), 0);
+        assert!(!disk.is_unseen());
+        assert_eq!(see(&mut disk, 20, 2000, 999), 0, "a part of it");
+        assert_eq!(see(&mut disk, 30, 3000, 1000), 10, "and not what came after the look");
+        assert_eq!(see(&mut disk, 40, 4000, 2999), 10);
+        assert_eq!(see(&mut disk, 50, 5000, 3000), 30);
+        assert_eq!(see(&mut disk, 60, 6000, 6000), 60, "all of it");
+    }
+
+    #[test]
+    fn what_the_disk_seemed_to_have_at_the_start_is_proved_by_a_sync_or_by_time() {
+        let mut disk = EngineDisk::new(0);
+        assert_eq!(see(&mut disk, 10, 1000, 1000), 0);
+        assert_eq!(see(&mut disk, 10, 1000, 1000), 0);
+        assert_eq!(see(&mut disk, 11, 1100, 1100), 11);
+        let mut idle = EngineDisk::new(0);
+        let look = Look { epoch: 0, ended: Seqno(10) };
+        for (seconds, upto) in [(0, 0), (59, 0), (60, 10)] {
+            let now = Timestamp::ZERO.after(Duration::from_secs(seconds));
+            idle.see(look, EngineLog::At { written: 1000, durable: 1000 }, now);
+            assert_eq!(idle.upto(), Seqno(upto), "or by the kernel's writing");
+        }
+    }
+
+    #[test]
+    fn other_data_are_looked_at_anew() {
+        let mut disk = EngineDisk::new(0);
+        see(&mut disk, 10, 1000, 900);
+        see(&mut disk, 10, 1000, 1000);
+        assert_eq!(disk.upto(), Seqno(10));
+        let old = Look { epoch: disk.epoch(), ended: Seqno(500) };
+        let mut disk = EngineDisk::new(1);
+        assert_eq!(disk.upto(), Seqno::ZERO);
+        disk.see(old, EngineLog::At { written: 1, durable: 1 }, Timestamp::ZERO);
+        assert!(disk.is_unseen(), "the look was at the old data");
+        see(&mut disk, 3, 2000, 1500);
+        assert_eq!(see(&mut disk, 3, 2000, 2000), 3);
+    }
+
+    #[test]
+    fn a_server_that_tells_nothing_is_given_time() {
+        let mut disk = EngineDisk::new(0);
+        let mut see = |ended: u64, seconds: u64, log| {
+            let look = Look { epoch: 0, ended: Seqno(ended) };
+            disk.see(look, log, Timestamp::ZERO.after(Duration::from_secs(seconds)));
+            disk.upto().0
+        };
+        assert_eq!(see(10, 0, EngineLog::Silent), 0);
+        assert_eq!(see(20, 59, EngineLog::Silent), 0);
+        assert_eq!(see(30, 60, EngineLog::Silent), 10);
+        assert_eq!(see(40, 119, EngineLog::Silent), 10);
+        assert_eq!(see(40, 120, EngineLog::Closed), 10, "an engine that is not open flushes nothing");
+        assert_eq!(see(40, 121, EngineLog::Silent), 10);
+        assert_eq!(see(50, 181, EngineLog::Silent), 40);
+    }
+
+    #[test]
+    fn what_anybody_needs_stays() {
+        let needs = |own, members: Option<u64>, absent: Option<u64>| {
+            Needs { own: LogIndex(own), members: members.map(LogIndex), absent: absent.map(LogIndex) }.keep_from()
+        };
+        assert_eq!(needs(7, None, None), (LogIndex(7), Need::Own));
+        assert_eq!(needs(7, Some(7), Some(7)), (LogIndex(7), Need::Own));
+        assert_eq!(needs(7, Some(6), Some(8)), (LogIndex(6), Need::Member));
+        assert_eq!(needs(7, Some(6), Some(5)), (LogIndex(5), Need::Absent));
+    }
+}
