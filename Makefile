@@ -10,7 +10,7 @@
 #   make mtr SUITE=galera [TESTS="…"] [PROVIDER=…]   MariaDB's own suites, compared with Galera's results
 #   make fuzz TARGET=order_group [SECONDS=60]        search for inputs that do harm (nightly toolchain, cargo-fuzz)
 #   make bench                our provider and Galera, alone and in real servers, each measured in one run
-#   make install [PREFIX=/usr/local] [DESTDIR=]      the library, the command, and the arbitrator's service; make uninstall
+#   make install [PREFIX=/usr/local] [DESTDIR=]      the library, the command, and the services of arbitrator and balancer; make uninstall
 #   make deps                 install the Debian packages that the above need
 
 .DEFAULT_GOAL := help
@@ -45,6 +45,11 @@ install:
 	install -D -m 644 $(PROVIDER) $(ROOT)/lib/trireme/libtrireme.so
 	install -D -m 755 $(TRIREME) $(ROOT)/bin/trireme
 	ln -sf trireme $(ROOT)/bin/garbd
+	ln -sf trireme $(ROOT)/bin/glbd
+	sed 's|/usr/bin/trireme|$(PREFIX)/bin/trireme|' packaging/trireme-balance.service \
+		| install -D -m 644 /dev/stdin $(ROOT)/lib/systemd/system/trireme-balance.service
+	install -D -m 644 packaging/man/trireme-balance.1 $(ROOT)/share/man/man1/trireme-balance.1
+	ln -sf trireme-balance.1 $(ROOT)/share/man/man1/glbd.1
 	sed 's|/usr/bin/garbd|$(PREFIX)/bin/garbd|' packaging/garb-systemd | install -D -m 755 /dev/stdin $(ROOT)/bin/garb-systemd
 	sed 's|/usr/bin/garb-systemd|$(PREFIX)/bin/garb-systemd|' packaging/garb.service \
 		| install -D -m 644 /dev/stdin $(ROOT)/lib/systemd/system/garb.service
@@ -53,13 +58,16 @@ install:
 	sed 's|/usr/lib/trireme|$(PREFIX)/lib/trireme|' packaging/systemd/trireme.conf \
 		| install -D -m 644 /dev/stdin $(ROOT)/lib/systemd/system/mariadb.service.d/trireme.conf
 	@test -e $(DESTDIR)/etc/default/garb || install -D -m 644 packaging/garb.default $(DESTDIR)/etc/default/garb
+	@test -e $(DESTDIR)/etc/trireme/balance.conf || install -D -m 644 packaging/balance.conf $(DESTDIR)/etc/trireme/balance.conf
+	@test -e $(DESTDIR)/etc/trireme/balance.password || install -D -m 600 /dev/null $(DESTDIR)/etc/trireme/balance.password
 	@echo "In my.cnf: wsrep_provider=$(PREFIX)/lib/trireme/libtrireme.so"
 	@echo "Under systemd: systemctl daemon-reload"
 
 uninstall:
 	rm -rf $(ROOT)/lib/trireme
-	rm -f $(ROOT)/bin/trireme $(ROOT)/bin/garbd $(ROOT)/bin/garb-systemd
 	rm -f $(ROOT)/lib/sysusers.d/trireme-arbitrator.conf
+	rm -f $(ROOT)/bin/trireme $(ROOT)/bin/garbd $(ROOT)/bin/glbd $(ROOT)/bin/garb-systemd
+	rm -f $(ROOT)/lib/systemd/system/trireme-balance.service $(ROOT)/share/man/man1/trireme-balance.1 $(ROOT)/share/man/man1/glbd.1
 	rm -f $(ROOT)/lib/systemd/system/garb.service $(ROOT)/lib/systemd/system/mariadb.service.d/trireme.conf
 
 cluster: deps build

@@ -48,6 +48,8 @@ pub enum Command {
     },
     /// Vote in a group of servers without being one; installed under the name garbd it takes the same options
     Arbitrate(trireme_arbitrator::Arbitrate),
+    /// Stand in front of the servers: clients find the writer or a reader, and do not hang when one dies
+    Balance(trireme_balance::Balance),
     /// Look into a node's write-set log: its files `trireme.*.galera.cache` in the data directory or `gcache.dir`
     #[command(after_help = LOG_EXIT_CODES)]
     Log {

@@ -27,13 +27,16 @@ const INTERRUPTED: u8 = 130;
 
 fn main() -> ExitCode {
     let called = std::env::args_os().next().unwrap_or_default();
-    if Path::new(&called).file_name().is_some_and(|name| name == "garbd") {
-        return trireme_arbitrator::garbd(std::env::args_os());
+    match Path::new(&called).file_name().and_then(|name| name.to_str()) {
+        Some("garbd") => return trireme_arbitrator::garbd(std::env::args_os()),
+        Some("glbd") => return trireme_balance::glbd(std::env::args_os()),
+        Some(_) | None => {}
     }
     let args = args::Args::parse(); // wrong usage ends here with 2
     let (dir, action) = match args.command {
         args::Command::Cluster { dir, action } => (dir, action),
         args::Command::Arbitrate(arbitrate) => return trireme_arbitrator::run(arbitrate),
+        args::Command::Balance(balance) => return trireme_balance::run(balance),
         args::Command::Log { action } => return log_exit(log::run(action)),
         args::Command::Chaos { action, run } => {
             let outcome = chaos::enter_namespace(action.as_ref(), &run)

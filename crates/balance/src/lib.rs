@@ -1,0 +1,50 @@
+//! `trireme balance`: clients find the right server of a group, and do not hang when it dies.
+//!
+//! What decides is pure: [`pool`] (servers, sessions, who gets the next client) with [`health`], [`writer`] and [`policy`], and the
+//! formats [`packet`], [`proxy`], [`report`], [`control`], [`view`]. `shell` owns sockets, tasks and clocks, and decides nothing.
+//!
+//! **Invariant:** bytes between a client and its server are not interpreted after the server's first packet.
+
+#![deny(unsafe_code)] // but for received descriptors, see `shell::handover`
+
+mod address;
+mod config;
+mod control;
+mod glbd;
+mod health;
+mod options;
+mod packet;
+mod policy;
+mod pool;
+mod proxy;
+mod report;
+mod shell;
+mod view;
+mod writer;
+
+use std::process::ExitCode;
+
+pub use glbd::glbd;
+use options::Action;
+pub use options::Balance;
+use shell::Extra;
+
+/// `trireme balance`. Until it ends; the exit code is documented in the command's help.
+pub fn run(asked: Balance) -> ExitCode {
+    let outcome = match asked.action {
+        None => shell::serve(*asked.serve, Extra::default()),
+        Some(Action::Top { control, once }) => shell::top(&control, once),
+        Some(Action::Control { control, words }) => shell::control(&control, &words),
+    };
+    exit(outcome)
+}
+
+fn exit(outcome: Result<(), String>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            eprintln!("trireme balance: {reason}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,1065 @@
+//! The servers, the sessions on them, and who gets the next client.
+//!
+//! One [`Pool`]. Inputs: `handle_*` with what was heard of servers and sessions, [`Pool::begin`] for a client that asks, the
+//! operator's commands, and [`Pool::handle_time`] at least as often as [`TICK`]. Outputs come from [`Pool::poll_output`] and are drained
+//! after each input. Time is an argument; nothing here waits, and no server is called.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::fmt;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use crate::address::Address;
+use crate::health::{Fitness, Health, Heard, Why, Word};
+use crate::policy::{self, Chooser, Policy};
+use crate::report::Report;
+use crate::writer::{self, Writer};
+
+/// A server in this process's table; never used again after its removal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(pub u32);
+
+/// One client's connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionId(pub u64);
+
+/// Where clients come in, by its place in the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ListenerId(pub u32);
+
+/// Which servers a listener leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// The one that gets the writes.
+    Writer,
+    /// All but that one; that one too if there is no other.
+    Reader,
+    Any,
+}
+
+impl Role {
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Writer => "writer",
+            Role::Reader => "reader",
+            Role::Any => "any",
+        }
+    }
+}
+
+/// How often [`Pool::handle_time`] is due.
+pub const TICK: Duration = Duration::from_millis(100);
+/// A table never has more servers; more in a server's list are ignored.
+pub const NODES_MAX: usize = 128;
+/// A server that was found, that nobody lists any more and that does not serve is forgotten after so long.
+pub const FORGET: Duration = Duration::from_secs(60);
+/// A server that returns begins with this part of its weight.
+const RAMP_START: f64 = 0.1;
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// An answer older than this says nothing about the order and about others.
+    pub fresh: Duration,
+    /// Sessions of a writer that lives but is not the writer any more end after this.
+    pub grace: Duration,
+    /// A server that comes back gets its whole weight after this.
+    pub ramp: Duration,
+    /// Sessions on one server at most.
+    pub node_limit: usize,
+    /// Connections to one server that are being made, at most: a storm is handed on at the pace at which it greets them.
+    pub connecting_limit: usize,
+    /// Members of the group that nobody named are used too.
+    pub discover: bool,
+    /// Servers of this segment come first for readers and any.
+    pub segment: Option<u8>,
+    /// Weights are corrected by how long the servers take to answer.
+    pub by_latency: bool,
+}
+
+/// What is asked of the one who owns sockets.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Output {
+    /// Look after this server from now on.
+    Watch(NodeId, Address),
+    Unwatch(NodeId),
+    /// End this session.
+    Close(SessionId),
+    /// A line for the operator.
+    Log(String),
+    /// Clients that wait may have somewhere to go.
+    Changed,
+    /// One of them may.
+    Free,
+    /// From now on, or no longer: look more often, as some server is late with its answer.
+    Hurry(bool),
+}
+
+/// What a client that asks is told.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Choice {
+    /// This session is begun, and must be ended by [`Pool::handle_end`].
+    Go { session: SessionId, node: NodeId, address: Address },
+    /// At present nobody: ask again after [`Output::Changed`] or [`Output::Free`].
+    Wait(Nobody),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nobody {
+    /// No server is fit.
+    Fit,
+    /// Those that are fit have as many sessions as they may.
+    Free,
+    /// All that are fit were tried for this client in vain.
+    Left,
+}
+
+impl fmt::Display for Nobody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Nobody::Fit => "no server is ready",
+            Nobody::Free => "every server has as many connections as it may",
+            Nobody::Left => "no server takes the connection",
+        })
+    }
+}
+
+#[derive(Debug)]
+pub struct Node {
+    pub id: NodeId,
+    pub address: Address,
+    pub weight: f64,
+    /// Named by the operator: kept for ever. Others were found in the list of a member.
+    pub given: bool,
+    pub drained: bool,
+    pub health: Health,
+    pub fitness: Fitness,
+    /// Since when it may get clients. `None` for one that could from the beginning, which needs no ramp.
+    pub returned: Option<Instant>,
+    pub connections: usize,
+    pub connecting: usize,
+    pub counters: Counters,
+    /// Smoothed time of an answer.
+    pub latency: Option<Duration>,
+    /// When a member last listed it. Those that were found were listed at least once.
+    listed: Option<Instant>,
+    /// Fitness was known once.
+    seen: bool,
+}
+
+/// Since the start of the process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Counters {
+    /// Sessions that this server got.
+    pub opened: u64,
+    /// Connections to it that failed; their clients were sent elsewhere.
+    pub failed: u64,
+    /// Sessions that were ended because it was out, or not the writer any more.
+    pub closed: u64,
+    /// How often it went out.
+    pub outages: u64,
+}
+
+impl Node {
+    /// The name that its operator gave it, or its address.
+    pub fn name(&self) -> String {
+        match self.health.report().and_then(Report::member) {
+            Some(member) if !member.name.is_empty() => member.name.clone(),
+            Some(_) | None => self.address.to_string(),
+        }
+    }
+
+    fn is_listed(&self, now: Instant) -> bool {
+        self.listed.is_some_and(|at| now.saturating_duration_since(at) <= FORGET)
+    }
+
+    fn label(&self) -> String {
+        match self.health.report().and_then(Report::member) {
+            Some(member) if !member.name.is_empty() => format!("{} ({})", self.address, member.name),
+            Some(_) | None => self.address.to_string(),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Listener {
+    role: Role,
+    chooser: Chooser,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Session {
+    node: NodeId,
+    role: Role,
+    connecting: bool,
+}
+
+#[derive(Debug)]
+pub struct Pool {
+    settings: Settings,
+    nodes: BTreeMap<NodeId, Node>,
+    next_node: u32,
+    /// Other addresses of servers in the table.
+    aliases: HashMap<Address, NodeId>,
+    /// Removed by the operator: not found again.
+    banned: BTreeSet<Address>,
+    listeners: BTreeMap<ListenerId, Listener>,
+    sessions: HashMap<SessionId, Session>,
+    next_session: u64,
+    writer: Writer,
+    /// Writers that are it no more, and when their sessions end.
+    leaving: BTreeMap<NodeId, Instant>,
+    writer_changes: u64,
+    hurry: bool,
+    seed: u64,
+    outputs: VecDeque<Output>,
+}
+
+impl Pool {
+    pub fn new(settings: Settings, seed: u64) -> Pool {
+        Pool {
+            settings,
+            nodes: BTreeMap::new(),
+            next_node: 1,
+            aliases: HashMap::new(),
+            banned: BTreeSet::new(),
+            listeners: BTreeMap::new(),
+            sessions: HashMap::new(),
+            next_session: 1,
+            writer: Writer::default(),
+            leaving: BTreeMap::new(),
+            writer_changes: 0,
+            hurry: false,
+            seed,
+            outputs: VecDeque::new(),
+        }
+    }
+
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    // ---- looking ---------------------------------------------------------------------------------------------
+
+    pub fn nodes(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.values()
+    }
+
+    pub fn writer(&self) -> Option<NodeId> {
+        self.writer.current()
+    }
+
+    pub fn writer_changes(&self) -> u64 {
+        self.writer_changes
+    }
+
+    /// The server at this address, or with this name.
+    pub fn find(&self, text: &str) -> Option<NodeId> {
+        let address = Address::server(text, crate::address::MYSQL_PORT).ok();
+        let by_address = self.nodes.values().find(|node| Some(&node.address) == address.as_ref());
+        let by_alias = || address.as_ref().and_then(|address| self.aliases.get(address)).copied();
+        by_address
+            .map(|node| node.id)
+            .or_else(by_alias)
+            .or_else(|| self.nodes.values().find(|node| node.name() == text).map(|node| node.id))
+    }
+
+    /// Would a client of this listener get a server?
+    pub fn serves(&self, role: Role) -> bool {
+        !self.fit_for(role).is_empty()
+    }
+
+    // ---- configuration ---------------------------------------------------------------------------------------
+
+    pub fn set_settings(&mut self, settings: Settings, now: Instant) {
+        self.settings = settings;
+        self.review(now);
+        self.outputs.push_back(Output::Changed);
+    }
+
+    pub fn add_listener(&mut self, id: ListenerId, role: Role, policy: Policy, top: bool) {
+        let seed = self.seed ^ u64::from(id.0);
+        self.listeners.insert(id, Listener { role, chooser: Chooser::new(policy, top, seed) });
+    }
+
+    pub fn remove_listener(&mut self, id: ListenerId) {
+        self.listeners.remove(&id);
+    }
+
+    /// Adds a server, or changes the weight of one that is there. A weight of 0 drains it.
+    pub fn set_node(&mut self, address: Address, weight: f64, now: Instant) -> Result<NodeId, String> {
+        if !weight.is_finite() || weight < 0.0 {
+            return Err(format!("{weight} is no weight: 0 or more"));
+        }
+        self.banned.remove(&address);
+        let known = self.nodes.values().find(|node| node.address == address).map(|node| node.id);
+        let id = match known.or_else(|| self.aliases.get(&address).copied()) {
+            Some(id) => id,
+            None => self.insert(address, true, now)?,
+        };
+        let node = self.nodes.get_mut(&id).expect("found or inserted");
+        node.given = true;
+        node.weight = weight;
+        self.review(now);
+        self.outputs.push_back(Output::Changed);
+        Ok(id)
+    }
+
+    pub fn set_weight(&mut self, id: NodeId, weight: f64, now: Instant) -> Result<(), String> {
+        let address = self.nodes.get(&id).ok_or("there is no such server")?.address.clone();
+        self.set_node(address, weight, now).map(drop)
+    }
+
+    /// No new sessions from now on. With `close`, those that are open end at once.
+    pub fn drain(&mut self, id: NodeId, close: bool, now: Instant) {
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.drained = true;
+            self.review(now);
+            if close {
+                self.close_sessions(id, |_| true);
+            }
+        }
+    }
+
+    pub fn undrain(&mut self, id: NodeId, now: Instant) {
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.drained = false;
+            self.review(now);
+            self.outputs.push_back(Output::Changed);
+        }
+    }
+
+    /// Takes a server out of the table and ends its sessions.
+    pub fn remove(&mut self, id: NodeId, now: Instant) {
+        if let Some(node) = self.nodes.get(&id) {
+            self.banned.insert(node.address.clone());
+            self.drop_node(id, "removed");
+            self.review(now);
+        }
+    }
+
+    /// The servers of a new configuration: those that it names no more are removed, unless they were found.
+    pub fn set_given(&mut self, given: &[(Address, f64)], now: Instant) -> Result<(), String> {
+        for (address, weight) in given {
+            self.set_node(address.clone(), *weight, now)?;
+        }
+        let gone: Vec<NodeId> = self
+            .nodes
+            .values()
+            .filter(|node| node.given && !given.iter().any(|(address, _)| self.is_at(node.id, address)))
+            .map(|node| node.id)
+            .collect();
+        for id in gone {
+            match self.settings.discover && self.nodes[&id].is_listed(now) {
+                true => self.nodes.get_mut(&id).expect("just found").given = false,
+                false => self.drop_node(id, "not in the configuration any more"),
+            }
+        }
+        self.review(now);
+        Ok(())
+    }
+
+    fn is_at(&self, id: NodeId, address: &Address) -> bool {
+        self.nodes.get(&id).is_some_and(|node| node.address == *address) || self.aliases.get(address) == Some(&id)
+    }
+
+    fn insert(&mut self, address: Address, given: bool, now: Instant) -> Result<NodeId, String> {
+        if self.nodes.len() >= NODES_MAX {
+            return Err(format!("there are {NODES_MAX} servers already, which is the limit"));
+        }
+        let id = NodeId(self.next_node);
+        self.next_node += 1;
+        self.outputs.push_back(Output::Watch(id, address.clone()));
+        self.nodes.insert(
+            id,
+            Node {
+                id,
+                address,
+                weight: 1.0,
+                given,
+                drained: false,
+                health: Health::default(),
+                fitness: Fitness::Out(Why::Unseen),
+                returned: None,
+                connections: 0,
+                connecting: 0,
+                counters: Counters::default(),
+                latency: None,
+                listed: (!given).then_some(now),
+                seen: false,
+            },
+        );
+        Ok(id)
+    }
+
+    fn drop_node(&mut self, id: NodeId, why: &str) {
+        self.close_sessions(id, |_| true);
+        if let Some(node) = self.nodes.remove(&id) {
+            self.log(format!("{}: {why}", node.label()));
+            self.aliases.retain(|_, other| *other != id);
+            self.leaving.remove(&id);
+            self.outputs.push_back(Output::Unwatch(id));
+        }
+    }
+
+    // ---- what was heard --------------------------------------------------------------------------------------
+
+    /// `id`: may be of a server that was removed meanwhile.
+    pub fn handle_heard(&mut self, id: NodeId, heard: Heard, now: Instant) {
+        let Some(node) = self.nodes.get_mut(&id) else { return };
+        let mut lists = Vec::new();
+        if let Heard::Answer(report) = &heard {
+            node.latency = Some(match node.latency {
+                None => report.took,
+                Some(old) => (old * 7 + report.took) / 8,
+            });
+            // A member outside of the primary component lists what it saw last.
+            lists = report.member().filter(|m| m.primary).map(|m| m.addresses.clone()).unwrap_or_default();
+        }
+        node.health.handle(heard, now);
+        self.unify(id, now);
+        self.discover(lists, now);
+        self.review(now);
+    }
+
+    /// What a watchdog script lists as other members.
+    pub fn handle_members(&mut self, lists: Vec<Address>, now: Instant) {
+        self.discover(lists, now);
+        self.review(now);
+    }
+
+    /// A connection of a client to this server was refused or reset before it greeted: as good as a look.
+    pub fn handle_refusal(&mut self, id: NodeId, error: String, now: Instant) {
+        self.handle_heard(id, Heard::Refused(error), now);
+    }
+
+    pub fn handle_time(&mut self, now: Instant) {
+        self.review(now);
+        let due: Vec<NodeId> = self.leaving.iter().filter(|(_, at)| **at <= now).map(|(id, _)| *id).collect();
+        for id in due {
+            self.leaving.remove(&id);
+            let closed = self.close_sessions(id, |session| session.role == Role::Writer);
+            if let (true, Some(node)) = (closed > 0, self.nodes.get(&id)) {
+                self.log(format!("{}: not the writer any more: {closed} sessions end after the grace", node.label()));
+            }
+        }
+        let forgotten: Vec<NodeId> =
+            self.nodes.values().filter(|n| !n.given && n.fitness.is_out() && !n.is_listed(now)).map(|n| n.id).collect();
+        for id in forgotten {
+            self.drop_node(id, "forgotten: no member lists it any more");
+        }
+    }
+
+    /// Two addresses of one server are one server.
+    fn unify(&mut self, id: NodeId, now: Instant) {
+        let uuid = |node: &Node| {
+            let member = node.health.fresh(now, self.settings.fresh)?.member()?;
+            (!member.uuid.is_empty()).then(|| member.uuid.clone())
+        };
+        let Some(own) = self.nodes.get(&id).and_then(uuid) else { return };
+        let same: Vec<NodeId> = self.nodes.values().filter(|n| uuid(n).as_ref() == Some(&own)).map(|n| n.id).collect();
+        let keep = same.iter().copied().min_by_key(|id| (!self.nodes[id].given, *id)).expect("itself at least");
+        for other in same.into_iter().filter(|other| *other != keep) {
+            if self.nodes[&other].given {
+                continue; // asked for twice
+            }
+            let address = self.nodes[&other].address.clone();
+            self.drop_node(other, &format!("the same server as {}", self.nodes[&keep].address));
+            self.aliases.insert(address, keep);
+        }
+    }
+
+    fn discover(&mut self, lists: Vec<Address>, now: Instant) {
+        for address in lists {
+            let known = self.nodes.values().find(|node| node.address == address).map(|node| node.id);
+            if let Some(id) = known.or_else(|| self.aliases.get(&address).copied()) {
+                if let Some(node) = self.nodes.get_mut(&id) {
+                    node.listed = Some(now);
+                }
+            } else if self.settings.discover && !self.banned.contains(&address) {
+                let text = address.to_string();
+                match self.insert(address, false, now) {
+                    Ok(_) => self.log(format!("{text}: found in the list of a member")),
+                    Err(_) => return,
+                }
+            }
+        }
+    }
+
+    /// What a member that is heard and in the primary component says about this one.
+    fn word_of_others(&self, id: NodeId, now: Instant) -> Option<Word> {
+        let node = &self.nodes[&id];
+        let name = &node.health.report()?.member()?.name;
+        let ordered =
+            node.health.report().and_then(Report::order).filter(|order| order.sequencer).map(|order| order.term);
+        let mut word = None;
+        for other in self.nodes.values().filter(|other| other.id != id) {
+            let Some(member) = other.health.fresh(now, self.settings.fresh).and_then(Report::member) else { continue };
+            if !member.primary {
+                continue;
+            }
+            if member.order.as_ref().is_some_and(|order| order.silent.iter().any(|n| n == name)) {
+                return Some(Word::Silent(other.name()));
+            }
+            // Every list that has it moves `listed` on: this one came later and has it not.
+            if node.listed.is_some_and(|listed| other.health.answered().is_some_and(|at| at > listed)) {
+                word = Some(Word::Left(other.name()));
+            }
+            let orders = member.order.as_ref().filter(|order| order.sequencer).map(|order| order.term);
+            if ordered.is_some_and(|term| orders.is_some_and(|later| later > term)) {
+                word = Some(Word::Replaced(other.name()));
+            }
+        }
+        word
+    }
+
+    /// Draws the conclusions from everything heard so far.
+    fn review(&mut self, now: Instant) {
+        let ids: Vec<NodeId> = self.nodes.keys().copied().collect();
+        for id in ids {
+            let word = self.word_of_others(id, now);
+            let node = self.nodes.get_mut(&id).expect("from the keys");
+            let fitness = node.health.fitness(word.as_ref());
+            if fitness == node.fitness {
+                continue;
+            }
+            let old = std::mem::replace(&mut node.fitness, fitness.clone());
+            match (old.is_out(), fitness.is_out()) {
+                (true, false) => node.returned = node.seen.then_some(now),
+                (false, true) => node.counters.outages += 1,
+                (true, true) | (false, false) => {}
+            }
+            node.seen = true;
+            let label = node.label();
+            // Reasons may differ in their text only.
+            if old.why().map(Why::word) != fitness.why().map(Why::word) {
+                self.log(match &fitness {
+                    Fitness::Ready => format!("{label}: ready"),
+                    Fitness::LastChoice(why) => format!("{label}: last choice: {why}"),
+                    Fitness::Out(why) => format!("{label}: out: {why}"),
+                });
+            }
+            if fitness.ends_sessions() && !old.ends_sessions() {
+                let closed = self.close_sessions(id, |_| true);
+                if closed > 0 {
+                    self.log(format!("{label}: {closed} sessions end"));
+                }
+            }
+            self.outputs.push_back(Output::Changed);
+        }
+        self.review_writer(now);
+        let hurry = self.nodes.values().any(|node| node.health.is_late() && !node.fitness.is_out());
+        if hurry != self.hurry {
+            self.hurry = hurry;
+            self.outputs.push_back(Output::Hurry(hurry));
+        }
+    }
+
+    fn review_writer(&mut self, now: Instant) {
+        let before = self.writer.current();
+        let fresh = self.settings.fresh;
+        let order_of = |node: &Node| node.health.fresh(now, fresh).and_then(Report::order).cloned();
+        let open = |node: &Node| !node.drained && node.weight > 0.0;
+        // An operator who drains the sequencer wants another writer now.
+        let held_back = self.nodes.values().any(|n| !open(n) && order_of(n).is_some_and(|order| order.sequencer));
+        let candidates: Vec<writer::Candidate> = self
+            .nodes
+            .values()
+            .filter(|node| open(node) && !node.fitness.is_out())
+            .map(|node| {
+                let order = order_of(node);
+                writer::Candidate {
+                    id: node.id,
+                    orders: order.as_ref().filter(|order| order.sequencer).map(|order| order.term),
+                    tells: order.is_some() && !held_back,
+                    ready: node.fitness == Fitness::Ready,
+                    late: node.health.is_late(),
+                    index: node.health.report().and_then(Report::member).and_then(|member| member.index),
+                    read_only: node.health.report().is_some_and(|report| report.read_only),
+                }
+            })
+            .collect();
+        self.writer.decide(&candidates, now);
+        let after = self.writer.current();
+        if after == before {
+            return;
+        }
+        if let Some(old) = before.filter(|old| self.nodes.contains_key(old)) {
+            self.leaving.insert(old, now + self.settings.grace);
+        }
+        if let Some(new) = after {
+            self.leaving.remove(&new);
+            self.writer_changes += 1;
+            self.log(format!("{}: gets the writes", self.nodes[&new].label()));
+        }
+        self.outputs.push_back(Output::Changed);
+    }
+
+    // ---- sessions --------------------------------------------------------------------------------------------
+
+    /// Chooses a server for a client of `listener`; `tried` are those that did not take it.
+    pub fn begin(&mut self, listener: ListenerId, source: Option<IpAddr>, tried: &[NodeId], now: Instant) -> Choice {
+        let Some(role) = self.listeners.get(&listener).map(|l| l.role) else { return Choice::Wait(Nobody::Fit) };
+        let fit = self.fit_for(role);
+        if fit.is_empty() {
+            return Choice::Wait(Nobody::Fit);
+        }
+        let left: Vec<NodeId> = fit.into_iter().filter(|id| !tried.contains(id)).collect();
+        if left.is_empty() {
+            return Choice::Wait(Nobody::Left);
+        }
+        let candidates: Vec<policy::Candidate> = left
+            .iter()
+            .map(|id| &self.nodes[id])
+            .filter(|n| n.connections < self.settings.node_limit && n.connecting < self.settings.connecting_limit)
+            .map(|n| policy::Candidate { id: n.id, weight: self.weight_of(n, now), connections: n.connections })
+            .collect();
+        let chooser = &mut self.listeners.get_mut(&listener).expect("looked up above").chooser;
+        let Some(id) = chooser.choose(&candidates, source) else { return Choice::Wait(Nobody::Free) };
+        let session = SessionId(self.next_session);
+        self.next_session += 1;
+        self.sessions.insert(session, Session { node: id, role, connecting: true });
+        let node = self.nodes.get_mut(&id).expect("a candidate");
+        node.connections += 1;
+        node.connecting += 1;
+        Choice::Go { session, node: id, address: node.address.clone() }
+    }
+
+    /// The server has greeted the client.
+    pub fn handle_greeting(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        if std::mem::replace(&mut session.connecting, false) {
+            if let Some(node) = self.nodes.get_mut(&session.node) {
+                node.connecting -= 1;
+                node.counters.opened += 1;
+                self.outputs.push_back(Output::Free);
+            }
+        }
+    }
+
+    /// The session is over, whoever ended it; without a greeting before it, the connection failed.
+    pub fn handle_end(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.remove(&id) else { return };
+        let Some(node) = self.nodes.get_mut(&session.node) else { return };
+        if session.connecting {
+            node.connecting -= 1;
+            node.counters.failed += 1;
+        }
+        node.connections -= 1;
+        // Only those who wait for a free place are interested.
+        if session.connecting || node.connections + 1 >= self.settings.node_limit {
+            self.outputs.push_back(Output::Free);
+        }
+    }
+
+    fn weight_of(&self, node: &Node, now: Instant) -> f64 {
+        let mut weight = node.weight;
+        if let Some(returned) = node.returned {
+            let age = now.saturating_duration_since(returned);
+            if age < self.settings.ramp {
+                weight *= (age.as_secs_f64() / self.settings.ramp.as_secs_f64()).max(RAMP_START);
+            }
+        }
+        if self.settings.by_latency {
+            let slowest = self.nodes.values().filter(|n| !n.fitness.is_out()).filter_map(|n| n.latency).max();
+            if let (Some(slowest), Some(own)) = (slowest, node.latency) {
+                weight *= slowest.as_secs_f64() / own.as_secs_f64().max(1e-6);
+            }
+        }
+        weight
+    }
+
+    /// Those who may get a client of this role, limits aside.
+    fn fit_for(&self, role: Role) -> Vec<NodeId> {
+        let writer = self.writer.current();
+        if role == Role::Writer {
+            return writer.into_iter().collect();
+        }
+        let open = |node: &&Node| !node.drained && node.weight > 0.0;
+        let ready: Vec<&Node> = self.nodes.values().filter(open).filter(|n| n.fitness == Fitness::Ready).collect();
+        let mut fit = ready.clone();
+        if role == Role::Reader {
+            fit.retain(|node| Some(node.id) != writer);
+            if fit.is_empty() {
+                fit = ready;
+            }
+        }
+        if fit.is_empty() {
+            fit = self.nodes.values().filter(open).filter(|n| !n.fitness.is_out()).collect();
+        }
+        if let Some(segment) = self.settings.segment {
+            let near = |n: &Node| n.health.report().and_then(Report::member).and_then(|m| m.segment) == Some(segment);
+            if fit.iter().any(|n| near(n)) {
+                fit.retain(|n| near(n));
+            }
+        }
+        fit.iter().map(|node| node.id).collect()
+    }
+
+    fn close_sessions(&mut self, id: NodeId, which: impl Fn(&Session) -> bool) -> u64 {
+        let mut closed: Vec<SessionId> =
+            self.sessions.iter().filter(|(_, s)| s.node == id && which(s)).map(|(id, _)| *id).collect();
+        closed.sort();
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.counters.closed += closed.len() as u64;
+        }
+        let count = closed.len() as u64;
+        self.outputs.extend(closed.into_iter().map(Output::Close));
+        count
+    }
+
+    fn log(&mut self, line: String) {
+        self.outputs.push_back(Output::Log(line));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::synced;
+    use crate::report::{Kind, Member};
+
+    const WRITER: ListenerId = ListenerId(0);
+    const READER: ListenerId = ListenerId(1);
+    const ANY: ListenerId = ListenerId(2);
+
+    fn settings() -> Settings {
+        Settings {
+            fresh: Duration::from_secs(2),
+            grace: Duration::from_secs(5),
+            ramp: Duration::from_secs(5),
+            node_limit: 100,
+            connecting_limit: 50,
+            discover: true,
+            segment: None,
+            by_latency: false,
+        }
+    }
+
+    struct World {
+        pool: Pool,
+        now: Instant,
+    }
+
+    impl World {
+        /// Three nodes of one group, the first of which orders.
+        fn new() -> World {
+            let mut world = World { pool: Pool::new(settings(), 1), now: Instant::now() };
+            world.pool.add_listener(WRITER, Role::Writer, Policy::Least, false);
+            world.pool.add_listener(READER, Role::Reader, Policy::Least, false);
+            world.pool.add_listener(ANY, Role::Any, Policy::Least, false);
+            for n in 1..=3 {
+                world.pool.set_node(address(n), 1.0, world.now).unwrap();
+                world.hear(n, Heard::Answer(synced(&format!("n{n}"), n == 1, 1)));
+            }
+            world.outputs();
+            world
+        }
+        fn hear(&mut self, n: u32, heard: Heard) {
+            self.pool.handle_heard(NodeId(n), heard, self.now);
+        }
+        fn pass(&mut self, time: Duration) {
+            self.now += time;
+            self.pool.handle_time(self.now);
+        }
+        fn outputs(&mut self) -> Vec<Output> {
+            std::iter::from_fn(|| self.pool.poll_output()).collect()
+        }
+        fn closed(&mut self) -> Vec<SessionId> {
+            let closed = |output| match output {
+                Output::Close(id) => Some(id),
+                Output::Watch(..)
+                | Output::Unwatch(_)
+                | Output::Log(_)
+                | Output::Changed
+                | Output::Free
+                | Output::Hurry(_) => None,
+            };
+            self.outputs().into_iter().filter_map(closed).collect()
+        }
+        fn go(&mut self, listener: ListenerId) -> (SessionId, u32) {
+            match self.pool.begin(listener, None, &[], self.now) {
+                Choice::Go { session, node, .. } => {
+                    self.pool.handle_greeting(session);
+                    (session, node.0)
+                }
+                Choice::Wait(nobody) => panic!("{nobody}"),
+            }
+        }
+        fn waits(&mut self, listener: ListenerId) -> Nobody {
+            match self.pool.begin(listener, None, &[], self.now) {
+                Choice::Go { node, .. } => panic!("{node:?}"),
+                Choice::Wait(nobody) => nobody,
+            }
+        }
+    }
+
+    fn address(n: u32) -> Address {
+        Address::Tcp { host: "10.0.0.1".into(), port: n as u16 }
+    }
+
+    fn changed(name: &str, orders: bool, term: u64, change: impl FnOnce(&mut Member)) -> Heard {
+        let mut report = synced(name, orders, term);
+        if let Kind::Member(member) = &mut report.kind {
+            change(member);
+        }
+        Heard::Answer(report)
+    }
+
+    fn hears_not(name: &str, orders: bool, term: u64, silent: &str) -> Heard {
+        changed(name, orders, term, |m| m.order.as_mut().unwrap().silent = vec![silent.into()])
+    }
+
+    #[test]
+    fn writes_go_where_the_order_is_made_and_reads_elsewhere() {
+        let mut world = World::new();
+        assert_eq!([world.go(WRITER).1, world.go(WRITER).1], [1, 1]);
+        assert_eq!([world.go(READER).1, world.go(READER).1, world.go(READER).1], [2, 3, 2]);
+    }
+
+    #[test]
+    fn a_killed_writer_loses_its_sessions_at_once_and_the_next_sequencer_gets_the_clients() {
+        let mut world = World::new();
+        let (session, _) = world.go(WRITER);
+        world.outputs();
+        world.hear(1, Heard::Refused("Connection refused".into()));
+        assert_eq!(world.closed(), [session]);
+        assert_eq!(world.waits(WRITER), Nobody::Fit);
+        world.hear(3, Heard::Answer(synced("n3", true, 2)));
+        assert!(world.outputs().contains(&Output::Changed));
+        assert_eq!(world.go(WRITER).1, 3);
+    }
+
+    #[test]
+    fn a_frozen_writer_is_out_as_soon_as_others_call_it_silent() {
+        let mut world = World::new();
+        let (session, _) = world.go(WRITER);
+        world.outputs();
+        world.hear(1, Heard::Late);
+        assert!(world.outputs().contains(&Output::Hurry(true)));
+        world.hear(2, hears_not("n2", true, 2, "n1"));
+        assert_eq!(world.closed(), [session]);
+        assert_eq!(world.go(WRITER).1, 2);
+        // It thaws and answers as before; the writes stay where they are.
+        world.hear(1, Heard::Answer(synced("n1", true, 1)));
+        world.hear(2, Heard::Answer(synced("n2", true, 2)));
+        world.pass(Duration::from_secs(3));
+        assert_eq!(world.go(WRITER).1, 2);
+    }
+
+    #[test]
+    fn a_writer_that_left_and_answers_no_more_is_out_before_it_resets_its_connections() {
+        let mut world = World::new();
+        let all: Vec<Address> = (1..=3).map(address).collect();
+        for n in 1..=3 {
+            world.hear(n, changed(&format!("n{n}"), n == 1, 1, |m| m.addresses = all.clone()));
+        }
+        let (session, _) = world.go(WRITER);
+        world.outputs();
+        world.now += Duration::from_millis(100);
+        world.hear(1, Heard::Late);
+        assert_eq!(world.closed(), [], "late is nothing yet");
+        world.hear(2, changed("n2", true, 2, |m| m.addresses = all[1..].to_vec()));
+        assert_eq!(world.closed(), [session]);
+        assert_eq!(world.go(WRITER).1, 2);
+    }
+
+    #[test]
+    fn a_frozen_writer_is_out_as_soon_as_another_member_orders_in_its_place() {
+        let mut world = World::new();
+        let (session, _) = world.go(WRITER);
+        world.outputs();
+        world.hear(2, Heard::Answer(synced("n2", true, 2)));
+        assert_eq!(world.closed(), [], "it may just not have told us yet");
+        world.hear(1, Heard::Late);
+        assert_eq!(world.closed(), [session]);
+    }
+
+    #[test]
+    fn nobody_is_out_by_hearsay_alone() {
+        let mut world = World::new();
+        let (session, _) = world.go(READER);
+        world.outputs();
+        world.hear(1, hears_not("n1", true, 1, "n2"));
+        assert_eq!(world.closed(), []);
+        world.pool.handle_end(session);
+        assert_eq!(world.go(READER).1, 3);
+    }
+
+    #[test]
+    fn sessions_of_a_node_without_majority_end() {
+        let mut world = World::new();
+        let (session, node) = world.go(READER);
+        world.outputs();
+        world.hear(node, changed("n2", false, 1, |m| m.primary = false));
+        assert_eq!(world.closed(), [session]);
+    }
+
+    #[test]
+    fn a_writer_that_lives_keeps_its_sessions_for_the_grace_and_readers_for_ever() {
+        let mut world = World::new();
+        let (write, _) = world.go(WRITER);
+        let read = (0..3).map(|_| world.go(ANY)).find(|(_, node)| *node == 1).map(|(id, _)| id);
+        assert!(read.is_some());
+        world.outputs();
+        world.hear(1, Heard::Answer(synced("n1", false, 2)));
+        world.hear(2, Heard::Answer(synced("n2", true, 2)));
+        world.pass(writer::SETTLE);
+        assert_eq!(world.go(WRITER).1, 2);
+        assert_eq!(world.closed(), []);
+        for n in 1..=3 {
+            world.hear(n, Heard::Answer(synced(&format!("n{n}"), n == 2, 2)));
+        }
+        world.pass(settings().grace);
+        assert_eq!(world.closed(), [write]);
+    }
+
+    #[test]
+    fn a_donor_is_the_last_choice() {
+        let mut world = World::new();
+        let donor = |n: &str| changed(n, false, 1, |m| m.state = crate::report::LocalState::Donor);
+        world.hear(2, donor("n2"));
+        assert_eq!([world.go(READER).1, world.go(READER).1], [3, 3]);
+        world.hear(1, Heard::Refused("gone".into()));
+        world.hear(3, Heard::Refused("gone".into()));
+        assert_eq!(world.go(READER).1, 2);
+    }
+
+    #[test]
+    fn readers_get_the_writer_if_there_is_no_other() {
+        let mut world = World::new();
+        world.hear(2, Heard::Refused("gone".into()));
+        world.hear(3, Heard::Refused("gone".into()));
+        assert_eq!(world.go(READER).1, 1);
+    }
+
+    #[test]
+    fn a_drained_server_keeps_its_sessions_and_gets_no_new_ones() {
+        let mut world = World::new();
+        world.go(WRITER);
+        world.outputs();
+        world.pool.drain(NodeId(1), false, world.now);
+        assert_eq!(world.closed(), []);
+        assert_ne!(world.go(WRITER).1, 1, "another writer at once, without an election");
+        world.pool.undrain(NodeId(1), world.now);
+        world.pass(writer::SETTLE);
+        assert_eq!(world.go(WRITER).1, 1);
+    }
+
+    #[test]
+    fn limits_make_clients_wait_and_an_end_lets_one_in() {
+        let mut world = World::new();
+        world.pool.set_settings(Settings { node_limit: 2, ..settings() }, world.now);
+        let (session, _) = world.go(WRITER);
+        world.go(WRITER);
+        assert_eq!(world.waits(WRITER), Nobody::Free);
+        world.outputs();
+        world.pool.handle_end(session);
+        assert_eq!(world.outputs(), [Output::Free]);
+        world.go(WRITER);
+    }
+
+    #[test]
+    fn a_storm_is_handed_on_at_the_pace_of_the_greetings() {
+        let mut world = World::new();
+        world.pool.set_settings(Settings { connecting_limit: 1, ..settings() }, world.now);
+        let Choice::Go { session, .. } = world.pool.begin(WRITER, None, &[], world.now) else { panic!() };
+        assert_eq!(world.waits(WRITER), Nobody::Free);
+        world.pool.handle_greeting(session);
+        world.go(WRITER);
+    }
+
+    #[test]
+    fn a_server_that_did_not_take_the_client_is_not_tried_twice() {
+        let mut world = World::new();
+        let Choice::Go { session, node, .. } = world.pool.begin(READER, None, &[], world.now) else { panic!() };
+        world.pool.handle_end(session);
+        let Choice::Go { node: other, .. } = world.pool.begin(READER, None, &[node], world.now) else { panic!() };
+        assert_ne!(node, other);
+        assert_eq!(world.pool.begin(READER, None, &[node, other], world.now), Choice::Wait(Nobody::Left));
+    }
+
+    #[test]
+    fn members_are_found_and_the_same_server_is_counted_once() {
+        let mut world = World { pool: Pool::new(settings(), 1), now: Instant::now() };
+        world.pool.set_node(address(1), 1.0, world.now).unwrap();
+        let list = vec![address(11), address(12)];
+        world.hear(1, changed("n1", true, 1, |m| m.addresses = list.clone()));
+        assert_eq!(world.pool.nodes().count(), 3);
+        // 11 is another address of 1.
+        world.hear(2, changed("n1", true, 1, |m| m.addresses = list.clone()));
+        assert_eq!(world.pool.nodes().map(|n| n.id.0).collect::<Vec<_>>(), [1, 3]);
+        world.hear(1, changed("n1", true, 1, |m| m.addresses = list.clone()));
+        assert_eq!(world.pool.nodes().count(), 2, "it is not found again");
+        // Nobody lists 12 any more.
+        world.hear(3, Heard::Refused("gone".into()));
+        world.now += FORGET + Duration::from_secs(1);
+        world.hear(1, changed("n1", true, 1, |m| m.addresses = vec![address(11)]));
+        world.pass(Duration::ZERO);
+        assert_eq!(world.pool.nodes().count(), 1);
+    }
+
+    #[test]
+    fn a_removed_server_is_not_found_again_until_it_is_added() {
+        let mut world = World::new();
+        world.pool.remove(NodeId(3), world.now);
+        let list = vec![address(3)];
+        world.hear(1, changed("n1", true, 1, |m| m.addresses = list.clone()));
+        assert_eq!(world.pool.nodes().count(), 2);
+        world.pool.set_node(address(3), 1.0, world.now).unwrap();
+        assert_eq!(world.pool.nodes().count(), 3);
+    }
+
+    #[test]
+    fn a_new_configuration_removes_what_it_does_not_name() {
+        let mut world = World::new();
+        let (session, _) = world.go(WRITER);
+        world.outputs();
+        world.pool.set_given(&[(address(2), 1.0), (address(4), 2.0)], world.now).unwrap();
+        assert_eq!(world.pool.nodes().map(|n| n.address.clone()).collect::<Vec<_>>(), [address(2), address(4)]);
+        assert_eq!(world.closed(), [session]);
+    }
+
+    #[test]
+    fn a_list_without_end_does_not_fill_the_table() {
+        let mut world = World::new();
+        let list: Vec<Address> = (100..1000).map(address).collect();
+        world.pool.handle_members(list, world.now);
+        assert_eq!(world.pool.nodes().count(), NODES_MAX);
+    }
+
+    #[test]
+    fn a_server_that_returns_begins_with_a_part_of_its_weight() {
+        let mut world = World::new();
+        world.hear(3, Heard::Refused("gone".into()));
+        for _ in 0..8 {
+            assert_eq!(world.go(READER).1, 2);
+        }
+        world.hear(3, Heard::Answer(synced("n3", false, 1)));
+        assert_eq!(world.go(READER).1, 2, "a tenth of the weight and no session yet");
+        world.now += settings().ramp;
+        assert_eq!(world.go(READER).1, 3);
+    }
+
+    #[test]
+    fn the_same_segment_comes_first() {
+        let mut world = World::new();
+        world.pool.set_settings(Settings { segment: Some(2), ..settings() }, world.now);
+        world.hear(3, changed("n3", false, 1, |m| m.segment = Some(2)));
+        assert_eq!([world.go(READER).1, world.go(READER).1], [3, 3]);
+        world.hear(3, Heard::Refused("gone".into()));
+        assert_eq!(world.go(READER).1, 2);
+    }
+
+    #[test]
+    fn plain_servers_have_a_writer_too() {
+        let mut world = World { pool: Pool::new(settings(), 1), now: Instant::now() };
+        world.pool.add_listener(WRITER, Role::Writer, Policy::Least, false);
+        for n in 1..=2 {
+            world.pool.set_node(address(n), 1.0, world.now).unwrap();
+            let report = Report { kind: Kind::Plain, read_only: n == 1, took: Duration::ZERO };
+            world.hear(n, Heard::Answer(report));
+        }
+        assert_eq!(world.go(WRITER).1, 2, "the other one is read_only");
+    }
+}

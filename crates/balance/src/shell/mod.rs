@@ -1,0 +1,19 @@
+//! Sockets, tasks and clocks around the pool. Nothing is decided here.
+
+mod admin;
+mod balancer;
+mod client;
+mod handover;
+mod http;
+mod listen;
+mod lookout;
+mod output;
+mod pump;
+mod run;
+mod session;
+mod stream;
+mod talk;
+mod watchdog;
+
+pub use run::{Extra, serve};
+pub use talk::{control, top};

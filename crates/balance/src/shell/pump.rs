@@ -1,0 +1,208 @@
+//! Carries bytes both ways until both sides have ended.
+//!
+//! A connection that does nothing owns no buffer: bytes are read into one of the thread's, and only what the other side does not take
+//! at once is kept. While something is kept, nothing more is read: so a slow reader slows its writer.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Read at once at most, and so kept at most for each direction of a connection.
+const SCRATCH: usize = 64 * 1024;
+/// So many reads, then others of this thread come first.
+const TURN: u32 = 16;
+/// A client that does not close after its server has closed is left after this.
+pub const LINGER: Duration = Duration::from_secs(5);
+
+thread_local! {
+    static SCRATCH_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; SCRATCH]);
+}
+
+/// What was carried to and from one server.
+#[derive(Debug, Default)]
+pub struct Traffic {
+    pub to_server_bytes: AtomicU64,
+    pub to_client_bytes: AtomicU64,
+    pub reads: AtomicU64,
+    pub writes: AtomicU64,
+}
+
+/// One direction.
+#[derive(Debug, Default)]
+struct Way {
+    kept: Vec<u8>,
+    written: usize,
+    state: WayState,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum WayState {
+    #[default]
+    Open,
+    /// The sender has ended; what is kept goes out, then the end itself.
+    Ending,
+    Done,
+}
+
+/// Until the server has ended and the client too, or has had its time. Errors are ends.
+pub async fn pump<S: AsyncRead + AsyncWrite + Unpin>(client: &mut S, server: &mut S, traffic: &Traffic) {
+    let (mut up, mut down) = (Way::default(), Way::default());
+    poll_fn(|cx| {
+        let ended = down.poll(cx, server, client, &traffic.to_client_bytes, traffic).is_ready();
+        let _ = up.poll(cx, client, server, &traffic.to_server_bytes, traffic);
+        if ended { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    let rest = poll_fn(|cx| up.poll(cx, client, server, &traffic.to_server_bytes, traffic));
+    let _ = tokio::time::timeout(LINGER, rest).await;
+}
+
+impl Way {
+    /// Ready: nothing more will come this way.
+    fn poll<S: AsyncRead + AsyncWrite + Unpin>(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut S,
+        to: &mut S,
+        bytes: &AtomicU64,
+        traffic: &Traffic,
+    ) -> Poll<()> {
+        if self.state == WayState::Done {
+            return Poll::Ready(());
+        }
+        // An error ends this way only: whoever does not take bytes any more may still have sent some.
+        let _ = ready!(self.poll_open(cx, from, to, bytes, traffic));
+        self.state = WayState::Ending;
+        (self.kept, self.written) = (Vec::new(), 0);
+        let _ = ready!(Pin::new(to).poll_shutdown(cx));
+        self.state = WayState::Done;
+        Poll::Ready(())
+    }
+
+    fn poll_open<S: AsyncRead + AsyncWrite + Unpin>(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut S,
+        to: &mut S,
+        bytes: &AtomicU64,
+        traffic: &Traffic,
+    ) -> Poll<io::Result<()>> {
+        for _ in 0..TURN {
+            while self.written < self.kept.len() {
+                let n = ready!(Pin::new(&mut *to).poll_write(cx, &self.kept[self.written..]))?;
+                if n == 0 {
+                    return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+                }
+                self.written += n;
+                traffic.writes.fetch_add(1, Relaxed);
+            }
+            if self.written > 0 {
+                (self.kept, self.written) = (Vec::new(), 0);
+            }
+            if self.state == WayState::Ending {
+                return Poll::Ready(Ok(()));
+            }
+            ready!(SCRATCH_BUFFER.with_borrow_mut(|scratch| self.poll_move(cx, from, to, bytes, traffic, scratch)))?;
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn poll_move<S: AsyncRead + AsyncWrite + Unpin>(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut S,
+        to: &mut S,
+        bytes: &AtomicU64,
+        traffic: &Traffic,
+        scratch: &mut [u8],
+    ) -> Poll<io::Result<()>> {
+        let mut buffer = ReadBuf::new(scratch);
+        ready!(Pin::new(&mut *from).poll_read(cx, &mut buffer))?;
+        let got = buffer.filled();
+        if got.is_empty() {
+            self.state = WayState::Ending;
+            return Poll::Ready(Ok(()));
+        }
+        traffic.reads.fetch_add(1, Relaxed);
+        bytes.fetch_add(got.len() as u64, Relaxed);
+        match Pin::new(&mut *to).poll_write(cx, got) {
+            Poll::Ready(Ok(n)) => {
+                traffic.writes.fetch_add(1, Relaxed);
+                if n < got.len() {
+                    self.kept = got[n..].to_vec();
+                }
+            }
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+            Poll::Pending => self.kept = got.to_vec(),
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+    /// Ends of client and server, with a pump between them.
+    fn between(buffer: usize) -> (DuplexStream, DuplexStream, tokio::task::JoinHandle<()>) {
+        let (client, mut inner_client) = duplex(buffer);
+        let (server, mut inner_server) = duplex(buffer);
+        let task = tokio::spawn(async move {
+            pump(&mut inner_client, &mut inner_server, &Traffic::default()).await;
+        });
+        (client, server, task)
+    }
+
+    #[tokio::test]
+    async fn everything_arrives_both_ways_through_small_buffers() {
+        let (mut client, mut server, task) = between(7);
+        let sent: Vec<u8> = (0..300_000u32).map(|i| i as u8).collect();
+        let (up, down) = (sent.clone(), sent.clone());
+        let client = tokio::spawn(async move {
+            let mut got = Vec::new();
+            let (mut read, mut write) = tokio::io::split(&mut client);
+            let send = async {
+                write.write_all(&up).await.unwrap();
+                write.shutdown().await.unwrap();
+            };
+            let (_, result) = tokio::join!(send, read.read_to_end(&mut got));
+            result.unwrap();
+            got
+        });
+        let mut got = Vec::new();
+        let (mut read, mut write) = tokio::io::split(&mut server);
+        // The answer goes out after the question's end: half a connection is enough for it.
+        read.read_to_end(&mut got).await.unwrap();
+        assert!(got == sent);
+        write.write_all(&down).await.unwrap();
+        write.shutdown().await.unwrap();
+        assert!(client.await.unwrap() == sent);
+        task.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_does_not_read_stops_its_writer() {
+        let (mut client, _server, _task) = between(1024);
+        let mut sent = 0;
+        while let Ok(n) = tokio::time::timeout(Duration::from_millis(200), client.write(&[0; 4096])).await {
+            sent += n.unwrap();
+            assert!(sent < 2 * SCRATCH + 64 * 1024, "{sent} bytes are kept somewhere");
+        }
+        assert!(sent > 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_never_closes_is_left_after_its_server() {
+        let (_client, server, task) = between(64);
+        drop(server);
+        tokio::time::timeout(LINGER * 2, task).await.unwrap().unwrap();
+    }
+}

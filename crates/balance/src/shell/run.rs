@@ -1,0 +1,525 @@
+//! From start to end: the listeners, the signals, and what the control socket asks for.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+
+use crate::address::{Address, MYSQL_PORT};
+use crate::config::{Check, Config, ListenerConfig};
+use crate::control::{Command, Stat};
+use crate::options::Serve;
+use crate::pool::{ListenerId, TICK};
+use crate::shell::balancer::Balancer;
+use crate::shell::handover::Taken;
+use crate::shell::listen::{self, Listener, SocketFile};
+use crate::shell::output::Log;
+use crate::shell::{admin, http};
+use crate::view::{self, NodeView, TotalsView, View};
+
+/// Descriptors that are not a client's: listeners, looks, control, log.
+const OWN_DESCRIPTORS: usize = 320;
+/// Asked for at most where there is no limit.
+const DESCRIPTORS_MAX: u64 = 1 << 20;
+/// Everybody who can reach the file may be a client, as with a server's own socket.
+const CLIENT_SOCKET_MODE: u32 = 0o777;
+const CONTROL_SOCKET_MODE: u32 = 0o600;
+
+/// What is asked for beyond the options of `trireme balance`.
+#[derive(Clone, Debug, Default)]
+pub struct Extra {
+    pub fifo: Option<PathBuf>,
+    pub default_port: Option<u16>,
+    pub nodelay_off: bool,
+    pub keepalive_off: bool,
+    pub passive: bool,
+    /// SIGHUP is an end, as there is nothing to read again.
+    pub hangup_ends: bool,
+}
+
+pub struct Service {
+    pub balancer: Arc<Balancer>,
+    typed: Serve,
+    extra: Extra,
+    active: Mutex<Vec<Active>>,
+    next_listener: Mutex<u32>,
+    side: Mutex<Side>,
+    last_stat: Mutex<(Instant, [u64; 5])>,
+    ended: Notify,
+}
+
+/// One open listener.
+struct Active {
+    config: ListenerConfig,
+    /// With the port that was given for 0.
+    address: Address,
+    id: ListenerId,
+    listener: Arc<Listener>,
+    task: AbortHandle,
+    file: SocketFile,
+}
+
+/// Control socket and HTTP.
+#[derive(Default)]
+struct Side {
+    control: Option<(AbortHandle, SocketFile)>,
+    http: Option<(Address, Arc<Listener>, AbortHandle, SocketFile)>,
+}
+
+/// `trireme balance`. Until a signal or a command ends it.
+pub fn serve(typed: Serve, extra: Extra) -> Result<(), String> {
+    let config = adjusted(Config::resolve(&typed)?, &extra);
+    // GLB starts without; there they are added by command.
+    if config.nodes.is_empty() && extra.default_port.is_none() {
+        return Err("no server is named: use --nodes".to_owned());
+    }
+    let threads = match typed.threads {
+        Some(0) => return Err("--threads 0: there must be one at least".to_owned()),
+        Some(threads) => threads,
+        None => std::thread::available_parallelism().map_or(1, usize::from),
+    };
+    let descriptors = raise_limit();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .max_blocking_threads(16)
+        .enable_all()
+        .build()
+        .map_err(|e| format!("cannot start threads: {e}"))?;
+    let outcome = runtime.block_on(run(typed, extra, config, descriptors));
+    runtime.shutdown_background();
+    outcome
+}
+
+fn adjusted(mut config: Config, extra: &Extra) -> Config {
+    config.nodelay = !extra.nodelay_off;
+    config.keepalive = !extra.keepalive_off;
+    if extra.passive {
+        config.check = Check::Passive;
+    }
+    config
+}
+
+async fn run(typed: Serve, extra: Extra, config: Config, descriptors: usize) -> Result<(), String> {
+    let log = Log::start();
+    let mut taken = match &typed.takeover {
+        None => None,
+        Some(path) => {
+            let path = path.clone();
+            let taken = tokio::task::spawn_blocking(move || Taken::from(&path)).await;
+            Some(taken.map_err(|e| e.to_string())??)
+        }
+    };
+    let mut seed = [0; 8];
+    let _ = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut seed));
+    let clients_max = limit(&config, descriptors);
+    let balancer = Balancer::new(config.clone(), clients_max, log, u64::from_le_bytes(seed));
+    let service = Arc::new(Service {
+        balancer: balancer.clone(),
+        typed,
+        extra,
+        active: Mutex::default(),
+        next_listener: Mutex::new(0),
+        side: Mutex::default(),
+        last_stat: Mutex::new((Instant::now(), [0; 5])),
+        ended: Notify::new(),
+    });
+    // Signals are caught before anybody can be told that we are there.
+    let mut signals = Signals::catch()?;
+    service.open_listeners(&config, &mut taken)?;
+    service.open_http(&config, &mut taken)?;
+    if let Some(taken) = taken {
+        // From here on the old process accepts no more. Until now both did, on the same sockets.
+        taken.done()?;
+    }
+    service.open_control(&config).await?;
+    balancer.with(|pool, now| pool.set_given(&config.nodes, now))?;
+    balancer.log(&format!(
+        "trireme balance {}: {} clients at most; {}",
+        env!("CARGO_PKG_VERSION"),
+        clients_max,
+        service.lines().join("; ")
+    ));
+    let ticking = balancer.clone();
+    tokio::spawn(async move {
+        let mut ticks = tokio::time::interval(TICK);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            ticking.with(|pool, now| pool.handle_time(now));
+        }
+    });
+    if let Some(fifo) = service.extra.fifo.clone() {
+        let service = service.clone();
+        tokio::spawn(async move { admin::read_fifo(service, &fifo).await });
+    }
+    let why = loop {
+        tokio::select! {
+            () = service.ended.notified() => break "the last session has ended",
+            event = signals.next() => match event {
+                Event::Reload if service.extra.hangup_ends => break "stopped by a signal",
+                Event::Reload => match service.reload() {
+                    Ok(text) => balancer.log(&text),
+                    Err(reason) => balancer.log(&format!("nothing was changed: {reason}")),
+                },
+                Event::Leave => service.leave("asked to by SIGUSR1", false),
+                Event::Stop => break "stopped by a signal",
+            },
+        }
+    };
+    balancer.log(why);
+    service.close_all();
+    // The log's thread gets the time to write the last line.
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    Ok(())
+}
+
+enum Event {
+    Reload,
+    Leave,
+    Stop,
+}
+
+struct Signals {
+    hup: tokio::signal::unix::Signal,
+    usr1: tokio::signal::unix::Signal,
+    term: tokio::signal::unix::Signal,
+    int: tokio::signal::unix::Signal,
+    quit: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn catch() -> Result<Signals, String> {
+        let catch = |kind| signal(kind).map_err(|e| format!("cannot handle signals: {e}"));
+        Ok(Signals {
+            hup: catch(SignalKind::hangup())?,
+            usr1: catch(SignalKind::user_defined1())?,
+            term: catch(SignalKind::terminate())?,
+            int: catch(SignalKind::interrupt())?,
+            quit: catch(SignalKind::quit())?,
+        })
+    }
+
+    async fn next(&mut self) -> Event {
+        tokio::select! {
+            _ = self.hup.recv() => Event::Reload,
+            _ = self.usr1.recv() => Event::Leave,
+            _ = self.term.recv() => Event::Stop,
+            _ = self.int.recv() => Event::Stop,
+            _ = self.quit.recv() => Event::Stop,
+        }
+    }
+}
+
+/// As many open files as we may have.
+fn raise_limit() -> usize {
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return 1024 };
+    let wanted = hard.min(DESCRIPTORS_MAX).max(soft);
+    let _ = setrlimit(Resource::RLIMIT_NOFILE, wanted, hard);
+    let now = getrlimit(Resource::RLIMIT_NOFILE).map_or(soft, |(soft, _)| soft);
+    usize::try_from(now).unwrap_or(1024)
+}
+
+/// Two descriptors for each client.
+fn limit(config: &Config, descriptors: usize) -> usize {
+    let possible = (descriptors.saturating_sub(OWN_DESCRIPTORS) / 2).max(16);
+    config.max_connections.map_or(possible, |asked| asked.min(possible))
+}
+
+impl Service {
+    fn active(&self) -> MutexGuard<'_, Vec<Active>> {
+        self.active.lock().expect("only pushed to and removed from")
+    }
+
+    fn side(&self) -> MutexGuard<'_, Side> {
+        self.side.lock().expect("only replaced")
+    }
+
+    /// For servers that are named without a port: with GLB it is the listener's.
+    pub fn default_port(&self) -> u16 {
+        self.extra.default_port.unwrap_or(MYSQL_PORT)
+    }
+
+    /// Opens those of `config` that are not open. If one cannot be opened, none is.
+    fn open_listeners(self: &Arc<Self>, config: &Config, taken: &mut Option<Taken>) -> Result<usize, String> {
+        let mut opened = Vec::new();
+        for wanted in &config.listeners {
+            if self.active().iter().any(|active| active.config.address == wanted.address) {
+                continue;
+            }
+            let listener = match taken.as_mut().and_then(|taken| taken.remove(&wanted.address)) {
+                Some(descriptor) => Listener::adopt(&wanted.address, descriptor)?,
+                None => Listener::open(&wanted.address, CLIENT_SOCKET_MODE)?,
+            };
+            opened.push((wanted.clone(), SocketFile::of(&wanted.address), listener));
+        }
+        let count = opened.len();
+        for (config, file, listener) in opened {
+            let id = {
+                let mut next = self.next_listener.lock().expect("a number");
+                *next += 1;
+                ListenerId(*next)
+            };
+            self.balancer.with(|pool, _| pool.add_listener(id, config.role, config.policy, config.top));
+            let address = listener.address(&config.address);
+            let listener = Arc::new(listener);
+            let task = tokio::spawn(listen::accept(self.balancer.clone(), listener.clone(), id)).abort_handle();
+            self.active().push(Active { config, address, id, listener, task, file });
+        }
+        Ok(count)
+    }
+
+    fn open_http(self: &Arc<Self>, config: &Config, taken: &mut Option<Taken>) -> Result<(), String> {
+        let mut side = self.side();
+        if side.http.as_ref().map(|(address, ..)| address) == config.http.as_ref() {
+            return Ok(());
+        }
+        let Some(address) = &config.http else {
+            if let Some((_, _, task, _)) = side.http.take() {
+                task.abort();
+            }
+            return Ok(());
+        };
+        let listener = match taken.as_mut().and_then(|taken| taken.remove(address)) {
+            Some(descriptor) => Listener::adopt(address, descriptor)?,
+            None => Listener::open(address, CONTROL_SOCKET_MODE)?,
+        };
+        let listener = Arc::new(listener);
+        let task = tokio::spawn(http::accept(self.clone(), listener.clone())).abort_handle();
+        if let Some((_, _, old, _)) = side.http.replace((address.clone(), listener, task, SocketFile::of(address))) {
+            old.abort();
+        }
+        Ok(())
+    }
+
+    /// After a takeover the old process may need a moment to leave its control socket.
+    async fn open_control(self: &Arc<Self>, config: &Config) -> Result<(), String> {
+        let Some(address) = &config.control else { return Ok(()) };
+        let mut outcome = Listener::open(address, CONTROL_SOCKET_MODE);
+        for _ in 0..50 {
+            if outcome.is_ok() || self.typed.takeover.is_none() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            outcome = Listener::open(address, CONTROL_SOCKET_MODE);
+        }
+        let task = tokio::spawn(admin::accept(self.clone(), outcome?)).abort_handle();
+        self.side().control = Some((task, SocketFile::of(address)));
+        Ok(())
+    }
+
+    /// Where clients come in, and HTTP, for the next process.
+    pub fn listeners(&self) -> Vec<(String, Arc<Listener>)> {
+        let mut all: Vec<_> =
+            self.active().iter().map(|a| (a.config.address.to_string(), a.listener.clone())).collect();
+        if let Some((address, listener, ..)) = &self.side().http {
+            all.push((address.to_string(), listener.clone()));
+        }
+        all
+    }
+
+    fn lines(&self) -> Vec<String> {
+        self.active().iter().map(|a| format!("{} at {}", a.config.role.name(), a.address)).collect()
+    }
+
+    /// Reads the configuration again. Nothing is changed if it is wrong.
+    fn reload(self: &Arc<Self>) -> Result<String, String> {
+        if self.typed.config.is_none() {
+            return Err("there is no file to read again (--config)".to_owned());
+        }
+        let config = adjusted(Config::resolve(&self.typed)?, &self.extra);
+        let old = self.balancer.config();
+        if config.control != old.control {
+            return Err("the control socket cannot be moved: use --takeover".to_owned());
+        }
+        let opened = self.open_listeners(&config, &mut None)?;
+        self.open_http(&config, &mut None)?;
+        self.balancer.with(|pool, now| {
+            pool.set_settings(config.settings.clone(), now);
+            pool.set_given(&config.nodes, now)
+        })?;
+        let mut closed = 0;
+        self.active().retain(|active| {
+            let stays = config.listeners.iter().any(|wanted| wanted.address == active.config.address);
+            if !stays {
+                active.task.abort();
+                self.balancer.with(|pool, _| pool.remove_listener(active.id));
+                closed += 1;
+            }
+            stays
+        });
+        for active in self.active().iter_mut() {
+            let wanted = config.listeners.iter().find(|wanted| wanted.address == active.config.address);
+            if let Some(wanted) = wanted.filter(|wanted| **wanted != active.config) {
+                let (id, ListenerConfig { role, policy, top, .. }) = (active.id, wanted.clone());
+                self.balancer.with(|pool, _| pool.add_listener(id, role, policy, top));
+                active.config = wanted.clone();
+            }
+        }
+        self.balancer.set_clients_max(limit(&config, raise_limit()));
+        self.balancer.set_config(config);
+        Ok(format!("the configuration was read again: {opened} listeners opened, {closed} closed"))
+    }
+
+    /// No new clients; the process ends with the last session. `given`: others have the listeners now.
+    pub fn leave(self: &Arc<Self>, why: &str, given: bool) {
+        if self.balancer.leaving.swap(true, Relaxed) {
+            return;
+        }
+        self.balancer.log(&format!("no new clients: {why}; {} sessions go on", self.balancer.clients()));
+        for mut active in self.active().drain(..) {
+            active.task.abort();
+            if given {
+                active.file.keep();
+            }
+        }
+        let mut side = self.side();
+        if given {
+            if let Some((_, _, task, mut file)) = side.http.take() {
+                task.abort();
+                file.keep();
+            }
+            // The next process opens one with the same name.
+            if let Some((task, _)) = side.control.take() {
+                task.abort();
+            }
+        }
+        let service = self.clone();
+        tokio::spawn(async move {
+            // Those who were accepted a moment ago are counted by now.
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            while service.balancer.clients() > 0 {
+                let _ = tokio::time::timeout(Duration::from_millis(200), service.balancer.idle.notified()).await;
+            }
+            service.ended.notify_one();
+        });
+    }
+
+    fn close_all(&self) {
+        for active in self.active().drain(..) {
+            active.task.abort();
+        }
+        *self.side() = Side::default();
+    }
+
+    // ---- commands ------------------------------------------------------------------------------------------------
+
+    /// The answer to a command.
+    pub fn execute(self: &Arc<Self>, command: Command) -> Result<String, String> {
+        let ok = || "Ok\n".to_owned();
+        let find = |text: &str| {
+            self.balancer.with(|pool, _| pool.find(text)).ok_or_else(|| format!("there is no server `{text}`"))
+        };
+        match command {
+            Command::GetInfo => Ok(self.view().getinfo()),
+            Command::GetStat => Ok(self.stat().line()),
+            Command::Status => Ok(self.status()),
+            Command::Help => Ok(admin::help()),
+            Command::Set(address, weight) => self
+                .balancer
+                .with(|pool, now| match pool.find(&address.to_string()) {
+                    Some(id) => pool.set_weight(id, weight, now),
+                    None => pool.set_node(address, weight, now).map(drop),
+                })
+                .map(|()| ok()),
+            Command::Remove(text) => {
+                let id = find(&text)?;
+                self.balancer.with(|pool, now| pool.remove(id, now));
+                Ok(ok())
+            }
+            Command::Drain(text, close) => {
+                let id = find(&text)?;
+                self.balancer.with(|pool, now| pool.drain(id, close, now));
+                Ok(ok())
+            }
+            Command::Undrain(text) => {
+                let id = find(&text)?;
+                self.balancer.with(|pool, now| pool.undrain(id, now));
+                Ok(ok())
+            }
+            Command::Reload => self.reload().map(|text| format!("Ok: {text}\n")),
+            Command::Leave => {
+                self.leave("asked to by command", false);
+                Ok(ok())
+            }
+            Command::Handover => Err("only over a unix socket".to_owned()),
+        }
+    }
+
+    /// All there is to see, as JSON and a newline.
+    pub fn status(self: &Arc<Self>) -> String {
+        serde_json::to_string(&self.view()).expect("numbers and strings") + "\n"
+    }
+
+    pub fn view(self: &Arc<Self>) -> View {
+        let balancer = &self.balancer;
+        let (nodes, writer, writer_changes) = balancer.with(|pool, _| {
+            let nodes: Vec<_> = pool.nodes().map(|node| (node.id, NodeView::of(pool, node))).collect();
+            let writer = nodes.iter().find(|(_, node)| node.writer).map(|(_, node)| node.name.clone());
+            (nodes, writer, pool.writer_changes())
+        });
+        let listeners: Vec<_> = self.active().iter().map(|a| (a.address.to_string(), a.config.clone())).collect();
+        let listeners = listeners
+            .into_iter()
+            .map(|(address, config)| {
+                let serves = balancer.with(|pool, _| pool.serves(config.role));
+                let policy = format!("{:?}{}", config.policy, if config.top { " top" } else { "" }).to_lowercase();
+                view::listener(address, config.role, policy, serves)
+            })
+            .collect();
+        let [to_server_bytes, to_client_bytes, reads, writes] = balancer.carried();
+        let t = &balancer.totals;
+        View {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_seconds: balancer.began.elapsed().as_secs_f64(),
+            writer,
+            writer_changes,
+            clients: balancer.clients(),
+            clients_max: balancer.clients_max(),
+            leaving: balancer.leaving.load(Relaxed),
+            listeners,
+            nodes: nodes
+                .into_iter()
+                .map(|(id, mut node)| {
+                    [node.to_server_bytes, node.to_client_bytes] = balancer.traffic(id);
+                    node
+                })
+                .collect(),
+            totals: TotalsView {
+                accepted: t.accepted.load(Relaxed),
+                refused_limit: t.refused_limit.load(Relaxed),
+                refused_unfit: t.refused_unfit.load(Relaxed),
+                held: t.held.load(Relaxed),
+                held_served: t.held_served.load(Relaxed),
+                broken: t.broken.load(Relaxed),
+                accept_errors: t.accept_errors.load(Relaxed),
+                to_server_bytes,
+                to_client_bytes,
+                reads,
+                writes,
+            },
+        }
+    }
+
+    fn stat(&self) -> Stat {
+        let [up, down, reads, writes] = self.balancer.carried();
+        let opened = self.balancer.totals.accepted.load(Relaxed);
+        let mut last = self.last_stat.lock().expect("numbers");
+        let (since, before) = std::mem::replace(&mut *last, (Instant::now(), [up, down, reads, writes, opened]));
+        Stat {
+            to_server_bytes: up - before[0].min(up),
+            to_client_bytes: down - before[1].min(down),
+            reads: reads - before[2].min(reads),
+            writes: writes - before[3].min(writes),
+            opened: opened - before[4].min(opened),
+            now: self.balancer.clients() as u64,
+            elapsed_seconds: since.elapsed().as_secs_f64(),
+        }
+    }
+}

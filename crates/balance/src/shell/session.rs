@@ -1,0 +1,295 @@
+//! One client, from its arrival to its end.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use crate::config::Config;
+use crate::packet::{self, ServerError};
+use crate::pool::{ListenerId, Nobody, NodeId};
+use crate::proxy::{self, Header, Origin};
+use crate::shell::balancer::{Balancer, Session};
+use crate::shell::pump::pump;
+use crate::shell::stream::{Stream, Tuning};
+
+/// A client must have said who it is by the PROXY protocol within this time.
+const PROXY_LIMIT: Duration = Duration::from_secs(5);
+/// What a client may send before its server is known. A MariaDB client sends nothing.
+const EARLY_MAX: usize = 16 * 1024;
+/// The first packet of a server is a greeting or an error, and both are far smaller.
+const GREETING_MAX: usize = 16 * 1024;
+/// A client that waits asks again after this, also without a sign.
+const ASK_AGAIN: Duration = Duration::from_millis(250);
+
+/// Who came in where.
+pub struct Arrival {
+    pub stream: Stream,
+    pub listener: ListenerId,
+    /// `None`: by a unix socket.
+    pub peer: Option<SocketAddr>,
+}
+
+struct Guest {
+    stream: Stream,
+    listener: ListenerId,
+    /// As the PROXY protocol or else the connection says.
+    from: Option<SocketAddr>,
+    to: Option<SocketAddr>,
+    /// What it has sent so far.
+    early: Vec<u8>,
+}
+
+/// How an attempt with one server went.
+enum Attempt {
+    /// The server's first bytes, for the client.
+    Greeted(Stream, Vec<u8>),
+    /// The client spoke first: not MariaDB's protocol, or not one that we know. So be it.
+    Spoken(Stream),
+    /// Nobody listens there.
+    Refused(io::Error),
+    /// It is no good at present; with its own words, if it had some.
+    Failed(Option<Vec<u8>>),
+    /// The client has gone, or the session was ended.
+    Over,
+}
+
+/// Until one of the two has gone.
+pub async fn serve(balancer: Arc<Balancer>, arrival: Arrival) {
+    balancer.totals.accepted.fetch_add(1, Relaxed);
+    let config = balancer.config();
+    arrival.stream.tune(Tuning { nodelay: config.nodelay, keepalive: config.keepalive });
+    let Some(_place) = balancer.take_place() else {
+        balancer.totals.refused_limit.fetch_add(1, Relaxed);
+        let text = format!("trireme balance: {} clients are connected, which is the limit", balancer.clients_max());
+        // At once: whoever is refused here must not take a place by lingering.
+        let mut stream = arrival.stream;
+        let _ = timeout(Duration::from_millis(100), stream.write_all(&packet::error_packet(&too_many(text)))).await;
+        return;
+    };
+    let to = arrival.stream.local_address();
+    let mut guest =
+        Guest { stream: arrival.stream, listener: arrival.listener, from: arrival.peer, to, early: Vec::new() };
+    if config.accept_proxy.iter().any(|network| arrival.peer.is_none_or(|peer| network.contains(peer.ip()))) {
+        if !matches!(timeout(PROXY_LIMIT, read_proxy(&mut guest)).await, Ok(Ok(()))) {
+            balancer.totals.broken.fetch_add(1, Relaxed);
+            return;
+        }
+    }
+    let Some((session, mut server, first)) = find_server(&balancer, &config, &mut guest).await else { return };
+    session.greeted();
+    let whole = async {
+        guest.stream.write_all(&first).await?;
+        session.traffic.to_client_bytes.fetch_add(first.len() as u64, Relaxed);
+        server.write_all(&guest.early).await?;
+        session.traffic.to_server_bytes.fetch_add(guest.early.len() as u64, Relaxed);
+        (guest.early, _) = (Vec::new(), first);
+        pump(&mut guest.stream, &mut server, &session.traffic).await;
+        io::Result::Ok(())
+    };
+    tokio::select! {
+        _ = whole => {}
+        () = session.end.notified() => {}
+    }
+}
+
+/// Tries servers until one greets. `None`: the client has gone, or was refused.
+async fn find_server(
+    balancer: &Arc<Balancer>,
+    config: &Config,
+    guest: &mut Guest,
+) -> Option<(Session, Stream, Vec<u8>)> {
+    let deadline = Instant::now() + config.hold;
+    let mut tried: Vec<NodeId> = Vec::new();
+    let mut words: Option<Vec<u8>> = None;
+    let mut held = false;
+    loop {
+        let mut sign = std::pin::pin!(balancer.changed().notified());
+        sign.as_mut().enable();
+        let nobody = match balancer.begin(guest.listener, guest.from.map(|from| from.ip()), &tried) {
+            Ok(session) => {
+                match attempt(config, &session, guest).await {
+                    Attempt::Greeted(server, first) => {
+                        balancer.totals.held_served.fetch_add(u64::from(held), Relaxed);
+                        return Some((session, server, first));
+                    }
+                    Attempt::Spoken(server) => return Some((session, server, Vec::new())),
+                    Attempt::Refused(error) => {
+                        let text = error.to_string();
+                        balancer.with(|pool, now| pool.handle_refusal(session.node, text, now));
+                    }
+                    Attempt::Failed(said) => words = said.or(words),
+                    Attempt::Over => {
+                        balancer.totals.broken.fetch_add(1, Relaxed);
+                        return None;
+                    }
+                }
+                tried.push(session.node);
+                continue;
+            }
+            Err(nobody) => nobody,
+        };
+        if Instant::now() >= deadline {
+            refuse_unserved(balancer, config, guest, nobody, words).await;
+            return None;
+        }
+        if !std::mem::replace(&mut held, true) {
+            balancer.totals.held.fetch_add(1, Relaxed);
+        }
+        tokio::select! {
+            () = sign => {}
+            () = sleep(balancer.jitter(ASK_AGAIN)) => {}
+            () = gone(guest) => {
+                balancer.totals.broken.fetch_add(1, Relaxed);
+                return None;
+            }
+        }
+        if nobody == Nobody::Left {
+            // A server that could not take it may be able to now. Those that wait do not hammer: each tries once in this time.
+            let _ = timeout_at(deadline, sleep(balancer.jitter(ASK_AGAIN))).await;
+            tried.clear();
+        }
+    }
+}
+
+async fn attempt(config: &Config, session: &Session, guest: &mut Guest) -> Attempt {
+    let tuning = Tuning { nodelay: config.nodelay, keepalive: config.keepalive };
+    let connect = async {
+        let mut server = Stream::connect(&session.address, tuning).await?;
+        if config.send_proxy {
+            let origin = match (guest.from, guest.to) {
+                (Some(from), Some(to)) => Origin::Client { from, to },
+                (Some(from), None) => Origin::Client { from, to: from },
+                (None, _) => Origin::Local,
+            };
+            server.write_all(&proxy::encode(origin)).await?;
+        }
+        io::Result::Ok(server)
+    };
+    let deadline = Instant::now() + config.connect_timeout;
+    let mut server = tokio::select! {
+        outcome = timeout_at(deadline, connect) => match outcome {
+            Ok(Ok(server)) => server,
+            Ok(Err(error)) => return match error.kind() {
+                io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound
+                | io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => Attempt::Refused(error),
+                // Such as too many open files, which is not the server's fault.
+                _ => Attempt::Failed(None),
+            },
+            Err(_) => return Attempt::Failed(None),
+        },
+        () = session.end.notified() => return Attempt::Failed(None),
+    };
+    if !guest.early.is_empty() {
+        return Attempt::Spoken(server);
+    }
+    let mut first = Vec::with_capacity(256);
+    loop {
+        let mut early = [0; 1024];
+        let got = tokio::select! {
+            got = timeout_at(deadline, server.read_buf(&mut first)) => got,
+            got = guest.stream.read(&mut early) => match got {
+                Ok(n) if n > 0 => {
+                    guest.early.extend_from_slice(&early[..n]);
+                    // It was in the middle of reading the greeting: both get what the other said.
+                    return match first.is_empty() {
+                        true => Attempt::Spoken(server),
+                        false => Attempt::Greeted(server, first),
+                    };
+                }
+                Ok(_) | Err(_) => return Attempt::Over,
+            },
+            () = session.end.notified() => return Attempt::Failed(None),
+        };
+        match got {
+            Ok(Ok(n)) if n > 0 => {}
+            Ok(_) | Err(_) => return Attempt::Failed(None),
+        }
+        if let Some((head, body)) = first.split_first_chunk::<{ packet::HEADER }>() {
+            let (len, _) = packet::header(*head);
+            if body.len() >= len.min(GREETING_MAX) {
+                return match packet::parse_error(body) {
+                    // Full, shutting down, or our host is blocked: perhaps the next one takes the client.
+                    Some(_) => Attempt::Failed(Some(first)),
+                    None => Attempt::Greeted(server, first),
+                };
+            }
+        }
+    }
+}
+
+/// Until the client has gone. What it says meanwhile is kept, as long as it is little.
+async fn gone(guest: &mut Guest) {
+    loop {
+        if guest.early.len() >= EARLY_MAX {
+            return std::future::pending().await;
+        }
+        match guest.stream.read_buf(&mut guest.early).await {
+            Ok(n) if n > 0 => {}
+            Ok(_) | Err(_) => return,
+        }
+    }
+}
+
+async fn read_proxy(guest: &mut Guest) -> io::Result<()> {
+    loop {
+        match proxy::decode(&guest.early) {
+            Header::Whole(len, client) => {
+                guest.early.drain(..len);
+                guest.from = client.or(guest.from);
+                return Ok(());
+            }
+            Header::Bad => return Err(io::ErrorKind::InvalidData.into()),
+            Header::More => {
+                if guest.stream.read_buf(&mut guest.early).await? == 0 {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+            }
+        }
+    }
+}
+
+async fn refuse_unserved(
+    balancer: &Arc<Balancer>,
+    config: &Config,
+    guest: &mut Guest,
+    nobody: Nobody,
+    words: Option<Vec<u8>>,
+) {
+    balancer.totals.refused_unfit.fetch_add(1, Relaxed);
+    let waited = format!("trireme balance: {nobody}, and none became so within {} ms", config.hold.as_millis());
+    let bytes = match (words, nobody) {
+        // The server's own reason says more.
+        (Some(words), Nobody::Left) => words,
+        (_, Nobody::Free) => packet::error_packet(&too_many(waited)),
+        (_, Nobody::Fit | Nobody::Left) => {
+            let code = packet::NOT_PREPARED;
+            packet::error_packet(&ServerError { code, state: "08S01".into(), text: waited })
+        }
+    };
+    say_and_close(&mut guest.stream, &bytes).await;
+}
+
+fn too_many(text: String) -> ServerError {
+    ServerError {
+        code: packet::TOO_MANY_CONNECTIONS,
+        state: "08004".into(),
+        text: format!("Too many connections: {text}"),
+    }
+}
+
+/// A close with unread bytes would be a reset, and the client would not see what was said.
+async fn say_and_close(stream: &mut Stream, bytes: &[u8]) {
+    let say = async {
+        stream.write_all(bytes).await?;
+        stream.shutdown().await?;
+        let mut rest = [0; 1024];
+        while stream.read(&mut rest).await? > 0 {}
+        io::Result::Ok(())
+    };
+    let _ = timeout(Duration::from_secs(1), say).await;
+}

@@ -1,0 +1,67 @@
+//! `trireme balance control` and `top`: the other end of the control socket.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use crate::address::Address;
+use crate::view::View;
+
+const LIMIT: Duration = Duration::from_secs(5);
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Sends one command and prints the answer.
+pub fn control(socket: &str, words: &[String]) -> Result<(), String> {
+    let answer = ask(socket, &words.join(" "))?;
+    print!("{answer}");
+    match answer.strip_prefix("Error: ") {
+        Some(_) => Err("the command was refused".to_owned()),
+        None => Ok(()),
+    }
+}
+
+/// Shows the table each second, until it is interrupted or the balancer ends.
+pub fn top(socket: &str, once: bool) -> Result<(), String> {
+    loop {
+        let text = ask(socket, "status")?;
+        let view: View = serde_json::from_str(&text).map_err(|e| format!("{socket}: not a balancer's answer: {e}"))?;
+        if once {
+            print!("{}", view.table());
+            return Ok(());
+        }
+        // Clears the screen and begins at its top.
+        print!("\x1b[2J\x1b[H{}", view.table());
+        std::io::stdout().flush().map_err(|e| e.to_string())?;
+        std::thread::sleep(EVERY);
+    }
+}
+
+fn ask(socket: &str, command: &str) -> Result<String, String> {
+    let address = Address::listener(socket, "127.0.0.1")?;
+    exchange(&address, command).map_err(|e| format!("{socket}: {e} (is a balancer running with --control {socket}?)"))
+}
+
+/// Answers have several lines, and none says which is the last: the end of our side makes the balancer close its own.
+fn exchange(address: &Address, command: &str) -> std::io::Result<String> {
+    let line = format!("{command}\n");
+    let mut answer = String::new();
+    match address {
+        Address::Unix(path) => {
+            let mut stream = UnixStream::connect(path)?;
+            stream.set_read_timeout(Some(LIMIT))?;
+            stream.write_all(line.as_bytes())?;
+            stream.shutdown(std::net::Shutdown::Write)?;
+            BufReader::new(stream).read_to_string(&mut answer)?;
+        }
+        Address::Tcp { host, port } => {
+            let mut stream = TcpStream::connect((host.as_str(), *port))?;
+            stream.set_read_timeout(Some(LIMIT))?;
+            stream.write_all(line.as_bytes())?;
+            stream.shutdown(std::net::Shutdown::Write)?;
+            let mut reader = BufReader::new(stream);
+            while reader.read_line(&mut answer)? > 0 {}
+        }
+    }
+    Ok(answer)
+}

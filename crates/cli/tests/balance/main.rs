@@ -1,0 +1,6 @@
+//! `trireme balance` as a process: in front of servers that only greet and echo, and, on demand, of real ones.
+
+mod bytes;
+mod operation;
+mod servers;
+mod support;

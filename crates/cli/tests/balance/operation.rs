@@ -1,0 +1,192 @@
+//! Commands, reloading, handing over, HTTP.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::support::*;
+
+#[test]
+fn commands_of_glb_and_ours() {
+    let place = Place::new();
+    let (one, two) = (Server::start("one", Manner::Echo), Server::start("two", Manner::Echo));
+    let balancer = Balancer::start(&place, &format!("--nodes {} --any 127.0.0.1:0", one.address));
+    balancer.await_ready();
+    assert_eq!(balancer.ask(&format!("{}:2", two.address)), "Ok\n");
+    await_that("the new one is used", || greeted(&mut balancer.connect(0)) == Ok("two".to_owned()));
+    let table = balancer.ask("getinfo");
+    assert!(table.contains(&two.address) && table.contains("Destinations: 2, total connections:"), "{table}");
+    let stat = balancer.ask("getstat");
+    assert!(stat.starts_with("in: ") && stat.contains(" elapsed: "), "{stat}");
+
+    // Drained: its session goes on, new ones go elsewhere.
+    let mut kept = balancer.connect(0);
+    let on = greeted(&mut kept).unwrap();
+    let (drained, other) = if on == "one" { (&one, "two") } else { (&two, "one") };
+    assert_eq!(balancer.ask(&format!("drain {}", drained.address)), "Ok\n");
+    for _ in 0..5 {
+        assert_eq!(greeted(&mut balancer.connect(0)), Ok(other.to_owned()));
+    }
+    assert_echo(&mut kept, &packet(7, b"goes on"));
+    assert_eq!(balancer.ask(&format!("undrain {}", drained.address)), "Ok\n");
+    // Removed: its session ends.
+    assert_eq!(balancer.ask(&format!("remove {}", drained.address)), "Ok\n");
+    assert_eq!(kept.read(&mut [0; 16]).unwrap_or(0), 0);
+    for bad in ["drain 10.1.2.3:4", "set", "nonsense", "handover_", "set 127.0.0.1:1 -x"] {
+        assert!(balancer.ask(bad).starts_with("Error: "), "{bad}");
+    }
+}
+
+#[test]
+fn the_control_socket_stands_abuse() {
+    use std::os::unix::fs::PermissionsExt;
+    let (place, server) = (Place::new(), Server::start("one", Manner::Echo));
+    let balancer = Balancer::start(&place, &format!("--nodes {} --any 127.0.0.1:0", server.address));
+    balancer.await_ready();
+    let mode = std::fs::metadata(&balancer.control).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let mut long = UnixStream::connect(&balancer.control).unwrap();
+    // The other side closes in the middle of it.
+    let _ = long.write_all(&vec![b'x'; 1 << 20]);
+    assert_eq!(long.read(&mut [0; 16]).unwrap_or(0), 0);
+    let mut binary = UnixStream::connect(&balancer.control).unwrap();
+    binary.write_all(b"\xff\xfe\0\n").unwrap();
+    let many: Vec<UnixStream> = (0..100).map(|_| UnixStream::connect(&balancer.control).unwrap()).collect();
+    greeted(&mut balancer_client(&balancer, &many)).unwrap();
+    drop(many);
+    await_that("commands are taken again", || balancer.ask("getinfo").starts_with("Router:"));
+}
+
+/// A client while the control socket is full, so that its address cannot be asked for.
+fn balancer_client(balancer: &Balancer, _full: &[UnixStream]) -> TcpStream {
+    let table = std::fs::read_to_string(format!("/proc/{}/net/tcp", balancer.pid())).unwrap();
+    let inodes: Vec<String> = std::fs::read_dir(format!("/proc/{}/fd", balancer.pid()))
+        .unwrap()
+        .filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok()?.to_str().map(str::to_owned))
+        .collect();
+    let port = table.lines().skip(1).find_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let ours = words[3] == "0A" && inodes.contains(&format!("socket:[{}]", words[9]));
+        ours.then(|| u16::from_str_radix(words[1].split(':').nth(1).unwrap(), 16).unwrap())
+    });
+    let stream = TcpStream::connect(("127.0.0.1", port.expect("it listens"))).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+#[test]
+fn a_configuration_is_read_again_without_losing_a_session() {
+    let place = Place::new();
+    let (one, two) = (Server::start("one", Manner::Echo), Server::start("two", Manner::Echo));
+    let (file, socket, extra) = (place.path("conf"), place.path("clients"), place.path("more"));
+    std::fs::write(&file, format!("nodes = {},{}\nany = {socket}\n", one.address, two.address)).unwrap();
+    let balancer = Balancer::start(&place, &format!("--config {file}"));
+    balancer.await_ready();
+    let mut kept = UnixStream::connect(&socket).unwrap();
+    kept.set_read_timeout(Some(PATIENCE)).unwrap();
+    let on = greeted(&mut kept).unwrap();
+    let stays = if on == "one" { &one } else { &two };
+
+    std::fs::write(&file, format!("nodes = {}\nany = {socket}\nany = {extra}\n", stays.address)).unwrap();
+    balancer.signal("HUP");
+    await_that("the new listener is there", || UnixStream::connect(&extra).is_ok());
+    await_that("one server is left", || balancer.status()["nodes"].as_array().unwrap().len() == 1);
+    assert_echo(&mut kept, &packet(7, b"goes on"));
+
+    std::fs::write(&file, "nonsense = 1\n").unwrap();
+    assert!(balancer.ask("reload").starts_with("Error: "));
+    assert_echo(&mut kept, &packet(7, b"goes on"));
+}
+
+#[test]
+fn the_next_process_takes_over_without_refusing_a_client() {
+    let (place, server) = (Place::new(), Server::start("one", Manner::Echo));
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let words = format!("--nodes {} --any 127.0.0.1:{port} --any {} --hold 20s", server.address, place.path("clients"));
+    let mut old = Balancer::start(&place, &words);
+    old.await_ready();
+    let mut kept = old.connect(0);
+    greeted(&mut kept).unwrap();
+    // Clients that come all the time.
+    let (stop, served) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let (stopped, count) = (stop.clone(), served.clone());
+    let clients = std::thread::spawn(move || {
+        while !stopped.load(Ordering::Relaxed) {
+            let mut client = TcpStream::connect(("127.0.0.1", port)).expect("never refused");
+            client.set_read_timeout(Some(PATIENCE)).unwrap();
+            greeted(&mut client).expect("never sent away");
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    await_that("the old one serves", || served.load(Ordering::Relaxed) > 20);
+    let new = Balancer::start(&place, &format!("{words} --takeover {}", old.control));
+    new.await_ready();
+    await_that("the new one serves", || new.status()["totals"]["accepted"].as_u64().unwrap() > 20);
+    stop.store(true, Ordering::Relaxed);
+    clients.join().unwrap();
+    // The old session goes on, and the old process ends with it.
+    assert_echo(&mut kept, &packet(7, b"goes on"));
+    assert!(old.child.try_wait().unwrap().is_none());
+    drop(kept);
+    await_that("the old process ends", || old.child.try_wait().unwrap().is_some());
+    greeted(&mut new.connect(0)).unwrap();
+    greeted(&mut UnixStream::connect(place.path("clients")).unwrap()).unwrap();
+}
+
+#[test]
+fn metrics_and_readiness() {
+    let place = Place::new();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let balancer = Balancer::start(&place, &format!("--nodes {free} --writer 127.0.0.1:0 --http {port}"));
+    let get = |path: &str| {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    };
+    assert!(get("/ready").starts_with("HTTP/1.1 503"));
+    assert!(get("/health").starts_with("HTTP/1.1 200"));
+    let _server = Server::start_at("one", Manner::Echo, &free);
+    balancer.await_ready();
+    assert!(get("/ready").starts_with("HTTP/1.1 200"));
+    let metrics = get("/metrics");
+    assert!(metrics.contains("\ntrireme_balance_ready 1\n"), "{metrics}");
+    assert!(metrics.contains(&format!("trireme_balance_node_state{{address=\"{free}\"")), "{metrics}");
+    assert!(get("/state").contains("\"listeners\""));
+    assert!(get("/nonsense").starts_with("HTTP/1.1 404"));
+}
+
+#[test]
+fn a_watchdog_decides() {
+    use std::os::unix::fs::PermissionsExt;
+    let (place, server) = (Place::new(), Server::start("one", Manner::Echo));
+    let (script, state) = (place.path("dog"), place.path("state"));
+    std::fs::write(&state, "3").unwrap();
+    // It is given the address first, and then what stands behind its name.
+    std::fs::write(
+        &script,
+        format!("#!/bin/sh\n[ \"$1\" = {} ] || exit 1\nwhile read line; do cat \"$2\"; echo; done\n", server.address),
+    )
+    .unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let balancer = Balancer::start(
+        &place,
+        &format!("--nodes {} --any 127.0.0.1:0 --hold 200ms --exec 'exec:\"{script} {state}\"'", server.address),
+    );
+    balancer.await_ready();
+    let mut kept = balancer.connect(0);
+    greeted(&mut kept).unwrap();
+    std::fs::write(&state, "1").unwrap();
+    await_that("nobody serves", || balancer.status()["listeners"][0]["serves"] == false);
+    assert_eq!(greeted(&mut balancer.connect(0)).unwrap_err().0, 1047);
+    std::fs::write(&state, "2").unwrap();
+    await_that("it is the last choice", || balancer.status()["nodes"][0]["state"] == "last-choice");
+    greeted(&mut balancer.connect(0)).unwrap();
+    std::fs::write(&state, "0").unwrap();
+    assert_eq!(kept.read(&mut [0; 16]).unwrap_or(0), 0, "its sessions end");
+}

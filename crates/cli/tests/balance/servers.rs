@@ -1,0 +1,258 @@
+//! Real servers behind a balancer. They are started for `PROVIDER=… cargo test -p trireme-cli --test balance -- --ignored
+//! --test-threads 1` only; `$FIRST_PORT` moves their ports.
+//!
+//! What is measured is what a client sees: how long no write succeeded. The limit is one second on a machine that does
+//! nothing else; `$GAP_LIMIT_MS` sets another for one that does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use trireme_cluster::{ClusterGuard, NodeId, Session, Spec, Start, Stop};
+
+use crate::support::*;
+
+const WRITER: &str = "writer";
+const READER: &str = "reader";
+const CLIENTS: usize = 4;
+
+struct Bed {
+    place: Place,
+    cluster: ClusterGuard,
+}
+
+impl Bed {
+    /// Three servers with an account for clients that come by TCP.
+    fn up(index: u16) -> Bed {
+        let provider = std::env::var("PROVIDER").expect("PROVIDER names the library");
+        let first: u16 = std::env::var("FIRST_PORT").ok().map_or(27000, |text| text.parse().unwrap());
+        let base_port = first + 100 * index;
+        let mut spec = Spec::new(provider, PathBuf::from(format!("/var/tmp/trireme-balance-{base_port}")))
+            .option("innodb_flush_log_at_trx_commit=0");
+        spec.base_port = base_port;
+        spec.name = format!("balance-{base_port}");
+        let cluster = ClusterGuard::up(&spec, &mut |_| {}).unwrap();
+        let id = NodeId::new(1).unwrap();
+        cluster.sql(id, "CREATE USER root@'127.%'").unwrap();
+        cluster.sql(id, "GRANT ALL ON *.* TO root@'127.%' WITH GRANT OPTION").unwrap();
+        cluster.sql(id, "CREATE DATABASE d").unwrap();
+        cluster.sql(id, "CREATE TABLE d.t (id BIGINT PRIMARY KEY AUTO_INCREMENT, c VARCHAR(40) UNIQUE)").unwrap();
+        Bed { place: Place::new(), cluster }
+    }
+
+    /// It knows one of them, and finds the others.
+    fn balance(&self, words: &str) -> Balancer {
+        let node = self.cluster.nodes()[0].clone();
+        let (writer, reader) = (self.place.path(WRITER), self.place.path(READER));
+        let balancer = Balancer::start(
+            &self.place,
+            &format!("--nodes {}:{} --writer {writer} --reader {reader} {words}", node.address, node.ports.sql),
+        );
+        await_settled(&balancer);
+        balancer
+    }
+
+    fn session(&self, listener: &str) -> Session {
+        Session::open(&PathBuf::from(self.place.path(listener)), Some("d"), Duration::from_secs(20)).unwrap()
+    }
+
+    /// On which node a session of this listener is.
+    fn node_behind(&self, listener: &str) -> NodeId {
+        let name = self.session(listener).query("SELECT @@wsrep_node_name").unwrap().text().unwrap();
+        name.parse().unwrap()
+    }
+}
+
+fn ready(balancer: &Balancer) -> usize {
+    balancer.status()["nodes"].as_array().unwrap().iter().filter(|n| n["state"] == "ready").count()
+}
+
+/// All three are ready, and the writer is the one that orders.
+fn await_settled(balancer: &Balancer) {
+    await_that("all three are ready and the sequencer is the writer", || {
+        let nodes = balancer.status()["nodes"].clone();
+        ready(balancer) == 3 && nodes.as_array().unwrap().iter().any(|n| n["writer"] == true && n["sequencer"] == true)
+    });
+}
+
+/// Clients that write through one listener and connect again at once after each error.
+struct Load {
+    stop: Arc<AtomicBool>,
+    written: Arc<AtomicU64>,
+    errors: Arc<Mutex<BTreeMap<String, u32>>>,
+    threads: Vec<JoinHandle<Outcome>>,
+}
+
+struct Outcome {
+    /// When writes were acknowledged.
+    times: Vec<Instant>,
+    rows: Vec<String>,
+}
+
+impl Load {
+    /// `round` keeps the rows apart from those of other loads.
+    fn start(bed: &Bed, round: &'static str) -> Load {
+        let (stop, written) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let errors = Arc::new(Mutex::new(BTreeMap::new()));
+        let threads = (0..CLIENTS)
+            .map(|client| {
+                let socket = PathBuf::from(bed.place.path(WRITER));
+                let (stop, written, errors) = (stop.clone(), written.clone(), errors.clone());
+                std::thread::spawn(move || write(&socket, &format!("{round}-{client}"), &stop, &written, &errors))
+            })
+            .collect();
+        let load = Load { stop, written, errors, threads };
+        load.progress(20);
+        load
+    }
+
+    fn progress(&self, rows: u64) {
+        let target = self.written.load(Ordering::Relaxed) + rows;
+        await_that("clients write", || self.written.load(Ordering::Relaxed) >= target);
+    }
+
+    /// The longest time in which none of the clients wrote anything; every acknowledged row must be there.
+    fn end(self, bed: &Bed) -> Duration {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut times = Vec::new();
+        let mut rows = Vec::new();
+        for thread in self.threads {
+            let outcome = thread.join().unwrap();
+            times.extend(outcome.times);
+            rows.extend(outcome.rows);
+        }
+        times.sort();
+        let gap = times.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
+        let mut session = bed.session(READER);
+        session.query("SET SESSION wsrep_sync_wait = 1").unwrap();
+        let there = session.query("SELECT c FROM t").unwrap().texts().concat();
+        let there: BTreeSet<String> = there.into_iter().collect();
+        let lost: Vec<&String> = rows.iter().filter(|row| !there.contains(*row)).collect();
+        assert!(lost.is_empty(), "{} of {} acknowledged rows are lost", lost.len(), rows.len());
+        let errors = self.errors.lock().unwrap();
+        println!("{} rows, {} errors, longest gap {gap:?}", rows.len(), errors.len());
+        for (error, times) in errors.iter() {
+            println!("    {times} times {error}");
+        }
+        gap
+    }
+}
+
+fn write(
+    socket: &std::path::Path,
+    client: &str,
+    stop: &AtomicBool,
+    written: &AtomicU64,
+    errors: &Mutex<BTreeMap<String, u32>>,
+) -> Outcome {
+    let mut outcome = Outcome { times: Vec::new(), rows: Vec::new() };
+    let mut session: Option<Session> = None;
+    for n in 0u64.. {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let opened = match session.take() {
+            Some(session) => Ok(session),
+            None => Session::open(socket, Some("d"), Duration::from_secs(20)),
+        };
+        let row = format!("{client}-{n}");
+        let result = opened.and_then(|mut open| {
+            open.query(&format!("INSERT INTO t (c) VALUES ('{row}')"))?;
+            Ok(open)
+        });
+        match result {
+            Ok(open) => {
+                session = Some(open);
+                outcome.times.push(Instant::now());
+                outcome.rows.push(row);
+                written.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(error) => {
+                *errors.lock().unwrap().entry(error.to_string()).or_default() += 1;
+                // An error may be immediate; nobody is helped by a thousand of them in a second.
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    outcome
+}
+
+fn assert_gap(what: &str, gap: Duration) {
+    let limit = std::env::var("GAP_LIMIT_MS").ok().map_or(1000, |text| text.parse().unwrap());
+    println!("{what}: {gap:?}");
+    assert!(gap < Duration::from_millis(limit), "{what}: nobody wrote for {gap:?}");
+}
+
+#[test]
+#[ignore = "starts real servers"]
+fn clients_survive_what_happens_to_servers() {
+    let mut bed = Bed::up(0);
+    let balancer = bed.balance("");
+    // Everybody was found, and the writer is the one that orders.
+    let role = |bed: &Bed, id| bed.cluster.sql(id, "SHOW STATUS LIKE 'wsrep_trireme_role'").unwrap().rows[0][1].clone();
+    let writer = bed.node_behind(WRITER);
+    assert_eq!(role(&bed, writer).as_deref(), Some(&b"sequencer"[..]));
+    assert_ne!(bed.node_behind(READER), writer);
+
+    let load = Load::start(&bed, "killed");
+    bed.cluster.kill(writer).unwrap();
+    load.progress(100);
+    let gap = load.end(&bed);
+    let second = bed.node_behind(WRITER);
+    assert_ne!(second, writer);
+    assert_gap("the writer was killed", gap);
+
+    bed.cluster.start(writer, Start::Recover, &mut |_| {}).unwrap();
+    await_settled(&balancer);
+    assert_eq!(bed.node_behind(WRITER), second, "no failback");
+
+    let load = Load::start(&bed, "frozen");
+    bed.cluster.pause(second).unwrap();
+    load.progress(100);
+    let gap = load.end(&bed);
+    bed.cluster.resume(second).unwrap();
+    assert_gap("the writer was frozen", gap);
+    await_settled(&balancer);
+
+    // Everyone in turn.
+    let load = Load::start(&bed, "restarted");
+    for id in bed.cluster.ids() {
+        bed.cluster.stop(id, Stop::Graceful).unwrap();
+        bed.cluster.start(id, Start::Recover, &mut |_| {}).unwrap();
+        await_settled(&balancer);
+        load.progress(50);
+    }
+    let gap = load.end(&bed);
+    assert_gap("all were restarted in turn", gap);
+}
+
+#[test]
+#[ignore = "starts real servers"]
+fn without_a_majority_sessions_end_and_clients_are_held() {
+    let mut bed = Bed::up(1);
+    let balancer = bed.balance("--hold 20s");
+    let ids = bed.cluster.ids();
+    let left = bed.node_behind(WRITER);
+    let others: Vec<NodeId> = ids.into_iter().filter(|id| *id != left).collect();
+    let mut session = bed.session(WRITER);
+    session.query("SELECT 1").unwrap();
+    for id in &others {
+        bed.cluster.kill(*id).unwrap();
+    }
+    await_that("nobody is ready", || ready(&balancer) == 0);
+    await_that("the session ended", || session.query("SELECT 1").is_err());
+    let held = {
+        let socket = PathBuf::from(bed.place.path(WRITER));
+        std::thread::spawn(move || {
+            Session::open(&socket, Some("d"), Duration::from_secs(60))
+                .and_then(|mut s| s.query("INSERT INTO t (c) VALUES ('held')"))
+        })
+    };
+    await_that("the client waits", || balancer.status()["totals"]["held"].as_u64().unwrap() >= 1);
+    bed.cluster.start(others[0], Start::Recover, &mut |_| {}).unwrap();
+    held.join().unwrap().expect("it was held until there was a majority again");
+}
