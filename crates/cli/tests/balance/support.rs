@@ -113,13 +113,18 @@ impl Drop for Balancer {
 }
 
 pub fn ask(control: &Path, command: &str) -> String {
-    let mut stream = UnixStream::connect(control).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.write_all(format!("{command}\n").as_bytes()).unwrap();
-    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    try_ask(control, command).unwrap()
+}
+
+/// An error: the balancer has gone, or has no place for us.
+pub fn try_ask(control: &Path, command: &str) -> std::io::Result<String> {
+    let mut stream = UnixStream::connect(control)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(format!("{command}\n").as_bytes())?;
+    stream.shutdown(std::net::Shutdown::Write)?;
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
 }
 
 pub fn await_that(what: &str, mut look: impl FnMut() -> bool) {
