@@ -46,6 +46,11 @@ pub enum Command {
         #[command(flatten)]
         run: Box<ChaosRun>,
     },
+    /// Make or change the secret that the members of a cluster share (`repl.secret_file`)
+    Secret {
+        #[command(subcommand)]
+        action: SecretAction,
+    },
     /// Vote in a group of servers without being one; installed under the name garbd it takes the same options
     Arbitrate(trireme_arbitrator::Arbitrate),
     /// Stand in front of the servers: clients find the writer or a reader, and do not hang when one dies
@@ -56,6 +61,16 @@ pub enum Command {
         #[command(subcommand)]
         action: LogAction,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum SecretAction {
+    /// Make a file with a new secret, readable for its owner only
+    New { file: PathBuf },
+    /// Put a new secret before the one in the file; nodes that have read the file accept both
+    Rotate { file: PathBuf },
+    /// Take all secrets but the first out of the file
+    Retire { file: PathBuf },
 }
 
 const LOG_EXIT_CODES: &str = "\
@@ -331,6 +346,10 @@ pub struct Up {
     /// Encrypt the group's traffic: makes an authority and a certificate for each node (docs/operations/tls.md)
     #[arg(long)]
     pub tls: bool,
+    /// Leave the group's traffic in clear text, open to everybody who reaches the ports. Without this and --tls the nodes share a
+    /// secret (docs/security.md)
+    #[arg(long, conflicts_with = "tls")]
+    pub clear: bool,
     /// Give every node a network namespace (root only), so that single nodes can be cut off
     #[arg(long)]
     pub netns: bool,

@@ -9,6 +9,7 @@ mod follow;
 mod log;
 mod resolve;
 mod run;
+mod secret;
 mod table;
 
 use clap::Parser;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         args::Command::Arbitrate(arbitrate) => return trireme_arbitrator::run(arbitrate),
         args::Command::Balance(balance) => return trireme_balance::run(balance),
         args::Command::Log { action } => return log_exit(log::run(action)),
+        args::Command::Secret { action } => return log_exit(secret::run(action).map(|()| log::Outcome::Done)),
         args::Command::Chaos { action, run } => {
             let outcome = chaos::enter_namespace(action.as_ref(), &run)
                 .and_then(|()| handle_ctrl_c())

@@ -100,6 +100,7 @@ fn spec(up: Up, dir: &Path, cancel: &Cancel) -> Result<Spec> {
             .transpose()
             .map_err(|error| Error::Io { what: "cannot find this command's own file".to_owned(), error })?,
         tls: up.tls,
+        secret: !up.clear,
         netns: up.netns,
         plain: false,
         disks: None,

@@ -8,11 +8,11 @@ use crate::netns::{self, Network};
 use crate::node::{Node, NodeId, Ports};
 use crate::process::{self, Launch, Liveness, kill_helpers, liveness, run};
 use crate::recovery::{self, Position};
-use crate::spec::{Progress, Spec};
+use crate::spec::{Progress, Spec, is_galera};
 use crate::sql::{Answer, Session};
 use crate::state::{self, FORMAT, Lock, State};
 use crate::status::{NodeStatus, sample};
-use crate::template;
+use crate::template::{self, draw};
 use crate::userns;
 use crate::wait::{Cancel, until};
 use nix::sys::signal::Signal;
@@ -41,6 +41,8 @@ pub enum Stop {
     Kill,
 }
 
+/// What all nodes of the cluster share (`repl.secret_file`).
+const SECRET_FILE: &str = "secret";
 /// A graceful stop writes out every dirty page and waits for clients.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 /// From the last line of a start to the opening for clients it is milliseconds; then a stop is heard at once.
@@ -143,6 +145,7 @@ impl Cluster {
                 sst_password: String::new(),
                 plain: spec.plain,
                 tls: spec.tls,
+                secret: spec.secret && !spec.tls && !spec.plain && !is_galera(&spec.provider),
                 user,
                 network: spec.netns.then(|| Network::new(spec.base_port)),
                 arbitrator: spec.arbitrator.clone(),
@@ -630,7 +633,7 @@ impl Cluster {
             for node in &self.state.nodes {
                 std::fs::remove_dir_all(&node.dir).during(|| format!("cannot remove {}", node.dir.display()))?;
             }
-            for file in ["cluster.json", "lock"].into_iter().chain(Authority::FILES) {
+            for file in ["cluster.json", "lock", SECRET_FILE].into_iter().chain(Authority::FILES) {
                 let _ = std::fs::remove_file(self.dir.join(file));
             }
             // Stays if the user keeps other files in it.
@@ -694,6 +697,9 @@ impl Cluster {
             let authority = Authority::of_dir(&self.dir).during(|| "cannot keep an authority".to_owned())?;
             self.certify(id, &authority)?;
         }
+        if self.state.secret {
+            self.share_secret(id)?;
+        }
         if let Some(network) = &self.state.network {
             network.add_node(id)?;
         }
@@ -723,6 +729,22 @@ impl Cluster {
             std::os::unix::fs::chown(path, Some(uid), None).during(|| format!("cannot chown {}", path.display()))?;
         }
         Ok(())
+    }
+
+    /// Gives a node a copy of the cluster's secret, which is made with the first one.
+    fn share_secret(&self, id: NodeId) -> Result<()> {
+        let shared = self.dir.join(SECRET_FILE);
+        let secret = match trireme_private::read_secret(&shared).map_err(Error::NotOurs)? {
+            Some(secret) => secret,
+            None => {
+                let secret = draw(32).during(|| "cannot draw a secret".to_owned())?.into_bytes();
+                trireme_private::write_new(&shared, &secret).during(|| format!("cannot write {}", shared.display()))?;
+                secret
+            }
+        };
+        let copy = self.node(id)?.secret_file();
+        trireme_private::write_new(&copy, &secret).during(|| format!("cannot write {}", copy.display()))?;
+        self.give_away(&[copy])
     }
 
     /// Gives a node a new certificate of `authority`, and peers that have one of it as well. The node uses it from its next

@@ -27,11 +27,14 @@ pub fn render_arbitrator(state: &State, node: &Node) -> String {
 /// The provider options of `node`, `own` being what not every kind of node has. What was asked for comes last, so that it
 /// wins.
 fn provider_options(state: &State, node: &Node, own: Vec<String>) -> String {
-    let scheme = if state.tls { "ssl" } else { "tcp" };
+    let scheme = if state.tls || state.secret { "ssl" } else { "tcp" };
     let mut options = vec![format!("gmcast.listen_addr={scheme}://{}:{}", node.address, node.ports.group)];
     options.extend(own);
     if state.tls {
         options.push(node.tls_files().options());
+    }
+    if state.secret {
+        options.push(format!("repl.secret_file={}", node.secret_file().display()));
     }
     if !state.provider_options.is_empty() {
         options.push(state.provider_options.clone());

@@ -131,6 +131,10 @@ impl Node {
     pub fn tls_files(&self) -> Files {
         Files::below(&self.dir)
     }
+    /// What all nodes share, where the group is encrypted with it.
+    pub fn secret_file(&self) -> PathBuf {
+        self.dir.join("secret")
+    }
     pub fn group_endpoint(&self) -> String {
         format!("{}:{}", self.address, self.ports.group)
     }

@@ -72,6 +72,9 @@ pub struct Spec {
     pub arbitrator: Option<PathBuf>,
     /// Encrypt the group's traffic, with an authority of the cluster's own.
     pub tls: bool,
+    /// Encrypt it with a secret that the nodes share, and let nobody else in. Without effect with `tls`, and with Galera's library, which
+    /// knows no secrets.
+    pub secret: bool,
     /// A network namespace per node (root only), so that single nodes can be cut off.
     pub netns: bool,
     /// A file system per node (root only), so that the power of single machines can be cut.
@@ -97,6 +100,7 @@ impl Spec {
             node_options: BTreeMap::new(),
             arbitrator: None,
             tls: false,
+            secret: true,
             netns: false,
             disks: None,
             start_limit: Duration::from_secs(120),
@@ -158,6 +162,11 @@ pub fn default_dir() -> PathBuf {
         Some(dir) => PathBuf::from(dir),
         None => PathBuf::from(format!("/var/tmp/trireme-{}", nix::unistd::geteuid())),
     }
+}
+
+/// Galera's library has no option for a secret.
+pub(crate) fn is_galera(provider: &Path) -> bool {
+    provider.file_name().is_some_and(|name| name.to_string_lossy().contains("galera"))
 }
 
 /// Galera's library where distributions put it, for comparison runs.

@@ -29,6 +29,9 @@ pub struct State {
     /// Each node has a certificate of the authority in the cluster's directory.
     #[serde(default)]
     pub tls: bool,
+    /// Each node has a copy of the secret in the cluster's directory.
+    #[serde(default)]
+    pub secret: bool,
     /// Whom the servers run as; `None`: the user of this process.
     pub user: Option<String>,
     pub network: Option<Network>,
@@ -125,6 +128,7 @@ mod tests {
             sst_password: "p".to_owned(),
             plain: false,
             tls: false,
+            secret: false,
             user: None,
             network: None,
             arbitrator: None,

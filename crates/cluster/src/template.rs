@@ -92,11 +92,7 @@ fn make(dir: &Path, user: Option<&str>, uid: u32) -> Result<()> {
     for new in [dir, &data] {
         std::fs::DirBuilder::new().mode(0o700).create(new).during(|| format!("cannot create {}", new.display()))?;
     }
-    let mut random = [0; 16];
-    std::fs::File::open("/dev/urandom")
-        .and_then(|mut source| source.read_exact(&mut random))
-        .during(|| "cannot draw a password".to_owned())?;
-    let password: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    let password = draw(16).during(|| "cannot draw a password".to_owned())?;
     trireme_private::write_new(&password_file(dir), password.as_bytes())
         .during(|| format!("cannot write {}", password_file(dir).display()))?;
     // `root` logs in without a password over the socket, which lies in a directory of ours; over TCP only the
@@ -130,6 +126,13 @@ fn make(dir: &Path, user: Option<&str>, uid: u32) -> Result<()> {
         return Err(Error::BadSpec("mariadb-install-db left no system tables".to_owned()));
     }
     Ok(())
+}
+
+/// So many random bytes, as hexadecimal digits.
+pub fn draw(bytes: usize) -> std::io::Result<String> {
+    let mut random = vec![0; bytes];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut random)?;
+    Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 fn as_user(user: Option<&str>, program: &str) -> Command {

@@ -19,6 +19,7 @@ use trireme_types::{DecodeError, Durability, Member, NodeId, Seqno, Timestamp, U
 use trireme_wslog::{DirStorage, SpareReady, Synced, TrimWish, WriteSetLog};
 
 use crate::backlog::Backlog;
+use crate::exposure::Reminder;
 use crate::index::{Index, Work};
 use crate::node::Shared;
 use crate::picture::Picture;
@@ -244,6 +245,7 @@ pub struct Core {
     wish: Option<(TrimWish, Instant)>,
     /// When the operator was last told that the log holds more than it should for the engine's sake.
     engine_told: Option<Instant>,
+    reminder: Reminder,
     ended: bool,
     /// Answers `connect`: filled at the first own view or at failure.
     connected: Option<Arc<Slot<Result<(), String>>>>,
@@ -357,6 +359,7 @@ impl Core {
             engine_asked: false,
             wish: None,
             engine_told: None,
+            reminder: Reminder::default(),
             ended: false,
             connected,
             unwelcome: None,
@@ -684,6 +687,7 @@ impl Core {
             silent: self.silent.iter().map(|n| name(*n)).collect(),
             silences: self.silences,
             commit_cut: self.replicator.roster().cut(),
+            protection: self.transport.protection(),
             unknown_outcomes: self.shared.counters.unknown_outcomes.load(Relaxed),
         }
     }

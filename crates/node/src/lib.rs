@@ -12,6 +12,7 @@ mod chores;
 mod commands;
 mod core;
 mod engine;
+mod exposure;
 mod index;
 mod monitor;
 mod node;

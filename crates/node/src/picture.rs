@@ -4,9 +4,11 @@
 use std::time::{Duration, Instant};
 
 use trireme_surface::status::StatValue as Value;
+use trireme_transport::Protection;
 use trireme_types::{Durability, LogIndex, Seqno};
 
 use crate::core::Command;
+use crate::exposure;
 use crate::node::Shared;
 use crate::settings::durability_name;
 use crate::slot::Slot;
@@ -31,6 +33,7 @@ pub struct Picture {
     pub silences: u64,
     pub commit_cut: Seqno,
     pub unknown_outcomes: u64,
+    pub protection: Protection,
 }
 
 /// A status query must not hang with the group thread.
@@ -62,6 +65,8 @@ impl Picture {
         };
         let durability = durability_name(self.durability);
         [
+            // What a stranger would have to show.
+            ("authentication", exposure::name(self.protection).into()),
             ("commit_cut", int(self.commit_cut.0)),
             ("durability", durability.into()),
             ("flow_control_by", by.into()),

@@ -10,8 +10,8 @@ use trireme_order::{Config, Timeouts};
 use trireme_surface::address::{Backend, ClusterAddress};
 use trireme_surface::options::text;
 use trireme_surface::options::value::parse_bool;
-use trireme_surface::{Defaults, Options, texts};
-use trireme_transport::{Isolation, NetConfig, TlsContext, TlsFiles};
+use trireme_surface::{Defaults, Options, secret, texts};
+use trireme_transport::{Isolation, NetConfig, SECRET_LEN, Shows, TlsContext, TlsFiles};
 use trireme_types::{Durability, Member, Weight};
 
 use crate::InitArgs;
@@ -80,8 +80,18 @@ impl Settings {
         look(&mut self.options.lock().expect("no holder of the options panics"))
     }
 
-    /// Key, certificates and authorities as the files hold them now; `None` without TLS.
+    /// Key, certificates and authorities, or the secret, as the files hold them now; `None` in clear text.
     fn tls(&self) -> Result<Option<TlsContext>, String> {
+        if let Some(path) = self.with(|o| o.secret_file().map(PathBuf::from)) {
+            let bad = |why: String| format!("repl.secret_file: {why}");
+            let text = trireme_private::read_secret(&path).map_err(bad)?;
+            let text = text.ok_or_else(|| {
+                bad(format!("there is no {0}: make one with `trireme secret new {0}`", path.display()))
+            })?;
+            let secrets = secret::parse(&text).map_err(|why| bad(format!("{}: {why}", path.display())))?;
+            let secrets: Vec<[u8; SECRET_LEN]> = secrets.into_iter().map(|secret| secret.0).collect();
+            return TlsContext::of_secrets(&secrets).map(Some);
+        }
         let files = self.with(|o| {
             o.tls().then(|| {
                 let path = |name| PathBuf::from(o.text(name));
@@ -109,7 +119,7 @@ impl Settings {
 
     fn cache(&self) {
         self.with(|o| {
-            if o.tls() {
+            if o.tls() || o.secret_file().is_some() {
                 // The server's FLUSH SSL looks for this name.
                 o.show("socket.ssl_reload", "1");
             }
@@ -260,8 +270,7 @@ impl Settings {
 
 /// Links that exist outlive a certificate; it is the next restart that fails, at a bad moment.
 fn warn_of_expiry(shared: &Shared, context: &TlsContext) {
-    let days = context.days_left();
-    if days < EXPIRY_WARNING_DAYS {
+    if let Some(days) = context.days_left().filter(|days| *days < EXPIRY_WARNING_DAYS) {
         let when = if days < 0 { "has expired".to_owned() } else { format!("expires in {days} days") };
         shared.log(
             crate::Level::Warn,
@@ -316,9 +325,14 @@ fn act(shared: &Arc<Shared>, name: &str, value: &str) -> Result<(), String> {
             shared.log(crate::Level::Info, text.into());
             shared.commands.push(Command::Isolate(mode));
         }
-        "socket.ssl_reload" => {
+        // The server's FLUSH SSL knows only the first name.
+        "socket.ssl_reload" | "repl.secret_reload" => {
             if let Some(context) = shared.settings.tls()? {
-                shared.log(crate::Level::Info, texts::SSL_RELOADED.into());
+                let text = match context.shows() {
+                    Shows::Certificates => texts::SSL_RELOADED,
+                    Shows::Secret => texts::SECRET_RELOADED,
+                };
+                shared.log(crate::Level::Info, text.into());
                 warn_of_expiry(shared, &context);
                 shared.commands.push(Command::Tls(context));
             }

@@ -17,6 +17,7 @@ use trireme_wslog::{DirStorage, OpenReport, Options as LogOptions, WriteSetLog, 
 use crate::Level;
 use crate::asking;
 use crate::core::{Log, Start};
+use crate::exposure;
 use crate::node::Shared;
 use crate::recover::{self, Unknown};
 use crate::saved::Saved;
@@ -465,10 +466,11 @@ fn open_transport(shared: &Shared, cluster: &str, me: &Member, peers: Option<&[S
     net.bind_source = loopback;
     let only = |ip: IpAddr| HostPort { host: ip.to_string(), ..listen.clone() };
     let mut candidates = match (chosen, loopback, own) {
-        (true, _, _) => vec![listen.clone()],
-        (false, Some(ip), _) => vec![only(ip)],
-        (false, None, Some(ip)) => vec![listen.clone(), only(ip)],
-        (false, None, None) => vec![listen.clone()],
+        (true, ..) => vec![listen.clone()],
+        // Nobody else is told of another address, so nobody else has a reason to connect.
+        (false, _, Some(ip)) if ip.is_loopback() => vec![only(ip)],
+        (false, _, Some(ip)) => vec![listen.clone(), only(ip)],
+        (false, _, None) => vec![listen.clone()],
     }
     .into_iter();
     let mut first = candidates.next();
@@ -476,7 +478,13 @@ fn open_transport(shared: &Shared, cluster: &str, me: &Member, peers: Option<&[S
     while let Some(listen) = first {
         net.listen = vec![listen.to_string()];
         match Transport::new(net.clone()) {
-            Ok(transport) => return Ok(transport),
+            Ok(transport) => {
+                let refusal = exposure::refusal(transport.protection(), &transport.listens());
+                return match refusal.filter(|_| shared.settings.with(|o| o.bool("repl.require_auth"))) {
+                    Some(refusal) => Err(refusal),
+                    None => Ok(transport),
+                };
+            }
             Err(e) if reason.is_empty() => reason = e,
             // The first failure is the one to tell: the others are attempts around it.
             Err(_) => {}

@@ -10,6 +10,7 @@ pub mod address;
 pub mod grastate;
 pub mod gvwstate;
 pub mod options;
+pub mod secret;
 pub mod status;
 pub mod texts;
 

@@ -67,6 +67,7 @@ pub const ISOLATION_ON: &str = "turning isolation on";
 pub const ISOLATION_OFF: &str = "turning isolation off";
 pub const ISOLATION_FORCE_QUIT: &str = "turning isolation force quit";
 /// Info.
+pub const SECRET_RELOADED: &str = "repl.secret_reload: the secrets were read again; new connections use them";
 pub const SSL_RELOADED: &str = "socket.ssl_reload: certificates and keys were read again; new connections use them";
 /// Error, tolerated in one test: what `gmcast.isolate=2` ends with.
 pub const FORCED_QUIT: &str = "exception from gcomm, backend must be restarted: Gcomm backend termination was requested by setting gmcast.isolate=2.";

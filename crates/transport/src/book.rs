@@ -47,6 +47,8 @@ pub(crate) struct Entry {
     /// All places that a name stood for when it was last looked up.
     pub resolved: Vec<IpAddr>,
     pub problem: Option<String>,
+    /// Handshakes that failed since the last link: while a secret is being changed, the next attempt shows another one.
+    pub tls_failures: u32,
     /// The next attempt is made without TLS: see [`Book::retry_in_clear`].
     pub clear: bool,
 }
@@ -115,6 +117,7 @@ impl Book {
             candidates: Vec::new(),
             resolved: Vec::new(),
             problem: None,
+            tls_failures: 0,
             clear: false,
         };
         self.made += 1;
@@ -184,6 +187,7 @@ impl Book {
                 entry.attempt = Attempt::None;
                 entry.node = Some(node);
                 entry.clear = false;
+                entry.tls_failures = 0;
                 entry.candidates.clear();
             }
             if entry.node == Some(node) {

@@ -265,9 +265,9 @@ impl Conn {
         }
     }
 
-    /// Begins TLS as the dialler.
-    pub fn dial_tls(&mut self, context: &TlsContext, handshaker: &mut Handshaker) -> Result<(), String> {
-        self.channel = Channel::Shaking(Session::new(context, Side::Dialler)?);
+    /// Begins TLS as the dialler. `attempt` counts those that failed before.
+    pub fn dial_tls(&mut self, context: &TlsContext, attempt: u32, handshaker: &mut Handshaker) -> Result<(), String> {
+        self.channel = Channel::Shaking(Session::new(context, Side::Dialler { attempt })?);
         self.go_on(handshaker, true)
     }
 

@@ -216,9 +216,10 @@ impl Transport {
         conn.phase = Phase::Hello;
         conn.deadline = Some(deadline);
         conn.queue.push_raw(hello);
-        let clear = conn.dialled.and_then(|at| book.get(at)).is_some_and(|entry| entry.clear);
+        let entry = conn.dialled.and_then(|at| book.get(at));
+        let (clear, attempt) = entry.map_or((false, 0), |entry| (entry.clear, entry.tls_failures));
         if let Some(context) = cfg.tls.as_ref().filter(|_| !clear)
-            && let Err(why) = conn.dial_tls(context, handshaker)
+            && let Err(why) = conn.dial_tls(context, attempt, handshaker)
         {
             return self.tls_failed(slot, &why, now);
         }

@@ -14,6 +14,21 @@ pub enum Sent {
     NotLinked,
 }
 
+/// What a peer must show to be linked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Protection {
+    /// That it knows the secret of the cluster.
+    Secret,
+    /// A certificate of one of the authorities.
+    Certificates,
+    /// Nothing, but only this host can connect.
+    Loopback,
+    /// Nothing, if it likes: clear text is taken too.
+    Optional,
+    /// Nothing.
+    None,
+}
+
 /// One address that is dialled, or would be.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PeerInfo {

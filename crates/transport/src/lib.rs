@@ -45,9 +45,9 @@ mod waker;
 
 pub use config::{Limits, NetConfig, Versions};
 pub use event::{AdmitToken, DownCause, NetEvent};
-pub use inspect::{LinkInfo, PeerInfo, Sent, Stats};
+pub use inspect::{LinkInfo, PeerInfo, Protection, Sent, Stats};
 pub use isolation::{InvalidIsolation, Isolation, Registration, isolate_all, isolation_of_process};
 pub use queue::Encoded;
-pub use tls::{TlsContext, TlsFiles};
+pub use tls::{SECRET_LEN, Shows, TlsContext, TlsFiles};
 pub use transport::Transport;
 pub use waker::Waker;

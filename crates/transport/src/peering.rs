@@ -311,7 +311,9 @@ impl Transport {
         let Some(conn) = self.take(slot) else { return };
         let why = printable(why);
         let Some(at) = conn.dialled else { return self.report_stranger(&conn, why, now) };
-        if let Some(address) = self.book.get(at).map(|entry| entry.address.to_string()) {
+        if let Some(entry) = self.book.get_mut(at) {
+            entry.tls_failures = entry.tls_failures.wrapping_add(1);
+            let address = entry.address.to_string();
             let text = format!("connection to 'ssl://{address}' failed: {why}");
             self.log_limited(now, &format!("tls {address}"), true, text);
         }

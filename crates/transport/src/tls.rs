@@ -3,14 +3,21 @@
 //! Both ends show a certificate and check the other's against the same authorities, as Galera does: whoever holds a certificate
 //! of the authority is a member as far as the network goes. Host names are not compared, since members know each other by
 //! addresses that change.
+//!
+//! Or both ends show that they know a secret: TLS 1.3 with an external pre-shared key (RFC 8446, 4.2.11) and fresh Diffie-Hellman keys for each
+//! connection, so that a secret that gets known later opens nothing that was recorded. Who a peer is comes in the first message
+//! within the channel, so it is covered like everything else, and nothing of one connection can be used in another. One end that is made
+//! to talk to itself (RFC 9257, "Selfie") finds its own `instance` in the hello, and leaves.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use bytes::{Buf, BytesMut};
 use openssl::asn1::Asn1Time;
 use openssl::error::ErrorStack;
 use openssl::pkey::PKey;
+use openssl::sha::sha256;
 use openssl::ssl::{
     ErrorCode, Ssl, SslContext, SslContextBuilder, SslMethod, SslOptions, SslSessionCacheMode, SslStream,
     SslVerifyMode, SslVersion,
@@ -27,7 +34,9 @@ pub(crate) const HANDSHAKE_RECORD: u8 = 0x16;
 pub(crate) const ALERT_VERSION: [u8; 7] = [0x15, 0x03, 0x01, 0x00, 0x02, 0x02, 0x46];
 
 /// What is wrong with a peer that does.
-pub(crate) const IN_CLEAR: &str = "it speaks in clear text, and TLS is on here (socket.ssl)";
+pub(crate) const IN_CLEAR: &str = "it speaks in clear text, and TLS is on here (socket.ssl or repl.secret_file)";
+/// Those of TLS 1.3 whose hash is the one of a pre-shared key.
+const SECRET_CIPHERS: &str = "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256";
 
 /// The `socket.ssl_*` options that name files or ciphers.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -44,11 +53,22 @@ pub struct TlsFiles {
     pub ciphers: String,
 }
 
-/// Key, certificate and authorities, loaded and found to fit together. Cheap to clone.
+/// What members show each other: certificates, or that they know a secret.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shows {
+    Certificates,
+    Secret,
+}
+
+/// Key, certificate and authorities, loaded and found to fit together; or secrets. Cheap to clone.
 #[derive(Clone)]
 pub struct TlsContext {
-    context: SslContext,
-    days_left: i32,
+    acceptor: SslContext,
+    /// At least one. Of several, each shows another secret.
+    diallers: Vec<SslContext>,
+    shows: Shows,
+    /// How long the own certificate holds; secrets have no end.
+    days_left: Option<i32>,
 }
 
 impl std::fmt::Debug for TlsContext {
@@ -66,6 +86,22 @@ impl TlsContext {
         // OpenSSL keeps errors per thread, and the thread is the server's: what is left there would confuse its own TLS.
         drop(ErrorStack::get());
         result
+    }
+
+    /// Of a secret that all members know; the first is shown to others, all are accepted.
+    ///
+    /// **Errors:** a text: no secret, or OpenSSL lacks what is needed.
+    pub fn of_secrets(secrets: &[[u8; SECRET_LEN]]) -> Result<TlsContext, String> {
+        let accepted: Arc<[Known]> = secrets.iter().map(Known::new).collect();
+        if accepted.is_empty() {
+            return Err("there is no secret".to_owned());
+        }
+        let diallers: Result<Vec<SslContext>, ErrorStack> = accepted.iter().cloned().map(context_that_shows).collect();
+        let acceptor = context_that_accepts(accepted);
+        drop(ErrorStack::get());
+        let internal = |error: ErrorStack| format!("TLS cannot be set up: {}", reasons(&error));
+        let (acceptor, diallers) = (acceptor.map_err(internal)?, diallers.map_err(internal)?);
+        Ok(TlsContext { acceptor, diallers, shows: Shows::Secret, days_left: None })
     }
 
     fn read(files: &TlsFiles) -> Result<TlsContext, String> {
@@ -113,13 +149,79 @@ impl TlsContext {
         let end =
             context.certificate().map(|cert| Asn1Time::days_from_now(0).and_then(|now| now.diff(cert.not_after())));
         let days_left = end.transpose().map_err(internal)?.map_or(0, |left| left.days);
-        Ok(TlsContext { context, days_left })
+        let diallers = vec![context.clone()];
+        Ok(TlsContext { acceptor: context, diallers, shows: Shows::Certificates, days_left: Some(days_left) })
     }
 
-    /// How long the own certificate holds; negative when it has expired, and every peer refuses it.
-    pub fn days_left(&self) -> i32 {
+    /// How long the own certificate holds; negative when it has expired, and every peer refuses it. `None` without one.
+    pub fn days_left(&self) -> Option<i32> {
         self.days_left
     }
+
+    pub fn shows(&self) -> Shows {
+        self.shows
+    }
+}
+
+/// Bytes of a secret.
+pub const SECRET_LEN: usize = 32;
+
+/// A secret and what it is called on the wire.
+#[derive(Clone)]
+struct Known {
+    name: String,
+    secret: [u8; SECRET_LEN],
+}
+
+impl Known {
+    fn new(secret: &[u8; SECRET_LEN]) -> Known {
+        // Tells which of several it is, and nothing about it: what is hashed cannot be guessed.
+        let hash = sha256(&[b"trireme secret name\0", &secret[..]].concat());
+        let name = hash[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+        Known { name, secret: *secret }
+    }
+}
+
+/// Without a certificate there is no way through a handshake but a secret that both know.
+fn secret_context() -> Result<SslContextBuilder, ErrorStack> {
+    let mut context = SslContextBuilder::new(SslMethod::tls())?;
+    context.set_min_proto_version(Some(SslVersion::TLS1_3))?;
+    context.set_options(SslOptions::NO_COMPRESSION | SslOptions::NO_RENEGOTIATION | SslOptions::NO_TICKET);
+    context.set_session_cache_mode(SslSessionCacheMode::OFF);
+    context.set_num_tickets(0)?;
+    // A certificate in the place of the secret is refused: no authority is known.
+    context.set_verify(SslVerifyMode::PEER | SslVerifyMode::FAIL_IF_NO_PEER_CERT);
+    context.set_ciphersuites(SECRET_CIPHERS)?;
+    Ok(context)
+}
+
+fn context_that_shows(shown: Known) -> Result<SslContext, ErrorStack> {
+    let mut context = secret_context()?;
+    context.set_psk_client_callback(move |_, _, name, secret| {
+        let ends = shown.name.len();
+        // The name ends with a zero byte. No room: no secret is shown, and the handshake fails.
+        if name.len() <= ends || secret.len() < SECRET_LEN {
+            return Ok(0);
+        }
+        name[..ends].copy_from_slice(shown.name.as_bytes());
+        name[ends] = 0;
+        secret[..SECRET_LEN].copy_from_slice(&shown.secret);
+        Ok(SECRET_LEN)
+    });
+    Ok(context.build())
+}
+
+fn context_that_accepts(accepted: Arc<[Known]>) -> Result<SslContext, ErrorStack> {
+    let mut context = secret_context()?;
+    // To OpenSSL a pre-shared key is a session, and an acceptor that verifies must name its own. (A dialler must not.)
+    context.set_session_id_context(b"trireme")?;
+    context.set_psk_server_callback(move |_, name, secret| {
+        let known = accepted.iter().find(|known| name == Some(known.name.as_bytes()));
+        let Some(known) = known.filter(|_| secret.len() >= SECRET_LEN) else { return Ok(0) };
+        secret[..SECRET_LEN].copy_from_slice(&known.secret);
+        Ok(SECRET_LEN)
+    });
+    Ok(context.build())
 }
 
 fn set_ciphers(context: &mut SslContextBuilder, list: &str) -> Result<(), String> {
@@ -156,7 +258,10 @@ fn reasons(error: &ErrorStack) -> String {
 /// Which end of a connection a session is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Side {
-    Dialler,
+    /// The attempts that failed before decide which secret is shown, when there are several.
+    Dialler {
+        attempt: u32,
+    },
     Acceptor,
 }
 
@@ -200,17 +305,28 @@ pub(crate) struct Session {
     gather: Vec<u8>,
     /// Room for what one record holds.
     plain: Box<[u8]>,
+    shows: Shows,
 }
 
 impl Session {
     pub fn new(context: &TlsContext, side: Side) -> Result<Session, String> {
-        let mut ssl = Ssl::new(&context.context).map_err(|e| reasons(&e))?;
+        let chosen = match side {
+            Side::Dialler { attempt } => &context.diallers[attempt as usize % context.diallers.len()],
+            Side::Acceptor => &context.acceptor,
+        };
+        let mut ssl = Ssl::new(chosen).map_err(|e| reasons(&e))?;
         match side {
-            Side::Dialler => ssl.set_connect_state(),
+            Side::Dialler { .. } => ssl.set_connect_state(),
             Side::Acceptor => ssl.set_accept_state(),
         }
         let stream = SslStream::new(ssl, Wire::default()).map_err(|e| reasons(&e))?;
-        Ok(Session { stream, heard: false, gather: Vec::new(), plain: vec![0; RECORD_MAX].into() })
+        Ok(Session {
+            stream,
+            heard: false,
+            gather: Vec::new(),
+            plain: vec![0; RECORD_MAX].into(),
+            shows: context.shows,
+        })
     }
 
     /// Has the peer sent anything?
@@ -237,6 +353,10 @@ impl Session {
             }
         }
         match self.stream.do_handshake() {
+            // OpenSSL's word for a handshake that rests on a pre-shared key.
+            Ok(()) if self.shows == Shows::Secret && !self.stream.ssl().session_reused() => {
+                Err("TLS: the handshake was finished without the secret (repl.secret_file)".to_owned())
+            }
             Ok(()) => Ok(true),
             Err(error) if error.code() == ErrorCode::WANT_READ => Ok(false),
             Err(error) => Err(self.explain(&error)),
@@ -244,6 +364,14 @@ impl Session {
     }
 
     fn explain(&self, error: &openssl::ssl::Error) -> String {
+        if self.shows == Shows::Secret {
+            let why = error.ssl_error().map_or_else(|| error.to_string(), reasons);
+            let hint = "do both have the same secret in repl.secret_file?";
+            return match why.contains("alert") {
+                true => format!("TLS: it refused the handshake: {why} ({hint})"),
+                false => format!("TLS: it does not show the secret of this cluster: {why} ({hint})"),
+            };
+        }
         let verdict = self.stream.ssl().verify_result();
         if verdict != X509VerifyResult::OK {
             let subject = self.stream.ssl().peer_certificate().map(|cert| format!("{:?}", cert.subject_name()));

@@ -27,7 +27,7 @@ use crate::resolver::{Resolver, resolver};
 use crate::socket::{self, SocketOptions};
 use crate::tls::HANDSHAKE_RECORD;
 use crate::{
-    AdmitToken, DownCause, Isolation, NetConfig, NetEvent, PeerInfo, Sent, Stats, TlsContext, Waker,
+    AdmitToken, DownCause, Isolation, NetConfig, NetEvent, PeerInfo, Protection, Sent, Shows, Stats, TlsContext, Waker,
     isolation_of_process,
 };
 
@@ -207,6 +207,25 @@ impl Transport {
     /// The port of the first listening socket; 0 when there is none.
     pub fn listen_port(&self) -> u16 {
         self.listeners.first().map_or(0, |listener| listener.addr.port())
+    }
+
+    /// Where it listens, as addresses are written.
+    pub fn listens(&self) -> String {
+        let places: Vec<String> =
+            self.listeners.iter().map(|listener| format!("{}://{}", self.scheme(), listener.addr)).collect();
+        places.join(", ")
+    }
+
+    /// What peers must show to be linked.
+    pub fn protection(&self) -> Protection {
+        let loopback = self.listeners.iter().all(|listener| listener.addr.ip().is_loopback());
+        match self.cfg.tls.as_ref().map(TlsContext::shows) {
+            Some(Shows::Secret) if !self.cfg.clear_too => Protection::Secret,
+            Some(Shows::Certificates) if !self.cfg.clear_too => Protection::Certificates,
+            Some(_) | None if loopback => Protection::Loopback,
+            Some(_) => Protection::Optional,
+            None => Protection::None,
+        }
     }
 
     pub fn stats(&self) -> Stats {

@@ -46,6 +46,7 @@ impl Core {
             return self.fail(reason);
         }
         if self.log_kept.elapsed() >= KEEP_LOG_EVERY {
+            self.reminder.look(&self.shared, self.transport.protection(), &self.transport.listens());
             self.log_kept = Instant::now();
             self.look_at_engine();
             self.keep_log();

@@ -1,12 +1,14 @@
 //! Encrypted groups: starting, catching up, asking before a bootstrap, new certificates.
 
+use std::os::unix::fs::PermissionsExt;
+
 use trireme_certificates::{Authority, Files, Validity};
 use trireme_node::{Code, Gtid, ViewStatus};
 use trireme_surface::texts;
 use trireme_types::Seqno;
 
 use crate::cluster::{Cluster, Host, Site, agree};
-use crate::fake::Fake;
+use crate::fake::{Fake, Tables};
 
 /// Gives a node a certificate of `authority`.
 fn certify(site: &Site, authority: &Authority) {
@@ -132,5 +134,89 @@ fn a_certificate_that_expires_soon_is_warned_of() {
     host.wait("the warning", |s| {
         s.log.iter().any(|(_, t)| t.contains("the certificate in socket.ssl_cert expires in "))
     });
+    host.stop();
+}
+
+fn secret(n: u8) -> String {
+    format!("a7{}\n", format!("{n:02x}").repeat(31))
+}
+
+/// Writes the secrets into a node's file and makes it use that.
+fn share(site: &mut Site, secrets: &[u8]) {
+    let file = site.dir.join("secret");
+    let text: String = secrets.iter().map(|n| secret(*n)).collect();
+    trireme_private::replace(&file, text.as_bytes(), 0o600).unwrap();
+    site.options = format!("repl.secret_file={}", file.display());
+}
+
+#[test]
+fn a_group_with_a_secret_commits_and_changes_it_without_a_stop() {
+    let mut cluster = Cluster::new(3);
+    cluster.sites.iter_mut().for_each(|site| share(site, &[1]));
+    let hosts = cluster.start();
+    for host in &hosts {
+        host.commit(&host.name, "before");
+        host.wait("both links encrypted", |s| s.log.iter().filter(|(_, t)| t.contains("(TLSv1.3, ")).count() >= 2);
+        assert_eq!(count(host, "tcp://"), 0);
+    }
+    // One node after the other; after each one, a node comes back over new links.
+    for round in [&[2, 1][..], &[2]] {
+        for (n, host) in hosts.iter().enumerate() {
+            share(&mut cluster.sites[n], round);
+            assert_eq!(host.node().options_set("repl.secret_reload=1"), Code::Ok);
+            if n == 1 {
+                relink(&hosts[2], &[&hosts[0], &hosts[1]]);
+                hosts[2].commit("a", "in the middle");
+            }
+        }
+    }
+    hosts[0].wait("told", |s| s.log.iter().any(|(_, t)| t == texts::SECRET_RELOADED));
+    relink(&hosts[2], &[&hosts[0], &hosts[1]]);
+    hosts[2].commit("a", "after");
+    agree(hosts);
+}
+
+#[test]
+fn a_secret_that_others_can_read_or_that_is_none_is_refused() {
+    let mut cluster = Cluster::new(1);
+    share(&mut cluster.sites[0], &[1]);
+    let file = cluster.sites[0].dir.join("secret");
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o640)).unwrap();
+    let reason = cluster.refused(0);
+    assert!(reason.contains("repl.secret_file") && reason.contains("chmod 0600"), "{reason}");
+    std::fs::remove_file(&file).unwrap();
+    assert!(cluster.refused(0).contains("trireme secret new"));
+    trireme_private::write_new(&file, b"password\n").unwrap();
+    let reason = cluster.refused(0);
+    assert!(reason.contains("line 1 is no secret"), "{reason}");
+    cluster.sites[0].options.push_str("; socket.ssl=yes; socket.ssl_key=k; socket.ssl_cert=c");
+    assert!(cluster.refused(0).contains("exclude each other"));
+}
+
+#[test]
+fn who_wants_authentication_does_not_listen_for_everybody() {
+    let mut cluster = Cluster::new(1);
+    // Loopback: nobody else can come.
+    cluster.sites[0].options = "repl.require_auth=yes".to_owned();
+    let host = cluster.bootstrap();
+    assert_eq!(count(&host, "whoever reaches that port"), 0);
+    host.stop();
+    let mut cluster = Cluster::new(1);
+    cluster.sites[0].options = "repl.require_auth=yes; gmcast.listen_addr=tcp://0.0.0.0:0".to_owned();
+    let host = cluster.host(0, Tables::default(), None, "");
+    assert_eq!(host.connect("gcomm://", true), Code::NodeFail);
+    assert_eq!(count(&host, "repl.require_auth=yes, and this node listens on tcp://0.0.0.0:"), 1);
+    host.stop();
+}
+
+#[test]
+fn who_listens_for_everybody_is_told_how_to_mend_it() {
+    let mut cluster = Cluster::new(1);
+    cluster.sites[0].options = "gmcast.listen_addr=tcp://0.0.0.0:0".to_owned();
+    let host = cluster.bootstrap();
+    host.wait("the warning", |s| s.log.iter().any(|(_, t)| t.contains("whoever reaches that port")));
+    host.wait("the first line", |s| s.log.iter().any(|(_, t)| t.contains("trireme secret new")));
+    host.wait("the second line", |s| s.log.iter().any(|(_, t)| t.contains("repl.secret_file=/etc/mysql")));
+    assert_eq!(count(&host, "whoever reaches that port"), 1);
     host.stop();
 }

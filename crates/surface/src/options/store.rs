@@ -315,6 +315,11 @@ impl Options {
         }
     }
 
+    /// The file with the secret that members share; `None` without one.
+    pub fn secret_file(&self) -> Option<&str> {
+        Some(self.text("repl.secret_file")).filter(|path| !path.is_empty())
+    }
+
     pub fn base_port(&self) -> u16 {
         u16::try_from(self.int("base_port")).unwrap_or(DEFAULT_PORT)
     }
@@ -388,6 +393,12 @@ impl Options {
         let tls_files = ["socket.ssl_key", "socket.ssl_cert"];
         if let Some(missing) = tls_files.into_iter().find(|name| self.tls() && self.text(name).is_empty()) {
             return refused(missing, "TLS needs both socket.ssl_key and socket.ssl_cert");
+        }
+        if self.tls() && self.is_set("repl.secret_file") {
+            return refused(
+                "repl.secret_file",
+                "a secret and certificates (socket.ssl) exclude each other: set one of them",
+            );
         }
         if HostPort::parse(self.text("base_host")).is_ok_and(|h| h.is_any() && !h.host.is_empty()) {
             return refused("base_host", "an address that stands for any interface can't be told to others");

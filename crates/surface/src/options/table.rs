@@ -1,8 +1,8 @@
 //! Every option with its default, format and rules.
 //!
 //! The names are Galera's, complete, also those without a meaning here: configuration files that work with Galera must work
-//! unchanged, and tools read values back. `repl.durability`, `repl.status_extended`, `gcs.fc_patience` and `pc.bootstrap_expect`
-//! are ours.
+//! unchanged, and tools read values back. `repl.durability`, `repl.require_auth`, `repl.secret_file`,
+//! `repl.secret_reload`, `repl.status_extended`, `gcs.fc_patience` and `pc.bootstrap_expect` are ours.
 
 /// Format and range of a value.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -199,6 +199,12 @@ pub const TABLE: &[Spec] = &[
     shown("repl.key_format", "FLAT8", Choice(&["FLAT8", "FLAT8A", "FLAT16", "FLAT16A"]), Dynamic),
     shown("repl.max_ws_size", "2147483647", int(0, 2_147_483_647), Dynamic),
     shown("repl.proto_max", "11", INT, Dynamic),
+    // Ours: whether the node refuses to start when it would accept peers from other hosts that show nothing.
+    hidden("repl.require_auth", "no", Bool, Start),
+    // Ours: the file with the secret that members share; encrypts as well.
+    hidden("repl.secret_file", "", Text, Start),
+    // Ours: reads that file again.
+    hidden("repl.secret_reload", "", Bool, Trigger),
     // Ours: shows the further status variables `wsrep_trireme_*`.
     hidden("repl.status_extended", "no", Bool, Dynamic),
     shown("socket.checksum", "2", int(0, 2), Start),
@@ -230,12 +236,20 @@ mod tests {
 
     #[test]
     fn counts() {
-        let ours = ["repl.durability", "repl.status_extended", "pc.bootstrap_expect", "gcs.fc_patience"];
+        let ours = [
+            "repl.durability",
+            "repl.require_auth",
+            "repl.secret_file",
+            "repl.secret_reload",
+            "repl.status_extended",
+            "pc.bootstrap_expect",
+            "gcs.fc_patience",
+        ];
         let galera: Vec<_> = TABLE.iter().filter(|s| !ours.contains(&s.name)).collect();
         assert_eq!(galera.iter().filter(|s| s.shown).count(), 72);
         // 23 of both lineages and one of the other lineage.
         assert_eq!(galera.iter().filter(|s| !s.shown).count(), 24);
-        assert_eq!(TABLE.len(), 100);
+        assert_eq!(TABLE.len(), 103);
     }
 
     #[test]
