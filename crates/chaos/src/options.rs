@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 use trireme_cluster::Dice;
-use trireme_cluster::{Cancel, Disks, Error, NodeId, Result, Spec};
+use trireme_cluster::{Cancel, Disks, Error, NodeId, Result, Settings, Spec};
 use trireme_history::{BankRules, Header, Isolation};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +85,8 @@ pub struct Options {
     /// `innodb_flush_log_at_trx_commit`.
     pub flush: u8,
     pub durability: Option<Durability>,
+    /// `None`: drawn from the seed.
+    pub settings: Option<Settings>,
     /// How long a node that no fault hits may go without a commit, instead of what each fault allows.
     pub gap_limit: Option<Duration>,
     /// Lines for every node's `my.cnf`.
@@ -164,7 +166,14 @@ impl Options {
                 spec.node_options.insert(id, lines.map(str::to_owned).to_vec());
             }
         }
+        spec.settings = self.settings();
         Ok(spec)
+    }
+
+    /// Where the servers find their settings. The draw is one of its own: a seed's other choices do not depend on it.
+    pub(crate) fn settings(&self) -> Settings {
+        let drawn = || if Dice::new(self.seed).one_in(2) { Settings::CommandLine } else { Settings::File };
+        self.settings.unwrap_or_else(drawn)
     }
 
     /// Whether a commit is acknowledged before a majority has it on disk.
@@ -184,13 +193,14 @@ impl Options {
     pub(crate) fn about(&self) -> String {
         let nodes = if self.single { "1 node".to_owned() } else { format!("{} nodes", self.nodes) };
         format!(
-            "{}, {nodes}, {}, {}, nemesis {}, flush={}, sync_wait={}, seed {}",
+            "{}, {nodes}, {}, {}, nemesis {}, flush={}, sync_wait={}, settings {}, seed {}",
             self.provider_name(),
             self.workload,
             self.isolation,
             self.nemesis,
             self.flush,
             self.sync_wait,
+            self.settings(),
             self.seed
         )
     }

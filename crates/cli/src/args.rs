@@ -3,7 +3,7 @@
 use clap::{Args as ClapArgs, Parser, Subcommand};
 use std::path::PathBuf;
 use trireme_chaos::{Durability, Nemesis, Workload};
-use trireme_cluster::{NodeId, SstMethod};
+use trireme_cluster::{NodeId, Settings, SstMethod};
 use trireme_history::Isolation;
 
 #[derive(Debug, Parser)]
@@ -164,6 +164,9 @@ pub struct ChaosRun {
     /// innodb_flush_log_at_trx_commit of the servers
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=2))]
     pub flush: u8,
+    /// Where the servers find their settings: file (my.cnf) or command-line (as in containers). Default: drawn
+    #[arg(long, value_name = "PLACE")]
+    pub settings: Option<Settings>,
     /// repl.durability of our provider: disk or process
     #[arg(long, value_name = "MODE")]
     pub durability: Option<Durability>,
@@ -333,6 +336,9 @@ pub struct Up {
     /// How joining nodes receive their data: rsync, mariabackup or mysqldump
     #[arg(long, default_value_t = SstMethod::Rsync, value_name = "METHOD")]
     pub sst: SstMethod,
+    /// Where the servers find their settings: file (my.cnf) or command-line (as in containers)
+    #[arg(long, default_value_t = Settings::File, value_name = "PLACE")]
+    pub settings: Settings,
     /// wsrep_cluster_name
     #[arg(long, default_value = "trireme", value_name = "NAME")]
     pub name: String,

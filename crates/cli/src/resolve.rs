@@ -90,6 +90,7 @@ fn spec(up: Up, dir: &Path, cancel: &Cancel) -> Result<Spec> {
         dir: dir.to_owned(),
         base_port: up.base_port,
         sst: up.sst,
+        settings: up.settings,
         name: up.name,
         provider_options: up.provider_options,
         options: up.options.option,

@@ -8,7 +8,7 @@ use crate::netns::{self, Network};
 use crate::node::{Node, NodeId, Ports};
 use crate::process::{self, Launch, Liveness, kill_helpers, liveness, run};
 use crate::recovery::{self, Position};
-use crate::spec::{Progress, Spec, is_galera};
+use crate::spec::{Progress, Settings, Spec, is_galera};
 use crate::sql::{Answer, Session};
 use crate::state::{self, FORMAT, Lock, State};
 use crate::status::{NodeStatus, sample};
@@ -141,6 +141,7 @@ impl Cluster {
                 provider_options: spec.provider_options.clone(),
                 base_port: spec.base_port,
                 sst: spec.sst,
+                settings: spec.settings,
                 options: spec.options.clone(),
                 sst_password: String::new(),
                 plain: spec.plain,
@@ -367,7 +368,7 @@ impl Cluster {
             return Err(Error::StillRunning(id));
         }
         self.write_config(node)?;
-        recovery::recover(self.launch_for(id).as_launch(), node)
+        recovery::recover(self.launch_for(id).as_launch(), node, &self.arguments(node))
     }
 
     // ---- single nodes --------------------------------------------------------------------------------------
@@ -788,7 +789,7 @@ impl Cluster {
         self.copy_provider(node)?;
         // A server killed while it ran leaves its socket; connecting to it would only confuse.
         let _ = std::fs::remove_file(node.socket());
-        let mut arguments = Vec::new();
+        let mut arguments = self.arguments(node);
         if how == Start::Bootstrap {
             arguments.push("--wsrep-new-cluster".to_owned());
         }
@@ -798,6 +799,14 @@ impl Cluster {
         }
         let pid = process::start_server(self.launch_for(id).as_launch(), node, &arguments)?;
         self.change_node(id, |node| node.pid = Some(pid))
+    }
+
+    /// What the node's server is told beside its file, whatever it is started for.
+    fn arguments(&self, node: &Node) -> Vec<String> {
+        match self.state.settings {
+            Settings::File => Vec::new(),
+            Settings::CommandLine => config::arguments(&self.state, node),
+        }
     }
 
     fn write_config(&self, node: &Node) -> Result<()> {

@@ -1,8 +1,9 @@
-//! The `my.cnf` of one node: an ordinary Galera configuration plus what keeps many servers on one machine apart.
+//! What one node is told, in its `my.cnf` or on its command line: an ordinary Galera configuration plus what keeps many servers on one
+//! machine apart.
 
 use crate::disk::Holds;
 use crate::node::Node;
-use crate::spec::SstMethod;
+use crate::spec::{Settings, SstMethod};
 use crate::state::State;
 use std::fmt::Write;
 
@@ -44,71 +45,115 @@ fn provider_options(state: &State, node: &Node, own: Vec<String>) -> String {
 
 /// The whole file. `state` must already list all nodes, since each names all group addresses.
 pub fn render(state: &State, node: &Node) -> String {
-    let peers: Vec<String> = state.nodes.iter().map(Node::group_endpoint).collect();
-    let Node { address, ports, .. } = node;
-    let mut out = String::new();
-    // Writing to a String cannot fail.
-    let mut line = |text: std::fmt::Arguments<'_>| {
-        let _ = writeln!(out, "{text}");
-    };
-    line(format_args!("# Written by `trireme cluster` at every start of this node; edits are lost."));
-    line(format_args!("[mysqld]"));
-    line(format_args!("datadir={}", node.data().display()));
-    line(format_args!("socket={}", node.socket().display()));
-    line(format_args!("pid-file={}", node.pid_file().display()));
-    line(format_args!("log-error={}", node.log().display()));
-    line(format_args!("bind-address={address}"));
-    line(format_args!("port={}", ports.sql));
-    line(format_args!("server-id={}", node.id.raw()));
-    line(format_args!("secure-file-priv="));
-    line(format_args!("skip-name-resolve"));
-    line(format_args!("max-connections=300"));
-    // A test cluster shares one machine: small caches, no doublewrite of idle pages ahead of time.
-    line(format_args!("innodb-buffer-pool-size=64M"));
-    line(format_args!("innodb-log-file-size=32M"));
-    line(format_args!("innodb-fast-shutdown=1"));
-    line(format_args!("performance-schema=OFF"));
-    line(format_args!("table-open-cache=400"));
-    line(format_args!("binlog-format=ROW"));
-    line(format_args!("default-storage-engine=InnoDB"));
-    line(format_args!("innodb-autoinc-lock-mode=2"));
-    // 1 is the durable default of a stock server; benchmarks override it.
-    line(format_args!("innodb-flush-log-at-trx-commit=1"));
-    line(format_args!(""));
-    if state.plain {
-        for option in state.options.iter().chain(&node.options) {
-            line(format_args!("{option}"));
+    let Told { server, group, asked } = told(state, node);
+    let account = format!("wsrep-sst-auth={SST_USER}:{}", state.sst_password);
+    let scripts = ("sst", vec!["sockopt=,reuseaddr".to_owned()]);
+    let sections = match (state.settings, state.plain) {
+        (Settings::File, true) => vec![("mysqld", server), ("mysqld", asked)],
+        (Settings::File, false) => {
+            vec![("mysqld", server), ("galera", group), ("galera", vec![account]), ("mysqld", asked), scripts]
         }
-        return out;
+        (Settings::CommandLine, true) => Vec::new(),
+        // Everybody can read a command line.
+        (Settings::CommandLine, false) => vec![("galera", vec![account]), scripts],
+    };
+    let mut out = "# Written by `trireme cluster` at every start of this node; edits are lost.\n".to_owned();
+    for (name, lines) in sections {
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "[{name}]\n{}\n", lines.join("\n"));
     }
-    line(format_args!("[galera]"));
-    line(format_args!("wsrep-on=ON"));
-    line(format_args!("wsrep-provider={}", node.provider(&state.provider).display()));
-    line(format_args!("wsrep-cluster-name={}", state.name));
-    line(format_args!("wsrep-cluster-address=gcomm://{}", peers.join(",")));
-    line(format_args!("wsrep-node-name={}", node.name()));
-    line(format_args!("wsrep-node-address={address}"));
-    line(format_args!("wsrep-node-incoming-address={address}:{}", ports.sql));
-    line(format_args!("wsrep-sst-method={}", state.sst));
-    line(format_args!("wsrep-sst-auth={SST_USER}:{}", state.sst_password));
+    out
+}
+
+/// The same on the command line.
+pub fn arguments(state: &State, node: &Node) -> Vec<String> {
+    let Told { server, group, asked } = told(state, node);
+    let group = if state.plain { Vec::new() } else { group };
+    server.iter().chain(&group).chain(&asked).map(|line| word(line)).collect()
+}
+
+/// A line of an option file as a word of a command line.
+fn word(line: &str) -> String {
+    let Some((name, value)) = line.split_once('=') else { return format!("--{}", line.trim()) };
+    let value = value.trim();
+    let quoted = |mark: char| value.strip_prefix(mark)?.strip_suffix(mark);
+    format!("--{}={}", name.trim(), quoted('"').or_else(|| quoted('\'')).unwrap_or(value))
+}
+
+/// What a server is told, in lines of an option file. Of several settings of one option the last counts.
+struct Told {
+    server: Vec<String>,
+    group: Vec<String>,
+    /// What was asked for.
+    asked: Vec<String>,
+}
+
+fn told(state: &State, node: &Node) -> Told {
+    let Node { address, ports, .. } = node;
+    let server = vec![
+        format!("datadir={}", node.data().display()),
+        format!("socket={}", node.socket().display()),
+        format!("pid-file={}", node.pid_file().display()),
+        format!("log-error={}", node.log().display()),
+        format!("bind-address={address}"),
+        format!("port={}", ports.sql),
+        format!("server-id={}", node.id.raw()),
+        "secure-file-priv=".to_owned(),
+        "skip-name-resolve".to_owned(),
+        "max-connections=300".to_owned(),
+        // A test cluster shares one machine: small caches, no doublewrite of idle pages ahead of time.
+        "innodb-buffer-pool-size=64M".to_owned(),
+        "innodb-log-file-size=32M".to_owned(),
+        "innodb-fast-shutdown=1".to_owned(),
+        "performance-schema=OFF".to_owned(),
+        "table-open-cache=400".to_owned(),
+        "binlog-format=ROW".to_owned(),
+        "default-storage-engine=InnoDB".to_owned(),
+        "innodb-autoinc-lock-mode=2".to_owned(),
+        // 1 is the durable default of a stock server; benchmarks override it.
+        "innodb-flush-log-at-trx-commit=1".to_owned(),
+    ];
+    let peers: Vec<String> = state.nodes.iter().map(Node::group_endpoint).collect();
     let receive = match state.sst {
         // mysqldump feeds the joiner through its SQL port.
         SstMethod::Mysqldump => ports.sql,
         SstMethod::Rsync | SstMethod::Mariabackup => ports.sst,
     };
-    line(format_args!("wsrep-sst-receive-address={address}:{receive}"));
     let mut own = vec![format!("ist.recv_addr={address}:{}", ports.ist)];
     if state.disks.as_ref().is_some_and(|disks| disks.holds == Holds::Log) {
         own.push(format!("gcache.dir={}", node.log_dir().display()));
     }
-    line(format_args!("wsrep-provider-options=\"{}\"", provider_options(state, node, own)));
-    line(format_args!(""));
-    line(format_args!("[mysqld]"));
-    for option in state.options.iter().chain(&node.options) {
-        line(format_args!("{option}"));
+    let group = vec![
+        "wsrep-on=ON".to_owned(),
+        format!("wsrep-provider={}", node.provider(&state.provider).display()),
+        format!("wsrep-cluster-name={}", state.name),
+        format!("wsrep-cluster-address=gcomm://{}", peers.join(",")),
+        format!("wsrep-node-name={}", node.name()),
+        format!("wsrep-node-address={address}"),
+        format!("wsrep-node-incoming-address={address}:{}", ports.sql),
+        format!("wsrep-sst-method={}", state.sst),
+        format!("wsrep-sst-receive-address={address}:{receive}"),
+        format!("wsrep-provider-options=\"{}\"", provider_options(state, node, own)),
+    ];
+    Told { server, group, asked: state.options.iter().chain(&node.options).cloned().collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_become_words() {
+        for (line, expected) in [
+            ("log-bin", "--log-bin"),
+            ("sync-binlog=0", "--sync-binlog=0"),
+            ("secure-file-priv=", "--secure-file-priv="),
+            (" a = b c ", "--a=b c"),
+            ("wsrep-provider-options=\"a=1;b='2'\"", "--wsrep-provider-options=a=1;b='2'"),
+            ("a='b'", "--a=b"),
+            ("a=\"", "--a=\""),
+        ] {
+            assert_eq!(word(line), expected);
+        }
     }
-    line(format_args!(""));
-    line(format_args!("[sst]"));
-    line(format_args!("sockopt=,reuseaddr"));
-    out
 }

@@ -29,13 +29,14 @@ impl Position {
 }
 
 /// Runs the server with `--wsrep-recover`, which repairs the storage engine, prints its position and ends. The
-/// provider is not loaded. The node must be stopped.
-pub(crate) fn recover(launch: Launch<'_>, node: &Node) -> Result<Position> {
+/// provider is not loaded. The node must be stopped. `arguments`: what its server is told beside its file.
+pub(crate) fn recover(launch: Launch<'_>, node: &Node, arguments: &[String]) -> Result<Position> {
     let log = node.dir.join("recover.log");
     let _ = std::fs::remove_file(&log);
     let outcome = run(launch
         .command(node, "mariadbd")
         .arg(format!("--defaults-file={}", node.config().display()))
+        .args(arguments)
         .arg("--wsrep-recover")
         .arg(format!("--log-error={}", log.display())));
     let text = std::fs::read(&log).unwrap_or_default();

@@ -46,6 +46,38 @@ impl FromStr for SstMethod {
     }
 }
 
+/// Where a server finds what it is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Settings {
+    /// In its `my.cnf`, as installed servers.
+    #[default]
+    File,
+    /// On its command line, as in containers. Its file holds no more than a password and what only scripts read.
+    CommandLine,
+}
+
+impl Settings {
+    pub const ALL: [Settings; 2] = [Settings::File, Settings::CommandLine];
+}
+
+impl fmt::Display for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Settings::File => "file",
+            Settings::CommandLine => "command-line",
+        })
+    }
+}
+
+impl FromStr for Settings {
+    type Err = String;
+    fn from_str(s: &str) -> std::result::Result<Self, String> {
+        let found = Settings::ALL.into_iter().find(|settings| settings.to_string() == s);
+        found.ok_or_else(|| format!("`{s}` is no place for settings: file or command-line"))
+    }
+}
+
 /// Receives lines for the user while something slow runs.
 pub type Progress<'a> = &'a mut dyn FnMut(&str);
 
@@ -60,6 +92,7 @@ pub struct Spec {
     pub dir: PathBuf,
     pub base_port: u16,
     pub sst: SstMethod,
+    pub settings: Settings,
     /// `wsrep_cluster_name`.
     pub name: String,
     /// Contents of `wsrep_provider_options` beyond addresses, `key=value;key=value`.
@@ -94,6 +127,7 @@ impl Spec {
             dir: dir.into(),
             base_port: DEFAULT_BASE_PORT,
             sst: SstMethod::Rsync,
+            settings: Settings::File,
             name: "trireme".to_owned(),
             provider_options: String::new(),
             options: Vec::new(),

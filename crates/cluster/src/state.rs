@@ -4,7 +4,7 @@ use crate::disk::Disks;
 use crate::error::{During, Error, Result};
 use crate::netns::Network;
 use crate::node::Node;
-use crate::spec::SstMethod;
+use crate::spec::{Settings, SstMethod};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -19,6 +19,8 @@ pub struct State {
     pub provider_options: String,
     pub base_port: u16,
     pub sst: SstMethod,
+    #[serde(default)]
+    pub settings: Settings,
     pub options: Vec<String>,
     /// Of the account for state transfers, which may do everything.
     #[serde(default)]
@@ -124,6 +126,7 @@ mod tests {
             provider_options: String::new(),
             base_port: 21000,
             sst: SstMethod::Rsync,
+            settings: Settings::CommandLine,
             options: Vec::new(),
             sst_password: "p".to_owned(),
             plain: false,

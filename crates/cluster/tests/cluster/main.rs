@@ -3,7 +3,8 @@
 //! `cargo test -p trireme-cluster --test cluster -- name` runs the scenarios whose name contains `name`; `--list`
 //! shows them. The provider is `$PROVIDER`, else `target/release/libtrireme.so`; without one everything is
 //! reported as ignored, and so is, with its reason, a scenario that this machine cannot run ([`Bed::skip`]). `$FIRST_PORT`
-//! moves all ports, so that two checkouts can run at a time. Scenarios start servers for seconds, so each groups several
+//! moves all ports, so that two checkouts can run at a time. `$SETTINGS` (`file` or `command-line`) says where servers find their
+//! settings; without it that is drawn, and those about starting after a crash run with both. Scenarios start servers for seconds, so each groups several
 //! checks; they run one after the other, because a loaded machine turns time limits into failures.
 
 mod appliers;
@@ -32,6 +33,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 use support::Bed;
+use trireme_cluster::Settings;
 
 type Scenario = fn(&Bed);
 
@@ -78,6 +80,14 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("small_logs_stay_small", small_logs::small_logs_stay_small),
 ];
 
+/// Those that end in starts after a crash: how a server finds its position then depends on where its settings are.
+const ABOUT_STARTING: &[&str] = &[
+    "killed_nodes_come_back_without_loss",
+    "whole_cluster_stops_and_starts_again",
+    "killed_again_while_recovering",
+    "an_engine_that_is_open_first_recovers_too",
+];
+
 fn main() -> ExitCode {
     let mut filters = Vec::new();
     let mut exact = false;
@@ -94,15 +104,18 @@ fn main() -> ExitCode {
             _ => filters.push(word),
         }
     }
-    let chosen: Vec<(usize, &str, Scenario)> = SCENARIOS
+    let wanted = |name: &str| {
+        filters.is_empty() || filters.iter().any(|f| if exact { name == f } else { name.contains(f.as_str()) })
+    };
+    let chosen: Vec<(usize, &str, Settings, Scenario)> = SCENARIOS
         .iter()
         .enumerate()
-        .map(|(i, (name, run))| (i, *name, *run))
-        .filter(|(_, name, _)| {
-            filters.is_empty() || filters.iter().any(|f| if exact { name == f } else { name.contains(f.as_str()) })
+        .filter(|(_, (name, _))| wanted(name))
+        .flat_map(|(i, (name, run))| {
+            support::places(ABOUT_STARTING.contains(name)).into_iter().map(move |settings| (i, *name, settings, *run))
         })
         .collect();
-    let filtered = SCENARIOS.len() - chosen.len();
+    let filtered = SCENARIOS.iter().filter(|(name, _)| !wanted(name)).count();
 
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
     let provider = match std::env::var_os("PROVIDER") {
@@ -120,8 +133,8 @@ fn main() -> ExitCode {
     let began = Instant::now();
     let mut failures = Vec::new();
     let mut not_run = Vec::new();
-    for (i, name, run) in &chosen {
-        let bed = Bed::new(name, &provider, *i);
+    for (i, name, settings, run) in &chosen {
+        let bed = Bed::new(name, &provider, *i, *settings);
         let start = Instant::now();
         let outcome = catch_unwind(AssertUnwindSafe(|| run(&bed)));
         let verdict = match (&outcome, bed.skipped()) {
@@ -133,7 +146,7 @@ fn main() -> ExitCode {
             }
             (Err(_), _) => "FAILED".to_owned(),
         };
-        println!("test {name} ... {verdict} ({:.1} s)", start.elapsed().as_secs_f64());
+        println!("test {name} (settings: {settings}) ... {verdict} ({:.1} s)", start.elapsed().as_secs_f64());
         if outcome.is_err() {
             failures.push(*name);
         }

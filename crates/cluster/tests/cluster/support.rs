@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use trireme_cluster::{
-    Cancel, Cluster, ClusterGuard, Dice, Endpoint, LogCursor, NodeId, Session, Spec, Start, TableSums,
+    Cancel, Cluster, ClusterGuard, Dice, Endpoint, LogCursor, NodeId, Session, Settings, Spec, Start, TableSums,
     namespaces_available, tail, until, wait_equal,
 };
 
@@ -24,6 +24,7 @@ pub struct Bed {
     name: String,
     provider: PathBuf,
     base_port: u16,
+    settings: Settings,
     skipped: RefCell<Option<String>>,
 }
 
@@ -33,10 +34,11 @@ impl Bed {
         self.provider.file_name().is_some_and(|name| name.to_string_lossy().contains("galera"))
     }
 
-    pub fn new(name: &str, provider: &Path, index: usize) -> Bed {
+    pub fn new(name: &str, provider: &Path, index: usize, settings: Settings) -> Bed {
         let first = from_environment("FIRST_PORT").unwrap_or(FIRST_PORT);
         let base_port = first + 100 * u16::try_from(index).expect("few scenarios");
-        Bed { name: name.to_owned(), provider: provider.to_owned(), base_port, skipped: RefCell::new(None) }
+        let skipped = RefCell::new(None);
+        Bed { name: name.to_owned(), provider: provider.to_owned(), base_port, settings, skipped }
     }
 
     /// Says why the scenario cannot run here; it is then reported as ignored.
@@ -57,6 +59,7 @@ impl Bed {
         let dir = PathBuf::from(format!("/var/tmp/trireme-test-{}", self.base_port));
         let mut spec = Spec::new(&self.provider, dir).option("innodb_flush_log_at_trx_commit=0");
         spec.base_port = self.base_port;
+        spec.settings = self.settings;
         spec.name = format!("test-{}", self.base_port);
         spec
     }
@@ -90,10 +93,10 @@ impl Bed {
     }
 }
 
-/// A number given in an environment variable; panics on anything else.
+/// A value given in an environment variable; panics on anything else.
 pub fn from_environment<N: FromStr>(name: &str) -> Option<N> {
     let text = std::env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number that fits")))
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} does not fit")))
 }
 
 pub fn node(n: u8) -> NodeId {
@@ -337,8 +340,22 @@ pub fn assert_no_copy(logs: &[(NodeId, Vec<String>)], when: &str) {
 
 /// Dice with the `SEED` of the environment, else of the moment; printed, so that the choices, though not the timing, can be repeated.
 pub fn dice(name: &str) -> Dice {
+    let dice = seed();
+    println!("{name}: SEED={}", dice.seed);
+    dice
+}
+
+fn seed() -> Dice {
     let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |now| now.as_nanos() as u64);
-    let seed = from_environment("SEED").unwrap_or_else(now);
-    println!("{name}: SEED={seed}");
-    Dice::new(seed)
+    Dice::new(from_environment("SEED").unwrap_or_else(now))
+}
+
+/// Where a scenario's servers find their settings: where `SETTINGS` of the environment says, else everywhere for those that are about
+/// starting after a crash, and by lot for the others.
+pub fn places(about_starting: bool) -> Vec<Settings> {
+    match from_environment("SETTINGS") {
+        Some(settings) => vec![settings],
+        None if about_starting => Settings::ALL.to_vec(),
+        None => vec![Settings::ALL[seed().below(2) as usize]],
+    }
 }
