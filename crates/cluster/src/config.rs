@@ -48,6 +48,7 @@ pub fn render(state: &State, node: &Node) -> String {
     let Told { server, group, asked } = told(state, node);
     let account = format!("wsrep-sst-auth={SST_USER}:{}", state.sst_password);
     let scripts = ("sst", vec!["sockopt=,reuseaddr".to_owned()]);
+    let for_scripts = || server.iter().chain(&asked).filter(|line| trips_scripts(line)).cloned().collect();
     let sections = match (state.settings, state.plain) {
         (Settings::File, true) => vec![("mysqld", server), ("mysqld", asked)],
         (Settings::File, false) => {
@@ -55,7 +56,7 @@ pub fn render(state: &State, node: &Node) -> String {
         }
         (Settings::CommandLine, true) => Vec::new(),
         // Everybody can read a command line.
-        (Settings::CommandLine, false) => vec![("galera", vec![account]), scripts],
+        (Settings::CommandLine, false) => vec![("mysqld", for_scripts()), ("galera", vec![account]), scripts],
     };
     let mut out = "# Written by `trireme cluster` at every start of this node; edits are lost.\n".to_owned();
     for (name, lines) in sections {
@@ -69,7 +70,13 @@ pub fn render(state: &State, node: &Node) -> String {
 pub fn arguments(state: &State, node: &Node) -> Vec<String> {
     let Told { server, group, asked } = told(state, node);
     let group = if state.plain { Vec::new() } else { group };
-    server.iter().chain(&group).chain(&asked).map(|line| word(line)).collect()
+    let lines = server.iter().chain(&group).chain(&asked);
+    lines.filter(|line| state.plain || !trips_scripts(line)).map(|line| word(line)).collect()
+}
+
+/// The script for mariabackup hands this one from the command line to mariadb-backup, which does not know it (10.11.19).
+fn trips_scripts(line: &str) -> bool {
+    line.trim_start().replace('_', "-").starts_with("innodb-buffer-pool-size")
 }
 
 /// A line of an option file as a word of a command line.

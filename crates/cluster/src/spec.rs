@@ -53,7 +53,7 @@ pub enum Settings {
     /// In its `my.cnf`, as installed servers.
     #[default]
     File,
-    /// On its command line, as in containers. Its file holds no more than a password and what only scripts read.
+    /// On its command line, as in containers. Its file holds no more than a password and what scripts read.
     CommandLine,
 }
 
