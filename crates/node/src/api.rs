@@ -87,6 +87,13 @@ pub struct Handle {
     pub opaque: u64,
 }
 
+impl Handle {
+    /// Of a write set that the node brought, not of a client's transaction.
+    pub fn is_applier(self) -> bool {
+        self.opaque == crate::node::APPLIER
+    }
+}
+
 /// Result of `apply`.
 pub struct Applied {
     pub ok: bool,

@@ -26,6 +26,7 @@ pub enum Chore {
 /// Until [`Chore::End`]. Everything asked for before is done.
 pub fn run_chores(shared: &Arc<Shared>, chores: &Receiver<Chore>) {
     while let Ok(chore) = chores.recv() {
+        shared.panics.come_by("trireme-chores");
         match chore {
             Chore::Log(level, text) => shared.server.log(level, &text),
             Chore::Allow { token, address } => {

@@ -4,6 +4,7 @@
 //! Here: its turn, and what it tells. What comes in is in `inputs`, what the group has ordered in `delivery`, how the server begins in
 //! `feed`, what every turn looks after in `house`, flow control in `throttle`, the time without a log in `outage`.
 
+use std::any::Any;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use crate::queue::Item;
 use crate::slot::Slot;
 use crate::startup::{self, Plan};
 use crate::status::GroupStatus;
+use crate::threads::panic_text;
 use crate::trx::Trx;
 use crate::{Level, ServerView, ViewMember, ViewStatus};
 use trireme_replicator::absent::Absent;
@@ -163,6 +165,14 @@ enum Pending {
     Unowned { body: Bytes },
 }
 
+/// The answer to a write set that was ordered while the feed was held: to be given when what lies before it goes to the server.
+struct HeldAnswer {
+    key: (u64, u64),
+    slot: Arc<Slot<Outcome>>,
+    patient: bool,
+    outcome: Outcome,
+}
+
 /// A write set that flow control has not let pass yet.
 struct HeldBack {
     body: Encoded,
@@ -205,6 +215,8 @@ pub struct Core {
     non_primary_since: Option<Instant>,
     /// By session and number.
     pending: HashMap<(u64, u64), Pending>,
+    /// Only of a core that returns to a server: what its clients waited for through the outage.
+    held_answers: Vec<HeldAnswer>,
     pending_app: HashMap<(u64, u64), PendingApp>,
     /// Newest own session of which something was ordered.
     session: u64,
@@ -335,6 +347,7 @@ impl Core {
             started,
             non_primary_since: None,
             pending: HashMap::new(),
+            held_answers: Vec::new(),
             pending_app: HashMap::new(),
             session: 0,
             owed: VecDeque::new(),
@@ -395,16 +408,27 @@ impl Core {
     /// Runs until left; gives the log back, unless its state is unknown because of a mistake in this program.
     pub fn run(mut self) -> Option<Log> {
         let ended = catch_unwind(AssertUnwindSafe(|| self.work()));
-        if ended.is_err() {
-            // Whoever waits for this thread would wait for ever.
-            self.shared.log(Level::Error, "the group thread failed: leaving the group; restart the server".into());
+        if let Err(payload) = &ended {
+            self.tell_panic(&**payload);
         }
-        let finished = catch_unwind(AssertUnwindSafe(|| self.finish()));
+        // Whoever waits for this thread would wait for ever; and the server waits for the final view.
+        let answered = catch_unwind(AssertUnwindSafe(|| self.answer_all()));
+        let finished = catch_unwind(AssertUnwindSafe(|| self.last_words()));
+        for payload in [&answered, &finished].into_iter().filter_map(|outcome| outcome.as_ref().err()) {
+            self.tell_panic(&**payload);
+        }
         self.transport.close();
-        if ended.is_err() || finished.is_err() {
+        if ended.is_err() || answered.is_err() || finished.is_err() {
             return None;
         }
         Some(self.group.into_store())
+    }
+
+    fn tell_panic(&self, payload: &(dyn Any + Send)) {
+        let said = panic_text(payload);
+        let text =
+            format!("Internal error in thread trireme-group: {said}. This node leaves the group; restart the server.");
+        self.shared.log(Level::Fatal, text);
     }
 
     fn work(&mut self) {
@@ -422,6 +446,7 @@ impl Core {
             for event in events.drain(..) {
                 self.on_net(event);
             }
+            self.shared.panics.come_by("trireme-group");
             self.shared.commands.take(&mut commands);
             for command in commands.drain(..) {
                 self.on_command(command);
@@ -574,8 +599,8 @@ impl Core {
         self.ended = true;
     }
 
-    /// The last words to the server and to everybody who waits.
-    fn finish(&mut self) {
+    /// The last words to everybody who waits.
+    fn answer_all(&mut self) {
         if let Some(slot) = self.connected.take() {
             slot.fill(Err("the connection was closed before a primary view was reached".into()));
         }
@@ -585,6 +610,10 @@ impl Core {
         }
         self.shared.end_votes();
         self.shared.outage.over();
+    }
+
+    /// The last words to the server.
+    fn last_words(&mut self) {
         self.shared.set_group_status(GroupStatus { uuid: self.me.uuid(), ..GroupStatus::default() });
         if self.replicator.is_connected() {
             let view = self.server_view(ViewStatus::NonPrimary, None, &View::default());
@@ -700,7 +729,21 @@ impl Core {
                 self.abandon(&slot);
             }
         }
+        for HeldAnswer { slot, .. } in std::mem::take(&mut self.held_answers) {
+            self.abandon(&slot);
+        }
         self.drop_held_back();
+    }
+
+    /// Takes out those who wait however long it lasts, with what they wait for.
+    fn take_patient(&mut self) -> HashMap<(u64, u64), Pending> {
+        let (held, impatient): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.held_answers).into_iter().partition(|a| a.patient);
+        self.held_answers = impatient;
+        // It is delivered once more.
+        let held = held.into_iter().map(|a| (a.key, Pending::Owned { slot: a.slot, patient: true }));
+        let patient = |_: &(u64, u64), p: &mut Pending| matches!(p, Pending::Owned { patient: true, .. });
+        self.pending.extract_if(patient).chain(held).collect()
     }
 
     /// The outcome of what was sent is left open (SAFETY 22).

@@ -18,6 +18,7 @@ pub fn run_looks(shared: &Arc<Shared>, jobs: &Receiver<EngineJob>) {
     while let Ok(job) = jobs.recv() {
         match job {
             EngineJob::Look { epoch } => {
+                shared.panics.come_by("trireme-engine");
                 // Before the engine is asked: what has ended by now is in what it says it has written. Who has only left commit order may
                 // not have committed in the engine yet.
                 let look = Look { epoch, ended: shared.monitor.ended() };

@@ -109,6 +109,7 @@ pub fn run_errands(shared: &Shared, jobs: &Receiver<IndexJob>) {
     while let Ok(job) = jobs.recv() {
         match job {
             IndexJob::Run(errand) => {
+                shared.panics.come_by("trireme-index");
                 errand.run();
                 shared.commands.push(Command::IndexBack);
             }

@@ -17,6 +17,7 @@ mod index;
 mod monitor;
 mod node;
 mod outage;
+mod panics;
 mod picture;
 mod queue;
 mod recover;
@@ -33,6 +34,14 @@ mod threads;
 mod trx;
 mod votes;
 
+/// Some part is built for a test: it can be broken or fed on purpose.
+pub const TEST_BUILD: bool = cfg!(feature = "panics")
+    || trireme_order::TEST_BUILD
+    || trireme_wslog::TEST_BUILD
+    || trireme_transport::TEST_BUILD
+    || trireme_replicator::TEST_BUILD;
+
 pub use api::*;
 pub use node::Node;
 pub use space::free_space;
+pub use threads::panic_text;

@@ -21,6 +21,7 @@ use crate::engine::{EngineJob, run_looks};
 use crate::index::{Errand, IndexJob, run_errands};
 use crate::monitor::{Interrupted, OrderMonitor};
 use crate::outage::Outage;
+use crate::panics::Panics;
 use crate::queue::{ApplyItem, ApplyQueue, Item};
 use crate::saved::Saved;
 use crate::settings::Settings;
@@ -29,7 +30,7 @@ use crate::startup::{self, Patience, Wish};
 use crate::status::{Counters, FlowFigures, GroupStatus};
 use crate::stop_signal;
 use crate::syncer::{SpaceJob, SyncJob, run_space, run_syncs};
-use crate::threads::spawn;
+use crate::threads::{Helper, spawn};
 use crate::trx::{Stage, Trx, TrxMap};
 use crate::votes::Votes;
 use crate::*;
@@ -63,6 +64,7 @@ pub struct Shared {
     epochs: AtomicU64,
     reader: Mutex<Option<LogReader<DirStorage>>>,
     pub outage: Outage,
+    pub panics: Panics,
     /// How often the server has asked to be desynced, and not been resynced since.
     pub desyncs: AtomicU32,
     /// Whom this node is sending a full copy to.
@@ -73,6 +75,8 @@ pub struct Shared {
     /// Last seqno of the connection that has ended or is ending.
     last: AtomicU64,
     closed: AtomicBool,
+    /// A thread of this node panicked.
+    failed: AtomicBool,
 }
 
 /// Why a write set cannot be read back.
@@ -83,7 +87,7 @@ enum Unreadable {
 }
 
 /// Handle tag of write sets that an applier brings back.
-const APPLIER: u64 = u64::MAX;
+pub(crate) const APPLIER: u64 = u64::MAX;
 /// Local transactions carry this: the id finds them.
 const LOCAL: u64 = 1;
 
@@ -217,6 +221,15 @@ impl Shared {
         }
     }
 
+    /// What the server is about to store is not known to follow what it has. Only a full copy makes the data good.
+    fn doubt_data(&self) {
+        if !self.inconsistent.load(Relaxed) {
+            let reason = "the data here may lack what the group has: a full copy is needed at the next start";
+            self.log(Level::Error, reason.into());
+            self.mark_inconsistent();
+        }
+    }
+
     /// Is there a connection to the group, primary or not?
     pub fn connected(&self) -> bool {
         self.commands.is_open()
@@ -274,15 +287,37 @@ impl Shared {
         self.commands.push(Command::Leave);
     }
 
-    /// A new log in the place of one that has failed. Waits for the disk.
-    pub fn reopen_log(&self, failed: &mut Log) -> Result<Log, String> {
+    /// A panic in one of the node's own threads: what it should have done is not done, so the node leaves, and only a new start of the
+    /// server makes another attempt. Not for the group thread, which must not call the server.
+    fn thread_failed(&self, thread: &str, said: &str) {
+        let text = format!(
+            "Internal error in thread {thread}: {said}. This node is out of service until the server is restarted."
+        );
+        self.server.log(Level::Fatal, &text);
+        self.failed.store(true, Relaxed);
+        self.leave();
+    }
+
+    /// A new log in the place of one that has failed. Waits for the disk as long as `wanted` says so.
+    pub fn reopen_log(&self, failed: &mut Log, wanted: impl Fn() -> bool) -> Result<Log, String> {
         // What these threads still have to say is about the old one.
         let (synced, spare) = (Arc::new(Slot::default()), Arc::new(Slot::default()));
         let _ = self.syncs.send(SyncJob::Pass(synced.clone()));
         let _ = self.space.send(SpaceJob::Pass(spare.clone()));
-        synced.wait();
-        spare.wait();
+        for passed in [synced, spare] {
+            while passed.wait_until(Instant::now() + LOOK_AT_HELPERS).is_none() {
+                if !wanted() {
+                    return Err("the disk does not answer".into());
+                }
+            }
+        }
         startup::reopen_log(&self.settings, failed, &|level, text| self.log(level, text.to_string()))
+    }
+
+    /// For [`Shared::reopen_log`]: for a while, and not once the connection is to end.
+    pub fn outage_goes_on(&self) -> impl Fn() -> bool {
+        let early = within(HELPERS_END);
+        move || early() && !self.outage.await_end(Duration::ZERO)
     }
 
     pub fn set_reader(&self, log: &Log) {
@@ -313,6 +348,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no holder of a node's lock panics")
 }
 
+/// One of the node's helpers.
+fn helper(shared: &Arc<Shared>, name: &'static str, work: impl Fn(&Arc<Shared>) + Send + 'static) -> Helper {
+    let (for_work, for_failure) = (shared.clone(), shared.clone());
+    Helper::start(name, move || work(&for_work), move |said| for_failure.thread_failed(name, said))
+}
+
+/// Is it still so early?
+fn within(limit: Duration) -> impl Fn() -> bool {
+    let deadline = Instant::now() + limit;
+    move || Instant::now() < deadline
+}
+
 /// `None` after the deadline.
 fn wait_to_connect(connected: &Slot<Result<(), String>>, deadline: Option<Instant>) -> Option<Result<(), String>> {
     loop {
@@ -336,10 +383,16 @@ struct Running {
     /// Counts connections: a `connect` that waits must not end a later one's group thread.
     connection: u64,
     log: Option<Log>,
-    helpers: Vec<JoinHandle<()>>,
+    helpers: Vec<Helper>,
     closed: bool,
+    /// Helpers that did not end when they were told to.
+    stuck: Vec<Helper>,
 }
 
+/// For the jobs that a helper still has when the node is closed; a disk that takes longer is taken for one that does not answer.
+const HELPERS_END: Duration = Duration::from_secs(10);
+/// How often a wait for helpers looks whether it is still wanted.
+const LOOK_AT_HELPERS: Duration = Duration::from_millis(100);
 /// How often a `connect` that waits looks whether the server was told to stop.
 const LOOK_FOR_STOP: Duration = Duration::from_millis(500);
 /// How long a new connection waits for the appliers of the former one.
@@ -399,35 +452,34 @@ impl Node {
             epochs: AtomicU64::new(0),
             reader: Mutex::new(Some(log.reader())),
             outage: Outage::default(),
+            panics: Panics::default(),
             desyncs: AtomicU32::new(0),
             donating: Mutex::default(),
             inconsistent: AtomicBool::new(false),
             server_gone: AtomicBool::new(false),
             last: AtomicU64::new(0),
             closed: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
         });
         shared.set_last(shared.monitor.left());
-        let helper = |name: &str, body: Box<dyn FnOnce(Arc<Shared>) + Send>| {
-            let shared = shared.clone();
-            spawn(name, move || body(shared))
-        };
         let helpers = vec![
-            helper("trireme-chores", Box::new(move |shared| run_chores(&shared, &chores_in))),
-            helper("trireme-sync", Box::new(move |shared| run_syncs(&shared, &syncs_in))),
-            helper("trireme-space", Box::new(move |shared| run_space(&shared, &space_in))),
-            helper("trireme-index", Box::new(move |shared| run_errands(&shared, &errands_in))),
-            helper("trireme-engine", Box::new(move |shared| run_looks(&shared, &looks_in))),
+            helper(&shared, "trireme-chores", move |shared| run_chores(shared, &chores_in)),
+            helper(&shared, "trireme-sync", move |shared| run_syncs(shared, &syncs_in)),
+            helper(&shared, "trireme-space", move |shared| run_space(shared, &space_in)),
+            helper(&shared, "trireme-index", move |shared| run_errands(shared, &errands_in)),
+            helper(&shared, "trireme-engine", move |shared| run_looks(shared, &looks_in)),
         ];
         let running = Running { log: Some(log), helpers, ..Running::default() };
         Ok(Node { shared, running: Mutex::new(running) })
     }
 
-    /// Leaves the group if need be and joins every thread of the node. Idempotent.
-    pub fn close(&self) {
+    /// Leaves the group if need be and joins every thread of the node. Idempotent. False when a thread still waits for a disk that does
+    /// not answer: then the node must not be dropped, nor the library unloaded.
+    pub fn close(&self) -> bool {
         self.disconnect();
         let mut running = lock(&self.running);
         if running.closed {
-            return;
+            return running.stuck.is_empty();
         }
         running.closed = true;
         self.shared.closed.store(true, Relaxed);
@@ -437,15 +489,24 @@ impl Node {
         let _ = self.shared.errands.send(IndexJob::End);
         let _ = self.shared.looks.send(EngineJob::End);
         let _ = self.shared.chores.send(Chore::End);
-        for helper in running.helpers.drain(..) {
-            let _ = helper.join();
-        }
+        let deadline = Instant::now() + HELPERS_END;
+        let helpers = std::mem::take(&mut running.helpers);
+        running.stuck = helpers.into_iter().filter_map(|helper| helper.join(deadline).err()).collect();
         *lock(&self.shared.reader) = None;
+        if let Some(helper) = running.stuck.first() {
+            let text = format!(
+                "thread {} still waits for the disk with the write-set log: the log is not closed in order",
+                helper.name()
+            );
+            self.shared.server.log(Level::Warn, &text);
+            return false;
+        }
         if let Some(log) = running.log.take() {
             if let Err(error) = log.close() {
                 self.shared.server.log(Level::Warn, &error.to_string());
             }
         }
+        true
     }
 
     pub fn connect(&self, cluster: &str, url: &str, donor: &str, bootstrap: bool) -> Code {
@@ -492,6 +553,9 @@ impl Node {
         let shared = &self.shared;
         let mut running = lock(&self.running);
         self.end_core(&mut running);
+        if shared.failed.load(Relaxed) {
+            return Err("this node is out of service after an internal error: restart the server".into());
+        }
         if !shared.queue.wait_empty(Instant::now() + FORMER_APPLIERS) {
             return Err("appliers of the former connection have not ended".into());
         }
@@ -528,7 +592,7 @@ impl Node {
         let shared = &self.shared;
         match running.log.take() {
             Some(log) if log.failed().is_none() => Ok(log),
-            Some(mut failed) => match shared.reopen_log(&mut failed) {
+            Some(mut failed) => match shared.reopen_log(&mut failed, within(HELPERS_END)) {
                 Ok(log) => {
                     shared.set_reader(&log);
                     Ok(log)
@@ -560,6 +624,44 @@ impl Node {
         Code::Ok
     }
 
+    /// After a panic in a call: leaves the group. A write set in which it happened may never leave commit order; those behind it are let
+    /// go after the time that the last commits get anyway.
+    pub fn leave_after_panic(&self) {
+        let shared = &self.shared;
+        // Also when there is no leaving in order, because the panic came inside `connect`.
+        let _let_go = OnDrop(|| {
+            let last = Seqno(shared.last.load(Relaxed));
+            if shared.monitor.wait_left(last, Some(Instant::now() + LAST_COMMITS)).is_err() {
+                shared.monitor.set_closed(true);
+            }
+        });
+        self.disconnect();
+    }
+
+    /// The server has been given an answer about an ordered transaction that may be wrong.
+    pub fn doubt_data(&self) {
+        self.shared.doubt_data();
+    }
+
+    /// The next call, thread or item of that name panics.
+    #[cfg(feature = "panics")]
+    pub fn panic_in(&self, place: &str) {
+        self.shared.panics.arm(place);
+    }
+
+    /// Nobody passes the thread's place of that name while `stall`.
+    #[cfg(feature = "panics")]
+    pub fn stall_in(&self, place: &str, stall: bool) {
+        self.shared.panics.stall(place, stall);
+    }
+
+    /// In every entry: panics if the entry is asked to, here or by the file `panic-in` of the data directory.
+    #[cfg(feature = "panics")]
+    pub fn panic_if_asked(&self, entry: &str) {
+        self.shared.panics.take_file(&self.shared.args.data_dir);
+        self.shared.panics.come_by(entry);
+    }
+
     /// For an arbitrator: asks `donor` (the list given to `connect`) to carry out a state request that is not for this node's own
     /// sake. Returns when a server has been chosen, with its label; waits as long as there is one that is only busy.
     pub fn ask_donor(&self, request: Vec<u8>) -> Result<String, String> {
@@ -587,12 +689,28 @@ impl Node {
         Code::ConnFail
     }
 
+    /// For a thread whose `recv` panicked: waits for the last item, which tells the server of the end. What comes before is left to the
+    /// other threads, or to the next start.
+    pub fn recv_end(&self, ctx: RecvCtx) -> Code {
+        let queue = &self.shared.queue;
+        queue.arrive();
+        let _departure = OnDrop(|| queue.depart());
+        while let Some(item) = queue.take(|| ()) {
+            let _done = OnDrop(|| queue.done());
+            if matches!(item, Item::Final { .. }) {
+                self.handle(ctx, item);
+            }
+        }
+        Code::NodeFail
+    }
+
     /// `Some` when this thread is to return.
     fn handle(&self, ctx: RecvCtx, item: Item) -> Option<Code> {
         let shared = &self.shared;
         if shared.server_gone.load(Relaxed) {
             return matches!(item, Item::Final { .. }).then_some(Code::NodeFail);
         }
+        shared.panics.come_by(item.place());
         match item {
             Item::Connected(view) => {
                 if !shared.server.connected(&view) {
@@ -899,7 +1017,12 @@ impl Node {
             // The node has left in the middle: nothing orders this any more. What the group has committed a client may be
             // told; an applier's work is of no use to anybody.
             Err(Interrupted::Closed) if handle.opaque == APPLIER => Code::NodeFail,
-            Err(Interrupted::Closed | Interrupted::TimedOut) => Code::Ok,
+            Err(Interrupted::Closed | Interrupted::TimedOut) => {
+                if meta.seqno > self.shared.monitor.left().next() {
+                    self.shared.doubt_data();
+                }
+                Code::Ok
+            }
         }
     }
 

@@ -67,6 +67,19 @@ impl Item {
         }
     }
 
+    /// A name for tests that let its handling panic.
+    pub fn place(&self) -> &'static str {
+        match self {
+            Item::Connected(_) => "item-connected",
+            Item::View { .. } => "item-view",
+            Item::SstRequest { .. } => "item-sst-request",
+            Item::Apply(_) => "item-apply",
+            Item::Donate { .. } => "item-donate",
+            Item::Synced { .. } => "item-synced",
+            Item::Final { .. } => "item-final",
+        }
+    }
+
     /// Everything before it is finished when it is handed out, and nothing after it begins before it is finished
     /// (contract 3.10).
     fn alone(&self) -> bool {

@@ -31,7 +31,10 @@ pub enum SpaceJob {
 pub fn run_syncs(shared: &Arc<Shared>, jobs: &Receiver<SyncJob>) {
     while let Ok(job) = jobs.recv() {
         match job {
-            SyncJob::Sync(ticket) => drop(shared.commands.push(Command::Synced(ticket.run()))),
+            SyncJob::Sync(ticket) => {
+                shared.panics.come_by("trireme-sync");
+                shared.commands.push(Command::Synced(ticket.run()));
+            }
             SyncJob::Pass(slot) => slot.fill(()),
             SyncJob::End => return,
         }
@@ -42,7 +45,10 @@ pub fn run_syncs(shared: &Arc<Shared>, jobs: &Receiver<SyncJob>) {
 pub fn run_space(shared: &Arc<Shared>, jobs: &Receiver<SpaceJob>) {
     while let Ok(job) = jobs.recv() {
         match job {
-            SpaceJob::Spare(ticket) => drop(shared.commands.push(Command::SpareReady(ticket.run()))),
+            SpaceJob::Spare(ticket) => {
+                shared.panics.come_by("trireme-space");
+                shared.commands.push(Command::SpareReady(ticket.run()));
+            }
             SpaceJob::Drop(large) => drop(large),
             SpaceJob::Pass(slot) => slot.fill(()),
             SpaceJob::End => return,

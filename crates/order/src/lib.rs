@@ -31,3 +31,6 @@ pub use message::{Class, Founding, JoinRequest, Message, Presence, WireEntry};
 #[cfg(feature = "mutants")]
 pub use mutant::Mutant;
 pub use store::{LogStore, StoreError};
+
+/// With the feature `mutants`, which no server needs.
+pub const TEST_BUILD: bool = cfg!(feature = "mutants");

@@ -1,16 +1,18 @@
 //! The panic boundary, and what the server's `ctx` pointer points at.
 //!
 //! A panic never leaves an entry point and never turns into a plausible answer. The first one *poisons* the instance: it is
-//! logged, the node leaves the group (which wakes everybody who waits inside), and every later call fails alike. The server
-//! goes on without replication until somebody restarts it, as after any other fatal error of a node.
+//! logged, and the node leaves the group (which wakes everybody who waits inside). From then on nothing new is begun; calls that end
+//! what was begun, and those that ask, still go to the node, as the server cannot do without their answers: see the table in the
+//! README. The server goes on without replication until somebody restarts it, as after any other fatal error of a node.
 
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use trireme_node::{Code, Level, Node, Server};
+use trireme_node::{Gtid, Level, Node, Server, panic_text};
 use trireme_wsrep_sys::Wsrep;
 
 use crate::server::CServer;
@@ -19,6 +21,13 @@ use crate::server::CServer;
 pub struct Instance {
     pub node: Arc<Node>,
     boundary: Boundary,
+    known: Mutex<Known>,
+}
+
+/// The newest answers to calls after whose failure wsrep-lib throws an exception that nobody catches.
+struct Known {
+    last_committed: Gtid,
+    options: String,
 }
 
 // Entries are called from any thread.
@@ -29,15 +38,50 @@ const _: () = {
 
 impl Instance {
     pub fn new(node: Node, server: Arc<CServer>) -> Instance {
-        Instance { node: Arc::new(node), boundary: Boundary::new(server) }
+        let known = Known { last_committed: Gtid::default(), options: node.options_get() };
+        Instance { node: Arc::new(node), boundary: Boundary::new(server), known: Mutex::new(known) }
     }
 
-    /// Ends every thread of the node. Returns false when that panicked: then nothing of the instance may be dropped, because
-    /// threads may still use it.
+    /// After a panic in an entry.
+    pub fn is_poisoned(&self) -> bool {
+        self.boundary.poisoned.load(Ordering::SeqCst)
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        // Both fields are only ever replaced as a whole.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks the node, and remembers the answer.
+    pub fn last_committed(&self) -> Gtid {
+        let gtid = self.node.last_committed();
+        self.known().last_committed = gtid;
+        gtid
+    }
+
+    /// The last answer of [`Instance::last_committed`].
+    pub fn last_committed_known(&self) -> Gtid {
+        self.known().last_committed
+    }
+
+    /// Asks the node, and remembers the answer.
+    pub fn options(&self) -> String {
+        let options = self.node.options_get();
+        self.known().options.clone_from(&options);
+        options
+    }
+
+    /// The last answer of [`Instance::options`]; there is one.
+    pub fn options_known(&self) -> String {
+        self.known().options.clone()
+    }
+
+    /// Ends every thread of the node. Returns false when that panicked, or a thread waits for a disk that does not answer: then nothing of
+    /// the instance may be dropped, because threads may still use it.
     pub fn close(&self) -> bool {
         self.boundary.join();
         match catch_unwind(AssertUnwindSafe(|| self.node.close())) {
-            Ok(()) => true,
+            Ok(ended) => ended,
             Err(payload) => {
                 log_panic(&self.boundary.server, "free", &*payload);
                 false
@@ -50,29 +94,39 @@ impl Instance {
 struct Boundary {
     server: Arc<CServer>,
     poisoned: AtomicBool,
+    /// Entries of which a panic was logged: one that panics each time it is asked must not flood the log.
+    logged: Mutex<BTreeSet<String>>,
     /// Takes a poisoned node out of the group; ends by itself, joined by [`Boundary::join`].
     leaving: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Boundary {
     fn new(server: Arc<CServer>) -> Boundary {
-        Boundary { server, poisoned: AtomicBool::new(false), leaving: Mutex::new(None) }
+        Boundary { server, poisoned: AtomicBool::new(false), logged: Mutex::default(), leaving: Mutex::new(None) }
     }
 
-    /// Runs `call`. After a panic, and ever after, the answer is `failed`. The first panic starts `leave`, which may block, on
-    /// a thread of its own: the thread that panicked may be one that others wait for.
-    fn run<T>(&self, entry: &str, failed: T, call: impl FnOnce() -> T, leave: impl FnOnce() + Send + 'static) -> T {
-        if self.poisoned.load(Ordering::SeqCst) {
-            return failed;
+    /// Runs `call`; a poisoned instance runs only what [`Purpose::Ends`]. `None` where it did not run, or panicked. The first panic
+    /// starts `leave`, which may block, on a thread of its own: the thread that panicked may be one that others wait for.
+    fn run<T>(
+        &self,
+        entry: &str,
+        purpose: Purpose,
+        call: impl FnOnce() -> T,
+        leave: impl FnOnce() + Send + 'static,
+    ) -> Option<T> {
+        if purpose == Purpose::Begins && self.poisoned.load(Ordering::SeqCst) {
+            return None;
         }
         match catch_unwind(AssertUnwindSafe(call)) {
-            Ok(answer) => answer,
+            Ok(answer) => Some(answer),
             Err(payload) => {
-                log_panic(&self.server, entry, &*payload);
+                if self.logged.lock().unwrap_or_else(PoisonError::into_inner).insert(entry.to_owned()) {
+                    log_panic(&self.server, entry, &*payload);
+                }
                 if !self.poisoned.swap(true, Ordering::SeqCst) {
                     self.start(leave);
                 }
-                failed
+                None
             }
         }
     }
@@ -100,31 +154,64 @@ impl Boundary {
     }
 }
 
-/// Runs one entry: `failed` is the answer without an instance, after a panic, and from a poisoned instance.
+/// What a call is for, as far as a poisoned instance cares.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// Something new: not any more.
+    Begins,
+    /// The end of something that was begun, or a question.
+    Ends,
+}
+
+/// Runs an entry that begins something: `failed` is the answer without an instance, after a panic, and from a poisoned instance.
 ///
 /// # Safety
 /// `wsrep` is null or a table from `wsrep_loader` (clause **table**).
 pub unsafe fn guard<T>(wsrep: *mut Wsrep, entry: &str, failed: T, call: impl FnOnce(&Instance) -> T) -> T {
+    // SAFETY: the caller's promise.
+    let Some(instance) = (unsafe { instance(wsrep) }) else { return failed };
+    run(instance, entry, Purpose::Begins, call).unwrap_or(failed)
+}
+
+/// Runs an entry that ends something or asks, also in a poisoned instance: `failed` is the answer without an instance and after a panic
+/// in this very call. It may ask the instance for what is known, and must not panic.
+///
+/// # Safety
+/// As [`guard`].
+pub unsafe fn guard_end<T>(
+    wsrep: *mut Wsrep,
+    entry: &str,
+    failed: impl FnOnce(Option<&Instance>) -> T,
+    call: impl FnOnce(&Instance) -> T,
+) -> T {
+    // SAFETY: the caller's promise.
+    let Some(instance) = (unsafe { instance(wsrep) }) else { return failed(None) };
+    run(instance, entry, Purpose::Ends, call).unwrap_or_else(|| failed(Some(instance)))
+}
+
+/// # Safety
+/// As [`guard`]. The instance lives until `free`.
+unsafe fn instance<'a>(wsrep: *mut Wsrep) -> Option<&'a Instance> {
     if wsrep.is_null() {
-        return failed;
+        return None;
     }
     // SAFETY: table: not null, so valid. ctx: null or the instance that `init` stored, which lives until `free`.
-    let Some(instance) = (unsafe { (*wsrep).ctx.cast::<Instance>().as_ref() }) else { return failed };
+    unsafe { (*wsrep).ctx.cast::<Instance>().as_ref() }
+}
+
+fn run<T>(instance: &Instance, entry: &str, purpose: Purpose, call: impl FnOnce(&Instance) -> T) -> Option<T> {
     let node = Arc::clone(&instance.node);
-    let leave = move || {
-        // Its answer would only say that there was no group to leave.
-        let _: Code = node.disconnect();
+    let call = || {
+        #[cfg(feature = "panics")]
+        instance.node.panic_if_asked(entry);
+        call(instance)
     };
-    instance.boundary.run(entry, failed, || call(instance), leave)
+    instance.boundary.run(entry, purpose, call, move || node.leave_after_panic())
 }
 
 /// Logs what a panic said. Must not panic itself: the logger is the server's, and the text is made without unwrapping.
 pub fn log_panic(server: &CServer, entry: &str, payload: &(dyn Any + Send)) {
-    let said = payload
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("(no text)");
+    let said = panic_text(payload);
     let text = format!("Internal error in {entry}: {said}. This node is out of service until the server is restarted.");
     server.log(Level::Fatal, &text);
 }
@@ -164,20 +251,25 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_logged_once_and_answered_alike_ever_after() {
+    fn a_panic_is_logged_once_and_nothing_is_begun_after_it() {
         let boundary = boundary();
         let (left, leaves) = mpsc::channel();
         let leave = || {
             let left = left.clone();
             move || left.send(()).unwrap()
         };
-        assert_eq!(boundary.run("certify", -1, || 5, leave()), 5);
-        assert_eq!(boundary.run("certify", -1, || panic!("seqno {} is gone", 7), leave()), -1);
-        assert_eq!(boundary.run("release", -1, || unreachable!("a poisoned instance calls nothing"), leave()), -1);
+        assert_eq!(boundary.run("certify", Purpose::Begins, || 5, leave()), Some(5));
+        assert_eq!(boundary.run("certify", Purpose::Begins, || panic!("seqno {} is gone", 7), leave()), None::<i32>);
+        let begun = || unreachable!("a poisoned instance begins nothing");
+        assert_eq!(boundary.run("certify", Purpose::Begins, begun, leave()), None::<i32>);
+        assert_eq!(boundary.run("release", Purpose::Ends, || 6, leave()), Some(6));
+        for _ in 0..2 {
+            assert_eq!(boundary.run("stats_get", Purpose::Ends, || panic!("again"), leave()), None::<i32>);
+        }
         boundary.join();
         assert_eq!(leaves.try_iter().count(), 1, "leaves the group once");
         let lines = LOGGED.take();
-        assert_eq!(lines.len(), 1);
+        assert_eq!(lines.len(), 2, "one line for each entry");
         assert_eq!(lines[0].0, trireme_wsrep_sys::LOG_FATAL);
         assert!(lines[0].1.starts_with("Internal error in certify: seqno 7 is gone."), "{}", lines[0].1);
     }
@@ -185,7 +277,7 @@ mod tests {
     #[test]
     fn a_panic_while_leaving_stays_in_its_thread() {
         let boundary = boundary();
-        assert_eq!(boundary.run("recv", -1, || panic!("first"), || panic!("second")), -1);
+        assert_eq!(boundary.run("recv", Purpose::Ends, || panic!("first"), || panic!("second")), None::<i32>);
         boundary.join();
     }
 
@@ -193,7 +285,7 @@ mod tests {
     fn leaving_does_not_hold_up_the_call_that_panicked() {
         let boundary = boundary();
         let (go, wait) = mpsc::channel::<()>();
-        boundary.run("recv", (), || panic!("first"), move || wait.recv().unwrap());
+        boundary.run("recv", Purpose::Ends, || panic!("first"), move || wait.recv().unwrap());
         go.send(()).unwrap(); // only possible because `run` has returned
         boundary.join();
     }

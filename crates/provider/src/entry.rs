@@ -10,24 +10,47 @@ use bytes::Bytes;
 use trireme_node::{Code, Node, RecvCtx, Server, ToiKeys, Wait, flags};
 use trireme_wsrep_sys::{self as sys, Wsrep};
 
-use crate::boundary::{Instance, guard, log_panic};
+use crate::boundary::{Instance, guard, guard_end, log_panic};
 use crate::convert::{
     bytes as slice, elements, gtid_in, gtid_out, handle_in, handle_out, key_kind, meta_in, meta_out, optional_bytes,
     seqno_in, seqno_out, status, text,
 };
 use crate::loader::CAPABILITIES;
-use crate::server::{CServer, init_args};
+use crate::server::{CServer, c_string, init_args};
 use crate::{services, stats};
 
 type W = *mut Wsrep;
 
-/// The whole of most entries: calls the node and gives its code.
+/// The whole of most entries that begin something: calls the node and gives its code.
 ///
 /// # Safety
 /// Clause **table**.
 unsafe fn call(wsrep: W, entry: &str, call: impl FnOnce(&Node) -> Code) -> sys::Status {
     // SAFETY: the caller's promise.
     unsafe { guard(wsrep, entry, sys::NODE_FAIL, |i| status(call(&i.node))) }
+}
+
+/// The same for those that end something or ask. `failed`: what wsrep-lib takes for an answer when the call panicked.
+///
+/// # Safety
+/// Clause **table**.
+unsafe fn end(wsrep: W, entry: &str, failed: sys::Status, call: impl FnOnce(&Node) -> Code) -> sys::Status {
+    let failed = |i: Option<&Instance>| if i.is_some() { failed } else { sys::NODE_FAIL };
+    // SAFETY: the caller's promise.
+    unsafe { guard_end(wsrep, entry, failed, |i| status(call(&i.node))) }
+}
+
+/// Where a node stands that cannot be paused, as nothing moves it any more: wsrep-lib takes an undefined seqno once, miscounts, and lets
+/// the next statement that pauses wait for ever.
+fn stands_at(instance: &Instance) -> sys::Seqno {
+    instance.last_committed_known().seqno.map_or(0, |at| seqno_out(Some(at)))
+}
+
+/// For an ordered transaction whose turn or replay panicked: the server finishes it as if that had gone well, or rolls it back, and
+/// either may differ from what the group has.
+fn doubt_data(instance: &Instance) {
+    // What it panics of was said when the first call did.
+    let _ = catch_unwind(AssertUnwindSafe(|| instance.node.doubt_data()));
 }
 
 // --- life ------------------------------------------------------------------------------------------------------------------
@@ -43,11 +66,11 @@ pub unsafe extern "C" fn init(wsrep: W, args: *const sys::InitArgs) -> sys::Stat
     let made = catch_unwind(AssertUnwindSafe(|| {
         // SAFETY: argument.
         let args = unsafe { init_args(args) };
-        Node::new(args, Arc::clone(&server) as Arc<dyn Server>)
+        Node::new(args, Arc::clone(&server) as Arc<dyn Server>).map(|node| Instance::new(node, Arc::clone(&server)))
     }));
     match made {
-        Ok(Ok(node)) => {
-            wsrep.ctx = Box::into_raw(Box::new(Instance::new(node, server))).cast();
+        Ok(Ok(instance)) => {
+            wsrep.ctx = Box::into_raw(Box::new(instance)).cast();
             sys::OK
         }
         Ok(Err(_already_logged)) => sys::NODE_FAIL,
@@ -72,7 +95,7 @@ pub unsafe extern "C" fn free(wsrep: W) {
 
 pub unsafe extern "C" fn capabilities(wsrep: W) -> sys::Cap {
     // SAFETY: table.
-    unsafe { guard(wsrep, "capabilities", 0, |_| CAPABILITIES) }
+    unsafe { guard_end(wsrep, "capabilities", |i| i.map_or(0, |_| CAPABILITIES), |_| CAPABILITIES) }
 }
 
 // --- options, encryption ---------------------------------------------------------------------------------------------------
@@ -88,13 +111,10 @@ pub unsafe extern "C" fn options_set(wsrep: W, options: *const c_char) -> sys::S
 /// From `malloc`; the server frees it.
 pub unsafe extern "C" fn options_get(wsrep: W) -> *mut c_char {
     // SAFETY: table.
-    unsafe {
-        guard(wsrep, "options_get", ptr::null_mut(), |i| {
-            let text = crate::server::c_string(&i.node.options_get());
-            // SAFETY: malloc: a copy in the memory that the server will free; null when there is none.
-            libc::strdup(text.as_ptr())
-        })
-    }
+    let text = unsafe { guard_end(wsrep, "options_get", |i| i.map(Instance::options_known), |i| Some(i.options())) };
+    let Some(text) = text else { return ptr::null_mut() };
+    // SAFETY: malloc: a copy in the memory that the server will free; null when there is none.
+    unsafe { libc::strdup(c_string(&text).as_ptr()) }
 }
 
 pub unsafe extern "C" fn enc_set_key(_: W, _: *const sys::EncKey) -> sys::Status {
@@ -116,12 +136,15 @@ pub unsafe extern "C" fn connect(
 
 pub unsafe extern "C" fn disconnect(wsrep: W) -> sys::Status {
     // SAFETY: table.
-    unsafe { call(wsrep, "disconnect", Node::disconnect) }
+    unsafe { end(wsrep, "disconnect", sys::NODE_FAIL, Node::disconnect) }
 }
 
 pub unsafe extern "C" fn recv(wsrep: W, ctx: *mut c_void) -> sys::Status {
     // SAFETY: table. The context is only handed back, on this thread.
-    unsafe { call(wsrep, "recv", |node| node.recv(RecvCtx(ctx))) }
+    let answer = unsafe { guard_end(wsrep, "recv", |_| None, |i| Some(status(i.node.recv(RecvCtx(ctx))))) };
+    // After a panic this thread may be the only one that can tell the server of the end, for which a shutdown waits.
+    // SAFETY: as above.
+    answer.unwrap_or_else(|| unsafe { end(wsrep, "recv", sys::NODE_FAIL, |node| node.recv_end(RecvCtx(ctx))) })
 }
 
 // --- transactions ------------------------------------------------------------------------------------------------------------
@@ -176,7 +199,21 @@ pub unsafe extern "C" fn commit_order_enter(
     // SAFETY: argument.
     let Some((handle, meta)) = (unsafe { ordered(handle, meta) }) else { return sys::NODE_FAIL };
     // SAFETY: table.
-    unsafe { call(wsrep, "commit_order_enter", |node| node.commit_order_enter(handle, &meta)) }
+    unsafe {
+        guard_end(
+            wsrep,
+            "commit_order_enter",
+            |i| match i {
+                // Of a client's transaction the server takes no other answer: it is committed by the group.
+                Some(i) if !handle.is_applier() => {
+                    doubt_data(i);
+                    sys::OK
+                }
+                _ => sys::NODE_FAIL,
+            },
+            |i| status(i.node.commit_order_enter(handle, &meta)),
+        )
+    }
 }
 
 pub unsafe extern "C" fn commit_order_leave(
@@ -188,7 +225,10 @@ pub unsafe extern "C" fn commit_order_leave(
     // SAFETY: argument.
     let Some((handle, meta)) = (unsafe { ordered(handle, meta) }) else { return sys::NODE_FAIL };
     // SAFETY: table, argument.
-    unsafe { call(wsrep, "commit_order_leave", |node| node.commit_order_leave(handle, &meta, optional_bytes(error))) }
+    unsafe {
+        let failed = if handle.is_applier() { sys::NODE_FAIL } else { sys::OK };
+        end(wsrep, "commit_order_leave", failed, |node| node.commit_order_leave(handle, &meta, optional_bytes(error)))
+    }
 }
 
 pub unsafe extern "C" fn release(wsrep: W, handle: *mut sys::WsHandle) -> sys::Status {
@@ -196,7 +236,7 @@ pub unsafe extern "C" fn release(wsrep: W, handle: *mut sys::WsHandle) -> sys::S
     let Some(handle) = (unsafe { handle.as_mut() }) else { return sys::NODE_FAIL };
     // SAFETY: table.
     unsafe {
-        call(wsrep, "release", |node| {
+        end(wsrep, "release", sys::OK, |node| {
             let mut ours = handle_in(handle);
             let code = node.release(&mut ours);
             *handle = handle_out(ours);
@@ -209,7 +249,20 @@ pub unsafe extern "C" fn replay_trx(wsrep: W, handle: *const sys::WsHandle, ctx:
     // SAFETY: argument.
     let Some(handle) = (unsafe { handle.as_ref() }) else { return sys::NODE_FAIL };
     // SAFETY: table.
-    unsafe { call(wsrep, "replay_trx", |node| node.replay(handle_in(handle), RecvCtx(ctx))) }
+    unsafe {
+        guard_end(
+            wsrep,
+            "replay_trx",
+            |i| {
+                // Anything but a failed certification ends the server.
+                i.map_or(sys::NODE_FAIL, |i| {
+                    doubt_data(i);
+                    sys::TRX_FAIL
+                })
+            },
+            |i| status(i.node.replay(handle_in(handle), RecvCtx(ctx))),
+        )
+    }
 }
 
 pub unsafe extern "C" fn abort_certification(
@@ -222,7 +275,7 @@ pub unsafe extern "C" fn abort_certification(
     let mut found = sys::SEQNO_UNDEFINED;
     // SAFETY: table.
     let answer = unsafe {
-        call(wsrep, "abort_certification", |node| {
+        end(wsrep, "abort_certification", sys::NODE_FAIL, |node| {
             let (code, seqno) = node.abort_certification(seqno_in(bf_seqno), victim);
             found = seqno_out(seqno);
             code
@@ -324,7 +377,7 @@ pub unsafe extern "C" fn sync_wait(
     let mut reached = sys::Gtid::UNDEFINED;
     // SAFETY: table.
     let answer = unsafe {
-        call(wsrep, "sync_wait", |node| {
+        end(wsrep, "sync_wait", sys::NODE_FAIL, |node| {
             let (code, position) = node.sync_wait(upto, timeout);
             reached = gtid_out(position);
             code
@@ -340,14 +393,20 @@ pub unsafe extern "C" fn sync_wait(
 pub unsafe extern "C" fn last_committed_id(wsrep: W, out: *mut sys::Gtid) -> sys::Status {
     // SAFETY: argument.
     let Some(out) = (unsafe { out.as_mut() }) else { return sys::NODE_FAIL };
-    *out = sys::Gtid::UNDEFINED;
     // SAFETY: table.
-    unsafe {
-        call(wsrep, "last_committed_id", |node| {
-            *out = gtid_out(node.last_committed());
-            Code::Ok
-        })
-    }
+    let (answer, gtid) = unsafe {
+        guard_end(
+            wsrep,
+            "last_committed_id",
+            |i| {
+                // wsrep-lib throws for any other answer, at every question for the status.
+                i.map_or((sys::NODE_FAIL, sys::Gtid::UNDEFINED), |i| (sys::OK, gtid_out(i.last_committed_known())))
+            },
+            |i| (sys::OK, gtid_out(i.last_committed())),
+        )
+    };
+    *out = gtid;
+    answer
 }
 
 // --- total order isolation -----------------------------------------------------------------------------------------------------
@@ -382,7 +441,7 @@ pub unsafe extern "C" fn to_execute_start(
 
 pub unsafe extern "C" fn to_execute_end(wsrep: W, conn: sys::ConnId, error: *const sys::Buf) -> sys::Status {
     // SAFETY: table, argument.
-    unsafe { call(wsrep, "to_execute_end", |node| node.toi_end(conn, optional_bytes(error))) }
+    unsafe { end(wsrep, "to_execute_end", sys::NODE_FAIL, |node| node.toi_end(conn, optional_bytes(error))) }
 }
 
 // --- state transfer --------------------------------------------------------------------------------------------------------------
@@ -391,7 +450,7 @@ pub unsafe extern "C" fn sst_sent(wsrep: W, position: *const sys::Gtid, code: c_
     // SAFETY: argument.
     let Some(position) = (unsafe { position.as_ref() }) else { return sys::NODE_FAIL };
     // SAFETY: table.
-    unsafe { call(wsrep, "sst_sent", |node| node.sst_sent(gtid_in(position), code)) }
+    unsafe { end(wsrep, "sst_sent", sys::NODE_FAIL, |node| node.sst_sent(gtid_in(position), code)) }
 }
 
 pub unsafe extern "C" fn sst_received(
@@ -404,7 +463,7 @@ pub unsafe extern "C" fn sst_received(
     let Some(position) = (unsafe { position.as_ref() }) else { return sys::NODE_FAIL };
     // SAFETY: table, argument.
     unsafe {
-        call(wsrep, "sst_received", |node| {
+        end(wsrep, "sst_received", sys::NODE_FAIL, |node| {
             node.sst_received(gtid_in(position), Bytes::copy_from_slice(optional_bytes(state)), code)
         })
     }
@@ -414,7 +473,7 @@ pub unsafe extern "C" fn sst_received(
 
 pub unsafe extern "C" fn stats_get(wsrep: W) -> *mut sys::StatsVar {
     // SAFETY: table.
-    unsafe { guard(wsrep, "stats_get", ptr::null_mut(), |i| stats::allocate(&i.node.stats())) }
+    unsafe { guard_end(wsrep, "stats_get", |_| ptr::null_mut(), |i| stats::allocate(&i.node.stats())) }
 }
 
 /// Needs no instance: an array may be given back after a panic, too.
@@ -425,19 +484,26 @@ pub unsafe extern "C" fn stats_free(_: W, vars: *mut sys::StatsVar) {
 
 pub unsafe extern "C" fn stats_reset(wsrep: W) {
     // SAFETY: table.
-    unsafe { guard(wsrep, "stats_reset", (), |i| i.node.stats_reset()) }
+    unsafe { guard_end(wsrep, "stats_reset", |_| (), |i| i.node.stats_reset()) }
 }
 
 // --- pausing -----------------------------------------------------------------------------------------------------------------------
 
 pub unsafe extern "C" fn pause(wsrep: W) -> sys::Seqno {
     // SAFETY: table.
-    unsafe { guard(wsrep, "pause", sys::SEQNO_UNDEFINED, |i| seqno_out(i.node.pause())) }
+    unsafe {
+        guard_end(
+            wsrep,
+            "pause",
+            |i| i.map_or(sys::SEQNO_UNDEFINED, stands_at),
+            |i| i.node.pause().map_or_else(|| stands_at(i), |at| seqno_out(Some(at))),
+        )
+    }
 }
 
 pub unsafe extern "C" fn resume(wsrep: W) -> sys::Status {
     // SAFETY: table.
-    unsafe { call(wsrep, "resume", Node::resume) }
+    unsafe { end(wsrep, "resume", sys::OK, Node::resume) }
 }
 
 pub unsafe extern "C" fn desync(wsrep: W) -> sys::Status {
@@ -447,7 +513,18 @@ pub unsafe extern "C" fn desync(wsrep: W) -> sys::Status {
 
 pub unsafe extern "C" fn resync(wsrep: W) -> sys::Status {
     // SAFETY: table.
-    unsafe { call(wsrep, "resync", Node::resync) }
+    unsafe {
+        guard_end(
+            wsrep,
+            "resync",
+            |i| i.map_or(sys::NODE_FAIL, |_| sys::OK),
+            |i| match i.node.resync() {
+                // wsrep-lib throws for any other answer; who is out of the group for good is out of step with nobody.
+                Code::ConnFail if i.is_poisoned() => sys::OK,
+                code => status(code),
+            },
+        )
+    }
 }
 
 // --- never called by a server --------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ use trireme_node::Node;
 use trireme_surface::options::{Kind, Options, Spec, TABLE, When, text, value};
 use trireme_wsrep_sys as sys;
 
-use crate::boundary::guard;
+use crate::boundary::{Instance, guard, guard_end};
 use crate::convert::{handle_in, handle_out, meta_out, status};
 use crate::offered::Offered;
 use crate::server::c_string;
@@ -166,7 +166,8 @@ unsafe extern "C" fn get_parameters(
 ) -> sys::Status {
     let Some(call) = call else { return sys::FATAL };
     // SAFETY: table. Before `init` there is no instance, and defaults are what there is to say.
-    let shown = unsafe { guard(wsrep, "get_parameters", None, |i| Some(i.node.options_get())) };
+    let shown =
+        unsafe { guard_end(wsrep, "get_parameters", |i| i.map(Instance::options_known), |i| Some(i.options())) };
     let list = catch_unwind(|| parameters(&shown.unwrap_or_else(|| Options::new(Default::default()).print())));
     let Ok(list) = list else { return sys::FATAL };
     for (spec, typed) in list {

@@ -19,3 +19,6 @@ pub mod votes;
 
 pub use feed::{Feed, Offer, Position, Start};
 pub use replicator::{Connect, Distances, Effect, Replicator, Severity, Sight};
+
+/// With the feature `fuzzing`, which no server needs.
+pub const TEST_BUILD: bool = cfg!(feature = "fuzzing");

@@ -51,3 +51,6 @@ pub use queue::Encoded;
 pub use tls::{SECRET_LEN, Shows, TlsContext, TlsFiles};
 pub use transport::Transport;
 pub use waker::Waker;
+
+/// With the feature `fuzzing`, which no server needs.
+pub const TEST_BUILD: bool = cfg!(feature = "fuzzing");

@@ -37,3 +37,6 @@ pub use simdisk::{Faults, SimDisk, SimFile, SimLock};
 pub use storage::{Storage, StorageFile};
 pub use sync::{SpareReady, SpareTicket, SyncTicket, Synced};
 pub use wish::{TrimAnswer, TrimWish};
+
+/// With the feature `fuzzing`, which no server needs.
+pub const TEST_BUILD: bool = cfg!(feature = "fuzzing");

@@ -20,6 +20,7 @@ mod faults;
 mod forks;
 mod joins;
 mod network;
+mod panics;
 mod power;
 mod recoveries;
 mod restarts;
@@ -78,6 +79,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("all_without_power_in_mode_process", power::all_without_power_in_mode_process),
     ("small_logs_keep_what_the_engines_would_lose", small_logs::small_logs_keep_what_the_engines_would_lose),
     ("small_logs_stay_small", small_logs::small_logs_stay_small),
+    ("a_panic_costs_the_node_and_not_the_server", panics::a_panic_costs_the_node_and_not_the_server),
 ];
 
 /// Those that end in starts after a crash: how a server finds its position then depends on where its settings are.

@@ -9,7 +9,7 @@ use trireme_order::{Delivery, LogStore};
 use trireme_surface::texts;
 use trireme_types::{Base, LogIndex, Member, Seqno, Session, Uuid, View, Weight};
 
-use super::{Core, Outcome, Pending, PendingApp, unreadable};
+use super::{Core, HeldAnswer, Outcome, Pending, PendingApp, unreadable};
 use crate::index::{Delivered, Found, Index, Lost, Work};
 use crate::queue::{ApplyItem, Item};
 use crate::{Level, ViewStatus};
@@ -161,7 +161,7 @@ impl Core {
         self.flow.count(session.node == self.me.node);
         if session.node == self.me.node {
             self.note_session(session.number);
-            if let Some(Pending::Owned { slot, .. }) = self.pending.remove(&(session.number, number)) {
+            if let Some(Pending::Owned { slot, patient }) = self.pending.remove(&(session.number, number)) {
                 self.replicator.handle_ordered(index, seqno, true);
                 if let Some(ws) = ws {
                     self.shared.counters.replicated(bytes, ws.key_count(), ws.key_bytes(), ws.data_bytes());
@@ -170,7 +170,12 @@ impl Core {
                     self.shared.counters.local_cert_failures.fetch_add(1, Relaxed);
                     self.note_conflict(seqno, &verdict);
                 }
-                slot.fill(Outcome::Ordered { seqno, ok: verdict.ok(), depends_on: verdict.depends_on, body });
+                let outcome = Outcome::Ordered { seqno, ok: verdict.ok(), depends_on: verdict.depends_on, body };
+                if self.replicator.is_live() {
+                    slot.fill(outcome);
+                } else {
+                    self.held_answers.push(HeldAnswer { key: (session.number, number), slot, patient, outcome });
+                }
                 return;
             }
         }

@@ -10,7 +10,7 @@ use trireme_replicator::{Connect, Position};
 use trireme_surface::texts;
 use trireme_types::{Seqno, View};
 
-use super::Core;
+use super::{Core, HeldAnswer};
 use crate::queue::Item;
 use crate::stop_signal;
 use crate::{Level, ServerView, ViewStatus};
@@ -72,6 +72,9 @@ impl Core {
             if item.seqno().is_none_or(|seqno| seqno > position) {
                 self.tell(item);
             }
+        }
+        for HeldAnswer { slot, outcome, .. } in std::mem::take(&mut self.held_answers) {
+            slot.fill(outcome);
         }
     }
 }

@@ -60,9 +60,11 @@ impl Core {
         }
     }
 
-    /// Out of the group. What was sent and is not decided is left open, as at the end of a connection (SAFETY 22).
+    /// Out of the group. What was sent and is not decided is left open, as at the end of a connection (SAFETY 22), but for statements in
+    /// total-order isolation: they go on waiting, as in a loss of the majority, until the core that comes back knows.
     fn retire(&mut self) {
         self.on_non_primary(vec![self.me.clone()]);
+        let patient = self.take_patient();
         self.transport.close();
         self.shared.outage.out();
         for command in self.hang_up() {
@@ -75,12 +77,13 @@ impl Core {
         self.group.store_mut().let_go();
         // What this incarnation still had to say means nothing once it is gone: the others close its streaming transactions themselves.
         self.owed.clear();
+        self.pending = patient;
     }
 
     /// Opens the log and looks for the group. **Errors:** what does not work yet.
     fn come_back(&mut self, first_look: Duration) -> Result<(), String> {
         let shared = self.shared.clone();
-        let mut log = shared.reopen_log(self.group.store_mut())?;
+        let mut log = shared.reopen_log(self.group.store_mut(), shared.outage_goes_on())?;
         let known =
             self.replicator.roster().view().members.iter().filter(|m| m.node != self.me.node && !m.address.is_empty());
         let peers = self.peers.clone().map(|mut peers| {
@@ -103,6 +106,8 @@ impl Core {
         core.names = std::mem::take(&mut self.names);
         core.silences = self.silences;
         core.durability = self.durability;
+        // By session and number: the entry is delivered, or the first of this core's own session shows that it never will be.
+        core.pending = std::mem::take(&mut self.pending);
         *self = core;
         shared.settings.with(|o| o.set_group_connected(true));
         // In this order: what the server asks for from here on is told to the group, and what it asked for before is remembered.

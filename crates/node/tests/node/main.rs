@@ -7,6 +7,7 @@ mod flow;
 mod lifecycle;
 mod operators;
 mod outage;
+mod panics;
 mod replication;
 mod state_files;
 mod tls;

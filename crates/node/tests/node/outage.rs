@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::thread;
 
 use trireme_node::{Code, Gtid, StatValue, ViewStatus};
 use trireme_types::Seqno;
@@ -316,4 +317,38 @@ fn a_server_that_is_stopped_meanwhile_knows_where_it_stands() {
     back.wait("synced", |s| s.synced == 1);
     assert_eq!(back.lock().sst_requests, 0);
     goes_on_with(back, hosts);
+}
+
+/// The others may execute it: an answer before that is known would be a guess.
+#[test]
+fn a_statement_under_way_is_answered_when_its_outcome_is_known() {
+    let cluster = Cluster::new(3);
+    let (hosts, third, disk) = three(&cluster);
+    disk.fail();
+    let fake = third.fake.clone();
+    let large = "x".repeat(MORE_THAN_A_SEGMENT);
+    let client = thread::spawn(move || fake.toi(9, "t", &large, b""));
+    await_out(&third);
+    hosts[0].wait("two left", |s| s.size() == 2);
+    let ordered = hosts[0].lock().tables.position();
+    disk.mend();
+    third.wait("synced again", |s| s.synced == 2);
+    let seqno = client.join().unwrap().expect("the others have executed it, and so does this one");
+    assert!(seqno <= ordered, "{seqno} is not the one that the others had by {ordered}");
+    goes_on_with(third, hosts);
+}
+
+#[test]
+fn a_disk_that_does_not_answer_holds_up_nobody_for_long() {
+    let cluster = Cluster::new(3);
+    let (hosts, mut third, disk) = three(&cluster);
+    let node = third.node();
+    node.stall_in("trireme-sync", true);
+    break_down(&disk, &hosts[0], &third);
+    disk.mend();
+    third.wait("has looked", |s| s.log.iter().any(|(_, line)| line.ends_with("the disk does not answer")));
+    third.disconnect();
+    assert!(!node.close(), "a thread still waits for the disk");
+    node.stall_in("trireme-sync", false);
+    agree(hosts);
 }
