@@ -42,6 +42,7 @@ build:
 ROOT := $(DESTDIR)$(PREFIX)
 install:
 	@test -f $(PROVIDER) && test -f $(TRIREME) || { echo "run 'make build' first"; exit 2; }
+	@! grep -aq 'TEST BUILD)' $(PROVIDER) || { echo "$(PROVIDER) is built for tests: run 'make build' again"; exit 2; }
 	install -D -m 644 $(PROVIDER) $(ROOT)/lib/trireme/libtrireme.so
 	install -D -m 755 $(TRIREME) $(ROOT)/bin/trireme
 	ln -sf trireme $(ROOT)/bin/garbd
