@@ -43,6 +43,16 @@ pub struct Limits {
     pub queue_bytes: usize,
     /// Largest message accepted from a peer; a larger one closes the link.
     pub message_bytes: u64,
+    /// Links of peers that are neither members nor at an address of members, together and from one source. A cluster that grows needs one
+    /// for each node that is about to join.
+    pub stranger_links: usize,
+    pub stranger_links_per_source: usize,
+    /// Largest message accepted from a peer that is no member. A joiner has nothing large to say before it is one.
+    pub stranger_message_bytes: u64,
+    /// Memory that small messages to one such peer may take while it does not read them.
+    pub stranger_queue_bytes: usize,
+    /// Memory that all such peers together may make this node hold.
+    pub stranger_bytes: usize,
     /// Addresses remembered; beyond it, addresses learned from peers are ignored.
     pub addresses: usize,
 }
@@ -54,6 +64,11 @@ impl Default for Limits {
             droppable_bytes: 16 << 20,
             queue_bytes: 6 << 30,
             message_bytes: 4 << 30,
+            stranger_links: 64,
+            stranger_links_per_source: 32,
+            stranger_message_bytes: 16 << 20,
+            stranger_queue_bytes: 4 << 20,
+            stranger_bytes: 64 << 20,
             addresses: 256,
         }
     }

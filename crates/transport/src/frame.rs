@@ -113,7 +113,8 @@ struct Assembly {
 /// Turns received bytes into messages. Bodies are slices of the buffer they were received into, unless a message came in
 /// several chunks.
 pub(crate) struct FrameReader {
-    message_max: u64,
+    /// Checked when a message begins.
+    pub message_max: u64,
     /// One per lane that carries messages.
     assembling: [Option<Assembly>; 3],
 }
@@ -121,6 +122,11 @@ pub(crate) struct FrameReader {
 impl FrameReader {
     pub fn new(message_max: u64) -> FrameReader {
         FrameReader { message_max, assembling: [None, None, None] }
+    }
+
+    /// Bytes of messages that are not whole yet.
+    pub fn held(&self) -> usize {
+        self.assembling.iter().flatten().map(|assembly| assembly.body.len()).sum()
     }
 
     /// Takes the next whole message from the front of `buf`; `None` when more must arrive first.

@@ -1,6 +1,7 @@
 //! Handshakes, and how links begin and end. The protocol is described in [`crate::handshake`].
 
-use std::time::Instant;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use trireme_types::NodeId;
@@ -9,6 +10,13 @@ use crate::conn::{Conn, Phase, Up};
 use crate::gossip::Gossip;
 use crate::handshake::{Handshake, Hello, LinkId, Refusal, clip, is_arbiter};
 use crate::{DownCause, NetEvent, Transport};
+
+/// How long the incarnation of a node that is no longer linked counts. For ever would let whoever took a name once, with the highest number
+/// there is, keep its owner out.
+const NEWEST_KEPT: Duration = Duration::from_secs(30);
+
+/// Lines about links of peers that are no members, up and down each, for one address and minute: several nodes of a host may be joining.
+const LINK_LINES: u32 = 4;
 
 impl Transport {
     pub(crate) fn hello(&self) -> Hello {
@@ -71,10 +79,8 @@ impl Transport {
         let (mine, name) = (&self.cfg, printable(&member.name));
         if *cluster != mine.cluster {
             let text = format!(
-                "{remote} ('{name}') belongs to group '{}', the node that refuses it ('{}') to group '{}': wsrep_cluster_name differs",
+                "{remote} ('{name}') belongs to group '{}', the node that refuses it to another: wsrep_cluster_name differs",
                 printable(cluster),
-                self.me.name,
-                mine.cluster
             );
             return Err((Refusal::Cluster, text));
         }
@@ -111,7 +117,7 @@ impl Transport {
     fn examine_against(&self, linked: Option<&Conn>, hello: &Hello, remote: &str) -> Result<(), (Refusal, String)> {
         let name = printable(&hello.member.name);
         let node = hello.member.node;
-        if self.newest.get(&node).is_some_and(|newest| hello.member.incarnation < *newest) {
+        if self.newest.get(&node).is_some_and(|(newest, _)| hello.member.incarnation < *newest) {
             let text = format!(
                 "{remote} ('{name}') is an older incarnation of node {node} than one that was linked here: one of them runs on a \
                  copy of the other's data directory; stop it, and remove the write-set log and its identity from there"
@@ -187,21 +193,41 @@ impl Transport {
         self.go_up(slot, hello, link, 0, now);
     }
 
+    /// Links of peers that nothing is known of are few, and each source has a share of them.
+    fn has_room_for(&self, slot: usize, node: NodeId) -> bool {
+        let known = self.known_ips();
+        let stranger = |conn: &Conn, node: NodeId| {
+            conn.dialled.is_none() && !self.members.contains(&node) && !known.contains(&conn.remote.ip())
+        };
+        let Some(conn) = self.conns[slot].as_ref().filter(|conn| stranger(conn, node)) else { return true };
+        let ip = conn.remote.ip();
+        let strangers = self.links.iter().filter_map(|(node, slot)| {
+            let conn = self.conns[*slot].as_ref()?;
+            stranger(conn, *node).then(|| conn.remote.ip())
+        });
+        let (all, alike) = strangers.fold((0, 0), |(all, alike), from| (all + 1, alike + usize::from(from == ip)));
+        all < self.cfg.limits.stranger_links && alike < self.cfg.limits.stranger_links_per_source
+    }
+
     fn go_up(&mut self, slot: usize, hello: Hello, link: LinkId, ack: u64, now: Instant) {
         let member = hello.member.clone();
         let node = member.node;
         debug_assert!(self.link_slot(node).is_none(), "the arbiter confirms one connection at a time");
         let Some(protocol) = self.cfg.versions.common(hello.versions) else { return };
+        if !self.has_room_for(slot, node) {
+            return self.reject(slot, "too many links of nodes that are no members", now);
+        }
         let Some(conn) = self.conn(slot) else { return };
         conn.phase = Phase::Up(Up { hello, link, ack, since: now, bye: false });
         conn.deadline = None;
         let (remote, dialled, scheme) = (conn.remote, conn.dialled, conn.scheme());
         let tls = conn.tls().map(|tls| format!(" ({tls})")).unwrap_or_default();
-        let newest = self.newest.entry(node).or_insert(member.incarnation);
-        *newest = (*newest).max(member.incarnation);
+        self.newest.insert(node, (member.incarnation, None));
         self.links.push((node, slot));
         let known = Gossip::Addresses(self.addresses_to_tell()).encode();
-        if let Some(address) = self.learn_peer(&member, remote, now) {
+        // Where somebody says that it listens is dialled, and told to others, once it is a member: the view says it then.
+        let own = if self.is_member(node) { self.learn_peer(&member, remote, now) } else { None };
+        if let Some(address) = own {
             let new = Gossip::Addresses(vec![address]).encode();
             let others: Vec<usize> =
                 self.links.iter().map(|(_, other)| *other).filter(|other| *other != slot).collect();
@@ -214,10 +240,8 @@ impl Transport {
         let keys: Vec<String> = answered.map(|(_, entry)| format!("dial {}", entry.address)).collect();
         keys.iter().for_each(|key| self.limiter.settle(key));
         self.stats.links_up += 1;
-        self.log(
-            false,
-            format!("connection established to {node} ('{}') {scheme}://{remote}{tls}", printable(&member.name)),
-        );
+        let text = format!("connection established to {node} ('{}') {scheme}://{remote}{tls}", printable(&member.name));
+        self.log_link(node, remote.ip(), "up", false, text, now);
         self.pending.push(NetEvent::LinkUp { member, protocol });
     }
 
@@ -302,7 +326,9 @@ impl Transport {
         let ip = conn.remote.ip();
         self.stats.refused += 1;
         let text = format!("Connection not allowed, IP {ip} not found in allowlist.");
-        self.log_limited(now, &format!("allowlist {ip}"), true, text);
+        if self.limiter.allow_stranger(now, &format!("allowlist {ip}")) {
+            self.log(true, text);
+        }
     }
 
     /// Closes a connection on which TLS did not come about. Unlike other failures to connect this does not mend itself, so
@@ -322,7 +348,7 @@ impl Transport {
 
     fn report_refused(&mut self, conn: &Conn, key: &str, reason: String, now: Instant) {
         self.stats.refused += 1;
-        if self.limiter.allow(now, key) {
+        if self.limiter.allow_stranger(now, key) {
             self.pending.push(NetEvent::Refused { address: conn.remote.to_string(), reason });
         }
     }
@@ -372,8 +398,18 @@ impl Transport {
         }
     }
 
+    /// About links of members every time. Of others, who could make and break them without end, once a minute and address.
+    fn log_link(&mut self, node: NodeId, ip: IpAddr, what: &str, warn: bool, text: String, now: Instant) {
+        if self.is_member(node) || self.limiter.allow_stranger_often(now, &format!("link {what} {ip}"), LINK_LINES) {
+            self.log(warn, text);
+        }
+    }
+
     fn link_lost(&mut self, node: NodeId, up: &Up, conn: &Conn, cause: DownCause, why: &str, now: Instant) {
         self.stats.links_down += 1;
+        if let Some((_, kept_until)) = self.newest.get_mut(&node) {
+            *kept_until = Some(now + NEWEST_KEPT);
+        }
         let lifetime = now.duration_since(up.since);
         let Transport { book, jitter, .. } = self;
         book.link_down(node, now, lifetime, jitter);
@@ -383,10 +419,8 @@ impl Transport {
         // Soon, and the timer sorts out when exactly.
         self.wake_at(now);
         let name = printable(&up.hello.member.name);
-        self.log(
-            cause == DownCause::Garbage,
-            format!("connection to {node} ('{name}') {}://{} closed: {why}", conn.scheme(), conn.remote),
-        );
+        let text = format!("connection to {node} ('{name}') {}://{} closed: {why}", conn.scheme(), conn.remote);
+        self.log_link(node, conn.remote.ip(), "down", cause == DownCause::Garbage, text, now);
         self.pending.push(NetEvent::LinkDown { node, cause });
     }
 
@@ -405,7 +439,7 @@ impl Transport {
 
 /// A text from a peer, fit for one line of a log.
 fn printable(text: &str) -> String {
-    clip(text, 512).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    trireme_types::printable(clip(text, 512))
 }
 
 #[cfg(test)]
@@ -710,5 +744,138 @@ mod tests {
         let versions = Versions::CURRENT;
         slow.say(Handshake::Hello(Hello { versions, cluster: "c".to_owned(), instance: 77, member: member(1) }));
         assert!(matches!(stage.hear(&mut slow), Some(Handshake::Hello(_))));
+    }
+
+    impl Stage {
+        /// A stage that knows its view, of itself and member 2, and of nobody else.
+        fn settled(id: u8) -> Stage {
+            let mut stage = Stage::new(id);
+            stage.transport.set_peers(&[member(id), Member { address: "127.0.0.77:1".to_owned(), ..member(2) }]);
+            stage.transport.set_sequencer(Some(NodeId(Uuid([id; 16]))));
+            stage
+        }
+
+        /// Links with somebody who has a smaller id, or finds the connection closed.
+        fn link_from(&mut self, id: u8, source: [u8; 4]) -> Option<Played> {
+            let mut played = self.connect_from(source);
+            let versions = Versions::CURRENT;
+            played.say(Handshake::Hello(Hello { versions, cluster: "c".to_owned(), instance: 77, member: member(id) }));
+            self.hear(&mut played)?;
+            self.hear(&mut played)?;
+            played.say(Handshake::Confirm { link: LinkId(u64::from(id)) });
+            self.hear(&mut played).map(|_| played)
+        }
+
+        fn pump(&mut self, mut done: impl FnMut(&mut Stage) -> bool) {
+            let end = Instant::now() + Duration::from_secs(20);
+            while !done(self) {
+                assert!(Instant::now() < end, "it did not happen");
+                self.transport.poll(Some(Duration::from_millis(1)), &mut self.events);
+            }
+        }
+
+        fn lines(&self) -> usize {
+            let line = |event: &&NetEvent| matches!(event, NetEvent::Log { .. } | NetEvent::Refused { .. });
+            self.events.iter().filter(line).count()
+        }
+    }
+
+    fn wire(message: &trireme_order::Message, class: trireme_order::Class) -> Vec<u8> {
+        let mut queue = crate::queue::SendQueue::default();
+        queue.push(crate::Encoded::new(class, message, true));
+        let mut out = Vec::new();
+        while queue.bytes() > 0 {
+            let written = queue.write_with(|parts| {
+                parts.iter().for_each(|part| out.extend_from_slice(part));
+                Ok(parts.iter().map(|part| part.len()).sum())
+            });
+            written.unwrap();
+        }
+        out
+    }
+
+    #[test]
+    fn links_of_strangers_are_few_and_so_are_lines_about_them() {
+        let mut stage = Stage::settled(200);
+        stage.transport.cfg.limits.stranger_links_per_source = 5;
+        let mut linked: Vec<Played> = Vec::new();
+        for id in 3..60 {
+            linked.extend(stage.link_from(id, [127, 0, 0, 2]));
+        }
+        assert_eq!(stage.transport.links().len(), 5);
+        // From elsewhere there is room; a member has it anyway.
+        linked.extend(stage.link_from(100, [127, 0, 0, 3]));
+        assert!(stage.link_from(2, [127, 0, 0, 2]).is_some());
+        assert_eq!(stage.transport.links().len(), 7);
+        // Made and broken again and again.
+        drop(linked);
+        stage.pump(|stage| stage.transport.links().len() <= 1);
+        for id in 3..60 {
+            drop(stage.link_from(id, [127, 0, 0, 2]));
+            stage.pump(|stage| stage.transport.links().len() <= 1);
+        }
+        assert!(stage.lines() <= 20, "{} lines", stage.lines());
+    }
+
+    #[test]
+    fn a_stranger_gets_no_memory_for_large_messages_or_unread_answers() {
+        let mut stage = Stage::settled(200);
+        let large = trireme_order::Message::Signal { body: Bytes::from(vec![0; 17 << 20]) };
+        let begun = wire(&large, trireme_order::Class::Bulk)[..60_000].to_vec();
+        for (id, stays) in [(2, true), (3, false)] {
+            let mut peer = stage.link_from(id, [127, 0, 0, 2]).unwrap();
+            peer.socket.write_all(&begun).unwrap();
+            let node = NodeId(Uuid([id; 16]));
+            // The head of a chunk is enough to know.
+            peer.socket.write_all(&wire(&large, trireme_order::Class::Bulk)[60_000..70_000]).unwrap();
+            if stays {
+                for _ in 0..50 {
+                    stage.transport.poll(Some(Duration::from_millis(1)), &mut stage.events);
+                }
+                assert!(stage.transport.link_slot(node).is_some());
+            } else {
+                stage.pump(|stage| stage.transport.link_slot(node).is_none());
+            }
+        }
+        let node = NodeId(Uuid([4; 16]));
+        let _peer = stage.link_from(4, [127, 0, 0, 2]).unwrap();
+        let answer = trireme_order::Message::Signal { body: Bytes::from_static(b"answer") };
+        // Never flushed: as if it did not read.
+        let queued = (0..1_000_000)
+            .take_while(|_| stage.transport.send(node, trireme_order::Class::Control, &answer) == crate::Sent::Queued)
+            .count();
+        assert!(queued < 50_000, "{queued} answers were queued");
+        assert!(stage.transport.link_slot(node).is_none());
+    }
+
+    #[test]
+    fn a_stranger_makes_this_node_dial_nothing() {
+        let mut stage = Stage::settled(200);
+        let dialled = |stage: &Stage, text: &str| stage.transport.known_peers().iter().any(|peer| peer.address == text);
+        for (id, heard) in [(2, true), (3, false)] {
+            let mut peer = stage.link_from(id, [127, 0, 0, 2]).unwrap();
+            peer.socket.write_all(&Gossip::Addresses(vec![format!("127.0.0.99:{id}")]).encode()).unwrap();
+            let probe = trireme_order::Message::Signal { body: Bytes::new() };
+            peer.socket.write_all(&wire(&probe, trireme_order::Class::Control)).unwrap();
+            let node = NodeId(Uuid([id; 16]));
+            stage.pump(|stage| {
+                stage.events.iter().any(|event| matches!(event, NetEvent::Message { from, .. } if *from == node))
+            });
+            assert_eq!(dialled(&stage, &format!("127.0.0.99:{id}")), heard);
+        }
+    }
+
+    #[test]
+    fn a_name_taken_with_the_highest_number_is_not_taken_for_ever() {
+        let mut stage = Stage::settled(200);
+        let peer = stage.link_from(3, [127, 0, 0, 2]).unwrap();
+        let node = NodeId(Uuid([3; 16]));
+        stage.transport.newest.insert(node, (Incarnation(u32::MAX), None));
+        drop(peer);
+        stage.pump(|stage| stage.transport.link_slot(node).is_none());
+        let (_, until) = stage.transport.newest[&node];
+        let late = until.unwrap() + Duration::from_secs(1);
+        stage.transport.on_time(late);
+        assert!(stage.link_from(3, [127, 0, 0, 2]).is_some());
     }
 }

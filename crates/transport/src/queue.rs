@@ -17,6 +17,8 @@ const CONTIGUOUS_MAX: usize = 4 << 10;
 const SMALL_PART: usize = 1 << 10;
 /// Chunks of the two body lanes that are cut ahead of the socket.
 const STAGED_MAX: usize = 256 << 10;
+/// Memory that one small part in a queue takes: the entry and its allocation.
+const PIECE_COST: usize = 160;
 /// Entries of one vectored write.
 const WRITE_PARTS: usize = 128;
 
@@ -192,6 +194,11 @@ impl SendQueue {
     /// Bytes not yet given to the kernel, or to encryption.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Memory that waiting control messages take, about. Small ones take more than they are long.
+    pub fn control_cost(&self) -> usize {
+        if self.control.is_empty() { 0 } else { self.control.len() * PIECE_COST }
     }
 
     pub fn push(&mut self, message: Encoded) {

@@ -85,8 +85,9 @@ pub struct Transport {
     pub(crate) last_number: u64,
     last_admit: u64,
     pub(crate) forgotten: Vec<(NodeId, Incarnation, Instant)>,
-    /// The newest incarnation of each node that was ever linked: an older one that is alive beside it is a clone.
-    pub(crate) newest: BTreeMap<NodeId, Incarnation>,
+    /// The newest incarnation of each node that is linked, or was until when it is forgotten: an older one that is alive beside it is a
+    /// clone.
+    pub(crate) newest: BTreeMap<NodeId, (Incarnation, Option<Instant>)>,
     /// Set by `isolate`; the process-wide mode counts as well.
     own_isolation: Isolation,
     isolated: bool,
@@ -94,6 +95,8 @@ pub struct Transport {
     timer: Instant,
     /// Of the newest view. Empty before the first one: then nobody can be told from a member.
     pub(crate) members: BTreeSet<NodeId>,
+    /// `members` is the newest view, as far as this node can know.
+    settled: bool,
     pub(crate) stats: Stats,
     closed: bool,
 }
@@ -149,6 +152,7 @@ impl Transport {
             isolated: false,
             timer: now,
             members: BTreeSet::new(),
+            settled: false,
             stats: Stats::default(),
             closed: false,
             cfg,
@@ -407,9 +411,33 @@ impl Transport {
         }
     }
 
-    /// Is this peer in the newest view? Before the first view everybody counts as one.
+    /// Is this peer in the newest view? As long as this node does not know that view, everybody counts as a member.
     pub(crate) fn is_member(&self, node: NodeId) -> bool {
-        self.members.is_empty() || self.members.contains(&node)
+        !self.settled || self.members.contains(&node)
+    }
+
+    /// Who orders, if this node is in the primary component, else `None`. While that is a member of the view given to
+    /// [`set_peers`](Transport::set_peers), that view is taken for the newest one, and peers outside of it get less.
+    pub fn set_sequencer(&mut self, sequencer: Option<NodeId>) {
+        self.settled = sequencer.is_some_and(|node| node == self.me.node || self.members.contains(&node));
+    }
+
+    /// What a peer that is no member may make us hold is little, and so is what all of them may.
+    fn bound_stranger(&mut self, slot: usize, node: NodeId, now: Instant) {
+        let max = self.cfg.limits.stranger_bytes;
+        let held = |conn: &Conn| conn.frames.held() + conn.queue.control_cost();
+        let Some(own) = self.conns[slot].as_ref().map(held) else { return };
+        if own <= max / 64 {
+            return;
+        }
+        let others = self.links.iter().filter(|(other, _)| *other != node && !self.is_member(*other));
+        let others: usize = others.filter_map(|(_, slot)| Some(held(self.conns[*slot].as_ref()?))).sum();
+        if own + others > max {
+            let why = format!(
+                "it is no member and makes this node hold {own} bytes, {others} more being held for others like it"
+            );
+            self.lose(slot, DownCause::Garbage, &why, now);
+        }
     }
 
     fn received(&mut self, slot: usize, n: usize, now: Instant) {
@@ -456,7 +484,10 @@ impl Transport {
     /// Takes whole messages out of what was read.
     fn process(&mut self, slot: usize, now: Instant) {
         loop {
-            let Some(conn) = self.conn(slot) else { return };
+            let peer = self.conns[slot].as_ref().and_then(Conn::up).map(|up| up.hello.member.node);
+            let member = peer.is_none_or(|node| self.is_member(node));
+            let Transport { conns, cfg, .. } = self;
+            let Some(conn) = conns[slot].as_mut() else { return };
             let Phase::Up(up) = &mut conn.phase else {
                 match Handshake::take(&mut conn.buf) {
                     Ok(None) => return,
@@ -465,7 +496,9 @@ impl Transport {
                         let tls_from = (conn.buf.first() == Some(&HANDSHAKE_RECORD)).then(|| conn.remote.ip());
                         // A peer with socket.dynamic tries TLS once and goes on in clear text. Who comes with TLS again and
                         // again has a mistake in its configuration.
-                        let tried = |ip| (0..TLS_TRIES).any(|n| self.limiter.allow(now, &format!("TLS {n} from {ip}")));
+                        let tried = |ip| {
+                            (0..TLS_TRIES).any(|n| self.limiter.allow_stranger(now, &format!("TLS {n} from {ip}")))
+                        };
                         match tls_from.is_some_and(tried) {
                             true => self.lose(slot, DownCause::Local, &what, now),
                             false => self.reject(slot, &format!("it sent {what}"), now),
@@ -475,13 +508,17 @@ impl Transport {
                 continue;
             };
             let from = up.hello.member.node;
+            conn.frames.message_max = if member { cfg.limits.message_bytes } else { cfg.limits.stranger_message_bytes };
             let problem = match conn.frames.next(&mut conn.buf) {
-                Ok(None) => return,
+                Ok(None) if member => return,
+                Ok(None) => return self.bound_stranger(slot, from, now),
                 Ok(Some((Lane::Own, body))) => {
                     let remote = conn.remote;
                     match Gossip::decode(&body) {
                         Ok(Some(Gossip::Bye)) => up.bye = true,
-                        Ok(Some(Gossip::Addresses(addresses))) => self.learn(addresses, remote, now),
+                        Ok(Some(Gossip::Addresses(addresses))) if member => self.learn(addresses, remote, now),
+                        // A stranger could make this node dial, and look up, anything.
+                        Ok(Some(Gossip::Addresses(_))) => {}
                         Ok(None) => {}
                         Err(error) => {
                             let why = format!("received addresses that cannot be decoded: {error}");
@@ -538,9 +575,15 @@ impl Transport {
         }
         let bytes = message.wire_bytes() as u64;
         conn.queue.push(message);
+        let cost = conn.queue.control_cost();
         self.stats.messages_sent += 1;
         self.stats.bytes_sent += bytes;
         self.mark_dirty(slot);
+        if cost > self.cfg.limits.stranger_queue_bytes && !self.is_member(to) {
+            let why = "it is no member and does not read the answers to what it sends";
+            self.lose(slot, DownCause::Local, why, Instant::now());
+            return Sent::NotLinked;
+        }
         Sent::Queued
     }
 
@@ -809,7 +852,7 @@ impl Transport {
         self.timer = self.timer.min(at);
     }
 
-    fn on_time(&mut self, now: Instant) {
+    pub(crate) fn on_time(&mut self, now: Instant) {
         self.timer = now + TICK;
         for slot in 0..self.conns.len() {
             match self.conns[slot].as_ref().and_then(|conn| conn.deadline) {
@@ -819,6 +862,10 @@ impl Transport {
             }
         }
         self.forgotten.retain(|(_, _, until)| *until > now);
+        self.newest.retain(|_, (_, kept_until)| kept_until.is_none_or(|until| until > now));
+        if let Some(left_out) = self.limiter.left_out(now) {
+            self.log(false, format!("{left_out} more lines about connections of strangers were left out"));
+        }
         if !self.isolated && !self.closed {
             self.dial_due(now);
             self.revive_listeners(now);

@@ -8,6 +8,7 @@ mod entry;
 mod ids;
 mod lineage;
 mod member;
+mod printable;
 mod splitmix;
 
 pub use codec::{DecodeError, Reader, Writer};
@@ -15,4 +16,5 @@ pub use entry::{Base, Entry, EntryHeader, EntryKind, HardState, SessionMark, Vot
 pub use ids::{Incarnation, LogIndex, NUMBER_MAX, NodeId, Seqno, Session, Term, Timestamp, Uuid, Weight};
 pub use lineage::{Fork, Kinship, Lineage};
 pub use member::{Durability, Member, MemberKind, View};
+pub use printable::printable;
 pub use splitmix::{SplitMix, mix};

@@ -1,5 +1,6 @@
 //! Members and views.
 
+use crate::printable;
 use crate::{DecodeError, Incarnation, NodeId, Reader, Uuid, Weight, Writer};
 
 /// What every member knows of every other. Travels in the handshake and in view entries.
@@ -70,9 +71,10 @@ impl Member {
         Ok(Member {
             node: NodeId(r.uuid()?),
             incarnation: Incarnation(r.u32()?),
-            name: r.str(256)?,
-            incoming: r.str(1024)?,
-            address: r.str(1024)?,
+            // Shown in logs and status of every node: cleaned here, where they enter, so alike everywhere.
+            name: printable(&r.str(256)?),
+            incoming: printable(&r.str(1024)?),
+            address: printable(&r.str(1024)?),
             segment: r.u8()?,
             weight: Weight(r.u8()?),
             kind: MemberKind::from_u8(r.u8()?).ok_or(DecodeError::Invalid("member kind"))?,

@@ -45,6 +45,9 @@ impl Core {
             let reason = format!("{reason}; nobody else formed the group within {:?}", self.unwelcome_max);
             return self.fail(reason);
         }
+        // Before anything is read again: who orders has just been decided.
+        let inside = self.replicator.is_member() && self.non_primary_since.is_none();
+        self.transport.set_sequencer(self.group.sequencer().filter(|_| inside));
         if self.log_kept.elapsed() >= KEEP_LOG_EVERY {
             self.reminder.look(&self.shared, self.transport.protection(), &self.transport.listens());
             self.log_kept = Instant::now();

@@ -188,10 +188,11 @@ fn another_cluster_is_refused_on_both_sides() {
     let mut cfg = config(2, &[a.port()]);
     cfg.cluster = "other".to_owned();
     let mut b = Node::new(cfg);
-    let (theirs, ours) = ("belongs to group 'other'", "to group 'test'");
+    let (theirs, ours) = ("belongs to group 'other'", "the node that refuses it to another");
     until([&mut a, &mut b], |[a, b]| {
         a.logged(theirs) == 1 && a.logged(ours) == 1 && b.logged(theirs) == 1 && b.logged(ours) == 1
     });
+    assert_eq!((a.logged("'test'"), b.logged("'test'")), (0, 0), "whoever guesses wrong is not told what is right");
     until([&mut a, &mut b], |[a, _]| a.transport.stats().refused >= 4);
     assert_eq!((a.logged(theirs), b.logged(theirs)), (1, 1), "said once, although it is tried again");
     assert!(!a.linked(2) && !b.linked(1));
