@@ -15,7 +15,7 @@ use openssl::hash::MessageDigest;
 use openssl::nid::Nid;
 use openssl::pkey::{PKey, Private};
 use openssl::symm::Cipher;
-use openssl::x509::extension::{BasicConstraints, KeyUsage};
+use openssl::x509::extension::{BasicConstraints, ExtendedKeyUsage, KeyUsage};
 use openssl::x509::{X509, X509Builder, X509NameBuilder};
 
 const DAY: i64 = 24 * 3600;
@@ -83,10 +83,28 @@ impl Authority {
 
     /// A certificate for either end of a connection. `password` encrypts the key.
     pub fn issue(&self, name: &str, validity: Validity, password: Option<&str>) -> Result<Issued, ErrorStack> {
+        self.issue_with(name, validity, password, None)
+    }
+
+    /// A certificate that only one who connects may show: what a laptop gets.
+    pub fn issue_to_client(&self, name: &str) -> Result<Issued, ErrorStack> {
+        self.issue_with(name, Validity::YEARS, None, Some(ExtendedKeyUsage::new().client_auth()))
+    }
+
+    fn issue_with(
+        &self,
+        name: &str,
+        validity: Validity,
+        password: Option<&str>,
+        usage: Option<&ExtendedKeyUsage>,
+    ) -> Result<Issued, ErrorStack> {
         let key = new_key()?;
         let mut builder = begin(name, &key, validity)?;
         builder.set_issuer_name(self.cert.subject_name())?;
         builder.append_extension(BasicConstraints::new().critical().build()?)?;
+        if let Some(usage) = usage {
+            builder.append_extension(usage.build()?)?;
+        }
         builder.sign(&self.key, MessageDigest::sha256())?;
         let key = match password {
             Some(password) => key.private_key_to_pem_pkcs8_passphrase(Cipher::aes_256_cbc(), password.as_bytes())?,

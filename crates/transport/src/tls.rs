@@ -22,7 +22,7 @@ use openssl::ssl::{
     ErrorCode, Ssl, SslContext, SslContextBuilder, SslMethod, SslOptions, SslSessionCacheMode, SslStream,
     SslVerifyMode, SslVersion,
 };
-use openssl::x509::X509VerifyResult;
+use openssl::x509::{X509ExtendedKeyUsage, X509VerifyResult};
 
 /// Plaintext of one TLS record at most.
 const RECORD_MAX: usize = 16 << 10;
@@ -357,10 +357,23 @@ impl Session {
             Ok(()) if self.shows == Shows::Secret && !self.stream.ssl().session_reused() => {
                 Err("TLS: the handshake was finished without the secret (repl.secret_file)".to_owned())
             }
-            Ok(()) => Ok(true),
+            Ok(()) => self.check_usage().map(|()| true),
             Err(error) if error.code() == ErrorCode::WANT_READ => Ok(false),
             Err(error) => Err(self.explain(&error)),
         }
+    }
+
+    /// A member dials and is dialled, so a certificate for one of the two is no member's. OpenSSL asks for the one that is in use.
+    fn check_usage(&self) -> Result<(), String> {
+        let Some(certificate) = self.stream.ssl().peer_certificate() else { return Ok(()) };
+        let both = X509ExtendedKeyUsage::SSL_SERVER | X509ExtendedKeyUsage::SSL_CLIENT;
+        if certificate.extended_key_usage().is_none_or(|usage| usage.contains(both)) {
+            return Ok(());
+        }
+        Err(format!(
+            "TLS: its certificate {:?} is refused: its extended key usage is not both serverAuth and clientAuth",
+            certificate.subject_name()
+        ))
     }
 
     fn explain(&self, error: &openssl::ssl::Error) -> String {

@@ -186,6 +186,20 @@ fn a_certificate_of_another_authority_is_refused_and_both_say_so() {
     }
 }
 
+/// The one that connects: OpenSSL asks for no more than that there.
+#[test]
+fn a_certificate_for_clients_is_no_members() {
+    let authority = authority();
+    let certs = Certs::new();
+    let files = Files::below(&certs.dir);
+    files.write(&authority.issue_to_client("joe-laptop").unwrap(), &authority).unwrap();
+    let tls = TlsFiles { key: files.key, cert: files.cert, ca: files.ca, password: None, ciphers: String::new() };
+    let mut a = Node::new(tls_config(1, &[], &context(&authority)));
+    let mut b = Node::new(tls_config(2, &[a.port()], &TlsContext::load(&tls).unwrap()));
+    until([&mut a, &mut b], |[a, _]| a.logged("serverAuth and clientAuth") == 1 && a.logged("joe-laptop") == 1);
+    stay_apart(&mut a, &mut b);
+}
+
 #[test]
 fn an_expired_certificate_is_refused_by_name() {
     let authority = authority();
