@@ -43,7 +43,10 @@ mod feed;
 mod house;
 mod inputs;
 mod outage;
+mod past;
 mod throttle;
+
+use past::Past;
 
 pub type Log = WriteSetLog<DirStorage>;
 
@@ -212,6 +215,8 @@ pub struct Core {
     backlog: Backlog,
     me: Member,
     started: Instant,
+    /// What is delivered is of before this incarnation was in the group, and no news.
+    past: Option<Past>,
     non_primary_since: Option<Instant>,
     /// By session and number.
     pending: HashMap<(u64, u64), Pending>,
@@ -345,6 +350,7 @@ impl Core {
             backlog: Backlog::default(),
             me,
             started,
+            past: Some(Past::begin()),
             non_primary_since: None,
             pending: HashMap::new(),
             held_answers: Vec::new(),
@@ -672,6 +678,11 @@ impl Core {
             segment: self.me.segment,
             first_seqno: self.group.store().base().seqno.next(),
         });
+    }
+
+    /// Something that was ordered; of interest when it is new.
+    fn log_ordered(&self, level: Level, text: String) {
+        self.shared.log(if self.past.is_some() { Level::Debug } else { level }, text);
     }
 
     fn names_of(&self, nodes: &[NodeId]) -> String {

@@ -169,7 +169,7 @@ impl Shared {
     }
 
     /// Whatever changes the state files; tells the operator when they cannot be written.
-    fn save<T>(&self, change: impl FnOnce(&mut Saved) -> T) -> T {
+    pub fn save<T>(&self, change: impl FnOnce(&mut Saved) -> T) -> T {
         let mut saved = lock(&self.saved);
         let result = change(&mut saved);
         let trouble = saved.take_trouble();

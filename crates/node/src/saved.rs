@@ -195,6 +195,13 @@ impl Saved {
         self.note(result);
     }
 
+    /// The full copy was refused: the data are as they were.
+    pub fn refused(&mut self) {
+        self.receiving = false;
+        let result = self.file.unmark_receiving();
+        self.note(result);
+    }
+
     pub fn corrupt(&mut self) {
         self.position = None;
         let result = self.file.mark_corrupt();

@@ -29,6 +29,14 @@ pub struct Request {
     /// The server's opaque bytes.
     pub bytes: Vec<u8>,
     pub stage: Stage,
+    /// How often it was said and is not ordered yet: what was said before a loss of the majority may still come.
+    pub in_flight: u32,
+}
+
+impl Request {
+    pub fn new(bytes: Vec<u8>, now: Timestamp) -> Request {
+        Request { bytes, stage: Stage::AskAt(now), in_flight: 0 }
+    }
 }
 
 /// How far a request is.
@@ -68,6 +76,8 @@ pub struct Copying {
     pub request: Option<Request>,
     /// The branch in which the donor was chosen: a copy from before a fork is of no use behind it (rule 33).
     pub branch: Option<Uuid>,
+    /// The operator was told that nobody here has data, when these voters were missing.
+    pub told: Option<Vec<NodeId>>,
 }
 
 /// What a server that has been told nothing begins from.

@@ -67,6 +67,8 @@ pub enum Connect {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Effect {
     Log(Severity, String),
+    /// The same about something that was ordered: of interest when it is new.
+    News(Severity, String),
     /// To be ordered. When the order does not take it: [`Replicator::handle_refused`].
     Propose(AppMessage),
     /// An arbitrator is connected.
@@ -101,6 +103,14 @@ pub enum Effect {
         request: Vec<u8>,
         position: Option<Seqno>,
         at: Seqno,
+    },
+    /// A full copy is asked for: the data may be replaced from here on.
+    DataAtRisk,
+    /// It was refused: they are as they were.
+    DataSafe,
+    /// All servers here lack data, and these voters are missing.
+    NobodyHasData {
+        absent: Vec<NodeId>,
     },
     /// For an arbitrator: which server carries out the request.
     Answer(Result<String, String>),
@@ -257,9 +267,9 @@ impl Replicator {
         }
     }
 
-    /// The server waits for data and cannot be heard meanwhile.
-    pub fn is_half_done(&self) -> bool {
-        matches!(self.feed, Feed::HalfDone(_))
+    /// The server waits for data that nobody may have, and cannot be heard meanwhile.
+    pub fn is_stranded(&self) -> bool {
+        matches!(self.feed, Feed::HalfDone(_) | Feed::Copying(Copying { told: Some(_), .. }))
     }
 
     /// A full copy was asked for and is not here.
@@ -430,9 +440,13 @@ impl Replicator {
                         half_done.said = false;
                     }
                 }
+                AppMessage::StateRequest { .. } => {
+                    if let Some(request) = self.feed.request_mut() {
+                        request.in_flight = request.in_flight.saturating_sub(1);
+                    }
+                }
                 AppMessage::Desync
                 | AppMessage::Resync
-                | AppMessage::StateRequest { .. }
                 | AppMessage::DonorDone { .. }
                 | AppMessage::LastCommitted { .. }
                 | AppMessage::Vote { .. }
@@ -454,8 +468,8 @@ impl Replicator {
     fn on_roster(&mut self, now: Timestamp, effects: Vec<roster::Effect>, seqno: Seqno) {
         for effect in effects {
             match effect {
-                roster::Effect::Note(text) => self.log(Severity::Info, text),
-                roster::Effect::Warn(text) => self.log(Severity::Warn, text),
+                roster::Effect::Note(text) => self.emit(Effect::News(Severity::Info, text)),
+                roster::Effect::Warn(text) => self.emit(Effect::News(Severity::Warn, text)),
                 roster::Effect::Shift { node, from, to } if node == self.me && self.member => {
                     self.log(Severity::Info, texts::shifting(from.name(), to.name(), Some(seqno)));
                     if to == NodeState::Synced && self.feed.is_live() {
@@ -558,6 +572,10 @@ impl Replicator {
         let Some(request) = self.feed.request_mut() else { return };
         if retry {
             request.stage = Stage::AskAt(now.after(ASK_AGAIN));
+            // Nobody will send anything, unless for what was said later.
+            if request.in_flight == 0 && self.needs_data() {
+                self.emit(Effect::DataSafe);
+            }
             return;
         }
         if let Feed::Nobody { request, .. } = &mut self.feed {
@@ -645,8 +663,11 @@ impl Replicator {
                 }
             }
             AppMessage::StateRequest { .. } => {
-                if let Some(request) = self.feed.request_mut().filter(|r| r.stage == Stage::Said) {
-                    request.stage = Stage::AskAt(now.after(SEND_AGAIN));
+                if let Some(request) = self.feed.request_mut() {
+                    request.in_flight = request.in_flight.saturating_sub(1);
+                    if request.stage == Stage::Said {
+                        request.stage = Stage::AskAt(now.after(SEND_AGAIN));
+                    }
                 }
             }
             // Repeated by whoever needs them.
@@ -718,7 +739,7 @@ impl Replicator {
     }
 
     fn await_copy(&mut self, own_view: Seqno, view: &View, own: Option<Seqno>) {
-        self.feed = Feed::Copying(Copying { joined_at: own_view, own, request: None, branch: None });
+        self.feed = Feed::Copying(Copying { joined_at: own_view, own, request: None, branch: None, told: None });
         self.emit(Effect::AskServer { seqno: own_view, view: view.clone(), data: own.is_none() });
     }
 
@@ -778,14 +799,14 @@ impl Replicator {
             let before = copying.own.unwrap_or(copying.joined_at.prev());
             return self.handle_state_received(Some(before));
         }
-        copying.request = Some(Request { bytes, stage: Stage::AskAt(now) });
+        copying.request = Some(Request::new(bytes, now));
         self.invariants();
     }
 
     /// An arbitrator wants a server to carry out this request: [`Effect::Answer`] names it.
     pub fn handle_ask_donor(&mut self, now: Timestamp, bytes: Vec<u8>) {
         match &mut self.feed {
-            Feed::Nobody { request, .. } => *request = Some(Request { bytes, stage: Stage::AskAt(now) }),
+            Feed::Nobody { request, .. } => *request = Some(Request::new(bytes, now)),
             Feed::Idle(_) | Feed::Returning { .. } | Feed::HalfDone(_) | Feed::Copying(_) | Feed::Live { .. } => {
                 self.emit(Effect::Answer(Err("only an arbitrator asks a server on behalf of others".into())));
             }
@@ -829,7 +850,7 @@ impl Replicator {
             return;
         }
         self.step_half_done(&sight);
-        self.ask_for_state(now);
+        self.ask_for_state(now, &sight);
         self.announce(&sight);
         self.hurry(now, &sight);
         self.report(sight.left);
@@ -876,7 +897,43 @@ impl Replicator {
         }
     }
 
-    fn ask_for_state(&mut self, now: Timestamp) {
+    /// A full copy of data is awaited, not only a script's answer.
+    fn needs_data(&self) -> bool {
+        matches!(self.feed, Feed::Copying(Copying { own: None, .. }))
+    }
+
+    /// Nobody is here who could be asked for data, or all have as little as this one.
+    fn asks_in_vain(&self) -> bool {
+        let me = self.me;
+        let alone = !self.roster.view().members.iter().any(|m| m.node != me && m.kind.has_state());
+        self.needs_data() && (alone || self.roster.lacks_state(me) && self.roster.nobody_has_state())
+    }
+
+    /// Says, once for each set of missing voters, that nobody here has data. Whoever asked all the same would be refused without end.
+    fn tell_nobody_has_data(&mut self, sight: &Sight<'_>) {
+        let present = self.roster.view();
+        let voters = (sight.voters)();
+        let absent: Vec<NodeId> =
+            voters.voters.iter().map(|v| v.node).filter(|node| present.get(*node).is_none()).collect();
+        let Feed::Copying(copying) = &mut self.feed else { return };
+        if copying.told.as_ref() != Some(&absent) {
+            copying.told = Some(absent.clone());
+            self.emit(Effect::NobodyHasData { absent });
+        }
+    }
+
+    fn ask_for_state(&mut self, now: Timestamp, sight: &Sight<'_>) {
+        let waits = |r: &mut Request| matches!(r.stage, Stage::AskAt(_));
+        if !self.feed.request_mut().is_some_and(waits) {
+            return;
+        }
+        if self.asks_in_vain() {
+            return self.tell_nobody_has_data(sight);
+        }
+        if let Feed::Copying(copying) = &mut self.feed {
+            copying.told = None;
+        }
+        let needs_data = self.needs_data();
         let own = match &self.feed {
             Feed::Copying(copying) => copying.own,
             Feed::Nobody { .. } | Feed::Idle(_) | Feed::Returning { .. } | Feed::HalfDone(_) | Feed::Live { .. } => {
@@ -887,8 +944,12 @@ impl Replicator {
         match request.stage {
             Stage::AskAt(at) if at <= now => {
                 request.stage = Stage::Said;
+                request.in_flight += 1;
                 let request = request.bytes.clone();
                 let message = AppMessage::StateRequest { donors: self.donors.clone(), request, position: own };
+                if needs_data {
+                    self.emit(Effect::DataAtRisk);
+                }
                 self.emit(Effect::Propose(message));
             }
             Stage::AskAt(_) | Stage::Said | Stage::Given { .. } => {}

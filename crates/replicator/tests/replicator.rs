@@ -1,8 +1,9 @@
 //! One member's decisions, a situation per test.
 
+use std::time::Duration;
 use trireme_replicator::message::AppMessage;
 use trireme_replicator::{Connect, Distances, Effect, Feed, Offer, Position, Replicator, Severity, Sight, Start};
-use trireme_types::{Incarnation, LogIndex, Member, NodeId, Seqno, Timestamp, Uuid, View, VoterSet};
+use trireme_types::{Incarnation, LogIndex, Member, NodeId, Seqno, Timestamp, Uuid, View, Voter, VoterSet, Weight};
 
 const HISTORY: Uuid = Uuid([7; 16]);
 const FORK: Uuid = Uuid([8; 16]);
@@ -54,7 +55,12 @@ impl Subject {
     }
 
     fn tick(&mut self) -> Vec<Effect> {
-        let voters = || VoterSet::default();
+        self.tick_at(Timestamp::ZERO, &[])
+    }
+
+    fn tick_at(&mut self, now: Timestamp, voters: &[u8]) -> Vec<Effect> {
+        let voter = |n: &u8| Voter { node: member(*n).node, weight: Weight(1) };
+        let voters = || VoterSet { voters: voters.iter().map(voter).collect(), ..VoterSet::default() };
         let sight = Sight {
             left: Seqno::ZERO,
             backlog: 0,
@@ -63,7 +69,7 @@ impl Subject {
             index_large: false,
             voters: &voters,
         };
-        self.replicator.handle_tick(Timestamp::ZERO, sight);
+        self.replicator.handle_tick(now, sight);
         self.effects()
     }
 
@@ -75,15 +81,18 @@ impl Subject {
         s.say(2, AppMessage::Synced);
         s.replicator.handle_state_request(Timestamp::ZERO, b"rsync".to_vec());
         let asked = s.tick();
-        let [Effect::Propose(request)] = &asked[..] else { panic!("{asked:?}") };
-        s.say(1, request.clone());
+        let [Effect::DataAtRisk, Effect::Propose(request)] = &asked[..] else { panic!("{asked:?}") };
+        assert_eq!(s.say(1, request.clone()), []);
         s
     }
 
     /// What is not for the log, nor about evictions.
     fn effects(&mut self) -> Vec<Effect> {
         let all = std::iter::from_fn(|| self.replicator.poll_effect());
-        all.filter(|e| !matches!(e, Effect::Log(Severity::Info | Severity::Warn, _) | Effect::Evictions)).collect()
+        all.filter(|e| {
+            !matches!(e, Effect::Log(Severity::Info | Severity::Warn, _) | Effect::News(..) | Effect::Evictions)
+        })
+        .collect()
     }
 
     fn copy_arrives(&mut self, at: u64) -> Vec<Effect> {
@@ -112,6 +121,58 @@ fn data_that_the_log_does_not_reach_are_replaced() {
     let mut s = Subject::new(Some(5), None, 6);
     let (_, effects) = s.view(9, &[1, 2]);
     assert!(matches!(effects[..], [Effect::AskServer { data: true, .. }]), "{effects:?}");
+}
+
+/// As a server asks for data.
+fn asks() -> AppMessage {
+    AppMessage::StateRequest { donors: String::new(), request: b"rsync".to_vec(), position: None }
+}
+
+#[test]
+fn where_all_lack_data_nobody_asks_but_says_whom_it_waits_for() {
+    let mut s = Subject::new(None, None, 3);
+    s.view(9, &[1, 2]);
+    s.replicator.handle_state_request(Timestamp::ZERO, b"rsync".to_vec());
+    assert_eq!(s.tick(), [Effect::DataAtRisk, Effect::Propose(asks())], "member 2 has not said anything");
+    assert_eq!(s.say(1, asks()), [Effect::DataSafe], "refused: nobody will send anything");
+    let later = |seconds| Timestamp::ZERO.after(Duration::from_secs(seconds));
+    assert_eq!(s.tick_at(later(2), &[1, 2, 3]), [Effect::DataAtRisk, Effect::Propose(asks())]);
+    assert_eq!(s.say(2, asks()), []);
+    assert_eq!(s.say(1, asks()), [Effect::DataSafe]);
+    let absent = vec![member(3).node];
+    assert_eq!(s.tick_at(later(4), &[1, 2, 3]), [Effect::NobodyHasData { absent }]);
+    assert_eq!(s.tick_at(later(60), &[1, 2, 3]), [], "it was told");
+    assert!(s.replicator.is_stranded());
+    s.view(10, &[1, 2, 3]);
+    assert_eq!(s.tick_at(later(61), &[1, 2, 3])[1..], [Effect::Propose(asks())], "member 3 may have data");
+    assert_eq!(s.say(1, asks()), [Effect::DataSafe]);
+    s.say(3, asks());
+    assert_eq!(s.tick_at(later(63), &[1, 2, 3]), [Effect::NobodyHasData { absent: vec![] }]);
+}
+
+#[test]
+fn a_server_without_data_that_is_alone_waits_for_the_other_voters() {
+    let mut s = Subject::new(None, None, 3);
+    s.view(9, &[1]);
+    s.replicator.handle_state_request(Timestamp::ZERO, b"rsync".to_vec());
+    let absent = vec![member(2).node];
+    assert_eq!(s.tick_at(Timestamp::ZERO, &[1, 2]), [Effect::NobodyHasData { absent }]);
+    s.view(10, &[1, 2]);
+    assert_eq!(s.tick_at(Timestamp::ZERO, &[1, 2]), [Effect::DataAtRisk, Effect::Propose(asks())]);
+}
+
+/// What was said before a loss of the majority may still be ordered, and served.
+#[test]
+fn data_are_at_risk_until_every_request_was_refused() {
+    let mut s = Subject::new(None, None, 3);
+    s.view(9, &[1, 2]);
+    s.replicator.handle_state_request(Timestamp::ZERO, b"rsync".to_vec());
+    s.tick();
+    s.replicator.handle_non_primary();
+    s.view(10, &[1, 2]);
+    assert_eq!(s.tick(), [Effect::DataAtRisk, Effect::Propose(asks())]);
+    assert_eq!(s.say(1, asks()), [], "the first one");
+    assert_eq!(s.say(1, asks()), [Effect::DataSafe]);
 }
 
 #[test]

@@ -180,9 +180,16 @@ impl StateFile {
         self.write()
     }
 
-    /// The data are about to be replaced: a crash leaves nothing of use. Stays until [`StateFile::restore`].
+    /// The data are about to be replaced: a crash leaves nothing of use. Stays until [`StateFile::restore`] or
+    /// [`StateFile::unmark_receiving`].
     pub fn mark_receiving(&mut self) -> io::Result<()> {
         self.receiving = true;
+        self.write()
+    }
+
+    /// Nothing was replaced, and nothing will be.
+    pub fn unmark_receiving(&mut self) -> io::Result<()> {
+        self.receiving = false;
         self.write()
     }
 

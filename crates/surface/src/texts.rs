@@ -180,6 +180,17 @@ pub fn state_transfer_impossible(joiner: impl fmt::Display, donors: &str, reason
     )
 }
 
+/// Warning. `who`: is here, or waited for.
+pub fn nobody_has_data(who: &str) -> String {
+    format!(
+        "no member that is here knows where its data stand: {who}. Nothing is copied, and the data are as they were. Each server's log says at \
+         its start why ('the position could not be recovered', or a state file that is missing). To go on without loss, mend that and start \
+         the servers again; or stop them, run each once with --wsrep-recover and its usual settings, and start it with the 'Recovered \
+         position' that it tells: --wsrep-start-position=UUID:SEQNO. To begin a new history from the data of one node, remove its \
+         grastate.dat and start it with --wsrep-new-cluster: the others copy from it"
+    )
+}
+
 /// Info, customary.
 pub fn state_transfer_ended(donor: impl fmt::Display, joiner: impl fmt::Display, ok: bool) -> String {
     format!("{donor}: State transfer to {joiner} {}.", if ok { "complete" } else { "failed" })

@@ -9,9 +9,11 @@ use trireme_order::{Delivery, LogStore};
 use trireme_surface::texts;
 use trireme_types::{Base, LogIndex, Member, Seqno, Session, Uuid, View, Weight};
 
+use super::past::{Entry, Past};
 use super::{Core, HeldAnswer, Outcome, Pending, PendingApp, unreadable};
 use crate::index::{Delivered, Found, Index, Lost, Work};
 use crate::queue::{ApplyItem, Item};
+use crate::saved::Saved;
 use crate::{Level, ViewStatus};
 use trireme_replicator::message::AppMessage;
 use trireme_replicator::{Effect, Offer, Position, Severity};
@@ -35,6 +37,9 @@ impl Core {
 
     pub(super) fn on_reset(&mut self, base: Base) {
         self.index = Index::default();
+        if let Some(past) = &mut self.past {
+            *past = Past::begin();
+        }
         // What came before is of no use: the server has it, or needs a copy that reaches further.
         self.backlog.clear();
         let position = Position { history: base.history, seqno: base.seqno };
@@ -137,6 +142,7 @@ impl Core {
     }
 
     pub(super) fn on_write_set(&mut self, index: LogIndex, seqno: Seqno, session: Session, number: u64, body: Bytes) {
+        self.count_past(&Entry::WriteSet, seqno);
         if body.len() >= LARGE_BODY {
             self.large.push(body.clone());
         }
@@ -192,7 +198,7 @@ impl Core {
 
     pub(super) fn note_conflict(&self, seqno: Seqno, verdict: &Verdict) {
         if self.shared.log_conflicts() {
-            self.shared.log(Level::Info, format!("certification conflict: {seqno} fails: {:?}", verdict.failure));
+            self.log_ordered(Level::Info, format!("certification conflict: {seqno} fails: {:?}", verdict.failure));
         }
     }
 
@@ -205,6 +211,10 @@ impl Core {
         self.transport.set_peers(&view.members);
         self.names.extend(view.members.iter().map(|m| (m.node, m.name.clone())));
         let own = view.get(self.me.node).filter(|m| m.incarnation == self.me.incarnation);
+        match own {
+            None => self.count_past(&Entry::View, seqno),
+            Some(_) => self.end_past(),
+        }
         if let Some(me) = own {
             // Before the server is told of the view: scripts read the file as soon as the cluster size shows.
             self.shared.on_primary_view(&view, me, self.group.store().base().history);
@@ -249,13 +259,27 @@ impl Core {
     pub(super) fn log_view(&self, view: &View, seqno: Seqno) {
         let names: Vec<String> = view.members.iter().map(|m| m.name.clone()).collect();
         let component = texts::new_component(true, view.position(self.me.node), view.members.len());
-        self.shared.log(Level::Info, format!("{component}: {} (TO: {seqno})", names.join(", ")));
+        self.log_ordered(Level::Info, format!("{component}: {} (TO: {seqno})", names.join(", ")));
+    }
+
+    fn count_past(&mut self, entry: &Entry, seqno: Seqno) {
+        if let Some(past) = &mut self.past {
+            past.count(entry, seqno);
+        }
+    }
+
+    /// This incarnation is in the group: what comes now is news.
+    fn end_past(&mut self) {
+        if let Some(summary) = self.past.take().and_then(|past| past.summary()) {
+            self.shared.log(Level::Info, summary);
+        }
     }
 
     pub(super) fn on_app(&mut self, index: LogIndex, seqno: Seqno, session: Session, number: u64, body: &Bytes) {
         if session.node == self.me.node {
             self.note_session(session.number);
         }
+        self.count_past(&Entry::Message, seqno);
         let Ok(message) = AppMessage::decode(body) else { return };
         self.replicator.note_branch(self.branch());
         let now = self.now();
@@ -287,6 +311,7 @@ impl Core {
     fn on_effect(&mut self, effect: Effect) {
         match effect {
             Effect::Log(severity, text) => self.shared.log(level(severity), text),
+            Effect::News(severity, text) => self.log_ordered(level(severity), text),
             Effect::Propose(message) => {
                 if self.propose_app(&message).is_none() {
                     let now = self.now();
@@ -314,6 +339,16 @@ impl Core {
                 if let Some(slot) = self.asked.take() {
                     slot.fill(answer);
                 }
+            }
+            Effect::DataAtRisk => self.shared.save(Saved::receiving),
+            Effect::DataSafe => self.shared.save(Saved::refused),
+            Effect::NobodyHasData { absent } => {
+                let who = if absent.is_empty() {
+                    "all voters are here, and so nobody can give a copy to anybody".to_string()
+                } else {
+                    format!("this one waits for voters that may have data: {}", self.names_of(&absent))
+                };
+                self.shared.log(Level::Warn, texts::nobody_has_data(&who));
             }
             Effect::DataArrived => self.group.data_arrived(),
             Effect::Die(reason) => self.shared.die(reason),

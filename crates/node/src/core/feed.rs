@@ -21,7 +21,7 @@ const LOOK_FOR_STOP: Duration = Duration::from_millis(500);
 impl Core {
     /// A server that is told nothing yet does not tell us either that it is to stop.
     pub(super) fn look_for_stop(&mut self) {
-        if self.replicator.is_half_done() && self.looked_for_stop.elapsed() > LOOK_FOR_STOP {
+        if self.replicator.is_stranded() && self.looked_for_stop.elapsed() > LOOK_FOR_STOP {
             self.looked_for_stop = Instant::now();
             if stop_signal::is_pending() {
                 self.shared.die("The server was told to stop while it waited for whole data.".into());

@@ -230,6 +230,105 @@ fn a_killed_node_with_an_unknown_position_gets_a_full_copy() {
     goes_on_with(back, hosts);
 }
 
+/// Nobody can give a copy: the cluster says so, once, and touches nothing. The positions that an operator finds are enough.
+#[test]
+fn when_nobody_knows_its_position_the_cluster_says_so_and_changes_nothing() {
+    let cluster = Cluster::new(3);
+    let hosts = cluster.start();
+    let last = hosts[1].commit("a", "before");
+    for (site, host) in cluster.sites.iter().zip(&hosts) {
+        host.reach(last);
+        assert_eq!(host.node().options_set("gmcast.isolate=1"), Code::Ok);
+        crash_image(site);
+    }
+    let kept: Vec<Tables> = hosts.into_iter().map(crate::cluster::Host::stop).collect();
+    for site in &cluster.sites {
+        restore_image(site);
+    }
+    let told = |host: &crate::cluster::Host, what: &str| {
+        host.lock().log.iter().filter(|(_, t)| t.contains("no member that is here knows") && t.contains(what)).count()
+    };
+    let state = |site: &crate::cluster::Site| std::fs::read_to_string(site.dir.join("grastate.dat")).unwrap();
+    let history = kept[0].history.to_string();
+
+    let mut lost: Vec<_> =
+        kept.iter().enumerate().map(|(i, tables)| cluster.host(i, tables.clone(), None, "")).collect();
+    cluster.connect_all(&mut lost[..2]);
+    lost[0].wait("it waits for the third", |s| {
+        s.log.iter().any(|(_, t)| t.contains("waits for voters that may have data: n3"))
+    });
+    cluster.connect_all(&mut lost[2..]);
+    for (i, host) in lost.iter().enumerate() {
+        host.wait("it says that nobody has data", |s| {
+            s.log
+                .iter()
+                .any(|(_, t)| t.contains("all voters are here") && t.contains("--wsrep-start-position=UUID:SEQNO"))
+        });
+        until("the state file to be as it was", || state(&cluster.sites[i]).contains(&history));
+    }
+    let asked = |host: &crate::cluster::Host| {
+        host.lock().log.iter().filter(|(_, t)| t.contains("it is impossible to select State Transfer donor")).count()
+    };
+    let before = asked(&lost[0]);
+    std::thread::sleep(std::time::Duration::from_millis(2500));
+    assert_eq!(asked(&lost[0]), before, "nobody asks in vain");
+    for host in &lost {
+        assert_eq!(told(host, "all voters are here"), 1, "{}", host.name);
+    }
+    // The servers' scripts wait for a copy: they are killed.
+    for (site, host) in cluster.sites.iter().zip(&lost) {
+        assert_eq!(host.node().options_set("gmcast.isolate=1"), Code::Ok);
+        crash_image(site);
+    }
+    for host in lost {
+        host.stop();
+    }
+
+    let mut back: Vec<_> = kept
+        .into_iter()
+        .enumerate()
+        .map(|(i, tables)| {
+            restore_image(&cluster.sites[i]);
+            let position = Gtid { history: tables.history, seqno: Some(Seqno(tables.position())) };
+            cluster.host(i, tables, Some(position), "")
+        })
+        .collect();
+    cluster.connect_all(&mut back);
+    for host in &back {
+        host.wait("synced", |s| s.synced > 0);
+        assert_eq!(host.lock().sst_requests, 0, "{}", host.name);
+    }
+    agree(back);
+}
+
+/// The log of a server speaks of now, though the node reads its whole past again at each start.
+#[test]
+fn a_restart_does_not_report_the_past() {
+    let cluster = Cluster::new(3);
+    let mut hosts = cluster.start();
+    hosts[1].commit("a", "before");
+    let passing = hosts.pop().unwrap();
+    passing.stop();
+    hosts[0].wait("two left", |s| s.size() == 2);
+    let second = hosts.pop().unwrap();
+    second.reach(hosts[0].lock().tables.position());
+    let tables = second.stop();
+    hosts[0].wait("one left", |s| s.size() == 1);
+    hosts[0].commit("a", "missed");
+
+    let back = cluster.rejoin(1, tables);
+    back.wait("synced", |s| s.synced == 1);
+    let log: Vec<String> = back.lock().log.iter().map(|(_, text)| text.clone()).collect();
+    for past in ["requested state transfer", "State transfer from", "(n3)", "memb_num = 3", "memb_num = 1"] {
+        assert!(!log.iter().any(|line| line.contains(past)), "{past}: {log:#?}");
+    }
+    let told: Vec<&String> = log.iter().filter(|line| line.starts_with("replayed ")).collect();
+    assert_eq!(told.len(), 1, "{log:#?}");
+    assert!(told[0].contains(": seqnos ") && told[0].contains(" 2 write sets, "), "{}", told[0]);
+    assert!(log.iter().any(|line| line.contains("memb_num = 2")), "the view that it comes back in: {log:#?}");
+    goes_on_with(back, hosts);
+}
+
 /// Old data beside a log that begins beyond them: the group's log reaches down to them, and takes its place.
 #[test]
 fn data_that_the_own_log_does_not_reach_are_brought_up_by_the_others_log() {
