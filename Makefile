@@ -19,6 +19,7 @@
 BUILD := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 PROVIDER ?= $(BUILD)/release/libtrireme.so
 TRIREME := $(BUILD)/release/trireme
+CONNECT := $(BUILD)/release/libtrireme_connect.so
 PREFIX ?= /usr/local
 SUITE ?=
 TESTS ?=
@@ -36,15 +37,16 @@ deps:
 	@scripts/install-deps.sh
 
 build:
-	cargo build --release --locked -p trireme-provider -p trireme-cli
+	cargo build --release --locked -p trireme-provider -p trireme-cli -p trireme-connect
 
 # Takes what was built, so that root needs no toolchain: `make build && sudo make install`. Settings that exist stay.
 ROOT := $(DESTDIR)$(PREFIX)
 install:
-	@test -f $(PROVIDER) && test -f $(TRIREME) || { echo "run 'make build' first"; exit 2; }
+	@test -f $(PROVIDER) && test -f $(TRIREME) && test -f $(CONNECT) || { echo "run 'make build' first"; exit 2; }
 	@! grep -aq 'TEST BUILD)' $(PROVIDER) || { echo "$(PROVIDER) is built for tests: run 'make build' again"; exit 2; }
 	install -D -m 644 $(PROVIDER) $(ROOT)/lib/trireme/libtrireme.so
 	install -D -m 755 $(TRIREME) $(ROOT)/bin/trireme
+	install -D -m 755 $(CONNECT) $(ROOT)/lib/trireme/libtrireme_connect.so
 	ln -sf trireme $(ROOT)/bin/garbd
 	ln -sf trireme $(ROOT)/bin/glbd
 	sed 's|/usr/bin/trireme|$(PREFIX)/bin/trireme|' packaging/trireme-balance.service \

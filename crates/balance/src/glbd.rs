@@ -20,13 +20,13 @@ cluster itself, and needs no program, is `trireme balance`.";
 
 #[derive(Debug, Parser)]
 #[command(name = "glbd", version, disable_version_flag = true, about = "TCP load balancer with GLB's options", after_help = NOTES)]
-struct Glbd {
+pub struct Glbd {
     /// Where clients come in
     #[arg(value_name = "LISTEN")]
-    listen: String,
+    pub listen: String,
     /// Where they are led to
     #[arg(value_name = "DESTINATION")]
-    destinations: Vec<String>,
+    pub destinations: Vec<String>,
     /// Control socket, on 127.0.0.1 if no address is given
     #[arg(short, long, value_name = "[IP:]PORT")]
     control: Option<String>,
@@ -59,7 +59,7 @@ struct Glbd {
     single: bool,
     /// Only those of the highest weight
     #[arg(short = 'T', long)]
-    top: bool,
+    pub top: bool,
     /// dummy, or exec:"COMMAND"
     #[arg(short, long, value_name = "SPEC")]
     watchdog: Option<String>,
@@ -93,6 +93,33 @@ struct Glbd {
     /// Print version
     #[arg(short = 'V', long, action = ArgAction::Version)]
     version: Option<bool>,
+}
+
+impl Glbd {
+    /// `None`: none is named.
+    pub fn policy(&self) -> Result<Option<&'static str>, String> {
+        let policies =
+            [(self.round, "round"), (self.random, "random"), (self.source, "source"), (self.single, "single")];
+        let chosen: Vec<&str> = policies.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect();
+        match chosen[..] {
+            [] => Ok(None),
+            [one] => Ok(Some(one)),
+            _ => Err(format!("several policies are named: {}", chosen.join(", "))),
+        }
+    }
+
+    /// What was asked for that a library inside of a client does not do.
+    pub fn without_effect_in_library(&self) -> Vec<String> {
+        let all = [
+            (self.control.is_some(), "--control"),
+            (self.watchdog.is_some(), "--watchdog"),
+            (self.discover, "--discover"),
+            (self.latency.is_some(), "--latency"),
+            (self.daemon, "--daemon"),
+            (self.max_conn.is_some(), "--max_conn"),
+        ];
+        all.iter().filter(|(given, _)| *given).map(|(_, name)| (*name).to_owned()).collect()
+    }
 }
 
 /// As there, whatever goes wrong is 1.
@@ -130,13 +157,7 @@ fn resolve(glbd: &Glbd) -> Result<(Serve, Extra), String> {
     let Address::Tcp { host, port } = Address::listener(&glbd.listen, "0.0.0.0")? else {
         return Err(format!("{}: LISTEN is [IP:]PORT", glbd.listen));
     };
-    let policies = [(glbd.round, "round"), (glbd.random, "random"), (glbd.source, "source"), (glbd.single, "single")];
-    let chosen: Vec<&str> = policies.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect();
-    let policy = match chosen[..] {
-        [] => "least",
-        [one] => one,
-        _ => return Err(format!("several policies are named: {}", chosen.join(", "))),
-    };
+    let policy = glbd.policy()?.unwrap_or("least");
     if !glbd.interval.is_finite() || glbd.interval < 0.01 {
         return Err(format!("--interval {}: 0.01 seconds at least", glbd.interval));
     }

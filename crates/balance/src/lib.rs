@@ -12,6 +12,7 @@ mod config;
 mod control;
 mod glbd;
 mod health;
+mod hosts;
 mod options;
 mod packet;
 mod policy;
@@ -19,15 +20,21 @@ mod pool;
 mod proxy;
 mod report;
 mod shell;
+mod targets;
 mod view;
 mod writer;
 
 use std::process::ExitCode;
 
+pub use address::Address;
 pub use glbd::glbd;
+pub use hosts::{Hosts, run as run_hosts};
 use options::Action;
 pub use options::Balance;
+pub use policy::{Candidate, Chooser, Policy};
+pub use pool::NodeId;
 use shell::Extra;
+pub use targets::Targets;
 
 /// `trireme balance`. Until it ends; the exit code is documented in the command's help.
 pub fn run(asked: Balance) -> ExitCode {

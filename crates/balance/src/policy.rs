@@ -55,6 +55,10 @@ pub struct Chooser {
     random: SplitMix,
     /// `Round`: what each server is owed (smooth weighted round robin).
     owed: BTreeMap<NodeId, f64>,
+    /// `Least`: when each was chosen last, counted in choices. Among equals the one that waited longest is next, or else short
+    /// connections would all go to the first.
+    chosen: BTreeMap<NodeId, u64>,
+    choices: u64,
     single: Option<NodeId>,
 }
 
@@ -65,6 +69,8 @@ impl Chooser {
             top: top || policy == Policy::Single,
             random: SplitMix(seed),
             owed: BTreeMap::new(),
+            chosen: BTreeMap::new(),
+            choices: 0,
             single: None,
         }
     }
@@ -80,10 +86,7 @@ impl Chooser {
         let some: Vec<Candidate> =
             candidates.iter().copied().filter(|c| c.weight > 0.0 && (!self.top || c.weight == highest)).collect();
         match self.policy {
-            Policy::Least => some
-                .iter()
-                .max_by(|a, b| per_connection(a).total_cmp(&per_connection(b)).then(b.id.cmp(&a.id)))
-                .map(|c| c.id),
+            Policy::Least => self.least_loaded(&some),
             Policy::Round => self.next_in_turn(&some),
             Policy::Random => self.by_chance(&some),
             Policy::Source => some
@@ -92,6 +95,19 @@ impl Chooser {
                 .map(|c| c.id),
             Policy::Single => unreachable!("answered above"),
         }
+    }
+
+    fn least_loaded(&mut self, some: &[Candidate]) -> Option<NodeId> {
+        self.chosen.retain(|id, _| some.iter().any(|c| c.id == *id));
+        let last = |id: NodeId| self.chosen.get(&id).copied().unwrap_or(0);
+        let order = |a: &Candidate, b: &Candidate| {
+            let load = per_connection(a).total_cmp(&per_connection(b));
+            load.then(last(b.id).cmp(&last(a.id))).then(b.id.cmp(&a.id))
+        };
+        let next = some.iter().max_by(|a, b| order(a, b))?.id;
+        self.choices += 1;
+        self.chosen.insert(next, self.choices);
+        Some(next)
     }
 
     fn next_in_turn(&mut self, some: &[Candidate]) -> Option<NodeId> {
@@ -170,7 +186,14 @@ mod tests {
         let mut least = Chooser::new(Policy::Least, false, 1);
         assert_eq!(least.choose(&[c(1, 1.0, 3), c(2, 1.0, 2)], None), Some(NodeId(2)));
         assert_eq!(least.choose(&[c(1, 2.0, 3), c(2, 1.0, 2)], None), Some(NodeId(1)));
-        assert_eq!(least.choose(&[c(1, 1.0, 0), c(2, 1.0, 0)], None), Some(NodeId(1)));
+    }
+
+    #[test]
+    fn least_takes_turns_among_equals() {
+        let mut least = Chooser::new(Policy::Least, false, 1);
+        let all = [c(1, 1.0, 0), c(2, 1.0, 0), c(3, 1.0, 0)];
+        let first: Vec<u32> = (0..5).map(|_| least.choose(&all, None).unwrap().0).collect();
+        assert_eq!(first, [1, 2, 3, 1, 2]);
     }
 
     #[test]

@@ -55,6 +55,8 @@ pub enum Command {
     Arbitrate(trireme_arbitrator::Arbitrate),
     /// Stand in front of the servers: clients find the writer or a reader, and do not hang when one dies
     Balance(trireme_balance::Balance),
+    /// Print the servers of a group, the writer first, as connectors want them
+    Hosts(trireme_balance::Hosts),
     /// Look into a node's write-set log: its files `trireme.*.galera.cache` in the data directory or `gcache.dir`
     #[command(after_help = LOG_EXIT_CODES)]
     Log {

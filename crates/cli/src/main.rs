@@ -38,6 +38,7 @@ fn main() -> ExitCode {
         args::Command::Cluster { dir, action } => (dir, action),
         args::Command::Arbitrate(arbitrate) => return trireme_arbitrator::run(arbitrate),
         args::Command::Balance(balance) => return trireme_balance::run(balance),
+        args::Command::Hosts(hosts) => return trireme_balance::run_hosts(hosts),
         args::Command::Log { action } => return log_exit(log::run(action)),
         args::Command::Secret { action } => return log_exit(secret::run(action).map(|()| log::Outcome::Done)),
         args::Command::Chaos { action, run } => {

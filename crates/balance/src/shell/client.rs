@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 
@@ -66,6 +66,26 @@ impl Trouble {
             Trouble::Method(_) => Heard::LoginDenied(self.to_string()),
             Trouble::Malformed(malformed) => Heard::Wrong(malformed.to_string()),
         }
+    }
+}
+
+/// One look over a connection of its own.
+pub async fn look_once(address: &Address, user: &str, password: &str, limit: Duration) -> Heard {
+    let look = async {
+        let mut client = Client::connect(address).await.map_err(|trouble| trouble.heard(true))?;
+        client.log_in(user, password).await.map_err(|trouble| trouble.heard(true))?;
+        let report = client.look().await.map_err(|trouble| trouble.heard(false))?;
+        let tells_nothing = report.member().is_some_and(|m| m.trireme && m.primary && m.order.is_none());
+        // Without the right to switch it on, the writer is chosen by index.
+        if tells_nothing && client.ask_for_more().await.is_ok() {
+            return client.look().await.map_err(|trouble| trouble.heard(false));
+        }
+        Ok(report)
+    };
+    match tokio::time::timeout(limit, look).await {
+        Ok(Ok(report)) => Heard::Answer(report),
+        Ok(Err(heard)) => heard,
+        Err(_) => Heard::TimedOut,
     }
 }
 

@@ -15,5 +15,6 @@ mod stream;
 mod talk;
 mod watchdog;
 
+pub use client::look_once;
 pub use run::{Extra, serve};
 pub use talk::{control, top};
