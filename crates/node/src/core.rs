@@ -589,6 +589,7 @@ impl Core {
     /// This node cannot go on in this group.
     fn fail(&mut self, reason: String) {
         self.shared.log(Level::Error, reason.clone());
+        self.doubt_log();
         if let Some(slot) = self.connected.take() {
             slot.fill(Err(reason));
         }
@@ -598,6 +599,27 @@ impl Core {
             self.log_failed = true;
         } else {
             self.end_now();
+        }
+    }
+
+    /// A log that has failed may have lost what this node has acknowledged.
+    fn doubt_log(&mut self) {
+        if self.group.store().failed().is_none() {
+            return;
+        }
+        match self.group.store_mut().doubt() {
+            Ok(None) => {}
+            Ok(Some(after)) => self.shared.log(
+                Level::Warn,
+                format!("the disk may have lost entries after {after} of the write-set log: if it has, the others repair it"),
+            ),
+            Err(error) => self.shared.log(
+                Level::Warn,
+                format!(
+                    "the disk may have lost the end of the write-set log and does not take a note of that ({error}): restart this server only \
+                     while the others run"
+                ),
+            ),
         }
     }
 

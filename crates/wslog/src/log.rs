@@ -78,6 +78,16 @@ pub struct WriteSetLog<S: Storage> {
     pub(crate) removed: Vec<S::File>,
     /// Put-aside segments and their bytes; the first to go when space is needed.
     pub(crate) damaged: Vec<(u64, u64)>,
+    /// See [`WriteSetLog::doubt`].
+    doubted: Option<Doubt>,
+}
+
+/// What a failed log noted of itself.
+#[derive(Clone, Copy)]
+struct Doubt {
+    /// What was suspect before.
+    before: Option<LogIndex>,
+    noted: LogIndex,
 }
 
 /// The next segment's file, under the spare's name.
@@ -205,6 +215,7 @@ impl<S: Storage> WriteSetLog<S> {
             scratch: Vec::new(),
             removed: Vec::new(),
             damaged: found.damaged.into_iter().map(|n| (n, 0)).collect(),
+            doubted: None,
         }
     }
 
@@ -413,6 +424,26 @@ impl<S: Storage> WriteSetLog<S> {
         Ok(spare.len()? == options.segment_size())
     }
 
+    /// For a log that has failed, before it is let go of. In mode `process` entries were acknowledged that no sync has covered, and the kernel
+    /// drops from its cache what it could not write. A process that opens the log on the same boot sees a shorter log with a clean end. So
+    /// the log is made suspect for them, as far as the disk still takes that. Returns the entry after which it is; `None`: nothing
+    /// that was acknowledged is in doubt. Once is enough.
+    ///
+    /// **Errors:** the disk did not take it. Then only this process, and peers that live, know of it.
+    pub fn doubt(&mut self) -> Result<Option<LogIndex>, StoreError> {
+        assert!(self.shared.failed().is_some(), "only a failed log doubts itself");
+        if self.durability() == Durability::Disk || self.last <= self.synced {
+            return Ok(None);
+        }
+        let before = self.suspect();
+        let noted = before.map_or(self.synced, |before| before.min(self.synced));
+        if self.doubted.is_none() {
+            self.doubted = Some(Doubt { before, noted });
+            self.meta.save(|m| m.suspect = Some(noted))?;
+        }
+        Ok(Some(noted))
+    }
+
     /// Takes over what the log `failed`, which this process had open, promised: promises are kept also by a disk that forgot them, and what
     /// was acknowledged and is not here makes this log no evidence of what was committed (SAFETY 16). Returns the entries that are
     /// missing.
@@ -429,6 +460,13 @@ impl<S: Storage> WriteSetLog<S> {
             Durability::Process => failed.shared.held().last(),
         };
         if self.last() >= acknowledged {
+            // Nothing is missing, so what the failed log noted of itself is void; what recovery found is not.
+            if let Some(doubt) = failed.doubted
+                && self.suspect() == Some(doubt.noted)
+                && self.meta.meta().hole.is_none()
+            {
+                self.set_suspect(doubt.before)?;
+            }
             return Ok(None);
         }
         if self.suspect().is_none() {

@@ -1,0 +1,101 @@
+//! A sync fails in mode `process`, and the kernel drops what it could not write; then the process is started again on the same boot.
+
+use bytes::Bytes;
+use trireme_order::LogStore;
+use trireme_types::{Base, Durability, Entry, EntryHeader, EntryKind, LogIndex, NodeId, Seqno, Session, Term, Uuid};
+use trireme_wslog::{Faults, OpenReport, Options, SimDisk, WriteSetLog};
+
+fn options() -> Options {
+    Options { size: 1 << 20, segment_size_override: Some(64 << 10), ..Options::new(NodeId(Uuid([9; 16])), "boot 1") }
+}
+
+fn open(disk: &SimDisk) -> (WriteSetLog<SimDisk>, OpenReport) {
+    WriteSetLog::open(disk.clone(), &options()).unwrap()
+}
+
+fn entry(index: u64) -> Entry {
+    let header = EntryHeader {
+        index: LogIndex(index),
+        term: Term(1),
+        seqno: Seqno(index),
+        voters: LogIndex(1),
+        session: Session::default(),
+        number: index,
+        kind: EntryKind::WriteSet,
+    };
+    Entry { header, payload: Bytes::from(vec![index as u8; 1000]) }
+}
+
+/// A log of mode `process` with five synced entries and five that were written, and acknowledged, after them; its next sync fails.
+fn failed(disk: &SimDisk) -> WriteSetLog<SimDisk> {
+    let (mut log, _) = open(disk);
+    log.reset(Base { history: Uuid([5; 16]), ..Base::default() }).unwrap();
+    log.set_durability(Durability::Process).unwrap();
+    let sync = |log: &mut WriteSetLog<SimDisk>| {
+        let done = log.begin_sync().expect("something is to be synced").run()?;
+        log.finish_sync(done)
+    };
+    log.append(&(1..=5).map(entry).collect::<Vec<_>>()).unwrap();
+    sync(&mut log).unwrap();
+    log.append(&(6..=10).map(entry).collect::<Vec<_>>()).unwrap();
+    disk.set_faults(Faults { syncs_left: Some(0), ..Faults::default() });
+    sync(&mut log).unwrap_err();
+    disk.set_faults(Faults::default());
+    log
+}
+
+#[test]
+fn what_a_failed_sync_may_have_lost_is_suspect_for_the_next_process() {
+    for seed in 0..50 {
+        let disk = SimDisk::new(seed);
+        let mut log = failed(&disk);
+        assert_eq!(log.doubt().unwrap(), Some(LogIndex(5)));
+        assert_eq!(log.doubt().unwrap(), Some(LogIndex(5)), "once more changes nothing");
+        drop(log);
+        // The pages are gone, and the boot is the same.
+        disk.crash();
+        let (log, report) = open(&disk);
+        assert!(log.last() >= LogIndex(5));
+        assert!(!report.rebooted);
+        assert_eq!(report.suspect, Some(LogIndex(5)), "seed {seed}, up to {}", log.last());
+    }
+}
+
+/// The process goes on by itself, and sees what is missing.
+#[test]
+fn doubt_goes_when_the_same_process_finds_all_of_it() {
+    let disk = SimDisk::new(1);
+    let mut log = failed(&disk);
+    log.doubt().unwrap();
+    log.let_go();
+    let (mut again, report) = open(&disk);
+    assert_eq!((again.last(), report.suspect), (LogIndex(10), Some(LogIndex(5))));
+    assert_eq!(again.succeed(&log).unwrap(), None);
+    assert_eq!(again.suspect(), None);
+}
+
+/// The limit: a disk that takes nothing any more takes no note either. Then nothing on it tells the next process, and the peers have to:
+/// they have seen what was acknowledged (rule 12).
+#[test]
+fn a_disk_that_takes_nothing_takes_no_note() {
+    let disk = SimDisk::new(2);
+    let mut log = failed(&disk);
+    disk.set_faults(Faults { read_only: true, ..Faults::default() });
+    log.doubt().unwrap_err();
+    drop(log);
+    disk.set_faults(Faults::default());
+    disk.crash();
+    let (log, report) = open(&disk);
+    assert!(log.last() <= LogIndex(10) && report.suspect.is_none());
+}
+
+#[test]
+fn in_mode_disk_nothing_acknowledged_is_in_doubt() {
+    let disk = SimDisk::new(3);
+    let (mut log, _) = open(&disk);
+    log.reset(Base { history: Uuid([5; 16]), ..Base::default() }).unwrap();
+    log.append(&[entry(1)]).unwrap();
+    disk.set_faults(Faults { syncs_left: Some(0), ..Faults::default() });
+    log.begin_sync().unwrap().run().unwrap_err();
+    assert_eq!(log.doubt().unwrap(), None);
+}
