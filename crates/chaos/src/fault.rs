@@ -4,14 +4,26 @@ use crate::nemesis::Nemesis;
 use crate::workload::SCHEMA;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
-use trireme_cluster::{Cluster, Dice, Error, Liveness, NodeId, Result, Session, Stutter};
+use trireme_cluster::{Cluster, Dice, Error, Liveness, NodeId, Result, Session, Start, Stop, Stutter, until};
 
 /// For a statement that locks tables under load.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// An applier waits behind a client that waits for a lock, and the transaction that the client waits for may wait for the
 /// applier's turn to commit. Nobody notices that circle, so the client lets go after a second and tries again.
 const LOCK_ATTEMPTS: usize = 15;
+/// A full copy begins within this, and so do large rows get through.
+const COPY_BEGINS: Duration = Duration::from_secs(60);
+/// A node that was frozen is back among its peers.
+const OUTRUN_KNOWN: Duration = Duration::from_secs(8);
+/// Rows of a quarter of a megabyte: a dozen times what small logs may hold.
+const LARGE_ROWS: u64 = 200;
+const LARGE_TABLE: &str =
+    "CREATE TABLE IF NOT EXISTS ballast.large_rows (id BIGINT AUTO_INCREMENT PRIMARY KEY, pad LONGBLOB) ENGINE=InnoDB";
+const LARGE_ROW: &str = "INSERT INTO ballast.large_rows (pad) VALUES (REPEAT('x', 250000))";
 /// ER_LOCK_WAIT_TIMEOUT
 const NOT_IN_TIME: u16 = 1205;
 
@@ -33,6 +45,19 @@ pub(crate) enum Fault {
     CutPower(Vec<NodeId>),
     /// A client holds all tables, so that nothing can be applied.
     LockTables(NodeId),
+    /// Clients of all nodes write large rows, and in the midst of that all are killed.
+    KillAllAmidstLargeRows,
+    /// The node takes a full copy, and then this happens.
+    DisturbCopy(NodeId, Disturbance),
+}
+
+/// What happens to a full copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Disturbance {
+    KillJoiner,
+    KillDonor,
+    /// The joiner is frozen, its copy too, until the logs of the others begin behind the copy.
+    Outrun,
 }
 
 impl fmt::Display for Fault {
@@ -48,6 +73,10 @@ impl fmt::Display for Fault {
             Fault::SlowDisk(node) => write!(f, "disk of {node} slow"),
             Fault::CutPower(nodes) => write!(f, "{} without power", list(nodes)),
             Fault::LockTables(node) => write!(f, "tables of {node} locked"),
+            Fault::KillAllAmidstLargeRows => f.write_str("all killed amidst large rows"),
+            Fault::DisturbCopy(node, Disturbance::KillJoiner) => write!(f, "{node} killed in its copy"),
+            Fault::DisturbCopy(node, Disturbance::KillDonor) => write!(f, "donor of {node} killed"),
+            Fault::DisturbCopy(node, Disturbance::Outrun) => write!(f, "copy of {node} outrun"),
         }
     }
 }
@@ -61,7 +90,8 @@ impl Fault {
             | Fault::FreezeDisk(node)
             | Fault::SlowDisk(node)
             | Fault::LockTables(node) => vec![*node],
-            Fault::KillAll => all.to_vec(),
+            // A donor's clients wait for its script.
+            Fault::KillAll | Fault::KillAllAmidstLargeRows | Fault::DisturbCopy(..) => all.to_vec(),
             Fault::Isolate(nodes) | Fault::CutPower(nodes) => nodes.clone(),
             Fault::Cut(cuts, _) => {
                 let cut_from_all = |node: &NodeId| {
@@ -82,7 +112,7 @@ impl Fault {
     /// The nodes that are dead after it.
     pub fn kills(&self, all: &[NodeId]) -> Vec<NodeId> {
         match self {
-            Fault::Kill(_) | Fault::KillAll | Fault::CutPower(_) => self.hit(all),
+            Fault::Kill(_) | Fault::KillAll | Fault::KillAllAmidstLargeRows | Fault::CutPower(_) => self.hit(all),
             _ => Vec::new(),
         }
     }
@@ -119,6 +149,11 @@ impl Fault {
             Nemesis::PowerOne => Fault::CutPower(vec![one]),
             Nemesis::PowerAll => Fault::CutPower(all.to_vec()),
             Nemesis::LockedTables => Fault::LockTables(one),
+            Nemesis::SmallLog => Fault::KillAllAmidstLargeRows,
+            Nemesis::KillJoiner => {
+                let what = [Disturbance::KillJoiner, Disturbance::KillDonor, Disturbance::Outrun];
+                Fault::DisturbCopy(one, what[dice.below(what.len() as u64) as usize])
+            }
             Nemesis::Mix => return mix(volatile, all, dice),
         };
         vec![fault]
@@ -143,7 +178,8 @@ fn ring(nodes: &[NodeId]) -> Fault {
 /// One fault, or two of which the second strikes during the first.
 fn mix(volatile: bool, all: &[NodeId], dice: &mut Dice) -> Vec<Fault> {
     let fits = |kind: &Nemesis| match kind {
-        Nemesis::None | Nemesis::Mix => false,
+        // They need logs of their own, or take copies, which are a breach in any other run.
+        Nemesis::None | Nemesis::Mix | Nemesis::SmallLog | Nemesis::KillJoiner => false,
         Nemesis::PowerOne | Nemesis::PowerAll => !volatile,
         _ => true,
     };
@@ -209,6 +245,12 @@ impl InForce {
                 cluster.cut_power(nodes)?;
             }
             Fault::LockTables(node) => self.locks.push(lock_tables(cluster, *node)?),
+            Fault::KillAllAmidstLargeRows => {
+                let rows = LargeRows::begin(cluster)?;
+                rows.await_progress(cluster)?;
+                cluster.kill_all()?;
+            }
+            Fault::DisturbCopy(node, what) => disturb_copy(cluster, *node, *what)?,
         }
         Ok(())
     }
@@ -236,6 +278,92 @@ impl InForce {
                 // One that is not frozen refuses, which is fine.
                 let _ = disk.thaw();
             }
+        }
+    }
+}
+
+/// Clients that write large rows, one of each node, until they are dropped or their server is gone.
+struct LargeRows {
+    stop: Arc<AtomicBool>,
+    written: Arc<AtomicU64>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl LargeRows {
+    fn begin(cluster: &Cluster) -> Result<LargeRows> {
+        let endpoints = cluster.endpoints();
+        let Some(first) = endpoints.first() else { return Err(Error::NotRunning(cluster.ids()[0])) };
+        let failed = |error| Error::Sql { node: first.node, error };
+        let mut session = Session::open(first.socket(), None, PATIENCE).map_err(failed)?;
+        let make = ["CREATE DATABASE IF NOT EXISTS ballast", LARGE_TABLE];
+        for statement in make {
+            session.query(statement).map_err(failed)?;
+        }
+        let (stop, written) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let threads = endpoints
+            .into_iter()
+            .map(|endpoint| {
+                let (stop, written) = (stop.clone(), written.clone());
+                std::thread::spawn(move || {
+                    while !stop.load(Ordering::Relaxed)
+                        && let Ok(mut session) = Session::open(endpoint.socket(), None, PATIENCE)
+                    {
+                        // A refused row is not told from a server that is gone: the next connection does.
+                        while !stop.load(Ordering::Relaxed) && session.query(LARGE_ROW).is_ok() {
+                            written.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                })
+            })
+            .collect();
+        Ok(LargeRows { stop, written, threads })
+    }
+
+    /// Several times what the logs may hold.
+    fn await_progress(&self, cluster: &Cluster) -> Result<()> {
+        until("large rows are written", COPY_BEGINS, cluster.cancel(), || {
+            let written = self.written.load(Ordering::Relaxed);
+            Ok(if written >= LARGE_ROWS { Ok(()) } else { Err(format!("{written} of {LARGE_ROWS}")) })
+        })
+    }
+}
+
+impl Drop for LargeRows {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Starts the node with nothing that counts, and disturbs the copy that it takes.
+fn disturb_copy(cluster: &mut Cluster, joiner: NodeId, what: Disturbance) -> Result<()> {
+    cluster.stop(joiner, Stop::Kill)?;
+    let _ = std::fs::remove_file(cluster.node(joiner)?.data().join("grastate.dat"));
+    cluster.launch(joiner, Start::Plain)?;
+    let donor = until("a donor is at work", COPY_BEGINS, cluster.cancel(), || {
+        let found = cluster.status().into_iter().find(|status| status.state.starts_with("Donor"));
+        Ok(found.map(|status| status.node).ok_or_else(|| "none".to_owned()))
+    })?;
+    match what {
+        Disturbance::KillJoiner => cluster.kill(joiner),
+        Disturbance::KillDonor => cluster.kill(donor),
+        Disturbance::Outrun => {
+            // It would take the copy as soon as its script is done.
+            cluster.pause(joiner)?;
+            until("the donor has sent all", COPY_BEGINS, cluster.cancel(), || {
+                let at_work = cluster.status().iter().any(|status| status.state.starts_with("Donor"));
+                Ok(if at_work { Err("at work".to_owned()) } else { Ok(()) })
+            })?;
+            cluster.pause_transfer(joiner)?;
+            let rows = LargeRows::begin(cluster)?;
+            rows.await_progress(cluster)?;
+            drop(rows);
+            cluster.resume(joiner)?;
+            // By then it knows what has become of the logs.
+            std::thread::sleep(OUTRUN_KNOWN);
+            cluster.resume_transfer(joiner)
         }
     }
 }
@@ -278,7 +406,8 @@ mod tests {
                 let mut dice = Dice::new(seed);
                 let minor = Nemesis::ALL.into_iter().filter(|nemesis| {
                     let major = [Nemesis::KillAll, Nemesis::PowerAll, Nemesis::PartitionRing, Nemesis::PartitionOneWay];
-                    !major.contains(nemesis) && *nemesis != Nemesis::Mix
+                    let of_all = [Nemesis::SmallLog, Nemesis::KillJoiner, Nemesis::Mix];
+                    !major.contains(nemesis) && !of_all.contains(nemesis)
                 });
                 for nemesis in minor {
                     for fault in Fault::draw(nemesis, false, &all, &mut dice) {

@@ -18,12 +18,16 @@ pub enum Nemesis {
     PowerOne,
     PowerAll,
     LockedTables,
-    /// All of these, one or two at a time.
+    /// Small logs, large write sets, and all killed amidst them.
+    SmallLog,
+    /// A node takes a full copy; it or its donor is killed meanwhile, or it is frozen until the copy is too old.
+    KillJoiner,
+    /// All of these but the last two, one or two at a time.
     Mix,
 }
 
 impl Nemesis {
-    pub const ALL: [Nemesis; 13] = [
+    pub const ALL: [Nemesis; 15] = [
         Nemesis::None,
         Nemesis::KillOne,
         Nemesis::KillAll,
@@ -36,6 +40,8 @@ impl Nemesis {
         Nemesis::PowerOne,
         Nemesis::PowerAll,
         Nemesis::LockedTables,
+        Nemesis::SmallLog,
+        Nemesis::KillJoiner,
         Nemesis::Mix,
     ];
 
@@ -47,6 +53,16 @@ impl Nemesis {
     pub(crate) fn needs_disks(self) -> bool {
         let of_disks = [Nemesis::HungDisk, Nemesis::SlowDisk, Nemesis::PowerOne, Nemesis::PowerAll, Nemesis::Mix];
         of_disks.contains(&self)
+    }
+
+    /// Logs of few megabytes, so that soon something leaves them.
+    pub(crate) fn wants_small_logs(self) -> bool {
+        matches!(self, Nemesis::SmallLog | Nemesis::KillJoiner)
+    }
+
+    /// Full copies are made, and a server whose copy fails ends.
+    pub(crate) fn takes_copies(self) -> bool {
+        self == Nemesis::KillJoiner
     }
 
     pub(crate) fn fits_a_single_server(self) -> bool {
@@ -69,6 +85,8 @@ impl fmt::Display for Nemesis {
             Nemesis::PowerOne => "power-one",
             Nemesis::PowerAll => "power-all",
             Nemesis::LockedTables => "locked-tables",
+            Nemesis::SmallLog => "small-log",
+            Nemesis::KillJoiner => "kill-joiner",
             Nemesis::Mix => "mix",
         })
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 use trireme_cluster::Dice;
-use trireme_cluster::{Cancel, Disks, Error, NodeId, Result, Settings, Spec};
+use trireme_cluster::{Cancel, Disks, Error, NodeId, Result, Settings, Spec, SstMethod};
 use trireme_history::{BankRules, Header, Isolation};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,7 +142,14 @@ impl Options {
             // Shows who orders.
             provider_options = format!("repl.status_extended=yes;{provider_options}");
         }
+        if self.nemesis.wants_small_logs() {
+            provider_options = format!("gcache.size=4M;{provider_options}");
+        }
         let mut spec = Spec::new(&self.provider, &self.dir);
+        if self.nemesis.takes_copies() {
+            // Its script works for a while on what it has, which leaves time to disturb it.
+            spec.sst = SstMethod::Mariabackup;
+        }
         spec.nodes = if self.single { 1 } else { self.nodes };
         spec.plain = self.single;
         spec.base_port = self.base_port;

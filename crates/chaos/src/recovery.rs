@@ -5,7 +5,7 @@ use crate::report::Recovery;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use trireme_cluster::Dice;
-use trireme_cluster::{Cluster, Error, Liveness, LogCursor, NodeId, Result, Session, Start, until};
+use trireme_cluster::{Cluster, Error, Liveness, LogCursor, NodeId, Result, Session, Start, Stop, until};
 
 /// By then the cluster must be whole again by itself.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -86,9 +86,15 @@ fn start_dead(cluster: &mut Cluster, kind: Kind, dice: &mut Dice) -> Result<()> 
         return cluster.revive(&mut |_| {});
     }
     for id in dead {
-        cluster.launch(id, start(kind))?;
+        start_again(cluster, id, kind)?;
     }
     Ok(())
+}
+
+/// As a service manager does: what a dead server has left behind, the script of a full copy for instance, ends first.
+fn start_again(cluster: &mut Cluster, id: NodeId, kind: Kind) -> Result<()> {
+    cluster.stop(id, Stop::Kill)?;
+    cluster.launch(id, start(kind))
 }
 
 fn start(kind: Kind) -> Start {
@@ -114,7 +120,7 @@ fn await_whole(cluster: &mut Cluster, kind: Kind, recovery: &mut Recovery) -> Re
             }
             let cause = cluster.cause_of_end(id)?;
             recovery.ended.push(format!("{id}: {cause}"));
-            cluster.launch(id, start(kind))?;
+            start_again(cluster, id, kind)?;
         }
         Ok(whole(cluster, kind))
     })

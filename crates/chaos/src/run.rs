@@ -3,6 +3,7 @@
 use crate::client::{Clients, Load, Recorded};
 use crate::fault::{Fault, InForce};
 use crate::gaps::{Gaps, OTHERS, Round, THREADS, limit};
+use crate::nemesis::Nemesis;
 use crate::options::{Options, Workload};
 use crate::recovery::{Kind, Logs, recover};
 use crate::report::{Recovery, Report};
@@ -144,7 +145,7 @@ impl Field {
             findings,
             broken: Vec::new(),
         };
-        report.broken = broken(&report, kind);
+        report.broken = broken(&report, kind, options.nemesis);
         Ok(report)
     }
 
@@ -271,7 +272,7 @@ fn view_of(cluster: &Cluster) -> Option<u64> {
 }
 
 /// What each kind of provider promises.
-fn broken(report: &Report, kind: Kind) -> Vec<String> {
+fn broken(report: &Report, kind: Kind, nemesis: Nemesis) -> Vec<String> {
     let mut broken = Vec::new();
     for (class, tally) in report.findings.classes.iter().filter(|(_, tally)| tally.counted > 0) {
         broken.push(format!("{class} ×{}", tally.counted));
@@ -291,10 +292,12 @@ fn broken(report: &Report, kind: Kind) -> Vec<String> {
     }
     match report.recoveries.iter().map(|recovery| recovery.ended.len()).sum::<usize>() {
         0 => {}
+        // Its copy failed.
+        _ if nemesis.takes_copies() => {}
         n => broken.push(format!("a server ended by itself ×{n}")),
     }
     // The log covers everything that such a run writes. Galera's cache does not outlive a crash, nor does it claim to.
-    if kind == Kind::Ours && report.copies() > 0 {
+    if kind == Kind::Ours && report.copies() > 0 && !nemesis.takes_copies() {
         broken.push(format!("a full copy where the log was enough ×{}", report.copies()));
     }
     broken

@@ -80,6 +80,10 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("small_logs_keep_what_the_engines_would_lose", small_logs::small_logs_keep_what_the_engines_would_lose),
     ("small_logs_stay_small", small_logs::small_logs_stay_small),
     ("a_panic_costs_the_node_and_not_the_server", panics::a_panic_costs_the_node_and_not_the_server),
+    (
+        "a_copy_that_the_log_has_outrun_is_asked_for_again",
+        small_logs::a_copy_that_the_log_has_outrun_is_asked_for_again,
+    ),
 ];
 
 /// Those that end in starts after a crash: how a server finds its position then depends on where its settings are.

@@ -1,9 +1,10 @@
 //! Write-set logs that are set smaller than what the engines have in memory only.
 
-use trireme_cluster::{Cluster, Disks, NodeId, Spec, disks_available};
+use trireme_cluster::{Cluster, Disks, Liveness, LogCursor, NodeId, Spec, SstMethod, Start, disks_available};
 
 use crate::support::{
-    Bed, assert_equal, assert_no_copy, client_in_d, dice, eventually, from_environment, node, schema, start_all,
+    Bed, assert_equal, assert_no_copy, await_status, client_in_d, dice, eventually, fill, from_environment, node,
+    schema, start_all,
 };
 
 const NODES: u8 = 3;
@@ -81,4 +82,52 @@ pub fn small_logs_stay_small(bed: &Bed) {
             if now > before[usize::from(n - 1)] + ROWS as i64 * 2 / 3 { Ok(()) } else { Err(format!("from {now} on")) }
         });
     }
+}
+
+/// A node is frozen while it prepares its full copy, and the small logs of the others leave behind what it lacks. The copy ends below the log
+/// that it meets: it is refused, and the next start takes another one.
+pub fn a_copy_that_the_log_has_outrun_is_asked_for_again(bed: &Bed) {
+    let mut spec = bed.spec();
+    // The only script that works on for a while when it has everything.
+    spec.sst = SstMethod::Mariabackup;
+    spec.provider_options = "gcache.size=4M;evs.suspect_timeout=PT2S;evs.inactive_timeout=PT4S".to_owned();
+    let mut cluster = bed.up(&spec);
+    schema(&cluster, 1);
+    fill(&cluster, 60_000);
+    client_in_d(&cluster, 1).run("CREATE TABLE large (id INT PRIMARY KEY, pad LONGBLOB)");
+    let joiner = node(NODES);
+    cluster.kill(joiner).unwrap();
+    // Nothing that counts is left there.
+    let _ = std::fs::remove_file(cluster.node(joiner).unwrap().data().join("grastate.dat"));
+    let mut log = LogCursor::at_end(&cluster.node(joiner).unwrap().log());
+    cluster.launch(joiner, Start::Plain).unwrap();
+    let donors = |cluster: &Cluster| cluster.status().into_iter().filter(|s| s.state.starts_with("Donor")).count();
+    eventually("a donor is at work", || if donors(&cluster) > 0 { Ok(()) } else { Err(String::new()) });
+    // It would take the copy as soon as its script is done.
+    cluster.pause(joiner).unwrap();
+    eventually("the donor has sent all", || if donors(&cluster) == 0 { Ok(()) } else { Err(String::new()) });
+    cluster.pause_transfer(joiner).unwrap();
+    let writer = 1;
+    await_status(&cluster, writer, "wsrep_cluster_size", "2");
+    let mut client = client_in_d(&cluster, writer);
+    client.run("SET SESSION wsrep_sync_wait = 0");
+    for row in 0..ROWS {
+        client.run(&format!("INSERT INTO large VALUES ({row}, REPEAT('x', {ROW}))"));
+    }
+    // Both have dropped what was ordered while the copy began.
+    std::thread::sleep(std::time::Duration::from_secs(4));
+    client.run("INSERT INTO large VALUES (-1, '')");
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    cluster.resume(joiner).unwrap();
+    await_status(&cluster, writer, "wsrep_cluster_size", "3");
+    cluster.resume_transfer(joiner).unwrap();
+    eventually("the joiner refuses its copy and ends", || match cluster.liveness(joiner) {
+        Ok(Liveness::Gone) => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    let lines = log.lines();
+    let refused = lines.iter().find(|line| line.contains("The full copy ends at"));
+    assert!(refused.is_some(), "no word of why: {:#?}", &lines[lines.len().saturating_sub(30)..]);
+    cluster.start(joiner, Start::Plain, &mut |_| {}).unwrap_or_else(|error| panic!("{error}"));
+    assert_equal(&cluster);
 }
