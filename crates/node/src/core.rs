@@ -750,6 +750,7 @@ impl Core {
             silences: self.silences,
             commit_cut: self.replicator.roster().cut(),
             protection: self.transport.protection(),
+            connections_refused: self.transport.stats().refused,
             unknown_outcomes: self.shared.counters.unknown_outcomes.load(Relaxed),
         }
     }

@@ -34,6 +34,8 @@ pub struct Picture {
     pub commit_cut: Seqno,
     pub unknown_outcomes: u64,
     pub protection: Protection,
+    /// Incoming connections that were turned away, whoever they were from.
+    pub connections_refused: u64,
 }
 
 /// A status query must not hang with the group thread.
@@ -68,6 +70,7 @@ impl Picture {
             // What a stranger would have to show.
             ("authentication", exposure::name(self.protection).into()),
             ("commit_cut", int(self.commit_cut.0)),
+            ("connections_refused", int(self.connections_refused)),
             ("durability", durability.into()),
             ("flow_control_by", by.into()),
             ("flow_control_gave_up", yes(self.flow_gave_up)),

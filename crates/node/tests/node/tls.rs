@@ -220,3 +220,20 @@ fn who_listens_for_everybody_is_told_how_to_mend_it() {
     assert_eq!(count(&host, "whoever reaches that port"), 1);
     host.stop();
 }
+
+#[test]
+fn refused_connections_are_counted() {
+    let mut cluster = Cluster::new(1);
+    share(&mut cluster.sites[0], &[1]);
+    let host = cluster.bootstrap();
+    assert_eq!(host.node().options_set("repl.status_extended=yes"), Code::Ok);
+    assert_eq!(host.int("trireme_connections_refused"), 0);
+    assert_eq!(host.stat("trireme_authentication"), trireme_node::StatValue::Text("secret".into()));
+    let mut stranger = std::net::TcpStream::connect(&cluster.sites[0].address).unwrap();
+    std::io::Write::write_all(&mut stranger, b"GET / HTTP/1.1\r\n").unwrap();
+    // Closed by the node once it has counted.
+    let mut end = Vec::new();
+    let _ = std::io::Read::read_to_end(&mut stranger, &mut end);
+    assert_eq!(host.int("trireme_connections_refused"), 1);
+    host.stop();
+}
