@@ -24,6 +24,7 @@ use crate::exposure::Reminder;
 use crate::index::{Index, Work};
 use crate::node::Shared;
 use crate::picture::Picture;
+use crate::position::Word;
 use crate::queue::Item;
 use crate::slot::Slot;
 use crate::startup::{self, Plan};
@@ -213,6 +214,8 @@ pub struct Core {
     replicator: Replicator,
     /// What the replicator has said is to be kept back from the server.
     backlog: Backlog,
+    /// On whose word the server goes on from its position, as long as that has not been compared with the storage engine's (rule 31).
+    word: Option<Word>,
     me: Member,
     started: Instant,
     /// What is delivered is of before this incarnation was in the group, and no news.
@@ -316,7 +319,8 @@ impl Core {
         connected: Option<Arc<Slot<Result<(), String>>>>,
         first: replicator::Start,
     ) -> Core {
-        let Plan { cluster, peers, transport, unwelcome_max, config, start, script: _, seed, patience: _ } = plan;
+        let Plan { cluster, peers, transport, unwelcome_max, config, start, unconfirmed, script: _, seed, patience: _ } =
+            plan;
         let started = Instant::now();
         let position = match &start {
             Start::Bootstrap { history, position } | Start::Alone { history, position } => Some((*history, *position)),
@@ -348,6 +352,7 @@ impl Core {
             waiting: VecDeque::new(),
             replicator,
             backlog: Backlog::default(),
+            word: unconfirmed.then_some(Word::Engine),
             me,
             started,
             past: Some(Past::begin()),

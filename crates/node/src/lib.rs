@@ -19,6 +19,7 @@ mod node;
 mod outage;
 mod panics;
 mod picture;
+mod position;
 mod queue;
 mod recover;
 mod saved;

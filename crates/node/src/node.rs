@@ -22,6 +22,7 @@ use crate::index::{Errand, IndexJob, run_errands};
 use crate::monitor::{Interrupted, OrderMonitor};
 use crate::outage::Outage;
 use crate::panics::Panics;
+use crate::position::{self, Stop, Word};
 use crate::queue::{ApplyItem, ApplyQueue, Item};
 use crate::saved::Saved;
 use crate::settings::Settings;
@@ -72,6 +73,8 @@ pub struct Shared {
     inconsistent: AtomicBool,
     /// The server refused a view: it is on its way out, and parts of it that a callback would need are gone already.
     server_gone: AtomicBool,
+    /// This connection hands the server nothing more but its final view: the data are not where they have to be for what comes next.
+    halted: AtomicBool,
     /// Last seqno of the connection that has ended or is ending.
     last: AtomicU64,
     closed: AtomicBool,
@@ -209,15 +212,22 @@ impl Shared {
         self.monitor.set_last(Some(last));
     }
 
-    /// Writes the position down once everything of a connection that ended has left commit order. Does nothing when that is
-    /// done already, or was never possible.
+    /// Writes the position down once everything of a connection that ended has left commit order, and the engine has it on disk. Does
+    /// nothing when that is done already, or was never possible. Waits for the engine: for a thread that may.
     fn settle_position(&self) {
         let left = self.monitor.left();
         // Without appliers nobody has closed, or will close, what is queued.
         let complete = left.0 >= self.last.load(Relaxed) || self.queue.len() > 0;
         let inconsistent = self.inconsistent.load(Relaxed);
         if complete || inconsistent {
-            self.save(|saved| saved.stopped(self.history(), left, inconsistent));
+            // Without the lock: the engine may have to be waited for.
+            let known = !inconsistent && self.save(|saved| saved.is_live());
+            let stop = known.then(|| position::at_stop(&*self.server, self.history(), left));
+            if stop == Some(Stop::Unknown) {
+                let text = "the storage engine has not written its last commits to disk: the next start asks it for its position";
+                self.log(Level::Info, text.into());
+            }
+            self.save(|saved| saved.stopped(self.history(), stop));
         }
     }
 
@@ -457,6 +467,7 @@ impl Node {
             donating: Mutex::default(),
             inconsistent: AtomicBool::new(false),
             server_gone: AtomicBool::new(false),
+            halted: AtomicBool::new(false),
             last: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             failed: AtomicBool::new(false),
@@ -573,6 +584,7 @@ impl Node {
             }
         };
         shared.inconsistent.store(false, Relaxed);
+        shared.halted.store(false, Relaxed);
         shared.monitor.set_closed(false);
         shared.queue.open();
         shared.outage.begin();
@@ -711,6 +723,9 @@ impl Node {
             return matches!(item, Item::Final { .. }).then_some(Code::NodeFail);
         }
         shared.panics.come_by(item.place());
+        if shared.halted.load(Relaxed) && !matches!(item, Item::Final { .. }) {
+            return None;
+        }
         match item {
             Item::Connected(view) => {
                 if !shared.server.connected(&view) {
@@ -720,6 +735,10 @@ impl Node {
             }
             Item::View { view, closes } => {
                 self.deliver_view(ctx, &view, closes);
+                None
+            }
+            Item::Compare { position, word } => {
+                self.compare(position, word);
                 None
             }
             Item::SstRequest { data } => {
@@ -766,6 +785,27 @@ impl Node {
                 self.leave_order(seqno);
                 shared.monitor.end(seqno);
             }
+        }
+    }
+
+    /// The engine runs: is it where this node goes on from?
+    fn compare(&self, position: Seqno, word: Word) {
+        let shared = &self.shared;
+        let history = shared.history();
+        if let Err(found) = position::compare(&*shared.server, (history, position), word) {
+            shared.halted.store(true, Relaxed);
+            let advice = match word {
+                Word::Engine => {
+                    "Restart the server: it goes on from where the engine is, or takes a full copy. If --wsrep-start-position names another \
+                     position, remove it"
+                }
+                Word::Operator => "Restart the server with a wsrep_sst_method that brings a full copy",
+            };
+            let reason = format!(
+                "the storage engine is {found}, not at {history}:{position}, where this node was to go on from: rows would be missing, or \
+                 written twice. The node leaves the group. {advice}"
+            );
+            shared.give_up(reason, false);
         }
     }
 
@@ -824,7 +864,9 @@ impl Node {
             if shared.monitor.wait_start_when_ended(item.seqno).is_err() {
                 return None;
             }
-            shared.save(Saved::begin_unsafe);
+            if !self.begin_statement(item.seqno) {
+                return None;
+            }
         }
         let meta = Meta {
             gtid_history: shared.history(),
@@ -1203,6 +1245,12 @@ impl Node {
         if flags != flags::TRX_START | flags::TRX_END {
             return (Code::NotImplemented, None);
         }
+        if !shared.save(Saved::is_writable) {
+            let reason = "grastate.dat cannot be written, so a crash in the middle of a statement would not be noticed: no DDL is executed here \
+                          until the data directory is writable again";
+            shared.log(Level::Error, reason.into());
+            return (Code::ConnFail, None);
+        }
         let mut builder = WriteSetBuilder::new();
         for key in &keys.keys {
             if builder.add_key(key.iter().copied(), KeyKind::Exclusive).is_err() {
@@ -1231,10 +1279,30 @@ impl Node {
                 if shared.monitor.enter_when_ended(seqno).is_err() {
                     return (Code::NodeFail, Some(meta));
                 }
-                shared.save(Saved::begin_unsafe);
+                if !self.begin_statement(seqno) {
+                    // Without a position, so that the server does not close what has not happened.
+                    lock(&shared.tois).remove(&conn);
+                    return (Code::NodeFail, None);
+                }
                 (Code::Ok, Some(meta))
             }
         }
+    }
+
+    /// A statement that is ordered is about to be executed. False: a crash in the middle of it would not be noticed, because the state
+    /// file cannot be written (SAFETY 26). The process ends with its data before the statement, which is executed when it comes back. To
+    /// leave the group would not do: what is ordered behind the statement would be committed without it.
+    fn begin_statement(&self, seqno: Seqno) -> bool {
+        let shared = &self.shared;
+        let begun = shared.save(Saved::begin_unsafe);
+        if !begun {
+            shared.halted.store(true, Relaxed);
+            shared.die(format!(
+                "DDL statement {seqno} cannot be marked in grastate.dat, so it must not be executed. Need to abort. Make the data directory \
+                 writable and start the server again."
+            ));
+        }
+        begun
     }
 
     pub fn toi_end(&self, conn: u64, error: &[u8]) -> Code {
@@ -1360,6 +1428,14 @@ impl Node {
         let (position, answer) = match position.seqno {
             Some(_) if code == 0 && position.history != group => {
                 shared.log(Level::Error, format!("SST brought history {}, the group has {group}", position.history));
+                (None, Code::NodeFail)
+            }
+            Some(seqno)
+                if code == 0
+                    && let Err(found) = position::compare(&*shared.server, (group, seqno), Word::Engine) =>
+            {
+                let text = format!("SST brought position {group}:{seqno}, but the storage engine is {found}");
+                shared.log(Level::Error, text);
                 (None, Code::NodeFail)
             }
             Some(seqno) if code == 0 => {

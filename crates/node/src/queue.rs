@@ -9,6 +9,7 @@ use trireme_types::{LogIndex, NodeId, Seqno};
 
 use crate::ServerView;
 use crate::backlog::Backlog;
+use crate::position::Word;
 
 /// A write set to be applied, or a dummy that only closes its seqno.
 #[derive(Clone, Debug)]
@@ -29,6 +30,11 @@ pub enum Item {
     View {
         view: ServerView,
         closes: Option<Seqno>,
+    },
+    /// The engine, which runs from here on, has to be at this position before anything behind it is handed out.
+    Compare {
+        position: Seqno,
+        word: Word,
     },
     /// `data`: a full copy is needed, not only what a script brings beside it.
     SstRequest {
@@ -60,6 +66,7 @@ impl Item {
             Item::View { closes, .. } => *closes,
             Item::Apply(item) => Some(item.seqno),
             Item::Connected(_)
+            | Item::Compare { .. }
             | Item::SstRequest { .. }
             | Item::Donate { .. }
             | Item::Synced { .. }
@@ -72,6 +79,7 @@ impl Item {
         match self {
             Item::Connected(_) => "item-connected",
             Item::View { .. } => "item-view",
+            Item::Compare { .. } => "item-compare",
             Item::SstRequest { .. } => "item-sst-request",
             Item::Apply(_) => "item-apply",
             Item::Donate { .. } => "item-donate",
@@ -86,6 +94,7 @@ impl Item {
         match self {
             Item::Connected(_)
             | Item::View { .. }
+            | Item::Compare { .. }
             | Item::SstRequest { .. }
             | Item::Donate { .. }
             | Item::Final { .. } => true,

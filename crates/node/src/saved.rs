@@ -7,6 +7,7 @@ use trireme_surface::gvwstate::{Found, SavedView};
 use trireme_surface::texts;
 use trireme_types::{Member, Seqno, Uuid, View};
 
+use crate::position::Stop;
 use crate::settings::Settings;
 use crate::{InitArgs, Level, Server};
 
@@ -18,6 +19,8 @@ pub struct Saved {
     position: Option<(Uuid, Seqno)>,
     /// What the server was started with (`--wsrep-start-position`).
     given: Option<(Uuid, Seqno)>,
+    /// What the storage engine had on disk at the last stop, if that was one.
+    on_disk: Option<(Uuid, Seqno)>,
     /// The server has its state and the file says "running".
     live: bool,
     receiving: bool,
@@ -75,6 +78,7 @@ impl Saved {
             view_dir,
             position,
             given,
+            on_disk: state.on_disk,
             live: false,
             receiving: false,
             found,
@@ -92,6 +96,7 @@ impl Saved {
     /// The last stop was none: a position that the file names may be older or newer than what the engine recovers to (it is
     /// written while a read lock holds everything up, and edited by people).
     pub fn doubt(&mut self) {
+        self.on_disk = None;
         if self.position != self.given {
             self.position = None;
         }
@@ -106,7 +111,12 @@ impl Saved {
         self.given
     }
 
-    /// Where the server's data are, when that is known.
+    /// Did the storage engine have the position on disk when the node stopped?
+    pub fn is_on_disk(&self) -> bool {
+        self.position.is_some() && self.position == self.on_disk
+    }
+
+    /// Where the server's data are, as far as the server or the state file say.
     pub fn position(&self) -> Option<(Uuid, Seqno)> {
         self.position
     }
@@ -168,6 +178,7 @@ impl Saved {
         self.live = true;
         self.receiving = false;
         self.position = None;
+        self.on_disk = None;
         let result = self.file.restore(history, None);
         self.note(result);
     }
@@ -208,9 +219,25 @@ impl Saved {
         self.note(result);
     }
 
-    pub fn begin_unsafe(&mut self) {
+    /// A statement whose half could not be undone begins. False: a crash in it would not be noticed, so it must not begin. Then the mark
+    /// counts as not set.
+    #[must_use]
+    pub fn begin_unsafe(&mut self) -> bool {
         let result = self.file.mark_unsafe();
+        let marked = result.is_ok();
         self.note(result);
+        if !marked {
+            self.end_unsafe();
+        }
+        marked
+    }
+
+    /// False: the last write failed, and so did another attempt.
+    pub fn is_writable(&mut self) -> bool {
+        let result = self.file.write_again();
+        let written = result.is_ok();
+        self.note(result);
+        written
     }
 
     pub fn end_unsafe(&mut self) {
@@ -232,11 +259,21 @@ impl Saved {
         }
     }
 
-    /// Left the group in order (or not at all, when the state never came).
-    pub fn stopped(&mut self, history: Uuid, left: Seqno, inconsistent: bool) {
-        if self.live && !inconsistent {
-            self.position = Some((history, left));
-            let result = self.file.set(history, Some(left));
+    /// Has the server a state of whose position the file says nothing?
+    pub fn is_live(&self) -> bool {
+        self.live
+    }
+
+    /// Left the group in order. `None`: with data that are not the group's, or without its state.
+    pub fn stopped(&mut self, history: Uuid, stop: Option<Stop>) {
+        if let Some(stop) = stop {
+            let (position, result) = match stop {
+                Stop::OnDisk(seqno) => (Some(seqno), self.file.set_on_disk(history, seqno)),
+                Stop::Claimed(seqno) => (Some(seqno), self.file.set(history, Some(seqno))),
+                Stop::Unknown => (None, self.file.set(history, None)),
+            };
+            self.position = position.map(|seqno| (history, seqno));
+            self.on_disk = self.file.state().on_disk;
             self.note(result);
         }
         self.live = false;

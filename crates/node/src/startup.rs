@@ -19,7 +19,7 @@ use crate::asking;
 use crate::core::{Log, Start};
 use crate::exposure;
 use crate::node::Shared;
-use crate::recover::{self, Unknown};
+use crate::position::{self, Settled};
 use crate::saved::Saved;
 use crate::settings::{Settings, Target};
 use crate::space::free_space;
@@ -51,6 +51,8 @@ pub struct Plan {
     pub unwelcome_max: Duration,
     pub config: Config,
     pub start: Start,
+    /// The position has yet to be confirmed by the engine that the first view opens.
+    pub unconfirmed: bool,
     /// A server that has just been started and needs no data gets what a donor's script brings all the same.
     pub script: bool,
     pub patience: Patience,
@@ -210,9 +212,10 @@ pub fn prepare(shared: &Shared, log: &mut Log, wish: &Wish<'_>, saved: &mut Save
     if bootstrap && !alone && !anew {
         asking::known_voters(shared, log, wish.cluster, peers)?;
     }
-    let position = if anew || arbitrator { None } else { settle_position(shared, log, saved) };
+    let Settled { position, unconfirmed } =
+        if anew || arbitrator { Settled::default() } else { position::settle(shared, log, saved, bootstrap)? };
     let half_done = position.is_none() && !anew && !arbitrator;
-    let fallback = if half_done { half_done_position(shared, log, saved) } else { None };
+    let fallback = if half_done { position::of_half_done(shared, log, saved) } else { None };
     let start = if bootstrap {
         let (history, position) = match position.or(fallback) {
             Some(known) => known,
@@ -221,7 +224,7 @@ pub fn prepare(shared: &Shared, log: &mut Log, wish: &Wish<'_>, saved: &mut Save
         if alone { Start::Alone { history, position } } else { Start::Bootstrap { history, position } }
     } else {
         Start::Join {
-            position: confirmed(shared, log, position),
+            position: position::with_log(shared, log, position),
             data: position,
             fallback: fallback.map(|(_, seqno)| seqno),
         }
@@ -252,7 +255,9 @@ pub fn prepare(shared: &Shared, log: &mut Log, wish: &Wish<'_>, saved: &mut Save
     let script = wish.first && shared.server.wants_script();
     let seed = u64::from_le_bytes(random()?);
     let cluster = wish.cluster.to_string();
-    Ok(Plan { cluster, peers, transport, unwelcome_max, config, start, script, patience, seed })
+    // A server that bootstraps resets its engine's position in the first view: it was asked before.
+    let unconfirmed = !bootstrap && (unconfirmed && position.is_some() || fallback.is_some());
+    Ok(Plan { cluster, peers, transport, unwelcome_max, config, start, unconfirmed, script, patience, seed })
 }
 
 /// A new incarnation of this member, at its address.
@@ -280,9 +285,12 @@ pub fn rejoin(
     let (transport, config) = listen(shared, log, cluster, peers.as_deref())?;
     let unwelcome_max = shared.settings.with(|o| o.period("pc.wait_prim_timeout"));
     let position = Some(position);
-    let start = Start::Join { position: confirmed(shared, log, position), data: position, fallback: None };
+    let start = Start::Join { position: position::with_log(shared, log, position), data: position, fallback: None };
     let (script, patience, seed) = (false, Patience::Unlimited, u64::from_le_bytes(random()?));
-    Ok(Plan { cluster: cluster.to_string(), peers, transport, unwelcome_max, config, start, script, patience, seed })
+    // The engine has been running, and is in the middle of commits: what has left commit order is in it.
+    let unconfirmed = false;
+    let cluster = cluster.to_string();
+    Ok(Plan { cluster, peers, transport, unwelcome_max, config, start, unconfirmed, script, patience, seed })
 }
 
 fn names_of_voters(log: &Log) -> String {
@@ -296,98 +304,6 @@ fn names_of_voters(log: &Log) -> String {
         .map(|v| view.get(v.node).map_or_else(|| v.node.to_string(), |m| format!("{} ({})", m.name, m.address)))
         .collect();
     if names.is_empty() { "none but this node".into() } else { names.join(", ") }
-}
-
-/// The position of the server's data: what the server or the state file says, else what the server's binary reads out of the
-/// data directory, where that may be trusted (SAFETY 21).
-fn settle_position(shared: &Shared, log: &Log, saved: &mut Saved) -> Option<(Uuid, Seqno)> {
-    if let Some(position) = saved.position() {
-        return Some(position);
-    }
-    // A nil history in the state file says that there are no usable data: nothing was there yet, the data were left half
-    // changed, or an operator has removed the file to get a full copy.
-    let history = saved.history();
-    if !continues(log, saved, history) {
-        return None;
-    }
-    shared.log(
-        Level::Info,
-        "the position of the data is not known (unclean stop): asking the storage engine for it".into(),
-    );
-    match ask_engine(shared) {
-        Ok((found, seqno)) if found == history => {
-            shared.log(Level::Info, format!("recovered position {found}:{seqno}"));
-            saved.set_position(Some((found, seqno)));
-            Some((found, seqno))
-        }
-        Ok((found, seqno)) => {
-            shared
-                .log(Level::Info, format!("recovered position {found}:{seqno} is not of history {history}: not used"));
-            None
-        }
-        Err(unknown) => {
-            tell_unknown(shared, unknown);
-            None
-        }
-    }
-}
-
-/// What an operator can mend is a warning.
-fn tell_unknown(shared: &Shared, unknown: Unknown) {
-    let (level, reason, said) = match unknown {
-        Unknown::Untold(reason) => (Level::Info, reason, Vec::new()),
-        Unknown::Failed { reason, said } => (Level::Warn, reason, said),
-    };
-    shared.log(level, format!("the position could not be recovered: {reason}"));
-    for line in said {
-        shared.log(level, format!("the recovery run said: {line}"));
-    }
-}
-
-/// Is there something in the log with which data of this history could be gone on with, wherever they stand?
-fn continues(log: &Log, saved: &Saved, history: Uuid) -> bool {
-    !history.is_nil() && !saved.is_damaged() && log.base().history == history && log.last() != log.base().index
-}
-
-fn ask_engine(shared: &Shared) -> Result<(Uuid, Seqno), Unknown> {
-    recover::position(&shared.args.data_dir, &*shared.server)
-}
-
-/// Where data with a statement cut off in them are. They are good for nothing as long as anybody has whole ones; if nobody has,
-/// one member executes the statement again (SAFETY 26).
-fn half_done_position(shared: &Shared, log: &Log, saved: &Saved) -> Option<(Uuid, Seqno)> {
-    let history = saved.unfinished();
-    if !continues(log, saved, history) {
-        return None;
-    }
-    shared.log(
-        Level::Info,
-        "a statement was being executed when this server ended: asking the storage engine for its position, in case that no \
-         member has whole data"
-            .into(),
-    );
-    let found = match ask_engine(shared) {
-        Ok(found) => Some(found),
-        Err(unknown) => {
-            tell_unknown(shared, unknown);
-            saved.given()
-        }
-    };
-    found.filter(|(h, seqno)| *h == history && *seqno >= log.base().seqno)
-}
-
-/// To join, a position counts only together with the log that led there: nothing else says on which branch of the history it
-/// lies (SAFETY 18).
-fn confirmed(shared: &Shared, log: &Log, position: Option<(Uuid, Seqno)>) -> Option<(Uuid, Seqno)> {
-    let (history, seqno) = position?;
-    if log.base().history == history {
-        return Some((history, seqno));
-    }
-    shared.log(
-        Level::Info,
-        format!("local state {history}:{seqno} has no write-set log that belongs to it: a full copy is needed"),
-    );
-    None
 }
 
 fn fresh(shared: &Shared, log: &Log) -> Result<(Uuid, Seqno), String> {

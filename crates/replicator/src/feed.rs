@@ -39,6 +39,12 @@ impl Request {
     }
 }
 
+/// The server says that it needs no data, or will get them by other means, or (empty) can run no script any more.
+pub fn is_trivial(request: &[u8]) -> bool {
+    let words = request.strip_suffix(b"\0").unwrap_or(request);
+    words == b"trivial" || words == b"none" || words.is_empty()
+}
+
 /// How far a request is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stage {

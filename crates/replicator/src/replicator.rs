@@ -14,7 +14,7 @@ use std::time::Duration;
 use trireme_surface::texts;
 use trireme_types::{DecodeError, LogIndex, Member, NodeId, Reader, Seqno, Timestamp, Uuid, View, VoterSet, Writer};
 
-use crate::feed::{Copying, Feed, HalfDone, Idle, Offer, Position, Request, Stage, Start};
+use crate::feed::{Copying, Feed, HalfDone, Idle, Offer, Position, Request, Stage, Start, is_trivial};
 use crate::message::AppMessage;
 use crate::roster::{self, NodeState, Roster};
 
@@ -793,9 +793,7 @@ impl Replicator {
         let Feed::Copying(copying) = &mut self.feed else {
             return self.log(Severity::Info, "a full copy was asked for by a server that needs none: ignored");
         };
-        let words = bytes.strip_suffix(b"\0").unwrap_or(&bytes);
-        if words == b"trivial" || words == b"none" || words.is_empty() {
-            // The server says that it needs no data, or will get them by other means, or (empty) can run no script any more.
+        if is_trivial(&bytes) {
             let before = copying.own.unwrap_or(copying.joined_at.prev());
             return self.handle_state_received(Some(before));
         }

@@ -36,15 +36,19 @@ pub struct SavedState {
     /// The history in which a statement was being executed when the file was last written; nil: none was. Kept in a comment, so
     /// that to everybody else the file says "no state", as Galera's does.
     pub unfinished: Uuid,
+    /// What the storage engine had on disk when the node stopped. Kept in a comment, as above.
+    pub on_disk: Option<(Uuid, Seqno)>,
 }
 
 /// Followed by the history.
 const UNFINISHED: &str = "# unfinished statement in ";
+/// Followed by a position.
+const ON_DISK: &str = "# on disk ";
 
 impl SavedState {
     /// What a missing file means.
     pub const NONE: SavedState =
-        SavedState { uuid: Uuid::NIL, seqno: None, safe_to_bootstrap: true, unfinished: Uuid::NIL };
+        SavedState { uuid: Uuid::NIL, seqno: None, safe_to_bootstrap: true, unfinished: Uuid::NIL, on_disk: None };
 
     /// Reads the content of a file. Unknown lines are skipped, missing ones leave their default, and a last line without its
     /// line end does not count: it may be half written.
@@ -53,6 +57,9 @@ impl SavedState {
         for line in content.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
             if let Some(history) = line.strip_prefix(UNFINISHED) {
                 state.unfinished = Uuid::parse(history.trim()).unwrap_or(Uuid::NIL);
+            }
+            if let Some(position) = line.strip_prefix(ON_DISK) {
+                state.on_disk = parse_position(position.trim());
             }
             let Some((key, value)) = line.split_once(':') else { continue };
             let value = value.trim();
@@ -77,8 +84,16 @@ impl SavedState {
         if !self.unfinished.is_nil() {
             out += &format!("{UNFINISHED}{}\n", self.unfinished);
         }
+        if let Some((history, seqno)) = self.on_disk {
+            out += &format!("{ON_DISK}{history}:{seqno}\n");
+        }
         out
     }
+}
+
+fn parse_position(text: &str) -> Option<(Uuid, Seqno)> {
+    let (history, seqno) = text.split_once(':')?;
+    Some((Uuid::parse(history)?, Seqno::from_outside(seqno.parse::<u64>().ok()?)?))
 }
 
 /// The open state file.
@@ -95,6 +110,8 @@ pub struct StateFile {
     corrupt: bool,
     /// The data are being replaced.
     receiving: bool,
+    /// The last write failed.
+    failed: bool,
     /// What was last written, to skip equal writes, and its length, to pad shorter ones.
     written: Option<SavedState>,
     len: usize,
@@ -126,6 +143,7 @@ impl StateFile {
             unsafe_marks: 0,
             corrupt: false,
             receiving: false,
+            failed: false,
             written: None,
             len,
         };
@@ -141,6 +159,7 @@ impl StateFile {
             unsafe_marks: 0,
             corrupt: false,
             receiving: false,
+            failed: false,
             written: None,
             len: 0,
         }
@@ -158,7 +177,14 @@ impl StateFile {
     /// Saves a position. While marked unsafe or corrupt the position is remembered but the file goes on saying "none".
     pub fn set(&mut self, uuid: Uuid, seqno: Option<Seqno>) -> io::Result<()> {
         (self.state.uuid, self.state.seqno) = (uuid, seqno);
-        self.state.unfinished = Uuid::NIL;
+        (self.state.unfinished, self.state.on_disk) = (Uuid::NIL, None);
+        self.write()
+    }
+
+    /// Saves a position that the storage engine has on disk. Marks count as with [`StateFile::set`].
+    pub fn set_on_disk(&mut self, uuid: Uuid, seqno: Seqno) -> io::Result<()> {
+        (self.state.uuid, self.state.seqno) = (uuid, Some(seqno));
+        (self.state.unfinished, self.state.on_disk) = (Uuid::NIL, Some((uuid, seqno)));
         self.write()
     }
 
@@ -211,11 +237,24 @@ impl StateFile {
         self.set(uuid, seqno)
     }
 
+    /// What could not be written, if anything.
+    ///
+    /// **Errors**: it still cannot.
+    pub fn write_again(&mut self) -> io::Result<()> {
+        if self.failed { self.write() } else { Ok(()) }
+    }
+
     fn write(&mut self) -> io::Result<()> {
+        let result = self.try_write();
+        self.failed = result.is_err();
+        result
+    }
+
+    fn try_write(&mut self) -> io::Result<()> {
         let state = if self.corrupt || self.receiving {
-            SavedState { uuid: Uuid::NIL, seqno: None, unfinished: Uuid::NIL, ..self.state }
+            SavedState { uuid: Uuid::NIL, seqno: None, unfinished: Uuid::NIL, on_disk: None, ..self.state }
         } else if self.unsafe_marks > 0 {
-            SavedState { uuid: Uuid::NIL, seqno: None, unfinished: self.state.uuid, ..self.state }
+            SavedState { uuid: Uuid::NIL, seqno: None, unfinished: self.state.uuid, on_disk: None, ..self.state }
         } else {
             self.state
         };
@@ -287,6 +326,23 @@ mod tests {
         let (again, found) = StateFile::open(dir.path()).unwrap();
         assert!(found);
         assert_eq!(again.state(), file.state());
+    }
+
+    #[test]
+    fn what_was_on_disk_is_a_comment_for_everybody_else() {
+        let dir = TestDir::new("grastate-on-disk");
+        let mut file = open(&dir);
+        file.set_on_disk(uuid(), Seqno(42)).unwrap();
+        assert_eq!(content(&dir), format!("{}# on disk {U}:42\n", text(U, "42", 1)));
+        assert_eq!(open(&dir).state().on_disk, Some((uuid(), Seqno(42))));
+        file.set_safe_to_bootstrap(false).unwrap();
+        assert_eq!(open(&dir).state().on_disk, Some((uuid(), Seqno(42))), "it is about the data");
+        file.set(uuid(), Some(Seqno(42))).unwrap();
+        assert_eq!(open(&dir).state().on_disk, None);
+        for broken in ["# on disk", "# on disk x", "# on disk 7", "# on disk x:7"] {
+            assert_eq!(SavedState::parse(&format!("{broken}\n")).on_disk, None, "{broken}");
+        }
+        assert_eq!(SavedState::parse(&format!("# on disk {U}:-1\n")).on_disk, None);
     }
 
     #[test]
@@ -390,8 +446,9 @@ mod tests {
         let away = dir.path().with_extension("away");
         std::fs::rename(dir.path(), &away).unwrap();
         assert!(file.set(uuid(), Some(Seqno(1))).is_err());
+        assert!(file.write_again().is_err());
         std::fs::rename(&away, dir.path()).unwrap();
-        file.set(uuid(), Some(Seqno(1))).unwrap();
+        file.write_again().unwrap();
         assert_eq!(content(&dir), text(U, "1", 1));
     }
 }

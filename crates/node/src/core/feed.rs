@@ -33,17 +33,23 @@ impl Core {
         self.shared.monitor.reset(position.seqno);
         self.engine = EngineDisk::new(self.shared.new_epoch());
         self.shared.votes.forget(position.seqno);
-        match connect {
-            None => {}
-            Some(Connect::AtView { seqno, view }) => {
+        // Where a history begins there is nothing in it to compare.
+        let word = self.word.take().filter(|_| position.seqno != Seqno::ZERO);
+        match (connect, word) {
+            (None, _) => {}
+            (Some(Connect::AtView { seqno, view }), None) => {
                 let first = self.server_view(ViewStatus::Primary, Some(seqno), &view);
                 self.tell(Item::Connected(first));
             }
-            Some(Connect::AtPosition { seqno, view }) => {
-                let private = self.server_view(ViewStatus::Primary, Some(seqno), &view);
+            // A view behind the position would take the place of the engine's position, which is to be compared.
+            (Some(Connect::AtView { seqno: _, view } | Connect::AtPosition { seqno: _, view }), _) => {
+                let private = self.server_view(ViewStatus::Primary, Some(position.seqno), &view);
                 self.tell(Item::Connected(private.clone()));
                 self.tell(Item::View { view: private, closes: None });
             }
+        }
+        if let Some(word) = word {
+            self.tell(Item::Compare { position: position.seqno, word });
         }
         self.shared.mark_running(self.group.store().base().history);
         self.catch_up_from(position.seqno, None);

@@ -11,7 +11,9 @@ use trireme_transport::{Isolation, NetEvent};
 
 use super::{Command, Core, HeldBack, Outcome, Owed, Pending, PendingApp};
 use crate::Level;
+use crate::position::Word;
 use crate::slot::Slot;
+use trireme_replicator::feed::is_trivial;
 use trireme_replicator::message::AppMessage;
 
 /// Who has not heard the sequencer for so long, several heartbeats, was frozen or cut off from it.
@@ -95,6 +97,8 @@ impl Core {
                 self.engine.see(look, log, now);
             }
             Command::StateRequest { request } => {
+                // What a copy brought is compared when the server reports it.
+                self.word = is_trivial(&request).then(|| self.word.unwrap_or(Word::Operator));
                 self.replicator.handle_state_request(now, request);
                 self.carry_out();
             }

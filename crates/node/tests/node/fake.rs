@@ -42,6 +42,13 @@ pub struct Tables {
 }
 
 impl Tables {
+    /// A crash of the storage engine alone: what was last committed was not on its disk.
+    pub fn lose(&mut self, commits: usize) {
+        for _ in 0..commits {
+            self.closed.pop_last();
+        }
+    }
+
     pub fn position(&self) -> u64 {
         self.closed.keys().next_back().copied().unwrap_or(0)
     }
@@ -70,6 +77,8 @@ pub struct State {
     threads: HashMap<usize, ThreadId>,
     /// Answer of `sst_request`.
     pub no_copy: bool,
+    /// The storage engine runs. With a physical transfer method it begins to in the first view, or when a copy has arrived.
+    pub opened: bool,
     pub trivial: bool,
     /// `wsrep_gtid_mode`, and the domain that a donor's script hands on.
     pub gtid_mode: bool,
@@ -420,7 +429,6 @@ impl Server for Fake {
             s.violations.push("connected twice without a final view".into());
         }
         s.connected = Some(view.clone());
-        s.tables.history = view.history;
         drop(s);
         self.changed.notify_all();
         true
@@ -447,12 +455,9 @@ impl Server for Fake {
         match view.status {
             ViewStatus::Primary => {
                 let seqno = view.seqno.unwrap_or_default().0;
-                let at = {
-                    let s = self.lock();
-                    s.tables.position().max(s.floor)
-                };
-                if seqno == at {
-                    // A private view at the own position: closes nothing.
+                self.lock().opened = true;
+                if seqno == last {
+                    // A private view at the own position: the server stores nothing.
                 } else if last + 1 != seqno {
                     self.complain(format!("view {seqno} while the last committed is {last}"));
                 } else {
@@ -460,6 +465,7 @@ impl Server for Fake {
                         // Where the history begins.
                         self.lock().floor = seqno - 1;
                     }
+                    self.lock().tables.history = view.history;
                     self.store_position(seqno, Closed::View(view.members.iter().map(|m| m.uuid).collect()));
                 }
             }
@@ -490,7 +496,8 @@ impl Server for Fake {
     }
 
     fn engine_position(&self) -> Option<(Uuid, Seqno)> {
-        None // asked in a server's process only
+        let s = self.lock();
+        (s.opened && !s.tables.closed.is_empty()).then(|| (s.tables.history, Seqno(s.tables.position())))
     }
 
     fn engine_log(&self) -> EngineLog {
@@ -596,6 +603,7 @@ impl Server for Fake {
             {
                 let mut s = joiner.lock();
                 s.domain = domain;
+                s.opened = true;
                 if !bypass {
                     s.floor = tables.position();
                     s.tables = tables;

@@ -8,6 +8,7 @@ mod lifecycle;
 mod operators;
 mod outage;
 mod panics;
+mod positions;
 mod replication;
 mod state_files;
 mod tls;
