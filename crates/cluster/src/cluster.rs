@@ -434,6 +434,14 @@ impl Cluster {
         self.change_node(id, |node| node.pid = None)
     }
 
+    /// SIGTERM, without waiting for what becomes of it.
+    pub fn ask_to_stop(&mut self, id: NodeId) -> Result<()> {
+        if !process::signal(self.node(id)?, Signal::SIGTERM)? {
+            return Err(Error::NotRunning(id));
+        }
+        Ok(())
+    }
+
     /// SIGKILL, as a crash of the server; scripts it started end too.
     pub fn kill(&mut self, id: NodeId) -> Result<()> {
         if liveness(self.node(id)?) == Liveness::Gone {

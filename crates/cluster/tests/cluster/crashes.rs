@@ -1,7 +1,12 @@
 //! Nodes that die, freeze, stop.
 
-use crate::support::{Bed, Load, assert_all_there, assert_equal, await_status, client_in_d, node, schema};
-use trireme_cluster::{Start, Stop};
+use crate::support::{
+    Bed, Load, assert_all_there, assert_equal, await_status, client_in_d, dice, eventually, from_environment, node,
+    schema,
+};
+use std::fs;
+use std::time::{Duration, Instant};
+use trireme_cluster::{Liveness, LogCursor, Start, Stop};
 
 pub fn killed_nodes_come_back_without_loss(bed: &Bed) {
     let mut cluster = bed.up(&bed.spec().option("innodb_flush_log_at_trx_commit=1"));
@@ -20,6 +25,48 @@ pub fn killed_nodes_come_back_without_loss(bed: &Bed) {
     // Without its position the node has to take a copy; data must be equal all the same.
     cluster.kill(node(2)).unwrap();
     cluster.start(node(2), Start::Plain, &mut |_| {}).unwrap_or_else(|error| panic!("{error}"));
+    let acknowledged = load.finish();
+    for n in 1..=3 {
+        assert_all_there(&cluster, n, &acknowledged);
+    }
+    assert_equal(&cluster);
+}
+
+/// A service manager loses patience: SIGTERM under load, SIGKILL while the server still ends. The engine has not got everything on
+/// disk then, whatever the state file says.
+pub fn a_stop_that_is_cut_short_loses_nothing(bed: &Bed) {
+    let rounds: u32 = from_environment("ROUNDS").unwrap_or(3);
+    let mut dice = dice("a_stop_that_is_cut_short_loses_nothing");
+    let mut cluster = bed.up(&bed.spec().option("innodb_flush_log_at_trx_commit=0"));
+    schema(&cluster, 1);
+    let load = Load::start(&cluster.endpoints());
+    let third = cluster.node(node(3)).unwrap().clone();
+    for round in 0..rounds {
+        for n in 1..=3 {
+            let flush = dice.below(3);
+            client_in_d(&cluster, n)
+                .run(&format!("SET GLOBAL innodb_flush_log_at_trx_commit = {}", [0, 0, 2][flush as usize]));
+        }
+        load.await_progress(100);
+        cluster.ask_to_stop(third.id).unwrap();
+        let told = Instant::now();
+        // As soon as the state file has a position, or at any moment.
+        let moment = if dice.below(2) == 0 { None } else { Some(Duration::from_millis(dice.below(4000))) };
+        eventually("the moment to kill it", || {
+            let state = fs::read_to_string(third.data().join("grastate.dat")).unwrap_or_default();
+            let stopped = !state.contains("seqno:   -1") || cluster.liveness(third.id).unwrap() == Liveness::Gone;
+            if moment.map_or(stopped, |moment| told.elapsed() >= moment) { Ok(()) } else { Err(state) }
+        });
+        cluster.stop(third.id, Stop::Kill).unwrap();
+        let how = if dice.below(2) == 0 { Start::Plain } else { Start::Recover };
+        let mut log = LogCursor::at_end(&third.log());
+        cluster.start(third.id, how, &mut |_| {}).unwrap_or_else(|error| panic!("{error}"));
+        let lines = log.lines();
+        let copied = lines.iter().any(|line| line.contains("State transfer required"));
+        let asked = lines.iter().any(|line| line.contains("recovered position"));
+        println!("round {round}: killed {moment:?}, started {how:?}, engine asked: {asked}, full copy: {copied}");
+        assert!(!copied, "its log holds what its engine lost: {lines:#?}");
+    }
     let acknowledged = load.finish();
     for n in 1..=3 {
         assert_all_there(&cluster, n, &acknowledged);

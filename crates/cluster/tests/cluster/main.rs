@@ -53,6 +53,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("joiner_killed_in_mid_transfer", joins::joiner_killed_in_mid_transfer),
     ("donor_is_chosen_by_name", joins::donor_is_chosen_by_name),
     ("killed_nodes_come_back_without_loss", crashes::killed_nodes_come_back_without_loss),
+    ("a_stop_that_is_cut_short_loses_nothing", crashes::a_stop_that_is_cut_short_loses_nothing),
     ("whole_cluster_stops_and_starts_again", crashes::whole_cluster_stops_and_starts_again),
     ("paused_node_catches_up", crashes::paused_node_catches_up),
     ("seven_nodes_form_one_group", crashes::seven_nodes_form_one_group),
