@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use trireme_order::{Config, Timeouts};
+use trireme_order::{Config, Limits, Timeouts};
 use trireme_surface::address::{Backend, ClusterAddress};
 use trireme_surface::options::text;
 use trireme_surface::options::value::parse_bool;
@@ -230,6 +230,7 @@ impl Settings {
                 batch_bytes_max: 1 << 20,
                 inflight_bytes_max: 16 << 20,
                 cache_bytes_max: 16 << 20,
+                limits: Limits::default(),
             };
             set_timeouts(&mut config.timeouts, o);
             config

@@ -23,6 +23,8 @@ pub(crate) struct Chain {
     pub voters_before: VoterSet,
     pub view: View,
     pub durability: Durability,
+    /// The entry that set it, or the base that says so.
+    pub durability_at: LogIndex,
     /// Newest session of each origin and its last ordered number (SAFETY 4).
     pub sessions: BTreeMap<NodeId, (u64, u64)>,
     /// Every fork up to `index`.
@@ -42,6 +44,7 @@ impl Chain {
             voters_before: base.voters.clone(),
             view: base.view.clone(),
             durability: base.durability,
+            durability_at: base.index,
             sessions: base.sessions.iter().map(|m| (m.session.node, (m.session.number, m.number))).collect(),
             lineage: base.lineage.clone(),
         }
@@ -82,6 +85,24 @@ impl Chain {
         h.index == self.index.next() && h.seqno == seqno && h.term >= self.term
     }
 
+    /// Will a reader of the log accept this entry's payload? Asked before it is written: a committed entry that nobody can read ends the
+    /// cluster (rule 36).
+    pub fn reads(&self, entry: &Entry) -> Result<(), DecodeError> {
+        match entry.header.kind {
+            EntryKind::View => View::decode(&mut Reader::new(&entry.payload)).map(|_| ()),
+            EntryKind::Voters => {
+                let voters = VoterSet::decode(&mut Reader::new(&entry.payload))?;
+                let full = self.lineage.forks().len() >= Lineage::FORKS_MAX;
+                if full && !voters.fork.is_nil() { Err(DecodeError::TooLong("lineage")) } else { Ok(()) }
+            }
+            EntryKind::Durability => match entry.payload.first() {
+                Some(0 | 1) => Ok(()),
+                Some(_) | None => Err(DecodeError::Invalid("durability")),
+            },
+            EntryKind::Term | EntryKind::WriteSet | EntryKind::App => Ok(()),
+        }
+    }
+
     /// **Errors:** a payload that does not decode; the chain is unchanged.
     pub fn apply(&mut self, entry: &Entry) -> Result<(), DecodeError> {
         let h = &entry.header;
@@ -111,7 +132,8 @@ impl Chain {
                     Some(0) => Durability::Disk,
                     Some(1) => Durability::Process,
                     _ => return Err(DecodeError::Invalid("durability")),
-                }
+                };
+                self.durability_at = h.index;
             }
             EntryKind::WriteSet | EntryKind::App => {
                 self.sessions.insert(h.session.node, (h.session.number, h.number));

@@ -74,6 +74,8 @@ pub(crate) struct Sequencer {
     pub gone: BTreeMap<NodeId, Timestamp>,
     pub reads: Vec<PendingRead>,
     pub handed_over_at: Option<Timestamp>,
+    /// An operator was told that nobody else is let in.
+    pub is_full: bool,
 }
 
 pub(crate) struct Joiner {
@@ -97,6 +99,7 @@ impl Sequencer {
             gone: BTreeMap::new(),
             reads: Vec::new(),
             handed_over_at: None,
+            is_full: false,
         }
     }
 }
@@ -403,7 +406,7 @@ impl<S: LogStore> Group<S> {
     /// Takes over without asking: a bootstrap, or a forced primary component. `voters`, if any, are written first and
     /// alone decide about themselves.
     pub(crate) fn take_over(&mut self, now: Timestamp, voters: Option<VoterSet>) {
-        let highest = self.peers.values().filter_map(|p| Some(p.told()?.term)).max().unwrap_or_default();
+        let highest = self.plausible_term_heard();
         // Two sides of a cut may do this at the same time and choose the same term: the fork's id tells them apart (SAFETY 13).
         self.hard.term = self.hard.term.max(highest).next();
         self.hard.voted_for = self.me();
@@ -600,7 +603,10 @@ impl<S: LogStore> Group<S> {
 
     pub(crate) fn on_heartbeat_ack(&mut self, now: Timestamp, from: NodeId, term: Term, round: u64) {
         if term > self.hard.term {
-            return self.adopt_term(now, term);
+            if self.may_end_term(now, from) {
+                self.adopt_term(now, term);
+            }
+            return;
         }
         if term < self.hard.term {
             return;

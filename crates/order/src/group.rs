@@ -36,6 +36,8 @@ pub(crate) struct Peer {
     /// Its last word about itself, and when that came.
     pub presence: Option<(Timestamp, Presence)>,
     pub silent: bool,
+    /// An operator was last told then that its word does not count.
+    pub complained_at: Option<Timestamp>,
 }
 
 impl Peer {
@@ -139,6 +141,10 @@ pub struct Group<S: LogStore> {
     pub(crate) told_founders: Vec<NodeId>,
     /// The branch that all peers have been told of.
     pub(crate) told_branch: Uuid,
+    /// Whom this member follows, as all peers have been told: they believe it because of that.
+    pub(crate) told_sequencer: Option<NodeId>,
+    /// When a newcomer's term last ended the own one.
+    pub(crate) foreign_term_at: Option<Timestamp>,
     /// The branch of another primary component that an operator has been told of.
     pub(crate) met: Uuid,
     /// Not to stand before then: whoever is alone on a branch that was forced looks for others first.
@@ -230,6 +236,8 @@ impl<S: LogStore> Group<S> {
             told_last: false,
             told_founders: Vec::new(),
             told_branch: Uuid::NIL,
+            told_sequencer: None,
+            foreign_term_at: None,
             met: Uuid::NIL,
             stand_after: now,
             applied: start.unwrap_or_default(),
@@ -278,7 +286,8 @@ impl<S: LogStore> Group<S> {
     /// that was acknowledged otherwise is left unsynced.
     pub(crate) fn keep_durability(&mut self) {
         let wanted = self.done.durability;
-        let unsynced = self.tail.durability == Durability::Process || self.synced < self.store.last();
+        // What comes behind the change is acknowledged only when it is synced; under load there is always something newer that is not.
+        let unsynced = self.tail.durability == Durability::Process || self.synced < self.done.durability_at;
         if wanted == Durability::Disk && unsynced || self.phase == Phase::Failed {
             return;
         }
@@ -456,6 +465,7 @@ impl<S: LogStore> Group<S> {
             // Its log is the history: what it needs is a copy of the data, not a snapshot, and a view, which it did not take.
             self.must_discard = false;
             self.discarded = false;
+            self.offered = None;
             self.needs_snapshot = false;
             return self.step_membership(now);
         }
@@ -687,7 +697,7 @@ impl<S: LogStore> Group<S> {
         // It may have restarted and hold less than it acknowledged; it will say again what it holds.
         self.acks.remove(&node);
         self.out_of_reach.remove(&node);
-        self.peers.insert(node, Peer { member: peer, heard: now, presence: None, silent: false });
+        self.peers.insert(node, Peer { member: peer, heard: now, presence: None, silent: false, complained_at: None });
         if self.running() {
             self.on_link_up(now, node);
         }
@@ -700,8 +710,10 @@ impl<S: LogStore> Group<S> {
 
     fn on_unlinked(&mut self, now: Timestamp, peer: NodeId) {
         let Some(lost) = self.peers.remove(&peer) else { return };
-        // Silence counts from the last word.
-        self.gone.insert(peer, lost.heard);
+        // Silence counts from the last word. Of strangers nothing is kept.
+        if self.is_named(peer) {
+            self.gone.insert(peer, lost.heard);
+        }
         if self.running() {
             self.on_link_down(now, peer);
         }
@@ -721,7 +733,7 @@ impl<S: LogStore> Group<S> {
         } else if from != self.me() {
             return;
         }
-        if message.term() > TERM_MAX {
+        if !self.may_say(now, from, &message) {
             return;
         }
         if let Message::Presence(presence) = message {
@@ -857,7 +869,8 @@ impl<S: LogStore> Group<S> {
             self.begin_read_round(now);
             // Where nobody has data it matters whose log goes on from those of a member that comes.
             let base_moved = !self.stocked && !self.arbitrates() && self.told_base != self.store.base().seqno;
-            if self.told_branch != self.tail.branch() || self.told_stocked != self.stocked || base_moved {
+            let follows = self.told_sequencer != self.sequencer;
+            if self.told_branch != self.tail.branch() || self.told_stocked != self.stocked || base_moved || follows {
                 self.send_presence(now);
             }
             // An acknowledgement of the own log may have committed something.
@@ -1058,7 +1071,7 @@ impl<S: LogStore> Group<S> {
             bytes += entry.payload.len();
             entries.push(entry.clone());
             index = index.next();
-            if entries.len() >= ENTRIES_MAX {
+            if entries.len() >= self.cfg.limits.entries_max {
                 break;
             }
         }
@@ -1074,6 +1087,16 @@ impl<S: LogStore> Group<S> {
 
     /// Appends entries that are checked to follow.
     pub(crate) fn append(&mut self, entries: Vec<Entry>) -> bool {
+        for entry in &entries {
+            if let Err(e) = self.tail.reads(entry) {
+                let (index, kind) = (entry.header.index, entry.header.kind);
+                self.log(true, format!("not writing entry {index} ({kind:?}), which no member could read: {e}"));
+                return false;
+            }
+        }
+        if !self.lower_marks_below_fork(&entries) {
+            return false;
+        }
         if let Err(e) = self.store.append(&entries) {
             self.fail(e);
             return false;
@@ -1086,6 +1109,22 @@ impl<S: LogStore> Group<S> {
             self.cache.push(entry, self.done.index, self.cfg.cache_bytes_max);
         }
         true
+    }
+
+    /// What a fork undoes it undoes everywhere: an index from there on names another entry now, so nothing is known of it any more. Saved
+    /// before the fork's entry is written, whoever made it.
+    fn lower_marks_below_fork(&mut self, entries: &[Entry]) -> bool {
+        let forked = |e: &&Entry| {
+            let voters = || VoterSet::decode(&mut Reader::new(&e.payload));
+            e.header.kind == EntryKind::Voters && voters().is_ok_and(|v| !v.fork.is_nil())
+        };
+        let Some(fork) = entries.iter().find(forked).map(|e| e.header.index) else { return true };
+        let (committed, voters) = (self.hard.committed.min(fork.prev()), self.hard.voters_committed.min(fork.prev()));
+        if (committed, voters) == (self.hard.committed, self.hard.voters_committed) {
+            return true;
+        }
+        (self.hard.committed, self.hard.voters_committed) = (committed, voters);
+        self.save_hard()
     }
 
     /// Sequencer: one entry of its own making at the end of the log.
@@ -1180,7 +1219,7 @@ impl<S: LogStore> Group<S> {
                 self.keep_durability();
             }
         }
-        if self.commit.0 >= self.hard.committed.0 + COMMITTED_EVERY {
+        if self.commit.0 >= self.hard.committed.0 + self.cfg.limits.committed_every {
             self.save_committed();
         }
         if self.store.wants_checkpoint() && self.snapshots.iter().all(|(r, _)| r.peer.is_some()) {
@@ -1188,10 +1227,3 @@ impl<S: LogStore> Group<S> {
         }
     }
 }
-
-/// Entries in one message at most.
-pub(crate) const ENTRIES_MAX: usize = 4096;
-/// The committed hint on disk may lag by this many entries.
-const COMMITTED_EVERY: u64 = 1 << 16;
-/// No group gets here by counting; a frame that says so is damaged or hostile.
-const TERM_MAX: Term = Term(1 << 62);

@@ -59,6 +59,37 @@ pub struct Config {
     /// Most payload bytes kept in memory: of entries that are delivered, so that a peer that lags a little need not be served from the
     /// log; and twice as many of bodies that are not ordered yet.
     pub cache_bytes_max: usize,
+    pub limits: Limits,
+}
+
+/// Numbers that no operator needs to know. The simulator draws small ones, so that what happens at them happens often.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// The committed position on disk is a hint, and may lag by this many entries.
+    pub committed_every: u64,
+    /// Entries in one message at most.
+    pub entries_max: usize,
+    /// Appends held back while bodies are missing; beyond it they are dropped and asked for again.
+    pub held_max: usize,
+    /// Messages in flight to one peer at most, so that a silent one costs no memory.
+    pub inflight_messages_max: usize,
+    /// A newcomer within this many entries of the end counts as complete.
+    pub caught_up: u64,
+    /// Members of a view at most. Far below what a reader of the log accepts.
+    pub members_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            committed_every: 1 << 16,
+            entries_max: 4096,
+            held_max: 1024,
+            inflight_messages_max: 256,
+            caught_up: 64,
+            members_max: 256,
+        }
+    }
 }
 
 /// What this member brings along when it wants in.

@@ -20,11 +20,12 @@ mod reads;
 mod replication;
 mod store;
 mod suspicion;
+mod trust;
 mod voters;
 
 pub use group::Group;
 pub use io::{
-    Config, Delivery, Event, JoinState, Output, Phase, ProposeError, ReadId, SnapshotRequest, Status, Timeouts,
+    Config, Delivery, Event, JoinState, Limits, Output, Phase, ProposeError, ReadId, SnapshotRequest, Status, Timeouts,
 };
 pub use mem_store::MemStore;
 pub use message::{Class, Founding, JoinRequest, Message, Presence, WireEntry};

@@ -17,8 +17,6 @@ use crate::replication::Progress;
 use crate::voters::{after_leave, next_voters};
 use crate::{Event, LogStore, Message, Output, Phase};
 
-/// A newcomer within this many entries of the end counts as complete.
-const CAUGHT_UP: u64 = 64;
 /// Between two snapshots to one peer.
 const SNAPSHOT_EVERY: Duration = Duration::from_secs(2);
 
@@ -99,7 +97,20 @@ impl<S: LogStore> Group<S> {
             return;
         }
         let inside = self.tail.view.get(from).is_some_and(|m| m.incarnation == request.member.incarnation);
+        let members_max = self.cfg.limits.members_max;
         let Role::Sequencer(s) = &mut self.role else { return };
+        let mut others = s.joiners.keys().filter(|n| **n != from && self.tail.view.get(**n).is_none());
+        if !inside
+            && self.tail.view.get(from).is_none()
+            && self.tail.view.members.len() + others.by_ref().count() >= members_max
+        {
+            if !s.is_full {
+                s.is_full = true;
+                self.log(true, format!("no more than {members_max} members: others that ask are not let in"));
+            }
+            return;
+        }
+        s.is_full = false;
         if inside {
             // One that has not delivered the newest view yet will find itself in it; one that hears nothing never would.
             if request.view == self.tail.view.number && answers {
@@ -295,6 +306,7 @@ impl<S: LogStore> Group<S> {
         self.needs_snapshot = false;
         self.must_discard = false;
         self.discarded = false;
+        self.offered = None;
         self.yields = None;
         self.begin_at(base);
         self.renew_session();
@@ -459,6 +471,7 @@ impl<S: LogStore> Group<S> {
             data: self.data.filter(|_| self.phase == Phase::Joining),
             holds: self.holds(),
             founding: self.founding(now),
+            sequencer: self.sequencer,
         }
     }
 
@@ -473,6 +486,7 @@ impl<S: LogStore> Group<S> {
 
     pub(crate) fn send_presence(&mut self, now: Timestamp) {
         self.told_branch = self.tail.branch();
+        self.told_sequencer = self.sequencer;
         self.told_stocked = self.stocked;
         self.told_base = self.store.base().seqno;
         let message = Message::Presence(self.presence(now));
@@ -1074,6 +1088,12 @@ impl<S: LogStore> Group<S> {
         let me = self.me();
         let Role::Sequencer(s) = &self.role else { return };
         let tail = self.tail.index;
+        let caught_up = self.cfg.limits.caught_up;
+        // A newcomer takes the majority from nobody by going again. It may ask for more weight when it is in.
+        let present =
+            self.tail.voters.voters.iter().filter(|v| self.tail.view.get(v.node).is_some_and(|m| self.alive(now, m)));
+        let present: u32 = present.map(|v| u32::from(v.weight.0)).sum();
+        let heaviest = Weight(u8::try_from(present.saturating_sub(1)).unwrap_or(u8::MAX).max(1));
         // Who votes in a branch has its beginning.
         let begun = self.tail.lineage.newest().map_or(LogIndex::ZERO, |f| f.index);
         let complete: Vec<Voter> = self
@@ -1087,10 +1107,10 @@ impl<S: LogStore> Group<S> {
                 let near = m.node == me
                     || s.progress
                         .get(&m.node)
-                        .is_some_and(|p| !p.probing && p.matched >= begun && p.matched.0 + CAUGHT_UP >= tail.0);
+                        .is_some_and(|p| !p.probing && p.matched >= begun && p.matched.0 + caught_up >= tail.0);
                 match current {
                     Some(v) => Some(*v),
-                    None if near => Some(Voter { node: m.node, weight: m.weight }),
+                    None if near => Some(Voter { node: m.node, weight: m.weight.min(heaviest) }),
                     None => None,
                 }
             })

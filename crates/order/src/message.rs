@@ -42,6 +42,8 @@ pub struct Presence {
     pub holds: Option<Seqno>,
     /// Waits, without any state, for others that have none either.
     pub founding: Option<Founding>,
+    /// Whom it follows, or itself: those who know it believe that one.
+    pub sequencer: Option<NodeId>,
 }
 
 /// `pc.bootstrap_expect`, as one of those sees it.
@@ -451,6 +453,8 @@ impl Message {
                 for node in seen {
                     w.uuid(node.0);
                 }
+                w.bool(p.sequencer.is_some());
+                w.uuid(p.sequencer.unwrap_or_default().0);
             }
             Message::Recall { branch, term, index } => {
                 w.u8(25);
@@ -596,6 +600,11 @@ impl Message {
                     let seen = (0..count).map(|_| Ok(NodeId(r.uuid()?))).collect::<Result<_, DecodeError>>()?;
                     (expect > 0).then_some(Founding { expect, seen })
                 },
+                sequencer: {
+                    let known = r.bool()?;
+                    let node = NodeId(r.uuid()?);
+                    known.then_some(node)
+                },
             }),
             19 => Message::Force,
             21 => Message::Evicted,
@@ -692,6 +701,7 @@ mod tests {
             data: Some((Uuid([1; 16]), Seqno(4))),
             holds: Some(Seqno(4)),
             founding: Some(Founding { expect: 2, seen: vec![NodeId(Uuid([1; 16])), NodeId(Uuid([2; 16]))] }),
+            sequencer: Some(NodeId(Uuid([1; 16]))),
         }));
         round_trip(Message::Signal { body: Bytes::from_static(b"s") });
         round_trip(Message::Heartbeat {

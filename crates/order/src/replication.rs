@@ -1,16 +1,15 @@
 //! From a proposal to a committed entry: dissemination, ordering, appending, acknowledging.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
 use trireme_types::{
-    Entry, EntryHeader, EntryKind, Fork, Kinship, LogIndex, NodeId, Reader, Seqno, Session, Term, Timestamp, Uuid,
-    View, VoterSet,
+    Entry, EntryHeader, EntryKind, Fork, Kinship, LogIndex, NodeId, Seqno, Session, Term, Timestamp, Uuid, VoterSet,
 };
 
 use crate::election::Role;
-use crate::group::{ENTRIES_MAX, Group};
+use crate::group::Group;
 use crate::message::WireEntry;
 use crate::mutant::Mutant;
 use crate::{LogStore, Message, Phase};
@@ -84,15 +83,13 @@ impl Progress {
     }
 }
 
-/// Messages in flight to one peer at most, so that a silent one costs no memory.
-const INFLIGHT_MESSAGES_MAX: usize = 256;
+/// Nodes without a vote and outside of the view whose acknowledgements are remembered: more than ever join at once.
+const RECALLED_MAX: usize = 1024;
 /// Without any acknowledgement for this long, although there is something to acknowledge, a peer is sent everything again.
 /// Long against any round trip, short against a human's patience.
 const STALLED: Duration = Duration::from_secs(3);
 /// A peer is given time for what it was sent, at this pace, before that is sent again.
 const SLOW_BYTES_PER_MS: u64 = 10_000;
-/// Appends held back while bodies are missing; beyond it they are dropped and asked for again.
-const HELD_MAX: usize = 1024;
 
 impl<S: LogStore> Group<S> {
     // --- origin ---------------------------------------------------------------------------------------------------
@@ -190,7 +187,9 @@ impl<S: LogStore> Group<S> {
         let again = self.tail.is_ordered(session, number) && self.is(Mutant::Duplicates);
         let Role::Sequencer(s) = &mut self.role else { return };
         if blocked {
-            s.blocked.push_back((session, number, app, body));
+            if self.tail.view.get(session.node).is_some() {
+                s.blocked.push_back((session, number, app, body));
+            }
             return;
         }
         if (self.tail.is_next(session, number) || again) && self.tail.view.get(session.node).is_some() {
@@ -256,6 +255,7 @@ impl<S: LogStore> Group<S> {
         }
         let (last, first) = (self.sendable(node), self.store.first());
         let (window, batch) = (self.cfg.inflight_bytes_max, self.cfg.batch_bytes_max);
+        let messages_max = self.cfg.limits.inflight_messages_max;
         let Some(p) = self.progress_of(node) else { return };
         if p.snapshot_since.is_some() || p.beyond {
             return;
@@ -276,7 +276,7 @@ impl<S: LogStore> Group<S> {
         if p.next > last {
             return;
         }
-        if p.inflight_bytes >= window || p.inflight.len() >= INFLIGHT_MESSAGES_MAX {
+        if p.inflight_bytes >= window || p.inflight.len() >= messages_max {
             return;
         }
         let (next, full_until) = (p.next, p.full_until);
@@ -289,7 +289,7 @@ impl<S: LogStore> Group<S> {
         let mut bytes = 0;
         let wire: Vec<WireEntry> = entries
             .into_iter()
-            .take(ENTRIES_MAX)
+            .take(self.cfg.limits.entries_max)
             .map(|e| {
                 let h = e.header;
                 let origin = h.session.node;
@@ -378,7 +378,7 @@ impl<S: LogStore> Group<S> {
         }
         if self.held.is_empty() {
             self.accept_append(now, message);
-        } else if self.held.len() < HELD_MAX {
+        } else if self.held.len() < self.cfg.limits.held_max {
             self.held.push_back(message);
         }
     }
@@ -448,7 +448,10 @@ impl<S: LogStore> Group<S> {
                 if header.index <= self.commit || self.data_hold(header.index) {
                     return self.diverged(now);
                 }
-                if !self.truncate_after(header.index.prev()) {
+                // Another branch takes the place of what was acknowledged on the own one. Whoever dies before it holds the fork is a member of
+                // the old branch that has lost a part of that.
+                let forked = self.era.branch != self.tail.branch() && !self.is(Mutant::ForkMerged);
+                if forked && !self.begin_to_doubt() || !self.truncate_after(header.index.prev()) {
                     return;
                 }
             }
@@ -505,23 +508,23 @@ impl<S: LogStore> Group<S> {
         let mut check = self.tail.index;
         let mut seqno = self.tail.seqno;
         let mut term = self.tail.term;
+        let mut voters = self.tail.voters_at;
+        let mut numbers = BTreeMap::new();
         for entry in &fresh {
             let h = &entry.header;
             if h.kind.takes_seqno() {
                 seqno = seqno.next();
             }
-            let decodes = match h.kind {
-                EntryKind::View => View::decode(&mut Reader::new(&entry.payload)).is_ok(),
-                EntryKind::Voters => VoterSet::decode(&mut Reader::new(&entry.payload)).is_ok(),
-                EntryKind::Durability => matches!(entry.payload.first(), Some(0 | 1)),
-                EntryKind::Term | EntryKind::WriteSet | EntryKind::App => true,
-            };
-            if h.index != check.next() || h.seqno != seqno || h.term < term || !decodes {
+            let numbered = self.is_numbered(h, &mut numbers);
+            if h.index != check.next() || h.seqno != seqno || h.term < term || h.voters != voters || !numbered {
                 self.log(true, format!("ignoring entries that do not follow the log at {check}"));
                 return false;
             }
             check = h.index;
             term = h.term;
+            if h.kind == EntryKind::Voters {
+                voters = h.index;
+            }
         }
         for entry in &fresh {
             self.pool.remove(entry.header.session, entry.header.number);
@@ -529,6 +532,21 @@ impl<S: LogStore> Group<S> {
         let done = self.append(fresh);
         self.keep_log_of_voter();
         done
+    }
+
+    /// Is a proposal the next one of its origin? `numbers` are those of the entries before it that are not in the log yet.
+    fn is_numbered(&self, h: &EntryHeader, numbers: &mut BTreeMap<NodeId, (u64, u64)>) -> bool {
+        if !matches!(h.kind, EntryKind::WriteSet | EntryKind::App) || self.is(Mutant::Duplicates) {
+            return true;
+        }
+        let next = match numbers.get(&h.session.node) {
+            Some((session, last)) => {
+                *session == h.session.number && h.number == last + 1 || *session < h.session.number && h.number == 1
+            }
+            None => self.tail.is_next(h.session, h.number),
+        };
+        numbers.insert(h.session.node, (h.session.number, h.number));
+        next
     }
 
     /// Forgets an uncommitted tail.
@@ -592,8 +610,11 @@ impl<S: LogStore> Group<S> {
 
     pub(crate) fn on_ack(&mut self, now: Timestamp, term: Term, from: NodeId, index: LogIndex) {
         // Whoever is followed, and in whatever term: the peer may need to be told (SAFETY 12).
-        let newest = self.recalled.entry(from).or_default();
-        *newest = (*newest).max((term, index));
+        // What strangers acknowledge decides nothing.
+        if self.is_named(from) || self.recalled.len() < RECALLED_MAX {
+            let newest = self.recalled.entry(from).or_default();
+            *newest = (*newest).max((term, index));
+        }
         // Of this term only (SAFETY 2).
         if term != self.hard.term && !self.is(Mutant::AcksOfAnyTerm) || self.sequencer.is_none() {
             return;

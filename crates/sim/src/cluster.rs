@@ -488,6 +488,7 @@ impl Cluster {
             batch_bytes_max: options.batch_bytes_max,
             inflight_bytes_max: options.inflight_bytes_max,
             cache_bytes_max: options.cache_bytes_max,
+            limits: options.limits.clone(),
         };
         let now = s.local(self.now);
         let boot = s.boot;

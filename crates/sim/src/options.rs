@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use trireme_order::{Mutant, Timeouts};
+use trireme_order::{Limits, Mutant, Timeouts};
 use trireme_types::Durability;
 
 use crate::rng::Rng;
@@ -234,6 +234,7 @@ pub struct Options {
     pub batch_bytes_max: usize,
     pub inflight_bytes_max: usize,
     pub cache_bytes_max: usize,
+    pub limits: Limits,
     /// Runs of the forced kind may lose commits and fork; then each branch is checked by itself, and that all end on one.
     pub forced: bool,
     /// Machines lose their power together in mode `process`: commits may be lost that no disk holds afterwards, and nothing else;
@@ -331,6 +332,7 @@ impl Options {
             batch_bytes_max: 1 << 20,
             inflight_bytes_max: 4 << 20,
             cache_bytes_max: 16 << 20,
+            limits: Limits::default(),
             forced: false,
             dark: false,
             founded: false,
@@ -480,6 +482,7 @@ impl Options {
         o.draw_arbitrators();
         o.draw_darkness();
         o.draw_work();
+        o.draw_limits();
         let mut r = Rng::new(seed ^ 0x0070_6965_u64.rotate_left(16));
         if r.chance(0.1) {
             o.draw_pieces(&mut r);
@@ -537,6 +540,22 @@ impl Options {
         if r.chance(0.3) {
             self.large_share = r.range(1, 5) as f64 / 100.0;
             self.judge_mean = r.range(1, 300) * MS;
+        }
+    }
+
+    /// From a stream of its own. Small ones, or runs of this length would never meet them.
+    fn draw_limits(&mut self) {
+        let mut r = Rng::new(self.seed ^ 0x006c_696d_u64.rotate_left(24));
+        if r.chance(0.6) {
+            self.limits.committed_every = r.range(1, 200);
+        }
+        if r.chance(0.4) {
+            self.limits.caught_up = r.range(0, 20);
+        }
+        if r.chance(0.3) {
+            self.limits.entries_max = r.range(1, 50) as usize;
+            self.limits.held_max = r.range(1, 50) as usize;
+            self.limits.inflight_messages_max = r.range(1, 20) as usize;
         }
     }
 
@@ -750,7 +769,7 @@ impl fmt::Display for Options {
             "seed {}: {:?} nodes {} arbitrators {} keeping {} durability {:?} store {:?} codec {} forced {} dark {} founded {} ignore_sb {} ignore_quorum {} heartbeat {}ms election {}ms suspect {}ms linger {}ms \
              body_wait {}ms batch {} inflight {} delay {}+{}ms bandwidth {} droppable_loss {} notice {}ms connect {}ms dead_peer {}ms \
              step {}ms x{} sync {}+{}ms checkpoint {} retain {} truncation_volatile {} careless_trim {} db {:?} apply {}ms flush {}ms \
-             transfer {}ms operations {} every {}ms keys {} body {} pieced {} up to {} of {} in {}ms cached {} app {} read {} stream {} isolated {} large {} for {}ms safety {}ms fault every {}ms for {}ms drift {}ppm faults [",
+             transfer {}ms operations {} every {}ms keys {} body {} pieced {} up to {} of {} in {}ms cached {} app {} read {} stream {} isolated {} large {} for {}ms safety {}ms fault every {}ms for {}ms drift {}ppm {:?} faults [",
             self.seed,
             self.kind,
             self.nodes,
@@ -809,6 +828,7 @@ impl fmt::Display for Options {
             ms(self.fault_mean),
             ms(self.fault_duration),
             self.drift_ppm,
+            self.limits,
         )?;
         for (i, (fault, weight)) in self.faults.iter().enumerate() {
             write!(f, "{}{fault:?} {weight}", if i > 0 { ", " } else { "" })?;

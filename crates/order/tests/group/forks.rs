@@ -207,6 +207,7 @@ fn a_log_that_begins_behind_a_fork_is_not_taken_for_one_of_that_branch() {
             data: None,
             holds: Some(Seqno(20)),
             founding: None,
+            sequencer: None,
         };
         let append = Message::Append {
             branch,
@@ -228,4 +229,57 @@ fn a_log_that_begins_behind_a_fork_is_not_taken_for_one_of_that_branch() {
             .any(|(_, _, m)| matches!(m, Message::Ack { branch: b, index: i, .. } if *b == branch && *i >= index));
         assert_eq!(acknowledged, fork > index.0, "the fork is at {fork}");
     }
+}
+
+/// Its log lost its end to damage, and a person goes on with it: what it knew to be committed was said of entries that are gone.
+#[test]
+fn marks_of_what_was_committed_do_not_outlive_a_fork_below_them() {
+    let mut net = Net::cluster(3);
+    for i in 0..30 {
+        net.propose(1, &i.to_string());
+        net.settle();
+    }
+    let at = Seqno(net.nodes[&1].delivered[0].0);
+    let mut stores: Vec<MemStore> = (1..=3).map(|n| net.kill(n)).collect();
+    let mut store = stores.remove(0);
+    let (end, last) = (store.index_of(at).unwrap(), store.last());
+    store.truncate_after(end).unwrap();
+    store.set_suspect(Some(end)).unwrap();
+    let before = HardState { committed: last, voters_committed: last, ..store.hard_state() };
+    store.save_hard_state(before).unwrap();
+    net.restart(1, store, 2, at);
+    net.run(Duration::from_secs(5));
+    force(&mut net, 1);
+    net.settle();
+    assert_eq!(net.phase(1), Phase::Primary);
+    let hard = net.nodes[&1].group.store().hard_state();
+    assert!(hard.committed < last && hard.voters_committed < last, "{hard:?}");
+    let at = Seqno(net.nodes[&1].group.status().view.number.max(at.0));
+    let store = net.kill(1);
+    net.restart(1, store, 3, at);
+    net.run(Duration::from_secs(20));
+    assert_eq!(net.phase(1), Phase::Primary, "it decides alone on its branch: {:?}", net.nodes[&1].group.status());
+}
+
+/// The own end of the log goes before the fork's entry comes. Whoever dies between the two is no evidence of what it has lost.
+#[test]
+fn a_log_that_follows_a_fork_with_an_end_of_its_own_is_suspect_before_that_goes() {
+    let mut net = Net::cluster(3);
+    let old = net.sequencer();
+    let forcing = (1..=3).find(|n| *n != old).unwrap();
+    net.lost = (1..=3).filter(|n| *n != old).map(|n| (old, n)).collect();
+    net.propose(old, "known to nobody else");
+    net.settle();
+    net.isolate(old);
+    net.lost.clear();
+    net.kill(6 - old - forcing);
+    net.run(Duration::from_secs(10));
+    force(&mut net, forcing);
+    net.heal();
+    net.run(Duration::from_secs(10));
+    assert_eq!(branch(&net, old), branch(&net, forcing));
+    assert!(!gave_way(&net, old), "it followed");
+    let whole = "the write-set log is whole again";
+    let said = net.nodes[&old].events.iter().any(|e| matches!(e, Event::Log { text, .. } if text.contains(whole)));
+    assert!(said, "{:?}", net.nodes[&old].events);
 }

@@ -1,6 +1,7 @@
 mod data;
 mod forks;
 mod founding;
+mod hostile;
 mod net;
 mod review;
 mod situations;

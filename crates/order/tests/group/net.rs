@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
-use trireme_order::{Config, Delivery, Event, Group, JoinState, MemStore, Message, Output, Phase, Timeouts};
+use trireme_order::{Config, Delivery, Event, Group, JoinState, Limits, MemStore, Message, Output, Phase, Timeouts};
 use trireme_types::{Durability, Incarnation, Member, NodeId, Seqno, Timestamp, Uuid, Weight};
 
 pub fn node(n: u8) -> NodeId {
@@ -64,6 +64,7 @@ impl Net {
             batch_bytes_max: 1 << 20,
             inflight_bytes_max: 1 << 20,
             cache_bytes_max: 1 << 20,
+            limits: Limits::default(),
         }
     }
 

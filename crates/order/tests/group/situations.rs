@@ -849,3 +849,25 @@ fn a_sequencer_that_lost_and_found_its_majority_within_its_term_is_primary_again
         assert_eq!(net.phase(n), Phase::Primary, "node {n}");
     }
 }
+
+/// Under load there is always something that is not synced yet.
+#[test]
+fn after_a_switch_to_disk_the_log_stops_saying_process_although_there_is_no_pause() {
+    let mut net = Net::cluster(1);
+    net.propose(1, "in mode process");
+    net.settle();
+    let now = net.now;
+    let group = &mut net.nodes.get_mut(&1).unwrap().group;
+    group.set_durability(now, Durability::Disk);
+    for i in 0..5u8 {
+        // Each sync is done when the next entry is there already.
+        let (generation, upto) = group.store_mut().sync();
+        group.propose(now, vec![i].into()).unwrap();
+        while group.poll_output(now).is_some() {}
+        group.handle_synced(now, generation, upto);
+        while group.poll_output(now).is_some() {}
+    }
+    let mut store = net.kill(1);
+    store.lose_unsynced();
+    assert_eq!(store.suspect(), None, "what was acknowledged is on disk");
+}
