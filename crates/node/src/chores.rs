@@ -5,9 +5,9 @@ use std::sync::mpsc::Receiver;
 
 use trireme_transport::AdmitToken;
 
-use crate::Level;
 use crate::core::Command;
 use crate::node::Shared;
+use crate::{Level, ServerView};
 
 pub enum Chore {
     Log(Level, String),
@@ -18,6 +18,8 @@ pub enum Chore {
     },
     /// Tell whoever reads the server's events: a name, and a value in JSON.
     Event(&'static str, String),
+    /// Tell the server that the majority is lost, see [`Shared::tell_non_primary`].
+    NonPrimary(ServerView),
     /// Log the reason and end the process.
     Die(String),
     End,
@@ -33,6 +35,7 @@ pub fn run_chores(shared: &Arc<Shared>, chores: &Receiver<Chore>) {
                 let allowed = shared.server.allowed(&address);
                 shared.commands.push(Command::Admit { token, allowed });
             }
+            Chore::NonPrimary(view) => shared.deliver_non_primary(&view),
             Chore::Event(name, value) => shared.server.event(name, &value),
             Chore::Die(text) => {
                 shared.server.log(Level::Fatal, &text);

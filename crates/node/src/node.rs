@@ -297,6 +297,31 @@ impl Shared {
         self.commands.push(Command::Leave);
     }
 
+    /// The server is on its way out.
+    fn on_view_refused(&self) {
+        self.server_gone.store(true, Relaxed);
+        self.log(Level::Info, "the server could not process a view; leaving the group".into());
+        self.leave();
+    }
+
+    /// The majority is lost. A server behind whose applier this waited would go on serving reads of old data, and say that it is ready,
+    /// for as long as that takes (a long statement, a vote). wsrep-lib takes this view without an applier's context, on any thread.
+    pub fn tell_non_primary(&self, view: ServerView) {
+        if self.queue.begin_beside() {
+            let _ = self.chores.send(Chore::NonPrimary(view));
+        } else {
+            self.queue.push(Item::View { view, closes: None });
+        }
+    }
+
+    /// On the chores thread.
+    pub fn deliver_non_primary(&self, view: &ServerView) {
+        let _ended = OnDrop(|| self.queue.end_beside());
+        if !self.server.view(RecvCtx(std::ptr::null_mut()), view) {
+            self.on_view_refused();
+        }
+    }
+
     /// A panic in one of the node's own threads: what it should have done is not done, so the node leaves, and only a new start of the
     /// server makes another attempt. Not for the group thread, which must not call the server.
     fn thread_failed(&self, thread: &str, said: &str) {
@@ -693,7 +718,8 @@ impl Node {
             self.shared.commands.push(Command::BacklogSank);
         };
         while let Some(item) = queue.take(sank) {
-            let _done = OnDrop(|| queue.done());
+            let write_set = item.is_write_set();
+            let _done = OnDrop(|| queue.done(write_set));
             if let Some(code) = self.handle(ctx, item) {
                 return code;
             }
@@ -708,7 +734,8 @@ impl Node {
         queue.arrive();
         let _departure = OnDrop(|| queue.depart());
         while let Some(item) = queue.take(|| ()) {
-            let _done = OnDrop(|| queue.done());
+            let write_set = item.is_write_set();
+            let _done = OnDrop(|| queue.done(write_set));
             if matches!(item, Item::Final { .. }) {
                 self.handle(ctx, item);
             }
@@ -775,10 +802,7 @@ impl Node {
         }
         // The committed position must stay below the view until the callback returns (contract 3.8).
         if !shared.server.view(ctx, view) {
-            shared.server_gone.store(true, Relaxed);
-            shared.log(Level::Info, "the server could not process a view; leaving the group".into());
-            shared.leave();
-            return;
+            return shared.on_view_refused();
         }
         if let Some(seqno) = closes {
             if shared.monitor.enter(seqno, None).is_ok() {

@@ -74,6 +74,10 @@ impl Item {
         }
     }
 
+    pub fn is_write_set(&self) -> bool {
+        matches!(self, Item::Apply(_))
+    }
+
     /// A name for tests that let its handling panic.
     pub fn place(&self) -> &'static str {
         match self {
@@ -115,6 +119,11 @@ struct State {
     busy: usize,
     /// One of them is to be handled alone.
     alone: bool,
+    /// Items that wait, and that are being handled, which are no write sets: the server is told of these one after the other.
+    words_waiting: usize,
+    words_busy: usize,
+    /// The server is being told something beside the queue: only write sets may be taken meanwhile.
+    beside: bool,
     /// Somebody wants to know when no more than this many wait.
     watched: Option<usize>,
     stats: QueueStats,
@@ -148,6 +157,7 @@ impl ApplyQueue {
 
     pub fn push(&self, item: Item) {
         let mut s = self.lock();
+        s.words_waiting += usize::from(!item.is_write_set());
         s.items.push(item);
         self.length.store(s.items.len(), Relaxed);
         let n = s.items.len() as u64;
@@ -173,8 +183,14 @@ impl ApplyQueue {
     pub fn take(&self, sank: impl Fn()) -> Option<Item> {
         let mut s = self.lock();
         loop {
-            let may = s.items.front().is_some_and(|item| !s.alone && (s.busy == 0 || !item.alone()));
-            if may && let Some(item) = s.items.pop() {
+            let free = |item: &Item| !s.alone && (s.busy == 0 || !item.alone()) && (!s.beside || item.is_write_set());
+            if s.items.front().is_some_and(free)
+                && let Some(item) = s.items.pop()
+            {
+                if !item.is_write_set() {
+                    s.words_waiting -= 1;
+                    s.words_busy += 1;
+                }
                 self.length.store(s.items.len(), Relaxed);
                 s.busy += 1;
                 s.alone = item.alone();
@@ -195,14 +211,30 @@ impl ApplyQueue {
     }
 
     /// The handling of a taken item has ended.
-    pub fn done(&self) {
+    pub fn done(&self, write_set: bool) {
         let mut s = self.lock();
         s.busy -= 1;
+        s.words_busy -= usize::from(!write_set);
         let was_alone = std::mem::take(&mut s.alone);
         // Nobody waits for the end of this one where nothing is left to take. (At a close all are woken anyway.)
         if s.waiting > 0 && !s.items.is_empty() && (was_alone || s.busy == 0) {
             self.ready.notify_all();
         }
+    }
+
+    /// Begins to tell the server something beside the queue, before the write sets that stand in the way: they are ordered, and will
+    /// be applied whatever the server is told. False when none stand there, or something whose place is before it as well.
+    pub fn begin_beside(&self) -> bool {
+        let mut s = self.lock();
+        let behind_write_sets = s.busy > 0 || !s.items.is_empty();
+        let behind_words = s.words_waiting > 0 || s.words_busy > 0 || s.beside;
+        s.beside |= behind_write_sets && !behind_words && !s.closed;
+        s.beside && !behind_words
+    }
+
+    pub fn end_beside(&self) {
+        self.lock().beside = false;
+        self.ready.notify_all();
     }
 
     /// A thread begins to take items.
@@ -242,6 +274,7 @@ impl ApplyQueue {
         let mut s = self.lock();
         s.closed = false;
         s.items.clear();
+        s.words_waiting = 0;
         self.length.store(0, Relaxed);
     }
 
@@ -306,14 +339,42 @@ mod tests {
                 }
             })
         };
-        queue.done();
+        queue.done(true);
         assert!(told.try_recv().is_err(), "one is still being handled");
-        queue.done();
+        queue.done(true);
         assert_eq!(told.recv().unwrap(), None);
         assert!(told.try_recv().is_err(), "the lone one is still being handled");
-        queue.done();
+        queue.done(false);
         assert_eq!(told.recv().unwrap(), Some(Seqno(3)));
         taker.join().unwrap();
+    }
+
+    #[test]
+    fn beside_it_only_write_sets_are_taken() {
+        let queue = Arc::new(ApplyQueue::default());
+        assert!(!queue.begin_beside(), "nothing stands in the way");
+        queue.push(apply(1));
+        queue.take(|| ()).unwrap();
+        assert!(queue.begin_beside());
+        assert!(!queue.begin_beside(), "one after the other");
+        queue.push(apply(2));
+        queue.push(Item::Synced { at: Seqno(2) });
+        assert_eq!(queue.take(|| ()).unwrap().seqno(), Some(Seqno(2)));
+        queue.done(true);
+        queue.done(true);
+        let (tell, told) = mpsc::channel();
+        let taker = {
+            let queue = queue.clone();
+            thread::spawn(move || tell.send(queue.take(|| ()).unwrap().is_write_set()).unwrap())
+        };
+        assert!(told.try_recv().is_err());
+        queue.end_beside();
+        assert!(!told.recv().unwrap());
+        taker.join().unwrap();
+        queue.push(apply(3));
+        assert!(!queue.begin_beside(), "the server is being told something else");
+        queue.done(false);
+        assert!(queue.begin_beside());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! | callback | thread | may block | may call us back |
 //! |---|---|---|---|
-//! | connected, view, synced | receiving | yes (a view waits for the engines) | yes |
+//! | connected, view, synced | receiving; a non-primary view also another, without a context | yes (a view waits for the engines) | yes |
 //! | sst_request | receiving | yes | yes |
 //! | apply | receiving, or the client's in a replay | yes | yes |
 //! | sst_donate | receiving | yes | yes (`sst_sent`) |

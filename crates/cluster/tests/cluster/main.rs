@@ -85,6 +85,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
         "a_copy_that_the_log_has_outrun_is_asked_for_again",
         small_logs::a_copy_that_the_log_has_outrun_is_asked_for_again,
     ),
+    ("the_loss_of_the_majority_is_told_behind_an_applier", network::the_loss_of_the_majority_is_told_behind_an_applier),
 ];
 
 /// Those that end in starts after a crash: how a server finds its position then depends on where its settings are.

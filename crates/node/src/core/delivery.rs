@@ -397,7 +397,9 @@ impl Core {
         if self.replicator.is_live() {
             self.shared.monitor.set_last(Some(self.replicator.handed()));
             let view = self.server_view(ViewStatus::NonPrimary, None, &View { number: 0, members: reachable });
-            self.tell(Item::View { view, closes: None });
+            if !self.dropping {
+                self.shared.tell_non_primary(view);
+            }
         }
     }
 }

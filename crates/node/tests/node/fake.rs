@@ -122,6 +122,10 @@ impl State {
         tables
     }
 
+    pub fn is_applying(&self) -> bool {
+        self.applying > 0
+    }
+
     /// Members of the newest view in the tables (a copy brings views along).
     pub fn size(&self) -> usize {
         let views = self.tables.closed.values().rev();
@@ -435,6 +439,17 @@ impl Server for Fake {
     }
 
     fn view(&self, ctx: RecvCtx, view: &ServerView) -> bool {
+        if ctx.0.is_null() && view.status == ViewStatus::NonPrimary && !view.members.is_empty() {
+            // Any thread may tell of the loss of the majority, also beside appliers, but not beside another view.
+            let mut s = self.lock();
+            if s.alone || s.connected.is_none() {
+                s.violations.push(format!("beside another view, or before any: {view:?}"));
+            }
+            s.views.push(view.clone());
+            drop(s);
+            self.changed.notify_all();
+            return true;
+        }
         self.check_thread(ctx);
         let mut s = self.lock();
         if s.alone || s.applying > 0 {

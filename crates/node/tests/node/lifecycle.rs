@@ -8,6 +8,7 @@ use trireme_types::Seqno;
 
 use crate::cluster::{Cluster, agree, crash_image, goes_on_with, restore_image, write_much};
 use crate::fake::{Closed, End, State, Tables, until};
+use crate::operators::block;
 
 #[test]
 fn one_node_bootstraps_commits_and_stops() {
@@ -177,6 +178,28 @@ fn all_nodes_stop_and_the_last_one_starts_the_cluster_again() {
         hosts.push(back);
     }
     hosts[2].commit("a", "two");
+    agree(hosts);
+}
+
+/// Its server would go on serving reads of old data for as long as that takes.
+#[test]
+fn the_loss_of_the_majority_is_told_also_behind_an_applier_that_stands() {
+    let cluster = Cluster::new(3);
+    let hosts = cluster.start();
+    let third = &hosts[2];
+    let release = block(third, b"stands");
+    hosts[0].commit("a", "stands");
+    hosts[0].commit("b", "behind it");
+    third.wait("stands", |s| s.is_applying());
+    let before = third.lock().synced;
+    assert_eq!(third.node().options_set("gmcast.isolate=1"), Code::Ok);
+    third.wait("non-primary", |s| s.views.last().is_some_and(|v| v.status == ViewStatus::NonPrimary));
+    assert!(third.lock().is_applying(), "it stands yet");
+    assert_eq!(third.node().options_set("gmcast.isolate=0"), Code::Ok);
+    hosts[0].wait("three again", |s| s.size() == 3);
+    release.send(()).unwrap();
+    third.wait("synced again", |s| s.synced > before);
+    hosts[1].commit("c", "after");
     agree(hosts);
 }
 
