@@ -123,7 +123,7 @@ pub trait Server: Send + Sync {
     fn process(&self) -> Option<ServerProcess>;
     /// Where the storage engine stands that this process has opened; `None` where there is none, or it does not tell.
     fn engine_position(&self) -> Option<(Uuid, Seqno)>;
-    /// How far the storage engine's own log is on disk. May wait for the engine: any thread but the group thread (SAFETY 29), and only
+    /// How far the storage engine's own log is on disk. May wait for the engine: any thread but the group thread (rule 29), and only
     /// while the server has the provider open.
     fn engine_log(&self) -> EngineLog;
     /// `Err` when the callback failed; an empty request means "no full copy possible now".
@@ -131,7 +131,7 @@ pub trait Server: Send + Sync {
     fn apply(&self, ctx: RecvCtx, handle: Handle, flags: u32, data: &[u8], meta: &Meta) -> Applied;
     fn sst_donate(&self, ctx: RecvCtx, request: &[u8], gtid: Gtid, bypass: bool) -> bool;
     fn synced(&self) -> bool;
-    /// Any thread but the group thread (SAFETY 29).
+    /// Any thread but the group thread (rule 29).
     fn log(&self, level: Level, text: &str);
     /// May this address connect? (allowlist service; `true` when the server has none). May block.
     fn allowed(&self, address: &str) -> bool;

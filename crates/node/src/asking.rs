@@ -1,4 +1,4 @@
-//! Before a bootstrap: whoever has voted with this node is asked where it stands (SAFETY 13).
+//! Before a bootstrap: whoever has voted with this node is asked where it stands (rule 13).
 //!
 //! A bootstrap makes this node's log the cluster's, whatever others hold. A line `gcomm://` in a configuration file does so at every
 //! start, and an operator may have picked the wrong node. So a node whose log names others connects to them as a member would, hears

@@ -1,4 +1,4 @@
-//! What the group thread would like to do with the server and must not (SAFETY 29): a thread of its own does it.
+//! What the group thread would like to do with the server and must not (rule 29): a thread of its own does it.
 
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;

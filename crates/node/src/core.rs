@@ -1,5 +1,5 @@
 //! The group thread: owns the sockets, the ordering core and the certification index; turns deliveries into answers for
-//! waiting clients and items for the appliers. It never calls the server (SAFETY 29).
+//! waiting clients and items for the appliers. It never calls the server (rule 29).
 //!
 //! Here: its turn, and what it tells. What comes in is in `inputs`, what the group has ordered in `delivery`, how the server begins in
 //! `feed`, what every turn looks after in `house`, flow control in `throttle`, the time without a log in `outage`.
@@ -56,7 +56,7 @@ pub type Log = WriteSetLog<DirStorage>;
 pub enum Outcome {
     /// Nothing was sent, or what was sent will certainly never be ordered.
     NotSent,
-    /// Given up; it may still be ordered, and is then closed by an applier (SAFETY 22).
+    /// Given up; it may still be ordered, and is then closed by an applier (rule 22).
     Abandoned,
     /// `body`: as ordered, kept for a replay.
     Ordered { seqno: Seqno, ok: bool, depends_on: Seqno, body: Bytes },
@@ -65,7 +65,7 @@ pub enum Outcome {
 /// What other threads ask of the group thread.
 pub enum Command {
     /// `patient`: waits through a loss of the majority however long it lasts. There is no truthful answer for a statement in
-    /// total-order isolation whose order is not known (SAFETY 22).
+    /// total-order isolation whose order is not known (rule 22).
     /// `trx`: whose it is, if it can be aborted while it waits to be sent.
     Propose {
         body: Encoded,
@@ -785,7 +785,7 @@ impl Core {
         self.pending.extract_if(patient).chain(held).collect()
     }
 
-    /// The outcome of what was sent is left open (SAFETY 22).
+    /// The outcome of what was sent is left open (rule 22).
     fn abandon(&self, slot: &Slot<Outcome>) {
         self.shared.counters.unknown_outcomes.fetch_add(1, Relaxed);
         slot.fill(Outcome::Abandoned);

@@ -245,7 +245,7 @@ impl Shared {
         self.commands.is_open()
     }
 
-    /// `wsrep_local_state` and its comment (surface 2.3).
+    /// `wsrep_local_state` and its comment.
     pub fn local_state(&self, status: &GroupStatus) -> (i64, &'static str) {
         let state = if self.closed.load(Relaxed) {
             LocalState::Destroyed
@@ -624,7 +624,7 @@ impl Node {
         Ok((connected, patience, running.connection))
     }
 
-    /// The log; opened again if its disk had failed, as nothing that was read or written before can be relied on (SAFETY 17).
+    /// The log; opened again if its disk had failed, as nothing that was read or written before can be relied on (rule 17).
     fn usable_log(&self, running: &mut Running) -> Result<Log, String> {
         let shared = &self.shared;
         match running.log.take() {
@@ -1314,7 +1314,7 @@ impl Node {
     }
 
     /// A statement that is ordered is about to be executed. False: a crash in the middle of it would not be noticed, because the state
-    /// file cannot be written (SAFETY 26). The process ends with its data before the statement, which is executed when it comes back. To
+    /// file cannot be written (rule 26). The process ends with its data before the statement, which is executed when it comes back. To
     /// leave the group would not do: what is ordered behind the statement would be committed without it.
     fn begin_statement(&self, seqno: Seqno) -> bool {
         let shared = &self.shared;

@@ -1,4 +1,4 @@
-//! Where the server's data are, and who says so (SAFETY 31).
+//! Where the server's data are, and who says so (rule 31).
 //!
 //! The state file, the command line and the log make claims. Only the storage engine knows, and it ends at another time than the provider. So
 //! a stop records what the engine has on disk, and a start goes on from a position only if the engine confirms it: before the connection where
@@ -146,7 +146,7 @@ fn ask(shared: &Shared) -> Told {
 }
 
 /// Where data with a statement cut off in them are. They are good for nothing as long as anybody has whole ones; if nobody has,
-/// one member executes the statement again (SAFETY 26).
+/// one member executes the statement again (rule 26).
 pub fn of_half_done(shared: &Shared, log: &Log, saved: &Saved) -> Option<(Uuid, Seqno)> {
     let history = saved.unfinished();
     if !continues(log, saved, history) {
@@ -170,7 +170,7 @@ pub fn of_half_done(shared: &Shared, log: &Log, saved: &Saved) -> Option<(Uuid, 
 }
 
 /// To join, a position counts only together with the log that led there: nothing else says on which branch of the history it
-/// lies (SAFETY 18).
+/// lies (rule 18).
 pub fn with_log(shared: &Shared, log: &Log, position: Option<(Uuid, Seqno)>) -> Option<(Uuid, Seqno)> {
     let (history, seqno) = position?;
     if log.base().history == history {

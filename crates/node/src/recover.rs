@@ -1,4 +1,4 @@
-//! The storage engine's own position, read by the server's binary (`--wsrep-recover`) before the engine runs here (SAFETY 21).
+//! The storage engine's own position, read by the server's binary (`--wsrep-recover`) before the engine runs here (rule 21).
 //!
 //! A position says that everything up to it is in the engine. A crash leaves transactions prepared, and some behind a
 //! gap: they prepare in any order, and an engine that does not flush at commit loses the end of its log. With a binary log

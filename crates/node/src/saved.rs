@@ -11,7 +11,7 @@ use crate::position::Stop;
 use crate::settings::Settings;
 use crate::{InitArgs, Level, Server};
 
-/// `grastate.dat` and `gvwstate.dat` with their life cycle (surface 3.1, 3.2).
+/// `grastate.dat` and `gvwstate.dat` with their life cycle.
 pub struct Saved {
     file: StateFile,
     /// Where `gvwstate.dat` lies; `None` with `pc.recovery=no`.

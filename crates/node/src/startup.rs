@@ -37,7 +37,7 @@ pub enum Patience {
     None,
     /// `pc.wait_prim_timeout`, for a node that belongs to nobody yet.
     Limited(Duration),
-    /// A node with a stored configuration waits for its peers (SAFETY 30).
+    /// A node with a stored configuration waits for its peers (rule 30).
     Unlimited,
 }
 
@@ -229,7 +229,7 @@ pub fn prepare(shared: &Shared, log: &mut Log, wish: &Wish<'_>, saved: &mut Save
             fallback: fallback.map(|(_, seqno)| seqno),
         }
     };
-    // Has this node a group to come back to (SAFETY 30)? After a clean stop it is no voter of it any more. A server that runs is
+    // Has this node a group to come back to (rule 30)? After a clean stop it is no voter of it any more. A server that runs is
     // another matter: whoever names a new address in a session wants an answer.
     let known = voters(log).contains(log.node_id())
         || wish.first && !voters(log).voters.is_empty() && log.base().history == saved.history();

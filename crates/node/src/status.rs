@@ -25,7 +25,7 @@ pub struct GroupStatus {
 }
 
 impl GroupStatus {
-    /// As far as the group knows (surface 2.3).
+    /// As far as the group knows.
     pub fn local_state(&self) -> LocalState {
         match (self.member, self.state) {
             (false, _) | (true, None) => LocalState::Initialized,

@@ -19,13 +19,13 @@ pub(crate) struct Chain {
     pub seqno: Seqno,
     pub voters: VoterSet,
     pub voters_at: LogIndex,
-    /// The set before `voters`: both count while the newest is not known to be committed (SAFETY 8).
+    /// The set before `voters`: both count while the newest is not known to be committed (rule 8).
     pub voters_before: VoterSet,
     pub view: View,
     pub durability: Durability,
     /// The entry that set it, or the base that says so.
     pub durability_at: LogIndex,
-    /// Newest session of each origin and its last ordered number (SAFETY 4).
+    /// Newest session of each origin and its last ordered number (rule 4).
     pub sessions: BTreeMap<NodeId, (u64, u64)>,
     /// Every fork up to `index`.
     pub lineage: Lineage,
@@ -148,7 +148,7 @@ impl Chain {
         Ok(())
     }
 
-    /// May (session, number) be ordered next for its origin? (SAFETY 4, 23)
+    /// May (session, number) be ordered next for its origin? (rules 4, 23)
     pub fn is_next(&self, session: Session, number: u64) -> bool {
         match self.sessions.get(&session.node) {
             Some((newest, last)) if *newest == session.number => number == last + 1,

@@ -2,7 +2,7 @@
 //!
 //! Raft's election (Ongaro, Ousterhout 2014, sections 5.2, 5.4 and the thesis' 9.6 pre-vote) over the log of
 //! Viewstamped Replication's shape: the first entry of every term is a `Term` entry, so comparing (last entry's term,
-//! length) is comparing (last-normal term, length), which is SAFETY 1.
+//! length) is comparing (last-normal term, length), which is rule 1.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -165,7 +165,7 @@ impl<S: LogStore> Group<S> {
 
     // --- votes ----------------------------------------------------------------------------------------------------
 
-    /// Is a sequencer heard that itself hears a majority (SAFETY 6)?
+    /// Is a sequencer heard that itself hears a majority (rule 6)?
     pub(crate) fn hears_sequencer(&self, now: Timestamp) -> bool {
         self.sequencer.is_some() && now.since(self.good_at) < self.cfg.timeouts.election
     }
@@ -282,7 +282,7 @@ impl<S: LogStore> Group<S> {
                 return;
             }
             self.hard.voted_for = from;
-            // The promise is on disk before it is given (SAFETY 1).
+            // The promise is on disk before it is given (rule 1).
             if !self.save_hard() {
                 return;
             }
@@ -407,7 +407,7 @@ impl<S: LogStore> Group<S> {
     /// alone decide about themselves.
     pub(crate) fn take_over(&mut self, now: Timestamp, voters: Option<VoterSet>) {
         let highest = self.plausible_term_heard();
-        // Two sides of a cut may do this at the same time and choose the same term: the fork's id tells them apart (SAFETY 13).
+        // Two sides of a cut may do this at the same time and choose the same term: the fork's id tells them apart (rule 13).
         self.hard.term = self.hard.term.max(highest).next();
         self.hard.voted_for = self.me();
         if self.save_hard() {
@@ -492,7 +492,7 @@ impl<S: LogStore> Group<S> {
                 Some(p) => {
                     let heard_of = p.matched.next().min(p.next);
                     // It may hold more than was heard of. It is asked, before a state is offered that would replace its log and
-                    // its data, which may be the only ones (SAFETY 10).
+                    // its data, which may be the only ones (rule 10).
                     let next = if heard_of < first { p.next.max(first).min(tail.next()) } else { heard_of };
                     p.heard = now;
                     p.snapshot_since = None;
@@ -638,7 +638,7 @@ impl<S: LogStore> Group<S> {
         if majority {
             self.good_at = now;
         } else if now.since(self.good_at) > self.cfg.timeouts.election {
-            // It sends and hears nothing: somebody else may do better (SAFETY 6).
+            // It sends and hears nothing: somebody else may do better (rule 6).
             self.become_follower(now, None);
             return;
         }
@@ -663,7 +663,7 @@ impl<S: LogStore> Group<S> {
     // --- links ----------------------------------------------------------------------------------------------------
 
     pub(crate) fn on_link_up(&mut self, now: Timestamp, node: NodeId) {
-        // The first word: on which branch of which history this member stands (SAFETY 13).
+        // The first word: on which branch of which history this member stands (rule 13).
         self.send_presence_to(now, node);
         self.send_recall(node);
         if matches!(self.role, Role::Sequencer(_)) {

@@ -1,4 +1,4 @@
-//! Data that reach beyond every log (SAFETY 18): all machines lost their power in mode `process`, and an engine had flushed more than
+//! Data that reach beyond every log (rule 18): all machines lost their power in mode `process`, and an engine had flushed more than
 //! any write-set log; or a disk had lied.
 //!
 //! What data hold was committed, so nobody goes on with a log that ends below the data of a present member. A log cannot be made
@@ -52,7 +52,7 @@ impl<S: LogStore> Group<S> {
         others.chain(me).max()
     }
 
-    /// A person decides for this member, whose log lost its end, but whose own data do not: the data go on, not the log (SAFETY 10).
+    /// A person decides for this member, whose log lost its end, but whose own data do not: the data go on, not the log (rule 10).
     pub(crate) fn force_from_own_data(&mut self, now: Timestamp) -> bool {
         let me = self.me();
         let data = self.data.filter(|(_, seqno)| *seqno > self.tail.seqno);
@@ -72,7 +72,7 @@ impl<S: LogStore> Group<S> {
         logs.chain([self.tail.index]).max().unwrap_or_default().next()
     }
 
-    /// Would a group around this log have no data to begin with, nor get any by it (SAFETY 10)? Says why.
+    /// Would a group around this log have no data to begin with, nor get any by it (rule 10)? Says why.
     pub(crate) fn serves_nobody(&self, now: Timestamp) -> Option<String> {
         if self.is(Mutant::DataIgnored) || self.arbitrates() {
             return None;
@@ -128,7 +128,7 @@ impl<S: LogStore> Group<S> {
     }
 
     /// Data are here, and this log does not go on from them, nor from any log that does: a group around it would have to throw them
-    /// away, and nobody would have any (SAFETY 10). It takes a member with more.
+    /// away, and nobody would have any (rule 10). It takes a member with more.
     fn waits_for_a_copy(&mut self, now: Timestamp) -> bool {
         let base = self.store.base().seqno;
         let reach =
@@ -234,7 +234,7 @@ impl<S: LogStore> Group<S> {
         true
     }
 
-    /// Sequencer: this server has the only data, up to `data`, and would lose them by what it needs to come in (SAFETY 10). It gets
+    /// Sequencer: this server has the only data, up to `data`, and would lose them by what it needs to come in (rule 10). It gets
     /// nothing. Whoever has a log that goes on from those data orders instead; without such a log the group has nothing to offer to
     /// anybody, and ends.
     pub(crate) fn spare_data_of(&mut self, now: Timestamp, node: NodeId, data: Seqno) {

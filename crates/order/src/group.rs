@@ -110,7 +110,7 @@ pub struct Group<S: LogStore> {
     pub(crate) forgotten: LogIndex,
     /// Peers say that more was acknowledged than an old disk holds: who the voters are may be among it. Until the log is whole again.
     pub(crate) outdated: bool,
-    /// The newest acknowledgement heard of each voter (SAFETY 12).
+    /// The newest acknowledgement heard of each voter (rule 12).
     pub(crate) recalled: BTreeMap<NodeId, (Term, LogIndex)>,
     /// For whom this member was last said to wait.
     pub(crate) waits_for: Option<Vec<NodeId>>,
@@ -265,7 +265,7 @@ impl<S: LogStore> Group<S> {
             .unwrap_or_else(|| group.store.base().clone());
         group.begin_at(base);
         group.commit = group.commit.max(group.hard.committed.min(group.store.written()));
-        // What peers acknowledge is remembered before a sequencer is found, too (SAFETY 12).
+        // What peers acknowledge is remembered before a sequencer is found, too (rule 12).
         group.enter_era(group.tail.lineage.clone());
         group
     }
@@ -423,7 +423,7 @@ impl<S: LogStore> Group<S> {
     }
 
     /// Is the own log to be replaced by one that goes on from the server's data? A voter keeps its log all the same: votes follow the log
-    /// (SAFETY 10).
+    /// (rule 10).
     fn is_useless(&self, state: &JoinState) -> bool {
         let votes = self.tail.voters.contains(self.me());
         let related = state.position.is_some_and(|(history, _)| history == self.store.base().history);
@@ -442,7 +442,7 @@ impl<S: LogStore> Group<S> {
         }
     }
 
-    /// Before `join`: where the server's data are, although nothing vouches for them. They count as evidence only (SAFETY 18).
+    /// Before `join`: where the server's data are, although nothing vouches for them. They count as evidence only (rule 18).
     pub fn note_data(&mut self, data: Option<(Uuid, Seqno)>) {
         self.input(|group| group.data = data);
     }
@@ -542,7 +542,7 @@ impl<S: LogStore> Group<S> {
     }
 
     /// Takes back what was proposed and not given to anybody: it will certainly never be ordered. The answer names it, in the order of
-    /// the proposals. Its numbers are given again: nobody else has seen them in this session (SAFETY 23).
+    /// the proposals. Its numbers are given again: nobody else has seen them in this session (rule 23).
     pub fn withdraw_unsent(&mut self) -> Vec<(Session, u64)> {
         self.input(Self::take_back_unsent)
     }
@@ -558,7 +558,7 @@ impl<S: LogStore> Group<S> {
         withdrawn.iter().map(|p| (self.session, p.number)).collect()
     }
 
-    /// Give up everything proposed and not delivered: a new session begins (SAFETY 22, 23). What was given up may still
+    /// Give up everything proposed and not delivered: a new session begins (rules 22, 23). What was given up may still
     /// be ordered and then arrives under its old session.
     pub fn abandon_pending(&mut self, _now: Timestamp) {
         self.input(Self::give_up_pending);
@@ -584,7 +584,7 @@ impl<S: LogStore> Group<S> {
         self.input(|group| group.delivery_paused = paused);
     }
 
-    /// Ask for a position that covers every commit acknowledged anywhere before now (SAFETY 25). Many may wait at once.
+    /// Ask for a position that covers every commit acknowledged anywhere before now (rule 25). Many may wait at once.
     pub fn read(&mut self, now: Timestamp, read: ReadId) {
         self.input(|group| group.begin_read(now, read));
     }
@@ -973,7 +973,7 @@ impl<S: LogStore> Group<S> {
 
     /// Up to here the log is synced in mode `process` too, before anything behind it is acknowledged. Whoever has lost unsynced
     /// entries with the power must still know whose majority decides, and must not take the end of an older term's log, which
-    /// nobody committed, for what was (SAFETY 16).
+    /// nobody committed, for what was (rule 16).
     fn landmark(&self) -> LogIndex {
         if self.is(Mutant::TermUnsynced) { self.tail.voters_at } else { self.tail.voters_at.max(self.tail.term_from) }
     }

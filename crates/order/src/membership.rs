@@ -82,7 +82,7 @@ impl<S: LogStore> Group<S> {
             return;
         }
         if !request.history.is_nil() && same_history && kinship != Kinship::Same {
-            // It has been on another branch since it voted here, and does not remember what it promised (SAFETY 12, 13). One that has only
+            // It has been on another branch since it voted here, and does not remember what it promised (rules 12, 13). One that has only
             // lost the fork does, and follows again.
             if votes && !usable {
                 s.strangers.insert(from);
@@ -257,7 +257,7 @@ impl<S: LogStore> Group<S> {
             Kinship::Ancestor | Kinship::Sibling => true,
         };
         if same && contradicts && !self.discarded {
-            // The data go first (SAFETY 13).
+            // The data go first (rule 13).
             self.offered = Some(Box::new((from, term, lineage, base)));
             return self.diverged(now);
         }
@@ -266,7 +266,7 @@ impl<S: LogStore> Group<S> {
             self.hard.term = term;
             self.hard.voted_for = from;
         }
-        // The base need not reach what the old log acknowledged: no evidence of that any more (SAFETY 10, 12).
+        // The base need not reach what the old log acknowledged: no evidence of that any more (rules 10, 12).
         if !self.tail.history.is_nil() && (!of_branch || base.index < self.tail.index) && !self.begin_to_doubt() {
             return;
         }
@@ -630,7 +630,7 @@ impl<S: LogStore> Group<S> {
         self.out.push_back(Output::Event(Event::NonPrimary { reachable }));
     }
 
-    /// `pc.ignore_sb`, `pc.ignore_quorum`: go on with what is left (SAFETY 13).
+    /// `pc.ignore_sb`, `pc.ignore_quorum`: go on with what is left (rule 13).
     fn maybe_force(&mut self, now: Timestamp) -> bool {
         if now.since(self.good_at) <= self.cfg.timeouts.suspect
             || self.arbitrates()
@@ -661,7 +661,7 @@ impl<S: LogStore> Group<S> {
         } else {
             return false;
         };
-        // The best log goes on, and only one of the members may do it (SAFETY 1).
+        // The best log goes on, and only one of the members may do it (rule 1).
         let mine = (self.tail.term, self.tail.index, std::cmp::Reverse(me));
         for v in alive.iter().filter(|v| v.node != me) {
             let log = self
@@ -692,7 +692,7 @@ impl<S: LogStore> Group<S> {
         {
             return;
         }
-        // A log that goes on from nobody's data serves nobody, however long it is (SAFETY 10).
+        // A log that goes on from nobody's data serves nobody, however long it is (rule 10).
         let reach = self.reach_of_data(now).unwrap_or(Seqno(u64::MAX));
         let useful = self.arbitrates() || self.store.base().seqno <= reach;
         let mine = if useful { (0, self.tail.term, self.tail.index) } else { Default::default() };
@@ -793,7 +793,7 @@ impl<S: LogStore> Group<S> {
         let mine = view.get(self.me()).is_some_and(|m| m.incarnation == self.cfg.me.incarnation);
         match self.phase {
             Phase::Joining | Phase::NonPrimary if mine && self.applied > self.done.seqno => {
-                // This history ends before these data do: they are of another past (SAFETY 18).
+                // This history ends before these data do: they are of another past (rule 18).
                 self.log(
                     true,
                     format!(
@@ -897,7 +897,7 @@ impl<S: LogStore> Group<S> {
         let staying: Vec<NodeId> =
             view.members.iter().filter(|m| !leavers.contains(&m.node) && self.alive(now, m)).map(|m| m.node).collect();
         if leavers.contains(&me) {
-            // A leaving sequencer hands over first; the last one out writes nothing (SAFETY 11).
+            // A leaving sequencer hands over first; the last one out writes nothing (rule 11).
             let heir = staying
                 .iter()
                 .filter(|n| self.tail.voters.weight(**n) > 0 && !self.kind_of(**n).is_arbitrator())
@@ -958,7 +958,7 @@ impl<S: LogStore> Group<S> {
         true
     }
 
-    /// Those of the leavers that have data while none of the servers that stay has any (SAFETY 10): if the group went on without them,
+    /// Those of the leavers that have data while none of the servers that stay has any (rule 10): if the group went on without them,
     /// nobody could complete the copies that are under way. After `linger` they are gone all the same, but keep their votes.
     fn last_with_data(&self, now: Timestamp, leavers: &[NodeId]) -> Vec<NodeId> {
         let has_data = |n: NodeId| {
@@ -1043,7 +1043,7 @@ impl<S: LogStore> Group<S> {
             .filter(|n| s.joiners.get(n).is_some_and(|j| !evicted.contains(&j.member.uuid())))
             .filter(|n| s.progress.get(n).is_some_and(|p| !p.probing && p.snapshot_since.is_none()))
             .filter(|n| self.answered(*n).is_some_and(|at| now.since(at) <= suspect))
-            // History holds a view without the old incarnation before the new one enters (SAFETY 12).
+            // History holds a view without the old incarnation before the new one enters (rule 12).
             .filter(|n| self.tail.view.get(*n).is_none() || twice)
             .collect();
         let mut newcomers: Vec<Member> = Vec::new();

@@ -9,7 +9,7 @@ use trireme_types::{
     Weight, Writer,
 };
 
-/// Which queue of a link a message takes. FIFO within a class only (SAFETY 7).
+/// Which queue of a link a message takes. FIFO within a class only (rule 7).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Class {
     /// Small and urgent: never waits behind bodies.
@@ -36,7 +36,7 @@ pub struct Presence {
     pub primary: bool,
     /// Its log is evidence of what was committed.
     pub whole: bool,
-    /// Where the server's data were found at the start, log or no log: evidence that everything up to there was committed (SAFETY 18).
+    /// Where the server's data were found at the start, log or no log: evidence that everything up to there was committed (rule 18).
     pub data: Option<(Uuid, Seqno)>,
     /// How far the server's data reach at least, if its log goes on where they end: it can serve, and give copies.
     pub holds: Option<Seqno>,
@@ -135,7 +135,7 @@ pub enum Message {
         last_term: Term,
         last_index: LogIndex,
     },
-    /// `whole`: and my log is evidence of what was committed (SAFETY 16, 17).
+    /// `whole`: and my log is evidence of what was committed (rules 16, 17).
     PreVoteReply {
         branch: Uuid,
         term: Term,
@@ -186,7 +186,7 @@ pub enum Message {
     },
     /// Where a member stands: the first word on every link, again when its branch changes, and while it has no majority.
     Presence(Presence),
-    /// The first word on a link but one: this is the newest acknowledgement that I have of you (SAFETY 12).
+    /// The first word on a link but one: this is the newest acknowledgement that I have of you (rule 12).
     Recall {
         branch: Uuid,
         term: Term,
@@ -200,7 +200,7 @@ pub enum Message {
         branch: Uuid,
         term: Term,
     },
-    /// From the same, to the one whose data reach beyond all logs: begin a branch at `index` with these data (SAFETY 18).
+    /// From the same, to the one whose data reach beyond all logs: begin a branch at `index` with these data (rule 18).
     BeginFromData {
         branch: Uuid,
         term: Term,

@@ -1,4 +1,4 @@
-//! Causal reads (SAFETY 25): the sequencer's last assigned position, confirmed by one majority round after the request.
+//! Causal reads (rule 25): the sequencer's last assigned position, confirmed by one majority round after the request.
 //! All readers of one member share a request, all requests of one drain share a round.
 
 use trireme_types::{NodeId, Seqno, Term, Timestamp};

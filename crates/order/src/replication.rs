@@ -103,7 +103,7 @@ impl<S: LogStore> Group<S> {
     }
 
     /// Hands out what was kept back, in order, as soon as it may be served. Until then nobody is given it, so that this member can still
-    /// promise that it will never be ordered (SAFETY 22).
+    /// promise that it will never be ordered (rule 22).
     pub(crate) fn send_unsent(&mut self, now: Timestamp) {
         if self.pending.back().is_none_or(|p| p.sent)
             || !matches!(self.phase, Phase::Primary | Phase::Leaving)
@@ -198,7 +198,7 @@ impl<S: LogStore> Group<S> {
         }
     }
 
-    /// A change of the voters must commit before anything is ordered after it (SAFETY 8); a sequencer that leaves orders
+    /// A change of the voters must commit before anything is ordered after it (rule 8); a sequencer that leaves orders
     /// nothing more, so that its heir can have the whole log.
     pub(crate) fn ordering_blocked(&self) -> bool {
         let Role::Sequencer(s) = &self.role else { return true };
@@ -609,13 +609,13 @@ impl<S: LogStore> Group<S> {
     }
 
     pub(crate) fn on_ack(&mut self, now: Timestamp, term: Term, from: NodeId, index: LogIndex) {
-        // Whoever is followed, and in whatever term: the peer may need to be told (SAFETY 12).
+        // Whoever is followed, and in whatever term: the peer may need to be told (rule 12).
         // What strangers acknowledge decides nothing.
         if self.is_named(from) || self.recalled.len() < RECALLED_MAX {
             let newest = self.recalled.entry(from).or_default();
             *newest = (*newest).max((term, index));
         }
-        // Of this term only (SAFETY 2).
+        // Of this term only (rule 2).
         if term != self.hard.term && !self.is(Mutant::AcksOfAnyTerm) || self.sequencer.is_none() {
             return;
         }
@@ -663,7 +663,7 @@ impl<S: LogStore> Group<S> {
     }
 
     /// Do these members decide? While a voter change is not known to be committed, the old and the new ones both have to
-    /// (SAFETY 8).
+    /// (rule 8).
     pub(crate) fn quorum(&self, holds: impl Fn(NodeId) -> bool) -> bool {
         self.deciding().all(|set| set.majority(&holds))
     }

@@ -2,7 +2,7 @@
 
 use trireme_types::{Base, Durability, Entry, HardState, LogIndex, Seqno, Term};
 
-/// A failed log operation. Final: the log refuses everything afterwards and the member leaves (design, section 4).
+/// A failed log operation. Final: the log refuses everything afterwards and the member leaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreError(pub String);
 
@@ -32,7 +32,7 @@ pub trait LogStore {
     fn written(&self) -> LogIndex;
     /// Everything up to here is on disk, as far as this store knows (after open: what recovery verified).
     fn synced(&self) -> LogIndex;
-    /// Rises with every truncation or reset: a sync completion of an older generation counts for nothing (SAFETY 2).
+    /// Rises with every truncation or reset: a sync completion of an older generation counts for nothing (rule 2).
     fn generation(&self) -> u64;
     /// Term of the entry at `index`; also answers for `base().index`. `None` outside.
     fn term_at(&self, index: LogIndex) -> Option<Term>;
@@ -51,7 +51,7 @@ pub trait LogStore {
     fn hard_state(&self) -> HardState;
     /// Durable on return, in both durability modes.
     fn save_hard_state(&mut self, state: HardState) -> Result<(), StoreError>;
-    /// Entries above this may be missing although this member acknowledged them (SAFETY 12, 16, 17): it says nothing about
+    /// Entries above this may be missing although this member acknowledged them (rules 12, 16, 17): it says nothing about
     /// what was committed until it is repaired. `None`: the log is whole.
     fn suspect(&self) -> Option<LogIndex>;
     /// Durable on return.

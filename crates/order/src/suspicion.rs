@@ -1,4 +1,4 @@
-//! Logs that may lack what they acknowledged (SAFETY 12, 16, 17): after a loss of power in mode `process`, behind damage, from a
+//! Logs that may lack what they acknowledged (rules 12, 16, 17): after a loss of power in mode `process`, behind damage, from a
 //! backup that was put back, or replaced by a snapshot.
 //!
 //! A vote says two things. It is a *promise* (one per term), and it is *evidence*: nothing that I acknowledged is missing in the

@@ -43,12 +43,12 @@ pub enum AppMessage {
     },
     /// All voters are here, and none has whole data: let one of them go on with what it has.
     GoOnHalfDone,
-    /// `node` has reported nothing beyond `seqno`, and the memory that this pins is needed (SAFETY 24).
+    /// `node` has reported nothing beyond `seqno`, and the memory that this pins is needed (rule 24).
     Lagging {
         node: NodeId,
         seqno: Seqno,
     },
-    /// The vote on `seqno` has been open for long enough (SAFETY 28).
+    /// The vote on `seqno` has been open for long enough (rule 28).
     CloseVote {
         seqno: Seqno,
     },

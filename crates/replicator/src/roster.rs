@@ -118,7 +118,7 @@ pub struct Roster {
     members: Vec<MemberState>,
     cut: u64,
     votes: BTreeMap<u64, Vote>,
-    /// Decided votes, newest last, bounded: a laggard takes the historic result (SAFETY 28).
+    /// Decided votes, newest last, bounded: a laggard takes the historic result (rule 28).
     decided: Vec<(u64, u64)>,
     /// UUIDs of members that were thrown out, in order and bounded.
     evicted: Vec<Uuid>,
@@ -345,7 +345,7 @@ impl Roster {
     }
 
     /// From here on `node` does not count in the commit cut, unless it has reported meanwhile. Ordered, so that all members
-    /// forget the same (SAFETY 24). It goes on applying; what its own clients have begun before the cut fails certification.
+    /// forget the same (rule 24). It goes on applying; what its own clients have begun before the cut fails certification.
     fn exclude(&mut self, node: NodeId, seqno: Seqno, effects: &mut Vec<Effect>) {
         let label = self.label(node);
         let Some(m) = self.find_mut(node).filter(|m| !m.lagging && m.last_committed <= seqno.0) else { return };

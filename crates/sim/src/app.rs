@@ -246,7 +246,7 @@ impl App {
     }
 
     /// An ordered message: its origin promises to send no last-seen seqno below the one inside. The cut is the lowest of
-    /// the members' promises, and a function of the order alone (SAFETY 24).
+    /// the members' promises, and a function of the order alone (rule 24).
     pub fn report(&mut self, session: Session, seqno: u64) {
         if self.members.contains(&session.node) {
             self.reports.insert(session.node, seqno);

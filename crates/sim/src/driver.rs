@@ -987,7 +987,7 @@ impl Cluster {
     }
 }
 
-/// What an arbitrator may say: it begins terms, forces one if it is told to, and has no state to give (SAFETY 14).
+/// What an arbitrator may say: it begins terms, forces one if it is told to, and has no state to give (rule 14).
 fn arbitrates(message: &Message) -> Result<(), String> {
     match message {
         Message::Snapshot { base, .. } => Err(format!("an arbitrator gives a state without data, at {}", base.index)),

@@ -147,15 +147,15 @@ pub enum DbFlush {
 /// Something broken on purpose, to prove that the checkers can fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sabotage {
-    /// A loss of power takes entries that were reported as synced (SAFETY 2: what an acknowledgement means).
+    /// A loss of power takes entries that were reported as synced (rule 2: what an acknowledgement means).
     LyingDisk,
-    /// The promised term and the vote do not survive the process (SAFETY 1).
+    /// The promised term and the vote do not survive the process (rule 1).
     ForgottenPromise,
     /// The death of the process takes entries that were written (durability `process`).
     LostWrites,
-    /// The part of the certification index that is dropped follows the own database, not the order (SAFETY 24).
+    /// The part of the certification index that is dropped follows the own database, not the order (rule 24).
     LocalCut,
-    /// A log that ends at damage does not say so (SAFETY 17).
+    /// A log that ends at damage does not say so (rule 17).
     HoleTrusted,
     /// A statement in total-order isolation is certified like any other.
     IsolationIgnored,
@@ -163,9 +163,9 @@ pub enum Sabotage {
     StreamsKept,
     /// The order is not told who is evicted.
     EvictionForgotten,
-    /// A node whose disk was cloned is linked again by those who have seen the clone (SAFETY 12).
+    /// A node whose disk was cloned is linked again by those who have seen the clone (rule 12).
     TwinReturns,
-    /// A sync counts for the record that is being written, although it covers its first pieces only (SAFETY 2).
+    /// A sync counts for the record that is being written, although it covers its first pieces only (rule 2).
     SyncUnwritten,
     /// A record that is taken back before it is whole leaves its pieces to the next one.
     PiecesMixed,
@@ -655,7 +655,7 @@ impl Options {
         o
     }
 
-    /// A cluster in which old copies of disks are put back (SAFETY 12). What its peers have heard of a member they remember in memory: so
+    /// A cluster in which old copies of disks are put back (rule 12). What its peers have heard of a member they remember in memory: so
     /// hardly anybody dies otherwise, and nobody while one is short of what it had acknowledged.
     pub fn restored(seed: u64) -> Options {
         let mut r = Rng::new(seed ^ 0x0065_7067_u64.rotate_left(40));

@@ -1,4 +1,4 @@
-//! A voter without data (SAFETY 14): what it must do, and what it must never do.
+//! A voter without data (rule 14): what it must do, and what it must never do.
 
 use trireme_order::Phase;
 use trireme_sim::{Cluster, MS, Options, SEC};

@@ -59,7 +59,7 @@ fn a_sequencer_that_dies_with_an_uncommitted_tail_comes_back_without_it() {
 
 #[test]
 fn a_deposed_sequencer_with_the_longer_log_is_not_chosen() {
-    // SAFETY 1: the last-normal term decides, not the length.
+    // rule 1: the last-normal term decides, not the length.
     let mut c = cluster(3);
     let s = c.the_sequencer();
     c.isolate(s);
@@ -84,7 +84,7 @@ fn a_deposed_sequencer_with_the_longer_log_is_not_chosen() {
 
 #[test]
 fn what_only_the_old_sequencer_and_the_origin_saw_is_ordered_once() {
-    // SAFETY 4: the origin sends again to the new sequencer, whose log has it already.
+    // rule 4: the origin sends again to the new sequencer, whose log has it already.
     let mut c = cluster(3);
     let s = c.the_sequencer();
     let origin = (s + 1) % 3;
@@ -100,7 +100,7 @@ fn what_only_the_old_sequencer_and_the_origin_saw_is_ordered_once() {
 
 #[test]
 fn held_back_acknowledgements_of_an_older_term_count_for_nothing() {
-    // SAFETY 2. What the followers said in term t reaches the deposed sequencer only after term t + 1 has begun.
+    // rule 2. What the followers said in term t reaches the deposed sequencer only after term t + 1 has begun.
     let mut c = cluster(3);
     let s = c.the_sequencer();
     c.hold(None, Some(s), |_| true);
@@ -184,7 +184,7 @@ fn five_voters_become_three_when_two_fail_and_then_survive_a_third() {
 
 #[test]
 fn three_voters_stay_three_when_one_fails() {
-    // SAFETY 9: 3 -> 2 would lower what can fail next.
+    // rule 9: 3 -> 2 would lower what can fail next.
     let mut c = cluster(3);
     let s = c.the_sequencer();
     c.crash((s + 1) % 3, false);
@@ -270,7 +270,7 @@ fn a_kill_of_all_processes_loses_no_acknowledged_commit_with_durability_process(
 
 #[test]
 fn a_sequencer_that_sends_but_hears_nothing_steps_down() {
-    // SAFETY 6.
+    // rule 6.
     let mut c = cluster(3);
     let s = c.the_sequencer();
     for other in (0..3).filter(|&o| o != s) {
@@ -323,7 +323,7 @@ fn a_sequencer_that_was_stopped_and_continues_disturbs_nobody() {
 
 #[test]
 fn an_origin_that_died_after_reaching_only_the_sequencer_stops_nobody() {
-    // SAFETY 3: others get the body from the sequencer.
+    // rule 3: others get the body from the sequencer.
     let mut c = cluster(3);
     let s = c.the_sequencer();
     let (origin, third) = ((s + 1) % 3, (s + 2) % 3);
@@ -351,7 +351,7 @@ fn a_node_with_a_new_disk_comes_back_as_a_new_voter() {
 
 #[test]
 fn a_read_on_a_sequencer_that_was_deposed_without_knowing_is_not_stale() {
-    // SAFETY 25: no answer from memory alone.
+    // rule 25: no answer from memory alone.
     let mut c = cluster(3);
     let s = c.the_sequencer();
     c.pause(s);
@@ -365,7 +365,7 @@ fn a_read_on_a_sequencer_that_was_deposed_without_knowing_is_not_stale() {
 
 #[test]
 fn a_member_that_restarts_quickly_leaves_history_before_it_enters_again() {
-    // SAFETY 12; the views themselves are judged by the checker of histories.
+    // rule 12; the views themselves are judged by the checker of histories.
     let mut c = cluster(3);
     let s = c.the_sequencer();
     let other = (s + 1) % 3;

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! A message is cut into chunks of its lane. Chunks of different lanes interleave, those of one lane do not, so a control
-//! message waits for at most one chunk of anything else (SAFETY 7).
+//! message waits for at most one chunk of anything else (rule 7).
 
 use bytes::{Buf, Bytes, BytesMut};
 use trireme_order::Class;

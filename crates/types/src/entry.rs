@@ -6,7 +6,7 @@ use crate::{
     DecodeError, Durability, Lineage, LogIndex, NodeId, Reader, Seqno, Session, Term, Uuid, View, Weight, Writer,
 };
 
-/// What an entry is. Only `WriteSet` and `View` take a seqno (SAFETY 5).
+/// What an entry is. Only `WriteSet` and `View` take a seqno (rule 5).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum EntryKind {
@@ -42,7 +42,7 @@ impl EntryKind {
     }
 }
 
-/// Everything about an entry but its payload (SAFETY 5).
+/// Everything about an entry but its payload (rule 5).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EntryHeader {
     pub index: LogIndex,
@@ -103,7 +103,7 @@ pub struct Voter {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct VoterSet {
     pub voters: Vec<Voter>,
-    /// The id that a forced change draws (`pc.bootstrap`, `pc.ignore_sb`, forced bootstrap): a fork record (SAFETY 13). Nil for all
+    /// The id that a forced change draws (`pc.bootstrap`, `pc.ignore_sb`, forced bootstrap): a fork record (rule 13). Nil for all
     /// others.
     pub fork: Uuid,
 }
@@ -146,7 +146,7 @@ impl VoterSet {
     }
 }
 
-/// Last number ordered for the newest session of an origin: the duplicate table (SAFETY 4), a function of the log.
+/// Last number ordered for the newest session of an origin: the duplicate table (rule 4), a function of the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SessionMark {
     pub session: Session,
@@ -222,14 +222,14 @@ impl Base {
     }
 }
 
-/// What must be on disk before a promise, in both durability modes (SAFETY 1).
+/// What must be on disk before a promise, in both durability modes (rule 1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HardState {
     /// Highest term promised or taken part in.
     pub term: Term,
     /// To whom this member gave its vote in `term`; nil when to nobody.
     pub voted_for: NodeId,
-    /// Newest `Voters` entry known to be committed (SAFETY 8).
+    /// Newest `Voters` entry known to be committed (rule 8).
     pub voters_committed: LogIndex,
     /// A position known to be committed; lazily updated, may lag.
     pub committed: LogIndex,

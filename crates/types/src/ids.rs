@@ -55,7 +55,7 @@ impl fmt::Debug for Uuid {
     }
 }
 
-/// The stable identity of a voter. It belongs to the log, not to the process: see SAFETY 12 in docs/protocol.md.
+/// The stable identity of a voter. It belongs to the log, not to the process: see rule 12 in docs/protocol.md.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct NodeId(pub Uuid);
 
@@ -140,7 +140,7 @@ impl Timestamp {
     }
 }
 
-/// One run of numbered write sets of one origin (SAFETY 4, 23). `number` rises at every start and whenever a sent
+/// One run of numbered write sets of one origin (rules 4, 23). `number` rises at every start and whenever a sent
 /// write set is abandoned: `incarnation << 32 | counter`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct Session {

@@ -1,4 +1,4 @@
-//! Forks of a history: which branch of it a log belongs to (SAFETY 13).
+//! Forks of a history: which branch of it a log belongs to (rule 13).
 
 use std::cmp::Ordering;
 use std::sync::Arc;

@@ -28,7 +28,7 @@ pub enum MemberKind {
     /// A server that counts for no state transfer, no vote on inconsistency and no commit cut (`gcs.stateless`). Its log is
     /// like any other's.
     Stateless,
-    /// No server at all: as above, and it orders only in order to hand over (SAFETY 14).
+    /// No server at all: as above, and it orders only in order to hand over (rule 14).
     Arbitrator,
 }
 
@@ -48,7 +48,7 @@ impl MemberKind {
 }
 
 impl Member {
-    /// The member UUID that the server sees: voter id + incarnation, new at every start (SAFETY 12).
+    /// The member UUID that the server sees: voter id + incarnation, new at every start (rule 12).
     pub fn uuid(&self) -> Uuid {
         let mut bytes = self.node.0.0;
         let tail = u32::from_be_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]).wrapping_add(self.incarnation.0);

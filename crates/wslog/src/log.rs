@@ -268,7 +268,7 @@ impl<S: Storage> WriteSetLog<S> {
     }
 
     /// What recovery read may have come from the page cache without ever reaching the disk, even after a failed sync that made
-    /// the kernel forget it (SAFETY 17). Equal bytes make the pages dirty again, so that the sync really writes them.
+    /// the kernel forget it (rule 17). Equal bytes make the pages dirty again, so that the sync really writes them.
     fn rewrite_unsynced(&mut self) -> Result<(), StoreError> {
         let held = self.shared.held();
         for (at, segment) in held.segments.iter().enumerate() {
@@ -445,7 +445,7 @@ impl<S: Storage> WriteSetLog<S> {
     }
 
     /// Takes over what the log `failed`, which this process had open, promised: promises are kept also by a disk that forgot them, and what
-    /// was acknowledged and is not here makes this log no evidence of what was committed (SAFETY 16). Returns the entries that are
+    /// was acknowledged and is not here makes this log no evidence of what was committed (rule 16). Returns the entries that are
     /// missing.
     pub fn succeed(&mut self, failed: &WriteSetLog<S>) -> Result<Option<IndexRange>, StoreError> {
         let (before, here) = (failed.hard_state(), self.hard_state());

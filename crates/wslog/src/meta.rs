@@ -75,7 +75,7 @@ impl<F: StorageFile> MetaFile<F> {
     }
 
     /// Makes the copy that was read durable. It may have come from the page cache and never have reached the disk (even after
-    /// a failed sync, SAFETY 17), and the next save overwrites the other copy. Writing the same bytes makes the page dirty
+    /// a failed sync, rule 17), and the next save overwrites the other copy. Writing the same bytes makes the page dirty
     /// again, so that the sync really writes it.
     pub fn secure(&self) -> Result<(), StoreError> {
         let file = self.file()?;

@@ -91,7 +91,7 @@ pub struct OpenReport {
     pub hole: Option<IndexRange>,
     /// History below the base that could not be kept because of damage. Harmless for what was acknowledged.
     pub lost_history: Option<IndexRange>,
-    /// Entries above this index may be missing although this member acknowledged them (SAFETY 16, 17): no vote until a
+    /// Entries above this index may be missing although this member acknowledged them (rules 16, 17): no vote until a
     /// majority of others has confirmed or repaired the log. Kept in the metadata, over restarts, until
     /// `LogStore::set_suspect(None)`.
     pub suspect: Option<LogIndex>,

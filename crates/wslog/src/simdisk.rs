@@ -6,7 +6,7 @@
 //! changes of names did (in order, as a journal does). [`SimDisk::kill`] (death of the process) loses nothing. Both make
 //! every open handle useless and release the lock.
 //!
-//! A failed sync leaves the page cache as it is, counts the pages as written, and may have written any of them (SAFETY 17).
+//! A failed sync leaves the page cache as it is, counts the pages as written, and may have written any of them (rule 17).
 
 use std::collections::BTreeMap;
 use std::io;

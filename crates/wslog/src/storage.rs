@@ -39,7 +39,7 @@ pub trait StorageFile: Clone + Send + Sync + 'static {
     fn len(&self) -> Result<u64, StoreError>;
     fn set_len(&self, len: u64) -> Result<(), StoreError>;
     /// Makes the file `len` bytes of written zeros (not merely reserved blocks: those would turn every later sync into a
-    /// journal commit, SAFETY 19). For a fresh file only.
+    /// journal commit, rule 19). For a fresh file only.
     fn fill(&self, len: u64) -> Result<(), StoreError>;
     /// Content (and length) durable on return. A failure is final for the file: the kernel may have forgotten that the
     /// pages are dirty, and a second call would lie.

@@ -89,7 +89,7 @@ impl Core {
         }
     }
 
-    /// No majority for long: who can be given a truthful answer gets it (SAFETY 22). Rollbacks and messages that must not get
+    /// No majority for long: who can be given a truthful answer gets it (rule 22). Rollbacks and messages that must not get
     /// lost are repeated once it is certain that they were not ordered.
     pub(super) fn give_up_waiting(&mut self) {
         if self.pending.is_empty() && self.pending_app.is_empty() {
@@ -253,7 +253,7 @@ impl Core {
         Ok((freed, format!("{kept}{lost}")))
     }
 
-    /// The first entry that this node may need itself: to replay what its storage engine loses in a crash (SAFETY 32). Nobody's wish and
+    /// The first entry that this node may need itself: to replay what its storage engine loses in a crash (rule 32). Nobody's wish and
     /// no size counts against that. For an arbitrator: what a server may lack.
     fn own_need(&self) -> LogIndex {
         let log = self.group.store();

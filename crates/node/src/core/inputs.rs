@@ -198,7 +198,7 @@ impl Core {
     }
 
     /// Something of the own session `number` was ordered: what belongs to an older session and was not ordered before never
-    /// will be (SAFETY 4, 23).
+    /// will be (rules 4, 23).
     pub(super) fn note_session(&mut self, number: u64) {
         if number <= self.session {
             return;
@@ -225,7 +225,7 @@ impl Core {
         }
     }
 
-    /// What was given to nobody gets a definite answer (SAFETY 22).
+    /// What was given to nobody gets a definite answer (rule 22).
     pub(super) fn withdraw(&mut self) {
         for (session, number) in self.group.withdraw_unsent() {
             self.never_ordered((session.number, number));

@@ -60,7 +60,7 @@ impl Core {
         }
     }
 
-    /// Out of the group. What was sent and is not decided is left open, as at the end of a connection (SAFETY 22), but for statements in
+    /// Out of the group. What was sent and is not decided is left open, as at the end of a connection (rule 22), but for statements in
     /// total-order isolation: they go on waiting, as in a loss of the majority, until the core that comes back knows.
     fn retire(&mut self) {
         self.on_non_primary(vec![self.me.clone()]);

@@ -1,4 +1,4 @@
-//! The storage engine confirms every position: what files and options say is a claim (SAFETY 31).
+//! The storage engine confirms every position: what files and options say is a claim (rule 31).
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -1,4 +1,4 @@
-//! Data that reach beyond every log (SAFETY 16, 18): all voters together go on from those that reach furthest.
+//! Data that reach beyond every log (rules 16, 18): all voters together go on from those that reach furthest.
 
 use std::time::Duration;
 
@@ -188,7 +188,7 @@ fn data_without_a_log_are_for_a_person_to_judge() {
     assert!((1..=3).any(|n| warned(&net, n, "a person has to decide")));
 }
 
-// --- who has data (SAFETY 10) --------------------------------------------------------------------------------------
+// --- who has data (rule 10) --------------------------------------------------------------------------------------
 
 /// Two members in, one of them still without data.
 fn one_of_two_with_data() -> Net {
@@ -338,7 +338,7 @@ fn data_beside_a_log_that_is_new_count_when_that_log_goes_on_from_them() {
     assert!(net.nodes[&1].events.contains(&Event::Left), "the other one has data");
 }
 
-// --- nobody takes the only data there are (SAFETY 10) ---------------------------------------------------------------
+// --- nobody takes the only data there are (rule 10) ---------------------------------------------------------------
 
 /// Of three voters only the first has data, up to `Seqno`, and it is away with them. The others have gone on; their logs begin behind
 /// the given numbers of commits, and the third orders.

@@ -1,4 +1,4 @@
-//! Branches of a history: who follows, who gives way, who has no vote any more (SAFETY 13), and data ahead of every log (18).
+//! Branches of a history: who follows, who gives way, who has no vote any more (rule 13), and data ahead of every log (18).
 
 use std::time::Duration;
 

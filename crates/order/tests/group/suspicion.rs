@@ -1,4 +1,4 @@
-//! Logs that may lack what they acknowledged (SAFETY 12, 16, 17).
+//! Logs that may lack what they acknowledged (rules 12, 16, 17).
 
 use std::time::Duration;
 
@@ -388,7 +388,7 @@ fn a_voter_that_lost_its_vote_is_brought_up_before_it_gets_another_log() {
             assert_eq!(net.phase(n), Phase::Primary, "node {n}, suspect {suspect}");
             assert_eq!(net.nodes[&n].group.status().voters.voters.len(), 2, "node {n}, suspect {suspect}");
         }
-        assert_eq!(net.nodes[&2].group.store().base().index, base.index, "votes follow the log (SAFETY 10)");
+        assert_eq!(net.nodes[&2].group.store().base().index, base.index, "votes follow the log (rule 10)");
         net.propose(2, "after");
         net.settle();
         assert_eq!(net.bodies(1).last().unwrap(), "after");

@@ -1,5 +1,5 @@
 //! Forced runs: histories may fork, but every branch is one history. What the first node delivers at an index of a branch,
-//! every other node of that branch delivers there too, with the same past behind it (SAFETY 13).
+//! every other node of that branch delivers there too, with the same past behind it (rule 13).
 
 use std::collections::HashMap;
 

@@ -1,5 +1,5 @@
 //! One history: what the first node delivers at an index, every other node and every later life of the same node must
-//! deliver there too (SAFETY 3, 4, 5, 12).
+//! deliver there too (rules 3, 4, 5, 12).
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
 //! Runs in which machines lose their power together in mode `process`: commits may be lost there, but only those that are on no voter's
-//! disk afterwards, neither in its log nor in its data (SAFETY 16, 18).
+//! disk afterwards, neither in its log nor in its data (rules 16, 18).
 
 use std::collections::HashMap;
 
