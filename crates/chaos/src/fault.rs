@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use trireme_cluster::{Cluster, Dice, Error, Liveness, NodeId, Result, Session, Start, Stop, Stutter, until};
 
 /// For a statement that locks tables under load.
@@ -19,6 +19,10 @@ const LOCK_ATTEMPTS: usize = 15;
 const COPY_BEGINS: Duration = Duration::from_secs(60);
 /// A node that was frozen is back among its peers.
 const OUTRUN_KNOWN: Duration = Duration::from_secs(8);
+/// A stop under load has ended by then, most of the time.
+const STOP_TAKES_MS: u64 = 4000;
+/// And by then in any case.
+const STOP_LIMIT: Duration = Duration::from_secs(120);
 /// Rows of a quarter of a megabyte: a dozen times what small logs may hold.
 const LARGE_ROWS: u64 = 200;
 const LARGE_TABLE: &str =
@@ -32,6 +36,8 @@ const NOT_IN_TIME: u16 = 1205;
 pub(crate) enum Fault {
     Kill(NodeId),
     KillAll,
+    /// Told to stop, and killed at this moment of it.
+    CutStopShort(NodeId, Moment),
     Pause(NodeId),
     /// A minority, together, without the rest.
     Isolate(Vec<NodeId>),
@@ -51,6 +57,15 @@ pub(crate) enum Fault {
     DisturbCopy(NodeId, Disturbance),
 }
 
+/// When a server that was told to stop is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// As soon as its state file has a position: the provider has ended, and the storage engine has not.
+    Recorded,
+    /// So long after it was told.
+    After(Duration),
+}
+
 /// What happens to a full copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Disturbance {
@@ -66,6 +81,10 @@ impl fmt::Display for Fault {
         match self {
             Fault::Kill(node) => write!(f, "{node} killed"),
             Fault::KillAll => f.write_str("all killed"),
+            Fault::CutStopShort(node, Moment::Recorded) => write!(f, "{node} killed when its stop was recorded"),
+            Fault::CutStopShort(node, Moment::After(time)) => {
+                write!(f, "{node} killed {} ms into its stop", time.as_millis())
+            }
             Fault::Pause(node) => write!(f, "{node} frozen"),
             Fault::Isolate(nodes) => write!(f, "{} cut off", list(nodes)),
             Fault::Cut(_, what) => f.write_str(what),
@@ -86,6 +105,7 @@ impl Fault {
     pub fn hit(&self, all: &[NodeId]) -> Vec<NodeId> {
         match self {
             Fault::Kill(node)
+            | Fault::CutStopShort(node, _)
             | Fault::Pause(node)
             | Fault::FreezeDisk(node)
             | Fault::SlowDisk(node)
@@ -112,7 +132,11 @@ impl Fault {
     /// The nodes that are dead after it.
     pub fn kills(&self, all: &[NodeId]) -> Vec<NodeId> {
         match self {
-            Fault::Kill(_) | Fault::KillAll | Fault::KillAllAmidstLargeRows | Fault::CutPower(_) => self.hit(all),
+            Fault::Kill(_)
+            | Fault::CutStopShort(..)
+            | Fault::KillAll
+            | Fault::KillAllAmidstLargeRows
+            | Fault::CutPower(_) => self.hit(all),
             _ => Vec::new(),
         }
     }
@@ -127,6 +151,10 @@ impl Fault {
             Nemesis::None => return Vec::new(),
             Nemesis::KillOne => Fault::Kill(one),
             Nemesis::KillAll => Fault::KillAll,
+            Nemesis::StopKill => {
+                let some_time = Moment::After(Duration::from_millis(dice.below(STOP_TAKES_MS)));
+                Fault::CutStopShort(one, if dice.one_in(2) { Moment::Recorded } else { some_time })
+            }
             Nemesis::Pause => Fault::Pause(one),
             Nemesis::PartitionWhole => {
                 let minority = 1 + dice.below((all.len() as u64 - 1) / 2) as usize;
@@ -221,6 +249,12 @@ impl InForce {
             Fault::KillAll => {
                 self.thaw(cluster, &cluster.ids());
                 cluster.kill_all()?;
+            }
+            Fault::CutStopShort(node, moment) => {
+                self.thaw(cluster, &[*node]);
+                if cluster.liveness(*node)? == Liveness::Running {
+                    cut_stop_short(cluster, *node, *moment)?;
+                }
             }
             Fault::Pause(node) => {
                 if cluster.liveness(*node)? == Liveness::Running {
@@ -335,6 +369,22 @@ impl Drop for LargeRows {
             let _ = thread.join();
         }
     }
+}
+
+fn cut_stop_short(cluster: &mut Cluster, node: NodeId, moment: Moment) -> Result<()> {
+    let state = cluster.node(node)?.data().join("grastate.dat");
+    cluster.ask_to_stop(node)?;
+    let told = Instant::now();
+    until(format!("the moment to kill {node}"), STOP_LIMIT, cluster.cancel(), || {
+        let reached = match moment {
+            Moment::Recorded => std::fs::read_to_string(&state).is_ok_and(|text| !text.contains("seqno:   -1")),
+            Moment::After(time) => told.elapsed() >= time,
+        };
+        // A stop that came to its end is one, too.
+        let over = cluster.liveness(node)? == Liveness::Gone;
+        Ok(if reached || over { Ok(()) } else { Err("it still ends".to_owned()) })
+    })?;
+    cluster.stop(node, Stop::Kill)
 }
 
 /// Starts the node with nothing that counts, and disturbs the copy that it takes.

@@ -9,6 +9,8 @@ pub enum Nemesis {
     None,
     KillOne,
     KillAll,
+    /// A server is told to stop and killed before it has, as by a service manager that loses patience.
+    StopKill,
     Pause,
     PartitionWhole,
     PartitionOneWay,
@@ -27,10 +29,11 @@ pub enum Nemesis {
 }
 
 impl Nemesis {
-    pub const ALL: [Nemesis; 15] = [
+    pub const ALL: [Nemesis; 16] = [
         Nemesis::None,
         Nemesis::KillOne,
         Nemesis::KillAll,
+        Nemesis::StopKill,
         Nemesis::Pause,
         Nemesis::PartitionWhole,
         Nemesis::PartitionOneWay,
@@ -66,7 +69,7 @@ impl Nemesis {
     }
 
     pub(crate) fn fits_a_single_server(self) -> bool {
-        matches!(self, Nemesis::None | Nemesis::KillOne | Nemesis::KillAll | Nemesis::Pause)
+        matches!(self, Nemesis::None | Nemesis::KillOne | Nemesis::KillAll | Nemesis::StopKill | Nemesis::Pause)
     }
 }
 
@@ -76,6 +79,7 @@ impl fmt::Display for Nemesis {
             Nemesis::None => "none",
             Nemesis::KillOne => "kill-one",
             Nemesis::KillAll => "kill-all",
+            Nemesis::StopKill => "stop-kill",
             Nemesis::Pause => "pause",
             Nemesis::PartitionWhole => "partition-whole",
             Nemesis::PartitionOneWay => "partition-one-way",

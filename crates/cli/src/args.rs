@@ -131,8 +131,8 @@ pub struct ChaosRun {
     /// What clients do: list-append or bank
     #[arg(long, default_value_t = Workload::ListAppend, value_name = "WORKLOAD")]
     pub workload: Workload,
-    /// Faults: none, kill-one, kill-all, pause, partition-whole, partition-one-way, partition-ring, hung-disk, slow-disk,
-    /// power-one, power-all, locked-tables, mix
+    /// Faults: none, kill-one, kill-all, stop-kill, pause, partition-whole, partition-one-way, partition-ring, hung-disk, slow-disk,
+    /// power-one, power-all, locked-tables, small-log, kill-joiner, mix
     #[arg(long, default_value_t = Nemesis::None, value_name = "NEMESIS")]
     pub nemesis: Nemesis,
     /// Clients, spread over all nodes
