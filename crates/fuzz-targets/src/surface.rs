@@ -93,8 +93,10 @@ pub fn state_files(data: &[u8]) {
 
 pub fn state_file_seeds() -> Vec<Vec<u8>> {
     let id = Uuid([0xab; 16]);
-    let state = SavedState { uuid: id, seqno: Some(Seqno(17)), safe_to_bootstrap: false, unfinished: id };
+    let running = SavedState { uuid: id, seqno: None, unfinished: id, ..SavedState::NONE };
+    let stopped = SavedState { uuid: id, seqno: Some(Seqno(17)), on_disk: Some((id, Seqno(17))), ..SavedState::NONE };
     let view =
         SavedView { my_uuid: id, view_uuid: id, view_seqno: 3, bootstrap: false, members: vec![(id, 0), (id, 2)] };
-    vec![state.print().into_bytes(), SavedState::NONE.print().into_bytes(), view.print().into_bytes()]
+    let states = [running, stopped, SavedState::NONE];
+    states.iter().map(SavedState::print).chain([view.print()]).map(String::into_bytes).collect()
 }
