@@ -5,15 +5,16 @@ use trireme_types::{
     Uuid, View, Voter, VoterSet, Weight, Writer,
 };
 
-/// The first byte chooses the type. What decodes encodes to the same bytes.
+/// The first byte chooses the type. What decodes encodes to the same bytes, but for names of members, of which only what can be printed is
+/// taken.
 pub fn codecs(data: &[u8]) {
     let Some((&which, rest)) = data.split_first() else { return };
     match which % 5 {
-        0 => same(rest, Base::decode, Base::encode),
-        1 => same(rest, View::decode, View::encode),
+        0 => printable(rest, Base::decode, Base::encode),
+        1 => printable(rest, View::decode, View::encode),
         2 => same(rest, VoterSet::decode, VoterSet::encode),
         3 => same(rest, EntryHeader::decode, EntryHeader::encode),
-        _ => same(rest, Member::decode, Member::encode),
+        _ => printable(rest, Member::decode, Member::encode),
     }
 }
 
@@ -24,6 +25,16 @@ fn same<T>(bytes: &[u8], decode: fn(&mut Reader<'_>) -> Result<T, DecodeError>, 
         let mut w = Writer::new();
         encode(&value, &mut w);
         assert_eq!(w.buf, bytes[..taken], "canonical");
+    }
+}
+
+/// What was decoded once stays as it is.
+fn printable<T>(bytes: &[u8], decode: fn(&mut Reader<'_>) -> Result<T, DecodeError>, encode: fn(&T, &mut Writer)) {
+    if let Ok(value) = decode(&mut Reader::new(bytes)) {
+        let mut w = Writer::new();
+        encode(&value, &mut w);
+        assert!(decode(&mut Reader::new(&w.buf)).is_ok(), "its own encoding is read");
+        same(&w.buf, decode, encode);
     }
 }
 
