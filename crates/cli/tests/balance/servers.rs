@@ -27,7 +27,9 @@ struct Bed {
 impl Bed {
     /// Three servers with an account for clients that come by TCP.
     fn up(index: u16) -> Bed {
-        let provider = std::env::var("PROVIDER").expect("PROVIDER names the library");
+        // As it is written in the repository's top directory.
+        let top = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+        let provider = top.join(std::env::var("PROVIDER").expect("PROVIDER names the library"));
         let first: u16 = std::env::var("FIRST_PORT").ok().map_or(27000, |text| text.parse().unwrap());
         let base_port = first + 100 * index;
         let mut spec = Spec::new(provider, PathBuf::from(format!("/var/tmp/trireme-balance-{base_port}")))
