@@ -40,7 +40,8 @@ enum Told {
     },
 }
 
-/// The position of the server's data. `bootstrap`: the first view will reset the engine's position, so it is asked before in any case.
+/// The position of the server's data. The engine is asked in any case, before the first view: on files that are not of this history, the
+/// server makes the view's position the engine's own, and nothing could be compared any more.
 /// May take as long as the engine's crash recovery.
 ///
 /// **Errors:** the cluster is to begin from a position that the engine could not be asked about.
@@ -53,16 +54,14 @@ pub fn settle(shared: &Shared, log: &Log, saved: &mut Saved, bootstrap: bool) ->
         return Ok(Settled::default());
     }
     let opened = shared.server.engine_position();
-    if opened.is_none() && saved.is_on_disk() && !bootstrap {
-        return Ok(Settled { position: claim, unconfirmed: true });
-    }
     if claim.is_none() {
         let text = "the position of the data is not known (unclean stop): asking the storage engine for it";
         shared.log(Level::Info, text.into());
     }
     let told = opened.map_or_else(|| ask(shared), |(history, seqno)| Told::At(history, seqno));
-    let position =
-        weigh(claim, history, told, bootstrap && !saved.is_on_disk(), &|level, text| shared.log(level, text))?;
+    // What a stop found on disk, or somebody has just read from the engine for this start, is good enough where it cannot be asked.
+    let vouched_for = saved.is_on_disk() || saved.given() == claim;
+    let position = weigh(claim, history, told, bootstrap && !vouched_for, &|level, text| shared.log(level, text))?;
     saved.set_position(position);
     Ok(Settled { position, unconfirmed: opened.is_none() })
 }

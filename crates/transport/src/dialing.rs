@@ -14,6 +14,9 @@ use crate::helper::Turn;
 use crate::resolver::Resolved;
 use crate::socket;
 
+/// Nodes that count as known: many times what a cluster has in years. Those beyond it are treated as strangers while they are in no view.
+const KNOWN_MAX: usize = 4096;
+
 impl Transport {
     /// Dials `host:port` from now on (`gmcast.peer_addr=add:…`).
     ///
@@ -41,6 +44,9 @@ impl Transport {
         let now = Instant::now();
         self.book.iter_mut().for_each(|(_, entry)| entry.current = false);
         self.members = members.iter().map(|member| member.node).collect();
+        let room = KNOWN_MAX.saturating_sub(self.known.len());
+        let new: Vec<NodeId> = self.members.difference(&self.known).copied().take(room).collect();
+        self.known.extend(new);
         for member in members.iter().filter(|member| member.node != self.me.node) {
             let Ok(address) = Address::parse(&member.address) else { continue };
             if matches!(address.host, Host::Ip(ip) if ip.is_unspecified()) {

@@ -11,8 +11,8 @@ use crate::gossip::Gossip;
 use crate::handshake::{Handshake, Hello, LinkId, Refusal, clip, is_arbiter};
 use crate::{DownCause, NetEvent, Transport};
 
-/// How long the incarnation of a node that is no longer linked counts. For ever would let whoever took a name once, with the highest number
-/// there is, keep its owner out.
+/// How long the incarnation counts of a node that is no longer linked and was never in a view. For ever would let whoever took a name once,
+/// with the highest number there is, keep its owner out. That of a member counts for ever: of a cloned disk, two would vote by turns.
 const NEWEST_KEPT: Duration = Duration::from_secs(30);
 
 /// Lines about links of peers that are no members, up and down each, for one address and minute: several nodes of a host may be joining.
@@ -877,5 +877,20 @@ mod tests {
         let late = until.unwrap() + Duration::from_secs(1);
         stage.transport.on_time(late);
         assert!(stage.link_from(3, [127, 0, 0, 2]).is_some());
+    }
+
+    #[test]
+    fn an_older_twin_of_a_member_is_never_linked_again() {
+        let mut stage = Stage::settled(200);
+        let peer = stage.link_from(2, [127, 0, 0, 2]).unwrap();
+        let node = NodeId(Uuid([2; 16]));
+        stage.transport.newest.insert(node, (Incarnation(u32::MAX), None));
+        drop(peer);
+        stage.pump(|stage| stage.transport.link_slot(node).is_none());
+        // It leaves the view as well.
+        stage.transport.set_peers(&[member(200)]);
+        let (_, until) = stage.transport.newest[&node];
+        stage.transport.on_time(until.unwrap() + Duration::from_secs(3600));
+        assert!(stage.link_from(2, [127, 0, 0, 2]).is_none());
     }
 }

@@ -95,6 +95,8 @@ pub struct Transport {
     timer: Instant,
     /// Of the newest view. Empty before the first one: then nobody can be told from a member.
     pub(crate) members: BTreeSet<NodeId>,
+    /// Nodes that were in any view given to [`set_peers`](Transport::set_peers). They may vote, and come back.
+    pub(crate) known: BTreeSet<NodeId>,
     /// `members` is the newest view, as far as this node can know.
     settled: bool,
     pub(crate) stats: Stats,
@@ -152,6 +154,7 @@ impl Transport {
             isolated: false,
             timer: now,
             members: BTreeSet::new(),
+            known: BTreeSet::new(),
             settled: false,
             stats: Stats::default(),
             closed: false,
@@ -411,9 +414,10 @@ impl Transport {
         }
     }
 
-    /// Is this peer in the newest view? As long as this node does not know that view, everybody counts as a member.
+    /// Is this peer in the newest view, or was it in an earlier one? One that a cut has thrown out sends what is pending as soon as it is
+    /// back. As long as this node does not know the newest view, everybody counts as a member.
     pub(crate) fn is_member(&self, node: NodeId) -> bool {
-        !self.settled || self.members.contains(&node)
+        !self.settled || self.known.contains(&node)
     }
 
     /// Who orders, if this node is in the primary component, else `None`. While that is a member of the view given to
@@ -862,7 +866,8 @@ impl Transport {
             }
         }
         self.forgotten.retain(|(_, _, until)| *until > now);
-        self.newest.retain(|_, (_, kept_until)| kept_until.is_none_or(|until| until > now));
+        let known = &self.known;
+        self.newest.retain(|node, (_, kept_until)| known.contains(node) || kept_until.is_none_or(|until| until > now));
         if let Some(left_out) = self.limiter.left_out(now) {
             self.log(false, format!("{left_out} more lines about connections of strangers were left out"));
         }
