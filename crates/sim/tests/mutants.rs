@@ -45,7 +45,7 @@ const KNOWN: &[(&str, u64)] = &[
     ("arbitrator-forgets", 150),
     ("suspect-votes", 0),
     ("data-ignored", 0),
-    ("hole-trusted", 0),
+    ("hole-trusted", 3000),
     ("session-kept", 340),
     ("withdraw-sent", 0),
     ("read-committed", 0),
