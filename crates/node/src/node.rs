@@ -661,14 +661,14 @@ impl Node {
         Code::Ok
     }
 
-    /// After a panic in a call: leaves the group. A write set in which it happened may never leave commit order; those behind it are let
-    /// go after the time that the last commits get anyway.
+    /// After a panic in a call: leaves the group. A write set in which it happened may never leave commit order, or never end; whatever waits
+    /// for that is let go after the time that the last commits get anyway.
     pub fn leave_after_panic(&self) {
         let shared = &self.shared;
         // Also when there is no leaving in order, because the panic came inside `connect`.
         let _let_go = OnDrop(|| {
             let last = Seqno(shared.last.load(Relaxed));
-            if shared.monitor.wait_left(last, Some(Instant::now() + LAST_COMMITS)).is_err() {
+            if shared.monitor.wait_ended(last, Some(Instant::now() + LAST_COMMITS)).is_err() {
                 shared.monitor.set_closed(true);
             }
         });
