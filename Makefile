@@ -4,6 +4,7 @@
 #   make down                 stop them and remove their files
 #   make check                format and lints (fast)
 #   make test                 every kind of test: about 35 minutes from a cold clone on two cores, less with a warm build
+#   make test-all            all of that in its long form: hours; before a release
 #   make sim [SEEDS=100000]   the simulator over more seeds, about a quarter of an hour on two cores
 #   make model                the exhaustive model with its large bounds, hours
 #   make chaos [NEMESIS=kill-all] [ROUNDS=20]   faults on real servers under load; a checker judges what clients saw
@@ -14,7 +15,7 @@
 #   make deps                 install the Debian packages that the above need
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build install uninstall cluster down check test sim model chaos mtr fuzz fuzz-corpus bench
+.PHONY: help deps build install uninstall cluster down check test test-all sim model chaos mtr fuzz fuzz-corpus bench
 
 BUILD := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 PROVIDER ?= $(BUILD)/release/libtrireme.so
@@ -93,6 +94,10 @@ check:
 
 test: deps
 	@scripts/run-tests
+
+# The long form of everything: more seeds, every call that can panic, MariaDB's suites whole, every fault on real servers.
+test-all: deps
+	@LONG=1 scripts/run-tests
 
 sim:
 	cargo build --profile sim --locked -p trireme-sim
