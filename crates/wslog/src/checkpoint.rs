@@ -6,7 +6,7 @@
 use trireme_order::StoreError;
 use trireme_types::{Base, LogIndex, Seqno, Term, Uuid};
 
-use crate::format::{decode_checkpoint, encode_checkpoint};
+use crate::format::{Purpose, decode_checkpoint, encode_checkpoint};
 use crate::names;
 use crate::storage::{Storage, StorageFile, read_exact};
 
@@ -32,14 +32,14 @@ impl Kept {
 }
 
 /// Writes the file; neither its content nor its name is durable on return.
-pub fn write<S: Storage>(storage: &S, number: u64, base: &Base) -> Result<S::File, StoreError> {
+pub fn write<S: Storage>(storage: &S, number: u64, purpose: Purpose, base: &Base) -> Result<S::File, StoreError> {
     let file = storage.create(&names::checkpoint(number))?;
-    file.write_at(0, &encode_checkpoint(number, base))?;
+    file.write_at(0, &encode_checkpoint(number, purpose, base))?;
     Ok(file)
 }
 
 /// `None` when absent or not whole.
-pub fn read<S: Storage>(storage: &S, number: u64) -> Result<Option<Base>, StoreError> {
+pub fn read<S: Storage>(storage: &S, number: u64) -> Result<Option<(Purpose, Base)>, StoreError> {
     let Some(file) = storage.open(&names::checkpoint(number))? else { return Ok(None) };
     let len = file.len()?;
     if len > CHECKPOINT_FILE_MAX {

@@ -5,7 +5,7 @@
 use trireme_types::{Base, EntryHeader, HardState, Incarnation, LogIndex, NodeId, Reader, Seqno, Term, Uuid, Writer};
 
 /// The only version there is. A reader refuses others rather than guess.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Bytes before the first record. A sector, so that no write of records ever touches the header's sector.
 pub const SEGMENT_HEADER: usize = 512;
@@ -49,6 +49,8 @@ pub struct SegmentHeader {
     pub history: Uuid,
     /// The durable watermark when the segment was begun.
     pub synced: LogIndex,
+    /// Number of the checkpoint with which the log began, at its last reset: tells this log from others that the directory has held.
+    pub began: u64,
 }
 
 impl SegmentHeader {
@@ -67,7 +69,7 @@ impl SegmentHeader {
         w.u64(self.prev_seqno.0);
         w.uuid(self.history);
         w.u64(self.synced.0);
-        w.u64(0);
+        w.u64(self.began);
         let crc = crc32fast::hash(&w.buf);
         w.u32(crc);
         w.buf.resize(SEGMENT_HEADER, 0);
@@ -94,12 +96,12 @@ impl SegmentHeader {
             prev_seqno: r.seqno().ok()?,
             history: r.uuid().ok()?,
             synced: r.index().ok()?,
+            began: r.u64().ok()?,
         };
-        let zero = r.u64().ok()?;
         let covered = SEGMENT_HEADER - r.remaining();
         let crc = r.u32().ok()?;
         let rest_is_zero = bytes[covered + 4..].iter().all(|b| *b == 0);
-        (crc == crc32fast::hash(&bytes[..covered]) && zero == 0 && rest_is_zero && header.first.0 > 0).then_some(header)
+        (crc == crc32fast::hash(&bytes[..covered]) && rest_is_zero && header.first.0 > 0).then_some(header)
     }
 
     /// What the first record names as its predecessor.
@@ -329,15 +331,29 @@ impl Meta {
     }
 }
 
-const CHECKPOINT_HEADER: usize = 32;
+const CHECKPOINT_HEADER: usize = 40;
+const CHECKPOINT_BEGINS: u64 = 1;
+
+/// What a checkpoint is to the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Purpose {
+    /// A state within the log that is being written.
+    Kept,
+    /// The state with which a log begins anew. It is of that log only: without a segment that names it, it is nothing.
+    Begins,
+}
 
 /// A whole checkpoint file.
-pub fn encode_checkpoint(number: u64, base: &Base) -> Vec<u8> {
+pub fn encode_checkpoint(number: u64, purpose: Purpose, base: &Base) -> Vec<u8> {
     let mut body = Writer::new();
     body.u64(number);
     body.u64(0);
+    body.u64(match purpose {
+        Purpose::Kept => 0,
+        Purpose::Begins => CHECKPOINT_BEGINS,
+    });
     base.encode(&mut body);
-    let len = (body.buf.len() - 16) as u64;
+    let len = (body.buf.len() + 16 - CHECKPOINT_HEADER) as u64;
     body.buf[8..16].copy_from_slice(&len.to_le_bytes());
     let mut w = Writer::new();
     w.raw(CHECKPOINT_MAGIC);
@@ -348,7 +364,7 @@ pub fn encode_checkpoint(number: u64, base: &Base) -> Vec<u8> {
 }
 
 /// `None` unless `bytes` is exactly what [`encode_checkpoint`] made for `number`.
-pub fn decode_checkpoint(number: u64, bytes: &[u8]) -> Option<Base> {
+pub fn decode_checkpoint(number: u64, bytes: &[u8]) -> Option<(Purpose, Base)> {
     let mut r = Reader::new(bytes);
     if r.take(8).ok()? != CHECKPOINT_MAGIC || r.u32().ok()? != VERSION {
         return None;
@@ -356,12 +372,17 @@ pub fn decode_checkpoint(number: u64, bytes: &[u8]) -> Option<Base> {
     if r.u32().ok()? != crc32fast::hash(bytes.get(16..)?) || r.u64().ok()? != number {
         return None;
     }
-    if r.u64().ok()? != (bytes.len() - CHECKPOINT_HEADER) as u64 {
+    if r.u64().ok()? != bytes.len().checked_sub(CHECKPOINT_HEADER)? as u64 {
         return None;
     }
+    let purpose = match r.u64().ok()? {
+        0 => Purpose::Kept,
+        CHECKPOINT_BEGINS => Purpose::Begins,
+        _ => return None,
+    };
     let base = Base::decode(&mut r).ok()?;
     r.finish().ok()?;
-    Some(base)
+    Some((purpose, base))
 }
 
 /// Magic, version and checksum made right: the decoders behind them see damage only this way.
@@ -378,7 +399,6 @@ pub fn seal_segment(header: &mut [u8]) {
     const CRC_AT: usize = 80;
     header[..8].copy_from_slice(SEGMENT_MAGIC);
     header[8..12].copy_from_slice(&VERSION.to_le_bytes());
-    header[72..80].fill(0);
     header[CRC_AT + 4..].fill(0);
     let crc = crc32fast::hash(&header[..CRC_AT]);
     header[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
@@ -454,6 +474,7 @@ mod tests {
             prev_seqno: Seqno(3),
             history: Uuid([4; 16]),
             synced: LogIndex(4),
+            began: 11,
         }
     }
 
@@ -469,8 +490,11 @@ mod tests {
         assert_eq!((back.crc, back.chain, back.synced, back.entry), (crc, 99, LogIndex(3), entry_header(5)));
         assert_eq!((rec.len(), back.payload_len, back.payload_crc), (RECORD_HEADER, 7, crc32fast::hash(b"payload")));
         assert_eq!(RecordHeader::decode(&rec, 13), None, "a recycled segment's bytes must not pass");
-        let ckpt = encode_checkpoint(8, &Base { index: LogIndex(3), ..Base::default() });
-        assert_eq!(decode_checkpoint(8, &ckpt).unwrap().index, LogIndex(3));
+        let base = Base { index: LogIndex(3), ..Base::default() };
+        let ckpt = encode_checkpoint(8, Purpose::Kept, &base);
+        assert_eq!(decode_checkpoint(8, &ckpt), Some((Purpose::Kept, base.clone())));
+        let begins = encode_checkpoint(8, Purpose::Begins, &base);
+        assert_eq!(decode_checkpoint(8, &begins), Some((Purpose::Begins, base)));
         assert_eq!(decode_checkpoint(9, &ckpt), None);
         for bit in 0..seg.len() * 8 {
             let mut bad = seg.clone();

@@ -133,7 +133,7 @@ pub fn summary<S: Storage>(storage: &S) -> Result<Summary, StoreError> {
                 out.checkpoints.push(CheckpointInfo {
                     name,
                     number,
-                    position: base.map(|b| (b.index, b.term, b.seqno)),
+                    position: base.map(|(_, b)| (b.index, b.term, b.seqno)),
                 });
             }
             Some(Name::Spare) => out.spare = true,

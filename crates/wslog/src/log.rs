@@ -8,7 +8,7 @@ use trireme_types::{Base, Durability, Entry, HardState, Incarnation, LogIndex, N
 
 use crate::checkpoint::{self, Kept};
 use crate::format::{
-    Meta, Origin, RECORD_HEADER, RECORD_PAYLOAD_MAX, RecordHeader, SEGMENT_HEADER, SegmentHeader, TERMINATOR,
+    Meta, Origin, Purpose, RECORD_HEADER, RECORD_PAYLOAD_MAX, RecordHeader, SEGMENT_HEADER, SegmentHeader, TERMINATOR,
     record_len,
 };
 use crate::index::{Held, Segment, Shared, Slot};
@@ -46,6 +46,8 @@ pub struct WriteSetLog<S: Storage> {
     meta: MetaFile<S::File>,
     pub(crate) shared: Arc<Shared<S::File>>,
     pub(crate) base: Base,
+    /// Number of the checkpoint with which the log began.
+    began: u64,
     /// State after the last *written* entry.
     last: LogIndex,
     last_term: Term,
@@ -206,6 +208,7 @@ impl<S: Storage> WriteSetLog<S> {
             checkpoint_spacing: 0,
             shared: Shared::new(Held { base: found.base.index, slots: found.slots, segments: found.segments }),
             base: found.base,
+            began: found.began,
             kept: found.kept,
             spare: None,
             spare_in_flight: false,
@@ -535,6 +538,7 @@ impl<S: Storage> WriteSetLog<S> {
             prev_seqno: self.last_seqno,
             history: self.base.history,
             synced: self.synced,
+            began: self.began,
         };
         let mut bytes = header.encode();
         bytes.extend_from_slice(&TERMINATOR);
@@ -830,7 +834,7 @@ impl<S: Storage> WriteSetLog<S> {
     fn restart_at(&mut self, base: Base) -> Result<(), StoreError> {
         self.generation += 1;
         let number = self.take_number()?;
-        let file = checkpoint::write(&self.storage, number, &base)?;
+        let file = checkpoint::write(&self.storage, number, Purpose::Begins, &base)?;
         file.sync()?;
         let former: Vec<Segment<S::File>> = {
             let mut held = self.shared.held_mut();
@@ -845,6 +849,7 @@ impl<S: Storage> WriteSetLog<S> {
         self.last_seqno = base.seqno;
         self.synced = base.index;
         self.base = base;
+        self.began = number;
         self.kept.push_back(Kept::new(number, &self.base, None));
         self.begin_durable(Origin::Reset)?;
         self.segment_begun = false;
@@ -1094,7 +1099,7 @@ impl<S: Storage> LogStore for WriteSetLog<S> {
         }
         self.guarded(|log| {
             let number = log.take_number()?;
-            let file = checkpoint::write(&log.storage, number, base)?;
+            let file = checkpoint::write(&log.storage, number, Purpose::Kept, base)?;
             log.note_names_changed();
             log.mark_dirty(number, &file);
             log.kept.push_back(Kept::new(number, base, Some(log.serial)));
@@ -1105,7 +1110,7 @@ impl<S: Storage> LogStore for WriteSetLog<S> {
     fn checkpoint_before(&self, seqno: Seqno) -> Option<Base> {
         for kept in self.kept.iter().rev().filter(|k| k.seqno <= seqno && k.index > self.base.index) {
             // One that cannot be read back is as good as absent; an older one serves as well.
-            if let Ok(Some(base)) = checkpoint::read(&self.storage, kept.number) {
+            if let Ok(Some((_, base))) = checkpoint::read(&self.storage, kept.number) {
                 return Some(base);
             }
         }

@@ -10,7 +10,7 @@ use trireme_order::StoreError;
 use trireme_types::{Base, Durability, LogIndex, Seqno, Term, Uuid};
 
 use crate::checkpoint::{self, Kept};
-use crate::format::{Meta, Origin, SegmentHeader};
+use crate::format::{Meta, Origin, Purpose, SegmentHeader};
 use crate::index::{Segment, Slot};
 use crate::names::{self, Name};
 use crate::options::{IndexRange, OpenReport};
@@ -21,6 +21,8 @@ use crate::storage::{Storage, StorageFile};
 pub struct Recovered<F> {
     pub report: OpenReport,
     pub base: Base,
+    /// Number of the checkpoint with which the log began.
+    pub began: u64,
     /// The base's own checkpoint first, when it has one.
     pub kept: VecDeque<Kept>,
     pub segments: VecDeque<Segment<F>>,
@@ -48,7 +50,6 @@ struct Run<F> {
     segments: Vec<Segment<F>>,
     slots: VecDeque<Slot>,
     end: ScanEnd,
-    capacity: u64,
 }
 
 impl<F> Run<F> {
@@ -68,24 +69,45 @@ impl<F> Run<F> {
     fn history(&self) -> Uuid {
         self.header.history
     }
+
+    /// Is this a state after one of the run's entries, or the one before the first?
+    fn fits(&self, kept: &Kept) -> bool {
+        kept.history == self.history() && self.state_at(kept.index) == Some((kept.term, kept.seqno))
+    }
 }
 
-/// Files by kind.
+/// What is to become of files, and what is said of it. Every step adds to it.
+#[derive(Default)]
+struct Findings {
+    /// A line per thing an operator would want to know.
+    notes: Vec<String>,
+    /// Names of files of no further use.
+    remove: Vec<String>,
+    /// Numbers of segments to be kept for a person to look at.
+    put_aside: Vec<u64>,
+}
+
+/// Files by kind, those that the log begins with and later ones.
 struct Listing<F> {
+    /// By number; `None`: without a readable header.
     segments: BTreeMap<u64, Option<(SegmentHeader, F, u64)>>,
     checkpoints: Vec<u64>,
     damaged: Vec<u64>,
-    remove: Vec<String>,
     number_max: u64,
+    /// The header of the newest cut or reset that the metadata knows of is gone, while older segments are there.
+    epoch_lost: bool,
+    /// The metadata knows of a cut or reset, and there is no segment at all.
+    vanished: bool,
 }
 
-fn list<S: Storage>(storage: &S) -> Result<Listing<S::File>, StoreError> {
+fn list<S: Storage>(storage: &S, meta: &Meta, findings: &mut Findings) -> Result<Listing<S::File>, StoreError> {
     let mut out = Listing {
         segments: BTreeMap::new(),
         checkpoints: Vec::new(),
         damaged: Vec::new(),
-        remove: Vec::new(),
         number_max: 0,
+        epoch_lost: false,
+        vanished: false,
     };
     for name in storage.list()? {
         match names::parse(&name) {
@@ -98,7 +120,7 @@ fn list<S: Storage>(storage: &S) -> Result<Listing<S::File>, StoreError> {
                         out.segments.insert(number, Some((h, file, len)));
                     }
                     // Trimmed, then recycled, and the rename was lost: not a segment any more.
-                    Some(h) if h.number > number => out.remove.push(name),
+                    Some(h) if h.number > number => findings.remove.push(name),
                     _ => {
                         out.segments.insert(number, None);
                     }
@@ -112,13 +134,45 @@ fn list<S: Storage>(storage: &S) -> Result<Listing<S::File>, StoreError> {
                 out.number_max = out.number_max.max(number);
                 out.damaged.push(number);
             }
-            Some(Name::Temporary) => out.remove.push(name),
+            Some(Name::Temporary) => findings.remove.push(name),
             Some(Name::Spare | Name::Meta | Name::Lock) | None => {}
         }
     }
     out.checkpoints.sort_unstable();
     out.damaged.sort_unstable();
+    out.begin(meta, findings);
     Ok(out)
+}
+
+impl<F> Listing<F> {
+    /// Drops what lies before the beginning of the log: the newest reset, or the oldest segment.
+    fn begin(&mut self, meta: &Meta, findings: &mut Findings) {
+        let reset = self.segments.iter().rev().find_map(|(number, s)| match s {
+            Some((header, ..)) if header.origin == Origin::Reset => Some(*number),
+            _ => None,
+        });
+        if let Some(start) = reset {
+            let rest = self.segments.split_off(&start);
+            for number in std::mem::replace(&mut self.segments, rest).into_keys() {
+                findings.remove.push(names::segment(number));
+            }
+        }
+        // The newest cut or reset that the metadata knows of. If its header is gone while older segments are there, nobody can say
+        // what of them it made void.
+        self.epoch_lost = meta.epoch != 0
+            && self.segments.keys().next().is_some_and(|n| *n < meta.epoch)
+            && self.segments.get(&meta.epoch).is_none_or(Option::is_none);
+        if self.epoch_lost {
+            findings.notes.push(format!(
+                "the header of segment {} is unreadable or the file is missing: the older segments cannot be used",
+                meta.epoch
+            ));
+            let rest = self.segments.split_off(&meta.epoch);
+            findings.put_aside.extend(std::mem::replace(&mut self.segments, rest).into_keys());
+            self.segments.insert(meta.epoch, None);
+        }
+        self.vanished = meta.epoch != 0 && self.segments.is_empty();
+    }
 }
 
 /// Are there any files that only a log leaves behind?
@@ -126,105 +180,135 @@ pub fn any_log_files<S: Storage>(storage: &S) -> Result<bool, StoreError> {
     Ok(storage.list()?.iter().any(|n| matches!(names::parse(n), Some(Name::Segment(_) | Name::Checkpoint(_)))))
 }
 
-/// Reads and judges everything.
-pub fn analyse<S: Storage>(storage: &S, meta: &Meta, boot_id: &str) -> Result<Recovered<S::File>, StoreError> {
-    let rebooted = meta.boot_id.is_empty() || boot_id.is_empty() || meta.boot_id != boot_id;
-    let mut listing = list(storage)?;
-    let mut notes = Vec::new();
-    let mut remove = std::mem::take(&mut listing.remove);
-    let mut put_aside = Vec::new();
+/// What the segments hold.
+struct History<F> {
+    /// In order; a gap or damage between each two.
+    runs: Vec<Run<F>>,
+    /// Segments without a readable header.
+    unreadable: Vec<u64>,
+    /// Everything up to here was synced once.
+    watermark: LogIndex,
+    /// Number of the newest cut or reset.
+    epoch: u64,
+    /// Number of the checkpoint with which the log began. Numbers rise, so the highest is the newest log's.
+    began: u64,
+    /// Number and first index of each cut.
+    cuts: Vec<(u64, LogIndex)>,
+}
 
-    // Where does the log begin? At the newest reset, or with the oldest segment.
-    let reset = listing.segments.iter().rev().find_map(|(number, s)| match s {
-        Some((h, ..)) if h.origin == Origin::Reset => Some(*number),
-        _ => None,
-    });
-    if let Some(start) = reset {
-        let rest = listing.segments.split_off(&start);
-        for number in std::mem::replace(&mut listing.segments, rest).into_keys() {
-            remove.push(names::segment(number));
-        }
+impl<F> History<F> {
+    /// Is this a state of the log that the segments hold? An index, a term and a seqno name an entry within one branch only, and a file
+    /// that was to be removed may have come back with a loss of power. So numbers of files decide: they only rise.
+    fn knows(&self, number: u64, purpose: Purpose, index: LogIndex) -> bool {
+        let of_this_log = match purpose {
+            // Any other is that of a reset which did not come to its segment: of a log that never began.
+            Purpose::Begins => number == self.began,
+            Purpose::Kept => number > self.began,
+        };
+        of_this_log && !self.cuts.iter().any(|(cut, first)| number < *cut && index >= *first)
     }
-    // The newest cut or reset that the metadata knows of. If its header is gone while older segments are there, nobody can say
-    // what of them it made void.
-    let epoch_lost = meta.epoch != 0
-        && listing.segments.keys().next().is_some_and(|n| *n < meta.epoch)
-        && listing.segments.get(&meta.epoch).is_none_or(Option::is_none);
-    let mut unreadable: Vec<u64> = Vec::new();
-    if epoch_lost {
-        notes.push(format!(
-            "the header of segment {} is unreadable or the file is missing: the older segments cannot be used",
-            meta.epoch
-        ));
-        let rest = listing.segments.split_off(&meta.epoch);
-        put_aside.extend(std::mem::replace(&mut listing.segments, rest).into_keys());
-        unreadable.push(meta.epoch);
-    }
-    let vanished = meta.epoch != 0 && listing.segments.is_empty();
+}
 
+/// Reads all records.
+fn walk<S: Storage>(
+    segments: BTreeMap<u64, Option<(SegmentHeader, S::File, u64)>>,
+    meta: &Meta,
+    findings: &mut Findings,
+) -> Result<History<S::File>, StoreError> {
     // The watermark: from the metadata, lowered by later cuts, and from the segments themselves.
     let mut noted = meta.synced;
-    let mut epoch = meta.epoch;
-    let mut watermark = LogIndex::ZERO;
-    let mut runs: Vec<Run<S::File>> = Vec::new();
-    for (number, segment) in std::mem::take(&mut listing.segments) {
+    let mut out = History {
+        runs: Vec::new(),
+        unreadable: Vec::new(),
+        watermark: LogIndex::ZERO,
+        epoch: meta.epoch,
+        began: 0,
+        cuts: Vec::new(),
+    };
+    for (number, segment) in segments {
         let Some((header, file, len)) = segment else {
-            notes.push(format!("segment {number} has no readable header"));
-            unreadable.push(number);
+            findings.notes.push(format!("segment {number} has no readable header"));
+            out.unreadable.push(number);
             continue;
         };
+        out.began = out.began.max(header.began);
+        if header.origin == Origin::Cut {
+            out.cuts.push((number, header.first));
+        }
         if header.origin != Origin::Continues {
-            epoch = epoch.max(number);
-            watermark = watermark.min(header.prev());
+            out.epoch = out.epoch.max(number);
+            out.watermark = out.watermark.min(header.prev());
             if number > meta.epoch {
                 noted = noted.min(header.prev());
             }
-            cut_runs(&mut runs, header.first, &mut remove);
+            cut_runs(&mut out.runs, header.first, &mut findings.remove);
         }
-        watermark = watermark.max(header.synced);
-        let continues = runs.last().is_some_and(|run| {
+        out.watermark = out.watermark.max(header.synced);
+        let continues = out.runs.last().is_some_and(|run| {
             run.last() == header.prev()
                 && run.history() == header.history
                 && run.state_at(header.prev()) == Some((header.prev_term, header.prev_seqno))
         });
         if !continues {
-            runs.push(Run {
+            out.runs.push(Run {
                 header,
                 segments: Vec::new(),
                 slots: VecDeque::new(),
                 end: ScanEnd { end: 0, chain: 0, bad: None, watermark: LogIndex::ZERO },
-                capacity: 0,
             });
         }
-        let Some(run) = runs.last_mut() else { continue };
+        let Some(run) = out.runs.last_mut() else { continue };
         run.end = scan::walk(&file, &header, |_, slot| run.slots.push_back(slot))?;
-        run.capacity = len;
-        watermark = watermark.max(run.end.watermark);
+        out.watermark = out.watermark.max(run.end.watermark);
         run.segments.push(Segment { number, first: header.first, file, capacity: len });
     }
-    watermark = watermark.max(noted);
+    out.watermark = out.watermark.max(noted);
+    Ok(out)
+}
 
-    // The run to go on with: one for which there is a state to begin with. The oldest that loses nothing synced (what follows it
-    // is unsynced debris), else the newest (what precedes it is damaged history).
-    let mut checkpoints: Vec<(Kept, Base)> = Vec::new();
-    for number in &listing.checkpoints {
-        match checkpoint::read(storage, *number)? {
-            Some(base) => checkpoints.push((Kept::new(*number, &base, None), base)),
-            None => remove.push(names::checkpoint(*number)),
+/// States of this log, rising in index; of two at one index the newer first.
+struct States(Vec<(Kept, Base)>);
+
+impl States {
+    fn read<S: Storage>(
+        storage: &S,
+        numbers: &[u64],
+        history: &History<S::File>,
+        findings: &mut Findings,
+    ) -> Result<States, StoreError> {
+        let mut out = Vec::new();
+        for number in numbers {
+            match checkpoint::read(storage, *number)? {
+                Some((purpose, base)) if history.knows(*number, purpose, base.index) => {
+                    out.push((Kept::new(*number, &base, None), base));
+                }
+                _ => findings.remove.push(names::checkpoint(*number)),
+            }
         }
+        out.sort_by_key(|(kept, _)| (kept.index, std::cmp::Reverse(kept.number)));
+        Ok(States(out))
     }
-    checkpoints.sort_by_key(|(kept, _)| (kept.index, std::cmp::Reverse(kept.number)));
-    let fits = |run: &Run<S::File>, kept: &Kept| {
-        kept.history == run.history() && run.state_at(kept.index) == Some((kept.term, kept.seqno))
-    };
-    let usable = |run: &Run<S::File>| checkpoints.iter().any(|(kept, _)| fits(run, kept));
-    let chosen =
-        runs.iter().position(|run| usable(run) && run.last() >= watermark).or_else(|| runs.iter().rposition(usable));
 
-    let mut report = OpenReport { unclean: !meta.clean, rebooted, ..OpenReport::default() };
+    /// The run to go on with: one for which there is a state to begin with. The oldest that loses nothing synced (what follows it
+    /// is unsynced debris), else the newest (what precedes it is damaged history).
+    fn choose<F>(&self, history: &History<F>) -> Option<usize> {
+        let usable = |run: &Run<F>| self.0.iter().any(|(kept, _)| run.fits(kept));
+        let whole = history.runs.iter().position(|run| usable(run) && run.last() >= history.watermark);
+        whole.or_else(|| history.runs.iter().rposition(usable))
+    }
+}
+
+/// Reads and judges everything.
+pub fn analyse<S: Storage>(storage: &S, meta: &Meta, boot_id: &str) -> Result<Recovered<S::File>, StoreError> {
+    let rebooted = meta.boot_id.is_empty() || boot_id.is_empty() || meta.boot_id != boot_id;
+    let mut findings = Findings::default();
+    let mut listing = list(storage, meta, &mut findings)?;
+    let mut history = walk::<S>(std::mem::take(&mut listing.segments), meta, &mut findings)?;
+    let states = States::read(storage, &listing.checkpoints, &history, &mut findings)?;
     let mut out = Recovered {
-        report: OpenReport::default(),
+        report: OpenReport { unclean: !meta.clean, rebooted, ..OpenReport::default() },
         base: Base::default(),
+        began: history.began,
         kept: VecDeque::new(),
         segments: VecDeque::new(),
         slots: VecDeque::new(),
@@ -233,124 +317,172 @@ pub fn analyse<S: Storage>(storage: &S, meta: &Meta, boot_id: &str) -> Result<Re
         cut: false,
         remove: Vec::new(),
         put_aside: Vec::new(),
-        damaged: listing.damaged,
-        epoch,
+        damaged: std::mem::take(&mut listing.damaged),
+        epoch: history.epoch,
         number_max: listing.number_max,
     };
-
-    let last;
-    if let Some(chosen) = chosen {
-        let later = runs.split_off(chosen + 1);
-        let Some(mut run) = runs.pop() else { return Err(StoreError("write-set log: recovery lost its place".into())) };
-        // States to keep: the lowest is the base.
-        for (kept, base) in checkpoints {
-            let duplicate = out.kept.back().is_some_and(|k| k.index == kept.index);
-            if !fits(&run, &kept) || duplicate {
-                remove.push(names::checkpoint(kept.number));
-                continue;
-            }
-            if out.kept.is_empty() {
-                out.base = base;
-            }
-            out.kept.push_back(kept);
+    match states.choose(&history) {
+        Some(chosen) => {
+            let later = history.runs.split_off(chosen + 1);
+            let Some(run) = history.runs.pop() else {
+                return Err(StoreError("write-set log: recovery lost its place".into()));
+            };
+            let end = begin_with(&mut out, run, states, &history, &mut findings);
+            judge_end(&mut out, &end, &later, &mut history, &mut findings)?;
         }
-        last = run.last();
-        if let Some(earlier) = runs.first() {
-            report.lost_history =
-                Some(IndexRange { from: earlier.header.first, to: out.base.index.max(earlier.header.first) });
-            notes
-                .push("segments before the newest usable state are damaged: the history before it is lost".to_string());
-        }
-        for segment in runs.iter().flat_map(|r| &r.segments) {
-            put_aside.push(segment.number);
-        }
-        // Segments and entries that end at or below the base are not part of the log any more.
-        let below = (out.base.index.0 - run.header.prev().0) as usize;
-        run.slots.drain(..below.min(run.slots.len()));
-        let firsts: Vec<LogIndex> = run.segments.iter().map(|s| s.first).collect();
-        for (at, segment) in run.segments.drain(..).enumerate() {
-            if firsts.get(at + 1).is_some_and(|next| next.prev() <= out.base.index) {
-                remove.push(names::segment(segment.number));
-            } else {
-                out.segments.push_back(segment);
-            }
-        }
-
-        // The end: is it where the log ended?
-        let mut seen_behind = None;
-        let tail = out.segments.back().map(|s| (s.file.clone(), s.number));
-        if let Some((file, number)) = &tail
-            && let Some(behind) = scan::behind(file, *number, run.end.end)?
-        {
-            if later.is_empty() {
-                watermark = watermark.max(behind.watermark);
-            }
-            seen_behind = Some(behind.last);
-        }
-        let tail_number = tail.map_or(0, |(_, number)| number);
-        if let Some(later_last) = later.iter().map(|r| r.last().max(r.header.prev())).max() {
-            seen_behind = seen_behind.max(Some(later_last));
-        }
-        let header_lost = unreadable.iter().any(|n| *n > tail_number);
-        let next = last.next();
-        if watermark >= next {
-            let to = watermark.max(seen_behind.unwrap_or_default());
-            report.hole = Some(IndexRange { from: next, to });
-            notes.push(format!(
-                "entries {next}-{to} were synced and cannot be read: {}",
-                run.end.bad.unwrap_or("the log ends before them")
-            ));
-        } else if let (Some(seen), false) = (seen_behind, rebooted) {
-            let to = seen.max(next);
-            report.hole = Some(IndexRange { from: next, to });
-            notes.push(format!("entry {next} cannot be read although later ones can and the machine did not restart"));
-        } else if seen_behind.is_some() || run.end.bad.is_some() || header_lost {
-            report.torn_tail_cut = true;
-            notes.push(format!(
-                "the log was cut after entry {last}: what follows was never synced ({})",
-                run.end.bad.unwrap_or("later writes reached the disk before earlier ones")
-            ));
-        }
-        out.cut = report.hole.is_some() || report.torn_tail_cut;
-        let behind_us: Vec<u64> = later
-            .iter()
-            .flat_map(|r| r.segments.iter().map(|s| s.number))
-            .chain(unreadable.iter().copied().filter(|n| *n > tail_number))
-            .collect();
-        if report.hole.is_some() {
-            put_aside.extend(behind_us);
-        } else {
-            remove.extend(behind_us.into_iter().map(names::segment));
-        }
-        for number in unreadable.iter().filter(|n| **n < tail_number) {
-            put_aside.push(*number);
-        }
-        out.slots = run.slots;
-        out.end = run.end.end;
-        out.chain = run.end.chain;
-    } else {
-        // Nothing to begin with. Either nothing was there, or it cannot be used.
-        last = LogIndex::ZERO;
-        remove.extend(listing.checkpoints.iter().map(|n| names::checkpoint(*n)));
-        let from = runs.first().map_or(LogIndex(1), |r| r.header.first);
-        let seen = runs.iter().map(Run::last).max().unwrap_or_default();
-        if !runs.is_empty() || !unreadable.is_empty() || epoch_lost || vanished {
-            report.hole = Some(IndexRange { from: LogIndex(1), to: watermark.max(seen).max(from) });
-            notes.push(
-                "no usable state to begin the log with (checkpoint or segments damaged or missing): the log is empty"
-                    .to_string(),
-            );
-        }
-        put_aside.extend(runs.iter().flat_map(|r| r.segments.iter().map(|s| s.number)));
-        put_aside.extend(unreadable.iter().copied());
+        None => begin_with_nothing(&mut out, states, &listing, &mut history, &mut findings),
     }
+    suspect(&mut out, meta, history.watermark, &mut findings);
+    out.report.notes = findings.notes;
+    out.remove = findings.remove;
+    out.put_aside = findings.put_aside;
+    out.put_aside.sort_unstable();
+    out.put_aside.dedup();
+    out.put_aside.retain(|n| !out.remove.contains(&names::segment(*n)));
+    Ok(out)
+}
 
+/// Where the chosen run ends.
+struct End {
+    last: LogIndex,
+    scan: ScanEnd,
+}
+
+/// The log is `run`, from its lowest state on. What precedes it in `history` is lost.
+fn begin_with<F>(
+    out: &mut Recovered<F>,
+    mut run: Run<F>,
+    states: States,
+    history: &History<F>,
+    findings: &mut Findings,
+) -> End {
+    let last = run.last();
+    // States to keep: the lowest is the base.
+    for (kept, base) in states.0 {
+        let duplicate = out.kept.back().is_some_and(|k| k.index == kept.index);
+        if !run.fits(&kept) || duplicate {
+            findings.remove.push(names::checkpoint(kept.number));
+            continue;
+        }
+        if out.kept.is_empty() {
+            out.base = base;
+        }
+        out.kept.push_back(kept);
+    }
+    if let Some(earlier) = history.runs.first() {
+        out.report.lost_history =
+            Some(IndexRange { from: earlier.header.first, to: out.base.index.max(earlier.header.first) });
+        findings
+            .notes
+            .push("segments before the newest usable state are damaged: the history before it is lost".to_string());
+    }
+    findings.put_aside.extend(history.runs.iter().flat_map(|r| &r.segments).map(|segment| segment.number));
+    // Segments and entries that end at or below the base are not part of the log any more.
+    let below = (out.base.index.0 - run.header.prev().0) as usize;
+    run.slots.drain(..below.min(run.slots.len()));
+    let firsts: Vec<LogIndex> = run.segments.iter().map(|s| s.first).collect();
+    for (at, segment) in run.segments.drain(..).enumerate() {
+        if firsts.get(at + 1).is_some_and(|next| next.prev() <= out.base.index) {
+            findings.remove.push(names::segment(segment.number));
+        } else {
+            out.segments.push_back(segment);
+        }
+    }
+    out.slots = run.slots;
+    out.end = run.end.end;
+    out.chain = run.end.chain;
+    End { last, scan: run.end }
+}
+
+/// Is the end of the chosen run where the log ended? `later`: the runs behind it.
+fn judge_end<F: StorageFile>(
+    out: &mut Recovered<F>,
+    end: &End,
+    later: &[Run<F>],
+    history: &mut History<F>,
+    findings: &mut Findings,
+) -> Result<(), StoreError> {
+    let report = &mut out.report;
+    let mut seen_behind = None;
+    let tail = out.segments.back();
+    if let Some(tail) = tail
+        && let Some(behind) = scan::behind(&tail.file, tail.number, end.scan.end)?
+    {
+        if later.is_empty() {
+            history.watermark = history.watermark.max(behind.watermark);
+        }
+        seen_behind = Some(behind.last);
+    }
+    let tail_number = tail.map_or(0, |segment| segment.number);
+    if let Some(later_last) = later.iter().map(|r| r.last().max(r.header.prev())).max() {
+        seen_behind = seen_behind.max(Some(later_last));
+    }
+    let header_lost = history.unreadable.iter().any(|n| *n > tail_number);
+    let (last, next) = (end.last, end.last.next());
+    if history.watermark >= next {
+        let to = history.watermark.max(seen_behind.unwrap_or_default());
+        report.hole = Some(IndexRange { from: next, to });
+        findings.notes.push(format!(
+            "entries {next}-{to} were synced and cannot be read: {}",
+            end.scan.bad.unwrap_or("the log ends before them")
+        ));
+    } else if let (Some(seen), false) = (seen_behind, report.rebooted) {
+        let to = seen.max(next);
+        report.hole = Some(IndexRange { from: next, to });
+        findings
+            .notes
+            .push(format!("entry {next} cannot be read although later ones can and the machine did not restart"));
+    } else if seen_behind.is_some() || end.scan.bad.is_some() || header_lost {
+        report.torn_tail_cut = true;
+        findings.notes.push(format!(
+            "the log was cut after entry {last}: what follows was never synced ({})",
+            end.scan.bad.unwrap_or("later writes reached the disk before earlier ones")
+        ));
+    }
+    out.cut = report.hole.is_some() || report.torn_tail_cut;
+    let (before, behind): (Vec<u64>, Vec<u64>) = history.unreadable.iter().partition(|n| **n < tail_number);
+    let behind = later.iter().flat_map(|r| r.segments.iter().map(|s| s.number)).chain(behind);
+    if report.hole.is_some() {
+        findings.put_aside.extend(behind);
+    } else {
+        findings.remove.extend(behind.map(names::segment));
+    }
+    findings.put_aside.extend(before);
+    Ok(())
+}
+
+/// Either nothing was there, or it cannot be used.
+fn begin_with_nothing<F>(
+    out: &mut Recovered<F>,
+    states: States,
+    listing: &Listing<F>,
+    history: &mut History<F>,
+    findings: &mut Findings,
+) {
+    findings.remove.extend(states.0.iter().map(|(kept, _)| names::checkpoint(kept.number)));
+    let from = history.runs.first().map_or(LogIndex(1), |r| r.header.first);
+    let seen = history.runs.iter().map(Run::last).max().unwrap_or_default();
+    if !history.runs.is_empty() || !history.unreadable.is_empty() || listing.epoch_lost || listing.vanished {
+        out.report.hole = Some(IndexRange { from: LogIndex(1), to: history.watermark.max(seen).max(from) });
+        findings.notes.push(
+            "no usable state to begin the log with (checkpoint or segments damaged or missing): the log is empty"
+                .to_string(),
+        );
+    }
+    findings.put_aside.extend(history.runs.iter().flat_map(|r| r.segments.iter().map(|s| s.number)));
+    findings.put_aside.extend(history.unreadable.iter().copied());
+}
+
+/// What may be missing although it was acknowledged.
+fn suspect<F>(out: &mut Recovered<F>, meta: &Meta, watermark: LogIndex, findings: &mut Findings) {
+    let last = LogIndex(out.base.index.0 + out.slots.len() as u64);
+    let report = &mut out.report;
     report.watermark = watermark;
     if let Some(hole) = report.hole {
         report.suspect = Some(hole.from.prev());
-    } else if meta.process && rebooted && !meta.clean {
+    } else if meta.process && report.rebooted && !meta.clean {
         report.suspect = Some(watermark.min(last));
-        notes.push(format!(
+        findings.notes.push(format!(
             "the machine restarted without a clean stop in durability mode {:?}: entries after {} may be missing",
             Durability::Process,
             watermark.min(last)
@@ -362,14 +494,6 @@ pub fn analyse<S: Storage>(storage: &S, meta: &Meta, boot_id: &str) -> Result<Re
     if report.hole.is_none() {
         report.hole = meta.hole.map(|(from, to)| IndexRange { from, to });
     }
-    report.notes = notes;
-    put_aside.sort_unstable();
-    put_aside.dedup();
-    put_aside.retain(|n| !remove.contains(&names::segment(*n)));
-    out.report = report;
-    out.remove = remove;
-    out.put_aside = put_aside;
-    Ok(out)
 }
 
 /// Forgets everything from `first` on.

@@ -88,7 +88,7 @@ impl<S: Storage> WriteSetLog<S> {
             }
         }
         let Some((kept, _)) = best else { return Ok(()) };
-        let Some(base) = checkpoint::read(&self.storage, kept.number)? else {
+        let Some((_, base)) = checkpoint::read(&self.storage, kept.number)? else {
             return Err(StoreError(format!(
                 "write-set log: {} cannot be read back as it was written: the disk returned other bytes",
                 names::checkpoint(kept.number)
