@@ -28,6 +28,8 @@ Exit codes:
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Show every server of a cluster, who votes, who is behind, and what it can still lose
+    Status(trireme_observe::status::Status),
     /// Start and drive a cluster of real servers on this machine
     #[command(after_help = EXIT_CODES)]
     Cluster {

@@ -36,6 +36,7 @@ fn main() -> ExitCode {
     let args = args::Args::parse(); // wrong usage ends here with 2
     let (dir, action) = match args.command {
         args::Command::Cluster { dir, action } => (dir, action),
+        args::Command::Status(status) => return trireme_observe::status::run(&status),
         args::Command::Arbitrate(arbitrate) => return trireme_arbitrator::run(arbitrate),
         args::Command::Balance(balance) => return trireme_balance::run(balance),
         args::Command::Hosts(hosts) => return trireme_balance::run_hosts(hosts),

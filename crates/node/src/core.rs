@@ -747,6 +747,8 @@ impl Core {
             log_last: order.last,
             log_durable: order.durable,
             log_committed: order.committed,
+            log_bytes: self.group.store().bytes_held(),
+            log_bytes_max: self.kept_for_absent_max.max(self.shared.settings.with(|o| o.size("gcache.size"))),
             read_requests: order.read_requests,
             slow: self.flow.slow().into_iter().map(|s| (name(s.node), s.rate, s.backlog)).collect(),
             role: self.role(),

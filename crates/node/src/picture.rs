@@ -24,6 +24,9 @@ pub struct Picture {
     pub log_last: LogIndex,
     pub log_durable: LogIndex,
     pub log_committed: LogIndex,
+    /// Bytes that the log takes, and how many it may take for the sake of members that are away.
+    pub log_bytes: u64,
+    pub log_bytes_max: u64,
     pub read_requests: u64,
     /// Name, rate, backlog; the slowest first.
     pub slow: Vec<(String, f64, u64)>,
@@ -76,6 +79,8 @@ impl Picture {
             ("flow_control_gave_up", yes(self.flow_gave_up)),
             ("flow_control_members", slow.join(",").into()),
             ("flow_control_reason", why.into()),
+            ("log_bytes", int(self.log_bytes)),
+            ("log_bytes_max", int(self.log_bytes_max)),
             ("log_committed", int(self.log_committed.0)),
             ("log_durable", int(self.log_durable.0)),
             ("log_first", int(self.log_first.0)),

@@ -1,0 +1,20 @@
+//! What a cluster says of itself, and what that means.
+//!
+//! Pure: [`batch`] (what the client program printed), [`facts`] (one server's answers), [`survey`] (whom to ask next), [`cluster`] (all
+//! answers together), [`verdict`] (in words), [`table`] and [`status`] (how it is shown). [`client`] runs the `mariadb` client, and decides
+//! nothing.
+//!
+//! **Invariant:** nothing here changes a server, but for `repl.status_extended`, which decides what a node tells and nothing else.
+
+#![forbid(unsafe_code)]
+
+pub mod batch;
+pub mod client;
+pub mod cluster;
+pub mod facts;
+pub mod status;
+pub mod survey;
+pub mod table;
+pub mod verdict;
+
+pub use client::Connect;
