@@ -52,8 +52,8 @@ pub enum Stage {
     AskAt(Timestamp),
     /// Said, not ordered yet.
     Said,
-    /// This member gives.
-    Given { donor: NodeId },
+    /// This member gives. `branch`: in which it was chosen, since a copy from before a fork is of no use behind it (rule 33).
+    Given { donor: NodeId, branch: Uuid },
 }
 
 /// Data with a statement cut off in them: the server has been told nothing, since whether it needs a full copy depends on what the others
@@ -80,8 +80,6 @@ pub struct Copying {
     pub own: Option<Seqno>,
     /// The server has not said yet what it wants, `None`.
     pub request: Option<Request>,
-    /// The branch in which the donor was chosen: a copy from before a fork is of no use behind it (rule 33).
-    pub branch: Option<Uuid>,
     /// The operator was told that nobody here has data, when these voters were missing.
     pub told: Option<Vec<NodeId>>,
 }
@@ -119,6 +117,11 @@ pub enum Feed {
         handed: Seqno,
         floor: Seqno,
     },
+    /// This member cannot go on, and has said so: nothing more is for the server. `connected`: it was told that it is.
+    Ended {
+        connected: bool,
+        handed: Seqno,
+    },
 }
 
 /// What is to be done with something that closes a seqno.
@@ -155,6 +158,7 @@ impl Feed {
         match self {
             Feed::Nobody { .. } => Offer::Pass,
             Feed::Idle(_) | Feed::Returning { .. } | Feed::HalfDone(_) | Feed::Copying(_) => Offer::Keep,
+            Feed::Ended { .. } => Offer::Skip,
             Feed::Live { handed, .. } if seqno <= *handed => Offer::Skip,
             Feed::Live { handed, .. } => {
                 *handed = seqno;
@@ -166,7 +170,7 @@ impl Feed {
     pub fn request_mut(&mut self) -> Option<&mut Request> {
         match self {
             Feed::Nobody { request, .. } | Feed::Copying(Copying { request, .. }) => request.as_mut(),
-            Feed::Idle(_) | Feed::Returning { .. } | Feed::HalfDone(_) | Feed::Live { .. } => None,
+            Feed::Idle(_) | Feed::Returning { .. } | Feed::HalfDone(_) | Feed::Live { .. } | Feed::Ended { .. } => None,
         }
     }
 }

@@ -55,7 +55,7 @@ pub fn roster(data: &[u8]) {
         let (one, other) = match AppMessage::decode(body) {
             _ if from == 0xff => {
                 let view = view(seqno.0, len % 6);
-                (roster.apply_view(&view, seqno), copy.apply_view(&view, seqno))
+                (roster.apply_view(&view), copy.apply_view(&view))
             }
             Ok(message) => (roster.apply(node(from), message.clone(), seqno), copy.apply(node(from), message, seqno)),
             Err(_) => continue,
@@ -82,7 +82,7 @@ fn decode(bytes: &[u8]) -> Option<Roster> {
 
 pub fn roster_seeds() -> Vec<Vec<u8>> {
     let mut roster = Roster::default();
-    roster.apply_view(&view(1, 3), Seqno(1));
+    roster.apply_view(&view(1, 3));
     for n in 1..=2 {
         roster.apply(node(n), AppMessage::Joined, Seqno(1));
         roster.apply(node(n), AppMessage::Synced, Seqno(1));

@@ -162,9 +162,8 @@ pub struct Sight<'a> {
 /// See the module.
 #[derive(Debug)]
 pub struct Replicator {
-    me: NodeId,
-    /// Of this incarnation.
-    uuid: Uuid,
+    /// As it is named in views, with this incarnation.
+    me: Member,
     /// `wsrep_sst_donor`.
     donors: String,
     distances: Distances,
@@ -185,6 +184,9 @@ pub struct Replicator {
     leaving: bool,
     /// A Joined or Synced of ours is on its way.
     announced: bool,
+    /// The position is to be told however near the last one it is: what an older session left unsaid is known to be lost only when
+    /// something of the new one is ordered (rule 23), and nobody else may have anything to say.
+    speak: bool,
     /// The newest committed position that the others were told.
     reported: Seqno,
     /// Votes without a result, and since when they were seen.
@@ -202,8 +204,7 @@ impl Replicator {
             Start::Nobody | Start::Server { .. } => LogIndex::ZERO,
         };
         Replicator {
-            me: me.node,
-            uuid: me.uuid(),
+            me: me.clone(),
             donors,
             distances,
             roster: Roster::default(),
@@ -216,6 +217,7 @@ impl Replicator {
             member: false,
             leaving: false,
             announced: false,
+            speak: false,
             reported: Seqno::ZERO,
             votes_since: BTreeMap::new(),
             hurried: Timestamp::ZERO,
@@ -261,7 +263,7 @@ impl Replicator {
     /// The server was told that it is connected: it has to be told of the end.
     pub fn is_connected(&self) -> bool {
         match &self.feed {
-            Feed::Nobody { connected, .. } => *connected,
+            Feed::Nobody { connected, .. } | Feed::Ended { connected, .. } => *connected,
             Feed::Idle(_) | Feed::HalfDone(_) => false,
             Feed::Returning { .. } | Feed::Copying(_) | Feed::Live { .. } => true,
         }
@@ -276,7 +278,9 @@ impl Replicator {
     pub fn is_requesting(&self) -> bool {
         match &self.feed {
             Feed::Nobody { request, .. } | Feed::Copying(Copying { request, .. }) => request.is_some(),
-            Feed::Idle(_) | Feed::Returning { .. } | Feed::HalfDone(_) | Feed::Live { .. } => false,
+            Feed::Idle(_) | Feed::Returning { .. } | Feed::HalfDone(_) | Feed::Live { .. } | Feed::Ended { .. } => {
+                false
+            }
         }
     }
 
@@ -284,7 +288,7 @@ impl Replicator {
     pub fn is_settling(&self) -> bool {
         self.member
             && self.feed.is_live()
-            && !matches!(self.roster.state(self.me), Some(NodeState::Synced | NodeState::Donor))
+            && !matches!(self.roster.state(self.me.node), Some(NodeState::Synced | NodeState::Donor))
     }
 
     /// Highest seqno that the server's side was given (queued, or owned by a client), or what it will go on from.
@@ -293,7 +297,7 @@ impl Replicator {
             Feed::Nobody { .. } => self.delivered,
             Feed::Idle(_) | Feed::HalfDone(_) | Feed::Copying(_) => Seqno::ZERO,
             Feed::Returning { position, .. } => position.seqno,
-            Feed::Live { handed, .. } => *handed,
+            Feed::Live { handed, .. } | Feed::Ended { handed, .. } => *handed,
         }
     }
 
@@ -302,7 +306,7 @@ impl Replicator {
         let floor = match &self.feed {
             Feed::Live { floor, .. } | Feed::Returning { floor, .. } => *floor,
             Feed::Nobody { .. } => return Start::Nobody,
-            Feed::Idle(_) | Feed::HalfDone(_) | Feed::Copying(_) => Seqno::ZERO,
+            Feed::Idle(_) | Feed::HalfDone(_) | Feed::Copying(_) | Feed::Ended { .. } => Seqno::ZERO,
         };
         Start::Return { position: Position { history, seqno: self.handed() }, floor, heard_upto: self.heard_upto() }
     }
@@ -317,6 +321,12 @@ impl Replicator {
 
     fn emit(&mut self, effect: Effect) {
         self.effects.push_back(effect);
+    }
+
+    /// This member cannot go on, as `effect` says.
+    fn end(&mut self, effect: Effect) {
+        self.feed = Feed::Ended { connected: self.is_connected(), handed: self.handed() };
+        self.emit(effect);
     }
 
     // --- what the order delivers ------------------------------------------------------------------------------------
@@ -340,7 +350,7 @@ impl Replicator {
         self.emit(Effect::Evictions);
         let fits = |p: &Position| p.history == base.history && p.seqno >= base.seqno;
         let gap = match &mut self.feed {
-            Feed::Nobody { .. } => false,
+            Feed::Nobody { .. } | Feed::Ended { .. } => false,
             Feed::Idle(idle) => {
                 // The own log may begin beyond the data, and the one that a peer gives for it before them.
                 idle.position = idle.started_at.filter(fits);
@@ -360,13 +370,28 @@ impl Replicator {
             }
             Feed::Live { handed, .. } => *handed < base.seqno,
         };
+        self.settle_request();
         if gap {
-            self.emit(Effect::Fail(
+            self.end(Effect::Fail(
                 "what this node missed is no longer kept by any member: restart it to get a full copy".into(),
             ));
         }
         self.invariants();
         Ok(rest)
+    }
+
+    /// What became of the own request in the part of the history that a new base skips, the others know.
+    fn settle_request(&mut self) {
+        let gives = self.roster.donor_of(&self.me);
+        let Some(request) = self.feed.request_mut() else { return };
+        match (request.stage, gives) {
+            (Stage::Said, Some(donor)) => self.on_given(donor),
+            // It was refused, or is still to be ordered. It may be ordered twice, and is served once.
+            (Stage::Said, None) => request.stage = Stage::AskAt(Timestamp::ZERO),
+            // That donor was done before the base, if it has not failed.
+            (Stage::Given { donor, .. }, gives) if gives != Some(donor) => self.refuse_copy(None),
+            (Stage::Given { .. } | Stage::AskAt(_), _) => {}
+        }
     }
 
     /// The state that every member has here, for a snapshot.
@@ -388,8 +413,8 @@ impl Replicator {
     pub fn handle_view(&mut self, now: Timestamp, index: LogIndex, seqno: Seqno, view: &View) -> Offer {
         self.delivered = seqno;
         self.delivered_index = index;
-        let effects = self.roster.apply_view(view, seqno);
-        let own = view.get(self.me).is_some_and(|m| m.uuid() == self.uuid);
+        let effects = self.roster.apply_view(view);
+        let own = view.get(self.me.node).is_some_and(|m| m.uuid() == self.me.uuid());
         let again = own && !self.member;
         self.member |= own;
         let offer = if own || !self.leaving { self.feed.offer(seqno) } else { Offer::Skip };
@@ -412,12 +437,12 @@ impl Replicator {
                 *connected = true;
                 return self.emit(Effect::ConnectNobody { seqno, view: view.clone() });
             }
-            Feed::Nobody { .. } | Feed::HalfDone(_) | Feed::Copying(_) | Feed::Live { .. } => {}
+            Feed::Nobody { .. } | Feed::HalfDone(_) | Feed::Copying(_) | Feed::Live { .. } | Feed::Ended { .. } => {}
         }
         if !again {
             return;
         }
-        if self.feed.is_live() && self.roster.state(self.me) == Some(NodeState::Synced) {
+        if self.feed.is_live() && self.roster.state(self.me.node) == Some(NodeState::Synced) {
             // The loss of the majority took "synced" from the server, but not from the member.
             self.emit(Effect::Synced { at: seqno });
         }
@@ -432,28 +457,8 @@ impl Replicator {
     /// A member said something in the order. `from`: whoever it is now, in whichever incarnation it said so.
     pub fn handle_message(&mut self, now: Timestamp, index: LogIndex, seqno: Seqno, from: NodeId, message: AppMessage) {
         self.delivered_index = index;
-        if from == self.me {
-            match &message {
-                AppMessage::Joined | AppMessage::Synced => self.announced = false,
-                AppMessage::HalfDone { .. } | AppMessage::GoOnHalfDone => {
-                    if let Feed::HalfDone(half_done) = &mut self.feed {
-                        half_done.said = false;
-                    }
-                }
-                AppMessage::StateRequest { .. } => {
-                    if let Some(request) = self.feed.request_mut() {
-                        request.in_flight = request.in_flight.saturating_sub(1);
-                    }
-                }
-                AppMessage::Desync
-                | AppMessage::Resync
-                | AppMessage::DonorDone { .. }
-                | AppMessage::LastCommitted { .. }
-                | AppMessage::Vote { .. }
-                | AppMessage::Evict { .. }
-                | AppMessage::Lagging { .. }
-                | AppMessage::CloseVote { .. } => {}
-            }
+        if from == self.me.node {
+            self.take_back(&message);
         }
         let effects = self.roster.apply(from, message, seqno);
         self.on_roster(now, effects, seqno);
@@ -470,7 +475,7 @@ impl Replicator {
             match effect {
                 roster::Effect::Note(text) => self.emit(Effect::News(Severity::Info, text)),
                 roster::Effect::Warn(text) => self.emit(Effect::News(Severity::Warn, text)),
-                roster::Effect::Shift { node, from, to } if node == self.me && self.member => {
+                roster::Effect::Shift { node, from, to } if node == self.me.node && self.member => {
                     self.log(Severity::Info, texts::shifting(from.name(), to.name(), Some(seqno)));
                     if to == NodeState::Synced && self.feed.is_live() {
                         self.emit(Effect::Synced { at: seqno });
@@ -486,17 +491,18 @@ impl Replicator {
                 roster::Effect::DonorChosen { joiner, donor, request, position } => {
                     self.on_donor_chosen(joiner, donor, request, position, seqno);
                 }
-                roster::Effect::GoesOnHalfDone { node } if node == self.me => self.go_on_half_done(),
+                roster::Effect::GoesOnHalfDone { node } if node == self.me.node => self.go_on_half_done(),
                 roster::Effect::GoesOnHalfDone { .. } => {}
-                roster::Effect::NoDonor { joiner, retry, reason } if joiner == self.me => {
+                roster::Effect::NoDonor { joiner, retry, reason } if joiner == self.me.node => {
                     self.on_no_donor(now, retry, reason);
                 }
                 roster::Effect::NoDonor { .. } => {}
                 roster::Effect::TransferDone { joiner, donor, ok } => {
-                    let from_it = |r: &&mut Request| r.stage == Stage::Given { donor };
-                    if joiner == self.me && !ok && self.feed.request_mut().filter(from_it).is_some() {
+                    let from_it =
+                        |r: &&mut Request| matches!(r.stage, Stage::Given { donor: giver, .. } if giver == donor);
+                    if joiner == self.me.node && !ok && self.feed.request_mut().filter(from_it).is_some() {
                         self.log(Severity::Info, format!("donor {} failed", self.roster.label(donor)));
-                        self.emit(Effect::Die(texts::NEVER_RECEIVE_STATE.into()));
+                        self.end(Effect::Die(texts::NEVER_RECEIVE_STATE.into()));
                     }
                 }
                 roster::Effect::Cut(cut) => self.emit(Effect::Purge(cut)),
@@ -504,7 +510,7 @@ impl Replicator {
                 roster::Effect::Evictions => self.emit(Effect::Evictions),
                 roster::Effect::VoteBegun { seqno } => self.on_vote_begun(seqno),
                 roster::Effect::VoteDone { seqno, winner, losers: _ } => match &self.feed {
-                    Feed::Nobody { .. } => {}
+                    Feed::Nobody { .. } | Feed::Ended { .. } => {}
                     // What lies below the floor came with the data, whatever the vote was.
                     Feed::Live { floor, .. } | Feed::Returning { floor, .. } => {
                         if seqno > *floor {
@@ -516,7 +522,7 @@ impl Replicator {
                     }
                 },
                 roster::Effect::VoteDismissed { seqno, losers } => {
-                    self.emit(Effect::VoteDismissed { seqno, lost: losers.contains(&self.me) });
+                    self.emit(Effect::VoteDismissed { seqno, lost: losers.contains(&self.me.node) });
                 }
             }
         }
@@ -543,13 +549,16 @@ impl Replicator {
     ) {
         // Not what an earlier incarnation of this node was asked for. A donor that has just lost its majority gives all the same: it is a
         // member as far as the order knows, and the joiner waits for it.
-        let chosen = self.roster.view().get(donor).is_some_and(|m| m.uuid() == self.uuid);
+        let chosen = self.roster.view().get(donor).is_some_and(|m| m.uuid() == self.me.uuid());
         if chosen && matches!(&self.feed, Feed::Live { handed, .. } if seqno >= *handed) {
             self.emit(Effect::Donate { joiner, request, position, at: seqno });
         }
-        if joiner != self.me {
-            return;
+        if joiner == self.me.node {
+            self.on_given(donor);
         }
+    }
+
+    fn on_given(&mut self, donor: NodeId) {
         let branch = self.branch;
         match &mut self.feed {
             Feed::Nobody { request, .. } => {
@@ -560,11 +569,10 @@ impl Replicator {
             }
             Feed::Copying(copying) => {
                 if let Some(request) = &mut copying.request {
-                    request.stage = Stage::Given { donor };
-                    copying.branch = Some(branch);
+                    request.stage = Stage::Given { donor, branch };
                 }
             }
-            Feed::Idle(_) | Feed::Returning { .. } | Feed::HalfDone(_) | Feed::Live { .. } => {}
+            Feed::Idle(_) | Feed::Returning { .. } | Feed::HalfDone(_) | Feed::Live { .. } | Feed::Ended { .. } => {}
         }
     }
 
@@ -583,7 +591,7 @@ impl Replicator {
             self.emit(Effect::Answer(Err(reason)));
         } else {
             self.log(Severity::Error, texts::request_failed(&reason));
-            self.emit(Effect::Die(texts::NEVER_RECEIVE_STATE.into()));
+            self.end(Effect::Die(texts::NEVER_RECEIVE_STATE.into()));
         }
     }
 
@@ -608,6 +616,7 @@ impl Replicator {
     /// What was proposed may never be ordered.
     pub fn handle_abandoned(&mut self) {
         self.announced = false;
+        self.speak = true;
         if let Feed::HalfDone(half_done) = &mut self.feed {
             half_done.said = false;
         }
@@ -632,7 +641,7 @@ impl Replicator {
         }
         let served = match &mut self.feed {
             // Its log is replaced, and that is all there is.
-            Feed::Nobody { .. } => return,
+            Feed::Nobody { .. } | Feed::Ended { .. } => return,
             Feed::Idle(idle) => {
                 *idle = Idle { script: idle.script, position: None, started_at: None, fallback: None };
                 false
@@ -646,7 +655,7 @@ impl Replicator {
             Feed::Returning { .. } | Feed::Live { .. } => true,
         };
         if served {
-            self.emit(Effect::Inconsistent(
+            self.end(Effect::Inconsistent(
                 "the group went on without this node's last commits; restart it to get a full copy".into(),
             ));
         }
@@ -655,6 +664,18 @@ impl Replicator {
 
     /// The order did not take this message.
     pub fn handle_refused(&mut self, now: Timestamp, message: &AppMessage) {
+        self.take_back(message);
+        if matches!(message, AppMessage::StateRequest { .. })
+            && let Some(request) = self.feed.request_mut()
+            && request.stage == Stage::Said
+        {
+            request.stage = Stage::AskAt(now.after(SEND_AGAIN));
+        }
+        self.invariants();
+    }
+
+    /// What this member has said is not on its way any more: it was ordered, or never will be.
+    fn take_back(&mut self, message: &AppMessage) {
         match message {
             AppMessage::Joined | AppMessage::Synced => self.announced = false,
             AppMessage::HalfDone { .. } | AppMessage::GoOnHalfDone => {
@@ -665,12 +686,9 @@ impl Replicator {
             AppMessage::StateRequest { .. } => {
                 if let Some(request) = self.feed.request_mut() {
                     request.in_flight = request.in_flight.saturating_sub(1);
-                    if request.stage == Stage::Said {
-                        request.stage = Stage::AskAt(now.after(SEND_AGAIN));
-                    }
                 }
             }
-            // Repeated by whoever needs them.
+            // Nothing here waits for them. Whoever needs one says it again.
             AppMessage::Desync
             | AppMessage::Resync
             | AppMessage::DonorDone { .. }
@@ -680,7 +698,6 @@ impl Replicator {
             | AppMessage::Lagging { .. }
             | AppMessage::CloseVote { .. } => {}
         }
-        self.invariants();
     }
 
     // --- how the server begins --------------------------------------------------------------------------------------
@@ -705,7 +722,7 @@ impl Replicator {
         match (position, fallback) {
             // The log has all that this server missed, but not what a donor's script tells it. Without anybody who could run that now (all
             // nodes were down) the server goes on without.
-            (Some(position), _) if script && self.roster.ready_donor(self.me, &self.donors).is_ok() => {
+            (Some(position), _) if script && self.roster.ready_donor(self.me.node, &self.donors).is_ok() => {
                 self.log(
                     Severity::Info,
                     "wsrep_gtid_mode: asking a donor's script for wsrep_gtid_domain_id, not for data",
@@ -739,7 +756,7 @@ impl Replicator {
     }
 
     fn await_copy(&mut self, own_view: Seqno, view: &View, own: Option<Seqno>) {
-        self.feed = Feed::Copying(Copying { joined_at: own_view, own, request: None, branch: None, told: None });
+        self.feed = Feed::Copying(Copying { joined_at: own_view, own, request: None, told: None });
         self.emit(Effect::AskServer { seqno: own_view, view: view.clone(), data: own.is_none() });
     }
 
@@ -760,12 +777,12 @@ impl Replicator {
 
     fn resume(&mut self, position: Position, floor: Seqno, own_view: Seqno, view: &View) {
         if position.seqno >= own_view {
-            self.emit(Effect::Fail("the running server cannot take a full copy: restart it".into()));
+            self.end(Effect::Fail("the running server cannot take a full copy: restart it".into()));
             return;
         }
         // An earlier incarnation is gone. What it streamed the others have rolled back, and the server does it when it sees a view without
         // itself; after the loss of all sequencers the history has none.
-        let me = self.me;
+        let me = self.me.node;
         let members = view.members.iter().filter(|m| m.node != me).cloned().collect();
         let others = View { members, ..*view };
         self.feed = Feed::Live { handed: self.delivered.max(position.seqno), floor };
@@ -805,7 +822,12 @@ impl Replicator {
     pub fn handle_ask_donor(&mut self, now: Timestamp, bytes: Vec<u8>) {
         match &mut self.feed {
             Feed::Nobody { request, .. } => *request = Some(Request::new(bytes, now)),
-            Feed::Idle(_) | Feed::Returning { .. } | Feed::HalfDone(_) | Feed::Copying(_) | Feed::Live { .. } => {
+            Feed::Idle(_)
+            | Feed::Returning { .. }
+            | Feed::HalfDone(_)
+            | Feed::Copying(_)
+            | Feed::Live { .. }
+            | Feed::Ended { .. } => {
                 self.emit(Effect::Answer(Err("only an arbitrator asks a server on behalf of others".into())));
             }
         }
@@ -815,29 +837,40 @@ impl Replicator {
     /// The full copy is here, and ends at `position`; or it failed. A copy is good only for the log that it meets: both are compared now,
     /// and not when it was asked for (rule 33).
     pub fn handle_state_received(&mut self, position: Option<Seqno>) {
-        let Feed::Copying(Copying { own, branch, .. }) = &self.feed else {
+        let Feed::Copying(Copying { own, request, .. }) = &self.feed else {
             return self.log(Severity::Info, "a state transfer was reported to a node that waits for none: ignored");
         };
-        let (own, branch) = (*own, *branch);
+        let own = *own;
+        let forked =
+            request.as_ref().is_some_and(|r| matches!(r.stage, Stage::Given { branch, .. } if branch != self.branch));
         let Some(seqno) = position else {
             return self
-                .emit(Effect::Die("State transfer failed: the server has no usable data. Need to abort.".into()));
+                .end(Effect::Die("State transfer failed: the server has no usable data. Need to abort.".into()));
         };
         if own.is_some_and(|own| own != seqno) {
-            self.emit(Effect::Die(format!(
+            self.end(Effect::Die(format!(
                 "The script of the donor brought position {seqno} to a server that needs no data."
             )));
-        } else if seqno < self.base.seqno || branch.is_some_and(|branch| branch != self.branch) {
-            self.emit(Effect::Die(format!(
-                "The full copy ends at {seqno}, but this node's write-set log has begun anew after {} meanwhile: what lies between is \
-                 kept by nobody here. Start the server again, and it asks for another copy.",
-                self.base.seqno
-            )));
+        } else if seqno < self.base.seqno || forked {
+            self.refuse_copy(Some(seqno));
         } else {
             self.emit(Effect::DataArrived);
             self.go_live(Position { history: self.base.history, seqno }, None);
         }
         self.invariants();
+    }
+
+    /// `end`: where the copy ends, unless the server has not said that it is here.
+    fn refuse_copy(&mut self, end: Option<Seqno>) {
+        let what = end.map_or_else(
+            || "The donor is done with the full copy".into(),
+            |end| format!("The full copy ends at {end}"),
+        );
+        let base = self.base.seqno;
+        self.end(Effect::Die(format!(
+            "{what}, but this node's write-set log has begun anew after {base} meanwhile: what lies between is kept by nobody here. Start the \
+             server again, and it asks for another copy."
+        )));
     }
 
     // --- time ---------------------------------------------------------------------------------------------------------
@@ -865,7 +898,7 @@ impl Replicator {
         if half_done.said {
             return;
         }
-        if !self.roster.lacks_state(self.me) {
+        if !self.roster.lacks_state(self.me.node) {
             half_done.said = true;
             let position = half_done.position;
             return self.emit(Effect::Propose(AppMessage::HalfDone { position }));
@@ -902,7 +935,7 @@ impl Replicator {
 
     /// Nobody is here who could be asked for data, or all have as little as this one.
     fn asks_in_vain(&self) -> bool {
-        let me = self.me;
+        let me = self.me.node;
         let alone = !self.roster.view().members.iter().any(|m| m.node != me && m.kind.has_state());
         self.needs_data() && (alone || self.roster.lacks_state(me) && self.roster.nobody_has_state())
     }
@@ -934,9 +967,12 @@ impl Replicator {
         let needs_data = self.needs_data();
         let own = match &self.feed {
             Feed::Copying(copying) => copying.own,
-            Feed::Nobody { .. } | Feed::Idle(_) | Feed::Returning { .. } | Feed::HalfDone(_) | Feed::Live { .. } => {
-                None
-            }
+            Feed::Nobody { .. }
+            | Feed::Idle(_)
+            | Feed::Returning { .. }
+            | Feed::HalfDone(_)
+            | Feed::Live { .. }
+            | Feed::Ended { .. } => None,
         };
         let Some(request) = self.feed.request_mut() else { return };
         match request.stage {
@@ -959,7 +995,7 @@ impl Replicator {
         if !self.is_settling() || self.announced {
             return;
         }
-        let message = match self.roster.state(self.me) {
+        let message = match self.roster.state(self.me.node) {
             Some(NodeState::Primary | NodeState::Joiner) => AppMessage::Joined,
             Some(NodeState::Joined) if sight.backlog <= sight.backlog_small => AppMessage::Synced,
             Some(NodeState::Joined | NodeState::Donor | NodeState::Synced) | None => return,
@@ -996,7 +1032,9 @@ impl Replicator {
     }
 
     fn report(&mut self, left: Seqno) {
-        if matches!(self.feed, Feed::Live { .. }) && left.0 >= self.reported.0 + self.distances.report_every {
+        let due = self.speak || left.0 >= self.reported.0 + self.distances.report_every;
+        if matches!(self.feed, Feed::Live { .. }) && due {
+            self.speak = false;
             self.reported = left;
             // A lost one is made good by the next.
             self.emit(Effect::Propose(AppMessage::LastCommitted { seqno: left }));
@@ -1012,7 +1050,7 @@ impl Replicator {
         }
         let fits = |seqno: Seqno| seqno >= self.base.seqno;
         match &self.feed {
-            Feed::Nobody { .. } | Feed::Returning { .. } => {}
+            Feed::Nobody { .. } | Feed::Returning { .. } | Feed::Ended { .. } => {}
             Feed::Idle(idle) => {
                 let kept = idle.position.is_none() || idle.position == idle.started_at;
                 assert!(kept, "a server begins where it is, or nowhere: {idle:?}");
@@ -1025,8 +1063,8 @@ impl Replicator {
                 assert!(fits(half_done.position), "the log reaches down to half done data: {half_done:?}");
             }
             Feed::Copying(copying) => {
-                let given = matches!(copying.request, Some(Request { stage: Stage::Given { .. }, .. }));
-                assert!(!given || copying.branch.is_some(), "a donor is chosen in a branch: {copying:?}");
+                let kept = copying.own.is_none_or(fits);
+                assert!(kept, "a server that was told that it needs no data needs none: {copying:?}");
             }
             Feed::Live { handed, floor } => {
                 assert!(handed >= floor, "what came with the data is not handed again: {handed} {floor}");

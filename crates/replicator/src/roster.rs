@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use trireme_surface::texts;
-use trireme_types::{DecodeError, NodeId, Reader, Seqno, Uuid, View, Writer};
+use trireme_types::{DecodeError, Member, NodeId, Reader, Seqno, Uuid, View, Writer};
 
 use crate::message::AppMessage;
 
@@ -91,6 +91,13 @@ pub enum Effect {
     },
 }
 
+/// Whom a donor serves: a member in one of its lives. The next one asks anew.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Joiner {
+    node: NodeId,
+    incarnation: u32,
+}
+
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct MemberState {
     node: NodeId,
@@ -101,7 +108,7 @@ struct MemberState {
     /// Too far behind to count in the commit cut, until a report reaches the cut.
     lagging: bool,
     /// As a donor: whom it serves.
-    serves: Option<NodeId>,
+    serves: Option<Joiner>,
     /// It has said that it has no whole data; and where the half done ones are, if it could go on from them.
     lacks: Option<Option<u64>>,
 }
@@ -126,6 +133,9 @@ pub struct Roster {
 
 /// In the byte of an encoded state.
 const LAGGING: u8 = 0x80;
+/// In the same byte: the incarnation of whom the donor serves follows its id. What was written before there was one reads as an
+/// incarnation that nobody has.
+const SERVES_ONE_LIFE: u8 = 0x40;
 /// How many decided votes are remembered.
 const DECIDED_MAX: usize = 256;
 /// How many evictions are remembered. A UUID means one start of one node, so an old one is of no more use.
@@ -163,6 +173,12 @@ impl Roster {
         &self.evicted
     }
 
+    /// Who was chosen to give to `joiner`, which is this incarnation of it, and is not done.
+    pub fn donor_of(&self, joiner: &Member) -> Option<NodeId> {
+        let joiner = Joiner { node: joiner.node, incarnation: joiner.incarnation.0 };
+        self.members.iter().find(|m| m.serves == Some(joiner)).map(|m| m.node)
+    }
+
     pub fn lacks_state(&self, node: NodeId) -> bool {
         self.find(node).is_some_and(|m| m.lacks.is_some())
     }
@@ -197,7 +213,7 @@ impl Roster {
     }
 
     /// A new view. Members that stay keep their state; newcomers start without it.
-    pub fn apply_view(&mut self, view: &View, seqno: Seqno) -> Vec<Effect> {
+    pub fn apply_view(&mut self, view: &View) -> Vec<Effect> {
         let mut effects = Vec::new();
         let old = std::mem::take(&mut self.members);
         self.members = view
@@ -219,16 +235,13 @@ impl Roster {
             })
             .collect();
         self.view = view.clone();
-        // A donor whose joiner is gone is free again; a joiner whose donor is gone has to ask again.
-        let present: Vec<NodeId> = self.members.iter().map(|m| m.node).collect();
+        // Whom a donor serves nobody else knows: in another incarnation it has forgotten. The joiner hears of it out of the view as well.
         for o in &old {
-            if let Some(joiner) = o.serves {
-                if !present.contains(&o.node) && present.contains(&joiner) {
-                    effects.push(Effect::TransferDone { joiner, donor: o.node, ok: false });
-                }
+            let stays = self.members.iter().any(|m| m.node == o.node && m.incarnation == o.incarnation);
+            if let Some(joiner) = o.serves.filter(|_| !stays) {
+                effects.push(Effect::TransferDone { joiner: joiner.node, donor: o.node, ok: false });
             }
         }
-        let _ = seqno;
         for seqno in self.votes.keys().copied().collect::<Vec<_>>() {
             self.count_vote(seqno, &mut effects);
         }
@@ -277,7 +290,7 @@ impl Roster {
             }
             AppMessage::DonorDone { joiner, ok } => {
                 let m = self.find_mut(from).expect("checked above");
-                if m.serves == Some(joiner) {
+                if m.serves.is_some_and(|served| served.node == joiner) {
                     m.serves = None;
                     m.desyncs = m.desyncs.saturating_sub(1);
                     if m.desyncs == 0 {
@@ -399,6 +412,11 @@ impl Roster {
         position: Option<Seqno>,
         effects: &mut Vec<Effect>,
     ) {
+        let Some(asks) = self.view.get(joiner).cloned() else { return };
+        // Said twice, since it was not known whether the first one would be ordered. An arbitrator asks for others, each time anew.
+        if asks.kind.has_state() && self.donor_of(&asks).is_some() {
+            return;
+        }
         self.shift(joiner, NodeState::Joiner, effects);
         if let Some(m) = self.find_mut(joiner).filter(|_| position.is_none()) {
             m.lacks = Some(None);
@@ -412,7 +430,7 @@ impl Roster {
                     NodeState::Synced.name(),
                 )));
                 let m = self.find_mut(donor).expect("candidates are members");
-                m.serves = Some(joiner);
+                m.serves = Some(Joiner { node: joiner, incarnation: asks.incarnation.0 });
                 m.desyncs = m.desyncs.saturating_add(1);
                 self.shift(donor, NodeState::Donor, effects);
                 effects.push(Effect::DonorChosen { joiner, donor, request, position });
@@ -527,10 +545,15 @@ impl Roster {
             w.uuid(m.node.0);
             w.u32(m.incarnation);
             // One byte for both: what was written before there were laggards reads as none.
-            w.u8(m.state as u8 | if m.lagging { LAGGING } else { 0 });
+            let lagging = if m.lagging { LAGGING } else { 0 };
+            let serving = if m.serves.is_some() { SERVES_ONE_LIFE } else { 0 };
+            w.u8(m.state as u8 | lagging | serving);
             w.u32(m.desyncs);
             w.u64(m.last_committed);
-            w.uuid(m.serves.map_or(Uuid::NIL, |n| n.0));
+            w.uuid(m.serves.map_or(Uuid::NIL, |joiner| joiner.node.0));
+            if let Some(joiner) = m.serves {
+                w.u32(joiner.incarnation);
+            }
             match m.lacks {
                 None => w.u8(0),
                 Some(None) => w.u8(1),
@@ -570,11 +593,12 @@ impl Roster {
                 Ok(MemberState {
                     node,
                     incarnation,
-                    state: NodeState::from_u8(state & !LAGGING).ok_or(DecodeError::Invalid("node state"))?,
+                    state: NodeState::from_u8(state & !(LAGGING | SERVES_ONE_LIFE))
+                        .ok_or(DecodeError::Invalid("node state"))?,
                     desyncs: r.u32()?,
                     last_committed: r.seqno()?.0,
                     lagging: state & LAGGING != 0,
-                    serves: Some(r.uuid()?).filter(|u| !u.is_nil()).map(NodeId),
+                    serves: decode_joiner(r, state & SERVES_ONE_LIFE != 0)?,
                     lacks: match r.u8()? {
                         0 => None,
                         1 => Some(None),
@@ -604,10 +628,19 @@ impl Roster {
     }
 }
 
+fn decode_joiner(r: &mut Reader<'_>, one_life: bool) -> Result<Option<Joiner>, DecodeError> {
+    let node = Some(r.uuid()?).filter(|u| !u.is_nil()).map(NodeId);
+    if one_life && node.is_none() {
+        return Err(DecodeError::Invalid("a donor that serves nobody"));
+    }
+    let incarnation = if one_life { r.u32()? } else { 0 };
+    Ok(node.map(|node| Joiner { node, incarnation }))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trireme_types::{Incarnation, Member};
+    use trireme_types::Incarnation;
 
     fn node(n: u8) -> NodeId {
         NodeId(Uuid([n; 16]))
@@ -625,7 +658,7 @@ mod tests {
             })
             .collect();
         let mut r = Roster::default();
-        r.apply_view(&View { number: 1, members }, Seqno(1));
+        r.apply_view(&View { number: 1, members });
         r
     }
 
@@ -653,13 +686,57 @@ mod tests {
 
     #[test]
     fn named_donor_wins_and_a_trailing_comma_allows_any() {
-        let mut r = roster(&["n1", "n2", "n3"]);
+        let mut r = roster(&["n1", "n2", "n3", "n4", "n5"]);
         sync(&mut r, &[1, 2]);
         assert_eq!(donor(&request(&mut r, 3, "n2")), Some(node(2)));
-        let effects = request(&mut r, 3, "n2");
+        let effects = request(&mut r, 4, "n2");
         assert!(effects.iter().any(|e| matches!(e, Effect::NoDonor { retry: true, .. })), "n2 is busy");
-        assert_eq!(donor(&request(&mut r, 3, "n2,")), Some(node(1)));
-        assert!(request(&mut r, 3, "nobody").iter().any(|e| matches!(e, Effect::NoDonor { retry: false, .. })));
+        assert_eq!(donor(&request(&mut r, 4, "n2,")), Some(node(1)));
+        assert!(request(&mut r, 5, "nobody").iter().any(|e| matches!(e, Effect::NoDonor { retry: false, .. })));
+    }
+
+    /// With the incarnations of `before`, but for those that are named.
+    fn lives(r: &Roster, again: &[(u8, u32)]) -> View {
+        let mut view = r.view().clone();
+        for (n, incarnation) in again {
+            let m = view.members.iter_mut().find(|m| m.node == node(*n)).expect("it is a member");
+            m.incarnation = Incarnation(*incarnation);
+        }
+        view
+    }
+
+    #[test]
+    fn a_request_that_was_ordered_twice_is_served_once() {
+        let mut r = roster(&["n1", "n2", "n3"]);
+        sync(&mut r, &[1, 2]);
+        assert_eq!(donor(&request(&mut r, 3, "")), Some(node(1)));
+        assert_eq!(request(&mut r, 3, ""), []);
+        r.apply_view(&lives(&r, &[(3, 2)]));
+        assert_eq!(r.donor_of(r.view().get(node(3)).unwrap()), None, "that was asked for in an earlier life");
+        assert_eq!(donor(&request(&mut r, 3, "")), Some(node(2)));
+        assert_eq!(r.donor_of(r.view().get(node(3)).unwrap()), Some(node(2)));
+    }
+
+    #[test]
+    fn a_donor_in_another_incarnation_has_forgotten_whom_it_served() {
+        let mut r = roster(&["n1", "n2", "n3"]);
+        sync(&mut r, &[1]);
+        request(&mut r, 3, "");
+        let failed = Effect::TransferDone { joiner: node(3), donor: node(1), ok: false };
+        assert_eq!(r.apply_view(&lives(&r, &[(1, 2)])), [failed]);
+    }
+
+    #[test]
+    fn a_donor_that_dies_while_the_joiner_is_out_of_view_is_noticed() {
+        let mut r = roster(&["n1", "n2", "n3"]);
+        sync(&mut r, &[1, 2]);
+        request(&mut r, 3, "n2");
+        let mut rest = r.view().clone();
+        rest.members.pop();
+        assert_eq!(r.apply_view(&rest), []);
+        rest.members.pop();
+        let failed = Effect::TransferDone { joiner: node(3), donor: node(2), ok: false };
+        assert_eq!(r.apply_view(&rest), [failed]);
     }
 
     #[test]
@@ -774,7 +851,7 @@ mod tests {
         // The two others have the same error, when they get there.
         let mut rest = r.view().clone();
         rest.members.remove(0);
-        r.apply_view(&rest, Seqno(6));
+        r.apply_view(&rest);
         assert!(cast(&mut r, 2, 77).contains(&Effect::VoteBegun { seqno: Seqno(5) }));
         assert_eq!(outcome(&cast(&mut r, 3, 77)), Some((77, vec![])));
         assert_eq!(close(&mut r), None, "decided");
@@ -820,7 +897,7 @@ mod tests {
         cast(&mut r, 1, 77);
         let mut alone = r.view().clone();
         alone.members.truncate(1);
-        assert_eq!(outcome(&r.apply_view(&alone, Seqno(6))), Some((77, vec![])));
+        assert_eq!(outcome(&r.apply_view(&alone)), Some((77, vec![])));
     }
 
     #[test]
@@ -833,7 +910,7 @@ mod tests {
         assert!(!evict(&mut r, 0), "nothing to lift");
         assert!(evict(&mut r, 2) && !evict(&mut r, 2) && evict(&mut r, 3));
         let without = View { number: 2, members: r.view().members[..1].to_vec() };
-        r.apply_view(&without, Seqno(2));
+        r.apply_view(&without);
         assert_eq!(r.evicted(), [Uuid([2; 16]), Uuid([3; 16])]);
         for n in 10..10 + EVICTED_MAX as u8 {
             evict(&mut r, n);

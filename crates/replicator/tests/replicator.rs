@@ -3,7 +3,9 @@
 use std::time::Duration;
 use trireme_replicator::message::AppMessage;
 use trireme_replicator::{Connect, Distances, Effect, Feed, Offer, Position, Replicator, Severity, Sight, Start};
-use trireme_types::{Incarnation, LogIndex, Member, NodeId, Seqno, Timestamp, Uuid, View, Voter, VoterSet, Weight};
+use trireme_types::{
+    Incarnation, LogIndex, Member, NodeId, Seqno, Timestamp, Uuid, View, Voter, VoterSet, Weight, Writer,
+};
 
 const HISTORY: Uuid = Uuid([7; 16]);
 const FORK: Uuid = Uuid([8; 16]);
@@ -36,8 +38,19 @@ impl Subject {
     }
 
     fn reset(&mut self, base: u64) -> Vec<Effect> {
-        self.replicator.handle_reset(at(base), HISTORY, &[]).expect("no state is a state");
+        self.reset_to(base, &[])
+    }
+
+    /// `state`: as another member knows it at the base.
+    fn reset_to(&mut self, base: u64, state: &[u8]) -> Vec<Effect> {
+        self.replicator.handle_reset(at(base), HISTORY, state).expect("it is well formed");
         self.effects()
+    }
+
+    fn state(&self) -> Vec<u8> {
+        let mut w = Writer::new();
+        self.replicator.encode(&mut w);
+        w.buf
     }
 
     fn view(&mut self, seqno: u64, members: &[u8]) -> (Offer, Vec<Effect>) {
@@ -184,9 +197,87 @@ fn a_copy_that_meets_the_log_is_gone_on_with() {
 #[test]
 fn a_copy_that_ends_below_a_base_that_came_meanwhile_is_refused() {
     let mut s = Subject::copying(3, 9);
-    assert_eq!(s.reset(20), [], "the server may not know yet where its data will end");
+    // Member 2 still gives at that base.
+    let state = s.state();
+    assert_eq!(s.reset_to(20, &state), [], "the server may not know yet where its data will end");
     let effects = s.copy_arrives(12);
     assert!(dies(&effects), "{effects:?}");
+}
+
+#[test]
+fn a_copy_that_is_over_before_a_base_that_came_meanwhile_is_not_waited_for() {
+    let mut s = Subject::copying(3, 9);
+    let effects = s.reset(20);
+    assert!(dies(&effects), "it has ended below the base, or failed: {effects:?}");
+    assert_eq!(s.copy_arrives(20), [], "the server was told to end");
+}
+
+/// Members 1 and 2, of which 2 is synced and 1 has said that it wants a copy.
+fn asked(base: u64) -> Subject {
+    let mut s = Subject::new(None, None, base);
+    s.view(9, &[1, 2]);
+    s.say(2, AppMessage::Joined);
+    s.say(2, AppMessage::Synced);
+    s.replicator.handle_state_request(Timestamp::ZERO, b"rsync".to_vec());
+    assert_eq!(s.tick(), [Effect::DataAtRisk, Effect::Propose(asks())]);
+    s
+}
+
+#[test]
+fn a_request_that_was_granted_in_the_part_that_a_snapshot_skips_is_known() {
+    let granted = Subject::copying(3, 9).state();
+    let mut s = asked(3);
+    assert_eq!(s.reset_to(20, &granted), []);
+    assert_eq!(s.tick(), [], "it was granted");
+    let without_donor = s.view(21, &[1]).1;
+    assert!(dies(&without_donor), "the donor is known: {without_donor:?}");
+}
+
+#[test]
+fn a_request_that_was_refused_in_the_part_that_a_snapshot_skips_is_repeated() {
+    let mut s = asked(3);
+    let not_yet = s.state();
+    assert_eq!(s.reset_to(20, &not_yet), []);
+    assert_eq!(s.tick(), [Effect::DataAtRisk, Effect::Propose(asks())]);
+}
+
+#[test]
+fn a_request_that_is_ordered_a_second_time_does_not_make_data_safe_that_a_donor_replaces() {
+    let mut s = asked(3);
+    s.replicator.handle_non_primary();
+    s.view(10, &[1, 2]);
+    assert_eq!(s.tick(), [Effect::DataAtRisk, Effect::Propose(asks())]);
+    assert_eq!(s.say(1, asks()), [], "member 2 gives");
+    assert_eq!(s.say(1, asks()), []);
+    assert_eq!(s.tick(), []);
+}
+
+#[test]
+fn nothing_is_for_the_server_of_a_member_that_has_failed() {
+    let mut s = Subject::new(Some(5), None, 5);
+    s.view(6, &[1]);
+    let effects = s.reset(20);
+    assert!(matches!(effects[..], [Effect::Fail(_)]), "{effects:?}");
+    assert_eq!(s.replicator.handle_ordered(LogIndex(20), Seqno(21), false), Offer::Skip);
+    assert_eq!(s.view(22, &[1]).0, Offer::Skip);
+    assert_eq!(s.replicator.handed(), Seqno(6), "where its data are");
+    assert!(s.replicator.is_connected(), "it has to be told of the end");
+    assert!(!s.replicator.serves());
+}
+
+/// What an earlier session of this member left unsaid is known to be lost once something of the new one is ordered.
+#[test]
+fn after_a_loss_of_the_majority_a_member_of_an_idle_group_says_where_it_is() {
+    let mut s = Subject::new(Some(5), None, 5);
+    s.view(6, &[1, 2]);
+    s.say(1, AppMessage::Joined);
+    s.say(1, AppMessage::Synced);
+    assert_eq!(s.tick(), []);
+    s.replicator.handle_non_primary();
+    s.view(7, &[1, 2]);
+    s.effects();
+    assert_eq!(s.tick(), [Effect::Propose(AppMessage::LastCommitted { seqno: Seqno(0) })]);
+    assert_eq!(s.tick(), [], "once");
 }
 
 #[test]
