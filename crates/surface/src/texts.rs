@@ -82,6 +82,14 @@ pub fn unevicting(member: Uuid) -> String {
     format!("unevicting {member}")
 }
 
+/// Error, on a node whose data directory is a copy of a living one's.
+pub fn twin(reason: &str) -> String {
+    format!(
+        "another process with this node's id is a member of the group, so this one leaves it: one of the two runs on a copy of the other's data \
+         directory. On the copy remove the files trireme.*.galera.cache, which makes it a new member, and start it again ({reason})"
+    )
+}
+
 /// Error, on the evicted node.
 pub const EVICTED: &str = "exception from gcomm, backend must be restarted: this node has been evicted out of the cluster, gcomm backend restart is required";
 

@@ -51,8 +51,13 @@ pub struct Limits {
     pub stranger_message_bytes: u64,
     /// Memory that small messages to one such peer may take while it does not read them.
     pub stranger_queue_bytes: usize,
-    /// Memory that all such peers together may make this node hold.
+    /// Memory that all such peers together may make this node hold in messages that are not whole and answers that they do not read.
     pub stranger_bytes: usize,
+    /// A message that was begun has to go on within this.
+    pub unfinished_within: Duration,
+    /// Memory that all links together may make this node hold, looked at once a second: messages that are not whole, and what waits to be
+    /// sent (that for several peers counted once). Beyond it the link that holds most is closed. Room for four of the largest write sets.
+    pub memory_bytes: usize,
     /// Addresses remembered; beyond it, addresses learned from peers are ignored.
     pub addresses: usize,
 }
@@ -69,6 +74,8 @@ impl Default for Limits {
             stranger_message_bytes: 16 << 20,
             stranger_queue_bytes: 4 << 20,
             stranger_bytes: 64 << 20,
+            unfinished_within: Duration::from_secs(30),
+            memory_bytes: 8 << 30,
             addresses: 256,
         }
     }

@@ -34,7 +34,7 @@ pub(crate) const READ_TURN_STRANGER: usize = 64 << 10;
 /// keep it at a large message for as long as that lasts.
 const WRITE_TURN: usize = 512 << 10;
 
-/// Legal ways: Connecting or Admission -> Hello -> (Ready -> Ack | Confirm) -> Up.
+/// Legal ways: Connecting or Admission -> Hello -> (Ready -> [Contest] -> Ack | Confirm -> [Contest]) -> Up.
 pub(crate) enum Phase {
     /// Dialled; waits for the kernel.
     Connecting,
@@ -48,6 +48,8 @@ pub(crate) enum Phase {
     Ack(Hello, LinkId),
     /// Not the arbiter; waits for its decision.
     Confirm(Hello),
+    /// Says that the link which the same node has here is gone; waits for that link's answer.
+    Contest(Contest),
     Up(Up),
 }
 
@@ -78,6 +80,23 @@ pub(crate) enum Shown {
     Tls,
     /// Who it says it is.
     Hello,
+}
+
+/// What becomes of a connection if the link in its way does not answer.
+pub(crate) struct Contest {
+    pub hello: Hello,
+    pub claim: Claim,
+    /// In the ping that the link was sent.
+    pub number: u64,
+}
+
+/// Which step of the handshake is due then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Claim {
+    /// The arbiter confirms.
+    Ready,
+    /// The other end acknowledges this link.
+    Confirm(LinkId),
 }
 
 /// A link.
@@ -155,6 +174,7 @@ impl Conn {
         match &self.phase {
             Phase::Connecting | Phase::Admission(_) | Phase::Hello => None,
             Phase::Ready(hello) | Phase::Ack(hello, _) | Phase::Confirm(hello) => Some(hello),
+            Phase::Contest(contest) => Some(&contest.hello),
             Phase::Up(up) => Some(&up.hello),
         }
     }

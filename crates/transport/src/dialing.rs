@@ -44,9 +44,12 @@ impl Transport {
         let now = Instant::now();
         self.book.iter_mut().for_each(|(_, entry)| entry.current = false);
         self.members = members.iter().map(|member| member.node).collect();
-        let room = KNOWN_MAX.saturating_sub(self.known.len());
-        let new: Vec<NodeId> = self.members.difference(&self.known).copied().take(room).collect();
-        self.known.extend(new);
+        for member in members {
+            if self.known.len() < KNOWN_MAX || self.known.contains_key(&member.node) {
+                let newest = self.known.entry(member.node).or_insert(member.incarnation);
+                *newest = member.incarnation.max(*newest);
+            }
+        }
         for member in members.iter().filter(|member| member.node != self.me.node) {
             let Ok(address) = Address::parse(&member.address) else { continue };
             if matches!(address.host, Host::Ip(ip) if ip.is_unspecified()) {

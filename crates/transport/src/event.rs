@@ -55,6 +55,11 @@ pub enum NetEvent {
     Unwelcome {
         reason: String,
     },
+    /// A peer refuses this process because an older incarnation of its node id lives and is linked there: this one runs on a copy of the
+    /// other's disk. Two that vote under one id are a danger to all data, so this one has to go.
+    Twin {
+        reason: String,
+    },
     /// Somebody at `address` (an IP without port) has connected: answer with `admit`. Only with `ask_admission`. Unanswered
     /// ones are closed after `peer_timeout`.
     Accepted {

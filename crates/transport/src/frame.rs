@@ -12,8 +12,12 @@
 //! A message is cut into chunks of its lane. Chunks of different lanes interleave, those of one lane do not, so a control
 //! message waits for at most one chunk of anything else (rule 7).
 
+use std::time::{Duration, Instant};
+
 use bytes::{Buf, Bytes, BytesMut};
 use trireme_order::Class;
+
+use crate::budget::Progress;
 
 /// Largest payload of a chunk.
 pub(crate) const CHUNK_MAX: usize = 64 << 10;
@@ -108,6 +112,7 @@ impl std::fmt::Display for FrameError {
 struct Assembly {
     total: u64,
     body: BytesMut,
+    progress: Option<Progress>,
 }
 
 /// Turns received bytes into messages. Bodies are slices of the buffer they were received into, unless a message came in
@@ -127,6 +132,12 @@ impl FrameReader {
     /// Bytes of messages that are not whole yet.
     pub fn held(&self) -> usize {
         self.assembling.iter().flatten().map(|assembly| assembly.body.len()).sum()
+    }
+
+    /// Has a message that is not whole stood still for `within`? To be asked now and then.
+    pub fn stands(&mut self, now: Instant, within: Duration) -> bool {
+        let mut begun = self.assembling.iter_mut().flatten();
+        begun.any(|assembly| Progress::stands(&mut assembly.progress, assembly.body.len(), now, within))
     }
 
     /// Takes the next whole message from the front of `buf`; `None` when more must arrive first.
@@ -216,7 +227,7 @@ fn begin(mut payload: BytesMut, message_max: u64) -> Result<Assembly, FrameError
     if total > message_max {
         return Err(FrameError::Oversized(total));
     }
-    let mut assembly = Assembly { total, body: BytesMut::with_capacity(total.min(TRUSTED) as usize) };
+    let mut assembly = Assembly { total, body: BytesMut::with_capacity(total.min(TRUSTED) as usize), progress: None };
     assembly.append(&payload)?;
     Ok(assembly)
 }

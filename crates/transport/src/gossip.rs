@@ -1,4 +1,4 @@
-//! What transports tell each other on a link, besides messages: goodbye, and where others listen.
+//! What transports tell each other on a link, besides messages: goodbye, where others listen, and that a link lives.
 //!
 //! Addresses travel here and not in the handshake, because two members may join through a third at the same moment: whoever
 //! is linked later is told to those who were there before.
@@ -13,10 +13,15 @@ pub(crate) enum Gossip {
     /// The sender stops on purpose and is about to close.
     Bye,
     Addresses(Vec<String>),
+    /// To be answered with the same number at once: somebody claims that this link is gone.
+    Ping(u64),
+    Pong(u64),
 }
 
 const BYE: u8 = 1;
 const ADDRESSES: u8 = 2;
+const PING: u8 = 3;
+const PONG: u8 = 4;
 /// 253 for the host, and room for brackets and port.
 const ADDRESS_MAX: usize = 272;
 /// In one message: fits into a chunk whatever the addresses are. More members than a cluster has.
@@ -36,6 +41,14 @@ impl Gossip {
                 w.u32(fitting.len() as u32);
                 fitting.into_iter().for_each(|text| w.str(text));
             }
+            Gossip::Ping(number) => {
+                w.u8(PING);
+                w.u64(*number);
+            }
+            Gossip::Pong(number) => {
+                w.u8(PONG);
+                w.u64(*number);
+            }
         }
         let mut out = BytesMut::new();
         out.extend_from_slice(&frame::header(Lane::Own, Place { first: true, last: true }, true, &[&w.buf]));
@@ -52,6 +65,8 @@ impl Gossip {
                 let count = r.count(COUNT_MAX)?;
                 Some(Gossip::Addresses((0..count).map(|_| r.str(ADDRESS_MAX)).collect::<Result<_, _>>()?))
             }
+            PING => Some(Gossip::Ping(r.u64()?)),
+            PONG => Some(Gossip::Pong(r.u64()?)),
             _ => None,
         })
     }
@@ -65,7 +80,8 @@ mod tests {
 
     #[test]
     fn round_trips() {
-        for gossip in [Gossip::Bye, Gossip::Addresses(vec!["a:1".to_owned(), "b:2".to_owned()])] {
+        let addresses = Gossip::Addresses(vec!["a:1".to_owned(), "b:2".to_owned()]);
+        for gossip in [Gossip::Bye, addresses, Gossip::Ping(7), Gossip::Pong(u64::MAX)] {
             assert_eq!(Gossip::decode(&gossip.encode()[frame::HEADER..]), Ok(Some(gossip)));
         }
         assert_eq!(Gossip::decode(&[77, 1, 2]), Ok(None));

@@ -75,6 +75,8 @@ pub(crate) enum Refusal {
     Duplicate = 6,
     /// Thrown out not long ago.
     Forgotten = 7,
+    /// An older incarnation of the node is linked, and has just answered.
+    Alive = 8,
 }
 
 impl Refusal {
@@ -87,6 +89,7 @@ impl Refusal {
             5 => Refusal::Stale,
             6 => Refusal::Duplicate,
             7 => Refusal::Forgotten,
+            8 => Refusal::Alive,
             _ => return None,
         })
     }

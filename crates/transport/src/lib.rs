@@ -20,6 +20,7 @@
 
 mod address;
 mod book;
+mod budget;
 mod config;
 mod conn;
 mod dialing;

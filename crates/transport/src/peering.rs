@@ -6,14 +6,18 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use trireme_types::NodeId;
 
-use crate::conn::{Conn, Phase, Up};
+use crate::conn::{Claim, Conn, Contest, Phase, Up};
 use crate::gossip::Gossip;
 use crate::handshake::{Handshake, Hello, LinkId, Refusal, clip, is_arbiter};
 use crate::{DownCause, NetEvent, Transport};
 
-/// How long the incarnation counts of a node that is no longer linked and was never in a view. For ever would let whoever took a name once,
-/// with the highest number there is, keep its owner out. That of a member counts for ever: of a cloned disk, two would vote by turns.
+/// How long the incarnation of a node counts that is no longer linked. For ever would let whoever took a name once, with the highest number
+/// there is, keep its owner out. For ever counts the one that was in a view, and where peers show who they are the one that a member was
+/// linked with: of a cloned disk, two would vote by turns.
 const NEWEST_KEPT: Duration = Duration::from_secs(30);
+
+/// How long a link may take to answer before it gives way to a newer connection of its node. Several round trips between continents.
+const PONG_WITHIN: Duration = Duration::from_millis(750);
 
 /// Lines about links of peers that are no members, up and down each, for one address and minute: several nodes of a host may be joining.
 const LINK_LINES: u32 = 4;
@@ -117,7 +121,8 @@ impl Transport {
     fn examine_against(&self, linked: Option<&Conn>, hello: &Hello, remote: &str) -> Result<(), (Refusal, String)> {
         let name = printable(&hello.member.name);
         let node = hello.member.node;
-        if self.newest.get(&node).is_some_and(|(newest, _)| hello.member.incarnation < *newest) {
+        let newest = self.newest.get(&node).map(|(newest, _)| *newest).max(self.known.get(&node).copied());
+        if newest.is_some_and(|newest| hello.member.incarnation < newest) {
             let text = format!(
                 "{remote} ('{name}') is an older incarnation of node {node} than one that was linked here: one of them runs on a \
                  copy of the other's data directory; stop it, and remove the write-set log and its identity from there"
@@ -146,21 +151,13 @@ impl Transport {
                 return self.refuse(slot, refusal, text, now);
             }
             let Some(up) = linked.and_then(Conn::up) else { return };
-            let same_instance = up.hello.instance == hello.instance;
             // An older statement was made before the peer had this link.
-            if same_instance && (up.link == link || number < up.ack) {
+            if up.hello.instance == hello.instance && (up.link == link || number < up.ack) {
                 return self.refuse(slot, Refusal::Duplicate, "linked already".to_owned(), now);
             }
-            let (cause, why) = if same_instance {
-                (DownCause::Reset, "the peer has lost the connection")
-            } else {
-                (DownCause::Replaced, "a newer incarnation of the node takes over")
-            };
-            self.lose(old, cause, why, now);
         }
-        // Only one connection can be waiting for its Ack.
-        let confirmed = |conn: &Conn| matches!(&conn.phase, Phase::Ack(other, _) if other.member.node == node);
-        if let Some(other) = self.conns.iter().position(|conn| conn.as_ref().is_some_and(confirmed)) {
+        // Only one connection can be waiting for its Ack, or for an answer of the link before it.
+        if let Some(other) = self.in_the_way(node) {
             let newer = self.conns[other]
                 .as_ref()
                 .and_then(Conn::hello)
@@ -170,6 +167,28 @@ impl Transport {
             }
             self.lose(other, DownCause::Replaced, "a newer incarnation of the node takes over", now);
         }
+        match self.link_slot(node) {
+            Some(old) => self.contest(slot, old, hello, Claim::Ready, now),
+            None => self.confirm(slot, hello),
+        }
+    }
+
+    /// A connection of this node that has been confirmed, or is about to be.
+    fn in_the_way(&self, node: NodeId) -> Option<usize> {
+        let claims = |conn: &Conn| match &conn.phase {
+            Phase::Ack(hello, _) => hello.member.node == node,
+            Phase::Contest(contest) => contest.hello.member.node == node,
+            Phase::Connecting
+            | Phase::Admission(_)
+            | Phase::Hello
+            | Phase::Ready(_)
+            | Phase::Confirm(_)
+            | Phase::Up(_) => false,
+        };
+        self.conns.iter().position(|conn| conn.as_ref().is_some_and(claims))
+    }
+
+    fn confirm(&mut self, slot: usize, hello: Hello) {
         self.last_link += 1;
         let link = LinkId(self.last_link);
         self.say(slot, &Handshake::Confirm { link });
@@ -186,27 +205,104 @@ impl Transport {
             if let Err((refusal, text)) = self.examine_against(self.conns[old].as_ref(), &hello, &remote) {
                 return self.refuse(slot, refusal, text, now);
             }
-            self.lose(old, DownCause::Replaced, "the peer has made a new connection", now);
+            return self.contest(slot, old, hello, Claim::Confirm(link), now);
         }
+        self.acknowledge(slot, hello, link, now);
+    }
+
+    fn acknowledge(&mut self, slot: usize, hello: Hello, link: LinkId, now: Instant) {
         self.last_number += 1;
         self.say(slot, &Handshake::Ack { number: self.last_number });
         self.go_up(slot, hello, link, 0, now);
     }
 
-    /// Links of peers that nothing is known of are few, and each source has a share of them.
+    /// A new connection says that the link in slot `old` is gone. That link is asked: an answer to a number that was drawn after the claim
+    /// proves it wrong, since what a peer has dropped it does not read. Otherwise whoever knows a node's id, incarnation and instance, which
+    /// every hello tells, could take a living link away.
+    fn contest(&mut self, slot: usize, old: usize, hello: Hello, claim: Claim, now: Instant) {
+        let number = self.jitter.next();
+        let until = now + PONG_WITHIN.min(self.cfg.peer_timeout / 4);
+        self.push_raw(old, Gossip::Ping(number).encode());
+        if let Some(conn) = self.conn(slot) {
+            conn.phase = Phase::Contest(Contest { hello, claim, number });
+            conn.deadline = Some(until);
+        }
+        self.wake_at(until);
+    }
+
+    /// The link of `node` lives.
+    pub(crate) fn on_pong(&mut self, node: NodeId, number: u64, now: Instant) {
+        let asked = |conn: &Conn| match &conn.phase {
+            Phase::Contest(contest) => contest.hello.member.node == node && contest.number == number,
+            _ => false,
+        };
+        let Some(slot) = self.conns.iter().position(|conn| conn.as_ref().is_some_and(asked)) else { return };
+        let claimant = |conn: &Conn| Some((conn.hello()?.clone(), conn.remote));
+        let Some((hello, remote)) = self.conns[slot].as_ref().and_then(claimant) else { return };
+        let linked = self.link_slot(node).and_then(|slot| self.conns[slot].as_ref()).and_then(claimant);
+        let Some((linked, other)) = linked else { return };
+        if hello.instance == linked.instance {
+            return self.refuse(slot, Refusal::Duplicate, "linked already, and the link lives".to_owned(), now);
+        }
+        let text = format!(
+            "{remote} ('{}') has the same node id {node} as '{}' at {other}, which is alive, and calls itself a newer incarnation: one is \
+             cloned from the other's data directory, or somebody wants to take its place",
+            printable(&hello.member.name),
+            printable(&linked.member.name)
+        );
+        self.refuse(slot, Refusal::Alive, text, now);
+    }
+
+    /// The link did not answer in time, or is gone.
+    fn on_uncontested(&mut self, slot: usize, now: Instant) {
+        let deadline = now + self.cfg.peer_timeout;
+        let Some(conn) = self.conn(slot) else { return };
+        if !matches!(conn.phase, Phase::Contest(_)) {
+            return;
+        }
+        let Phase::Contest(Contest { hello, claim, .. }) = std::mem::replace(&mut conn.phase, Phase::Hello) else {
+            return;
+        };
+        conn.deadline = Some(deadline);
+        let node = hello.member.node;
+        // On the arbiter's word; a second one has none.
+        while let Some(other) = self.in_the_way(node) {
+            self.refuse(other, Refusal::Duplicate, "being linked already".to_owned(), now);
+        }
+        if let Some(old) = self.link_slot(node) {
+            let same_instance =
+                self.conns[old].as_ref().and_then(Conn::hello).is_some_and(|linked| linked.instance == hello.instance);
+            let (cause, why) = match (same_instance, claim) {
+                (true, Claim::Ready) => (DownCause::Reset, "the peer has lost the connection"),
+                (true, Claim::Confirm(_)) => (DownCause::Replaced, "the peer has made a new connection"),
+                (false, _) => (DownCause::Replaced, "a newer incarnation of the node takes over"),
+            };
+            self.lose(old, cause, why, now);
+        }
+        match claim {
+            Claim::Ready => self.confirm(slot, hello),
+            Claim::Confirm(link) => self.acknowledge(slot, hello, link, now),
+        }
+    }
+
+    /// Links of peers that nothing is known of are few, and each source has a share of them. An address of members has a share of its own:
+    /// behind one that translates addresses there may be anybody.
     fn has_room_for(&self, slot: usize, node: NodeId) -> bool {
         let known = self.known_ips();
-        let stranger = |conn: &Conn, node: NodeId| {
-            conn.dialled.is_none() && !self.members.contains(&node) && !known.contains(&conn.remote.ip())
-        };
+        let stranger = |conn: &Conn, node: NodeId| conn.dialled.is_none() && !self.members.contains(&node);
         let Some(conn) = self.conns[slot].as_ref().filter(|conn| stranger(conn, node)) else { return true };
         let ip = conn.remote.ip();
         let strangers = self.links.iter().filter_map(|(node, slot)| {
             let conn = self.conns[*slot].as_ref()?;
             stranger(conn, *node).then(|| conn.remote.ip())
         });
-        let (all, alike) = strangers.fold((0, 0), |(all, alike), from| (all + 1, alike + usize::from(from == ip)));
-        all < self.cfg.limits.stranger_links && alike < self.cfg.limits.stranger_links_per_source
+        let (mut elsewhere, mut alike) = (0, 0);
+        for from in strangers {
+            elsewhere += usize::from(!known.contains(&from));
+            alike += usize::from(from == ip);
+        }
+        alike < self.cfg.limits.stranger_links_per_source
+            && (known.contains(&ip) || elsewhere < self.cfg.limits.stranger_links)
     }
 
     fn go_up(&mut self, slot: usize, hello: Hello, link: LinkId, ack: u64, now: Instant) {
@@ -251,6 +347,10 @@ impl Transport {
             // Cannot be: a link reads frames.
             return;
         }
+        if refusal == Refusal::Alive {
+            let reason = format!("{} has a link of this node's id that answers: {}", conn.remote, printable(text));
+            self.pending.push(NetEvent::Twin { reason });
+        }
         let Some(at) = conn.dialled else { return };
         let Some(address) = self.book.get(at).map(|entry| entry.address.to_string()) else { return };
         match refusal {
@@ -267,6 +367,7 @@ impl Transport {
             | Refusal::Versions
             | Refusal::Cloned
             | Refusal::Stale
+            | Refusal::Alive
             | Refusal::Forgotten => {
                 let text = format!("connection to '{}://{address}' was refused: {}", conn.scheme(), printable(text));
                 self.log_limited(now, &format!("refused by {address} {}", refusal as u8), true, text.clone());
@@ -363,6 +464,7 @@ impl Transport {
             Phase::Hello | Phase::Ready(_) | Phase::Ack(..) | Phase::Confirm(_) => {
                 "the handshake was not finished in time"
             }
+            Phase::Contest(_) => return self.on_uncontested(slot, now),
             Phase::Up(_) => return,
         };
         self.reject(slot, why, now);
@@ -389,7 +491,7 @@ impl Transport {
                 None => self.report_stranger(&conn, format!("no handshake: {why}"), now),
             },
             // A known peer: it has decided for another connection, or dies; it will be dialled again.
-            Phase::Ready(_) | Phase::Ack(..) | Phase::Confirm(_) => {
+            Phase::Ready(_) | Phase::Ack(..) | Phase::Confirm(_) | Phase::Contest(_) => {
                 if let Some(at) = conn.dialled {
                     self.fail(at, why.to_owned(), now);
                 }
@@ -422,6 +524,11 @@ impl Transport {
         let text = format!("connection to {node} ('{name}') {}://{} closed: {why}", conn.scheme(), conn.remote);
         self.log_link(node, conn.remote.ip(), "down", cause == DownCause::Garbage, text, now);
         self.pending.push(NetEvent::LinkDown { node, cause });
+        let contests =
+            |conn: &Conn| matches!(&conn.phase, Phase::Contest(contest) if contest.hello.member.node == node);
+        if let Some(waits) = self.conns.iter().position(|conn| conn.as_ref().is_some_and(contests)) {
+            self.on_uncontested(waits, now);
+        }
     }
 
     /// Sends a step of a handshake at the end of this poll.
@@ -429,7 +536,7 @@ impl Transport {
         self.push_raw(slot, message.encode());
     }
 
-    fn push_raw(&mut self, slot: usize, bytes: Bytes) {
+    pub(crate) fn push_raw(&mut self, slot: usize, bytes: Bytes) {
         if let Some(conn) = self.conn(slot) {
             conn.queue.push_raw(bytes);
             self.mark_dirty(slot);
@@ -535,6 +642,7 @@ mod tests {
                 | NetEvent::Log { .. }
                 | NetEvent::Accepted { .. }
                 | NetEvent::Unwelcome { .. }
+                | NetEvent::Twin { .. }
                 | NetEvent::Refused { .. } => None,
             });
             words.collect::<Vec<_>>().join(" ")
@@ -746,6 +854,102 @@ mod tests {
         assert!(matches!(stage.hear(&mut slow), Some(Handshake::Hello(_))));
     }
 
+    impl Played {
+        /// Answers the next ping, pumped by the other end meanwhile.
+        fn pong(&mut self, stage: &mut Stage) {
+            use crate::frame::{FrameReader, Lane};
+            let mut reader = FrameReader::new(1 << 20);
+            for _ in 0..10_000 {
+                stage.transport.poll(Some(Duration::from_millis(1)), &mut stage.events);
+                while let Some((lane, body)) = reader.next(&mut self.buf).unwrap() {
+                    if let (Lane::Own, Some(Gossip::Ping(number))) = (lane, Gossip::decode(&body).unwrap()) {
+                        return self.socket.write_all(&Gossip::Pong(number).encode()).unwrap();
+                    }
+                }
+                let mut some = [0; 4096];
+                match self.socket.read(&mut some) {
+                    Ok(0) => panic!("closed"),
+                    Ok(n) => self.buf.extend_from_slice(&some[..n]),
+                    Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock),
+                }
+            }
+            panic!("nobody asked");
+        }
+    }
+
+    impl Stage {
+        /// As `greet`, by somebody who has heard the hello of member `id` and calls himself newer or, with `instance` 77, the same.
+        fn greet_as_thief(&mut self, id: u8, incarnation: u32, instance: u64) -> Played {
+            let mut played = self.connect();
+            let member = Member { incarnation: Incarnation(incarnation), ..member(id) };
+            let versions = Versions::CURRENT;
+            played.say(Handshake::Hello(Hello { versions, cluster: "c".to_owned(), instance, member }));
+            assert!(matches!(self.hear(&mut played), Some(Handshake::Hello(_))));
+            played
+        }
+    }
+
+    #[test]
+    fn a_link_that_answers_is_taken_away_by_nobody() {
+        // This end decides.
+        let mut stage = Stage::new(1);
+        let mut first = stage.greet(2);
+        first.say(Handshake::Ready { link: LinkId(0), number: 1 });
+        confirmed(stage.hear(&mut first));
+        first.say(Handshake::Ack { number: 2 });
+        stage.until_last("up");
+        for (incarnation, instance, newer) in [(u32::MAX, 78, true), (1, 77, false)] {
+            let mut thief = stage.greet_as_thief(2, incarnation, instance);
+            thief.say(Handshake::Ready { link: LinkId(0), number: 1 << 62 });
+            first.pong(&mut stage);
+            let heard = stage.hear(&mut thief);
+            assert_eq!(matches!(heard, Some(Handshake::Refuse { refusal: Refusal::Alive, .. })), newer, "{heard:?}");
+            assert_eq!(is_duplicate(heard), !newer);
+        }
+        assert_eq!(stage.links(), "up");
+        // The owner is not kept out afterwards.
+        drop(first);
+        stage.until_last("up Reset");
+        let mut again = stage.greet(2);
+        again.say(Handshake::Ready { link: LinkId(0), number: 3 });
+        confirmed(stage.hear(&mut again));
+
+        // The peer decides.
+        let mut stage = Stage::new(2);
+        let mut first = stage.greet(1);
+        assert!(matches!(stage.hear(&mut first), Some(Handshake::Ready { .. })));
+        first.say(Handshake::Confirm { link: LinkId(9) });
+        assert!(matches!(stage.hear(&mut first), Some(Handshake::Ack { .. })));
+        for (incarnation, instance) in [(u32::MAX, 78), (1, 77)] {
+            let mut thief = stage.greet_as_thief(1, incarnation, instance);
+            assert!(matches!(stage.hear(&mut thief), Some(Handshake::Ready { .. })));
+            thief.say(Handshake::Confirm { link: LinkId(10) });
+            first.pong(&mut stage);
+            assert!(matches!(stage.hear(&mut thief), Some(Handshake::Refuse { .. })));
+        }
+        assert_eq!(stage.links(), "up");
+    }
+
+    #[test]
+    fn a_new_connection_waits_no_longer_than_the_old_one_lives() {
+        let mut stage = Stage::new(1);
+        let mut first = stage.greet(2);
+        first.say(Handshake::Ready { link: LinkId(0), number: 1 });
+        confirmed(stage.hear(&mut first));
+        first.say(Handshake::Ack { number: 2 });
+        stage.until_last("up");
+        let mut second = stage.greet(2);
+        second.say(Handshake::Ready { link: LinkId(0), number: 3 });
+        let asked =
+            |stage: &Stage| stage.transport.conns.iter().flatten().any(|c| matches!(c.phase, Phase::Contest(_)));
+        stage.pump(|stage| asked(stage));
+        let begun = Instant::now();
+        drop(first);
+        confirmed(stage.hear(&mut second));
+        assert!(begun.elapsed() < PONG_WITHIN);
+        assert_eq!(stage.links(), "up Reset");
+    }
+
     impl Stage {
         /// A stage that knows its view, of itself and member 2, and of nobody else.
         fn settled(id: u8) -> Stage {
@@ -849,6 +1053,72 @@ mod tests {
     }
 
     #[test]
+    fn an_address_of_members_has_no_room_without_end_for_others() {
+        let mut stage = Stage::settled(200);
+        stage.transport.cfg.limits.stranger_links_per_source = 5;
+        // The address of member 2, behind which others are too.
+        let mut linked: Vec<Played> = Vec::new();
+        for id in 3..40 {
+            linked.extend(stage.link_from(id, [127, 0, 0, 77]));
+        }
+        assert_eq!(stage.transport.links().len(), 5);
+        assert!(stage.link_from(2, [127, 0, 0, 77]).is_some());
+    }
+
+    #[test]
+    fn a_message_that_does_not_go_on_ends_its_link() {
+        let mut stage = Stage::settled(200);
+        stage.transport.cfg.limits.unfinished_within = Duration::from_millis(300);
+        let large =
+            wire(&trireme_order::Message::Signal { body: Bytes::from(vec![0; 1 << 20]) }, trireme_order::Class::Bulk);
+        let mut whole = stage.link_from(2, [127, 0, 0, 2]).unwrap();
+        let mut begun = stage.link_from(3, [127, 0, 0, 2]).unwrap();
+        let (two, three) = (NodeId(Uuid([2; 16])), NodeId(Uuid([3; 16])));
+        begun.socket.write_all(&large[..100_000]).unwrap();
+        let rest = large.clone();
+        let mut socket = whole.socket.try_clone().unwrap();
+        socket.set_nonblocking(false).unwrap();
+        let writer = std::thread::spawn(move || socket.write_all(&rest).unwrap());
+        stage.pump(|stage| stage.transport.link_slot(three).is_none());
+        writer.join().unwrap();
+        assert!(stage.transport.link_slot(two).is_some(), "what is whole stays");
+        // A member as well.
+        whole.socket.set_nonblocking(true).unwrap();
+        whole.socket.write_all(&large[..100_000]).unwrap();
+        stage.pump(|stage| stage.transport.link_slot(two).is_none());
+    }
+
+    #[test]
+    fn all_links_together_have_a_bound_and_the_largest_goes() {
+        let mut stage = Stage::settled(200);
+        stage.transport.set_peers(&[200, 2, 3, 4].map(member));
+        stage.transport.cfg.limits.memory_bytes = 4 << 20;
+        let peers = [2, 3, 4].map(|id| stage.link_from(id, [127, 0, 0, 2]).unwrap());
+        let node = |id| NodeId(Uuid([id; 16]));
+        // The same body for all is there once.
+        let body = trireme_order::Message::Signal { body: Bytes::from(vec![0; 3 << 20]) };
+        assert_eq!(stage.transport.broadcast(&[2, 3, 4].map(node), trireme_order::Class::Bulk, &body), 3);
+        stage.transport.bound_memory(Instant::now());
+        assert_eq!(stage.transport.links().len(), 3);
+        // Others of a megabyte and more are not.
+        for _ in 0..2 {
+            let body = trireme_order::Message::Signal { body: Bytes::from(vec![0; 1 << 20]) };
+            stage.transport.send(node(3), trireme_order::Class::Bulk, &body);
+        }
+        stage.transport.bound_memory(Instant::now());
+        assert!(stage.transport.link_slot(node(3)).is_none() && stage.transport.links().len() == 2);
+        // What does not end counts as what is not taken.
+        let large = trireme_order::Message::Signal { body: Bytes::from(vec![0; 3 << 20]) };
+        peers[2].socket.set_nonblocking(false).unwrap();
+        let mut socket = peers[2].socket.try_clone().unwrap();
+        let begun = wire(&large, trireme_order::Class::Bulk)[..2 << 20].to_vec();
+        let writer = std::thread::spawn(move || socket.write_all(&begun));
+        stage.pump(|stage| stage.transport.link_slot(node(4)).is_none());
+        let _ = writer.join().unwrap();
+        assert!(stage.transport.link_slot(node(2)).is_some());
+    }
+
+    #[test]
     fn a_stranger_makes_this_node_dial_nothing() {
         let mut stage = Stage::settled(200);
         let dialled = |stage: &Stage, text: &str| stage.transport.known_peers().iter().any(|peer| peer.address == text);
@@ -884,7 +1154,8 @@ mod tests {
         let mut stage = Stage::settled(200);
         let peer = stage.link_from(2, [127, 0, 0, 2]).unwrap();
         let node = NodeId(Uuid([2; 16]));
-        stage.transport.newest.insert(node, (Incarnation(u32::MAX), None));
+        // The newer one is in a view.
+        stage.transport.set_peers(&[member(200), Member { incarnation: Incarnation(5), ..member(2) }]);
         drop(peer);
         stage.pump(|stage| stage.transport.link_slot(node).is_none());
         // It leaves the view as well.
@@ -892,5 +1163,24 @@ mod tests {
         let (_, until) = stage.transport.newest[&node];
         stage.transport.on_time(until.unwrap() + Duration::from_secs(3600));
         assert!(stage.link_from(2, [127, 0, 0, 2]).is_none());
+    }
+
+    /// Whether a number that no view has confirmed is believed for ever depends on whether strangers could have said it.
+    #[test]
+    fn a_members_name_taken_in_clear_text_is_not_taken_for_ever() {
+        for secret in [false, true] {
+            let mut stage = Stage::settled(200);
+            let peer = stage.link_from(2, [127, 0, 0, 2]).unwrap();
+            let node = NodeId(Uuid([2; 16]));
+            stage.transport.newest.insert(node, (Incarnation(u32::MAX), None));
+            drop(peer);
+            stage.pump(|stage| stage.transport.link_slot(node).is_none());
+            let (_, until) = stage.transport.newest[&node];
+            let context = crate::TlsContext::of_secrets(&[[1; crate::SECRET_LEN]]).unwrap();
+            stage.transport.cfg.tls = secret.then_some(context);
+            stage.transport.on_time(until.unwrap() + Duration::from_secs(3600));
+            stage.transport.cfg.tls = None;
+            assert_eq!(stage.link_from(2, [127, 0, 0, 2]).is_none(), secret);
+        }
     }
 }

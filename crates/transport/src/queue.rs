@@ -265,6 +265,22 @@ impl SendQueue {
         }
     }
 
+    /// Tells of all that waits where it is in memory, and its size: what goes to several peers waits in several queues and is there once.
+    pub fn for_each_body(&self, mut see: impl FnMut(*const u8, usize)) {
+        let mut see = |bytes: &Bytes| see(bytes.as_ptr(), bytes.len());
+        self.begun.iter().chain(&self.control).chain(&self.staged).for_each(|piece| see(&piece.bytes));
+        for waiting in self.bulk.iter().chain(&self.droppable) {
+            match waiting {
+                Waiting::Small(bytes) => see(bytes),
+                Waiting::Chunk(header, parts) => {
+                    see(header);
+                    parts.iter().for_each(&mut see);
+                }
+                Waiting::Large(cutter) => cutter.parts.iter().for_each(&mut see),
+            }
+        }
+    }
+
     /// Writes until everything is written, the socket is full, or `turn` bytes are written.
     pub fn flush(&mut self, stream: &TcpStream, turn: usize) -> io::Result<Flushed> {
         let enough = self.bytes.saturating_sub(turn);

@@ -95,8 +95,9 @@ pub struct Transport {
     timer: Instant,
     /// Of the newest view. Empty before the first one: then nobody can be told from a member.
     pub(crate) members: BTreeSet<NodeId>,
-    /// Nodes that were in any view given to [`set_peers`](Transport::set_peers). They may vote, and come back.
-    pub(crate) known: BTreeSet<NodeId>,
+    /// Nodes that were in any view given to [`set_peers`](Transport::set_peers), with their newest incarnation there. They may vote, and
+    /// come back.
+    pub(crate) known: BTreeMap<NodeId, Incarnation>,
     /// `members` is the newest view, as far as this node can know.
     settled: bool,
     pub(crate) stats: Stats,
@@ -154,7 +155,7 @@ impl Transport {
             isolated: false,
             timer: now,
             members: BTreeSet::new(),
-            known: BTreeSet::new(),
+            known: BTreeMap::new(),
             settled: false,
             stats: Stats::default(),
             closed: false,
@@ -337,7 +338,7 @@ impl Transport {
             }
             // Read when it is admitted.
             Phase::Admission(_) => {}
-            Phase::Hello | Phase::Ready(_) | Phase::Ack(..) | Phase::Confirm(_) | Phase::Up(_) => {
+            Phase::Hello | Phase::Ready(_) | Phase::Ack(..) | Phase::Confirm(_) | Phase::Contest(_) | Phase::Up(_) => {
                 if writable && conn.blocked {
                     self.write(slot, now);
                 }
@@ -417,31 +418,13 @@ impl Transport {
     /// Is this peer in the newest view, or was it in an earlier one? One that a cut has thrown out sends what is pending as soon as it is
     /// back. As long as this node does not know the newest view, everybody counts as a member.
     pub(crate) fn is_member(&self, node: NodeId) -> bool {
-        !self.settled || self.known.contains(&node)
+        !self.settled || self.known.contains_key(&node)
     }
 
     /// Who orders, if this node is in the primary component, else `None`. While that is a member of the view given to
     /// [`set_peers`](Transport::set_peers), that view is taken for the newest one, and peers outside of it get less.
     pub fn set_sequencer(&mut self, sequencer: Option<NodeId>) {
         self.settled = sequencer.is_some_and(|node| node == self.me.node || self.members.contains(&node));
-    }
-
-    /// What a peer that is no member may make us hold is little, and so is what all of them may.
-    fn bound_stranger(&mut self, slot: usize, node: NodeId, now: Instant) {
-        let max = self.cfg.limits.stranger_bytes;
-        let held = |conn: &Conn| conn.frames.held() + conn.queue.control_cost();
-        let Some(own) = self.conns[slot].as_ref().map(held) else { return };
-        if own <= max / 64 {
-            return;
-        }
-        let others = self.links.iter().filter(|(other, _)| *other != node && !self.is_member(*other));
-        let others: usize = others.filter_map(|(_, slot)| Some(held(self.conns[*slot].as_ref()?))).sum();
-        if own + others > max {
-            let why = format!(
-                "it is no member and makes this node hold {own} bytes, {others} more being held for others like it"
-            );
-            self.lose(slot, DownCause::Garbage, &why, now);
-        }
     }
 
     fn received(&mut self, slot: usize, n: usize, now: Instant) {
@@ -520,6 +503,8 @@ impl Transport {
                     let remote = conn.remote;
                     match Gossip::decode(&body) {
                         Ok(Some(Gossip::Bye)) => up.bye = true,
+                        Ok(Some(Gossip::Ping(number))) => self.push_raw(slot, Gossip::Pong(number).encode()),
+                        Ok(Some(Gossip::Pong(number))) => self.on_pong(from, number, now),
                         Ok(Some(Gossip::Addresses(addresses))) if member => self.learn(addresses, remote, now),
                         // A stranger could make this node dial, and look up, anything.
                         Ok(Some(Gossip::Addresses(_))) => {}
@@ -866,8 +851,11 @@ impl Transport {
             }
         }
         self.forgotten.retain(|(_, _, until)| *until > now);
-        let known = &self.known;
-        self.newest.retain(|node, (_, kept_until)| known.contains(node) || kept_until.is_none_or(|until| until > now));
+        let (known, authentic) = (&self.known, self.cfg.tls.is_some() && !self.cfg.clear_too);
+        self.newest.retain(|node, (_, kept_until)| {
+            (authentic && known.contains_key(node)) || kept_until.is_none_or(|until| until > now)
+        });
+        self.bound_memory(now);
         if let Some(left_out) = self.limiter.left_out(now) {
             self.log(false, format!("{left_out} more lines about connections of strangers were left out"));
         }

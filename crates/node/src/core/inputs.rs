@@ -39,6 +39,7 @@ impl Core {
             NetEvent::Unwelcome { reason } => {
                 self.unwelcome.get_or_insert_with(|| (Instant::now(), reason));
             }
+            NetEvent::Twin { reason } => self.fail(texts::twin(&reason)),
             NetEvent::Accepted { token, address } => self.shared.ask_allowed(token, address),
             NetEvent::Refused { address, reason } => {
                 self.shared.log(Level::Warn, format!("connection from {address} refused: {reason}"));

@@ -9,7 +9,7 @@ use trireme_surface::texts;
 use trireme_types::{Seqno, Uuid};
 use trireme_wslog::{DirStorage, TrimAnswer, TrimWish, inspect};
 
-use crate::cluster::{Cluster, Host, agree, crash_image, restore_image, write_much};
+use crate::cluster::{Cluster, Host, agree, copy, crash_image, restore_image, write_much};
 use crate::fake::{Closed, Fake, PATIENCE, Tables, until};
 
 type Hook = Box<dyn Fn(&Fake, &Meta, &[u8]) + Send + Sync>;
@@ -251,6 +251,26 @@ fn an_evicted_node_leaves_and_may_come_back_after_a_new_start() {
     for host in &hosts {
         until("nobody is evicted", || text(host, "evs_evict_list").is_empty());
     }
+    agree(hosts);
+}
+
+/// A machine is cloned, and the copy is started beside it.
+#[test]
+fn the_copy_of_a_running_node_leaves_and_the_original_stays() {
+    let cluster = Cluster::new(3);
+    let hosts = vec![cluster.bootstrap(), cluster.join(1)];
+    hosts[1].wait("both in", |s| s.size() == 2 && s.synced > 0);
+    hosts[0].commit("a", "before");
+    copy(&cluster.sites[1].dir, &cluster.sites[2].dir);
+    let views = hosts[0].lock().views.len();
+    let twin = cluster.host(2, Tables::default(), None, "");
+    let _ = twin.connect(&cluster.url(), false);
+    twin.wait("the reason", |s| {
+        s.log.iter().any(|(_, text)| text.contains("trireme.*.galera.cache, which makes it a new member"))
+    });
+    hosts[1].commit("b", "after");
+    assert_eq!(hosts[0].lock().views.len(), views, "the others have not noticed");
+    twin.stop();
     agree(hosts);
 }
 

@@ -139,12 +139,27 @@ fn a_peer_that_stops_says_so_and_is_found_again() {
 }
 
 #[test]
-fn a_newer_incarnation_takes_over_and_the_older_is_refused() {
+fn a_newer_incarnation_does_not_replace_an_older_one_that_lives() {
     let (mut a, mut old) = pair();
     let mut cfg = config(2, &[a.port()]);
     cfg.me.incarnation = Incarnation(2);
     let mut new = Node::new(cfg);
-    until([&mut a, &mut old, &mut new], |[a, _, new]| new.linked(1) && a.ups(2) == 2);
+    until([&mut a, &mut old, &mut new], |[a, _, new]| a.logged("cloned") >= 1 && new.logged("cloned") >= 1);
+    assert!(a.linked(2) && old.linked(1) && a.downs(2) == 0);
+    assert!(new.count(|event| matches!(event, NetEvent::Twin { .. })) >= 1, "and is told why");
+    assert_eq!(old.count(|event| matches!(event, NetEvent::Twin { .. })), 0);
+    // Once it is gone the newer one is welcome.
+    drop(old);
+    until([&mut a, &mut new], |[a, new]| new.linked(1) && a.ups(2) == 2);
+}
+
+#[test]
+fn a_newer_incarnation_takes_over_from_one_that_hangs_and_the_older_is_refused() {
+    let (mut a, mut old) = pair();
+    let mut cfg = config(2, &[a.port()]);
+    cfg.me.incarnation = Incarnation(2);
+    let mut new = Node::new(cfg);
+    until([&mut a, &mut new], |[a, new]| new.linked(1) && a.ups(2) == 2);
     assert_eq!(a.count(|event| *event == NetEvent::LinkDown { node: id(2), cause: DownCause::Replaced }), 1);
     until([&mut a, &mut old, &mut new], |[_, old, _]| old.logged("older incarnation") == 1);
     assert!(!old.linked(1) && new.linked(1));
