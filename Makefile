@@ -12,10 +12,11 @@
 #   make fuzz TARGET=order_group [SECONDS=60]        search for inputs that do harm (nightly toolchain, cargo-fuzz)
 #   make bench                our provider and Galera, alone and in real servers, each measured in one run
 #   make install [PREFIX=/usr/local] [DESTDIR=]      the library, the command, and the services of arbitrator and balancer; make uninstall
+#   make deb                  Debian packages of provider, command and arbitrator, in build/deb
 #   make deps                 install the Debian packages that the above need
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build install uninstall cluster down check test test-all sim model chaos mtr fuzz fuzz-corpus bench
+.PHONY: help deps build install uninstall deb cluster down check test test-all sim model chaos mtr fuzz fuzz-corpus bench
 
 BUILD := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 PROVIDER ?= $(BUILD)/release/libtrireme.so
@@ -54,6 +55,12 @@ install:
 		| install -D -m 644 /dev/stdin $(ROOT)/lib/systemd/system/trireme-balance.service
 	install -D -m 644 packaging/man/trireme-balance.1 $(ROOT)/share/man/man1/trireme-balance.1
 	ln -sf trireme-balance.1 $(ROOT)/share/man/man1/glbd.1
+	$(TRIREME) manual $(ROOT)/share/man/man1
+	ln -sf trireme-arbitrate.1 $(ROOT)/share/man/man1/garbd.1
+	install -d $(ROOT)/share/bash-completion/completions $(ROOT)/share/zsh/vendor-completions $(ROOT)/share/fish/vendor_completions.d
+	$(TRIREME) completions bash >$(ROOT)/share/bash-completion/completions/trireme
+	$(TRIREME) completions zsh >$(ROOT)/share/zsh/vendor-completions/_trireme
+	$(TRIREME) completions fish >$(ROOT)/share/fish/vendor_completions.d/trireme.fish
 	sed 's|/usr/bin/garbd|$(PREFIX)/bin/garbd|' packaging/garb-systemd | install -D -m 755 /dev/stdin $(ROOT)/bin/garb-systemd
 	sed 's|/usr/bin/garb-systemd|$(PREFIX)/bin/garb-systemd|' packaging/garb.service \
 		| install -D -m 644 /dev/stdin $(ROOT)/lib/systemd/system/garb.service
@@ -71,8 +78,19 @@ uninstall:
 	rm -rf $(ROOT)/lib/trireme
 	rm -f $(ROOT)/lib/sysusers.d/trireme-arbitrator.conf
 	rm -f $(ROOT)/bin/trireme $(ROOT)/bin/garbd $(ROOT)/bin/glbd $(ROOT)/bin/garb-systemd
-	rm -f $(ROOT)/lib/systemd/system/trireme-balance.service $(ROOT)/share/man/man1/trireme-balance.1 $(ROOT)/share/man/man1/glbd.1
+	rm -f $(ROOT)/lib/systemd/system/trireme-balance.service
+	rm -f $(ROOT)/share/man/man1/trireme*.1 $(ROOT)/share/man/man1/glbd.1 $(ROOT)/share/man/man1/garbd.1
+	rm -f $(ROOT)/share/bash-completion/completions/trireme $(ROOT)/share/zsh/vendor-completions/_trireme
+	rm -f $(ROOT)/share/fish/vendor_completions.d/trireme.fish
 	rm -f $(ROOT)/lib/systemd/system/garb.service $(ROOT)/lib/systemd/system/mariadb.service.d/trireme.conf
+
+# One version for all: the workspace's. Without root no fakeroot is needed (Rules-Requires-Root: no).
+DEB_OUT := $(CURDIR)/build/deb
+deb:
+	@command -v dh >/dev/null || { echo "make deb needs the package debhelper: apt-get install debhelper"; exit 2; }
+	rm -rf $(DEB_OUT) && mkdir -p $(DEB_OUT)
+	DEB_RULES_REQUIRES_ROOT=no DEB_OUT=$(DEB_OUT) debian/rules clean binary
+	@ls -l $(DEB_OUT)
 
 cluster: deps build
 	$(TRIREME) cluster up --provider $(PROVIDER)

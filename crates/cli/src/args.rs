@@ -9,7 +9,7 @@ use trireme_history::Isolation;
 #[derive(Debug, Parser)]
 #[command(
     name = "trireme",
-    version,
+    version = env!("TRIREME_VERSION"),
     about = "Synchronous multi-master replication for stock MariaDB servers",
     after_help = EXIT_CODES
 )]
@@ -65,7 +65,20 @@ pub enum Command {
         #[command(subcommand)]
         action: LogAction,
     },
+    /// Print a script with which a shell completes these commands
+    #[command(after_help = COMPLETIONS_HELP)]
+    Completions {
+        #[arg(value_name = "SHELL")]
+        shell: clap_complete::Shell,
+    },
+    /// Write a manual page for each command into a directory
+    #[command(hide = true)]
+    Manual { dir: PathBuf },
 }
+
+const COMPLETIONS_HELP: &str = "\
+Packages install them. By hand, for bash:
+  trireme completions bash > ~/.local/share/bash-completion/completions/trireme";
 
 #[derive(Debug, Subcommand)]
 pub enum SecretAction {

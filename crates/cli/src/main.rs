@@ -7,6 +7,7 @@ mod args;
 mod chaos;
 mod follow;
 mod log;
+mod manual;
 mod resolve;
 mod run;
 mod secret;
@@ -42,6 +43,10 @@ fn main() -> ExitCode {
         args::Command::Hosts(hosts) => return trireme_balance::run_hosts(hosts),
         args::Command::Log { action } => return log_exit(log::run(action)),
         args::Command::Secret { action } => return log_exit(secret::run(action).map(|()| log::Outcome::Done)),
+        args::Command::Completions { shell } => {
+            return log_exit(manual::completions(shell).map(|()| log::Outcome::Done));
+        }
+        args::Command::Manual { dir } => return log_exit(manual::write(&dir).map(|()| log::Outcome::Done)),
         args::Command::Chaos { action, run } => {
             let outcome = chaos::enter_namespace(action.as_ref(), &run)
                 .and_then(|()| handle_ctrl_c())

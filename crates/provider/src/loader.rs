@@ -21,9 +21,9 @@ const NAME: &CStr = c"Trireme";
 /// Suites take `minor.release` from the digits before the parenthesis and skip themselves when that is less than what they
 /// need: it is the Galera release (26.4.23) whose surface this provider has.
 const VERSION: &str = if TEST_BUILD {
-    concat!("4.23(trireme ", env!("CARGO_PKG_VERSION"), ", TEST BUILD)\0")
+    concat!("4.23(trireme ", env!("TRIREME_VERSION"), ", TEST BUILD)\0")
 } else {
-    concat!("4.23(trireme ", env!("CARGO_PKG_VERSION"), ")\0")
+    concat!("4.23(trireme ", env!("TRIREME_VERSION"), ")\0")
 };
 /// Built together with the simulator or the fuzzers, whose features reach into the crates below, or in order to panic: not for servers
 /// with data. `make install` refuses a library that says so.

@@ -1,0 +1,5 @@
+include!("../../packaging/version.rs");
+
+fn main() {
+    tell_version();
+}
