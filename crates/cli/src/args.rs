@@ -30,6 +30,10 @@ Exit codes:
 pub enum Command {
     /// Show every server of a cluster, who votes, who is behind, and what it can still lose
     Status(trireme_observe::status::Status),
+    /// Say what a line of a server's error log means, and what to do
+    Explain(trireme_observe::explain::Explain),
+    /// Show what happened, from the error logs of all nodes: views, transfers, silences, forks, evictions
+    Events(trireme_observe::explain::Events),
     /// Start and drive a cluster of real servers on this machine
     #[command(after_help = EXIT_CODES)]
     Cluster {

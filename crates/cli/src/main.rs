@@ -38,6 +38,8 @@ fn main() -> ExitCode {
     let (dir, action) = match args.command {
         args::Command::Cluster { dir, action } => (dir, action),
         args::Command::Status(status) => return trireme_observe::status::run(&status),
+        args::Command::Explain(explain) => return trireme_observe::explain::explain(&explain),
+        args::Command::Events(events) => return trireme_observe::explain::events(&events),
         args::Command::Arbitrate(arbitrate) => return trireme_arbitrator::run(arbitrate),
         args::Command::Balance(balance) => return trireme_balance::run(balance),
         args::Command::Hosts(hosts) => return trireme_balance::run_hosts(hosts),

@@ -2,7 +2,7 @@
 //!
 //! Pure: [`batch`] (what the client program printed), [`facts`] (one server's answers), [`survey`] (whom to ask next), [`cluster`] (all
 //! answers together), [`verdict`] (in words), [`table`] and [`status`] (how it is shown). [`client`] runs the `mariadb` client, and decides
-//! nothing.
+//! nothing. [`lines`] says what lines of an error log ([`errorlog`]) mean, for [`explain`].
 //!
 //! **Invariant:** nothing here changes a server, but for `repl.status_extended`, which decides what a node tells and nothing else.
 
@@ -11,7 +11,10 @@
 pub mod batch;
 pub mod client;
 pub mod cluster;
+pub mod errorlog;
+pub mod explain;
 pub mod facts;
+pub mod lines;
 pub mod status;
 pub mod survey;
 pub mod table;
