@@ -29,6 +29,8 @@ packages=(
     lsof iproute2                # the transfer scripts ask them for ports; network namespaces
     galera-4                     # for comparison
     mariadb-test perl stunnel4   # MariaDB's own suites
+    debhelper                    # make deb
+    debootstrap systemd-container # the packages' test
 )
 
 missing=()
