@@ -19,6 +19,14 @@
 .DEFAULT_GOAL := help
 .PHONY: help deny sbom deps build install uninstall deb cluster down check test test-all sim model chaos mtr fuzz fuzz-corpus bench
 
+# The compiler that rust-toolchain.toml names. Where rustup has not got it and may not fetch it, its default is taken.
+ifneq ($(shell sh -c 'command -v rustup'),)
+ifeq ($(shell rustc --version 2>/dev/null),)
+export RUSTUP_TOOLCHAIN := $(firstword $(shell rustup default 2>/dev/null))
+$(warning the toolchain of rust-toolchain.toml is not installed: building with $(RUSTUP_TOOLCHAIN))
+endif
+endif
+
 BUILD := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 PROVIDER ?= $(BUILD)/release/libtrireme.so
 TRIREME := $(BUILD)/release/trireme
