@@ -245,6 +245,17 @@ pub enum LogAction {
         #[arg(long)]
         json: bool,
     },
+    /// Show the term that a node has promised, or raise that of a stopped one. For nodes that do not believe each other's terms: their error
+    /// logs name the command
+    Term {
+        dir: PathBuf,
+        /// The new term; the highest that any node of the cluster has
+        #[arg(long, value_name = "TERM")]
+        raise: Option<u64>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Drop old segments of a node's log, to free space. What a peer lacks of them it must get elsewhere, or by a full copy. A node that
     /// runs does it itself, and keeps what its own server and the members that are here still need
     Trim {

@@ -5,6 +5,7 @@
 
 mod entry;
 mod inspect;
+mod term;
 mod trim;
 mod verify;
 
@@ -39,6 +40,7 @@ pub fn run(action: LogAction) -> Result<Outcome, String> {
             entry::show(&look(&dir)?, entry::Wanted::Seqno(trireme_types::Seqno(seqno)), json)?;
         }
         LogAction::Verify { dir, json } => return verify::log(&look(&dir)?, json),
+        LogAction::Term { dir, raise, json } => term::log(&dir, raise.map(trireme_types::Term), json)?,
         LogAction::Trim { dir, keep_from, force, wait, json } => {
             trim::log(&dir, trireme_types::Seqno(keep_from), force, Duration::from_secs(wait), json)?;
         }

@@ -364,6 +364,28 @@ fn trimming_is_refused_while_the_owner_takes_no_notice_or_the_log_is_unfinished(
 }
 
 #[test]
+fn the_term_is_raised_and_never_lowered_and_nothing_else_changes() {
+    let dir = Dir::new();
+    let log = open_log(&dir);
+    let before = log.hard_state();
+    assert!(refused(&["term", "--raise", "1000000"], &dir).contains("in use"));
+    drop(log); // as after kill -9
+    let judged = json(&["verify"], &dir);
+    assert_eq!(json(&["term"], &dir)["term"], before.term.0);
+    assert_eq!(json(&["term", "--raise", "1000000"], &dir)["term_before"], before.term.0);
+    assert!(refused(&["term", "--raise", "1000000"], &dir).contains("is 1000000 already"));
+    assert_eq!(json(&["verify"], &dir), judged, "it is as clean as it was");
+    let (log, report) =
+        WriteSetLog::open(DirStorage::new(&dir.0).unwrap(), &Options::new(NODE, read_boot_id())).unwrap();
+    let after = log.hard_state();
+    assert_eq!(
+        (after.term, after.committed, after.voters_committed),
+        (Term(1_000_000), before.committed, before.voters_committed)
+    );
+    assert_eq!(report.hole, None);
+}
+
+#[test]
 fn directories_without_a_log_are_named() {
     let dir = Dir::new();
     for words in [&["inspect"][..], &["verify"], &["trim", "--keep-from", "1"]] {

@@ -26,6 +26,7 @@ mod scan;
 mod simdisk;
 mod storage;
 mod sync;
+mod term;
 mod wish;
 
 pub use dir::{DirLock, DirStorage};
@@ -36,6 +37,7 @@ pub use reader::LogReader;
 pub use simdisk::{Faults, SimDisk, SimFile, SimLock};
 pub use storage::{Storage, StorageFile};
 pub use sync::{SpareReady, SpareTicket, SyncTicket, Synced};
+pub use term::raise_term;
 pub use wish::{TrimAnswer, TrimWish};
 
 /// With the feature `fuzzing`, which no server needs.

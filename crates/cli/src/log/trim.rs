@@ -121,7 +121,7 @@ fn cut(log: &mut WriteSetLog<DirStorage>, keep_from: Seqno) -> Result<(), String
 }
 
 /// Files made by another user than the server's would keep the node from starting.
-fn refuse_foreign_user(dir: &Path) -> Result<(), String> {
+pub fn refuse_foreign_user(dir: &Path) -> Result<(), String> {
     let owner = |path: &Path| std::fs::metadata(path).map(|m| m.uid()).map_err(|e| format!("{}: {e}", path.display()));
     let (ours, theirs) = (owner(Path::new("/proc/self"))?, owner(dir)?);
     if ours == theirs {
@@ -129,7 +129,7 @@ fn refuse_foreign_user(dir: &Path) -> Result<(), String> {
     }
     Err(format!(
         "{} belongs to another user (uid {theirs}), and files made by this one would keep its server from starting: run \
-         this as that user, as with `sudo -u mysql trireme log trim …`",
+         this as that user, as with `sudo -u mysql trireme log …`",
         dir.display()
     ))
 }

@@ -1,0 +1,28 @@
+//! The term that a stopped member has promised, and a higher one by an operator's hand: members whose terms somebody has driven apart
+//! do not believe each other (docs/protocol.md, section 2, *Trust*).
+
+use trireme_order::StoreError;
+use trireme_types::{HardState, NodeId, Term};
+
+use crate::meta::{self, Found};
+use crate::storage::Storage;
+
+/// The term becomes `term`; durable on return. To promise more is always safe; nothing else of the log is touched, so it is as clean or
+/// suspect as it was. Answers the term before.
+///
+/// **Errors:** the log is open elsewhere, or has no readable metadata; the disk fails; `term` is not higher.
+pub fn raise_term<S: Storage>(storage: &S, term: Term) -> Result<Term, StoreError> {
+    let _lock = storage.lock()?;
+    let Found::Meta { mut file, .. } = meta::read(storage)? else {
+        return Err(StoreError("write-set log: there is no readable metadata, so there is no term to raise".into()));
+    };
+    let before = file.meta().hard.term;
+    if term <= before {
+        return Err(StoreError(format!(
+            "write-set log: the term is {before} already, and a promise is not taken back"
+        )));
+    }
+    file.secure()?;
+    file.save(|meta| meta.hard = HardState { term, voted_for: NodeId::default(), ..meta.hard })?;
+    Ok(before)
+}
