@@ -70,6 +70,8 @@ pub(crate) struct Sequencer {
     /// Voters that came back with a log of another branch: their vote goes before they get this one's log.
     pub strangers: BTreeSet<NodeId>,
     pub weights: BTreeMap<NodeId, Weight>,
+    /// Since when those vote who got their votes from this sequencer.
+    pub voting_since: BTreeMap<NodeId, Timestamp>,
     /// Since when an unlinked member is gone.
     pub gone: BTreeMap<NodeId, Timestamp>,
     pub reads: Vec<PendingRead>,
@@ -96,6 +98,7 @@ impl Sequencer {
             fresh: BTreeSet::new(),
             strangers: BTreeSet::new(),
             weights: BTreeMap::new(),
+            voting_since: BTreeMap::new(),
             gone: BTreeMap::new(),
             reads: Vec::new(),
             handed_over_at: None,
@@ -194,8 +197,9 @@ impl<S: LogStore> Group<S> {
         let as_good = lost || self.log_is_as_good(last_term, last_index);
         let granted = term > self.hard.term && as_good && !self.hears_sequencer(now);
         let (term, whole) = (self.hard.term, !lost && self.is_whole());
+        let votes = self.is_asked(from);
         if let Role::PreCandidate(ballot) = &mut self.role {
-            ballot.rivalled |= granted && from < self.cfg.me.node;
+            ballot.rivalled |= granted && votes && from < self.cfg.me.node;
         }
         self.send(from, Message::PreVoteReply { branch, term, granted, whole });
         if !lost {
@@ -418,6 +422,10 @@ impl<S: LogStore> Group<S> {
 
     pub(crate) fn become_sequencer(&mut self, now: Timestamp, voters: Option<VoterSet>) {
         debug_assert_eq!(self.hard.voted_for, self.me());
+        if voters.as_ref().is_some_and(|v| !v.fork.is_nil()) && self.is_forked_out() {
+            self.log(true, "not forced: this history has been forced too often; bootstrap a new one".into());
+            return self.become_follower(now, None);
+        }
         let me = self.me();
         self.at_election = None;
         self.at_bodies = None;
@@ -562,7 +570,9 @@ impl<S: LogStore> Group<S> {
             return Some(lineage);
         }
         if !self.can_follow(&fork) {
-            self.yield_branch(now);
+            if self.may_overrule(now, from) {
+                self.yield_branch(now);
+            }
             return None;
         }
         Some(lineage)

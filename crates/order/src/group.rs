@@ -120,6 +120,9 @@ pub struct Group<S: LogStore> {
     /// This member gave way to another branch, whose primary component was last heard of then. Nothing is given up before that one has
     /// offered its state: what was heard may have been said long ago.
     pub(crate) yields: Option<Timestamp>,
+    /// What it gave way to runs on the very branch that it went on with alone: its disk is an old one, and what it ordered since
+    /// contradicts what the others did, under the same numbers.
+    pub(crate) is_doubled: bool,
     /// The state that is offered, until the data are discarded.
     pub(crate) offered: Option<Box<(NodeId, Term, Lineage, Base)>>,
     /// Where the server's data were at the start, whether or not the log vouches for them.
@@ -141,10 +144,12 @@ pub struct Group<S: LogStore> {
     pub(crate) told_founders: Vec<NodeId>,
     /// The branch that all peers have been told of.
     pub(crate) told_branch: Uuid,
-    /// Whom this member follows, as all peers have been told: they believe it because of that.
+    /// For whom this member vouches, as all peers have been told: they believe it because of that.
     pub(crate) told_sequencer: Option<NodeId>,
-    /// When a newcomer's term last ended the own one.
-    pub(crate) foreign_term_at: Option<Timestamp>,
+    /// Whose terms, of newcomers, ended the own one in the last minute, and when.
+    pub(crate) foreign_terms: BTreeMap<NodeId, Timestamp>,
+    /// Everybody whom the log has named, as far as it was read: those are of this cluster, whatever became of them.
+    pub(crate) remembered: BTreeSet<NodeId>,
     /// The branch of another primary component that an operator has been told of.
     pub(crate) met: Uuid,
     /// Not to stand before then: whoever is alone on a branch that was forced looks for others first.
@@ -225,6 +230,7 @@ impl<S: LogStore> Group<S> {
             must_discard: false,
             discarded: false,
             yields: None,
+            is_doubled: false,
             offered: None,
             data: None,
             stocked: false,
@@ -237,7 +243,8 @@ impl<S: LogStore> Group<S> {
             told_founders: Vec::new(),
             told_branch: Uuid::NIL,
             told_sequencer: None,
-            foreign_term_at: None,
+            foreign_terms: BTreeMap::new(),
+            remembered: BTreeSet::new(),
             met: Uuid::NIL,
             stand_after: now,
             applied: start.unwrap_or_default(),
@@ -272,6 +279,9 @@ impl<S: LogStore> Group<S> {
 
     /// Delivery begins at `base`, which lies within the log.
     pub(crate) fn begin_at(&mut self, base: Base) {
+        if base.history != self.tail.history {
+            self.remembered.clear();
+        }
         self.done = Chain::from_base(&base);
         self.commit = base.index;
         self.delivering.clear();
@@ -299,6 +309,7 @@ impl<S: LogStore> Group<S> {
     /// The tail state, anew from what is delivered and what follows in the log.
     pub(crate) fn rebuild_tail(&mut self) {
         self.tail = self.done.clone();
+        self.remember_named();
         while self.tail.index < self.store.last() {
             let next = self.tail.index.next();
             let entries = match self.read_store(next, 1 << 20) {
@@ -312,6 +323,9 @@ impl<S: LogStore> Group<S> {
                 if !self.tail.accepts(entry) || self.tail.apply(entry).is_err() {
                     return self
                         .fail(StoreError(format!("log entry {} does not follow its predecessor", entry.header.index)));
+                }
+                if matches!(entry.header.kind, EntryKind::Voters | EntryKind::View) {
+                    self.remember_named();
                 }
             }
         }
@@ -349,6 +363,10 @@ impl<S: LogStore> Group<S> {
     fn begin_history(&mut self, now: Timestamp, history: Uuid, position: Seqno) -> Result<(), String> {
         let base = self.store.base();
         let covered = base.history == history && base.seqno <= position && self.tail.seqno >= position;
+        let forced = covered && !self.decides_alone() && !self.tail.voters.voters.is_empty();
+        if forced && self.is_forked_out() {
+            return Err("this history has been forced too often to be forced again: bootstrap a new one".into());
+        }
         if !covered {
             // The history goes on without the log that led here: whoever has that log is on another branch.
             let lineage = if position == Seqno::ZERO {
@@ -372,23 +390,33 @@ impl<S: LogStore> Group<S> {
             self.begin_at(base);
             self.needs_snapshot = false;
             self.yields = None;
+            self.is_doubled = false;
         }
         self.phase = Phase::Joining;
         self.stocked = !self.arbitrates();
         self.at_check = Some(now.after(CHECK_EVERY));
         let me = Voter { node: self.me(), weight: self.cfg.me.weight };
-        let mine = |set: &VoterSet| set.majority(|n| n == me.node);
-        let settled = self.tail.voters_at <= self.hard.voters_committed.max(self.commit);
-        let alone = mine(&self.tail.voters) && (settled || mine(&self.tail.voters_before));
-        let forced = covered && !alone && !self.tail.voters.voters.is_empty();
         let fork = if forced { self.draw_fork() } else { Uuid::NIL };
-        let voters = (!alone).then(|| VoterSet { voters: vec![me], fork });
+        let voters = (!self.decides_alone()).then(|| VoterSet { voters: vec![me], fork });
         self.take_over(now, voters);
         self.send_presence(now);
         match self.phase {
             Phase::Failed => Err("the write-set log failed".into()),
             _ => Ok(()),
         }
+    }
+
+    /// Is this member a majority by itself?
+    fn decides_alone(&self) -> bool {
+        let me = self.me();
+        let mine = |set: &VoterSet| set.majority(|n| n == me);
+        let settled = self.tail.voters_at <= self.hard.voters_committed.max(self.commit);
+        mine(&self.tail.voters) && (settled || mine(&self.tail.voters_before))
+    }
+
+    /// Has this log so many forks that no reader would take one more?
+    pub(crate) fn is_forked_out(&self) -> bool {
+        self.tail.lineage.forks().len() >= Lineage::FORKS_MAX
     }
 
     /// Look for a primary component among the linked peers, or form one again with the voters of the own log.
@@ -869,8 +897,8 @@ impl<S: LogStore> Group<S> {
             self.begin_read_round(now);
             // Where nobody has data it matters whose log goes on from those of a member that comes.
             let base_moved = !self.stocked && !self.arbitrates() && self.told_base != self.store.base().seqno;
-            let follows = self.told_sequencer != self.sequencer;
-            if self.told_branch != self.tail.branch() || self.told_stocked != self.stocked || base_moved || follows {
+            let vouches = self.told_sequencer != self.vouches_for();
+            if self.told_branch != self.tail.branch() || self.told_stocked != self.stocked || base_moved || vouches {
                 self.send_presence(now);
             }
             // An acknowledgement of the own log may have committed something.
@@ -1106,6 +1134,9 @@ impl<S: LogStore> Group<S> {
                 self.fail(StoreError(format!("log entry {}: {e}", entry.header.index)));
                 return false;
             }
+            if matches!(entry.header.kind, EntryKind::Voters | EntryKind::View) {
+                self.remember_named();
+            }
             self.cache.push(entry, self.done.index, self.cfg.cache_bytes_max);
         }
         true
@@ -1122,6 +1153,11 @@ impl<S: LogStore> Group<S> {
         let (committed, voters) = (self.hard.committed.min(fork.prev()), self.hard.voters_committed.min(fork.prev()));
         if (committed, voters) == (self.hard.committed, self.hard.voters_committed) {
             return true;
+        }
+        // A log that ends below what it knows to be committed has lost its end. That it did must outlive the marks that tell, if the fork's
+        // entry never gets here.
+        if self.hard.voters_committed > self.tail.index && self.store.suspect().is_none() && !self.begin_to_doubt() {
+            return false;
         }
         (self.hard.committed, self.hard.voters_committed) = (committed, voters);
         self.save_hard()

@@ -89,6 +89,7 @@ impl<S: LogStore> Group<S> {
     /// What this member may do with its own log and data.
     fn check_standing(&self) {
         assert!(self.yields.is_none() || self.needs_snapshot, "it gives way and keeps its log");
+        assert!(!self.is_doubled || self.yields.is_some(), "it runs twice and does not give way");
         assert!(!self.must_discard || self.needs_snapshot, "its data are void and its log is kept");
         assert!(!self.discarded || self.must_discard, "data were discarded for nothing");
         assert!(self.offered.is_none() || self.must_discard && !self.discarded, "an offer that nobody waits for");

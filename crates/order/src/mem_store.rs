@@ -16,6 +16,8 @@ pub struct MemStore {
     checkpoints: Vec<Base>,
     /// Entries between checkpoints wanted; zero: never.
     pub checkpoint_every: u64,
+    /// Nothing is appended any more: what is on disk then is what a crash at that moment leaves.
+    pub full: bool,
 }
 
 impl MemStore {
@@ -96,6 +98,9 @@ impl LogStore for MemStore {
             .collect())
     }
     fn append(&mut self, entries: &[Entry]) -> Result<(), StoreError> {
+        if self.full {
+            return Err(StoreError("no space left".into()));
+        }
         for e in entries {
             assert_eq!(e.header.index, self.last().next(), "entries are appended without gaps");
             self.entries.push(e.clone());

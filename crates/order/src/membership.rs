@@ -93,10 +93,24 @@ impl<S: LogStore> Group<S> {
                 return;
             }
         }
+        let inside = self.tail.view.get(from).is_some_and(|m| m.incarnation == request.member.incarnation);
+        let mut usable = usable;
+        if self.has_driven_up_term(from) {
+            // Its promises are of terms in which nobody here can ever ask for them. Without a vote they bind it no more, and it begins anew.
+            if votes && heard {
+                if let Role::Sequencer(s) = &mut self.role {
+                    s.strangers.insert(from);
+                }
+                return self.step_membership(now);
+            }
+            if votes || inside {
+                return;
+            }
+            usable = false;
+        }
         if self.is_behind_only_data(now, from, request.position) {
             return;
         }
-        let inside = self.tail.view.get(from).is_some_and(|m| m.incarnation == request.member.incarnation);
         let members_max = self.cfg.limits.members_max;
         let Role::Sequencer(s) = &mut self.role else { return };
         let mut others = s.joiners.keys().filter(|n| **n != from && self.tail.view.get(**n).is_none());
@@ -236,23 +250,28 @@ impl<S: LogStore> Group<S> {
             kinship => kinship,
         };
         let of_branch = same && kinship == Kinship::Same;
+        // Its sequencer has let the others take this member's vote: what was promised in terms that nobody reaches binds it no more.
+        let renewed = same && Self::is_driven_up(self.hard.term, term);
         // Shorter than the base, or with a tail that was never committed where the group has something else.
         let behind = base.index > self.tail.index
             || base.index > self.commit && self.store.term_at(base.index) != Some(base.term);
-        let wanted = self.needs_snapshot || !of_branch || behind;
+        let wanted = self.needs_snapshot || !of_branch || behind || renewed;
         // A member so far behind that nobody keeps what it lacks is told so too: its driver sees the reset and leaves.
         let lagging = self.sequencer == Some(from) && (behind || !of_branch);
         if !matches!(self.phase, Phase::Joining | Phase::NonPrimary) && !self.needs_snapshot && !lagging || !wanted {
             return;
         }
+        if self.is_strange_state(same) && !self.may_overrule(now, from) {
+            return;
+        }
         // A log of which nothing is left does not say whose promises these are: they are kept. Nor do they go with the branch.
-        let promised = same || self.tail.history.is_nil();
+        let promised = (same || self.tail.history.is_nil()) && !renewed;
         if term < self.hard.term && promised {
             let (branch, term) = (lineage.branch(base.history), self.hard.term);
             return self.send(from, Message::HeartbeatAck { branch, term, round: 0 });
         }
         let contradicts = match kinship {
-            Kinship::Same => false,
+            Kinship::Same => self.is_doubled,
             Kinship::Descendant(fork) => !self.can_follow(&fork),
             Kinship::Ancestor | Kinship::Sibling => true,
         };
@@ -284,6 +303,19 @@ impl<S: LogStore> Group<S> {
         }
     }
 
+    /// Would a state of this, or another, history replace what only the own cluster may replace? Who has a log of voters belongs to them;
+    /// only one that was started with it may be meant to join another cluster.
+    fn is_strange_state(&self, same: bool) -> bool {
+        let belongs = !self.tail.history.is_nil() && !self.tail.voters.voters.is_empty();
+        belongs && (same || self.phase != Phase::Joining)
+    }
+
+    /// Sequencer: is this peer in a term that no election leads to from here? Somebody has driven it up.
+    fn has_driven_up_term(&self, node: NodeId) -> bool {
+        let told = self.peers.get(&node).and_then(|p| p.told());
+        told.is_some_and(|p| Self::is_driven_up(p.term, self.hard.term))
+    }
+
     /// From here on the log begins at `base`. `false`: it could not be replaced.
     pub(crate) fn replace_log(&mut self, base: Base) -> bool {
         // Data that no log here reached may fit this one. Those that end below it are of no use from here on.
@@ -308,6 +340,7 @@ impl<S: LogStore> Group<S> {
         self.discarded = false;
         self.offered = None;
         self.yields = None;
+        self.is_doubled = false;
         self.begin_at(base);
         self.renew_session();
         self.sequencer = None;
@@ -471,7 +504,7 @@ impl<S: LogStore> Group<S> {
             data: self.data.filter(|_| self.phase == Phase::Joining),
             holds: self.holds(),
             founding: self.founding(now),
-            sequencer: self.sequencer,
+            sequencer: self.vouches_for(),
         }
     }
 
@@ -486,7 +519,7 @@ impl<S: LogStore> Group<S> {
 
     pub(crate) fn send_presence(&mut self, now: Timestamp) {
         self.told_branch = self.tail.branch();
-        self.told_sequencer = self.sequencer;
+        self.told_sequencer = self.vouches_for();
         self.told_stocked = self.stocked;
         self.told_base = self.store.base().seqno;
         let message = Message::Presence(self.presence(now));
@@ -544,12 +577,17 @@ impl<S: LogStore> Group<S> {
 
     /// A peer of another branch that is in a primary component, as this member is: one of the two has to go.
     fn meet(&mut self, now: Timestamp, from: NodeId) {
+        self.meet_double(now, from);
         let Some(theirs) = self.peers.get(&from).and_then(|p| p.told()) else { return };
         let other = !matches!(self.kinship_of(from), Some(Kinship::Same) | None);
         if !other || !theirs.primary {
             return;
         }
         let lesser = self.tail.lineage.precedence(&theirs.lineage) == std::cmp::Ordering::Less;
+        let theirs = theirs.lineage.branch(theirs.history);
+        if !self.may_overrule(now, from) {
+            return;
+        }
         if self.yields.is_some() && lesser {
             self.yields = Some(now);
         }
@@ -565,8 +603,8 @@ impl<S: LogStore> Group<S> {
                     .into(),
             );
             self.give_way(now);
-        } else if self.met != theirs.lineage.branch(theirs.history) {
-            self.met = theirs.lineage.branch(theirs.history);
+        } else if self.met != theirs {
+            self.met = theirs;
             self.log(
                 true,
                 "another primary component of this cluster runs, separated from this one by a forced change. This one goes on; \
@@ -574,6 +612,32 @@ impl<S: LogStore> Group<S> {
                     .into(),
             );
         }
+    }
+
+    /// A primary component of the own branch, with another sequencer, while this member goes on alone: it was started with an old disk,
+    /// which names nobody else any more, or nobody yet.
+    fn meet_double(&mut self, now: Timestamp, from: NodeId) {
+        let me = self.me();
+        let Some(theirs) = self.peers.get(&from).and_then(|p| p.told()) else { return };
+        let leads = theirs.sequencer.is_some_and(|s| s != me) && theirs.primary;
+        if !leads || self.kinship_of(from) != Some(Kinship::Same) || !self.is_alone() {
+            return;
+        }
+        if self.is_doubled {
+            self.yields = Some(now);
+        }
+        if !matches!(self.role, Role::Sequencer(_)) || !self.goes_on(now) || !self.may_overrule(now, from) {
+            return;
+        }
+        let name = self.names_of(&[from]);
+        let text = format!(
+            "{name} is in a primary component of this cluster, while this node went on alone: an old copy of the data directory was put \
+             back. That component goes on; this node leaves. What was committed here since is not part of it, and is replaced by a \
+             full copy"
+        );
+        self.log(true, text);
+        self.give_way(now);
+        self.is_doubled = true;
     }
 
     fn give_way(&mut self, now: Timestamp) {
@@ -602,6 +666,7 @@ impl<S: LogStore> Group<S> {
             "the primary component that this node gave way to is not heard of any more: this node goes on with its own branch".into(),
         );
         self.yields = None;
+        self.is_doubled = false;
         self.needs_snapshot = false;
         self.become_follower(now, None);
     }
@@ -734,7 +799,7 @@ impl<S: LogStore> Group<S> {
     /// Begins a branch of its own, with this member as the only voter: nobody else has it yet, so nobody else can have promised anything
     /// in it. Whoever is linked follows and gets its vote back as any joiner does. An arbitrator does it for a server.
     fn force(&mut self, now: Timestamp, voter: NodeId) {
-        if self.tail.lineage.forks().len() >= Lineage::FORKS_MAX {
+        if self.is_forked_out() {
             self.log(true, "not forced: this history has been forced too often; bootstrap a new one".into());
             return;
         }
@@ -746,6 +811,7 @@ impl<S: LogStore> Group<S> {
             return self.log(true, text);
         }
         self.yields = None;
+        self.is_doubled = false;
         self.needs_snapshot = false;
         if voter == self.me() && self.force_from_own_data(now) {
             return;
@@ -989,12 +1055,13 @@ impl<S: LogStore> Group<S> {
     }
 
     fn step_weight(&mut self, now: Timestamp) -> bool {
-        let Role::Sequencer(s) = &mut self.role else { return false };
         let mut voters = self.tail.voters.clone();
         voters.fork = Uuid::NIL;
         for v in &mut voters.voters {
+            let weight_max = self.weight_max_of(now, v.node);
+            let Role::Sequencer(s) = &mut self.role else { return false };
             if let Some(weight) = s.weights.remove(&v.node) {
-                v.weight = weight;
+                v.weight = weight_max.map_or(weight, |max| weight.min(max));
             }
         }
         if voters.voters == self.tail.voters.voters {
@@ -1060,8 +1127,9 @@ impl<S: LogStore> Group<S> {
         for m in &mut next.members {
             if let Some(v) = self.tail.voters.voters.iter().find(|v| v.node == m.node) {
                 m.weight = v.weight;
-            } else if let Some(weight) = s.weights.get(&m.node) {
-                m.weight = *weight;
+            } else if m.node != me {
+                let wanted = s.weights.get(&m.node).copied().unwrap_or(m.weight);
+                m.weight = wanted.min(self.newcomer_weight_max(now, m.node));
             }
         }
         let fresh = s.fresh.iter().any(|n| next.get(*n).is_some()) || self.needs_view_itself(now);
@@ -1089,11 +1157,6 @@ impl<S: LogStore> Group<S> {
         let Role::Sequencer(s) = &self.role else { return };
         let tail = self.tail.index;
         let caught_up = self.cfg.limits.caught_up;
-        // A newcomer takes the majority from nobody by going again. It may ask for more weight when it is in.
-        let present =
-            self.tail.voters.voters.iter().filter(|v| self.tail.view.get(v.node).is_some_and(|m| self.alive(now, m)));
-        let present: u32 = present.map(|v| u32::from(v.weight.0)).sum();
-        let heaviest = Weight(u8::try_from(present.saturating_sub(1)).unwrap_or(u8::MAX).max(1));
         // Who votes in a branch has its beginning.
         let begun = self.tail.lineage.newest().map_or(LogIndex::ZERO, |f| f.index);
         let complete: Vec<Voter> = self
@@ -1110,13 +1173,38 @@ impl<S: LogStore> Group<S> {
                         .is_some_and(|p| !p.probing && p.matched >= begun && p.matched.0 + caught_up >= tail.0);
                 match current {
                     Some(v) => Some(*v),
-                    None if near => Some(Voter { node: m.node, weight: m.weight.min(heaviest) }),
+                    None if near => {
+                        let weight = m.weight.min(self.newcomer_weight_max(now, m.node));
+                        Some(Voter { node: m.node, weight })
+                    }
                     None => None,
                 }
             })
             .collect();
         if let Some(voters) = next_voters(&self.tail.voters, &complete).filter(|v| self.can_order(v)) {
+            let new: Vec<NodeId> =
+                voters.voters.iter().map(|v| v.node).filter(|n| !self.tail.voters.contains(*n)).collect();
+            if let Role::Sequencer(s) = &mut self.role {
+                s.voting_since.extend(new.into_iter().map(|n| (n, now)));
+            }
             self.append_voters(&voters);
         }
+    }
+
+    /// What a newcomer may weigh: no more than the heaviest of the other present voters, or less than all of them together. So its going
+    /// takes the majority away only where anybody's would.
+    fn newcomer_weight_max(&self, now: Timestamp, node: NodeId) -> Weight {
+        let others = self.tail.voters.voters.iter().filter(|v| v.node != node);
+        let present = others.filter(|v| self.tail.view.get(v.node).is_some_and(|m| self.alive(now, m)));
+        let (total, heaviest) = present
+            .fold((0, 1), |(total, heaviest), v| (total + u32::from(v.weight.0), u32::from(v.weight.0).max(heaviest)));
+        Weight(u8::try_from(heaviest.max(total.saturating_sub(1))).unwrap_or(u8::MAX))
+    }
+
+    /// The limit of a voter's weight, for as long as it has one: whoever has just come may be gone as fast.
+    fn weight_max_of(&self, now: Timestamp, node: NodeId) -> Option<Weight> {
+        let Role::Sequencer(s) = &self.role else { return None };
+        let since = s.voting_since.get(&node).filter(|at| now.since(**at) <= self.cfg.timeouts.inactive);
+        since.map(|_| self.newcomer_weight_max(now, node))
     }
 }

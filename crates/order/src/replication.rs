@@ -416,7 +416,7 @@ impl<S: LogStore> Group<S> {
         let limit = self.common_end();
         if prev_index >= base && (prev_index >= limit || self.store.term_at(prev_index) != Some(prev_term)) {
             if prev_index <= self.commit {
-                return self.diverged(now);
+                return self.contradicted(now);
             }
             let last = self.tail.index.min(prev_index.prev()).min(limit.prev()).max(self.commit);
             if let Some(sequencer) = self.sequencer {
@@ -446,7 +446,7 @@ impl<S: LogStore> Group<S> {
                     continue;
                 }
                 if header.index <= self.commit || self.data_hold(header.index) {
-                    return self.diverged(now);
+                    return self.contradicted(now);
                 }
                 // Another branch takes the place of what was acknowledged on the own one. Whoever dies before it holds the fork is a member of
                 // the old branch that has lost a part of that.
@@ -709,6 +709,14 @@ impl<S: LogStore> Group<S> {
                 }
             }
             self.on_commit_moved(now);
+        }
+    }
+
+    /// So says the sequencer that is followed: log and data go only if it is of this cluster.
+    fn contradicted(&mut self, now: Timestamp) {
+        let Some(sequencer) = self.sequencer else { return };
+        if self.may_overrule(now, sequencer) {
+            self.diverged(now);
         }
     }
 

@@ -107,6 +107,13 @@ impl<S: LogStore> Group<S> {
     /// All voters have promised this term to whoever calls this, or to the one that entrusted it to this member. What is to be gone
     /// on with is on the disk that reaches furthest, whether its owner votes or not; a fork says that something may be missing.
     fn go_on_with_what_is_left(&mut self, now: Timestamp) {
+        if self.is_forked_out() {
+            self.log(
+                true,
+                "not going on with what is left: this history has been forced too often; bootstrap a new one".into(),
+            );
+            return self.become_follower(now, None);
+        }
         let own = self.tail.index;
         let log = self.best_log_here(now);
         if let Some(ahead) = self.furthest_data(now, log.map(|l| l.seqno).unwrap_or_default()) {

@@ -1,9 +1,11 @@
 //! Who may say what (rule 35). A link says which node speaks; what its word counts for is decided here, once for every kind of message.
 //!
-//! A peer is *named* when it is in a set of voters that decides here, or in the newest view of the own log. It is *vouched for* when a
-//! named peer says that it follows it. A member of a primary component believes those, and whom it follows, and nobody else. A member
-//! without one believes whoever is linked: a newcomer knows nobody, and what an old log says of who decides may be old, so there is
-//! nobody to ask.
+//! A peer is *named* when it is in a set of voters that decides here, or in the newest view of the own log; *remembered* when it was so
+//! ever, as far as this log tells. It is *vouched for* when one of those says that it follows it, or has promised it its vote.
+//!
+//! A member of a primary component believes whom it follows, and those who are named or whom they vouch for. A member without one
+//! believes whoever is linked: a newcomer knows nobody, and what an old log says of who decides may be old, so there is nobody to ask.
+//! But what cannot be taken back (log and data are given up, a fork is made) takes somebody who is remembered, or vouched for by one.
 
 use std::time::Duration;
 
@@ -14,13 +16,19 @@ use crate::group::Group;
 use crate::{LogStore, Message, Phase};
 
 /// No group gets here by counting. A term from outside has to leave room for the next ones.
-const TERM_MAX: Term = Term(1 << 62);
-/// Terms rise by one with every election: no member is so far ahead of another.
+const TERM_MAX: Term = Term(1 << 63);
+/// Terms rise by one with every election: no member is so far ahead of another, unless somebody has driven it up.
 const TERM_JUMP_MAX: u64 = 1 << 20;
+/// Higher than this only a majority of voters leads, and steps that are no jumps.
+const TERM_FAR_MAX: Term = Term(3 << 61);
 /// A newcomer may know a later term than the group, and has to be let in all the same. It costs an election, so not often.
 const FOREIGN_TERM_EVERY: Duration = Duration::from_secs(5);
+/// Nor does one newcomer keep the others out by coming again and again.
+const FOREIGN_TERM_OF_ONE_EVERY: Duration = Duration::from_secs(60);
 /// Between two lines about the same peer.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
+/// Nodes remembered at most: more than a history ever has, but for one that a liar made.
+const REMEMBERED_MAX: usize = 4096;
 
 /// What a sender has to be for its word to count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,8 +39,8 @@ enum Needs {
     Member,
     /// In a set that decides here: its answer is one of those that are counted.
     Voter,
-    /// Named by the sets or the view.
-    Named,
+    /// Remembered, or vouched for by one that is: what it asks for can't be taken back.
+    Remembered,
     /// The sequencer that is followed.
     Sequencer,
     /// See above.
@@ -45,22 +53,23 @@ fn needs(message: &Message) -> Needs {
         Message::Append { .. }
         | Message::Heartbeat { .. }
         | Message::Snapshot { .. }
-        | Message::PreVote { .. }
         | Message::Vote { .. }
         | Message::Recall { .. }
         | Message::Evicted => Needs::Believed,
         // They are counted.
         Message::PreVoteReply { .. } | Message::VoteReply { .. } => Needs::Voter,
         // Forced changes, and what follows from all promises being in one hand.
-        Message::Force | Message::Entrust { .. } | Message::BeginFromData { .. } => Needs::Named,
+        Message::Force | Message::Entrust { .. } | Message::BeginFromData { .. } => Needs::Remembered,
         Message::TimeoutNow { .. } | Message::ReadReply { .. } => Needs::Sequencer,
-        Message::Leave { .. }
+        Message::Submit { .. }
+        | Message::Leave { .. }
         | Message::ReadRequest { .. }
         | Message::SetWeight { .. }
         | Message::SetDurability { .. }
         | Message::Signal { .. } => Needs::Member,
-        // Joiners say these too. Votes and acknowledgements are looked up by who is in the sets, submissions by who is in the view.
-        Message::Submit { .. }
+        // Joiners say these too, and acknowledgements are looked up by who is in the sets. The answer to a question before an election
+        // promises nothing, and who asks may be a voter that this log has not heard of yet.
+        Message::PreVote { .. }
         | Message::Reject { .. }
         | Message::NeedBodies { .. }
         | Message::Ack { .. }
@@ -73,24 +82,85 @@ fn needs(message: &Message) -> Needs {
 impl<S: LogStore> Group<S> {
     /// In a set of voters that decides, or may decide, here; or in the newest view of the own log.
     pub(crate) fn is_named(&self, node: NodeId) -> bool {
-        self.is_asked(node) || self.tail.view.get(node).is_some() || self.done.view.get(node).is_some()
+        self.is_asked(node) || self.is_member(node)
     }
 
-    fn is_asked(&self, node: NodeId) -> bool {
+    fn is_member(&self, node: NodeId) -> bool {
+        self.tail.view.get(node).is_some() || self.done.view.get(node).is_some()
+    }
+
+    /// In one of the two newest sets of voters.
+    pub(crate) fn is_asked(&self, node: NodeId) -> bool {
         self.tail.voters.contains(node) || self.tail.voters_before.contains(node)
     }
 
-    /// Does a named peer say that it follows this one?
-    fn is_vouched_for(&self, node: NodeId) -> bool {
+    /// Named now or before, as far as the log tells: whoever had anything ordered is in its table of sessions for ever.
+    fn is_remembered(&self, node: NodeId) -> bool {
+        self.is_named(node) || self.remembered.contains(&node) || self.tail.sessions.contains_key(&node)
+    }
+
+    /// The log, up to its present end, names these.
+    pub(crate) fn remember_named(&mut self) {
+        let voters = self.tail.voters.voters.iter().chain(&self.tail.voters_before.voters).map(|v| v.node);
+        let named = voters.chain(self.tail.view.members.iter().map(|m| m.node));
+        let room = REMEMBERED_MAX.saturating_sub(self.remembered.len());
+        self.remembered.extend(named.take(room));
+    }
+
+    /// Does one of these say that it follows this peer, or has promised it its vote?
+    fn is_vouched_for(&self, node: NodeId, counts: impl Fn(NodeId) -> bool) -> bool {
         let says = |(by, peer): (&NodeId, &crate::group::Peer)| {
-            *by != node && self.is_named(*by) && peer.told().is_some_and(|p| p.sequencer == Some(node))
+            *by != node && counts(*by) && peer.told().is_some_and(|p| p.sequencer == Some(node))
         };
         self.peers.iter().any(says)
     }
 
-    pub(crate) fn is_believed(&self, node: NodeId) -> bool {
+    /// Whom this member follows, or has promised its vote in the present term: it vouches for that one.
+    pub(crate) fn vouches_for(&self) -> Option<NodeId> {
+        let promised = Some(self.hard.voted_for).filter(|n| *n != NodeId::default() && *n != self.me());
+        self.sequencer.or(promised)
+    }
+
+    /// Of this cluster, as far as the log here and those whom it remembers can say?
+    pub(crate) fn is_of_cluster(&self, node: NodeId) -> bool {
+        self.is_remembered(node) || self.is_vouched_for(node, |by| self.is_remembered(by))
+    }
+
+    fn is_believed(&self, node: NodeId) -> bool {
         let inside = matches!(self.phase, Phase::Primary | Phase::Leaving) || matches!(self.role, Role::Sequencer(_));
-        !inside || self.is_named(node) || self.sequencer == Some(node) || self.is_vouched_for(node)
+        !inside
+            || self.is_named(node)
+            || self.sequencer == Some(node)
+            || self.is_vouched_for(node, |by| self.is_named(by))
+            // The log of an old disk may name nobody else any more, or not yet.
+            || self.is_alone() && self.is_remembered(node)
+    }
+
+    /// Is nobody else in the view, and nobody else to decide?
+    pub(crate) fn is_alone(&self) -> bool {
+        let me = self.me();
+        let voters = self.deciding().flat_map(|set| &set.voters).map(|v| v.node);
+        let members = self.tail.view.members.iter().chain(&self.done.view.members).map(|m| m.node);
+        voters.chain(members).all(|n| n == me)
+    }
+
+    fn knows_nobody(&self) -> bool {
+        let me = self.me();
+        self.remembered.iter().chain(self.tail.sessions.keys()).all(|n| *n == me)
+    }
+
+    /// May this peer's state replace log and data here, or its branch the own one? A line says why not.
+    pub(crate) fn may_overrule(&mut self, now: Timestamp, from: NodeId) -> bool {
+        // A log that knows nobody else gives nobody to ask.
+        let newcomer = self.phase == Phase::Joining && self.knows_nobody();
+        if from == self.me() || newcomer || self.is_of_cluster(from) {
+            return true;
+        }
+        let what = "has a state that would replace the one here, but the write-set log here has never named it, and nobody whom it has \
+                    named follows it: log and data are kept. If it is of this cluster, and its state is the one to go on with, remove \
+                    the write-set log and grastate.dat of this node; it takes a full copy then";
+        self.complain(now, from, what);
+        false
     }
 
     /// Does this peer's word count? Otherwise it is as if it had not been said; a line names the peer now and then.
@@ -98,63 +168,92 @@ impl<S: LogStore> Group<S> {
         if from == self.me() {
             return message.term() < TERM_MAX;
         }
-        if !self.is_plausible(now, from, message.term()) {
+        // Where somebody stands is good to know, whatever its term: it is what makes a jump believable.
+        if !self.is_plausible(now, from, message.term()) && !matches!(message, Message::Presence(_)) {
             return false;
         }
-        let allowed = match needs(message) {
+        let needs = needs(message);
+        let allowed = match needs {
             Needs::Link => true,
-            Needs::Member => self.tail.view.get(from).is_some() || self.done.view.get(from).is_some(),
+            Needs::Member => self.is_member(from),
             Needs::Voter => self.is_asked(from),
-            Needs::Named => self.is_named(from),
+            Needs::Remembered => self.is_of_cluster(from),
             Needs::Sequencer => self.sequencer == Some(from),
             Needs::Believed => self.is_believed(from),
         };
-        let harmful =
-            matches!(needs(message), Needs::Believed | Needs::Named) && !matches!(message, Message::Recall { .. });
-        if !allowed && harmful {
-            self.complain(
-                now,
-                from,
-                "is not a member, and nobody who is follows it: what it says about the order is ignored",
-            );
+        if !allowed && needs == Needs::Remembered {
+            let what = "asks this node to form the primary component. The write-set log here has never named it, and nobody whom it has \
+                        named has promised it its vote, so that is ignored. To do it, set pc.bootstrap=1 on this node";
+            self.complain(now, from, what);
+        } else if !allowed && needs == Needs::Believed && !matches!(message, Message::Recall { .. }) {
+            let what = "is not a member, and nobody who is follows it: what it says about the order is ignored";
+            self.complain(now, from, what);
         }
         allowed
     }
 
+    // --- terms ----------------------------------------------------------------------------------------------------
+
     /// Terms are promises, and on disk before anything else: one that nobody can have reached would be the last one of the cluster.
     fn is_plausible(&mut self, now: Timestamp, from: NodeId, term: Term) -> bool {
+        let near = |to: Term| term.0 <= to.0.saturating_add(TERM_JUMP_MAX);
         // A log of no history has no terms of its own, and takes over those of the group that it joins.
-        let base = if self.tail.history.is_nil() { TERM_MAX.0 - 1 } else { self.hard.term.0 + TERM_JUMP_MAX };
-        if term < TERM_MAX && term.0 <= base {
+        if term < TERM_MAX && (self.tail.history.is_nil() || near(self.hard.term) || near(self.term_of_majority())) {
+            return true;
+        }
+        // Without a primary component a member may be the one that was away while the others were driven up, or they need its vote.
+        let lost = matches!(self.phase, Phase::Joining | Phase::NonPrimary)
+            && now.since(self.good_at) > self.cfg.timeouts.inactive;
+        if term < TERM_FAR_MAX && lost {
             return true;
         }
         let own = self.hard.term;
         let text = format!(
-            "speaks of term {term}, and this node is in term {own}: no election leads there, so that is ignored"
+            "speaks of term {term}, and this node is in term {own}: no election leads there, so that is ignored. If all nodes stay \
+             apart, stop this one and run trireme log term --raise {term} on its write-set log"
         );
         self.complain(now, from, &text);
         false
     }
 
+    /// The highest term that a majority of the voters has reached, as far as they told.
+    fn term_of_majority(&self) -> Term {
+        let told = |n: NodeId| self.peers.get(&n).and_then(|p| p.told()).map(|p| p.term).filter(|t| *t < TERM_MAX);
+        let reached = |n: NodeId| if n == self.me() { self.hard.term } else { told(n).unwrap_or_default() };
+        let terms = self.deciding().flat_map(|set| &set.voters).map(|v| reached(v.node));
+        terms.filter(|term| self.quorum(|n| reached(n) >= *term)).max().unwrap_or_default()
+    }
+
+    /// Is the first term beyond what elections can have led to from the second?
+    pub(crate) fn is_driven_up(term: Term, from: Term) -> bool {
+        term.0 > from.0.saturating_add(TERM_JUMP_MAX)
+    }
+
     /// May this answer's higher term end the present one? A voter's does. A newcomer's does when it has asked to be let in, and seldom.
     pub(crate) fn may_end_term(&mut self, now: Timestamp, from: NodeId) -> bool {
+        let Role::Sequencer(s) = &self.role else { return false };
         if self.is_named(from) {
             return true;
         }
-        let Role::Sequencer(s) = &self.role else { return self.is_believed(from) };
-        let rested = self.foreign_term_at.is_none_or(|at| now.since(at) > FOREIGN_TERM_EVERY);
-        let may = rested && (s.joiners.contains_key(&from) || s.progress.contains_key(&from));
+        let asked = s.joiners.contains_key(&from) || s.progress.contains_key(&from);
+        self.foreign_terms.retain(|_, at| now.since(*at) <= FOREIGN_TERM_OF_ONE_EVERY);
+        let rested = self.foreign_terms.values().all(|at| now.since(*at) > FOREIGN_TERM_EVERY);
+        let may = asked && rested && !self.foreign_terms.contains_key(&from);
         if may {
-            self.foreign_term_at = Some(now);
+            self.foreign_terms.insert(from, now);
         }
         may
     }
 
     /// Terms of peers that count when this member takes one above all that it has heard of.
     pub(crate) fn plausible_term_heard(&self) -> Term {
-        let limit = Term(self.hard.term.0.saturating_add(TERM_JUMP_MAX));
-        let terms = self.peers.values().filter_map(|p| Some(p.told()?.term));
-        terms.filter(|t| *t <= limit && *t < TERM_MAX).max().unwrap_or_default()
+        let limit = Term(self.hard.term.0.saturating_add(TERM_JUMP_MAX)).min(TERM_FAR_MAX);
+        let told = self.peers.iter().filter_map(|(node, p)| Some((*node, p.told()?.term)));
+        let counts = |(node, term): &(NodeId, Term)| {
+            let limit = if self.is_remembered(*node) { TERM_FAR_MAX } else { limit };
+            *term <= limit
+        };
+        told.filter(counts).map(|(_, term)| term).max().unwrap_or_default()
     }
 
     fn complain(&mut self, now: Timestamp, from: NodeId, what: &str) {

@@ -283,3 +283,27 @@ fn a_log_that_follows_a_fork_with_an_end_of_its_own_is_suspect_before_that_goes(
     let said = net.nodes[&old].events.iter().any(|e| matches!(e, Event::Log { text, .. } if text.contains(whole)));
     assert!(said, "{:?}", net.nodes[&old].events);
 }
+
+/// The marks are all that tells of the lost end. They are lowered before the fork is written, so the log says first that it is no evidence.
+#[test]
+fn a_log_without_its_end_is_suspect_before_a_fork_lowers_its_marks() {
+    let mut net = Net::cluster(3);
+    let at = Seqno(net.nodes[&1].group.status().view.number);
+    let mut store = net.kill(1);
+    net.kill(2);
+    net.kill(3);
+    let end = LogIndex(store.last().0 - 1);
+    let before = HardState { voters_committed: store.last(), ..store.hard_state() };
+    store.truncate_after(end).unwrap();
+    store.save_hard_state(before).unwrap();
+    store.full = true;
+    net.restart(1, store, 2, at);
+    net.run(Duration::from_secs(5));
+    let now = net.now;
+    net.nodes.get_mut(&1).unwrap().group.force_primary(now);
+    net.settle();
+    let store = net.nodes[&1].group.store();
+    assert_eq!(net.phase(1), Phase::Failed);
+    assert!(store.hard_state().voters_committed <= end && store.last() == end);
+    assert!(store.suspect().is_some(), "it would vote as if it knew the newest voters");
+}

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use trireme_order::{Event, JoinState, LogStore, MemStore, Message, Phase};
+use trireme_order::{Event, JoinState, LogStore, MemStore, Message, Phase, Presence};
 use trireme_types::{
-    Base, Durability, EntryHeader, EntryKind, Lineage, LogIndex, Member, Seqno, Session, Term, Weight,
+    Base, Durability, EntryHeader, EntryKind, Fork, Lineage, LogIndex, Member, Seqno, Session, Term, Uuid, Voter,
+    VoterSet, Weight,
 };
 
 use crate::net::*;
@@ -130,25 +131,56 @@ fn a_member_cannot_drive_the_terms_up_either() {
     all_is_well(&mut net, "a member's jump");
 }
 
-/// A newcomer that is heavier than all others together, and is gone as soon as it votes.
+/// A newcomer that is heavier than all others together, and is gone some time after it got its vote. For that long it gets no more weight
+/// than makes no difference, and the views do not show that it asks again and again.
 #[test]
 fn a_heavy_newcomer_takes_the_majority_from_nobody() {
-    let mut net = Net::cluster(3);
-    let mut cfg = Net::config(4);
-    cfg.me.weight = Weight(255);
-    net.start(4, cfg, MemStore::new(), None);
-    let now = net.now;
-    net.nodes.get_mut(&4).unwrap().group.join(now, JoinState { position: None });
-    let votes = |net: &Net| net.nodes[&1].group.status().voters.weight(node(4));
-    for _ in 0..2000 {
-        if votes(&net) > 0 {
-            break;
+    for stays in [0, 4, 20] {
+        let mut net = Net::cluster(3);
+        let views = net.nodes[&1].views.len();
+        let mut cfg = Net::config(4);
+        cfg.me.weight = Weight(255);
+        net.start(4, cfg, MemStore::new(), None);
+        let now = net.now;
+        net.nodes.get_mut(&4).unwrap().group.join(now, JoinState { position: None });
+        let votes = |net: &Net| net.nodes[&1].group.status().voters.weight(node(4));
+        for _ in 0..2000 {
+            if votes(&net) > 0 {
+                break;
+            }
+            net.run(Duration::from_millis(1));
         }
-        net.run(Duration::from_millis(1));
+        net.run(Duration::from_secs(stays));
+        if stays == 20 {
+            assert_eq!(votes(&net), 255, "it has stayed");
+            continue;
+        }
+        assert!((1..=2).contains(&votes(&net)), "{}", votes(&net));
+        assert_eq!(net.nodes[&1].views.len(), views + 1, "one view, in which it came");
+        net.kill(4);
+        all_is_well(&mut net, "it was gone");
     }
-    assert!((1..=2).contains(&votes(&net)), "{}", votes(&net));
-    net.kill(4);
-    all_is_well(&mut net, "it was gone");
+}
+
+/// As heavy as the others is what everybody may be from the beginning.
+#[test]
+fn a_newcomer_as_heavy_as_the_others_is_so_at_once() {
+    let mut net = Net::new();
+    for n in 1..=3 {
+        let mut cfg = Net::config(n);
+        cfg.me.weight = Weight(2);
+        net.start(n, cfg, MemStore::new(), None);
+        let now = net.now;
+        let group = &mut net.nodes.get_mut(&n).unwrap().group;
+        if n == 1 {
+            group.bootstrap(now, HISTORY, Seqno(0)).unwrap();
+        } else {
+            group.join(now, JoinState { position: None });
+        }
+        net.run(Duration::from_secs(2));
+    }
+    assert_eq!(net.nodes[&1].views.len(), 3);
+    assert_eq!(net.nodes[&1].group.status().voters.total(), 6);
 }
 
 #[test]
@@ -207,4 +239,290 @@ fn a_number_out_of_order_is_not_taken_from_the_sequencer_either() {
     net.nodes.get_mut(&to).unwrap().group.handle_message(now, node(seq), message);
     assert_eq!(net.nodes[&to].group.status().last, status.last);
     all_is_well(&mut net, "it was ignored");
+}
+
+// --- what cannot be taken back --------------------------------------------------------------------------------------------------------
+
+/// A stranger that says to be in a primary component of this branch.
+fn stranger_on(net: &Net, n: u8, lineage: Lineage) -> Presence {
+    let status = net.nodes[&n].group.status();
+    Presence {
+        history: HISTORY,
+        lineage,
+        term: status.term,
+        last_term: status.term,
+        last_index: LogIndex(status.last.0 + 100),
+        base: Seqno::ZERO,
+        seqno: Seqno(1000),
+        primary: true,
+        whole: true,
+        data: None,
+        holds: Some(Seqno(1000)),
+        founding: None,
+        sequencer: Some(node(STRANGER)),
+    }
+}
+
+/// All that a stranger can say to be given log and data of this member.
+fn claim(net: &mut Net, n: u8, lineage: Lineage, history: Uuid) {
+    let presence = stranger_on(net, n, lineage.clone());
+    let term = presence.term;
+    let base =
+        Base { history, index: LogIndex(500), term, seqno: Seqno(400), lineage: lineage.clone(), ..Base::default() };
+    let branch = lineage.branch(HISTORY);
+    let (commit, last) = (LogIndex(500), LogIndex(500));
+    let now = net.now;
+    let group = &mut net.nodes.get_mut(&n).unwrap().group;
+    group.handle_link_up(now, Net::config(STRANGER).me);
+    group.handle_message(now, node(STRANGER), Message::Presence(presence));
+    let heartbeat = Message::Heartbeat { branch, term: term.next(), commit, last, round: 1, majority: true };
+    group.handle_message(now, node(STRANGER), heartbeat);
+    for prev in [1, 2, 3] {
+        let append = Message::Append {
+            branch,
+            term: term.next(),
+            prev_index: LogIndex(prev),
+            prev_term: Term(77),
+            commit,
+            entries: vec![],
+        };
+        group.handle_message(now, node(STRANGER), append);
+    }
+    let snapshot = Message::Snapshot { term: term.next(), lineage, base: Box::new(base) };
+    group.handle_message(now, node(STRANGER), snapshot);
+    net.drain(n);
+}
+
+fn keeps_its_data(net: &mut Net, n: u8, last: LogIndex) {
+    let node = &net.nodes[&n];
+    assert!(!node.events.contains(&Event::DataDiverged), "node {n}: {:?}", node.events);
+    assert!(node.group.store().base().index < LogIndex(500) && node.group.status().last >= last, "node {n}");
+}
+
+/// The side that was not forced goes first, but a stranger is no side.
+#[test]
+fn a_member_that_was_forced_once_gives_way_to_no_stranger() {
+    let mut net = Net::cluster(3);
+    net.isolate(3);
+    net.run(Duration::from_secs(10));
+    let now = net.now;
+    net.nodes.get_mut(&3).unwrap().group.force_primary(now);
+    net.run(Duration::from_secs(1));
+    assert_eq!(net.phase(3), Phase::Primary);
+    let last = net.nodes[&3].group.status().last;
+    claim(&mut net, 3, Lineage::default(), HISTORY);
+    assert_eq!(net.phase(3), Phase::Primary);
+    keeps_its_data(&mut net, 3, last);
+    assert!(net.warned(3, "has never named it"));
+    // Those whom it knows are another matter, also after a restart.
+    let at = Seqno(net.nodes[&3].group.status().view.number);
+    let store = net.kill(3);
+    net.restart(3, store, 2, at);
+    net.run(Duration::from_secs(10));
+    assert_eq!(net.phase(3), Phase::Primary);
+    net.heal();
+    net.run(Duration::from_secs(20));
+    assert!(net.nodes[&3].events.contains(&Event::DataDiverged));
+    all_are_in(&mut net);
+}
+
+fn all_are_in(net: &mut Net) {
+    for n in 1..=3 {
+        assert_eq!(net.phase(n), Phase::Primary, "{n}: {:?}", net.nodes[&n].group.status());
+    }
+}
+
+#[test]
+fn a_stranger_gets_nobody_to_give_up_its_data() {
+    let fork = Fork { index: LogIndex(2), seqno: Seqno(1), id: Uuid([7; 16]) };
+    for restarted in [false, true] {
+        for (lineage, history) in [
+            (Lineage::default(), HISTORY),
+            (Lineage::default().with(fork), HISTORY),
+            (Lineage::default(), Uuid([0xbb; 16])),
+        ] {
+            if restarted && history != HISTORY {
+                // It may be meant to join another cluster.
+                continue;
+            }
+            let mut net = Net::cluster(3);
+            let at = Seqno(net.nodes[&3].group.status().view.number);
+            net.isolate(3);
+            if restarted {
+                let store = net.kill(3);
+                net.restart(3, store, 2, at);
+            } else {
+                net.run(Duration::from_secs(10));
+                assert_eq!(net.phase(3), Phase::NonPrimary);
+            }
+            let last = net.nodes[&3].group.status().last;
+            claim(&mut net, 3, lineage, history);
+            net.run(Duration::from_secs(1));
+            keeps_its_data(&mut net, 3, last);
+            let now = net.now;
+            net.nodes.get_mut(&3).unwrap().group.handle_link_down(now, node(STRANGER));
+            net.heal();
+            net.run(Duration::from_secs(30));
+            keeps_its_data(&mut net, 3, last);
+            all_are_in(&mut net);
+        }
+    }
+}
+
+/// The last one out is the only voter; its disk was copied then. Started beside the cluster, and alone at first, it does not stay alone.
+#[test]
+fn an_old_disk_that_was_primary_alone_finds_its_cluster() {
+    let mut net = Net::cluster(3);
+    let mut leavers = 3;
+    while leavers > 1 {
+        let now = net.now;
+        net.nodes.get_mut(&leavers).unwrap().group.leave(now);
+        net.run(Duration::from_secs(3));
+        net.kill(leavers);
+        leavers -= 1;
+    }
+    assert_eq!(net.nodes[&1].group.status().voters.voters.len(), 1);
+    let at = Seqno(net.nodes[&1].group.status().view.number);
+    let backup = net.nodes[&1].group.store().clone();
+    (2..=3).for_each(|n| net.join(n));
+    for n in 1..=3 {
+        net.propose(n, "not in the backup");
+        net.settle();
+    }
+    net.kill(1);
+    net.run(Duration::from_secs(1));
+    net.cut = vec![(1, 2), (1, 3)];
+    net.restart(1, backup, 9, at);
+    net.run(Duration::from_secs(20));
+    assert_eq!(net.phase(1), Phase::Primary, "it knows no better");
+    net.propose(1, "known to the old disk only");
+    net.settle();
+    net.heal();
+    net.run(Duration::from_secs(30));
+    all_are_in(&mut net);
+    assert!(
+        net.nodes[&1].events.contains(&Event::DataDiverged),
+        "its data hold what nobody else has: {:?}",
+        net.nodes[&1].events
+    );
+    assert_eq!(net.nodes[&1].group.status().sequencer, net.nodes[&2].group.status().sequencer);
+    assert!(net.bodies(2).contains(&"not in the backup".to_string()));
+}
+
+/// Its log ends before the one that asks came in. That it has the promise of a voter whom the log does name is enough.
+#[test]
+fn a_member_with_an_old_log_is_entrusted_by_whom_its_voters_promised() {
+    for vouched in [false, true] {
+        let mut net = Net::cluster(3);
+        let at = Seqno(net.nodes[&3].group.status().view.number);
+        let store = net.kill(3);
+        net.kill(1);
+        net.kill(2);
+        net.restart(3, store, 2, at);
+        net.settle();
+        let status = net.nodes[&3].group.status();
+        let mut presence = stranger_on(&net, 3, Lineage::default());
+        (presence.primary, presence.holds, presence.last_index) = (false, None, status.last);
+        presence.sequencer = vouched.then_some(node(STRANGER));
+        let now = net.now;
+        let group = &mut net.nodes.get_mut(&3).unwrap().group;
+        for n in [1, STRANGER] {
+            group.handle_link_up(now, Net::config(n).me);
+        }
+        group.handle_message(now, node(1), Message::Presence(presence));
+        group.handle_message(now, node(STRANGER), Message::Entrust { branch: HISTORY, term: status.term.next() });
+        net.drain(3);
+        let forked = net.nodes[&3].group.lineage().newest().is_some();
+        assert_eq!(forked, vouched, "{:?}", net.nodes[&3].events);
+        assert_eq!(net.warned(3, "set pc.bootstrap=1 on this node"), !vouched);
+    }
+}
+
+/// Four vote; one of them has not heard yet that the fourth does. When the sequencer dies the fourth has the best log, and needs that vote.
+#[test]
+fn a_voter_of_whom_a_member_has_not_heard_is_elected_without_delay() {
+    let mut net = Net::cluster(3);
+    let old = net.sequencer();
+    let others: Vec<u8> = (1..=3).filter(|n| *n != old).collect();
+    let (lagging, knows) = (others[0], others[1]);
+    net.lost = vec![(old, lagging)];
+    net.start(4, Net::config(4), MemStore::new(), None);
+    let now = net.now;
+    net.nodes.get_mut(&4).unwrap().group.join(now, JoinState { position: None });
+    net.run(Duration::from_secs(1));
+    assert_eq!(net.nodes[&4].group.status().voters.voters.len(), 4);
+    net.lost.push((old, knows));
+    net.propose(old, "held by the newest voter only");
+    net.settle();
+    net.kill(old);
+    net.lost.clear();
+    net.run(Duration::from_secs(3));
+    for n in [lagging, knows, 4] {
+        let status = net.nodes[&n].group.status();
+        assert_eq!((status.phase, status.sequencer), (Phase::Primary, Some(node(4))), "node {n}");
+        assert!(!net.nodes[&n].events.iter().any(|e| matches!(e, Event::NonPrimary { .. })), "node {n}");
+    }
+}
+
+/// It could never be read again, and whoever tries must not be left half a sequencer.
+#[test]
+fn a_history_that_was_forced_too_often_is_not_forced_again() {
+    let fork = |i: u64| Fork { index: LogIndex(i), seqno: Seqno(i), id: Uuid((u128::from(i) + 1).to_be_bytes()) };
+    let lineage: Lineage = (1..=Lineage::FORKS_MAX as u64).map(fork).collect();
+    let voters =
+        VoterSet { voters: (1..=2).map(|n| Voter { node: node(n), weight: Weight(1) }).collect(), fork: Uuid::NIL };
+    let end = Lineage::FORKS_MAX as u64 + 1;
+    let (index, seqno) = (LogIndex(end), Seqno(end));
+    let base = Base { history: HISTORY, index, seqno, lineage, voters, term: Term(3), ..Base::default() };
+    let mut store = MemStore::new();
+    store.reset(base).unwrap();
+    let hard = trireme_types::HardState { term: Term(3), ..store.hard_state() };
+    store.save_hard_state(hard).unwrap();
+    // By a bootstrap, which is refused and changes nothing.
+    let mut net = Net::new();
+    net.start(1, Net::config(1), store.clone(), Some(seqno));
+    let now = net.now;
+    let group = &mut net.nodes.get_mut(&1).unwrap().group;
+    assert!(group.bootstrap(now, HISTORY, seqno).is_err());
+    assert_eq!((group.status().phase, group.status().term), (Phase::Idle, Term(3)));
+    // By a person, and by all voters together, whose logs may lack something.
+    for suspect in [false, true] {
+        let mut net = Net::new();
+        for n in 1..=2 {
+            let mut store = store.clone();
+            store.set_suspect(suspect.then_some(index)).unwrap();
+            net.restart(n, store, 2, seqno);
+        }
+        if !suspect {
+            net.cut = vec![(1, 2)];
+        }
+        net.run(Duration::from_secs(10));
+        let now = net.now;
+        net.nodes.get_mut(&1).unwrap().group.force_primary(now);
+        net.run(Duration::from_secs(2));
+        let told = |n| net.warned(n, "forced too often");
+        assert!(told(1) || told(2));
+        for n in 1..=2 {
+            assert_eq!(net.nodes[&n].group.lineage().forks().len(), Lineage::FORKS_MAX);
+            assert!(net.nodes[&n].group.poll_timeout().is_some());
+            assert_eq!(net.phase(n), Phase::Joining);
+        }
+    }
+}
+
+/// What nobody can order is not kept.
+#[test]
+fn bodies_of_strangers_are_not_kept() {
+    let mut net = Net::cluster(3);
+    let follower = (1..=3).find(|n| *n != net.sequencer()).unwrap();
+    let now = net.now;
+    let group = &mut net.nodes.get_mut(&follower).unwrap().group;
+    group.handle_link_up(now, Net::config(STRANGER).me);
+    let session = Session { node: node(STRANGER), number: 1 };
+    for number in 1..100 {
+        let body = Bytes::from(vec![0; 10_000]);
+        group.handle_message(now, node(STRANGER), Message::Submit { session, number, app: false, body });
+    }
+    assert_eq!(group.status().pending_bytes, 0);
+    all_is_well(&mut net, "a stranger's bodies");
 }

@@ -6,3 +6,4 @@ mod net;
 mod review;
 mod situations;
 mod suspicion;
+mod terms;
