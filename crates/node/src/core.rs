@@ -738,6 +738,7 @@ impl Core {
         let order = self.group.status();
         let name = |node: NodeId| self.name(node);
         Picture {
+            taken: Instant::now(),
             term: order.term.0,
             term_changes: order.term_changes,
             sequencer: order.sequencer.map_or_else(String::new, name),

@@ -14,6 +14,7 @@ mod core;
 mod engine;
 mod exposure;
 mod index;
+mod metrics;
 mod monitor;
 mod node;
 mod outage;

@@ -50,6 +50,39 @@ struct State {
 #[derive(Clone, Copy, Default)]
 pub struct Stats {
     pub apply_waits: u64,
+    /// Write sets that began, of those that did so although one before them had not ended, and sum of the distances from the last that had
+    /// ended to the last that had begun.
+    pub begun: u64,
+    pub begun_out_of_order: u64,
+    pub apply_window: u64,
+    /// Those that ended, and of them those that did so although one before them had not.
+    pub ended: u64,
+    pub ended_out_of_order: u64,
+    /// Those that entered the commit order, and sum of the distances from the last that had left to the last that waited for its turn.
+    pub entered: u64,
+    pub commit_window: u64,
+}
+
+impl Stats {
+    pub fn apply_oooe(&self) -> f64 {
+        mean(self.begun_out_of_order, self.begun)
+    }
+
+    pub fn apply_oool(&self) -> f64 {
+        mean(self.ended_out_of_order, self.ended)
+    }
+
+    pub fn apply_window(&self) -> f64 {
+        mean(self.apply_window, self.begun)
+    }
+
+    pub fn commit_window(&self) -> f64 {
+        mean(self.commit_window, self.entered)
+    }
+}
+
+fn mean(sum: u64, count: u64) -> f64 {
+    if count == 0 { 0.0 } else { sum as f64 / count as f64 }
 }
 
 /// See the module.
@@ -141,6 +174,9 @@ impl OrderMonitor {
                 s.turns.remove(&n);
                 s.inside = Some(n);
                 s.begun = s.begun.max(n);
+                let last = s.turns.last_key_value().map_or(n, |(last, _)| n.max(*last));
+                s.stats.entered += 1;
+                s.stats.commit_window += last - s.left;
                 return Ok(());
             }
             // The call that should have left it failed half-way: whoever releases the transaction closes it.
@@ -176,7 +212,10 @@ impl OrderMonitor {
         if seqno.0 <= s.ended {
             return;
         }
-        s.ended_above.insert(seqno.0);
+        if s.ended_above.insert(seqno.0) {
+            s.stats.ended += 1;
+            s.stats.ended_out_of_order += u64::from(seqno.0 > s.ended + 1);
+        }
         let before = s.ended;
         while s.ended_above.first() == Some(&(s.ended + 1)) {
             s.ended_above.pop_first();
@@ -245,7 +284,7 @@ impl OrderMonitor {
             s.stats.apply_waits += 1;
         }
         let mut s = self.wait_position(s, depends_on.0, None, ready, |_| false)?;
-        s.begun = s.begun.max(seqno.0);
+        s.begin(seqno.0);
         Ok(())
     }
 
@@ -317,7 +356,7 @@ impl OrderMonitor {
                 break Err(Interrupted::Aborted);
             }
             if s.closed || s.pause_at.is_none_or(|p| n <= p) {
-                s.begun = s.begun.max(n);
+                s.begin(n);
                 break Ok(());
             }
             let condition: Arc<Condvar> = s.turns.entry(n).or_default().clone();
@@ -350,6 +389,13 @@ impl OrderMonitor {
 }
 
 impl State {
+    fn begin(&mut self, n: u64) {
+        self.begun = self.begun.max(n);
+        self.stats.begun += 1;
+        self.stats.begun_out_of_order += u64::from(n > self.ended + 1);
+        self.stats.apply_window += self.begun.saturating_sub(self.ended);
+    }
+
     fn may_enter(&self, n: u64) -> bool {
         self.inside.is_none()
             && self.left + 1 == n

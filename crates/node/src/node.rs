@@ -19,6 +19,7 @@ use crate::commands::CommandQueue;
 use crate::core::{Command, Core, Log, Outcome};
 use crate::engine::{EngineJob, run_looks};
 use crate::index::{Errand, IndexJob, run_errands};
+use crate::metrics::{Metrics, run_state, state_failed};
 use crate::monitor::{Interrupted, OrderMonitor};
 use crate::outage::Outage;
 use crate::panics::Panics;
@@ -48,6 +49,7 @@ pub struct Shared {
     pub trxs: TrxMap,
     pub commands: CommandQueue,
     pub counters: Counters,
+    pub metrics: Metrics,
     pub votes: Votes,
     pub capabilities: u32,
     pub protocol: i32,
@@ -419,6 +421,8 @@ struct Running {
     connection: u64,
     log: Option<Log>,
     helpers: Vec<Helper>,
+    /// Its end is the end of the state thread.
+    state_end: Option<mpsc::Sender<()>>,
     closed: bool,
     /// Helpers that did not end when they were told to.
     stuck: Vec<Helper>,
@@ -473,6 +477,7 @@ impl Node {
             trxs: TrxMap::default(),
             commands: CommandQueue::default(),
             counters: Counters::default(),
+            metrics: Metrics::default(),
             votes: Votes::default(),
             status: Mutex::default(),
             flow: Mutex::new(FlowFigures::new(Instant::now())),
@@ -505,7 +510,15 @@ impl Node {
             helper(&shared, "trireme-index", move |shared| run_errands(shared, &errands_in)),
             helper(&shared, "trireme-engine", move |shared| run_looks(shared, &looks_in)),
         ];
-        let running = Running { log: Some(log), helpers, ..Running::default() };
+        let (state_end, state_end_in) = mpsc::channel();
+        let (for_work, for_failure) = (shared.clone(), shared.clone());
+        let state = Helper::start(
+            "trireme-state",
+            move || run_state(&for_work, &state_end_in),
+            move |said| state_failed(&for_failure, said),
+        );
+        let helpers = helpers.into_iter().chain([state]).collect();
+        let running = Running { log: Some(log), helpers, state_end: Some(state_end), ..Running::default() };
         Ok(Node { shared, running: Mutex::new(running) })
     }
 
@@ -525,6 +538,7 @@ impl Node {
         let _ = self.shared.errands.send(IndexJob::End);
         let _ = self.shared.looks.send(EngineJob::End);
         let _ = self.shared.chores.send(Chore::End);
+        running.state_end = None;
         let deadline = Instant::now() + HELPERS_END;
         let helpers = std::mem::take(&mut running.helpers);
         running.stuck = helpers.into_iter().filter_map(|helper| helper.join(deadline).err()).collect();
@@ -901,7 +915,9 @@ impl Node {
             depends_on: Some(item.depends_on),
         };
         let handle = Handle { trx: head.trx, opaque: APPLIER };
+        let begun = Instant::now();
         let applied = shared.server.apply(ctx, handle, flags, &data, &meta);
+        shared.metrics.apply.record(begun.elapsed());
         shared.monitor.end(item.seqno);
         if toi {
             shared.save(Saved::end_unsafe);
@@ -1002,9 +1018,11 @@ impl Node {
         sequenced: &mut dyn FnMut(),
     ) -> (Code, Option<Meta>) {
         let shared = &self.shared;
+        let begun = Instant::now();
         let trx = self.local(handle);
         let body = {
             let mut state = trx.lock();
+            (state.begun, state.entered) = (Some(begun), None);
             let refused = state.refused.or(trx.is_aborted().then_some(Code::ConnFail));
             if let Some(code) = refused {
                 drop(state);
@@ -1042,6 +1060,7 @@ impl Node {
                 (Code::NodeFail, None)
             }
             Outcome::Ordered { seqno, ok, depends_on, body } => {
+                shared.metrics.ordered(begun, &slot);
                 let meta = shared.meta(seqno, trx.id, conn, Some(depends_on));
                 state.meta = Some(meta);
                 state.body = Some(body);
@@ -1070,6 +1089,7 @@ impl Node {
         let monitor = &self.shared.monitor;
         let trx = if handle.opaque == LOCAL { self.shared.trxs.get(handle.trx) } else { None };
         let stage = trx.as_ref().map(|t| t.lock().stage);
+        let begun = Instant::now();
         let entered = match (&trx, stage) {
             // Only a certified original attempt can still be aborted; a replay must not be (contract 4.6).
             (Some(trx), Some(Stage::Certified(_))) => monitor.enter(meta.seqno, Some(&trx.aborted)),
@@ -1077,6 +1097,13 @@ impl Node {
             (Some(_), Some(Stage::Failed(_))) => monitor.enter_when_ended(meta.seqno),
             _ => monitor.enter(meta.seqno, None),
         };
+        if entered.is_ok()
+            && let Some(trx) = &trx
+        {
+            let now = Instant::now();
+            self.shared.metrics.turn.record(now - begun);
+            trx.lock().entered = Some(now);
+        }
         match entered {
             Ok(()) => Code::Ok,
             Err(Interrupted::Aborted) => trx.map_or(Code::BfAbort, |t| t.lock().hit(meta.seqno)),
@@ -1097,8 +1124,16 @@ impl Node {
         let code = if error.is_empty() { Code::Ok } else { self.vote_on_error(meta.seqno, error) };
         if self.leave_order(meta.seqno) && handle.opaque == LOCAL {
             if let Some(trx) = self.shared.trxs.get(handle.trx) {
-                let stage = trx.lock().stage;
+                let (stage, begun, entered) = {
+                    let state = trx.lock();
+                    (state.stage, state.begun, state.entered)
+                };
                 if matches!(stage, Stage::Certified(_) | Stage::Replaying(_)) {
+                    if let (Some(begun), Some(entered)) = (begun, entered) {
+                        let now = Instant::now();
+                        self.shared.metrics.engine.record(now - entered);
+                        self.shared.metrics.total.record(now - begun);
+                    }
                     self.shared.counters.local_commits.fetch_add(1, Relaxed);
                 }
             }
@@ -1351,6 +1386,7 @@ impl Node {
             Wait::Default => shared.settings.causal_read_timeout(),
             Wait::For(limit) => limit,
         };
+        let begun = Instant::now();
         // Far limits (the server passes INT_MAX seconds) are no limit.
         let deadline = Instant::now().checked_add(timeout.min(Duration::from_secs(86_400 * 365)));
         let target = match upto {
@@ -1378,6 +1414,9 @@ impl Node {
             None => shared.monitor.wait_ended(target, deadline),
             Some(_) => shared.monitor.wait_left(target, deadline),
         };
+        if upto.is_none() && waited.is_ok() {
+            shared.metrics.causal_read.record(begun.elapsed());
+        }
         match waited {
             Ok(()) => (Code::Ok, shared.position()),
             Err(Interrupted::TimedOut) => (Code::TrxFail, shared.position()),
@@ -1499,6 +1538,8 @@ impl Node {
 
     pub fn stats_reset(&self) {
         self.shared.counters.reset();
+        self.shared.metrics.latency.reset();
+        self.shared.metrics.send_queue.reset();
         self.shared.monitor.reset_stats();
         self.shared.queue.reset_stats();
         self.shared.change_flow_figures(|f| f.reset(Instant::now()));

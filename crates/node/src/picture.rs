@@ -15,6 +15,7 @@ use crate::slot::Slot;
 
 /// One look at the group thread. Members are named as in `wsrep_node_name`.
 pub struct Picture {
+    pub taken: Instant,
     pub term: u64,
     pub term_changes: u64,
     pub sequencer: String,

@@ -1,21 +1,37 @@
 //! A place where one thread waits for one answer.
 
-use std::sync::{Condvar, Mutex};
+use std::sync::{Condvar, Mutex, OnceLock};
 use std::time::Instant;
 
 /// Filled once, taken once.
 pub struct Slot<T> {
     value: Mutex<Option<T>>,
     filled: Condvar,
+    /// When the other thread took it in hand, and when it sent what is asked for; only where that is measured.
+    taken: OnceLock<Instant>,
+    sent: OnceLock<Instant>,
 }
 
 impl<T> Default for Slot<T> {
     fn default() -> Self {
-        Slot { value: Mutex::new(None), filled: Condvar::new() }
+        Slot { value: Mutex::new(None), filled: Condvar::new(), taken: OnceLock::new(), sent: OnceLock::new() }
     }
 }
 
 impl<T> Slot<T> {
+    /// The first time counts, for each of both.
+    pub fn stamp_taken(&self) {
+        let _ = self.taken.set(Instant::now());
+    }
+
+    pub fn stamp_sent(&self) {
+        let _ = self.sent.set(Instant::now());
+    }
+
+    pub fn stamps(&self) -> (Option<Instant>, Option<Instant>) {
+        (self.taken.get().copied(), self.sent.get().copied())
+    }
+
     /// The first answer counts.
     pub fn fill(&self, value: T) {
         let mut slot = self.value.lock().expect("no holder of a slot panics");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use trireme_surface::status::{GroupStats, Stats};
+use trireme_surface::status::{GroupStats, Latency, Stats};
 
 use crate::StatValue;
 use crate::node::Shared;
@@ -26,6 +26,8 @@ pub fn collect(shared: &Arc<Shared>) -> Vec<(String, StatValue)> {
         Some(Some(picture)) => picture.into_pairs(),
         Some(None) | None => Vec::new(),
     };
+    let send_queue = shared.metrics.send_queue.take();
+    let (min, avg, max, stddev, samples) = shared.metrics.latency.take();
     let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Relaxed) as i64;
     let stats = Stats {
         local_state_uuid: shared.history().to_string(),
@@ -45,6 +47,8 @@ pub fn collect(shared: &Arc<Shared>) -> Vec<(String, StatValue)> {
         local_cert_failures: load(&c.local_cert_failures),
         local_replays: load(&c.local_replays),
         local_send_queue: load(&c.held_back),
+        local_send_queue_max: send_queue.0 as i64,
+        local_send_queue_avg: send_queue.1,
         local_recv_queue: shared.queue.len() as i64,
         local_recv_queue_max: queue.max as i64,
         local_recv_queue_min: queue.min as i64,
@@ -57,7 +61,14 @@ pub fn collect(shared: &Arc<Shared>) -> Vec<(String, StatValue)> {
         flow_control_active: flow.active(),
         flow_control_requested: flow.requested,
         cert_deps_distance: c.mean(&c.deps_distance_sum),
+        apply_oooe: monitor.apply_oooe(),
+        apply_oool: monitor.apply_oool(),
+        apply_window: monitor.apply_window(),
         apply_waits: monitor.apply_waits as i64,
+        // In order, always.
+        commit_oooe: 0.0,
+        commit_oool: 0.0,
+        commit_window: monitor.commit_window(),
         local_state,
         local_state_comment: comment.to_string(),
         cert_index_size: load(&c.cert_index_size),
@@ -69,6 +80,7 @@ pub fn collect(shared: &Arc<Shared>) -> Vec<(String, StatValue)> {
             cluster_weight: i64::from(status.weight),
             desync_count: i64::from(status.desyncs),
             evs_evict_list: status.evicted.iter().map(|u| u.to_string()).collect::<Vec<_>>().join(","),
+            evs_repl_latency: Latency { min, avg, max, stddev, samples },
             evs_state: if status.member { "OPERATIONAL" } else { "GATHER" }.into(),
             gcomm_uuid: status.uuid.to_string(),
             gmcast_segment: i64::from(status.segment),

@@ -130,6 +130,7 @@ counters!(
     // Levels, not counts:
     cert_index_size,
     held_back,
+    delivered,
 );
 
 impl Counters {
@@ -148,6 +149,7 @@ impl Counters {
 
     pub fn certified(&self, seqno: Seqno, depends_on: Seqno, last_seen: Seqno, index_size: usize) {
         self.cert_index_size.store(index_size as u64, Relaxed);
+        self.delivered.store(seqno.0, Relaxed);
         self.certified_count.fetch_add(1, Relaxed);
         self.deps_distance_sum.fetch_add(seqno.0.saturating_sub(depends_on.0), Relaxed);
         self.interval_sum.fetch_add(seqno.0.saturating_sub(last_seen.0 + 1), Relaxed);

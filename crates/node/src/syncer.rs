@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
+use std::time::Instant;
 
 use trireme_wslog::{DirStorage, SpareTicket, SyncTicket};
 
@@ -33,7 +34,10 @@ pub fn run_syncs(shared: &Arc<Shared>, jobs: &Receiver<SyncJob>) {
         match job {
             SyncJob::Sync(ticket) => {
                 shared.panics.come_by("trireme-sync");
-                shared.commands.push(Command::Synced(ticket.run()));
+                let begun = Instant::now();
+                let outcome = ticket.run();
+                shared.metrics.log_sync.record(begun.elapsed());
+                shared.commands.push(Command::Synced(outcome));
             }
             SyncJob::Pass(slot) => slot.fill(()),
             SyncJob::End => return,

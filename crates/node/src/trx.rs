@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
 
 use bytes::Bytes;
 use trireme_certification::WriteSetBuilder;
@@ -47,6 +48,9 @@ pub struct TrxState {
     pub streaming: bool,
     /// Flags of the last certify.
     pub flags: u32,
+    /// When that began, and when it entered the commit order.
+    pub begun: Option<Instant>,
+    pub entered: Option<Instant>,
 }
 
 impl TrxState {
@@ -114,6 +118,8 @@ impl TrxMap {
                         refused: None,
                         streaming: false,
                         flags: 0,
+                        begun: None,
+                        entered: None,
                     }),
                     aborted: AtomicBool::new(false),
                 })

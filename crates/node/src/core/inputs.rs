@@ -51,6 +51,8 @@ impl Core {
         let now = self.now();
         match command {
             Command::Propose { body, patient, trx, slot } => {
+                slot.stamp_taken();
+                self.shared.metrics.send_queue.sample(self.held_back.len());
                 if self.flow.is_stopped() || !self.held_back.is_empty() {
                     self.held_back.push_back(HeldBack { body, patient, trx, slot });
                     self.release_held_back();
@@ -167,6 +169,7 @@ impl Core {
     }
 
     pub(super) fn propose(&mut self, mut body: Encoded, patient: bool, slot: Arc<Slot<Outcome>>) {
+        slot.stamp_sent();
         // Here, in the order of sending, so that no report of a later position (which moves the cut) can be ordered before a
         // write set that has seen less.
         body.set_last_seen(self.shared.monitor.left());

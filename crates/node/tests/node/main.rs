@@ -5,6 +5,7 @@ mod cluster;
 mod fake;
 mod flow;
 mod lifecycle;
+mod metrics;
 mod operators;
 mod outage;
 mod panics;

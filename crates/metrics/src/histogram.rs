@@ -1,0 +1,269 @@
+//! Histograms of times, from 10 µs to 10 s.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Upper bounds of the buckets in nanoseconds, each included: 1, 2.5 and 5 of every power of ten. What is longer goes into one bucket more.
+pub const BOUNDS_NS: [u64; 19] = [
+    10_000,
+    25_000,
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    25_000_000,
+    50_000_000,
+    100_000_000,
+    250_000_000,
+    500_000_000,
+    1_000_000_000,
+    2_500_000_000,
+    5_000_000_000,
+    10_000_000_000,
+];
+pub const BUCKETS: usize = BOUNDS_NS.len() + 1;
+
+/// By the number of bits of a time: the first bucket that it may belong to. The search from there takes two steps at most.
+const FIRST: [u8; 65] = {
+    let mut out = [0; 65];
+    let mut bits = 1;
+    while bits < 65 {
+        let least = 1u64 << (bits - 1);
+        let mut bucket = 0;
+        while bucket < BOUNDS_NS.len() && BOUNDS_NS[bucket] < least {
+            bucket += 1;
+        }
+        out[bits] = bucket as u8;
+        bits += 1;
+    }
+    out
+};
+
+fn bucket(ns: u64) -> usize {
+    let mut bucket = usize::from(FIRST[64 - ns.leading_zeros() as usize]);
+    while bucket < BOUNDS_NS.len() && BOUNDS_NS[bucket] < ns {
+        bucket += 1;
+    }
+    bucket
+}
+
+/// Threads are spread over so many copies, so that two that record at the same time seldom meet in a cache line.
+const STRIPES: usize = 8;
+
+/// Two cache lines apart: processors fetch them in pairs.
+#[derive(Default)]
+#[repr(align(128))]
+struct Stripe {
+    counts: [AtomicU64; BUCKETS],
+    sum_ns: AtomicU64,
+}
+
+/// Any thread may record at any time.
+#[derive(Default)]
+pub struct Histogram {
+    stripes: [Stripe; STRIPES],
+}
+
+impl Histogram {
+    /// Two additions in memory. A thread is told by where its stack lies, which costs nothing to find out.
+    pub fn record(&self, time: Duration) {
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let here = std::ptr::from_ref(&ns).addr();
+        // Stacks are some hundred KiB apart.
+        let stripe = &self.stripes[(here >> 17).wrapping_mul(0x9e37_79b9) >> 13 & (STRIPES - 1)];
+        stripe.counts[bucket(ns)].fetch_add(1, Relaxed);
+        stripe.sum_ns.fetch_add(ns, Relaxed);
+    }
+
+    /// What was recorded so far. What is recorded meanwhile may be in the counts and not yet in the sum.
+    pub fn snapshot(&self) -> Snapshot {
+        let mut out = Snapshot::default();
+        for stripe in &self.stripes {
+            for (sum, count) in out.counts.iter_mut().zip(&stripe.counts) {
+                *sum += count.load(Relaxed);
+            }
+            out.sum_ns = out.sum_ns.wrapping_add(stripe.sum_ns.load(Relaxed));
+        }
+        out
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Snapshot {
+    pub counts: [u64; BUCKETS],
+    pub sum_ns: u64,
+}
+
+impl Snapshot {
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// What came since an earlier one of the same histogram.
+    pub fn since(&self, earlier: &Snapshot) -> Snapshot {
+        let mut out = self.clone();
+        for (now, then) in out.counts.iter_mut().zip(&earlier.counts) {
+            *now = now.saturating_sub(*then);
+        }
+        out.sum_ns = out.sum_ns.saturating_sub(earlier.sum_ns);
+        out
+    }
+
+    /// Upper bound of the bucket in which this part of all lies: 0.5, 0.99. `None`: nothing was recorded; more than the largest bound is
+    /// told as that.
+    pub fn quantile(&self, part: f64) -> Option<Duration> {
+        let all = self.count();
+        if all == 0 {
+            return None;
+        }
+        let rank = ((all as f64 * part).ceil() as u64).clamp(1, all);
+        let mut below = 0;
+        let found = self.counts.iter().position(|count| {
+            below += count;
+            below >= rank
+        })?;
+        Some(Duration::from_nanos(BOUNDS_NS[found.min(BOUNDS_NS.len() - 1)]))
+    }
+}
+
+/// Least, mean, greatest and spread, for `wsrep_evs_repl_latency`.
+pub struct Moments {
+    count: AtomicU64,
+    sum_ns: AtomicU64,
+    /// Of microseconds.
+    squares: AtomicU64,
+    min_ns: AtomicU64,
+    max_ns: AtomicU64,
+}
+
+impl Default for Moments {
+    fn default() -> Moments {
+        Moments {
+            count: AtomicU64::new(0),
+            sum_ns: AtomicU64::new(0),
+            squares: AtomicU64::new(0),
+            min_ns: AtomicU64::new(u64::MAX),
+            max_ns: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Moments {
+    pub fn record(&self, time: Duration) {
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let us = ns / 1000;
+        self.count.fetch_add(1, Relaxed);
+        self.sum_ns.fetch_add(ns, Relaxed);
+        self.squares.fetch_add(us.saturating_mul(us), Relaxed);
+        // Seldom: the extremes are found early.
+        if ns < self.min_ns.load(Relaxed) {
+            self.min_ns.fetch_min(ns, Relaxed);
+        }
+        if ns > self.max_ns.load(Relaxed) {
+            self.max_ns.fetch_max(ns, Relaxed);
+        }
+    }
+
+    pub fn reset(&self) {
+        for cell in [&self.count, &self.sum_ns, &self.squares, &self.max_ns] {
+            cell.store(0, Relaxed);
+        }
+        self.min_ns.store(u64::MAX, Relaxed);
+    }
+
+    /// Least, mean, greatest, standard deviation in seconds, and how many; zeros when nothing was recorded.
+    pub fn take(&self) -> (f64, f64, f64, f64, u64) {
+        let count = self.count.load(Relaxed);
+        if count == 0 {
+            return (0.0, 0.0, 0.0, 0.0, 0);
+        }
+        let seconds = |cell: &AtomicU64| cell.load(Relaxed) as f64 / 1e9;
+        let mean = seconds(&self.sum_ns) / count as f64;
+        let square = self.squares.load(Relaxed) as f64 / 1e12 / count as f64;
+        let deviation = (square - mean * mean).max(0.0).sqrt();
+        (seconds(&self.min_ns), mean, seconds(&self.max_ns), deviation, count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The dumb way.
+    fn linear(ns: u64) -> usize {
+        BOUNDS_NS.iter().position(|bound| ns <= *bound).unwrap_or(BOUNDS_NS.len())
+    }
+
+    #[test]
+    fn every_time_is_in_the_bucket_of_a_linear_search() {
+        let mut times: Vec<u64> = BOUNDS_NS.iter().flat_map(|b| [b - 1, *b, b + 1]).collect();
+        times.extend((0..64).flat_map(|bit| [(1u64 << bit) - 1, 1 << bit, (1 << bit) + 1]));
+        times.extend([0, u64::MAX]);
+        for ns in times {
+            assert_eq!(bucket(ns), linear(ns), "{ns}");
+        }
+    }
+
+    #[test]
+    fn threads_lose_nothing() {
+        let histogram = Histogram::default();
+        std::thread::scope(|scope| {
+            for n in 0..8 {
+                let histogram = &histogram;
+                scope.spawn(move || (0..1000).for_each(|i| histogram.record(Duration::from_micros(n * 100 + i))));
+            }
+        });
+        let seen = histogram.snapshot();
+        assert_eq!(seen.count(), 8000);
+        let sum: u64 = (0..8).flat_map(|n| (0..1000).map(move |i| (n * 100 + i) * 1000)).sum();
+        assert_eq!(seen.sum_ns, sum);
+    }
+
+    #[test]
+    fn quantiles_and_differences() {
+        let histogram = Histogram::default();
+        assert_eq!(histogram.snapshot().quantile(0.5), None);
+        for _ in 0..99 {
+            histogram.record(Duration::from_micros(70));
+        }
+        let before = histogram.snapshot();
+        histogram.record(Duration::from_secs(20));
+        let all = histogram.snapshot();
+        assert_eq!(all.quantile(0.5), Some(Duration::from_micros(100)));
+        assert_eq!(all.quantile(0.99), Some(Duration::from_micros(100)));
+        assert_eq!(all.quantile(1.0), Some(Duration::from_secs(10)));
+        assert_eq!(all.since(&before).count(), 1);
+    }
+
+    #[test]
+    fn moments() {
+        let moments = Moments::default();
+        assert_eq!(moments.take(), (0.0, 0.0, 0.0, 0.0, 0));
+        for ms in [1, 3] {
+            moments.record(Duration::from_millis(ms));
+        }
+        let (min, mean, max, deviation, count) = moments.take();
+        assert_eq!((min, max, count), (0.001, 0.003, 2));
+        assert!((mean - 0.002).abs() < 1e-9 && (deviation - 0.001).abs() < 1e-6, "{mean} {deviation}");
+        moments.reset();
+        assert_eq!(moments.take().4, 0);
+    }
+
+    /// `cargo test --release -p trireme-metrics -- --ignored --nocapture`
+    #[test]
+    #[ignore = "prints how long a sample takes"]
+    fn cost_of_a_sample() {
+        let histogram = Histogram::default();
+        let started = std::time::Instant::now();
+        const SAMPLES: u64 = 50_000_000;
+        for n in 0..SAMPLES {
+            histogram.record(std::hint::black_box(Duration::from_nanos(n * 97 % 20_000_000)));
+        }
+        let each = started.elapsed().as_secs_f64() * 1e9 / SAMPLES as f64;
+        println!("{each:.1} ns a sample, {} samples", histogram.snapshot().count());
+    }
+}
