@@ -1,13 +1,13 @@
 //! An authority and the certificates it issues, for test clusters (`trireme cluster up --tls`) and tests.
 //!
-//! Keys are on the curve P-256. Nothing is kept secret beyond file permissions, and nothing can be revoked: a cluster that
+//! Keys are on the curve P-256. Nothing is kept secret beyond file permissions, and what is revoked is remembered by nobody: a cluster that
 //! matters gets its certificates from whoever issues them there (docs/operations/tls.md).
 
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use openssl::asn1::Asn1Time;
+use openssl::asn1::{Asn1Object, Asn1OctetString, Asn1Time};
 use openssl::bn::{BigNum, MsbOption};
 use openssl::ec::{EcGroup, EcKey};
 use openssl::error::ErrorStack;
@@ -16,7 +16,7 @@ use openssl::nid::Nid;
 use openssl::pkey::{PKey, Private};
 use openssl::symm::Cipher;
 use openssl::x509::extension::{BasicConstraints, ExtendedKeyUsage, KeyUsage};
-use openssl::x509::{X509, X509Builder, X509NameBuilder};
+use openssl::x509::{X509, X509Builder, X509CrlBuilder, X509Extension, X509NameBuilder, X509RevokedBuilder};
 
 const DAY: i64 = 24 * 3600;
 
@@ -84,6 +84,29 @@ impl Authority {
     /// A certificate for either end of a connection. `password` encrypts the key.
     pub fn issue(&self, name: &str, validity: Validity, password: Option<&str>) -> Result<Issued, ErrorStack> {
         self.issue_with(name, validity, password, None)
+    }
+
+    /// What this authority has taken back, as PEM: certificates as PEM, from now on for `days`.
+    pub fn revoke(&self, certs: &[&[u8]], days: i64) -> Result<Vec<u8>, ErrorStack> {
+        let now = Asn1Time::days_from_now(0)?;
+        let mut list = X509CrlBuilder::new()?;
+        list.set_issuer_name(self.cert.subject_name())?;
+        list.set_last_update(&*Asn1Time::from_unix(unix_now() - 2 * DAY)?)?;
+        list.set_next_update(&*Asn1Time::from_unix(unix_now() + days * DAY)?)?;
+        for cert in certs {
+            let mut entry = X509RevokedBuilder::new()?;
+            entry.set_serial_number(X509::from_pem(cert)?.serial_number())?;
+            entry.set_revocation_date(&now)?;
+            list.add_revoked(entry.build())?;
+        }
+        list.sort()?;
+        // Both have to be there. The first names no key, since there is one per authority; the second is the number 1.
+        for (nid, der) in [(Nid::AUTHORITY_KEY_IDENTIFIER, &[0x30, 0][..]), (Nid::CRL_NUMBER, &[0x02, 1, 1])] {
+            let oid = Asn1Object::from_str(nid.short_name()?)?;
+            list.append_extension(X509Extension::new_from_der(&oid, false, &*Asn1OctetString::new_from_bytes(der)?)?)?;
+        }
+        list.sign(&self.key, MessageDigest::sha256())?;
+        list.build()?.to_pem()
     }
 
     /// A certificate that only one who connects may show: what a laptop gets.
@@ -162,6 +185,10 @@ fn subject(name: &str) -> Result<openssl::x509::X509Name, ErrorStack> {
     Ok(subject.build())
 }
 
+fn unix_now() -> i64 {
+    std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs() as i64)
+}
+
 fn begin(name: &str, key: &PKey<Private>, validity: Validity) -> Result<X509Builder, ErrorStack> {
     let mut builder = X509::builder()?;
     builder.set_version(2)?; // which is X.509 v3
@@ -170,8 +197,7 @@ fn begin(name: &str, key: &PKey<Private>, validity: Validity) -> Result<X509Buil
     builder.set_serial_number(&*serial.to_asn1_integer()?)?;
     builder.set_subject_name(&*subject(name)?)?;
     builder.set_pubkey(key)?;
-    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs() as i64);
-    let at = |days: i64| Asn1Time::from_unix(now + days * DAY);
+    let at = |days: i64| Asn1Time::from_unix(unix_now() + days * DAY);
     builder.set_not_before(&*at(validity.from)?)?;
     builder.set_not_after(&*at(validity.until)?)?;
     Ok(builder)

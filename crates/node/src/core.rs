@@ -759,6 +759,8 @@ impl Core {
             commit_cut: self.replicator.roster().cut(),
             protection: self.transport.protection(),
             connections_refused: self.transport.stats().refused,
+            connections_half_open: self.transport.stats().half_open,
+            links_of_strangers: self.transport.stats().stranger_links,
             unknown_outcomes: self.shared.counters.unknown_outcomes.load(Relaxed),
         }
     }

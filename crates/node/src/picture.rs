@@ -40,6 +40,10 @@ pub struct Picture {
     pub protection: Protection,
     /// Incoming connections that were turned away, whoever they were from.
     pub connections_refused: u64,
+    /// Being opened from elsewhere, now.
+    pub connections_half_open: u64,
+    /// Links of nodes that are not in the view, now.
+    pub links_of_strangers: u64,
 }
 
 /// A status query must not hang with the group thread.
@@ -74,12 +78,14 @@ impl Picture {
             // What a stranger would have to show.
             ("authentication", exposure::name(self.protection).into()),
             ("commit_cut", int(self.commit_cut.0)),
+            ("connections_half_open", int(self.connections_half_open)),
             ("connections_refused", int(self.connections_refused)),
             ("durability", durability.into()),
             ("flow_control_by", by.into()),
             ("flow_control_gave_up", yes(self.flow_gave_up)),
             ("flow_control_members", slow.join(",").into()),
             ("flow_control_reason", why.into()),
+            ("links_of_strangers", int(self.links_of_strangers)),
             ("log_bytes", int(self.log_bytes)),
             ("log_bytes_max", int(self.log_bytes_max)),
             ("log_committed", int(self.log_committed.0)),

@@ -1,6 +1,6 @@
 //! Options in force: the table of `surface`, with what is read on hot paths kept aside.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -11,7 +11,7 @@ use trireme_surface::address::{Backend, ClusterAddress};
 use trireme_surface::options::text;
 use trireme_surface::options::value::parse_bool;
 use trireme_surface::{Defaults, Options, secret, texts};
-use trireme_transport::{Isolation, NetConfig, SECRET_LEN, Shows, TlsContext, TlsFiles};
+use trireme_transport::{Isolation, NetConfig, OtherCertificate, PeerNames, SECRET_LEN, Shows, TlsContext, TlsFiles};
 use trireme_types::{Durability, Member, Weight};
 
 use crate::InitArgs;
@@ -33,6 +33,8 @@ pub struct Settings {
 
 /// Long enough to get a new certificate, even over holidays.
 const EXPIRY_WARNING_DAYS: i32 = 30;
+/// Lists are issued far more often than certificates.
+const CRL_WARNING_DAYS: i32 = 7;
 
 const DURABILITY: &str = "repl.durability";
 
@@ -72,7 +74,7 @@ impl Settings {
         settings.with(|o| o.set_group_connected(false));
         settings.cache();
         // What is wrong with the files is found now, not when the network is wanted.
-        settings.tls()?;
+        settings.tls(None)?;
         Ok(settings)
     }
 
@@ -80,8 +82,9 @@ impl Settings {
         look(&mut self.options.lock().expect("no holder of the options panics"))
     }
 
-    /// Key, certificates and authorities, or the secret, as the files hold them now; `None` in clear text.
-    fn tls(&self) -> Result<Option<TlsContext>, String> {
+    /// Key, certificates and authorities, or the secret, as the files hold them now; `None` in clear text. `peers` are the names of
+    /// certificates that are about to be taken, instead of those in force.
+    fn tls(&self, peers: Option<&str>) -> Result<Option<TlsContext>, String> {
         if let Some(path) = self.with(|o| o.secret_file().map(PathBuf::from)) {
             let bad = |why: String| format!("repl.secret_file: {why}");
             let text = trireme_private::read_secret(&path).map_err(bad)?;
@@ -92,6 +95,8 @@ impl Settings {
             let secrets: Vec<[u8; SECRET_LEN]> = secrets.into_iter().map(|secret| secret.0).collect();
             return TlsContext::of_secrets(&secrets).map(Some);
         }
+        let names = peers.map_or_else(|| self.with(|o| o.text("socket.ssl_peer_names").to_owned()), str::to_owned);
+        let peers = PeerNames::parse(&names).map_err(|why| format!("socket.ssl_peer_names: {why}"))?;
         let files = self.with(|o| {
             o.tls().then(|| {
                 let path = |name| PathBuf::from(o.text(name));
@@ -103,6 +108,8 @@ impl Settings {
                     ca: set("socket.ssl_ca").unwrap_or_else(|| path("socket.ssl_cert")),
                     password: set("socket.ssl_password_file"),
                     ciphers: o.text("socket.ssl_cipher").to_owned(),
+                    crl: set("socket.ssl_crl"),
+                    peers: peers.clone(),
                 }
             })
         });
@@ -111,10 +118,25 @@ impl Settings {
 
     /// How connections are protected.
     pub fn protect(&self, shared: &Shared, net: &mut NetConfig) -> Result<(), String> {
-        net.tls = self.tls()?;
+        net.tls = self.tls(None)?;
         net.clear_too = self.with(|o| o.bool("socket.dynamic"));
-        net.tls.iter().for_each(|context| warn_of_expiry(shared, context));
+        net.other_certificate = match self.with(|o| o.text("repl.other_certificate") == "refuse") {
+            true => OtherCertificate::Refuse,
+            false => OtherCertificate::Warn,
+        };
+        if let Some(context) = &net.tls {
+            self.warn_of_files(shared, context);
+        }
         Ok(())
+    }
+
+    /// Says what is amiss with the files of TLS although they can be used.
+    fn warn_of_files(&self, shared: &Shared, context: &TlsContext) {
+        let key = self.with(|o| PathBuf::from(o.text("socket.ssl_key")));
+        let by_others = (context.shows() == Shows::Certificates).then(|| key_complaint(&key)).flatten();
+        for line in complaints(context).into_iter().chain(by_others) {
+            shared.log(crate::Level::Warn, line);
+        }
     }
 
     fn cache(&self) {
@@ -269,15 +291,30 @@ impl Settings {
     }
 }
 
-/// Links that exist outlive a certificate; it is the next restart that fails, at a bad moment.
-fn warn_of_expiry(shared: &Shared, context: &TlsContext) {
+/// What will keep links from coming about, now or later. Links that exist outlive a certificate; it is the next restart that fails, at a bad moment.
+fn complaints(context: &TlsContext) -> Vec<String> {
+    let when = |days: i32| if days < 0 { "has expired".to_owned() } else { format!("expires in {days} days") };
+    let mut lines = Vec::new();
     if let Some(days) = context.days_left().filter(|days| *days < EXPIRY_WARNING_DAYS) {
-        let when = if days < 0 { "has expired".to_owned() } else { format!("expires in {days} days") };
-        shared.log(
-            crate::Level::Warn,
-            format!("the certificate in socket.ssl_cert {when}: peers refuse it from then on"),
-        );
+        lines.push(format!("the certificate in socket.ssl_cert {}: peers refuse it from then on", when(days)));
     }
+    if let Some(days) = context.crl_days_left().filter(|days| *days < CRL_WARNING_DAYS) {
+        lines.push(format!("a list in socket.ssl_crl {}: from then on this node takes nobody", when(days)));
+    }
+    if let Some(own) = context.refuses_own() {
+        let own = trireme_types::printable(&own.to_string());
+        lines.push(format!("this node's own certificate {own} is not in socket.ssl_peer_names: nodes with the same list refuse this one"));
+    }
+    lines
+}
+
+/// Whoever reads the key can be this node.
+fn key_complaint(path: &Path) -> Option<String> {
+    let mode = trireme_private::used_by_others(path)?;
+    Some(format!(
+        "the key in socket.ssl_key='{0}' can be used by other users of this host (mode {mode:04o}): chmod 0600 '{0}', owner: the server's user",
+        path.display()
+    ))
 }
 
 pub fn durability_name(mode: Durability) -> &'static str {
@@ -328,13 +365,19 @@ fn act(shared: &Arc<Shared>, name: &str, value: &str) -> Result<(), String> {
         }
         // The server's FLUSH SSL knows only the first name.
         "socket.ssl_reload" | "repl.secret_reload" => {
-            if let Some(context) = shared.settings.tls()? {
+            if let Some(context) = shared.settings.tls(None)? {
                 let text = match context.shows() {
                     Shows::Certificates => texts::SSL_RELOADED,
                     Shows::Secret => texts::SECRET_RELOADED,
                 };
                 shared.log(crate::Level::Info, text.into());
-                warn_of_expiry(shared, &context);
+                shared.settings.warn_of_files(shared, &context);
+                shared.commands.push(Command::Tls(context));
+            }
+        }
+        "socket.ssl_peer_names" => {
+            if let Some(context) = shared.settings.tls(Some(value))? {
+                shared.settings.warn_of_files(shared, &context);
                 shared.commands.push(Command::Tls(context));
             }
         }

@@ -8,6 +8,11 @@ use trireme_types::{
     SessionMark, Term, Uuid, View, VoterSet,
 };
 
+/// Origins whose sessions are remembered: many times what a cluster has in years, and far below what a reader of a [`Base`] accepts. Beyond it
+/// the one that started first among those that are neither in the view nor voters is forgotten: a node with a new identity at each start,
+/// or one that joins under one name after the other, would make every snapshot larger for ever.
+const SESSIONS_MAX: usize = 1 << 14;
+
 /// [`Base`] in a form that entries can be applied to.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Chain {
@@ -137,6 +142,9 @@ impl Chain {
             }
             EntryKind::WriteSet | EntryKind::App => {
                 self.sessions.insert(h.session.node, (h.session.number, h.number));
+                if self.sessions.len() > SESSIONS_MAX {
+                    self.forget_an_origin();
+                }
             }
         }
         if h.term != self.term {
@@ -146,6 +154,18 @@ impl Chain {
         self.term = h.term;
         self.seqno = h.seqno;
         Ok(())
+    }
+
+    /// Alike on every member: it follows from the log alone.
+    fn forget_an_origin(&mut self) {
+        let present = |node: NodeId| {
+            self.view.position(node).is_some()
+                || [&self.voters, &self.voters_before].into_iter().any(|set| set.contains(node))
+        };
+        let absent = self.sessions.iter().filter(|(node, _)| !present(**node));
+        if let Some(oldest) = absent.min_by_key(|(node, (session, _))| (*session, **node)).map(|(node, _)| *node) {
+            self.sessions.remove(&oldest);
+        }
     }
 
     /// May (session, number) be ordered next for its origin? (rules 4, 23)
@@ -162,5 +182,41 @@ impl Chain {
         self.sessions
             .get(&session.node)
             .is_some_and(|(newest, last)| *newest > session.number || *newest == session.number && number <= *last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use trireme_types::{EntryHeader, Member};
+
+    use super::*;
+
+    fn node(n: u128) -> NodeId {
+        NodeId(Uuid(n.to_be_bytes()))
+    }
+
+    #[test]
+    fn origins_that_come_and_go_are_not_remembered_for_ever() {
+        let mut chain = Chain::default();
+        chain.view.members = vec![Member { node: node(1), ..Member::default() }];
+        for n in 1..=SESSIONS_MAX as u128 + 500 {
+            let header = EntryHeader {
+                kind: EntryKind::App,
+                index: chain.index.next(),
+                session: Session { node: node(n), number: n as u64 },
+                number: 1,
+                term: chain.term,
+                seqno: chain.seqno,
+                voters: chain.voters_at,
+            };
+            chain.apply(&Entry { header, payload: Bytes::new() }).unwrap();
+        }
+        assert_eq!(chain.sessions.len(), SESSIONS_MAX);
+        assert!(chain.is_ordered(Session { node: node(1), number: 1 }, 1), "a member is never forgotten");
+        assert!(!chain.is_ordered(Session { node: node(2), number: 2 }, 1));
+        assert!(chain.is_ordered(Session { node: node(502), number: 502 }, 1));
+        let mut wire = trireme_types::Writer::new();
+        chain.to_base(Bytes::new()).encode(&mut wire);
+        assert!(Base::decode(&mut Reader::new(&wire.buf)).is_ok());
     }
 }

@@ -173,6 +173,15 @@ pub fn open_own(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     options.create(true).mode(FILE_MODE).custom_flags(libc::O_NOFOLLOW).open(path)
 }
 
+/// The mode of a file that somebody else can use: another user, or a group that is not the caller's own. (The caller's own group may: that is how
+/// a key that belongs to root is given to a server.) `None` when nobody can, or it is not there.
+pub fn used_by_others(path: &Path) -> Option<u32> {
+    let meta = std::fs::metadata(path).ok()?;
+    let own_group = meta.gid() == egid();
+    let closed = if own_group { 0o007 | CHANGED_BY_OTHERS } else { NOT_THE_OWNER };
+    (meta.mode() & closed != 0).then_some(meta.mode() & 0o7777)
+}
+
 fn look(path: &Path) -> Result<Metadata, String> {
     std::fs::symlink_metadata(path).map_err(|e| cannot("look at", path, &e))
 }
@@ -202,6 +211,12 @@ fn euid() -> u32 {
 
 /// What the kernel shows inside a user namespace for everybody who is not mapped.
 const OVERFLOW_UID: u32 = 65534;
+
+#[allow(unsafe_code)] // no safe wrapper in the standard library
+fn egid() -> u32 {
+    // SAFETY: takes and gives integers, cannot fail.
+    unsafe { libc::getegid() }
+}
 
 fn in_user_namespace() -> bool {
     let whole = |map: String| map.split_whitespace().eq(["0", "0", "4294967295"]);
@@ -308,6 +323,18 @@ mod tests {
     }
 
     /// Needs root, to make something of another user.
+    #[test]
+    fn what_others_can_use_is_told_and_the_own_group_is_no_other() {
+        let place = Place::new();
+        let file = place.at("key");
+        assert_eq!(used_by_others(&file), None);
+        write_new(&file, b"key").unwrap();
+        for (mode, told) in [(0o600, false), (0o640, false), (0o660, true), (0o604, true), (0o644, true)] {
+            chmod(&file, mode);
+            assert_eq!(used_by_others(&file), told.then_some(mode), "{mode:o}");
+        }
+    }
+
     #[test]
     fn what_belongs_to_another_user_is_refused() {
         if euid() != 0 || in_user_namespace() {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use trireme_surface::texts;
-use trireme_types::{DecodeError, Member, NodeId, Reader, Seqno, Uuid, View, Writer};
+use trireme_types::{DecodeError, Member, NodeId, Reader, Seqno, Uuid, View, Writer, printable};
 
 use crate::message::AppMessage;
 
@@ -473,7 +473,8 @@ impl Roster {
         let name = self.view.get(from).map_or("?", |m| m.name.as_str()).to_string();
         let place = self.view.position(from).map_or(-1, |p| p as i64);
         let verb = if first { "initiates vote" } else { "responds to vote" };
-        effects.push(Effect::Note(format!("Member {place}({name}) {verb} on {seqno},{code:016x}:  {text}")));
+        effects
+            .push(Effect::Note(format!("Member {place}({name}) {verb} on {seqno},{code:016x}:  {}", printable(text))));
         self.votes.entry(seqno.0).or_default().codes.insert(from, code);
         if first {
             effects.push(Effect::VoteBegun { seqno });
@@ -888,6 +889,16 @@ mod tests {
         sync(&mut two, &[1, 2]);
         assert_eq!(outcome(&cast(&mut two, 1, 77)), None);
         assert_eq!(outcome(&cast(&mut two, 2, 0)), Some((0, vec![node(1)])));
+    }
+
+    #[test]
+    fn the_text_of_a_vote_ends_no_line_of_the_log() {
+        let mut r = roster(&["n1", "n2"]);
+        sync(&mut r, &[1, 2]);
+        let text = "an error\n2026-11-22 [ERROR] made up\u{202e}".to_owned();
+        let effects = r.apply(node(1), AppMessage::Vote { seqno: Seqno(1), code: 7, text }, Seqno(9));
+        let said = effects.iter().find_map(|e| if let Effect::Note(line) = e { Some(line) } else { None }).unwrap();
+        assert!(said.contains("an error?2026-11-22 [ERROR] made up?"), "{said}");
     }
 
     #[test]

@@ -81,6 +81,14 @@ impl Default for Limits {
     }
 }
 
+/// What happens when a node id comes with a certificate of other names than before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OtherCertificate {
+    /// It is linked, and a line warns.
+    Warn,
+    Refuse,
+}
+
 #[derive(Clone, Debug)]
 pub struct NetConfig {
     /// `me.address` is what other members dial. Port 0 in it stands for the port listened on; an empty one for "the address I
@@ -114,6 +122,7 @@ pub struct NetConfig {
     /// `socket.dynamic`: with TLS, peers that speak in clear text are accepted too, and one that ends a TLS handshake without a
     /// word is dialled again in clear text. Whoever controls the network can then make any link a clear one.
     pub clear_too: bool,
+    pub other_certificate: OtherCertificate,
     pub limits: Limits,
 }
 
@@ -136,6 +145,7 @@ impl NetConfig {
             recv_buffer: None,
             tls: None,
             clear_too: false,
+            other_certificate: OtherCertificate::Warn,
             limits: Limits::default(),
         }
     }

@@ -13,6 +13,7 @@ use crate::frame::FrameReader;
 use crate::handshake::{Hello, LinkId, WHOLE_MAX};
 use crate::handshaker::{Handshaker, Stepped, Ticket};
 use crate::helper::Turn;
+use crate::identity::Identity;
 use crate::isolation::Registration;
 use crate::queue::{Flushed, SendQueue};
 use crate::tls::{ALERT_VERSION, HANDSHAKE_RECORD, IN_CLEAR, Session, Side};
@@ -281,6 +282,14 @@ impl Conn {
     pub fn tls(&self) -> Option<String> {
         match &self.channel {
             Channel::Tls(session) => Some(session.description()),
+            Channel::Clear | Channel::Accepted { .. } | Channel::Shaking(_) | Channel::Away(_) => None,
+        }
+    }
+
+    /// Whose certificate the peer has shown.
+    pub fn identity(&self) -> Option<&Identity> {
+        match &self.channel {
+            Channel::Tls(session) => session.peer(),
             Channel::Clear | Channel::Accepted { .. } | Channel::Shaking(_) | Channel::Away(_) => None,
         }
     }

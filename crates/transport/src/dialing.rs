@@ -15,7 +15,7 @@ use crate::resolver::Resolved;
 use crate::socket;
 
 /// Nodes that count as known: many times what a cluster has in years. Those beyond it are treated as strangers while they are in no view.
-const KNOWN_MAX: usize = 4096;
+pub(crate) const KNOWN_MAX: usize = 4096;
 
 impl Transport {
     /// Dials `host:port` from now on (`gmcast.peer_addr=add:…`).

@@ -48,6 +48,10 @@ pub struct Stats {
     pub links_up: u64,
     pub links_down: u64,
     pub refused: u64,
+    /// Accepted connections that are being opened now.
+    pub half_open: u64,
+    /// Links of peers that are no members, now.
+    pub stranger_links: u64,
     pub dropped: u64,
     pub messages_sent: u64,
     pub messages_received: u64,

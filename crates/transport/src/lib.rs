@@ -32,6 +32,7 @@ mod gossip;
 mod handshake;
 mod handshaker;
 mod helper;
+mod identity;
 mod inspect;
 mod isolation;
 mod jitter;
@@ -44,8 +45,9 @@ mod tls;
 mod transport;
 mod waker;
 
-pub use config::{Limits, NetConfig, Versions};
+pub use config::{Limits, NetConfig, OtherCertificate, Versions};
 pub use event::{AdmitToken, DownCause, NetEvent};
+pub use identity::{Fingerprint, Identity, PeerNames};
 pub use inspect::{LinkInfo, PeerInfo, Protection, Sent, Stats};
 pub use isolation::{InvalidIsolation, Isolation, Registration, isolate_all, isolation_of_process};
 pub use queue::Encoded;

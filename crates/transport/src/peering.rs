@@ -4,12 +4,13 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use trireme_types::NodeId;
+use trireme_types::{Member, NodeId};
 
 use crate::conn::{Claim, Conn, Contest, Phase, Up};
+use crate::dialing::KNOWN_MAX;
 use crate::gossip::Gossip;
 use crate::handshake::{Handshake, Hello, LinkId, Refusal, clip, is_arbiter};
-use crate::{DownCause, NetEvent, Transport};
+use crate::{DownCause, NetEvent, OtherCertificate, Transport};
 
 /// How long the incarnation of a node counts that is no longer linked. For ever would let whoever took a name once, with the highest number
 /// there is, keep its owner out. For ever counts the one that was in a view, and where peers show who they are the one that a member was
@@ -305,6 +306,33 @@ impl Transport {
             && (known.contains(&ip) || elsewhere < self.cfg.limits.stranger_links)
     }
 
+    /// Remembers whose certificate a node shows. New files for the same names are no news.
+    ///
+    /// **Errors:** why it is not linked, when that is configured.
+    fn know_by_certificate(&mut self, slot: usize, member: &Member, now: Instant) -> Result<(), String> {
+        let Some(who) = self.conns[slot].as_ref().and_then(Conn::identity).cloned() else { return Ok(()) };
+        let before = self.shown.get(&member.node).filter(|before| before.names != who.names).cloned();
+        if let Some(before) = before {
+            let name = printable(&member.name);
+            let what =
+                format!("node {} ('{name}') shows the certificate {who}, and showed {before} before", member.node);
+            match self.cfg.other_certificate {
+                OtherCertificate::Warn => {
+                    self.log_limited(now, &format!("certificate of {}", member.node), true, printable(&what))
+                }
+                OtherCertificate::Refuse => {
+                    return Err(format!(
+                        "{what}: refused (repl.other_certificate); restart this node if that is right"
+                    ));
+                }
+            }
+        }
+        if self.shown.len() < KNOWN_MAX || self.shown.contains_key(&member.node) {
+            self.shown.insert(member.node, who);
+        }
+        Ok(())
+    }
+
     fn go_up(&mut self, slot: usize, hello: Hello, link: LinkId, ack: u64, now: Instant) {
         let member = hello.member.clone();
         let node = member.node;
@@ -312,6 +340,9 @@ impl Transport {
         let Some(protocol) = self.cfg.versions.common(hello.versions) else { return };
         if !self.has_room_for(slot, node) {
             return self.reject(slot, "too many links of nodes that are no members", now);
+        }
+        if let Err(why) = self.know_by_certificate(slot, &member, now) {
+            return self.tls_failed(slot, &why, now);
         }
         let Some(conn) = self.conn(slot) else { return };
         conn.phase = Phase::Up(Up { hello, link, ack, since: now, bye: false });
@@ -556,7 +587,7 @@ mod tests {
     use std::time::Duration;
 
     use bytes::BytesMut;
-    use trireme_types::{Incarnation, Member, Uuid};
+    use trireme_types::{Incarnation, Uuid};
 
     use super::*;
     use crate::{NetConfig, Versions};

@@ -1,8 +1,8 @@
 //! TLS without sockets: what peers must show each other, and one encrypted stream between two buffers.
 //!
 //! Both ends show a certificate and check the other's against the same authorities, as Galera does: whoever holds a certificate
-//! of the authority is a member as far as the network goes. Host names are not compared, since members know each other by
-//! addresses that change.
+//! of the authority is a member as far as the network goes, unless [`PeerNames`] and revocation lists say less. Host names are not
+//! compared, since members know each other by addresses that change.
 //!
 //! Or both ends show that they know a secret: TLS 1.3 with an external pre-shared key (RFC 8446, 4.2.11) and fresh Diffie-Hellman keys for each
 //! connection, so that a secret that gets known later opens nothing that was recorded. Who a peer is comes in the first message
@@ -18,11 +18,16 @@ use openssl::asn1::Asn1Time;
 use openssl::error::ErrorStack;
 use openssl::pkey::PKey;
 use openssl::sha::sha256;
+use openssl::ssl::SslFiletype;
 use openssl::ssl::{
     ErrorCode, Ssl, SslContext, SslContextBuilder, SslMethod, SslOptions, SslSessionCacheMode, SslStream,
     SslVerifyMode, SslVersion,
 };
-use openssl::x509::{X509ExtendedKeyUsage, X509VerifyResult};
+use openssl::x509::store::X509Lookup;
+use openssl::x509::verify::X509VerifyFlags;
+use openssl::x509::{X509, X509ExtendedKeyUsage, X509VerifyResult};
+
+use crate::identity::{Identity, PeerNames, Revoked};
 
 /// Plaintext of one TLS record at most.
 const RECORD_MAX: usize = 16 << 10;
@@ -39,7 +44,7 @@ pub(crate) const IN_CLEAR: &str = "it speaks in clear text, and TLS is on here (
 const SECRET_CIPHERS: &str = "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256";
 
 /// The `socket.ssl_*` options that name files or ciphers.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TlsFiles {
     /// PEM; may be encrypted with the password in `password`.
     pub key: PathBuf,
@@ -49,6 +54,9 @@ pub struct TlsFiles {
     pub ca: PathBuf,
     /// The password is the first line.
     pub password: Option<PathBuf>,
+    /// PEM: what the authorities have revoked; a list of each of them.
+    pub crl: Option<PathBuf>,
+    pub peers: PeerNames,
     /// OpenSSL's list for TLS 1.2; names that begin with `TLS_` are for TLS 1.3. Empty: OpenSSL's choice.
     pub ciphers: String,
 }
@@ -69,6 +77,10 @@ pub struct TlsContext {
     shows: Shows,
     /// How long the own certificate holds; secrets have no end.
     days_left: Option<i32>,
+    peers: PeerNames,
+    revoked: Revoked,
+    /// Whose the own certificate is.
+    own: Option<Identity>,
 }
 
 impl std::fmt::Debug for TlsContext {
@@ -101,7 +113,15 @@ impl TlsContext {
         drop(ErrorStack::get());
         let internal = |error: ErrorStack| format!("TLS cannot be set up: {}", reasons(&error));
         let (acceptor, diallers) = (acceptor.map_err(internal)?, diallers.map_err(internal)?);
-        Ok(TlsContext { acceptor, diallers, shows: Shows::Secret, days_left: None })
+        Ok(TlsContext {
+            acceptor,
+            diallers,
+            shows: Shows::Secret,
+            days_left: None,
+            peers: PeerNames::default(),
+            revoked: Revoked::default(),
+            own: None,
+        })
     }
 
     fn read(files: &TlsFiles) -> Result<TlsContext, String> {
@@ -145,12 +165,31 @@ impl TlsContext {
         };
         context.set_private_key(&key).map_err(unfit)?;
         context.check_private_key().map_err(unfit)?;
+        let mut revoked = Revoked::default();
+        if let Some(path) = &files.crl {
+            let pem = std::fs::read(path).map_err(|e| bad("socket.ssl_crl", path, &e.to_string()))?;
+            revoked = Revoked::parse(&pem).map_err(|why| bad("socket.ssl_crl", path, &why))?;
+            let store = context.cert_store_mut();
+            let lists =
+                store.add_lookup(X509Lookup::file()).and_then(|file| file.load_crl_file(path, SslFiletype::PEM));
+            lists.map_err(|e| bad("socket.ssl_crl", path, &reasons(&e)))?;
+            store.set_flags(X509VerifyFlags::CRL_CHECK | X509VerifyFlags::CRL_CHECK_ALL).map_err(internal)?;
+        }
         let context = context.build();
+        let own = context.certificate().map(Identity::of).transpose().map_err(internal)?;
         let end =
             context.certificate().map(|cert| Asn1Time::days_from_now(0).and_then(|now| now.diff(cert.not_after())));
         let days_left = end.transpose().map_err(internal)?.map_or(0, |left| left.days);
         let diallers = vec![context.clone()];
-        Ok(TlsContext { acceptor: context, diallers, shows: Shows::Certificates, days_left: Some(days_left) })
+        Ok(TlsContext {
+            acceptor: context,
+            diallers,
+            shows: Shows::Certificates,
+            days_left: Some(days_left),
+            peers: files.peers.clone(),
+            revoked,
+            own,
+        })
     }
 
     /// How long the own certificate holds; negative when it has expired, and every peer refuses it. `None` without one.
@@ -160,6 +199,33 @@ impl TlsContext {
 
     pub fn shows(&self) -> Shows {
         self.shows
+    }
+
+    /// How long the revocation lists hold; negative when one has ended, and every peer is refused. `None` without lists.
+    pub fn crl_days_left(&self) -> Option<i32> {
+        self.revoked.days_left().ok().flatten()
+    }
+
+    /// Whose the own certificate is, if it is not among those that this node takes: members with the same list refuse it.
+    pub fn refuses_own(&self) -> Option<&Identity> {
+        self.own.as_ref().filter(|own| !self.peers.allow(own))
+    }
+
+    /// Is this a member's certificate, as far as names and lists tell? That it is of an authority is known already.
+    ///
+    /// **Errors:** why not.
+    fn judge(&self, certificate: &X509) -> Result<Identity, String> {
+        let who =
+            Identity::of(certificate).map_err(|e| format!("TLS: its certificate cannot be read: {}", reasons(&e)))?;
+        if self.revoked.has(certificate) {
+            return Err(format!("TLS: its certificate {who} is refused: it is revoked (socket.ssl_crl)"));
+        }
+        if !self.peers.allow(&who) {
+            return Err(format!(
+                "TLS: its certificate {who} is refused: it is not among those in socket.ssl_peer_names"
+            ));
+        }
+        Ok(who)
     }
 }
 
@@ -305,7 +371,9 @@ pub(crate) struct Session {
     gather: Vec<u8>,
     /// Room for what one record holds.
     plain: Box<[u8]>,
-    shows: Shows,
+    context: TlsContext,
+    /// Known when the handshake is done, if the peer has shown a certificate.
+    peer: Option<Identity>,
 }
 
 impl Session {
@@ -325,7 +393,8 @@ impl Session {
             heard: false,
             gather: Vec::new(),
             plain: vec![0; RECORD_MAX].into(),
-            shows: context.shows,
+            context: context.clone(),
+            peer: None,
         })
     }
 
@@ -354,20 +423,21 @@ impl Session {
         }
         match self.stream.do_handshake() {
             // OpenSSL's word for a handshake that rests on a pre-shared key.
-            Ok(()) if self.shows == Shows::Secret && !self.stream.ssl().session_reused() => {
+            Ok(()) if self.context.shows == Shows::Secret && !self.stream.ssl().session_reused() => {
                 Err("TLS: the handshake was finished without the secret (repl.secret_file)".to_owned())
             }
-            Ok(()) => self.check_usage().map(|()| true),
+            Ok(()) => self.check_peer().map(|()| true),
             Err(error) if error.code() == ErrorCode::WANT_READ => Ok(false),
             Err(error) => Err(self.explain(&error)),
         }
     }
 
     /// A member dials and is dialled, so a certificate for one of the two is no member's. OpenSSL asks for the one that is in use.
-    fn check_usage(&self) -> Result<(), String> {
+    fn check_peer(&mut self) -> Result<(), String> {
         let Some(certificate) = self.stream.ssl().peer_certificate() else { return Ok(()) };
         let both = X509ExtendedKeyUsage::SSL_SERVER | X509ExtendedKeyUsage::SSL_CLIENT;
         if certificate.extended_key_usage().is_none_or(|usage| usage.contains(both)) {
+            self.peer = Some(self.context.judge(&certificate)?);
             return Ok(());
         }
         Err(format!(
@@ -376,8 +446,21 @@ impl Session {
         ))
     }
 
+    /// Whose certificate the peer has shown.
+    pub fn peer(&self) -> Option<&Identity> {
+        self.peer.as_ref()
+    }
+
+    /// Would the peer's certificate be taken now?
+    pub fn still_taken(&self, context: &TlsContext) -> Result<(), String> {
+        match self.stream.ssl().peer_certificate() {
+            Some(certificate) => context.judge(&certificate).map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
     fn explain(&self, error: &openssl::ssl::Error) -> String {
-        if self.shows == Shows::Secret {
+        if self.context.shows == Shows::Secret {
             let why = error.ssl_error().map_or_else(|| error.to_string(), reasons);
             let hint = "do both have the same secret in repl.secret_file?";
             return match why.contains("alert") {
@@ -389,7 +472,9 @@ impl Session {
         if verdict != X509VerifyResult::OK {
             let subject = self.stream.ssl().peer_certificate().map(|cert| format!("{:?}", cert.subject_name()));
             let whose = subject.map(|name| format!(" {name}")).unwrap_or_default();
-            return format!("TLS: its certificate{whose} is refused: {} (socket.ssl_ca)", verdict.error_string());
+            let by_lists = verdict.error_string().contains("CRL") || verdict.error_string().contains("revoked");
+            let option = if by_lists { "socket.ssl_crl" } else { "socket.ssl_ca" };
+            return format!("TLS: its certificate{whose} is refused: {} ({option})", verdict.error_string());
         }
         let why = match error.ssl_error() {
             Some(stack) => reasons(stack),

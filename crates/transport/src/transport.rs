@@ -18,6 +18,7 @@ use crate::frame::Lane;
 use crate::gossip::Gossip;
 use crate::handshake::{Handshake, clip};
 use crate::handshaker::{Handshaker, Stepped, handshaker};
+use crate::identity::Identity;
 use crate::inspect::LinkInfo;
 use crate::isolation::Registration;
 use crate::jitter::Jitter;
@@ -98,6 +99,8 @@ pub struct Transport {
     /// Nodes that were in any view given to [`set_peers`](Transport::set_peers), with their newest incarnation there. They may vote, and
     /// come back.
     pub(crate) known: BTreeMap<NodeId, Incarnation>,
+    /// Whose certificate each node showed last. Of members, and no more than there can be.
+    pub(crate) shown: BTreeMap<NodeId, Identity>,
     /// `members` is the newest view, as far as this node can know.
     settled: bool,
     pub(crate) stats: Stats,
@@ -156,6 +159,7 @@ impl Transport {
             timer: now,
             members: BTreeSet::new(),
             known: BTreeMap::new(),
+            shown: BTreeMap::new(),
             settled: false,
             stats: Stats::default(),
             closed: false,
@@ -237,7 +241,10 @@ impl Transport {
     }
 
     pub fn stats(&self) -> Stats {
-        self.stats
+        let half_open =
+            self.conns.iter().flatten().filter(|conn| conn.dialled.is_none() && conn.up().is_none()).count();
+        let strangers = self.links.iter().filter(|(node, _)| self.settled && !self.members.contains(node)).count();
+        Stats { half_open: half_open as u64, stranger_links: strangers as u64, ..self.stats }
     }
 
     /// The member as peers are told, its address completed.
@@ -759,10 +766,16 @@ impl Transport {
     }
 
     /// Certificates for connections made from now on (`socket.ssl_reload`). Without TLS from the start nothing changes: it is
-    /// not switched on while peers are linked in clear text.
+    /// not switched on while peers are linked in clear text. Links stay, except those whose certificate has been revoked or is no longer
+    /// among those that are taken.
     pub fn set_tls(&mut self, context: TlsContext) {
-        if let Some(current) = &mut self.cfg.tls {
-            *current = context;
+        let Some(current) = &mut self.cfg.tls else { return };
+        *current = context.clone();
+        for (_, slot) in self.links.clone() {
+            let Some(Channel::Tls(session)) = self.conn(slot).map(|conn| &conn.channel) else { continue };
+            if let Err(why) = session.still_taken(&context) {
+                self.lose(slot, DownCause::Garbage, &why, Instant::now());
+            }
         }
     }
 

@@ -8,7 +8,7 @@ use trireme_surface::texts;
 use trireme_types::Seqno;
 
 use crate::cluster::{Cluster, Host, Site, agree};
-use crate::fake::{Fake, Tables};
+use crate::fake::{Fake, Tables, until};
 
 /// Gives a node a certificate of `authority`.
 fn certify(site: &Site, authority: &Authority) {
@@ -236,4 +236,49 @@ fn refused_connections_are_counted() {
     let _ = std::io::Read::read_to_end(&mut stranger, &mut end);
     assert_eq!(host.int("trireme_connections_refused"), 1);
     host.stop();
+}
+
+#[test]
+fn connections_that_are_being_opened_are_counted() {
+    let cluster = Cluster::new(1);
+    let host = cluster.bootstrap();
+    assert_eq!(host.node().options_set("repl.status_extended=yes"), Code::Ok);
+    let silent: Vec<_> = (0..3).map(|_| std::net::TcpStream::connect(&cluster.sites[0].address).unwrap()).collect();
+    until("all three to be seen", || host.int("trireme_connections_half_open") == 3);
+    drop(silent);
+    until("all to be gone", || host.int("trireme_connections_half_open") == 0);
+    assert_eq!(host.int("trireme_links_of_strangers"), 0);
+    host.stop();
+}
+
+#[test]
+fn certificates_of_members_are_named_and_can_be_revoked_without_a_stop() {
+    let authority = Authority::new("a").unwrap();
+    let mut cluster = tls_cluster(2, &authority);
+    let crl = cluster.sites[0].dir.join("crl.pem");
+    std::fs::write(&crl, authority.revoke(&[], 3).unwrap()).unwrap();
+    let key = cluster.sites[0].dir.join("key.pem");
+    std::fs::set_permissions(&key, PermissionsExt::from_mode(0o604)).unwrap();
+    let more = format!("; socket.ssl_crl={}; socket.ssl_peer_names=n?", crl.display());
+    cluster.sites[0].options.push_str(&more);
+    let hosts = cluster.start();
+    hosts[0]
+        .wait("the end of the list", |s| s.log.iter().any(|(_, t)| t.contains("a list in socket.ssl_crl expires in ")));
+    hosts[0].wait("the key's mode", |s| s.log.iter().any(|(_, t)| t.contains("(mode 0604): chmod 0600")));
+    hosts[0].commit("a", "together");
+    // Other names: the second is no member any more.
+    assert_eq!(hosts[0].node().options_set("socket.ssl_peer_names=sha256:12"), Code::NodeFail);
+    assert_eq!(hosts[0].node().options_set("socket.ssl_peer_names=n1"), Code::Ok);
+    hosts[0]
+        .wait("refused by name", |s| s.log.iter().any(|(_, t)| t.contains("not among those in socket.ssl_peer_names")));
+    assert_eq!(hosts[0].node().options_set("socket.ssl_peer_names=n1,n2"), Code::Ok);
+    let links = |s: &crate::fake::State| s.log.iter().filter(|(_, t)| t.starts_with("connection established")).count();
+    hosts[0].wait("a new link", |s| links(s) == 2 && s.views.last().is_some_and(|v| v.status == ViewStatus::Primary));
+    hosts[0].commit("a", "together again");
+    // And revoked.
+    let second = std::fs::read(cluster.sites[1].dir.join("cert.pem")).unwrap();
+    std::fs::write(&crl, authority.revoke(&[&second], 30).unwrap()).unwrap();
+    assert_eq!(hosts[0].node().options_set("socket.ssl_reload=1"), Code::Ok);
+    hosts[0].wait("revoked", |s| s.log.iter().any(|(_, t)| t.contains("it is revoked (socket.ssl_crl)")));
+    hosts.into_iter().for_each(|host| drop(host.stop()));
 }

@@ -198,6 +198,8 @@ pub const TABLE: &[Spec] = &[
     shown("repl.durability", "disk", Choice(&["disk", "process"]), Dynamic),
     shown("repl.key_format", "FLAT8", Choice(&["FLAT8", "FLAT8A", "FLAT16", "FLAT16A"]), Dynamic),
     shown("repl.max_ws_size", "2147483647", int(0, 2_147_483_647), Dynamic),
+    // Ours: what happens when a node id comes with a certificate of other names than before.
+    hidden("repl.other_certificate", "warn", Choice(&["warn", "refuse"]), Start),
     shown("repl.proto_max", "11", INT, Dynamic),
     // Ours: whether the node refuses to start when it would accept peers from other hosts that show nothing.
     hidden("repl.require_auth", "no", Bool, Start),
@@ -217,8 +219,12 @@ pub const TABLE: &[Spec] = &[
     hidden("socket.ssl_cert", "", Text, Start),
     hidden("socket.ssl_cipher", "", Text, Start),
     hidden("socket.ssl_compression", "no", Bool, Start),
+    // Ours: revocation lists, read again with the certificates.
+    hidden("socket.ssl_crl", "", Text, Start),
     hidden("socket.ssl_key", "", Text, Start),
     hidden("socket.ssl_password_file", "", Text, Start),
+    // Ours: whose certificates are taken, as names and fingerprints.
+    hidden("socket.ssl_peer_names", "", Text, Dynamic),
     // Shown as 1 when TLS is on; acts even when the value is the same.
     hidden("socket.ssl_reload", "", Bool, Trigger),
 ];
@@ -238,10 +244,13 @@ mod tests {
     fn counts() {
         let ours = [
             "repl.durability",
+            "repl.other_certificate",
             "repl.require_auth",
             "repl.secret_file",
             "repl.secret_reload",
             "repl.status_extended",
+            "socket.ssl_crl",
+            "socket.ssl_peer_names",
             "pc.bootstrap_expect",
             "gcs.fc_patience",
         ];
@@ -249,7 +258,7 @@ mod tests {
         assert_eq!(galera.iter().filter(|s| s.shown).count(), 72);
         // 23 of both lineages and one of the other lineage.
         assert_eq!(galera.iter().filter(|s| !s.shown).count(), 24);
-        assert_eq!(TABLE.len(), 103);
+        assert_eq!(TABLE.len(), 106);
     }
 
     #[test]

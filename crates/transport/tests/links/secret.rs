@@ -62,13 +62,8 @@ fn without_the_secret_nobody_is_linked() {
     std::fs::create_dir_all(&dir).unwrap();
     let files = Files::below(&dir);
     files.write(&authority.issue("n", Validity::YEARS, None).unwrap(), &authority).unwrap();
-    let tls = TlsFiles {
-        key: files.key.clone(),
-        cert: files.cert.clone(),
-        ca: files.ca.clone(),
-        password: None,
-        ciphers: String::new(),
-    };
+    let tls =
+        TlsFiles { key: files.key.clone(), cert: files.cert.clone(), ca: files.ca.clone(), ..TlsFiles::default() };
     let tls = TlsContext::load(&tls).unwrap();
     std::fs::remove_dir_all(&dir).unwrap();
     // Either way round: the holder of the certificate dials, and is dialled.
@@ -162,4 +157,46 @@ fn what_a_node_asks_of_others_shows_where_it_listens() {
     assert_eq!(listening(None, false), Protection::None);
     assert_eq!(listening(Some(context(&[7])), false), Protection::Secret);
     assert_eq!(listening(Some(context(&[7])), true), Protection::Optional);
+}
+
+/// Who a peer says it is, which incarnation and what was drawn for it, cannot be changed on the way.
+#[test]
+fn what_is_changed_on_the_way_ends_the_connection() {
+    let mut a = Node::new(secret_config(1, &[], &[7]));
+    let port = a.port();
+    // The record of the dialler that is damaged: its hello, and what comes after it.
+    for damaged in [2, 3] {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut b = Node::new(secret_config(2, &[listener.local_addr().unwrap().port()], &[7]));
+        let between = std::thread::spawn(move || {
+            let (mut from_b, _) = listener.accept().unwrap();
+            let mut to_a = TcpStream::connect(("127.0.0.1", port)).unwrap();
+            let (mut back_from, mut back_to) = (to_a.try_clone().unwrap(), from_b.try_clone().unwrap());
+            let back = std::thread::spawn(move || std::io::copy(&mut back_from, &mut back_to));
+            let mut seen = 0;
+            let mut head = [0; 5];
+            while from_b.read_exact(&mut head).is_ok() {
+                let mut body = vec![0; usize::from(u16::from_be_bytes([head[3], head[4]]))];
+                if from_b.read_exact(&mut body).is_err() {
+                    break;
+                }
+                // 0x17: encrypted. The first of them ends the handshake.
+                seen += u32::from(head[0] == 0x17);
+                if head[0] == 0x17 && seen == damaged {
+                    body[0] ^= 1;
+                }
+                if to_a.write_all(&head).and_then(|()| to_a.write_all(&body)).is_err() {
+                    break;
+                }
+            }
+            let _ = to_a.shutdown(std::net::Shutdown::Both);
+            let _ = back.join();
+            seen
+        });
+        let refused = a.transport.stats().refused;
+        until([&mut a, &mut b], |[a, _]| a.transport.stats().refused > refused);
+        assert_eq!((a.ups(2), b.ups(1)), (0, 0));
+        b.transport.close();
+        assert!(between.join().unwrap() >= damaged);
+    }
 }

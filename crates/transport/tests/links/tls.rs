@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use trireme_certificates::{Authority, Files, Validity};
 use trireme_order::Class;
-use trireme_transport::{DownCause, NetConfig, NetEvent, TlsContext, TlsFiles};
+use trireme_transport::{DownCause, NetConfig, NetEvent, OtherCertificate, PeerNames, TlsContext, TlsFiles};
 
 use crate::support::{LONG, Node, config, for_a_while, id, until};
 
@@ -32,7 +32,7 @@ impl Certs {
     fn files(&self, authority: &Authority, trusted: &Authority, validity: Validity) -> TlsFiles {
         let files = Files::below(&self.dir);
         files.write(&authority.issue("node", validity, None).unwrap(), trusted).unwrap();
-        TlsFiles { key: files.key, cert: files.cert, ca: files.ca, password: None, ciphers: String::new() }
+        TlsFiles { key: files.key, cert: files.cert, ca: files.ca, ..TlsFiles::default() }
     }
 }
 
@@ -193,7 +193,7 @@ fn a_certificate_for_clients_is_no_members() {
     let certs = Certs::new();
     let files = Files::below(&certs.dir);
     files.write(&authority.issue_to_client("joe-laptop").unwrap(), &authority).unwrap();
-    let tls = TlsFiles { key: files.key, cert: files.cert, ca: files.ca, password: None, ciphers: String::new() };
+    let tls = TlsFiles { key: files.key, cert: files.cert, ca: files.ca, ..TlsFiles::default() };
     let mut a = Node::new(tls_config(1, &[], &context(&authority)));
     let mut b = Node::new(tls_config(2, &[a.port()], &TlsContext::load(&tls).unwrap()));
     until([&mut a, &mut b], |[a, _]| a.logged("serverAuth and clientAuth") == 1 && a.logged("joe-laptop") == 1);
@@ -416,5 +416,119 @@ fn the_ciphers_are_the_chosen_ones() {
         let mut b = Node::new(tls_config(2, &[a.port()], &chosen("")));
         until([&mut a, &mut b], |[a, b]| a.linked(2) && b.linked(1));
         assert_eq!(cipher(&a).as_deref(), Some(spoken));
+    }
+}
+
+/// A certificate of `authority` for `name`, and what `edit` makes of the rest.
+fn named(authority: &Authority, name: &str, edit: impl FnOnce(&mut TlsFiles, &Certs)) -> TlsContext {
+    let certs = Certs::new();
+    let files = Files::below(&certs.dir);
+    files.write(&authority.issue(name, Validity::YEARS, None).unwrap(), authority).unwrap();
+    let mut tls = TlsFiles { key: files.key, cert: files.cert, ca: files.ca, ..TlsFiles::default() };
+    edit(&mut tls, &certs);
+    TlsContext::load(&tls).unwrap()
+}
+
+#[test]
+fn only_named_certificates_are_members() {
+    let authority = authority();
+    let plain = |name: &str| named(&authority, name, |_, _| {});
+    let choosy = |peers: &str| named(&authority, "node1", |tls, _| tls.peers = PeerNames::parse(peers).unwrap());
+    assert!(choosy("node2").refuses_own().is_some() && choosy("node?").refuses_own().is_none());
+    // Whoever dials.
+    for a_dials in [false, true] {
+        for (name, taken) in [("node2", true), ("joe-laptop", false)] {
+            let (mut a, mut b);
+            if a_dials {
+                b = Node::new(tls_config(2, &[], &plain(name)));
+                a = Node::new(tls_config(1, &[b.port()], &choosy("node?")));
+            } else {
+                a = Node::new(tls_config(1, &[], &choosy("node?")));
+                b = Node::new(tls_config(2, &[a.port()], &plain(name)));
+            }
+            if taken {
+                until([&mut a, &mut b], |[a, b]| a.linked(2) && b.linked(1));
+            } else {
+                until([&mut a, &mut b], |[a, _]| a.logged("socket.ssl_peer_names") > 0 && a.logged("joe-laptop") > 0);
+                stay_apart(&mut a, &mut b);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_revoked_is_refused_and_loses_its_link() {
+    let authority = authority();
+    let issued = authority.issue("node2", Validity::YEARS, None).unwrap();
+    let of_two = || {
+        let certs = Certs::new();
+        let files = Files::below(&certs.dir);
+        files.write(&issued, &authority).unwrap();
+        TlsContext::load(&TlsFiles { key: files.key, cert: files.cert, ca: files.ca, ..TlsFiles::default() }).unwrap()
+    };
+    let with_list = |revoked: &[&[u8]], days| {
+        named(&authority, "node1", |tls, certs| {
+            let path = certs.dir.join("crl.pem");
+            std::fs::write(&path, authority.revoke(revoked, days).unwrap()).unwrap();
+            tls.crl = Some(path);
+        })
+    };
+    let nobody = with_list(&[], 30);
+    assert!(nobody.crl_days_left().is_some_and(|days| days >= 28), "{:?}", nobody.crl_days_left());
+    let mut a = Node::new(tls_config(1, &[], &nobody));
+    let mut b = Node::new(tls_config(2, &[a.port()], &of_two()));
+    until([&mut a, &mut b], |[a, b]| a.linked(2) && b.linked(1));
+    // The list is read again.
+    a.transport.set_tls(with_list(&[&issued.cert], 30));
+    until([&mut a, &mut b], |[a, _]| !a.linked(2));
+    assert!(a.logged("it is revoked (socket.ssl_crl)") > 0);
+    let ups = a.ups(2);
+    until([&mut a, &mut b], |[a, _]| a.logged("certificate revoked (socket.ssl_crl)") > 0);
+    assert_eq!(a.ups(2), ups);
+    // A list that has ended tells nothing: nobody is taken until there is a newer one.
+    let over = with_list(&[], -1);
+    assert!(over.crl_days_left().is_some_and(|days| days < 0));
+    let mut a = Node::new(tls_config(1, &[], &over));
+    let mut b = Node::new(tls_config(2, &[a.port()], &of_two()));
+    until([&mut a, &mut b], |[a, _]| a.logged("CRL has expired (socket.ssl_crl)") > 0);
+    stay_apart(&mut a, &mut b);
+    let certs = Certs::new();
+    let empty = certs.dir.join("empty");
+    std::fs::write(&empty, "").unwrap();
+    let files = certs.files(&authority, &authority, Validity::YEARS);
+    for bad in [empty, certs.dir.join("absent")] {
+        let error = TlsContext::load(&TlsFiles { crl: Some(bad), ..files.clone() }).unwrap_err();
+        assert!(error.contains("socket.ssl_crl"), "{error}");
+    }
+}
+
+#[test]
+fn a_node_that_comes_with_another_certificate_is_named_or_refused() {
+    let authority = authority();
+    let of = |name: &str| named(&authority, name, |_, _| {});
+    for refuse in [false, true] {
+        let mut cfg = tls_config(1, &[], &of("node1"));
+        if refuse {
+            cfg.other_certificate = OtherCertificate::Refuse;
+        }
+        let mut a = Node::new(cfg);
+        let mut b = Node::new(tls_config(2, &[a.port()], &of("node2")));
+        until([&mut a, &mut b], |[a, b]| a.linked(2) && b.linked(1));
+        // New files for the same name are no news.
+        b.transport.set_tls(of("node2"));
+        a.transport.kill_link(id(2));
+        until([&mut a, &mut b], |[a, b]| a.ups(2) == 2 && b.ups(1) == 2);
+        assert_eq!(a.logged("shows the certificate"), 0);
+        drop(b);
+        until([&mut a], |[a]| !a.linked(2));
+        // Another member's certificate, under the same id.
+        let mut thief = Node::new(tls_config(2, &[a.port()], &of("node3")));
+        until([&mut a, &mut thief], |[a, _]| a.logged("shows the certificate 'node3'") > 0);
+        if refuse {
+            for_a_while([&mut a, &mut thief], Duration::from_millis(300));
+            assert_eq!((a.ups(2), a.logged("repl.other_certificate") > 0), (2, true));
+        } else {
+            until([&mut a, &mut thief], |[a, _]| a.ups(2) == 3);
+        }
     }
 }
