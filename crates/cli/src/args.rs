@@ -57,9 +57,9 @@ pub enum Command {
         #[command(subcommand)]
         action: SecretAction,
     },
-    /// Vote in a group of servers without being one; installed under the name garbd it takes the same options
+    /// Run an arbitrator: a voter without data. Called as garbd it takes the same options
     Arbitrate(trireme_arbitrator::Arbitrate),
-    /// Stand in front of the servers: clients find the writer or a reader, and do not hang when one dies
+    /// Run a load balancer: clients find the writer or a reader, and do not hang when a server dies
     Balance(trireme_balance::Balance),
     /// Print the servers of a group, the writer first, as connectors want them
     Hosts(trireme_balance::Hosts),
@@ -163,7 +163,7 @@ pub struct ChaosRun {
     /// Seconds of load
     #[arg(long, default_value_t = 60, value_name = "SECONDS")]
     pub duration: u64,
-    /// So many faults instead of a duration
+    /// Number of faults; replaces --duration
     #[arg(long, value_name = "N", conflicts_with = "duration")]
     pub rounds: Option<u32>,
     /// Mean seconds without a fault between two
@@ -172,7 +172,7 @@ pub struct ChaosRun {
     /// Mean seconds that a fault lasts
     #[arg(long, default_value_t = 5.0, value_name = "SECONDS", value_parser = seconds)]
     pub fault: f64,
-    /// Repeats the choices of a run, though not its timing. Default: of the moment, printed
+    /// Random seed: repeats which faults come, not their exact timing. Default: random, printed
     #[arg(long)]
     pub seed: Option<u64>,
     /// Isolation of the clients: read-committed, repeatable-read, snapshot (repeatable-read with
@@ -256,8 +256,8 @@ pub enum LogAction {
         #[arg(long)]
         json: bool,
     },
-    /// Drop old segments of a node's log, to free space. What a peer lacks of them it must get elsewhere, or by a full copy. A node that
-    /// runs does it itself, and keeps what its own server and the members that are here still need
+    /// Free disk space: delete the oldest files of a node's log. A node that needs them later gets a full copy. A running node
+    /// does it itself, and keeps what its own server and the members that are there still need
     Trim {
         dir: PathBuf,
         /// Oldest seqno to keep. Segments go as a whole, so more than that may stay
@@ -299,11 +299,11 @@ pub enum Action {
     },
     /// End a node at once (SIGKILL), as a crash would
     Kill { node: NodeId },
-    /// End a node orderly (SIGTERM); it leaves the group. Waits up to 60 s
+    /// Stop a node cleanly (SIGTERM): it leaves the group. Waits up to 60 s
     Stop { node: NodeId },
     /// Freeze a node (SIGSTOP): it stays connected and answers nothing
     Pause { node: NodeId },
-    /// Let a frozen node go on (SIGCONT)
+    /// Wake a frozen node up again (SIGCONT)
     Resume { node: NodeId },
     /// Cut nodes off the network; needs a cluster started with --netns
     #[command(after_help = "Packets vanish silently, as with a broken switch; connections stay open.\n\
@@ -355,8 +355,8 @@ pub enum Action {
 
 #[derive(Debug, ClapArgs)]
 pub struct Up {
-    /// Number of nodes (1 to 32)
-    #[arg(short, long, default_value_t = 3)]
+    /// Number of nodes
+    #[arg(short, long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=32))]
     pub nodes: u8,
     /// Provider library: a path, or `galera` for the installed Galera. Default: libtrireme.so beside this
     /// command, then target/release/libtrireme.so

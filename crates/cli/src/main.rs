@@ -56,7 +56,12 @@ fn main() -> ExitCode {
             return exit(outcome, BROKEN);
         }
     };
-    exit(handle_ctrl_c().and_then(|cancel| resolve::resolve(dir, action, cancel)).and_then(run::run), DEGRADED)
+    // A statement that hangs is ended with the process, by the signal itself: the server notices.
+    let cancel = match &action {
+        args::Action::Sql { .. } => Ok(Cancel::default()),
+        _ => handle_ctrl_c(),
+    };
+    exit(cancel.and_then(|cancel| resolve::resolve(dir, action, cancel)).and_then(run::run), DEGRADED)
 }
 
 fn handle_ctrl_c() -> Result<Cancel, Error> {
@@ -77,7 +82,7 @@ fn exit(outcome: Result<run::Outcome, Error>, degraded: u8) -> ExitCode {
             ExitCode::from(INTERRUPTED)
         }
         Err(error) => {
-            eprintln!("trireme: {error}");
+            run::say(&format!("trireme: {error}"));
             ExitCode::from(FAILED)
         }
     }
@@ -88,7 +93,7 @@ fn log_exit(outcome: Result<log::Outcome, String>) -> ExitCode {
         Ok(log::Outcome::Done) => ExitCode::SUCCESS,
         Ok(log::Outcome::Damaged) => ExitCode::from(FAILED),
         Err(reason) => {
-            eprintln!("trireme: {reason}");
+            run::say(&format!("trireme: {reason}"));
             ExitCode::from(FAILED)
         }
     }

@@ -7,6 +7,7 @@ use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 use trireme_cluster::{Answer, Cancel, Cluster, Error, Liveness, NodeId, NodeStatus, Result, Spec, Stop};
 
 pub enum Outcome {
@@ -22,9 +23,13 @@ pub fn run(plan: Plan) -> Result<Outcome> {
         Task::Status { json } => return status(&Cluster::open(&dir)?, json),
         Task::Statements { node, statements, json } => {
             let mut answers = Vec::new();
+            let mut asked = Instant::now();
             // Each argument may or may not end with its semicolon.
             let all = statements.iter().map(|s| s.trim().trim_end_matches(';')).collect::<Vec<_>>().join(";\n");
-            let outcome = Cluster::open(&dir)?.sql_each(node, &all, |answer| answers.push(answer));
+            let outcome = Cluster::open(&dir)?.sql_each(node, &all, |answer| {
+                answers.push((answer, asked.elapsed()));
+                asked = Instant::now();
+            });
             print_answers(&answers, json);
             outcome?;
         }
@@ -35,7 +40,11 @@ pub fn run(plan: Plan) -> Result<Outcome> {
                 Stop::Kill => cluster.kill(node)?,
                 Stop::Graceful => cluster.stop(node, how)?,
             }
-            say(&format!("{node} is stopped; start it again with `trireme cluster restart {}`", node.raw()));
+            let what = match how {
+                Stop::Kill => "killed",
+                Stop::Graceful => "stopped",
+            };
+            say(&format!("{node} is {what}; start it again with `trireme cluster restart {}`", node.raw()));
         }
         Task::Pause { node } => {
             change()?.pause(node)?;
@@ -84,10 +93,18 @@ pub fn run(plan: Plan) -> Result<Outcome> {
             change()?.remove(node)?;
             say(&format!("{node} is removed"));
         }
-        Task::Down { how, purge } => {
-            change()?.down(how, purge)?;
-            say(if purge { "all nodes are stopped and removed" } else { "all nodes are stopped; data is kept" });
-        }
+        Task::Down { how, purge } => match change() {
+            Ok(mut cluster) => {
+                cluster.down(how, purge)?;
+                say(if purge { "all nodes are stopped and removed" } else { "all nodes are stopped; data is kept" });
+            }
+            Err(Error::NoCluster(dir)) => {
+                let left = purge && Cluster::remove_remains(&dir)?;
+                let rest = if left { "; what a start that failed had left is removed" } else { ": nothing to do" };
+                say(&format!("no cluster in {}{rest}", dir.display()));
+            }
+            Err(error) => return Err(error),
+        },
         Task::Logs { node, lines, follow: go_on } => {
             let cluster = Cluster::open(&dir)?;
             follow(&cluster.node(node)?.log(), lines, go_on, &cancel);
@@ -145,6 +162,21 @@ fn status(cluster: &Cluster, json: bool) -> Result<Outcome> {
         }
     }
     let all_synced = status.iter().all(NodeStatus::is_synced);
+    if !json {
+        let down: Vec<NodeId> = status.iter().filter(|node| node.pid.is_none()).map(|node| node.node).collect();
+        let others = status.iter().filter(|node| node.pid.is_some() && !node.is_synced()).count();
+        if all_synced {
+            print_line(&format!("all {} nodes are Synced", status.len()));
+        }
+        if let Some(first) = down.first() {
+            let names: Vec<String> = down.iter().map(NodeId::to_string).collect();
+            let start = format!("`trireme cluster restart {}`", first.raw());
+            print_line(&shown(&format!("not running: {}; start one again with {start}", names.join(", "))));
+        }
+        if others > 0 {
+            print_line(&format!("{others} of {} nodes run and do not serve clients yet", status.len()));
+        }
+    }
     Ok(if all_synced { Outcome::Done } else { Outcome::Degraded })
 }
 
@@ -163,12 +195,13 @@ fn client(cluster: &Cluster, node: NodeId) -> Result<()> {
     Err(Error::Io { what: "cannot run the client `mariadb` (package mariadb-client)".to_owned(), error })
 }
 
-fn print_answers(answers: &[Answer], json: bool) {
+/// Each answer with the time that it took.
+fn print_answers(answers: &[(Answer, Duration)], json: bool) {
     match answers {
-        [one] if json => print_json(&to_json(one)),
+        [(one, _)] if json => print_json(&to_json(one)),
         [] if json => {}
-        many if json => print_json(&many.iter().map(to_json).collect()),
-        many => many.iter().for_each(print_answer),
+        many if json => print_json(&many.iter().map(|(answer, _)| to_json(answer)).collect()),
+        many => many.iter().for_each(|(answer, took)| print_answer(answer, *took)),
     }
 }
 
@@ -181,9 +214,10 @@ fn to_json(answer: &Answer) -> serde_json::Value {
     serde_json::json!({ "columns": answer.columns, "rows": rows, "affected": answer.affected })
 }
 
-fn print_answer(answer: &Answer) {
+fn print_answer(answer: &Answer, took: Duration) {
     if answer.columns.is_empty() {
-        print_line(&format!("{} rows affected", answer.affected));
+        let rows = if answer.affected == 1 { "row" } else { "rows" };
+        print_line(&format!("{} {rows} affected ({:.2} s)", answer.affected, took.as_secs_f64()));
     } else {
         table::print(&answer.columns, &answer.texts());
     }
@@ -200,5 +234,41 @@ pub fn print_line(line: &str) {
 
 /// Progress for a person; stderr keeps stdout clean for what was asked.
 pub fn say(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
+    let _ = writeln!(std::io::stderr(), "{}", shown(line));
+}
+
+/// Hints name the command as it was called, and the cluster's directory where it was given, so that they can be pasted.
+pub fn shown(line: &str) -> String {
+    let mut arguments = std::env::args();
+    let called = arguments.next().unwrap_or_else(|| "trireme".to_owned());
+    let dir = arguments.by_ref().find_map(|word| match word.strip_prefix("--dir") {
+        Some("") => Some(None),
+        Some(value) => value.strip_prefix('=').map(|value| Some(value.to_owned())),
+        None => None,
+    });
+    hint(line, &called, dir.and_then(|given| given.or_else(|| arguments.next())).as_deref())
+}
+
+fn hint(line: &str, called: &str, dir: Option<&str>) -> String {
+    let cluster = match dir {
+        Some(dir) => format!("`{called} cluster --dir {dir} "),
+        None => format!("`{called} cluster "),
+    };
+    line.replace("`trireme cluster ", &cluster).replace("`trireme ", &format!("`{called} "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hints_can_be_pasted() {
+        let line = "node3 is killed; start it again with `trireme cluster restart 3`, or see `trireme log verify`";
+        assert_eq!(hint(line, "trireme", None), line);
+        assert_eq!(
+            hint(line, "target/release/trireme", Some("/tmp/c")),
+            "node3 is killed; start it again with `target/release/trireme cluster --dir /tmp/c restart 3`, or see \
+             `target/release/trireme log verify`"
+        );
+    }
 }

@@ -86,6 +86,27 @@ pub struct Cluster {
     _lock: Option<Lock>,
 }
 
+/// Removes the directories of nodes, those of forgotten ones too, and the cluster's own files. Whether a node had left one.
+fn remove_files(dir: &Path) -> Result<bool> {
+    let reading = || format!("cannot list {}", dir.display());
+    let mut found = false;
+    for entry in std::fs::read_dir(dir).during(reading)? {
+        let path = entry.during(reading)?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let number = name.strip_prefix("node").unwrap_or_default();
+        if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) {
+            std::fs::remove_dir_all(&path).during(|| format!("cannot remove {}", path.display()))?;
+            found = true;
+        }
+    }
+    for file in ["cluster.json", "lock", SECRET_FILE].into_iter().chain(Authority::FILES) {
+        let _ = std::fs::remove_file(dir.join(file));
+    }
+    // Stays if the user keeps other files in it.
+    let _ = std::fs::remove_dir(dir);
+    Ok(found)
+}
+
 impl Cluster {
     // ---- obtaining one -------------------------------------------------------------------------------------
 
@@ -639,17 +660,25 @@ impl Cluster {
             if self.state.disks.is_some() {
                 disk::unshare_mounts(&self.dir);
             }
-            for node in &self.state.nodes {
-                std::fs::remove_dir_all(&node.dir).during(|| format!("cannot remove {}", node.dir.display()))?;
-            }
-            for file in ["cluster.json", "lock", SECRET_FILE].into_iter().chain(Authority::FILES) {
-                let _ = std::fs::remove_file(self.dir.join(file));
-            }
-            // Stays if the user keeps other files in it.
-            let _ = std::fs::remove_dir(&self.dir);
+            remove_files(&self.dir)?;
             return Ok(());
         }
         self.save()
+    }
+
+    /// Removes what a start that did not succeed left in `dir`, where no cluster is. Whether there was anything.
+    pub fn remove_remains(dir: &Path) -> Result<bool> {
+        match state::load(dir) {
+            Err(Error::NoCluster(_)) => {}
+            Err(error) => return Err(error),
+            Ok(_) => return Err(Error::BadSpec(format!("{} holds a cluster", dir.display()))),
+        }
+        if !dir.exists() {
+            return Ok(false);
+        }
+        trireme_private::check_dir(dir).map_err(Error::NotOurs)?;
+        let _lock = state::lock(dir)?;
+        remove_files(dir)
     }
 
     fn give_up(&mut self, say: Progress<'_>) {

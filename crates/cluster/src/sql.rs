@@ -41,7 +41,7 @@ impl fmt::Display for SqlError {
             SqlError::Connection(error)
                 if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) =>
             {
-                f.write_str("the server did not answer in time")
+                f.write_str("the server did not answer within a minute; it may still execute the statement")
             }
             SqlError::Connection(error) => write!(f, "connection to the server: {error}"),
             SqlError::Protocol(what) => write!(f, "unexpected answer of the server: {what}"),
