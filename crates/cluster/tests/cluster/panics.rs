@@ -31,7 +31,11 @@ const CALLS: &[(&str, Provocation)] = &[
         attempt(c, "SET GLOBAL wsrep_desync = ON");
         attempt(c, "SET GLOBAL wsrep_desync = OFF");
     }),
-    ("pause", |c| attempt(c, "FLUSH TABLES WITH READ LOCK")),
+    ("pause", |c| {
+        attempt(c, "FLUSH TABLES WITH READ LOCK");
+        // The server lets one session pause at a time, and `c` stays open.
+        attempt(c, "UNLOCK TABLES");
+    }),
     ("resume", |c| {
         attempt(c, "FLUSH TABLES WITH READ LOCK");
         attempt(c, "UNLOCK TABLES");
