@@ -640,7 +640,10 @@ impl<S: LogStore> Group<S> {
         self.input(|group| {
             group.cfg.durability = durability;
             group.want_durability = Some(durability);
-            group.press_wishes(now);
+            // Only the sequencer knows what is in force: another member may have changed it, which this one has not seen yet.
+            if group.phase == Phase::Primary {
+                group.to_sequencer(now, Message::SetDurability { durability });
+            }
         });
     }
 
