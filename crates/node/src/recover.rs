@@ -23,13 +23,13 @@ use trireme_types::{Seqno, Uuid};
 use self::command::Command;
 use crate::{Server, stop_signal};
 
-/// The engine may have to go through its whole redo log first; beyond this a full copy is the better answer.
+/// For all runs together. The engine may have to go through its whole redo log first; beyond this a full copy is the better answer.
 const TIME_MAX: Duration = Duration::from_secs(900);
 /// How often the end of the process is looked for. Nobody else waits for it, and the server's own signal thread must not be
 /// disturbed.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How often it is looked whether this server was told to stop meanwhile.
-const LOOK_FOR_STOP: Duration = Duration::from_millis(500);
+const LOOK_AT_LIMITS: Duration = Duration::from_millis(500);
 const MARK: &str = "WSREP: Recovered position:";
 /// Named by a server that refuses to start because of prepared transactions.
 const HEURISTIC: &str = "tc-heuristic-recover";
@@ -81,7 +81,7 @@ pub fn position(data_dir: &str, server: &dyn Server) -> Result<(Uuid, Seqno), Un
         None => Vec::new(),
     };
     let here = std::env::current_dir().map_err(|e| Unknown::failed(format!("the current directory: {e}")))?;
-    ask(&command::recovery(program, &line, &process, &here.join(data_dir)), TIME_MAX)
+    ask(&command::recovery(program, &line, &process, &here.join(data_dir)), Limits::within(TIME_MAX))
 }
 
 /// The program that runs here, also when a newer one has taken its place meanwhile: the data are those of this version.
@@ -99,27 +99,55 @@ fn engine_runs_here() -> bool {
         .any(|file| file.file_name().is_some_and(|name| ENGINE_FILES.iter().any(|engine| name == *engine)))
 }
 
-fn ask(plain: &Command, time_max: Duration) -> Result<(Uuid, Seqno), Unknown> {
-    let (found, said) = attempt(plain, time_max)?;
+/// What bounds the runs of one question.
+#[derive(Clone, Copy)]
+struct Limits {
+    until: Instant,
+    /// Was this server told to stop?
+    stop: fn() -> bool,
+}
+
+impl Limits {
+    fn within(time_max: Duration) -> Limits {
+        Limits { until: Instant::now() + time_max, stop: stop_signal::is_pending }
+    }
+
+    /// Why no further run may begin, nor this one go on.
+    fn reached(&self) -> Option<&'static str> {
+        if (self.stop)() {
+            Some("the server was told to stop meanwhile")
+        } else if Instant::now() >= self.until {
+            Some("it did not end in time")
+        } else {
+            None
+        }
+    }
+}
+
+fn ask(plain: &Command, limits: Limits) -> Result<(Uuid, Seqno), Unknown> {
+    let (found, said) = attempt(plain, limits)?;
     if found.is_ok() || !said.contains(HEURISTIC) {
         return found;
     }
     // It leaves it to us what to do with prepared transactions behind a gap: the write-set log brings them again.
     let rollback = plain.clone().with(&format!("--{HEURISTIC}=ROLLBACK"));
-    match attempt(&rollback, time_max)?.0 {
+    match attempt(&rollback, limits)?.0 {
         Ok(position) => Ok(position),
         // Some servers end after the rollback and want to be started anew.
-        Err(_) => attempt(plain, time_max)?.0,
+        Err(_) => attempt(plain, limits)?.0,
     }
 }
 
 /// What one run found, and all that it said.
 type Found = (Result<(Uuid, Seqno), Unknown>, String);
 
-/// One run.
-fn attempt(command: &Command, time_max: Duration) -> Result<Found, Unknown> {
+/// One run. **Errors:** none may begin.
+fn attempt(command: &Command, limits: Limits) -> Result<Found, Unknown> {
+    if let Some(reason) = limits.reached() {
+        return Err(Unknown::failed(format!("the server's recovery run: {reason}")));
+    }
     let mut output = memory_file().map_err(|e| Unknown::failed(format!("no file for what the run says: {e}")))?;
-    let result = run(command, &output, time_max);
+    let result = run(command, &output, limits);
     let said = end_of(&mut output);
     let found = match (parse(&said), result) {
         (Told::Position(history, seqno), _) => Ok((history, seqno)),
@@ -171,15 +199,35 @@ fn process(command: &Command, stderr: File) -> std::process::Command {
     for variable in MANAGERS {
         process.env_remove(variable);
     }
+    end_with_us(&mut process);
     process
 }
 
-fn run(command: &Command, output: &File, time_max: Duration) -> Result<(), String> {
+/// A run that outlived this server would have the engine's files open when the next one starts.
+fn end_with_us(process: &mut std::process::Command) {
+    let parent = std::process::id();
+    let before_it_begins = move || {
+        // SAFETY: two system calls without memory. The run gets the signal when the thread ends that started it, which waits for it.
+        let (asked, still_ours) =
+            unsafe { (libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL), libc::getppid() as u32 == parent) };
+        match asked {
+            0 if still_ours => Ok(()),
+            // It died before it could be asked for.
+            0 => Err(std::io::ErrorKind::Interrupted.into()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: it calls nothing that would not be allowed in the child of a process with threads, and allocates nothing.
+    unsafe {
+        process.pre_exec(before_it_begins);
+    }
+}
+
+fn run(command: &Command, output: &File, limits: Limits) -> Result<(), String> {
     let name = command.program.display();
     let stderr = output.try_clone().map_err(|e| e.to_string())?;
     let mut child = process(command, stderr).spawn().map_err(|e| format!("{name} could not be started: {e}"))?;
-    let until = Instant::now() + time_max;
-    let mut look_for_stop = Instant::now() + LOOK_FOR_STOP;
+    let mut look = Instant::now() + LOOK_AT_LIMITS;
     let reason = loop {
         match child.try_wait() {
             Ok(Some(status)) if status.success() => return Ok(()),
@@ -188,13 +236,10 @@ fn run(command: &Command, output: &File, time_max: Duration) -> Result<(), Strin
             Err(e) => break e.to_string(),
         }
         let now = Instant::now();
-        if now >= until {
-            break format!("{name} --wsrep-recover did not end within {time_max:?}");
-        }
-        if now >= look_for_stop {
-            look_for_stop = now + LOOK_FOR_STOP;
-            if stop_signal::is_pending() {
-                break "the server was told to stop meanwhile".into();
+        if now >= look.min(limits.until) {
+            look = now + LOOK_AT_LIMITS;
+            if let Some(reason) = limits.reached() {
+                break format!("{name} --wsrep-recover: {reason}");
             }
         }
         std::thread::sleep(LOOK_EVERY);
@@ -231,9 +276,15 @@ mod tests {
     use super::*;
     use crate::ServerProcess;
     use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::ExitStatusExt;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    use std::thread;
 
     const HISTORY: &str = "01234567-89ab-cdef-0123-456789abcdef";
-    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn a_minute() -> Limits {
+        Limits::within(Duration::from_secs(60))
+    }
 
     struct Dir(PathBuf);
     impl Dir {
@@ -269,7 +320,7 @@ mod tests {
         let dir = Dir::new("ok");
         let position = says(&format!("[Note] WSREP: Recovered position: {HISTORY}:42,1-2-3"));
         let run = dir.server(&format!("printf '%s\\n' \"$@\" > \"$here/args\"\n{position}"));
-        assert_eq!(ask(&run, MINUTE), Ok((Uuid::parse(HISTORY).unwrap(), Seqno(42))));
+        assert_eq!(ask(&run, a_minute()), Ok((Uuid::parse(HISTORY).unwrap(), Seqno(42))));
         let told = fs::read_to_string(dir.0.join("args")).unwrap();
         let given: Vec<OsString> = told.lines().map(OsString::from).collect();
         assert_eq!(given, run.arguments);
@@ -279,7 +330,7 @@ mod tests {
     fn an_engine_without_a_position_says_so() {
         let dir = Dir::new("none");
         let run = dir.server(&says("[Note] WSREP: Recovered position: 00000000-0000-0000-0000-000000000000:-1"));
-        assert!(matches!(ask(&run, MINUTE), Err(Unknown::Untold(_))));
+        assert!(matches!(ask(&run, a_minute()), Err(Unknown::Untold(_))));
     }
 
     #[test]
@@ -309,7 +360,7 @@ mod tests {
     fn prepared_transactions_behind_a_gap_are_rolled_back() {
         for (name, after_rollback) in [("gap-goes-on", ":"), ("gap-ends", "exit 1")] {
             let dir = Dir::new(name);
-            assert_eq!(ask(&dir.server(&gap(after_rollback)), MINUTE).unwrap().1, Seqno(7), "{name}");
+            assert_eq!(ask(&dir.server(&gap(after_rollback)), a_minute()).unwrap().1, Seqno(7), "{name}");
         }
     }
 
@@ -322,14 +373,14 @@ mod tests {
             says("[ERROR] Aborting"),
             "exit 1".into(),
         ];
-        let Err(Unknown::Failed { reason, said }) = ask(&dir.server(&body.join("\n")), MINUTE) else {
+        let Err(Unknown::Failed { reason, said }) = ask(&dir.server(&body.join("\n")), a_minute()) else {
             panic!("no failure")
         };
         assert!(reason.ends_with("--wsrep-recover: exit status: 1"), "{reason}");
         assert_eq!(said, ["WSREP: rsync SST method requires wsrep_cluster_address to be configured on startup."]);
         // A loader, a shell, a server that crashed: no line is marked as an error.
         let body: Vec<String> = (0..9).map(|n| format!("echo line {n} >&2")).chain(["exit 127".into()]).collect();
-        let Err(Unknown::Failed { said, .. }) = ask(&dir.server(&body.join("\n")), MINUTE) else {
+        let Err(Unknown::Failed { said, .. }) = ask(&dir.server(&body.join("\n")), a_minute()) else {
             panic!("no failure")
         };
         assert_eq!(said, ["line 4", "line 5", "line 6", "line 7", "line 8"]);
@@ -347,10 +398,47 @@ mod tests {
     #[test]
     fn a_server_that_does_not_end_is_killed() {
         let dir = Dir::new("slow");
-        let Err(Unknown::Failed { reason, .. }) = ask(&dir.server("exec sleep 600"), Duration::from_millis(50)) else {
+        let limits = Limits::within(Duration::from_millis(50));
+        let Err(Unknown::Failed { reason, .. }) = ask(&dir.server("exec sleep 600"), limits) else {
             panic!("no failure")
         };
         assert!(reason.contains("did not end"), "{reason}");
+    }
+
+    /// One that would be asked three times: a stop, and the time, count for all of them.
+    #[test]
+    fn no_run_begins_once_the_server_is_to_stop_or_the_time_is_over() {
+        static STOP: AtomicBool = AtomicBool::new(false);
+        let dir = Dir::new("limits");
+        let begun = || fs::read_to_string(dir.0.join("begun")).map_or(0, |text| text.lines().count());
+        let run = dir.server(&format!("echo >> \"$here/begun\"\nsleep 0.2\n{}", gap("exit 1")));
+        // Told to while the first one is under way, which has it seen by then.
+        let stopped = Limits { stop: || STOP.load(Relaxed), ..a_minute() };
+        let asking = thread::scope(|scope| {
+            let asking = scope.spawn(|| ask(&run, stopped));
+            while begun() == 0 {
+                thread::yield_now();
+            }
+            STOP.store(true, Relaxed);
+            asking.join().unwrap()
+        });
+        let Err(Unknown::Failed { reason, .. }) = asking else { panic!("no failure") };
+        assert!(reason.contains("told to stop"), "{reason}");
+        assert_eq!(begun(), 1);
+        let Err(Unknown::Failed { reason, .. }) = ask(&run, Limits::within(Duration::ZERO)) else {
+            panic!("no failure")
+        };
+        assert!(reason.contains("in time"), "{reason}");
+        assert_eq!(begun(), 1);
+    }
+
+    /// The kernel goes by the thread that started it.
+    #[test]
+    fn a_run_does_not_outlive_its_server() {
+        let dir = Dir::new("orphan");
+        let run = dir.server("exec sleep 600");
+        let mut child = thread::spawn(move || process(&run, memory_file().unwrap()).spawn().unwrap()).join().unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
     }
 
     #[test]
