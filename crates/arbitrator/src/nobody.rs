@@ -58,6 +58,10 @@ impl Server for Nobody {
             self.log.line(level, line);
         }
     }
+    fn end(&self, reason: &str) {
+        self.log(Level::Fatal, reason);
+        std::process::exit(1)
+    }
     fn allowed(&self, _address: &str) -> bool {
         true
     }

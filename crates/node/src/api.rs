@@ -133,6 +133,9 @@ pub trait Server: Send + Sync {
     fn synced(&self) -> bool;
     /// Any thread but the group thread (rule 29).
     fn log(&self, level: Level, text: &str);
+    /// Logs the reason and ends the process at once, so that whoever started it starts it again. In a server it does not return. A test
+    /// host may note it: what comes after is refused.
+    fn end(&self, reason: &str);
     /// May this address connect? (allowlist service; `true` when the server has none). May block.
     fn allowed(&self, address: &str) -> bool;
     /// For the server's status file (event service): a name, and a value in JSON. May block.

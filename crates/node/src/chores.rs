@@ -1,4 +1,5 @@
-//! What the group thread would like to do with the server and must not (rule 29): a thread of its own does it.
+//! What the group thread would like to do with the server and must not (rule 29). What may block is not in the way of anything else: each of
+//! the three kinds has a thread of its own.
 
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -7,10 +8,19 @@ use trireme_transport::AdmitToken;
 
 use crate::core::Command;
 use crate::node::Shared;
+use crate::queue::Beside;
 use crate::{Level, ServerView};
 
+/// Words for the server's log, and its end. The logger does not wait for anything but a file.
 pub enum Chore {
     Log(Level, String),
+    /// Log the reason and end the process.
+    Die(String),
+    End,
+}
+
+/// Questions to the server's services, which may read tables.
+pub enum Service {
     /// May the connection from this address be listened to?
     Allow {
         token: AdmitToken,
@@ -18,10 +28,13 @@ pub enum Chore {
     },
     /// Tell whoever reads the server's events: a name, and a value in JSON.
     Event(&'static str, String),
-    /// Tell the server that the majority is lost, see [`Shared::tell_non_primary`].
-    NonPrimary(ServerView),
-    /// Log the reason and end the process.
-    Die(String),
+    End,
+}
+
+/// A view that is told beside the queue. The server runs `wsrep_notify_cmd` meanwhile, which takes as long as an operator's script does.
+pub enum Notice {
+    /// The majority is lost, see [`Shared::tell_non_primary`].
+    NonPrimary(ServerView, Beside),
     End,
 }
 
@@ -31,17 +44,40 @@ pub fn run_chores(shared: &Arc<Shared>, chores: &Receiver<Chore>) {
         shared.panics.come_by("trireme-chores");
         match chore {
             Chore::Log(level, text) => shared.server.log(level, &text),
-            Chore::Allow { token, address } => {
+            Chore::Die(text) => {
+                shared.server.end(&text);
+                shared.outlive(text);
+            }
+            Chore::End => return,
+        }
+    }
+}
+
+/// Until [`Service::End`].
+pub fn run_services(shared: &Arc<Shared>, asked: &Receiver<Service>) {
+    while let Ok(service) = asked.recv() {
+        shared.panics.come_by("trireme-services");
+        match service {
+            Service::Allow { token, address } => {
                 let allowed = shared.server.allowed(&address);
                 shared.commands.push(Command::Admit { token, allowed });
             }
-            Chore::NonPrimary(view) => shared.deliver_non_primary(&view),
-            Chore::Event(name, value) => shared.server.event(name, &value),
-            Chore::Die(text) => {
-                shared.server.log(Level::Fatal, &text);
-                crate::threads::end_process();
+            Service::Event(name, value) => shared.server.event(name, &value),
+            Service::End => return,
+        }
+    }
+}
+
+/// Until [`Notice::End`].
+pub fn run_notices(shared: &Arc<Shared>, notices: &Receiver<Notice>) {
+    while let Ok(notice) = notices.recv() {
+        match notice {
+            Notice::NonPrimary(view, beside) => {
+                shared.panics.come_by("trireme-notices");
+                shared.deliver_non_primary(&view);
+                drop(beside);
             }
-            Chore::End => return,
+            Notice::End => return,
         }
     }
 }

@@ -14,7 +14,7 @@ use trireme_transport::AdmitToken;
 use trireme_types::{Member, NodeId, Seqno, Uuid, View};
 use trireme_wslog::{DirStorage, LogReader, SpareTicket, SyncTicket};
 
-use crate::chores::{Chore, run_chores};
+use crate::chores::{Chore, Notice, Service, run_chores, run_notices, run_services};
 use crate::commands::CommandQueue;
 use crate::core::{Command, Core, Log, Outcome};
 use crate::engine::{EngineJob, run_looks};
@@ -32,7 +32,7 @@ use crate::startup::{self, Patience, Wish};
 use crate::status::{Counters, FlowFigures, GroupStatus};
 use crate::stop_signal;
 use crate::syncer::{SpaceJob, SyncJob, run_space, run_syncs};
-use crate::threads::{Helper, spawn};
+use crate::threads::{Helper, Waits, spawn};
 use crate::trx::{Stage, Trx, TrxMap};
 use crate::votes::Votes;
 use crate::*;
@@ -45,7 +45,7 @@ pub struct Shared {
     pub args: InitArgs,
     pub settings: Settings,
     pub monitor: OrderMonitor,
-    pub queue: ApplyQueue,
+    pub queue: Arc<ApplyQueue>,
     pub trxs: TrxMap,
     pub commands: CommandQueue,
     pub counters: Counters,
@@ -59,6 +59,8 @@ pub struct Shared {
     saved: Mutex<Saved>,
     tois: Mutex<HashMap<u64, Seqno>>,
     chores: mpsc::Sender<Chore>,
+    services: mpsc::Sender<Service>,
+    notices: mpsc::Sender<Notice>,
     syncs: mpsc::Sender<SyncJob>,
     space: mpsc::Sender<SpaceJob>,
     errands: mpsc::Sender<IndexJob>,
@@ -107,15 +109,16 @@ impl Shared {
     /// The server cannot go on: there is no way back from here (a physical full copy failed while the server waits for
     /// it). Ends the process, after the reason has been logged.
     pub fn die(&self, text: String) {
+        self.halted.store(true, Relaxed);
         let _ = self.chores.send(Chore::Die(text));
     }
 
     pub fn event(&self, name: &'static str, value: String) {
-        let _ = self.chores.send(Chore::Event(name, value));
+        let _ = self.services.send(Service::Event(name, value));
     }
 
     pub fn ask_allowed(&self, token: AdmitToken, address: String) {
-        let _ = self.chores.send(Chore::Allow { token, address });
+        let _ = self.services.send(Service::Allow { token, address });
     }
 
     pub fn sync(&self, ticket: SyncTicket<DirStorage>) {
@@ -217,14 +220,14 @@ impl Shared {
     /// Writes the position down once everything of a connection that ended has left commit order, and the engine has it on disk. Does
     /// nothing when that is done already, or was never possible. Waits for the engine: for a thread that may.
     fn settle_position(&self) {
-        let left = self.monitor.left();
+        let (left, ended) = (self.monitor.left(), self.monitor.ended());
         // Without appliers nobody has closed, or will close, what is queued.
         let complete = left.0 >= self.last.load(Relaxed) || self.queue.len() > 0;
         let inconsistent = self.inconsistent.load(Relaxed);
         if complete || inconsistent {
             // Without the lock: the engine may have to be waited for.
             let known = !inconsistent && self.save(|saved| saved.is_live());
-            let stop = known.then(|| position::at_stop(&*self.server, self.history(), left));
+            let stop = known.then(|| position::at_stop(&*self.server, self.history(), left, ended));
             if stop == Some(Stop::Unknown) {
                 let text = "the storage engine has not written its last commits to disk: the next start asks it for its position";
                 self.log(Level::Info, text.into());
@@ -278,6 +281,11 @@ impl Shared {
         self.give_up(texts::vote_inconsistent(self.history(), seqno), true);
     }
 
+    /// The process was to end, and has not: a test host's.
+    pub fn outlive(&self, reason: String) {
+        self.give_up(reason, false);
+    }
+
     /// Leave now. `corrupt`: with data that are not the group's.
     fn give_up(&self, reason: String, corrupt: bool) {
         if corrupt {
@@ -309,16 +317,15 @@ impl Shared {
     /// The majority is lost. A server behind whose applier this waited would go on serving reads of old data, and say that it is ready,
     /// for as long as that takes (a long statement, a vote). wsrep-lib takes this view without an applier's context, on any thread.
     pub fn tell_non_primary(&self, view: ServerView) {
-        if self.queue.begin_beside() {
-            let _ = self.chores.send(Chore::NonPrimary(view));
-        } else {
-            self.queue.push(Item::View { view, closes: None });
+        match self.queue.begin_beside() {
+            // Where nobody takes it, the node is closed.
+            Some(beside) => drop(self.notices.send(Notice::NonPrimary(view, beside))),
+            None => self.queue.push(Item::View { view, closes: None }),
         }
     }
 
-    /// On the chores thread.
+    /// On the thread for notices.
     pub fn deliver_non_primary(&self, view: &ServerView) {
-        let _ended = OnDrop(|| self.queue.end_beside());
         if !self.server.view(RecvCtx(std::ptr::null_mut()), view) {
             self.on_view_refused();
         }
@@ -327,10 +334,15 @@ impl Shared {
     /// A panic in one of the node's own threads: what it should have done is not done, so the node leaves, and only a new start of the
     /// server makes another attempt. Not for the group thread, which must not call the server.
     fn thread_failed(&self, thread: &str, said: &str) {
-        let text = format!(
-            "Internal error in thread {thread}: {said}. This node is out of service until the server is restarted."
-        );
-        self.server.log(Level::Fatal, &text);
+        // Directly: the thread for log lines may be the one.
+        self.server.log(Level::Fatal, &out_of_service(thread, said));
+        self.failed.store(true, Relaxed);
+        self.leave();
+    }
+
+    /// The same for a thread of the transport; called by the group thread.
+    pub fn part_failed(&self, thread: &str, said: &str) {
+        self.log(Level::Fatal, out_of_service(thread, said));
         self.failed.store(true, Relaxed);
         self.leave();
     }
@@ -385,10 +397,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no holder of a node's lock panics")
 }
 
+fn out_of_service(thread: &str, said: &str) -> String {
+    format!("Internal error in thread {thread}: {said}. This node is out of service until the server is restarted.")
+}
+
 /// One of the node's helpers.
-fn helper(shared: &Arc<Shared>, name: &'static str, work: impl Fn(&Arc<Shared>) + Send + 'static) -> Helper {
+fn helper(
+    shared: &Arc<Shared>,
+    name: &'static str,
+    waits: Waits,
+    work: impl Fn(&Arc<Shared>) + Send + 'static,
+) -> Helper {
     let (for_work, for_failure) = (shared.clone(), shared.clone());
-    Helper::start(name, move || work(&for_work), move |said| for_failure.thread_failed(name, said))
+    Helper::start(name, waits, move || work(&for_work), move |said| for_failure.thread_failed(name, said))
 }
 
 /// Is it still so early?
@@ -461,6 +482,8 @@ impl Node {
             saved.doubt();
         }
         let (chores, chores_in) = mpsc::channel();
+        let (services, services_in) = mpsc::channel();
+        let (notices, notices_in) = mpsc::channel();
         let (syncs, syncs_in) = mpsc::channel();
         let (space, space_in) = mpsc::channel();
         let (errands, errands_in) = mpsc::channel();
@@ -473,7 +496,7 @@ impl Node {
             args,
             settings,
             monitor: OrderMonitor::new(position.map_or(Seqno::ZERO, |(_, s)| s)),
-            queue: ApplyQueue::default(),
+            queue: Arc::default(),
             trxs: TrxMap::default(),
             commands: CommandQueue::default(),
             counters: Counters::default(),
@@ -485,6 +508,8 @@ impl Node {
             saved: Mutex::new(saved),
             tois: Mutex::default(),
             chores,
+            services,
+            notices,
             syncs,
             space,
             errands,
@@ -504,16 +529,19 @@ impl Node {
         });
         shared.set_last(shared.monitor.left());
         let helpers = vec![
-            helper(&shared, "trireme-chores", move |shared| run_chores(shared, &chores_in)),
-            helper(&shared, "trireme-sync", move |shared| run_syncs(shared, &syncs_in)),
-            helper(&shared, "trireme-space", move |shared| run_space(shared, &space_in)),
-            helper(&shared, "trireme-index", move |shared| run_errands(shared, &errands_in)),
-            helper(&shared, "trireme-engine", move |shared| run_looks(shared, &looks_in)),
+            helper(&shared, "trireme-chores", Waits::Server, move |shared| run_chores(shared, &chores_in)),
+            helper(&shared, "trireme-services", Waits::Server, move |shared| run_services(shared, &services_in)),
+            helper(&shared, "trireme-notices", Waits::Server, move |shared| run_notices(shared, &notices_in)),
+            helper(&shared, "trireme-sync", Waits::LogDisk, move |shared| run_syncs(shared, &syncs_in)),
+            helper(&shared, "trireme-space", Waits::LogDisk, move |shared| run_space(shared, &space_in)),
+            helper(&shared, "trireme-index", Waits::Nothing, move |shared| run_errands(shared, &errands_in)),
+            helper(&shared, "trireme-engine", Waits::Server, move |shared| run_looks(shared, &looks_in)),
         ];
         let (state_end, state_end_in) = mpsc::channel();
         let (for_work, for_failure) = (shared.clone(), shared.clone());
         let state = Helper::start(
             "trireme-state",
+            Waits::DataDisk,
             move || run_state(&for_work, &state_end_in),
             move |said| state_failed(&for_failure, said),
         );
@@ -522,8 +550,8 @@ impl Node {
         Ok(Node { shared, running: Mutex::new(running) })
     }
 
-    /// Leaves the group if need be and joins every thread of the node. Idempotent. False when a thread still waits for a disk that does
-    /// not answer: then the node must not be dropped, nor the library unloaded.
+    /// Leaves the group if need be and joins every thread of the node. Idempotent. False when a thread still waits for a disk, or for the
+    /// server, that does not answer: then the node must not be dropped, nor the library unloaded.
     pub fn close(&self) -> bool {
         self.disconnect();
         let mut running = lock(&self.running);
@@ -537,26 +565,25 @@ impl Node {
         let _ = self.shared.space.send(SpaceJob::End);
         let _ = self.shared.errands.send(IndexJob::End);
         let _ = self.shared.looks.send(EngineJob::End);
+        let _ = self.shared.services.send(Service::End);
+        let _ = self.shared.notices.send(Notice::End);
         let _ = self.shared.chores.send(Chore::End);
         running.state_end = None;
         let deadline = Instant::now() + HELPERS_END;
         let helpers = std::mem::take(&mut running.helpers);
         running.stuck = helpers.into_iter().filter_map(|helper| helper.join(deadline).err()).collect();
         *lock(&self.shared.reader) = None;
-        if let Some(helper) = running.stuck.first() {
-            let text = format!(
-                "thread {} still waits for the disk with the write-set log: the log is not closed in order",
-                helper.name()
-            );
-            self.shared.server.log(Level::Warn, &text);
-            return false;
+        for helper in &running.stuck {
+            self.shared.server.log(Level::Warn, &helper.excuse());
         }
-        if let Some(log) = running.log.take() {
-            if let Err(error) = log.close() {
-                self.shared.server.log(Level::Warn, &error.to_string());
-            }
+        // A sync or a segment that is under way belongs to the log; nothing else does.
+        let in_use = running.stuck.iter().any(|helper| helper.waits() == Waits::LogDisk);
+        if let Some(log) = running.log.take_if(|_| !in_use)
+            && let Err(error) = log.close()
+        {
+            self.shared.server.log(Level::Warn, &error.to_string());
         }
-        true
+        running.stuck.is_empty()
     }
 
     pub fn connect(&self, cluster: &str, url: &str, donor: &str, bootstrap: bool) -> Code {
@@ -706,6 +733,12 @@ impl Node {
         self.shared.panics.stall(place, stall);
     }
 
+    /// Does somebody stand there for that?
+    #[cfg(feature = "panics")]
+    pub fn is_stalled_in(&self, place: &str) -> bool {
+        self.shared.panics.is_stalled(place)
+    }
+
     /// In every entry: panics if the entry is asked to, here or by the file `panic-in` of the data directory.
     #[cfg(feature = "panics")]
     pub fn panic_if_asked(&self, entry: &str) {
@@ -798,8 +831,8 @@ impl Node {
                 None
             }
             Item::Final { view, last } => {
-                // Local transactions that are ordered may still be on their way into the engine.
-                let _ = shared.monitor.wait_left(last, Some(Instant::now() + LAST_COMMITS));
+                // Local transactions that are ordered may still be on their way into the engine, also when they have left commit order.
+                let _ = shared.monitor.wait_ended(last, Some(Instant::now() + LAST_COMMITS));
                 shared.settle_position();
                 shared.server.view(ctx, &view);
                 Some(Code::Ok)
@@ -831,19 +864,18 @@ impl Node {
         let shared = &self.shared;
         let history = shared.history();
         if let Err(found) = position::compare(&*shared.server, (history, position), word) {
-            shared.halted.store(true, Relaxed);
             let advice = match word {
                 Word::Engine => {
-                    "Restart the server: it goes on from where the engine is, or takes a full copy. If --wsrep-start-position names another \
-                     position, remove it"
+                    "When the server is started again it goes on from where the engine is, or takes a full copy. If --wsrep-start-position \
+                     names another position, remove it"
                 }
-                Word::Operator => "Restart the server with a wsrep_sst_method that brings a full copy",
+                Word::Operator => "Start the server with a wsrep_sst_method that brings a full copy",
             };
-            let reason = format!(
+            // A server that stays without its group is restarted by nobody; what has been opened now cannot be taken back.
+            shared.die(format!(
                 "the storage engine is {found}, not at {history}:{position}, where this node was to go on from: rows would be missing, or \
-                 written twice. The node leaves the group. {advice}"
-            );
-            shared.give_up(reason, false);
+                 written twice. The server ends. {advice}"
+            ));
         }
     }
 
@@ -1355,7 +1387,6 @@ impl Node {
         let shared = &self.shared;
         let begun = shared.save(Saved::begin_unsafe);
         if !begun {
-            shared.halted.store(true, Relaxed);
             shared.die(format!(
                 "DDL statement {seqno} cannot be marked in grastate.dat, so it must not be executed. Need to abort. Make the data directory \
                  writable and start the server again."

@@ -10,6 +10,8 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 struct Wishes {
     panics: BTreeSet<String>,
     stalls: BTreeSet<String>,
+    /// Where somebody stands.
+    stalled: BTreeSet<String>,
 }
 
 /// Places that are to panic when they are next come by, or to be passed by nobody.
@@ -41,6 +43,10 @@ impl Panics {
         self.changed.notify_all();
     }
 
+    pub fn is_stalled(&self, place: &str) -> bool {
+        self.lock().stalled.contains(place)
+    }
+
     /// A line in this file names a place that is to panic.
     pub fn take_file(&self, data_dir: &str) {
         let path = std::path::Path::new(data_dir).join("panic-in");
@@ -56,8 +62,10 @@ impl Panics {
     pub fn come_by(&self, place: &str) {
         let mut wishes = self.lock();
         while wishes.stalls.contains(place) {
+            wishes.stalled.insert(place.to_owned());
             wishes = self.changed.wait(wishes).expect("no holder panics");
         }
+        wishes.stalled.remove(place);
         let armed = wishes.panics.remove(place);
         drop(wishes);
         assert!(!armed, "injected in {place}");

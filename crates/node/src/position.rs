@@ -44,7 +44,7 @@ enum Told {
 /// server makes the view's position the engine's own, and nothing could be compared any more.
 /// May take as long as the engine's crash recovery.
 ///
-/// **Errors:** the cluster is to begin from a position that the engine could not be asked about.
+/// **Errors:** the cluster is to begin here, and these data are not known to be where the history would go on.
 pub fn settle(shared: &Shared, log: &Log, saved: &mut Saved, bootstrap: bool) -> Result<Settled, String> {
     let claim = saved.position();
     // A nil history in the state file says that there are no usable data: nothing was there yet, the data were left half
@@ -61,17 +61,41 @@ pub fn settle(shared: &Shared, log: &Log, saved: &mut Saved, bootstrap: bool) ->
     let told = opened.map_or_else(|| ask(shared), |(history, seqno)| Told::At(history, seqno));
     // What a stop found on disk, or somebody has just read from the engine for this start, is good enough where it cannot be asked.
     let vouched_for = saved.is_on_disk() || saved.given() == claim;
-    let position = weigh(claim, history, told, bootstrap && !vouched_for, &|level, text| shared.log(level, text))?;
+    let strict = match (bootstrap, vouched_for) {
+        (false, _) => Strict::No,
+        (true, true) => Strict::Contradiction,
+        (true, false) => Strict::Silence,
+    };
+    let position = weigh(claim, history, told, strict, &|level, text| shared.log(level, text))?;
     saved.set_position(position);
     Ok(Settled { position, unconfirmed: opened.is_none() })
 }
 
-/// The claim against what the engine says. `strict`: a claim that cannot be compared is an error.
+/// What is an error and not only a reason to take a full copy: for a bootstrap, there is nobody to take one from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Strict {
+    No,
+    /// An engine that says something else, or a position that nobody knows.
+    Contradiction,
+    /// Also an engine that could not be asked.
+    Silence,
+}
+
+/// Why a bootstrap is refused on data that belong to a history and are not where it could go on.
+fn no_beginning(history: Uuid, why: &str) -> String {
+    format!(
+        "the data here belong to history {history}, but {why}. A bootstrap would begin a new history, and the other nodes would throw away what \
+         they have of this one. To take the data from a node that has them, start this server without --wsrep-new-cluster (or \
+         gcomm://). To begin a new history with the data that are here, remove grastate.dat and start it again"
+    )
+}
+
+/// The claim against what the engine says.
 fn weigh(
     claim: Option<(Uuid, Seqno)>,
     history: Uuid,
     told: Told,
-    strict: bool,
+    strict: Strict,
     say: &dyn Fn(Level, String),
 ) -> Result<Option<(Uuid, Seqno)>, String> {
     // Whatever the data are, a history begins with them.
@@ -93,6 +117,10 @@ fn weigh(
             Some((found, seqno))
         }
         Told::At(..) | Told::None(_) if beginning.is_some() => beginning,
+        Told::At(found, seqno) if strict != Strict::No => {
+            return Err(no_beginning(history, &format!("the storage engine is at {found}:{seqno}")));
+        }
+        Told::None(reason) if strict != Strict::No => return Err(no_beginning(history, &reason)),
         Told::At(found, seqno) => {
             say(Level::Info, format!("recovered position {found}:{seqno} is not of history {history}: not used"));
             None
@@ -115,7 +143,13 @@ fn weigh(
                 say(Level::Warn, format!("the recovery run said: {line}"));
             }
             match (claim, beginning) {
-                (Some((_, claimed)), None) if strict => {
+                (None, _) if strict != Strict::No => {
+                    return Err(format!(
+                        "{}. If you know the position, add --wsrep-start-position={history}:SEQNO",
+                        no_beginning(history, &format!("their position could not be recovered: {reason}"))
+                    ));
+                }
+                (Some((_, claimed)), None) if strict == Strict::Silence => {
                     return Err(format!(
                         "the storage engine could not be asked whether its data are at {history}:{claimed}: {reason}. Find out why with \
                          mariadbd --wsrep-recover; or remove grastate.dat to begin a new history with these data"
@@ -166,6 +200,18 @@ pub fn of_half_done(shared: &Shared, log: &Log, saved: &Saved) -> Option<(Uuid, 
         Told::Nobody => saved.given(),
     };
     found.filter(|(h, seqno)| *h == history && *seqno >= log.base().seqno)
+}
+
+/// **Errors:** a statement was cut off in the data, and nobody knows where they are: no history can go on with them.
+pub fn refuse_half_done(log: &Log, saved: &Saved) -> Result<(), String> {
+    let history = saved.unfinished();
+    if continues(log, saved, history) {
+        return Err(no_beginning(
+            history,
+            "a statement was being executed when this server ended, and their position is not known",
+        ));
+    }
+    Ok(())
 }
 
 /// To join, a position counts only together with the log that led there: nothing else says on which branch of the history it
@@ -227,9 +273,13 @@ pub enum Stop {
     Unknown,
 }
 
-/// The position of data that nobody changes any more. `left`: what has left commit order. Waits for the engine's log, a few seconds at most:
-/// for a thread that may.
-pub fn at_stop(server: &dyn Server, history: Uuid, left: Seqno) -> Stop {
+/// The position of data that nobody changes any more. `left`: what has left commit order; `ended`: what of that has ended. With a binary log
+/// a commit leaves first and reaches the engine later, and where the engine is meanwhile is not where it will be. Waits for the engine's log,
+/// a few seconds at most: for a thread that may.
+pub fn at_stop(server: &dyn Server, history: Uuid, left: Seqno, ended: Seqno) -> Stop {
+    if ended < left {
+        return Stop::Unknown;
+    }
     let Some((found, seqno)) = server.engine_position() else {
         return if server.process().is_some() { Stop::Unknown } else { Stop::Claimed(left) };
     };
@@ -245,5 +295,190 @@ pub fn at_stop(server: &dyn Server, history: Uuid, left: Seqno) -> Stop {
             EngineLog::At { .. } | EngineLog::Closed => return Stop::Unknown,
             EngineLog::Silent => return Stop::Claimed(seqno),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    const HERE: Uuid = Uuid([1; 16]);
+    const ELSEWHERE: Uuid = Uuid([2; 16]);
+
+    fn at(seqno: u64) -> Option<(Uuid, Seqno)> {
+        Some((HERE, Seqno(seqno)))
+    }
+
+    fn failed() -> Told {
+        Told::Failed { reason: "exit status: 1".into(), said: vec!["no tablespace".into()] }
+    }
+
+    /// What it comes to, and whether the operator hears of it.
+    fn weighed(
+        claim: Option<(Uuid, Seqno)>,
+        told: Told,
+        strict: Strict,
+    ) -> (Result<Option<(Uuid, Seqno)>, String>, bool) {
+        let warned = RefCell::new(false);
+        let say = |level: Level, _: String| *warned.borrow_mut() |= level == Level::Warn;
+        let result = weigh(claim, HERE, told, strict, &say);
+        (result, warned.into_inner())
+    }
+
+    #[test]
+    fn the_engine_goes_before_every_claim() {
+        for strict in [Strict::No, Strict::Contradiction, Strict::Silence] {
+            assert_eq!(weighed(at(9), Told::At(HERE, Seqno(9)), strict), (Ok(at(9)), false));
+            assert_eq!(weighed(at(9), Told::At(HERE, Seqno(7)), strict), (Ok(at(7)), true));
+            assert_eq!(weighed(None, Told::At(HERE, Seqno(7)), strict), (Ok(at(7)), false));
+        }
+    }
+
+    #[test]
+    fn a_joiner_takes_a_copy_where_the_engine_contradicts() {
+        for told in [Told::At(ELSEWHERE, Seqno(9)), Told::None("it holds none".into())] {
+            assert_eq!(weighed(at(9), told, Strict::No).0, Ok(None));
+        }
+        assert_eq!(weighed(None, failed(), Strict::No), (Ok(None), true));
+        assert_eq!(weighed(at(9), failed(), Strict::No), (Ok(at(9)), true), "compared once the engine runs");
+    }
+
+    #[test]
+    fn a_bootstrap_is_refused_where_the_engine_contradicts() {
+        for strict in [Strict::Contradiction, Strict::Silence] {
+            for claim in [at(9), None] {
+                for told in [Told::At(ELSEWHERE, Seqno(9)), Told::None("it holds none".into())] {
+                    let why = weighed(claim, told, strict).0.unwrap_err();
+                    assert!(
+                        why.contains("remove grastate.dat") && why.contains("without --wsrep-new-cluster"),
+                        "{why}"
+                    );
+                }
+            }
+            let why = weighed(None, failed(), strict).0.unwrap_err();
+            assert!(why.contains(&format!("--wsrep-start-position={HERE}:SEQNO")), "{why}");
+        }
+        assert!(weighed(at(9), failed(), Strict::Silence).0.is_err());
+        assert_eq!(weighed(at(9), failed(), Strict::Contradiction).0, Ok(at(9)), "somebody vouches for it");
+    }
+
+    #[test]
+    fn a_history_begins_with_whatever_data_there_are() {
+        let beginning = at(0);
+        for strict in [Strict::No, Strict::Contradiction, Strict::Silence] {
+            for told in [Told::At(ELSEWHERE, Seqno(9)), Told::None("it holds none".into()), failed(), Told::Nobody] {
+                assert_eq!(weighed(beginning, told, strict).0, Ok(beginning));
+            }
+        }
+    }
+
+    /// A server of which nothing is asked but its engine.
+    struct Engine {
+        position: Option<(Uuid, Seqno)>,
+        is_server: bool,
+        /// Its log, look by look; the last one stays.
+        log: RefCell<Vec<EngineLog>>,
+    }
+
+    mod stub {
+        use super::*;
+        use crate::{Applied, Gtid, Handle, Meta, RecvCtx, ServerProcess, ServerView};
+
+        impl Server for super::Locked {
+            fn engine_position(&self) -> Option<(Uuid, Seqno)> {
+                self.0.lock().unwrap().position
+            }
+            fn engine_log(&self) -> EngineLog {
+                let engine = self.0.lock().unwrap();
+                let mut log = engine.log.borrow_mut();
+                if log.len() > 1 { log.remove(0) } else { log[0] }
+            }
+            fn process(&self) -> Option<ServerProcess> {
+                self.0.lock().unwrap().is_server.then(ServerProcess::default)
+            }
+            fn connected(&self, _: &ServerView) -> bool {
+                unreachable!()
+            }
+            fn view(&self, _: RecvCtx, _: &ServerView) -> bool {
+                unreachable!()
+            }
+            fn wants_script(&self) -> bool {
+                unreachable!()
+            }
+            fn sst_request(&self) -> Result<Vec<u8>, ()> {
+                unreachable!()
+            }
+            fn apply(&self, _: RecvCtx, _: Handle, _: u32, _: &[u8], _: &Meta) -> Applied {
+                unreachable!()
+            }
+            fn sst_donate(&self, _: RecvCtx, _: &[u8], _: Gtid, _: bool) -> bool {
+                unreachable!()
+            }
+            fn synced(&self) -> bool {
+                unreachable!()
+            }
+            fn log(&self, _: Level, _: &str) {
+                unreachable!()
+            }
+            fn end(&self, _: &str) {
+                unreachable!()
+            }
+            fn allowed(&self, _: &str) -> bool {
+                unreachable!()
+            }
+            fn event(&self, _: &str, _: &str) {
+                unreachable!()
+            }
+        }
+    }
+
+    struct Locked(std::sync::Mutex<Engine>);
+
+    fn engine(position: Option<(Uuid, Seqno)>, is_server: bool, log: Vec<EngineLog>) -> Locked {
+        Locked(std::sync::Mutex::new(Engine { position, is_server, log: RefCell::new(log) }))
+    }
+
+    fn written(written: u64, durable: u64) -> EngineLog {
+        EngineLog::At { written, durable }
+    }
+
+    #[test]
+    fn a_stop_records_what_the_engine_has_on_disk() {
+        let server = engine(at(9), true, vec![written(100, 50), written(120, 99), written(130, 100)]);
+        assert_eq!(at_stop(&server, HERE, Seqno(9), Seqno(9)), Stop::OnDisk(Seqno(9)), "up to where it was at first");
+    }
+
+    /// A commit is queued for the binary log: the engine is one behind, and will not stay there.
+    #[test]
+    fn a_stop_records_nothing_while_a_commit_is_under_way() {
+        let server = engine(at(8), true, vec![written(100, 100)]);
+        assert_eq!(at_stop(&server, HERE, Seqno(9), Seqno(8)), Stop::Unknown);
+    }
+
+    #[test]
+    fn a_stop_records_no_position_that_the_next_start_could_not_rely_on() {
+        let closed = engine(at(9), true, vec![written(100, 50), EngineLog::Closed]);
+        assert_eq!(at_stop(&closed, HERE, Seqno(9), Seqno(9)), Stop::Unknown);
+        let elsewhere = engine(Some((ELSEWHERE, Seqno(9))), true, vec![written(1, 1)]);
+        assert_eq!(at_stop(&elsewhere, HERE, Seqno(9), Seqno(9)), Stop::Unknown);
+        let unopened = engine(None, true, vec![EngineLog::Silent]);
+        assert_eq!(at_stop(&unopened, HERE, Seqno(9), Seqno(9)), Stop::Unknown);
+        let silent = engine(at(9), true, vec![EngineLog::Silent]);
+        assert_eq!(at_stop(&silent, HERE, Seqno(9), Seqno(9)), Stop::Claimed(Seqno(9)));
+        let nobody = engine(None, false, vec![EngineLog::Silent]);
+        assert_eq!(at_stop(&nobody, HERE, Seqno(9), Seqno(9)), Stop::Claimed(Seqno(9)));
+    }
+
+    #[test]
+    fn an_engine_that_runs_confirms_or_contradicts() {
+        let position = (HERE, Seqno(9));
+        let log = || vec![EngineLog::Silent];
+        assert_eq!(compare(&engine(at(9), true, log()), position, Word::Engine), Ok(()));
+        assert!(compare(&engine(at(8), true, log()), position, Word::Engine).is_err());
+        assert!(compare(&engine(at(8), true, log()), position, Word::Operator).is_err());
+        assert!(compare(&engine(None, true, log()), position, Word::Engine).is_err());
+        assert_eq!(compare(&engine(None, true, log()), position, Word::Operator), Ok(()));
+        assert_eq!(compare(&engine(None, false, log()), position, Word::Engine), Ok(()), "nobody to ask");
     }
 }

@@ -1,7 +1,7 @@
 //! What the group has delivered and the server has not yet been told: taken in order by the `recv` threads.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -138,6 +138,16 @@ pub struct QueueStats {
     pub sum: u64,
 }
 
+/// Something is told to the server beside the queue, until this is dropped: also where it never comes to that.
+pub struct Beside(Arc<ApplyQueue>);
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        self.0.lock().beside = false;
+        self.0.ready.notify_all();
+    }
+}
+
 /// See the module.
 #[derive(Default)]
 pub struct ApplyQueue {
@@ -223,18 +233,14 @@ impl ApplyQueue {
     }
 
     /// Begins to tell the server something beside the queue, before the write sets that stand in the way: they are ordered, and will
-    /// be applied whatever the server is told. False when none stand there, or something whose place is before it as well.
-    pub fn begin_beside(&self) -> bool {
+    /// be applied whatever the server is told. `None` when none stand there, or something whose place is before it as well.
+    pub fn begin_beside(self: &Arc<Self>) -> Option<Beside> {
         let mut s = self.lock();
         let behind_write_sets = s.busy > 0 || !s.items.is_empty();
         let behind_words = s.words_waiting > 0 || s.words_busy > 0 || s.beside;
-        s.beside |= behind_write_sets && !behind_words && !s.closed;
-        s.beside && !behind_words
-    }
-
-    pub fn end_beside(&self) {
-        self.lock().beside = false;
-        self.ready.notify_all();
+        let begins = behind_write_sets && !behind_words && !s.closed;
+        s.beside |= begins;
+        begins.then(|| Beside(Arc::clone(self)))
     }
 
     /// A thread begins to take items.
@@ -282,6 +288,7 @@ impl ApplyQueue {
     pub fn clear(&self) {
         let mut s = self.lock();
         s.items.clear();
+        s.words_waiting = 0;
         self.length.store(0, Relaxed);
     }
 
@@ -352,11 +359,11 @@ mod tests {
     #[test]
     fn beside_it_only_write_sets_are_taken() {
         let queue = Arc::new(ApplyQueue::default());
-        assert!(!queue.begin_beside(), "nothing stands in the way");
+        assert!(queue.begin_beside().is_none(), "nothing stands in the way");
         queue.push(apply(1));
         queue.take(|| ()).unwrap();
-        assert!(queue.begin_beside());
-        assert!(!queue.begin_beside(), "one after the other");
+        let beside = queue.begin_beside().unwrap();
+        assert!(queue.begin_beside().is_none(), "one after the other");
         queue.push(apply(2));
         queue.push(Item::Synced { at: Seqno(2) });
         assert_eq!(queue.take(|| ()).unwrap().seqno(), Some(Seqno(2)));
@@ -368,13 +375,39 @@ mod tests {
             thread::spawn(move || tell.send(queue.take(|| ()).unwrap().is_write_set()).unwrap())
         };
         assert!(told.try_recv().is_err());
-        queue.end_beside();
+        drop(beside);
         assert!(!told.recv().unwrap());
         taker.join().unwrap();
         queue.push(apply(3));
-        assert!(!queue.begin_beside(), "the server is being told something else");
+        assert!(queue.begin_beside().is_none(), "the server is being told something else");
         queue.done(false);
-        assert!(queue.begin_beside());
+        assert!(queue.begin_beside().is_some());
+    }
+
+    /// A node that gives up drops what is queued, and its server hears of a lost majority all the same.
+    #[test]
+    fn what_was_dropped_stands_in_nobodys_way() {
+        let queue = Arc::new(ApplyQueue::default());
+        queue.push(apply(1));
+        queue.take(|| ()).unwrap();
+        queue.push(Item::Synced { at: Seqno(1) });
+        assert!(queue.begin_beside().is_none());
+        queue.clear();
+        assert!(queue.begin_beside().is_some());
+    }
+
+    /// The thread that would tell it is gone.
+    #[test]
+    fn what_nobody_tells_holds_nothing_up() {
+        let queue = Arc::new(ApplyQueue::default());
+        queue.push(apply(1));
+        queue.take(|| ()).unwrap();
+        let (notices, gone) = mpsc::channel();
+        drop(gone);
+        assert!(notices.send(queue.begin_beside().unwrap()).is_err());
+        queue.done(true);
+        queue.push(Item::Synced { at: Seqno(1) });
+        assert!(!queue.take(|| ()).unwrap().is_write_set());
     }
 
     #[test]

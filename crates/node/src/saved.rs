@@ -232,7 +232,7 @@ impl Saved {
         marked
     }
 
-    /// False: the last write failed, and so did another attempt.
+    /// Tries it. A statement that is about to be ordered may be refused yet; once it is ordered it cannot.
     pub fn is_writable(&mut self) -> bool {
         let result = self.file.write_again();
         let written = result.is_ok();

@@ -219,7 +219,11 @@ pub fn prepare(shared: &Shared, log: &mut Log, wish: &Wish<'_>, saved: &mut Save
     let start = if bootstrap {
         let (history, position) = match position.or(fallback) {
             Some(known) => known,
-            None => fresh(shared, log)?,
+            None if anew => fresh(shared, log)?,
+            None => {
+                position::refuse_half_done(log, saved)?;
+                fresh(shared, log)?
+            }
         };
         if alone { Start::Alone { history, position } } else { Start::Bootstrap { history, position } }
     } else {

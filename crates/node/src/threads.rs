@@ -8,9 +8,23 @@ use std::time::Instant;
 
 use crate::slot::Slot;
 
+/// What a helper's job may wait for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Waits {
+    /// The disk with the write-set log.
+    LogDisk,
+    /// The disk with the server's data directory.
+    DataDisk,
+    /// The server, or something of it.
+    Server,
+    /// It computes.
+    Nothing,
+}
+
 /// A thread that works off jobs until it is told to end.
 pub struct Helper {
     name: &'static str,
+    waits: Waits,
     handle: JoinHandle<()>,
     ended: Arc<Slot<()>>,
 }
@@ -20,6 +34,7 @@ impl Helper {
     /// called again for the jobs that are left: somebody may wait for one of them.
     pub fn start(
         name: &'static str,
+        waits: Waits,
         work: impl Fn() + Send + 'static,
         failed: impl Fn(&str) + Send + 'static,
     ) -> Helper {
@@ -31,14 +46,33 @@ impl Helper {
             }
             mark.fill(());
         };
-        Helper { name, handle: spawn(name, body), ended }
+        Helper { name, waits, handle: spawn(name, body), ended }
     }
 
-    pub fn name(&self) -> &'static str {
-        self.name
+    pub fn waits(&self) -> Waits {
+        self.waits
     }
 
-    /// Waits for its end. **Errors:** it is still at work at the deadline, most likely for a disk that does not answer.
+    /// Why it has not ended, for the log.
+    pub fn excuse(&self) -> String {
+        let name = self.name;
+        match self.waits {
+            Waits::LogDisk => format!(
+                "thread {name} still waits for the disk with the write-set log: the log is not closed in order, and is checked at the next start"
+            ),
+            Waits::DataDisk => {
+                format!(
+                    "thread {name} still waits for the disk with the data directory; the write-set log is closed without it"
+                )
+            }
+            Waits::Server => {
+                format!("thread {name} still waits for the server; the write-set log is closed without it")
+            }
+            Waits::Nothing => format!("thread {name} is still at work; the write-set log is closed without it"),
+        }
+    }
+
+    /// Waits for its end. **Errors:** it is still at work at the deadline.
     pub fn join(self, deadline: Instant) -> Result<(), Helper> {
         match self.ended.wait_until(deadline) {
             Some(()) => {
@@ -76,14 +110,4 @@ fn block_signals() {
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), std::ptr::null_mut());
     }
-}
-
-/// Ends the process without the server's crash report: what ends here is a server that could not get its data, and the
-/// reason is in the log already.
-pub fn end_process() -> ! {
-    // SAFETY: SIG_DFL is a valid disposition for SIGABRT; the process ends at once.
-    unsafe {
-        libc::signal(libc::SIGABRT, libc::SIG_DFL);
-    }
-    std::process::abort()
 }

@@ -76,17 +76,16 @@ impl Instance {
         self.known().options.clone()
     }
 
-    /// Ends every thread of the node. Returns false when that panicked, or a thread waits for a disk that does not answer: then nothing of
-    /// the instance may be dropped, because threads may still use it.
+    /// Ends every thread of the node. Returns false when that panicked, or a thread waits for a disk, or the server, that does not answer: then
+    /// nothing of the instance may be dropped, because threads may still use it.
     pub fn close(&self) -> bool {
         self.boundary.join();
-        match catch_unwind(AssertUnwindSafe(|| self.node.close())) {
-            Ok(ended) => ended,
-            Err(payload) => {
-                log_panic(&self.boundary.server, "free", &*payload);
-                false
-            }
-        }
+        let ended = catch_unwind(AssertUnwindSafe(|| self.node.close())).unwrap_or_else(|payload| {
+            log_panic(&self.boundary.server, "free", &*payload);
+            false
+        });
+        self.boundary.server.leave_engines();
+        ended
     }
 }
 

@@ -58,7 +58,7 @@ type Visit = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void, *mut c_void) 
 type ForEach = unsafe extern "C-unwind" fn(*mut c_void, Visit, c_int, c_uint, *mut c_void) -> u8;
 
 /// Where InnoDB's log ends, and up to where the disk has it. May wait for the engine; for any thread but the group thread. Never once
-/// the server shuts its engines down.
+/// the server shuts its engines down, see [`crate::server::CServer::leave_engines`].
 pub fn log() -> EngineLog {
     let Some(innodb) = innodb() else { return EngineLog::Silent };
     let Some(for_each) = find(c"_Z24plugin_foreach_with_maskP3THDPFcS0_P13st_plugin_intPvEijS3_") else {

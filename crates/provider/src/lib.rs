@@ -22,6 +22,7 @@ mod convert;
 mod engine;
 mod entry;
 mod executable;
+mod gate;
 mod loader;
 mod offered;
 mod server;

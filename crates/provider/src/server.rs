@@ -6,7 +6,7 @@
 //! | sst_request | receiving | yes | yes |
 //! | apply | receiving, or the client's in a replay | yes | yes |
 //! | sst_donate | receiving | yes | yes (`sst_sent`) |
-//! | log | any but the group thread | yes | no |
+//! | log, end | any but the group thread | yes | no |
 //! | allow list, events, the engine's log | any but the group thread | yes | no |
 
 use std::ffi::{CString, c_int, c_void};
@@ -19,6 +19,7 @@ use trireme_types::{Seqno, Uuid};
 use trireme_wsrep_sys as sys;
 
 use crate::convert::{bytes, gtid_in, gtid_out, handle_out, meta_out, number_out, text, uuid_out};
+use crate::gate::Gate;
 use crate::{engine, executable, services};
 
 /// The server behind one `init`.
@@ -31,11 +32,13 @@ pub struct CServer {
     apply: Option<sys::ApplyCb>,
     sst_donate: Option<sys::SstDonateCb>,
     synced: Option<sys::SyncedCb>,
+    /// To the storage engines, which the server shuts down after `free`.
+    engines: Gate,
 }
 
 // SAFETY: callback: `app_ctx` is never dereferenced here, only handed back, and the server takes it on any thread.
 unsafe impl Send for CServer {}
-// SAFETY: as above; nothing is changed after construction.
+// SAFETY: as above; nothing but the gate, which may be shared, is changed after construction.
 unsafe impl Sync for CServer {}
 
 impl CServer {
@@ -49,7 +52,14 @@ impl CServer {
             apply: args.apply_cb,
             sst_donate: args.sst_donate_cb,
             synced: args.synced_cb,
+            engines: Gate::default(),
         }
+    }
+
+    /// The last thing of `free`: a thread that it could not wait for may be about to ask the storage engine. One that is in there already holds
+    /// the engine up, which is waited for.
+    pub fn leave_engines(&self) {
+        self.engines.close();
     }
 }
 
@@ -102,11 +112,11 @@ impl Server for CServer {
     }
 
     fn engine_position(&self) -> Option<(Uuid, Seqno)> {
-        executable::engine_position()
+        self.engines.pass(executable::engine_position).flatten()
     }
 
     fn engine_log(&self) -> EngineLog {
-        engine::log()
+        self.engines.pass(engine::log).unwrap_or(EngineLog::Closed)
     }
 
     fn sst_request(&self) -> Result<Vec<u8>, ()> {
@@ -152,6 +162,16 @@ impl Server for CServer {
         let text = c_string(text);
         // SAFETY: callback; the text ends in NUL and lives until the call returns.
         unsafe { call(level_out(level), text.as_ptr()) }
+    }
+
+    fn end(&self, reason: &str) {
+        self.log(Level::Fatal, reason);
+        // Without the server's crash report: there is nothing in it that the reason does not say.
+        // SAFETY: SIG_DFL is a valid disposition for SIGABRT; the process ends at once.
+        unsafe {
+            libc::signal(libc::SIGABRT, libc::SIG_DFL);
+        }
+        std::process::abort()
     }
 
     fn allowed(&self, address: &str) -> bool {

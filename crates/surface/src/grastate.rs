@@ -110,8 +110,6 @@ pub struct StateFile {
     corrupt: bool,
     /// The data are being replaced.
     receiving: bool,
-    /// The last write failed.
-    failed: bool,
     /// What was last written, to skip equal writes, and its length, to pad shorter ones.
     written: Option<SavedState>,
     len: usize,
@@ -143,7 +141,6 @@ impl StateFile {
             unsafe_marks: 0,
             corrupt: false,
             receiving: false,
-            failed: false,
             written: None,
             len,
         };
@@ -159,7 +156,6 @@ impl StateFile {
             unsafe_marks: 0,
             corrupt: false,
             receiving: false,
-            failed: false,
             written: None,
             len: 0,
         }
@@ -237,20 +233,16 @@ impl StateFile {
         self.set(uuid, seqno)
     }
 
-    /// What could not be written, if anything.
-    ///
-    /// **Errors**: it still cannot.
+    /// Writes the file once more, so that it is known that this works: nothing can be undone any more when a mark fails that comes later.
+    /// With an open mark the next one needs no write, and neither does this.
     pub fn write_again(&mut self) -> io::Result<()> {
-        if self.failed { self.write() } else { Ok(()) }
+        if self.unsafe_marks == 0 {
+            self.written = None;
+        }
+        self.write()
     }
 
     fn write(&mut self) -> io::Result<()> {
-        let result = self.try_write();
-        self.failed = result.is_err();
-        result
-    }
-
-    fn try_write(&mut self) -> io::Result<()> {
         let state = if self.corrupt || self.receiving {
             SavedState { uuid: Uuid::NIL, seqno: None, unfinished: Uuid::NIL, on_disk: None, ..self.state }
         } else if self.unsafe_marks > 0 {
@@ -437,6 +429,18 @@ mod tests {
             SavedState::parse(&content(&dir)),
             SavedState { uuid: uuid(), seqno: Some(Seqno(10)), safe_to_bootstrap: false, ..SavedState::NONE }
         );
+    }
+
+    /// The last write went well, and the next one will not: who asks before a mark is needed hears of it.
+    #[test]
+    fn that_nothing_can_be_written_is_known_before_a_mark() {
+        let dir = TestDir::new("grastate-probe");
+        let mut file = open(&dir);
+        file.set(uuid(), None).unwrap();
+        file.write_again().unwrap();
+        file.file = Some(OpenOptions::new().write(true).open("/dev/full").unwrap());
+        assert!(file.write_again().is_err());
+        assert!(file.mark_unsafe().is_err());
     }
 
     #[test]

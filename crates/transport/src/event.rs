@@ -66,6 +66,11 @@ pub enum NetEvent {
         token: AdmitToken,
         address: String,
     },
+    /// A thread of the transport panicked: what it should have answered is never answered. The transport is to be closed.
+    Broken {
+        thread: &'static str,
+        said: String,
+    },
     /// An incoming connection was turned away. Rate-limited; wants a warning in the log.
     Refused {
         address: String,

@@ -1,6 +1,8 @@
 //! A thread for what would hold up the group thread.
 
+use std::any::Any;
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -25,6 +27,8 @@ struct Inbox<Q> {
     last: Vec<Q>,
     /// The asker, or the thread, is gone.
     closed: bool,
+    /// What the thread said when it panicked. Nobody gets an answer any more.
+    panicked: Option<String>,
 }
 
 impl<Q> Inbox<Q> {
@@ -114,7 +118,8 @@ impl<Q: Send + 'static, A: Send + 'static> Helper<Q, A> {
     }
 
     fn start(&self) -> Result<Running<Q, A>, String> {
-        let inbox = Inbox { first: VecDeque::new(), second: VecDeque::new(), last: Vec::new(), closed: false };
+        let inbox =
+            Inbox { first: VecDeque::new(), second: VecDeque::new(), last: Vec::new(), closed: false, panicked: None };
         let requests = Arc::new(Requests { inbox: Mutex::new(inbox), filled: Condvar::new() });
         let (outbox, answers) = channel();
         let inbox = requests.clone();
@@ -122,7 +127,16 @@ impl<Q: Send + 'static, A: Send + 'static> Helper<Q, A> {
         let run = move || {
             let ends = Ends(inbox);
             while let Some(request) = ends.0.take() {
-                let Some(answer) = work(request) else { continue };
+                let done = catch_unwind(AssertUnwindSafe(|| work(request)));
+                let answer = match done {
+                    Ok(Some(answer)) => answer,
+                    Ok(None) => continue,
+                    Err(payload) => {
+                        ends.0.lock().panicked = Some(said(&*payload));
+                        drop(ends);
+                        return waker.wake();
+                    }
+                };
                 if outbox.send(answer).is_err() {
                     return;
                 }
@@ -142,6 +156,12 @@ impl<Q, A> Helper<Q, A> {
         self.thread.as_ref()?.answers.try_recv().ok()
     }
 
+    /// Once: the thread's name and what it said, if it panicked.
+    pub fn take_panic(&mut self) -> Option<(&'static str, String)> {
+        let said = self.thread.as_ref()?.requests.lock().panicked.take()?;
+        Some((self.name, said))
+    }
+
     /// Waits for the request under way: a thread that outlives the library's unloading would take the server down.
     pub fn stop(&mut self) {
         if let Some(Running { requests, answers, handle }) = self.thread.take() {
@@ -151,6 +171,11 @@ impl<Q, A> Helper<Q, A> {
             let _ = handle.join();
         }
     }
+}
+
+fn said(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "(no text)".to_owned())
 }
 
 impl<Q, A> Drop for Helper<Q, A> {
@@ -165,11 +190,32 @@ mod tests {
 
     #[test]
     fn a_flood_of_last_ones_delays_nobody_else_and_starves_not_itself() {
-        let mut inbox =
-            Inbox { first: VecDeque::new(), second: VecDeque::new(), last: (0..1000).collect(), closed: false };
+        let mut inbox = Inbox {
+            first: VecDeque::new(),
+            second: VecDeque::new(),
+            last: (0..1000).collect(),
+            closed: false,
+            panicked: None,
+        };
         inbox.second.extend([2001, 2002]);
         inbox.first.extend([3001, 3002]);
         let order: Vec<i32> = std::iter::from_fn(|| inbox.next()).take(6).collect();
         assert_eq!(order, [3001, 3002, 2001, 2002, 999, 998]);
+    }
+
+    #[test]
+    fn a_panic_is_told_to_whoever_asks_and_ends_the_thread() {
+        let mut poll = mio::Poll::new().unwrap();
+        let waker = Waker::new(poll.registry(), mio::Token(0)).unwrap();
+        let mut helper: Helper<u8, u8> = Helper::new(waker, "trireme-test", "the thread", |n| {
+            assert!(n > 0, "asked for {n}");
+            Some(n)
+        });
+        assert_eq!(helper.take_panic(), None);
+        helper.ask(0, Turn::First).unwrap();
+        poll.poll(&mut mio::Events::with_capacity(1), None).unwrap();
+        assert_eq!(helper.take_panic(), Some(("trireme-test", "asked for 0".to_owned())));
+        assert_eq!(helper.take_panic(), None, "once");
+        assert!(helper.ask(1, Turn::First).is_err());
     }
 }

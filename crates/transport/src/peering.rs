@@ -674,6 +674,7 @@ mod tests {
                 | NetEvent::Accepted { .. }
                 | NetEvent::Unwelcome { .. }
                 | NetEvent::Twin { .. }
+                | NetEvent::Broken { .. }
                 | NetEvent::Refused { .. } => None,
             });
             words.collect::<Vec<_>>().join(" ")

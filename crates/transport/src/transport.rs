@@ -323,6 +323,9 @@ impl Transport {
         while let Some(answer) = self.handshaker.poll() {
             self.on_stepped(answer, now);
         }
+        for (thread, said) in [self.resolver.take_panic(), self.handshaker.take_panic()].into_iter().flatten() {
+            self.pending.push(NetEvent::Broken { thread, said });
+        }
         if now >= self.timer {
             self.on_time(now);
         }

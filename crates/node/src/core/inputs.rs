@@ -40,6 +40,7 @@ impl Core {
                 self.unwelcome.get_or_insert_with(|| (Instant::now(), reason));
             }
             NetEvent::Twin { reason } => self.fail(texts::twin(&reason)),
+            NetEvent::Broken { thread, said } => self.shared.part_failed(thread, &said),
             NetEvent::Accepted { token, address } => self.shared.ask_allowed(token, address),
             NetEvent::Refused { address, reason } => {
                 self.shared.log(Level::Warn, format!("connection from {address} refused: {reason}"));

@@ -219,6 +219,18 @@ pub fn write_much(host: &Host, bytes: usize) {
     }
 }
 
+/// All of them are killed at once, cut off from each other, so that nobody hears of an end. What the servers' tables hold.
+pub fn kill(sites: &[Site], hosts: Vec<Host>) -> Vec<Tables> {
+    assert_eq!(sites.len(), hosts.len());
+    for (site, host) in sites.iter().zip(&hosts) {
+        assert_eq!(host.node().options_set("gmcast.isolate=1"), Code::Ok);
+        crash_image(site);
+    }
+    let kept = hosts.into_iter().map(Host::stop).collect();
+    sites.iter().for_each(restore_image);
+    kept
+}
+
 /// What a machine finds on its disk after the process was killed now.
 pub fn crash_image(site: &Site) {
     let image = site.dir.with_extension("image");

@@ -1,6 +1,8 @@
 //! A server made of a map: it does what MariaDB does with a provider, and complains about every breach of the contract.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak, mpsc};
 use std::thread::{self, ThreadId};
@@ -8,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use trireme_node::{
-    Applied, Code, EngineLog, Gtid, Handle, KeyKind, Level, Meta, Node, RecvCtx, Server, ServerView, ToiKeys,
-    ViewStatus, Wait, flags,
+    Applied, Code, EngineLog, Gtid, Handle, KeyKind, Level, Meta, Node, RecvCtx, Server, ServerProcess, ServerView,
+    ToiKeys, ViewStatus, Wait, flags,
 };
 use trireme_types::{Seqno, Uuid};
 
@@ -66,6 +68,10 @@ pub struct State {
     pub donations: u64,
     pub finals: u64,
     pub log: Vec<(Level, String)>,
+    /// The engine took a view's position for its own, and its data are of another history.
+    pub adopted: bool,
+    /// Why the process was ended.
+    pub ended: Option<String>,
     pub violations: Vec<String>,
     /// Recv threads inside `recv`.
     pub appliers: u64,
@@ -92,6 +98,18 @@ pub struct State {
     pub events: Vec<(String, String)>,
     pub leave_codes: BTreeMap<u64, Code>,
     pub engine: Engine,
+    /// The directory of a server process that can be started again to ask its engine: see [`recovery_run`].
+    pub process: Option<PathBuf>,
+}
+
+/// What the engine says in a recovery run, in the data directory.
+pub const ENGINE_SAYS: &str = "engine-says";
+
+/// The server's process for the node: this test program, whose test `positions::the_recovery_run` plays the server that is started with
+/// `--wsrep-recover`. What the node appends to its words counts as names of tests that there are none of.
+fn recovery_run() -> ServerProcess {
+    let words = ["mariadbd", "--exact", "--ignored", "--nocapture", "--", "positions::the_recovery_run"];
+    ServerProcess { arguments: words.map(OsString::from).to_vec(), ..ServerProcess::default() }
 }
 
 /// The storage engine's own log: what is committed is in its memory first.
@@ -110,9 +128,13 @@ pub struct Engine {
 impl State {
     fn flush(&mut self) {
         self.engine.durable = self.engine.written;
-        // What is only queued is not in the engine.
+        self.engine.flushed = self.engine_position().max(self.floor);
+    }
+
+    /// What is only queued for the binary log is not in the engine.
+    fn engine_position(&self) -> u64 {
         let queued = self.queued.first().map_or(u64::MAX, |first| first - 1);
-        self.engine.flushed = self.tables.position().max(self.floor).min(queued);
+        self.tables.position().min(queued)
     }
 
     /// What a crash leaves.
@@ -470,7 +492,17 @@ impl Server for Fake {
         match view.status {
             ViewStatus::Primary => {
                 let seqno = view.seqno.unwrap_or_default().0;
-                self.lock().opened = true;
+                {
+                    let mut s = self.lock();
+                    s.opened = true;
+                    if !s.tables.closed.is_empty() && s.tables.history != view.history {
+                        // A server whose engine was in another history makes the view's position the engine's, whatever the data are.
+                        s.tables.closed.clear();
+                        s.tables.history = view.history;
+                        s.floor = last;
+                        s.adopted = true;
+                    }
+                }
                 if seqno == last {
                     // A private view at the own position: the server stores nothing.
                 } else if last + 1 != seqno {
@@ -506,13 +538,23 @@ impl Server for Fake {
         self.lock().gtid_mode
     }
 
-    fn process(&self) -> Option<trireme_node::ServerProcess> {
-        None
+    fn process(&self) -> Option<ServerProcess> {
+        let s = self.lock();
+        let dir = s.process.as_ref()?;
+        // Before the engine runs here, the run opens it.
+        let says = match s.engine_position() {
+            0 => format!("WSREP: Recovered position: {}:-1", Uuid::NIL),
+            at => format!("WSREP: Recovered position: {}:{at}", s.tables.history),
+        };
+        if !dir.join(ENGINE_SAYS).exists() {
+            std::fs::write(dir.join(ENGINE_SAYS), says).unwrap();
+        }
+        Some(recovery_run())
     }
 
     fn engine_position(&self) -> Option<(Uuid, Seqno)> {
         let s = self.lock();
-        (s.opened && !s.tables.closed.is_empty()).then(|| (s.tables.history, Seqno(s.tables.position())))
+        (s.opened && !s.tables.closed.is_empty()).then(|| (s.tables.history, Seqno(s.engine_position())))
     }
 
     fn engine_log(&self) -> EngineLog {
@@ -647,6 +689,12 @@ impl Server for Fake {
             eprintln!("{}: {level:?} {text}", self.name);
         }
         self.lock().log.push((level, text.into()));
+    }
+
+    fn end(&self, reason: &str) {
+        self.log(Level::Fatal, reason);
+        self.lock().ended = Some(reason.into());
+        self.changed.notify_all();
     }
 
     fn allowed(&self, _address: &str) -> bool {

@@ -1,12 +1,11 @@
 //! Start, stop, loss, return.
 
 use std::thread;
-use std::time::{Duration, Instant};
 
 use trireme_node::{Code, Gtid, ViewStatus};
 use trireme_types::Seqno;
 
-use crate::cluster::{Cluster, agree, crash_image, goes_on_with, restore_image, write_much};
+use crate::cluster::{Cluster, agree, crash_image, goes_on_with, kill, restore_image, write_much};
 use crate::fake::{Closed, End, State, Tables, until};
 use crate::operators::block;
 
@@ -259,15 +258,8 @@ fn when_nobody_knows_its_position_the_cluster_says_so_and_changes_nothing() {
     let cluster = Cluster::new(3);
     let hosts = cluster.start();
     let last = hosts[1].commit("a", "before");
-    for (site, host) in cluster.sites.iter().zip(&hosts) {
-        host.reach(last);
-        assert_eq!(host.node().options_set("gmcast.isolate=1"), Code::Ok);
-        crash_image(site);
-    }
-    let kept: Vec<Tables> = hosts.into_iter().map(crate::cluster::Host::stop).collect();
-    for site in &cluster.sites {
-        restore_image(site);
-    }
+    hosts.iter().for_each(|host| host.reach(last));
+    let kept = kill(&cluster.sites, hosts);
     let told = |host: &crate::cluster::Host, what: &str| {
         host.lock().log.iter().filter(|(_, t)| t.contains("no member that is here knows") && t.contains(what)).count()
     };
@@ -298,20 +290,13 @@ fn when_nobody_knows_its_position_the_cluster_says_so_and_changes_nothing() {
     for host in &lost {
         assert_eq!(told(host, "all voters are here"), 1, "{}", host.name);
     }
-    // The servers' scripts wait for a copy: they are killed.
-    for (site, host) in cluster.sites.iter().zip(&lost) {
-        assert_eq!(host.node().options_set("gmcast.isolate=1"), Code::Ok);
-        crash_image(site);
-    }
-    for host in lost {
-        host.stop();
-    }
+    // The servers' scripts wait for a copy.
+    kill(&cluster.sites, lost);
 
     let mut back: Vec<_> = kept
         .into_iter()
         .enumerate()
         .map(|(i, tables)| {
-            restore_image(&cluster.sites[i]);
             let position = Gtid { history: tables.history, seqno: Some(Seqno(tables.position())) };
             cluster.host(i, tables, Some(position), "")
         })
@@ -413,12 +398,7 @@ fn with_gtid_mode_a_returning_node_hears_a_script_and_copies_nothing() {
 fn with_gtid_mode_nodes_that_return_together_do_not_wait_for_each_other() {
     let cluster = Cluster::new(2);
     let hosts = cluster.start();
-    for (site, host) in cluster.sites.iter().zip(&hosts) {
-        assert_eq!(host.node().options_set("gmcast.isolate=1"), Code::Ok);
-        crash_image(site);
-    }
-    let kept: Vec<Tables> = hosts.into_iter().map(crate::cluster::Host::stop).collect();
-    cluster.sites.iter().for_each(restore_image);
+    let kept = kill(&cluster.sites, hosts);
     let position = |t: &Tables| Gtid { history: t.history, seqno: Some(Seqno(t.position())) };
     let mut back: Vec<_> = kept
         .into_iter()
@@ -516,18 +496,13 @@ fn all_killed_nodes_form_the_group_again_without_a_bootstrap() {
         // The vote is a matter of the log, which may lag behind the view.
         assert_eq!(host.node().sync_wait(None, trireme_node::Wait::Default).0, Code::Ok);
     }
-    for (site, host) in cluster.sites.iter().zip(&hosts) {
-        assert_eq!(host.node().options_set("gmcast.isolate=1"), Code::Ok);
-        crash_image(site);
-    }
-    let mut kept: Vec<Tables> = hosts.into_iter().map(crate::cluster::Host::stop).collect();
+    let mut kept = kill(&cluster.sites, hosts);
     // One engine lost its last commit.
     kept[1].closed.pop_last();
     let mut back: Vec<_> = kept
         .into_iter()
         .enumerate()
         .map(|(i, tables)| {
-            restore_image(&cluster.sites[i]);
             let position = Gtid { history: tables.history, seqno: Some(Seqno(tables.position())) };
             cluster.host(i, tables, Some(position), "pc.wait_prim_timeout=PT0.1S")
         })
@@ -552,11 +527,7 @@ fn with_a_statement_cut_off_everywhere_one_goes_on_and_the_others_copy() {
         host.reach(last);
         assert_eq!(host.node().sync_wait(None, trireme_node::Wait::Default).0, Code::Ok);
     }
-    for (site, host) in cluster.sites.iter().zip(&hosts) {
-        assert_eq!(host.node().options_set("gmcast.isolate=1"), Code::Ok);
-        crash_image(site);
-    }
-    let mut kept: Vec<Tables> = hosts.into_iter().map(crate::cluster::Host::stop).collect();
+    let mut kept = kill(&cluster.sites, hosts);
     // The engines lost something too, one less than the others.
     for (i, tables) in kept.iter_mut().enumerate() {
         tables.closed.pop_last();
@@ -569,7 +540,6 @@ fn with_a_statement_cut_off_everywhere_one_goes_on_and_the_others_copy() {
         .into_iter()
         .enumerate()
         .map(|(i, tables)| {
-            restore_image(&cluster.sites[i]);
             let nobody = trireme_types::Uuid::NIL;
             let text = format!(
                 "# GALERA saved state\nversion: 2.1\nuuid:    {nobody}\nseqno:   -1\nsafe_to_bootstrap: 0\n# unfinished statement in \
@@ -654,7 +624,6 @@ fn what_was_given_to_nobody_has_certainly_not_happened() {
         let synced = cut.lock().synced;
         assert_eq!(cut.node().options_set("gmcast.isolate=1"), Code::Ok);
         cut.wait("the link to be gone", |s| s.log.iter().any(|(_, text)| text.ends_with("closed: isolated")));
-        let begun = Instant::now();
         assert_eq!(cut.node().rollback(1), Code::Ok);
         thread::scope(|scope| {
             let commit = scope.spawn(|| cut.run("a", "lost"));
@@ -664,15 +633,23 @@ fn what_was_given_to_nobody_has_certainly_not_happened() {
             assert_eq!(ddl.join().unwrap(), Err(Code::ConnFail));
             assert_eq!(message.join().unwrap(), Code::ConnFail);
         });
-        assert!(begun.elapsed() < Duration::from_secs(8), "the outcome counted as unknown: {:?}", begun.elapsed());
         let last = cut.lock().tables.position();
         assert_eq!(cut.node().options_set("gmcast.isolate=0"), Code::Ok);
         cut.wait("synced again", |s| s.synced > synced);
         let next = cut.commit("a", "again");
-        // The view of the return, and the rollback.
-        assert_eq!(next, last + 3, "{:?}", cut.lock().tables.closed);
+        {
+            // How many views there are on a busy machine is another matter.
+            let s = cut.lock();
+            let behind = s.tables.closed.range(last + 1..).map(|(_, closed)| closed);
+            let data: Vec<_> = behind.filter(|closed| !matches!(closed, Closed::View(_))).collect();
+            assert_eq!(
+                data,
+                [&Closed::Data(Vec::new()), &Closed::Data(b"again".to_vec())],
+                "the rollback, and no other"
+            );
+        }
         assert_eq!(cut.node().options_set("repl.status_extended=yes"), Code::Ok);
-        assert_eq!(cut.int("trireme_unknown_outcomes"), 0);
+        assert_eq!(cut.int("trireme_unknown_outcomes"), 0, "somebody waited for the time that unknown outcomes get");
         hosts.iter().for_each(|host| host.reach(next));
     }
     agree(hosts);
@@ -787,21 +764,11 @@ fn a_bootstrap_names_the_node_that_holds_more() {
     let seqno = hosts[2].commit("a", "one");
     let third = hosts.pop().unwrap();
     third.reach(seqno);
-    assert_eq!(third.node().options_set("gmcast.isolate=1"), Code::Ok);
-    crash_image(&cluster.sites[2]);
-    let stale = third.stop();
-    restore_image(&cluster.sites[2]);
+    let stale = kill(&cluster.sites[2..], vec![third]).remove(0);
     hosts[0].wait("two left", |s| s.size() == 2);
     let last = hosts[0].commit("a", "two");
     hosts[1].reach(last);
-    for (site, host) in cluster.sites.iter().zip(&hosts) {
-        assert_eq!(host.node().options_set("gmcast.isolate=1"), Code::Ok);
-        crash_image(site);
-    }
-    let mut kept: Vec<Tables> = hosts.into_iter().map(crate::cluster::Host::stop).collect();
-    for site in &cluster.sites[..2] {
-        restore_image(site);
-    }
+    let mut kept = kill(&cluster.sites[..2], hosts);
     // The second waits for the first; the third is to begin anew, as an operator said who did not look.
     let url = cluster.url();
     let second = kept.pop().unwrap();

@@ -2,14 +2,37 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::os::unix::process::ExitStatusExt;
-use std::process::Command;
 
 use trireme_node::{Code, Gtid, Level};
-use trireme_types::Seqno;
+use trireme_types::{Seqno, Uuid};
 
-use crate::cluster::{Cluster, Host, agree, goes_on_with};
-use crate::fake::Tables;
+use crate::cluster::{Cluster, Host, agree, goes_on_with, kill};
+use crate::fake::{ENGINE_SAYS, Tables, until};
+
+/// A commit that has left commit order waits for the binary log yet. Where the engine is meanwhile is not where it will be.
+#[test]
+fn a_stop_waits_for_a_commit_that_is_queued_for_the_binary_log() {
+    let cluster = Cluster::new(1);
+    let mut host = cluster.bootstrap();
+    host.wait("synced", |s| s.synced == 1);
+    let mut handle = host.begin("a", "queued");
+    let (code, meta) = host.certify(&mut handle);
+    assert_eq!(code, Code::Ok);
+    let meta = meta.unwrap();
+    host.queue_commit(handle, &meta, "queued");
+    let fake = host.fake.clone();
+    std::thread::scope(|scope| {
+        let stopping = scope.spawn(|| host.disconnect());
+        // The final view is taken from the queue.
+        until("the last item", || fake.node().stats().iter().all(|(name, _)| name != "evs_state"));
+        fake.end_commit(handle, &meta);
+        stopping.join().unwrap();
+    });
+    let history = host.lock().tables.history;
+    host.stop();
+    let text = fs::read_to_string(cluster.sites[0].dir.join("grastate.dat")).unwrap();
+    assert!(text.contains(&format!("# on disk {history}:{}", meta.seqno)), "{text}");
+}
 
 /// Three nodes; the third was stopped in order, and its tables as they were.
 fn stopped(cluster: &Cluster) -> (Vec<Host>, Tables) {
@@ -35,11 +58,11 @@ fn an_engine_that_lost_its_last_commits_is_not_gone_on_with() {
     let mut back = cluster.host(2, tables, None, "");
     assert_eq!(back.connect(&cluster.url(), false), Code::Ok);
     back.serve(2);
-    back.wait("the final view", |s| s.finals == 1);
+    back.wait("the end", |s| s.ended.is_some() && s.finals == 1);
     {
         let s = back.lock();
         let refused = |(level, text): &(Level, String)| {
-            *level == Level::Error && text.contains(&format!("the storage engine is at {before}, not at"))
+            *level == Level::Fatal && text.contains(&format!("the storage engine is at {before}, not at"))
         };
         assert!(s.log.iter().any(refused), "{:#?}", s.log);
         assert_eq!((s.tables.position(), s.synced), (before, 0), "nothing was applied");
@@ -181,23 +204,158 @@ fn a_statement_that_cannot_be_marked_is_refused() {
     host.stop();
 }
 
-/// Ends its process: see the next one.
+/// What is ordered cannot be taken back, and what comes behind it would be committed without it: the server ends, and executes the
+/// statement when it is back.
 #[test]
-#[ignore = "for a process of its own"]
-fn in_a_process_of_its_own() {
+fn a_statement_of_others_that_cannot_be_marked_ends_the_server() {
     let cluster = Cluster::new(2);
     break_state_file(&cluster, 1);
     let hosts = cluster.start();
-    let seqno = hosts[0].toi(1, "t", "ALTER", b"").unwrap();
-    hosts[1].reach(seqno);
+    hosts[0].toi(1, "t", "ALTER", b"").unwrap();
+    let before = hosts[1].lock().tables.position();
+    hosts[1].wait("the end", |s| s.ended.as_ref().is_some_and(|why| why.contains("cannot be marked in grastate.dat")));
+    assert_eq!(hosts[1].lock().tables.position(), before, "it was not executed");
+    for host in hosts {
+        host.stop();
+    }
 }
 
+// --- with a server that can be asked before its engine runs ----------------------------------------------------------------------------
+
+/// Not a test: the server's program in a recovery run, see [`crate::fake::ENGINE_SAYS`].
 #[test]
-fn a_statement_of_others_that_cannot_be_marked_ends_the_server() {
-    let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", "positions::in_a_process_of_its_own", "--ignored", "--nocapture"]);
-    let ended = child.env("TRIREME_TEST_LOG", "1").output().unwrap();
-    let said = String::from_utf8_lossy(&ended.stderr);
-    assert_eq!(ended.status.signal(), Some(libc::SIGABRT), "{said}");
-    assert!(said.contains("cannot be marked in grastate.dat"), "{said}");
+#[ignore = "a process that others start"]
+fn the_recovery_run() {
+    let words: Vec<String> = std::env::args().collect();
+    assert!(words.iter().any(|word| word == "--wsrep-recover"), "{words:?}");
+    let dir = words.iter().find_map(|word| word.strip_prefix("--datadir=")).expect("the data directory is named");
+    let says = fs::read_to_string(std::path::Path::new(dir).join(ENGINE_SAYS)).expect("what the engine says");
+    eprintln!("{says}");
+    if says.starts_with("[ERROR]") {
+        std::process::exit(1);
+    }
+}
+
+impl Cluster {
+    /// A server that is started with these tables. `says`: what the recovery run says in the place of where they are.
+    fn server(&self, site: usize, tables: Tables, says: Option<&str>) -> Host {
+        let dir = self.sites[site].dir.clone();
+        let _ = fs::remove_file(dir.join(ENGINE_SAYS));
+        if let Some(says) = says {
+            fs::write(dir.join(ENGINE_SAYS), says).unwrap();
+        }
+        let host = self.host(site, tables, None, "");
+        host.lock().process = Some(dir);
+        host
+    }
+}
+
+/// The position is asked for before the engine runs, and compared once it does.
+#[test]
+fn a_killed_server_goes_on_from_where_its_engine_says() {
+    let cluster = Cluster::new(3);
+    let mut hosts = cluster.start();
+    for i in 0..10 {
+        hosts[2].commit(&format!("k{i}"), "before");
+    }
+    let third = hosts.pop().unwrap();
+    third.reach(hosts[0].lock().tables.position());
+    let mut tables = kill(&cluster.sites[2..], vec![third]).remove(0);
+    tables.lose(4);
+    hosts[0].wait("two left", |s| s.size() == 2);
+    hosts[0].commit("a", "missed");
+    let mut back = cluster.server(2, tables, None);
+    assert_eq!(back.connect(&cluster.url(), false), Code::Ok);
+    back.serve(2);
+    back.wait("synced", |s| s.synced == 1);
+    {
+        let s = back.lock();
+        assert_eq!(s.sst_requests, 0, "{:#?}", s.log);
+        assert!(s.log.iter().any(|(_, text)| text.contains("recovered position")));
+    }
+    goes_on_with(back, hosts);
+}
+
+/// The engine is opened by the first view, and then it is too late to ask it for another answer: the process ends.
+#[test]
+fn an_engine_that_is_not_where_its_recovery_run_said_ends_the_server() {
+    let cluster = Cluster::new(3);
+    let (hosts, mut tables) = stopped(&cluster);
+    let (history, said) = (tables.history, tables.position());
+    tables.lose(5);
+    let before = tables.position();
+    let mut back = cluster.server(2, tables, Some(&format!("WSREP: Recovered position: {history}:{said}")));
+    assert_eq!(back.connect(&cluster.url(), false), Code::Ok);
+    back.serve(2);
+    let why = format!("the storage engine is at {history}:{before}, not at {history}:{said}");
+    let short = format!("the storage engine is at {before}, not at {history}:{said}");
+    back.wait("the end", |s| s.ended.as_ref().is_some_and(|told| told.contains(&why) || told.contains(&short)));
+    {
+        let s = back.lock();
+        assert_eq!((s.tables.position(), s.synced), (before, 0), "nothing was applied");
+    }
+    let tables = back.stop();
+    // Whoever starts it again has a node that goes on.
+    let mut back = cluster.server(2, tables, None);
+    assert_eq!(back.connect(&cluster.url(), false), Code::Ok);
+    back.serve(2);
+    back.wait("synced", |s| s.synced == 1);
+    assert_eq!(back.lock().sst_requests, 0);
+    goes_on_with(back, hosts);
+}
+
+/// Its engine would take the first view's position for its own, and nothing could be compared any more.
+#[test]
+fn data_of_another_history_are_not_adopted() {
+    let cluster = Cluster::new(3);
+    let (hosts, tables) = stopped(&cluster);
+    let foreign = Tables { history: Uuid([7; 16]), ..tables };
+    let mut back = cluster.server(2, foreign, None);
+    assert_eq!(back.connect(&cluster.url(), false), Code::Ok);
+    back.serve(2);
+    back.wait("synced", |s| s.synced == 1);
+    {
+        let s = back.lock();
+        assert_eq!((s.sst_requests, s.adopted), (1, false), "{:#?}", s.log);
+    }
+    goes_on_with(back, hosts);
+}
+
+/// Data that belong to a history do not begin another one unless an operator says so.
+#[test]
+fn a_bootstrap_on_data_that_are_nowhere_says_what_to_do() {
+    let cluster = Cluster::new(1);
+    let host = cluster.bootstrap();
+    host.commit("a", "one");
+    let tables = kill(&cluster.sites, vec![host]).remove(0);
+    let nobody = Uuid::NIL;
+    let elsewhere = Uuid([7; 16]);
+    for says in [
+        format!("WSREP: Recovered position: {nobody}:-1"),
+        format!("WSREP: Recovered position: {elsewhere}:3"),
+        "[ERROR] InnoDB: the tablespace is gone".to_owned(),
+    ] {
+        let back = cluster.server(0, tables.clone(), Some(&says));
+        assert_eq!(back.connect("gcomm://", true), Code::NodeFail, "{says}");
+        let advice = "remove grastate.dat and start it again";
+        let told = |(level, text): &(Level, String)| *level == Level::Error && text.contains(advice);
+        assert!(back.lock().log.iter().any(told), "{says}: {:#?}", back.lock().log);
+        back.stop();
+    }
+    // In the same history, once the engine answers.
+    let mut back = cluster.server(0, tables.clone(), None);
+    assert_eq!(back.connect("gcomm://", true), Code::Ok, "{:#?}", back.lock().log);
+    back.serve(1);
+    back.wait("synced", |s| s.synced == 1);
+    assert_eq!(back.commit("a", "two"), tables.position() + 2);
+    let tables = back.stop();
+    // What was advised.
+    fs::remove_file(cluster.sites[0].dir.join("grastate.dat")).unwrap();
+    let says = format!("WSREP: Recovered position: {nobody}:-1");
+    let mut anew = cluster.server(0, tables.clone(), Some(&says));
+    assert_eq!(anew.connect("gcomm://", true), Code::Ok, "{:#?}", anew.lock().log);
+    anew.serve(1);
+    anew.wait("synced", |s| s.synced == 1);
+    assert_ne!(anew.lock().tables.history, tables.history);
+    anew.stop();
 }

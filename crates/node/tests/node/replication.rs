@@ -107,6 +107,8 @@ fn statements_and_views_wait_for_commits_that_are_queued() {
     });
     assert!(own < foreign);
     hosts[0].reach(foreign);
+    // It has left commit order too: a write set that has not seen it would fail.
+    assert_eq!(hosts[0].node().sync_wait(None, trireme_node::Wait::Default).0, Code::Ok);
     let third = queued(&hosts[0], "c");
     hosts.pop().unwrap().stop();
     hosts[1].wait("the view without the third", |s| s.size() == 2);
