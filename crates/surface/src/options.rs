@@ -7,6 +7,8 @@
 //! A caller that must not hold a lock while a change takes effect (a weight change waits for its delivery) uses the three
 //! steps of `set_runtime` by themselves: [`text::pairs`], [`Options::check_runtime`], [`Options::store`].
 
+#[cfg(test)]
+mod page;
 mod store;
 mod table;
 pub mod text;
