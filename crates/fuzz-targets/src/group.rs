@@ -12,6 +12,9 @@ use trireme_types::{Durability, LogIndex, Seqno, Term, Timestamp, Uuid, Weight, 
 #[allow(dead_code)]
 mod net;
 
+#[path = "../../order/tests/group/liar.rs"]
+mod liar;
+
 use net::{Net, node};
 
 fn encoded(message: &Message) -> Vec<u8> {
@@ -223,6 +226,18 @@ pub fn operations(data: &[u8]) {
     world.settle();
     world.run(Duration::from_secs(1));
     world.check();
+}
+
+/// A group of three that one lies to, a stranger or a member, with messages of the group whose fields are changed by what they mean. When
+/// the liar is gone the others elect, commit and agree within 10 s.
+pub fn lies(data: &[u8]) {
+    let mut u = Unstructured::new(data);
+    let mut choose = |below: u64| u.int_in_range(0..=below.saturating_sub(1)).unwrap_or_default();
+    let mut world = liar::World::new(&mut choose);
+    for _ in 0..choose(60) {
+        world.step(&mut choose);
+    }
+    world.end();
 }
 
 pub fn operation_seeds() -> Vec<Vec<u8>> {

@@ -57,6 +57,7 @@ pub const TARGETS: &[Target] = &[
     },
     Target { name: "order_message", run: group::message, seeds: group::message_seeds, mutations: CHEAP },
     Target { name: "order_group", run: group::operations, seeds: group::operation_seeds, mutations: DEAR },
+    Target { name: "order_liar", run: group::lies, seeds: group::operation_seeds, mutations: DEAR },
     Target {
         name: "transport_frames",
         run: trireme_transport::fuzzing::frames,

@@ -156,6 +156,7 @@ targets!(
     certification_history,
     order_message,
     order_group,
+    order_liar,
     transport_frames,
     transport_handshake,
     transport_gossip,

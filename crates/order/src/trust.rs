@@ -43,19 +43,21 @@ enum Needs {
     Remembered,
     /// The sequencer that is followed.
     Sequencer,
+    /// The sequencer that is followed; to a member without a primary component, whoever is of its cluster.
+    Leader,
     /// See above.
     Believed,
 }
 
 fn needs(message: &Message) -> Needs {
     match message {
-        // They say who leads, what was committed, or what became of this member.
+        Message::Evicted => Needs::Leader,
+        // They say who leads, or what was committed.
         Message::Append { .. }
         | Message::Heartbeat { .. }
         | Message::Snapshot { .. }
         | Message::Vote { .. }
-        | Message::Recall { .. }
-        | Message::Evicted => Needs::Believed,
+        | Message::Recall { .. } => Needs::Believed,
         // They are counted.
         Message::PreVoteReply { .. } | Message::VoteReply { .. } => Needs::Voter,
         // Forced changes, and what follows from all promises being in one hand.
@@ -126,9 +128,12 @@ impl<S: LogStore> Group<S> {
         self.is_remembered(node) || self.is_vouched_for(node, |by| self.is_remembered(by))
     }
 
+    fn is_inside(&self) -> bool {
+        matches!(self.phase, Phase::Primary | Phase::Leaving) || matches!(self.role, Role::Sequencer(_))
+    }
+
     fn is_believed(&self, node: NodeId) -> bool {
-        let inside = matches!(self.phase, Phase::Primary | Phase::Leaving) || matches!(self.role, Role::Sequencer(_));
-        !inside
+        !self.is_inside()
             || self.is_named(node)
             || self.sequencer == Some(node)
             || self.is_vouched_for(node, |by| self.is_named(by))
@@ -179,13 +184,18 @@ impl<S: LogStore> Group<S> {
             Needs::Voter => self.is_asked(from),
             Needs::Remembered => self.is_of_cluster(from),
             Needs::Sequencer => self.sequencer == Some(from),
+            Needs::Leader if self.is_inside() => self.sequencer == Some(from),
+            Needs::Leader => self.knows_nobody() || self.is_of_cluster(from),
             Needs::Believed => self.is_believed(from),
         };
         if !allowed && needs == Needs::Remembered {
             let what = "asks this node to form the primary component. The write-set log here has never named it, and nobody whom it has \
                         named has promised it its vote, so that is ignored. To do it, set pc.bootstrap=1 on this node";
             self.complain(now, from, what);
-        } else if !allowed && needs == Needs::Believed && !matches!(message, Message::Recall { .. }) {
+        } else if !allowed
+            && matches!(needs, Needs::Believed | Needs::Leader)
+            && !matches!(message, Message::Recall { .. })
+        {
             let what = "is not a member, and nobody who is follows it: what it says about the order is ignored";
             self.complain(now, from, what);
         }
@@ -203,7 +213,7 @@ impl<S: LogStore> Group<S> {
         }
         // Without a primary component a member may be the one that was away while the others were driven up, or they need its vote.
         let lost = matches!(self.phase, Phase::Joining | Phase::NonPrimary)
-            && now.since(self.good_at) > self.cfg.timeouts.inactive;
+            && now.since(self.good_at) > self.cfg.timeouts.suspect;
         if term < TERM_FAR_MAX && lost {
             return true;
         }

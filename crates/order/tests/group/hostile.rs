@@ -526,3 +526,32 @@ fn bodies_of_strangers_are_not_kept() {
     assert_eq!(group.status().pending_bytes, 0);
     all_is_well(&mut net, "a stranger's bodies");
 }
+
+#[test]
+fn one_member_cannot_throw_the_others_out() {
+    let mut net = Net::cluster(3);
+    let liar = (1..=3).find(|n| *n != net.sequencer()).unwrap();
+    for n in (1..=3).filter(|n| *n != liar) {
+        let now = net.now;
+        net.nodes.get_mut(&n).unwrap().group.handle_message(now, node(liar), Message::Evicted);
+    }
+    all_is_well(&mut net, "an eviction by one");
+}
+
+/// Each seed is one liar: a stranger or a member, and up to sixty steps.
+#[test]
+fn when_a_liar_is_gone_the_others_order_within_ten_seconds() {
+    let only = std::env::var("LIAR_SEED").ok().and_then(|s| s.parse::<u64>().ok());
+    for seed in only.map_or(0..2000, |seed| seed..seed + 1) {
+        let mut random = trireme_types::SplitMix(seed);
+        let mut choose = |below: u64| random.next() % below.max(1);
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let mut world = crate::liar::World::new(&mut choose);
+            for _ in 0..choose(60) {
+                world.step(&mut choose);
+            }
+            world.end();
+        }));
+        assert!(outcome.is_ok(), "seed {seed}");
+    }
+}

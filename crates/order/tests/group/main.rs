@@ -2,6 +2,7 @@ mod data;
 mod forks;
 mod founding;
 mod hostile;
+mod liar;
 mod net;
 mod review;
 mod situations;

@@ -109,9 +109,9 @@ fn two_voters_that_are_far_apart_find_together() {
     for (i, store) in stores.into_iter().enumerate() {
         net.restart(i as u8 + 1, store, 2, at);
     }
-    net.run(Duration::from_secs(10));
+    net.run(Duration::from_secs(4));
     assert_ne!(net.phase(1), Phase::Primary, "not at once");
-    net.run(Duration::from_secs(20));
+    net.run(Duration::from_secs(6));
     all_order(&mut net, 2);
 }
 
