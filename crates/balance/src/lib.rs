@@ -1,6 +1,6 @@
 //! `trireme balance`: clients find the right server of a group, and do not hang when it dies.
 //!
-//! What decides is pure: [`pool`] (servers, sessions, who gets the next client) with [`health`], [`writer`] and [`policy`], and the
+//! The deciding part is pure: [`pool`] (servers, sessions, who gets the next client) with [`health`], [`writer`] and [`policy`], and the
 //! formats [`packet`], [`proxy`], [`report`], [`control`], [`view`]. `shell` owns sockets, tasks and clocks, and decides nothing.
 //!
 //! **Invariant:** bytes between a client and its server are not interpreted after the server's first packet.
@@ -10,6 +10,8 @@
 mod address;
 mod config;
 mod control;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod glbd;
 mod health;
 mod hosts;

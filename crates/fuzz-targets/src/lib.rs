@@ -96,6 +96,24 @@ pub const TARGETS: &[Target] = &[
         seeds: surface::state_file_seeds,
         mutations: CHEAP,
     },
+    Target {
+        name: "balance_packets",
+        run: trireme_balance::fuzzing::packets,
+        seeds: trireme_balance::fuzzing::packet_seeds,
+        mutations: CHEAP,
+    },
+    Target {
+        name: "balance_proxy",
+        run: trireme_balance::fuzzing::proxy_header,
+        seeds: trireme_balance::fuzzing::proxy_seeds,
+        mutations: CHEAP,
+    },
+    Target {
+        name: "balance_control",
+        run: trireme_balance::fuzzing::control_line,
+        seeds: trireme_balance::fuzzing::control_seeds,
+        mutations: CHEAP,
+    },
 ];
 
 /// The target of that name.

@@ -165,6 +165,9 @@ targets!(
     surface_options,
     surface_addresses,
     surface_state_files,
+    balance_packets,
+    balance_proxy,
+    balance_control,
 );
 
 /// Each target has its tests, its binary and its corpus, and nothing is left of one that is gone.
