@@ -19,7 +19,7 @@ pub struct ListenerConfig {
     pub top: bool,
 }
 
-/// How the state of a server is found out.
+/// The way to find out a server's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Check {
     /// By a login, and questions.
@@ -131,7 +131,7 @@ impl Config {
     }
 }
 
-/// Whoever reaches the control socket rules the balancer; it has no password.
+/// The control socket has no password. Everybody who reaches it rules the balancer.
 fn local(text: &str, name: &str) -> Result<Address, String> {
     let address = Address::listener(text, "127.0.0.1")?;
     match address.ip() {

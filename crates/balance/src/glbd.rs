@@ -108,7 +108,7 @@ impl Glbd {
         }
     }
 
-    /// What was asked for that a library inside of a client does not do.
+    /// Options that were asked for and that a library inside of a client does not offer.
     pub fn without_effect_in_library(&self) -> Vec<String> {
         let all = [
             (self.control.is_some(), "--control"),

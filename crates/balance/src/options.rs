@@ -1,4 +1,4 @@
-//! What can be typed. The same names stand in a configuration file, one `name = value` a line.
+//! The options of the command line. The same names stand in a configuration file, one `name = value` a line.
 
 use std::path::PathBuf;
 

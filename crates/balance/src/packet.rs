@@ -8,7 +8,7 @@ use openssl::sha::sha1;
 /// Header of every packet: three bytes length, one byte number.
 pub const HEADER: usize = 4;
 
-/// What we accept of a server at most in one packet. A greeting has less than 300 bytes, the longest status value some thousand.
+/// The longest packet that we accept from a server. A greeting has less than 300 bytes, the longest status value some thousand.
 pub const PACKET_MAX: usize = 1 << 20;
 
 /// `ER_CON_COUNT_ERROR`: clients know it as "Too many connections".
@@ -77,7 +77,7 @@ pub fn parse_error(body: &[u8]) -> Option<ServerError> {
     })
 }
 
-/// What a server says first.
+/// The first packet of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Greeting {
     pub version: String,
@@ -135,7 +135,7 @@ pub fn native_proof(password: &str, scramble: &[u8; 20]) -> Vec<u8> {
     once.iter().zip(mask).map(|(a, b)| a ^ b).collect()
 }
 
-/// What a server answers to a login packet, or to the answer to a switch.
+/// A server's answer to a login packet, or to the answer to a switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoginAnswer {
     Welcome,
@@ -181,7 +181,7 @@ pub enum Answer {
 const ROWS_MAX: usize = 4096;
 const COLUMNS_MAX: u64 = 64;
 
-/// What becomes of an answer with one more packet.
+/// The state of an answer after one more packet.
 #[derive(Debug)]
 pub enum Step {
     More(Answer),

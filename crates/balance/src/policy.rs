@@ -46,7 +46,7 @@ pub struct Candidate {
     pub connections: usize,
 }
 
-/// What a policy remembers between two choices; one for each listener.
+/// The memory of a policy between two choices. Each listener has one.
 #[derive(Debug)]
 pub struct Chooser {
     policy: Policy,

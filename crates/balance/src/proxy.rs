@@ -10,7 +10,7 @@ const LINE_MAX: usize = 107;
 /// Addresses of unix sockets take 216 bytes, and extensions follow. More is an attack.
 const BODY_MAX: usize = 4096;
 
-/// What a balancer says to a server about a client.
+/// A client as the balancer describes it to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The balancer itself speaks, or the client came by a unix socket: the connection counts as it is.
@@ -54,7 +54,7 @@ fn mapped(ip: IpAddr) -> Ipv6Addr {
 pub enum Header {
     /// So far it may become one.
     More,
-    /// How many bytes it took, and who the client is; `None`: the sender speaks for itself.
+    /// The header's length in bytes, and the client's address. `None`: the sender speaks for itself.
     Whole(usize, Option<SocketAddr>),
     /// It is none, or a broken one.
     Bad,

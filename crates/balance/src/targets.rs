@@ -1,4 +1,4 @@
-//! What `libtrireme_connect.so` is told by its environment. The variables are those of GLB's library.
+//! The settings that `libtrireme_connect.so` takes from its environment. The variables are those of GLB's library.
 
 use clap::Parser;
 

@@ -1,4 +1,4 @@
-//! What is shown of a balancer: as JSON, as GLB's table, as metrics. One picture, three ways to write it.
+//! The picture of a balancer that operators see. It is written in three ways: as JSON, as GLB's table, as metrics.
 
 use std::fmt::Write;
 

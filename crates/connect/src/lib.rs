@@ -23,7 +23,7 @@ const AVOID: Duration = Duration::from_secs(2);
 /// Another thread chooses in microseconds. More means that we were called in a signal handler, or that it did not survive a fork.
 const TRIES: u32 = 1000;
 
-/// What was asked for, and what is known of the servers.
+/// The settings, and the state of the servers.
 struct State {
     host: Option<IpAddr>,
     port: u16,
@@ -66,7 +66,7 @@ unsafe fn real_connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c
     unsafe { std::mem::transmute::<usize, Connect>(next)(fd, address, len) }
 }
 
-/// What programs call instead of the C library's.
+/// Programs call this instead of the C library's.
 ///
 /// # Safety
 /// As connect(2).

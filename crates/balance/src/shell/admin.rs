@@ -111,7 +111,7 @@ pub async fn read_fifo(service: Arc<Service>, path: &Path) {
     }
 }
 
-/// What `help` prints.
+/// The text that `help` prints.
 pub fn help() -> String {
     HELP.to_owned()
 }

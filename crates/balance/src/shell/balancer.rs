@@ -54,7 +54,7 @@ struct Inner {
     ends: HashMap<SessionId, Arc<Notify>>,
     lookouts: HashMap<NodeId, AbortHandle>,
     traffic: HashMap<NodeId, Arc<Traffic>>,
-    /// What was carried for servers that are removed.
+    /// Traffic of servers that are removed.
     past: Traffic,
 }
 

@@ -52,7 +52,7 @@ impl fmt::Display for Trouble {
 }
 
 impl Trouble {
-    /// What it says about the server. `logging_in`: it happened before the login was through.
+    /// Its meaning for the server's health. `logging_in`: it happened before the login was through.
     pub fn heard(self, logging_in: bool) -> Heard {
         match self {
             Trouble::Gone(error) => Heard::Refused(error.to_string()),

@@ -24,13 +24,21 @@ thread_local! {
     static SCRATCH_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; SCRATCH]);
 }
 
-/// What was carried to and from one server.
+/// Counts of the bytes carried to and from one server.
 #[derive(Debug, Default)]
 pub struct Traffic {
     pub to_server_bytes: AtomicU64,
     pub to_client_bytes: AtomicU64,
     pub reads: AtomicU64,
     pub writes: AtomicU64,
+}
+
+/// Sender and receiver of one direction, and where their bytes are counted.
+struct Ends<'a, S> {
+    from: &'a mut S,
+    to: &'a mut S,
+    bytes: &'a AtomicU64,
+    traffic: &'a Traffic,
 }
 
 /// One direction.
@@ -54,33 +62,29 @@ enum WayState {
 pub async fn pump<S: AsyncRead + AsyncWrite + Unpin>(client: &mut S, server: &mut S, traffic: &Traffic) {
     let (mut up, mut down) = (Way::default(), Way::default());
     poll_fn(|cx| {
-        let ended = down.poll(cx, server, client, &traffic.to_client_bytes, traffic).is_ready();
-        let _ = up.poll(cx, client, server, &traffic.to_server_bytes, traffic);
+        let mut answers = Ends { from: &mut *server, to: &mut *client, bytes: &traffic.to_client_bytes, traffic };
+        let ended = down.poll(cx, &mut answers).is_ready();
+        let mut questions = Ends { from: &mut *client, to: &mut *server, bytes: &traffic.to_server_bytes, traffic };
+        let _ = up.poll(cx, &mut questions);
         if ended { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
-    let rest = poll_fn(|cx| up.poll(cx, client, server, &traffic.to_server_bytes, traffic));
+    let mut questions = Ends { from: client, to: server, bytes: &traffic.to_server_bytes, traffic };
+    let rest = poll_fn(|cx| up.poll(cx, &mut questions));
     let _ = tokio::time::timeout(LINGER, rest).await;
 }
 
 impl Way {
     /// Ready: nothing more will come this way.
-    fn poll<S: AsyncRead + AsyncWrite + Unpin>(
-        &mut self,
-        cx: &mut Context<'_>,
-        from: &mut S,
-        to: &mut S,
-        bytes: &AtomicU64,
-        traffic: &Traffic,
-    ) -> Poll<()> {
+    fn poll<S: AsyncRead + AsyncWrite + Unpin>(&mut self, cx: &mut Context<'_>, ends: &mut Ends<'_, S>) -> Poll<()> {
         if self.state == WayState::Done {
             return Poll::Ready(());
         }
         // An error ends this way only: whoever does not take bytes any more may still have sent some.
-        let _ = ready!(self.poll_open(cx, from, to, bytes, traffic));
+        let _ = ready!(self.poll_open(cx, ends));
         self.state = WayState::Ending;
         (self.kept, self.written) = (Vec::new(), 0);
-        let _ = ready!(Pin::new(to).poll_shutdown(cx));
+        let _ = ready!(Pin::new(&mut *ends.to).poll_shutdown(cx));
         self.state = WayState::Done;
         Poll::Ready(())
     }
@@ -88,19 +92,16 @@ impl Way {
     fn poll_open<S: AsyncRead + AsyncWrite + Unpin>(
         &mut self,
         cx: &mut Context<'_>,
-        from: &mut S,
-        to: &mut S,
-        bytes: &AtomicU64,
-        traffic: &Traffic,
+        ends: &mut Ends<'_, S>,
     ) -> Poll<io::Result<()>> {
         for _ in 0..TURN {
             while self.written < self.kept.len() {
-                let n = ready!(Pin::new(&mut *to).poll_write(cx, &self.kept[self.written..]))?;
+                let n = ready!(Pin::new(&mut *ends.to).poll_write(cx, &self.kept[self.written..]))?;
                 if n == 0 {
                     return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
                 }
                 self.written += n;
-                traffic.writes.fetch_add(1, Relaxed);
+                ends.traffic.writes.fetch_add(1, Relaxed);
             }
             if self.written > 0 {
                 (self.kept, self.written) = (Vec::new(), 0);
@@ -108,33 +109,31 @@ impl Way {
             if self.state == WayState::Ending {
                 return Poll::Ready(Ok(()));
             }
-            ready!(SCRATCH_BUFFER.with_borrow_mut(|scratch| self.poll_move(cx, from, to, bytes, traffic, scratch)))?;
+            ready!(SCRATCH_BUFFER.with_borrow_mut(|scratch| self.poll_move(cx, ends, scratch)))?;
         }
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
+    /// One read, and the write of what came.
     fn poll_move<S: AsyncRead + AsyncWrite + Unpin>(
         &mut self,
         cx: &mut Context<'_>,
-        from: &mut S,
-        to: &mut S,
-        bytes: &AtomicU64,
-        traffic: &Traffic,
+        ends: &mut Ends<'_, S>,
         scratch: &mut [u8],
     ) -> Poll<io::Result<()>> {
         let mut buffer = ReadBuf::new(scratch);
-        ready!(Pin::new(&mut *from).poll_read(cx, &mut buffer))?;
+        ready!(Pin::new(&mut *ends.from).poll_read(cx, &mut buffer))?;
         let got = buffer.filled();
         if got.is_empty() {
             self.state = WayState::Ending;
             return Poll::Ready(Ok(()));
         }
-        traffic.reads.fetch_add(1, Relaxed);
-        bytes.fetch_add(got.len() as u64, Relaxed);
-        match Pin::new(&mut *to).poll_write(cx, got) {
+        ends.traffic.reads.fetch_add(1, Relaxed);
+        ends.bytes.fetch_add(got.len() as u64, Relaxed);
+        match Pin::new(&mut *ends.to).poll_write(cx, got) {
             Poll::Ready(Ok(n)) => {
-                traffic.writes.fetch_add(1, Relaxed);
+                ends.traffic.writes.fetch_add(1, Relaxed);
                 if n < got.len() {
                     self.kept = got[n..].to_vec();
                 }

@@ -32,7 +32,7 @@ const DESCRIPTORS_MAX: u64 = 1 << 20;
 const CLIENT_SOCKET_MODE: u32 = 0o777;
 const CONTROL_SOCKET_MODE: u32 = 0o600;
 
-/// What is asked for beyond the options of `trireme balance`.
+/// Requests beyond the options of `trireme balance`.
 #[derive(Clone, Debug, Default)]
 pub struct Extra {
     pub fifo: Option<PathBuf>,

@@ -19,14 +19,14 @@ use crate::shell::stream::{Stream, Tuning};
 
 /// A client must have said who it is by the PROXY protocol within this time.
 const PROXY_LIMIT: Duration = Duration::from_secs(5);
-/// What a client may send before its server is known. A MariaDB client sends nothing.
+/// Bytes that a client may send before its server is known. A MariaDB client sends none.
 const EARLY_MAX: usize = 16 * 1024;
 /// The first packet of a server is a greeting or an error, and both are far smaller.
 const GREETING_MAX: usize = 16 * 1024;
 /// A client that waits asks again after this, also without a sign.
 const ASK_AGAIN: Duration = Duration::from_millis(250);
 
-/// Who came in where.
+/// A client that came in, and its listener.
 pub struct Arrival {
     pub stream: Stream,
     pub listener: ListenerId,
@@ -40,11 +40,11 @@ struct Guest {
     /// As the PROXY protocol or else the connection says.
     from: Option<SocketAddr>,
     to: Option<SocketAddr>,
-    /// What it has sent so far.
+    /// The bytes that it has sent so far.
     early: Vec<u8>,
 }
 
-/// How an attempt with one server went.
+/// The outcome of an attempt with one server.
 enum Attempt {
     /// The server's first bytes, for the client.
     Greeted(Stream, Vec<u8>),

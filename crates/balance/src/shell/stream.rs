@@ -19,7 +19,7 @@ pub enum Stream {
     Unix(UnixStream),
 }
 
-/// What a connection is tuned to.
+/// Settings of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Tuning {
     pub nodelay: bool,
