@@ -1,15 +1,17 @@
 //! One client: one operation after the other on its own node, each with what it was told.
 
 use crate::stalls;
+use crate::through::node_of;
 use crate::timeline::Span;
 use crate::workload::{Failure, Moment, SCHEMA, Work};
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use trireme_cluster::Dice;
-use trireme_cluster::{Endpoint, Session, SqlError};
+use trireme_cluster::{Endpoint, NodeId, Session, SqlError};
 use trireme_history::{Isolation, Micros, Operation, Outcome};
 
 /// A client gives up on an answer after this time. Longer than any fault that the others sit out unnoticed.
@@ -37,11 +39,41 @@ pub(crate) struct Clients {
     stop: AtomicBool,
     /// Acknowledged operations that changed data.
     commits: AtomicU64,
+    /// The node of the last of them; 0: none yet.
+    last_node: AtomicU8,
     work: Box<dyn Work>,
     isolation: Isolation,
     sync_wait: u8,
     /// From one operation of a client to its next.
     pace: Duration,
+}
+
+/// Where a client connects.
+#[derive(Clone, Debug)]
+pub(crate) enum Door {
+    /// To this node.
+    Node(Endpoint),
+    /// To a balancer, which chooses.
+    Front(PathBuf),
+}
+
+impl Door {
+    fn socket(&self) -> &Path {
+        match self {
+            Door::Node(endpoint) => endpoint.socket(),
+            Door::Front(socket) => socket,
+        }
+    }
+
+    /// A session, and the node that it is on.
+    fn enter(&self, clients: &Clients) -> Result<(Session, NodeId), SqlError> {
+        let mut session = clients.session(self.socket(), clients.sync_wait)?;
+        let node = match self {
+            Door::Node(endpoint) => endpoint.node,
+            Door::Front(_) => node_of(&mut session)?,
+        };
+        Ok((session, node))
+    }
 }
 
 /// The running clients.
@@ -67,6 +99,7 @@ impl Clients {
             began: Instant::now(),
             stop: AtomicBool::new(false),
             commits: AtomicU64::new(0),
+            last_node: AtomicU8::new(0),
             work,
             isolation,
             sync_wait,
@@ -87,8 +120,8 @@ impl Clients {
     }
 
     /// A session set up as the run demands.
-    pub fn session(&self, endpoint: &Endpoint, sync_wait: u8) -> Result<Session, SqlError> {
-        let mut session = Session::open(endpoint.socket(), Some(SCHEMA), PATIENCE)?;
+    pub fn session(&self, socket: &Path, sync_wait: u8) -> Result<Session, SqlError> {
+        let mut session = Session::open(socket, Some(SCHEMA), PATIENCE)?;
         let level = match self.isolation {
             Isolation::ReadCommitted => "READ COMMITTED",
             // The difference between the two is a setting of the server.
@@ -102,14 +135,14 @@ impl Clients {
 }
 
 impl Load {
-    /// Client `i` works on node `i` modulo the number of nodes.
-    pub fn start(clients: Clients, endpoints: &[Endpoint], number: u32, dice: &mut Dice) -> Load {
+    /// Client `i` goes door `i` modulo the number of doors.
+    pub fn start(clients: Clients, doors: &[Door], number: u32, dice: &mut Dice) -> Load {
         let clients = Arc::new(clients);
         let threads = (0..number)
-            .zip(endpoints.iter().cycle())
-            .map(|(process, endpoint)| {
-                let (clients, endpoint, dice) = (clients.clone(), endpoint.clone(), dice.split());
-                std::thread::spawn(move || work(&clients, &endpoint, process, dice))
+            .zip(doors.iter().cycle())
+            .map(|(process, door)| {
+                let (clients, door, dice) = (clients.clone(), door.clone(), dice.split());
+                std::thread::spawn(move || work(&clients, &door, process, dice))
             })
             .collect();
         let watched = clients.clone();
@@ -123,6 +156,11 @@ impl Load {
 
     pub fn commits(&self) -> u64 {
         self.clients.commits.load(Ordering::Relaxed)
+    }
+
+    /// The node that acknowledged the last commit.
+    pub fn last_node(&self) -> Option<NodeId> {
+        NodeId::new(self.clients.last_node.load(Ordering::Relaxed))
     }
 
     /// Lets every client finish its operation.
@@ -148,13 +186,13 @@ impl Drop for Load {
     }
 }
 
-fn work(clients: &Clients, endpoint: &Endpoint, process: u32, mut dice: Dice) -> Recorded {
+fn work(clients: &Clients, door: &Door, process: u32, mut dice: Dice) -> Recorded {
     let mut recorded = Recorded::default();
-    let mut session: Option<Session> = None;
+    let mut session: Option<(Session, NodeId)> = None;
     let mut due = Instant::now();
     while !clients.stopped() {
-        let Some(open) = &mut session else {
-            match clients.session(endpoint, clients.sync_wait) {
+        let Some((open, node)) = &mut session else {
+            match door.enter(clients) {
                 Ok(fresh) => session = Some(fresh),
                 Err(error) => {
                     *recorded.errors.entry(name(&error)).or_default() += 1;
@@ -178,7 +216,7 @@ fn work(clients: &Clients, endpoint: &Endpoint, process: u32, mut dice: Dice) ->
         let error = answer.as_ref().err().map(|failure| failure.error.to_string());
         let operation = Operation {
             process,
-            node: endpoint.node.raw(),
+            node: node.raw(),
             invoked,
             completed: (outcome != Outcome::Unknown).then_some(answered),
             outcome,
@@ -188,6 +226,7 @@ fn work(clients: &Clients, endpoint: &Endpoint, process: u32, mut dice: Dice) ->
         };
         if outcome == Outcome::Ok && operation.writes() {
             clients.commits.fetch_add(1, Ordering::Relaxed);
+            clients.last_node.store(node.raw(), Ordering::Relaxed);
         }
         recorded.operations.push(operation);
         if let Err(Failure { error, .. }) = answer {

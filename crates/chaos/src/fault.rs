@@ -55,6 +55,10 @@ pub(crate) enum Fault {
     KillAllAmidstLargeRows,
     /// The node takes a full copy, and then this happens.
     DisturbCopy(NodeId, Disturbance),
+    /// The node starts with nothing and takes a full copy.
+    TakeCopy(NodeId),
+    /// Every server stops orderly and starts again, one after the other.
+    RestartAll,
 }
 
 /// When a server that was told to stop is killed.
@@ -91,6 +95,8 @@ impl fmt::Display for Fault {
             Fault::FreezeDisk(node) => write!(f, "disk of {node} hangs"),
             Fault::SlowDisk(node) => write!(f, "disk of {node} slow"),
             Fault::CutPower(nodes) => write!(f, "{} without power", list(nodes)),
+            Fault::TakeCopy(node) => write!(f, "{node} takes a full copy"),
+            Fault::RestartAll => f.write_str("all restarted in turn"),
             Fault::LockTables(node) => write!(f, "tables of {node} locked"),
             Fault::KillAllAmidstLargeRows => f.write_str("all killed amidst large rows"),
             Fault::DisturbCopy(node, Disturbance::KillJoiner) => write!(f, "{node} killed in its copy"),
@@ -109,9 +115,10 @@ impl Fault {
             | Fault::Pause(node)
             | Fault::FreezeDisk(node)
             | Fault::SlowDisk(node)
-            | Fault::LockTables(node) => vec![*node],
+            | Fault::LockTables(node)
+            | Fault::TakeCopy(node) => vec![*node],
             // A donor's clients wait for its script.
-            Fault::KillAll | Fault::KillAllAmidstLargeRows | Fault::DisturbCopy(..) => all.to_vec(),
+            Fault::KillAll | Fault::KillAllAmidstLargeRows | Fault::DisturbCopy(..) | Fault::RestartAll => all.to_vec(),
             Fault::Isolate(nodes) | Fault::CutPower(nodes) => nodes.clone(),
             Fault::Cut(cuts, _) => {
                 let cut_from_all = |node: &NodeId| {
@@ -129,6 +136,20 @@ impl Fault {
         }
     }
 
+    /// Whether a single node is hit at any time, which a balancer hides from its clients.
+    pub fn leaves_others(&self) -> bool {
+        match self {
+            Fault::Kill(_) | Fault::CutStopShort(..) | Fault::Pause(_) | Fault::FreezeDisk(_) => true,
+            Fault::TakeCopy(_) | Fault::RestartAll => true,
+            Fault::Isolate(nodes) | Fault::CutPower(nodes) => nodes.len() == 1,
+            // Nobody is out: the group waits, and clients with it.
+            Fault::LockTables(_) | Fault::SlowDisk(_) => false,
+            // Who has to go is found out between the nodes, and none is dead.
+            Fault::Cut(..) => false,
+            Fault::KillAll | Fault::KillAllAmidstLargeRows | Fault::DisturbCopy(..) => false,
+        }
+    }
+
     /// The nodes that are dead after it.
     pub fn kills(&self, all: &[NodeId]) -> Vec<NodeId> {
         match self {
@@ -143,9 +164,18 @@ impl Fault {
 
     /// What a round does; empty for none. What is acknowledged only from memory (`volatile`) outlives one loss of power at
     /// a time, and so a mix has none of them.
-    pub fn draw(nemesis: Nemesis, volatile: bool, all: &[NodeId], dice: &mut Dice) -> Vec<Fault> {
+    /// `first`: hit this node, as the clients are there.
+    pub fn draw(
+        nemesis: Nemesis,
+        volatile: bool,
+        all: &[NodeId],
+        first: Option<NodeId>,
+        dice: &mut Dice,
+    ) -> Vec<Fault> {
         let mut nodes = all.to_vec();
         dice.shuffle(&mut nodes);
+        // Stable: the others stay in the order that was drawn.
+        nodes.sort_by_key(|node| Some(*node) != first);
         let Some(one) = nodes.first().copied() else { return Vec::new() };
         let fault = match nemesis {
             Nemesis::None => return Vec::new(),
@@ -182,7 +212,10 @@ impl Fault {
                 let what = [Disturbance::KillJoiner, Disturbance::KillDonor, Disturbance::Outrun];
                 Fault::DisturbCopy(one, what[dice.below(what.len() as u64) as usize])
             }
-            Nemesis::Mix => return mix(volatile, all, dice),
+            // The clients' own node is the least likely to lose its data.
+            Nemesis::Donor => Fault::TakeCopy(nodes[nodes.len() - 1]),
+            Nemesis::RollingRestart => Fault::RestartAll,
+            Nemesis::Mix => return mix(volatile, all, first, dice),
         };
         vec![fault]
     }
@@ -204,17 +237,19 @@ fn ring(nodes: &[NodeId]) -> Fault {
 }
 
 /// One fault, or two of which the second strikes during the first.
-fn mix(volatile: bool, all: &[NodeId], dice: &mut Dice) -> Vec<Fault> {
+fn mix(volatile: bool, all: &[NodeId], first: Option<NodeId>, dice: &mut Dice) -> Vec<Fault> {
     let fits = |kind: &Nemesis| match kind {
         // They need logs of their own, or take copies, which are a breach in any other run.
-        Nemesis::None | Nemesis::Mix | Nemesis::SmallLog | Nemesis::KillJoiner => false,
+        Nemesis::None | Nemesis::Mix | Nemesis::SmallLog | Nemesis::KillJoiner | Nemesis::Donor => false,
+        // It takes as long as a run.
+        Nemesis::RollingRestart => false,
         Nemesis::PowerOne | Nemesis::PowerAll => !volatile,
         _ => true,
     };
     let kinds: Vec<Nemesis> = Nemesis::ALL.into_iter().filter(fits).collect();
     let mut any = || {
         let kind = kinds[dice.below(kinds.len() as u64) as usize];
-        Fault::draw(kind, volatile, all, dice)
+        Fault::draw(kind, volatile, all, first, dice)
     };
     let mut faults = any();
     let second = any();
@@ -237,7 +272,8 @@ pub(crate) struct InForce {
 
 impl InForce {
     /// Does it. What is dead or frozen already stays so.
-    pub fn inject(&mut self, cluster: &mut Cluster, fault: &Fault) -> Result<()> {
+    /// `how`: servers start again.
+    pub fn inject(&mut self, cluster: &mut Cluster, fault: &Fault, how: Start) -> Result<()> {
         match fault {
             Fault::Kill(node) => {
                 // A process that hangs in its disk cannot die.
@@ -285,6 +321,13 @@ impl InForce {
                 cluster.kill_all()?;
             }
             Fault::DisturbCopy(node, what) => disturb_copy(cluster, *node, *what)?,
+            Fault::TakeCopy(node) => start_empty(cluster, *node)?,
+            Fault::RestartAll => {
+                for node in cluster.ids() {
+                    cluster.stop(node, Stop::Graceful)?;
+                    cluster.start(node, how, &mut |_| {})?;
+                }
+            }
         }
         Ok(())
     }
@@ -387,11 +430,16 @@ fn cut_stop_short(cluster: &mut Cluster, node: NodeId, moment: Moment) -> Result
     cluster.stop(node, Stop::Kill)
 }
 
-/// Starts the node with nothing that counts, and disturbs the copy that it takes.
-fn disturb_copy(cluster: &mut Cluster, joiner: NodeId, what: Disturbance) -> Result<()> {
+/// Kills the node and starts it with nothing that counts.
+fn start_empty(cluster: &mut Cluster, joiner: NodeId) -> Result<()> {
     cluster.stop(joiner, Stop::Kill)?;
     let _ = std::fs::remove_file(cluster.node(joiner)?.data().join("grastate.dat"));
-    cluster.launch(joiner, Start::Plain)?;
+    cluster.launch(joiner, Start::Plain)
+}
+
+/// Starts the node with nothing that counts, and disturbs the copy that it takes.
+fn disturb_copy(cluster: &mut Cluster, joiner: NodeId, what: Disturbance) -> Result<()> {
+    start_empty(cluster, joiner)?;
     let donor = until("a donor is at work", COPY_BEGINS, cluster.cancel(), || {
         let found = cluster.status().into_iter().find(|status| status.state.starts_with("Donor"));
         Ok(found.map(|status| status.node).ok_or_else(|| "none".to_owned()))
@@ -456,18 +504,29 @@ mod tests {
                 let mut dice = Dice::new(seed);
                 let minor = Nemesis::ALL.into_iter().filter(|nemesis| {
                     let major = [Nemesis::KillAll, Nemesis::PowerAll, Nemesis::PartitionRing, Nemesis::PartitionOneWay];
-                    let of_all = [Nemesis::SmallLog, Nemesis::KillJoiner, Nemesis::Mix];
+                    let of_all = [Nemesis::SmallLog, Nemesis::KillJoiner, Nemesis::RollingRestart, Nemesis::Mix];
                     !major.contains(nemesis) && !of_all.contains(nemesis)
                 });
                 for nemesis in minor {
-                    for fault in Fault::draw(nemesis, false, &all, &mut dice) {
+                    for fault in Fault::draw(nemesis, false, &all, None, &mut dice) {
                         assert!(fault.hit(&all).len() <= all.len() / 2, "{fault:?}");
                     }
                 }
-                for fault in Fault::draw(Nemesis::PartitionOneWay, false, &all, &mut dice) {
+                for fault in Fault::draw(Nemesis::PartitionOneWay, false, &all, None, &mut dice) {
                     assert!(fault.hit(&all).len() <= 2, "{fault:?}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn the_clients_node_is_hit_first() {
+        let all = nodes(3);
+        for seed in 0..50 {
+            let mut dice = Dice::new(seed);
+            assert_eq!(Fault::draw(Nemesis::Pause, false, &all, Some(all[1]), &mut dice), [Fault::Pause(all[1])]);
+            let copy = Fault::draw(Nemesis::Donor, false, &all, Some(all[1]), &mut dice);
+            assert!(copy != [Fault::TakeCopy(all[1])], "{copy:?}");
         }
     }
 
@@ -486,10 +545,11 @@ mod tests {
     fn a_mix_holds_pairs() {
         let all = nodes(3);
         let mut dice = Dice::new(1);
-        let rounds: Vec<Vec<Fault>> = (0..300).map(|_| Fault::draw(Nemesis::Mix, false, &all, &mut dice)).collect();
+        let rounds: Vec<Vec<Fault>> =
+            (0..300).map(|_| Fault::draw(Nemesis::Mix, false, &all, None, &mut dice)).collect();
         assert!(rounds.iter().any(|faults| faults.len() == 1) && rounds.iter().any(|faults| faults.len() == 2));
         assert!(rounds.iter().flatten().any(|fault| matches!(fault, Fault::CutPower(_))));
-        let of_volatile = (0..300).flat_map(|_| Fault::draw(Nemesis::Mix, true, &all, &mut dice));
+        let of_volatile = (0..300).flat_map(|_| Fault::draw(Nemesis::Mix, true, &all, None, &mut dice));
         assert!(of_volatile.into_iter().all(|fault| !matches!(fault, Fault::CutPower(_))));
     }
 }

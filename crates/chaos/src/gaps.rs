@@ -19,7 +19,7 @@ pub(crate) const SEQUENCER: Duration = Duration::from_secs(1);
 /// struck, as far as that was known. `None`: no majority need be left, or all must start again.
 pub(crate) fn limit(faults: &[Fault], sequencers: &[Vec<NodeId>], all: &[NodeId]) -> Option<Duration> {
     // One node has no data, and its donor may be killed or waits for its script: no majority need serve.
-    if faults.iter().any(|fault| matches!(fault, Fault::DisturbCopy(..))) {
+    if faults.iter().any(|fault| matches!(fault, Fault::DisturbCopy(..) | Fault::TakeCopy(_) | Fault::RestartAll)) {
         return None;
     }
     let hit: BTreeSet<NodeId> = faults.iter().flat_map(|fault| fault.hit(all)).collect();
@@ -39,6 +39,9 @@ pub(crate) fn limit(faults: &[Fault], sequencers: &[Vec<NodeId>], all: &[NodeId]
 
 /// A single node may go without one for so much longer: its few clients may all be refused for a conflict, several times over.
 pub(crate) const SINGLE_MORE: Duration = Duration::from_millis(1500);
+
+/// A client behind `trireme balance` may go without an answer for so long, whatever happens to one server.
+pub(crate) const THROUGH: Duration = Duration::from_secs(1);
 
 /// A commit passes so many threads, any of which the machine may keep from running.
 pub(crate) const THREADS: u64 = 5;

@@ -24,12 +24,16 @@ pub enum Nemesis {
     SmallLog,
     /// A node takes a full copy; it or its donor is killed meanwhile, or it is frozen until the copy is too old.
     KillJoiner,
-    /// All of these but the last two, one or two at a time.
+    /// A node takes a full copy, undisturbed.
+    Donor,
+    /// All servers are restarted, one after the other.
+    RollingRestart,
+    /// All of these but the last four, one or two at a time.
     Mix,
 }
 
 impl Nemesis {
-    pub const ALL: [Nemesis; 16] = [
+    pub const ALL: [Nemesis; 18] = [
         Nemesis::None,
         Nemesis::KillOne,
         Nemesis::KillAll,
@@ -45,6 +49,8 @@ impl Nemesis {
         Nemesis::LockedTables,
         Nemesis::SmallLog,
         Nemesis::KillJoiner,
+        Nemesis::Donor,
+        Nemesis::RollingRestart,
         Nemesis::Mix,
     ];
 
@@ -65,7 +71,7 @@ impl Nemesis {
 
     /// Full copies are made, and a server whose copy fails ends.
     pub(crate) fn takes_copies(self) -> bool {
-        self == Nemesis::KillJoiner
+        matches!(self, Nemesis::KillJoiner | Nemesis::Donor)
     }
 
     pub(crate) fn fits_a_single_server(self) -> bool {
@@ -91,6 +97,8 @@ impl fmt::Display for Nemesis {
             Nemesis::LockedTables => "locked-tables",
             Nemesis::SmallLog => "small-log",
             Nemesis::KillJoiner => "kill-joiner",
+            Nemesis::Donor => "donor",
+            Nemesis::RollingRestart => "rolling-restart",
             Nemesis::Mix => "mix",
         })
     }

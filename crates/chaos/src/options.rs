@@ -1,6 +1,7 @@
 //! What a caller asks for.
 
 use crate::nemesis::Nemesis;
+use crate::through::Through;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -68,6 +69,9 @@ pub struct Options {
     pub single: bool,
     pub workload: Workload,
     pub nemesis: Nemesis,
+    pub through: Through,
+    /// The `trireme` command, for `through`.
+    pub balancer: Option<PathBuf>,
     pub clients: u32,
     /// Operations per second of all clients together; no client waits for another.
     pub rate: u32,
@@ -124,6 +128,9 @@ impl Options {
         }
         if self.single && !self.nemesis.fits_a_single_server() {
             return bad("--single has no cluster to cut: choose --nemesis none, kill-one, kill-all or pause");
+        }
+        if self.single && self.through != Through::Direct {
+            return bad("a single server needs no balancer: leave --single or --through out");
         }
         if !self.single && self.nodes < 3 && self.nemesis != Nemesis::None {
             return bad("faults need three nodes or more, or there is no majority left: --nodes 3");
@@ -200,8 +207,12 @@ impl Options {
     pub(crate) fn about(&self) -> String {
         let nodes = if self.single { "1 node".to_owned() } else { format!("{} nodes", self.nodes) };
         format!(
-            "{}, {nodes}, {}, {}, nemesis {}, flush={}, sync_wait={}, settings {}, seed {}",
+            "{}, {nodes}, {}, {}, {}, nemesis {}, flush={}, sync_wait={}, settings {}, seed {}",
             self.provider_name(),
+            match self.through {
+                Through::Direct => "clients on every node".to_owned(),
+                through => format!("clients through {through}"),
+            },
             self.workload,
             self.isolation,
             self.nemesis,

@@ -94,10 +94,11 @@ fn start_dead(cluster: &mut Cluster, kind: Kind, dice: &mut Dice) -> Result<()> 
 /// As a service manager does: what a dead server has left behind, the script of a full copy for instance, ends first.
 fn start_again(cluster: &mut Cluster, id: NodeId, kind: Kind) -> Result<()> {
     cluster.stop(id, Stop::Kill)?;
-    cluster.launch(id, start(kind))
+    cluster.launch(id, way_to_start(kind))
 }
 
-fn start(kind: Kind) -> Start {
+/// As those who operate them start dead servers.
+pub(crate) fn way_to_start(kind: Kind) -> Start {
     match kind {
         Kind::Galera => Start::Recover,
         Kind::Single | Kind::Ours => Start::Plain,

@@ -21,6 +21,10 @@ pub struct Recovery {
     pub gap_single_ms: u64,
     /// What was promised of it.
     pub gap_limit_ms: Option<u64>,
+    /// The same as one client saw it: the longest time without an answer to any of its operations.
+    pub gap_client_ms: u64,
+    /// What was promised of that.
+    pub gap_client_limit_ms: Option<u64>,
     /// Until the next fault: the longest time for which the machine kept a thread from running. Granted on top of the limit, for
     /// each of the threads that a commit passes.
     pub stall_ms: u64,
@@ -41,15 +45,17 @@ pub struct Recovery {
 impl Recovery {
     /// Gaps that are over their limit.
     pub(crate) fn broken_gaps(&self) -> Vec<String> {
-        let Some(limit) = self.gap_limit_ms else { return Vec::new() };
-        let single = limit + SINGLE_MORE.as_millis() as u64;
-        [(self.gap_ms, limit, "on the nodes not hit"), (self.gap_single_ms, single, "on a single node")]
-            .into_iter()
-            .filter(|(gap, limit, _)| *gap > limit + THREADS * self.stall_ms)
-            .map(|(gap, limit, on)| {
-                format!("{}: {gap} ms without a commit {on}, of {limit}", self.faults.join(" and "))
-            })
-            .collect()
+        let single = self.gap_limit_ms.map(|limit| limit + SINGLE_MORE.as_millis() as u64);
+        [
+            (self.gap_ms, self.gap_limit_ms, "a commit on the nodes not hit"),
+            (self.gap_single_ms, single, "a commit on a single node"),
+            (self.gap_client_ms, self.gap_client_limit_ms, "an answer to a client"),
+        ]
+        .into_iter()
+        .filter_map(|(gap, limit, what)| Some((gap, limit?, what)))
+        .filter(|(gap, limit, _)| *gap > limit + THREADS * self.stall_ms)
+        .map(|(gap, limit, what)| format!("{}: {gap} ms without {what}, of {limit}", self.faults.join(" and ")))
+        .collect()
     }
 }
 
@@ -70,6 +76,8 @@ pub struct Report {
     pub gap_healthy_ms: u64,
     /// The same on one node alone that had not been hit, or was back.
     pub gap_single_ms: u64,
+    /// The longest time for which one client had no answer to any of its operations.
+    pub gap_client_ms: u64,
     /// The same before the first fault, and what was promised of it.
     pub gap_quiet_ms: u64,
     pub gap_quiet_limit_ms: Option<u64>,
@@ -133,14 +141,19 @@ impl Report {
         }
         writeln!(
             out,
-            "longest gap  {} ms overall, {} ms on the nodes that no fault had hit, {} ms on a single one of them, {} ms before \
-             the first fault; the machine stood for {} ms",
-            self.gap_overall_ms, self.gap_healthy_ms, self.gap_single_ms, self.gap_quiet_ms, self.stall_ms
+            "longest gap  {} ms overall, {} ms on the nodes that no fault had hit, {} ms on a single one of them, {} ms for one client, \
+             {} ms before the first fault; the machine stood for {} ms",
+            self.gap_overall_ms,
+            self.gap_healthy_ms,
+            self.gap_single_ms,
+            self.gap_client_ms,
+            self.gap_quiet_ms,
+            self.stall_ms
         )?;
         for recovery in &self.recoveries {
             writeln!(
                 out,
-                "{:>7.1} s    {}{} for {:.1} s; gap {} ms{} (single node {} ms, anywhere {} ms, machine {} ms); Synced {:.1} s later, {} catch-ups, {} full copies",
+                "{:>7.1} s    {}{} for {:.1} s; gap {} ms{} (single node {} ms, anywhere {} ms, one client {} ms{}, machine {} ms); Synced {:.1} s later, {} catch-ups, {} full copies",
                 recovery.at_ms as f64 / 1e3,
                 recovery.faults.join(" and "),
                 if recovery.sequencer_hit { " (the sequencer)" } else { "" },
@@ -149,6 +162,8 @@ impl Report {
                 recovery.gap_limit_ms.map_or(String::new(), |limit| format!(" of {limit}")),
                 recovery.gap_single_ms,
                 recovery.gap_overall_ms,
+                recovery.gap_client_ms,
+                recovery.gap_client_limit_ms.map_or(String::new(), |limit| format!(" of {limit}")),
                 recovery.stall_ms,
                 recovery.synced_ms as f64 / 1e3,
                 recovery.catch_ups,
@@ -211,5 +226,9 @@ mod tests {
         assert_eq!(judged(100, 2101, Some(500)), 1);
         assert_eq!(judged(2600, 2700, Some(500)), 2);
         assert_eq!(judged(2600, 2700, None), 0);
+        let client = |gap_client_ms| {
+            Recovery { gap_client_ms, gap_client_limit_ms: Some(1000), ..Recovery::default() }.broken_gaps().len()
+        };
+        assert_eq!([client(1000), client(1001)], [0, 1]);
     }
 }

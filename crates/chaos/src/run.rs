@@ -1,14 +1,15 @@
 //! One run from the first server to the verdict.
 
-use crate::client::{Clients, Load, Recorded};
+use crate::client::{Clients, Door, Load, Recorded};
 use crate::fault::{Fault, InForce};
-use crate::gaps::{Gaps, OTHERS, Round, THREADS, limit};
+use crate::gaps::{Gaps, OTHERS, Round, THREADS, THROUGH, limit};
 use crate::nemesis::Nemesis;
 use crate::options::{Options, Workload};
-use crate::recovery::{Kind, Logs, recover};
+use crate::recovery::{Kind, Logs, recover, way_to_start};
 use crate::report::{Recovery, Report};
 use crate::stalls::longest;
-use crate::timeline::Span;
+use crate::through::{Front, Through};
+use crate::timeline::{Span, longest_gap};
 use crate::workload::{Bank, ListAppend, SCHEMA, Work};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -83,15 +84,25 @@ impl Field {
         let clients = Clients::new(work, options.isolation, options.sync_wait, pace);
         let mut logs = Logs::from_now_on(&self.cluster);
         let first_view = self.view();
-        let load = Load::start(clients, &self.cluster.endpoints(), options.clients, dice);
+        // It ends before the cluster does.
+        let front = Front::start(options, &self.cluster)?;
+        let doors: Vec<Door> = match &front {
+            None => self.cluster.endpoints().into_iter().map(Door::Node).collect(),
+            Some(front) => vec![Door::Front(front.socket().to_owned())],
+        };
+        let load = Load::start(clients, &doors, options.clients, dice);
         self.await_commits(&load, WARM)?;
 
         let from = load.clients().now();
         self.rounds.push(Round { from, back: from, hit: BTreeSet::new() });
         let mut recoveries = self.faults(options, kind, &load, &mut logs, dice, say)?;
         let to = load.clients().now();
-        let serving: Vec<NodeId> = self.cluster.ids().into_iter().take(options.clients as usize).collect();
+        let serving: Vec<NodeId> = match front {
+            None => self.cluster.ids().into_iter().take(options.clients as usize).collect(),
+            Some(_) => self.cluster.ids(),
+        };
         let (clients, mut recorded) = load.finish();
+        drop(front);
 
         let last = recover(&mut self.cluster, &mut self.in_force, kind, &[], &mut logs, dice)?;
         if !last.ended.is_empty() || last.by_hand.is_some() {
@@ -116,8 +127,18 @@ impl Field {
         let ends: Vec<Micros> = self.rounds.iter().skip(1).map(|round| round.from).chain([to]).collect();
         let rounds = || self.rounds.iter().zip(&ends);
         let gaps: Vec<Gaps> = rounds().map(|(round, end)| round.gaps(&commits, *end)).collect();
+        let answers = answers_by_client(&history, options.clients);
+        let of_clients: Vec<Micros> = rounds()
+            .map(|(round, end)| {
+                let span = Span { from: round.from, to: *end };
+                answers.iter().map(|times| longest_gap(times, span)).max().unwrap_or(Micros(0))
+            })
+            .collect();
         let stall = |(round, end): (&Round, &Micros)| longest(&recorded.stalls, Span { from: round.from, to: *end });
         let stalls: Vec<Micros> = rounds().map(stall).collect();
+        for (recovery, client) in recoveries.iter_mut().zip(&of_clients[1..]) {
+            recovery.gap_client_ms = client.0 / 1000;
+        }
         for (recovery, (gap, stall)) in recoveries.iter_mut().zip(gaps[1..].iter().zip(&stalls[1..])) {
             recovery.gap_ms = gap.healthy.0 / 1000;
             recovery.gap_single_ms = gap.single.0 / 1000;
@@ -135,6 +156,7 @@ impl Field {
             gap_overall_ms: gaps.iter().map(|gap| gap.anywhere.0 / 1000).max().unwrap_or(0),
             gap_healthy_ms: gaps.iter().map(|gap| gap.healthy.0 / 1000).max().unwrap_or(0),
             gap_single_ms: gaps.iter().map(|gap| gap.single.0 / 1000).max().unwrap_or(0),
+            gap_client_ms: of_clients.iter().map(|gap| gap.0 / 1000).max().unwrap_or(0),
             gap_quiet_ms: gaps[0].healthy.0 / 1000,
             stall_quiet_ms: stalls[0].0 / 1000,
             stall_ms: stalls.iter().map(|stall| stall.0 / 1000).max().unwrap_or(0),
@@ -182,13 +204,15 @@ impl Field {
             if enough {
                 return Ok(recoveries);
             }
-            let faults = Fault::draw(options.nemesis, options.is_volatile(), &all, dice);
             let quiet = dice.around(options.quiet);
-            if faults.is_empty() || (options.rounds.is_none() && left < quiet) {
+            if options.nemesis == Nemesis::None || (options.rounds.is_none() && left < quiet) {
                 pass(left, options)?;
                 return Ok(recoveries);
             }
             pass(quiet, options)?;
+            // Behind a balancer all clients are on one node, and others would not notice.
+            let first = load.last_node().filter(|_| options.through != Through::Direct);
+            let faults = Fault::draw(options.nemesis, options.is_volatile(), &all, first, dice);
             let killed: BTreeSet<NodeId> = faults.iter().flat_map(|fault| fault.kills(&all)).collect();
             // The dead stay dead however long one looks.
             let lasts = if killed.len() == all.len() { Duration::ZERO } else { dice.around(options.fault) };
@@ -199,7 +223,7 @@ impl Field {
                 if i > 0 {
                     sequencers.push(self.sequencers());
                 }
-                self.in_force.inject(&mut self.cluster, fault)?;
+                self.in_force.inject(&mut self.cluster, fault, way_to_start(kind))?;
                 pass(lasts / faults.len() as u32, options)?;
             }
             let lasted = clock.elapsed();
@@ -211,8 +235,15 @@ impl Field {
             let mut hit: BTreeSet<NodeId> = faults.iter().flat_map(|fault| fault.hit(&all)).collect();
             recovery.sequencer_hit = sequencers.iter().flatten().any(|node| hit.contains(node));
             if kind == Kind::Ours && recovery.by_hand.is_none() {
-                let allowed = limit(&faults, &sequencers, &all);
-                recovery.gap_limit_ms = allowed.map(|each| options.gap_limit.unwrap_or(each).as_millis() as u64);
+                let of = |each: Duration| options.gap_limit.unwrap_or(each).as_millis() as u64;
+                match options.through {
+                    Through::Direct => recovery.gap_limit_ms = limit(&faults, &sequencers, &all).map(of),
+                    // A majority is left by what hits one node, and by what hits one after the other.
+                    Through::Balance if faults.iter().all(Fault::leaves_others) => {
+                        recovery.gap_client_limit_ms = Some(of(THROUGH));
+                    }
+                    Through::Balance | Through::Haproxy => {}
+                }
             }
             if recovery.by_hand.is_some() {
                 hit.extend(&all);
@@ -240,7 +271,8 @@ impl Field {
         let sync_wait = if options.single { 0 } else { ALL_STATEMENTS };
         for endpoint in self.cluster.endpoints() {
             let invoked = clients.now();
-            let read = clients.session(&endpoint, sync_wait).and_then(|mut session| clients.work().last(&mut session));
+            let read =
+                clients.session(endpoint.socket(), sync_wait).and_then(|mut session| clients.work().last(&mut session));
             let body = read.map_err(|error| Error::Sql { node: endpoint.node, error })?;
             recorded.operations.push(Operation {
                 process: options.clients + u32::from(endpoint.node.raw()),
@@ -317,6 +349,20 @@ fn commits_by_node(history: &History, nodes: &[NodeId]) -> BTreeMap<NodeId, Vec<
         times.sort_unstable();
     }
     commits
+}
+
+/// The times at which each client had an answer, sorted; refusals are none.
+fn answers_by_client(history: &History, clients: u32) -> Vec<Vec<Micros>> {
+    let mut answers = vec![Vec::new(); clients as usize];
+    for operation in history.operations.iter().filter(|op| !op.last && op.outcome == Outcome::Ok) {
+        if let (Some(times), Some(completed)) = (answers.get_mut(operation.process as usize), operation.completed) {
+            times.push(completed);
+        }
+    }
+    for times in &mut answers {
+        times.sort_unstable();
+    }
+    answers
 }
 
 /// Lets time pass, which is what a fault is made of.

@@ -2,7 +2,7 @@
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
 use std::path::PathBuf;
-use trireme_chaos::{Durability, Nemesis, Workload};
+use trireme_chaos::{Durability, Nemesis, Through, Workload};
 use trireme_cluster::{NodeId, Settings, SstMethod};
 use trireme_history::Isolation;
 
@@ -130,6 +130,14 @@ pub enum ChaosAction {
         #[command(flatten)]
         run: Box<ChaosRun>,
     },
+    /// Run faults with clients that go straight, through `trireme balance` and through HAProxy, and print a table in Markdown
+    Compare {
+        /// Nemeses to run, separated by commas; default: kill-one, pause, partition-whole, donor, rolling-restart
+        #[arg(long, value_delimiter = ',', value_name = "NEMESIS")]
+        only: Vec<Nemesis>,
+        #[command(flatten)]
+        run: Box<ChaosRun>,
+    },
 }
 
 #[derive(Clone, Debug, ClapArgs)]
@@ -151,10 +159,14 @@ pub struct ChaosRun {
     #[arg(long, default_value_t = Workload::ListAppend, value_name = "WORKLOAD")]
     pub workload: Workload,
     /// Faults: none, kill-one, kill-all, stop-kill, pause, partition-whole, partition-one-way, partition-ring, hung-disk, slow-disk,
-    /// power-one, power-all, locked-tables, small-log, kill-joiner, mix
+    /// power-one, power-all, locked-tables, small-log, kill-joiner, donor, rolling-restart, mix
     #[arg(long, default_value_t = Nemesis::None, value_name = "NEMESIS")]
     pub nemesis: Nemesis,
-    /// Clients, spread over all nodes
+    /// How clients reach the servers: direct (spread over all nodes), balance (`trireme balance`, at its writer's listener) or
+    /// haproxy (one server and the others as backups, checked as Galera nodes usually are). Faults hit the clients' node first
+    #[arg(long, default_value_t = Through::Direct, value_name = "WAY")]
+    pub through: Through,
+    /// Clients
     #[arg(long, default_value_t = 6, value_name = "N")]
     pub clients: u32,
     /// Operations per second of all clients together

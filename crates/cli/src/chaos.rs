@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use trireme_chaos::{Nemesis, Options, Report, describe};
+use trireme_chaos::{Nemesis, Options, Report, Through, describe};
 use trireme_cluster::{Cancel, Error, Result, enter_user_namespace, namespaces_available};
 use trireme_history::{History, check};
 
@@ -16,6 +16,7 @@ pub fn enter_namespace(action: Option<&ChaosAction>, asked: &ChaosRun) -> Result
     let needed = match action {
         None => asked.nemesis.needs_network(),
         Some(ChaosAction::Matrix { only, .. }) => only.is_empty() || only.iter().any(|nemesis| nemesis.needs_network()),
+        Some(ChaosAction::Compare { only, .. }) => faults(only).iter().any(|nemesis| nemesis.needs_network()),
         Some(ChaosAction::Check { .. }) => false,
     };
     if needed && namespaces_available().is_err() { enter_user_namespace() } else { Ok(()) }
@@ -26,6 +27,7 @@ pub fn run(action: Option<ChaosAction>, asked: ChaosRun, cancel: Cancel) -> Resu
         None => one(&asked, cancel),
         Some(ChaosAction::Check { file, json }) => judge(&file, json),
         Some(ChaosAction::Matrix { only, run }) => matrix(&only, &run, &cancel),
+        Some(ChaosAction::Compare { only, run }) => compare(&only, &run, &cancel),
     }
 }
 
@@ -99,15 +101,74 @@ fn matrix(only: &[Nemesis], asked: &ChaosRun, cancel: &Cancel) -> Result<Outcome
     Ok(outcome(well))
 }
 
+/// The faults that a balancer is there for.
+const BALANCED: [Nemesis; 5] =
+    [Nemesis::KillOne, Nemesis::Pause, Nemesis::PartitionWhole, Nemesis::Donor, Nemesis::RollingRestart];
+
+fn faults(only: &[Nemesis]) -> &[Nemesis] {
+    if only.is_empty() { &BALANCED } else { only }
+}
+
+/// The same faults on clients that go straight, through our balancer and through HAProxy.
+fn compare(only: &[Nemesis], asked: &ChaosRun, cancel: &Cancel) -> Result<Outcome> {
+    let mut rows = vec![
+        "| fault | clients | operations | longest gap: one client / nobody served | errors by kind | unknown answers | \
+         anomalies that count |"
+            .to_owned(),
+        "|---|---|---|---|---|---|---|".to_owned(),
+    ];
+    let mut well = true;
+    let base = resolve(asked, cancel.clone())?;
+    for nemesis in faults(only) {
+        for through in Through::ALL {
+            let mut options = base.clone();
+            (options.nemesis, options.through) = (*nemesis, through);
+            options.out = base.out.join(format!("{nemesis}-{through}"));
+            rows.push(match trireme_chaos::run(&options, &mut say) {
+                Ok(report) => {
+                    well &= report.broken.is_empty();
+                    compared(*nemesis, through, &report)
+                }
+                Err(Error::Interrupted) => return Err(Error::Interrupted),
+                Err(error) => {
+                    // Without HAProxy the others are still compared.
+                    well &= through == Through::Haproxy;
+                    format!("| {nemesis} | {through} | run failed: {error} | | | | |")
+                }
+            });
+            if let Some(row) = rows.last() {
+                say(row);
+            }
+        }
+    }
+    for row in rows {
+        print_line(&row);
+    }
+    Ok(outcome(well))
+}
+
+fn compared(nemesis: Nemesis, through: Through, report: &Report) -> String {
+    let seconds = |ms: u64| format!("{:.2} s", ms as f64 / 1e3);
+    let errors: Vec<String> = report.errors.iter().map(|(error, n)| format!("{error} ×{n}")).collect();
+    format!(
+        "| {nemesis} | {through} | {} | {} / {} | {} | {:.2} % | {} |",
+        report.ok,
+        seconds(report.gap_client_ms),
+        seconds(report.gap_overall_ms),
+        if errors.is_empty() { "none".to_owned() } else { errors.join(", ") },
+        100.0 * report.unknown_share(),
+        anomalies(report),
+    )
+}
+
+fn anomalies(report: &Report) -> String {
+    let counted = report.findings.classes.iter().filter(|(_, tally)| tally.counted > 0);
+    let anomalies: Vec<String> = counted.map(|(class, tally)| format!("{class} {}", tally.counted)).collect();
+    if anomalies.is_empty() { "none".to_owned() } else { anomalies.join(", ") }
+}
+
 fn row(nemesis: Nemesis, name: &str, report: &Report) -> String {
     let seconds = |ms: u64| format!("{:.2} s", ms as f64 / 1e3);
-    let anomalies: Vec<String> = report
-        .findings
-        .classes
-        .iter()
-        .filter(|(_, tally)| tally.counted > 0)
-        .map(|(class, tally)| format!("{class} {}", tally.counted))
-        .collect();
     format!(
         "| {nemesis} | {name} | {} | {} / {} | {} | {} / {} | {} | {:.2} % | {} |",
         report.commits,
@@ -118,7 +179,7 @@ fn row(nemesis: Nemesis, name: &str, report: &Report) -> String {
         report.copies(),
         report.by_hand(),
         100.0 * report.unknown_share(),
-        if anomalies.is_empty() { "none".to_owned() } else { anomalies.join(", ") },
+        anomalies(report),
     )
 }
 
@@ -145,6 +206,8 @@ fn resolve(asked: &ChaosRun, cancel: Cancel) -> Result<Options> {
         single: asked.single,
         workload: asked.workload,
         nemesis: asked.nemesis,
+        through: asked.through,
+        balancer: std::env::current_exe().ok(),
         clients: asked.clients,
         rate: asked.rate,
         duration: Duration::from_secs(asked.duration),
