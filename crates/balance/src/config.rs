@@ -72,7 +72,9 @@ impl Config {
     fn of(o: &Serve) -> Result<Config, String> {
         let policy: Policy = o.policy.parse()?;
         let mut listeners = Vec::new();
-        for (role, addresses) in [(Role::Writer, &o.writer), (Role::Reader, &o.reader), (Role::Any, &o.any)] {
+        for (role, addresses) in
+            [(Role::Writer, &o.writer), (Role::Reader, &o.reader), (Role::Any, &o.any), (Role::Split, &o.split)]
+        {
             for text in addresses {
                 listeners.push(ListenerConfig { address: Address::listener(text, &o.bind)?, role, policy, top: o.top });
             }
@@ -81,7 +83,7 @@ impl Config {
             listeners.push(listener(text, &o.bind, policy, o.top)?);
         }
         if listeners.is_empty() {
-            return Err("no listener is named: use --writer, --reader, --any or --listen".to_owned());
+            return Err("no listener is named: use --writer, --reader, --any, --split or --listen".to_owned());
         }
         for (i, one) in listeners.iter().enumerate() {
             let zero = matches!(one.address, Address::Tcp { port: 0, .. });
@@ -172,6 +174,7 @@ fn listener(text: &str, bind: &str, policy: Policy, top: bool) -> Result<Listene
         Some("writer") => Role::Writer,
         Some("reader") => Role::Reader,
         Some("any") => Role::Any,
+        Some("split") => Role::Split,
         Some(_) | None => return Err(wrong()),
     };
     let policy = words.next().map(str::parse).transpose()?.unwrap_or(policy);
@@ -244,6 +247,7 @@ fn overlay(file: &mut Serve, typed: &Serve) {
         writer,
         reader,
         any,
+        split,
         listen,
         policy,
         top,

@@ -5,6 +5,7 @@ use crate::control::{self, Command};
 use crate::packet::{self, Answer, LoginAnswer, Step};
 use crate::proxy::{self, Header, Origin};
 use crate::report::Report;
+use crate::split::{Opening, PROOF, Progress, Reply, classify, offer};
 
 /// A server's side of a connection, cut into packets as its headers say: a greeting, answers to a login, an answer to a question.
 pub fn packets(data: &[u8]) {
@@ -53,6 +54,54 @@ pub fn packet_seeds() -> Vec<Vec<u8>> {
         sequence(&[b"\xff\x10\x04#08004Too many connections"]),
         sequence(&[b"\0\0\0\x02\0\0\0", b"\xfemysql_native_password\0abcdefghijklmnopqrst\0"]),
         sequence(&rows),
+    ]
+}
+
+/// A client's side of a connection, packet by packet, and the answers to it: a login, statements; the first byte says whether answers end by the
+/// new form.
+pub fn split(data: &[u8]) {
+    let Some((&form, wire)) = data.split_first() else { return };
+    let mut reply = Reply::new(form & 1 == 1);
+    for body in bodies(wire) {
+        if let Ok(Opening::Login(login)) = Opening::parse(body) {
+            for proof in [&[][..], &[7; PROOF]] {
+                let again = login.with_proof(proof);
+                assert!(again.len() <= body.len() + PROOF + 64, "a login grows");
+                let Ok(Opening::Login(read)) = Opening::parse(&again) else { panic!("our own login cannot be read") };
+                assert_eq!(read.proof, proof);
+                assert_eq!(read.with_proof(proof), again);
+            }
+        }
+        if let Ok(offered) = offer(body) {
+            assert_eq!(offered.len(), body.len());
+        }
+        let statement = classify(body);
+        assert_eq!(classify(&[body, b" "].concat()), statement, "a blank at the end says nothing");
+        if !matches!(reply.handle(body, body.len()), Ok(Progress::More)) {
+            reply = Reply::new(form & 1 == 1);
+        }
+    }
+}
+
+pub fn split_seeds() -> Vec<Vec<u8>> {
+    let sequence = |form: u8, bodies: &[&[u8]]| -> Vec<u8> {
+        let packets = bodies.iter().enumerate().flat_map(|(i, body)| packet::packet(i as u8, body));
+        std::iter::once(form).chain(packets).collect()
+    };
+    let statements: [&[u8]; 6] = [
+        b"SELECT a, COUNT(*) FROM `t` WHERE b = 'it''s' -- end",
+        b"INSERT INTO t VALUES ('x@y'), (\"\\\"\")",
+        b"SET NAMES utf8mb4 COLLATE 'x', @@session.a := -1",
+        b"/*!50000 SET */ @a = 1; CALL p()",
+        b"WITH c AS (SELECT 1) (SELECT LAST_INSERT_ID())",
+        b"SHOW WARNINGS",
+    ];
+    let rows: [&[u8]; 4] = [b"\x01", b"def 1", b"\x01a", b"\xfe\0\0\x02\0\0\0"];
+    vec![
+        sequence(0, &[&packet::login("app", "secret", &[b'a'; 20])]),
+        sequence(0, &statements),
+        sequence(1, &rows),
+        sequence(0, &[b"\0\x01\x05\x0a\0\0\0", b"\xff\x17\x04#42000no", b"\xfbfile"]),
     ]
 }
 

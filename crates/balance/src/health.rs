@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::report::{Kind, LocalState, Member, Report};
 
-/// What one look at a server brought.
+/// The result of one look at a server.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Heard {
     Answer(Report),
@@ -28,7 +28,7 @@ pub enum Heard {
     Watchdog(Verdict),
 }
 
-/// What another member of the primary component says about a server, at present.
+/// The present opinion of another member of the primary component about a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Word {
     /// The named member does not hear it.
@@ -37,9 +37,11 @@ pub enum Word {
     Left(String),
     /// The named member orders since, in a later term than it did.
     Replaced(String),
+    /// Not a word but their absence: so many of the voters that it knows are gone that nobody can order for it.
+    Alone,
 }
 
-/// What a watchdog script says. The numbers are GLB's.
+/// The verdict of a watchdog script. The numbers are GLB's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     NotFound,
@@ -75,7 +77,7 @@ impl Fitness {
             Fitness::Ready | Fitness::LastChoice(_) => false,
             Fitness::Out(why) => match why {
                 Why::Refused(_) | Why::Silent | Why::SilentFor(_) | Why::Left(_) | Why::Replaced(_) => true,
-                Why::NotPrimary | Why::NotFound => true,
+                Why::NotPrimary | Why::Minority | Why::NotFound => true,
                 // Its sessions work, or the server itself ended them.
                 Why::Unseen | Why::NotReady | Why::State(_) | Why::Wrong(_) | Why::Rejects => false,
                 Why::Full(_) | Why::Denied(_) | Why::Donor | Why::Desynced | Why::Avoid | Why::Contested(_) => false,
@@ -99,6 +101,8 @@ pub enum Why {
     /// The named member has taken its place as sequencer, and it does not answer us.
     Replaced(String),
     NotPrimary,
+    /// It is in the primary component by its own account, and there is no majority that could order.
+    Minority,
     NotReady,
     State(LocalState),
     Wrong(String),
@@ -124,6 +128,7 @@ impl Why {
             Why::Left(_) => "left",
             Why::Replaced(_) => "replaced",
             Why::NotPrimary => "non-primary",
+            Why::Minority => "minority",
             Why::NotReady => "not-ready",
             Why::State(LocalState::Joining) => "joining",
             Why::State(LocalState::Joined) => "joined",
@@ -151,6 +156,7 @@ impl fmt::Display for Why {
             Why::Replaced(name) => write!(f, "does not answer, and {name} has taken its place as sequencer"),
             Why::Left(name) => write!(f, "does not answer, and {name} does not list it any more"),
             Why::NotPrimary => f.write_str("not part of a primary component"),
+            Why::Minority => f.write_str("has no majority of its group beside it"),
             Why::NotReady => f.write_str("not ready for statements"),
             Why::State(LocalState::Joining) => f.write_str("joining the group"),
             Why::State(LocalState::Joined) => f.write_str("joined, and catching up"),
@@ -168,7 +174,11 @@ impl fmt::Display for Why {
     }
 }
 
-/// What is known of one server.
+/// An election takes less. A member that has known of no sequencer for so long is cut off from a majority, which it calls non-primary only
+/// after the timeouts of its group.
+const ELECTION: Duration = Duration::from_millis(750);
+
+/// Everything known of one server.
 #[derive(Debug)]
 pub struct Health {
     last: Last,
@@ -177,6 +187,10 @@ pub struct Health {
     report: Option<Report>,
     /// A question has been open for longer than an answer takes.
     late: bool,
+    /// Since when its answers have named no sequencer.
+    leaderless: Option<Instant>,
+    /// That has lasted for longer than an election does.
+    deserted: bool,
 }
 
 #[derive(Debug)]
@@ -193,7 +207,7 @@ enum Last {
 
 impl Default for Health {
     fn default() -> Health {
-        Health { last: Last::Nothing, answered: None, report: None, late: false }
+        Health { last: Last::Nothing, answered: None, report: None, late: false, leaderless: None, deserted: false }
     }
 }
 
@@ -203,6 +217,9 @@ impl Health {
         self.last = match heard {
             Heard::Late => return,
             Heard::Answer(report) => {
+                let without = report.order().is_some_and(|order| order.leaderless);
+                self.leaderless = without.then(|| self.leaderless.unwrap_or(now));
+                self.deserted = self.leaderless.is_some_and(|since| now.saturating_duration_since(since) >= ELECTION);
                 self.report = Some(report);
                 self.answered = Some(now);
                 Last::Answer
@@ -243,6 +260,7 @@ impl Health {
     pub fn fitness(&self, word: Option<&Word>) -> Fitness {
         let own = self.own_fitness();
         match word {
+            Some(Word::Alone) if !own.is_out() => Fitness::Out(Why::Minority),
             Some(Word::Silent(name)) if !own.is_out() && self.late => Fitness::Out(Why::SilentFor(name.clone())),
             Some(Word::Left(name)) if !own.is_out() && self.late => Fitness::Out(Why::Left(name.clone())),
             Some(Word::Replaced(name)) if !own.is_out() && self.late => Fitness::Out(Why::Replaced(name.clone())),
@@ -267,6 +285,7 @@ impl Health {
             Last::Answer => match self.report.as_ref().map(|report| &report.kind) {
                 None => Fitness::Out(Why::Unseen),
                 Some(Kind::Plain) => Fitness::Ready,
+                Some(Kind::Member(member)) if member.primary && self.deserted => Fitness::Out(Why::Minority),
                 Some(Kind::Member(member)) => of_member(member),
             },
         }
@@ -337,6 +356,20 @@ mod tests {
         for (input, fitness) in cases {
             assert_eq!(heard([input.clone()]).fitness(None), fitness, "{input:?}");
         }
+    }
+
+    #[test]
+    fn a_member_without_a_majority_is_out_and_its_sessions_end() {
+        let leaderless = || with(|m| m.order.as_mut().expect("a Trireme node").leaderless = true);
+        let mut health = heard([leaderless()]);
+        assert_eq!(health.fitness(None), Fitness::Ready, "there may be an election");
+        assert_eq!(health.fitness(Some(&Word::Alone)), Fitness::Out(Why::Minority));
+        let later = Instant::now() + ELECTION;
+        health.handle(leaderless(), later);
+        assert_eq!(health.fitness(None), Fitness::Out(Why::Minority));
+        assert!(health.fitness(None).ends_sessions());
+        health.handle(with(|_| {}), later);
+        assert_eq!(health.fitness(None), Fitness::Ready);
     }
 
     #[test]

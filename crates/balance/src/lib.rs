@@ -3,7 +3,8 @@
 //! The deciding part is pure: [`pool`] (servers, sessions, who gets the next client) with [`health`], [`writer`] and [`policy`], and the
 //! formats [`packet`], [`proxy`], [`report`], [`control`], [`view`]. `shell` owns sockets, tasks and clocks, and decides nothing.
 //!
-//! **Invariant:** bytes between a client and its server are not interpreted after the server's first packet.
+//! **Invariant:** bytes between a client and its server are not interpreted after the server's first packet, but for clients of a `--split`
+//! listener ([`split`]), and theirs are not changed.
 
 #![deny(unsafe_code)] // but for received descriptors, see `shell::handover`
 
@@ -22,6 +23,7 @@ mod pool;
 mod proxy;
 mod report;
 mod shell;
+mod split;
 mod targets;
 mod view;
 mod writer;

@@ -65,6 +65,9 @@ pub struct Serve {
     /// Listen here for clients that may go to any server
     #[arg(long, value_name = "ADDRESS")]
     pub any: Vec<String>,
+    /// Listen here for clients whose statements are read: writes go to the writer and reads to a reader that has caught up with them
+    #[arg(long, value_name = "ADDRESS")]
+    pub split: Vec<String>,
     /// A listener with a policy of its own: ADDRESS=ROLE[:POLICY[:top]], for instance 3310=any:source
     #[arg(long, value_name = "LISTENER")]
     pub listen: Vec<String>,

@@ -105,7 +105,7 @@ pub fn parse_greeting(body: &[u8]) -> Result<Greeting, Malformed> {
 // LONG_PASSWORD, PROTOCOL_41, TRANSACTIONS, SECURE_CONNECTION, PLUGIN_AUTH.
 const CAPABILITIES: u32 = 0x1 | 0x200 | 0x2000 | 0x8000 | 0x8_0000;
 const UTF8MB4: u8 = 45;
-const NATIVE: &[u8] = b"mysql_native_password";
+pub const NATIVE: &[u8] = b"mysql_native_password";
 
 /// The body of the login packet.
 pub fn login(user: &str, password: &str, scramble: &[u8; 20]) -> Vec<u8> {
@@ -229,30 +229,35 @@ impl fmt::Display for Malformed {
     }
 }
 
-struct Cursor<'a>(&'a [u8]);
+/// Reads the fields of a packet from its front.
+pub struct Cursor<'a>(pub &'a [u8]);
 
 impl<'a> Cursor<'a> {
-    fn take(&mut self, n: usize) -> Result<&'a [u8], Malformed> {
+    pub fn take(&mut self, n: usize) -> Result<&'a [u8], Malformed> {
         let (head, tail) = self.0.split_at_checked(n).ok_or(Malformed("a packet is too short"))?;
         self.0 = tail;
         Ok(head)
     }
-    fn little(&mut self, n: usize) -> Result<u64, Malformed> {
+    pub fn little(&mut self, n: usize) -> Result<u64, Malformed> {
         Ok(self.take(n)?.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
     }
-    fn u8(&mut self) -> Result<u8, Malformed> {
+    pub fn u8(&mut self) -> Result<u8, Malformed> {
         Ok(self.little(1)? as u8)
     }
-    fn u32(&mut self) -> Result<u32, Malformed> {
+    pub fn u32(&mut self) -> Result<u32, Malformed> {
         Ok(self.little(4)? as u32)
     }
-    fn zero_terminated(&mut self) -> Result<&'a [u8], Malformed> {
+    pub fn zero_terminated(&mut self) -> Result<&'a [u8], Malformed> {
         let end = self.0.iter().position(|b| *b == 0).ok_or(Malformed("a text has no end"))?;
         let text = self.take(end)?;
         self.take(1)?;
         Ok(text)
     }
-    fn lenenc(&mut self) -> Result<u64, Malformed> {
+    /// A text that ends with a zero byte or with the packet.
+    pub fn text_to_end(&mut self) -> &'a [u8] {
+        self.zero_terminated().unwrap_or_else(|_| std::mem::take(&mut self.0))
+    }
+    pub fn lenenc(&mut self) -> Result<u64, Malformed> {
         match self.u8()? {
             0xfb | 0xff => Err(Malformed("bad length")),
             0xfc => self.little(2),
@@ -261,7 +266,7 @@ impl<'a> Cursor<'a> {
             small => Ok(u64::from(small)),
         }
     }
-    fn nullable_bytes(&mut self) -> Result<Option<&'a [u8]>, Malformed> {
+    pub fn nullable_bytes(&mut self) -> Result<Option<&'a [u8]>, Malformed> {
         if self.0.first() == Some(&0xfb) {
             self.take(1)?;
             return Ok(None);

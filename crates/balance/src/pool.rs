@@ -36,6 +36,8 @@ pub enum Role {
     /// All but that one; that one too if there is no other.
     Reader,
     Any,
+    /// The writer, and a reader besides for clients whose statements are read.
+    Split,
 }
 
 impl Role {
@@ -44,16 +46,19 @@ impl Role {
             Role::Writer => "writer",
             Role::Reader => "reader",
             Role::Any => "any",
+            Role::Split => "split",
         }
     }
 }
 
-/// How often [`Pool::handle_time`] is due.
+/// Time between two calls of [`Pool::handle_time`].
 pub const TICK: Duration = Duration::from_millis(100);
 /// A table never has more servers; more in a server's list are ignored.
 pub const NODES_MAX: usize = 128;
 /// A server that was found, that nobody lists any more and that does not serve is forgotten after so long.
 pub const FORGET: Duration = Duration::from_secs(60);
+/// After an outage the others are asked more often for so long: who orders now, and whether there is a majority, shows within this time.
+const AFTERMATH: Duration = Duration::from_secs(2);
 /// A server that returns begins with this part of its weight.
 const RAMP_START: f64 = 0.1;
 
@@ -77,7 +82,7 @@ pub struct Settings {
     pub by_latency: bool,
 }
 
-/// What is asked of the one who owns sockets.
+/// A request to the shell, which owns the sockets.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
     /// Look after this server from now on.
@@ -91,11 +96,11 @@ pub enum Output {
     Changed,
     /// One of them may.
     Free,
-    /// From now on, or no longer: look more often, as some server is late with its answer.
+    /// From now on, or no longer: look more often, as some server is late with its answer or went out just now.
     Hurry(bool),
 }
 
-/// What a client that asks is told.
+/// The answer to a client that asks for a server.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Choice {
     /// This session is begun, and must be ended by [`Pool::handle_end`].
@@ -136,6 +141,8 @@ pub struct Node {
     pub fitness: Fitness,
     /// Since when it may get clients. `None` for one that could from the beginning, which needs no ramp.
     pub returned: Option<Instant>,
+    /// When it last went out.
+    went: Option<Instant>,
     pub connections: usize,
     pub connecting: usize,
     pub counters: Counters,
@@ -156,7 +163,7 @@ pub struct Counters {
     pub failed: u64,
     /// Sessions that were ended because it was out, or not the writer any more.
     pub closed: u64,
-    /// How often it went out.
+    /// Number of times that it went out.
     pub outages: u64,
 }
 
@@ -381,6 +388,7 @@ impl Pool {
                 health: Health::default(),
                 fitness: Fitness::Out(Why::Unseen),
                 returned: None,
+                went: None,
                 connections: 0,
                 connecting: 0,
                 counters: Counters::default(),
@@ -422,7 +430,7 @@ impl Pool {
         self.review(now);
     }
 
-    /// What a watchdog script lists as other members.
+    /// Takes the other members that a watchdog script lists.
     pub fn handle_members(&mut self, lists: Vec<Address>, now: Instant) {
         self.discover(lists, now);
         self.review(now);
@@ -438,7 +446,7 @@ impl Pool {
         let due: Vec<NodeId> = self.leaving.iter().filter(|(_, at)| **at <= now).map(|(id, _)| *id).collect();
         for id in due {
             self.leaving.remove(&id);
-            let closed = self.close_sessions(id, |session| session.role == Role::Writer);
+            let closed = self.close_sessions(id, |session| matches!(session.role, Role::Writer | Role::Split));
             if let (true, Some(node)) = (closed > 0, self.nodes.get(&id)) {
                 self.log(format!("{}: not the writer any more: {closed} sessions end after the grace", node.label()));
             }
@@ -486,12 +494,23 @@ impl Pool {
         }
     }
 
-    /// What a member that is heard and in the primary component says about this one.
+    /// The word about this server of a member that is heard and in the primary component.
     fn word_of_others(&self, id: NodeId, now: Instant) -> Option<Word> {
         let node = &self.nodes[&id];
         let name = &node.health.report()?.member()?.name;
         let ordered =
             node.health.report().and_then(Report::order).filter(|order| order.sequencer).map(|order| order.term);
+        let gone = |name: &str| {
+            let named = |other: &&Node| other.health.report().and_then(Report::member).is_some_and(|m| m.name == name);
+            self.nodes
+                .values()
+                .filter(|other| other.id != id)
+                .any(|other| named(&other) && other.fitness.ends_sessions())
+        };
+        let told = node.health.fresh(now, self.settings.fresh).and_then(Report::order);
+        if told.is_some_and(|order| order.leaderless && !order.has_majority(gone)) {
+            return Some(Word::Alone);
+        }
         let mut word = None;
         for other in self.nodes.values().filter(|other| other.id != id) {
             let Some(member) = other.health.fresh(now, self.settings.fresh).and_then(Report::member) else { continue };
@@ -515,6 +534,24 @@ impl Pool {
 
     /// Draws the conclusions from everything heard so far.
     fn review(&mut self, now: Instant) {
+        // Whether one is left alone depends on the others.
+        if self.review_nodes(now) {
+            self.review_nodes(now);
+        }
+        self.review_writer(now);
+        let hurry = self.nodes.values().any(|node| {
+            let late = node.health.is_late() && !node.fitness.is_out();
+            late || node.went.is_some_and(|at| now.saturating_duration_since(at) < AFTERMATH)
+        });
+        if hurry != self.hurry {
+            self.hurry = hurry;
+            self.outputs.push_back(Output::Hurry(hurry));
+        }
+    }
+
+    /// Whether one of them changed.
+    fn review_nodes(&mut self, now: Instant) -> bool {
+        let mut any = false;
         let ids: Vec<NodeId> = self.nodes.keys().copied().collect();
         for id in ids {
             let word = self.word_of_others(id, now);
@@ -523,10 +560,14 @@ impl Pool {
             if fitness == node.fitness {
                 continue;
             }
+            any = true;
             let old = std::mem::replace(&mut node.fitness, fitness.clone());
             match (old.is_out(), fitness.is_out()) {
                 (true, false) => node.returned = node.seen.then_some(now),
-                (false, true) => node.counters.outages += 1,
+                (false, true) => {
+                    node.counters.outages += 1;
+                    node.went = Some(now);
+                }
                 (true, true) | (false, false) => {}
             }
             node.seen = true;
@@ -547,12 +588,7 @@ impl Pool {
             }
             self.outputs.push_back(Output::Changed);
         }
-        self.review_writer(now);
-        let hurry = self.nodes.values().any(|node| node.health.is_late() && !node.fitness.is_out());
-        if hurry != self.hurry {
-            self.hurry = hurry;
-            self.outputs.push_back(Output::Hurry(hurry));
-        }
+        any
     }
 
     fn review_writer(&mut self, now: Instant) {
@@ -599,7 +635,31 @@ impl Pool {
 
     /// Chooses a server for a client of `listener`; `tried` are those that did not take it.
     pub fn begin(&mut self, listener: ListenerId, source: Option<IpAddr>, tried: &[NodeId], now: Instant) -> Choice {
-        let Some(role) = self.listeners.get(&listener).map(|l| l.role) else { return Choice::Wait(Nobody::Fit) };
+        match self.role_of(listener) {
+            Some(role) => self.begin_as(role, listener, source, tried, now),
+            None => Choice::Wait(Nobody::Fit),
+        }
+    }
+
+    /// `None`: there is no such listener any more.
+    pub fn role_of(&self, listener: ListenerId) -> Option<Role> {
+        self.listeners.get(&listener).map(|listener| listener.role)
+    }
+
+    /// Whether it is known as a member of a group.
+    pub fn is_member(&self, id: NodeId) -> bool {
+        self.nodes.get(&id).is_some_and(|node| node.health.report().and_then(Report::member).is_some())
+    }
+
+    /// As [`Pool::begin`], with a role that is not the listener's.
+    pub fn begin_as(
+        &mut self,
+        role: Role,
+        listener: ListenerId,
+        source: Option<IpAddr>,
+        tried: &[NodeId],
+        now: Instant,
+    ) -> Choice {
         let fit = self.fit_for(role);
         if fit.is_empty() {
             return Choice::Wait(Nobody::Fit);
@@ -614,7 +674,9 @@ impl Pool {
             .filter(|n| n.connections < self.settings.node_limit && n.connecting < self.settings.connecting_limit)
             .map(|n| policy::Candidate { id: n.id, weight: self.weight_of(n, now), connections: n.connections })
             .collect();
-        let chooser = &mut self.listeners.get_mut(&listener).expect("looked up above").chooser;
+        let Some(chooser) = self.listeners.get_mut(&listener).map(|listener| &mut listener.chooser) else {
+            return Choice::Wait(Nobody::Fit);
+        };
         let Some(id) = chooser.choose(&candidates, source) else { return Choice::Wait(Nobody::Free) };
         let session = SessionId(self.next_session);
         self.next_session += 1;
@@ -672,7 +734,7 @@ impl Pool {
     /// Those who may get a client of this role, limits aside.
     fn fit_for(&self, role: Role) -> Vec<NodeId> {
         let writer = self.writer.current();
-        if role == Role::Writer {
+        if matches!(role, Role::Writer | Role::Split) {
             return writer.into_iter().collect();
         }
         let open = |node: &&Node| !node.drained && node.weight > 0.0;
@@ -845,6 +907,29 @@ mod tests {
         world.hear(2, Heard::Answer(synced("n2", true, 2)));
         world.pass(Duration::from_secs(3));
         assert_eq!(world.go(WRITER).1, 2);
+    }
+
+    #[test]
+    fn a_member_whose_peers_are_gone_is_out_as_soon_as_it_knows_of_no_sequencer() {
+        let mut world = World::new();
+        let (session, _) = world.go(WRITER);
+        world.outputs();
+        let says = |leaderless: bool| {
+            changed("n1", !leaderless, 1, |m| {
+                let order = m.order.as_mut().unwrap();
+                order.leaderless = leaderless;
+                order.voters = ["n1", "n2", "n3"].map(|name| (name.to_owned(), 1)).to_vec();
+            })
+        };
+        world.hear(1, says(true));
+        world.hear(2, Heard::Refused("Connection refused".into()));
+        assert!(world.outputs().contains(&Output::Hurry(true)), "who orders now is of interest");
+        assert_eq!(world.closed(), [], "one of three");
+        world.hear(3, Heard::Refused("Connection refused".into()));
+        assert_eq!(world.closed(), [session]);
+        world.hear(3, Heard::Answer(synced("n3", false, 1)));
+        world.hear(1, says(false));
+        assert_eq!(world.go(WRITER).1, 1);
     }
 
     #[test]

@@ -1,13 +1,14 @@
-//! What a server says about itself and its group.
+//! A server's report about itself and its group.
 
 use std::time::Duration;
 
 use crate::address::Address;
 
-/// What is asked at every look. Both work in a server that is not part of a primary component, where `SELECT` does not.
+/// The two questions of every look. Both work in a server that is not part of a primary component, where `SELECT` does not.
 pub const ASK_STATUS: &str = "SHOW GLOBAL STATUS WHERE Variable_name IN ('wsrep_local_state', 'wsrep_ready', 'wsrep_cluster_status', \
      'wsrep_connected', 'wsrep_local_index', 'wsrep_incoming_addresses', 'wsrep_provider_name', 'wsrep_gcomm_uuid', \
-     'wsrep_local_recv_queue', 'wsrep_desync_count', 'wsrep_trireme_role', 'wsrep_trireme_term', 'wsrep_trireme_silent')";
+     'wsrep_local_recv_queue', 'wsrep_desync_count', 'wsrep_trireme_role', 'wsrep_trireme_term', 'wsrep_trireme_silent', \
+     'wsrep_trireme_voters', 'wsrep_trireme_sequencer')";
 pub const ASK_VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('wsrep_on', 'wsrep_node_name', 'wsrep_desync', \
      'wsrep_reject_queries', 'read_only', 'wsrep_sst_donor_rejects_queries', 'wsrep_provider_options')";
 /// Makes a Trireme node tell its role and whom it does not hear.
@@ -37,7 +38,7 @@ impl LocalState {
     }
 }
 
-/// What kind of server answered.
+/// The kind of server that answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Without a provider.
@@ -63,17 +64,31 @@ pub struct Member {
     pub segment: Option<u8>,
     pub addresses: Vec<Address>,
     pub backlog: u64,
-    /// What only Trireme says, and only with `repl.status_extended=yes`.
+    /// Only Trireme says this, and only with `repl.status_extended=yes`.
     pub order: Option<Order>,
 }
 
-/// Who orders, as this node sees it.
+/// The order, as this node sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
     pub sequencer: bool,
     pub term: u64,
     /// `wsrep_node_name` of those whom this node does not hear.
     pub silent: Vec<String>,
+    /// It knows of no sequencer: there is an election, or no majority.
+    pub leaderless: bool,
+    /// Names and weights of the members whose majority decides. Empty: not told.
+    pub voters: Vec<(String, u64)>,
+}
+
+impl Order {
+    /// Whether those voters are a majority that are not `gone`.
+    pub fn has_majority(&self, gone: impl Fn(&str) -> bool) -> bool {
+        let weigh = |wanted: bool| -> u64 {
+            self.voters.iter().filter(|(name, _)| gone(name) == wanted).map(|(_, weight)| weight).sum()
+        };
+        self.voters.is_empty() || weigh(false) > weigh(true)
+    }
 }
 
 /// One answer of a server.
@@ -81,7 +96,7 @@ pub struct Order {
 pub struct Report {
     pub kind: Kind,
     pub read_only: bool,
-    /// How long the answer took.
+    /// Duration of the answer.
     pub took: Duration,
 }
 
@@ -110,6 +125,8 @@ impl Report {
             sequencer: role == "sequencer",
             term: stat("wsrep_trireme_term").and_then(|v| v.parse().ok()).unwrap_or(0),
             silent: names(stat("wsrep_trireme_silent").unwrap_or_default()),
+            leaderless: stat("wsrep_trireme_sequencer").is_some_and(|name| name.is_empty()),
+            voters: voters(&stat("wsrep_trireme_voters").unwrap_or_default()).unwrap_or_default(),
         });
         let rejects = |name: &str| variable(name).is_some_and(|v| !v.is_empty() && v != "NONE" && v != "OFF");
         Report {
@@ -149,6 +166,15 @@ impl Report {
     pub fn order(&self) -> Option<&Order> {
         self.member()?.order.as_ref()
     }
+}
+
+/// `NAME:WEIGHT`, with commas between. `None`: it cannot be read, and then says nothing.
+fn voters(text: &str) -> Option<Vec<(String, u64)>> {
+    let one = |word: &str| {
+        let (name, weight) = word.rsplit_once(':')?;
+        Some((name.to_owned(), weight.parse::<u8>().ok()?.into()))
+    };
+    text.split(',').filter(|word| !word.is_empty()).map(one).collect()
 }
 
 fn segment(options: &str) -> Option<u8> {
@@ -222,6 +248,26 @@ pub mod tests {
     #[test]
     fn a_trireme_node_tells_who_orders() {
         let report = synced("n1", true, 7);
-        assert_eq!(report.order(), Some(&Order { sequencer: true, term: 7, silent: vec![] }));
+        assert_eq!(
+            report.order(),
+            Some(&Order { sequencer: true, term: 7, silent: vec![], leaderless: false, voters: vec![] })
+        );
+    }
+
+    #[test]
+    fn a_majority_is_counted_by_weight() {
+        let majority = |gone: &[&str], told: &str| {
+            let told = voters(told).unwrap_or_default();
+            let order = Order { sequencer: false, term: 1, silent: vec![], leaderless: true, voters: told };
+            order.has_majority(|name| gone.contains(&name))
+        };
+        assert!(majority(&[], "a:1,b:1,c:1"));
+        assert!(majority(&["b"], "a:1,b:1,c:1"));
+        assert!(!majority(&["b", "c"], "a:1,b:1,c:1"));
+        assert!(!majority(&["b"], "a:1,b:1"), "half is none");
+        assert!(majority(&["b", "c"], "a:3,b:1,c:1"));
+        assert!(majority(&["b", "x"], "a:1,b:1,c:1"), "a member without a vote");
+        // Not told, or not understood.
+        assert!(majority(&["b", "c"], "") && majority(&["b", "c"], "a:1,b,c:1"));
     }
 }

@@ -67,6 +67,12 @@ pub struct TotalsView {
     pub held_served: u64,
     pub broken: u64,
     pub accept_errors: u64,
+    /// Of `--split`: statements that readers answered, clients joined to the writer for good, clients that went on with another writer,
+    /// statements that were sent once more.
+    pub split_reads: u64,
+    pub split_pinned: u64,
+    pub split_moved: u64,
+    pub split_repeated: u64,
     pub to_server_bytes: u64,
     pub to_client_bytes: u64,
     pub reads: u64,
@@ -245,6 +251,21 @@ impl View {
             "counter",
             "Failures to accept, such as too many open files.",
             one(t.accept_errors as f64),
+        );
+        let split = "Of --split: statements that readers answered; clients pinned to the writer; clients that went on with another \
+                     writer; statements sent once more.";
+        family(
+            "split_total",
+            "counter",
+            split,
+            [
+                ("reads", t.split_reads),
+                ("pinned", t.split_pinned),
+                ("moved", t.split_moved),
+                ("repeated", t.split_repeated),
+            ]
+            .map(|(what, n)| (labels(&[("event", what)]), n as f64))
+            .to_vec(),
         );
         let per_node = |value: &dyn Fn(&NodeView) -> f64| -> Vec<(String, f64)> {
             self.nodes.iter().map(|n| (labels(&[("address", &n.address), ("node", &n.name)]), value(n))).collect()

@@ -103,6 +103,12 @@ pub const TARGETS: &[Target] = &[
         mutations: CHEAP,
     },
     Target {
+        name: "balance_split",
+        run: trireme_balance::fuzzing::split,
+        seeds: trireme_balance::fuzzing::split_seeds,
+        mutations: CHEAP,
+    },
+    Target {
         name: "balance_proxy",
         run: trireme_balance::fuzzing::proxy_header,
         seeds: trireme_balance::fuzzing::proxy_seeds,

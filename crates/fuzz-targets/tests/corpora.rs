@@ -166,6 +166,7 @@ targets!(
     surface_addresses,
     surface_state_files,
     balance_packets,
+    balance_split,
     balance_proxy,
     balance_control,
 );

@@ -11,10 +11,11 @@ use tokio::task::AbortHandle;
 use crate::address::Address;
 use crate::config::Config;
 use crate::health::Heard;
-use crate::pool::{Choice, ListenerId, NodeId, Output, Pool, SessionId};
+use crate::pool::{Choice, ListenerId, NodeId, Output, Pool, Role, SessionId};
 use crate::shell::lookout;
 use crate::shell::output::Log;
 use crate::shell::pump::Traffic;
+use crate::shell::split::Counts;
 
 /// Since the start.
 #[derive(Debug, Default)]
@@ -38,6 +39,7 @@ pub struct Balancer {
     hurry: watch::Sender<bool>,
     log: Log,
     pub totals: Totals,
+    pub split: Counts,
     /// Clients that are connected.
     clients: AtomicUsize,
     /// As many as are allowed.
@@ -110,6 +112,7 @@ impl Balancer {
             hurry: watch::channel(false).0,
             log,
             totals: Totals::default(),
+            split: Counts::default(),
             clients: AtomicUsize::new(0),
             clients_max: AtomicUsize::new(clients_max),
             leaving: AtomicBool::new(false),
@@ -167,8 +170,26 @@ impl Balancer {
         source: Option<std::net::IpAddr>,
         tried: &[NodeId],
     ) -> Result<Session, crate::pool::Nobody> {
+        self.begin_by(|pool, now| pool.begin(listener, source, tried, now))
+    }
+
+    /// The same with a role that is not the listener's.
+    pub fn begin_as(
+        self: &Arc<Self>,
+        role: Role,
+        listener: ListenerId,
+        source: Option<std::net::IpAddr>,
+        tried: &[NodeId],
+    ) -> Result<Session, crate::pool::Nobody> {
+        self.begin_by(|pool, now| pool.begin_as(role, listener, source, tried, now))
+    }
+
+    fn begin_by(
+        self: &Arc<Self>,
+        choose: impl FnOnce(&mut Pool, Instant) -> Choice,
+    ) -> Result<Session, crate::pool::Nobody> {
         let mut inner = self.lock();
-        let choice = inner.pool.begin(listener, source, tried, Instant::now());
+        let choice = choose(&mut inner.pool, Instant::now());
         let result = match choice {
             Choice::Wait(nobody) => Err(nobody),
             Choice::Go { session, node, address } => {

@@ -11,6 +11,7 @@ mod output;
 mod pump;
 mod run;
 mod session;
+mod split;
 mod stream;
 mod talk;
 mod watchdog;

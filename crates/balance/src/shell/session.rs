@@ -11,10 +11,11 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::config::Config;
 use crate::packet::{self, ServerError};
-use crate::pool::{ListenerId, Nobody, NodeId};
+use crate::pool::{ListenerId, Nobody, NodeId, Role};
 use crate::proxy::{self, Header, Origin};
 use crate::shell::balancer::{Balancer, Session};
 use crate::shell::pump::pump;
+use crate::shell::split;
 use crate::shell::stream::{Stream, Tuning};
 
 /// A client must have said who it is by the PROXY protocol within this time.
@@ -81,6 +82,12 @@ pub async fn serve(balancer: Arc<Balancer>, arrival: Arrival) {
         }
     }
     let Some((session, mut server, first)) = find_server(&balancer, &config, &mut guest).await else { return };
+    // A client that spoke first speaks another protocol.
+    let split = !first.is_empty() && guest.early.is_empty();
+    if split && balancer.with(|pool, _| pool.role_of(guest.listener)) == Some(Role::Split) {
+        let source = guest.from.map(|from| from.ip());
+        return split::serve(&balancer, &config, guest.stream, guest.listener, source, session, server, first).await;
+    }
     session.greeted();
     let whole = async {
         guest.stream.write_all(&first).await?;

@@ -3,4 +3,5 @@
 mod bytes;
 mod operation;
 mod servers;
+mod split;
 mod support;

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -30,12 +31,21 @@ impl Bed {
         // As it is written in the repository's top directory.
         let top = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
         let provider = top.join(std::env::var("PROVIDER").expect("PROVIDER names the library"));
+        Bed::with(provider, index)
+    }
+
+    fn with(provider: PathBuf, index: u16) -> Bed {
+        Bed::of(index, |spec| spec.provider = provider)
+    }
+
+    fn of(index: u16, change: impl FnOnce(&mut Spec)) -> Bed {
         let first: u16 = std::env::var("FIRST_PORT").ok().map_or(27000, |text| text.parse().unwrap());
         let base_port = first + 100 * index;
-        let mut spec = Spec::new(provider, PathBuf::from(format!("/var/tmp/trireme-balance-{base_port}")))
+        let mut spec = Spec::new(PathBuf::new(), PathBuf::from(format!("/var/tmp/trireme-balance-{base_port}")))
             .option("innodb_flush_log_at_trx_commit=0");
         spec.base_port = base_port;
         spec.name = format!("balance-{base_port}");
+        change(&mut spec);
         let cluster = ClusterGuard::up(&spec, &mut |_| {}).unwrap();
         let id = NodeId::new(1).unwrap();
         cluster.sql(id, "CREATE USER root@'127.%'").unwrap();
@@ -47,14 +57,21 @@ impl Bed {
 
     /// It knows one of them, and finds the others.
     fn balance(&self, words: &str) -> Balancer {
-        let node = self.cluster.nodes()[0].clone();
         let (writer, reader) = (self.place.path(WRITER), self.place.path(READER));
         let balancer = Balancer::start(
             &self.place,
-            &format!("--nodes {}:{} --writer {writer} --reader {reader} {words}", node.address, node.ports.sql),
+            &format!("--nodes {} --writer {writer} --reader {reader} {words}", self.address()),
         );
-        await_settled(&balancer);
+        match self.cluster.provider().to_string_lossy().contains("galera") {
+            true => await_that("all three are ready", || ready(&balancer) == 3),
+            false => await_settled(&balancer),
+        }
         balancer
+    }
+
+    fn address(&self) -> String {
+        let node = &self.cluster.nodes()[0];
+        format!("{}:{}", node.address, node.ports.sql)
     }
 
     fn session(&self, listener: &str) -> Session {
@@ -245,8 +262,13 @@ fn without_a_majority_sessions_end_and_clients_are_held() {
     for id in &others {
         bed.cluster.kill(*id).unwrap();
     }
-    await_that("nobody is ready", || ready(&balancer) == 0);
+    let killed = Instant::now();
     await_that("the session ended", || session.query("SELECT 1").is_err());
+    let ended = killed.elapsed();
+    await_that("nobody is ready", || ready(&balancer) == 0);
+    // Far ahead of Galera's timeouts, after which the server calls itself non-primary.
+    println!("without a majority: the session ended after {ended:?}, nobody was ready after {:?}", killed.elapsed());
+    assert_gap("the majority was killed", ended);
     let held = {
         let socket = PathBuf::from(bed.place.path(WRITER));
         std::thread::spawn(move || {
@@ -257,4 +279,121 @@ fn without_a_majority_sessions_end_and_clients_are_held() {
     await_that("the client waits", || balancer.status()["totals"]["held"].as_u64().unwrap() >= 1);
     bed.cluster.start(others[0], Start::Recover, &mut |_| {}).unwrap();
     held.join().unwrap().expect("it was held until there was a majority again");
+}
+
+/// A session whose reads and writes are on two servers.
+#[test]
+#[ignore = "starts real servers"]
+fn a_split_session_reads_its_own_writes_and_outlives_its_writer() {
+    let mut bed = Bed::up(2);
+    let id = bed.cluster.ids()[0];
+    bed.cluster
+        .sql(id, "CREATE USER app@'127.%' IDENTIFIED VIA mysql_native_password USING PASSWORD('secret')")
+        .unwrap();
+    bed.cluster.sql(id, "GRANT ALL ON d.* TO app@'127.%'").unwrap();
+    let split = bed.place.path("split");
+    let balancer = bed.balance(&format!("--split {split} --hold 20s"));
+    let count = |name: &str| balancer.status()["totals"][name].as_u64().unwrap();
+    let mut session = Session::open(&PathBuf::from(&split), Some("d"), Duration::from_secs(30)).unwrap();
+    for n in 1..=200u32 {
+        session.query(&format!("INSERT INTO t (c) VALUES ('split-{n}')")).unwrap();
+        assert_eq!(session.query("SELECT COUNT(*) FROM t").unwrap().text(), Some(n.to_string()), "its own writes");
+    }
+    assert_eq!(count("split_reads"), 200, "all of them by a reader");
+    // What the reader cannot know stays with the writer.
+    session.query("BEGIN").unwrap();
+    session.query("INSERT INTO t (c) VALUES ('open')").unwrap();
+    assert_eq!(session.query("SELECT COUNT(*) FROM t").unwrap().text(), Some("201".to_owned()));
+    session.query("ROLLBACK").unwrap();
+    // A real client with a password is asked twice.
+    let told =
+        client(&split, &["-uapp", "-psecret", "d", "-Ne", "INSERT INTO t (c) VALUES ('app'); SELECT COUNT(*) FROM t"]);
+    assert_eq!(told, "201\n");
+    assert_eq!(count("split_reads"), 201);
+    let wrong =
+        Command::new("mariadb").args([&format!("--socket={split}"), "-uapp", "-pwrong", "-e", "SELECT 1"]).output();
+    assert!(String::from_utf8_lossy(&wrong.unwrap().stderr).contains("1045"));
+
+    let writer = bed.node_behind(WRITER);
+    bed.cluster.kill(writer).unwrap();
+    await_that("the balancer knows", || ready(&balancer) == 2);
+    let began = Instant::now();
+    session.query("INSERT INTO t (c) VALUES ('after')").unwrap();
+    println!("the statement waited for {:?}", began.elapsed());
+    assert_gap("a statement was held", began.elapsed());
+    assert_eq!(session.query("SELECT COUNT(*) FROM t").unwrap().text(), Some("202".to_owned()));
+    assert_eq!(count("split_moved"), 1);
+}
+
+/// Output of the server's own client.
+fn client(socket: &str, words: &[&str]) -> String {
+    let output = Command::new("mariadb").arg(format!("--socket={socket}")).args(words).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Galera says neither who orders nor whom it does not hear.
+#[test]
+#[ignore = "starts real servers"]
+fn galera_servers_are_balanced_too() {
+    let Some(provider) = trireme_cluster::galera_provider() else {
+        eprintln!("skipped: Galera is not installed");
+        return;
+    };
+    let mut bed = Bed::with(provider.to_owned(), 3);
+    let balancer = bed.balance("--hold 20s");
+    let writer = bed.node_behind(WRITER);
+    assert_ne!(bed.node_behind(READER), writer);
+    let load = Load::start(&bed, "galera-killed");
+    bed.cluster.kill(writer).unwrap();
+    load.progress(50);
+    println!("Galera's writer was killed: {:?}", load.end(&bed));
+    let second = bed.node_behind(WRITER);
+    assert_ne!(second, writer);
+    bed.cluster.start(writer, Start::Recover, &mut |_| {}).unwrap();
+    await_that("all three are ready", || ready(&balancer) == 3);
+    assert_eq!(bed.node_behind(WRITER), second, "no failback");
+    let load = Load::start(&bed, "galera-frozen");
+    bed.cluster.pause(second).unwrap();
+    load.progress(50);
+    println!("Galera's writer was frozen: {:?}", load.end(&bed));
+    bed.cluster.resume(second).unwrap();
+    // Reads and writes of one session need nothing of Trireme.
+    let split = bed.place.path("split");
+    let balancer =
+        Balancer::start_as(&bed.place, "second", &format!("--nodes {} --split {split}", bed.address()), None);
+    await_that("both sides have a server", || ready(&balancer) >= 2);
+    let mut session = Session::open(&PathBuf::from(&split), Some("d"), Duration::from_secs(30)).unwrap();
+    let before: u32 = session.query("SELECT COUNT(*) FROM t").unwrap().text().unwrap().parse().unwrap();
+    session.query("INSERT INTO t (c) VALUES ('galera-split')").unwrap();
+    assert_eq!(session.query("SELECT COUNT(*) FROM t").unwrap().text(), Some((before + 1).to_string()));
+    assert_eq!(balancer.status()["totals"]["split_reads"], 2);
+}
+
+#[test]
+#[ignore = "starts real servers"]
+fn a_plain_server_is_ready_and_clients_wait_for_its_restart() {
+    let mut bed = Bed::of(4, |spec| {
+        spec.plain = true;
+        spec.nodes = 1;
+    });
+    let words = format!(
+        "--nodes {} --writer {} --reader {} --split {} --hold 20s",
+        bed.address(),
+        bed.place.path(WRITER),
+        bed.place.path(READER),
+        bed.place.path("split")
+    );
+    let balancer = Balancer::start(&bed.place, &words);
+    balancer.await_ready();
+    let load = Load::start(&bed, "plain");
+    // It cannot wait for what is committed elsewhere: nothing is split.
+    let mut session = Session::open(&PathBuf::from(bed.place.path("split")), Some("d"), PATIENCE).unwrap();
+    session.query("SELECT COUNT(*) FROM t").unwrap();
+    assert_eq!(balancer.status()["totals"]["split_reads"], 0);
+    let id = bed.cluster.ids()[0];
+    bed.cluster.stop(id, Stop::Graceful).unwrap();
+    bed.cluster.start(id, Start::Plain, &mut |_| {}).unwrap();
+    load.progress(50);
+    println!("a plain server was restarted: {:?}", load.end(&bed));
 }
