@@ -154,6 +154,14 @@ pub enum Manner {
     Full,
     /// Accepts, and says nothing.
     Mute,
+    /// Speaks another protocol.
+    Garbage,
+    /// Stops in the middle of its greeting.
+    Half,
+    /// Greets when everybody has gone.
+    Late,
+    /// Lets clients log in, and answers each question with a packet without an end.
+    Endless,
 }
 
 pub fn greeting(name: &str) -> Vec<u8> {
@@ -232,10 +240,24 @@ fn converse(
             while stream.read(&mut buffer)? > 0 {}
             return Ok(());
         }
+        Manner::Garbage => {
+            stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")?;
+            return Ok(());
+        }
+        Manner::Half => {
+            stream.write_all(&greeting(name)[..20])?;
+            let mut buffer = [0; 64];
+            while stream.read(&mut buffer)? > 0 {}
+            return Ok(());
+        }
+        Manner::Late => {
+            thread::sleep(Duration::from_secs(3));
+            stream.write_all(&greeting(name))?;
+        }
         Manner::Full if number > 0 => {
             return stream.write_all(&packet(0, b"\xff\x10\x04#08004Too many connections"));
         }
-        Manner::Echo | Manner::Proxied | Manner::Full => stream.write_all(&greeting(name))?,
+        Manner::Echo | Manner::Proxied | Manner::Full | Manner::Endless => stream.write_all(&greeting(name))?,
     }
     let mut first = [0; 1];
     stream.read_exact(&mut first)?;
@@ -255,6 +277,12 @@ fn converse(
             let ok = packet(2, b"\0\0\0\x02\0\0\0");
             stream.write_all(&ok)?;
             read_packet(&mut stream)?;
+            if manner == Manner::Endless {
+                stream.write_all(&[0xff, 0xff, 0xff, 1])?;
+                loop {
+                    stream.write_all(&[b'x'; 4096])?;
+                }
+            }
         }
     }
     clients.fetch_add(1, Ordering::Relaxed);
