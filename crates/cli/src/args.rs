@@ -246,6 +246,9 @@ pub enum LogAction {
         /// Show the entry that took this seqno
         #[arg(long, value_name = "N")]
         seqno: Option<u64>,
+        /// File with the keys of an encrypted log (`repl.log_key_file`)
+        #[arg(long, value_name = "FILE")]
+        key_file: Option<PathBuf>,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -253,6 +256,9 @@ pub enum LogAction {
     /// Check every record and judge the log as its node would at its next start; takes no lock, changes nothing
     Verify {
         dir: PathBuf,
+        /// File with the keys of an encrypted log (`repl.log_key_file`)
+        #[arg(long, value_name = "FILE")]
+        key_file: Option<PathBuf>,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -282,10 +288,28 @@ pub enum LogAction {
         /// How long a node that runs may take to notice; it looks every second
         #[arg(long, value_name = "SECONDS", default_value_t = 10)]
         wait: u64,
+        /// File with the keys of an encrypted log (`repl.log_key_file`)
+        #[arg(long, value_name = "FILE")]
+        key_file: Option<PathBuf>,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
+    /// Make or change the file with the keys that a node's log is encrypted with (`repl.log_key_file`)
+    Key {
+        #[command(subcommand)]
+        action: LogKeyAction,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum LogKeyAction {
+    /// Make a file with a new key, readable for its owner only
+    New { file: PathBuf },
+    /// Put a new key before those in the file; the next segment of the log is encrypted with it
+    Rotate { file: PathBuf },
+    /// Take the keys out of the file that no file of the log in DIR needs any more, the first one excepted
+    Retire { file: PathBuf, dir: PathBuf },
 }
 
 #[derive(Debug, Subcommand)]

@@ -5,6 +5,7 @@
 
 mod entry;
 mod inspect;
+mod key;
 mod term;
 mod trim;
 mod verify;
@@ -13,9 +14,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use trireme_order::StoreError;
-use trireme_types::LogIndex;
+use trireme_types::{LogIndex, Seqno};
 use trireme_wslog::inspect::{Summary, Verdict, summary, verify};
-use trireme_wslog::{DirStorage, IndexRange, read_boot_id};
+use trireme_wslog::{DirStorage, IndexRange, LogKeys, read_boot_id};
 
 use crate::args::LogAction;
 use crate::run::print_line;
@@ -32,18 +33,20 @@ pub enum Outcome {
 /// **Errors:** one line that says what to do.
 pub fn run(action: LogAction) -> Result<Outcome, String> {
     match action {
-        LogAction::Inspect { dir, entry: None, seqno: None, json } => inspect::log(&look(&dir)?, json)?,
-        LogAction::Inspect { dir, entry: Some(index), seqno: _, json } => {
-            entry::show(&look(&dir)?, entry::Wanted::Index(LogIndex(index)), json)?;
+        LogAction::Inspect { dir, entry, seqno, key_file, json } => {
+            let look = look(&dir, key::read(key_file)?)?;
+            match (entry, seqno) {
+                (Some(index), _) => entry::show(&look, entry::Wanted::Index(LogIndex(index)), json)?,
+                (None, Some(seqno)) => entry::show(&look, entry::Wanted::Seqno(Seqno(seqno)), json)?,
+                (None, None) => inspect::log(&look, json)?,
+            }
         }
-        LogAction::Inspect { dir, entry: None, seqno: Some(seqno), json } => {
-            entry::show(&look(&dir)?, entry::Wanted::Seqno(trireme_types::Seqno(seqno)), json)?;
-        }
-        LogAction::Verify { dir, json } => return verify::log(&look(&dir)?, json),
+        LogAction::Verify { dir, key_file, json } => return verify::log(&look(&dir, key::read(key_file)?)?, json),
         LogAction::Term { dir, raise, json } => term::log(&dir, raise.map(trireme_types::Term), json)?,
-        LogAction::Trim { dir, keep_from, force, wait, json } => {
-            trim::log(&dir, trireme_types::Seqno(keep_from), force, Duration::from_secs(wait), json)?;
+        LogAction::Trim { dir, keep_from, force, wait, key_file, json } => {
+            trim::log(&dir, Seqno(keep_from), force, Duration::from_secs(wait), key::read(key_file)?, json)?;
         }
+        LogAction::Key { action } => key::run(action)?,
     }
     Ok(Outcome::Done)
 }
@@ -51,6 +54,8 @@ pub fn run(action: LogAction) -> Result<Outcome, String> {
 /// What is in the directory, and what opening it would make of that.
 pub struct Look {
     pub storage: DirStorage,
+    /// `None`: none were given.
+    pub keys: Option<LogKeys>,
     pub summary: Summary,
     pub verdict: Verdict,
 }
@@ -95,12 +100,12 @@ impl Look {
     }
 }
 
-fn look(dir: &Path) -> Result<Look, String> {
+fn look(dir: &Path, keys: Option<LogKeys>) -> Result<Look, String> {
     let storage = DirStorage::read_only(dir).map_err(text)?;
     let boot_id = read_boot_id();
     let mut last = Err(String::new());
     for _ in 0..LOOKS {
-        last = look_once(&storage, &boot_id);
+        last = look_once(&storage, keys.as_ref(), &boot_id);
         if last.as_ref().is_ok_and(|look| look.damage().is_empty()) {
             break;
         }
@@ -115,10 +120,10 @@ fn look(dir: &Path) -> Result<Look, String> {
     Ok(look)
 }
 
-fn look_once(storage: &DirStorage, boot_id: &str) -> Result<Look, String> {
-    let summary = summary(storage).map_err(text)?;
-    let verdict = verify(storage, Some(boot_id)).map_err(text)?;
-    Ok(Look { storage: storage.clone(), summary, verdict })
+fn look_once(storage: &DirStorage, keys: Option<&LogKeys>, boot_id: &str) -> Result<Look, String> {
+    let summary = summary(storage, keys).map_err(text)?;
+    let verdict = verify(storage, Some(boot_id), keys).map_err(text)?;
+    Ok(Look { storage: storage.clone(), keys: keys.cloned(), summary, verdict })
 }
 
 fn text(error: StoreError) -> String {

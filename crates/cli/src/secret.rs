@@ -5,20 +5,12 @@ use std::io::Read;
 use std::path::Path;
 
 use crate::args::SecretAction;
-use trireme_surface::secret::{LEN, Secret, parse, render};
+use trireme_surface::secret::{LEN, Secret, Use, parse, render};
 
 pub fn run(action: SecretAction) -> Result<(), String> {
     match action {
         SecretAction::New { file } => {
-            trireme_private::write_new(&file, render(&[draw()?]).as_bytes()).map_err(|error| {
-                let hint = match error.kind() {
-                    std::io::ErrorKind::AlreadyExists => {
-                        "; `trireme secret rotate` puts a new secret into an existing file"
-                    }
-                    _ => "",
-                };
-                format!("cannot make {}: {error}{hint}", file.display())
-            })?;
+            make(&file, Use::Members, "`trireme secret rotate` puts a new secret into an existing file")?;
             println!("{} holds a new secret.", file.display());
             println!(
                 "Copy it to every node and arbitrator (owner: the user that the server runs as, mode 0600), and set there:"
@@ -26,9 +18,9 @@ pub fn run(action: SecretAction) -> Result<(), String> {
             println!("  wsrep_provider_options=\"repl.secret_file={}\"", file.display());
         }
         SecretAction::Rotate { file } => {
-            let old = read(&file)?;
+            let old = read(&file, Use::Members)?;
             let secrets = [draw()?, old[0].clone()];
-            write(&file, &secrets)?;
+            write(&file, &secrets, Use::Members)?;
             println!("{} shows a new secret and accepts the one before it too.", file.display());
             println!(
                 "Copy it to every node, and then, on every node: SET GLOBAL wsrep_provider_options='repl.secret_reload=1'"
@@ -36,8 +28,8 @@ pub fn run(action: SecretAction) -> Result<(), String> {
             println!("When all have it: `trireme secret retire`, copy and reload again.");
         }
         SecretAction::Retire { file } => {
-            let secrets = read(&file)?;
-            write(&file, &secrets[..1])?;
+            let secrets = read(&file, Use::Members)?;
+            write(&file, &secrets[..1], Use::Members)?;
             println!("{} holds one secret: the {} before it are gone.", file.display(), secrets.len() - 1);
             println!(
                 "Copy it to every node, and then, on every node: SET GLOBAL wsrep_provider_options='repl.secret_reload=1'"
@@ -47,18 +39,29 @@ pub fn run(action: SecretAction) -> Result<(), String> {
     Ok(())
 }
 
-fn read(file: &Path) -> Result<Vec<Secret>, String> {
-    let text = trireme_private::read_secret(file)?;
-    let text = text.ok_or_else(|| format!("there is no {}: make it with `trireme secret new`", file.display()))?;
-    parse(&text).map_err(|why| format!("{}: {why}", file.display()))
+/// A new file with one new secret. `else_do`: what the user does with a file that is there.
+pub fn make(file: &Path, of: Use, else_do: &str) -> Result<(), String> {
+    trireme_private::write_new(file, render(&[draw()?], of).as_bytes()).map_err(|error| {
+        let hint = match error.kind() {
+            std::io::ErrorKind::AlreadyExists => format!("; {else_do}"),
+            _ => String::new(),
+        };
+        format!("cannot make {}: {error}{hint}", file.display())
+    })
 }
 
-fn write(file: &Path, secrets: &[Secret]) -> Result<(), String> {
-    trireme_private::replace(file, render(secrets).as_bytes(), 0o600)
+pub fn read(file: &Path, of: Use) -> Result<Vec<Secret>, String> {
+    let text = trireme_private::read_secret(file)?;
+    let text = text.ok_or_else(|| format!("there is no {}: make it with `{}`", file.display(), of.maker()))?;
+    parse(&text, of).map_err(|why| format!("{}: {why}", file.display()))
+}
+
+pub fn write(file: &Path, secrets: &[Secret], of: Use) -> Result<(), String> {
+    trireme_private::replace(file, render(secrets, of).as_bytes(), 0o600)
         .map_err(|error| format!("cannot write {}: {error}", file.display()))
 }
 
-fn draw() -> Result<Secret, String> {
+pub fn draw() -> Result<Secret, String> {
     let mut bytes = [0; LEN];
     File::open("/dev/urandom")
         .and_then(|mut source| source.read_exact(&mut bytes))

@@ -9,11 +9,12 @@ use bytes::Bytes;
 use serde_json::Value;
 use trireme_certification::{Head, KeyKind, WriteSetBuilder, flags};
 use trireme_order::LogStore;
+use trireme_surface::secret::{Use, parse};
 use trireme_types::{
     Base, Durability, Entry, EntryHeader, EntryKind, LogIndex, Member, MemberKind, NodeId, Seqno, Session, Term, Uuid,
     View, Voter, VoterSet, Weight, Writer,
 };
-use trireme_wslog::{DirStorage, Options, Trim, TrimAnswer, WriteSetLog, read_boot_id};
+use trireme_wslog::{DirStorage, LogKeys, Options, Trim, TrimAnswer, WriteSetLog, read_boot_id};
 
 const NODE: NodeId = NodeId(Uuid([9; 16]));
 const OTHER: NodeId = NodeId(Uuid([8; 16]));
@@ -146,8 +147,15 @@ fn member() -> Member {
 
 /// A log of several small segments with a checkpoint in its middle, as a node leaves it that runs.
 fn open_log(dir: &Dir) -> WriteSetLog<DirStorage> {
-    let options =
-        Options { size: 1 << 20, segment_size_override: Some(64 << 10), ..Options::new(NODE, read_boot_id()) };
+    fill_log(dir, None)
+}
+
+fn options(keys: Option<LogKeys>) -> Options {
+    Options { size: 1 << 20, segment_size_override: Some(64 << 10), keys, ..Options::new(NODE, read_boot_id()) }
+}
+
+fn fill_log(dir: &Dir, keys: Option<LogKeys>) -> WriteSetLog<DirStorage> {
+    let options = options(keys);
     let (mut log, _) = WriteSetLog::open(DirStorage::new(&dir.0).unwrap(), &options).unwrap();
     let base = Base { history: Uuid([5; 16]), ..Base::default() };
     log.reset(base.clone()).unwrap();
@@ -240,6 +248,66 @@ fn entries_of_each_kind_are_decoded() {
     assert!(done(&["inspect", "--entry", "1"], &dir).contains("kind         term"));
     assert!(refused(&["inspect", "--entry", "9999"], &dir).contains("the log holds entries 1-404"));
     assert!(refused(&["inspect", "--seqno", "9999"], &dir).contains("no entry with seqno 9999"));
+}
+
+fn key(action: &str, file: &Path, dir: Option<&Dir>) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_trireme"));
+    command.args(["log", "key", action]).arg(file).args(dir.map(|dir| &dir.0)).output().unwrap()
+}
+
+fn keys_in(file: &Path) -> LogKeys {
+    let keys = parse(&std::fs::read(file).unwrap(), Use::Log).unwrap();
+    LogKeys::new(&keys.into_iter().map(|key| key.0).collect::<Vec<_>>()).unwrap()
+}
+
+#[test]
+fn an_encrypted_log_is_read_with_its_key_file_and_refused_without() {
+    let (dir, place) = (Dir::new(), Dir::new());
+    let file = place.0.join("log.key");
+    let made = key("new", &file, None);
+    assert!(made.status.success(), "{made:?}");
+    let said = String::from_utf8(made.stdout).unwrap();
+    let digits = std::fs::read_to_string(&file).unwrap().lines().last().unwrap().to_owned();
+    let id = keys_in(&file).ids().next().unwrap().to_string();
+    assert!(said.contains("repl.log_key_file=") && said.contains(&id) && !said.contains(&digits), "{said}");
+    assert!(!key("new", &file, None).status.success(), "there is one");
+    fill_log(&dir, Some(keys_in(&file))).close().unwrap();
+
+    let given = ["--key-file", file.to_str().unwrap()];
+    for words in [&["inspect"][..], &["inspect", "--entry", "80"], &["verify"], &["trim", "--keep-from", "300"]] {
+        let said = refused(words, &dir);
+        assert!(said.contains(&id) && said.contains("--key-file"), "{said}");
+    }
+    let report = json(&[&["inspect"], &given[..]].concat(), &dir);
+    assert!(report["segments"].as_array().unwrap().iter().all(|segment| segment["key"] == id));
+    assert_eq!(report["statistics"]["data_bytes"], 1000 * WRITE_SETS);
+    assert_eq!(json(&[&["inspect", "--seqno", "77"], &given[..]].concat(), &dir)["transaction"], 177);
+    assert!(done(&[&["inspect"], &given[..]].concat(), &dir).contains(&id));
+    assert_eq!(json(&[&["verify"], &given[..]].concat(), &dir)["sound"], true);
+
+    // A new key for what comes; the old one goes when nothing needs it.
+    assert!(key("rotate", &file, None).status.success());
+    let new = keys_in(&file).ids().next().unwrap().to_string();
+    assert!(key("retire", &file, Some(&dir)).status.success());
+    assert_eq!(keys_in(&file).ids().count(), 2, "the log needs the old one");
+    let (mut log, _) = WriteSetLog::open(DirStorage::new(&dir.0).unwrap(), &options(Some(keys_in(&file)))).unwrap();
+    let last = log.last().0;
+    log.append(
+        &(1..100).map(|n| entry(last + n, 401 + n, EntryKind::WriteSet, write_set(401 + n))).collect::<Vec<_>>(),
+    )
+    .unwrap();
+    log.close().unwrap();
+    let report = json(&[&["inspect"], &given[..]].concat(), &dir);
+    let used: Vec<&str> = report["segments"].as_array().unwrap().iter().map(|s| s["key"].as_str().unwrap()).collect();
+    assert!(used.first() == Some(&&*id) && used.last() == Some(&&*new), "{used:?}");
+    done(&[&["trim", "--keep-from", "400"], &given[..]].concat(), &dir);
+    let retired = key("retire", &file, Some(&dir));
+    assert!(retired.status.success(), "{retired:?}");
+    assert_eq!(json(&[&["verify"], &given[..]].concat(), &dir)["sound"], true, "with what is left");
+    assert!(!key("retire", &file, Some(&place)).status.success(), "no log is there");
+
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    assert!(refused(&[&["verify"], &given[..]].concat(), &dir).contains("chmod 0600"));
 }
 
 fn flip_a_bit(segment: &Path) {

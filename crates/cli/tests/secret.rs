@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use trireme_surface::secret::parse;
+use trireme_surface::secret::{Use, parse};
 
 fn trireme(action: &str, file: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_trireme")).arg("secret").arg(action).arg(file).output().unwrap()
@@ -14,7 +14,7 @@ fn trireme(action: &str, file: &Path) -> Output {
 fn a_secret_is_made_rotated_and_retired() {
     let dir = trireme_private::fresh_dir(&std::env::temp_dir(), "trireme-cli-secret").unwrap();
     let file = dir.join("secret");
-    let secrets = || parse(&std::fs::read(&file).unwrap()).unwrap();
+    let secrets = || parse(&std::fs::read(&file).unwrap(), Use::Members).unwrap();
     let mode = || std::fs::metadata(&file).unwrap().permissions().mode() & 0o777;
     assert!(!trireme("rotate", &file).status.success(), "there is none");
 

@@ -43,9 +43,9 @@ pub fn recovery(data: &[u8]) {
     // Bytes that run out end the choices, not the test.
     let _ = write(&mut u, &disk);
     let _ = damage(&mut u, &disk);
-    let looked = inspect::verify(&disk, Some("boot"));
-    let _ = inspect::summary(&disk);
-    let _ = inspect::entries(&disk, None, |_| true);
+    let looked = inspect::verify(&disk, Some("boot"), None);
+    let _ = inspect::summary(&disk, None);
+    let _ = inspect::entries(&disk, None, None, |_| true);
     match WriteSetLog::open(disk.clone(), &options()) {
         Err(error) => assert!(!error.0.is_empty()),
         Ok((mut log, report)) => {

@@ -17,7 +17,7 @@ use trireme_order::{Config, Event, Group, JoinState, LogStore, Message, Output, 
 use trireme_surface::texts;
 use trireme_transport::{AdmitToken, Isolation, TlsContext, Transport};
 use trireme_types::{DecodeError, Durability, Member, NodeId, Seqno, Timestamp, Uuid, View, Weight, Writer};
-use trireme_wslog::{DirStorage, SpareReady, Synced, TrimWish, WriteSetLog};
+use trireme_wslog::{DirStorage, LogKeys, SpareReady, Synced, TrimWish, WriteSetLog};
 
 use crate::backlog::Backlog;
 use crate::exposure::Reminder;
@@ -129,6 +129,11 @@ pub enum Command {
     Isolate(Isolation),
     /// Certificates for connections made from now on.
     Tls(TlsContext),
+    /// For what is written to the log from now on. **Errors:** why they are not taken.
+    LogKeys {
+        keys: LogKeys,
+        slot: Arc<Slot<Result<(), String>>>,
+    },
     Admit {
         token: AdmitToken,
         allowed: bool,
@@ -844,6 +849,9 @@ pub fn refuse(command: Command) {
         Command::Weight { slot, .. } => slot.fill(false),
         Command::Describe { slot } => slot.fill(None),
         Command::AskDonor { slot, .. } => slot.fill(Err("not connected to a group".into())),
+        Command::LogKeys { slot, .. } => {
+            slot.fill(Err("not connected to a group: the next start reads the file".into()))
+        }
         Command::App { slot: None, .. }
         | Command::ProposeUnowned { .. }
         | Command::Recall

@@ -13,6 +13,7 @@ use trireme_surface::options::value::parse_bool;
 use trireme_surface::{Defaults, Options, secret, texts};
 use trireme_transport::{Isolation, NetConfig, OtherCertificate, PeerNames, SECRET_LEN, Shows, TlsContext, TlsFiles};
 use trireme_types::{Durability, Member, Weight};
+use trireme_wslog::{KEY_BYTES, LogKeys};
 
 use crate::InitArgs;
 use crate::core::Command;
@@ -91,7 +92,8 @@ impl Settings {
             let text = text.ok_or_else(|| {
                 bad(format!("there is no {0}: make one with `trireme secret new {0}`", path.display()))
             })?;
-            let secrets = secret::parse(&text).map_err(|why| bad(format!("{}: {why}", path.display())))?;
+            let secrets =
+                secret::parse(&text, secret::Use::Members).map_err(|why| bad(format!("{}: {why}", path.display())))?;
             let secrets: Vec<[u8; SECRET_LEN]> = secrets.into_iter().map(|secret| secret.0).collect();
             return TlsContext::of_secrets(&secrets).map(Some);
         }
@@ -114,6 +116,19 @@ impl Settings {
             })
         });
         files.map(|files| TlsContext::load(&files)).transpose()
+    }
+
+    /// The keys of the write-set log, as the file holds them now; `None`: it is in clear text.
+    pub fn log_keys(&self) -> Result<Option<LogKeys>, String> {
+        let Some(path) = self.with(|o| o.log_key_file().map(PathBuf::from)) else { return Ok(None) };
+        let bad = |why: String| format!("repl.log_key_file: {why}");
+        let text = trireme_private::read_secret(&path).map_err(bad)?;
+        let text = text.ok_or_else(|| {
+            bad(format!("there is no {0}: make one with `{1} {0}`", path.display(), secret::Use::Log.maker()))
+        })?;
+        let keys = secret::parse(&text, secret::Use::Log).map_err(|why| bad(format!("{}: {why}", path.display())))?;
+        let keys: Vec<[u8; KEY_BYTES]> = keys.into_iter().map(|key| key.0).collect();
+        LogKeys::new(&keys).map(Some).map_err(|e| e.to_string())
     }
 
     /// How connections are protected.
@@ -379,6 +394,14 @@ fn act(shared: &Arc<Shared>, name: &str, value: &str) -> Result<(), String> {
             if let Some(context) = shared.settings.tls(Some(value))? {
                 shared.settings.warn_of_files(shared, &context);
                 shared.commands.push(Command::Tls(context));
+            }
+        }
+        "repl.log_key_reload" => {
+            if let Some(keys) = shared.settings.log_keys()? {
+                let slot = Arc::new(Slot::default());
+                shared.commands.push(Command::LogKeys { keys, slot: slot.clone() });
+                slot.wait()?;
+                shared.log(crate::Level::Info, texts::LOG_KEYS_RELOADED.into());
             }
         }
         DURABILITY if shared.outage.is_out() => {

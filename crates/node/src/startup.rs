@@ -111,6 +111,7 @@ fn place(settings: &Settings, new_node: Option<NodeId>, recover: bool) -> Result
     options.size = size;
     options.keep_pages_size = keep;
     options.recover = recover;
+    options.keys = settings.log_keys()?;
     Ok((storage, options))
 }
 

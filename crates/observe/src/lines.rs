@@ -548,6 +548,12 @@ pub const LINES: &[Line] = &[
     ),
     ours(
         Topic::Log,
+        &["write-set log: ", " is encrypted with key "],
+        "The key that this file of the log was written with is not in repl.log_key_file, or none is set. Nothing was changed.",
+        "Put the key file back. If the key is lost, remove all files trireme.*.galera.cache for a full copy.",
+    ),
+    ours(
+        Topic::Log,
         &["write-set log: ", " is in use by another process"],
         "Another process holds the lock of the log's directory.",
         "Stop it: perhaps the former server is still ending. Or give this node its own gcache.dir.",

@@ -2,7 +2,7 @@
 
 use trireme_order::{LogStore, StoreError};
 use trireme_types::{Base, Durability, Entry, HardState, LogIndex, NodeId, Seqno, Term};
-use trireme_wslog::{Faults, Options as LogOptions, SimDisk, SyncTicket, Trim, WriteSetLog};
+use trireme_wslog::{Faults, KEY_BYTES, LogKeys, Options as LogOptions, SimDisk, SyncTicket, Trim, WriteSetLog};
 
 use crate::options::{Options, Sabotage};
 use crate::rng::Rng;
@@ -10,6 +10,8 @@ use crate::store::{Appended, hash_entry};
 
 pub struct RealStore {
     disk: SimDisk,
+    /// Decides on its keys.
+    seed: u64,
     /// `None` only while it is being reopened.
     log: Option<WriteSetLog<SimDisk>>,
     ticket: Option<SyncTicket<SimDisk>>,
@@ -42,6 +44,7 @@ impl RealStore {
         }
         let mut store = RealStore {
             disk,
+            seed,
             log: None,
             ticket: None,
             early: None,
@@ -78,6 +81,20 @@ impl RealStore {
         copy
     }
 
+    /// Of every fourth disk the log is in clear text; another one's key changes with each boot; one is encrypted from its second boot on.
+    fn keys(&self) -> Option<LogKeys> {
+        let key = |n: u8| [n + 1; KEY_BYTES];
+        let keys: Vec<_> = match self.seed % 4 {
+            0 => return None,
+            1 => vec![key(0)],
+            2 if self.boot == 1 => return None,
+            2 => vec![key(0)],
+            _ => (0..self.boot.min(200) as u8).rev().map(key).collect(),
+        };
+        let keys = LogKeys::new(&keys).expect("OpenSSL works");
+        Some(keys.with_seed(self.seed ^ u64::from(self.boot) << 32))
+    }
+
     fn open(&mut self) {
         self.ticket = None;
         self.early = None;
@@ -86,6 +103,7 @@ impl RealStore {
             size: self.size,
             segment_size_override: Some(self.segment),
             slice_override: Some(self.slice),
+            keys: self.keys(),
             ..LogOptions::new(self.node, format!("boot {}", self.boot))
         };
         let lying = self.sabotage == Some(Sabotage::LyingDisk);

@@ -67,6 +67,8 @@ pub const ISOLATION_ON: &str = "turning isolation on";
 pub const ISOLATION_OFF: &str = "turning isolation off";
 pub const ISOLATION_FORCE_QUIT: &str = "turning isolation force quit";
 /// Info.
+pub const LOG_KEYS_RELOADED: &str =
+    "repl.log_key_reload: the keys of the write-set log were read again; its next segment uses the first of them";
 pub const SECRET_RELOADED: &str = "repl.secret_reload: the secrets were read again; new connections use them";
 pub const SSL_RELOADED: &str = "socket.ssl_reload: certificates and keys were read again; new connections use them";
 /// Error, tolerated in one test: what `gmcast.isolate=2` ends with.

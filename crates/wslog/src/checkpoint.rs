@@ -6,8 +6,9 @@
 use trireme_order::StoreError;
 use trireme_types::{Base, LogIndex, Seqno, Term, Uuid};
 
-use crate::format::{Purpose, decode_checkpoint, encode_checkpoint};
+use crate::format::{Purpose, checkpoint_head, decode_checkpoint, encode_checkpoint};
 use crate::names;
+use crate::seal::{KeyId, LogKeys};
 use crate::storage::{Storage, StorageFile, read_exact};
 
 /// Larger files are none of ours; a bound for what recovery reads into memory.
@@ -32,18 +33,44 @@ impl Kept {
 }
 
 /// Writes the file; neither its content nor its name is durable on return.
-pub fn write<S: Storage>(storage: &S, number: u64, purpose: Purpose, base: &Base) -> Result<S::File, StoreError> {
+pub fn write<S: Storage>(
+    storage: &S,
+    number: u64,
+    purpose: Purpose,
+    base: &Base,
+    keys: Option<&LogKeys>,
+) -> Result<S::File, StoreError> {
+    let bytes = encode_checkpoint(number, purpose, base, keys)?;
     let file = storage.create(&names::checkpoint(number))?;
-    file.write_at(0, &encode_checkpoint(number, purpose, base))?;
+    file.write_at(0, &bytes)?;
     Ok(file)
 }
 
 /// `None` when absent or not whole.
-pub fn read<S: Storage>(storage: &S, number: u64) -> Result<Option<(Purpose, Base)>, StoreError> {
+///
+/// **Errors:** the disk fails, or its key is not among `keys`.
+pub fn read<S: Storage>(
+    storage: &S,
+    number: u64,
+    keys: Option<&LogKeys>,
+) -> Result<Option<(Purpose, Base)>, StoreError> {
+    match bytes(storage, number)? {
+        Some(bytes) => decode_checkpoint(number, &bytes, keys),
+        None => Ok(None),
+    }
+}
+
+/// By which key it is sealed; the outer `None` when absent or not whole.
+pub fn key<S: Storage>(storage: &S, number: u64) -> Result<Option<Option<KeyId>>, StoreError> {
+    let head = bytes(storage, number)?.and_then(|bytes| checkpoint_head(number, &bytes));
+    Ok(head.map(|head| head.mark.map(|mark| mark.key)))
+}
+
+fn bytes<S: Storage>(storage: &S, number: u64) -> Result<Option<Vec<u8>>, StoreError> {
     let Some(file) = storage.open(&names::checkpoint(number))? else { return Ok(None) };
     let len = file.len()?;
     if len > CHECKPOINT_FILE_MAX {
         return Ok(None);
     }
-    Ok(read_exact(&file, 0, len as usize)?.and_then(|bytes| decode_checkpoint(number, &bytes)))
+    read_exact(&file, 0, len as usize)
 }

@@ -2,7 +2,12 @@
 //!
 //! Everything is little-endian. Decoders take any bytes and answer `None` for what no encoder wrote.
 
+use bytes::Bytes;
+use trireme_order::StoreError;
 use trireme_types::{Base, EntryHeader, HardState, Incarnation, LogIndex, NodeId, Reader, Seqno, Term, Uuid, Writer};
+
+use crate::names;
+use crate::seal::{self, FileKey, KeyId, KeyMark, LogKeys, Opener, SALT, TAG, What};
 
 /// The only version there is. A reader refuses others rather than guess.
 pub const VERSION: u32 = 3;
@@ -14,8 +19,8 @@ pub const RECORD_HEADER: usize = 96;
 /// Written after the last record of each append, where it fits: a zero magic says "nothing follows", also in a recycled
 /// segment that is still full of its former content.
 pub const TERMINATOR: [u8; 8] = [0; 8];
-/// Largest payload. Leaves room for the header in 32-bit lengths; the server's own limit (2 GiB) is lower.
-pub const RECORD_PAYLOAD_MAX: usize = 0xffff_ff00;
+/// Largest payload. Leaves room for the header and a seal in 32-bit lengths; the server's own limit (2 GiB) is lower.
+pub const RECORD_PAYLOAD_MAX: usize = 0xffff_fe00;
 
 const SEGMENT_MAGIC: &[u8; 8] = b"trirmseg";
 const META_MAGIC: &[u8; 8] = b"trirmeta";
@@ -51,10 +56,45 @@ pub struct SegmentHeader {
     pub synced: LogIndex,
     /// Number of the checkpoint with which the log began, at its last reset: tells this log from others that the directory has held.
     pub began: u64,
+    /// `None`: the records are in clear text.
+    pub seal: Option<SegmentSeal>,
+}
+
+/// By what the records of a segment are sealed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SegmentSeal {
+    pub mark: KeyMark,
+    /// Authenticates the header.
+    pub tag: [u8; TAG],
+}
+
+/// The key of a segment whose header was read.
+pub enum Unlocked {
+    Clear,
+    Sealed(FileKey),
+    /// The header was made by nobody who has the key.
+    Forged,
 }
 
 impl SegmentHeader {
-    pub fn encode(&self) -> Vec<u8> {
+    /// The header of a segment that is sealed by the first of `keys`.
+    pub fn sealed(mut self, keys: &LogKeys) -> Result<(SegmentHeader, FileKey), StoreError> {
+        let (mark, key) = keys.begin(What::Segment, self.number)?;
+        self.seal = Some(SegmentSeal { mark, tag: [0; TAG] });
+        let tag = key.tag(&self.fields())?;
+        self.seal = Some(SegmentSeal { mark, tag });
+        Ok((self, key))
+    }
+
+    /// **Errors:** the key is not among `keys`.
+    pub fn unlock(&self, keys: Option<&LogKeys>) -> Result<Unlocked, StoreError> {
+        let Some(seal) = &self.seal else { return Ok(Unlocked::Clear) };
+        let key = seal::unlock(keys, What::Segment, &names::segment(self.number), self.number, &seal.mark)?;
+        Ok(if key.is_tag(&self.fields(), &seal.tag)? { Unlocked::Sealed(key) } else { Unlocked::Forged })
+    }
+
+    /// Everything but the tag and the checksum.
+    fn fields(&self) -> Vec<u8> {
         let mut w = Writer::new();
         w.raw(SEGMENT_MAGIC);
         w.u32(VERSION);
@@ -70,6 +110,13 @@ impl SegmentHeader {
         w.uuid(self.history);
         w.u64(self.synced.0);
         w.u64(self.began);
+        encode_mark(&mut w, self.seal.as_ref().map(|seal| &seal.mark));
+        w.buf
+    }
+
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Writer { buf: self.fields() };
+        w.raw(&self.seal.map_or([0; TAG], |seal| seal.tag));
         let crc = crc32fast::hash(&w.buf);
         w.u32(crc);
         w.buf.resize(SEGMENT_HEADER, 0);
@@ -88,7 +135,7 @@ impl SegmentHeader {
             FLAG_RESET => Origin::Reset,
             _ => return None,
         };
-        let header = SegmentHeader {
+        let mut header = SegmentHeader {
             number: r.u64().ok()?,
             origin,
             first: r.index().ok()?,
@@ -97,7 +144,14 @@ impl SegmentHeader {
             history: r.uuid().ok()?,
             synced: r.index().ok()?,
             began: r.u64().ok()?,
+            seal: None,
         };
+        let mark = decode_mark(&mut r)?;
+        let tag: [u8; TAG] = r.take(TAG).ok()?.try_into().ok()?;
+        header.seal = mark.map(|mark| SegmentSeal { mark, tag });
+        if mark.is_none() && tag != [0; TAG] {
+            return None;
+        }
         let covered = SEGMENT_HEADER - r.remaining();
         let crc = r.u32().ok()?;
         let rest_is_zero = bytes[covered + 4..].iter().all(|b| *b == 0);
@@ -175,6 +229,38 @@ impl RecordHeader {
             entry: EntryHeader::decode(&mut r).ok()?,
             crc,
         })
+    }
+}
+
+/// What the seal of a record covers besides its payload: the header, but for the two checksums that follow from the sealed payload.
+pub fn associated(number: u64, chain: u32, synced: LogIndex, entry: &EntryHeader, stored_len: usize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(RECORD_HEADER);
+    RecordHeader::encode(&mut out, number, chain, synced, entry, stored_len, 0);
+    out.truncate(RECORD_HEADER - 4);
+    out
+}
+
+impl RecordHeader {
+    /// The payload of this record of segment `number`. `None`: `stored` is not what was sealed.
+    pub fn open(&self, number: u64, opener: &mut Opener, stored: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        let associated = associated(number, self.chain, self.synced, &self.entry, self.payload_len as usize);
+        opener.open(&associated, stored)
+    }
+}
+
+fn encode_mark(w: &mut Writer, mark: Option<&KeyMark>) {
+    w.raw(&mark.map_or([0; 8], |mark| mark.key.0));
+    w.raw(&mark.map_or([0; SALT], |mark| mark.salt));
+}
+
+/// The inner `None`: in clear text.
+fn decode_mark(r: &mut Reader<'_>) -> Option<Option<KeyMark>> {
+    let key = KeyId(r.take(8).ok()?.try_into().ok()?);
+    let salt: [u8; SALT] = r.take(SALT).ok()?.try_into().ok()?;
+    match key == KeyId::default() {
+        true if salt == [0; SALT] => Some(None),
+        true => None,
+        false => Some(Some(KeyMark { key, salt })),
     }
 }
 
@@ -331,7 +417,7 @@ impl Meta {
     }
 }
 
-const CHECKPOINT_HEADER: usize = 40;
+const CHECKPOINT_HEADER: usize = 80;
 const CHECKPOINT_BEGINS: u64 = 1;
 
 /// What a checkpoint is to the log.
@@ -343,28 +429,48 @@ pub enum Purpose {
     Begins,
 }
 
-/// A whole checkpoint file.
-pub fn encode_checkpoint(number: u64, purpose: Purpose, base: &Base) -> Vec<u8> {
+/// A whole checkpoint file, sealed by the first of `keys`.
+pub fn encode_checkpoint(
+    number: u64,
+    purpose: Purpose,
+    base: &Base,
+    keys: Option<&LogKeys>,
+) -> Result<Vec<u8>, StoreError> {
+    let mut state = Writer::new();
+    base.encode(&mut state);
+    let key = keys.map(|keys| keys.begin(What::Checkpoint, number)).transpose()?;
     let mut body = Writer::new();
     body.u64(number);
-    body.u64(0);
+    body.u64((state.buf.len() + key.as_ref().map_or(0, |_| TAG)) as u64);
     body.u64(match purpose {
         Purpose::Kept => 0,
         Purpose::Begins => CHECKPOINT_BEGINS,
     });
-    base.encode(&mut body);
-    let len = (body.buf.len() + 16 - CHECKPOINT_HEADER) as u64;
-    body.buf[8..16].copy_from_slice(&len.to_le_bytes());
+    encode_mark(&mut body, key.as_ref().map(|(mark, _)| mark));
+    match &key {
+        Some((_, key)) => {
+            let sealed = key.seal_whole(&body.buf, &state.buf)?;
+            body.raw(&sealed);
+        }
+        None => body.raw(&state.buf),
+    }
     let mut w = Writer::new();
     w.raw(CHECKPOINT_MAGIC);
     w.u32(VERSION);
     w.u32(crc32fast::hash(&body.buf));
     w.raw(&body.buf);
-    w.buf
+    Ok(w.buf)
 }
 
-/// `None` unless `bytes` is exactly what [`encode_checkpoint`] made for `number`.
-pub fn decode_checkpoint(number: u64, bytes: &[u8]) -> Option<(Purpose, Base)> {
+/// Whatever of a checkpoint can be read without its key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CheckpointHead {
+    pub purpose: Purpose,
+    pub mark: Option<KeyMark>,
+}
+
+/// `None` unless `bytes` is as whole as [`encode_checkpoint`] made it for `number`.
+pub fn checkpoint_head(number: u64, bytes: &[u8]) -> Option<CheckpointHead> {
     let mut r = Reader::new(bytes);
     if r.take(8).ok()? != CHECKPOINT_MAGIC || r.u32().ok()? != VERSION {
         return None;
@@ -380,9 +486,30 @@ pub fn decode_checkpoint(number: u64, bytes: &[u8]) -> Option<(Purpose, Base)> {
         CHECKPOINT_BEGINS => Purpose::Begins,
         _ => return None,
     };
-    let base = Base::decode(&mut r).ok()?;
-    r.finish().ok()?;
-    Some((purpose, base))
+    Some(CheckpointHead { purpose, mark: decode_mark(&mut r)? })
+}
+
+/// `None` unless `bytes` is exactly what [`encode_checkpoint`] made for `number`.
+///
+/// **Errors:** its key is not among `keys`.
+pub fn decode_checkpoint(
+    number: u64,
+    bytes: &[u8],
+    keys: Option<&LogKeys>,
+) -> Result<Option<(Purpose, Base)>, StoreError> {
+    let Some(head) = checkpoint_head(number, bytes) else { return Ok(None) };
+    let (header, state) = bytes.split_at(CHECKPOINT_HEADER);
+    let opened = match &head.mark {
+        None => None,
+        Some(mark) => {
+            let key = seal::unlock(keys, What::Checkpoint, &names::checkpoint(number), number, mark)?;
+            let Some(opened) = key.open_whole(&header[16..], state)? else { return Ok(None) };
+            Some(opened)
+        }
+    };
+    let mut r = Reader::new(opened.as_deref().unwrap_or(state));
+    let base = Base::decode(&mut r).and_then(|base| r.finish().map(|()| base));
+    Ok(base.ok().map(|base| (head.purpose, base)))
 }
 
 /// Magic, version and checksum made right: the decoders behind them see damage only this way.
@@ -396,7 +523,7 @@ pub fn seal_meta(slot: &mut [u8]) {
 
 #[cfg(feature = "fuzzing")]
 pub fn seal_segment(header: &mut [u8]) {
-    const CRC_AT: usize = 80;
+    const CRC_AT: usize = 136;
     header[..8].copy_from_slice(SEGMENT_MAGIC);
     header[8..12].copy_from_slice(&VERSION.to_le_bytes());
     header[CRC_AT + 4..].fill(0);
@@ -475,6 +602,28 @@ mod tests {
             history: Uuid([4; 16]),
             synced: LogIndex(4),
             began: 11,
+            seal: None,
+        }
+    }
+
+    fn keys() -> LogKeys {
+        LogKeys::new(&[[5; 32]]).unwrap().with_seed(1)
+    }
+
+    #[test]
+    fn headers_of_sealed_segments_are_readable_and_nobody_else_can_make_them() {
+        let (header, _) = segment().sealed(&keys()).unwrap();
+        let bytes = header.encode();
+        assert_eq!(SegmentHeader::decode(&bytes), Some(header));
+        assert!(matches!(header.unlock(Some(&keys())), Ok(Unlocked::Sealed(_))));
+        assert!(matches!(segment().unlock(None), Ok(Unlocked::Clear)));
+        assert!(header.unlock(None).is_err());
+        let forged = SegmentHeader { synced: LogIndex(1), ..header };
+        assert!(matches!(forged.unlock(Some(&keys())), Ok(Unlocked::Forged)));
+        for bit in 0..bytes.len() * 8 {
+            let mut bad = bytes.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(SegmentHeader::decode(&bad), None, "bit {bit}");
         }
     }
 
@@ -491,11 +640,15 @@ mod tests {
         assert_eq!((rec.len(), back.payload_len, back.payload_crc), (RECORD_HEADER, 7, crc32fast::hash(b"payload")));
         assert_eq!(RecordHeader::decode(&rec, 13), None, "a recycled segment's bytes must not pass");
         let base = Base { index: LogIndex(3), ..Base::default() };
-        let ckpt = encode_checkpoint(8, Purpose::Kept, &base);
-        assert_eq!(decode_checkpoint(8, &ckpt), Some((Purpose::Kept, base.clone())));
-        let begins = encode_checkpoint(8, Purpose::Begins, &base);
-        assert_eq!(decode_checkpoint(8, &begins), Some((Purpose::Begins, base)));
-        assert_eq!(decode_checkpoint(9, &ckpt), None);
+        let ckpt = encode_checkpoint(8, Purpose::Kept, &base, None).unwrap();
+        let decoded = |number, bytes: &[u8]| decode_checkpoint(number, bytes, Some(&keys())).unwrap();
+        assert_eq!(decoded(8, &ckpt), Some((Purpose::Kept, base.clone())));
+        let begins = encode_checkpoint(8, Purpose::Begins, &base, None).unwrap();
+        assert_eq!(decoded(8, &begins), Some((Purpose::Begins, base.clone())));
+        let sealed = encode_checkpoint(8, Purpose::Kept, &base, Some(&keys())).unwrap();
+        assert_eq!(decoded(8, &sealed), Some((Purpose::Kept, base)));
+        assert!(decode_checkpoint(8, &sealed, None).is_err());
+        assert_eq!((decoded(9, &ckpt), decoded(9, &sealed)), (None, None));
         for bit in 0..seg.len() * 8 {
             let mut bad = seg.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
@@ -511,10 +664,12 @@ mod tests {
             bad[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(RecordHeader::decode(&bad, 12), None, "bit {bit}");
         }
-        for bit in 0..ckpt.len() * 8 {
-            let mut bad = ckpt.clone();
-            bad[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(decode_checkpoint(8, &bad), None, "bit {bit}");
+        for ckpt in [ckpt, sealed] {
+            for bit in 0..ckpt.len() * 8 {
+                let mut bad = ckpt.clone();
+                bad[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(decoded(8, &bad), None, "bit {bit}");
+            }
         }
     }
 
@@ -534,7 +689,7 @@ mod tests {
                 let crc = crc32fast::hash(&bytes[16..]);
                 bytes[12..16].copy_from_slice(&crc.to_le_bytes());
             }
-            let _ = decode_checkpoint(1, &bytes);
+            let _ = decode_checkpoint(1, &bytes, Some(&keys()));
             let _ = SegmentHeader::decode(&bytes);
             let _ = RecordHeader::decode(&bytes, 1);
             let mut slot = bytes.clone();

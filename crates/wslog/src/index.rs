@@ -10,6 +10,7 @@ use trireme_order::StoreError;
 use trireme_types::{Entry, LogIndex, Seqno, Term};
 
 use crate::format::{RECORD_HEADER, RecordHeader, record_len};
+use crate::seal::FileKey;
 use crate::storage::{StorageFile, read_exact};
 
 /// One held entry. Its index is its place in [`Held::slots`].
@@ -21,6 +22,7 @@ pub struct Slot {
     pub segment: u64,
     /// Offset of the record in the segment, in units of 8 bytes.
     pub at: u32,
+    /// As it is on disk, with its seal.
     pub payload_len: u32,
 }
 
@@ -46,6 +48,8 @@ pub struct Segment<F> {
     pub file: F,
     /// Bytes of the file.
     pub capacity: u64,
+    /// `None`: in clear text.
+    pub key: Option<Arc<FileKey>>,
 }
 
 /// What is held now.
@@ -192,6 +196,7 @@ impl<F: StorageFile> Chunk<F> {
         let Some(buf) = read_exact(&self.segment.file, start, (tail.end() - start) as usize)? else { return Ok(None) };
         let buf = Bytes::from(buf);
         let mut out = Vec::with_capacity(self.slots.len());
+        let mut opener = self.segment.key.as_ref().map(|key| key.opener());
         let mut index = from;
         for slot in &self.slots {
             let at = (slot.offset() - start) as usize;
@@ -204,6 +209,13 @@ impl<F: StorageFile> Chunk<F> {
             if !same {
                 return Ok(None);
             }
+            let payload = match &mut opener {
+                None => payload,
+                Some(opener) => match header.open(self.segment.number, opener, &payload)? {
+                    Some(payload) => payload,
+                    None => return Ok(None),
+                },
+            };
             out.push(Entry { header: header.entry, payload });
             index = index.next();
         }

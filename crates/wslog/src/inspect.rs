@@ -8,13 +8,14 @@ use trireme_order::StoreError;
 use trireme_types::{Base, Entry, HardState, Incarnation, LogIndex, NodeId, Seqno, Term, Uuid};
 
 use crate::checkpoint;
-use crate::format::{Meta, Origin, RECORD_HEADER, RecordHeader, SEGMENT_HEADER};
-use crate::index::Slot;
+use crate::format::{Meta, Origin, RECORD_HEADER, RecordHeader, SEGMENT_HEADER, Unlocked};
+use crate::index::{Segment, Slot};
 use crate::meta::{self, Found};
 use crate::names::{self, Name};
 use crate::options::{IndexRange, OpenReport};
 use crate::recovery::{self, Recovered};
 use crate::scan;
+use crate::seal::{KeyId, LogKeys};
 use crate::storage::{Storage, StorageFile, read_exact};
 
 /// The metadata file.
@@ -51,6 +52,8 @@ pub struct SegmentInfo {
     pub bytes_used: u64,
     pub bytes_file: u64,
     pub history: Uuid,
+    /// By which it is sealed; `None`: in clear text.
+    pub key: Option<KeyId>,
     /// Why what lies behind the last whole record is none, when something lies there. Normal in a segment whose tail a later
     /// one voided, and in a live log.
     pub bad: Option<&'static str>,
@@ -76,6 +79,8 @@ pub enum SegmentState {
 pub struct CheckpointInfo {
     pub name: String,
     pub number: u64,
+    /// By which it is sealed; `None`: in clear text, or not whole.
+    pub key: Option<KeyId>,
     /// `None`: not whole.
     pub position: Option<(LogIndex, Term, Seqno)>,
 }
@@ -105,34 +110,57 @@ pub struct Verdict {
     pub checkpoints: Vec<(LogIndex, Seqno)>,
 }
 
-/// Lists what is there.
-pub fn summary<S: Storage>(storage: &S) -> Result<Summary, StoreError> {
-    let mut out = Summary { meta: None, segments: Vec::new(), checkpoints: Vec::new(), spare: false };
-    if let Found::Meta { file, copy_lost } = meta::read(storage)? {
-        let m = file.meta();
-        out.meta = Some(MetaInfo {
-            node: m.node,
-            incarnation: m.incarnation,
-            history: m.history,
-            hard: m.hard,
-            clean: m.clean,
-            process: m.process,
-            synced: m.synced,
-            suspect: m.suspect,
-            hole: m.hole.map(|(from, to)| IndexRange { from, to }),
-            boot_id: m.boot_id.clone(),
-            copy_lost,
-        });
-    }
+/// The metadata; `None`: absent or unreadable. Needs no key.
+pub fn metadata<S: Storage>(storage: &S) -> Result<Option<MetaInfo>, StoreError> {
+    let Found::Meta { file, copy_lost } = meta::read(storage)? else { return Ok(None) };
+    let m = file.meta();
+    Ok(Some(MetaInfo {
+        node: m.node,
+        incarnation: m.incarnation,
+        history: m.history,
+        hard: m.hard,
+        clean: m.clean,
+        process: m.process,
+        synced: m.synced,
+        suspect: m.suspect,
+        hole: m.hole.map(|(from, to)| IndexRange { from, to }),
+        boot_id: m.boot_id.clone(),
+        copy_lost,
+    }))
+}
+
+/// The keys that the log needs to be opened, in no order. Reads what needs no key.
+pub fn keys_needed<S: Storage>(storage: &S) -> Result<Vec<KeyId>, StoreError> {
+    let mut out = Vec::new();
     for name in storage.list()? {
         match names::parse(&name) {
-            Some(Name::Segment(number)) => out.segments.extend(segment(storage, name, number, false)?),
-            Some(Name::Damaged(number)) => out.segments.extend(segment(storage, name, number, true)?),
+            Some(Name::Segment(_)) => {
+                let Some(file) = storage.open(&name)? else { continue };
+                out.extend(scan::header(&file)?.and_then(|header| header.seal).map(|seal| seal.mark.key));
+            }
+            Some(Name::Checkpoint(number)) => out.extend(checkpoint::key(storage, number)?.flatten()),
+            Some(Name::Damaged(_) | Name::Temporary | Name::Spare | Name::Meta | Name::Lock) | None => {}
+        }
+    }
+    Ok(out)
+}
+
+/// Lists what is there.
+///
+/// **Errors:** the disk fails, or a key is not among `keys`.
+pub fn summary<S: Storage>(storage: &S, keys: Option<&LogKeys>) -> Result<Summary, StoreError> {
+    let mut out = Summary { meta: metadata(storage)?, segments: Vec::new(), checkpoints: Vec::new(), spare: false };
+    for name in storage.list()? {
+        match names::parse(&name) {
+            Some(Name::Segment(number)) => out.segments.extend(segment(storage, name, number, false, keys)?),
+            Some(Name::Damaged(number)) => out.segments.extend(segment(storage, name, number, true, keys)?),
             Some(Name::Checkpoint(number)) => {
-                let base = checkpoint::read(storage, number)?;
+                let key = checkpoint::key(storage, number)?.flatten();
+                let base = checkpoint::read(storage, number, keys)?;
                 out.checkpoints.push(CheckpointInfo {
                     name,
                     number,
+                    key,
                     position: base.map(|(_, b)| (b.index, b.term, b.seqno)),
                 });
             }
@@ -145,7 +173,13 @@ pub fn summary<S: Storage>(storage: &S) -> Result<Summary, StoreError> {
     Ok(out)
 }
 
-fn segment<S: Storage>(storage: &S, name: String, number: u64, aside: bool) -> Result<Option<SegmentInfo>, StoreError> {
+fn segment<S: Storage>(
+    storage: &S,
+    name: String,
+    number: u64,
+    aside: bool,
+    keys: Option<&LogKeys>,
+) -> Result<Option<SegmentInfo>, StoreError> {
     let Some(file) = storage.open(&name)? else { return Ok(None) };
     let mut out = SegmentInfo {
         name,
@@ -156,10 +190,20 @@ fn segment<S: Storage>(storage: &S, name: String, number: u64, aside: bool) -> R
         bytes_used: 0,
         bytes_file: file.len()?,
         history: Uuid::NIL,
+        key: None,
         bad: Some("no readable header"),
     };
     let Some(header) = scan::header(&file)?.filter(|h| h.number == number) else { return Ok(Some(out)) };
-    let end = scan::walk(&file, &header, |record, slot| {
+    out.key = header.seal.map(|seal| seal.mark.key);
+    let opener = match header.unlock(keys) {
+        Ok(Unlocked::Clear) => None,
+        Ok(Unlocked::Sealed(key)) => Some(key.opener()),
+        Ok(Unlocked::Forged) => return Ok(Some(out)),
+        // What lies aside is no part of the log.
+        Err(_) if aside => None,
+        Err(error) => return Err(error),
+    };
+    let end = scan::walk(&file, &header, opener, |record, slot| {
         let index = record.entry.index;
         out.range = Some(IndexRange { from: out.range.map_or(index, |r| r.from), to: index });
         out.seqnos = Some((out.seqnos.map_or(slot.seqno, |s| s.0), slot.seqno));
@@ -176,7 +220,11 @@ fn segment<S: Storage>(storage: &S, name: String, number: u64, aside: bool) -> R
     Ok(Some(out))
 }
 
-fn recovered<S: Storage>(storage: &S, boot_id: Option<&str>) -> Result<Recovered<S::File>, StoreError> {
+fn recovered<S: Storage>(
+    storage: &S,
+    boot_id: Option<&str>,
+    keys: Option<&LogKeys>,
+) -> Result<Recovered<S::File>, StoreError> {
     let meta = match meta::read(storage)? {
         Found::Meta { file, .. } => file.meta().clone(),
         Found::Unreadable => {
@@ -188,13 +236,13 @@ fn recovered<S: Storage>(storage: &S, boot_id: Option<&str>) -> Result<Recovered
         Found::Absent => Meta::default(),
     };
     let boot_id = boot_id.map_or_else(|| meta.boot_id.clone(), str::to_string);
-    recovery::analyse(storage, &meta, &boot_id)
+    recovery::analyse(storage, &meta, &boot_id, keys)
 }
 
 /// Judges everything as opening would, and changes nothing. `boot_id`: as in [`crate::Options`]; `None` judges as if the machine
 /// had not restarted, which is the stricter way.
-pub fn verify<S: Storage>(storage: &S, boot_id: Option<&str>) -> Result<Verdict, StoreError> {
-    let found = recovered(storage, boot_id)?;
+pub fn verify<S: Storage>(storage: &S, boot_id: Option<&str>, keys: Option<&LogKeys>) -> Result<Verdict, StoreError> {
+    let found = recovered(storage, boot_id, keys)?;
     Ok(Verdict {
         last: LogIndex(found.base.index.0 + found.slots.len() as u64),
         checkpoints: found.kept.iter().map(|k| (k.index, k.seqno)).collect(),
@@ -207,9 +255,10 @@ pub fn verify<S: Storage>(storage: &S, boot_id: Option<&str>) -> Result<Verdict,
 pub fn entries<S: Storage>(
     storage: &S,
     range: Option<IndexRange>,
+    keys: Option<&LogKeys>,
     mut each: impl FnMut(Entry) -> bool,
 ) -> Result<(), StoreError> {
-    let found = recovered(storage, None)?;
+    let found = recovered(storage, None, keys)?;
     let mut index = found.base.index;
     for slot in &found.slots {
         index = index.next();
@@ -220,7 +269,7 @@ pub fn entries<S: Storage>(
             break;
         }
         let segment = found.segments.iter().find(|s| s.number == slot.segment);
-        let Some(entry) = segment.map(|s| load(&s.file, slot)).transpose()?.flatten() else {
+        let Some(entry) = segment.map(|s| load(s, slot)).transpose()?.flatten() else {
             // Recycled under our hands by the owner.
             return Err(StoreError(format!(
                 "write-set log: entry {index} is gone or changed while it was being looked at"
@@ -233,11 +282,16 @@ pub fn entries<S: Storage>(
     Ok(())
 }
 
-fn load<F: StorageFile>(file: &F, slot: &Slot) -> Result<Option<Entry>, StoreError> {
-    let Some(bytes) = read_exact(file, slot.offset(), slot.record_len() as usize)? else { return Ok(None) };
+fn load<F: StorageFile>(segment: &Segment<F>, slot: &Slot) -> Result<Option<Entry>, StoreError> {
+    let Some(bytes) = read_exact(&segment.file, slot.offset(), slot.record_len() as usize)? else { return Ok(None) };
     let bytes = Bytes::from(bytes);
     let Some(header) = RecordHeader::decode(&bytes, slot.segment) else { return Ok(None) };
     let payload = bytes.slice(RECORD_HEADER..RECORD_HEADER + slot.payload_len as usize);
     let whole = header.payload_len == slot.payload_len && crc32fast::hash(&payload) == header.payload_crc;
-    Ok(whole.then_some(Entry { header: header.entry, payload }))
+    let payload = match &segment.key {
+        Some(key) if whole => header.open(slot.segment, &mut key.opener(), &payload)?,
+        Some(_) => None,
+        None => whole.then_some(payload),
+    };
+    Ok(payload.map(|payload| Entry { header: header.entry, payload }))
 }

@@ -3,13 +3,14 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use trireme_order::{LogStore, StoreError};
 use trireme_types::{Base, Durability, Entry, HardState, Incarnation, LogIndex, NodeId, Seqno, Term};
 
 use crate::checkpoint::{self, Kept};
 use crate::format::{
     Meta, Origin, Purpose, RECORD_HEADER, RECORD_PAYLOAD_MAX, RecordHeader, SEGMENT_HEADER, SegmentHeader, TERMINATOR,
-    record_len,
+    associated, record_len,
 };
 use crate::index::{Held, Segment, Shared, Slot};
 use crate::meta::{self, Found, MetaFile};
@@ -17,6 +18,7 @@ use crate::names;
 use crate::options::{BOOT_ID_MAX, IndexRange, OpenReport, Options};
 use crate::reader::LogReader;
 use crate::recovery::{self, Recovered};
+use crate::seal::{LogKeys, SEAL, Sealer, Stream};
 use crate::storage::{Storage, StorageFile};
 use crate::sync::{SpareReady, SpareTicket, SyncTicket, Synced};
 
@@ -48,6 +50,10 @@ pub struct WriteSetLog<S: Storage> {
     pub(crate) base: Base,
     /// Number of the checkpoint with which the log began.
     began: u64,
+    /// `None`: what is written is in clear text.
+    pub(crate) keys: Option<LogKeys>,
+    /// For the segment that takes the appends, when that is sealed.
+    sealer: Option<Sealer>,
     /// State after the last *written* entry.
     last: LogIndex,
     last_term: Term,
@@ -105,7 +111,12 @@ pub(crate) struct Spare<F> {
 struct Begun {
     /// Bytes of the payload that are written.
     written: usize,
+    /// Bytes in the file: these, and what a seal puts before them.
+    stored: usize,
     sum: crc32fast::Hasher,
+    /// The durable watermark that the header will name: a seal covers it from its beginning on.
+    synced: LogIndex,
+    seal: Option<Stream>,
 }
 
 /// A file with writes that no finished sync has covered.
@@ -122,7 +133,7 @@ impl<S: Storage> WriteSetLog<S> {
     /// Reads and checks all segments: takes about a second per gigabyte or two. On return everything held is on disk.
     ///
     /// **Errors:** somebody else has the directory open; the disk fails; the metadata is missing or unreadable although there
-    /// are segments. Damaged segments are no error: see the report.
+    /// are segments; a key is missing (then nothing was changed). Damaged segments are no error: see the report.
     pub fn open(storage: S, options: &Options) -> Result<(WriteSetLog<S>, OpenReport), StoreError> {
         let lock = storage.lock()?;
         let mut created = false;
@@ -155,8 +166,9 @@ impl<S: Storage> WriteSetLog<S> {
                 (MetaFile::create(&storage, fresh)?, false)
             }
         };
+        // Reads only: without the right keys nothing is changed.
+        let mut found = recovery::analyse(&storage, meta.meta(), &boot_id, options.keys.as_ref())?;
         meta.secure()?;
-        let mut found = recovery::analyse(&storage, meta.meta(), &boot_id)?;
         found.report.created = created;
         found.report.metadata_copy_lost = copy_lost;
         if !options.recover {
@@ -209,6 +221,8 @@ impl<S: Storage> WriteSetLog<S> {
             shared: Shared::new(Held { base: found.base.index, slots: found.slots, segments: found.segments }),
             base: found.base,
             began: found.began,
+            keys: options.keys.clone(),
+            sealer: None,
             kept: found.kept,
             spare: None,
             spare_in_flight: false,
@@ -235,6 +249,11 @@ impl<S: Storage> WriteSetLog<S> {
         }
         if report.unclean {
             self.rewrite_unsynced()?;
+        }
+        let sealed_by = self.shared.held().segments.back().map(|segment| segment.key.clone());
+        if self.keys.is_some() && !matches!(sealed_by, Some(Some(_))) {
+            // It may be a former segment, in clear text.
+            self.storage.remove(names::SPARE)?;
         }
         if plan.cut {
             self.begin_cut()?;
@@ -267,6 +286,15 @@ impl<S: Storage> WriteSetLog<S> {
             self.storage.remove(&name)?;
         }
         self.adopt_spare()?;
+        match sealed_by {
+            // The log begins with its next entry, or the cut began a segment.
+            None => {}
+            Some(_) if plan.cut => {}
+            Some(Some(key)) => self.sealer = Some(key.sealer()?),
+            // What was in clear text goes on sealed.
+            Some(None) if self.keys.is_some() => self.begin_segment(Origin::Continues, self.segment_size)?,
+            Some(None) => {}
+        }
         self.storage.sync_dir()
     }
 
@@ -319,6 +347,15 @@ impl<S: Storage> WriteSetLog<S> {
     pub fn begin_incarnation(&mut self, at_least: Incarnation) -> Result<Incarnation, StoreError> {
         self.save_meta(|m| m.incarnation = m.incarnation.next().max(at_least))?;
         Ok(self.incarnation())
+    }
+
+    /// The first of `keys` seals what is begun from now on: for a log that is sealed already. What was sealed by other keys stays readable.
+    pub fn use_keys(&mut self, keys: &LogKeys) -> Result<(), String> {
+        let Some(before) = &self.keys else {
+            return Err("the write-set log is in clear text: a restart begins to encrypt it".into());
+        };
+        self.keys = Some(keys.and_older(before));
+        Ok(())
     }
 
     /// `gcache.keep_pages_size` from now on.
@@ -539,7 +576,16 @@ impl<S: Storage> WriteSetLog<S> {
             history: self.base.history,
             synced: self.synced,
             began: self.began,
+            seal: None,
         };
+        let (header, key) = match &self.keys {
+            None => (header, None),
+            Some(keys) => {
+                let (header, key) = header.sealed(keys)?;
+                (header, Some(Arc::new(key)))
+            }
+        };
+        let sealer = key.as_ref().map(|key| key.sealer()).transpose()?;
         let mut bytes = header.encode();
         bytes.extend_from_slice(&TERMINATOR);
         let name = names::segment(number);
@@ -569,8 +615,9 @@ impl<S: Storage> WriteSetLog<S> {
         self.mark_dirty(number, &file);
         self.end = SEGMENT_HEADER as u64;
         self.chain = header.chain();
+        self.sealer = sealer;
         self.segment_begun = true;
-        self.shared.held_mut().segments.push_back(Segment { number, first: header.first, file, capacity });
+        self.shared.held_mut().segments.push_back(Segment { number, first: header.first, file, capacity, key });
         Ok(())
     }
 
@@ -610,7 +657,8 @@ impl<S: Storage> WriteSetLog<S> {
             at = self.end;
         }
         for entry in entries {
-            let len = record_len(entry.payload.len());
+            let stored_len = self.stored_len(entry);
+            let len = record_len(stored_len);
             let room = segment.as_ref().map_or(0, |s| s.capacity);
             if self.end + len > room {
                 if let Some(full) = &segment {
@@ -626,25 +674,33 @@ impl<S: Storage> WriteSetLog<S> {
             let Some(current) = &segment else {
                 return Err(StoreError("write-set log: no segment to append to".into()));
             };
+            let stored = match &mut self.sealer {
+                None => entry.payload.clone(),
+                Some(sealer) => {
+                    let associated = associated(current.number, self.chain, self.synced, &entry.header, stored_len);
+                    Bytes::from(sealer.seal(&associated, &entry.payload)?)
+                }
+            };
+            assert_eq!(stored.len(), stored_len, "a segment is sealed as the log is");
             self.chain = RecordHeader::encode(
                 &mut scratch,
                 current.number,
                 self.chain,
                 self.synced,
                 &entry.header,
-                entry.payload.len(),
-                crc32fast::hash(&entry.payload),
+                stored_len,
+                crc32fast::hash(&stored),
             );
-            if entry.payload.len() <= COALESCE_MAX {
-                scratch.extend_from_slice(&entry.payload);
+            if stored_len <= COALESCE_MAX {
+                scratch.extend_from_slice(&stored);
             } else {
                 current.file.write_at(at, &scratch)?;
                 at += scratch.len() as u64;
                 scratch.clear();
-                current.file.write_at(at, &entry.payload)?;
-                at += entry.payload.len() as u64;
+                current.file.write_at(at, &stored)?;
+                at += stored_len as u64;
             }
-            let padding = entry.payload.len().next_multiple_of(8) - entry.payload.len();
+            let padding = stored_len.next_multiple_of(8) - stored_len;
             scratch.extend_from_slice(&[0; 8][..padding]);
             slots.push(self.take_in(entry, current.number));
         }
@@ -696,53 +752,88 @@ impl<S: Storage> WriteSetLog<S> {
     /// log. Returns how many bytes were written.
     fn write_piece(&mut self, entry: Entry, room: usize) -> Result<usize, StoreError> {
         let payload = &entry.payload;
-        let len = record_len(payload.len());
-        let mut begun = match self.begun.take() {
-            Some(begun) => begun,
-            None => {
-                if self.shared.held().segments.is_empty() {
-                    self.begin_files()?;
-                }
-                if self.shared.held().segments.back().is_none_or(|s| self.end + len > s.capacity) {
-                    self.begin_segment(Origin::Continues, self.segment_size.max(SEGMENT_HEADER as u64 + len))?;
-                }
-                Begun { written: 0, sum: crc32fast::Hasher::new() }
+        let stored_len = self.stored_len(&entry);
+        let len = record_len(stored_len);
+        let begun = self.begun.take();
+        if begun.is_none() {
+            if self.shared.held().segments.is_empty() {
+                self.begin_files()?;
             }
-        };
+            if self.shared.held().segments.back().is_none_or(|s| self.end + len > s.capacity) {
+                self.begin_segment(Origin::Continues, self.segment_size.max(SEGMENT_HEADER as u64 + len))?;
+            }
+        }
         let Some(current) = self.shared.held().segments.back().cloned() else {
             return Err(StoreError("write-set log: no segment to append to".into()));
         };
+        let (mut begun, mut bytes) = match begun {
+            Some(begun) => (begun, Vec::new()),
+            None => self.begin_record(&entry, current.number)?,
+        };
         let n = room.min(payload.len() - begun.written);
-        let piece = &payload[begun.written..begun.written + n];
-        begun.sum.update(piece);
-        current.file.write_at(self.end + (RECORD_HEADER + begun.written) as u64, piece)?;
-        self.mark_dirty(current.number, &current.file);
+        let piece = payload.slice(begun.written..begun.written + n);
         begun.written += n;
+        // Without a seal the piece is written from where it is.
+        let piece = match &mut begun.seal {
+            None => piece,
+            Some(seal) => {
+                bytes.extend_from_slice(&seal.next(&piece)?);
+                Bytes::from(bytes)
+            }
+        };
+        begun.sum.update(&piece);
+        current.file.write_at(self.end + (RECORD_HEADER + begun.stored) as u64, &piece)?;
+        self.mark_dirty(current.number, &current.file);
+        begun.stored += piece.len();
         if begun.written < payload.len() {
             self.begun = Some(begun);
             return Ok(n);
         }
-        let mut rest = vec![0; payload.len().next_multiple_of(8) - payload.len()];
+        let mut rest = Vec::new();
+        if let Some(seal) = begun.seal {
+            rest.extend_from_slice(&seal.end()?);
+            begun.sum.update(&rest);
+        }
+        assert_eq!(begun.stored + rest.len(), stored_len, "a segment is sealed as the log is");
+        rest.resize(rest.len() + stored_len.next_multiple_of(8) - stored_len, 0);
         if self.end + len + TERMINATOR.len() as u64 <= current.capacity {
             rest.extend_from_slice(&TERMINATOR);
         }
-        current.file.write_at(self.end + (RECORD_HEADER + payload.len()) as u64, &rest)?;
+        current.file.write_at(self.end + (RECORD_HEADER + begun.stored) as u64, &rest)?;
         let mut header = Vec::with_capacity(RECORD_HEADER);
-        let sum = begun.sum.finalize();
         self.chain = RecordHeader::encode(
             &mut header,
             current.number,
             self.chain,
-            self.synced,
+            begun.synced,
             &entry.header,
-            payload.len(),
-            sum,
+            stored_len,
+            begun.sum.finalize(),
         );
         current.file.write_at(self.end, &header)?;
         let slot = self.take_in(&entry, current.number);
         self.shared.held_mut().slots.push_back(slot);
         self.unwritten.pop_front();
         Ok(n)
+    }
+
+    /// A record that will be written in pieces, and the bytes that go before the first of them.
+    fn begin_record(&mut self, entry: &Entry, segment: u64) -> Result<(Begun, Vec<u8>), StoreError> {
+        let (synced, sum) = (self.synced, crc32fast::Hasher::new());
+        let associated = associated(segment, self.chain, synced, &entry.header, self.stored_len(entry));
+        let (seal, before) = match &mut self.sealer {
+            None => (None, Vec::new()),
+            Some(sealer) => {
+                let (head, stream) = sealer.begin(&associated)?;
+                (Some(stream), head.to_vec())
+            }
+        };
+        Ok((Begun { written: 0, stored: 0, sum, synced, seal }, before))
+    }
+
+    /// Bytes of an entry's payload on disk.
+    fn stored_len(&self, entry: &Entry) -> usize {
+        entry.payload.len() + if self.keys.is_some() { SEAL } else { 0 }
     }
 
     /// A record was written where the log ends.
@@ -752,9 +843,9 @@ impl<S: Storage> WriteSetLog<S> {
             seqno: entry.header.seqno,
             segment,
             at: (self.end / 8) as u32,
-            payload_len: entry.payload.len() as u32,
+            payload_len: self.stored_len(entry) as u32,
         };
-        self.end += record_len(entry.payload.len());
+        self.end += record_len(self.stored_len(entry));
         self.last = entry.header.index;
         self.last_term = entry.header.term;
         self.last_seqno = entry.header.seqno;
@@ -834,7 +925,7 @@ impl<S: Storage> WriteSetLog<S> {
     fn restart_at(&mut self, base: Base) -> Result<(), StoreError> {
         self.generation += 1;
         let number = self.take_number()?;
-        let file = checkpoint::write(&self.storage, number, Purpose::Begins, &base)?;
+        let file = checkpoint::write(&self.storage, number, Purpose::Begins, &base, self.keys.as_ref())?;
         file.sync()?;
         let former: Vec<Segment<S::File>> = {
             let mut held = self.shared.held_mut();
@@ -1099,7 +1190,7 @@ impl<S: Storage> LogStore for WriteSetLog<S> {
         }
         self.guarded(|log| {
             let number = log.take_number()?;
-            let file = checkpoint::write(&log.storage, number, Purpose::Kept, base)?;
+            let file = checkpoint::write(&log.storage, number, Purpose::Kept, base, log.keys.as_ref())?;
             log.note_names_changed();
             log.mark_dirty(number, &file);
             log.kept.push_back(Kept::new(number, base, Some(log.serial)));
@@ -1110,7 +1201,7 @@ impl<S: Storage> LogStore for WriteSetLog<S> {
     fn checkpoint_before(&self, seqno: Seqno) -> Option<Base> {
         for kept in self.kept.iter().rev().filter(|k| k.seqno <= seqno && k.index > self.base.index) {
             // One that cannot be read back is as good as absent; an older one serves as well.
-            if let Ok(Some((_, base))) = checkpoint::read(&self.storage, kept.number) {
+            if let Ok(Some((_, base))) = checkpoint::read(&self.storage, kept.number, self.keys.as_ref()) {
                 return Some(base);
             }
         }

@@ -2,6 +2,8 @@
 
 use trireme_types::{LogIndex, NodeId};
 
+use crate::seal::LogKeys;
+
 /// Longest boot id text kept.
 pub const BOOT_ID_MAX: usize = 200;
 
@@ -20,6 +22,8 @@ pub struct Options {
     /// What changes when the page cache was lost: kernel boot id, and the host. At most [`BOOT_ID_MAX`] bytes count. Empty:
     /// unknown, treated as changed.
     pub boot_id: String,
+    /// What the log is encrypted with; `None`: it is in clear text. A log that was sealed is not opened without its keys.
+    pub keys: Option<LogKeys>,
     /// Overrides the segment size derived from `size` (the simulator's small disks).
     pub segment_size_override: Option<u64>,
     /// Overrides the most bytes of payload that one call writes (the simulator's small records).
@@ -37,6 +41,7 @@ impl Options {
             recover: true,
             new_node: new_node.into(),
             boot_id: boot_id.into(),
+            keys: None,
             segment_size_override: None,
             slice_override: None,
         }

@@ -5,16 +5,18 @@
 //! (unsynced pages reach the disk in any order). Everything else that is missing is a hole.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use trireme_order::StoreError;
 use trireme_types::{Base, Durability, LogIndex, Seqno, Term, Uuid};
 
 use crate::checkpoint::{self, Kept};
-use crate::format::{Meta, Origin, Purpose, SegmentHeader};
+use crate::format::{Meta, Origin, Purpose, SegmentHeader, Unlocked};
 use crate::index::{Segment, Slot};
 use crate::names::{self, Name};
 use crate::options::{IndexRange, OpenReport};
 use crate::scan::{self, ScanEnd};
+use crate::seal::{FileKey, LogKeys};
 use crate::storage::{Storage, StorageFile};
 
 /// The log as it can be used, and what has to be done to the files first.
@@ -87,10 +89,19 @@ struct Findings {
     put_aside: Vec<u64>,
 }
 
+/// A segment file.
+struct Found<F> {
+    header: SegmentHeader,
+    file: F,
+    len: u64,
+    /// `None`: in clear text.
+    key: Option<Arc<FileKey>>,
+}
+
 /// Files by kind, those that the log begins with and later ones.
 struct Listing<F> {
     /// By number; `None`: without a readable header.
-    segments: BTreeMap<u64, Option<(SegmentHeader, F, u64)>>,
+    segments: BTreeMap<u64, Option<Found<F>>>,
     checkpoints: Vec<u64>,
     damaged: Vec<u64>,
     number_max: u64,
@@ -100,7 +111,12 @@ struct Listing<F> {
     vanished: bool,
 }
 
-fn list<S: Storage>(storage: &S, meta: &Meta, findings: &mut Findings) -> Result<Listing<S::File>, StoreError> {
+fn list<S: Storage>(
+    storage: &S,
+    meta: &Meta,
+    keys: Option<&LogKeys>,
+    findings: &mut Findings,
+) -> Result<Listing<S::File>, StoreError> {
     let mut out = Listing {
         segments: BTreeMap::new(),
         checkpoints: Vec::new(),
@@ -116,8 +132,13 @@ fn list<S: Storage>(storage: &S, meta: &Meta, findings: &mut Findings) -> Result
                 let Some(file) = storage.open(&name)? else { continue };
                 let len = file.len()?;
                 match scan::header(&file)? {
-                    Some(h) if h.number == number => {
-                        out.segments.insert(number, Some((h, file, len)));
+                    Some(header) if header.number == number => {
+                        let key = match header.unlock(keys)? {
+                            Unlocked::Clear => Ok(None),
+                            Unlocked::Sealed(key) => Ok(Some(Arc::new(key))),
+                            Unlocked::Forged => Err(()),
+                        };
+                        out.segments.insert(number, key.ok().map(|key| Found { header, file, len, key }));
                     }
                     // Trimmed, then recycled, and the rename was lost: not a segment any more.
                     Some(h) if h.number > number => findings.remove.push(name),
@@ -148,7 +169,7 @@ impl<F> Listing<F> {
     /// Drops what lies before the beginning of the log: the newest reset, or the oldest segment.
     fn begin(&mut self, meta: &Meta, findings: &mut Findings) {
         let reset = self.segments.iter().rev().find_map(|(number, s)| match s {
-            Some((header, ..)) if header.origin == Origin::Reset => Some(*number),
+            Some(found) if found.header.origin == Origin::Reset => Some(*number),
             _ => None,
         });
         if let Some(start) = reset {
@@ -211,7 +232,7 @@ impl<F> History<F> {
 
 /// Reads all records.
 fn walk<S: Storage>(
-    segments: BTreeMap<u64, Option<(SegmentHeader, S::File, u64)>>,
+    segments: BTreeMap<u64, Option<Found<S::File>>>,
     meta: &Meta,
     findings: &mut Findings,
 ) -> Result<History<S::File>, StoreError> {
@@ -226,7 +247,7 @@ fn walk<S: Storage>(
         cuts: Vec::new(),
     };
     for (number, segment) in segments {
-        let Some((header, file, len)) = segment else {
+        let Some(Found { header, file, len, key }) = segment else {
             findings.notes.push(format!("segment {number} has no readable header"));
             out.unreadable.push(number);
             continue;
@@ -258,9 +279,10 @@ fn walk<S: Storage>(
             });
         }
         let Some(run) = out.runs.last_mut() else { continue };
-        run.end = scan::walk(&file, &header, |_, slot| run.slots.push_back(slot))?;
+        run.end =
+            scan::walk(&file, &header, key.as_ref().map(|key| key.opener()), |_, slot| run.slots.push_back(slot))?;
         out.watermark = out.watermark.max(run.end.watermark);
-        run.segments.push(Segment { number, first: header.first, file, capacity: len });
+        run.segments.push(Segment { number, first: header.first, file, capacity: len, key });
     }
     out.watermark = out.watermark.max(noted);
     Ok(out)
@@ -274,11 +296,12 @@ impl States {
         storage: &S,
         numbers: &[u64],
         history: &History<S::File>,
+        keys: Option<&LogKeys>,
         findings: &mut Findings,
     ) -> Result<States, StoreError> {
         let mut out = Vec::new();
         for number in numbers {
-            match checkpoint::read(storage, *number)? {
+            match checkpoint::read(storage, *number, keys)? {
                 Some((purpose, base)) if history.knows(*number, purpose, base.index) => {
                     out.push((Kept::new(*number, &base, None), base));
                 }
@@ -299,12 +322,19 @@ impl States {
 }
 
 /// Reads and judges everything.
-pub fn analyse<S: Storage>(storage: &S, meta: &Meta, boot_id: &str) -> Result<Recovered<S::File>, StoreError> {
+///
+/// **Errors:** the disk fails, or a key is not among `keys`.
+pub fn analyse<S: Storage>(
+    storage: &S,
+    meta: &Meta,
+    boot_id: &str,
+    keys: Option<&LogKeys>,
+) -> Result<Recovered<S::File>, StoreError> {
     let rebooted = meta.boot_id.is_empty() || boot_id.is_empty() || meta.boot_id != boot_id;
     let mut findings = Findings::default();
-    let mut listing = list(storage, meta, &mut findings)?;
+    let mut listing = list(storage, meta, keys, &mut findings)?;
     let mut history = walk::<S>(std::mem::take(&mut listing.segments), meta, &mut findings)?;
-    let states = States::read(storage, &listing.checkpoints, &history, &mut findings)?;
+    let states = States::read(storage, &listing.checkpoints, &history, keys, &mut findings)?;
     let mut out = Recovered {
         report: OpenReport { unclean: !meta.clean, rebooted, ..OpenReport::default() },
         base: Base::default(),

@@ -88,7 +88,7 @@ impl<S: Storage> WriteSetLog<S> {
             }
         }
         let Some((kept, _)) = best else { return Ok(()) };
-        let Some((_, base)) = checkpoint::read(&self.storage, kept.number)? else {
+        let Some((_, base)) = checkpoint::read(&self.storage, kept.number, self.keys.as_ref())? else {
             return Err(StoreError(format!(
                 "write-set log: {} cannot be read back as it was written: the disk returned other bytes",
                 names::checkpoint(kept.number)
@@ -107,7 +107,10 @@ impl<S: Storage> WriteSetLog<S> {
         for segment in dropped {
             self.forget_dirty(segment.number);
             let name = names::segment(segment.number);
-            let recycle = segment.capacity == self.segment_size && self.spare.is_none() && !self.spare_in_flight;
+            // What is in clear text does not lie about in the files of a log that is sealed.
+            let may_stay = self.keys.is_none() || segment.key.is_some();
+            let recycle =
+                may_stay && segment.capacity == self.segment_size && self.spare.is_none() && !self.spare_in_flight;
             if recycle && self.bytes_held() + self.segment_size <= bytes_max {
                 self.storage.rename(&name, names::SPARE)?;
                 self.spare = Some(Spare { file: segment.file, written_after: Some(self.serial()) });

@@ -5,6 +5,7 @@ use trireme_types::{LogIndex, Seqno};
 
 use crate::format::{RECORD_HEADER, RecordHeader, SEGMENT_HEADER, SegmentHeader, is_end, may_be_record, record_len};
 use crate::index::Slot;
+use crate::seal::Opener;
 use crate::storage::StorageFile;
 
 /// Where and why a walk ended.
@@ -68,10 +69,12 @@ pub fn header<F: StorageFile>(file: &F) -> Result<Option<SegmentHeader>, StoreEr
     Ok(SegmentHeader::decode(&buf[..got]))
 }
 
-/// Walks from the first record on and calls `each` with every whole record and its place.
+/// Walks from the first record on and calls `each` with every whole record and its place. Without `opener` the seals of a sealed segment
+/// are not looked at.
 pub fn walk<F: StorageFile>(
     file: &F,
     header: &SegmentHeader,
+    mut opener: Option<Opener>,
     mut each: impl FnMut(&RecordHeader, Slot),
 ) -> Result<ScanEnd, StoreError> {
     let len = file.len()?;
@@ -100,7 +103,15 @@ pub fn walk<F: StorageFile>(
         } else {
             let payload = window.get(out.end + RECORD_HEADER as u64, record.payload_len as usize)?;
             let whole = payload.len() == record.payload_len as usize && crc32fast::hash(payload) == record.payload_crc;
-            if whole { None } else { Some("the payload does not fit its checksum") }
+            let genuine = match &mut opener {
+                Some(opener) if whole => record.open(header.number, opener, payload)?.is_some(),
+                Some(_) | None => true,
+            };
+            match (whole, genuine) {
+                (false, _) => Some("the payload does not fit its checksum"),
+                (true, false) => Some("the record was not sealed with the key of its segment"),
+                (true, true) => None,
+            }
         };
         if bad.is_some() {
             out.bad = bad;

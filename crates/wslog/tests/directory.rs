@@ -396,17 +396,17 @@ fn inspect_sees_a_live_log_and_changes_nothing() {
     };
     let before = snapshot();
     let storage = DirStorage::read_only(dir.path()).unwrap();
-    let summary = inspect::summary(&storage).unwrap();
+    let summary = inspect::summary(&storage, None).unwrap();
     assert_eq!(summary.meta.as_ref().unwrap().node, NODE);
     assert_eq!(summary.segments.last().unwrap().state, inspect::SegmentState::Cut);
     assert_eq!(summary.segments.last().unwrap().range.unwrap().from, LogIndex(151));
     assert!(summary.segments.len() >= 3 && summary.checkpoints.len() == 2);
-    let verdict = inspect::verify(&storage, None).unwrap();
+    let verdict = inspect::verify(&storage, None, None).unwrap();
     assert_eq!((verdict.last, verdict.report.hole, verdict.report.torn_tail_cut), (LogIndex(151), None, false));
     assert_eq!(verdict.checkpoints, [(LogIndex(0), Seqno(0)), (LogIndex(140), Seqno(140))]);
     let mut seen = Vec::new();
     let range = trireme_wslog::IndexRange { from: LogIndex(149), to: LogIndex(160) };
-    inspect::entries(&storage, Some(range), |e| {
+    inspect::entries(&storage, Some(range), None, |e| {
         seen.push(e);
         true
     })
@@ -419,7 +419,7 @@ fn inspect_sees_a_live_log_and_changes_nothing() {
     let mut bytes = std::fs::read(&first).unwrap();
     bytes[5000] ^= 4;
     std::fs::write(&first, bytes).unwrap();
-    let verdict = inspect::verify(&storage, None).unwrap();
+    let verdict = inspect::verify(&storage, None, None).unwrap();
     assert!(verdict.report.hole.is_some() || verdict.report.lost_history.is_some(), "{verdict:?}");
 }
 

@@ -35,7 +35,7 @@ fn find(look: &Look, wanted: Wanted) -> Result<Entry, String> {
         Wanted::Seqno(_) => None,
     };
     let mut found = None;
-    entries(&look.storage, range, |entry| {
+    entries(&look.storage, range, look.keys.as_ref(), |entry| {
         let (here, beyond) = match wanted {
             Wanted::Index(_) => (true, false),
             Wanted::Seqno(seqno) => {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use trireme_certification::WriteSet;
 use trireme_types::{Entry, EntryKind, NodeId};
+use trireme_wslog::KeyId;
 use trireme_wslog::inspect::{CheckpointInfo, MetaInfo, SegmentInfo, SegmentState, entries};
 
 use super::entry::kind_name;
@@ -14,7 +15,7 @@ use crate::table;
 
 pub fn log(look: &Look, as_json: bool) -> Result<(), String> {
     let mut statistics = Statistics::default();
-    entries(&look.storage, None, |entry| {
+    entries(&look.storage, None, look.keys.as_ref(), |entry| {
         statistics.count(&entry);
         true
     })
@@ -134,6 +135,7 @@ fn segment_json(segment: &SegmentInfo) -> Value {
         "seqnos": segment.seqnos.map(|(from, to)| json!({ "from": from.raw(), "to": to.raw() })),
         "bytes_used": segment.bytes_used,
         "bytes_file": segment.bytes_file,
+        "key": segment.key.map(|id| id.to_string()),
         "behind_the_end": segment.bad,
     })
 }
@@ -142,6 +144,7 @@ fn checkpoint_json(checkpoint: &CheckpointInfo) -> Value {
     json!({
         "name": checkpoint.name,
         "whole": checkpoint.position.is_some(),
+        "key": checkpoint.key.map(|id| id.to_string()),
         "index": checkpoint.position.map(|(index, _, _)| index.raw()),
         "seqno": checkpoint.position.map(|(_, _, seqno)| seqno.raw()),
     })
@@ -177,19 +180,21 @@ fn print_text(look: &Look, statistics: &Statistics) {
     }
 
     print_line("");
-    let head = ["SEGMENT", "STATE", "ENTRIES", "SEQNOS", "USED", "SIZE", "BEHIND THE END"].map(str::to_owned);
+    let head = ["SEGMENT", "STATE", "ENTRIES", "SEQNOS", "USED", "SIZE", "KEY", "BEHIND THE END"].map(str::to_owned);
     let rows: Vec<Vec<String>> = look.summary.segments.iter().map(segment_row).collect();
     table::print(&head, &rows);
 
     print_line("");
-    let head = ["CHECKPOINT", "ENTRY", "SEQNO"].map(str::to_owned);
+    let head = ["CHECKPOINT", "ENTRY", "SEQNO", "KEY"].map(str::to_owned);
     let rows: Vec<Vec<String>> = look
         .summary
         .checkpoints
         .iter()
         .map(|c| match c.position {
-            Some((index, _, seqno)) => vec![c.name.clone(), index.to_string(), seqno.to_string()],
-            None => vec![c.name.clone(), "not whole".to_owned(), "-".to_owned()],
+            Some((index, _, seqno)) => {
+                vec![c.name.clone(), index.to_string(), seqno.to_string(), key_text(c.key)]
+            }
+            None => vec![c.name.clone(), "not whole".to_owned(), "-".to_owned(), key_text(c.key)],
         })
         .collect();
     table::print(&head, &rows);
@@ -223,8 +228,13 @@ fn segment_row(segment: &SegmentInfo) -> Vec<String> {
         segment.seqnos.map_or_else(|| "-".to_owned(), |(from, to)| format!("{from}-{to}")),
         segment.bytes_used.to_string(),
         segment.bytes_file.to_string(),
+        key_text(segment.key),
         segment.bad.unwrap_or("-").to_owned(),
     ]
+}
+
+fn key_text(key: Option<KeyId>) -> String {
+    key.map_or_else(|| "none".to_owned(), |id| id.to_string())
 }
 
 fn state_name(state: SegmentState) -> &'static str {

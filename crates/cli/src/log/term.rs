@@ -4,13 +4,15 @@ use std::path::Path;
 
 use serde_json::json;
 use trireme_types::Term;
+use trireme_wslog::inspect::metadata;
 use trireme_wslog::{DirStorage, raise_term};
 
-use super::{look, text, trim::refuse_foreign_user};
+use super::{text, trim::refuse_foreign_user};
 use crate::run::{print_json, print_line};
 
 pub fn log(dir: &Path, raise: Option<Term>, as_json: bool) -> Result<(), String> {
-    let Some(meta) = look(dir)?.summary.meta else {
+    let looked = DirStorage::read_only(dir).and_then(|storage| metadata(&storage)).map_err(text)?;
+    let Some(meta) = looked else {
         return Err(format!("the log in {} has no metadata: start its node, or remove its files", dir.display()));
     };
     let term = match raise {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use serde_json::json;
 use trireme_order::LogStore;
 use trireme_types::{NodeId, Seqno};
-use trireme_wslog::{DirStorage, Options, Trim, TrimAnswer, TrimWish, WriteSetLog, read_boot_id};
+use trireme_wslog::{DirStorage, LogKeys, Options, Trim, TrimAnswer, TrimWish, WriteSetLog, read_boot_id};
 
 use super::{Look, look, range_json, range_text, text};
 use crate::run::{print_json, print_line};
@@ -16,8 +16,15 @@ use crate::run::{print_json, print_line};
 const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-pub fn log(dir: &Path, keep_from: Seqno, force: bool, wait: Duration, as_json: bool) -> Result<(), String> {
-    let before = look(dir)?;
+pub fn log(
+    dir: &Path,
+    keep_from: Seqno,
+    force: bool,
+    wait: Duration,
+    keys: Option<LogKeys>,
+    as_json: bool,
+) -> Result<(), String> {
+    let before = look(dir, keys.clone())?;
     let Some(meta) = &before.summary.meta else {
         return Err(format!("the log in {} has no metadata: start its node, or remove its files", dir.display()));
     };
@@ -26,7 +33,7 @@ pub fn log(dir: &Path, keep_from: Seqno, force: bool, wait: Duration, as_json: b
     // Before anything else is said about the log: while its owner runs, all of it is in flux.
     if storage.try_lock().map_err(text)?.is_none() {
         let (freed, kept) = ask_owner(&storage, keep_from, wait)?;
-        return tell(&before, &look(dir)?, freed, &kept, as_json);
+        return tell(&before, &look(dir, keys)?, freed, &kept, as_json);
     }
     if !meta.clean && !force {
         return Err(format!(
@@ -36,6 +43,7 @@ pub fn log(dir: &Path, keep_from: Seqno, force: bool, wait: Duration, as_json: b
         ));
     }
     let mut options = Options::new(NodeId::default(), read_boot_id());
+    options.keys = keys.clone();
     // What was kept in files of some size goes on in such.
     options.segment_size_override = before.summary.segments.iter().map(|s| s.bytes_file).max().filter(|size| *size > 0);
     let (mut log, _) = WriteSetLog::open(storage, &options).map_err(text)?;
@@ -45,7 +53,7 @@ pub fn log(dir: &Path, keep_from: Seqno, force: bool, wait: Duration, as_json: b
     // Also after a refusal: it was opened, so it has to be closed, or the next start would call it unclean.
     log.close().map_err(text)?;
     trimmed?;
-    tell(&before, &look(dir)?, held_before.saturating_sub(held), "", as_json)
+    tell(&before, &look(dir, keys)?, held_before.saturating_sub(held), "", as_json)
 }
 
 /// The process that has the log open drops what it can spare.

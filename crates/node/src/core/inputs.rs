@@ -137,6 +137,7 @@ impl Core {
                 }
             }
             Command::Tls(context) => self.transport.set_tls(context),
+            Command::LogKeys { keys, slot } => slot.fill(self.group.store_mut().use_keys(&keys)),
             Command::Admit { token, allowed } => self.transport.admit(token, allowed),
             Command::GiveUp { reason, corrupt } => {
                 self.shared.log(Level::Error, reason);

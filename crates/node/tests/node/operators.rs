@@ -49,7 +49,7 @@ fn in_mode_process_the_log_is_synced_in_the_background() {
     let cluster = Cluster::new(1);
     let host = cluster.bootstrap();
     let disk = DirStorage::read_only(&cluster.sites[0].dir).unwrap();
-    let look = || inspect::summary(&disk).unwrap();
+    let look = || inspect::summary(&disk, None).unwrap();
     set(&host, "repl.durability=process");
     until("mode process", || look().meta.is_some_and(|meta| meta.process));
     for n in 0..3 {
@@ -92,7 +92,7 @@ fn a_mode_that_another_node_has_changed_can_be_set_back_at_once() {
     let cluster = Cluster::new(2);
     let hosts = cluster.start();
     let disk = DirStorage::read_only(&cluster.sites[0].dir).unwrap();
-    let process = || inspect::summary(&disk).unwrap().meta.is_some_and(|meta| meta.process);
+    let process = || inspect::summary(&disk, None).unwrap().meta.is_some_and(|meta| meta.process);
     for round in 0..5 {
         set(&hosts[0], "repl.durability=process");
         until("mode process", process);

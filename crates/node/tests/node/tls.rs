@@ -193,6 +193,67 @@ fn a_secret_that_others_can_read_or_that_is_none_is_refused() {
     assert!(cluster.refused(0).contains("exclude each other"));
 }
 
+const PASSWORD: &str = "identified by a long and secret word";
+
+/// Files of the node's log in which the password stands.
+fn told(site: &Site) -> usize {
+    let files = std::fs::read_dir(&site.dir).unwrap().map(|file| file.unwrap().path());
+    let logs = files.filter(|path| path.to_string_lossy().ends_with(".galera.cache"));
+    logs.filter(|path| {
+        let bytes = std::fs::read(path).unwrap();
+        bytes.windows(PASSWORD.len()).any(|bytes| bytes == PASSWORD.as_bytes())
+    })
+    .count()
+}
+
+fn encrypt(site: &mut Site, keys: &[u8]) {
+    let file = site.dir.join("log.key");
+    let text: String = keys.iter().map(|n| secret(*n)).collect();
+    trireme_private::replace(&file, text.as_bytes(), 0o600).unwrap();
+    site.options = format!("repl.log_key_file={}", file.display());
+}
+
+#[test]
+fn an_encrypted_log_tells_nothing_and_its_node_comes_back_with_the_key_only() {
+    let mut cluster = Cluster::new(1);
+    let again = |cluster: &Cluster, tables: Tables| {
+        let mut host = cluster.host(0, tables, None, "");
+        assert_eq!(host.connect(&cluster.url(), true), Code::Ok, "{:#?}", host.lock().log);
+        host.serve(2);
+        host
+    };
+    // From clear text on: nothing more is told.
+    let host = cluster.bootstrap();
+    host.commit("a", PASSWORD);
+    let tables = host.stop();
+    let clear = told(&cluster.sites[0]);
+    assert!(clear > 0);
+    encrypt(&mut cluster.sites[0], &[1]);
+    let host = again(&cluster, tables);
+    host.commit("b", PASSWORD);
+    assert_eq!(told(&cluster.sites[0]), clear);
+    // A new key while it runs.
+    encrypt(&mut cluster.sites[0], &[2, 1]);
+    assert_eq!(host.node().options_set("repl.log_key_reload=1"), Code::Ok);
+    host.wait("told", |s| s.log.iter().any(|(_, t)| t == texts::LOG_KEYS_RELOADED));
+    host.commit("c", PASSWORD);
+    let tables = host.stop();
+    assert_eq!(told(&cluster.sites[0]), clear);
+    encrypt(&mut cluster.sites[0], &[3]);
+    let reason = cluster.refused(0);
+    assert!(reason.contains("is encrypted with key") && reason.contains("repl.log_key_file"), "{reason}");
+    cluster.sites[0].options.clear();
+    assert!(cluster.refused(0).contains("no key file is given"));
+    encrypt(&mut cluster.sites[0], &[2, 1]);
+    let host = again(&cluster, tables);
+    host.commit("d", "after");
+    host.stop();
+    let file = cluster.sites[0].dir.join("log.key");
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o640)).unwrap();
+    let reason = cluster.refused(0);
+    assert!(reason.contains("repl.log_key_file") && reason.contains("chmod 0600"), "{reason}");
+}
+
 #[test]
 fn who_wants_authentication_does_not_listen_for_everybody() {
     let mut cluster = Cluster::new(1);

@@ -320,6 +320,11 @@ impl Options {
         Some(self.text("repl.secret_file")).filter(|path| !path.is_empty())
     }
 
+    /// The file with the keys of the write-set log; `None` without one.
+    pub fn log_key_file(&self) -> Option<&str> {
+        Some(self.text("repl.log_key_file")).filter(|path| !path.is_empty())
+    }
+
     pub fn base_port(&self) -> u16 {
         u16::try_from(self.int("base_port")).unwrap_or(DEFAULT_PORT)
     }

@@ -1,8 +1,8 @@
 //! Every option with its default, format and rules.
 //!
 //! The names are Galera's, complete, also those without a meaning here: configuration files that work with Galera must work
-//! unchanged, and tools read values back. `repl.durability`, `repl.require_auth`, `repl.secret_file`,
-//! `repl.secret_reload`, `repl.status_extended`, `gcs.fc_patience` and `pc.bootstrap_expect` are ours.
+//! unchanged, and tools read values back. `repl.durability`, `repl.log_key_file`, `repl.log_key_reload`,
+//! `repl.require_auth`, `repl.secret_file`, `repl.secret_reload`, `repl.status_extended`, `gcs.fc_patience` and `pc.bootstrap_expect` are ours.
 
 /// Format and range of a value.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -197,6 +197,10 @@ pub const TABLE: &[Spec] = &[
     // Ours: whether a majority must hold a commit on disk, or only in its processes, before it is acknowledged. A cluster-wide setting.
     shown("repl.durability", "disk", Choice(&["disk", "process"]), Dynamic),
     shown("repl.key_format", "FLAT8", Choice(&["FLAT8", "FLAT8A", "FLAT16", "FLAT16A"]), Dynamic),
+    // Ours: the file with the keys that encrypt this node's write-set log.
+    hidden("repl.log_key_file", "", Text, Start),
+    // Ours: reads that file again.
+    hidden("repl.log_key_reload", "", Bool, Trigger),
     shown("repl.max_ws_size", "2147483647", int(0, 2_147_483_647), Dynamic),
     // Ours: what happens when a node id comes with a certificate of other names than before.
     hidden("repl.other_certificate", "warn", Choice(&["warn", "refuse"]), Start),
@@ -244,6 +248,8 @@ mod tests {
     fn counts() {
         let ours = [
             "repl.durability",
+            "repl.log_key_file",
+            "repl.log_key_reload",
             "repl.other_certificate",
             "repl.require_auth",
             "repl.secret_file",
@@ -258,7 +264,7 @@ mod tests {
         assert_eq!(galera.iter().filter(|s| s.shown).count(), 72);
         // 23 of both lineages and one of the other lineage.
         assert_eq!(galera.iter().filter(|s| !s.shown).count(), 24);
-        assert_eq!(TABLE.len(), 106);
+        assert_eq!(TABLE.len(), 108);
     }
 
     #[test]

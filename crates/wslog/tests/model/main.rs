@@ -86,7 +86,7 @@ fn flipped_bit_is_never_content_and_never_a_silent_loss() {
             let (at, bit) = (world.rng.below(used), world.rng.below(8) as u8);
             world.disk.flip_bit(name, at, bit);
             world.trace.push(format!("{end:?}; flip {name} byte {at} bit {bit}"));
-            let opened = WriteSetLog::open(world.disk.clone(), &options(world.boot));
+            let opened = WriteSetLog::open(world.disk.clone(), &world.options(world.boot));
             let (log, report) = match opened {
                 Ok(opened) => opened,
                 Err(e) => {
@@ -127,7 +127,7 @@ fn flipped_bit_is_never_content_and_never_a_silent_loss() {
             let (hole, suspect, base) = (report.hole, report.suspect, log.base().clone());
             drop(log);
             world.disk.kill();
-            let (mut log, report) = WriteSetLog::open(world.disk.clone(), &options(world.boot)).unwrap();
+            let (mut log, report) = WriteSetLog::open(world.disk.clone(), &world.options(world.boot)).unwrap();
             assert_eq!((report.hole, report.suspect, log.last().0, log.base()), (hole, suspect, last, &base));
             assert!(!report.torn_tail_cut && report.lost_history.is_none(), "{report:?}");
             aside +=
@@ -135,7 +135,7 @@ fn flipped_bit_is_never_content_and_never_a_silent_loss() {
             log.set_suspect(None).unwrap();
             log.reset(Base { index: LogIndex(9), ..Base::default() }).unwrap();
             drop(log);
-            let (log, report) = WriteSetLog::open(world.disk.clone(), &options(world.boot)).unwrap();
+            let (log, report) = WriteSetLog::open(world.disk.clone(), &world.options(world.boot)).unwrap();
             assert_eq!((report.hole, report.suspect, log.last()), (None, None, LogIndex(9)));
             assert!(!trireme_wslog::Storage::list(&world.disk).unwrap().iter().any(|n| n.contains("damaged")));
         });
@@ -159,7 +159,7 @@ fn lying_disk_never_makes_wrong_content() {
             world.log = None;
             world.disk.crash();
             drop_faults(&world.disk);
-            let Ok((log, _)) = WriteSetLog::open(world.disk.clone(), &options(2)) else { return };
+            let Ok((log, _)) = WriteSetLog::open(world.disk.clone(), &world.options(2)) else { return };
             lost += u32::from(log.last() < synced);
             let mut next = log.first();
             while next <= log.last() {

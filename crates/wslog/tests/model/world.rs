@@ -7,7 +7,7 @@ use trireme_order::{LogStore, StoreError};
 use trireme_types::{
     Base, Durability, Entry, EntryHeader, EntryKind, HardState, LogIndex, NodeId, Seqno, Session, SplitMix, Term, Uuid,
 };
-use trireme_wslog::{Faults, OpenReport, Options, SimDisk, SyncTicket, Trim, WriteSetLog};
+use trireme_wslog::{Faults, KEY_BYTES, LogKeys, OpenReport, Options, SimDisk, SyncTicket, Trim, WriteSetLog};
 
 pub const NODE: NodeId = NodeId(Uuid([9; 16]));
 
@@ -52,6 +52,9 @@ impl Version {
     pub fn last(&self) -> u64 {
         self.entries.keys().next_back().copied().unwrap_or(self.base.index.0)
     }
+    fn last_base(&self) -> &Base {
+        &self.base
+    }
     fn state_at(&self, index: u64) -> (Term, Seqno) {
         self.entries.get(&index).map_or((self.base.term, self.base.seqno), |e| (e.header.term, e.header.seqno))
     }
@@ -81,9 +84,23 @@ pub struct World {
     pub failed: bool,
     /// The process ended by closing the log.
     closed: bool,
+    seals: Seals,
+    /// Keys in the file, the newest first; none: the log is in clear text.
+    keys: Vec<[u8; KEY_BYTES]>,
     counter: u64,
     pub trace: Vec<String>,
     pub torn_tails: u32,
+}
+
+/// What an operator does with keys between two starts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Seals {
+    Never,
+    FromTheStart,
+    /// One day.
+    Later,
+    /// Puts new keys first.
+    Rotated,
 }
 
 pub fn options(boot: u64) -> Options {
@@ -122,11 +139,16 @@ impl World {
             process: false,
             failed: false,
             closed: false,
+            seals: [Seals::Never, Seals::FromTheStart, Seals::Later, Seals::Rotated][(seed / 3 % 4) as usize],
+            keys: Vec::new(),
             counter: 0,
             trace: Vec::new(),
             torn_tails: 0,
         };
-        let (log, report) = WriteSetLog::open(world.disk.clone(), &options(1)).unwrap();
+        if matches!(world.seals, Seals::FromTheStart | Seals::Rotated) {
+            world.keys.push([1; KEY_BYTES]);
+        }
+        let (log, report) = WriteSetLog::open(world.disk.clone(), &world.options(1)).unwrap();
         assert!(report.created);
         world.log = Some(log);
         if seed.is_multiple_of(3) {
@@ -134,6 +156,39 @@ impl World {
             world.log().set_durability(Durability::Process).unwrap();
         }
         world
+    }
+
+    pub fn options(&self, boot: u64) -> Options {
+        let seed = self.counter ^ boot << 32;
+        let keys = (!self.keys.is_empty()).then(|| LogKeys::new(&self.keys).unwrap().with_seed(seed));
+        Options { keys, ..options(boot) }
+    }
+
+    fn turn_keys(&mut self) {
+        let turn = match self.seals {
+            Seals::Never | Seals::FromTheStart => false,
+            Seals::Later => self.keys.is_empty() && self.rng.one_in(3),
+            Seals::Rotated => self.rng.one_in(3),
+        };
+        if turn {
+            self.keys.insert(0, [self.keys.len() as u8 + 1; KEY_BYTES]);
+        }
+    }
+
+    /// Without the newest key, or with another one only, nothing is opened and nothing is changed.
+    fn try_wrong_keys(&self) {
+        if self.seals != Seals::FromTheStart {
+            return;
+        }
+        let content = |disk: &SimDisk| -> Vec<_> { disk.file_names().iter().map(|name| disk.content(name)).collect() };
+        let before = content(&self.disk);
+        for keys in [None, Some(LogKeys::new(&[[77; KEY_BYTES]]).unwrap())] {
+            match WriteSetLog::open(self.disk.clone(), &Options { keys, ..options(self.boot) }) {
+                Ok(_) => panic!("opened without the key"),
+                Err(refused) => assert!(refused.0.contains("encrypted with key"), "{refused}"),
+            }
+        }
+        assert_eq!(content(&self.disk), before);
     }
 
     pub fn log(&mut self) -> &mut Log {
@@ -455,11 +510,15 @@ impl World {
         }
         drop_faults(&self.disk);
         let mut end = end;
+        if self.versions.iter().all(|version| *version.last_base() != Base::default()) {
+            self.try_wrong_keys();
+        }
+        self.turn_keys();
         while self.rng.one_in(3) {
             let died = self.die_in_open();
             end = if end == End::Crash { end } else { died };
         }
-        let (log, report) = WriteSetLog::open(self.disk.clone(), &options(self.boot))?;
+        let (log, report) = WriteSetLog::open(self.disk.clone(), &self.options(self.boot))?;
         self.trace.push(format!("{end:?} -> {report:?} base {} last {}", log.base().index, log.last()));
         self.log = Some(log);
         Ok((report, end))
@@ -473,7 +532,7 @@ impl World {
             _ => Faults { space_left: Some(self.rng.below(9000)), ..Faults::default() },
         };
         self.disk.set_faults(faults);
-        let opened = WriteSetLog::open(self.disk.clone(), &options(self.boot));
+        let opened = WriteSetLog::open(self.disk.clone(), &self.options(self.boot));
         let end = if self.rng.one_in(2) { End::Kill } else { End::Crash };
         self.trace
             .push(format!("open dies, then {end:?}: {:?}", opened.as_ref().map(|(_, r)| r.clone()).map_err(|e| &e.0)));
