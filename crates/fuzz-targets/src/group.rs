@@ -184,7 +184,7 @@ impl World {
                 let disk = u.arbitrary()?;
                 one.group.set_durability(now, if disk { Durability::Disk } else { Durability::Process });
             }
-            30 => one.group.signal(now, Bytes::from_static(b"signal")),
+            30 => one.group.signal(Bytes::from_static(b"signal")),
             _ => {
                 let restart: bool = u.arbitrary()?;
                 if restart {
@@ -193,7 +193,7 @@ impl World {
                     self.net.restart(n, store, incarnation, trireme_types::Seqno(1));
                 } else {
                     one.group.withdraw_unsent();
-                    one.group.abandon_pending(now);
+                    one.group.abandon_pending();
                 }
             }
         }

@@ -18,6 +18,7 @@ use trireme_types::{Kinship, LogIndex, MemberKind, NodeId, Term, Timestamp, Vote
 use crate::election::Role;
 use crate::group::Group;
 use crate::mutant::Mutant;
+use crate::timers::Timer;
 use crate::{LogStore, Message, Phase};
 
 /// A server's log, as it told.
@@ -94,8 +95,9 @@ impl<S: LogStore> Group<S> {
             return;
         }
         self.arbiter.stands_for = Some(from);
-        if self.at_election.is_none() && self.may_stand() {
-            self.at_election = Some(now.after(self.random_below(STAND_WITHIN)));
+        if !self.timers.is_armed(Timer::Election) && self.may_stand() {
+            let at = now.after(self.random_below(STAND_WITHIN));
+            self.timers.arm(Timer::Election, at);
         }
     }
 
@@ -147,7 +149,7 @@ impl<S: LogStore> Group<S> {
     /// Arbitrator as sequencer: to the server whose log is complete; to one that is being completed later; back to nobody if there
     /// is no such server.
     pub(crate) fn hand_over(&mut self, now: Timestamp) {
-        if !self.arbitrates() || self.phase == Phase::Failed {
+        if !self.arbitrates() || self.phase() == Phase::Failed {
             return;
         }
         let patience = self.cfg.timeouts.election;

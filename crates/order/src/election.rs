@@ -16,6 +16,7 @@ use crate::group::Group;
 use crate::mutant::Mutant;
 use crate::reads::PendingRead;
 use crate::replication::Progress;
+use crate::timers::Timer;
 use crate::{Event, LogStore, Message, Output, Phase};
 
 /// What this member does in the present term.
@@ -114,7 +115,11 @@ impl<S: LogStore> Group<S> {
         let base = self.cfg.timeouts.election;
         let jitter = self.random_below(base);
         let waits = self.may_stand() && !matches!(self.role, Role::Sequencer(_));
-        self.at_election = waits.then(|| now.after(base + jitter));
+        if waits {
+            self.timers.arm(Timer::Election, now.after(base + jitter));
+        } else {
+            self.timers.disarm(Timer::Election);
+        }
     }
 
     /// A voter with a usable log, in a phase in which it may order; an arbitrator only for somebody else.
@@ -122,7 +127,7 @@ impl<S: LogStore> Group<S> {
         let me = self.me();
         let votes = |set: &VoterSet| set.weight(me) > 0;
         // A leaver too: with the better log it is the only one that can lead the others to it before it hands over.
-        matches!(self.phase, Phase::Joining | Phase::Primary | Phase::NonPrimary | Phase::Leaving)
+        matches!(self.phase(), Phase::Joining | Phase::Primary | Phase::NonPrimary | Phase::Leaving)
             && !self.needs_snapshot
             && !self.tail.history.is_nil()
             // A log that lost its end may have lost the newest voters with it: it does not know who decides.
@@ -132,7 +137,7 @@ impl<S: LogStore> Group<S> {
     }
 
     pub(crate) fn on_election_timer(&mut self, now: Timestamp) {
-        self.at_election = None;
+        self.timers.disarm(Timer::Election);
         if matches!(self.role, Role::Sequencer(_)) || !self.may_stand() || self.is(Mutant::NeverStands) {
             return;
         }
@@ -246,7 +251,7 @@ impl<S: LogStore> Group<S> {
         }
         self.refusals += 1;
         let at = now.after(delay / 2 + self.random_below(delay / 2));
-        self.at_election = self.at_election.map(|planned| planned.min(at));
+        self.timers.hasten(Timer::Election, at);
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -328,8 +333,8 @@ impl<S: LogStore> Group<S> {
     /// `sequencer`: whom to follow, and on which branch.
     pub(crate) fn become_follower(&mut self, now: Timestamp, sequencer: Option<(NodeId, Lineage)>) {
         self.role = Role::Follower;
-        self.at_heartbeat = None;
-        self.at_bodies = None;
+        self.timers.disarm(Timer::Heartbeat);
+        self.timers.disarm(Timer::Bodies);
         self.held.clear();
         self.acked = None;
         let (sequencer, lineage) = match sequencer {
@@ -427,8 +432,8 @@ impl<S: LogStore> Group<S> {
             return self.become_follower(now, None);
         }
         let me = self.me();
-        self.at_election = None;
-        self.at_bodies = None;
+        self.timers.disarm(Timer::Election);
+        self.timers.disarm(Timer::Bodies);
         self.held.clear();
         if !self.is(Mutant::AcksKept) {
             self.acks.clear();
@@ -536,7 +541,7 @@ impl<S: LogStore> Group<S> {
         }
         if term > self.hard.term {
             self.adopt_term(now, term);
-            if self.phase == Phase::Failed {
+            if self.phase() == Phase::Failed {
                 return false;
             }
         }
@@ -561,7 +566,7 @@ impl<S: LogStore> Group<S> {
         let lineage = theirs.lineage.clone();
         let Kinship::Descendant(fork) = self.tail.lineage.kinship(&lineage) else { return None };
         let led = self.era.branch == self.tail.branch() && self.hears_sequencer(now);
-        if led || !matches!(self.phase, Phase::Joining | Phase::NonPrimary) {
+        if led || !matches!(self.phase(), Phase::Joining | Phase::NonPrimary) {
             return None;
         }
         if self.needs_snapshot {
@@ -641,7 +646,7 @@ impl<S: LogStore> Group<S> {
 
     pub(crate) fn on_heartbeat_timer(&mut self, now: Timestamp) {
         if !matches!(self.role, Role::Sequencer(_)) {
-            self.at_heartbeat = None;
+            self.timers.disarm(Timer::Heartbeat);
             return;
         }
         let majority = self.majority_heard(now);
@@ -652,7 +657,7 @@ impl<S: LogStore> Group<S> {
             self.become_follower(now, None);
             return;
         }
-        self.at_heartbeat = Some(now.after(self.cfg.timeouts.heartbeat));
+        self.timers.arm(Timer::Heartbeat, now.after(self.cfg.timeouts.heartbeat));
         self.send_heartbeats(now, majority);
     }
 
@@ -679,14 +684,14 @@ impl<S: LogStore> Group<S> {
         if matches!(self.role, Role::Sequencer(_)) {
             self.track(now, node);
             // The newcomer hears of its sequencer at once.
-            self.at_heartbeat = Some(now);
+            self.timers.arm(Timer::Heartbeat, now);
         } else if self.sequencer == Some(node) {
             // A new connection under an old one's name: what was sent may be lost.
             self.held.clear();
             self.resend_pending();
             self.resend_reads(now);
         }
-        if matches!(self.phase, Phase::Joining | Phase::NonPrimary) {
+        if matches!(self.phase(), Phase::Joining | Phase::NonPrimary) {
             self.send_join_to(node);
         }
     }
@@ -707,7 +712,7 @@ impl<S: LogStore> Group<S> {
             if self.may_stand() {
                 // A dead connection needs no patience; pre-vote guards against mistakes.
                 let jitter = self.random_below(Duration::from_millis(50));
-                self.at_election = Some(now.after(jitter));
+                self.timers.arm(Timer::Election, now.after(jitter));
             }
         }
     }

@@ -25,7 +25,7 @@ impl<S: LogStore> Group<S> {
     /// Whom this member hears of those that wait as it does.
     pub(crate) fn founding(&self, now: Timestamp) -> Option<Founding> {
         let expect = self.cfg.expect;
-        if expect == 0 || self.phase != Phase::Joining || !self.is_blank() {
+        if expect == 0 || self.phase() != Phase::Joining || !self.is_blank() {
             return None;
         }
         let mut seen: Vec<NodeId> = self

@@ -41,7 +41,8 @@ impl<S: LogStore> Group<S> {
                 node,
             })
         };
-        let vouched = self.phase == Phase::Joining && self.join_state.as_ref().is_some_and(|j| j.position == self.data);
+        let vouched =
+            self.phase() == Phase::Joining && self.join_state.as_ref().is_some_and(|j| j.position == self.data);
         let me = ahead(self.me(), self.data, vouched);
         let others = self.peers.iter().filter_map(|(node, peer)| {
             let p = peer.told_lately(now)?;
@@ -58,7 +59,7 @@ impl<S: LogStore> Group<S> {
         let data = self.data.filter(|(_, seqno)| *seqno > self.tail.seqno);
         let position = self.join_state.as_ref().and_then(|j| j.position);
         let Some((history, seqno)) = data.filter(|d| Some(*d) == position) else { return false };
-        if self.phase != Phase::Joining || history != self.tail.history || self.is(Mutant::DataIgnored) {
+        if self.phase() != Phase::Joining || history != self.tail.history || self.is(Mutant::DataIgnored) {
             return false;
         }
         let index = self.beyond_all_logs();
@@ -315,7 +316,7 @@ impl<S: LogStore> Group<S> {
     fn begin_from_data(&mut self, now: Timestamp, index: LogIndex, seqno: Seqno) {
         let history = self.tail.history;
         let position = self.join_state.as_ref().and_then(|j| j.position);
-        if self.phase != Phase::Joining
+        if self.phase() != Phase::Joining
             || position != Some((history, seqno))
             || self.stocked && seqno < self.tail.seqno
             || index <= self.tail.index

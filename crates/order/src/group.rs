@@ -15,7 +15,9 @@ use crate::chain::Chain;
 use crate::election::{Era, Role};
 use crate::io::{Delivery, Event, SnapshotRequest};
 use crate::mutant::Mutant;
+use crate::phase::CurrentPhase;
 use crate::reads::Reads;
+use crate::timers::{Timer, Timers};
 use crate::{
     Class, Config, JoinState, LogStore, Message, Output, Phase, Presence, ProposeError, ReadId, Status, StoreError,
 };
@@ -66,7 +68,7 @@ pub struct Group<S: LogStore> {
     pub(crate) cfg: Config,
     pub(crate) store: S,
     pub(crate) rng: u64,
-    pub(crate) phase: Phase,
+    pub(crate) phase: CurrentPhase,
     pub(crate) out: VecDeque<Output>,
     pub(crate) hard: HardState,
     /// After the last entry of the log.
@@ -169,12 +171,7 @@ pub struct Group<S: LogStore> {
     pub(crate) arbiter: Arbiter,
     /// Asked of the application and not answered yet, with the state of the order at that point.
     pub(crate) snapshots: Vec<(SnapshotRequest, Chain)>,
-    // --- timers
-    pub(crate) at_election: Option<Timestamp>,
-    pub(crate) at_heartbeat: Option<Timestamp>,
-    pub(crate) at_bodies: Option<Timestamp>,
-    pub(crate) at_check: Option<Timestamp>,
-    pub(crate) at_linger: Option<Timestamp>,
+    pub(crate) timers: Timers,
     /// Last time a sequencer that hears a majority was heard (or, as sequencer, a majority was).
     pub(crate) good_at: Timestamp,
     #[cfg(feature = "mutants")]
@@ -194,7 +191,7 @@ impl<S: LogStore> Group<S> {
         let mut group = Group {
             cfg: config,
             rng: seed | 1,
-            phase: Phase::Idle,
+            phase: CurrentPhase::START,
             out: VecDeque::new(),
             hard,
             tail: Chain::default(),
@@ -256,11 +253,7 @@ impl<S: LogStore> Group<S> {
             evicted: BTreeSet::new(),
             arbiter: Arbiter::default(),
             snapshots: Vec::new(),
-            at_election: None,
-            at_heartbeat: None,
-            at_bodies: None,
-            at_check: None,
-            at_linger: None,
+            timers: Timers::default(),
             good_at: now,
             #[cfg(feature = "mutants")]
             mutant: None,
@@ -298,7 +291,7 @@ impl<S: LogStore> Group<S> {
         let wanted = self.done.durability;
         // What comes behind the change is acknowledged only when it is synced; under load there is always something newer that is not.
         let unsynced = self.tail.durability == Durability::Process || self.synced < self.done.durability_at;
-        if wanted == Durability::Disk && unsynced || self.phase == Phase::Failed {
+        if wanted == Durability::Disk && unsynced || self.phase() == Phase::Failed {
             return;
         }
         if let Err(e) = self.store.set_durability(wanted) {
@@ -392,15 +385,14 @@ impl<S: LogStore> Group<S> {
             self.yields = None;
             self.is_doubled = false;
         }
-        self.phase = Phase::Joining;
+        self.become_joining(now.after(CHECK_EVERY));
         self.stocked = !self.arbitrates();
-        self.at_check = Some(now.after(CHECK_EVERY));
         let me = Voter { node: self.me(), weight: self.cfg.me.weight };
         let fork = if forced { self.draw_fork() } else { Uuid::NIL };
         let voters = (!self.decides_alone()).then(|| VoterSet { voters: vec![me], fork });
         self.take_over(now, voters);
         self.send_presence(now);
-        match self.phase {
+        match self.phase() {
             Phase::Failed => Err("the write-set log failed".into()),
             _ => Ok(()),
         }
@@ -425,16 +417,15 @@ impl<S: LogStore> Group<S> {
     }
 
     fn look_for_component(&mut self, now: Timestamp, state: JoinState) {
-        if self.phase == Phase::Failed {
+        if self.phase() == Phase::Failed {
             return;
         }
         self.stocked = state.position.is_some() && !self.is_out_of_reach(&state) && !self.arbitrates();
         self.needs_snapshot = self.is_useless(&state);
         self.data = self.data.or(state.position);
         self.join_state = Some(state);
-        self.phase = Phase::Joining;
+        self.become_joining(now);
         self.good_at = now;
-        self.at_check = Some(now);
         let me = self.me();
         let doubtful = self.tail.lineage.newest().is_some() || !self.is_whole() || self.data_ahead(now).is_some();
         if doubtful && self.quorum(|n| n == me) {
@@ -502,7 +493,7 @@ impl<S: LogStore> Group<S> {
                 let (from, term, lineage, base) = *offer;
                 self.on_snapshot(now, from, term, lineage, base);
             }
-            None => self.send_join(now),
+            None => self.send_join(),
         }
     }
 
@@ -530,21 +521,14 @@ impl<S: LogStore> Group<S> {
     }
 
     fn begin_leave(&mut self, now: Timestamp) {
-        match self.phase {
+        match self.phase() {
             Phase::Primary => {
-                self.phase = Phase::Leaving;
-                self.at_linger = Some(now.after(self.cfg.timeouts.linger));
+                self.become_leaving(now);
                 self.continue_leave(now);
             }
             Phase::Leaving => {}
             Phase::Idle | Phase::Joining | Phase::NonPrimary | Phase::Failed => self.become_left(),
         }
-    }
-
-    pub(crate) fn become_left(&mut self) {
-        self.save_committed();
-        self.take_no_part(if self.phase == Phase::Failed { Phase::Failed } else { Phase::Idle });
-        self.out.push_back(Output::Event(Event::Left));
     }
 
     /// Send a write set. The answer comes as a `Delivery` with the same session and number. While nobody could order it, it is kept
@@ -558,7 +542,7 @@ impl<S: LogStore> Group<S> {
     }
 
     fn propose_any(&mut self, now: Timestamp, app: bool, body: Bytes) -> Result<(Session, u64), ProposeError> {
-        if self.phase != Phase::Primary {
+        if self.phase() != Phase::Primary {
             return Err(ProposeError::NotPrimary);
         }
         let number = self.next_number;
@@ -588,7 +572,7 @@ impl<S: LogStore> Group<S> {
 
     /// Give up everything proposed and not delivered: a new session begins (rules 22, 23). What was given up may still
     /// be ordered and then arrives under its old session.
-    pub fn abandon_pending(&mut self, _now: Timestamp) {
+    pub fn abandon_pending(&mut self) {
         self.input(Self::give_up_pending);
     }
 
@@ -618,7 +602,7 @@ impl<S: LogStore> Group<S> {
     }
 
     /// Unordered, best-effort message to all linked members of the view.
-    pub fn signal(&mut self, _now: Timestamp, body: Bytes) {
+    pub fn signal(&mut self, body: Bytes) {
         self.input(|group| {
             for node in group.linked_members() {
                 group.send(node, Message::Signal { body: body.clone() });
@@ -629,7 +613,7 @@ impl<S: LogStore> Group<S> {
     /// Change the vote weight (ordered: a `Voters` entry and a view). Ignored outside a primary view.
     pub fn set_weight(&mut self, now: Timestamp, weight: Weight) {
         self.input(|group| {
-            if group.phase == Phase::Primary {
+            if group.phase() == Phase::Primary {
                 group.cfg.me.weight = weight;
                 group.press_wishes(now);
             }
@@ -639,9 +623,10 @@ impl<S: LogStore> Group<S> {
     pub fn set_durability(&mut self, now: Timestamp, durability: Durability) {
         self.input(|group| {
             group.cfg.durability = durability;
-            group.want_durability = Some(durability);
+            // Repeated only until it is seen in force, which it may be for a moment before another one's wish undoes it.
+            group.want_durability = (group.done.durability != durability).then_some(durability);
             // Only the sequencer knows what is in force: another member may have changed it, which this one has not seen yet.
-            if group.phase == Phase::Primary {
+            if group.phase() == Phase::Primary {
                 group.to_sequencer(now, Message::SetDurability { durability });
             }
         });
@@ -801,7 +786,7 @@ impl<S: LogStore> Group<S> {
             Message::Join(request) => self.on_join(now, from, request),
             Message::Snapshot { term, lineage, base } => self.on_snapshot(now, from, term, lineage, *base),
             Message::Leave { incarnation } => self.on_leave(now, from, incarnation),
-            Message::ReadRequest { term, batch, .. } => self.on_read_request(now, from, term, batch),
+            Message::ReadRequest { term, batch, .. } => self.on_read_request(from, term, batch),
             Message::ReadReply { term, batch, seqno, .. } => self.on_read_reply(now, term, batch, seqno),
             Message::Presence(_) => {}
             Message::Recall { branch, term, index } => self.on_recall(now, branch, term, index),
@@ -810,7 +795,7 @@ impl<S: LogStore> Group<S> {
             Message::BeginFromData { branch, term, index, seqno } => {
                 self.on_begin_from_data(now, from, branch, term, index, seqno)
             }
-            Message::Evicted => self.on_evicted(),
+            Message::Evicted => self.become_evicted(),
             Message::SetWeight { weight } => self.on_set_weight(now, from, weight),
             Message::SetDurability { durability } => self.on_set_durability(durability),
             Message::Signal { body } => self.out.push_back(Output::Event(Event::Signal { from, body })),
@@ -852,28 +837,32 @@ impl<S: LogStore> Group<S> {
     }
 
     fn on_timeout(&mut self, now: Timestamp) {
-        let due = |at: Option<Timestamp>| at.is_some_and(|at| at <= now);
-        if due(self.at_heartbeat) {
-            self.on_heartbeat_timer(now);
-        }
-        if due(self.at_bodies) {
-            self.at_bodies = None;
-            self.ask_for_bodies();
-        }
-        if due(self.at_election) {
-            self.on_election_timer(now);
-        }
-        if due(self.at_check) {
-            self.at_check = Some(now.after(CHECK_EVERY));
-            self.on_check(now);
+        for timer in Timer::ALL {
+            if self.timers.is_due(timer, now) {
+                self.on_timer(now, timer);
+            }
         }
         if self.is_writing() {
             self.write_on(now);
         }
-        if due(self.at_linger) {
-            self.at_linger = None;
-            self.log(true, "the leave could not be ordered within pc.linger; leaving all the same".into());
-            self.become_left();
+    }
+
+    fn on_timer(&mut self, now: Timestamp, timer: Timer) {
+        match timer {
+            Timer::Heartbeat => self.on_heartbeat_timer(now),
+            Timer::Bodies => {
+                self.timers.disarm(Timer::Bodies);
+                self.ask_for_bodies();
+            }
+            Timer::Election => self.on_election_timer(now),
+            Timer::Check => {
+                self.check_again(now);
+                self.on_check(now);
+            }
+            Timer::Linger => {
+                self.log(true, "the leave could not be ordered within pc.linger; leaving all the same".into());
+                self.become_left();
+            }
         }
     }
 
@@ -906,7 +895,7 @@ impl<S: LogStore> Group<S> {
             }
             // An acknowledgement of the own log may have committed something.
             let delivered = self.done.index == self.commit || self.delivery_paused;
-            if self.out.is_empty() && (delivered || self.phase == Phase::Idle) {
+            if self.out.is_empty() && (delivered || self.phase() == Phase::Idle) {
                 return None;
             }
         }
@@ -914,17 +903,10 @@ impl<S: LogStore> Group<S> {
 
     /// When to call `handle_timeout`, and why.
     pub fn poll_timeout(&self) -> Option<(Timestamp, &'static str)> {
-        [
-            (self.at_heartbeat, "heartbeat"),
-            (self.at_bodies, "missing bodies"),
-            (self.at_election, "election"),
-            (self.at_check, "check"),
-            (self.at_linger, "linger"),
-            (self.is_writing().then_some(Timestamp::ZERO), "a large entry to be written on"),
-        ]
-        .into_iter()
-        .filter_map(|(at, why)| at.map(|at| (at, why)))
-        .min_by_key(|(at, _)| *at)
+        if self.is_writing() {
+            return Some((Timestamp::ZERO, "a large entry to be written on"));
+        }
+        self.timers.next().map(|(at, timer)| (at, timer.name()))
     }
 
     /// Who orders, as far as this member knows.
@@ -934,7 +916,7 @@ impl<S: LogStore> Group<S> {
 
     pub fn status(&self) -> Status {
         Status {
-            phase: self.phase,
+            phase: self.phase(),
             term: self.hard.term,
             sequencer: self.sequencer,
             last: self.store.last(),
@@ -954,17 +936,13 @@ impl<S: LogStore> Group<S> {
     /// Should the driver sync the log now (durability `disk`, or a switch to it is under way)?
     pub fn wants_sync(&self) -> bool {
         let wanted = if self.syncs() { self.store.last() } else { self.landmark().max(self.repaired_to()) };
-        self.synced < wanted.min(self.store.last()) && self.phase != Phase::Failed
+        self.synced < wanted.min(self.store.last()) && self.phase() != Phase::Failed
     }
 
     // --- shared helpers -------------------------------------------------------------------------------------------
 
     pub(crate) fn me(&self) -> NodeId {
         self.cfg.me.node
-    }
-
-    pub(crate) fn running(&self) -> bool {
-        !matches!(self.phase, Phase::Idle | Phase::Failed)
     }
 
     pub(crate) fn syncs(&self) -> bool {
@@ -1036,31 +1014,6 @@ impl<S: LogStore> Group<S> {
         self.out.push_back(Output::Event(Event::Log { warn, text }));
     }
 
-    pub(crate) fn fail(&mut self, error: StoreError) {
-        if self.phase != Phase::Failed {
-            self.take_no_part(Phase::Failed);
-            self.out.clear();
-            self.out.push_back(Output::Event(Event::Failed { reason: error.0 }));
-        }
-    }
-
-    /// From here on messages are ignored and nothing happens by time.
-    pub(crate) fn take_no_part(&mut self, phase: Phase) {
-        debug_assert!(matches!(phase, Phase::Idle | Phase::Failed));
-        self.phase = phase;
-        self.role = Role::Follower;
-        self.sequencer = None;
-        self.disarm();
-    }
-
-    fn disarm(&mut self) {
-        self.at_election = None;
-        self.at_heartbeat = None;
-        self.at_bodies = None;
-        self.at_check = None;
-        self.at_linger = None;
-    }
-
     /// Linked members of the newest view, without this one.
     pub(crate) fn linked_members(&self) -> Vec<NodeId> {
         let me = self.me();
@@ -1084,7 +1037,7 @@ impl<S: LogStore> Group<S> {
     }
 
     pub(crate) fn save_committed(&mut self) {
-        if self.commit > self.hard.committed && self.phase != Phase::Failed {
+        if self.commit > self.hard.committed && self.phase() != Phase::Failed {
             self.hard.committed = self.commit;
             self.save_hard();
         }
@@ -1250,7 +1203,7 @@ impl<S: LogStore> Group<S> {
                 }
                 Err(e) => self.fail(StoreError(format!("committed view {index}: {e}"))),
             },
-            EntryKind::Voters => self.on_voters_delivered(now, index),
+            EntryKind::Voters => self.on_voters_delivered(now),
             EntryKind::Term => self.on_term_delivered(now, h.term),
             EntryKind::Durability => {
                 // Fulfilled, though another member may have changed it again by the time that somebody looks.

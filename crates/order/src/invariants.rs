@@ -6,6 +6,7 @@ use crate::LogStore;
 use crate::Phase;
 use crate::election::Role;
 use crate::group::Group;
+use crate::timers::Timer;
 
 impl<S: LogStore> Group<S> {
     /// **Panics:** when an invariant is broken, in builds with debug assertions. In others it does nothing.
@@ -15,7 +16,7 @@ impl<S: LogStore> Group<S> {
         }
         self.check_phase_and_role();
         self.check_timers();
-        if self.phase == Phase::Failed {
+        if self.phase() == Phase::Failed {
             return;
         }
         self.check_log();
@@ -61,13 +62,13 @@ impl<S: LogStore> Group<S> {
                 assert_eq!(self.era.branch, self.tail.branch(), "it orders on a branch that is not its own");
             }
         }
-        match self.phase {
+        match self.phase() {
             Phase::Idle | Phase::Failed => {
                 assert!(matches!(self.role, Role::Follower), "a role although it takes no part");
             }
             Phase::Joining | Phase::Primary | Phase::NonPrimary | Phase::Leaving => {}
         }
-        if matches!(self.phase, Phase::Primary | Phase::Leaving) {
+        if matches!(self.phase(), Phase::Primary | Phase::Leaving) {
             let inside = self.done.view.get(me).is_some_and(|m| m.incarnation == self.cfg.me.incarnation);
             assert!(inside, "primary, and not in the view");
         }
@@ -75,15 +76,14 @@ impl<S: LogStore> Group<S> {
 
     fn check_timers(&self) {
         if !self.running() {
-            let armed = [self.at_election, self.at_heartbeat, self.at_bodies, self.at_check, self.at_linger];
-            assert!(armed.iter().all(Option::is_none), "a timer is armed although it takes no part");
+            assert_eq!(self.timers.next(), None, "a timer is armed although it takes no part");
             return;
         }
         let orders = matches!(self.role, Role::Sequencer(_));
-        assert!(self.at_check.is_some(), "nothing would ever be checked again");
-        assert_eq!(orders, self.at_heartbeat.is_some(), "heartbeats are the sequencer's");
-        assert!(!orders || self.at_election.is_none(), "a sequencer waits for an election");
-        assert_eq!(self.phase == Phase::Leaving, self.at_linger.is_some(), "linger is for leaving");
+        assert!(self.timers.is_armed(Timer::Check), "nothing would ever be checked again");
+        assert_eq!(orders, self.timers.is_armed(Timer::Heartbeat), "heartbeats are the sequencer's");
+        assert!(!orders || !self.timers.is_armed(Timer::Election), "a sequencer waits for an election");
+        assert_eq!(self.phase() == Phase::Leaving, self.timers.is_armed(Timer::Linger), "linger is for leaving");
     }
 
     /// What this member may do with its own log and data.

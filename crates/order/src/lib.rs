@@ -16,10 +16,12 @@ mod mem_store;
 mod membership;
 mod message;
 mod mutant;
+mod phase;
 mod reads;
 mod replication;
 mod store;
 mod suspicion;
+mod timers;
 mod trust;
 mod voters;
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use trireme_types::{
-    Base, Durability, EntryKind, Kinship, Lineage, LogIndex, Member, NodeId, Seqno, Session, Term, Timestamp, Uuid,
-    View, Voter, VoterSet, Weight,
+    Base, Durability, EntryKind, Incarnation, Kinship, Lineage, LogIndex, Member, NodeId, Seqno, Session, Term,
+    Timestamp, Uuid, View, Voter, VoterSet, Weight,
 };
 
 use bytes::Bytes;
@@ -14,6 +14,7 @@ use crate::group::{CHECK_EVERY, Group};
 use crate::message::{JoinRequest, Presence};
 use crate::mutant::Mutant;
 use crate::replication::Progress;
+use crate::timers::Timer;
 use crate::voters::{after_leave, next_voters};
 use crate::{Event, LogStore, Message, Output, Phase};
 
@@ -23,7 +24,7 @@ const SNAPSHOT_EVERY: Duration = Duration::from_secs(2);
 impl<S: LogStore> Group<S> {
     // --- asking to be let in --------------------------------------------------------------------------------------
 
-    pub(crate) fn send_join(&mut self, _now: Timestamp) {
+    pub(crate) fn send_join(&mut self) {
         let nodes: Vec<NodeId> = self.peers.keys().copied().collect();
         for node in nodes {
             self.send_join_to(node);
@@ -258,7 +259,7 @@ impl<S: LogStore> Group<S> {
         let wanted = self.needs_snapshot || !of_branch || behind || renewed;
         // A member so far behind that nobody keeps what it lacks is told so too: its driver sees the reset and leaves.
         let lagging = self.sequencer == Some(from) && (behind || !of_branch);
-        if !matches!(self.phase, Phase::Joining | Phase::NonPrimary) && !self.needs_snapshot && !lagging || !wanted {
+        if !matches!(self.phase(), Phase::Joining | Phase::NonPrimary) && !self.needs_snapshot && !lagging || !wanted {
             return;
         }
         if self.is_strange_state(same) && !self.may_overrule(now, from) {
@@ -278,7 +279,7 @@ impl<S: LogStore> Group<S> {
         if same && contradicts && !self.discarded {
             // The data go first (rule 13).
             self.offered = Some(Box::new((from, term, lineage, base)));
-            return self.diverged(now);
+            return self.diverged();
         }
         if !promised || term > self.hard.term {
             // Terms of another history mean nothing here. Its sequencer has this member's vote now.
@@ -297,7 +298,7 @@ impl<S: LogStore> Group<S> {
         self.applied = Seqno::ZERO;
         self.become_follower(now, Some((from, lineage)));
         self.forgotten = forgotten;
-        if matches!(self.phase, Phase::Primary | Phase::Leaving) {
+        if matches!(self.phase(), Phase::Primary | Phase::Leaving) {
             // The view that threw this member out may be among what was skipped.
             self.on_view_delivered(now, &view);
         }
@@ -307,7 +308,7 @@ impl<S: LogStore> Group<S> {
     /// only one that was started with it may be meant to join another cluster.
     fn is_strange_state(&self, same: bool) -> bool {
         let belongs = !self.tail.history.is_nil() && !self.tail.voters.voters.is_empty();
-        belongs && (same || self.phase != Phase::Joining)
+        belongs && (same || self.phase() != Phase::Joining)
     }
 
     /// Sequencer: is this peer in a term that no election leads to from here? Somebody has driven it up.
@@ -368,27 +369,22 @@ impl<S: LogStore> Group<S> {
     // --- leaving --------------------------------------------------------------------------------------------------
 
     pub(crate) fn continue_leave(&mut self, now: Timestamp) {
-        let incarnation = self.cfg.me.incarnation.0;
+        let incarnation = self.cfg.me.incarnation;
         self.to_sequencer(now, Message::Leave { incarnation });
     }
 
-    pub(crate) fn on_leave(&mut self, now: Timestamp, from: NodeId, incarnation: u32) {
-        let inside = self.tail.view.get(from).is_some_and(|m| m.incarnation.0 == incarnation);
+    pub(crate) fn on_leave(&mut self, now: Timestamp, from: NodeId, incarnation: Incarnation) {
+        let inside = self.tail.view.get(from).is_some_and(|m| m.incarnation == incarnation);
         if let Role::Sequencer(s) = &mut self.role {
             if inside {
                 if let std::collections::btree_map::Entry::Vacant(first) = s.leavers.entry(from) {
                     first.insert(now);
                     // Those that stay are asked whether they are there.
-                    self.at_heartbeat = Some(now);
+                    self.timers.arm(Timer::Heartbeat, now);
                 }
                 self.step_membership(now);
             }
         }
-    }
-
-    pub(crate) fn on_evicted(&mut self) {
-        self.take_no_part(Phase::Idle);
-        self.out.push_back(Output::Event(Event::Evicted));
     }
 
     pub(crate) fn on_set_weight(&mut self, now: Timestamp, from: NodeId, weight: Weight) {
@@ -408,22 +404,23 @@ impl<S: LogStore> Group<S> {
     // --- what follows from silence --------------------------------------------------------------------------------
 
     pub(crate) fn on_check(&mut self, now: Timestamp) {
-        if matches!(self.phase, Phase::Primary | Phase::Leaving) && now.since(self.good_at) > self.cfg.timeouts.suspect
+        if matches!(self.phase(), Phase::Primary | Phase::Leaving)
+            && now.since(self.good_at) > self.cfg.timeouts.suspect
         {
             // A member that may go on alone was never without a primary component.
-            if self.phase == Phase::Leaving || !self.maybe_force(now) {
-                self.become_non_primary(now);
+            if self.phase() == Phase::Leaving || !self.maybe_force(now) {
+                self.lose_component(now);
             }
         }
-        match self.phase {
+        match self.phase() {
             Phase::Joining | Phase::NonPrimary => {
                 self.found(now);
                 self.give_up_unheard_branch(now);
                 self.send_presence(now);
-                self.send_join(now);
+                self.send_join();
                 self.explain_waiting(now);
                 self.stop_yielding(now);
-                if self.phase == Phase::NonPrimary {
+                if self.phase() == Phase::NonPrimary {
                     self.maybe_force(now);
                 }
             }
@@ -439,10 +436,10 @@ impl<S: LogStore> Group<S> {
             }
             Phase::Idle | Phase::Failed => {}
         }
-        if self.needs_snapshot && self.phase == Phase::Primary {
-            self.send_join(now);
+        if self.needs_snapshot && self.phase() == Phase::Primary {
+            self.send_join();
         }
-        if self.at_election.is_none() && !matches!(self.role, Role::Sequencer(_)) {
+        if !self.timers.is_armed(Timer::Election) && !matches!(self.role, Role::Sequencer(_)) {
             self.arm_election(now);
         }
         self.restart_stalled(now);
@@ -453,7 +450,7 @@ impl<S: LogStore> Group<S> {
 
     /// What this member wants ordered and does not see in force yet: a request may get lost with a sequencer.
     pub(crate) fn press_wishes(&mut self, now: Timestamp) {
-        if self.phase != Phase::Primary {
+        if self.phase() != Phase::Primary {
             return;
         }
         let weight = self.cfg.me.weight;
@@ -501,7 +498,7 @@ impl<S: LogStore> Group<S> {
             seqno: self.tail.seqno,
             primary: self.goes_on(now),
             whole: self.is_whole(),
-            data: self.data.filter(|_| self.phase == Phase::Joining),
+            data: self.data.filter(|_| self.phase() == Phase::Joining),
             holds: self.holds(),
             founding: self.founding(now),
             sequencer: self.vouches_for(),
@@ -511,7 +508,7 @@ impl<S: LogStore> Group<S> {
     /// In a primary component that has a majority at this moment. Who has given its vote away does not speak for the old one any more,
     /// and not yet for the next one.
     fn goes_on(&self, now: Timestamp) -> bool {
-        self.phase == Phase::Primary
+        self.phase() == Phase::Primary
             && !self.needs_snapshot
             && self.counted == self.hard.term
             && now.since(self.good_at) <= self.cfg.timeouts.election * 2
@@ -641,11 +638,8 @@ impl<S: LogStore> Group<S> {
     }
 
     fn give_way(&mut self, now: Timestamp) {
-        self.phase = Phase::NonPrimary;
         self.become_follower(now, None);
-        self.fail_reads();
-        let reachable = vec![self.cfg.me.clone()];
-        self.out.push_back(Output::Event(Event::NonPrimary { reachable }));
+        self.become_non_primary(vec![self.cfg.me.clone()]);
         self.yield_branch(now);
     }
 
@@ -654,7 +648,7 @@ impl<S: LogStore> Group<S> {
     pub(crate) fn yield_branch(&mut self, now: Timestamp) {
         self.yields = Some(now);
         self.needs_snapshot = true;
-        self.send_join(now);
+        self.send_join();
     }
 
     fn stop_yielding(&mut self, now: Timestamp) {
@@ -685,14 +679,12 @@ impl<S: LogStore> Group<S> {
         node != self.me() && self.peers.get(&node).is_some_and(|p| now.since(p.heard) <= self.cfg.timeouts.suspect)
     }
 
-    pub(crate) fn become_non_primary(&mut self, now: Timestamp) {
-        if self.phase == Phase::Leaving {
+    /// No majority, for too long.
+    fn lose_component(&mut self, now: Timestamp) {
+        if self.phase() == Phase::Leaving {
             return self.become_left();
         }
-        self.phase = Phase::NonPrimary;
-        self.fail_reads();
-        let reachable = self.reachable(now);
-        self.out.push_back(Output::Event(Event::NonPrimary { reachable }));
+        self.become_non_primary(self.reachable(now));
     }
 
     /// `pc.ignore_sb`, `pc.ignore_quorum`: go on with what is left (rule 13).
@@ -751,7 +743,7 @@ impl<S: LogStore> Group<S> {
     }
 
     pub(crate) fn on_force(&mut self, now: Timestamp) {
-        if !matches!(self.phase, Phase::NonPrimary | Phase::Joining)
+        if !matches!(self.phase(), Phase::NonPrimary | Phase::Joining)
             || self.tail.history.is_nil()
             || self.needs_snapshot && (self.yields.is_none() || self.must_discard)
         {
@@ -850,14 +842,14 @@ impl<S: LogStore> Group<S> {
         }
     }
 
-    pub(crate) fn on_voters_delivered(&mut self, now: Timestamp, _index: LogIndex) {
+    pub(crate) fn on_voters_delivered(&mut self, now: Timestamp) {
         self.step_membership(now);
         self.arm_election(now);
     }
 
     pub(crate) fn on_view_delivered(&mut self, now: Timestamp, view: &View) {
         let mine = view.get(self.me()).is_some_and(|m| m.incarnation == self.cfg.me.incarnation);
-        match self.phase {
+        match self.phase() {
             Phase::Joining | Phase::NonPrimary if mine && self.applied > self.done.seqno => {
                 // This history ends before these data do: they are of another past (rule 18).
                 self.log(
@@ -868,28 +860,19 @@ impl<S: LogStore> Group<S> {
                         self.applied, self.done.seqno
                     ),
                 );
-                self.diverged(now);
+                self.diverged();
             }
             Phase::Joining | Phase::NonPrimary if mine => {
-                self.phase = Phase::Primary;
-                self.join_state = None;
-                self.good_at = now;
-                // While it was out, the sequencer dropped what it sent.
-                self.resend_pending();
+                self.become_primary(now);
             }
-            Phase::Primary if !mine => {
-                self.phase = Phase::NonPrimary;
-                self.fail_reads();
-                let reachable = self.reachable(now);
-                self.out.push_back(Output::Event(Event::NonPrimary { reachable }));
-            }
+            Phase::Primary if !mine => self.become_non_primary(self.reachable(now)),
             Phase::Leaving if !mine => self.become_left(),
             Phase::Joining | Phase::NonPrimary | Phase::Primary | Phase::Leaving | Phase::Idle | Phase::Failed => {}
         }
         if let Role::Sequencer(s) = &mut self.role {
             s.leavers.retain(|n, _| view.get(*n).is_some());
             // Those that are out hear at once that it is committed.
-            self.at_heartbeat = Some(now);
+            self.timers.arm(Timer::Heartbeat, now);
             self.step_membership(now);
         }
     }
@@ -914,11 +897,12 @@ impl<S: LogStore> Group<S> {
     pub(crate) fn step_membership(&mut self, now: Timestamp) {
         let Role::Sequencer(s) = &self.role else { return };
         let quiet = self.tail.view.number == self.done.view.number && self.tail.voters_at <= self.done.index;
-        if !s.established || !quiet || self.phase == Phase::Failed || self.phase == Phase::Idle || self.arbitrates() {
+        if !s.established || !quiet || self.phase() == Phase::Failed || self.phase() == Phase::Idle || self.arbitrates()
+        {
             return;
         }
         if self.step_leave(now)
-            || self.phase == Phase::Idle
+            || self.phase() == Phase::Idle
             || self.step_strangers()
             || self.step_weight(now)
             || self.step_view(now)
@@ -1149,7 +1133,7 @@ impl<S: LogStore> Group<S> {
     /// A member that is not primary asks for a view until it has one. The sequencer is such a member too, whatever made it so: it may
     /// have been elected so, or have missed its majority for a while within its term.
     fn needs_view_itself(&self, now: Timestamp) -> bool {
-        matches!(self.phase, Phase::Joining | Phase::NonPrimary) && !self.must_discard && self.majority_heard(now)
+        matches!(self.phase(), Phase::Joining | Phase::NonPrimary) && !self.must_discard && self.majority_heard(now)
     }
 
     fn step_voters(&mut self, now: Timestamp) {

@@ -5,8 +5,8 @@
 
 use bytes::Bytes;
 use trireme_types::{
-    Base, DecodeError, Durability, EntryHeader, Lineage, LogIndex, Member, NodeId, Reader, Seqno, Session, Term, Uuid,
-    Weight, Writer,
+    Base, DecodeError, Durability, EntryHeader, Incarnation, Lineage, LogIndex, Member, NodeId, Reader, Seqno, Session,
+    Term, Uuid, Weight, Writer,
 };
 
 /// Which queue of a link a message takes. FIFO within a class only (rule 7).
@@ -171,7 +171,7 @@ pub enum Message {
     },
     /// Member to sequencer: leave in order.
     Leave {
-        incarnation: u32,
+        incarnation: Incarnation,
     },
     ReadRequest {
         branch: Uuid,
@@ -224,7 +224,29 @@ impl Message {
     pub fn class(&self) -> Class {
         match self {
             Message::Submit { .. } | Message::Append { .. } | Message::Snapshot { .. } => Class::Bulk,
-            _ => Class::Control,
+            Message::Reject { .. }
+            | Message::NeedBodies { .. }
+            | Message::Ack { .. }
+            | Message::Heartbeat { .. }
+            | Message::HeartbeatAck { .. }
+            | Message::PreVote { .. }
+            | Message::PreVoteReply { .. }
+            | Message::Vote { .. }
+            | Message::VoteReply { .. }
+            | Message::TimeoutNow { .. }
+            | Message::Join(_)
+            | Message::Leave { .. }
+            | Message::ReadRequest { .. }
+            | Message::ReadReply { .. }
+            | Message::Presence(_)
+            | Message::Recall { .. }
+            | Message::Force
+            | Message::Entrust { .. }
+            | Message::BeginFromData { .. }
+            | Message::Evicted
+            | Message::SetWeight { .. }
+            | Message::SetDurability { .. }
+            | Message::Signal { .. } => Class::Control,
         }
     }
 
@@ -417,7 +439,7 @@ impl Message {
             }
             Message::Leave { incarnation } => {
                 w.u8(15);
-                w.u32(*incarnation);
+                w.u32(incarnation.0);
             }
             Message::ReadRequest { branch, term, batch } => {
                 w.u8(16);
@@ -570,7 +592,7 @@ impl Message {
                 lineage: Lineage::decode(&mut r)?,
                 base: Box::new(Base::decode(&mut r)?),
             },
-            15 => Message::Leave { incarnation: r.u32()? },
+            15 => Message::Leave { incarnation: Incarnation(r.u32()?) },
             16 => Message::ReadRequest { branch: r.uuid()?, term: r.term()?, batch: r.number("batch of reads")? },
             17 => Message::ReadReply {
                 branch: r.uuid()?,

@@ -35,7 +35,7 @@ pub(crate) struct PendingRead {
 
 impl<S: LogStore> Group<S> {
     pub(crate) fn begin_read(&mut self, now: Timestamp, read: ReadId) {
-        if self.phase != Phase::Primary {
+        if self.phase() != Phase::Primary {
             self.out.push_back(Output::Event(Event::ReadFailed { read }));
             return;
         }
@@ -68,7 +68,7 @@ impl<S: LogStore> Group<S> {
         }
     }
 
-    pub(crate) fn on_read_request(&mut self, _now: Timestamp, from: NodeId, term: Term, batch: u64) {
+    pub(crate) fn on_read_request(&mut self, from: NodeId, term: Term, batch: u64) {
         let seqno = if self.is(Mutant::ReadCommitted) { self.done.seqno } else { self.tail.seqno };
         if term != self.hard.term {
             return;

@@ -12,6 +12,7 @@ use crate::election::Role;
 use crate::group::Group;
 use crate::message::WireEntry;
 use crate::mutant::Mutant;
+use crate::timers::Timer;
 use crate::{LogStore, Message, Phase};
 
 /// What the sequencer knows of one peer's log.
@@ -106,7 +107,7 @@ impl<S: LogStore> Group<S> {
     /// promise that it will never be ordered (rule 22).
     pub(crate) fn send_unsent(&mut self, now: Timestamp) {
         if self.pending.back().is_none_or(|p| p.sent)
-            || !matches!(self.phase, Phase::Primary | Phase::Leaving)
+            || !matches!(self.phase(), Phase::Primary | Phase::Leaving)
             || !self.may_be_served(now)
         {
             return;
@@ -393,7 +394,7 @@ impl<S: LogStore> Group<S> {
                 return;
             }
         }
-        self.at_bodies = None;
+        self.timers.disarm(Timer::Bodies);
     }
 
     pub(crate) fn ask_for_bodies(&mut self) {
@@ -475,8 +476,8 @@ impl<S: LogStore> Group<S> {
                         commit,
                         entries: missing,
                     });
-                    if self.at_bodies.is_none() {
-                        self.at_bodies = Some(now.after(self.cfg.timeouts.body_wait));
+                    if !self.timers.is_armed(Timer::Bodies) {
+                        self.timers.arm(Timer::Bodies, now.after(self.cfg.timeouts.body_wait));
                     }
                 }
                 return;
@@ -562,7 +563,7 @@ impl<S: LogStore> Group<S> {
         self.synced = self.synced.min(index);
         self.verified = self.verified.min(index);
         self.rebuild_tail();
-        self.phase != Phase::Failed
+        self.phase() != Phase::Failed
     }
 
     // --- acknowledgement ------------------------------------------------------------------------------------------
@@ -716,17 +717,17 @@ impl<S: LogStore> Group<S> {
     fn contradicted(&mut self, now: Timestamp) {
         let Some(sequencer) = self.sequencer else { return };
         if self.may_overrule(now, sequencer) {
-            self.diverged(now);
+            self.diverged();
         }
     }
 
     /// The own log contradicts what the group committed: only a full copy heals that (a fork was forced without us).
-    pub(crate) fn diverged(&mut self, now: Timestamp) {
+    pub(crate) fn diverged(&mut self) {
         if !self.must_discard {
             self.must_discard = true;
             self.needs_snapshot = true;
             self.out.push_back(crate::Output::Event(crate::Event::DataDiverged));
-            self.send_join(now);
+            self.send_join();
         }
     }
 

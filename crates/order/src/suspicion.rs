@@ -78,7 +78,7 @@ impl<S: LogStore> Group<S> {
     /// but whatever it acknowledged behind the fork is gone, and its log is evidence of nothing.
     pub(crate) fn lost_branch_of(&self, now: Timestamp, candidate: NodeId, branch: Uuid) -> bool {
         let Some(theirs) = self.peers.get(&candidate).and_then(|p| p.told()) else { return false };
-        let free = matches!(self.phase, Phase::Joining | Phase::NonPrimary) && !self.needs_snapshot;
+        let free = matches!(self.phase(), Phase::Joining | Phase::NonPrimary) && !self.needs_snapshot;
         let fork = match self.kinship_of(candidate) {
             Some(Kinship::Descendant(fork)) if theirs.lineage.branch(theirs.history) == branch => fork,
             _ => return false,
@@ -150,7 +150,7 @@ impl<S: LogStore> Group<S> {
 
     pub(crate) fn on_entrust(&mut self, now: Timestamp, branch: Uuid, term: Term) {
         let free = term >= self.hard.term && self.sequencer.is_none() && !self.needs_snapshot;
-        let idle = matches!(self.phase, Phase::Joining | Phase::NonPrimary) && !self.arbitrates();
+        let idle = matches!(self.phase(), Phase::Joining | Phase::NonPrimary) && !self.arbitrates();
         if !self.is_own_branch(branch) || !free || !idle {
             return;
         }
@@ -360,7 +360,7 @@ impl<S: LogStore> Group<S> {
         if self.sequencer.is_some() || now.since(self.good_at) <= self.cfg.timeouts.suspect {
             return;
         }
-        if !matches!(self.phase, Phase::Joining | Phase::NonPrimary) || !self.tail.voters.contains(self.me()) {
+        if !matches!(self.phase(), Phase::Joining | Phase::NonPrimary) || !self.tail.voters.contains(self.me()) {
             return;
         }
         let me = self.me();

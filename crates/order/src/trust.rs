@@ -129,7 +129,7 @@ impl<S: LogStore> Group<S> {
     }
 
     fn is_inside(&self) -> bool {
-        matches!(self.phase, Phase::Primary | Phase::Leaving) || matches!(self.role, Role::Sequencer(_))
+        matches!(self.phase(), Phase::Primary | Phase::Leaving) || matches!(self.role, Role::Sequencer(_))
     }
 
     fn is_believed(&self, node: NodeId) -> bool {
@@ -157,7 +157,7 @@ impl<S: LogStore> Group<S> {
     /// May this peer's state replace log and data here, or its branch the own one? A line says why not.
     pub(crate) fn may_overrule(&mut self, now: Timestamp, from: NodeId) -> bool {
         // A log that knows nobody else gives nobody to ask.
-        let newcomer = self.phase == Phase::Joining && self.knows_nobody();
+        let newcomer = self.phase() == Phase::Joining && self.knows_nobody();
         if from == self.me() || newcomer || self.is_of_cluster(from) {
             return true;
         }
@@ -212,7 +212,7 @@ impl<S: LogStore> Group<S> {
             return true;
         }
         // Without a primary component a member may be the one that was away while the others were driven up, or they need its vote.
-        let lost = matches!(self.phase, Phase::Joining | Phase::NonPrimary)
+        let lost = matches!(self.phase(), Phase::Joining | Phase::NonPrimary)
             && now.since(self.good_at) > self.cfg.timeouts.suspect;
         if term < TERM_FAR_MAX && lost {
             return true;

@@ -888,7 +888,7 @@ impl Cluster {
         } else if self.rng.chance(self.options.app_share) {
             self.propose_app(slot);
         } else if self.rng.chance(self.options.signal_share) {
-            self.with_group(slot, |g, now| g.signal(now, bytes::Bytes::from_static(b"signal")));
+            self.with_group(slot, |g, _| g.signal(bytes::Bytes::from_static(b"signal")));
         } else if self.options.stream_share > 0.0 && self.rng.chance(self.options.stream_share) {
             self.stream(slot);
         } else {
@@ -962,7 +962,7 @@ impl Cluster {
             p.pending.clear();
             p.streams.values_mut().filter(|s| s.sent.is_some()).for_each(OwnStream::lose);
         }
-        self.with_group(slot, |g, now| g.abandon_pending(now));
+        self.with_group(slot, |g, _| g.abandon_pending());
     }
 
     /// Without a primary component clients are told at once that what was given to nobody did not happen.

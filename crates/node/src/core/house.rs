@@ -95,8 +95,7 @@ impl Core {
         if self.pending.is_empty() && self.pending_app.is_empty() {
             return;
         }
-        let now = self.now();
-        self.group.abandon_pending(now);
+        self.group.abandon_pending();
         self.replicator.handle_abandoned();
         let impatient = |p: &Pending| matches!(p, Pending::Owned { patient: false, .. });
         let keys: Vec<_> = self.pending.iter().filter(|(_, p)| impatient(p)).map(|(key, _)| *key).collect();

@@ -43,9 +43,8 @@ impl Core {
     }
 
     pub(super) fn on_flow(&mut self, act: Act) {
-        let now = self.now();
         match act {
-            Act::Signal(body) => self.group.signal(now, body),
+            Act::Signal(body) => self.group.signal(body),
             Act::Requested(stop) => self.shared.change_flow_figures(|f| f.request(stop)),
             Act::Received => self.shared.change_flow_figures(|f| f.received += 1),
             Act::Paused(paused) => self.shared.change_flow_figures(|f| f.pause(Instant::now(), paused)),

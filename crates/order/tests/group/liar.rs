@@ -373,7 +373,7 @@ fn invented() -> Vec<Message> {
         Message::TimeoutNow { branch, term },
         Message::Join(join),
         Message::Snapshot { term, lineage: Lineage::default(), base: Box::new(base) },
-        Message::Leave { incarnation: 1 },
+        Message::Leave { incarnation: trireme_types::Incarnation(1) },
         Message::ReadRequest { branch, term, batch: 1 },
         Message::ReadReply { branch, term, batch: 1, seqno },
         Message::Presence(presence),
