@@ -5,7 +5,7 @@
 //! `feed`, what every turn looks after in `house`, flow control in `throttle`, the time without a log in `outage`.
 
 use std::any::Any;
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,41 +13,38 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use trireme_certification::Encoded;
-use trireme_order::{Config, Event, Group, JoinState, LogStore, Message, Output, StoreError};
+use trireme_order::{Config, Event, LogStore, Message, Output, StoreError};
 use trireme_surface::texts;
-use trireme_transport::{AdmitToken, Isolation, TlsContext, Transport};
-use trireme_types::{DecodeError, Durability, Member, NodeId, Seqno, Timestamp, Uuid, View, Weight, Writer};
-use trireme_wslog::{DirStorage, LogKeys, SpareReady, Synced, TrimWish, WriteSetLog};
+use trireme_transport::{AdmitToken, Isolation, TlsContext};
+use trireme_types::{DecodeError, Durability, NodeId, Seqno, Timestamp, Uuid, View, Weight, Writer};
+use trireme_wslog::{DirStorage, LogKeys, SpareReady, Synced, WriteSetLog};
 
-use crate::backlog::Backlog;
-use crate::exposure::Reminder;
-use crate::index::{Index, Work};
+use crate::index::Work;
 use crate::node::Shared;
 use crate::picture::Picture;
-use crate::position::Word;
 use crate::queue::Item;
 use crate::slot::Slot;
-use crate::startup::{self, Plan};
+use crate::startup::Plan;
 use crate::status::GroupStatus;
 use crate::threads::panic_text;
 use crate::trx::Trx;
 use crate::{Level, ServerView, ViewMember, ViewStatus};
-use trireme_replicator::absent::Absent;
-use trireme_replicator::flow::Flow;
 use trireme_replicator::message::AppMessage;
-use trireme_replicator::progress::CatchUp;
-use trireme_replicator::retention::{EngineDisk, EngineLog, Look};
-use trireme_replicator::{self as replicator, Distances, Position, Replicator};
+use trireme_replicator::retention::{EngineLog, Look};
+use trireme_replicator::{self as replicator, Position};
 
+mod connection;
 mod delivery;
 mod feed;
 mod house;
+mod incarnation;
 mod inputs;
 mod outage;
 mod past;
 mod throttle;
 
-use past::Past;
+use connection::{Connection, HeldAnswer, Pending, ProposalId};
+use incarnation::Incarnation;
 
 pub type Log = WriteSetLog<DirStorage>;
 
@@ -168,136 +165,12 @@ pub enum Start {
     },
 }
 
-/// A write set of this node that is not ordered yet.
-enum Pending {
-    Owned { slot: Arc<Slot<Outcome>>, patient: bool },
-    Unowned { body: Bytes },
-}
-
-/// The answer to a write set that was ordered while the feed was held: to be given when what lies before it goes to the server.
-struct HeldAnswer {
-    key: (u64, u64),
-    slot: Arc<Slot<Outcome>>,
-    patient: bool,
-    outcome: Outcome,
-}
-
-/// A write set that flow control has not let pass yet.
-struct HeldBack {
-    body: Encoded,
-    patient: bool,
-    trx: Option<Arc<Trx>>,
-    slot: Arc<Slot<Outcome>>,
-}
-
-impl HeldBack {
-    fn recalled(&self) -> bool {
-        self.trx.as_ref().is_some_and(|trx| trx.is_aborted())
-    }
-}
-
-/// A message of this node that is not ordered yet.
-struct PendingApp {
-    message: AppMessage,
-    slot: Option<Arc<Slot<bool>>>,
-}
-
-/// What has to be ordered once this node is a member again.
-enum Owed {
-    App(AppMessage),
-    Rollback(Bytes),
-}
-
+/// The group thread. Its state lives as long as the server's connection, or as long as one incarnation in the group: a return after an
+/// outage of the log's disk puts another incarnation in the place of the one that ended, and the connection goes on.
 pub struct Core {
     shared: Arc<Shared>,
-    group: Group<Log>,
-    transport: Transport,
-    index: Index,
-    /// Deliveries and requests for snapshots that came while the index was away, in order: few, as the group delivers no entry then.
-    waiting: VecDeque<Output>,
-    /// What follows from all that, for this member.
-    replicator: Replicator,
-    /// What the replicator has said is to be kept back from the server.
-    backlog: Backlog,
-    /// On whose word the server goes on from its position, as long as that has not been compared with the storage engine's (rule 31).
-    word: Option<Word>,
-    me: Member,
-    started: Instant,
-    /// What is delivered is of before this incarnation was in the group, and no news.
-    past: Option<Past>,
-    non_primary_since: Option<Instant>,
-    /// By session and number.
-    pending: HashMap<(u64, u64), Pending>,
-    /// Only of a core that returns to a server: what its clients waited for through the outage.
-    held_answers: Vec<HeldAnswer>,
-    pending_app: HashMap<(u64, u64), PendingApp>,
-    /// Newest own session of which something was ordered.
-    session: u64,
-    owed: VecDeque<Owed>,
-    flow: Flow,
-    /// The queue is to say when it has sunk.
-    watching: bool,
-    /// When the operator was last told that this node no longer slows the others.
-    gave_up_told: Option<Instant>,
-    /// When the sequencer was last heard.
-    heard: Timestamp,
-    /// In the order of sending. Bounded by the server's threads: each waits for one.
-    held_back: VecDeque<HeldBack>,
-    /// Names of all members there ever were, since one that is looked for may not be in the view.
-    names: HashMap<NodeId, String>,
-    /// Members that are not heard at the moment, as far as this one judges, and how often one fell silent.
-    silent: BTreeSet<NodeId>,
-    silences: u64,
-    reads: HashMap<u64, Arc<Slot<Option<Seqno>>>>,
-    next_read: u64,
-    weight_waiters: Vec<(Weight, Arc<Slot<bool>>)>,
-    /// What the server missed is being applied.
-    catch_up: Option<CatchUp>,
-    syncing: bool,
-    /// This node's data are wrong: nothing more goes to the server while the leave is being ordered.
-    dropping: bool,
-    /// `gcs.sync_donor`: a donor slows the others as any member does.
-    donors_count: bool,
-    /// When it was last looked whether a server that cannot be heard was told to stop.
-    looked_for_stop: Instant,
-    /// When the log's housekeeping was last done.
-    log_kept: Instant,
-    /// What this node's storage engine has on disk.
-    engine: EngineDisk,
-    /// It is being asked.
-    engine_asked: bool,
-    /// An operator's wish to trim the log that waits for the engine, and since when.
-    wish: Option<(TrimWish, Instant)>,
-    /// When the operator was last told that the log holds more than it should for the engine's sake.
-    engine_told: Option<Instant>,
-    reminder: Reminder,
-    ended: bool,
-    /// Answers `connect`: filled at the first own view or at failure.
-    connected: Option<Arc<Slot<Result<(), String>>>>,
-    /// When, and why, a peer first refused this node for what waiting does not mend.
-    unwelcome: Option<(Instant, String)>,
-    unwelcome_max: Duration,
-    donor_list: String,
-    /// Where the group was looked for, for the case that it has to be looked for again.
-    cluster: String,
-    peers: Option<Vec<String>>,
-    /// The log has failed: this node sits out until its disk works.
-    log_failed: bool,
-    /// When it last came back, and how long it waits before the next look at the disk.
-    returned: Option<(Instant, Duration)>,
-    /// Whom to tell which server carries out the request.
-    asked: Option<Arc<Slot<Result<String, String>>>>,
-    /// For an arbitrator: the most that its log may take.
-    log_max: Option<u64>,
-    /// For a server without an explicit `gcache.size`: how much the log may take for the sake of members that are away.
-    kept_for_absent_max: u64,
-    absent: Absent,
-    /// Large bodies that were delivered, until nobody else needs them: so that this thread is never the last to let go of one.
-    large: Vec<Bytes>,
-    /// It was told that this is not enough for a server that is away.
-    told_of_bound: bool,
-    /// The durability mode that was last seen in force.
-    durability: Option<Durability>,
+    conn: Connection,
+    inc: Incarnation,
 }
 
 /// Acknowledgements are not queued behind more than this.
@@ -312,100 +185,9 @@ impl Core {
         connected: Arc<Slot<Result<(), String>>>,
     ) -> Core {
         let first = first(&plan, shared.args.arbitrator.is_some());
-        Core::begin(shared, plan, log, donor_list, Some(connected), first)
-    }
-
-    /// `first`: how the server begins, which may have been in the group before.
-    fn begin(
-        shared: Arc<Shared>,
-        plan: Plan,
-        log: Log,
-        donor_list: String,
-        connected: Option<Arc<Slot<Result<(), String>>>>,
-        first: replicator::Start,
-    ) -> Core {
-        let Plan { cluster, peers, transport, unwelcome_max, config, start, unconfirmed, script: _, seed, patience: _ } =
-            plan;
-        let started = Instant::now();
-        let position = match &start {
-            Start::Bootstrap { history, position } | Start::Alone { history, position } => Some((*history, *position)),
-            Start::Join { position, .. } => *position,
-        };
-        let same_history = position.filter(|(h, _)| *h == log.base().history);
-        let me = config.me.clone();
-        let me_node = me.node;
-        let kept_for_absent_max = startup::kept_for_absent(&shared.settings);
-        let log_max = shared.args.arbitrator.as_ref().map(|a| a.log_max);
-        let mut group = Group::new(config, log, same_history.map(|(_, s)| s), seed, Timestamp::ZERO);
-        let failure = match start {
-            Start::Bootstrap { history, position } | Start::Alone { history, position } => {
-                group.bootstrap(Timestamp::ZERO, history, position).err()
-            }
-            Start::Join { position, data, .. } => {
-                group.note_data(data);
-                group.join(Timestamp::ZERO, JoinState { position });
-                None
-            }
-        };
-        let replicator = Replicator::new(&me, first, donor_list.clone(), Distances::default());
-        let engine = EngineDisk::new(shared.new_epoch());
-        let mut core = Core {
-            shared,
-            group,
-            transport,
-            index: Index::default(),
-            waiting: VecDeque::new(),
-            replicator,
-            backlog: Backlog::default(),
-            word: unconfirmed.then_some(Word::Engine),
-            me,
-            started,
-            past: Some(Past::begin()),
-            non_primary_since: None,
-            pending: HashMap::new(),
-            held_answers: Vec::new(),
-            pending_app: HashMap::new(),
-            session: 0,
-            owed: VecDeque::new(),
-            flow: Flow::new(me_node),
-            watching: false,
-            gave_up_told: None,
-            heard: Timestamp::ZERO,
-            held_back: VecDeque::new(),
-            names: HashMap::new(),
-            silent: BTreeSet::new(),
-            silences: 0,
-            reads: HashMap::new(),
-            next_read: 0,
-            weight_waiters: Vec::new(),
-            catch_up: None,
-            syncing: false,
-            dropping: false,
-            donors_count: false,
-            looked_for_stop: started,
-            log_kept: started,
-            engine,
-            engine_asked: false,
-            wish: None,
-            engine_told: None,
-            reminder: Reminder::default(),
-            ended: false,
-            connected,
-            unwelcome: None,
-            unwelcome_max,
-            donor_list,
-            cluster,
-            peers,
-            log_failed: false,
-            returned: None,
-            asked: None,
-            log_max,
-            kept_for_absent_max,
-            absent: Absent::default(),
-            large: Vec::new(),
-            told_of_bound: false,
-            durability: None,
-        };
+        let conn = Connection::begin(&shared, &plan, donor_list, connected);
+        let (inc, failure) = Incarnation::begin(&shared, plan, log, conn.donor_list.clone(), first);
+        let mut core = Core { shared, conn, inc };
         if let Some(reason) = failure {
             core.fail(reason);
         }
@@ -414,11 +196,11 @@ impl Core {
 
     /// Is there no server behind this node?
     fn arbitrates(&self) -> bool {
-        self.log_max.is_some()
+        self.conn.log_max.is_some()
     }
 
     fn now(&self) -> Timestamp {
-        Timestamp(self.started.elapsed().as_nanos() as u64)
+        Timestamp(self.inc.started.elapsed().as_nanos() as u64)
     }
 
     /// Runs until left; gives the log back, unless its state is unknown because of a mistake in this program.
@@ -433,11 +215,11 @@ impl Core {
         for payload in [&answered, &finished].into_iter().filter_map(|outcome| outcome.as_ref().err()) {
             self.tell_panic(&**payload);
         }
-        self.transport.close();
+        self.inc.transport.close();
         if ended.is_err() || answered.is_err() || finished.is_err() {
             return None;
         }
-        Some(self.group.into_store())
+        Some(self.inc.group.into_store())
     }
 
     fn tell_panic(&self, payload: &(dyn Any + Send)) {
@@ -452,13 +234,13 @@ impl Core {
         let mut commands = Vec::new();
         let mut releasing = false;
         self.drain();
-        while !self.ended {
-            if self.log_failed {
+        while !self.conn.ended {
+            if self.inc.log_failed {
                 self.sit_out();
                 continue;
             }
             let timeout = if releasing { Duration::ZERO } else { self.next_timeout() };
-            self.transport.poll(Some(timeout), &mut events);
+            self.inc.transport.poll(Some(timeout), &mut events);
             for event in events.drain(..) {
                 self.on_net(event);
             }
@@ -469,25 +251,28 @@ impl Core {
             }
             self.fetch_index();
             let now = self.now();
-            if self.group.poll_timeout().is_some_and(|(at, _)| at <= now) {
-                self.group.handle_timeout(now);
+            if self.inc.group.poll_timeout().is_some_and(|(at, _)| at <= now) {
+                self.inc.group.handle_timeout(now);
             }
             self.drain();
             self.keep_house();
             self.regulate();
-            releasing = self.index.release();
+            releasing = self.inc.index.release();
             self.space_checkpoints();
         }
     }
 
     fn next_timeout(&self) -> Duration {
         let now = self.now();
-        let mut wait = self.group.poll_timeout().map_or(Duration::from_millis(500), |(at, _)| at.since(now));
+        let mut wait = self.inc.group.poll_timeout().map_or(Duration::from_millis(500), |(at, _)| at.since(now));
         // Waiting for the appliers to catch up, or for a retry.
-        if self.replicator.is_requesting() || self.replicator.is_settling() || self.non_primary_since.is_some() {
+        if self.inc.replicator.is_requesting()
+            || self.inc.replicator.is_settling()
+            || self.inc.non_primary_since.is_some()
+        {
             wait = wait.min(Duration::from_millis(20));
         }
-        if let Some(flow) = self.flow.wait(!self.held_back.is_empty()) {
+        if let Some(flow) = self.inc.flow.wait(!self.conn.held_back.is_empty()) {
             wait = wait.min(flow);
         }
         wait.min(Duration::from_millis(500))
@@ -496,15 +281,16 @@ impl Core {
     fn drain(&mut self) {
         loop {
             let now = self.now();
-            let Some(output) = self.group.poll_output(now) else { break };
-            if matches!(output, Output::Deliver(_) | Output::Event(Event::NeedSnapshot(_))) && self.index.is_away() {
-                self.waiting.push_back(output);
+            let Some(output) = self.inc.group.poll_output(now) else { break };
+            if matches!(output, Output::Deliver(_) | Output::Event(Event::NeedSnapshot(_))) && self.inc.index.is_away()
+            {
+                self.inc.waiting.push_back(output);
             } else {
                 self.on_output(output);
             }
         }
-        self.transport.flush();
-        if self.group.wants_sync() {
+        self.inc.transport.flush();
+        if self.inc.group.wants_sync() {
             self.begin_sync();
         }
     }
@@ -513,17 +299,17 @@ impl Core {
         match output {
             Output::Send { to, message: Message::Ack { .. }, .. } if self.reads_nothing(to) => {}
             // What cannot be sent now is the protocol's own business: it hears of the link's end.
-            Output::Send { to, class, message } => drop(self.transport.send(to, class, &message)),
+            Output::Send { to, class, message } => drop(self.inc.transport.send(to, class, &message)),
             Output::Deliver(delivery) => self.on_delivery(delivery),
             Output::Event(event) => self.on_event(event),
         }
     }
 
     fn begin_sync(&mut self) {
-        if !self.syncing
-            && let Some(ticket) = self.group.store_mut().begin_sync()
+        if !self.inc.syncing
+            && let Some(ticket) = self.inc.group.store_mut().begin_sync()
         {
-            self.syncing = true;
+            self.inc.syncing = true;
             self.shared.sync(ticket);
         }
     }
@@ -531,7 +317,7 @@ impl Core {
     /// A frozen peer's acknowledgements would pile up without bound. It does not need them: the sequencer tells it what is
     /// committed. To the sequencer they go in any case: it counts them, and is not frozen for longer than its term.
     fn reads_nothing(&self, peer: NodeId) -> bool {
-        self.transport.queue_bytes(peer) > ACKS_BEHIND_MAX && self.group.sequencer() != Some(peer)
+        self.inc.transport.queue_bytes(peer) > ACKS_BEHIND_MAX && self.inc.group.sequencer() != Some(peer)
     }
 
     fn on_event(&mut self, event: Event) {
@@ -540,38 +326,38 @@ impl Core {
             Event::NonPrimary { reachable } => self.on_non_primary(reachable),
             Event::Left => self.end_now(),
             Event::ReadAt { read, seqno } => {
-                if let Some(slot) = self.reads.remove(&read.0) {
+                if let Some(slot) = self.conn.reads.remove(&read.0) {
                     slot.fill(Some(seqno));
                 }
             }
             Event::ReadFailed { read } => {
-                if let Some(slot) = self.reads.remove(&read.0) {
+                if let Some(slot) = self.conn.reads.remove(&read.0) {
                     slot.fill(None);
                 }
             }
             Event::DataDiverged => {
-                self.replicator.handle_diverged();
+                self.inc.replicator.handle_diverged();
                 if !self.arbitrates() {
                     // Before the log is replaced: no crash may leave the group's log beside these data.
                     self.shared.discard_data();
-                    self.group.data_discarded(now);
+                    self.inc.group.data_discarded(now);
                 }
                 self.carry_out();
             }
             Event::Found { history } => {
-                self.replicator.handle_found(history);
+                self.inc.replicator.handle_found(history);
                 self.shared.found(history);
-                if let Err(reason) = self.group.bootstrap(now, history, Seqno::ZERO) {
+                if let Err(reason) = self.inc.group.bootstrap(now, history, Seqno::ZERO) {
                     self.fail(reason);
                 }
             }
-            Event::Signal { from, body } => self.flow.on_signal(now, from, &body),
+            Event::Signal { from, body } => self.inc.flow.on_signal(now, from, &body),
             Event::NeedSnapshot(request) if request.peer.is_none() && self.puts_off_checkpoint() => {
-                self.group.decline_snapshot(&request);
+                self.inc.group.decline_snapshot(&request);
             }
             Event::NeedSnapshot(request) => {
                 let mut before = Writer::new();
-                self.replicator.encode(&mut before);
+                self.inc.replicator.encode(&mut before);
                 self.begin_work(Work::Describe { request, before });
             }
             Event::TermChanged { term, sequencer } => {
@@ -582,10 +368,10 @@ impl Core {
             }
             Event::Silent { node, silent } => {
                 if silent {
-                    self.silences += 1;
-                    self.silent.insert(node);
+                    self.conn.silences += 1;
+                    self.inc.silent.insert(node);
                 } else {
-                    self.silent.remove(&node);
+                    self.inc.silent.remove(&node);
                 }
                 let state = if silent { "is silent" } else { "is heard again" };
                 self.shared.log(Level::Info, format!("member {} {state}", self.name(node)));
@@ -600,13 +386,13 @@ impl Core {
     fn fail(&mut self, reason: String) {
         self.shared.log(Level::Error, reason.clone());
         self.doubt_log();
-        if let Some(slot) = self.connected.take() {
+        if let Some(slot) = self.conn.connected.take() {
             slot.fill(Err(reason));
         }
         // Without a log, a server whose data are good needs no more than to wait.
-        let waits = self.replicator.serves() && !self.shared.is_inconsistent();
-        if waits && !self.replicator.is_leaving() && self.group.store().failed().is_some() {
-            self.log_failed = true;
+        let waits = self.inc.replicator.serves() && !self.shared.is_inconsistent();
+        if waits && !self.inc.replicator.is_leaving() && self.inc.group.store().failed().is_some() {
+            self.inc.log_failed = true;
         } else {
             self.end_now();
         }
@@ -614,10 +400,10 @@ impl Core {
 
     /// A log that has failed may have lost what this node has acknowledged.
     fn doubt_log(&mut self) {
-        if self.group.store().failed().is_none() {
+        if self.inc.group.store().failed().is_none() {
             return;
         }
-        match self.group.store_mut().doubt() {
+        match self.inc.group.store_mut().doubt() {
             Ok(None) => {}
             Ok(Some(after)) => self.shared.log(
                 Level::Warn,
@@ -634,16 +420,16 @@ impl Core {
     }
 
     fn end_now(&mut self) {
-        self.ended = true;
+        self.conn.ended = true;
     }
 
     /// The last words to everybody who waits.
     fn answer_all(&mut self) {
-        if let Some(slot) = self.connected.take() {
+        if let Some(slot) = self.conn.connected.take() {
             slot.fill(Err("the connection was closed before a primary view was reached".into()));
         }
         self.hang_up().into_iter().for_each(refuse);
-        if let Some(slot) = self.asked.take() {
+        if let Some(slot) = self.conn.asked.take() {
             slot.fill(Err("the group was left before a server had been chosen".into()));
         }
         self.shared.end_votes();
@@ -652,10 +438,10 @@ impl Core {
 
     /// The last words to the server.
     fn last_words(&mut self) {
-        self.shared.set_group_status(GroupStatus { uuid: self.me.uuid(), ..GroupStatus::default() });
-        if self.replicator.is_connected() {
+        self.shared.set_group_status(GroupStatus { uuid: self.inc.me.uuid(), ..GroupStatus::default() });
+        if self.inc.replicator.is_connected() {
             let view = self.server_view(ViewStatus::NonPrimary, None, &View::default());
-            let last = self.replicator.handed();
+            let last = self.inc.replicator.handed();
             self.shared.set_last(last);
             self.shared.queue.push(Item::Final { view, last });
         } else {
@@ -672,15 +458,15 @@ impl Core {
             f.pause(Instant::now(), false);
             f.requested = false;
         });
-        for (_, pending) in self.pending_app.drain() {
+        for (_, pending) in self.conn.pending_app.drain() {
             if let Some(slot) = pending.slot {
                 slot.fill(false);
             }
         }
-        for (_, slot) in self.reads.drain() {
+        for (_, slot) in self.conn.reads.drain() {
             slot.fill(None);
         }
-        for (_, slot) in self.weight_waiters.drain(..) {
+        for (_, slot) in self.conn.weight_waiters.drain(..) {
             slot.fill(false);
         }
         let mut rest = Vec::new();
@@ -690,31 +476,31 @@ impl Core {
     }
 
     fn publish(&mut self) {
-        let roster = self.replicator.roster();
-        let member = self.replicator.is_member();
-        let state = if member { roster.state(self.me.node) } else { None };
+        let roster = self.inc.replicator.roster();
+        let member = self.inc.replicator.is_member();
+        let state = if member { roster.state(self.inc.me.node) } else { None };
         self.set_flow_counts(state);
-        let roster = self.replicator.roster();
+        let roster = self.inc.replicator.roster();
         // What decides; without the majority nobody does.
         let decides = if member { &roster.view().members[..] } else { &[] };
         let total: u32 = decides.iter().map(|m| u32::from(m.weight.0)).sum();
         self.shared.set_group_status(GroupStatus {
             member,
             state,
-            receiving: !self.replicator.is_live(),
-            desyncs: roster.desyncs(self.me.node),
+            receiving: !self.inc.replicator.is_live(),
+            desyncs: roster.desyncs(self.inc.me.node),
             evicted: roster.evicted().to_vec(),
             incoming: roster.view().members.iter().map(|m| m.incoming.clone()).collect(),
             weight: total,
-            uuid: self.me.uuid(),
-            segment: self.me.segment,
-            first_seqno: self.group.store().base().seqno.next(),
+            uuid: self.inc.me.uuid(),
+            segment: self.inc.me.segment,
+            first_seqno: self.inc.group.store().base().seqno.next(),
         });
     }
 
     /// Something that was ordered; of interest when it is new.
     fn log_ordered(&self, level: Level, text: String) {
-        self.shared.log(if self.past.is_some() { Level::Debug } else { level }, text);
+        self.shared.log(if self.inc.past.is_some() { Level::Debug } else { level }, text);
     }
 
     fn names_of(&self, nodes: &[NodeId]) -> String {
@@ -722,17 +508,17 @@ impl Core {
     }
 
     fn name(&self, node: NodeId) -> String {
-        self.names.get(&node).map_or_else(|| node.to_string(), String::clone)
+        self.conn.names.get(&node).map_or_else(|| node.to_string(), String::clone)
     }
 
     /// This node's part in the group.
     fn role(&self) -> &'static str {
-        let order = self.group.status();
-        if !self.replicator.is_member() {
+        let order = self.inc.group.status();
+        if !self.inc.replicator.is_member() {
             "non-primary"
-        } else if order.sequencer == Some(self.me.node) {
+        } else if order.sequencer == Some(self.inc.me.node) {
             "sequencer"
-        } else if order.voters.contains(self.me.node) {
+        } else if order.voters.contains(self.inc.me.node) {
             "voter"
         } else {
             "member"
@@ -740,7 +526,7 @@ impl Core {
     }
 
     fn picture(&self) -> Picture {
-        let order = self.group.status();
+        let order = self.inc.group.status();
         let name = |node: NodeId| self.name(node);
         Picture {
             taken: Instant::now(),
@@ -749,23 +535,23 @@ impl Core {
             sequencer: order.sequencer.map_or_else(String::new, name),
             voters: order.voters.voters.iter().map(|v| (name(v.node), v.weight.0)).collect(),
             durability: order.durability,
-            log_first: self.group.store().first(),
+            log_first: self.inc.group.store().first(),
             log_last: order.last,
             log_durable: order.durable,
             log_committed: order.committed,
-            log_bytes: self.group.store().bytes_held(),
-            log_bytes_max: self.kept_for_absent_max.max(self.shared.settings.with(|o| o.size("gcache.size"))),
+            log_bytes: self.inc.group.store().bytes_held(),
+            log_bytes_max: self.inc.kept_for_absent_max.max(self.shared.settings.with(|o| o.size("gcache.size"))),
             read_requests: order.read_requests,
-            slow: self.flow.slow().into_iter().map(|s| (name(s.node), s.rate, s.backlog)).collect(),
+            slow: self.inc.flow.slow().into_iter().map(|s| (name(s.node), s.rate, s.backlog)).collect(),
             role: self.role(),
-            flow_gave_up: self.flow.gave_up(),
-            silent: self.silent.iter().map(|n| name(*n)).collect(),
-            silences: self.silences,
-            commit_cut: self.replicator.roster().cut(),
-            protection: self.transport.protection(),
-            connections_refused: self.transport.stats().refused,
-            connections_half_open: self.transport.stats().half_open,
-            links_of_strangers: self.transport.stats().stranger_links,
+            flow_gave_up: self.inc.flow.gave_up(),
+            silent: self.inc.silent.iter().map(|n| name(*n)).collect(),
+            silences: self.conn.silences,
+            commit_cut: self.inc.replicator.roster().cut(),
+            protection: self.inc.transport.protection(),
+            connections_refused: self.inc.transport.stats().refused,
+            connections_half_open: self.inc.transport.stats().half_open,
+            links_of_strangers: self.inc.transport.stats().stranger_links,
             unknown_outcomes: self.shared.counters.unknown_outcomes.load(Relaxed),
         }
     }
@@ -773,26 +559,26 @@ impl Core {
     /// Whoever waits for a write set is answered.
     fn abandon_all(&mut self) {
         self.withdraw();
-        for (_, pending) in std::mem::take(&mut self.pending) {
+        for (_, pending) in std::mem::take(&mut self.conn.pending) {
             if let Pending::Owned { slot, .. } = pending {
                 self.abandon(&slot);
             }
         }
-        for HeldAnswer { slot, .. } in std::mem::take(&mut self.held_answers) {
+        for HeldAnswer { slot, .. } in std::mem::take(&mut self.conn.held_answers) {
             self.abandon(&slot);
         }
         self.drop_held_back();
     }
 
     /// Takes out those who wait however long it lasts, with what they wait for.
-    fn take_patient(&mut self) -> HashMap<(u64, u64), Pending> {
+    fn take_patient(&mut self) -> HashMap<ProposalId, Pending> {
         let (held, impatient): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.held_answers).into_iter().partition(|a| a.patient);
-        self.held_answers = impatient;
+            std::mem::take(&mut self.conn.held_answers).into_iter().partition(|a| a.patient);
+        self.conn.held_answers = impatient;
         // It is delivered once more.
         let held = held.into_iter().map(|a| (a.key, Pending::Owned { slot: a.slot, patient: true }));
-        let patient = |_: &(u64, u64), p: &mut Pending| matches!(p, Pending::Owned { patient: true, .. });
-        self.pending.extract_if(patient).chain(held).collect()
+        let patient = |_: &ProposalId, p: &mut Pending| matches!(p, Pending::Owned { patient: true, .. });
+        self.conn.pending.extract_if(patient).chain(held).collect()
     }
 
     /// The outcome of what was sent is left open (rule 22).
@@ -802,7 +588,7 @@ impl Core {
     }
 
     fn server_view(&self, status: ViewStatus, seqno: Option<Seqno>, view: &View) -> ServerView {
-        let own_uuid = self.me.uuid();
+        let own_uuid = self.inc.me.uuid();
         let members: Vec<ViewMember> = view
             .members
             .iter()

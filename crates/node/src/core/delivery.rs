@@ -9,8 +9,9 @@ use trireme_order::{Delivery, LogStore};
 use trireme_surface::texts;
 use trireme_types::{Base, LogIndex, Member, Seqno, Session, Uuid, View, Weight};
 
+use super::connection::{HeldAnswer, Pending, PendingApp, ProposalId};
 use super::past::{Entry, Past};
-use super::{Core, HeldAnswer, Outcome, Pending, PendingApp, unreadable};
+use super::{Core, Outcome, unreadable};
 use crate::index::{Delivered, Found, Index, Lost, Work};
 use crate::queue::{ApplyItem, Item};
 use crate::saved::Saved;
@@ -36,19 +37,19 @@ impl Core {
     }
 
     pub(super) fn on_reset(&mut self, base: Base) {
-        self.index = Index::default();
-        if let Some(past) = &mut self.past {
+        self.inc.index = Index::default();
+        if let Some(past) = &mut self.inc.past {
             *past = Past::begin();
         }
         // What came before is of no use: the server has it, or needs a copy that reaches further.
-        self.backlog.clear();
+        self.inc.backlog.clear();
         let position = Position { history: base.history, seqno: base.seqno };
-        let rest = match self.replicator.handle_reset(position, base.lineage.branch(base.history), &base.app) {
+        let rest = match self.inc.replicator.handle_reset(position, base.lineage.branch(base.history), &base.app) {
             Ok(rest) => rest.len(),
             Err(error) => return self.fail(unreadable(&error)),
         };
         if base.app.is_empty() {
-            self.index.here().purge(base.seqno);
+            self.inc.index.here().purge(base.seqno);
         } else {
             let state = base.app.slice(base.app.len() - rest..);
             self.begin_work(Work::Load { state });
@@ -62,21 +63,21 @@ impl Core {
 
     pub(super) fn begin_work(&mut self, work: Work) {
         let shared = &self.shared;
-        match self.index.begin(work, |errand| shared.run_errand(errand)) {
+        match self.inc.index.begin(work, |errand| shared.run_errand(errand)) {
             Some(found) => self.on_found(found),
-            None => self.group.pause_delivery(true),
+            None => self.inc.group.pause_delivery(true),
         }
     }
 
     /// Asked again here, since the request may be older than what made the index large.
     pub(super) fn puts_off_checkpoint(&mut self) -> bool {
         self.space_checkpoints();
-        !self.group.store().wants_checkpoint()
+        !self.inc.group.store().wants_checkpoint()
     }
 
     pub(super) fn space_checkpoints(&mut self) {
-        let spacing = if self.index.is_large() { CHECKPOINT_SPACING } else { 0 };
-        self.group.store_mut().space_checkpoints(spacing);
+        let spacing = if self.inc.index.is_large() { CHECKPOINT_SPACING } else { 0 };
+        self.inc.group.store_mut().space_checkpoints(spacing);
     }
 
     pub(super) fn on_found(&mut self, found: Found) {
@@ -84,7 +85,7 @@ impl Core {
             Found::Verdict { delivered, write_set, verdict } => self.on_verdict(delivered, Some(&write_set), verdict),
             Found::State { request, state } => {
                 let now = self.now();
-                self.group.provide_snapshot(now, request, state);
+                self.inc.group.provide_snapshot(now, request, state);
             }
             Found::Loaded(Ok(())) => {}
             Found::Loaded(Err(error)) => self.fail(unreadable(&error)),
@@ -93,16 +94,16 @@ impl Core {
 
     /// Goes on where the index left for an errand, if that has ended.
     pub(super) fn fetch_index(&mut self) {
-        match self.index.fetch() {
+        match self.inc.index.fetch() {
             Ok(None) => return,
             Ok(Some(found)) => {
-                self.group.pause_delivery(false);
+                self.inc.group.pause_delivery(false);
                 self.on_found(found);
             }
             Err(Lost) => return self.fail("the certification index was lost: restart the server".into()),
         }
-        while !self.index.is_away()
-            && let Some(output) = self.waiting.pop_front()
+        while !self.inc.index.is_away()
+            && let Some(output) = self.inc.waiting.pop_front()
         {
             self.on_output(output);
         }
@@ -110,7 +111,7 @@ impl Core {
 
     /// To the server, unless it is not to be told anything more.
     pub(super) fn tell(&self, item: Item) {
-        if !self.dropping {
+        if !self.conn.dropping {
             self.shared.queue.push(item);
         }
     }
@@ -123,7 +124,7 @@ impl Core {
     /// What the replicator says of something that closes a seqno.
     fn hand(&mut self, offer: Offer, item: Item) {
         match offer {
-            Offer::Keep => self.backlog.push(item),
+            Offer::Keep => self.inc.backlog.push(item),
             Offer::Hand => self.tell(item),
             Offer::Skip => {}
             Offer::Pass => {
@@ -131,7 +132,7 @@ impl Core {
                     self.pass(seqno);
                 }
                 match item {
-                    Item::View { view, .. } if self.replicator.is_connected() => {
+                    Item::View { view, .. } if self.inc.replicator.is_connected() => {
                         self.tell(Item::View { view, closes: None });
                     }
                     Item::View { .. } | Item::Apply(_) => {}
@@ -144,13 +145,13 @@ impl Core {
     pub(super) fn on_write_set(&mut self, index: LogIndex, seqno: Seqno, session: Session, number: u64, body: Bytes) {
         self.count_past(&Entry::WriteSet, seqno);
         if body.len() >= LARGE_BODY {
-            self.large.push(body.clone());
+            self.inc.large.push(body.clone());
         }
         let delivered = Delivered { index, seqno, session, number, body };
         match WriteSet::parse(delivered.body.clone()) {
             Ok(write_set) => self.begin_work(Work::Judge { delivered, write_set }),
             Err(_) => {
-                self.index.here().note_malformed(seqno);
+                self.inc.index.here().note_malformed(seqno);
                 self.on_verdict(delivered, None, Verdict::malformed(seqno));
             }
         }
@@ -162,13 +163,13 @@ impl Core {
         let bytes = body.len();
         let head = ws.map_or_else(Head::default, |ws| *ws.head());
         let counters = &self.shared.counters;
-        counters.certified(seqno, verdict.depends_on, head.last_seen, self.index.here().len());
+        counters.certified(seqno, verdict.depends_on, head.last_seen, self.inc.index.here().len());
         counters.received(bytes);
-        self.flow.count(session.node == self.me.node);
-        if session.node == self.me.node {
+        self.inc.flow.count(session.node == self.inc.me.node);
+        if session.node == self.inc.me.node {
             self.note_session(session.number);
-            if let Some(Pending::Owned { slot, patient }) = self.pending.remove(&(session.number, number)) {
-                self.replicator.handle_ordered(index, seqno, true);
+            if let Some(Pending::Owned { slot, patient }) = self.conn.pending.remove(&ProposalId::of(session, number)) {
+                self.inc.replicator.handle_ordered(index, seqno, true);
                 if let Some(ws) = ws {
                     self.shared.counters.replicated(bytes, ws.key_count(), ws.key_bytes(), ws.data_bytes());
                 }
@@ -177,10 +178,15 @@ impl Core {
                     self.note_conflict(seqno, &verdict);
                 }
                 let outcome = Outcome::Ordered { seqno, ok: verdict.ok(), depends_on: verdict.depends_on, body };
-                if self.replicator.is_live() {
+                if self.inc.replicator.is_live() {
                     slot.fill(outcome);
                 } else {
-                    self.held_answers.push(HeldAnswer { key: (session.number, number), slot, patient, outcome });
+                    self.conn.held_answers.push(HeldAnswer {
+                        key: ProposalId::of(session, number),
+                        slot,
+                        patient,
+                        outcome,
+                    });
                 }
                 return;
             }
@@ -192,7 +198,7 @@ impl Core {
             seqno.prev()
         };
         let item = ApplyItem { seqno, index, depends_on, ok: verdict.ok(), body: Some(body) };
-        let offer = self.replicator.handle_ordered(index, seqno, false);
+        let offer = self.inc.replicator.handle_ordered(index, seqno, false);
         self.hand(offer, Item::Apply(item));
     }
 
@@ -206,23 +212,23 @@ impl Core {
         // By UUID, as the server reads them back from its own tables after a full copy: the position in this list is its
         // auto_increment_offset, and two orders would let two nodes draw the same numbers.
         view.members.sort_by_key(Member::uuid);
-        self.index.here().note_view(seqno);
-        self.index.here().retain_streams(|origin| view.members.iter().any(|m| m.uuid() == origin));
-        self.transport.set_peers(&view.members);
-        self.names.extend(view.members.iter().map(|m| (m.node, m.name.clone())));
-        let own = view.get(self.me.node).filter(|m| m.incarnation == self.me.incarnation);
+        self.inc.index.here().note_view(seqno);
+        self.inc.index.here().retain_streams(|origin| view.members.iter().any(|m| m.uuid() == origin));
+        self.inc.transport.set_peers(&view.members);
+        self.conn.names.extend(view.members.iter().map(|m| (m.node, m.name.clone())));
+        let own = view.get(self.inc.me.node).filter(|m| m.incarnation == self.inc.me.incarnation);
         match own {
             None => self.count_past(&Entry::View, seqno),
             Some(_) => self.end_past(),
         }
         if let Some(me) = own {
             // Before the server is told of the view: scripts read the file as soon as the cluster size shows.
-            self.shared.on_primary_view(&view, me, self.group.store().base().history);
+            self.shared.on_primary_view(&view, me, self.inc.group.store().base().history);
         }
         let weight = own.map(|m| m.weight);
-        self.replicator.note_branch(self.branch());
+        self.inc.replicator.note_branch(self.branch());
         let now = self.now();
-        let offer = self.replicator.handle_view(now, index, seqno, &view);
+        let offer = self.inc.replicator.handle_view(now, index, seqno, &view);
         // Whoever is told of the view can also read it.
         self.publish();
         let server_view = self.server_view(ViewStatus::Primary, Some(seqno), &view);
@@ -234,20 +240,20 @@ impl Core {
         self.carry_out();
         self.publish();
         self.look_for_absent();
-        if self.replicator.is_member() {
-            if let Some(slot) = self.connected.take() {
+        if self.inc.replicator.is_member() {
+            if let Some(slot) = self.conn.connected.take() {
                 slot.fill(Ok(()));
             }
         }
     }
 
     fn on_own_view(&mut self, view: &View, weight: Weight) {
-        self.non_primary_since = None;
-        self.me.weight = weight;
-        self.flow.set_members(view.members.iter().map(|m| m.node).collect());
+        self.inc.non_primary_since = None;
+        self.inc.me.weight = weight;
+        self.inc.flow.set_members(view.members.iter().map(|m| m.node).collect());
         self.set_flow_options();
         self.look_at_durability();
-        self.weight_waiters.retain(|(wanted, slot)| {
+        self.conn.weight_waiters.retain(|(wanted, slot)| {
             if *wanted == weight {
                 slot.fill(true);
             }
@@ -258,50 +264,52 @@ impl Core {
 
     pub(super) fn log_view(&self, view: &View, seqno: Seqno) {
         let names: Vec<String> = view.members.iter().map(|m| m.name.clone()).collect();
-        let component = texts::new_component(true, view.position(self.me.node), view.members.len());
+        let component = texts::new_component(true, view.position(self.inc.me.node), view.members.len());
         self.log_ordered(Level::Info, format!("{component}: {} (TO: {seqno})", names.join(", ")));
     }
 
     fn count_past(&mut self, entry: &Entry, seqno: Seqno) {
-        if let Some(past) = &mut self.past {
+        if let Some(past) = &mut self.inc.past {
             past.count(entry, seqno);
         }
     }
 
     /// This incarnation is in the group: what comes now is news.
     fn end_past(&mut self) {
-        if let Some(summary) = self.past.take().and_then(|past| past.summary()) {
+        if let Some(summary) = self.inc.past.take().and_then(|past| past.summary()) {
             self.shared.log(Level::Info, summary);
         }
     }
 
     pub(super) fn on_app(&mut self, index: LogIndex, seqno: Seqno, session: Session, number: u64, body: &Bytes) {
-        if session.node == self.me.node {
+        if session.node == self.inc.me.node {
             self.note_session(session.number);
         }
         self.count_past(&Entry::Message, seqno);
         let Ok(message) = AppMessage::decode(body) else { return };
-        self.replicator.note_branch(self.branch());
+        self.inc.replicator.note_branch(self.branch());
         let now = self.now();
-        self.replicator.handle_message(now, index, seqno, session.node, message);
+        self.inc.replicator.handle_message(now, index, seqno, session.node, message);
         // Whoever is told of the new state can also read it.
         self.publish();
         self.carry_out();
-        if session.node == self.me.node {
-            if let Some(PendingApp { slot: Some(slot), .. }) = self.pending_app.remove(&(session.number, number)) {
+        if session.node == self.inc.me.node {
+            if let Some(PendingApp { slot: Some(slot), .. }) =
+                self.conn.pending_app.remove(&ProposalId::of(session, number))
+            {
                 slot.fill(true);
             }
         }
     }
 
     pub(super) fn branch(&self) -> Uuid {
-        self.group.lineage().branch(self.group.store().base().history)
+        self.inc.group.lineage().branch(self.inc.group.store().base().history)
     }
 
     /// Does what the replicator wants, in order. Says whether that was anything.
     pub(super) fn carry_out(&mut self) -> bool {
         let mut any = false;
-        while let Some(effect) = self.replicator.poll_effect() {
+        while let Some(effect) = self.inc.replicator.poll_effect() {
             self.on_effect(effect);
             any = true;
         }
@@ -315,7 +323,7 @@ impl Core {
             Effect::Propose(message) => {
                 if self.propose_app(&message).is_none() {
                     let now = self.now();
-                    self.replicator.handle_refused(now, &message);
+                    self.inc.replicator.handle_refused(now, &message);
                 }
             }
             Effect::ConnectNobody { seqno, view } => {
@@ -336,7 +344,7 @@ impl Core {
                 self.tell(Item::Donate { joiner, request, position, at });
             }
             Effect::Answer(answer) => {
-                if let Some(slot) = self.asked.take() {
+                if let Some(slot) = self.conn.asked.take() {
                     slot.fill(answer);
                 }
             }
@@ -350,19 +358,19 @@ impl Core {
                 };
                 self.shared.log(Level::Warn, texts::nobody_has_data(&who));
             }
-            Effect::DataArrived => self.group.data_arrived(),
+            Effect::DataArrived => self.inc.group.data_arrived(),
             Effect::Die(reason) => self.shared.die(reason),
             Effect::Fail(reason) => self.fail(reason),
             Effect::Inconsistent(reason) => {
                 self.shared.mark_inconsistent();
                 self.fail(reason);
             }
-            Effect::Purge(cut) => self.index.here().purge(cut),
+            Effect::Purge(cut) => self.inc.index.here().purge(cut),
             Effect::Evictions => self.set_evicted(),
             Effect::VoteBegun { seqno } => self.shared.on_vote_begun(seqno),
             // Settled before this node sat out.
             Effect::VoteDone { seqno, .. } | Effect::VoteDismissed { seqno, .. }
-                if self.replicator.is_repeated() && seqno <= self.shared.monitor.left() => {}
+                if self.inc.replicator.is_repeated() && seqno <= self.shared.monitor.left() => {}
             Effect::VoteDone { seqno, winner, applied } => {
                 let left = || if applied { self.shared.monitor.left() } else { Seqno::ZERO };
                 if self.shared.votes.decided(seqno, winner, left) {
@@ -375,29 +383,29 @@ impl Core {
 
     pub(super) fn set_evicted(&mut self) {
         let now = self.now();
-        self.group.set_evicted(now, self.replicator.roster().evicted().iter().copied().collect());
+        self.inc.group.set_evicted(now, self.inc.replicator.roster().evicted().iter().copied().collect());
     }
 
     pub(super) fn on_non_primary(&mut self, reachable: Vec<Member>) {
         self.withdraw();
-        if !self.replicator.handle_non_primary() {
+        if !self.inc.replicator.handle_non_primary() {
             return;
         }
-        self.non_primary_since = Some(Instant::now());
-        self.flow.set_members(Vec::new());
-        for (_, slot) in self.reads.drain() {
+        self.inc.non_primary_since = Some(Instant::now());
+        self.inc.flow.set_members(Vec::new());
+        for (_, slot) in self.conn.reads.drain() {
             slot.fill(None);
         }
-        for (_, slot) in self.weight_waiters.drain(..) {
+        for (_, slot) in self.conn.weight_waiters.drain(..) {
             slot.fill(false);
         }
-        let own = reachable.iter().position(|m| m.node == self.me.node).unwrap_or(0);
+        let own = reachable.iter().position(|m| m.node == self.inc.me.node).unwrap_or(0);
         self.shared.log(Level::Info, texts::new_component(false, Some(own), reachable.len()));
         self.publish();
-        if self.replicator.is_live() {
-            self.shared.monitor.set_last(Some(self.replicator.handed()));
+        if self.inc.replicator.is_live() {
+            self.shared.monitor.set_last(Some(self.inc.replicator.handed()));
             let view = self.server_view(ViewStatus::NonPrimary, None, &View { number: 0, members: reachable });
-            if !self.dropping {
+            if !self.conn.dropping {
                 self.shared.tell_non_primary(view);
             }
         }

@@ -10,7 +10,8 @@ use trireme_replicator::{Connect, Position};
 use trireme_surface::texts;
 use trireme_types::{Seqno, View};
 
-use super::{Core, HeldAnswer};
+use super::Core;
+use super::connection::HeldAnswer;
 use crate::queue::Item;
 use crate::stop_signal;
 use crate::{Level, ServerView, ViewStatus};
@@ -21,8 +22,8 @@ const LOOK_FOR_STOP: Duration = Duration::from_millis(500);
 impl Core {
     /// A server that is told nothing yet does not tell us either that it is to stop.
     pub(super) fn look_for_stop(&mut self) {
-        if self.replicator.is_stranded() && self.looked_for_stop.elapsed() > LOOK_FOR_STOP {
-            self.looked_for_stop = Instant::now();
+        if self.inc.replicator.is_stranded() && self.conn.looked_for_stop.elapsed() > LOOK_FOR_STOP {
+            self.conn.looked_for_stop = Instant::now();
             if stop_signal::is_pending() {
                 self.shared.die("The server was told to stop while it waited for whole data.".into());
             }
@@ -31,10 +32,10 @@ impl Core {
 
     pub(super) fn go_live(&mut self, position: Position, connect: Option<Connect>) {
         self.shared.monitor.reset(position.seqno);
-        self.engine = EngineDisk::new(self.shared.new_epoch());
+        self.inc.engine = EngineDisk::new(self.shared.new_epoch());
         self.shared.votes.forget(position.seqno);
         // Where a history begins there is nothing in it to compare.
-        let word = self.word.take().filter(|_| position.seqno != Seqno::ZERO);
+        let word = self.conn.word.take().filter(|_| position.seqno != Seqno::ZERO);
         match (connect, word) {
             (None, _) => {}
             (Some(Connect::AtView { seqno, view }), None) => {
@@ -51,7 +52,7 @@ impl Core {
         if let Some(word) = word {
             self.tell(Item::Compare { position: position.seqno, word });
         }
-        self.shared.mark_running(self.group.store().base().history);
+        self.shared.mark_running(self.inc.group.store().base().history);
         self.catch_up_from(position.seqno, None);
         self.publish();
     }
@@ -65,12 +66,12 @@ impl Core {
 
     /// Hands over what was kept back after `position`; before the item that closes the given seqno, the server is told that view.
     fn catch_up_from(&mut self, position: Seqno, mut before: Option<(Seqno, ServerView)>) {
-        let mut items = std::mem::take(&mut self.backlog);
-        let delivered = self.replicator.delivered();
+        let mut items = std::mem::take(&mut self.inc.backlog);
+        let delivered = self.inc.replicator.delivered();
         if delivered.0.saturating_sub(position.0) > 1 {
             self.shared.log(Level::Info, texts::receiving_ist(position.next(), delivered));
         }
-        self.catch_up = CatchUp::begin(position, delivered, self.now());
+        self.inc.catch_up = CatchUp::begin(position, delivered, self.now());
         while let Some(item) = items.pop() {
             if let Some((_, view)) = before.take_if(|(seqno, _)| item.seqno() == Some(*seqno)) {
                 self.tell(Item::View { view, closes: None });
@@ -79,7 +80,7 @@ impl Core {
                 self.tell(item);
             }
         }
-        for HeldAnswer { slot, outcome, .. } in std::mem::take(&mut self.held_answers) {
+        for HeldAnswer { slot, outcome, .. } in std::mem::take(&mut self.conn.held_answers) {
             slot.fill(outcome);
         }
     }

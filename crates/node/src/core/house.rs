@@ -10,7 +10,9 @@ use trireme_wslog::{Trim, TrimAnswer};
 
 use trireme_replicator::Sight;
 
-use super::{Core, Owed, Pending, PendingApp};
+use super::Core;
+use super::connection::{Pending, PendingApp};
+use super::incarnation::Owed;
 use crate::Level;
 use crate::settings::durability_name;
 use trireme_replicator::retention::{Need, Needs};
@@ -34,43 +36,43 @@ const NON_PRIMARY_PATIENCE: Duration = Duration::from_secs(10);
 
 impl Core {
     pub(super) fn keep_house(&mut self) {
-        if self.non_primary_since.is_some_and(|since| since.elapsed() > NON_PRIMARY_PATIENCE) {
-            self.non_primary_since = None;
+        if self.inc.non_primary_since.is_some_and(|since| since.elapsed() > NON_PRIMARY_PATIENCE) {
+            self.inc.non_primary_since = None;
             self.give_up_waiting();
         }
-        if self.connected.is_some()
-            && let Some((since, reason)) = &self.unwelcome
-            && since.elapsed() > self.unwelcome_max
+        if self.conn.connected.is_some()
+            && let Some((since, reason)) = &self.inc.unwelcome
+            && since.elapsed() > self.inc.unwelcome_max
         {
-            let reason = format!("{reason}; nobody else formed the group within {:?}", self.unwelcome_max);
+            let reason = format!("{reason}; nobody else formed the group within {:?}", self.inc.unwelcome_max);
             return self.fail(reason);
         }
         // Before anything is read again: who orders has just been decided.
-        let inside = self.replicator.is_member() && self.non_primary_since.is_none();
-        self.transport.set_sequencer(self.group.sequencer().filter(|_| inside));
-        if self.log_kept.elapsed() >= KEEP_LOG_EVERY {
-            self.reminder.look(&self.shared, self.transport.protection(), &self.transport.listens());
-            self.log_kept = Instant::now();
+        let inside = self.inc.replicator.is_member() && self.inc.non_primary_since.is_none();
+        self.inc.transport.set_sequencer(self.inc.group.sequencer().filter(|_| inside));
+        if self.inc.log_kept.elapsed() >= KEEP_LOG_EVERY {
+            self.conn.reminder.look(&self.shared, self.inc.transport.protection(), &self.inc.transport.listens());
+            self.inc.log_kept = Instant::now();
             self.look_at_engine();
             self.keep_log();
         }
         self.tell_progress();
-        if !self.replicator.is_member() {
+        if !self.inc.replicator.is_member() {
             return;
         }
         self.pay_owed();
         self.look_for_stop();
         let now = self.now();
-        let group = &self.group;
+        let group = &self.inc.group;
         let sight = Sight {
             left: self.shared.monitor.left(),
             backlog: self.shared.queue.len() as u64,
-            backlog_small: self.flow.limits().lower,
-            orders: self.group.sequencer() == Some(self.me.node),
-            index_large: self.index.retained().is_some_and(|uses| uses > INDEX_KEYS_MAX),
+            backlog_small: self.inc.flow.limits().lower,
+            orders: self.inc.group.sequencer() == Some(self.inc.me.node),
+            index_large: self.inc.index.retained().is_some_and(|uses| uses > INDEX_KEYS_MAX),
             voters: &|| group.status().voters,
         };
-        self.replicator.handle_tick(now, sight);
+        self.inc.replicator.handle_tick(now, sight);
         if self.carry_out() {
             self.drain();
         }
@@ -78,35 +80,36 @@ impl Core {
 
     pub(super) fn tell_progress(&mut self) {
         let now = self.now();
-        let Some(catch_up) = &mut self.catch_up else { return };
+        let Some(catch_up) = &mut self.inc.catch_up else { return };
         let Some(progress) = catch_up.look(self.shared.monitor.left(), now) else { return };
         self.shared.event("progress", progress.json());
         if progress.line {
             self.shared.log(Level::Info, texts::receiving_ist_progress(progress.done, progress.total));
         }
         if progress.done == progress.total {
-            self.catch_up = None;
+            self.inc.catch_up = None;
         }
     }
 
     /// No majority for long: who can be given a truthful answer gets it (rule 22). Rollbacks and messages that must not get
     /// lost are repeated once it is certain that they were not ordered.
     pub(super) fn give_up_waiting(&mut self) {
-        if self.pending.is_empty() && self.pending_app.is_empty() {
+        if self.conn.pending.is_empty() && self.conn.pending_app.is_empty() {
             return;
         }
-        self.group.abandon_pending();
-        self.replicator.handle_abandoned();
+        self.inc.group.abandon_pending();
+        self.inc.replicator.handle_abandoned();
         let impatient = |p: &Pending| matches!(p, Pending::Owned { patient: false, .. });
-        let keys: Vec<_> = self.pending.iter().filter(|(_, p)| impatient(p)).map(|(key, _)| *key).collect();
+        let keys: Vec<_> = self.conn.pending.iter().filter(|(_, p)| impatient(p)).map(|(key, _)| *key).collect();
         for key in keys {
-            if let Some(Pending::Owned { slot, .. }) = self.pending.remove(&key) {
+            if let Some(Pending::Owned { slot, .. }) = self.conn.pending.remove(&key) {
                 self.abandon(&slot);
             }
         }
-        let keys: Vec<_> = self.pending_app.iter().filter(|(_, p)| p.slot.is_some()).map(|(key, _)| *key).collect();
+        let keys: Vec<_> =
+            self.conn.pending_app.iter().filter(|(_, p)| p.slot.is_some()).map(|(key, _)| *key).collect();
         for key in keys {
-            if let Some(PendingApp { slot: Some(slot), .. }) = self.pending_app.remove(&key) {
+            if let Some(PendingApp { slot: Some(slot), .. }) = self.conn.pending_app.remove(&key) {
                 slot.fill(false);
             }
         }
@@ -114,10 +117,10 @@ impl Core {
     }
 
     pub(super) fn pay_owed(&mut self) {
-        if self.owed.is_empty() || self.group.status().phase != Phase::Primary {
+        if self.inc.owed.is_empty() || self.inc.group.status().phase != Phase::Primary {
             return;
         }
-        for owed in std::mem::take(&mut self.owed) {
+        for owed in std::mem::take(&mut self.inc.owed) {
             match owed {
                 Owed::App(message) => self.propose_owed(message),
                 Owed::Rollback(body) => self.propose_rollback(body),
@@ -128,20 +131,20 @@ impl Core {
 
     /// Looks who is away, so that they can go on from this log when they are back.
     pub(super) fn look_for_absent(&mut self) {
-        if self.kept_for_absent_max == 0 || self.arbitrates() || !self.replicator.is_live() {
+        if self.inc.kept_for_absent_max == 0 || self.arbitrates() || !self.inc.replicator.is_live() {
             return;
         }
-        let group = &self.group;
+        let group = &self.inc.group;
         let first = group.store().first().prev();
         let status = group.status();
         let members = status.view.members.iter().filter(|m| !m.kind.is_arbitrator()).map(|m| m.node);
         // Who votes and is not in the view died before this node came.
         let dead = status.voters.voters.iter().map(|v| v.node).filter(|n| status.view.get(*n).is_none());
-        let others = members.chain(dead).filter(|n| *n != self.me.node).map(|n| (n, group.is_linked(n)));
-        self.absent.look(others, |n| group.held_by(n).unwrap_or(first));
-        let max = self.kept_for_absent_max;
-        if self.absent.hold().is_some() && group.store().bytes_held() > max {
-            let lost = self.absent.give_up();
+        let others = members.chain(dead).filter(|n| *n != self.inc.me.node).map(|n| (n, group.is_linked(n)));
+        self.inc.absent.look(others, |n| group.held_by(n).unwrap_or(first));
+        let max = self.inc.kept_for_absent_max;
+        if self.inc.absent.hold().is_some() && group.store().bytes_held() > max {
+            let lost = self.inc.absent.give_up();
             let names = self.names_of(&lost);
             self.shared.log(
                 Level::Warn,
@@ -155,13 +158,13 @@ impl Core {
 
     /// The mode is the cluster's, whatever this node's file of options says.
     pub(super) fn look_at_durability(&mut self) {
-        let mode = self.group.status().durability;
-        if !self.replicator.is_member() || self.group.is_durability_wished() {
+        let mode = self.inc.group.status().durability;
+        if !self.inc.replicator.is_member() || self.inc.group.is_durability_wished() {
             return;
         }
         let name = durability_name(mode);
         let set = self.shared.settings.show_durability(mode);
-        let before = self.durability.replace(mode);
+        let before = self.conn.durability.replace(mode);
         match (before, set) {
             (Some(before), _) if before == mode => {}
             (Some(_), _) => self.shared.log(Level::Info, format!("repl.durability is now {name}, on all members")),
@@ -179,9 +182,9 @@ impl Core {
 
     /// `trireme log trim` on a node that runs.
     fn trim_as_wished(&mut self) {
-        let (wish, since) = match self.group.store().take_wish() {
+        let (wish, since) = match self.inc.group.store().take_wish() {
             Ok(Some(wish)) => (wish, Instant::now()),
-            Ok(None) => match self.wish.take() {
+            Ok(None) => match self.conn.wish.take() {
                 Some(waiting) => waiting,
                 None => return,
             },
@@ -189,7 +192,7 @@ impl Core {
         };
         // What has been committed by now is on disk in a moment.
         if self.waits_for_engine(wish.keep_from) && since.elapsed() < WISH_PATIENCE {
-            self.wish = Some((wish, since));
+            self.conn.wish = Some((wish, since));
             return;
         }
         let outcome = self.trim_to(wish.keep_from);
@@ -198,30 +201,33 @@ impl Core {
             Err(reason) => (Level::Warn, reason.clone()),
         };
         self.shared.log(level, format!("an operator wished to trim the log below seqno {}: {text}", wish.keep_from));
-        if let Err(error) = self.group.store().answer_wish(&TrimAnswer { id: wish.id, outcome }) {
+        if let Err(error) = self.inc.group.store().answer_wish(&TrimAnswer { id: wish.id, outcome }) {
             self.shared.log(Level::Warn, format!("the answer to a wish to trim the log: {error}"));
         }
     }
 
     /// Does the storage engine not have on disk what would have to be, and could be?
     fn waits_for_engine(&self, keep_from: Seqno) -> bool {
-        let log = self.group.store();
-        let reached = keep_from <= log.base().seqno.next() || keep_from <= self.engine.upto().next();
-        self.replicator.is_live() && !self.arbitrates() && !reached && keep_from <= self.shared.monitor.left().next()
+        let log = self.inc.group.store();
+        let reached = keep_from <= log.base().seqno.next() || keep_from <= self.inc.engine.upto().next();
+        self.inc.replicator.is_live()
+            && !self.arbitrates()
+            && !reached
+            && keep_from <= self.shared.monitor.left().next()
     }
 
     /// Drops what lies below `keep_from`, though members that are away may lack it; never what the server behind this node or a linked
     /// member needs. Bytes freed, and what had to stay.
     fn trim_to(&mut self, keep_from: Seqno) -> Result<(u64, String), String> {
-        if !self.replicator.is_live() {
+        if !self.inc.replicator.is_live() {
             return Err(
                 "the server of this node is being brought up and needs the log: try again when it is synced".into()
             );
         }
         let own = self.own_need();
-        let by_members = self.group.held_by_members();
+        let by_members = self.inc.group.held_by_members();
         let arbitrates = self.arbitrates();
-        let log = self.group.store_mut();
+        let log = self.inc.group.store_mut();
         // Nothing with a number lies below.
         if keep_from <= log.base().seqno.next() {
             return Ok((0, String::new()));
@@ -240,7 +246,7 @@ impl Core {
         log.trim(Trim { keep_from: keep, bytes_max: Some(0) }).map_err(|e| e.to_string())?;
         let freed = before.saturating_sub(log.bytes_held());
         let base = log.first().prev();
-        let lost = self.absent.trimmed(base);
+        let lost = self.inc.absent.trimmed(base);
         let lost = if lost.is_empty() {
             String::new()
         } else {
@@ -255,31 +261,31 @@ impl Core {
     /// The first entry that this node may need itself: to replay what its storage engine loses in a crash (rule 32). Nobody's wish and
     /// no size counts against that. For an arbitrator: what a server may lack.
     fn own_need(&self) -> LogIndex {
-        let log = self.group.store();
-        let upto = if self.arbitrates() { self.shared.monitor.left() } else { self.engine.upto() };
+        let log = self.inc.group.store();
+        let upto = if self.arbitrates() { self.shared.monitor.left() } else { self.inc.engine.upto() };
         let after =
             if upto <= log.base().seqno { log.first() } else { log.index_of(upto.next()).unwrap_or(log.last().next()) };
-        if self.arbitrates() { after.min(self.group.held_by_servers().0.next()) } else { after }
+        if self.arbitrates() { after.min(self.inc.group.held_by_servers().0.next()) } else { after }
     }
 
     /// Only when somebody wants to know: it is no work, but it takes a lock of the engine.
     fn look_at_engine(&mut self) {
-        let wanted = self.group.store().wants_trim() || self.wish.is_some() || self.engine.is_unseen();
-        if wanted && !self.engine_asked && self.replicator.is_live() && !self.arbitrates() {
-            self.engine_asked = true;
-            self.shared.look_at_engine(self.engine.epoch());
+        let wanted = self.inc.group.store().wants_trim() || self.conn.wish.is_some() || self.inc.engine.is_unseen();
+        if wanted && !self.inc.engine_asked && self.inc.replicator.is_live() && !self.arbitrates() {
+            self.inc.engine_asked = true;
+            self.shared.look_at_engine(self.inc.engine.epoch());
         }
     }
 
     /// The size that an operator has set is exceeded for the engine's sake.
     fn tell_of_engine(&mut self, keep: LogIndex) {
-        let log = self.group.store();
+        let log = self.inc.group.store();
         let held = log.bytes_held();
         let much = log.excess() > (held - log.excess()).max(ENGINE_EXCESS_TOLD);
-        if !much || self.engine_told.is_some_and(|when| when.elapsed() < ENGINE_TOLD_EVERY) {
+        if !much || self.conn.engine_told.is_some_and(|when| when.elapsed() < ENGINE_TOLD_EVERY) {
             return;
         }
-        self.engine_told = Some(Instant::now());
+        self.conn.engine_told = Some(Instant::now());
         self.shared.log(
             Level::Warn,
             format!(
@@ -291,15 +297,15 @@ impl Core {
     }
 
     pub(super) fn keep_log(&mut self) {
-        let live = self.replicator.is_live();
+        let live = self.inc.replicator.is_live();
         let own = self.own_need();
         let mut for_engine = None;
-        let held_by_servers = self.group.held_by_servers();
-        let held_by_members = self.group.held_by_members();
-        let log_max = self.log_max;
+        let held_by_servers = self.inc.group.held_by_servers();
+        let held_by_members = self.inc.group.held_by_members();
+        let log_max = self.conn.log_max;
         self.look_for_absent();
-        let held_by_absent = self.absent.hold();
-        let log = self.group.store_mut();
+        let held_by_absent = self.inc.absent.hold();
+        let log = self.inc.group.store_mut();
         // Found by a reader: nobody else may have a need of the log for long.
         if let Some(error) = log.failed() {
             return self.fail(error.to_string());
@@ -318,8 +324,8 @@ impl Core {
                 // Never what no server has: with more weight than they, this member alone could have committed it.
                 result = log.trim(Trim { keep_from: some.next(), bytes_max: Some(bytes_max) }).map(drop);
                 let first = log.first();
-                let told = std::mem::replace(&mut self.told_of_bound, first > all.next());
-                if self.told_of_bound && !told {
+                let told = std::mem::replace(&mut self.conn.told_of_bound, first > all.next());
+                if self.conn.told_of_bound && !told {
                     self.shared.log(
                         Level::Warn,
                         format!(
@@ -336,14 +342,14 @@ impl Core {
         self.trim_as_wished();
         self.look_at_durability();
         let keep_pages = self.shared.settings.with(|o| o.size("gcache.keep_pages_size"));
-        self.group.store_mut().keep_beyond(keep_pages);
-        let log = self.group.store_mut();
+        self.inc.group.store_mut().keep_beyond(keep_pages);
+        let log = self.inc.group.store_mut();
         let trimmed = log.first() != first;
         let removed = log.take_removed();
         if !removed.is_empty() {
             self.shared.drop_elsewhere(removed);
         }
-        let unused: Vec<Bytes> = self.large.extract_if(.., |body| body.is_unique()).collect();
+        let unused: Vec<Bytes> = self.inc.large.extract_if(.., |body| body.is_unique()).collect();
         if !unused.is_empty() {
             self.shared.drop_elsewhere(unused);
         }

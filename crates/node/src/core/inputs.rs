@@ -9,7 +9,9 @@ use trireme_order::{Phase, ReadId};
 use trireme_surface::texts;
 use trireme_transport::{Isolation, NetEvent};
 
-use super::{Command, Core, HeldBack, Outcome, Owed, Pending, PendingApp};
+use super::connection::{HeldBack, Pending, PendingApp, ProposalId};
+use super::incarnation::Owed;
+use super::{Command, Core, Outcome};
 use crate::Level;
 use crate::position::Word;
 use crate::slot::Slot;
@@ -23,21 +25,21 @@ impl Core {
     pub(super) fn on_net(&mut self, event: NetEvent) {
         let now = self.now();
         match event {
-            NetEvent::LinkUp { member, .. } => self.group.handle_link_up(now, member),
-            NetEvent::LinkDown { node, .. } => self.group.handle_link_down(now, node),
+            NetEvent::LinkUp { member, .. } => self.inc.group.handle_link_up(now, member),
+            NetEvent::LinkDown { node, .. } => self.inc.group.handle_link_down(now, node),
             NetEvent::Message { from, message } => {
-                self.group.handle_message(now, from, message);
+                self.inc.group.handle_message(now, from, message);
                 // Only the sequencer's word counts: who hears the others but not it misses what is ordered as well.
-                if self.group.sequencer() == Some(from) {
-                    if now.since(self.heard) >= OUT_OF_TOUCH_AFTER {
-                        self.flow.out_of_touch(now);
+                if self.inc.group.sequencer() == Some(from) {
+                    if now.since(self.inc.heard) >= OUT_OF_TOUCH_AFTER {
+                        self.inc.flow.out_of_touch(now);
                     }
-                    self.heard = now;
+                    self.inc.heard = now;
                 }
             }
             NetEvent::Log { warn, text } => self.shared.log(if warn { Level::Warn } else { Level::Info }, text),
             NetEvent::Unwelcome { reason } => {
-                self.unwelcome.get_or_insert_with(|| (Instant::now(), reason));
+                self.inc.unwelcome.get_or_insert_with(|| (Instant::now(), reason));
             }
             NetEvent::Twin { reason } => self.fail(texts::twin(&reason)),
             NetEvent::Broken { thread, said } => self.shared.part_failed(thread, &said),
@@ -53,9 +55,9 @@ impl Core {
         match command {
             Command::Propose { body, patient, trx, slot } => {
                 slot.stamp_taken();
-                self.shared.metrics.send_queue.sample(self.held_back.len());
-                if self.flow.is_stopped() || !self.held_back.is_empty() {
-                    self.held_back.push_back(HeldBack { body, patient, trx, slot });
+                self.shared.metrics.send_queue.sample(self.conn.held_back.len());
+                if self.inc.flow.is_stopped() || !self.conn.held_back.is_empty() {
+                    self.conn.held_back.push_back(HeldBack { body, patient, trx, slot });
                     self.release_held_back();
                 } else {
                     self.propose(body, patient, slot);
@@ -69,76 +71,76 @@ impl Core {
             Command::App { message, slot: None } => self.propose_owed(message),
             Command::App { message, slot: Some(slot) } => match self.propose_app(&message) {
                 Some(key) => {
-                    self.pending_app.insert(key, PendingApp { message, slot: Some(slot) });
+                    self.conn.pending_app.insert(key, PendingApp { message, slot: Some(slot) });
                 }
                 None => slot.fill(false),
             },
-            Command::Read { slot } if !self.replicator.is_member() => slot.fill(None),
+            Command::Read { slot } if !self.inc.replicator.is_member() => slot.fill(None),
             Command::Read { slot } => {
-                let id = self.next_read;
-                self.next_read += 1;
-                self.reads.insert(id, slot);
-                self.group.read(now, ReadId(id));
+                let id = self.conn.next_read;
+                self.conn.next_read += 1;
+                self.conn.reads.insert(id, slot);
+                self.inc.group.read(now, ReadId(id));
             }
             Command::Synced(outcome) => {
-                self.syncing = false;
+                self.inc.syncing = false;
                 let done = outcome.and_then(|synced| {
-                    self.group.store_mut().finish_sync(synced)?;
+                    self.inc.group.store_mut().finish_sync(synced)?;
                     Ok(synced)
                 });
                 match done {
-                    Ok(synced) => self.group.handle_synced(now, synced.generation, synced.upto),
+                    Ok(synced) => self.inc.group.handle_synced(now, synced.generation, synced.upto),
                     Err(error) => self.fail(error.to_string()),
                 }
             }
             Command::SpareReady(ready) => {
-                if let Err(error) = self.group.store_mut().finish_spare(ready) {
+                if let Err(error) = self.inc.group.store_mut().finish_spare(ready) {
                     self.shared.log(Level::Info, format!("no log segment could be prepared ahead: {error}"));
                 }
             }
             Command::EngineSeen { look, log } => {
-                self.engine_asked = false;
-                self.engine.see(look, log, now);
+                self.inc.engine_asked = false;
+                self.inc.engine.see(look, log, now);
             }
             Command::StateRequest { request } => {
                 // What a copy brought is compared when the server reports it.
-                self.word = is_trivial(&request).then(|| self.word.unwrap_or(Word::Operator));
-                self.replicator.handle_state_request(now, request);
+                self.conn.word = is_trivial(&request).then(|| self.conn.word.unwrap_or(Word::Operator));
+                self.inc.replicator.handle_state_request(now, request);
                 self.carry_out();
             }
             Command::AskDonor { request, slot } => {
-                self.asked = Some(slot);
-                self.replicator.handle_ask_donor(now, request);
+                self.conn.asked = Some(slot);
+                self.inc.replicator.handle_ask_donor(now, request);
                 self.carry_out();
             }
             Command::StateReceived { position } => {
-                self.replicator.note_branch(self.branch());
-                self.replicator.handle_state_received(position);
+                self.inc.replicator.note_branch(self.branch());
+                self.inc.replicator.handle_state_received(position);
                 self.carry_out();
                 self.publish();
             }
-            Command::ForcePrimary => self.group.force_primary(now),
+            Command::ForcePrimary => self.inc.group.force_primary(now),
             Command::Weight { weight, slot } => {
-                if self.replicator.is_member() {
-                    self.group.set_weight(now, weight);
-                    self.weight_waiters.push((weight, slot));
+                if self.inc.replicator.is_member() {
+                    self.inc.group.set_weight(now, weight);
+                    self.conn.weight_waiters.push((weight, slot));
                 } else {
                     slot.fill(false);
                 }
             }
-            Command::Durability(mode) => self.group.set_durability(now, mode),
+            Command::Durability(mode) => self.inc.group.set_durability(now, mode),
             Command::Describe { slot } => slot.fill(Some(self.picture())),
-            Command::Configure(change) => self.group.set_config(change),
+            Command::Configure(change) => self.inc.group.set_config(change),
             Command::Isolate(mode) => {
-                self.transport.isolate(mode);
+                self.inc.transport.isolate(mode);
                 if mode == Isolation::ForceQuit {
                     self.shared.log(Level::Error, texts::FORCED_QUIT.into());
                     self.end_now();
                 }
             }
-            Command::Tls(context) => self.transport.set_tls(context),
-            Command::LogKeys { keys, slot } => slot.fill(self.group.store_mut().use_keys(&keys)),
-            Command::Admit { token, allowed } => self.transport.admit(token, allowed),
+            Command::Tls(context) => self.inc.transport.set_tls(context),
+            Command::LogKeys { keys, slot } => slot.fill(self.inc.group.store_mut().use_keys(&keys)),
+            Command::Admit { token, allowed } => self.inc.transport.admit(token, allowed),
             Command::GiveUp { reason, corrupt } => {
                 self.shared.log(Level::Error, reason);
                 if corrupt {
@@ -147,23 +149,23 @@ impl Core {
                 self.shared.queue.clear();
                 self.shared.monitor.set_closed(true);
                 // In order, so that the others need not take this node for failed: two nodes would lose their majority.
-                self.dropping = true;
-                self.replicator.handle_leave();
+                self.conn.dropping = true;
+                self.inc.replicator.handle_leave();
                 self.abandon_all();
-                self.group.leave(now);
+                self.inc.group.leave(now);
             }
-            Command::Leave => match self.group.status().phase {
+            Command::Leave => match self.inc.group.status().phase {
                 // Nobody is there to order the leave.
                 Phase::Idle | Phase::Joining | Phase::Failed => self.end_now(),
                 Phase::NonPrimary => {
-                    self.group.leave(now);
+                    self.inc.group.leave(now);
                     self.drain();
                     self.end_now();
                 }
                 Phase::Primary => {
-                    self.replicator.handle_leave();
+                    self.inc.replicator.handle_leave();
                     self.drop_held_back();
-                    self.group.leave(now);
+                    self.inc.group.leave(now);
                 }
                 Phase::Leaving => {}
             },
@@ -176,9 +178,9 @@ impl Core {
         // write set that has seen less.
         body.set_last_seen(self.shared.monitor.left());
         let now = self.now();
-        match self.group.propose(now, body.into_bytes()) {
+        match self.inc.group.propose(now, body.into_bytes()) {
             Ok((session, number)) => {
-                self.pending.insert((session.number, number), Pending::Owned { slot, patient });
+                self.conn.pending.insert(ProposalId::of(session, number), Pending::Owned { slot, patient });
             }
             Err(_) => slot.fill(Outcome::NotSent),
         }
@@ -186,61 +188,61 @@ impl Core {
 
     pub(super) fn propose_rollback(&mut self, body: Bytes) {
         let now = self.now();
-        match self.group.propose(now, body.clone()) {
+        match self.inc.group.propose(now, body.clone()) {
             Ok((session, number)) => {
-                self.pending.insert((session.number, number), Pending::Unowned { body });
+                self.conn.pending.insert(ProposalId::of(session, number), Pending::Unowned { body });
             }
-            Err(_) => self.owed.push_back(Owed::Rollback(body)),
+            Err(_) => self.inc.owed.push_back(Owed::Rollback(body)),
         }
     }
 
     pub(super) fn propose_owed(&mut self, message: AppMessage) {
         match self.propose_app(&message) {
             Some(key) => {
-                self.pending_app.insert(key, PendingApp { message, slot: None });
+                self.conn.pending_app.insert(key, PendingApp { message, slot: None });
             }
-            None => self.owed.push_back(Owed::App(message)),
+            None => self.inc.owed.push_back(Owed::App(message)),
         }
     }
 
     /// Something of the own session `number` was ordered: what belongs to an older session and was not ordered before never
     /// will be (rules 4, 23).
     pub(super) fn note_session(&mut self, number: u64) {
-        if number <= self.session {
+        if number <= self.inc.session {
             return;
         }
-        self.session = number;
-        let keys = self.pending.keys().chain(self.pending_app.keys());
-        let lost: Vec<_> = keys.copied().filter(|(session, _)| *session < number).collect();
+        self.inc.session = number;
+        let keys = self.conn.pending.keys().chain(self.conn.pending_app.keys());
+        let lost: Vec<_> = keys.copied().filter(|id| id.session < number).collect();
         for key in lost {
             self.never_ordered(key);
         }
     }
 
     /// It is certain that this proposal will not be ordered. Who waits hears of it; what must not get lost is owed.
-    fn never_ordered(&mut self, key: (u64, u64)) {
-        match self.pending.remove(&key) {
+    fn never_ordered(&mut self, key: ProposalId) {
+        match self.conn.pending.remove(&key) {
             Some(Pending::Owned { slot, .. }) => slot.fill(Outcome::NotSent),
-            Some(Pending::Unowned { body }) => self.owed.push_back(Owed::Rollback(body)),
+            Some(Pending::Unowned { body }) => self.inc.owed.push_back(Owed::Rollback(body)),
             None => {}
         }
-        match self.pending_app.remove(&key) {
+        match self.conn.pending_app.remove(&key) {
             Some(PendingApp { slot: Some(slot), .. }) => slot.fill(false),
-            Some(PendingApp { slot: None, message }) => self.owed.push_back(Owed::App(message)),
+            Some(PendingApp { slot: None, message }) => self.inc.owed.push_back(Owed::App(message)),
             None => {}
         }
     }
 
     /// What was given to nobody gets a definite answer (rule 22).
     pub(super) fn withdraw(&mut self) {
-        for (session, number) in self.group.withdraw_unsent() {
-            self.never_ordered((session.number, number));
+        for (session, number) in self.inc.group.withdraw_unsent() {
+            self.never_ordered(ProposalId::of(session, number));
         }
     }
 
-    pub(super) fn propose_app(&mut self, message: &AppMessage) -> Option<(u64, u64)> {
+    pub(super) fn propose_app(&mut self, message: &AppMessage) -> Option<ProposalId> {
         let now = self.now();
-        let (session, number) = self.group.propose_app(now, Bytes::from(message.encode())).ok()?;
-        Some((session.number, number))
+        let (session, number) = self.inc.group.propose_app(now, Bytes::from(message.encode())).ok()?;
+        Some(ProposalId::of(session, number))
     }
 }

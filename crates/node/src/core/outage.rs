@@ -4,7 +4,8 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use super::{Command, Core, Owed, refuse};
+use super::incarnation::{Incarnation, Owed};
+use super::{Command, Core, refuse};
 use crate::Level;
 use crate::startup;
 use trireme_replicator::message::AppMessage;
@@ -20,11 +21,11 @@ const MENDED_AFTER: Duration = Duration::from_secs(60);
 impl Core {
     /// Until the disk works, or the connection is to end.
     pub(super) fn sit_out(&mut self) {
-        if self.replicator.is_leaving() || self.shared.is_inconsistent() {
+        if self.inc.replicator.is_leaving() || self.shared.is_inconsistent() {
             return self.end_now();
         }
         self.retire();
-        let again = self.returned.filter(|(when, _)| when.elapsed() < MENDED_AFTER);
+        let again = self.conn.returned.filter(|(when, _)| when.elapsed() < MENDED_AFTER);
         let first = again.map_or(FIRST_LOOK, |(_, before)| (before * 2).min(FIRST_LOOK_MAX));
         self.shared.log(
             Level::Warn,
@@ -63,9 +64,9 @@ impl Core {
     /// Out of the group. What was sent and is not decided is left open, as at the end of a connection (rule 22), but for statements in
     /// total-order isolation: they go on waiting, as in a loss of the majority, until the core that comes back knows.
     fn retire(&mut self) {
-        self.on_non_primary(vec![self.me.clone()]);
+        self.on_non_primary(vec![self.inc.me.clone()]);
         let patient = self.take_patient();
-        self.transport.close();
+        self.inc.transport.close();
         self.shared.outage.out();
         for command in self.hang_up() {
             if matches!(command, Command::Leave | Command::GiveUp { .. }) {
@@ -74,46 +75,52 @@ impl Core {
             refuse(command);
         }
         self.shared.abandon_votes();
-        self.group.store_mut().let_go();
-        // What this incarnation still had to say means nothing once it is gone: the others close its streaming transactions themselves.
-        self.owed.clear();
-        self.pending = patient;
+        self.inc.group.store_mut().let_go();
+        self.conn.pending = patient;
     }
 
     /// Opens the log and looks for the group. **Errors:** what does not work yet.
     fn come_back(&mut self, first_look: Duration) -> Result<(), String> {
         let shared = self.shared.clone();
-        let mut log = shared.reopen_log(self.group.store_mut(), shared.outage_goes_on())?;
-        let known =
-            self.replicator.roster().view().members.iter().filter(|m| m.node != self.me.node && !m.address.is_empty());
-        let peers = self.peers.clone().map(|mut peers| {
+        let mut log = shared.reopen_log(self.inc.group.store_mut(), shared.outage_goes_on())?;
+        let known = self
+            .inc
+            .replicator
+            .roster()
+            .view()
+            .members
+            .iter()
+            .filter(|m| m.node != self.inc.me.node && !m.address.is_empty());
+        let peers = self.conn.peers.clone().map(|mut peers| {
             peers.extend(known.map(|m| m.address.clone()));
             peers.sort();
             peers.dedup();
             peers
         });
-        let position = (shared.history(), self.replicator.handed());
-        let plan = startup::rejoin(&shared, &mut log, &self.cluster, peers, position)?;
+        let position = (shared.history(), self.inc.replicator.handed());
+        let plan = startup::rejoin(&shared, &mut log, &self.conn.cluster, peers, position)?;
         shared.set_reader(&log);
         shared.log(
             Level::Info,
             format!("the write-set log works again: joining the group at {}:{}", position.0, position.1),
         );
         let waker = plan.transport.waker();
-        let first = self.replicator.to_return(position.0);
-        let mut core = Core::begin(shared.clone(), plan, log, self.donor_list.clone(), None, first);
-        core.returned = Some((Instant::now(), first_look));
-        core.names = std::mem::take(&mut self.names);
-        core.silences = self.silences;
-        core.durability = self.durability;
-        // By session and number: the entry is delivered, or the first of this core's own session shows that it never will be.
-        core.pending = std::mem::take(&mut self.pending);
-        *self = core;
+        let first = self.inc.replicator.to_return(position.0);
+        self.conn.cluster.clone_from(&plan.cluster);
+        self.conn.peers.clone_from(&plan.peers);
+        // What the former incarnation still had to say means nothing now: the others close its streaming transactions themselves. What its
+        // clients wait for stays: the entry is delivered, or the first of this incarnation's own session shows that it never will be.
+        let (incarnation, failure) = Incarnation::begin(&shared, plan, log, self.conn.donor_list.clone(), first);
+        self.inc = incarnation;
+        self.conn.returned = Some((Instant::now(), first_look));
+        if let Some(reason) = failure {
+            self.fail(reason);
+        }
         shared.settings.with(|o| o.set_group_connected(true));
         // In this order: what the server asks for from here on is told to the group, and what it asked for before is remembered.
         shared.commands.open(waker);
         shared.outage.returned();
-        self.owed.extend((0..shared.desyncs.load(Relaxed)).map(|_| Owed::App(AppMessage::Desync)));
+        self.inc.owed.extend((0..shared.desyncs.load(Relaxed)).map(|_| Owed::App(AppMessage::Desync)));
         Ok(())
     }
 }

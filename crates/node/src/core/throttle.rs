@@ -18,24 +18,24 @@ impl Core {
     pub(super) fn regulate(&mut self) {
         let now = self.now();
         let backlog = self.shared.queue.len() as u64;
-        if backlog == 0 && self.held_back.is_empty() && self.flow.at_rest() {
-            return self.flow.rest(now);
+        if backlog == 0 && self.conn.held_back.is_empty() && self.inc.flow.at_rest() {
+            return self.inc.flow.rest(now);
         }
-        self.flow.observe(now, backlog, self.shared.monitor.left());
-        let mark = self.flow.watch(now).map(|mark| mark as usize);
-        if mark.is_some() || self.watching {
-            self.watching = mark.is_some();
+        self.inc.flow.observe(now, backlog, self.shared.monitor.left());
+        let mark = self.inc.flow.watch(now).map(|mark| mark as usize);
+        if mark.is_some() || self.inc.watching {
+            self.inc.watching = mark.is_some();
             if !self.shared.queue.watch(mark) {
                 // It sank between the two looks.
-                self.flow.observe(now, self.shared.queue.len() as u64, self.shared.monitor.left());
+                self.inc.flow.observe(now, self.shared.queue.len() as u64, self.shared.monitor.left());
             }
         }
         let mut acted = false;
-        while let Some(act) = self.flow.poll() {
+        while let Some(act) = self.inc.flow.poll() {
             acted = true;
             self.on_flow(act);
         }
-        if self.held_back.is_empty() && !acted {
+        if self.conn.held_back.is_empty() && !acted {
             return;
         }
         self.release_held_back();
@@ -44,12 +44,12 @@ impl Core {
 
     pub(super) fn on_flow(&mut self, act: Act) {
         match act {
-            Act::Signal(body) => self.group.signal(body),
+            Act::Signal(body) => self.inc.group.signal(body),
             Act::Requested(stop) => self.shared.change_flow_figures(|f| f.request(stop)),
             Act::Received => self.shared.change_flow_figures(|f| f.received += 1),
             Act::Paused(paused) => self.shared.change_flow_figures(|f| f.pause(Instant::now(), paused)),
             Act::HeldUpBy { node, rate } => {
-                let label = self.replicator.roster().label(node);
+                let label = self.inc.replicator.roster().label(node);
                 self.shared.log(
                     Level::Info,
                     format!(
@@ -59,8 +59,8 @@ impl Core {
             }
             Act::GaveUp { patience } => {
                 // A node that applies large transactions may give up again and again.
-                if self.gave_up_told.is_none_or(|at| at.elapsed() >= TELL_AGAIN) {
-                    self.gave_up_told = Some(Instant::now());
+                if self.conn.gave_up_told.is_none_or(|at| at.elapsed() >= TELL_AGAIN) {
+                    self.conn.gave_up_told = Some(Instant::now());
                     self.shared.log(
                         Level::Info,
                         format!(
@@ -74,34 +74,34 @@ impl Core {
     }
 
     pub(super) fn release_held_back(&mut self) {
-        while !self.held_back.is_empty() {
+        while !self.conn.held_back.is_empty() {
             let now = self.now();
-            if self.held_back.front().is_some_and(|h| !h.recalled() && !self.flow.admit(now)) {
+            if self.conn.held_back.front().is_some_and(|h| !h.recalled() && !self.inc.flow.admit(now)) {
                 break;
             }
-            let Some(held) = self.held_back.pop_front() else { break };
+            let Some(held) = self.conn.held_back.pop_front() else { break };
             if held.recalled() {
                 held.slot.fill(Outcome::NotSent);
             } else {
                 self.propose(held.body, held.patient, held.slot);
             }
         }
-        self.shared.counters.held_back.store(self.held_back.len() as u64, Relaxed);
+        self.shared.counters.held_back.store(self.conn.held_back.len() as u64, Relaxed);
     }
 
     /// Who was aborted by an applier while held back lets go of its locks: the applier may be what everybody waits for.
     pub(super) fn recall(&mut self) {
-        self.held_back.retain(|held| {
+        self.conn.held_back.retain(|held| {
             if held.recalled() {
                 held.slot.fill(Outcome::NotSent);
             }
             !held.recalled()
         });
-        self.shared.counters.held_back.store(self.held_back.len() as u64, Relaxed);
+        self.shared.counters.held_back.store(self.conn.held_back.len() as u64, Relaxed);
     }
 
     pub(super) fn drop_held_back(&mut self) {
-        for held in self.held_back.drain(..) {
+        for held in self.conn.held_back.drain(..) {
             held.slot.fill(Outcome::NotSent);
         }
         self.shared.counters.held_back.store(0, Relaxed);
@@ -110,15 +110,15 @@ impl Core {
     /// The options or the number of members may have changed.
     pub(super) fn set_flow_options(&mut self) {
         let options = self.shared.settings.flow();
-        self.flow.set_patience(options.patience);
-        let member = self.replicator.is_member();
-        let state = if member { self.replicator.roster().state(self.me.node) } else { None };
-        self.donors_count = options.donors_count;
+        self.inc.flow.set_patience(options.patience);
+        let member = self.inc.replicator.is_member();
+        let state = if member { self.inc.replicator.roster().state(self.inc.me.node) } else { None };
+        self.inc.donors_count = options.donors_count;
         self.set_flow_counts(state);
-        let members = self.replicator.roster().view().members.len();
+        let members = self.inc.replicator.roster().view().members.len();
         let limits = Limits::new(options.limit, options.factor, members, options.single_primary);
         if members > 0 {
-            self.flow.set_limits(limits);
+            self.inc.flow.set_limits(limits);
             self.shared.log(Level::Info, texts::flow_control_interval(limits.lower, limits.upper));
         }
     }
@@ -126,10 +126,10 @@ impl Core {
     pub(super) fn set_flow_counts(&mut self, state: Option<NodeState>) {
         let counts = match state {
             Some(_) if self.arbitrates() => false,
-            Some(NodeState::Synced | NodeState::Joined) => self.replicator.is_live(),
-            Some(NodeState::Donor) => self.replicator.is_live() && self.donors_count,
+            Some(NodeState::Synced | NodeState::Joined) => self.inc.replicator.is_live(),
+            Some(NodeState::Donor) => self.inc.replicator.is_live() && self.inc.donors_count,
             Some(NodeState::Primary | NodeState::Joiner) | None => false,
         };
-        self.flow.set_counts(counts, self.shared.queue.len() as u64);
+        self.inc.flow.set_counts(counts, self.shared.queue.len() as u64);
     }
 }
