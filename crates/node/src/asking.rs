@@ -15,7 +15,7 @@ use trireme_types::{
 
 use crate::Level;
 use crate::core::Log;
-use crate::node::Shared;
+use crate::shared::Shared;
 use crate::startup::{member, own_ip};
 
 /// How long known peers have to answer. A few round trips and a connection; who is down does not answer at all.

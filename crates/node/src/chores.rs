@@ -7,8 +7,8 @@ use std::sync::mpsc::Receiver;
 use trireme_transport::AdmitToken;
 
 use crate::core::Command;
-use crate::node::Shared;
 use crate::queue::Beside;
+use crate::shared::Shared;
 use crate::{Level, ServerView};
 
 /// Words for the server's log, and its end. The logger does not wait for anything but a file.

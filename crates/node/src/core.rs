@@ -20,9 +20,9 @@ use trireme_types::{DecodeError, Durability, NodeId, Seqno, Timestamp, Uuid, Vie
 use trireme_wslog::{DirStorage, LogKeys, SpareReady, Synced, WriteSetLog};
 
 use crate::index::Work;
-use crate::node::Shared;
 use crate::picture::Picture;
 use crate::queue::Item;
+use crate::shared::Shared;
 use crate::slot::Slot;
 use crate::startup::Plan;
 use crate::status::GroupStatus;

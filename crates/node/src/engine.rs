@@ -6,7 +6,7 @@ use std::sync::mpsc::Receiver;
 use trireme_replicator::retention::Look;
 
 use crate::core::Command;
-use crate::node::Shared;
+use crate::shared::Shared;
 
 pub enum EngineJob {
     Look { epoch: u64 },

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use trireme_transport::Protection;
 
 use crate::Level;
-use crate::node::Shared;
+use crate::shared::Shared;
 
 /// A line that is said once is lost in the log of a server that runs for months.
 const AGAIN: Duration = Duration::from_secs(3600);

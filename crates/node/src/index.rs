@@ -13,7 +13,7 @@ use trireme_order::SnapshotRequest;
 use trireme_types::{DecodeError, LogIndex, Seqno, Session, Writer};
 
 use crate::core::Command;
-use crate::node::Shared;
+use crate::shared::Shared;
 
 /// A write set as delivered.
 pub struct Delivered {

@@ -25,6 +25,7 @@ mod queue;
 mod recover;
 mod saved;
 mod settings;
+mod shared;
 mod slot;
 mod space;
 mod startup;

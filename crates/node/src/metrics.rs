@@ -13,9 +13,9 @@ use trireme_metrics::{Body, Histogram, Moments};
 use trireme_types::{Durability, Seqno};
 
 use crate::core::{Command, Outcome};
-use crate::node::Shared;
 use crate::picture::Picture;
 use crate::settings::durability_name;
+use crate::shared::Shared;
 use crate::slot::Slot;
 
 /// Any thread may record; nothing here takes a lock.

@@ -9,8 +9,8 @@ use trireme_types::{Durability, LogIndex, Seqno};
 
 use crate::core::Command;
 use crate::exposure;
-use crate::node::Shared;
 use crate::settings::durability_name;
+use crate::shared::Shared;
 use crate::slot::Slot;
 
 /// One look at the group thread. Members are named as in `wsrep_node_name`.

@@ -10,9 +10,9 @@ use trireme_order::LogStore;
 use trireme_types::{Seqno, Uuid};
 
 use crate::core::Log;
-use crate::node::Shared;
 use crate::recover::{self, Unknown};
 use crate::saved::Saved;
+use crate::shared::Shared;
 use crate::{EngineLog, Level, Server};
 
 // --- at the start ------------------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ use trireme_wslog::{KEY_BYTES, LogKeys};
 
 use crate::InitArgs;
 use crate::core::Command;
-use crate::node::Shared;
+use crate::shared::Shared;
 use crate::slot::Slot;
 use trireme_replicator::message::AppMessage;
 

@@ -18,10 +18,10 @@ use crate::Level;
 use crate::asking;
 use crate::core::{Log, Start};
 use crate::exposure;
-use crate::node::Shared;
 use crate::position::{self, Settled};
 use crate::saved::Saved;
 use crate::settings::{Settings, Target};
+use crate::shared::Shared;
 use crate::space::free_space;
 
 /// Longest member name in bytes; older tools read no more.

@@ -7,8 +7,8 @@ use std::time::Instant;
 use trireme_surface::status::{GroupStats, Latency, Stats};
 
 use crate::StatValue;
-use crate::node::Shared;
 use crate::picture::Picture;
+use crate::shared::Shared;
 
 /// Replication and group protocol that this version speaks, in Galera's numbering, so that tools which compare them go on.
 const PROTOCOL_REPLICATOR: i64 = 11;

@@ -7,7 +7,7 @@ use std::time::Instant;
 use trireme_wslog::{DirStorage, SpareTicket, SyncTicket};
 
 use crate::core::Command;
-use crate::node::Shared;
+use crate::shared::Shared;
 use crate::slot::Slot;
 
 /// For the sync thread.

@@ -12,8 +12,8 @@ use trireme_wslog::TrimWish;
 
 use super::Outcome;
 use crate::exposure::Reminder;
-use crate::node::Shared;
 use crate::position::Word;
+use crate::shared::Shared;
 use crate::slot::Slot;
 use crate::startup::Plan;
 use crate::trx::Trx;

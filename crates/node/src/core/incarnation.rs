@@ -20,7 +20,7 @@ use super::past::Past;
 use super::{Log, Start};
 use crate::backlog::Backlog;
 use crate::index::Index;
-use crate::node::Shared;
+use crate::shared::Shared;
 use crate::startup::{self, Plan};
 
 /// What has to be ordered once this node is a member again.

@@ -1,0 +1,213 @@
+//! What appliers do: they take items from the queue, in order, and hand them to the server.
+
+use super::{APPLIER, LAST_COMMITS, Node, OnDrop};
+use crate::core::Command;
+use crate::queue::{ApplyItem, Item};
+use crate::saved::Saved;
+use crate::shared::lock;
+use crate::{Code, Handle, Level, Meta, RecvCtx, ServerView, flags, position};
+use bytes::Bytes;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+use trireme_certification::{Head, WriteSet};
+use trireme_types::Seqno;
+
+/// Why a write set cannot be read back.
+enum Unreadable {
+    Lost(String),
+    /// And the connection ended before the log was there again.
+    LogFailed,
+}
+
+/// How often an applier looks for an entry that the log lost in an outage.
+const LOOK_FOR_ENTRY: Duration = Duration::from_millis(100);
+
+impl Node {
+    pub fn recv(&self, ctx: RecvCtx) -> Code {
+        let queue = &self.shared.queue;
+        queue.arrive();
+        // Also when a callback panics: the queue must know.
+        let _departure = OnDrop(|| queue.depart());
+        let sank = || {
+            self.shared.commands.push(Command::BacklogSank);
+        };
+        while let Some(item) = queue.take(sank) {
+            let write_set = item.is_write_set();
+            let _done = OnDrop(|| queue.done(write_set));
+            if let Some(code) = self.handle(ctx, item) {
+                return code;
+            }
+        }
+        Code::ConnFail
+    }
+
+    /// For a thread whose `recv` panicked: waits for the last item, which tells the server of the end. What comes before is left to the
+    /// other threads, or to the next start.
+    pub fn recv_end(&self, ctx: RecvCtx) -> Code {
+        let queue = &self.shared.queue;
+        queue.arrive();
+        let _departure = OnDrop(|| queue.depart());
+        while let Some(item) = queue.take(|| ()) {
+            let write_set = item.is_write_set();
+            let _done = OnDrop(|| queue.done(write_set));
+            if matches!(item, Item::Final { .. }) {
+                self.handle(ctx, item);
+            }
+        }
+        Code::NodeFail
+    }
+
+    /// `Some` when this thread is to return.
+    fn handle(&self, ctx: RecvCtx, item: Item) -> Option<Code> {
+        let shared = &self.shared;
+        if shared.server_gone.load(Relaxed) {
+            return matches!(item, Item::Final { .. }).then_some(Code::NodeFail);
+        }
+        shared.panics.come_by(item.place());
+        if shared.halted.load(Relaxed) && !matches!(item, Item::Final { .. }) {
+            return None;
+        }
+        match item {
+            Item::Connected(view) => {
+                if !shared.server.connected(&view) {
+                    shared.give_up("the server refused the connection".into(), false);
+                }
+                None
+            }
+            Item::View { view, closes } => {
+                self.deliver_view(ctx, &view, closes);
+                None
+            }
+            Item::Compare { position, word } => {
+                self.compare(position, word);
+                None
+            }
+            Item::SstRequest { data } => {
+                self.request_state(data);
+                None
+            }
+            Item::Apply(item) => self.apply(ctx, item),
+            Item::Donate { joiner, request, position, at } => {
+                self.donate(ctx, joiner, &request, position, at);
+                None
+            }
+            Item::Synced { at } => {
+                if shared.monitor.wait_left(at, None).is_ok() && !shared.server.synced() {
+                    shared.give_up("the server failed to become synced".into(), false);
+                }
+                None
+            }
+            Item::Final { view, last } => {
+                // Local transactions that are ordered may still be on their way into the engine, also when they have left commit order.
+                let _ = shared.monitor.wait_ended(last, Some(Instant::now() + LAST_COMMITS));
+                shared.settle_position();
+                shared.server.view(ctx, &view);
+                Some(Code::Ok)
+            }
+        }
+    }
+
+    fn deliver_view(&self, ctx: RecvCtx, view: &ServerView, closes: Option<Seqno>) {
+        let shared = &self.shared;
+        if let Some(seqno) = closes {
+            if shared.monitor.wait_start_when_ended(seqno).is_err() {
+                return;
+            }
+        }
+        // The committed position must stay below the view until the callback returns (contract 3.8).
+        if !shared.server.view(ctx, view) {
+            return shared.on_view_refused();
+        }
+        if let Some(seqno) = closes {
+            if shared.monitor.enter(seqno, None).is_ok() {
+                self.leave_order(seqno);
+                shared.monitor.end(seqno);
+            }
+        }
+    }
+
+    fn apply(&self, ctx: RecvCtx, item: ApplyItem) -> Option<Code> {
+        let shared = &self.shared;
+        if shared.monitor.wait_start(item.seqno, item.depends_on).is_err() {
+            return None;
+        }
+        let body = match item.body {
+            Some(body) => body,
+            None => match self.read_body(&item) {
+                Ok(body) => body,
+                Err(Unreadable::Lost(reason)) => {
+                    shared.give_up(format!("write set {} cannot be read back: {reason}", item.seqno), true);
+                    return None;
+                }
+                Err(Unreadable::LogFailed) => {
+                    // The connection ends. Whoever has committed above this already leaves a gap here.
+                    let reason = format!("write set {} cannot be read back before the connection ends", item.seqno);
+                    shared.log(Level::Error, reason);
+                    shared.mark_inconsistent();
+                    shared.monitor.set_closed(true);
+                    return None;
+                }
+            },
+        };
+        let parsed = WriteSet::parse(body);
+        let head = parsed.as_ref().map_or_else(|_| Head::default(), |ws| *ws.head());
+        let flags = if item.ok { head.flags } else { flags::ROLLBACK | flags::TRX_START | flags::TRX_END };
+        let dummy = flags & flags::ROLLBACK != 0;
+        let data = match parsed {
+            Ok(ws) if !dummy => ws.data(),
+            Ok(_) | Err(_) => Bytes::new(),
+        };
+        let toi = flags & flags::ISOLATION != 0;
+        if toi {
+            if shared.monitor.wait_start_when_ended(item.seqno).is_err() {
+                return None;
+            }
+            if !self.begin_statement(item.seqno) {
+                return None;
+            }
+        }
+        let meta = Meta {
+            gtid_history: shared.history(),
+            seqno: item.seqno,
+            origin: head.origin,
+            trx: head.trx,
+            conn: head.conn,
+            depends_on: Some(item.depends_on),
+        };
+        let handle = Handle { trx: head.trx, opaque: APPLIER };
+        let begun = Instant::now();
+        let applied = shared.server.apply(ctx, handle, flags, &data, &meta);
+        shared.metrics.apply.record(begun.elapsed());
+        shared.monitor.end(item.seqno);
+        if toi {
+            shared.save(Saved::end_unsafe);
+        }
+        // After a lost vote the failure is no news.
+        if !applied.ok && !shared.monitor.is_closed() && !shared.inconsistent.load(Relaxed) {
+            let reason = format!("Failed to apply write set {}:{}; leaving the group", shared.history(), item.seqno);
+            shared.give_up(reason, true);
+        }
+        applied.exit_loop.then_some(Code::Ok)
+    }
+
+    /// Waits through an outage of the log's disk.
+    fn read_body(&self, item: &ApplyItem) -> Result<Bytes, Unreadable> {
+        let outage = &self.shared.outage;
+        loop {
+            let seen = outage.returns();
+            let Some(reader) = lock(&self.shared.reader).clone() else { return Err(Unreadable::LogFailed) };
+            match reader.get(item.index) {
+                Ok(Some(entry)) if entry.header.seqno == item.seqno => return Ok(entry.payload),
+                // The log is being closed, or the others have yet to repair it.
+                Ok(None) if outage.is_out() || seen > 0 && item.index > reader.held().1 => {
+                    if outage.await_end(LOOK_FOR_ENTRY) {
+                        return Err(Unreadable::LogFailed);
+                    }
+                }
+                Ok(_) => return Err(Unreadable::Lost("the log holds it no more".into())),
+                Err(_) if outage.await_return(seen) => {}
+                Err(_) => return Err(Unreadable::LogFailed),
+            }
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Statements in total order isolation (contract 6.1).
+
+use super::Node;
+use super::transactions::accounted_bytes;
+use crate::core::{Command, Outcome};
+use crate::saved::Saved;
+use crate::shared::lock;
+use crate::slot::Slot;
+use crate::{Code, KeyKind, Level, Meta, ToiKeys, flags};
+use std::sync::Arc;
+use trireme_certification::{Head, WriteSetBuilder};
+use trireme_types::Seqno;
+
+impl Node {
+    pub fn toi_start(&self, conn: u64, keys: ToiKeys<'_>, flags: u32) -> (Code, Option<Meta>) {
+        let shared = &self.shared;
+        if flags != flags::TRX_START | flags::TRX_END {
+            return (Code::NotImplemented, None);
+        }
+        if !shared.save(Saved::is_writable) {
+            let reason = "grastate.dat cannot be written, so a crash in the middle of a statement would not be noticed: no DDL is executed here \
+                          until the data directory is writable again";
+            shared.log(Level::Error, reason.into());
+            return (Code::ConnFail, None);
+        }
+        let mut builder = WriteSetBuilder::new();
+        for key in &keys.keys {
+            if builder.add_key(key.iter().copied(), KeyKind::Exclusive).is_err() {
+                return (Code::TrxFail, None);
+            }
+        }
+        builder.add_data(&keys.action);
+        let limit = shared.settings.max_ws_size();
+        let size = accounted_bytes(&builder);
+        if size > limit {
+            self.too_big(size, limit);
+            return (Code::SizeExceeded, None);
+        }
+        let origin = lock(&shared.status).uuid;
+        let head =
+            Head { flags: flags | flags::ISOLATION, last_seen: shared.monitor.left(), origin, trx: u64::MAX, conn };
+        let slot = Arc::new(Slot::default());
+        let body = builder.finish(&head);
+        shared.commands.push(Command::Propose { body, patient: true, trx: None, slot: slot.clone() });
+        match slot.wait() {
+            Outcome::NotSent => (Code::ConnFail, None),
+            Outcome::Abandoned => (Code::NodeFail, None),
+            Outcome::Ordered { seqno, depends_on, .. } => {
+                let meta = shared.meta(seqno, u64::MAX, conn, Some(depends_on));
+                lock(&shared.tois).insert(conn, seqno);
+                if shared.monitor.enter_when_ended(seqno).is_err() {
+                    return (Code::NodeFail, Some(meta));
+                }
+                if !self.begin_statement(seqno) {
+                    // Without a position, so that the server does not close what has not happened.
+                    lock(&shared.tois).remove(&conn);
+                    return (Code::NodeFail, None);
+                }
+                (Code::Ok, Some(meta))
+            }
+        }
+    }
+
+    /// A statement that is ordered is about to be executed. False: a crash in the middle of it would not be noticed, because the state
+    /// file cannot be written (rule 26). The process ends with its data before the statement, which is executed when it comes back. To
+    /// leave the group would not do: what is ordered behind the statement would be committed without it.
+    pub(super) fn begin_statement(&self, seqno: Seqno) -> bool {
+        let shared = &self.shared;
+        let begun = shared.save(Saved::begin_unsafe);
+        if !begun {
+            shared.die(format!(
+                "DDL statement {seqno} cannot be marked in grastate.dat, so it must not be executed. Need to abort. Make the data directory \
+                 writable and start the server again."
+            ));
+        }
+        begun
+    }
+
+    pub fn toi_end(&self, conn: u64, error: &[u8]) -> Code {
+        let shared = &self.shared;
+        let Some(seqno) = lock(&shared.tois).remove(&conn) else { return Code::Ok };
+        if !error.is_empty() {
+            // A losing TOI originator still hears OK; it leaves by the two views (contract 5.4).
+            let _ = self.vote_on_error(seqno, error);
+        }
+        self.leave_order(seqno);
+        shared.monitor.end(seqno);
+        shared.save(Saved::end_unsafe);
+        Code::Ok
+    }
+}

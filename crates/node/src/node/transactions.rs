@@ -1,0 +1,352 @@
+//! Transactions of clients: from the first key to the release (contract 4), and how a write set leaves commit order.
+
+use super::{APPLIER, LOCAL, Node};
+use crate::core::{Command, Outcome};
+use crate::monitor::Interrupted;
+use crate::shared::lock;
+use crate::slot::Slot;
+use crate::trx::{Stage, Trx};
+use crate::{Code, Gtid, Handle, KeyKind, Level, Meta, RecvCtx, flags, position};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+use trireme_certification::{Head, WriteSet, WriteSetBuilder};
+use trireme_replicator::votes::{Settled, error_class};
+use trireme_surface::texts;
+use trireme_types::Seqno;
+
+impl Node {
+    // `handle.opaque` is 0 on first contact and set by append_*.
+
+    fn local(&self, handle: &mut Handle) -> Arc<Trx> {
+        handle.opaque = LOCAL;
+        self.shared.trxs.get_or_create(handle.trx)
+    }
+
+    pub fn append_key(&self, handle: &mut Handle, parts: &[&[u8]], kind: KeyKind) -> Code {
+        let trx = self.local(handle);
+        let mut state = trx.lock();
+        let builder = state.builder.get_or_insert_with(WriteSetBuilder::new);
+        match builder.add_key(parts.iter().copied(), kind) {
+            Ok(()) => Code::Ok,
+            Err(_) => {
+                state.refused = Some(Code::TrxFail);
+                Code::TrxFail
+            }
+        }
+    }
+
+    pub fn append_data(&self, handle: &mut Handle, data: &[u8]) -> Code {
+        let trx = self.local(handle);
+        let mut state = trx.lock();
+        let limit = self.shared.settings.max_ws_size();
+        let builder = state.builder.get_or_insert_with(WriteSetBuilder::new);
+        let size = accounted_bytes(builder) + data.len();
+        if size > limit {
+            state.refused = Some(Code::SizeExceeded);
+            drop(state);
+            self.too_big(size, limit);
+            return Code::SizeExceeded;
+        }
+        builder.add_data(data);
+        Code::Ok
+    }
+
+    pub(super) fn too_big(&self, size: usize, limit: usize) {
+        self.shared.server.log(Level::Warn, &format!("transaction size limit ({limit}) exceeded: {size}"));
+    }
+
+    /// `sequenced` is called once, as early as the place among this node's write sets is fixed, at the latest on return.
+    pub fn certify(
+        &self,
+        conn: u64,
+        handle: &mut Handle,
+        flags: u32,
+        sequenced: &mut dyn FnMut(),
+    ) -> (Code, Option<Meta>) {
+        let shared = &self.shared;
+        let begun = Instant::now();
+        let trx = self.local(handle);
+        let body = {
+            let mut state = trx.lock();
+            (state.begun, state.entered) = (Some(begun), None);
+            let refused = state.refused.or(trx.is_aborted().then_some(Code::ConnFail));
+            if let Some(code) = refused {
+                drop(state);
+                sequenced();
+                return (code, None);
+            }
+            let builder = state.builder.take().unwrap_or_default();
+            let limit = shared.settings.max_ws_size();
+            let size = accounted_bytes(&builder);
+            if size > limit {
+                drop(state);
+                self.too_big(size, limit);
+                sequenced();
+                return (Code::SizeExceeded, None);
+            }
+            let origin = lock(&shared.status).uuid;
+            let head = Head { flags, last_seen: shared.monitor.left(), origin, trx: trx.id, conn };
+            state.stage = Stage::Certifying;
+            state.flags = flags;
+            builder.finish(&head)
+        };
+        let slot = Arc::new(Slot::default());
+        shared.commands.push(Command::Propose { body, patient: false, trx: Some(trx.clone()), slot: slot.clone() });
+        // The command queue is first in, first out: the place is fixed.
+        sequenced();
+        let outcome = slot.wait();
+        let mut state = trx.lock();
+        match outcome {
+            Outcome::NotSent => {
+                state.stage = Stage::Collecting;
+                (Code::ConnFail, None)
+            }
+            Outcome::Abandoned => {
+                state.stage = Stage::Collecting;
+                (Code::NodeFail, None)
+            }
+            Outcome::Ordered { seqno, ok, depends_on, body } => {
+                shared.metrics.ordered(begun, &slot);
+                let meta = shared.meta(seqno, trx.id, conn, Some(depends_on));
+                state.meta = Some(meta);
+                state.body = Some(body);
+                if !ok {
+                    state.stage = Stage::Failed(seqno);
+                    drop(state);
+                    // The rollback closes the seqno, which a pause holds up: better wait here than half-way through it.
+                    // Unless somebody is in want of its locks.
+                    let _ = shared.monitor.wait_unpaused(seqno, &trx.aborted);
+                    return (Code::TrxFail, Some(meta));
+                }
+                state.stage = Stage::Certified(seqno);
+                if trx.is_aborted() {
+                    return (state.hit(seqno), Some(meta));
+                }
+                drop(state);
+                match shared.monitor.wait_unpaused(seqno, &trx.aborted) {
+                    Err(Interrupted::Aborted) => (trx.lock().hit(seqno), Some(meta)),
+                    Ok(()) | Err(Interrupted::Closed | Interrupted::TimedOut) => (Code::Ok, Some(meta)),
+                }
+            }
+        }
+    }
+
+    pub fn commit_order_enter(&self, handle: Handle, meta: &Meta) -> Code {
+        let monitor = &self.shared.monitor;
+        let trx = if handle.opaque == LOCAL { self.shared.trxs.get(handle.trx) } else { None };
+        let stage = trx.as_ref().map(|t| t.lock().stage);
+        let begun = Instant::now();
+        let entered = match (&trx, stage) {
+            // Only a certified original attempt can still be aborted; a replay must not be (contract 4.6).
+            (Some(trx), Some(Stage::Certified(_))) => monitor.enter(meta.seqno, Some(&trx.aborted)),
+            // The server rolls back and stores the position without a commit.
+            (Some(_), Some(Stage::Failed(_))) => monitor.enter_when_ended(meta.seqno),
+            _ => monitor.enter(meta.seqno, None),
+        };
+        if entered.is_ok()
+            && let Some(trx) = &trx
+        {
+            let now = Instant::now();
+            self.shared.metrics.turn.record(now - begun);
+            trx.lock().entered = Some(now);
+        }
+        match entered {
+            Ok(()) => Code::Ok,
+            Err(Interrupted::Aborted) => trx.map_or(Code::BfAbort, |t| t.lock().hit(meta.seqno)),
+            // The node has left in the middle: nothing orders this any more. What the group has committed a client may be
+            // told; an applier's work is of no use to anybody.
+            Err(Interrupted::Closed) if handle.opaque == APPLIER => Code::NodeFail,
+            Err(Interrupted::Closed | Interrupted::TimedOut) => {
+                if meta.seqno > self.shared.monitor.left().next() {
+                    self.shared.doubt_data();
+                }
+                Code::Ok
+            }
+        }
+    }
+
+    /// `error`: empty when the write set was applied.
+    pub fn commit_order_leave(&self, handle: Handle, meta: &Meta, error: &[u8]) -> Code {
+        let code = if error.is_empty() { Code::Ok } else { self.vote_on_error(meta.seqno, error) };
+        if self.leave_order(meta.seqno) && handle.opaque == LOCAL {
+            if let Some(trx) = self.shared.trxs.get(handle.trx) {
+                let (stage, begun, entered) = {
+                    let state = trx.lock();
+                    (state.stage, state.begun, state.entered)
+                };
+                if matches!(stage, Stage::Certified(_) | Stage::Replaying(_)) {
+                    if let (Some(begun), Some(entered)) = (begun, entered) {
+                        let now = Instant::now();
+                        self.shared.metrics.engine.record(now - entered);
+                        self.shared.metrics.total.record(now - begun);
+                    }
+                    self.shared.counters.local_commits.fetch_add(1, Relaxed);
+                }
+            }
+        }
+        code
+    }
+
+    pub fn release(&self, handle: &mut Handle) -> Code {
+        if handle.opaque != LOCAL {
+            return Code::Ok;
+        }
+        if let Some(trx) = self.shared.trxs.get(handle.trx) {
+            let mut state = trx.lock();
+            let ordered = state.stage.seqno();
+            let fragment = matches!(state.stage, Stage::Certified(_)) && state.flags & flags::TRX_END == 0;
+            if fragment {
+                // The end of a fragment, not of the transaction (contract 6.4).
+                state.streaming = true;
+                state.stage = Stage::Collecting;
+                state.body = None;
+                state.meta = None;
+            } else {
+                drop(state);
+                self.shared.trxs.remove(handle.trx);
+                handle.opaque = 0;
+            }
+            if let Some(seqno) = ordered {
+                // A fragment that was hit while it waited for its turn: the server rolls it back and does not ask for the
+                // turn again, so it is closed here. Nothing to do in all other cases.
+                if self.shared.monitor.enter(seqno, None).is_ok() {
+                    self.leave_order(seqno);
+                }
+                self.shared.monitor.end(seqno);
+            }
+        }
+        Code::Ok
+    }
+
+    pub fn replay(&self, handle: Handle, ctx: RecvCtx) -> Code {
+        let shared = &self.shared;
+        let Some(trx) = shared.trxs.get(handle.trx) else { return Code::Fatal };
+        let (body, meta, flags) = {
+            let mut state = trx.lock();
+            match (state.stage, state.body.clone(), state.meta) {
+                (Stage::Certified(seqno), Some(body), Some(meta)) => {
+                    state.stage = Stage::Replaying(seqno);
+                    (body, meta, state.flags)
+                }
+                (Stage::Failed(_), _, _) => return Code::TrxFail,
+                _ => return Code::Fatal,
+            }
+        };
+        trx.aborted.store(false, Relaxed);
+        let Ok(ws) = WriteSet::parse(body) else { return Code::Fatal };
+        if shared.monitor.wait_start(meta.seqno, meta.seqno.prev()).is_err() {
+            return Code::TrxFail;
+        }
+        let applied = shared.server.apply(ctx, handle, flags, &ws.data(), &meta);
+        if applied.ok {
+            shared.counters.local_replays.fetch_add(1, Relaxed);
+            Code::Ok
+        } else {
+            Code::Fatal
+        }
+    }
+
+    /// `bf_seqno`: `None` for -1. The second value is the victim's seqno, `None` for -1.
+    pub fn abort_certification(&self, bf_seqno: Option<Seqno>, victim: u64) -> (Code, Option<Seqno>) {
+        let Some(trx) = self.shared.trxs.get(victim) else { return (Code::Ok, None) };
+        let state = trx.lock();
+        match state.stage {
+            Stage::Collecting => {
+                self.shared.monitor.abort(None, &trx.aborted);
+                (Code::Ok, None)
+            }
+            Stage::Certifying => {
+                self.shared.monitor.abort(None, &trx.aborted);
+                drop(state);
+                // Flow control may be holding it back until the very applier that wants its locks has got on.
+                self.shared.commands.push(Command::Recall);
+                (Code::Ok, None)
+            }
+            // A fragment may be past it, and older; its transaction is not, and keeps the locks that somebody is in want of.
+            Stage::Certified(seqno) if state.flags & flags::TRX_END == 0 => {
+                if !self.shared.monitor.abort(Some(seqno), &trx.aborted) {
+                    self.shared.monitor.abort(None, &trx.aborted);
+                }
+                (Code::Ok, Some(seqno))
+            }
+            Stage::Certified(seqno) => {
+                let older = bf_seqno.is_some_and(|bf| bf > Seqno::ZERO && seqno < bf);
+                if older || !self.shared.monitor.abort(Some(seqno), &trx.aborted) {
+                    (Code::NotAllowed, Some(seqno))
+                } else {
+                    (Code::Ok, Some(seqno))
+                }
+            }
+            Stage::Failed(seqno) => {
+                // It rolls back by itself; wake it if it waits for the end of a pause meanwhile.
+                self.shared.monitor.abort(Some(seqno), &trx.aborted);
+                (Code::NotAllowed, Some(seqno))
+            }
+            Stage::Replaying(seqno) => (Code::NotAllowed, Some(seqno)),
+        }
+    }
+
+    /// Orders the rollback of a streaming transaction; does not wait for its delivery (contract 6.4).
+    pub fn rollback(&self, trx: u64) -> Code {
+        let shared = &self.shared;
+        let origin = lock(&shared.status).uuid;
+        let head = Head {
+            flags: flags::ROLLBACK | flags::PA_UNSAFE,
+            last_seen: shared.monitor.left(),
+            origin,
+            trx,
+            conn: u64::MAX,
+        };
+        if !shared.group_status().member {
+            return Code::ConnFail;
+        }
+        let body = WriteSetBuilder::new().finish(&head).into_bytes();
+        shared.commands.push(Command::ProposeUnowned { body });
+        Code::Ok
+    }
+
+    pub fn assign_read_view(&self, handle: &mut Handle, position: Option<Gtid>) -> Code {
+        let _ = (handle, position);
+        Code::Ok
+    }
+
+    /// Leaves the section and pays a vote that is owed for it.
+    pub(super) fn leave_order(&self, seqno: Seqno) -> bool {
+        let left = self.shared.monitor.leave(seqno);
+        match self.shared.votes.settle(seqno) {
+            Settled::Nothing => {}
+            Settled::Owed => {
+                self.shared.vote(seqno, 0, "Success");
+            }
+            Settled::Lost => self.shared.lost_vote(seqno),
+        }
+        left
+    }
+
+    /// This node failed where others may have succeeded: the group decides who is wrong.
+    pub(super) fn vote_on_error(&self, seqno: Seqno, error: &[u8]) -> Code {
+        let shared = &self.shared;
+        let class = error_class(error);
+        let slot = shared.votes.failed(seqno);
+        let text = String::from_utf8_lossy(error);
+        let text = text.trim_end_matches('\0');
+        if !shared.vote(seqno, class, text) {
+            return Code::NodeFail;
+        }
+        match slot.wait() {
+            Some(winner) if winner == class => Code::Ok,
+            Some(_) => {
+                shared.give_up(texts::inconsistent_by_consensus(shared.history(), seqno), true);
+                Code::NodeFail
+            }
+            None => Code::NodeFail,
+        }
+    }
+}
+
+/// What `repl.max_ws_size` is compared with: the size that the same write set has in Galera (a header of 64 bytes, 24 for
+/// each set, 8 for each key and for its database, table and root), so that a limit means the same to a user of either.
+pub(super) fn accounted_bytes(builder: &WriteSetBuilder) -> usize {
+    64 + 24 + builder.data_bytes() + 24 + 8 * (builder.key_count() + 3)
+}

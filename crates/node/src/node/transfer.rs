@@ -1,0 +1,108 @@
+//! Full copies, and whether what is here may be gone on with (contract 3.3, 3.5).
+
+use super::Node;
+use crate::core::Command;
+use crate::position::Word;
+use crate::saved::Saved;
+use crate::shared::lock;
+use crate::{Code, Gtid, Level, RecvCtx, position};
+use bytes::Bytes;
+use trireme_replicator::message::AppMessage;
+use trireme_surface::texts;
+use trireme_types::{NodeId, Seqno};
+
+impl Node {
+    pub(super) fn request_state(&self, data: bool) {
+        let shared = &self.shared;
+        match shared.server.sst_request() {
+            Ok(request) if request.is_empty() && data => {
+                let reason = "State transfer is needed, but the running server cannot take a full copy: restart it";
+                shared.give_up(reason.into(), false);
+            }
+            Ok(request) => {
+                if data {
+                    shared.save(Saved::receiving);
+                }
+                shared.commands.push(Command::StateRequest { request });
+            }
+            Err(()) => {
+                shared.die(texts::SST_REQUEST_FAILED.into());
+            }
+        }
+    }
+
+    /// The engine runs: is it where this node goes on from?
+    pub(super) fn compare(&self, position: Seqno, word: Word) {
+        let shared = &self.shared;
+        let history = shared.history();
+        if let Err(found) = position::compare(&*shared.server, (history, position), word) {
+            let advice = match word {
+                Word::Engine => {
+                    "When the server is started again it goes on from where the engine is, or takes a full copy. If --wsrep-start-position \
+                     names another position, remove it"
+                }
+                Word::Operator => "Start the server with a wsrep_sst_method that brings a full copy",
+            };
+            // A server that stays without its group is restarted by nobody; what has been opened now cannot be taken back.
+            shared.die(format!(
+                "the storage engine is {found}, not at {history}:{position}, where this node was to go on from: rows would be missing, or \
+                 written twice. The server ends. {advice}"
+            ));
+        }
+    }
+
+    pub fn sst_sent(&self, position: Gtid, code: i32) -> Code {
+        let ok = code == 0 && position.seqno.is_some();
+        if !ok {
+            self.shared.log(Level::Warn, format!("SST sending failed: {code}"));
+        }
+        if self.donor_done(ok) { Code::Ok } else { Code::ConnFail }
+    }
+
+    pub fn sst_received(&self, position: Gtid, state: Bytes, code: i32) -> Code {
+        let shared = &self.shared;
+        let _ = state;
+        let group = shared.history();
+        let (position, answer) = match position.seqno {
+            Some(_) if code == 0 && position.history != group => {
+                shared.log(Level::Error, format!("SST brought history {}, the group has {group}", position.history));
+                (None, Code::NodeFail)
+            }
+            Some(seqno)
+                if code == 0
+                    && let Err(found) = position::compare(&*shared.server, (group, seqno), Word::Engine) =>
+            {
+                let text = format!("SST brought position {group}:{seqno}, but the storage engine is {found}");
+                shared.log(Level::Error, text);
+                (None, Code::NodeFail)
+            }
+            Some(seqno) if code == 0 => {
+                shared.log(Level::Info, format!("SST received: {}:{seqno}", position.history));
+                (Some(seqno), Code::Ok)
+            }
+            Some(_) | None => {
+                shared.log(Level::Error, format!("SST failed: {code}"));
+                (None, Code::Ok)
+            }
+        };
+        if shared.commands.push(Command::StateReceived { position }) { answer } else { Code::ConnFail }
+    }
+
+    pub(super) fn donate(&self, ctx: RecvCtx, joiner: NodeId, request: &[u8], position: Option<Seqno>, at: Seqno) {
+        let shared = &self.shared;
+        if shared.monitor.wait_left(at, None).is_ok() {
+            *lock(&shared.donating) = Some(joiner);
+            let gtid = Gtid { history: shared.history(), seqno: Some(position.unwrap_or(at)) };
+            if !shared.server.sst_donate(ctx, request, gtid, position.is_some()) {
+                self.donor_done(false);
+            }
+        }
+        shared.monitor.lift_barrier(at);
+    }
+
+    fn donor_done(&self, ok: bool) -> bool {
+        let Some(joiner) = lock(&self.shared.donating).take() else { return false };
+        self.shared.commands.push(Command::App { message: AppMessage::DonorDone { joiner, ok }, slot: None });
+        true
+    }
+}
