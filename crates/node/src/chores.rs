@@ -6,7 +6,7 @@ use std::sync::mpsc::Receiver;
 
 use trireme_transport::AdmitToken;
 
-use crate::core::Command;
+use crate::command::Command;
 use crate::queue::Beside;
 use crate::shared::Shared;
 use crate::{Level, ServerView};

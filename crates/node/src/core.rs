@@ -11,26 +11,22 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use trireme_certification::Encoded;
-use trireme_order::{Config, Event, LogStore, Message, Output, StoreError};
+use trireme_order::{Event, LogStore, Message, Output};
 use trireme_surface::texts;
-use trireme_transport::{AdmitToken, Isolation, TlsContext};
-use trireme_types::{DecodeError, Durability, NodeId, Seqno, Timestamp, Uuid, View, Weight, Writer};
-use trireme_wslog::{DirStorage, LogKeys, SpareReady, Synced, WriteSetLog};
+use trireme_types::{DecodeError, NodeId, Seqno, Timestamp, View, Writer};
+use trireme_wslog::{DirStorage, WriteSetLog};
 
+use crate::command::{Command, Outcome};
 use crate::index::Work;
+use crate::mailbox::Letter;
 use crate::picture::Picture;
 use crate::queue::Item;
 use crate::shared::Shared;
 use crate::slot::Slot;
-use crate::startup::Plan;
+use crate::startup::{Plan, Start};
 use crate::status::GroupStatus;
 use crate::threads::panic_text;
-use crate::trx::Trx;
 use crate::{Level, ServerView, ViewMember, ViewStatus};
-use trireme_replicator::message::AppMessage;
-use trireme_replicator::retention::{EngineLog, Look};
 use trireme_replicator::{self as replicator, Position};
 
 mod connection;
@@ -47,123 +43,6 @@ use connection::{Connection, HeldAnswer, Pending, ProposalId};
 use incarnation::Incarnation;
 
 pub type Log = WriteSetLog<DirStorage>;
-
-/// What became of a proposal.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Outcome {
-    /// Nothing was sent, or what was sent will certainly never be ordered.
-    NotSent,
-    /// Given up; it may still be ordered, and is then closed by an applier (rule 22).
-    Abandoned,
-    /// `body`: as ordered, kept for a replay.
-    Ordered { seqno: Seqno, ok: bool, depends_on: Seqno, body: Bytes },
-}
-
-/// What other threads ask of the group thread.
-pub enum Command {
-    /// `patient`: waits through a loss of the majority however long it lasts. There is no truthful answer for a statement in
-    /// total-order isolation whose order is not known (rule 22).
-    /// `trx`: whose it is, if it can be aborted while it waits to be sent.
-    Propose {
-        body: Encoded,
-        patient: bool,
-        trx: Option<Arc<Trx>>,
-        slot: Arc<Slot<Outcome>>,
-    },
-    /// A transaction that may still wait to be sent was aborted: do not send it.
-    Recall,
-    /// The backlog has fallen to what flow control waits for.
-    BacklogSank,
-    /// Options of flow control have changed.
-    FlowOptions,
-    /// The rollback of a streaming transaction: ordered sooner or later, an applier closes its seqno.
-    ProposeUnowned {
-        body: Bytes,
-    },
-    /// The slot, if any, is filled when the message has been delivered here (true) or could not be sent (false). Without one
-    /// the message is sent again until it is ordered.
-    App {
-        message: AppMessage,
-        slot: Option<Arc<Slot<bool>>>,
-    },
-    /// A causal read: the position to wait for.
-    Read {
-        slot: Arc<Slot<Option<Seqno>>>,
-    },
-    Synced(Result<Synced, StoreError>),
-    SpareReady(SpareReady<DirStorage>),
-    /// What the storage engine said.
-    EngineSeen {
-        look: Look,
-        log: EngineLog,
-    },
-    /// The certification index is back from an errand.
-    IndexBack,
-    /// The server's script wants this full copy.
-    StateRequest {
-        request: Vec<u8>,
-    },
-    /// An arbitrator wants a server to carry out this request; the answer names it.
-    AskDonor {
-        request: Vec<u8>,
-        slot: Arc<Slot<Result<String, String>>>,
-    },
-    /// The full copy is here (or failed, `None`).
-    StateReceived {
-        position: Option<Seqno>,
-    },
-    ForcePrimary,
-    Weight {
-        weight: Weight,
-        slot: Arc<Slot<bool>>,
-    },
-    Durability(Durability),
-    /// What the extended status shows.
-    Describe {
-        slot: Arc<Slot<Option<Picture>>>,
-    },
-    Configure(Box<dyn FnOnce(&mut Config) + Send>),
-    Isolate(Isolation),
-    /// Certificates for connections made from now on.
-    Tls(TlsContext),
-    /// For what is written to the log from now on. **Errors:** why they are not taken.
-    LogKeys {
-        keys: LogKeys,
-        slot: Arc<Slot<Result<(), String>>>,
-    },
-    Admit {
-        token: AdmitToken,
-        allowed: bool,
-    },
-    /// Leave at once, drop what is not applied yet. `corrupt`: this node's data are not the group's any more.
-    GiveUp {
-        reason: String,
-        corrupt: bool,
-    },
-    /// Leave in order and end.
-    Leave,
-}
-
-/// How to begin.
-#[derive(Clone, Debug)]
-pub enum Start {
-    Bootstrap {
-        history: Uuid,
-        position: Seqno,
-    },
-    /// `data`: where the data are, although perhaps no log vouches for them. `fallback`: where data with a statement cut off in them
-    /// are, when there are no others.
-    Join {
-        position: Option<(Uuid, Seqno)>,
-        data: Option<(Uuid, Seqno)>,
-        fallback: Option<Seqno>,
-    },
-    /// `dummy://`: a group of one that talks to nobody.
-    Alone {
-        history: Uuid,
-        position: Seqno,
-    },
-}
 
 /// The group thread. Its state lives as long as the server's connection, or as long as one incarnation in the group: a return after an
 /// outage of the log's disk puts another incarnation in the place of the one that ended, and the connection goes on.
@@ -428,10 +307,7 @@ impl Core {
         if let Some(slot) = self.conn.connected.take() {
             slot.fill(Err("the connection was closed before a primary view was reached".into()));
         }
-        self.hang_up().into_iter().for_each(refuse);
-        if let Some(slot) = self.conn.asked.take() {
-            slot.fill(Err("the group was left before a server had been chosen".into()));
-        }
+        self.hang_up().into_iter().for_each(Letter::refuse);
         self.shared.end_votes();
         self.shared.outage.over();
     }
@@ -468,6 +344,9 @@ impl Core {
         }
         for (_, slot) in self.conn.weight_waiters.drain(..) {
             slot.fill(false);
+        }
+        if let Some(slot) = self.conn.asked.take() {
+            slot.fill(Err("the group was left before a server had been chosen".into()));
         }
         let mut rest = Vec::new();
         self.shared.commands.close(&mut rest);
@@ -624,38 +503,4 @@ fn first(plan: &Plan, arbitrates: bool) -> replicator::Start {
 
 fn unreadable(error: &DecodeError) -> String {
     format!("the group's state could not be read: {error}")
-}
-
-/// Answers a command that nobody will carry out.
-pub fn refuse(command: Command) {
-    match command {
-        Command::Propose { slot, .. } => slot.fill(Outcome::NotSent),
-        Command::App { slot: Some(slot), .. } => slot.fill(false),
-        Command::Read { slot } => slot.fill(None),
-        Command::Weight { slot, .. } => slot.fill(false),
-        Command::Describe { slot } => slot.fill(None),
-        Command::AskDonor { slot, .. } => slot.fill(Err("not connected to a group".into())),
-        Command::LogKeys { slot, .. } => {
-            slot.fill(Err("not connected to a group: the next start reads the file".into()))
-        }
-        Command::App { slot: None, .. }
-        | Command::ProposeUnowned { .. }
-        | Command::Recall
-        | Command::BacklogSank
-        | Command::FlowOptions
-        | Command::Synced(_)
-        | Command::SpareReady(_)
-        | Command::EngineSeen { .. }
-        | Command::IndexBack
-        | Command::StateRequest { .. }
-        | Command::StateReceived { .. }
-        | Command::ForcePrimary
-        | Command::Durability(_)
-        | Command::Configure(_)
-        | Command::Isolate(_)
-        | Command::Tls(_)
-        | Command::Admit { .. }
-        | Command::GiveUp { .. }
-        | Command::Leave => {}
-    }
 }

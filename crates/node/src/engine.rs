@@ -5,7 +5,7 @@ use std::sync::mpsc::Receiver;
 
 use trireme_replicator::retention::Look;
 
-use crate::core::Command;
+use crate::command::Command;
 use crate::shared::Shared;
 
 pub enum EngineJob {

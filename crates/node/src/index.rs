@@ -12,7 +12,7 @@ use trireme_certification::{Certifier, Verdict, WriteSet};
 use trireme_order::SnapshotRequest;
 use trireme_types::{DecodeError, LogIndex, Seqno, Session, Writer};
 
-use crate::core::Command;
+use crate::command::Command;
 use crate::shared::Shared;
 
 /// A write set as delivered.

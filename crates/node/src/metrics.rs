@@ -12,7 +12,7 @@ use trireme_metrics::state::{FILE_NAME, label};
 use trireme_metrics::{Body, Histogram, Moments};
 use trireme_types::{Durability, Seqno};
 
-use crate::core::{Command, Outcome};
+use crate::command::{Command, Outcome};
 use crate::picture::Picture;
 use crate::settings::durability_name;
 use crate::shared::Shared;

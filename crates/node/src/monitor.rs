@@ -4,11 +4,13 @@
 //! wakes only who must run.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Instant;
 
 use trireme_types::Seqno;
+
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// Why a wait ended without its condition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

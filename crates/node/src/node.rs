@@ -1,8 +1,9 @@
 //! `Node`: the calls of the wsrep API on plain values. Here: its life, its options and its status.
 
 use crate::chores::{Chore, Notice, Service, run_chores, run_notices, run_services};
-use crate::commands::CommandQueue;
-use crate::core::{Command, Core, Log};
+use crate::command::Command;
+use crate::command::CommandQueue;
+use crate::core::{Core, Log};
 use crate::engine::{EngineJob, run_looks};
 use crate::index::{IndexJob, run_errands};
 use crate::metrics::{Metrics, run_state, state_failed};
@@ -19,7 +20,7 @@ use crate::syncer::{SpaceJob, SyncJob, run_space, run_syncs};
 use crate::threads::{Helper, Waits, spawn};
 use crate::trx::TrxMap;
 use crate::votes::Votes;
-use crate::{Code, InitArgs, Level, Server, StatValue, position, startup, stop_signal};
+use crate::{Code, InitArgs, Level, Server, StatValue, startup, stop_signal};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, mpsc};

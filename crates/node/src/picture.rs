@@ -7,7 +7,7 @@ use trireme_surface::status::StatValue as Value;
 use trireme_transport::Protection;
 use trireme_types::{Durability, LogIndex, Seqno};
 
-use crate::core::Command;
+use crate::command::Command;
 use crate::exposure;
 use crate::settings::durability_name;
 use crate::shared::Shared;

@@ -1,7 +1,6 @@
 //! What the group has delivered and the server has not yet been told: taken in order by the `recv` threads.
 
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -10,6 +9,8 @@ use trireme_types::{LogIndex, NodeId, Seqno};
 use crate::ServerView;
 use crate::backlog::Backlog;
 use crate::position::Word;
+use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// A write set to be applied, or a dummy that only closes its seqno.
 #[derive(Clone, Debug)]
@@ -161,7 +162,7 @@ pub struct ApplyQueue {
 }
 
 impl ApplyQueue {
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no holder of the apply queue panics")
     }
 
@@ -310,7 +311,7 @@ impl ApplyQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::{Arc, mpsc};
+    use std::sync::mpsc;
     use std::thread;
 
     fn apply(n: u64) -> Item {

@@ -16,7 +16,7 @@ use trireme_types::{Durability, Member, Weight};
 use trireme_wslog::{KEY_BYTES, LogKeys};
 
 use crate::InitArgs;
-use crate::core::Command;
+use crate::command::Command;
 use crate::shared::Shared;
 use crate::slot::Slot;
 use trireme_replicator::message::AppMessage;

@@ -1,8 +1,9 @@
 //! What the threads of one node share.
 
 use crate::chores::{Chore, Notice, Service};
-use crate::commands::CommandQueue;
-use crate::core::{Command, Log};
+use crate::command::Command;
+use crate::command::CommandQueue;
+use crate::core::Log;
 use crate::engine::EngineJob;
 use crate::index::{Errand, IndexJob};
 use crate::metrics::Metrics;

@@ -1,7 +1,9 @@
 //! A place where one thread waits for one answer.
 
-use std::sync::{Condvar, Mutex, OnceLock};
+use std::sync::OnceLock;
 use std::time::Instant;
+
+use crate::sync::{Condvar, Mutex};
 
 /// Filled once, taken once.
 pub struct Slot<T> {

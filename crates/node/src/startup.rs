@@ -16,7 +16,7 @@ use trireme_wslog::{DirStorage, OpenReport, Options as LogOptions, WriteSetLog, 
 
 use crate::Level;
 use crate::asking;
-use crate::core::{Log, Start};
+use crate::core::Log;
 use crate::exposure;
 use crate::position::{self, Settled};
 use crate::saved::Saved;
@@ -39,6 +39,27 @@ pub enum Patience {
     Limited(Duration),
     /// A node with a stored configuration waits for its peers (rule 30).
     Unlimited,
+}
+
+/// How to begin.
+#[derive(Clone, Debug)]
+pub enum Start {
+    Bootstrap {
+        history: Uuid,
+        position: Seqno,
+    },
+    /// `data`: where the data are, although perhaps no log vouches for them. `fallback`: where data with a statement cut off in them
+    /// are, when there are no others.
+    Join {
+        position: Option<(Uuid, Seqno)>,
+        data: Option<(Uuid, Seqno)>,
+        fallback: Option<Seqno>,
+    },
+    /// `dummy://`: a group of one that talks to nobody.
+    Alone {
+        history: Uuid,
+        position: Seqno,
+    },
 }
 
 /// Everything the group thread starts with.

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use trireme_wslog::{DirStorage, SpareTicket, SyncTicket};
 
-use crate::core::Command;
+use crate::command::Command;
 use crate::shared::Shared;
 use crate::slot::Slot;
 

@@ -10,7 +10,7 @@ use trireme_replicator::message::AppMessage;
 use trireme_types::{Durability, NodeId, Seqno, Session, Weight};
 use trireme_wslog::TrimWish;
 
-use super::Outcome;
+use crate::command::Outcome;
 use crate::exposure::Reminder;
 use crate::position::Word;
 use crate::shared::Shared;

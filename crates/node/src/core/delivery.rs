@@ -11,7 +11,8 @@ use trireme_types::{Base, LogIndex, Member, Seqno, Session, Uuid, View, Weight};
 
 use super::connection::{HeldAnswer, Pending, PendingApp, ProposalId};
 use super::past::{Entry, Past};
-use super::{Core, Outcome, unreadable};
+use super::{Core, unreadable};
+use crate::command::Outcome;
 use crate::index::{Delivered, Found, Index, Lost, Work};
 use crate::queue::{ApplyItem, Item};
 use crate::saved::Saved;

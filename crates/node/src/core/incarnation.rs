@@ -16,12 +16,12 @@ use trireme_replicator::{self as replicator, Distances, Replicator};
 use trireme_transport::Transport;
 use trireme_types::{Member, NodeId, Timestamp};
 
+use super::Log;
 use super::past::Past;
-use super::{Log, Start};
 use crate::backlog::Backlog;
 use crate::index::Index;
 use crate::shared::Shared;
-use crate::startup::{self, Plan};
+use crate::startup::{self, Plan, Start};
 
 /// What has to be ordered once this node is a member again.
 pub(super) enum Owed {

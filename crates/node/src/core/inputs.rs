@@ -9,10 +9,11 @@ use trireme_order::{Phase, ReadId};
 use trireme_surface::texts;
 use trireme_transport::{Isolation, NetEvent};
 
+use super::Core;
 use super::connection::{HeldBack, Pending, PendingApp, ProposalId};
 use super::incarnation::Owed;
-use super::{Command, Core, Outcome};
 use crate::Level;
+use crate::command::{Command, Outcome};
 use crate::position::Word;
 use crate::slot::Slot;
 use trireme_replicator::feed::is_trivial;

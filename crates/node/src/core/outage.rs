@@ -4,9 +4,11 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use super::Core;
 use super::incarnation::{Incarnation, Owed};
-use super::{Command, Core, refuse};
 use crate::Level;
+use crate::command::Command;
+use crate::mailbox::Letter;
 use crate::startup;
 use trireme_replicator::message::AppMessage;
 
@@ -72,7 +74,7 @@ impl Core {
             if matches!(command, Command::Leave | Command::GiveUp { .. }) {
                 self.shared.outage.end();
             }
-            refuse(command);
+            command.refuse();
         }
         self.shared.abandon_votes();
         self.inc.group.store_mut().let_go();

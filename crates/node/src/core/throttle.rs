@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use trireme_surface::texts;
 
-use super::{Core, Outcome};
+use super::Core;
 use crate::Level;
+use crate::command::Outcome;
 use trireme_replicator::flow::{Act, Limits};
 use trireme_replicator::roster::NodeState;
 

@@ -1,11 +1,11 @@
 //! What appliers do: they take items from the queue, in order, and hand them to the server.
 
 use super::{APPLIER, LAST_COMMITS, Node, OnDrop};
-use crate::core::Command;
+use crate::command::Command;
 use crate::queue::{ApplyItem, Item};
 use crate::saved::Saved;
 use crate::shared::lock;
-use crate::{Code, Handle, Level, Meta, RecvCtx, ServerView, flags, position};
+use crate::{Code, Handle, Level, Meta, RecvCtx, ServerView, flags};
 use bytes::Bytes;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};

@@ -2,7 +2,7 @@
 
 use super::Node;
 use super::transactions::accounted_bytes;
-use crate::core::{Command, Outcome};
+use crate::command::{Command, Outcome};
 use crate::saved::Saved;
 use crate::shared::lock;
 use crate::slot::Slot;

@@ -1,12 +1,12 @@
 //! Transactions of clients: from the first key to the release (contract 4), and how a write set leaves commit order.
 
 use super::{APPLIER, LOCAL, Node};
-use crate::core::{Command, Outcome};
+use crate::command::{Command, Outcome};
 use crate::monitor::Interrupted;
 use crate::shared::lock;
 use crate::slot::Slot;
 use crate::trx::{Stage, Trx};
-use crate::{Code, Gtid, Handle, KeyKind, Level, Meta, RecvCtx, flags, position};
+use crate::{Code, Gtid, Handle, KeyKind, Level, Meta, RecvCtx, flags};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;

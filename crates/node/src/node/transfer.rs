@@ -1,7 +1,7 @@
 //! Full copies, and whether what is here may be gone on with (contract 3.3, 3.5).
 
 use super::Node;
-use crate::core::Command;
+use crate::command::Command;
 use crate::position::Word;
 use crate::saved::Saved;
 use crate::shared::lock;

@@ -1,7 +1,7 @@
 //! Reads that wait for a position, and what holds the commit order or the group up: pause and desync (contract 6.3, 6.5).
 
 use super::Node;
-use crate::core::Command;
+use crate::command::Command;
 use crate::monitor::Interrupted;
 use crate::slot::Slot;
 use crate::{Code, Gtid, Level, Wait};

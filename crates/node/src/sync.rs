@@ -1,0 +1,4 @@
+//! What threads share state with. Tests put a scheduler in its place that tries their interleavings (`crates/interleavings`).
+
+pub use std::sync::atomic;
+pub use std::sync::{Condvar, Mutex, MutexGuard};
