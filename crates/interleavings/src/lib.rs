@@ -1,0 +1,34 @@
+//! What the threads of a node share, for a scheduler that tries their interleavings one after the other (loom).
+//!
+//! The files are the node's own. Only [`sync`] is another one: its locks and conditions belong to the scheduler. `tests/models.rs` has the
+//! models; a thread that would wait for ever is found by the scheduler itself.
+//!
+//! **Invariant:** nothing that runs in a server depends on it.
+// Public here, private there.
+#![allow(clippy::len_without_is_empty)]
+
+pub mod sync {
+    pub use loom::sync::atomic;
+    pub use loom::sync::{Condvar, Mutex, MutexGuard};
+}
+
+#[path = "../../node/src/backlog.rs"]
+pub mod backlog;
+#[path = "../../node/src/mailbox.rs"]
+pub mod mailbox;
+#[path = "../../node/src/monitor.rs"]
+pub mod monitor;
+#[path = "../../node/src/queue.rs"]
+pub mod queue;
+#[path = "../../node/src/slot.rs"]
+pub mod slot;
+
+/// What items of the queue carry, and nobody looks into here.
+#[derive(Clone, Debug)]
+pub struct ServerView;
+
+pub mod position {
+    /// As above.
+    #[derive(Clone, Copy, Debug)]
+    pub enum Word {}
+}

@@ -1,0 +1,340 @@
+//! Each model runs once for each interleaving of its threads. That nobody waits for ever needs no assertion.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use loom::sync::{Condvar, Mutex};
+use loom::thread;
+use trireme_interleavings::mailbox::{Letter, Mailbox, Wake};
+use trireme_interleavings::monitor::{Interrupted, OrderMonitor};
+use trireme_interleavings::queue::{ApplyItem, ApplyQueue, Item};
+use trireme_interleavings::slot::Slot;
+use trireme_types::{LogIndex, Seqno};
+
+/// Interleavings in which a thread is interrupted more often than this, where it could have gone on, are left out: there are too many.
+const INTERRUPTIONS_MAX: usize = 3;
+
+fn model(run: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(INTERRUPTIONS_MAX);
+    builder.check(run);
+}
+
+// --- a slot ------------------------------------------------------------------------------------------------------------------------
+
+#[test]
+fn whoever_waits_for_a_slot_gets_the_first_answer() {
+    model(|| {
+        let slot = Arc::new(Slot::default());
+        let fillers: Vec<_> = [1, 2]
+            .map(|answer| {
+                let slot = slot.clone();
+                thread::spawn(move || slot.fill(answer))
+            })
+            .into();
+        let answer = slot.wait();
+        assert!(answer == 1 || answer == 2);
+        fillers.into_iter().for_each(|filler| filler.join().unwrap());
+    });
+}
+
+// --- the mailbox -------------------------------------------------------------------------------------------------------------------
+
+/// An eventfd.
+#[derive(Clone, Default)]
+struct Bell(Arc<(Mutex<bool>, Condvar)>);
+
+impl Bell {
+    fn sleep(&self) {
+        let mut rung = self.0.0.lock().unwrap();
+        while !*rung {
+            rung = self.0.1.wait(rung).unwrap();
+        }
+        *rung = false;
+    }
+}
+
+impl Wake for Bell {
+    fn wake(&self) {
+        *self.0.0.lock().unwrap() = true;
+        self.0.1.notify_one();
+    }
+}
+
+/// Counts what becomes of it.
+struct Counted(Arc<AtomicUsize>);
+
+impl Letter for Counted {
+    fn refuse(self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn a_reader_is_woken(letters: usize) {
+    let (mailbox, bell) = (Arc::new(Mailbox::default()), Bell::default());
+    let refused = Arc::new(AtomicUsize::new(0));
+    mailbox.open(bell.clone());
+    let write = |_| {
+        let (mailbox, letter) = (mailbox.clone(), Counted(refused.clone()));
+        thread::spawn(move || assert!(mailbox.push(letter)))
+    };
+    let writers: Vec<_> = (0..letters).map(write).collect();
+    let mut read = Vec::new();
+    let mut count = 0;
+    while count < letters {
+        bell.sleep();
+        mailbox.take(&mut read);
+        count += read.drain(..).count();
+    }
+    writers.into_iter().for_each(|writer| writer.join().unwrap());
+    assert_eq!(refused.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn a_reader_that_sleeps_is_woken_for_every_letter() {
+    model(|| a_reader_is_woken(1));
+    model(|| a_reader_is_woken(2));
+}
+
+/// Whoever waits for an answer gets one, from the reader or by the refusal.
+#[test]
+fn a_letter_is_handed_out_or_refused_and_never_both_or_neither() {
+    model(|| {
+        let mailbox = Arc::new(Mailbox::default());
+        let refused = Arc::new(AtomicUsize::new(0));
+        mailbox.open(Bell::default());
+        let writers: Vec<_> = [(), ()]
+            .map(|()| {
+                let (mailbox, letter) = (mailbox.clone(), Counted(refused.clone()));
+                thread::spawn(move || usize::from(mailbox.push(letter)))
+            })
+            .into();
+        let mut rest = Vec::new();
+        mailbox.close(&mut rest);
+        let accepted: usize = writers.into_iter().map(|writer| writer.join().unwrap()).sum();
+        assert_eq!(accepted, rest.len());
+        assert_eq!(accepted + refused.load(Ordering::SeqCst), 2);
+    });
+}
+
+// --- the commit order --------------------------------------------------------------------------------------------------------------
+
+#[test]
+fn sections_are_entered_one_after_the_other() {
+    model(|| {
+        let monitor = Arc::new(OrderMonitor::new(Seqno(0)));
+        let last = Arc::new(AtomicUsize::new(0));
+        let threads: Vec<_> = [2u64, 1]
+            .map(|n| {
+                let (monitor, last) = (monitor.clone(), last.clone());
+                thread::spawn(move || {
+                    monitor.enter(Seqno(n), None).unwrap();
+                    assert_eq!(last.swap(n as usize, Ordering::SeqCst) as u64, n - 1);
+                    assert!(monitor.leave(Seqno(n)));
+                    monitor.end(Seqno(n));
+                })
+            })
+            .into();
+        monitor.wait_ended(Seqno(2), None).unwrap();
+        assert_eq!((monitor.left(), monitor.ended()), (Seqno(2), Seqno(2)));
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+}
+
+/// An abort is answered by what becomes of its victim (contract 4.6).
+#[test]
+fn a_victim_is_aborted_or_enters_and_never_both() {
+    model(|| {
+        let monitor = Arc::new(OrderMonitor::new(Seqno(0)));
+        let mark = Arc::new(AtomicBool::new(false));
+        let victim = {
+            let (monitor, mark) = (monitor.clone(), mark.clone());
+            thread::spawn(move || match monitor.enter(Seqno(2), Some(&mark)) {
+                Ok(()) => {
+                    assert!(monitor.leave(Seqno(2)));
+                    false
+                }
+                Err(Interrupted::Aborted) => true,
+                Err(other) => panic!("{other:?}"),
+            })
+        };
+        let first = {
+            let monitor = monitor.clone();
+            thread::spawn(move || {
+                monitor.enter(Seqno(1), None).unwrap();
+                assert!(monitor.leave(Seqno(1)));
+            })
+        };
+        let aborted = monitor.abort(Some(Seqno(2)), &mark);
+        first.join().unwrap();
+        assert_eq!(victim.join().unwrap(), aborted);
+    });
+}
+
+/// Its turn may never come: the one before waits for its locks.
+#[test]
+fn a_victim_that_waits_for_its_turn_is_woken() {
+    model(|| {
+        let monitor = Arc::new(OrderMonitor::new(Seqno(0)));
+        let mark = Arc::new(AtomicBool::new(false));
+        let victim = {
+            let (monitor, mark) = (monitor.clone(), mark.clone());
+            thread::spawn(move || monitor.enter(Seqno(2), Some(&mark)))
+        };
+        assert!(monitor.abort(Some(Seqno(2)), &mark));
+        assert_eq!(victim.join().unwrap(), Err(Interrupted::Aborted));
+    });
+}
+
+/// What has begun ends before a pause, what has not waits until it is over.
+#[test]
+fn nothing_begins_above_a_pause() {
+    model(|| {
+        let monitor = Arc::new(OrderMonitor::new(Seqno(0)));
+        let paused = Arc::new(AtomicBool::new(false));
+        let applier = {
+            let (monitor, paused) = (monitor.clone(), paused.clone());
+            thread::spawn(move || {
+                monitor.wait_start(Seqno(1), Seqno(0)).unwrap();
+                assert!(!paused.load(Ordering::SeqCst));
+                monitor.enter(Seqno(1), None).unwrap();
+                assert!(monitor.leave(Seqno(1)));
+                assert!(!paused.load(Ordering::SeqCst));
+                monitor.end(Seqno(1));
+            })
+        };
+        let at = monitor.pause().unwrap();
+        paused.store(true, Ordering::SeqCst);
+        assert_eq!((monitor.left(), monitor.ended()), (at, at));
+        paused.store(false, Ordering::SeqCst);
+        monitor.resume();
+        applier.join().unwrap();
+        assert_eq!(monitor.ended(), Seqno(1));
+    });
+}
+
+/// A node that leaves in the middle: the seqno before never comes.
+#[test]
+fn everybody_is_let_go_when_the_order_is_closed() {
+    model(|| {
+        let monitor = Arc::new(OrderMonitor::new(Seqno(0)));
+        let entering = {
+            let monitor = monitor.clone();
+            thread::spawn(move || monitor.enter(Seqno(3), None))
+        };
+        let waiting = {
+            let monitor = monitor.clone();
+            thread::spawn(move || monitor.wait_left(Seqno(2), None))
+        };
+        monitor.set_closed(true);
+        assert_eq!(entering.join().unwrap(), Err(Interrupted::Closed));
+        assert_eq!(waiting.join().unwrap(), Err(Interrupted::Closed));
+    });
+}
+
+// --- the apply queue ---------------------------------------------------------------------------------------------------------------
+
+fn apply(n: u64) -> Item {
+    Item::Apply(ApplyItem {
+        seqno: Seqno(n),
+        index: LogIndex(n),
+        depends_on: Seqno(0),
+        ok: true,
+        body: Some(Bytes::new()),
+    })
+}
+
+/// What two appliers took, in no order.
+fn taken(queue: &Arc<ApplyQueue>, fill: impl FnOnce()) -> Vec<Option<Seqno>> {
+    let appliers: Vec<_> = [(), ()]
+        .map(|()| {
+            let queue = queue.clone();
+            thread::spawn(move || {
+                let mut seen = Vec::new();
+                queue.arrive();
+                while let Some(item) = queue.take(|| ()) {
+                    seen.push(item.seqno());
+                    queue.done(item.is_write_set());
+                }
+                queue.depart();
+                seen
+            })
+        })
+        .into();
+    fill();
+    let mut all: Vec<_> = appliers.into_iter().flat_map(|applier| applier.join().unwrap()).collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn every_item_is_taken_once_and_appliers_return_when_it_is_closed() {
+    model(|| {
+        let queue = Arc::new(ApplyQueue::default());
+        let all = taken(&queue, || {
+            queue.push(apply(1));
+            queue.push(apply(2));
+            queue.close();
+        });
+        assert_eq!(all, [Some(Seqno(1)), Some(Seqno(2))]);
+    });
+}
+
+#[test]
+fn an_item_to_be_handled_alone_holds_nobody_for_ever() {
+    model(|| {
+        let queue = Arc::new(ApplyQueue::default());
+        queue.push(apply(1));
+        queue.push(Item::SstRequest { data: true });
+        let all = taken(&queue, || {
+            queue.push(apply(2));
+            queue.close();
+        });
+        assert_eq!(all, [None, Some(Seqno(1)), Some(Seqno(2))]);
+    });
+}
+
+/// The server takes an applier back after an item (contract 5.5): the other one goes on alone.
+#[test]
+fn an_applier_that_leaves_takes_nothing_with_it() {
+    model(|| {
+        let queue = Arc::new(ApplyQueue::default());
+        for item in [apply(1), Item::SstRequest { data: true }, apply(2)] {
+            queue.push(item);
+        }
+        queue.close();
+        queue.arrive();
+        let first = queue.take(|| ()).expect("three are there");
+        let stays = {
+            let queue = queue.clone();
+            thread::spawn(move || {
+                let mut count = 0;
+                while let Some(item) = queue.take(|| ()) {
+                    count += 1;
+                    queue.done(item.is_write_set());
+                }
+                count
+            })
+        };
+        queue.done(first.is_write_set());
+        queue.depart();
+        assert_eq!(stays.join().unwrap(), 2);
+    });
+}
+
+/// A view beside the queue ends while others wait for it.
+#[test]
+fn what_waits_for_something_beside_the_queue_goes_on_after_it() {
+    model(|| {
+        let queue = Arc::new(ApplyQueue::default());
+        queue.push(apply(1));
+        let beside = queue.begin_beside().expect("a write set stands there");
+        queue.push(Item::Synced { at: Seqno(1) });
+        queue.close();
+        let telling = thread::spawn(move || drop(beside));
+        let all = taken(&queue, || ());
+        assert_eq!(all, [None, Some(Seqno(1))]);
+        telling.join().unwrap();
+    });
+}
