@@ -30,6 +30,8 @@ Exit codes:
 pub enum Command {
     /// Show every server of a cluster, who votes, who is behind, and what it can still lose
     Status(trireme_observe::status::Status),
+    /// Serve what a node says of itself: /metrics for Prometheus, /health for load balancers
+    Monitor(trireme_observe::monitor::Monitor),
     /// Say what a line of a server's error log means, and what to do
     Explain(trireme_observe::explain::Explain),
     /// Show what happened, from the error logs of all nodes: views, transfers, silences, forks, evictions

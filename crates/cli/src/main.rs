@@ -8,6 +8,7 @@ mod chaos;
 mod follow;
 mod log;
 mod manual;
+mod monitor;
 mod resolve;
 mod run;
 mod secret;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
     let (dir, action) = match args.command {
         args::Command::Cluster { dir, action } => (dir, action),
         args::Command::Status(status) => return trireme_observe::status::run(&status),
+        args::Command::Monitor(asked) => return monitor::run(&asked),
         args::Command::Explain(explain) => return trireme_observe::explain::explain(&explain),
         args::Command::Events(events) => return trireme_observe::explain::events(&events),
         args::Command::Arbitrate(arbitrate) => return trireme_arbitrator::run(arbitrate),

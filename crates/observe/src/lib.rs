@@ -15,6 +15,7 @@ pub mod errorlog;
 pub mod explain;
 pub mod facts;
 pub mod lines;
+pub mod monitor;
 pub mod status;
 pub mod survey;
 pub mod table;

@@ -291,7 +291,7 @@ impl Service {
             None => Listener::open(address, CONTROL_SOCKET_MODE)?,
         };
         let listener = Arc::new(listener);
-        let task = tokio::spawn(http::accept(self.clone(), listener.clone())).abort_handle();
+        let task = tokio::spawn(http::accept(http::of(self.clone()), listener.clone())).abort_handle();
         if let Some((_, _, old, _)) = side.http.replace((address.clone(), listener, task, SocketFile::of(address))) {
             old.abort();
         }

@@ -1,0 +1,167 @@
+//! `trireme status`, `explain`, `events`, `doctor` and `monitor` on real servers, as an operator types them. The servers are started for
+//! `PROVIDER=… cargo test -p trireme-cli --test observe -- --ignored` only; `$FIRST_PORT` moves their ports.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use trireme_cluster::{ClusterGuard, NodeId, Spec, Stop};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn trireme(words: &[&str]) -> (i32, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_trireme")).args(words).env("MYSQL_PWD", "look").output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
+}
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < deadline, "waited for {what} in vain");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Is killed when dropped.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Status line and body.
+fn get(port: u16, path: &str) -> Option<(String, String)> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).ok()?;
+    let (head, body) = text.split_once("\r\n\r\n")?;
+    Some((head.lines().next()?.to_owned(), body.to_owned()))
+}
+
+fn is(port: u16, path: &str, code: &str) -> bool {
+    get(port, path).is_some_and(|(status, _)| status.contains(code))
+}
+
+#[test]
+fn bad_input_is_told_in_words() {
+    let dead = format!("127.0.0.1:{}", free_port());
+    let (code, _, _) = trireme(&["status", "--host", "no server"]);
+    assert_eq!(code, 2);
+    let (code, out, _) = trireme(&["status", "--host", &dead, "--timeout", "2"]);
+    assert_eq!(code, 1, "{out}");
+    assert!(out.contains("nobody listens there"), "{out}");
+    let (code, out, _) = trireme(&["status", "--host", &dead, "--json"]);
+    assert_eq!(code, 1);
+    let json: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((json["version"].as_u64(), json["servers"][0]["trouble"]["kind"].as_str()), (Some(1), Some("refused")));
+    let (code, _, err) = trireme(&["monitor", "--listen", "0.0.0.0:0"]);
+    assert!(code == 1 && err.contains("--token-file"), "{err}");
+    let (code, _, err) = trireme(&["explain", "a line that nobody writes"]);
+    assert!(code == 3 && err.contains("no such line"), "{err}");
+    let (code, _, err) = trireme(&["events", "/nowhere/error.log"]);
+    assert!(code == 1 && err.contains("/nowhere/error.log"), "{err}");
+}
+
+#[test]
+#[ignore = "starts real servers: PROVIDER=… cargo test -p trireme-cli --test observe -- --ignored"]
+fn an_operator_looks_at_a_cluster() {
+    let top = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+    let provider = top.join(std::env::var("PROVIDER").expect("PROVIDER names the library"));
+    let base_port: u16 = std::env::var("FIRST_PORT").ok().map_or(27900, |text| text.parse().unwrap());
+    let mut spec = Spec::new(provider, PathBuf::from(format!("/var/tmp/trireme-observe-{base_port}")))
+        .option("innodb_flush_log_at_trx_commit=0");
+    spec.base_port = base_port;
+    spec.name = format!("observe-{base_port}");
+    let mut cluster = ClusterGuard::up(&spec, &mut |_| {}).unwrap();
+    let id = |n| NodeId::new(n).unwrap();
+    cluster.sql(id(1), "CREATE USER look@'%' IDENTIFIED BY 'look'").unwrap();
+    cluster.sql(id(1), "CREATE DATABASE d").unwrap();
+    cluster.sql(id(1), "CREATE TABLE d.t (a INT PRIMARY KEY)").unwrap();
+    cluster.sql(id(1), "CREATE TABLE d.keyless (a INT)").unwrap();
+    for node in 1..=3 {
+        cluster.sql(id(node), "SET GLOBAL wsrep_provider_options='repl.status_extended=yes'").unwrap();
+    }
+    let nodes = cluster.nodes().to_vec();
+    let host = format!("{}:{}", nodes[0].address, nodes[0].ports.sql);
+    let status = |more: &[&str]| {
+        let words = [&["status", "--host", &host, "--user", "look", "--timeout", "3"], more].concat();
+        trireme(&words)
+    };
+
+    // All is well, by an account without privileges.
+    let (code, out, err) = status(&[]);
+    assert_eq!(code, 0, "{out}{err}");
+    assert!(out.contains("3 of 3 voters are there: any one of them may fail."), "{out}");
+    let (_, out, _) = status(&["--json"]);
+    let json: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((json["level"].as_str(), json["servers"].as_array().map(Vec::len)), (Some("well"), Some(3)), "{out}");
+    assert!(json["servers"][0]["away_seconds"].as_f64().is_some_and(|s| s > 0.0), "{out}");
+    let (code, out, _) = trireme(&["status", "--host", &host, "--user", "nobody"]);
+    assert!(code == 1 && out.contains("refuses the account"), "{out}");
+
+    // What it measures, beside a node.
+    let (port, agent) = (free_port(), free_port());
+    let data = nodes[0].data();
+    let _monitor = Process(
+        Command::new(env!("CARGO_BIN_EXE_trireme"))
+            .args(["monitor", "--data-dir", data.to_str().unwrap(), "--listen", &format!("127.0.0.1:{port}")])
+            .args(["--agent", &format!("127.0.0.1:{agent}")])
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap(),
+    );
+    until("the monitor", || is(port, "/ready", "200"));
+    assert_eq!(get(port, "/health").unwrap().1, "MariaDB Cluster Node is synced.\r\n");
+    let commits = || {
+        let text = get(port, "/metrics").unwrap().1;
+        let line =
+            text.lines().find_map(|line| line.strip_prefix("trireme_commit_seconds_count{stage=\"total\"} ")).unwrap();
+        line.parse::<u64>().unwrap()
+    };
+    let before = commits();
+    for n in 0..20 {
+        cluster.sql(id(1), &format!("INSERT INTO d.t VALUES ({n})")).unwrap();
+    }
+    until("20 commits in the metrics", || commits() >= before + 20);
+    let mut line = String::new();
+    TcpStream::connect(("127.0.0.1", agent)).unwrap().read_to_string(&mut line).unwrap();
+    assert_eq!(line, "ready up 100%\n");
+    let state: Value = serde_json::from_str(&get(port, "/state").unwrap().1).unwrap();
+    assert_eq!((state["health"].as_str(), state["texts"]["name"].as_str()), (Some("synced"), Some("node1")));
+
+    // A frozen server, of which its own status could tell nothing.
+    cluster.pause(id(1)).unwrap();
+    until("the frozen server to be noticed", || is(port, "/live", "503"));
+    cluster.resume(id(1)).unwrap();
+    until("it to be back", || is(port, "/ready", "200"));
+
+    // One is killed: noticed at once, and named.
+    cluster.kill(id(3)).unwrap();
+    let (code, out, _) = status(&[]);
+    assert_eq!(code, 3, "{out}");
+    assert!(out.contains("2 of 3 voters are there (node3 is not): one more failure stops the cluster."), "{out}");
+
+    // What was logged.
+    let logs: Vec<String> = nodes[..2].iter().map(|n| n.log().to_str().unwrap().to_owned()).collect();
+    let (code, out, _) = trireme(&["explain", "--log", &logs[0]]);
+    assert!(code == 0 && out.contains("New COMPONENT") && out.contains("What to do"), "{out}");
+    let (code, out, _) = trireme(&["events", &logs[0], &logs[1], "--only", "view"]);
+    assert!(code == 0 && out.contains("node1") && out.contains("node2") && out.contains("memb_num = 3"), "{out}");
+
+    cluster.stop(id(1), Stop::Graceful).unwrap();
+    until("the stop to be told", || get(port, "/live").is_some_and(|(_, body)| body.contains("was stopped")));
+}

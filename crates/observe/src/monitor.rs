@@ -1,0 +1,543 @@
+//! `trireme monitor`: what a node says of itself, for Prometheus, load balancers and orchestrators.
+//!
+//! Pure: [`Watch`] takes what was read or heard, and answers for paths. Sockets are the caller's.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use serde_json::json;
+use trireme_metrics::histogram::BOUNDS_NS;
+use trireme_metrics::names::{self, Kind};
+use trireme_metrics::{Bad, Snapshot, State};
+
+use crate::client::{Connect, Trouble};
+use crate::facts::Facts;
+
+const NOTES: &str = "\
+A Trireme node writes what it measures into trireme.state.galera.cache in its data directory, and is read there: no account is needed, and
+a server that hangs or is dead is seen as such. Where there is no such file (a Galera node), the `mariadb` client asks each second, with the
+settings of `trireme status`.
+
+  /metrics  for Prometheus: docs/operations/metrics.md
+  /health   200 when synced, else 503, with clustercheck's words; /health?donor=ok also as a donor
+  /live     200 while the server goes on telling about itself
+  /ready    200 when it may get clients
+  /state    all of it, as JSON
+
+Exit codes:
+  0    ended by a signal
+  1    failed, with one line on stderr
+  2    wrong usage";
+
+#[derive(Clone, Debug, Args)]
+#[command(after_help = NOTES)]
+pub struct Monitor {
+    /// Data directory of the server
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/mysql")]
+    pub data_dir: std::path::PathBuf,
+    /// Where HTTP is answered, ADDRESS:PORT, or the path of a socket. Others than this machine only with --token-file
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9105")]
+    pub listen: String,
+    /// Where HAProxy's agent-check is answered
+    #[arg(long, value_name = "ADDRESS")]
+    pub agent: Option<String>,
+    /// File whose first line has to come with every request: `Authorization: Bearer …`
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<std::path::PathBuf>,
+    #[command(flatten)]
+    pub connect: Connect,
+}
+
+/// What one look brought.
+#[derive(Clone, Debug)]
+pub enum Look {
+    File(Result<State, Bad>),
+    /// There is a file and it cannot be read.
+    Unreadable(String),
+    Answer(Result<Box<Facts>, Trouble>),
+}
+
+/// A node that has told nothing new for so long hangs or is dead: it tells every 50 ms.
+const STALE: Duration = Duration::from_secs(2);
+/// The thread of the group answers at once as a rule.
+const THREAD_SILENT: f64 = 3.0;
+
+/// One answer for HTTP.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Answer {
+    pub status: &'static str,
+    pub kind: &'static str,
+    pub body: String,
+}
+
+/// How the node is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Health {
+    Synced,
+    /// Gives a full copy, or was desynced.
+    Donor,
+    /// It tells, and is not fit for clients: why.
+    Unfit(String),
+    /// It tells nothing, or nothing new: why.
+    Gone(String),
+}
+
+impl Health {
+    fn text(&self) -> &str {
+        match self {
+            Health::Synced => "synced",
+            Health::Donor => "donor or desynced",
+            Health::Unfit(why) | Health::Gone(why) => why,
+        }
+    }
+
+    /// A line of HAProxy's agent protocol. `ready` and `up` undo what an earlier line has done.
+    pub fn agent(&self) -> &'static str {
+        match self {
+            Health::Synced => "ready up 100%\n",
+            Health::Donor => "ready up drain\n",
+            Health::Unfit(_) | Health::Gone(_) => "ready down\n",
+        }
+    }
+}
+
+/// What is known of one node.
+#[derive(Debug)]
+pub struct Watch {
+    started: Instant,
+    state: Option<State>,
+    /// When it last told something new.
+    news: Option<Instant>,
+    /// Why the last look brought nothing.
+    trouble: Option<String>,
+    by_file: bool,
+}
+
+impl Watch {
+    pub fn new(now: Instant) -> Watch {
+        Watch { started: now, state: None, news: None, trouble: None, by_file: false }
+    }
+
+    pub fn handle(&mut self, look: Look, now: Instant) {
+        match look {
+            // It was read while it was written; the next look is soon.
+            Look::File(Err(Bad::Torn)) if self.state.is_some() => {}
+            Look::File(Err(bad)) => self.trouble = Some(bad.to_string()),
+            Look::Unreadable(why) => self.trouble = Some(why),
+            Look::Answer(Err(trouble)) => self.trouble = Some(trouble.to_string()),
+            Look::File(Ok(state)) => {
+                self.trouble = None;
+                self.by_file = true;
+                // Not by its time: clocks are set back.
+                let news = |old: &State| (old.process, old.sequence) != (state.process, state.sequence);
+                if self.state.as_ref().is_none_or(news) {
+                    // The first one may be old.
+                    let first = self.state.is_none();
+                    self.news = (!first || fresh(&state)).then_some(now).or(self.news);
+                }
+                self.state = Some(state);
+            }
+            Look::Answer(Ok(facts)) => {
+                self.trouble = None;
+                self.by_file = false;
+                self.news = Some(now);
+                self.state = Some(from_facts(&facts));
+            }
+        }
+    }
+
+    pub fn health(&self, now: Instant) -> Health {
+        let Some(state) = &self.state else {
+            return Health::Gone(self.trouble.clone().unwrap_or_else(|| "nothing is known yet".to_owned()));
+        };
+        if state.closed {
+            return Health::Gone("the node was stopped".to_owned());
+        }
+        let since = now.saturating_duration_since(self.news.unwrap_or(self.started));
+        let quiet = self.news.is_none_or(|_| since > STALE);
+        if let Some(why) = self.trouble.as_ref().filter(|_| quiet || !self.by_file) {
+            return Health::Gone(why.clone());
+        }
+        if quiet {
+            let text = format!("the server tells nothing new since {} s: it hangs, or is dead", since.as_secs());
+            return Health::Gone(text);
+        }
+        let silent = state.number("trireme_group_thread_silent_seconds").unwrap_or(0.0);
+        if silent > THREAD_SILENT {
+            return Health::Unfit(format!("the thread of the group has not answered for {silent:.0} s"));
+        }
+        if state.number("trireme_primary") != Some(1.0) {
+            return Health::Unfit("not in the primary component".to_owned());
+        }
+        match state.number("trireme_local_state") {
+            Some(4.0) if state.text("ready") == Some("no") => Health::Unfit("synced, and not ready".to_owned()),
+            Some(4.0) => Health::Synced,
+            Some(2.0) => Health::Donor,
+            _ => Health::Unfit(state.text("local_state_comment").unwrap_or("not synced").to_owned()),
+        }
+    }
+
+    /// `target`: path and query.
+    pub fn respond(&self, target: &str, now: Instant) -> Answer {
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let health = self.health(now);
+        let said = |well: bool, body: String| Answer {
+            status: if well { "200 OK" } else { "503 Service Unavailable" },
+            kind: "text/plain",
+            body,
+        };
+        match path {
+            "/" | "/health" => {
+                let donor = query.split('&').any(|pair| pair == "donor=ok");
+                let well = health == Health::Synced || donor && health == Health::Donor;
+                let not = if well { "" } else { "not " };
+                said(well, format!("MariaDB Cluster Node is {not}synced.\r\n"))
+            }
+            "/live" => said(!matches!(health, Health::Gone(_)), format!("{}\n", health.text())),
+            "/ready" => said(health == Health::Synced, format!("{}\n", health.text())),
+            "/metrics" => Answer {
+                status: "200 OK",
+                kind: "text/plain; version=0.0.4; charset=utf-8",
+                body: self.metrics(&health, now),
+            },
+            "/state" => {
+                Answer { status: "200 OK", kind: "application/json", body: format!("{:#}\n", self.json(&health, now)) }
+            }
+            _ => Answer {
+                status: "404 Not Found",
+                kind: "text/plain",
+                body: "there are /metrics, /health, /live, /ready and /state\n".to_owned(),
+            },
+        }
+    }
+
+    fn age(&self, now: Instant) -> Option<f64> {
+        Some(now.saturating_duration_since(self.news?).as_secs_f64())
+    }
+
+    fn metrics(&self, health: &Health, now: Instant) -> String {
+        let mut out = String::new();
+        let up = u8::from(!matches!(health, Health::Gone(_)));
+        let _ =
+            writeln!(out, "# HELP trireme_up 1: the node tells about itself\n# TYPE trireme_up gauge\ntrireme_up {up}");
+        if let Some(age) = self.age(now) {
+            let _ = writeln!(
+                out,
+                "# HELP trireme_state_age_seconds Since the node last told something new\n# TYPE trireme_state_age_seconds gauge\n\
+                 trireme_state_age_seconds {age:.3}"
+            );
+        }
+        let Some(state) = &self.state else { return out };
+        let text = |name| state.text(name).unwrap_or("").replace(['"', '\\', '\n'], "_");
+        let _ = writeln!(
+            out,
+            "# HELP trireme_build_info Name and version of the node\n# TYPE trireme_build_info gauge\n\
+             trireme_build_info{{node=\"{}\",version=\"{}\",history=\"{}\"}} 1",
+            text("name"),
+            text("version"),
+            text("history")
+        );
+        // What a node without life last said of its levels is not true any more, but for those that say so.
+        let dead = matches!(health, Health::Gone(_));
+        for metric in names::METRICS {
+            if dead && metric.kind == Kind::Gauge && metric.name != "trireme_status" && metric.name != "trireme_primary"
+            {
+                continue;
+            }
+            let own = |name: &&String| name.split('{').next() == Some(metric.name);
+            let numbers: Vec<_> = state.numbers.iter().filter(|(name, _)| own(name)).collect();
+            let histograms: Vec<_> = state.histograms.iter().filter(|(name, _)| own(name)).collect();
+            if numbers.is_empty() && histograms.is_empty() {
+                continue;
+            }
+            let _ =
+                writeln!(out, "# HELP {} {}\n# TYPE {} {}", metric.name, metric.help, metric.name, metric.kind.word());
+            for (name, value) in numbers {
+                let value = match metric.name {
+                    "trireme_status" if dead => 3.0,
+                    "trireme_primary" if dead => 0.0,
+                    _ => *value,
+                };
+                let _ = writeln!(out, "{name} {value}");
+            }
+            for (name, snapshot) in histograms {
+                write_histogram(&mut out, name, snapshot);
+            }
+        }
+        out
+    }
+
+    fn json(&self, health: &Health, now: Instant) -> serde_json::Value {
+        let (level, why) = match health {
+            Health::Synced => ("synced", None),
+            Health::Donor => ("donor", None),
+            Health::Unfit(why) => ("unfit", Some(why)),
+            Health::Gone(why) => ("gone", Some(why)),
+        };
+        let state = self.state.clone().unwrap_or_default();
+        let times: BTreeMap<&String, serde_json::Value> = state
+            .histograms
+            .iter()
+            .map(|(name, snapshot)| {
+                let quantile = |part| snapshot.quantile(part).map(|time| time.as_secs_f64());
+                let value = json!({
+                    "count": snapshot.count(), "sum": snapshot.sum_ns as f64 / 1e9, "p50": quantile(0.5), "p99": quantile(0.99),
+                });
+                (name, value)
+            })
+            .collect();
+        json!({
+            "version": 1,
+            "health": level,
+            "why": why,
+            "trouble": self.trouble,
+            "source": if self.by_file { "file" } else { "status" },
+            "age": self.age(now),
+            "process": state.process,
+            "texts": state.texts,
+            "numbers": state.numbers,
+            "times": times,
+        })
+    }
+}
+
+/// Was the file written a moment ago, by this machine's clock? For the first look only: later ones see it move.
+fn fresh(state: &State) -> bool {
+    let age = crate::status::unix_time() - state.unix_ns as f64 / 1e9;
+    age.abs() < STALE.as_secs_f64()
+}
+
+fn write_histogram(out: &mut String, name: &str, snapshot: &Snapshot) {
+    let (bare, labels) = name.split_once('{').map_or((name, ""), |(bare, rest)| (bare, rest.trim_end_matches('}')));
+    let comma = if labels.is_empty() { "" } else { "," };
+    let mut below = 0;
+    for (place, count) in snapshot.counts.iter().enumerate() {
+        below += count;
+        let bound = BOUNDS_NS.get(place).map_or("+Inf".to_owned(), |ns| format!("{}", *ns as f64 / 1e9));
+        let _ = writeln!(out, "{bare}_bucket{{{labels}{comma}le=\"{bound}\"}} {below}");
+    }
+    let labels = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
+    let _ = writeln!(out, "{bare}_sum{labels} {}\n{bare}_count{labels} {below}", snapshot.sum_ns as f64 / 1e9);
+}
+
+/// What a server's status says, in our names: for Galera.
+fn from_facts(facts: &Facts) -> State {
+    let mut state = State::default();
+    let primary = facts.is_primary();
+    let level = match (primary, facts.whole("wsrep_local_state")) {
+        (true, Some(4)) => 0.0,
+        (true, _) => 1.0,
+        (false, _) => 2.0,
+    };
+    state.numbers.insert("trireme_status".to_owned(), level);
+    state.numbers.insert("trireme_primary".to_owned(), f64::from(u8::from(primary)));
+    for (name, variable) in [
+        ("trireme_local_state", "wsrep_local_state"),
+        ("trireme_cluster_size", "wsrep_cluster_size"),
+        ("trireme_commits_total", "wsrep_local_commits"),
+        ("trireme_write_sets_sent_total", "wsrep_replicated"),
+        ("trireme_write_sets_sent_bytes_total", "wsrep_replicated_bytes"),
+        ("trireme_write_sets_received_total", "wsrep_received"),
+        ("trireme_write_sets_received_bytes_total", "wsrep_received_bytes"),
+        ("trireme_certification_failures_total", "wsrep_local_cert_failures"),
+        ("trireme_replays_total", "wsrep_local_replays"),
+        ("trireme_causal_reads_total", "wsrep_causal_reads"),
+        ("trireme_flow_control_stops_sent_total", "wsrep_flow_control_sent"),
+        ("trireme_flow_control_stops_received_total", "wsrep_flow_control_recv"),
+        ("trireme_last_committed_seqno", "wsrep_last_committed"),
+        ("trireme_apply_queue", "wsrep_local_recv_queue"),
+        ("trireme_send_queue", "wsrep_local_send_queue"),
+        ("trireme_open_transactions", "wsrep_open_transactions"),
+        ("trireme_certification_keys", "wsrep_cert_index_size"),
+    ] {
+        if let Some(value) = facts.number(variable) {
+            state.numbers.insert(name.to_owned(), value);
+        }
+    }
+    for (name, text) in [
+        ("name", facts.name()),
+        ("version", facts.text("wsrep_provider_version")),
+        ("history", facts.text("wsrep_local_state_uuid")),
+        ("local_state_comment", facts.text("wsrep_local_state_comment")),
+        ("incoming_addresses", facts.text("wsrep_incoming_addresses")),
+        ("ready", Some(if facts.is_on("wsrep_ready") { "yes" } else { "no" })),
+    ] {
+        if let Some(text) = text {
+            state.texts.insert(name.to_owned(), text.to_owned());
+        }
+    }
+    state
+}
+
+/// The page of the documents that lists all metrics.
+pub fn page() -> String {
+    let mut out = String::from(
+        "# Metrics\n\nMade from the code. `trireme monitor` serves them at `/metrics` ([monitoring](monitoring.md)). Histograms have buckets from 10 µs to 10 s in steps of 1, \
+         2.5 and 5, and are in seconds. Of a Galera node there are those that its status has.\n\n| name | kind | labels | meaning |\n|---|---|---|---|\n\
+         | `trireme_up` | gauge | | 1: the node tells about itself |\n| `trireme_state_age_seconds` | gauge | | since the node last told something new |\n\
+         | `trireme_build_info` | gauge | node, version, history | name and version of the node |\n",
+    );
+    for metric in names::METRICS {
+        let _ = writeln!(out, "| `{}` | {} | {} | {} |", metric.name, metric.kind.word(), metric.labels, metric.help);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::tests::facts;
+    use std::path::Path;
+    use trireme_metrics::{Body, Histogram};
+
+    fn state(sequence: u64, change: impl FnOnce(&mut State)) -> Look {
+        let mut body = Body::default();
+        let histogram = Histogram::default();
+        histogram.record(Duration::from_micros(70));
+        body.histogram("trireme_commit_seconds{stage=\"total\"}", &histogram.snapshot());
+        body.histogram("trireme_apply_seconds", &histogram.snapshot());
+        body.number("trireme_primary", 1.0);
+        body.number("trireme_local_state", 4.0);
+        body.number("trireme_status", 0.0);
+        body.number("trireme_term", 3.0);
+        body.text("name", "db1");
+        let now = (crate::status::unix_time() * 1e9) as u64;
+        let mut state = State::decode(&body.encode(sequence, now, 1, false)).unwrap();
+        change(&mut state);
+        Look::File(Ok(state))
+    }
+
+    fn status(watch: &Watch, path: &str, now: Instant) -> &'static str {
+        watch.respond(path, now).status
+    }
+
+    #[test]
+    fn a_node_that_tells_is_well_and_one_that_ceases_is_gone() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut watch = Watch::new(start);
+        assert_eq!(status(&watch, "/live", start), "503 Service Unavailable");
+        watch.handle(state(1, |_| {}), at(0));
+        watch.handle(state(2, |_| {}), at(100));
+        let health = watch.respond("/health", at(200));
+        assert_eq!((health.status, health.body.as_str()), ("200 OK", "MariaDB Cluster Node is synced.\r\n"));
+        assert_eq!((status(&watch, "/ready", at(200)), watch.health(at(200)).agent()), ("200 OK", "ready up 100%\n"));
+        // The same file again and again: frozen or dead.
+        watch.handle(state(2, |_| {}), at(3000));
+        assert_eq!(watch.respond("/health", at(3000)).body, "MariaDB Cluster Node is not synced.\r\n");
+        assert!(watch.respond("/live", at(3000)).body.contains("hangs, or is dead"));
+        let metrics = watch.respond("/metrics", at(3000)).body;
+        assert!(metrics.contains("trireme_up 0\n") && metrics.contains("\ntrireme_status 3\n"), "{metrics}");
+        assert!(!metrics.contains("trireme_term "), "{metrics}");
+        watch.handle(state(3, |_| {}), at(3100));
+        assert_eq!(watch.health(at(3100)), Health::Synced);
+        watch.handle(state(4, |state| state.closed = true), at(3200));
+        assert_eq!(watch.health(at(3200)), Health::Gone("the node was stopped".to_owned()));
+    }
+
+    #[test]
+    fn an_old_file_at_the_start_is_not_news() {
+        let start = Instant::now();
+        let mut watch = Watch::new(start);
+        watch.handle(state(9, |state| state.unix_ns -= 60_000_000_000), start);
+        assert!(matches!(watch.health(start), Health::Gone(_)));
+        // A clock that was set back does not matter once the file moves.
+        watch.handle(state(10, |state| state.unix_ns -= 60_000_000_000), start);
+        assert_eq!(watch.health(start), Health::Synced);
+    }
+
+    #[test]
+    fn states_that_are_not_fit() {
+        let now = Instant::now();
+        let seen = |change: fn(&mut State)| {
+            let mut watch = Watch::new(now);
+            watch.handle(state(1, change), now);
+            watch
+        };
+        let set = |state: &mut State, name: &str, value| {
+            state.numbers.insert(name.to_owned(), value);
+        };
+        let donor = seen(|state| {
+            state.numbers.insert("trireme_local_state".to_owned(), 2.0);
+        });
+        assert_eq!(
+            (status(&donor, "/health", now), status(&donor, "/health?donor=ok", now)),
+            ("503 Service Unavailable", "200 OK")
+        );
+        assert_eq!(donor.health(now).agent(), "ready up drain\n");
+        let mut watch = Watch::new(now);
+        watch.handle(state(1, |state| set(state, "trireme_primary", 0.0)), now);
+        assert_eq!(
+            (status(&watch, "/ready", now), status(&watch, "/live", now)),
+            ("503 Service Unavailable", "200 OK")
+        );
+        watch.handle(state(2, |state| set(state, "trireme_group_thread_silent_seconds", 9.0)), now);
+        assert!(watch.respond("/ready", now).body.contains("not answered for 9 s"));
+    }
+
+    #[test]
+    fn bad_files_are_told_in_words() {
+        let now = Instant::now();
+        let mut watch = Watch::new(now);
+        watch.handle(Look::File(Err(Bad::Version(7))), now);
+        assert!(watch.respond("/live", now).body.contains("its format is 7"));
+        watch.handle(Look::Unreadable("Permission denied".into()), now);
+        assert!(watch.respond("/state", now).body.contains("Permission denied"));
+        // One that is being written does not undo what is known.
+        watch.handle(state(1, |_| {}), now);
+        watch.handle(Look::File(Err(Bad::Torn)), now);
+        assert_eq!(watch.health(now), Health::Synced);
+    }
+
+    #[test]
+    fn metrics_as_prometheus_reads_them() {
+        let now = Instant::now();
+        let mut watch = Watch::new(now);
+        watch.handle(state(1, |_| {}), now);
+        let text = watch.respond("/metrics", now).body;
+        for line in [
+            "trireme_up 1",
+            "# TYPE trireme_commit_seconds histogram",
+            "trireme_commit_seconds_bucket{stage=\"total\",le=\"0.00005\"} 0",
+            "trireme_commit_seconds_bucket{stage=\"total\",le=\"0.0001\"} 1",
+            "trireme_commit_seconds_bucket{stage=\"total\",le=\"+Inf\"} 1",
+            "trireme_commit_seconds_sum{stage=\"total\"} 0.00007",
+            "trireme_commit_seconds_count{stage=\"total\"} 1",
+            "trireme_apply_seconds_bucket{le=\"10\"} 1",
+            "trireme_apply_seconds_count 1",
+            "trireme_build_info{node=\"db1\",version=\"\",history=\"\"} 1",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line}\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_galera_node_by_its_status() {
+        let now = Instant::now();
+        let mut watch = Watch::new(now);
+        let answer = facts(&[
+            ("wsrep_cluster_status", "Primary"),
+            ("wsrep_local_state", "4"),
+            ("wsrep_ready", "ON"),
+            ("wsrep_local_commits", "12"),
+            ("wsrep_node_name", "g1"),
+        ]);
+        watch.handle(Look::Answer(Ok(Box::new(answer))), now);
+        assert_eq!(watch.health(now), Health::Synced);
+        assert!(watch.respond("/metrics", now).body.contains("\ntrireme_commits_total 12\n"));
+        watch.handle(Look::Answer(Err(Trouble::Silent)), now);
+        assert!(matches!(watch.health(now), Health::Gone(_)));
+    }
+
+    #[test]
+    fn the_page_is_that_of_the_code() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operations/metrics.md");
+        if std::env::var_os("UPDATE_PAGES").is_some() {
+            std::fs::write(&path, page()).unwrap();
+        }
+        let written = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(written == page(), "docs/operations/metrics.md is old: UPDATE_PAGES=1 cargo test -p trireme-observe");
+    }
+}
