@@ -178,6 +178,9 @@ impl fmt::Display for Why {
 /// after the timeouts of its group.
 const ELECTION: Duration = Duration::from_millis(750);
 
+/// News of an election reaches all members in less.
+const NEWS: Duration = Duration::from_millis(200);
+
 /// Everything known of one server.
 #[derive(Debug)]
 pub struct Health {
@@ -189,8 +192,8 @@ pub struct Health {
     late: bool,
     /// Since when its answers have named no sequencer.
     leaderless: Option<Instant>,
-    /// That has lasted for longer than an election does.
-    deserted: bool,
+    /// For how long, up to the last answer.
+    leaderless_for: Duration,
 }
 
 #[derive(Debug)]
@@ -207,7 +210,14 @@ enum Last {
 
 impl Default for Health {
     fn default() -> Health {
-        Health { last: Last::Nothing, answered: None, report: None, late: false, leaderless: None, deserted: false }
+        Health {
+            last: Last::Nothing,
+            answered: None,
+            report: None,
+            late: false,
+            leaderless: None,
+            leaderless_for: Duration::ZERO,
+        }
     }
 }
 
@@ -219,7 +229,7 @@ impl Health {
             Heard::Answer(report) => {
                 let without = report.order().is_some_and(|order| order.leaderless);
                 self.leaderless = without.then(|| self.leaderless.unwrap_or(now));
-                self.deserted = self.leaderless.is_some_and(|since| now.saturating_duration_since(since) >= ELECTION);
+                self.leaderless_for = self.leaderless.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
                 self.report = Some(report);
                 self.answered = Some(now);
                 Last::Answer
@@ -256,11 +266,22 @@ impl Health {
         self.late
     }
 
+    /// Its last answer named no sequencer.
+    pub fn is_leaderless(&self) -> bool {
+        self.leaderless.is_some()
+    }
+
     /// `word`: of another member. Alone it decides nothing, as that member may be the one in trouble.
     pub fn fitness(&self, word: Option<&Word>) -> Fitness {
         let own = self.own_fitness();
         match word {
             Some(Word::Alone) if !own.is_out() => Fitness::Out(Why::Minority),
+            // Two signs of one thing: the others go on without it.
+            Some(Word::Silent(_) | Word::Left(_) | Word::Replaced(_))
+                if !own.is_out() && self.leaderless_for >= NEWS =>
+            {
+                Fitness::Out(Why::Minority)
+            }
             Some(Word::Silent(name)) if !own.is_out() && self.late => Fitness::Out(Why::SilentFor(name.clone())),
             Some(Word::Left(name)) if !own.is_out() && self.late => Fitness::Out(Why::Left(name.clone())),
             Some(Word::Replaced(name)) if !own.is_out() && self.late => Fitness::Out(Why::Replaced(name.clone())),
@@ -285,7 +306,9 @@ impl Health {
             Last::Answer => match self.report.as_ref().map(|report| &report.kind) {
                 None => Fitness::Out(Why::Unseen),
                 Some(Kind::Plain) => Fitness::Ready,
-                Some(Kind::Member(member)) if member.primary && self.deserted => Fitness::Out(Why::Minority),
+                Some(Kind::Member(member)) if member.primary && self.leaderless_for >= ELECTION => {
+                    Fitness::Out(Why::Minority)
+                }
                 Some(Kind::Member(member)) => of_member(member),
             },
         }
@@ -364,6 +387,11 @@ mod tests {
         let mut health = heard([leaderless()]);
         assert_eq!(health.fitness(None), Fitness::Ready, "there may be an election");
         assert_eq!(health.fitness(Some(&Word::Alone)), Fitness::Out(Why::Minority));
+        let word = Word::Silent("n2".into());
+        assert!(!health.fitness(Some(&word)).is_out(), "perhaps it does not know yet");
+        health.handle(leaderless(), Instant::now() + NEWS);
+        assert_eq!(health.fitness(None), Fitness::Ready, "there may be an election");
+        assert_eq!(health.fitness(Some(&word)), Fitness::Out(Why::Minority));
         let later = Instant::now() + ELECTION;
         health.handle(leaderless(), later);
         assert_eq!(health.fitness(None), Fitness::Out(Why::Minority));

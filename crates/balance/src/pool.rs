@@ -96,7 +96,7 @@ pub enum Output {
     Changed,
     /// One of them may.
     Free,
-    /// From now on, or no longer: look more often, as some server is late with its answer or went out just now.
+    /// From now on, or no longer: look more often, as some server is late with its answer, knows of no sequencer, or went out just now.
     Hurry(bool),
 }
 
@@ -498,8 +498,12 @@ impl Pool {
     fn word_of_others(&self, id: NodeId, now: Instant) -> Option<Word> {
         let node = &self.nodes[&id];
         let name = &node.health.report()?.member()?.name;
-        let ordered =
-            node.health.report().and_then(Report::order).filter(|order| order.sequencer).map(|order| order.term);
+        let ordered = node
+            .health
+            .report()
+            .and_then(Report::order)
+            .filter(|order| order.sequencer || order.leaderless)
+            .map(|order| order.term);
         let gone = |name: &str| {
             let named = |other: &&Node| other.health.report().and_then(Report::member).is_some_and(|m| m.name == name);
             self.nodes
@@ -540,7 +544,7 @@ impl Pool {
         }
         self.review_writer(now);
         let hurry = self.nodes.values().any(|node| {
-            let late = node.health.is_late() && !node.fitness.is_out();
+            let late = (node.health.is_late() || node.health.is_leaderless()) && !node.fitness.is_out();
             late || node.went.is_some_and(|at| now.saturating_duration_since(at) < AFTERMATH)
         });
         if hurry != self.hurry {

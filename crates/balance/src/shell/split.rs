@@ -92,13 +92,10 @@ impl Wire {
         if self.bytes.is_empty() {
             // One that waits for its client owns no buffer.
             self.bytes = Vec::new();
-            let mut first = [0; 1];
-            self.stream.read_exact(&mut first).await?;
-            self.bytes.reserve(READ.min(n.max(1024)));
-            self.bytes.push(first[0]);
+            self.stream.readable().await?;
         }
         while self.bytes.len() < n {
-            self.bytes.reserve(READ.min(n - self.bytes.len() + 1024));
+            self.bytes.reserve(READ);
             if self.stream.read_buf(&mut self.bytes).await? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
@@ -580,29 +577,28 @@ impl Conversation<'_> {
                 Ok(()) => writer.first(&mut reply).await,
                 Err(error) => Err(error),
             };
-            let again = match &first {
+            let first = match first {
+                Ok(first) => first,
+                // It may have happened, and nobody can say.
+                Err(_) if !harmless => return Err(Over),
                 Err(_) => {
-                    // It may have happened, and nobody can say.
-                    if !harmless {
-                        return Err(Over);
-                    }
                     self.leave_writer()?;
                     continue;
                 }
-                Ok((Progress::Last(End::Error { code: packet::NOT_PREPARED }), _)) => free && Instant::now() < deadline,
-                Ok((Progress::Last(End::Error { code: LOST_TO_ANOTHER }), _)) => {
-                    lost += 1;
-                    free && retry && lost <= RETRIES
-                }
-                Ok(_) => false,
             };
-            let first = first?;
-            if again {
+            let code = match first.0 {
+                Progress::Last(End::Error { code }) => Some(code),
+                Progress::Last(End::Done { .. }) | Progress::More | Progress::Opaque => None,
+            };
+            let refused = free && code == Some(packet::NOT_PREPARED) && Instant::now() < deadline;
+            let undone = free && retry && code == Some(LOST_TO_ANOTHER) && lost < RETRIES;
+            if refused || undone {
                 writer.wire.fill(first.1).await?;
                 writer.wire.at += first.1;
                 self.balancer.split.repeated.fetch_add(1, Relaxed);
+                lost += u32::from(undone);
                 let node = writer.lease.node;
-                if lost == 0 {
+                if refused {
                     sleep(self.balancer.jitter(PAUSE)).await;
                     if self.balancer.with(|pool, _| pool.writer()).is_some_and(|now| now != node) {
                         self.leave_writer()?;

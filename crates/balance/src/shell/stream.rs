@@ -66,6 +66,14 @@ impl Stream {
         }
     }
 
+    /// Until there is something to read, or its end. It may be a false alarm.
+    pub async fn readable(&self) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.readable().await,
+            Stream::Unix(stream) => stream.readable().await,
+        }
+    }
+
     /// Ours; `None` for unix sockets.
     pub fn local_address(&self) -> Option<SocketAddr> {
         match self {
