@@ -1151,6 +1151,30 @@ mod tests {
     }
 
     #[test]
+    fn many_small_messages_at_once_take_little_memory() {
+        let mut stage = Stage::settled(200);
+        let frame = wire(&trireme_order::Message::Signal { body: Bytes::new() }, trireme_order::Class::Control);
+        let stream = frame.repeat(60_000 / frame.len());
+        let peers: Vec<Played> = (3..33).filter_map(|id| stage.link_from(id, [127, 0, 0, 2])).collect();
+        for peer in &peers {
+            (&peer.socket).write_all(&stream).unwrap();
+        }
+        let all = peers.len() * (stream.len() / frame.len());
+        // What fits, and the turn of the connection with which it was too much.
+        let most = (8 << 20) / std::mem::size_of::<NetEvent>() + crate::conn::READ_TURN_STRANGER / frame.len() * 2;
+        assert!(all > most * 2, "{all} messages show nothing");
+        let (mut came, end) = (0, Instant::now() + Duration::from_secs(20));
+        while came < all {
+            let mut events = Vec::new();
+            stage.transport.poll(Some(Duration::from_millis(1)), &mut events);
+            let here = events.iter().filter(|event| matches!(event, NetEvent::Message { .. })).count();
+            assert!(here <= most, "{here} messages in one poll, {most} at most");
+            came += here;
+            assert!(Instant::now() < end, "{came} of {all} came");
+        }
+    }
+
+    #[test]
     fn a_stranger_makes_this_node_dial_nothing() {
         let mut stage = Stage::settled(200);
         let dialled = |stage: &Stage, text: &str| stage.transport.known_peers().iter().any(|peer| peer.address == text);

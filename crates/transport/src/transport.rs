@@ -41,6 +41,8 @@ const EVENTS: usize = 256;
 const TLS_TRIES: u32 = 4;
 /// Read in one poll from all connections together: what it is turned into waits in memory until the caller has dealt with it.
 const POLL_BYTES: usize = 8 << 20;
+/// A message counts as this much at least: the smallest take twenty times their length while they wait.
+const EVENT_BYTES: usize = std::mem::size_of::<NetEvent>();
 /// Connections accepted in one poll. The others wait in the kernel's backlog while what is linked gets its turn.
 const ACCEPT_TURN: usize = 128;
 /// Connections being opened from one address of members. A member needs two at a time, and several may share a host.
@@ -529,6 +531,7 @@ impl Transport {
                 Ok(Some((Lane::Class(_), body))) => match Message::decode(&body) {
                     Ok(message) => {
                         self.stats.messages_received += 1;
+                        self.poll_bytes_left = self.poll_bytes_left.saturating_sub(EVENT_BYTES);
                         self.pending.push(NetEvent::Message { from, message });
                         continue;
                     }
