@@ -1,4 +1,5 @@
-//! An authority and the certificates it issues, for test clusters (`trireme cluster up --tls`) and tests.
+//! An authority and the certificates it issues, for test clusters (`trireme cluster up --tls`), tests, and full copies between nodes that share a
+//! secret ([`of_secret`]).
 //!
 //! Keys are on the curve P-256. Nothing is kept secret beyond file permissions, and what is revoked is remembered by nobody: a cluster that
 //! matters gets its certificates from whoever issues them there (docs/operations/tls.md).
@@ -17,6 +18,8 @@ use openssl::pkey::{PKey, Private};
 use openssl::symm::Cipher;
 use openssl::x509::extension::{BasicConstraints, ExtendedKeyUsage, KeyUsage};
 use openssl::x509::{X509, X509Builder, X509CrlBuilder, X509Extension, X509NameBuilder, X509RevokedBuilder};
+
+mod of_secret;
 
 const DAY: i64 = 24 * 3600;
 
@@ -47,7 +50,10 @@ pub struct Issued {
 
 impl Authority {
     pub fn new(name: &str) -> Result<Authority, ErrorStack> {
-        let key = new_key()?;
+        Authority::with_key(name, new_key()?)
+    }
+
+    fn with_key(name: &str, key: PKey<Private>) -> Result<Authority, ErrorStack> {
         let mut builder = begin(name, &key, Validity::YEARS)?;
         builder.set_issuer_name(&*subject(name)?)?;
         builder.append_extension(BasicConstraints::new().critical().ca().build()?)?;

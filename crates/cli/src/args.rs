@@ -94,6 +94,13 @@ pub enum SecretAction {
     Rotate { file: PathBuf },
     /// Take all secrets but the first out of the file
     Retire { file: PathBuf },
+    /// Make the files with which the server's scripts protect full copies (rsync, mariabackup) from the secret, and print what to put into my.cnf
+    Transfer {
+        /// The file with the secret (`repl.secret_file`)
+        file: PathBuf,
+        /// An existing directory; key.pem, cert.pem and ca.pem in it are replaced
+        dir: PathBuf,
+    },
 }
 
 const LOG_EXIT_CODES: &str = "\

@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use crate::args::SecretAction;
+use trireme_certificates::{Authority, Files, Validity};
 use trireme_surface::secret::{LEN, Secret, Use, parse, render};
 
 pub fn run(action: SecretAction) -> Result<(), String> {
@@ -35,6 +36,7 @@ pub fn run(action: SecretAction) -> Result<(), String> {
                 "Copy it to every node, and then, on every node: SET GLOBAL wsrep_provider_options='repl.secret_reload=1'"
             );
         }
+        SecretAction::Transfer { file, dir } => transfer(&read(&file, Use::Members)?, &dir)?,
     }
     Ok(())
 }
@@ -48,6 +50,39 @@ pub fn make(file: &Path, of: Use, else_do: &str) -> Result<(), String> {
         };
         format!("cannot make {}: {error}{hint}", file.display())
     })
+}
+
+/// While a secret is being changed certificates of the old one are taken too, as the group does.
+fn transfer(secrets: &[Secret], dir: &Path) -> Result<(), String> {
+    let failed = |error: &dyn std::fmt::Display| format!("cannot make a certificate: {error}");
+    let authorities: Result<Vec<Authority>, _> = secrets.iter().map(|secret| Authority::of_secret(&secret.0)).collect();
+    let authorities = authorities.map_err(|error| failed(&error))?;
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name: String =
+        host.trim().chars().filter(|c| c.is_ascii_alphanumeric() || "-.".contains(*c)).take(63).collect();
+    let name = if name.is_empty() { "member" } else { &name };
+    let issued = authorities[0].issue(name, Validity::YEARS, None).map_err(|error| failed(&error))?;
+    let mut trusted = Vec::new();
+    for authority in &authorities {
+        trusted.extend(authority.cert().map_err(|error| failed(&error))?);
+    }
+    let files = Files::below(dir);
+    for (path, bytes, mode) in
+        [(&files.key, &issued.key, 0o600), (&files.cert, &issued.cert, 0o644), (&files.ca, &trusted, 0o644)]
+    {
+        trireme_private::replace(path, bytes, mode)
+            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    }
+    println!("The key must belong to the user that the server runs as. In my.cnf of this node:");
+    println!("  [sst]");
+    println!("  ssl-mode=VERIFY_CA");
+    println!("  ssl-ca={}", files.ca.display());
+    println!("  ssl-cert={}", files.cert.display());
+    println!("  ssl-key={}", files.key.display());
+    println!(
+        "Do the same on every node, and again when the secret is changed. rsync needs stunnel, mariabackup needs socat."
+    );
+    Ok(())
 }
 
 pub fn read(file: &Path, of: Use) -> Result<Vec<Secret>, String> {

@@ -782,7 +782,13 @@ impl Cluster {
         };
         let copy = self.node(id)?.secret_file();
         trireme_private::write_new(&copy, &secret).during(|| format!("cannot write {}", copy.display()))?;
-        self.give_away(&[copy])
+        self.give_away(&[copy])?;
+        // Full copies, as `trireme secret transfer` does it.
+        let bytes =
+            trireme_surface::secret::parse(&secret, trireme_surface::secret::Use::Members).map_err(Error::NotOurs)?;
+        let authority = Authority::of_secret(&bytes[0].0).map_err(std::io::Error::other);
+        let authority = authority.during(|| "cannot make an authority of the secret".to_owned())?;
+        self.certify(id, &authority)
     }
 
     /// Gives a node a new certificate of `authority`, and peers that have one of it as well. The node uses it from its next

@@ -6,6 +6,7 @@ use crate::node::Node;
 use crate::spec::{Settings, SstMethod};
 use crate::state::State;
 use std::fmt::Write;
+use std::path::Path;
 
 /// The account that mysqldump and mariabackup transfers use; the data template creates it, with a password of its own.
 pub const SST_USER: &str = "sst";
@@ -47,7 +48,8 @@ fn provider_options(state: &State, node: &Node, own: Vec<String>) -> String {
 pub fn render(state: &State, node: &Node) -> String {
     let Told { server, group, asked } = told(state, node);
     let account = format!("wsrep-sst-auth={SST_USER}:{}", state.sst_password);
-    let scripts = ("sst", vec!["sockopt=,reuseaddr".to_owned()]);
+    let mut scripts = ("sst", vec!["sockopt=,reuseaddr".to_owned()]);
+    scripts.1.extend(protection_of_copies(state, node));
     let for_scripts = || server.iter().chain(&asked).filter(|line| trips_scripts(line)).cloned().collect();
     let sections = match (state.settings, state.plain) {
         (Settings::File, true) => vec![("mysqld", server), ("mysqld", asked)],
@@ -64,6 +66,32 @@ pub fn render(state: &State, node: &Node) -> String {
         let _ = writeln!(out, "[{name}]\n{}\n", lines.join("\n"));
     }
     out
+}
+
+/// What makes the scripts for full copies verify each other, where the group is protected and the program that they need for it is there.
+fn protection_of_copies(state: &State, node: &Node) -> Vec<String> {
+    let needs = match state.sst {
+        SstMethod::Rsync => "stunnel",
+        SstMethod::Mariabackup => "socat",
+        SstMethod::Mysqldump => return Vec::new(),
+    };
+    let files = node.tls_files();
+    // Clusters of earlier versions have a secret and no such files.
+    if !(state.secret || state.tls) || !files.ca.exists() || !in_path(needs) {
+        return Vec::new();
+    }
+    let file = |name: &str, path: &Path| format!("{name}={}", path.display());
+    vec![
+        "ssl-mode=VERIFY_CA".to_owned(),
+        file("ssl-ca", &files.ca),
+        file("ssl-cert", &files.cert),
+        file("ssl-key", &files.key),
+    ]
+}
+
+fn in_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
 }
 
 /// The same on the command line.

@@ -10,6 +10,7 @@ mod asking;
 mod backlog;
 mod chores;
 mod command;
+mod copying;
 mod core;
 mod engine;
 mod exposure;

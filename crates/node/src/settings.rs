@@ -154,6 +154,11 @@ impl Settings {
         }
     }
 
+    /// Must peers show a secret or a certificate?
+    pub fn is_protected(&self) -> bool {
+        self.with(|o| o.tls() || o.secret_file().is_some())
+    }
+
     fn cache(&self) {
         self.with(|o| {
             if o.tls() || o.secret_file().is_some() {

@@ -17,6 +17,7 @@ mod crashes;
 mod ddl;
 mod disks;
 mod faults;
+mod floods;
 mod forks;
 mod joins;
 mod network;
@@ -86,6 +87,8 @@ const SCENARIOS: &[(&str, Scenario)] = &[
         small_logs::a_copy_that_the_log_has_outrun_is_asked_for_again,
     ),
     ("the_loss_of_the_majority_is_told_behind_an_applier", network::the_loss_of_the_majority_is_told_behind_an_applier),
+    ("floods_of_silent_and_shaking_strangers", floods::floods_of_silent_and_shaking_strangers),
+    ("floods_of_strangers_in_clear_text", floods::floods_of_strangers_in_clear_text),
 ];
 
 /// Those that end in starts after a crash: how a server finds its position then depends on where its settings are.

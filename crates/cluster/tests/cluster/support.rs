@@ -210,11 +210,16 @@ pub struct Load {
 impl Load {
     /// Creates the table `d.load_rows` through the first endpoint.
     pub fn start(endpoints: &[Endpoint]) -> Load {
+        Load::start_round(endpoints, "a")
+    }
+
+    /// As [`start`](Load::start) and, with another `round`, [`resume`](Load::resume).
+    pub fn start_round(endpoints: &[Endpoint], round: &str) -> Load {
         let mut first = client_of(&endpoints[0], Some("d"));
         first.run(
             "CREATE TABLE IF NOT EXISTS load_rows (id VARCHAR(40) PRIMARY KEY, n INT, pad VARCHAR(200)) ENGINE=InnoDB",
         );
-        Load::resume(endpoints, "a")
+        Load::resume(endpoints, round)
     }
 
     /// The same on an existing table; `round` keeps the ids apart from earlier loads'.
@@ -233,6 +238,11 @@ impl Load {
         let load = Load { stop, acknowledged, errors, threads };
         load.await_progress(5);
         load
+    }
+
+    /// Counts acknowledged rows.
+    pub fn counter(&self) -> Arc<AtomicU64> {
+        self.acknowledged.clone()
     }
 
     pub fn acknowledged(&self) -> u64 {

@@ -5,7 +5,7 @@ use crate::command::Command;
 use crate::position::Word;
 use crate::saved::Saved;
 use crate::shared::lock;
-use crate::{Code, Gtid, Level, RecvCtx, position};
+use crate::{Code, Gtid, Level, RecvCtx, copying, position};
 use bytes::Bytes;
 use trireme_replicator::message::AppMessage;
 use trireme_surface::texts;
@@ -20,6 +20,7 @@ impl Node {
                 shared.give_up(reason.into(), false);
             }
             Ok(request) => {
+                copying::look(shared, &request);
                 if data {
                     shared.save(Saved::receiving);
                 }
@@ -92,6 +93,7 @@ impl Node {
         let shared = &self.shared;
         if shared.monitor.wait_left(at, None).is_ok() {
             *lock(&shared.donating) = Some(joiner);
+            copying::look(shared, request);
             let gtid = Gtid { history: shared.history(), seqno: Some(position.unwrap_or(at)) };
             if !shared.server.sst_donate(ctx, request, gtid, position.is_some()) {
                 self.donor_done(false);
