@@ -606,8 +606,8 @@ pub const LINES: &[Line] = &[
     ),
     ours(
         Topic::Position,
-        &["the storage engine is ", "rows would be missing, or written twice. The node leaves the group."],
-        "The data are not where this node meant to go on from. It leaves before harm is done.",
+        &["the storage engine is ", "written twice. The server ends."],
+        "The data are not where this node meant to go on from. The server ends before harm is done.",
         "Restart the server, as the line says.",
     ),
     ours(
