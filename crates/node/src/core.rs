@@ -219,8 +219,8 @@ impl Core {
                 if !self.arbitrates() {
                     // Before the log is replaced: no crash may leave the group's log beside these data.
                     self.shared.discard_data();
-                    self.inc.group.data_discarded(now);
                 }
+                self.inc.group.data_discarded(now);
                 self.carry_out();
             }
             Event::Found { history } => {

@@ -195,13 +195,16 @@ impl<S: LogStore> Group<S> {
         base <= end
     }
 
-    /// Linked servers whose logs go on from the data of this one, so that they could order and bring it up.
+    /// Linked servers whose logs go on from the data of this one, or from its own log behind them, so that they could order and bring it
+    /// up.
     fn heirs_for(&self, node: NodeId) -> Vec<NodeId> {
         let same = |n: NodeId| self.kinship_of(n) == Some(Kinship::Same);
         let Some(data) = self.data_of(node).filter(|_| same(node)) else { return Vec::new() };
+        let log = self.peers.get(&node).and_then(|p| p.told()).map(|p| p.seqno).unwrap_or_default();
+        let end = data.max(log);
         let goes_on = |n: NodeId| {
             let may_order = |m: &Member| m.weight.0 > 0 && !m.kind.is_arbitrator();
-            self.peers.get(&n).is_some_and(|p| may_order(&p.member) && p.told().is_some_and(|p| p.base <= data))
+            self.peers.get(&n).is_some_and(|p| may_order(&p.member) && p.told().is_some_and(|p| p.base <= end))
         };
         self.peers.keys().copied().filter(|n| *n != node && same(*n) && goes_on(*n)).collect()
     }

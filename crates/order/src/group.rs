@@ -502,10 +502,14 @@ impl<S: LogStore> Group<S> {
         self.input(|group| group.stocked = !group.arbitrates());
     }
 
-    /// How far the server's data reach at least, if the log goes on where they end.
+    /// How far the server's data reach at least, if the log goes on where they end. Until it is in a view it is given nothing: what was
+    /// delivered goes with the log, if that is replaced.
     pub(crate) fn holds(&self) -> Option<Seqno> {
-        let found = self.join_state.as_ref().and_then(|j| j.position).map(|p| p.1).unwrap_or_default();
-        self.stocked.then(|| found.max(self.done.seqno))
+        let held = match &self.join_state {
+            Some(found) => found.position.map(|p| p.1).unwrap_or_default(),
+            None => self.done.seqno,
+        };
+        self.stocked.then_some(held)
     }
 
     /// An id for a fork: no two members draw the same, because their own ids are part of it, nor does one draw the same twice.

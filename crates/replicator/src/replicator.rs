@@ -419,14 +419,14 @@ impl Replicator {
         self.member |= own;
         let offer = if own || !self.leaving { self.feed.offer(seqno) } else { Offer::Skip };
         if own {
-            self.on_own_view(now, seqno, view, again);
+            self.on_own_view(seqno, view, again);
         }
         self.on_roster(now, effects, seqno);
         self.invariants();
         offer
     }
 
-    fn on_own_view(&mut self, now: Timestamp, seqno: Seqno, view: &View, again: bool) {
+    fn on_own_view(&mut self, seqno: Seqno, view: &View, again: bool) {
         match &mut self.feed {
             Feed::Idle(_) => return self.begin_feed(seqno, view),
             Feed::Returning { position, floor } => {
@@ -445,12 +445,6 @@ impl Replicator {
         if self.feed.is_live() && self.roster.state(self.me.node) == Some(NodeState::Synced) {
             // The loss of the majority took "synced" from the server, but not from the member.
             self.emit(Effect::Synced { at: seqno });
-        }
-        if let Some(request) = self.feed.request_mut() {
-            match request.stage {
-                Stage::AskAt(_) | Stage::Said => request.stage = Stage::AskAt(now),
-                Stage::Given { .. } => {}
-            }
         }
     }
 
@@ -619,6 +613,10 @@ impl Replicator {
         self.speak = true;
         if let Feed::HalfDone(half_done) = &mut self.feed {
             half_done.said = false;
+        }
+        if let Some(request) = self.feed.request_mut().filter(|r| r.stage == Stage::Said) {
+            // It may be ordered twice, and is served once.
+            request.stage = Stage::AskAt(Timestamp::ZERO);
         }
         self.invariants();
     }

@@ -253,6 +253,14 @@ fn a_request_that_is_ordered_a_second_time_does_not_make_data_safe_that_a_donor_
 }
 
 #[test]
+fn a_request_that_was_abandoned_is_repeated() {
+    let mut s = asked(3);
+    assert_eq!(s.tick(), []);
+    s.replicator.handle_abandoned();
+    assert_eq!(s.tick(), [Effect::DataAtRisk, Effect::Propose(asks())]);
+}
+
+#[test]
 fn nothing_is_for_the_server_of_a_member_that_has_failed() {
     let mut s = Subject::new(Some(5), None, 5);
     s.view(6, &[1]);

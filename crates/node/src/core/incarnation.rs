@@ -108,7 +108,8 @@ impl Incarnation {
         let started = Instant::now();
         let position = match &start {
             Start::Bootstrap { history, position } | Start::Alone { history, position } => Some((*history, *position)),
-            Start::Join { position, .. } => *position,
+            // Data with a statement cut off in them may be gone on from, so delivery begins before them, too.
+            Start::Join { position, fallback, .. } => position.or(fallback.map(|at| (log.base().history, at))),
         };
         let same_history = position.filter(|(h, _)| *h == log.base().history);
         let me = config.me.clone();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use trireme_order::{Event, JoinState, LogStore, MemStore, Message, Phase};
 use trireme_types::{Incarnation, LogIndex, MemberKind, Seqno};
 
@@ -343,15 +344,7 @@ fn data_beside_a_log_that_is_new_count_when_that_log_goes_on_from_them() {
 /// Of three voters only the first has data, up to `Seqno`, and it is away with them. The others have gone on; their logs begin behind
 /// the given numbers of commits, and the third orders.
 fn without_the_only_data(trimmed: [u64; 2]) -> (Net, MemStore, Seqno) {
-    let mut net = Net::new();
-    net.copies = false;
-    net.bootstrap(1);
-    net.join(2);
-    net.join(3);
-    assert_eq!(net.nodes[&1].group.status().voters.voters.len(), 3);
-    for n in 1..=3 {
-        net.nodes.get_mut(&n).unwrap().group.store_mut().checkpoint_every = 1;
-    }
+    let mut net = one_with_data();
     let mut log = MemStore::new();
     for n in 0..10 {
         if n == 5 {
@@ -362,9 +355,29 @@ fn without_the_only_data(trimmed: [u64; 2]) -> (Net, MemStore, Seqno) {
     }
     let data = log.read(log.last(), 0).unwrap()[0].header.seqno;
     let behind = |keep: u64| LogIndex(log.last().0 - 5 + keep);
+    restart_without_data(&mut net, trimmed.map(behind));
+    (net, log, data)
+}
+
+/// Three voters of which only the first has data.
+fn one_with_data() -> Net {
+    let mut net = Net::new();
+    net.copies = false;
+    net.bootstrap(1);
+    net.join(2);
+    net.join(3);
+    assert_eq!(net.nodes[&1].group.status().voters.voters.len(), 3);
+    for n in 1..=3 {
+        net.nodes.get_mut(&n).unwrap().group.store_mut().checkpoint_every = 1;
+    }
+    net
+}
+
+/// All die. The second and the third go on without the first, with logs that begin behind these entries; the third orders.
+fn restart_without_data(net: &mut Net, behind: [LogIndex; 2]) {
     let mut logs: Vec<MemStore> = (1..=3).map(|n| net.kill(n)).skip(1).collect();
-    for (n, (log, keep)) in (2..=3).zip(logs.iter_mut().zip(trimmed)) {
-        log.trim(behind(keep));
+    for (n, (log, behind)) in (2..=3).zip(logs.iter_mut().zip(behind)) {
+        log.trim(behind);
         let mut cfg = Net::config(n);
         cfg.me.incarnation = Incarnation(2);
         net.start(n, cfg, log.clone(), None);
@@ -377,7 +390,40 @@ fn without_the_only_data(trimmed: [u64; 2]) -> (Net, MemStore, Seqno) {
         net.run(Duration::from_secs(1));
     }
     assert_eq!(net.sequencer(), 3);
-    (net, log, data)
+}
+
+/// A server that is not in a view yet has not been given what its own log holds. A state at the end of that log replaces the log, and
+/// with it what its data lack.
+#[test]
+fn the_only_data_are_not_given_up_for_a_state_at_the_end_of_their_own_log() {
+    let mut net = one_with_data();
+    let mut data = Seqno::ZERO;
+    for n in 0..10 {
+        net.propose(1, &format!("commit {n}"));
+        net.settle();
+        if n == 4 {
+            data = Seqno(net.nodes[&1].delivered.last().unwrap().0);
+        }
+    }
+    let mut log = net.nodes[&1].group.store().clone();
+    // So it delivers all of it when it starts.
+    let mut hard = log.hard_state();
+    hard.committed = log.last();
+    log.save_hard_state(hard).unwrap();
+    let now = net.now;
+    for text in ["takes no seqno", "nor does this"] {
+        net.nodes.get_mut(&1).unwrap().group.propose_app(now, Bytes::from_static(text.as_bytes())).unwrap();
+        net.settle();
+    }
+    let end = net.nodes[&1].group.store().last();
+    assert!(end > log.last());
+    restart_without_data(&mut net, [LogIndex(log.last().0 - 2), end]);
+    assert!(base_of(&net, 3) <= log.read(log.last(), 0).unwrap()[0].header.seqno, "by seqnos its log goes on");
+    net.restart(1, log, 2, data);
+    net.run(Duration::from_secs(5));
+    assert_eq!(base_of(&net, 1), Seqno(0), "it keeps its log");
+    assert_eq!(net.sequencer(), 2, "its log goes on from that one");
+    assert!((1..=3).all(|n| net.phase(n) == Phase::Primary));
 }
 
 /// Swarm seeds 78835 and 96527: the log of whoever ordered began behind the only data, and their owner got a snapshot for them.

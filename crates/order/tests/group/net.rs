@@ -183,7 +183,8 @@ impl Net {
                 }
                 Output::Deliver(Delivery::View { view, .. }) => {
                     node.views.push(view.members.iter().map(|m| m.node).collect());
-                    if self.copies && view.get(node.cfg.me.node).is_some() {
+                    let me = &node.cfg.me;
+                    if self.copies && view.get(me.node).is_some_and(|m| m.incarnation == me.incarnation) {
                         node.group.data_arrived();
                     }
                 }
