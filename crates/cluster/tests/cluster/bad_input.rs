@@ -3,6 +3,7 @@
 use crate::support::{Bed, assert_equal, await_status, client, client_in_d, eventually, node, schema};
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 use trireme_cluster::{Cluster, Error, Liveness, Start, Stop};
 
@@ -16,6 +17,10 @@ pub fn strangers_and_mistakes_are_refused(bed: &Bed) {
     let mut cluster = bed.up(&spec);
     schema(&cluster, 1);
     client_in_d(&cluster, 1).all(&["CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY)", "INSERT INTO t VALUES (1)"]);
+
+    // Other users of this machine reach neither sockets nor data, whose accounts have no password.
+    let mode = std::fs::metadata(cluster.dir()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o007, 0, "{} has mode {mode:o}", cluster.dir().display());
 
     // Strangers at the group port, on every node.
     let before = memory_kb(&cluster);
