@@ -226,8 +226,8 @@ impl Core {
             Event::Found { history } => {
                 self.inc.replicator.handle_found(history);
                 self.shared.found(history);
-                if let Err(reason) = self.inc.group.bootstrap(now, history, Seqno::ZERO) {
-                    self.fail(reason);
+                if let Err(error) = self.inc.group.bootstrap(now, history, Seqno::ZERO) {
+                    self.fail(error.to_string());
                 }
             }
             Event::Signal { from, body } => self.inc.flow.on_signal(now, from, &body),

@@ -68,10 +68,10 @@ impl<S: LogStore> Group<S> {
     }
 
     fn tell_founders(&mut self, mine: &Founding) {
-        if self.told_founders == mine.seen {
+        if self.told.founders == mine.seen {
             return;
         }
-        self.told_founders = mine.seen.clone();
+        self.told.founders = mine.seen.clone();
         let names: Vec<&str> =
             mine.seen.iter().filter_map(|n| self.peers.get(n)).map(|p| p.member.name.as_str()).collect();
         let others = if names.is_empty() { "nobody else yet".to_string() } else { names.join(", ") };

@@ -92,15 +92,15 @@ impl<S: LogStore> Group<S> {
     /// Does it take somebody who is not here before anything can be decided about data that are ahead of this log?
     pub(crate) fn waits_for_data(&mut self, now: Timestamp) -> bool {
         let Some(ahead) = self.data_ahead(now) else {
-            self.told_ahead = None;
+            self.told.ahead = None;
             return self.waits_for_a_copy(now);
         };
-        self.told_useless = None;
+        self.told.useless = None;
         if ahead.usable && self.all_voters(|n| self.is_here(n)) {
             return false;
         }
         let told = (ahead.node, ahead.seqno);
-        if self.told_ahead.replace(told) != Some(told) {
+        if self.told.ahead.replace(told) != Some(told) {
             let own_data = ahead.node == self.me();
             let name = self.peers.get(&ahead.node).map_or("this node".into(), |p| p.member.name.clone());
             let (seqno, own) = (ahead.seqno, self.tail.seqno);
@@ -136,12 +136,12 @@ impl<S: LogStore> Group<S> {
             self.reach_of_data(now).filter(|r| *r < base && !self.arbitrates() && !self.is(Mutant::DataIgnored));
         let at_stake = self.data_at_stake().filter(|(node, _)| self.heirs_for(*node).is_empty());
         let Some(short) = reach.or(at_stake.map(|(_, seqno)| seqno)) else {
-            self.told_useless = None;
+            self.told.useless = None;
             return false;
         };
         // A branch that was just begun from them leads here.
         let leads = |(node, _)| matches!(self.kinship_of(node), Some(Kinship::Descendant(_)));
-        if reach.is_none() && at_stake.is_some_and(leads) || self.told_useless.replace(short) == Some(short) {
+        if reach.is_none() && at_stake.is_some_and(leads) || self.told.useless.replace(short) == Some(short) {
             return true;
         }
         let text = match at_stake.filter(|_| reach.is_none()) {

@@ -18,8 +18,10 @@ use crate::mutant::Mutant;
 use crate::phase::CurrentPhase;
 use crate::reads::Reads;
 use crate::timers::{Timer, Timers};
+use crate::told::Told;
 use crate::{
-    Class, Config, JoinState, LogStore, Message, Output, Phase, Presence, ProposeError, ReadId, Status, StoreError,
+    BootstrapError, Class, Config, JoinState, LogStore, Message, Output, Phase, Presence, ProposeError, ReadId, Status,
+    StoreError,
 };
 
 /// A proposal of this member, kept until it is delivered, given up or withdrawn.
@@ -114,8 +116,6 @@ pub struct Group<S: LogStore> {
     pub(crate) outdated: bool,
     /// The newest acknowledgement heard of each voter (rule 12).
     pub(crate) recalled: BTreeMap<NodeId, (Term, LogIndex)>,
-    /// For whom this member was last said to wait.
-    pub(crate) waits_for: Option<Vec<NodeId>>,
     /// The driver was told that the data are of no use, and has said that it knows.
     pub(crate) must_discard: bool,
     pub(crate) discarded: bool,
@@ -131,29 +131,12 @@ pub struct Group<S: LogStore> {
     pub(crate) data: Option<(Uuid, Seqno)>,
     /// The server has data, and the log goes on where they end.
     pub(crate) stocked: bool,
-    /// Whose data an operator has been told to be ahead of all logs.
-    pub(crate) told_ahead: Option<(NodeId, Seqno)>,
-    /// How far the data reach that an operator has been told to be of no use for this log.
-    pub(crate) told_useless: Option<Seqno>,
     /// Linked servers of whose data it turned out that the log here does not go on from them.
     pub(crate) out_of_reach: BTreeSet<NodeId>,
-    /// Whether this member has data, as all peers have been told; and where its log begins.
-    pub(crate) told_stocked: bool,
-    pub(crate) told_base: Seqno,
-    /// The last one with data wants to leave, and waits; an operator has been told.
-    pub(crate) told_last: bool,
-    /// Whom an operator has been told to be waiting (`pc.bootstrap_expect`).
-    pub(crate) told_founders: Vec<NodeId>,
-    /// The branch that all peers have been told of.
-    pub(crate) told_branch: Uuid,
-    /// For whom this member vouches, as all peers have been told: they believe it because of that.
-    pub(crate) told_sequencer: Option<NodeId>,
     /// Whose terms, of newcomers, ended the own one in the last minute, and when.
     pub(crate) foreign_terms: BTreeMap<NodeId, Timestamp>,
     /// Everybody whom the log has named, as far as it was read: those are of this cluster, whatever became of them.
     pub(crate) remembered: BTreeSet<NodeId>,
-    /// The branch of another primary component that an operator has been told of.
-    pub(crate) met: Uuid,
     /// Not to stand before then: whoever is alone on a branch that was forced looks for others first.
     pub(crate) stand_after: Timestamp,
     /// The server's data hold everything up to here, whatever `commit` knows of it. Zero: unknown, or passed by delivery.
@@ -171,7 +154,10 @@ pub struct Group<S: LogStore> {
     pub(crate) arbiter: Arbiter,
     /// Asked of the application and not answered yet, with the state of the order at that point.
     pub(crate) snapshots: Vec<(SnapshotRequest, Chain)>,
+    /// The last one with data wants to leave, and waits for a copy to be complete.
+    pub(crate) last_waits: bool,
     pub(crate) timers: Timers,
+    pub(crate) told: Told,
     /// Last time a sequencer that hears a majority was heard (or, as sequencer, a majority was).
     pub(crate) good_at: Timestamp,
     #[cfg(feature = "mutants")]
@@ -223,7 +209,6 @@ impl<S: LogStore> Group<S> {
             forgotten: LogIndex::ZERO,
             outdated: false,
             recalled: BTreeMap::new(),
-            waits_for: None,
             must_discard: false,
             discarded: false,
             yields: None,
@@ -231,18 +216,9 @@ impl<S: LogStore> Group<S> {
             offered: None,
             data: None,
             stocked: false,
-            told_ahead: None,
-            told_useless: None,
             out_of_reach: BTreeSet::new(),
-            told_stocked: false,
-            told_base: Seqno::ZERO,
-            told_last: false,
-            told_founders: Vec::new(),
-            told_branch: Uuid::NIL,
-            told_sequencer: None,
             foreign_terms: BTreeMap::new(),
             remembered: BTreeSet::new(),
-            met: Uuid::NIL,
             stand_after: now,
             applied: start.unwrap_or_default(),
             reads: Reads::default(),
@@ -253,7 +229,9 @@ impl<S: LogStore> Group<S> {
             evicted: BTreeSet::new(),
             arbiter: Arbiter::default(),
             snapshots: Vec::new(),
+            last_waits: false,
             timers: Timers::default(),
+            told: Told::default(),
             good_at: now,
             #[cfg(feature = "mutants")]
             mutant: None,
@@ -349,16 +327,16 @@ impl<S: LogStore> Group<S> {
 
     /// Begin or continue a history alone. `history`/`position` as known; with a log that covers it the log is kept and a
     /// forced voter set (fork record) is written, else the log is reset to `position`.
-    pub fn bootstrap(&mut self, now: Timestamp, history: Uuid, position: Seqno) -> Result<(), String> {
+    pub fn bootstrap(&mut self, now: Timestamp, history: Uuid, position: Seqno) -> Result<(), BootstrapError> {
         self.input(|group| group.begin_history(now, history, position))
     }
 
-    fn begin_history(&mut self, now: Timestamp, history: Uuid, position: Seqno) -> Result<(), String> {
+    fn begin_history(&mut self, now: Timestamp, history: Uuid, position: Seqno) -> Result<(), BootstrapError> {
         let base = self.store.base();
         let covered = base.history == history && base.seqno <= position && self.tail.seqno >= position;
         let forced = covered && !self.decides_alone() && !self.tail.voters.voters.is_empty();
         if forced && self.is_forked_out() {
-            return Err("this history has been forced too often to be forced again: bootstrap a new one".into());
+            return Err(BootstrapError::ForkedTooOften);
         }
         if !covered {
             // The history goes on without the log that led here: whoever has that log is on another branch.
@@ -376,8 +354,8 @@ impl<S: LogStore> Group<S> {
                 ..Base::default()
             };
             // First: positions of the old log must not be taken for committed ones of the new, whenever this stops.
-            self.forget_committed().map_err(|e| e.to_string())?;
-            self.store.reset(base.clone()).map_err(|e| e.to_string())?;
+            self.forget_committed()?;
+            self.store.reset(base.clone())?;
             self.synced = self.store.synced();
             self.out.clear();
             self.begin_at(base);
@@ -393,7 +371,7 @@ impl<S: LogStore> Group<S> {
         self.take_over(now, voters);
         self.send_presence(now);
         match self.phase() {
-            Phase::Failed => Err("the write-set log failed".into()),
+            Phase::Failed => Err(BootstrapError::Store(StoreError("the write-set log failed".into()))),
             _ => Ok(()),
         }
     }
@@ -892,9 +870,9 @@ impl<S: LogStore> Group<S> {
             self.replicate(now);
             self.begin_read_round(now);
             // Where nobody has data it matters whose log goes on from those of a member that comes.
-            let base_moved = !self.stocked && !self.arbitrates() && self.told_base != self.store.base().seqno;
-            let vouches = self.told_sequencer != self.vouches_for();
-            if self.told_branch != self.tail.branch() || self.told_stocked != self.stocked || base_moved || vouches {
+            let base_moved = !self.stocked && !self.arbitrates() && self.told.base != self.store.base().seqno;
+            let vouches = self.told.sequencer != self.vouches_for();
+            if self.told.branch != self.tail.branch() || self.told.stocked != self.stocked || base_moved || vouches {
                 self.send_presence(now);
             }
             // An acknowledgement of the own log may have committed something.
@@ -1075,8 +1053,9 @@ impl<S: LogStore> Group<S> {
 
     /// Appends entries that are checked to follow.
     pub(crate) fn append(&mut self, entries: Vec<Entry>) -> bool {
+        let unread = self.is(Mutant::UnreadableWritten);
         for entry in &entries {
-            if let Err(e) = self.tail.reads(entry) {
+            if let Err(e) = self.tail.reads(entry).or_else(|e| if unread { Ok(()) } else { Err(e) }) {
                 let (index, kind) = (entry.header.index, entry.header.kind);
                 self.log(true, format!("not writing entry {index} ({kind:?}), which no member could read: {e}"));
                 return false;
@@ -1109,6 +1088,9 @@ impl<S: LogStore> Group<S> {
             let voters = || VoterSet::decode(&mut Reader::new(&e.payload));
             e.header.kind == EntryKind::Voters && voters().is_ok_and(|v| !v.fork.is_nil())
         };
+        if self.is(Mutant::MarksOverFork) {
+            return true;
+        }
         let Some(fork) = entries.iter().find(forked).map(|e| e.header.index) else { return true };
         let (committed, voters) = (self.hard.committed.min(fork.prev()), self.hard.voters_committed.min(fork.prev()));
         if (committed, voters) == (self.hard.committed, self.hard.voters_committed) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use trireme_types::{Base, Durability, Lineage, LogIndex, Member, NodeId, Seqno, Session, Term, Uuid, View, VoterSet};
 
-use crate::{Class, Message};
+use crate::{Class, Message, StoreError};
 
 /// Identifies a causal read to its caller.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -120,6 +120,34 @@ pub enum Phase {
 pub enum ProposeError {
     /// Not a member of a primary view; nothing was sent.
     NotPrimary,
+}
+
+/// Why a history was not begun, or not gone on with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum BootstrapError {
+    /// To go on with this log takes a fork, and it has as many as a reader accepts. Nothing was changed.
+    ForkedTooOften,
+    /// The log failed, now or before.
+    Store(StoreError),
+}
+
+impl std::fmt::Display for BootstrapError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            BootstrapError::ForkedTooOften => {
+                f.write_str("this history has been forced too often to be forced again: bootstrap a new one")
+            }
+            BootstrapError::Store(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for BootstrapError {}
+
+impl From<StoreError> for BootstrapError {
+    fn from(error: StoreError) -> BootstrapError {
+        BootstrapError::Store(error)
+    }
 }
 
 /// A committed entry, in log order.

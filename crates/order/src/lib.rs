@@ -22,12 +22,14 @@ mod replication;
 mod store;
 mod suspicion;
 mod timers;
+mod told;
 mod trust;
 mod voters;
 
 pub use group::Group;
 pub use io::{
-    Config, Delivery, Event, JoinState, Limits, Output, Phase, ProposeError, ReadId, SnapshotRequest, Status, Timeouts,
+    BootstrapError, Config, Delivery, Event, JoinState, Limits, Output, Phase, ProposeError, ReadId, SnapshotRequest,
+    Status, Timeouts,
 };
 pub use mem_store::MemStore;
 pub use message::{Class, Founding, JoinRequest, Message, Presence, WireEntry};

@@ -314,7 +314,7 @@ impl<S: LogStore> Group<S> {
     /// Sequencer: is this peer in a term that no election leads to from here? Somebody has driven it up.
     fn has_driven_up_term(&self, node: NodeId) -> bool {
         let told = self.peers.get(&node).and_then(|p| p.told());
-        told.is_some_and(|p| Self::is_driven_up(p.term, self.hard.term))
+        told.is_some_and(|p| Self::is_driven_up(p.term, self.hard.term)) && !self.is(Mutant::DrivenUpStaysOut)
     }
 
     /// From here on the log begins at `base`. `false`: it could not be replaced.
@@ -515,10 +515,10 @@ impl<S: LogStore> Group<S> {
     }
 
     pub(crate) fn send_presence(&mut self, now: Timestamp) {
-        self.told_branch = self.tail.branch();
-        self.told_sequencer = self.vouches_for();
-        self.told_stocked = self.stocked;
-        self.told_base = self.store.base().seqno;
+        self.told.branch = self.tail.branch();
+        self.told.sequencer = self.vouches_for();
+        self.told.stocked = self.stocked;
+        self.told.base = self.store.base().seqno;
         let message = Message::Presence(self.presence(now));
         let nodes: Vec<NodeId> = self.peers.keys().copied().collect();
         for node in nodes {
@@ -600,8 +600,8 @@ impl<S: LogStore> Group<S> {
                     .into(),
             );
             self.give_way(now);
-        } else if self.met != theirs {
-            self.met = theirs;
+        } else if self.told.met != theirs {
+            self.told.met = theirs;
             self.log(
                 true,
                 "another primary component of this cluster runs, separated from this one by a forced change. This one goes on; \
@@ -927,14 +927,14 @@ impl<S: LogStore> Group<S> {
         let mut leavers: Vec<NodeId> = view.members.iter().filter(leaves).map(|m| m.node).collect();
         let last = self.last_with_data(now, &leavers);
         leavers.retain(|n| !last.contains(n));
-        if !last.is_empty() && !self.told_last {
+        if !last.is_empty() && !self.last_waits {
             let text = format!(
                 "{} leaves, but nobody else has data yet: that waits for a copy to be complete, at most for pc.linger",
                 self.names_of(&last)
             );
             self.log(true, text);
         }
-        self.told_last = !last.is_empty();
+        self.last_waits = !last.is_empty();
         let Role::Sequencer(s) = &self.role else { return false };
         let view = &self.tail.view;
         if leavers.is_empty() {
@@ -1178,6 +1178,9 @@ impl<S: LogStore> Group<S> {
     /// What a newcomer may weigh: no more than the heaviest of the other present voters, or less than all of them together. So its going
     /// takes the majority away only where anybody's would.
     fn newcomer_weight_max(&self, now: Timestamp, node: NodeId) -> Weight {
+        if self.is(Mutant::HeavyNewcomer) {
+            return Weight(u8::MAX);
+        }
         let others = self.tail.voters.voters.iter().filter(|v| v.node != node);
         let present = others.filter(|v| self.tail.view.get(v.node).is_some_and(|m| self.alive(now, m)));
         let (total, heaviest) = present

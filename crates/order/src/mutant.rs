@@ -53,6 +53,22 @@ pub enum Mutant {
     ReadCommitted,
     /// 25: a read is answered without asking whether this is still the sequencer.
     ReadWithoutRound,
+    /// 35: whoever is linked is believed, whatever it says.
+    StrangerBelieved,
+    /// 35: log and data are given up for anybody.
+    StrangerOverrules,
+    /// 35: any term is taken over.
+    TermsUnbounded,
+    /// 35: a voter whose term was driven up is not let in again. Safe, but not live.
+    DrivenUpStaysOut,
+    /// 35: a member does not follow the terms of a majority that was driven up. Safe, but not live.
+    AwayStaysOut,
+    /// 35: a newcomer has the weight that it asks for at once.
+    HeavyNewcomer,
+    /// 34: what was known to be committed stays known behind a fork below it.
+    MarksOverFork,
+    /// 36: an entry is written that no reader of the log accepts.
+    UnreadableWritten,
 }
 
 #[cfg(feature = "mutants")]
@@ -80,6 +96,14 @@ impl Mutant {
         Mutant::WithdrawSent,
         Mutant::ReadCommitted,
         Mutant::ReadWithoutRound,
+        Mutant::StrangerBelieved,
+        Mutant::StrangerOverrules,
+        Mutant::TermsUnbounded,
+        Mutant::DrivenUpStaysOut,
+        Mutant::AwayStaysOut,
+        Mutant::HeavyNewcomer,
+        Mutant::MarksOverFork,
+        Mutant::UnreadableWritten,
     ];
 
     pub fn name(self) -> &'static str {
@@ -106,6 +130,14 @@ impl Mutant {
             Mutant::WithdrawSent => "withdraw-sent",
             Mutant::ReadCommitted => "read-committed",
             Mutant::ReadWithoutRound => "read-without-round",
+            Mutant::StrangerBelieved => "stranger-believed",
+            Mutant::StrangerOverrules => "stranger-overrules",
+            Mutant::TermsUnbounded => "terms-unbounded",
+            Mutant::DrivenUpStaysOut => "driven-up-stays-out",
+            Mutant::AwayStaysOut => "away-stays-out",
+            Mutant::HeavyNewcomer => "heavy-newcomer",
+            Mutant::MarksOverFork => "marks-over-fork",
+            Mutant::UnreadableWritten => "unreadable-written",
         }
     }
 }

@@ -204,7 +204,7 @@ impl<S: LogStore> Group<S> {
     pub(crate) fn ordering_blocked(&self) -> bool {
         let Role::Sequencer(s) = &self.role else { return true };
         self.tail.voters_at > s.term_start && self.tail.voters_at > self.commit
-            || s.leavers.contains_key(&self.me()) && !self.told_last
+            || s.leavers.contains_key(&self.me()) && !self.last_waits
     }
 
     pub(crate) fn order_blocked(&mut self) {

@@ -384,7 +384,7 @@ impl<S: LogStore> Group<S> {
         } else {
             return;
         };
-        if missing.is_empty() || self.waits_for.as_ref() == Some(&missing) {
+        if missing.is_empty() || self.told.waits_for.as_ref() == Some(&missing) {
             return;
         }
         let text = format!(
@@ -393,7 +393,7 @@ impl<S: LogStore> Group<S> {
             self.names_of(&missing)
         );
         self.log(true, text);
-        self.waits_for = Some(missing);
+        self.told.waits_for = Some(missing);
     }
 
     pub(crate) fn names_of(&self, nodes: &[NodeId]) -> String {

@@ -13,6 +13,7 @@ use trireme_types::{NodeId, Term, Timestamp};
 
 use crate::election::Role;
 use crate::group::Group;
+use crate::mutant::Mutant;
 use crate::{LogStore, Message, Phase};
 
 /// No group gets here by counting. A term from outside has to leave room for the next ones.
@@ -158,7 +159,7 @@ impl<S: LogStore> Group<S> {
     pub(crate) fn may_overrule(&mut self, now: Timestamp, from: NodeId) -> bool {
         // A log that knows nobody else gives nobody to ask.
         let newcomer = self.phase() == Phase::Joining && self.knows_nobody();
-        if from == self.me() || newcomer || self.is_of_cluster(from) {
+        if from == self.me() || newcomer || self.is_of_cluster(from) || self.is(Mutant::StrangerOverrules) {
             return true;
         }
         let what = "has a state that would replace the one here, but the write-set log here has never named it, and nobody whom it has \
@@ -177,7 +178,7 @@ impl<S: LogStore> Group<S> {
         if !self.is_plausible(now, from, message.term()) && !matches!(message, Message::Presence(_)) {
             return false;
         }
-        let needs = needs(message);
+        let needs = if self.is(Mutant::StrangerBelieved) { Needs::Link } else { needs(message) };
         let allowed = match needs {
             Needs::Link => true,
             Needs::Member => self.is_member(from),
@@ -206,15 +207,19 @@ impl<S: LogStore> Group<S> {
 
     /// Terms are promises, and on disk before anything else: one that nobody can have reached would be the last one of the cluster.
     fn is_plausible(&mut self, now: Timestamp, from: NodeId, term: Term) -> bool {
-        let near = |to: Term| term.0 <= to.0.saturating_add(TERM_JUMP_MAX);
+        let near = |to: Term| term.0 <= to.0.saturating_add(TERM_JUMP_MAX) || self.is(Mutant::TermsUnbounded);
         // A log of no history has no terms of its own, and takes over those of the group that it joins.
-        if term < TERM_MAX && (self.tail.history.is_nil() || near(self.hard.term) || near(self.term_of_majority())) {
+        if term < TERM_MAX
+            && (self.tail.history.is_nil()
+                || near(self.hard.term)
+                || near(self.term_of_majority()) && !self.is(Mutant::AwayStaysOut))
+        {
             return true;
         }
         // Without a primary component a member may be the one that was away while the others were driven up, or they need its vote.
         let lost = matches!(self.phase(), Phase::Joining | Phase::NonPrimary)
             && now.since(self.good_at) > self.cfg.timeouts.suspect;
-        if term < TERM_FAR_MAX && lost {
+        if term < TERM_FAR_MAX && lost && !self.is(Mutant::AwayStaysOut) {
             return true;
         }
         let own = self.hard.term;

@@ -363,7 +363,7 @@ impl Cluster {
                 self.slots[slot].db.begin(history, 0);
                 if let Some(Err(e)) = self.with_group(slot, |g, now| g.bootstrap(now, history, Seqno(0))) {
                     if let Some(p) = &mut self.slots[slot].process {
-                        p.stopped = Some(Stop::Failed(e));
+                        p.stopped = Some(Stop::Failed(e.to_string()));
                     }
                 }
             }

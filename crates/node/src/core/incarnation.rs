@@ -116,7 +116,7 @@ impl Incarnation {
         let mut group = Group::new(config, log, same_history.map(|(_, s)| s), seed, Timestamp::ZERO);
         let failure = match start {
             Start::Bootstrap { history, position } | Start::Alone { history, position } => {
-                group.bootstrap(Timestamp::ZERO, history, position).err()
+                group.bootstrap(Timestamp::ZERO, history, position).err().map(|e| e.to_string())
             }
             Start::Join { position, data, .. } => {
                 group.note_data(data);

@@ -233,7 +233,7 @@ fn a_log_that_begins_behind_a_fork_is_not_taken_for_one_of_that_branch() {
 
 /// Its log lost its end to damage, and a person goes on with it: what it knew to be committed was said of entries that are gone.
 #[test]
-fn marks_of_what_was_committed_do_not_outlive_a_fork_below_them() {
+pub fn marks_of_what_was_committed_do_not_outlive_a_fork_below_them() {
     let mut net = Net::cluster(3);
     for i in 0..30 {
         net.propose(1, &i.to_string());

@@ -81,7 +81,7 @@ fn harmful(term: Term, last: LogIndex) -> Vec<Message> {
 }
 
 #[test]
-fn nothing_that_a_linked_stranger_says_stops_the_group() {
+pub fn nothing_that_a_linked_stranger_says_stops_the_group() {
     let mut net = Net::cluster(3);
     let stranger = Member { node: node(STRANGER), name: "stranger".into(), ..Member::default() };
     let status = net.nodes[&1].group.status();
@@ -113,7 +113,7 @@ fn nothing_that_a_linked_stranger_says_stops_the_group() {
 }
 
 #[test]
-fn a_member_cannot_drive_the_terms_up_either() {
+pub fn a_member_cannot_drive_the_terms_up_either() {
     let mut net = Net::cluster(3);
     let term = Term((1 << 62) - 1);
     let now = net.now;
@@ -134,7 +134,7 @@ fn a_member_cannot_drive_the_terms_up_either() {
 /// A newcomer that is heavier than all others together, and is gone some time after it got its vote. For that long it gets no more weight
 /// than makes no difference, and the views do not show that it asks again and again.
 #[test]
-fn a_heavy_newcomer_takes_the_majority_from_nobody() {
+pub fn a_heavy_newcomer_takes_the_majority_from_nobody() {
     for stays in [0, 4, 20] {
         let mut net = Net::cluster(3);
         let views = net.nodes[&1].views.len();
@@ -301,7 +301,7 @@ fn keeps_its_data(net: &mut Net, n: u8, last: LogIndex) {
 
 /// The side that was not forced goes first, but a stranger is no side.
 #[test]
-fn a_member_that_was_forced_once_gives_way_to_no_stranger() {
+pub fn a_member_that_was_forced_once_gives_way_to_no_stranger() {
     let mut net = Net::cluster(3);
     net.isolate(3);
     net.run(Duration::from_secs(10));
@@ -483,7 +483,7 @@ fn a_history_that_was_forced_too_often_is_not_forced_again() {
     net.start(1, Net::config(1), store.clone(), Some(seqno));
     let now = net.now;
     let group = &mut net.nodes.get_mut(&1).unwrap().group;
-    assert!(group.bootstrap(now, HISTORY, seqno).is_err());
+    assert_eq!(group.bootstrap(now, HISTORY, seqno), Err(trireme_order::BootstrapError::ForkedTooOften));
     assert_eq!((group.status().phase, group.status().term), (Phase::Idle, Term(3)));
     // By a person, and by all voters together, whose logs may lack something.
     for suspect in [false, true] {
@@ -553,5 +553,33 @@ fn when_a_liar_is_gone_the_others_order_within_ten_seconds() {
             world.end();
         }));
         assert!(outcome.is_ok(), "seed {seed}");
+    }
+}
+
+/// The sequencer that is followed, whose entries are the next ones by all their numbers, but for what is in them.
+#[test]
+pub fn an_entry_that_nobody_could_read_is_not_written() {
+    for kind in [EntryKind::View, EntryKind::Voters, EntryKind::Durability] {
+        let mut net = Net::cluster(3);
+        let seq = net.sequencer();
+        let to = (1..=3).find(|n| *n != seq).unwrap();
+        let status = net.nodes[&to].group.status();
+        let newest = net.nodes[&to].group.store().read(status.last, 1).unwrap().remove(0).header;
+        let voters = if newest.kind == EntryKind::Voters { newest.index } else { newest.voters };
+        let seqno = if kind.takes_seqno() { newest.seqno.next() } else { newest.seqno };
+        let (index, term, session) = (status.last.next(), status.term, Session::default());
+        let header = EntryHeader { index, term, seqno, voters, session, number: 0, kind };
+        let message = Message::Append {
+            branch: HISTORY,
+            term,
+            prev_index: status.last,
+            prev_term: newest.term,
+            commit: status.last,
+            entries: vec![(header, Some(Bytes::from_static(b"\xff\xff\xff\xff\xff")))],
+        };
+        let now = net.now;
+        net.nodes.get_mut(&to).unwrap().group.handle_message(now, node(seq), message);
+        assert_eq!(net.nodes[&to].group.status().last, status.last, "{kind:?}");
+        all_is_well(&mut net, "it was ignored");
     }
 }

@@ -3,6 +3,8 @@ mod forks;
 mod founding;
 mod hostile;
 mod liar;
+#[cfg(feature = "mutants")]
+mod mutants;
 mod net;
 mod review;
 mod situations;

@@ -1,5 +1,6 @@
 //! Small groups over in-memory logs and in-order links.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -9,6 +10,11 @@ use trireme_types::{Durability, Incarnation, Member, NodeId, Seqno, Timestamp, U
 
 pub fn node(n: u8) -> NodeId {
     NodeId(Uuid([n; 16]))
+}
+
+thread_local! {
+    /// Done with every member that is started by this thread: to break it.
+    pub static AT_START: Cell<Option<fn(&mut Group<MemStore>)>> = const { Cell::new(None) };
 }
 
 pub const HISTORY: Uuid = Uuid([0xaa; 16]);
@@ -69,7 +75,10 @@ impl Net {
     }
 
     pub fn start(&mut self, n: u8, cfg: Config, store: MemStore, at: Option<Seqno>) {
-        let group = Group::new(cfg.clone(), store, at, u64::from(n) * 7919, self.now);
+        let mut group = Group::new(cfg.clone(), store, at, u64::from(n) * 7919, self.now);
+        if let Some(change) = AT_START.get() {
+            change(&mut group);
+        }
         self.nodes.insert(n, Node { group, delivered: vec![], views: vec![], events: vec![], cfg });
     }
 

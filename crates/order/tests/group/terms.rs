@@ -40,7 +40,7 @@ fn all_order(net: &mut Net, n: u8) {
 }
 
 #[test]
-fn a_member_that_was_away_while_the_terms_were_driven_up_comes_back() {
+pub fn a_member_that_was_away_while_the_terms_were_driven_up_comes_back() {
     for away in 1..=3u8 {
         let (mut net, mut stores, at) = stopped(3);
         for (i, store) in stores.iter_mut().enumerate() {
@@ -58,7 +58,7 @@ fn a_member_that_was_away_while_the_terms_were_driven_up_comes_back() {
 
 /// The others do not follow it there: one that lies could do that again and again. It comes back without a vote, and gets one.
 #[test]
-fn a_voter_that_was_driven_up_comes_back_to_the_terms_of_the_others() {
+pub fn a_voter_that_was_driven_up_comes_back_to_the_terms_of_the_others() {
     for far in [FAR, Term((1 << 63) - 1)] {
         let (mut net, mut stores, at) = stopped(3);
         drive_up(&mut stores[2], far);

@@ -1,0 +1,27 @@
+//! What was said already, so that it is said once, or again when it changes. Nothing is decided by these.
+
+use trireme_types::{NodeId, Seqno, Uuid};
+
+#[derive(Default)]
+pub(crate) struct Told {
+    // --- to all peers, by `Presence`
+    /// The branch that the log is on.
+    pub branch: Uuid,
+    /// For whom this member vouches: they believe that one because of it.
+    pub sequencer: Option<NodeId>,
+    /// Whether this member has data.
+    pub stocked: bool,
+    /// Where its log begins.
+    pub base: Seqno,
+    // --- to an operator, by a line in the log
+    /// For whom this member waits.
+    pub waits_for: Option<Vec<NodeId>>,
+    /// Whose data are ahead of all logs.
+    pub ahead: Option<(NodeId, Seqno)>,
+    /// How far the data reach that are of no use for this log.
+    pub useless: Option<Seqno>,
+    /// Who waits to begin a cluster (`pc.bootstrap_expect`).
+    pub founders: Vec<NodeId>,
+    /// The branch of another primary component that runs.
+    pub met: Uuid,
+}
