@@ -21,7 +21,6 @@ pub struct Gtid {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Code {
     Ok,
-    Warning,
     TrxMissing,
     TrxFail,
     BfAbort,

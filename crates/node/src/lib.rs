@@ -48,6 +48,6 @@ pub const TEST_BUILD: bool = cfg!(feature = "panics")
     || trireme_replicator::TEST_BUILD;
 
 pub use api::*;
-pub use node::Node;
+pub use node::{CAPABILITIES, Node};
 pub use space::free_space;
-pub use threads::panic_text;
+pub use threads::{block_signals, panic_text};

@@ -102,7 +102,8 @@ pub fn spawn<T: Send + 'static>(name: &str, body: impl FnOnce() -> T + Send + 's
         .expect("the process may start threads")
 }
 
-fn block_signals() {
+/// No signal of the process is delivered to this thread from here on.
+pub fn block_signals() {
     let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: sigfillset initialises the set that it is given; pthread_sigmask reads it, and takes null for "do not tell the
     // former mask". Only the calling thread is affected.

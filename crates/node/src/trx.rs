@@ -44,8 +44,6 @@ pub struct TrxState {
     pub meta: Option<Meta>,
     /// An append failed: certify must fail too, the server does not remember (contract 4.4).
     pub refused: Option<Code>,
-    /// A streaming transaction: fragments were sent, the last one is not out yet.
-    pub streaming: bool,
     /// Flags of the last certify.
     pub flags: u32,
     /// When that began, and when it entered the commit order.
@@ -116,7 +114,6 @@ impl TrxMap {
                         body: None,
                         meta: None,
                         refused: None,
-                        streaming: false,
                         flags: 0,
                         begun: None,
                         entered: None,

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use trireme_node::{Gtid, Level, Node, Server, panic_text};
+use trireme_node::{Gtid, Level, Node, Server, block_signals, panic_text};
 use trireme_wsrep_sys::Wsrep;
 
 use crate::server::CServer;
@@ -133,6 +133,7 @@ impl Boundary {
     fn start(&self, leave: impl FnOnce() + Send + 'static) {
         let server = Arc::clone(&self.server);
         let thread = std::thread::Builder::new().name("trireme-leave".into()).spawn(move || {
+            // The server has a thread for them.
             block_signals();
             if let Err(payload) = catch_unwind(AssertUnwindSafe(leave)) {
                 log_panic(&server, "disconnect", &*payload);
@@ -213,16 +214,6 @@ pub fn log_panic(server: &CServer, entry: &str, payload: &(dyn Any + Send)) {
     let said = panic_text(payload);
     let text = format!("Internal error in {entry}: {said}. This node is out of service until the server is restarted.");
     server.log(Level::Fatal, &text);
-}
-
-/// The server has a thread for signals; ours must not take them.
-fn block_signals() {
-    // SAFETY: plain calls of libc on a set that lives on this stack.
-    unsafe {
-        let mut all = std::mem::MaybeUninit::uninit();
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), std::ptr::null_mut());
-    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,6 @@ use trireme_wsrep_sys as sys;
 pub fn status(code: Code) -> sys::Status {
     match code {
         Code::Ok => sys::OK,
-        Code::Warning => sys::WARNING,
         Code::TrxMissing => sys::TRX_MISSING,
         Code::TrxFail => sys::TRX_FAIL,
         Code::BfAbort => sys::BF_ABORT,

@@ -40,6 +40,8 @@ pub const CAPABILITIES: sys::Cap = sys::CAP_MULTI_MASTER
     | sys::CAP_INCREMENTAL_WRITESET
     // Without it the server refuses `wsrep_trx_fragment_size`.
     | sys::CAP_STREAMING;
+// Views say the same.
+const _: () = assert!(CAPABILITIES == trireme_node::CAPABILITIES as sys::Cap);
 
 /// # Safety
 /// Called by the server: `wsrep` is null or a writable block of the table's size, content undefined.

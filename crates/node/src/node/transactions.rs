@@ -198,7 +198,6 @@ impl Node {
             let fragment = matches!(state.stage, Stage::Certified(_)) && state.flags & flags::TRX_END == 0;
             if fragment {
                 // The end of a fragment, not of the transaction (contract 6.4).
-                state.streaming = true;
                 state.stage = Stage::Collecting;
                 state.body = None;
                 state.meta = None;
