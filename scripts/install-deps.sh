@@ -2,9 +2,10 @@
 # Installs the Debian packages that building, running and testing need; does nothing when all are there.
 # Needs root or sudo only if something is missing. The Rust toolchain is not installed here (see README).
 #
-#   scripts/install-deps.sh [--run] [--deny]
+#   scripts/install-deps.sh [--run] [--deny] [--balance]
 #
 # --run: only what building and running a cluster need, not what only tests need.
+# --balance: what the balancer is compared with, and the clients that its tests use where they are installed.
 # --deny: cargo-deny too (scripts/deny), for this user; no failure when it cannot be had.
 set -euo pipefail
 
@@ -41,6 +42,10 @@ case " $* " in *" --run "*) ;; *) packages+=(
     mariadb-test perl stunnel4   # MariaDB's own suites
     debhelper                    # make deb
     debootstrap systemd-container # the packages' test
+) ;; esac
+case " $* " in *" --balance "*) packages+=(
+    haproxy sysbench
+    libmariadb-dev python3-pymysql libmariadb-java default-jdk-headless
 ) ;; esac
 
 missing=()

@@ -1,6 +1,7 @@
 //! `trireme balance` as a process: in front of servers that only greet and echo, and, on demand, of real ones.
 
 mod bytes;
+mod clients;
 mod operation;
 mod servers;
 mod split;
