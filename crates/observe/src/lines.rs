@@ -662,6 +662,30 @@ pub const LINES: &[Line] = &[
     ),
     ours(
         Topic::Security,
+        &["a list in socket.ssl_crl ", ": from then on this node takes nobody"],
+        "A revocation list ends soon, or has ended. Then no certificate can be checked, and all are refused.",
+        "Put a current list of each authority in its place and SET GLOBAL wsrep_provider_options='socket.ssl_reload=1'.",
+    ),
+    ours(
+        Topic::Security,
+        &["the key in socket.ssl_key='", "' can be used by other users of this host"],
+        "Whoever reads that key can be this node.",
+        "chmod 0600, owner: the server's user. If somebody may have read it: a new key, and the old certificate revoked (socket.ssl_crl).",
+    ),
+    ours(
+        Topic::Security,
+        &["the full copy by '", "' is not protected as the group is: "],
+        "Full copies of the data go by scripts that verify nobody, perhaps in clear text.",
+        "`trireme secret transfer`, and the lines that it prints in the section [sst] of my.cnf, on every node.",
+    ),
+    ours(
+        Topic::Security,
+        &["another process with this node's id is a member of the group, so this one leaves it"],
+        "This server runs on a copy of a running node's data directory.",
+        "On the copy remove the files trireme.*.galera.cache, which makes it a new member, and start it again.",
+    ),
+    ours(
+        Topic::Security,
         &["(is socket.ssl on at one end only?)"],
         "One node speaks TLS and the other does not.",
         "Set TLS on both; to change a running cluster use socket.dynamic=yes meanwhile.",
