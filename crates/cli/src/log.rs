@@ -41,7 +41,7 @@ pub fn run(action: LogAction) -> Result<Outcome, String> {
                 (None, None) => inspect::log(&look, json)?,
             }
         }
-        LogAction::Verify { dir, key_file, json } => return verify::log(&look(&dir, key::read(key_file)?)?, json),
+        LogAction::Verify { dir, key_file, json } => return verify::log(&dir, &key::read(key_file)?, json),
         LogAction::Term { dir, raise, json } => term::log(&dir, raise.map(trireme_types::Term), json)?,
         LogAction::Trim { dir, keep_from, force, wait, key_file, json } => {
             trim::log(&dir, Seqno(keep_from), force, Duration::from_secs(wait), key::read(key_file)?, json)?;

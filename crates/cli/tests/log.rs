@@ -250,6 +250,24 @@ fn entries_of_each_kind_are_decoded() {
     assert!(refused(&["inspect", "--seqno", "9999"], &dir).contains("no entry with seqno 9999"));
 }
 
+#[test]
+fn an_entry_that_no_member_can_read_is_named() {
+    let dir = Dir::new();
+    let mut log = open_log(&dir);
+    let (index, seqno) = (log.last().0 + 1, 2 + WRITE_SETS);
+    log.append(&[
+        entry(index, seqno, EntryKind::View, Bytes::from_static(&[0xff; 40])),
+        entry(index + 1, seqno + 1, EntryKind::WriteSet, write_set(seqno + 1)),
+    ])
+    .unwrap();
+    log.close().unwrap();
+    let report = damaged(&dir);
+    let said = report["damage"][0].as_str().unwrap();
+    assert!(said.starts_with(&format!("entry {index} (View) can be read by no member")), "{report}");
+    let text = String::from_utf8(trireme(&["verify"], &dir).stdout).unwrap();
+    assert!(text.contains(said) && !text.contains("sound"), "{text}");
+}
+
 fn key(action: &str, file: &Path, dir: Option<&Dir>) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_trireme"));
     command.args(["log", "key", action]).arg(file).args(dir.map(|dir| &dir.0)).output().unwrap()

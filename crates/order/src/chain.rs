@@ -36,6 +36,34 @@ pub(crate) struct Chain {
     pub lineage: Lineage,
 }
 
+/// Why a member does not go on with a log at an entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unread {
+    DoesNotFollow,
+    /// No member accepts its payload.
+    Undecodable(DecodeError),
+}
+
+/// Reads a log as a member does that opens it: for tools.
+pub struct LogCheck {
+    chain: Chain,
+}
+
+impl LogCheck {
+    pub fn from_base(base: &Base) -> LogCheck {
+        LogCheck { chain: Chain::from_base(base) }
+    }
+
+    /// The next entry. **Errors:** no member goes on with a log that has it, and why; nothing behind it can be judged.
+    pub fn take(&mut self, entry: &Entry) -> Result<(), String> {
+        let (index, kind) = (entry.header.index, entry.header.kind);
+        self.chain.take(entry).map_err(|why| match why {
+            Unread::DoesNotFollow => format!("entry {index} ({kind:?}) does not follow its predecessor"),
+            Unread::Undecodable(error) => format!("entry {index} ({kind:?}) can be read by no member: {error}"),
+        })
+    }
+}
+
 impl Chain {
     pub fn from_base(base: &Base) -> Chain {
         Chain {
@@ -88,6 +116,14 @@ impl Chain {
         let h = &entry.header;
         let seqno = if h.kind.takes_seqno() { self.seqno.next() } else { self.seqno };
         h.index == self.index.next() && h.seqno == seqno && h.term >= self.term
+    }
+
+    /// [`Chain::apply`] for what comes from a log. The chain is unchanged by what is refused.
+    pub fn take(&mut self, entry: &Entry) -> Result<(), Unread> {
+        if !self.accepts(entry) {
+            return Err(Unread::DoesNotFollow);
+        }
+        self.apply(entry).map_err(Unread::Undecodable)
     }
 
     /// Will a reader of the log accept this entry's payload? Asked before it is written: a committed entry that nobody can read ends the

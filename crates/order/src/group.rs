@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use trireme_types::{
-    Base, Durability, Entry, EntryHeader, EntryKind, Fork, HardState, Lineage, LogIndex, Member, NodeId, Reader, Seqno,
-    Session, Term, Timestamp, Uuid, View, Voter, VoterSet, Weight, Writer,
+    Base, DecodeError, Durability, Entry, EntryHeader, EntryKind, Fork, HardState, Lineage, LogIndex, Member, NodeId,
+    Reader, Seqno, Session, Term, Timestamp, Uuid, View, Voter, VoterSet, Weight, Writer,
 };
 
 use crate::arbitrator::Arbiter;
 use crate::cache::{BodyPool, TailCache};
-use crate::chain::Chain;
+use crate::chain::{Chain, Unread};
 use crate::election::{Era, Role};
 use crate::io::{Delivery, Event, SnapshotRequest};
 use crate::mutant::Mutant;
@@ -291,15 +291,38 @@ impl<S: LogStore> Group<S> {
                 Err(e) => return self.fail(e),
             };
             for entry in &entries {
-                if !self.tail.accepts(entry) || self.tail.apply(entry).is_err() {
-                    return self
-                        .fail(StoreError(format!("log entry {} does not follow its predecessor", entry.header.index)));
+                let index = entry.header.index;
+                match self.tail.take(entry) {
+                    Ok(()) => {}
+                    Err(Unread::DoesNotFollow) => {
+                        return self.fail(StoreError(format!("log entry {index} does not follow its predecessor")));
+                    }
+                    Err(Unread::Undecodable(error)) => return self.cut_unreadable(index, error),
                 }
                 if matches!(entry.header.kind, EntryKind::Voters | EntryKind::View) {
                     self.remember_named();
                 }
             }
         }
+    }
+
+    /// The log ends before an entry that no member can read. Nothing like it is written (rule 36), so an older build wrote it. It may have
+    /// been acknowledged, so the log is no evidence until others have repaired it. What is known to be committed is not cut: another
+    /// build can read it, perhaps.
+    fn cut_unreadable(&mut self, index: LogIndex, error: DecodeError) {
+        if index <= self.commit.max(self.hard.committed) {
+            return self
+                .fail(StoreError(format!("log entry {index} is committed, and this version cannot read it: {error}")));
+        }
+        let last = index.prev();
+        let suspect = self.store.suspect().map_or(last, |before| before.min(last));
+        if let Err(e) = self.store.set_suspect(Some(suspect)).and_then(|()| self.store.truncate_after(last)) {
+            return self.fail(e);
+        }
+        self.cache.truncate_after(last);
+        self.synced = self.synced.min(last);
+        self.verified = self.verified.min(last);
+        self.log(true, format!("log entry {index} can be read by no member ({error}): the log was cut before it, and others have to repair it"));
     }
 
     pub fn store(&self) -> &S {

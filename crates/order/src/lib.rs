@@ -26,6 +26,7 @@ mod told;
 mod trust;
 mod voters;
 
+pub use chain::LogCheck;
 pub use group::Group;
 pub use io::{
     BootstrapError, Config, Delivery, Event, JoinState, Limits, Output, Phase, ProposeError, ReadId, SnapshotRequest,

@@ -1,12 +1,19 @@
 //! `trireme log verify`.
 
-use serde_json::json;
+use std::path::Path;
 
-use super::{Look, Outcome, range_json, range_text};
+use serde_json::json;
+use trireme_order::LogCheck;
+use trireme_wslog::LogKeys;
+use trireme_wslog::inspect::entries;
+
+use super::{LOOKS, Look, Outcome, look, range_json, range_text, text};
 use crate::run::{print_json, print_line};
 
-pub fn log(look: &Look, as_json: bool) -> Result<Outcome, String> {
-    let damage = look.damage();
+pub fn log(dir: &Path, keys: &Option<LogKeys>, as_json: bool) -> Result<Outcome, String> {
+    let (look, unread) = read(dir, keys)?;
+    let mut damage = look.damage();
+    damage.extend(unread);
     let report = &look.verdict.report;
     if as_json {
         print_json(&json!({
@@ -33,4 +40,28 @@ pub fn log(look: &Look, as_json: bool) -> Result<Outcome, String> {
         print_line(&format!("{verdict}: entries {}", range_text(look.range())));
     }
     Ok(if damage.is_empty() { Outcome::Done } else { Outcome::Damaged })
+}
+
+/// Everything is read as the node reads it; the line says what it could not. A running owner may trim in the meantime.
+fn read(dir: &Path, keys: &Option<LogKeys>) -> Result<(Look, Option<String>), String> {
+    let mut last = Err(String::new());
+    for _ in 0..LOOKS {
+        let look = look(dir, keys.clone())?;
+        last = unread(&look).map(|unread| (look, unread));
+        if last.is_ok() {
+            break;
+        }
+    }
+    last
+}
+
+fn unread(look: &Look) -> Result<Option<String>, String> {
+    let mut check = LogCheck::from_base(&look.verdict.base);
+    let mut refused = None;
+    entries(&look.storage, look.range(), look.keys.as_ref(), |entry| {
+        refused = check.take(&entry).err();
+        refused.is_none()
+    })
+    .map_err(text)?;
+    Ok(refused)
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use trireme_order::{Event, Group, JoinState, LogStore, MemStore, Message, Output, Phase};
-use trireme_types::{Fork, Lineage, LogIndex, Seqno, Timestamp, Uuid};
+use trireme_types::{Entry, EntryHeader, EntryKind, Fork, HardState, Lineage, LogIndex, Seqno, Timestamp, Uuid};
 
 use crate::net::*;
 
@@ -582,4 +582,43 @@ fn a_member_whose_log_was_replaced_after_a_fork_can_write_again() {
     net.propose(2, "after");
     net.run(Duration::from_secs(5));
     assert_eq!(net.bodies(3), ["on this side", "after"]);
+}
+
+/// A log of a build that wrote what it did not decode: four entries, the last one a view that nobody can read.
+fn with_unreadable_end(committed: u64) -> (Net, u64) {
+    let mut net = Net::cluster(3);
+    net.propose(1, "one");
+    net.settle();
+    let mut store = net.kill(3);
+    let last = store.read(store.last(), 0).unwrap()[0].header;
+    let header = EntryHeader { index: last.index.next(), seqno: last.seqno.next(), kind: EntryKind::View, ..last };
+    store.append(&[Entry { header, payload: Bytes::from_static(&[0xff; 40]) }]).unwrap();
+    store.sync();
+    let hard = store.hard_state();
+    store.save_hard_state(HardState { committed: LogIndex(last.index.0 + committed), ..hard }).unwrap();
+    net.restart(3, store, 2, Seqno(0));
+    (net, last.index.0)
+}
+
+#[test]
+fn an_end_that_nobody_can_read_is_cut_and_the_log_repaired() {
+    let (mut net, last) = with_unreadable_end(0);
+    let store = net.nodes[&3].group.store();
+    assert_eq!(
+        (store.last(), store.suspect()),
+        (LogIndex(last), Some(LogIndex(last))),
+        "it may have acknowledged that"
+    );
+    net.run(Duration::from_secs(10));
+    net.propose(3, "two");
+    net.run(Duration::from_secs(1));
+    assert_eq!((net.phase(3), net.nodes[&3].group.store().suspect()), (Phase::Primary, None));
+    assert_eq!(net.bodies(1).last().unwrap(), "two");
+}
+
+#[test]
+fn what_is_committed_is_not_cut_though_this_build_cannot_read_it() {
+    let (net, last) = with_unreadable_end(1);
+    assert_eq!(net.phase(3), Phase::Failed);
+    assert_eq!(net.nodes[&3].group.store().last(), LogIndex(last + 1), "another build may read it");
 }
