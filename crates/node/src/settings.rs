@@ -19,6 +19,7 @@ use crate::InitArgs;
 use crate::command::Command;
 use crate::shared::Shared;
 use crate::slot::Slot;
+use crate::space::free_space;
 use trireme_replicator::message::AppMessage;
 
 /// See the module.
@@ -116,6 +117,12 @@ impl Settings {
             })
         });
         files.map(|files| TlsContext::load(&files)).transpose()
+    }
+
+    /// Bytes that are free where the write-set log lies; 0 when nobody knows.
+    pub fn free_for_log(&self) -> u64 {
+        let dir = self.with(|o| PathBuf::from(o.text("gcache.dir")));
+        free_space(if dir.as_os_str().is_empty() { Path::new(".") } else { &dir })
     }
 
     /// The keys of the write-set log, as the file holds them now; `None`: it is in clear text.

@@ -16,6 +16,7 @@ use trireme_types::{DecodeError, LogIndex, Member, NodeId, Reader, Seqno, Timest
 
 use crate::feed::{Copying, Feed, HalfDone, Idle, Offer, Position, Request, Stage, Start, is_trivial};
 use crate::message::AppMessage;
+use crate::retention::Growth;
 use crate::roster::{self, NodeState, Roster};
 
 /// Write sets between two reports of the committed position (Galera's 127).
@@ -869,6 +870,24 @@ impl Replicator {
             "{what}, but this node's write-set log has begun anew after {base} meanwhile: what lies between is kept by nobody here. Start the \
              server again, and it asks for another copy."
         )));
+    }
+
+    /// The log has no more room, and nothing of it may go while the server waits for its data: what is between has to be ordered into
+    /// its certification, one entry after the other. Ignored once the server has them.
+    pub fn handle_no_room(&mut self, growth: Growth) {
+        match &self.feed {
+            Feed::Copying(_) | Feed::HalfDone(_) => {}
+            Feed::Nobody { .. } | Feed::Idle(_) | Feed::Returning { .. } | Feed::Live { .. } | Feed::Ended { .. } => {
+                return;
+            }
+        }
+        let Growth { held, free, .. } = growth;
+        self.end(Effect::Die(format!(
+            "The write-set log holds {held} bytes and only {free} are free on its disk. Nothing of it can be dropped before the full copy is here, so \
+             this node stops before the disk is full. Free space, or put gcache.dir on a larger file system, and start the server again. If the log \
+             itself takes the space, remove all files named trireme.*.galera.cache first: the node joins as a new member."
+        )));
+        self.invariants();
     }
 
     // --- time ---------------------------------------------------------------------------------------------------------

@@ -114,6 +114,46 @@ impl EngineDisk {
     }
 }
 
+/// A log of which nothing may go, because the server behind it waits for its data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Growth {
+    /// Bytes of the log.
+    pub held: u64,
+    /// Of these, beyond what the operator lets it have.
+    pub excess: u64,
+    /// Bytes that are free where it lies; 0 when nobody knows.
+    pub free: u64,
+}
+
+/// Least bytes that the log of a server without its data leaves free: what a busy cluster brings in a few seconds. The data directory is
+/// mostly on the same disk, and a full one ends more than this log.
+pub const FREE_MIN: u64 = 128 << 20;
+/// The operator is told before.
+const FREE_TOLD: u64 = 8 * FREE_MIN;
+
+/// What is done about it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Room {
+    Enough,
+    /// It gets short.
+    Short,
+    /// The log goes no further.
+    None,
+}
+
+impl Growth {
+    pub fn room(self) -> Room {
+        match self.free {
+            _ if self.excess == 0 => Room::Enough,
+            // On a disk that is full the log fails by itself.
+            0 => Room::Enough,
+            free if free < FREE_MIN => Room::None,
+            free if free < FREE_TOLD => Room::Short,
+            _ => Room::Enough,
+        }
+    }
+}
+
 /// For whose sake something stays.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Need {
@@ -216,6 +256,18 @@ mod tests {
         assert_eq!(see(40, 120, EngineLog::Closed), 10, "an engine that is not open flushes nothing");
         assert_eq!(see(40, 121, EngineLog::Silent), 10);
         assert_eq!(see(50, 181, EngineLog::Silent), 40);
+    }
+
+    #[test]
+    fn a_log_that_nothing_may_leave_stops_before_its_disk_is_full() {
+        let room = |excess, free| Growth { held: 1 << 30, excess, free }.room();
+        assert_eq!(room(1, u64::MAX), Room::Enough);
+        assert_eq!(room(1, FREE_TOLD), Room::Enough);
+        assert_eq!(room(1, FREE_TOLD - 1), Room::Short);
+        assert_eq!(room(1, FREE_MIN), Room::Short);
+        assert_eq!(room(1, FREE_MIN - 1), Room::None);
+        assert_eq!(room(1, 0), Room::Enough, "unknown");
+        assert_eq!(room(0, 1), Room::Enough, "within its size it may fill what it was given");
     }
 
     #[test]

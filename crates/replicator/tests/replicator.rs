@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 use trireme_replicator::message::AppMessage;
+use trireme_replicator::retention::Growth;
 use trireme_replicator::{Connect, Distances, Effect, Feed, Offer, Position, Replicator, Severity, Sight, Start};
 use trireme_types::{
     Incarnation, LogIndex, Member, NodeId, Seqno, Timestamp, Uuid, View, Voter, VoterSet, Weight, Writer,
@@ -127,6 +128,24 @@ fn a_server_whose_data_the_log_reaches_is_fed_from_its_own_position() {
     assert_eq!(effects, [Effect::GoLive { position: at(5), connect }]);
     assert_eq!(s.replicator.handle_ordered(LogIndex(20), Seqno(10), false), Offer::Hand);
     assert_eq!(s.replicator.handle_ordered(LogIndex(20), Seqno(10), false), Offer::Skip);
+}
+
+#[test]
+fn a_copy_ends_before_the_log_has_filled_the_disk() {
+    let growth = Growth { held: 5 << 30, excess: 4 << 30, free: 1 << 20 };
+    let mut s = Subject::copying(3, 5);
+    s.replicator.handle_no_room(growth);
+    let effects = s.effects();
+    assert!(dies(&effects), "{effects:?}");
+    assert!(!s.replicator.is_live());
+    s.replicator.handle_no_room(growth);
+    assert_eq!(s.effects(), [], "once");
+    // With its data the server drains the log itself.
+    let mut s = Subject::copying(3, 5);
+    s.copy_arrives(6);
+    assert!(s.replicator.is_live());
+    s.replicator.handle_no_room(growth);
+    assert!(s.replicator.is_live() && !dies(&s.effects()));
 }
 
 #[test]

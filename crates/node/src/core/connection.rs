@@ -110,6 +110,8 @@ pub(super) struct Connection {
     pub(super) gave_up_told: Option<Instant>,
     /// When the operator was last told that the log holds more than it should for the engine's sake.
     pub(super) engine_told: Option<Instant>,
+    /// When the operator was last told that the disk gets short for the log of a server that waits for its data.
+    pub(super) growth_told: Option<Instant>,
     /// It was told that this is not enough for a server that is away.
     pub(super) told_of_bound: bool,
     /// When it was last looked whether a server that cannot be heard was told to stop.
@@ -150,6 +152,7 @@ impl Connection {
             reminder: Reminder::default(),
             gave_up_told: None,
             engine_told: None,
+            growth_told: None,
             told_of_bound: false,
             looked_for_stop: Instant::now(),
             dropping: false,

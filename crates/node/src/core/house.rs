@@ -15,7 +15,7 @@ use super::connection::{Pending, PendingApp};
 use super::incarnation::Owed;
 use crate::Level;
 use crate::settings::durability_name;
-use trireme_replicator::retention::{Need, Needs};
+use trireme_replicator::retention::{Growth, Need, Needs, Room};
 
 /// How often the log's housekeeping is looked at.
 const KEEP_LOG_EVERY: Duration = Duration::from_secs(1);
@@ -31,6 +31,8 @@ const ENGINE_EXCESS_TOLD: u64 = 64 << 20;
 const ENGINE_TOLD_EVERY: Duration = Duration::from_secs(600);
 /// Uses of keys in the certification index (a hundred bytes each at worst) beyond which a member that lags does not keep them there.
 const INDEX_KEYS_MAX: usize = 1 << 21;
+/// How often the operator is told that the disk gets short while the server waits for its data.
+const GROWTH_TOLD_EVERY: Duration = Duration::from_secs(60);
 /// How long a sent, undecided commit waits in a non-primary component before it is given up.
 const NON_PRIMARY_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -296,7 +298,38 @@ impl Core {
         );
     }
 
+    /// While the server waits for its data nothing leaves the log, and a busy cluster can fill its disk.
+    fn look_at_room(&mut self) {
+        let log = self.inc.group.store();
+        if self.inc.replicator.is_live() || !log.wants_trim() {
+            return;
+        }
+        let free = self.shared.settings.free_for_log();
+        let growth = Growth { held: log.bytes_held(), excess: log.excess(), free };
+        match growth.room() {
+            Room::Enough => {}
+            Room::Short => {
+                if self.conn.growth_told.is_some_and(|when| when.elapsed() < GROWTH_TOLD_EVERY) {
+                    return;
+                }
+                self.conn.growth_told = Some(Instant::now());
+                self.shared.log(
+                    Level::Warn,
+                    format!(
+                        "the write-set log holds {} bytes and {free} are free on its disk: nothing of it can be dropped before the full copy is here",
+                        growth.held
+                    ),
+                );
+            }
+            Room::None => {
+                self.inc.replicator.handle_no_room(growth);
+                self.carry_out();
+            }
+        }
+    }
+
     pub(super) fn keep_log(&mut self) {
+        self.look_at_room();
         let live = self.inc.replicator.is_live();
         let own = self.own_need();
         let mut for_engine = None;
