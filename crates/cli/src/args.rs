@@ -30,6 +30,10 @@ Exit codes:
 pub enum Command {
     /// Show every server of a cluster, who votes, who is behind, and what it can still lose
     Status(trireme_observe::status::Status),
+    /// Look for what is wrong with a cluster, or will be: each finding with its reason and its remedy
+    Doctor(trireme_observe::examine::Doctor),
+    /// Pack what support needs into one archive: status, settings, logs; no rows, no secrets
+    Bundle(trireme_observe::bundle::Bundle),
     /// Serve what a node says of itself: /metrics for Prometheus, /health for load balancers
     Monitor(trireme_observe::monitor::Monitor),
     /// Say what a line of a server's error log means, and what to do

@@ -100,7 +100,7 @@ impl Look {
     }
 }
 
-fn look(dir: &Path, keys: Option<LogKeys>) -> Result<Look, String> {
+pub fn look(dir: &Path, keys: Option<LogKeys>) -> Result<Look, String> {
     let storage = DirStorage::read_only(dir).map_err(text)?;
     let boot_id = read_boot_id();
     let mut last = Err(String::new());

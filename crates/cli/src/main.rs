@@ -9,6 +9,7 @@ mod follow;
 mod log;
 mod manual;
 mod monitor;
+mod outage;
 mod resolve;
 mod run;
 mod secret;
@@ -40,6 +41,9 @@ fn main() -> ExitCode {
         args::Command::Cluster { dir, action } => (dir, action),
         args::Command::Status(status) => return trireme_observe::status::run(&status),
         args::Command::Monitor(asked) => return monitor::run(&asked),
+        args::Command::Doctor(asked) if !asked.outage.is_empty() => return outage::run(&asked.outage, asked.json),
+        args::Command::Doctor(asked) => return trireme_observe::examine::run(&asked),
+        args::Command::Bundle(asked) => return trireme_observe::bundle::run(&asked),
         args::Command::Explain(explain) => return trireme_observe::explain::explain(&explain),
         args::Command::Events(events) => return trireme_observe::explain::events(&events),
         args::Command::Arbitrate(arbitrate) => return trireme_arbitrator::run(arbitrate),

@@ -2,7 +2,8 @@
 
 use crate::run::print_line;
 use trireme_cluster::NodeStatus;
-use trireme_observe::table::{lines, or_dash};
+use trireme_observe::table::lines;
+pub use trireme_observe::table::or_dash;
 
 pub fn print_status(nodes: &[NodeStatus]) {
     let head = ["NODE", "STATE", "SEQNO", "QUEUE", "ROLE", "MEMBERS", "ADDRESS", "PID"].map(str::to_owned);

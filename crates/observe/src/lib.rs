@@ -9,13 +9,17 @@
 #![forbid(unsafe_code)]
 
 pub mod batch;
+pub mod bundle;
 pub mod client;
 pub mod cluster;
+pub mod doctor;
 pub mod errorlog;
+pub mod examine;
 pub mod explain;
 pub mod facts;
 pub mod lines;
 pub mod monitor;
+pub mod outage;
 pub mod status;
 pub mod survey;
 pub mod table;

@@ -113,6 +113,19 @@ fn an_operator_looks_at_a_cluster() {
     let (code, out, _) = trireme(&["status", "--host", &host, "--user", "nobody"]);
     assert!(code == 1 && out.contains("refuses the account"), "{out}");
 
+    // What is wrong with it.
+    let (code, out, err) = trireme(&["doctor", "--host", &host, "--user", "root", "--json"]);
+    assert_eq!(code, 1, "{out}{err}");
+    cluster.sql(id(1), "GRANT SELECT ON *.* TO look@'%'").unwrap();
+    let socket = nodes[0].socket();
+    let (code, out, err) =
+        trireme(&["doctor", "--socket", socket.to_str().unwrap(), "--user", "look", "--disk", "--json"]);
+    assert_eq!(code, 3, "{out}{err}");
+    let json: Value = serde_json::from_str(&out).unwrap();
+    let found = |check: &str| json["findings"].as_array().unwrap().iter().find(|f| f["check"] == check).cloned();
+    assert!(found("no-primary-key").unwrap()["what"].as_str().unwrap().contains("d.keyless"), "{out}");
+    assert!(found("port").is_none() && found("tables").is_none(), "{out}");
+
     // What it measures, beside a node.
     let (port, agent) = (free_port(), free_port());
     let data = nodes[0].data();
@@ -164,4 +177,14 @@ fn an_operator_looks_at_a_cluster() {
 
     cluster.stop(id(1), Stop::Graceful).unwrap();
     until("the stop to be told", || get(port, "/live").is_some_and(|(_, body)| body.contains("was stopped")));
+
+    // All are down: two logs are a majority, one is not, and both say so.
+    cluster.stop(id(2), Stop::Kill).unwrap();
+    let log = |n: usize| format!("{}={}", nodes[n].id, nodes[n].data().display());
+    let (code, out, err) = trireme(&["doctor", "--outage", &log(0), &log(1), &log(2)]);
+    assert!(code == 0 && out.contains("Start the servers plainly"), "{out}{err}");
+    let (code, out, _) = trireme(&["doctor", "--outage", &log(2)]);
+    assert!(code == 3 && out.contains("they hold 1 of 3 votes") && out.contains("node1, node2"), "{out}");
+    let (code, out, _) = trireme(&["doctor", "--outage", "/nowhere"]);
+    assert!(code == 1 && out.contains("no write-set log could be read"), "{out}");
 }
