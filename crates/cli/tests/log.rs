@@ -460,6 +460,10 @@ fn the_term_is_raised_and_never_lowered_and_nothing_else_changes() {
     assert_eq!(json(&["term"], &dir)["term"], before.term.0);
     assert_eq!(json(&["term", "--raise", "1000000"], &dir)["term_before"], before.term.0);
     assert!(refused(&["term", "--raise", "1000000"], &dir).contains("is 1000000 already"));
+    // From there no election could follow.
+    for term in ["8070450532247928833", "18446744073709551615"] {
+        assert!(refused(&["term", "--raise", term], &dir).contains("is to be removed"));
+    }
     assert_eq!(json(&["verify"], &dir), judged, "it is as clean as it was");
     let (log, report) =
         WriteSetLog::open(DirStorage::new(&dir.0).unwrap(), &Options::new(NODE, read_boot_id())).unwrap();

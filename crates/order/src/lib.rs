@@ -37,6 +37,7 @@ pub use message::{Class, Founding, JoinRequest, Message, Presence, WireEntry};
 #[cfg(feature = "mutants")]
 pub use mutant::Mutant;
 pub use store::{LogStore, StoreError};
+pub use trust::TERM_RAISED_MAX;
 
 /// With the feature `mutants`, which no server needs.
 pub const TEST_BUILD: bool = cfg!(feature = "mutants");

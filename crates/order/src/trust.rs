@@ -22,6 +22,8 @@ const TERM_MAX: Term = Term(1 << 63);
 const TERM_JUMP_MAX: u64 = 1 << 20;
 /// Higher than this only a majority of voters leads, and steps that are no jumps.
 const TERM_FAR_MAX: Term = Term(3 << 61);
+/// The highest that an operator may raise a term to: there is room above it for elections without end, and below [`TERM_MAX`].
+pub const TERM_RAISED_MAX: Term = Term(7 << 60);
 /// A newcomer may know a later term than the group, and has to be let in all the same. It costs an election, so not often.
 const FOREIGN_TERM_EVERY: Duration = Duration::from_secs(5);
 /// Nor does one newcomer keep the others out by coming again and again.
@@ -223,9 +225,14 @@ impl<S: LogStore> Group<S> {
             return true;
         }
         let own = self.hard.term;
+        let advice = match term <= TERM_RAISED_MAX {
+            true => format!(
+                ". If all nodes stay apart, stop this one and run trireme log term --raise {term} on its write-set log"
+            ),
+            false => String::new(),
+        };
         let text = format!(
-            "speaks of term {term}, and this node is in term {own}: no election leads there, so that is ignored. If all nodes stay \
-             apart, stop this one and run trireme log term --raise {term} on its write-set log"
+            "speaks of term {term}, and this node is in term {own}: no election leads there, so that is ignored{advice}"
         );
         self.complain(now, from, &text);
         false

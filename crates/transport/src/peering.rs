@@ -378,7 +378,10 @@ impl Transport {
             // Cannot be: a link reads frames.
             return;
         }
-        if refusal == Refusal::Alive {
+        // It ends this node, so it counts from those only whom this node called, and when both have said who they are: an honest peer
+        // finds its link in the way no earlier. Anybody can connect and say it.
+        let both_known = !matches!(conn.phase, Phase::Connecting | Phase::Hello);
+        if refusal == Refusal::Alive && conn.dialled.is_some() && both_known {
             let reason = format!("{} has a link of this node's id that answers: {}", conn.remote, printable(text));
             self.pending.push(NetEvent::Twin { reason });
         }
@@ -919,6 +922,19 @@ mod tests {
             assert!(matches!(self.hear(&mut played), Some(Handshake::Hello(_))));
             played
         }
+    }
+
+    #[test]
+    fn a_caller_who_says_that_this_node_is_a_twin_is_not_believed() {
+        let mut stage = Stage::new(1);
+        let text = "go away".to_owned();
+        let mut stranger = stage.connect();
+        stranger.say(Handshake::Refuse { refusal: Refusal::Alive, instance: 78, text: text.clone() });
+        while stage.hear(&mut stranger).is_some() {}
+        let mut caller = stage.greet(2);
+        caller.say(Handshake::Refuse { refusal: Refusal::Alive, instance: 78, text });
+        while stage.hear(&mut caller).is_some() {}
+        assert!(!stage.events.iter().any(|event| matches!(event, NetEvent::Twin { .. })), "{:?}", stage.events);
     }
 
     #[test]

@@ -1,0 +1,129 @@
+//! What the documents point at exists: files, headings, commands.
+
+use std::collections::BTreeSet;
+use std::path::{Component, Path, PathBuf};
+use std::process::Command;
+
+fn top() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// Every page in Markdown, with its text.
+fn pages() -> Vec<(PathBuf, String)> {
+    let mut pages = Vec::new();
+    let mut places = vec![top(), top().join("docs")];
+    places.extend(std::fs::read_dir(top().join("crates")).unwrap().map(|entry| entry.unwrap().path()));
+    let at_top = top();
+    while let Some(place) = places.pop() {
+        for entry in std::fs::read_dir(&place).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() && place.starts_with(at_top.join("docs")) {
+                places.push(path);
+            } else if path.extension().is_some_and(|ending| ending == "md") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                pages.push((path, text));
+            }
+        }
+    }
+    assert!(pages.len() > 20, "{}", pages.len());
+    pages
+}
+
+/// `a/./b/../c` as `a/c`: links are judged as a reader's browser does it.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => {
+                plain.pop();
+            }
+            Component::CurDir => {}
+            Component::Prefix(_) | Component::RootDir | Component::Normal(_) => plain.push(part),
+        }
+    }
+    plain
+}
+
+/// The anchors of a page, as the usual hosts make them from headings.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let headings = text.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
+    headings
+        .map(|heading| {
+            let kept = heading.to_lowercase().replace(' ', "-");
+            kept.chars().filter(|c| c.is_alphanumeric() || matches!(c, '-' | '_')).collect()
+        })
+        .collect()
+}
+
+#[test]
+fn every_link_leads_somewhere() {
+    let pages = pages();
+    let mut broken = Vec::new();
+    let mut followed = 0;
+    for (path, text) in &pages {
+        for rest in text.split("](").skip(1) {
+            let link = rest.split([')', ' ', '\n']).next().unwrap_or_default();
+            if link.is_empty() || link.contains("://") || link.starts_with('<') {
+                continue;
+            }
+            followed += 1;
+            let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target = if file.is_empty() { path.clone() } else { plain(&path.parent().unwrap().join(file)) };
+            if !target.exists() {
+                broken.push(format!("{}: {link}: no such file", path.display()));
+            } else if !anchor.is_empty() && !anchors(&std::fs::read_to_string(&target).unwrap()).contains(anchor) {
+                broken.push(format!("{}: {link}: no such heading", path.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
+    assert!(followed > 100, "{followed}");
+}
+
+/// The names of the commands below `path`, from their help.
+fn commands(path: &[&str]) -> BTreeSet<String> {
+    let output = Command::new(env!("CARGO_BIN_EXE_trireme")).args(path).arg("--help").output().unwrap();
+    let help = String::from_utf8(output.stdout).unwrap();
+    let list = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    // Two blanks before a name, more before the next line of its description.
+    let names = list.filter_map(|line| line.strip_prefix("  ").filter(|line| !line.starts_with(' ')));
+    names.filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
+}
+
+#[test]
+fn every_command_that_is_named_exists() {
+    let first = commands(&[]);
+    assert!(first.contains("cluster") && first.contains("log"), "{first:?}");
+    let nested: Vec<(&str, BTreeSet<String>)> =
+        ["cluster", "log", "secret"].map(|name| (name, commands(&[name]))).into();
+    let is_word = |word: &str| {
+        !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-') && !word.starts_with('-')
+    };
+    let mut wrong = Vec::new();
+    let mut named = 0;
+    for (path, text) in pages() {
+        // Old entries name what was there then; the files of the log begin with such words.
+        if path.ends_with("CHANGELOG.md") || path.ends_with("wslog-format.md") {
+            continue;
+        }
+        let spans = text.split('`').skip(1).step_by(2).map(str::to_owned);
+        let typed = text.lines().filter_map(|line| line.strip_prefix("    ")).map(str::to_owned);
+        for span in spans.chain(typed) {
+            let span = span.trim_start_matches("target/release/").trim_start_matches("sudo ");
+            let Some(words) = span.strip_prefix("trireme ") else { continue };
+            let mut words = words.split([' ', '\n', '|', ',', '…']).filter(|word| !word.is_empty());
+            let Some(word) = words.next().filter(|word| is_word(word)) else { continue };
+            named += 1;
+            if !first.contains(word) {
+                wrong.push(format!("{}: trireme {word}", path.display()));
+            }
+            if let Some((_, inner)) = nested.iter().find(|(name, _)| *name == word) {
+                if let Some(next) = words.next().filter(|next| is_word(next) && !inner.contains(*next)) {
+                    wrong.push(format!("{}: trireme {word} {next}", path.display()));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(named > 50, "{named}");
+}
