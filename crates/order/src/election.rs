@@ -509,6 +509,7 @@ impl<S: LogStore> Group<S> {
                     let next = if heard_of < first { p.next.max(first).min(tail.next()) } else { heard_of };
                     p.heard = now;
                     p.snapshot_since = None;
+                    p.snapshots = 0;
                     p.restart(next, tail);
                 }
                 None if belongs => {

@@ -1,7 +1,5 @@
 //! Joining, leaving, views, voters, and what happens without a majority.
 
-use std::time::Duration;
-
 use trireme_types::{
     Base, Durability, EntryKind, Incarnation, Kinship, Lineage, LogIndex, Member, NodeId, Seqno, Session, Term,
     Timestamp, Uuid, View, Voter, VoterSet, Weight,
@@ -17,9 +15,6 @@ use crate::replication::Progress;
 use crate::timers::Timer;
 use crate::voters::{after_leave, next_voters};
 use crate::{Event, LogStore, Message, Output, Phase};
-
-/// Between two snapshots to one peer.
-const SNAPSHOT_EVERY: Duration = Duration::from_secs(2);
 
 impl<S: LogStore> Group<S> {
     // --- asking to be let in --------------------------------------------------------------------------------------
@@ -142,13 +137,14 @@ impl<S: LogStore> Group<S> {
         match s.progress.get(&from) {
             Some(p) if usable || p.snapshot_since.is_some() => {}
             // One is under way. (Probes say nothing here: a log of no history does not answer them.)
-            Some(p) if p.snapshot_sent.is_some_and(|at| now.since(at) < SNAPSHOT_EVERY) => {}
+            Some(p) if p.rests_from_snapshots(now) => {}
             None if usable => {
                 let next = request.last_index.min(common.unwrap_or(tail)).min(tail).next();
                 s.progress.insert(from, Progress::new(next, tail, now));
             }
-            Some(_) | None => {
-                s.progress.insert(from, Progress::new(tail.next(), tail, now));
+            before => {
+                let snapshots = before.map_or(0, |p| p.snapshots);
+                s.progress.insert(from, Progress { snapshots, ..Progress::new(tail.next(), tail, now) });
                 self.need_snapshot_for(now, from);
             }
         }
@@ -174,7 +170,7 @@ impl<S: LogStore> Group<S> {
         let history = self.tail.history;
         let Role::Sequencer(s) = &mut self.role else { return };
         let Some(p) = s.progress.get_mut(&node) else { return };
-        if p.snapshot_sent.is_some_and(|at| now.since(at) < SNAPSHOT_EVERY) {
+        if p.rests_from_snapshots(now) {
             // It did not help, or has not arrived.
             return self.defer_snapshot_for(now, node);
         }
@@ -230,6 +226,7 @@ impl<S: LogStore> Group<S> {
         let Some(p) = self.progress_of(node) else { return };
         p.snapshot_since = None;
         p.snapshot_sent = Some(now);
+        p.snapshots = p.snapshots.saturating_add(1);
         p.matched = LogIndex::ZERO;
         p.restart(base.index.next(), tail);
         p.probed_at = Some(now);
@@ -262,7 +259,7 @@ impl<S: LogStore> Group<S> {
         if !matches!(self.phase(), Phase::Joining | Phase::NonPrimary) && !self.needs_snapshot && !lagging || !wanted {
             return;
         }
-        if self.is_strange_state(same) && !self.may_overrule(now, from) {
+        if self.is_strange_state(same) && !self.continues_here(&lineage, &base) && !self.may_overrule(now, from) {
             return;
         }
         // A log of which nothing is left does not say whose promises these are: they are kept. Nor do they go with the branch.

@@ -33,6 +33,8 @@ pub(crate) struct Progress {
     pub full_until: LogIndex,
     /// The last snapshot was sent then.
     pub snapshot_sent: Option<Timestamp>,
+    /// Snapshots sent since it last acknowledged anything, or was linked: it may have reasons to refuse them.
+    pub snapshots: u32,
     /// It lacks what this arbitrator has dropped: nothing can be sent.
     pub beyond: bool,
     /// Waits for a snapshot since then; nothing is sent.
@@ -55,6 +57,7 @@ impl Progress {
             inflight_bytes: 0,
             full_until,
             snapshot_sent: None,
+            snapshots: 0,
             beyond: false,
             snapshot_since: None,
             round: 0,
@@ -74,7 +77,14 @@ impl Progress {
         self.full_until = full_until;
     }
 
+    /// Is it too early for another snapshot? Each of them costs an encoding of the whole state.
+    pub fn rests_from_snapshots(&self, now: Timestamp) -> bool {
+        let doublings = self.snapshots.saturating_sub(2).min(SNAPSHOT_DOUBLINGS_MAX);
+        self.snapshot_sent.is_some_and(|at| now.since(at) < SNAPSHOT_EVERY * (1 << doublings))
+    }
+
     fn acknowledged(&mut self, index: LogIndex) {
+        self.snapshots = 0;
         self.matched = self.matched.max(index);
         while self.inflight.front().is_some_and(|(last, _)| *last <= index) {
             if let Some((_, bytes)) = self.inflight.pop_front() {
@@ -84,6 +94,10 @@ impl Progress {
     }
 }
 
+/// Between the first snapshots to one peer. One may get lost.
+const SNAPSHOT_EVERY: Duration = Duration::from_secs(2);
+/// From the third on that is not answered the time between them doubles, so often: to 32 s.
+const SNAPSHOT_DOUBLINGS_MAX: u32 = 4;
 /// Nodes without a vote and outside of the view whose acknowledgements are remembered: more than ever join at once.
 const RECALLED_MAX: usize = 1024;
 /// Without any acknowledgement for this long, although there is something to acknowledge, a peer is sent everything again.

@@ -5,11 +5,13 @@
 //!
 //! A member of a primary component believes whom it follows, and those who are named or whom they vouch for. A member without one
 //! believes whoever is linked: a newcomer knows nobody, and what an old log says of who decides may be old, so there is nobody to ask.
-//! But what cannot be taken back (log and data are given up, a fork is made) takes somebody who is remembered, or vouched for by one.
+//! But what cannot be taken back (log and data are given up, a fork is made) takes somebody who is remembered, or vouched for by one. A state
+//! that continues what is committed here takes nothing back: whoever slept while all others were replaced knows nobody any more.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use trireme_types::{NodeId, Term, Timestamp};
+use trireme_types::{Base, Kinship, Lineage, NodeId, Term, Timestamp};
 
 use crate::election::Role;
 use crate::group::Group;
@@ -155,6 +157,33 @@ impl<S: LogStore> Group<S> {
     fn knows_nobody(&self) -> bool {
         let me = self.me();
         self.remembered.iter().chain(self.tail.sessions.keys()).all(|n| *n == me)
+    }
+
+    /// Does this state go on from what is committed here? Then nothing is given up by taking it: it is no older than the log here, as in an
+    /// election, so what was acknowledged here and committed lies below it, and what the data hold does.
+    /// It comes from this cluster, whoever offers it, if its table of sessions has a line of everybody in the own one, none of them older:
+    /// lines stay when nodes go.
+    pub(crate) fn continues_here(&self, lineage: &Lineage, base: &Base) -> bool {
+        let may_follow = |theirs: &Lineage| match self.tail.lineage.kinship(theirs) {
+            Kinship::Same => true,
+            Kinship::Descendant(fork) => self.can_follow(&fork),
+            Kinship::Ancestor | Kinship::Sibling => false,
+        };
+        let done = &self.done;
+        let beyond = base.history == self.tail.history
+            && base.index > self.commit
+            && (base.term, base.index) >= (self.tail.term, self.tail.index)
+            && base.seqno >= done.seqno.max(self.applied)
+            && base.voters_at >= done.voters_at
+            && base.view.number >= done.view.number;
+        let theirs: BTreeMap<NodeId, (u64, u64)> =
+            base.sessions.iter().map(|m| (m.session.node, (m.session.number, m.number))).collect();
+        // The end of the own log may be lost to the others, and what it says of numbers with it.
+        let has_all = self.tail.sessions.keys().all(|n| theirs.contains_key(n))
+            && done.sessions.iter().all(|(n, mark)| theirs.get(n).is_some_and(|newer| newer >= mark));
+        // The own line says little: everybody that is linked knows the name of this node.
+        let tells = self.tail.sessions.keys().any(|n| *n != self.me());
+        !self.is_doubled && beyond && may_follow(lineage) && may_follow(&base.lineage) && has_all && tells
     }
 
     /// May this peer's state replace log and data here, or its branch the own one? A line says why not.

@@ -6,6 +6,7 @@ mod liar;
 #[cfg(feature = "mutants")]
 mod mutants;
 mod net;
+mod replaced;
 mod review;
 mod situations;
 mod suspicion;

@@ -38,6 +38,8 @@ pub struct Net {
     pub lost: Vec<(u8, u8)>,
     /// Members that are in a view get their data at once.
     pub copies: bool,
+    /// How often a member's state was encoded for another one.
+    pub encoded: usize,
 }
 
 impl Net {
@@ -50,6 +52,7 @@ impl Net {
             links: vec![],
             lost: vec![],
             copies: true,
+            encoded: 0,
         }
     }
 
@@ -198,7 +201,10 @@ impl Net {
                     }
                 }
                 Output::Deliver(Delivery::App { .. } | Delivery::Reset { .. }) => {}
-                Output::Event(Event::NeedSnapshot(request)) => node.group.provide_snapshot(now, request, Bytes::new()),
+                Output::Event(Event::NeedSnapshot(request)) => {
+                    self.encoded += usize::from(request.peer.is_some());
+                    node.group.provide_snapshot(now, request, Bytes::new());
+                }
                 Output::Event(Event::DataDiverged) => {
                     node.events.push(Event::DataDiverged);
                     node.group.data_discarded(now);

@@ -1,0 +1,253 @@
+//! A node that was away while all whom it knew were replaced: who vouches for those that are there now (rule 35)?
+
+use std::time::Duration;
+
+use trireme_order::{Config, Event, JoinState, LogStore, MemStore, Message, Phase};
+use trireme_types::{
+    Base, Lineage, LogIndex, Member, MemberKind, NodeId, Seqno, Session, SessionMark, Term, View, Voter, VoterSet,
+    Weight,
+};
+
+use crate::net::*;
+
+/// The one that sleeps.
+const SLEEPER: u8 = 3;
+
+fn config(n: u8, arbitrator: bool) -> Config {
+    let mut cfg = Net::config(n);
+    if arbitrator {
+        cfg.me.kind = MemberKind::Arbitrator;
+    }
+    cfg
+}
+
+fn start(net: &mut Net, n: u8, cfg: Config, store: MemStore, at: Option<Seqno>) {
+    net.start(n, cfg, store, at);
+    let now = net.now;
+    net.nodes.get_mut(&n).unwrap().group.join(now, JoinState { position: at.map(|at| (HISTORY, at)) });
+}
+
+/// Three, of which all servers have proposed something, as servers do when they join.
+fn three(arbitrator: bool) -> Net {
+    let mut net = Net::new();
+    net.bootstrap(1);
+    net.join(2);
+    start(&mut net, SLEEPER, config(SLEEPER, arbitrator), MemStore::new(), None);
+    net.run(Duration::from_secs(2));
+    for n in 1..=if arbitrator { 2 } else { 3 } {
+        net.propose(n, &format!("hello of {n}"));
+        net.settle();
+    }
+    net
+}
+
+fn position(net: &Net, n: u8) -> Seqno {
+    let node = &net.nodes[&n];
+    let sets = node.delivered.last().map_or(0, |(at, _)| *at);
+    Seqno(sets.max(node.group.status().view.number))
+}
+
+fn leave(net: &mut Net, n: u8) {
+    let now = net.now;
+    net.nodes.get_mut(&n).unwrap().group.leave(now);
+    net.run(Duration::from_secs(3));
+    net.kill(n);
+    net.run(Duration::from_secs(10));
+}
+
+/// A new node with an empty disk for each old one, one after the other. Their logs begin where they came in.
+fn replace(net: &mut Net, gracefully: bool) {
+    net.propose(1, "ordered without the sleeper");
+    net.run(Duration::from_secs(1));
+    for (new, old) in [(4, 1), (5, 2)] {
+        net.join(new);
+        net.propose(new, &format!("hello of {new}"));
+        net.run(Duration::from_secs(15));
+        if gracefully {
+            leave(net, old);
+        } else {
+            net.kill(old);
+            net.run(Duration::from_secs(15));
+        }
+    }
+    both_order(net);
+}
+
+fn both_order(net: &mut Net) {
+    for n in [4, 5] {
+        assert_eq!(net.phase(n), Phase::Primary, "{n}: {:?}", net.nodes[&n].group.status());
+        net.propose(n, &format!("newest of {n}"));
+        net.settle();
+    }
+}
+
+fn has_come_back(net: &mut Net, how: &str) {
+    net.run(Duration::from_secs(20));
+    let status = net.nodes[&SLEEPER].group.status();
+    assert_eq!(status.phase, Phase::Primary, "{how}: {status:?} {:?}", net.nodes[&SLEEPER].events);
+    assert_eq!(status.view.members.len(), 3, "{how}");
+    let from = |n: u8| net.nodes[&n].group.store().base().index;
+    assert!(from(SLEEPER) >= from(4) && from(4) > LogIndex::ZERO, "{how}: its log was replaced");
+    net.propose(4, "to the one that came back");
+    net.run(Duration::from_secs(1));
+    assert_eq!(net.bodies(SLEEPER).last().unwrap(), "to the one that came back", "{how}");
+    assert!(!net.warned(SLEEPER, "has never named it"), "{how}");
+}
+
+#[test]
+fn who_slept_while_all_others_were_replaced_comes_back_by_itself() {
+    for arbitrator in [false, true] {
+        for left in [false, true] {
+            for gracefully in [true, false] {
+                let how = format!("arbitrator {arbitrator}, it had left {left}, the others had {gracefully}");
+                let mut net = three(arbitrator);
+                let at = position(&net, SLEEPER);
+                if left {
+                    let now = net.now;
+                    net.nodes.get_mut(&SLEEPER).unwrap().group.leave(now);
+                    net.run(Duration::from_secs(3));
+                }
+                let store = net.kill(SLEEPER);
+                net.run(Duration::from_secs(15));
+                replace(&mut net, gracefully);
+                let mut cfg = config(SLEEPER, arbitrator);
+                cfg.me.incarnation.0 = 2;
+                start(&mut net, SLEEPER, cfg, store, (!arbitrator).then_some(at));
+                has_come_back(&mut net, &how);
+            }
+        }
+    }
+}
+
+/// It runs, and hears nobody for so long.
+#[test]
+fn who_was_cut_off_while_all_others_were_replaced_comes_back_by_itself() {
+    let mut net = three(false);
+    net.cut = [1, 2, 4, 5].map(|n| (SLEEPER, n)).to_vec();
+    net.run(Duration::from_secs(15));
+    replace(&mut net, true);
+    assert_eq!(net.phase(SLEEPER), Phase::NonPrimary);
+    net.heal();
+    has_come_back(&mut net, "cut off");
+}
+
+/// The disk is older than what this node itself did later.
+#[test]
+fn a_backup_from_before_the_others_were_replaced_is_brought_up() {
+    let mut net = three(false);
+    let at = position(&net, SLEEPER);
+    let backup = net.nodes[&SLEEPER].group.store().clone();
+    net.propose(SLEEPER, "not in the backup");
+    net.run(Duration::from_secs(1));
+    let store = net.kill(SLEEPER);
+    net.run(Duration::from_secs(15));
+    let now_at = Seqno(store.read(store.last(), 1).unwrap().remove(0).header.seqno.0);
+    net.restart(SLEEPER, store, 2, now_at);
+    net.run(Duration::from_secs(15));
+    net.propose(SLEEPER, "by the next incarnation");
+    net.run(Duration::from_secs(1));
+    leave(&mut net, SLEEPER);
+    replace(&mut net, true);
+    net.restart(SLEEPER, backup, 9, at);
+    has_come_back(&mut net, "backup");
+}
+
+/// What it committed is not in the branch that is left, and nobody whom it knows is in that one: a person decides. Until then it costs the
+/// others next to nothing.
+#[test]
+fn who_committed_beyond_a_fork_waits_for_a_person() {
+    let mut net = three(false);
+    // 1 goes on alone; the other two order, and have it in their data.
+    net.cut = vec![(1, 2), (1, SLEEPER)];
+    net.run(Duration::from_secs(15));
+    net.propose(SLEEPER, "beyond the fork");
+    net.run(Duration::from_secs(1));
+    let at = position(&net, SLEEPER);
+    let store = net.kill(SLEEPER);
+    net.kill(2);
+    net.cut.clear();
+    let now = net.now;
+    net.nodes.get_mut(&1).unwrap().group.force_primary(now);
+    net.run(Duration::from_secs(1));
+    for new in [4, 5] {
+        net.join(new);
+        net.propose(new, &format!("hello of {new}"));
+        net.run(Duration::from_secs(15));
+    }
+    leave(&mut net, 1);
+    both_order(&mut net);
+    let last = store.last();
+    net.restart(SLEEPER, store, 2, at);
+    net.encoded = 0;
+    net.run(Duration::from_secs(300));
+    assert_eq!(net.phase(SLEEPER), Phase::Joining);
+    assert!(net.warned(SLEEPER, "has never named it"), "{:?}", net.nodes[&SLEEPER].events);
+    assert!(!net.nodes[&SLEEPER].events.contains(&Event::DataDiverged));
+    assert_eq!(net.nodes[&SLEEPER].group.store().last(), last);
+    assert!(net.encoded <= 15, "the state was encoded {} times in 300 s", net.encoded);
+    // The log and grastate.dat are gone.
+    net.kill(SLEEPER);
+    net.join(SLEEPER);
+    has_come_back(&mut net, "without its log");
+}
+
+/// A stranger that has read nothing of this cluster, but knows its history and those who are linked.
+#[test]
+fn a_state_that_does_not_continue_the_own_one_is_not_taken() {
+    let marks = |numbers: &[(u8, u64)]| -> Vec<SessionMark> {
+        let session = |n: u8| Session { node: node(n), number: 1 << 40 };
+        numbers.iter().map(|(n, number)| SessionMark { session: session(*n), number: *number }).collect()
+    };
+    let mut net = three(false);
+    let older: Vec<SessionMark> =
+        (1..=3).map(|n| SessionMark { session: Session { node: node(n), number: 0 }, number: 1 }).collect();
+    let at = position(&net, SLEEPER);
+    // As after a stop in good order, it knows what is committed.
+    let now = net.now;
+    net.nodes.get_mut(&SLEEPER).unwrap().group.leave(now);
+    net.run(Duration::from_secs(3));
+    let store = net.kill(SLEEPER);
+    let all = [(1, 1), (2, 1), (3, 1)];
+    for (sessions, index, base_term, taken) in [
+        (vec![], 500, 1, false),
+        (marks(&[(3, 1)]), 500, 1, false),
+        (marks(&[(2, 1), (3, 1), (9, 1)]), 500, 1, false),
+        (older, 500, 1, false),
+        (marks(&all), 2, 1, false),
+        (marks(&all), 500, 0, false),
+        (marks(&all), 500, 1, true),
+    ] {
+        let mut net = Net::new();
+        net.restart(SLEEPER, store.clone(), 2, at);
+        net.settle();
+        let term = net.nodes[&SLEEPER].group.status().term.next();
+        let me = Member { node: node(9), ..Member::default() };
+        let view = View { number: 50, members: vec![me.clone()] };
+        let voters =
+            VoterSet { voters: vec![Voter { node: NodeId(me.node.0), weight: Weight(1) }], ..Default::default() };
+        let base = Base {
+            history: HISTORY,
+            index: LogIndex(index),
+            term: Term(base_term),
+            seqno: Seqno(400),
+            view,
+            voters,
+            voters_at: LogIndex(index),
+            sessions: sessions.clone(),
+            ..Base::default()
+        };
+        let now = net.now;
+        let group = &mut net.nodes.get_mut(&SLEEPER).unwrap().group;
+        group.handle_link_up(now, me);
+        let snapshot = Message::Snapshot { term, lineage: Lineage::default(), base: Box::new(base) };
+        group.handle_message(now, node(9), snapshot);
+        net.drain(SLEEPER);
+        let begins = net.nodes[&SLEEPER].group.store().base().index;
+        assert_eq!(begins == LogIndex(500), taken, "{sessions:?} at {index} of {base_term}");
+        assert_eq!(
+            net.warned(SLEEPER, "has never named it"),
+            !taken && index == 500,
+            "{sessions:?} at {index} of {base_term}"
+        );
+    }
+}
