@@ -10,17 +10,23 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use trireme_order::{
     Class, Config, Event as GroupEvent, Group, JoinState, LogStore, Message, Phase, ReadId, SnapshotRequest,
 };
+use trireme_replicator::retention::EngineDisk;
+use trireme_replicator::{self as replicator, Position, Replicator};
 use trireme_types::{LogIndex, Member, NodeId, Seqno, Term, Timestamp, Uuid, View};
 
-use crate::app::App;
 use crate::check::{Branches, Clients, Histories, Isolation, Logs, Losses, ReadRecord};
-use crate::database::{Database, State};
+use crate::database::{Change, Database};
 use crate::disk::Store;
 use crate::faults::Undo;
+use crate::judge::Judge;
 use crate::net::{Network, Payload};
 use crate::options::{MS, Options, US};
 use crate::rng::{Rng, mix};
+use crate::server::{Owed, Transfer};
 use crate::streaming::OwnStream;
+
+/// How often a node looks after what depends on time.
+pub(crate) const TICK: u64 = 50 * MS;
 
 /// What a node's group thread can be woken by, apart from time.
 pub(crate) enum Input {
@@ -35,7 +41,16 @@ pub(crate) enum Input {
 pub(crate) struct Process {
     pub group: Group<Store>,
     pub boot: u32,
-    pub app: App,
+    pub judge: Judge,
+    /// What a node's group thread asks, too.
+    pub replicator: Replicator,
+    /// What the server is not to be given yet.
+    pub kept: VecDeque<Change>,
+    /// What the server is to give to whom, and the seqno that it has to reach before.
+    pub donations: Vec<(NodeId, u64)>,
+    /// What the node knows of the engine's disk.
+    pub engine: EngineDisk,
+    pub owed: Owed,
     pub history: Uuid,
     pub last_index: LogIndex,
     pub last_seqno: Seqno,
@@ -59,9 +74,6 @@ pub(crate) struct Process {
     pub reads: BTreeMap<ReadId, ReadRecord>,
     /// Requests and the application's state at the moment they were made.
     pub snapshots: Vec<(SnapshotRequest, bytes::Bytes)>,
-    /// Data must be copied from a donor that has reached at least this seqno.
-    pub needs_copy: Option<u64>,
-    pub copying: bool,
     /// The newest acknowledgement that has come from each member.
     pub heard: BTreeMap<NodeId, (Term, LogIndex)>,
     /// The newest incarnation of each node that was linked.
@@ -87,6 +99,8 @@ pub enum Stop {
     Left,
     Evicted,
     Failed(String),
+    /// The server cannot go on; it is started again.
+    Server(String),
 }
 
 /// A place for a node: what survives the process.
@@ -99,6 +113,10 @@ pub(crate) struct Slot {
     /// `None` while a process holds it.
     pub disk: Option<Store>,
     pub db: Database,
+    /// The position that the state file claims since the provider's end, which comes before the engine's.
+    pub claim: Option<(Uuid, u64)>,
+    /// The state file says that a donor may be replacing the data.
+    pub at_risk: bool,
     pub process: Option<Process>,
     pub paused: bool,
     /// When it last stood still, or its clock leapt.
@@ -126,6 +144,11 @@ pub(crate) struct Copy {
 }
 
 impl Slot {
+    /// From where a server that is started here says that it goes on: the state file's word, or else the engine's.
+    pub fn begins_at(&self) -> Option<(Uuid, u64)> {
+        self.claim.filter(|_| self.db.valid).or(self.db.recovered())
+    }
+
     fn new(node: NodeId, disk: Store) -> Slot {
         Slot {
             node,
@@ -135,6 +158,8 @@ impl Slot {
             weight: 1,
             disk: Some(disk),
             db: Database::default(),
+            claim: None,
+            at_risk: false,
             process: None,
             paused: false,
             shaken: 0,
@@ -173,24 +198,76 @@ impl Slot {
 }
 
 pub(crate) enum Event {
-    Step { slot: usize, boot: u32 },
-    Wake { slot: usize, boot: u32 },
-    Lane { conn: u64, end: usize, lane: usize },
-    Connect { a: usize, b: usize },
-    SideUp { conn: u64, end: usize },
-    SideDown { conn: u64, end: usize },
-    DeadPeer { conn: u64, from: usize, to: usize },
-    Synced { slot: usize, boot: u32 },
-    Snapshot { slot: usize, boot: u32, request: SnapshotRequest, app: bytes::Bytes },
-    Judged { slot: usize, boot: u32 },
-    Apply { slot: usize, boot: u32 },
-    Flush { slot: usize, boot: u32 },
-    Copy { slot: usize, boot: u32 },
-    Copied { slot: usize, boot: u32, branch: Uuid, state: State },
+    Step {
+        slot: usize,
+        boot: u32,
+    },
+    Wake {
+        slot: usize,
+        boot: u32,
+    },
+    Lane {
+        conn: u64,
+        end: usize,
+        lane: usize,
+    },
+    Connect {
+        a: usize,
+        b: usize,
+    },
+    SideUp {
+        conn: u64,
+        end: usize,
+    },
+    SideDown {
+        conn: u64,
+        end: usize,
+    },
+    DeadPeer {
+        conn: u64,
+        from: usize,
+        to: usize,
+    },
+    Synced {
+        slot: usize,
+        boot: u32,
+    },
+    Snapshot {
+        slot: usize,
+        boot: u32,
+        request: SnapshotRequest,
+        app: bytes::Bytes,
+    },
+    Judged {
+        slot: usize,
+        boot: u32,
+    },
+    Apply {
+        slot: usize,
+        boot: u32,
+    },
+    Flush {
+        slot: usize,
+        boot: u32,
+    },
+    /// Time passes for the replicator.
+    Tick {
+        slot: usize,
+        boot: u32,
+    },
+    /// The server has said what it wants.
+    Asks {
+        slot: usize,
+        boot: u32,
+    },
+    Copied(Box<Transfer>),
     Client,
     Fault,
     Undo(Undo),
-    Restart { slot: usize, boot: u32 },
+    Restart {
+        slot: usize,
+        boot: u32,
+    },
 }
 
 struct Queued {
@@ -419,8 +496,9 @@ impl Cluster {
             }
             Event::Apply { slot, boot } => self.apply(slot, boot),
             Event::Flush { slot, boot } => self.flush(slot, boot),
-            Event::Copy { slot, boot } => self.copy(slot, boot),
-            Event::Copied { slot, boot, branch, state } => self.copied(slot, boot, branch, state),
+            Event::Tick { slot, boot } => self.tick(slot, boot),
+            Event::Asks { slot, boot } => self.server_asks(slot, boot),
+            Event::Copied(transfer) => self.copied(*transfer),
             Event::Client => self.client(),
             Event::Fault => self.fault(),
             Event::Undo(undo) => self.undo(undo),
@@ -458,7 +536,7 @@ impl Cluster {
         self.start(slot);
         let s = &mut self.slots[slot];
         let now = s.local(self.now);
-        let position = s.db.recovered().map(|(h, p)| (h, Seqno(p)));
+        let position = s.begins_at().map(|(h, p)| (h, Seqno(p)));
         s.process.as_mut().expect("just started").group.join(now, JoinState { position });
         self.schedule_step(slot);
     }
@@ -470,13 +548,16 @@ impl Cluster {
         let seed = self.rng.next();
         self.slots[slot].incarnation = incarnation;
         let me = self.member(slot);
+        let arbitrates = options.is_arbitrator(slot);
         let s = &mut self.slots[slot];
         assert!(s.process.is_none(), "slot {slot} already runs");
         s.boot += 1;
         s.paused = false;
         s.out = false;
         let mut store = s.disk.take().expect("a stopped slot has its disk");
-        let start = s.db.recovered().filter(|(h, _)| *h == store.base().history).map(|(_, p)| Seqno(p));
+        let history = store.base().history;
+        let half_done = s.db.half_done_at().map(|at| (history, at));
+        let start = s.begins_at().or(half_done).filter(|(h, _)| *h == history).map(|(_, p)| Seqno(p));
         store.set_keep(Seqno::ZERO, LogIndex::ZERO);
         let config = Config {
             me,
@@ -492,12 +573,25 @@ impl Cluster {
         };
         let now = s.local(self.now);
         let boot = s.boot;
+        let begins = if arbitrates {
+            replicator::Start::Nobody
+        } else {
+            let position = s.begins_at().map(|(history, p)| Position { history, seqno: Seqno(p) });
+            let fallback = s.db.half_done_at().map(Seqno);
+            replicator::Start::Server { position, fallback, script: false }
+        };
+        let replicator = Replicator::new(&config.me, begins, String::new(), options.distances);
         let mut group = Group::new(config, store, start, seed, now);
         group.set_mutant(options.mutant);
         s.process = Some(Process {
             group,
             boot,
-            app: App::default(),
+            judge: Judge::default(),
+            replicator,
+            kept: VecDeque::new(),
+            donations: Vec::new(),
+            engine: EngineDisk::new(0),
+            owed: Owed::default(),
             history: Uuid::NIL,
             last_index: LogIndex::ZERO,
             last_seqno: Seqno::ZERO,
@@ -516,8 +610,6 @@ impl Cluster {
             streams: BTreeMap::new(),
             reads: BTreeMap::new(),
             snapshots: Vec::new(),
-            needs_copy: None,
-            copying: false,
             heard: BTreeMap::new(),
             newest: BTreeMap::new(),
             crash_after: None,
@@ -529,6 +621,7 @@ impl Cluster {
         }
         let delay = self.rng.exp(options.db_flush_mean);
         self.after(delay, Event::Flush { slot, boot });
+        self.after(TICK, Event::Tick { slot, boot });
     }
 
     /// The process dies; `power`: with its machine.
@@ -543,10 +636,20 @@ impl Cluster {
         self.close_conns(slot);
         let mut store = std::mem::replace(p.group.store_mut(), Store::nothing());
         store.process_died(&mut self.rng);
+        // The only data, once a statement is cut off in them, do not keep others from going on without data (rule 26).
+        let others_have_data = self.slots.iter().enumerate().any(|(i, s)| i != slot && (s.db.valid || s.db.half_done));
         let s = &mut self.slots[slot];
         s.disk = Some(store);
         s.paused = false;
+        let in_statement = others_have_data && s.db.valid && s.db.queue.front().is_some_and(|c| c.isolated);
         s.db.crash(power, &mut self.rng);
+        if std::mem::take(&mut s.at_risk) {
+            // So the state file says: where these data are nobody knows.
+            s.db.invalidate();
+        }
+        if in_statement && self.rng.chance(0.3) {
+            s.db.cut_off(&mut self.rng);
+        }
         if power {
             self.lose_power_down(slot);
         }
@@ -589,6 +692,7 @@ impl Cluster {
         let now = s.local(self.now);
         if let Some(p) = s.process.as_mut().filter(|_| !s.paused) {
             p.leaving = true;
+            p.replicator.handle_leave();
             p.group.leave(now);
             self.log(|| format!("n{slot} leaves"));
             self.schedule_step(slot);
@@ -607,6 +711,8 @@ impl Cluster {
         s.node = node;
         s.disk = Some(disk);
         s.db = Database::default();
+        s.claim = None;
+        s.at_risk = false;
         s.incarnation = 0;
         s.weight = 1;
         s.copy = None;
@@ -631,6 +737,8 @@ impl Cluster {
         s.forgot = s.acked;
         s.disk = Some(copy.log);
         s.db = copy.db;
+        s.claim = None;
+        s.at_risk = false;
         let last = s.store().last();
         self.log(|| format!("n{slot} gets its old disk back, with a log up to {last}"));
         self.hear_complaint(slot);
@@ -722,7 +830,7 @@ impl Cluster {
         for (i, s) in self.slots.iter().enumerate() {
             let _ = writeln!(
                 out,
-                "n{i} {} {} db {:?} queue {} copy {:?} log {}..={} synced {} suspect {:?} hard {:?}",
+                "n{i} {} {} db {:?} queue {} feed {:?} log {}..={} synced {} suspect {:?} hard {:?}",
                 s.node,
                 if s.process.is_none() {
                     "down"
@@ -733,7 +841,7 @@ impl Cluster {
                 },
                 s.db.recovered().map(|r| r.1),
                 s.db.queue.len(),
-                s.process.as_ref().and_then(|p| p.needs_copy),
+                s.process.as_ref().map(|p| p.replicator.feed()),
                 s.store().first(),
                 s.store().last(),
                 s.store().synced(),

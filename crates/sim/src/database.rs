@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use trireme_types::{Lineage, Uuid};
 
-use crate::app::{Part, WriteSet};
+use crate::judge::{Part, WriteSet};
 use crate::options::DbFlush;
 use crate::rng::{Rng, mix};
 
@@ -74,6 +74,8 @@ pub struct Change {
     /// Keys and the operation that wrote them; empty for views and failed certification.
     pub rows: Vec<(u16, u64)>,
     pub stage: Stage,
+    /// A statement in total-order isolation: a death in the middle leaves its beginnings.
+    pub isolated: bool,
 }
 
 impl Change {
@@ -92,7 +94,7 @@ impl Change {
                 (rows, stage)
             }
         };
-        Change { seqno, hash, lineage, rows, stage }
+        Change { seqno, hash, lineage, rows, stage, isolated: ws.part == Part::Isolated && effect }
     }
 }
 
@@ -102,6 +104,10 @@ pub struct Database {
     durable: State,
     /// With the kernel, survives the process.
     kernel: State,
+    /// Where the data were when the engine was opened: read back, be it from the disk or from the kernel's memory.
+    read_back: u64,
+    /// A statement was cut off in them: they are no data, unless nobody has better ones (rule 26).
+    pub half_done: bool,
     /// Position unknown: no data yet, or a state transfer was interrupted.
     pub valid: bool,
     pub queue: std::collections::VecDeque<Change>,
@@ -130,8 +136,34 @@ impl Database {
         &self.durable
     }
 
-    pub fn durable_position(&self) -> u64 {
-        self.durable.position
+    /// What the engine says that the disk has. What it read back when it was opened it takes for that.
+    pub fn said_durable(&self) -> u64 {
+        self.durable.position.max(self.read_back)
+    }
+
+    /// Where data are that a statement was cut off in.
+    pub fn half_done_at(&self) -> Option<u64> {
+        self.half_done.then_some(self.now.position)
+    }
+
+    /// It goes on from data that a statement was cut off in.
+    pub fn trust(&mut self) {
+        self.half_done = false;
+        self.valid = true;
+    }
+
+    /// Its position is taken from elsewhere than from the engine.
+    pub fn pretend(&mut self, position: u64) {
+        self.now.position = position;
+    }
+
+    /// The process dies in the middle of a statement, whose beginnings are in the data, as nowhere else.
+    pub fn cut_off(&mut self, rng: &mut Rng) {
+        self.valid = false;
+        self.half_done = true;
+        self.now.chain = mix(self.now.chain ^ rng.next());
+        self.durable = self.now.clone();
+        self.kernel = self.now.clone();
     }
 
     pub fn apply_one(&mut self, flush: DbFlush) -> Result<bool, String> {
@@ -173,18 +205,27 @@ impl Database {
         } else {
             self.now = self.durable.clone();
         }
-        self.durable = self.now.clone();
         self.kernel = self.now.clone();
+        self.read_back = self.now.position;
     }
 
     /// What a server finds that is started on a copy of what is on disk.
     pub fn copy(&self) -> Database {
         let state = self.durable.clone();
-        Database { now: state.clone(), durable: state.clone(), kernel: state, valid: self.valid, ..Database::default() }
+        Database {
+            now: state.clone(),
+            durable: state.clone(),
+            kernel: state,
+            valid: self.valid,
+            half_done: self.half_done,
+            ..Database::default()
+        }
     }
 
     pub fn invalidate(&mut self) {
         self.valid = false;
+        self.half_done = false;
+        self.read_back = 0;
         self.now = State::default();
         self.durable = State::default();
         self.kernel = State::default();
@@ -201,6 +242,7 @@ impl Database {
             }
         }
         self.now = state;
+        self.half_done = false;
         self.valid = true;
         self.flush();
         Ok(())

@@ -3,14 +3,16 @@
 
 use trireme_certification::{KeyKind, WriteSet as Body};
 use trireme_order::{Delivery, Event as GroupEvent, LogStore, Message, Output, Phase, ReadId};
+use trireme_replicator::message::AppMessage;
+use trireme_replicator::{Offer, Position};
 use trireme_types::{Durability, EntryKind, Lineage, LogIndex, NodeId, Reader, Seqno, Uuid, VoterSet};
 
-use crate::app::{App, AppMessage, Part, WriteSet};
 use crate::check::{Delivered, Judged, Outcome, Reach, What};
 use crate::cluster::{Cluster, Event, Input, Slot, Stop, Sync};
-use crate::database::{Change, Stage, State};
+use crate::database::{Change, Stage};
+use crate::judge::{Judge, Part, WriteSet};
 use crate::net::Payload;
-use crate::options::{MS, Sabotage};
+use crate::options::{MS, SEC, Sabotage};
 use crate::rng::{Rng, hash_bytes, mix};
 use crate::streaming::OwnStream;
 
@@ -171,6 +173,7 @@ impl Cluster {
                 }
                 return self.die(slot);
             }
+            Some(Stop::Server(_)) => return self.restart_server(slot),
         }
         self.update_keep(slot);
         self.snapshots(slot, boot);
@@ -199,6 +202,14 @@ impl Cluster {
         self.after(delay, Event::Restart { slot, boot });
     }
 
+    /// The server ends, saying why; it is started again, which takes its time.
+    fn restart_server(&mut self, slot: usize) {
+        self.crash(slot, false);
+        let boot = self.slots[slot].boot;
+        let delay = 5 * SEC + self.rng.exp(self.options.fault_duration);
+        self.after(delay, Event::Restart { slot, boot });
+    }
+
     /// The process ends in order: the log is synced, the database flushed.
     fn stop(&mut self, slot: usize) {
         self.log(|| format!("n{slot} has left"));
@@ -208,7 +219,7 @@ impl Cluster {
                 self.fail(format!("n{slot}: {e}"));
             }
         }
-        self.slots[slot].db.flush();
+        // The provider ends first: the state file has its position.
         if let Some(p) = self.life(slot, boot) {
             let store = p.group.store_mut();
             if p.sync.is_some() {
@@ -217,6 +228,11 @@ impl Cluster {
             if let Some((generation, upto)) = store.begin_sync(false) {
                 store.complete_sync(generation, upto);
             }
+        }
+        self.slots[slot].claim = self.slots[slot].db.recovered();
+        // Killed before the engine's end, perhaps.
+        if self.rng.chance(0.7) {
+            self.slots[slot].db.flush();
         }
         self.crash(slot, false);
         self.slots[slot].out = true;
@@ -333,6 +349,7 @@ impl Cluster {
         match event {
             GroupEvent::NonPrimary { .. } => {
                 p.primary = false;
+                p.replicator.handle_non_primary();
                 self.withdraw(slot);
                 self.abort_streams(slot);
             }
@@ -356,10 +373,16 @@ impl Cluster {
                 if !self.options.branches() {
                     self.fail(format!("n{slot}: data diverged without a fork"));
                 }
-                self.discard_data(slot);
+                let Some(p) = &mut self.slots[slot].process else { return };
+                p.replicator.handle_diverged();
+                if !self.options.is_arbitrator(slot) {
+                    self.slots[slot].db.invalidate();
+                }
                 self.with_group(slot, |g, now| g.data_discarded(now));
+                self.carry_out(slot);
             }
             GroupEvent::Found { history } => {
+                p.replicator.handle_found(history);
                 self.slots[slot].db.begin(history, 0);
                 if let Some(Err(e)) = self.with_group(slot, |g, now| g.bootstrap(now, history, Seqno(0))) {
                     if let Some(p) = &mut self.slots[slot].process {
@@ -373,34 +396,14 @@ impl Cluster {
                     let text = format!("n{slot}: snapshot wanted at {} after delivery of {}", request.at, p.last_index);
                     return self.fail(text);
                 }
-                p.snapshots.push((request, p.app.encode()));
+                let state = p.state();
+                p.snapshots.push((request, state));
             }
             GroupEvent::TermChanged { .. } => self.terms += 1,
             GroupEvent::Silent { .. } => {}
             GroupEvent::Evicted => p.stopped = Some(Stop::Evicted),
             GroupEvent::Log { .. } => {}
             GroupEvent::Failed { reason } => p.stopped = Some(Stop::Failed(reason)),
-        }
-    }
-
-    /// The data is of no use: a copy is needed that reaches at least what delivery begins after.
-    fn discard_data(&mut self, slot: usize) {
-        if self.options.is_arbitrator(slot) {
-            return;
-        }
-        self.slots[slot].db.invalidate();
-        if let Some(p) = &mut self.slots[slot].process {
-            p.needs_copy = Some(p.needs_copy.unwrap_or(p.last_seqno.0));
-        }
-        self.want_copy(slot);
-    }
-
-    fn want_copy(&mut self, slot: usize) {
-        let Some(p) = &mut self.slots[slot].process else { return };
-        if !p.copying {
-            p.copying = true;
-            let boot = p.boot;
-            self.after(MS, Event::Copy { slot, boot });
         }
     }
 
@@ -412,20 +415,23 @@ impl Cluster {
         let node = self.slots[slot].node;
         match delivery {
             Delivery::Reset { base } => {
-                let app = match App::decode(&base.app) {
-                    Ok(mut app) => {
-                        if base.app.is_empty() {
-                            // What was certified below is not known: nobody may rely on it.
-                            app.cut_at(base.seqno.0);
-                        }
-                        app
-                    }
-                    Err(e) => return self.fail(format!("n{slot}: base carries no application state: {e}")),
-                };
-                let chain = app.chain;
                 let incarnation = self.slots[slot].incarnation;
                 let Some(p) = &mut self.slots[slot].process else { return };
-                p.app = app;
+                let position = Position { history: base.history, seqno: base.seqno };
+                p.kept.clear();
+                let rest = p.replicator.handle_reset(position, base.lineage.branch(base.history), &base.app);
+                let judge = match rest.and_then(Judge::decode) {
+                    Ok(mut judge) => {
+                        if base.app.is_empty() {
+                            // What was certified below is not known: nobody may rely on it.
+                            judge.purge(base.seqno);
+                        }
+                        judge
+                    }
+                    Err(e) => return self.fail(format!("n{slot}: base carries no state: {e}")),
+                };
+                let chain = judge.chain;
+                p.judge = judge;
                 p.history = base.history;
                 p.last_index = base.index;
                 p.last_seqno = base.seqno;
@@ -436,26 +442,13 @@ impl Cluster {
                 // What was ordered in the part that is skipped will never be heard of: unknown outcomes.
                 p.pending.clear();
                 p.streams.values_mut().for_each(OwnStream::lose);
+                self.carry_out(slot);
                 if base.history.is_nil() {
                     return;
                 }
-                self.hand_over_evicted(slot);
                 let result = self.histories.reset(base.history, base.index, base.seqno, chain);
                 if !self.options.branches() {
                     self.check(slot, result);
-                }
-                if self.options.is_arbitrator(slot) {
-                    return;
-                }
-                let s = &mut self.slots[slot];
-                let fits = s.db.valid && s.db.now.history == base.history && s.db.queued_to() >= base.seqno.0;
-                if !fits {
-                    s.db.invalidate();
-                    s.db.queue.clear();
-                    if let Some(p) = &mut s.process {
-                        p.needs_copy = Some(base.seqno.0);
-                    }
-                    self.want_copy(slot);
                 }
             }
             Delivery::WriteSet { index, seqno, session, number, body } => {
@@ -475,10 +468,13 @@ impl Cluster {
                 let origin = parsed.head().origin;
                 let certified = if ignored { ws.shared(origin) } else { parsed };
                 let Some(p) = &mut self.slots[slot].process else { return };
-                let (full, verdict) = p.app.certify(seqno, session, &certified, ws.part);
-                let hash = App::hash_of(session, number, &body, Some(&full));
-                p.app.link(index, seqno, hash);
-                let chain = p.app.chain;
+                let (full, verdict) = p.judge.certify(seqno, session, &certified, ws.part);
+                let hash = Judge::hash_of(session, number, &body, Some(&full));
+                p.judge.link(index, seqno, hash);
+                let chain = p.judge.chain;
+                if session.node == node {
+                    p.owed.ordered(session, number);
+                }
                 let own = (session.node == node).then(|| p.pending.remove(&(session.number, number))).flatten();
                 let history = p.history;
                 let what = What::WriteSet { session, number, op: ws.op, part: ws.part, origin, verdict };
@@ -497,7 +493,8 @@ impl Cluster {
                     self.check(slot, result);
                 }
                 let lineage = self.lineage_at(slot, index);
-                self.feed(slot, Change::of(&ws, seqno.0, hash, lineage.clone(), verdict));
+                let offer = self.slots[slot].process.as_mut().map(|p| p.replicator.handle_ordered(index, seqno, false));
+                self.feed(slot, offer, Change::of(&ws, seqno.0, hash, lineage.clone(), verdict));
                 if let Some(op) = own {
                     if op != ws.op {
                         return self
@@ -518,22 +515,25 @@ impl Cluster {
                 if !self.in_order(slot, index, seqno.0, false) {
                     return;
                 }
-                let local =
-                    (self.options.sabotage == Some(Sabotage::LocalCut)).then_some(self.slots[slot].db.now.position);
-                let Some(p) = &mut self.slots[slot].process else { return };
-                match (AppMessage::decode(&body), local) {
-                    (Ok(AppMessage::Report(_)), Some(position)) => p.app.cut_at(position),
-                    (Ok(AppMessage::Report(seqno)), None) => p.app.report(session, seqno),
-                    (Ok(AppMessage::Evict(member)), _) => {
-                        p.app.evict(member);
-                        self.evicted.insert(member);
-                        self.hand_over_evicted(slot);
-                    }
-                    (Err(e), _) => return self.fail(format!("n{slot}: message at {index} is not what was sent: {e}")),
+                let message = match AppMessage::decode(&body) {
+                    Ok(message) => message,
+                    Err(e) => return self.fail(format!("n{slot}: message at {index} is not what was sent: {e}")),
+                };
+                if let AppMessage::Evict { member } = &message {
+                    self.evicted.insert(*member);
                 }
+                let branch = self.branch(slot);
+                let now = self.slots[slot].local(self.now);
                 let Some(p) = &mut self.slots[slot].process else { return };
-                p.app.link(index, seqno, App::hash_of(session, number, &body, None));
-                let chain = p.app.chain;
+                if session.node == node {
+                    p.owed.ordered(session, number);
+                }
+                p.replicator.note_branch(branch);
+                p.replicator.handle_message(now, index, seqno, session.node, message);
+                self.carry_out(slot);
+                let Some(p) = &mut self.slots[slot].process else { return };
+                p.judge.link(index, seqno, Judge::hash_of(session, number, &body, None));
+                let chain = p.judge.chain;
                 if session.node == node {
                     p.pending.remove(&(session.number, number));
                 }
@@ -551,25 +551,36 @@ impl Cluster {
                 view.encode(&mut w);
                 let hash = hash_bytes(3, &w.buf);
                 let Some(p) = &mut self.slots[slot].process else { return };
-                p.app.view(seqno, &view);
-                let before = p.app.streams();
+                p.judge.view(seqno);
+                let before = p.judge.streams();
                 if self.options.sabotage != Some(Sabotage::StreamsKept) {
-                    p.app.end_streams(&view);
+                    p.judge.end_streams(&view);
                 }
-                let open = p.app.streams();
+                let open = p.judge.streams();
                 let ended = before.difference(&open).copied().collect();
-                p.app.link(index, seqno, hash);
-                let chain = p.app.chain;
+                p.judge.link(index, seqno, hash);
+                let chain = p.judge.chain;
                 p.primary = view.get(node).is_some_and(|m| m.incarnation.0 == incarnation);
                 p.view = Some(view.clone());
                 let history = p.history;
+                let ordered = view.clone();
                 if self.record(slot, Delivered { index, seqno, what: What::View(view), chain }) {
                     let result = self.histories.compare_streams(history, &open);
                     self.check(slot, result);
                 }
                 let stage = Stage::Drop(ended);
                 let lineage = self.lineage_at(slot, index);
-                self.feed(slot, Change { seqno: seqno.0, hash: mix(hash), lineage, rows: Vec::new(), stage });
+                let branch = self.branch(slot);
+                let now = self.slots[slot].local(self.now);
+                let Some(p) = &mut self.slots[slot].process else { return };
+                p.replicator.note_branch(branch);
+                let offer = p.replicator.handle_view(now, index, seqno, &ordered);
+                self.feed(
+                    slot,
+                    Some(offer),
+                    Change { seqno: seqno.0, hash: mix(hash), lineage, rows: Vec::new(), stage, isolated: false },
+                );
+                self.carry_out(slot);
             }
         }
     }
@@ -625,24 +636,14 @@ impl Cluster {
         }
     }
 
-    /// The list is a function of the order, so every sequencer has it.
-    fn hand_over_evicted(&mut self, slot: usize) {
-        let Some(p) = &self.slots[slot].process else { return };
-        let evicted = p.app.evicted.clone();
-        if self.options.sabotage != Some(Sabotage::EvictionForgotten) {
-            self.with_group(slot, |g, now| g.set_evicted(now, evicted));
-        }
-    }
-
-    fn feed(&mut self, slot: usize, change: Change) {
-        if self.options.is_arbitrator(slot) {
-            return;
-        }
+    fn feed(&mut self, slot: usize, offer: Option<Offer>, change: Change) {
         let s = &mut self.slots[slot];
-        if s.db.valid && change.seqno <= s.db.queued_to() {
-            return; // Redelivery of what the data has already.
+        let Some(p) = &mut s.process else { return };
+        match offer {
+            Some(Offer::Keep) => p.kept.push_back(change),
+            Some(Offer::Hand) => s.db.queue.push_back(change),
+            Some(Offer::Skip | Offer::Pass) | None => {}
         }
-        s.db.queue.push_back(change);
     }
 
     // --- what the log must say about a delivery ---------------------------------------------------------------------
@@ -765,7 +766,7 @@ impl Cluster {
         let many = if self.rng.chance(0.2) { self.rng.range(1, 20) } else { 1 };
         for _ in 0..many {
             match self.slots[slot].db.apply_one(self.options.db_flush) {
-                Ok(true) => {}
+                Ok(true) => self.donate(slot),
                 Ok(false) => break,
                 Err(text) => return self.fail(format!("n{slot}: {text}")),
             }
@@ -776,17 +777,22 @@ impl Cluster {
 
     /// What the log must keep: all that is not delivered yet in this life, and all that the data lacks. A server also keeps what linked
     /// members have not received; that they have to live without it is a fault of its own, which no harmless run has.
-    fn update_keep(&mut self, slot: usize) {
+    pub(crate) fn update_keep(&mut self, slot: usize) {
         if self.options.is_arbitrator(slot) {
             return self.update_arbitrator_keep(slot);
         }
-        let careless = self.options.careless_trim && slot != 0;
         let harmless = self.options.kind == crate::options::Kind::Harmless;
+        let in_memory = self.options.sabotage == Some(Sabotage::TrimmedInMemory);
         let s = &mut self.slots[slot];
-        let durable = if s.db.valid { s.db.durable_position() } else { 0 };
+        let committed = s.db.now.position;
         if let Some(p) = &mut s.process {
-            let delivered = p.last_seqno;
-            let keep = if careless { delivered } else { delivered.min(Seqno(durable)) };
+            let engine = match p.replicator.is_live() {
+                // Until the server's position is known nothing says what it will need.
+                false => Seqno::ZERO,
+                true if in_memory => Seqno(committed),
+                true => p.engine.upto(),
+            };
+            let keep = p.last_seqno.min(engine);
             let last = if harmless { p.last_index.min(p.group.held_by_members()) } else { p.last_index };
             p.group.store_mut().set_keep(keep, last);
         }
@@ -819,58 +825,6 @@ impl Cluster {
         self.after(delay, Event::Flush { slot, boot });
     }
 
-    /// Looks for a donor and begins the copy.
-    pub(crate) fn copy(&mut self, slot: usize, boot: u32) {
-        let Some(p) = self.life(slot, boot) else { return };
-        let (history, needed, ready) = (p.history, p.needs_copy, p.primary);
-        let branch = p.group.lineage().branch(history);
-        let Some(needed) = needed else {
-            p.copying = false;
-            return;
-        };
-        let donors: Vec<usize> = (0..self.slots.len())
-            .filter(|&d| {
-                let s = &self.slots[d];
-                d != slot
-                    && s.process.as_ref().is_some_and(|p| p.primary && p.group.lineage().branch(p.history) == branch)
-                    && s.db.valid
-                    && s.db.now.history == history
-                    && s.db.now.position >= needed
-                    && !self.net.is_blocked(d, slot)
-                    && !self.net.is_blocked(slot, d)
-            })
-            .collect();
-        let donor = if ready { self.rng.pick(&donors).copied() } else { None };
-        match donor {
-            None => self.after(50 * MS, Event::Copy { slot, boot }),
-            Some(donor) => {
-                let state = self.slots[donor].db.now.clone();
-                self.log(|| format!("n{slot} copies from n{donor} at {}", state.position));
-                let delay = self.rng.exp(self.options.transfer_mean);
-                self.after(delay, Event::Copied { slot, boot, branch, state });
-            }
-        }
-    }
-
-    pub(crate) fn copied(&mut self, slot: usize, boot: u32, branch: Uuid, state: State) {
-        let Some(p) = self.life(slot, boot) else { return };
-        match p.needs_copy {
-            // A new base came meanwhile: the copy may be of no use.
-            Some(needed) if p.group.lineage().branch(p.history) == branch && state.position >= needed => {
-                p.needs_copy = None;
-                p.copying = false;
-                self.copies += 1;
-                let result = self.slots[slot].db.load(state);
-                self.check(slot, result);
-                self.with_group(slot, |g, _| g.data_arrived());
-                self.update_keep(slot);
-                self.start_apply(slot, boot);
-            }
-            Some(_) => self.copy(slot, boot),
-            None => p.copying = false,
-        }
-    }
-
     // --- clients ----------------------------------------------------------------------------------------------------
 
     pub(crate) fn client(&mut self) {
@@ -886,7 +840,9 @@ impl Cluster {
         if self.rng.chance(self.options.read_share) {
             self.read(slot);
         } else if self.rng.chance(self.options.app_share) {
-            self.propose_app(slot);
+            // What every later write set of this node will have seen at least.
+            let seqno = Seqno(self.slots[slot].db.now.position);
+            self.propose_app(slot, AppMessage::LastCommitted { seqno });
         } else if self.rng.chance(self.options.signal_share) {
             self.with_group(slot, |g, _| g.signal(bytes::Bytes::from_static(b"signal")));
         } else if self.options.stream_share > 0.0 && self.rng.chance(self.options.stream_share) {
@@ -927,7 +883,7 @@ impl Cluster {
         };
         let last_seen = self.slots[slot].db.now.position;
         // A joiner's server takes no clients before its data is there; one that is left does not either.
-        let serving = self.slots[slot].db.valid;
+        let serving = self.slots[slot].process.as_ref().is_some_and(|p| p.replicator.is_live());
         let body = WriteSet { op, part, last_seen, keys, padding }.encode(origin);
         let answer = if serving { self.with_group(slot, |g, now| g.propose(now, body)) } else { None };
         let Some(Ok((session, number))) = answer else { return false };
@@ -939,13 +895,6 @@ impl Cluster {
             p.pending.insert((session.number, number), op);
         }
         true
-    }
-
-    pub fn propose_app(&mut self, slot: usize) {
-        // What every later write set of this node will have seen at least.
-        let seen = self.slots[slot].db.now.position;
-        let body = AppMessage::Report(seen).encode();
-        self.with_group(slot, |g, now| g.propose_app(now, body));
     }
 
     pub fn read(&mut self, slot: usize) {
@@ -962,6 +911,9 @@ impl Cluster {
             p.pending.clear();
             p.streams.values_mut().filter(|s| s.sent.is_some()).for_each(OwnStream::lose);
         }
+        if let Some(p) = &mut self.slots[slot].process {
+            p.replicator.handle_abandoned();
+        }
         self.with_group(slot, |g, _| g.abandon_pending());
     }
 
@@ -969,7 +921,7 @@ impl Cluster {
     fn withdraw(&mut self, slot: usize) {
         let Some(p) = &mut self.slots[slot].process else { return };
         for (session, number) in p.group.withdraw_unsent() {
-            // For a message nobody waits.
+            p.owed.lost(session, number);
             let Some(op) = p.pending.remove(&(session.number, number)) else { continue };
             match p.streams.get_mut(&op) {
                 Some(stream) => stream.sent = None,

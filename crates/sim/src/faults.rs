@@ -1,11 +1,10 @@
 //! The one who does harm. At random moments it draws an enabled fault, does it, and plans its end.
 
 use trireme_order::{LogStore, Phase};
+use trireme_replicator::message::AppMessage;
 use trireme_types::{
     Base, Durability, EntryKind, Fork, Lineage, LogIndex, Member, NodeId, Reader, Uuid, VoterSet, Weight,
 };
-
-use crate::app::AppMessage;
 
 use crate::check::Reach;
 use crate::cluster::{Cluster, Event, Process, Slot};
@@ -448,7 +447,8 @@ impl Cluster {
         let Some(view) = &p.view else { return };
         let stays = |m: &&Member| {
             let other = self.slot_of(m.node);
-            !p.app.evicted.contains(&m.uuid()) && other.is_some_and(|o| self.is_primary(o) && self.slots[o].db.valid)
+            !p.replicator.roster().evicted().contains(&m.uuid())
+                && other.is_some_and(|o| self.is_primary(o) && self.slots[o].db.valid)
         };
         let stays = view.members.iter().filter(stays).count();
         let members: Vec<Uuid> = view.members.iter().map(Member::uuid).collect();
@@ -458,7 +458,7 @@ impl Cluster {
         let who = if lift { Some(Uuid::NIL) } else { self.rng.pick(&members).copied() };
         let Some(who) = who else { return };
         self.log(|| format!("n{slot} evicts {who}"));
-        self.with_group(slot, |g, now| g.propose_app(now, AppMessage::Evict(who).encode()));
+        self.propose_app(slot, AppMessage::Evict { member: who });
     }
 
     pub(crate) fn undo(&mut self, undo: Undo) {

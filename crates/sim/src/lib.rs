@@ -14,19 +14,20 @@
 //! answered (the origin died or gave up); *(ordered)* says how many of those are in the history all the same.
 #![forbid(unsafe_code)]
 
-pub mod app;
 pub mod check;
 mod cluster;
 mod database;
 mod disk;
 mod driver;
 mod faults;
+pub mod judge;
 mod links;
 mod net;
 mod options;
 mod real;
 mod rng;
 mod run;
+mod server;
 mod store;
 mod streaming;
 mod words;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use trireme_order::{Limits, Mutant, Timeouts};
+use trireme_replicator::Distances;
 use trireme_types::Durability;
 
 use crate::rng::Rng;
@@ -169,6 +170,10 @@ pub enum Sabotage {
     SyncUnwritten,
     /// A record that is taken back before it is whole leaves its pieces to the next one.
     PiecesMixed,
+    /// The log drops what the server has committed in memory, whatever its engine has on disk (rule 32).
+    TrimmedInMemory,
+    /// A position is gone on from that the engine did not confirm (rule 31).
+    PositionTrusted,
 }
 
 impl Sabotage {
@@ -184,6 +189,8 @@ impl Sabotage {
         Sabotage::TwinReturns,
         Sabotage::SyncUnwritten,
         Sabotage::PiecesMixed,
+        Sabotage::TrimmedInMemory,
+        Sabotage::PositionTrusted,
     ];
 
     pub fn name(self) -> &'static str {
@@ -199,6 +206,8 @@ impl Sabotage {
             Sabotage::TwinReturns => "twin-returns",
             Sabotage::SyncUnwritten => "sync-unwritten",
             Sabotage::PiecesMixed => "pieces-mixed",
+            Sabotage::TrimmedInMemory => "trimmed-in-memory",
+            Sabotage::PositionTrusted => "position-trusted",
         }
     }
 }
@@ -274,8 +283,8 @@ pub struct Options {
     pub retain: u64,
     /// A truncation may be undone by a power loss until the next sync.
     pub truncation_volatile: bool,
-    /// Trimming does not look at what the own database still needs; never on node 0, or nobody might have data in the end.
-    pub careless_trim: bool,
+    /// Write sets between two reports, and how far behind a member lags.
+    pub distances: Distances,
 
     pub db_flush: DbFlush,
     pub db_apply_mean: u64,
@@ -356,7 +365,7 @@ impl Options {
             checkpoint_every: 1000,
             retain: 10_000,
             truncation_volatile: false,
-            careless_trim: false,
+            distances: Distances { report_every: 8, lag_min: 64 },
             db_flush: DbFlush::Lazy,
             db_apply_mean: 100 * US,
             db_flush_mean: SEC,
@@ -422,7 +431,8 @@ impl Options {
         o.checkpoint_every = r.range(5, 200);
         o.retain = r.range(0, 300);
         o.truncation_volatile = r.chance(0.5);
-        o.careless_trim = r.chance(0.2);
+        // Drawn here before there was anything else to draw.
+        let _ = r.chance(0.2);
         o.db_flush = [DbFlush::Lazy, DbFlush::Each, DbFlush::Kernel][r.below(3) as usize];
         o.db_apply_mean = r.range(10, 20_000) * US;
         o.db_flush_mean = r.range(100, 10_000) * MS;
@@ -461,15 +471,11 @@ impl Options {
             }
         }
         // A disk lost while weights change may take the majority with it.
-        if o.careless_trim || o.faults.iter().any(|f| f.0 == Fault::Weight) {
+        if o.faults.iter().any(|f| f.0 == Fault::Weight) {
             o.faults.retain(|f| !matches!(f.0, Fault::Wipe | Fault::Damage));
         }
         // The real log's truncation is durable. An undone one beside data that hold what came in its place looks like a fork.
         o.truncation_volatile &= o.db_flush == DbFlush::Lazy;
-        // When everybody dies and logs do not reach down to the data, nobody may have data in the end.
-        if o.careless_trim {
-            o.faults.retain(|f| !matches!(f.0, Fault::LongTail | Fault::CrashMany));
-        }
         if o.faults.iter().any(|f| f.0 == Fault::Durability) {
             o.faults.retain(|f| f.0 != Fault::PowerLossAll);
         }
@@ -483,6 +489,7 @@ impl Options {
         o.draw_darkness();
         o.draw_work();
         o.draw_limits();
+        o.draw_distances();
         let mut r = Rng::new(seed ^ 0x0070_6965_u64.rotate_left(16));
         if r.chance(0.1) {
             o.draw_pieces(&mut r);
@@ -523,6 +530,11 @@ impl Options {
     /// About so much a write set adds to a log.
     pub fn record_bytes(&self) -> u64 {
         200 + (self.pieced_share * (self.pieces_max / 2) as f64) as u64 * self.piece_bytes.min(1 << 20) as u64
+    }
+
+    fn draw_distances(&mut self) {
+        let mut r = Rng::new(self.seed ^ 0x0064_6973_u64.rotate_left(24));
+        self.distances = Distances { report_every: r.range(1, 20), lag_min: r.range(5, 100) };
     }
 
     /// From a stream of its own, as the arbitrators.
@@ -571,8 +583,6 @@ impl Options {
         self.nodes = if r.chance(0.5) { 3 } else { self.nodes.max(3) };
         self.arbitrators = if self.nodes >= 5 && r.chance(0.3) { 2 } else { 1 };
         self.arbitrator_keep = if r.chance(0.3) { u64::MAX } else { r.below(60) };
-        // A server whose log does not reach down to its data may be the only one with the newest of it.
-        self.careless_trim = false;
     }
 
     /// From a stream of its own, too.
@@ -583,7 +593,6 @@ impl Options {
         }
         self.dark = true;
         self.founded = false;
-        self.careless_trim = false;
         self.truncation_volatile = false;
         if r.chance(0.5) {
             self.db_flush = DbFlush::Each;
@@ -625,7 +634,6 @@ impl Options {
         o.arbitrator_keep = u64::MAX;
         o.forced = false;
         o.dark = false;
-        o.careless_trim = false;
         // Logs that cover a pause, and windows that cover the round trip.
         o.retain = 10_000;
         o.batch_bytes_max = 1 << 20;
@@ -666,7 +674,6 @@ impl Options {
         o.arbitrator_keep = u64::MAX;
         (o.forced, o.dark, o.founded) = (false, false, false);
         (o.ignore_sb, o.ignore_quorum) = (false, false);
-        o.careless_trim = false;
         o.safety = r.range(10, 30) * SEC;
         o.operations = r.range(100, 500);
         o.client_mean = o.safety / o.operations;
@@ -768,7 +775,7 @@ impl fmt::Display for Options {
             f,
             "seed {}: {:?} nodes {} arbitrators {} keeping {} durability {:?} store {:?} codec {} forced {} dark {} founded {} ignore_sb {} ignore_quorum {} heartbeat {}ms election {}ms suspect {}ms linger {}ms \
              body_wait {}ms batch {} inflight {} delay {}+{}ms bandwidth {} droppable_loss {} notice {}ms connect {}ms dead_peer {}ms \
-             step {}ms x{} sync {}+{}ms checkpoint {} retain {} truncation_volatile {} careless_trim {} db {:?} apply {}ms flush {}ms \
+             step {}ms x{} sync {}+{}ms checkpoint {} retain {} truncation_volatile {} report {} db {:?} apply {}ms flush {}ms \
              transfer {}ms operations {} every {}ms keys {} body {} pieced {} up to {} of {} in {}ms cached {} app {} read {} stream {} isolated {} large {} for {}ms safety {}ms fault every {}ms for {}ms drift {}ppm {:?} faults [",
             self.seed,
             self.kind,
@@ -804,7 +811,7 @@ impl fmt::Display for Options {
             self.checkpoint_every,
             self.retain,
             self.truncation_volatile,
-            self.careless_trim,
+            self.distances.report_every,
             self.db_flush,
             ms(self.db_apply_mean),
             ms(self.db_flush_mean),

@@ -203,10 +203,7 @@ impl Cluster {
                 .fail(format!("no common primary view {}s after everything healed: {why}", (self.now - begun) / SEC));
         }
         if self.nobody_has_data() {
-            if !self.options.careless_trim {
-                self.fail("nobody has data any more".into());
-            }
-            return;
+            return self.fail("nobody has data any more".into());
         }
         let ok = self.probe(bound);
         if !ok && self.failure.is_none() {
@@ -214,10 +211,9 @@ impl Cluster {
         }
     }
 
-    /// An operator restores a backup. It takes careless trimming and the loss of all processes; anywhere else it is a failure
-    /// (docs/protocol.md, rule 10). Counted, and printed with the summary.
+    /// A backup would have to be restored (rule 10).
     fn nobody_has_data(&self) -> bool {
-        self.slots.iter().all(|s| !s.db.valid)
+        self.slots.iter().all(|s| !s.db.valid && !s.db.half_done)
     }
 
     /// Who gave way to a component that broke up before it could let it in is needed by it, and cannot help it: the operator who forced
@@ -273,7 +269,9 @@ impl Cluster {
 
     fn nobody_evicted_is_in(&self) -> bool {
         let evicted = |p: &crate::cluster::Process| {
-            p.view.as_ref().is_some_and(|v| v.members.iter().any(|m| p.app.evicted.contains(&m.uuid())))
+            p.view
+                .as_ref()
+                .is_some_and(|v| v.members.iter().any(|m| p.replicator.roster().evicted().contains(&m.uuid())))
         };
         !self.slots.iter().filter_map(|s| s.process.as_ref()).any(evicted)
     }
@@ -324,7 +322,7 @@ impl Cluster {
                 }
                 continue;
             }
-            if !s.db.valid || !s.db.queue.is_empty() || p.copying || s.db.now.position != p.last_seqno.0 {
+            if !s.db.valid || !s.db.queue.is_empty() || !p.replicator.is_live() || s.db.now.position != p.last_seqno.0 {
                 return false;
             }
             match common {
@@ -352,7 +350,7 @@ impl Cluster {
                 ));
             }
             let (a, b) = (self.slots[first].process.as_ref(), self.slots[other].process.as_ref());
-            if a.map(|p| p.app.encode()) != b.map(|p| p.app.encode()) {
+            if a.map(|p| p.state()) != b.map(|p| p.state()) {
                 return self.fail(format!("n{first} and n{other} have different application states"));
             }
         }

@@ -1,8 +1,8 @@
 //! Clients with streaming transactions: one fragment after the other, each sent when the one before was certified; then commit or
 //! rollback. The origin may die in the middle.
 
-use crate::app::Part;
 use crate::cluster::Cluster;
+use crate::judge::Part;
 
 /// A streaming transaction as its origin sees it; dies with the process.
 pub(crate) struct OwnStream {

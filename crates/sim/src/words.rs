@@ -23,6 +23,19 @@ impl Cluster {
         c
     }
 
+    /// A server that ended because it could not go on is not started again.
+    pub fn stay_down(&mut self, slot: usize) {
+        let s = &mut self.slots[slot];
+        if s.process.is_none() {
+            s.boot += 1;
+        }
+    }
+
+    /// It runs, and no stop is under way.
+    pub fn is_up_to_stay(&self, slot: usize) -> bool {
+        self.slots[slot].process.as_ref().is_some_and(|p| !p.leaving)
+    }
+
     /// Slots of the voters, as the sequencer has them; empty without one.
     pub fn voters(&self) -> Vec<usize> {
         let Some(status) = self.sequencer().and_then(|s| self.status(s)) else { return Vec::new() };

@@ -45,8 +45,8 @@ const KNOWN: &[(&str, u64)] = &[
     ("arbitrator-forgets", 150),
     ("suspect-votes", 0),
     ("data-ignored", 0),
-    ("hole-trusted", 3000),
-    ("session-kept", 340),
+    ("hole-trusted", 1300),
+    ("session-kept", 0),
     ("withdraw-sent", 0),
     ("read-committed", 0),
     ("read-without-round", 0),
@@ -57,6 +57,8 @@ const KNOWN: &[(&str, u64)] = &[
     ("lying-disk", 0),
     ("forgotten-promise", 0),
     ("lost-writes", 0),
+    ("trimmed-in-memory", 0),
+    ("position-trusted", 0),
 ];
 
 /// Caught where old disks are put back.

@@ -200,7 +200,6 @@ fn a_joiner_that_dies_in_the_middle_of_its_copy_starts_over() {
         o.transfer_mean = 2 * SEC;
         o.checkpoint_every = 5;
         o.retain = 0;
-        o.careless_trim = true;
     });
     c.wipe(2);
     for _ in 0..30 {
@@ -383,7 +382,6 @@ fn a_member_that_was_away_for_long_catches_up_by_a_copy_when_the_log_is_gone() {
         o.checkpoint_every = 5;
         o.retain = 0;
         o.db_flush = DbFlush::Each;
-        o.careless_trim = true;
     });
     let s = c.the_sequencer();
     let away = (s + 1) % 3;
@@ -471,7 +469,7 @@ fn large_records(check: fn(Cluster)) {
     for store in [StoreKind::Fast, StoreKind::Real] {
         let mut o = Options::calm(1, 3);
         (o.store, o.piece_bytes) = (store, 500);
-        (o.pieced_share, o.pieces_max, o.piece_mean) = (1.0, 40, 100 * MS);
+        (o.pieced_share, o.pieces_max, o.piece_mean) = (1.0, 40, 250 * MS);
         check(Cluster::formed(o));
     }
 }

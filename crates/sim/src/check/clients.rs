@@ -166,8 +166,8 @@ mod tests {
     fn a_withdrawn_operation_that_is_ordered_is_found() {
         use trireme_types::{LogIndex, NodeId, Seqno, Session, Uuid};
 
-        use crate::app::Part;
         use crate::check::{Delivered, What};
+        use crate::judge::Part;
 
         for withdrawn in [false, true] {
             let mut c = Clients::default();

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Streams;
-use crate::app::Part;
+use crate::judge::Part;
 use trireme_types::{LogIndex, NodeId, Seqno, Session, Uuid, View};
 
 #[derive(Clone, PartialEq, Eq, Debug)]

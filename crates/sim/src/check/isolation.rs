@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use trireme_types::{Seqno, Session};
 
-use crate::app::Part;
+use crate::judge::Part;
 
 /// A write set and what certification said of it.
 pub struct Judged<'a> {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use trireme_types::{Uuid, View};
 
-use crate::app::Part;
+use crate::judge::Part;
 
 struct Open {
     origin: Uuid,

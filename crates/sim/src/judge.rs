@@ -1,14 +1,13 @@
-//! The application on top of the order, as far as it is a function of the order alone: the real certification index, the
-//! ordered cut, and a running hash over every verdict.
+//! What clients write, and the real certification index with a running hash over every verdict.
 //!
-//! It travels in `Base::app`, so that a node whose delivery begins at a snapshot must come to the same hash as one that saw
-//! everything.
+//! It travels in `Base::app` behind the replicator's state, so that a node whose delivery begins at a snapshot must come to the same hash as
+//! one that saw everything.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use trireme_certification::{Certifier, Head, KeyKind, Verdict, WriteSet as Body, WriteSetBuilder, flags};
-use trireme_types::{DecodeError, LogIndex, NodeId, Reader, Seqno, Session, Uuid, View, Writer};
+use trireme_types::{DecodeError, LogIndex, Reader, Seqno, Session, Uuid, View, Writer};
 
 use crate::rng::{hash_bytes, mix};
 
@@ -126,93 +125,29 @@ impl WriteSet {
     }
 }
 
-/// An ordered message of a member.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum AppMessage {
-    /// Its database has got so far: its write sets will have seen at least that.
-    Report(u64),
-    /// Throw this incarnation out (`evs.evict`); nil: forget all that were named.
-    Evict(Uuid),
-}
-
-impl AppMessage {
-    pub fn encode(self) -> Bytes {
-        let mut w = Writer::new();
-        match self {
-            AppMessage::Report(seqno) => {
-                w.u8(0);
-                w.u64(seqno);
-            }
-            AppMessage::Evict(member) => {
-                w.u8(1);
-                w.uuid(member);
-            }
-        }
-        w.buf.into()
-    }
-
-    pub fn decode(body: &[u8]) -> Result<AppMessage, DecodeError> {
-        let mut r = Reader::new(body);
-        let message = match r.u8()? {
-            0 => AppMessage::Report(r.u64()?),
-            1 => AppMessage::Evict(r.uuid()?),
-            _ => return Err(DecodeError::Invalid("message")),
-        };
-        r.finish()?;
-        Ok(message)
-    }
-}
-
 #[derive(Default)]
-pub struct App {
+pub struct Judge {
     /// Hash over everything delivered since the beginning of the history.
     pub chain: u64,
     certifier: Certifier,
-    /// Below what last-seen seqno no write set of a member will come, as the member said.
-    reports: BTreeMap<NodeId, u64>,
-    /// Members of the newest view that have data.
-    members: Vec<NodeId>,
-    /// Whom the group throws out, and does not let in again.
-    pub evicted: BTreeSet<Uuid>,
 }
 
-impl App {
-    pub fn decode(bytes: &[u8]) -> Result<App, DecodeError> {
+impl Judge {
+    pub fn decode(bytes: &[u8]) -> Result<Judge, DecodeError> {
         if bytes.is_empty() {
-            return Ok(App::default());
+            return Ok(Judge::default());
         }
         let mut r = Reader::new(bytes);
         let chain = r.u64()?;
         let certifier = Certifier::restore(r.bytes(usize::MAX)?)?;
-        let count = r.count(1 << 10)?;
-        let reports = (0..count).map(|_| Ok((NodeId(r.uuid()?), r.u64()?))).collect::<Result<_, DecodeError>>()?;
-        let count = r.count(1 << 10)?;
-        let members = (0..count).map(|_| Ok(NodeId(r.uuid()?))).collect::<Result<_, DecodeError>>()?;
-        let count = r.count(1 << 10)?;
-        let evicted = (0..count).map(|_| r.uuid()).collect::<Result<_, DecodeError>>()?;
         r.finish()?;
-        Ok(App { chain, certifier, reports, members, evicted })
+        Ok(Judge { chain, certifier })
     }
 
     /// Equal states give equal bytes.
-    pub fn encode(&self) -> Bytes {
-        let mut w = Writer::new();
+    pub fn encode(&self, w: &mut Writer) {
         w.u64(self.chain);
         w.bytes(&self.certifier.snapshot());
-        w.u32(self.reports.len() as u32);
-        for (node, seqno) in &self.reports {
-            w.uuid(node.0);
-            w.u64(*seqno);
-        }
-        w.u32(self.members.len() as u32);
-        for node in &self.members {
-            w.uuid(node.0);
-        }
-        w.u32(self.evicted.len() as u32);
-        for member in &self.evicted {
-            w.uuid(*member);
-        }
-        w.buf.into()
     }
 
     /// The verdict, and whether the write set has an effect: what goes on with a streaming transaction that a view has ended does not.
@@ -238,37 +173,13 @@ impl App {
         self.certifier.retain_streams(|origin| view.members.iter().any(|m| m.uuid() == origin));
     }
 
-    pub fn view(&mut self, seqno: Seqno, view: &View) {
+    pub fn view(&mut self, seqno: Seqno) {
         self.certifier.note_view(seqno);
-        self.members = view.members.iter().filter(|m| m.kind.has_state()).map(|m| m.node).collect();
-        let members = &self.members;
-        self.reports.retain(|node, _| members.contains(node));
     }
 
-    /// An ordered message: its origin promises to send no last-seen seqno below the one inside. The cut is the lowest of
-    /// the members' promises, and a function of the order alone (rule 24).
-    pub fn report(&mut self, session: Session, seqno: u64) {
-        if self.members.contains(&session.node) {
-            self.reports.insert(session.node, seqno);
-        }
-        if self.members.iter().all(|n| self.reports.contains_key(n)) {
-            if let Some(cut) = self.reports.values().min() {
-                self.certifier.purge(Seqno(*cut));
-            }
-        }
-    }
-
-    pub fn evict(&mut self, member: Uuid) {
-        if member.is_nil() {
-            self.evicted.clear();
-        } else {
-            self.evicted.insert(member);
-        }
-    }
-
-    /// What `report` must never do: drops by what this node alone knows.
-    pub fn cut_at(&mut self, position: u64) {
-        self.certifier.purge(Seqno(position));
+    /// Forgets what lies at or below.
+    pub fn purge(&mut self, cut: Seqno) {
+        self.certifier.purge(cut);
     }
 
     /// Adds a delivery to the running hash.
@@ -284,6 +195,8 @@ impl App {
 
 #[cfg(test)]
 mod tests {
+    use trireme_types::NodeId;
+
     use super::*;
 
     #[test]
@@ -295,18 +208,23 @@ mod tests {
             assert_eq!(WriteSet::decode(&body).unwrap(), ws);
             body
         };
-        let ok = |app: &mut App, op, from, last_seen| {
+        let ok = |app: &mut Judge, op, from, last_seen| {
             app.certify(Seqno(op), session(from), &body(op, last_seen), Part::Whole).1
         };
-        let mut app = App::default();
+        let mut app = Judge::default();
         assert!(ok(&mut app, 1, 1, 0));
         assert!(!ok(&mut app, 2, 2, 0));
         assert!(ok(&mut app, 3, 1, 0));
-        let mut copy = App::decode(&app.encode()).unwrap();
+        let encoded = |judge: &Judge| {
+            let mut w = Writer::new();
+            judge.encode(&mut w);
+            w.buf
+        };
+        let mut copy = Judge::decode(&encoded(&app)).unwrap();
         for app in [&mut app, &mut copy] {
             assert!(!ok(app, 4, 2, 2));
             assert!(ok(app, 5, 2, 3));
         }
-        assert_eq!(app.encode(), copy.encode());
+        assert_eq!(encoded(&app), encoded(&copy));
     }
 }

@@ -1,0 +1,294 @@
+//! The model of a server beside its node: what the replicator's effects do to it, what it says in return, and full copies from donor to
+//! joiner.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+use trireme_order::LogStore;
+use trireme_replicator::message::AppMessage;
+use trireme_replicator::retention::{EngineDisk, EngineLog, Look};
+use trireme_replicator::{Effect, Feed, Position, Sight};
+use trireme_types::{NodeId, Seqno, Session, Uuid, Writer};
+
+use crate::cluster::{Cluster, Event, Process, Stop, TICK};
+use crate::database::State;
+use crate::options::{MS, Sabotage};
+
+/// Messages that must not get lost: they are said again once it is certain that they were not ordered.
+#[derive(Default)]
+pub(crate) struct Owed {
+    /// To be said.
+    waiting: VecDeque<AppMessage>,
+    /// Said, by session number and number.
+    said: BTreeMap<(u64, u64), AppMessage>,
+}
+
+impl Owed {
+    /// Something of the own `session` was.
+    pub fn ordered(&mut self, session: Session, number: u64) {
+        self.said.remove(&(session.number, number));
+        // What belongs to an older session and was not ordered before never will be.
+        let newer = self.said.split_off(&(session.number, 0));
+        self.waiting.extend(std::mem::replace(&mut self.said, newer).into_values());
+    }
+
+    /// It was given to nobody.
+    pub fn lost(&mut self, session: Session, number: u64) {
+        self.waiting.extend(self.said.remove(&(session.number, number)));
+    }
+}
+
+/// A full copy under way.
+pub(crate) struct Transfer {
+    donor: usize,
+    donor_boot: u32,
+    joiner: NodeId,
+    slot: usize,
+    boot: u32,
+    state: State,
+}
+
+impl Process {
+    /// What every member has alike at this place in the order.
+    pub fn state(&self) -> Bytes {
+        let mut w = Writer::new();
+        self.replicator.encode(&mut w);
+        self.judge.encode(&mut w);
+        w.buf.into()
+    }
+}
+
+impl Cluster {
+    pub(crate) fn branch(&self, slot: usize) -> Uuid {
+        let Some(p) = &self.slots[slot].process else { return Uuid::NIL };
+        p.group.lineage().branch(p.group.store().base().history)
+    }
+
+    /// Does what the replicator wants, in order.
+    pub(crate) fn carry_out(&mut self, slot: usize) {
+        while let Some(effect) = self.slots[slot].process.as_mut().and_then(|p| p.replicator.poll_effect()) {
+            if self.trace && !matches!(effect, Effect::Evictions) {
+                let text = format!("n{slot} is to {effect:?}");
+                self.log(|| text);
+            }
+            self.on_effect(slot, effect);
+            if self.failure.is_some() {
+                return;
+            }
+        }
+    }
+
+    fn on_effect(&mut self, slot: usize, effect: Effect) {
+        let boot = self.slots[slot].boot;
+        let Some(p) = &mut self.slots[slot].process else { return };
+        match effect {
+            Effect::Log(..) | Effect::News(..) | Effect::ConnectNobody { .. } | Effect::Synced { .. } => {}
+            Effect::Propose(message) => {
+                if !self.propose_app(slot, message.clone()) {
+                    let now = self.slots[slot].local(self.now);
+                    if let Some(p) = &mut self.slots[slot].process {
+                        p.replicator.handle_refused(now, &message);
+                    }
+                }
+            }
+            Effect::AskServer { .. } => {
+                let delay = self.rng.exp(10 * MS);
+                self.after(delay, Event::Asks { slot, boot });
+            }
+            Effect::GoLive { position, connect: _ } => self.go_live(slot, position),
+            Effect::Resume { .. } => self.fail(format!("n{slot}: a server that was just started returns")),
+            Effect::Donate { joiner, at, .. } => {
+                p.donations.push((joiner, at.0));
+                self.donate(slot);
+            }
+            // The operator reads it.
+            Effect::Answer(_) | Effect::NobodyHasData { .. } => {}
+            Effect::DataAtRisk => self.slots[slot].at_risk = true,
+            Effect::DataSafe => self.slots[slot].at_risk = false,
+            Effect::DataArrived => {
+                self.with_group(slot, |g, _| g.data_arrived());
+            }
+            Effect::Die(reason) | Effect::Fail(reason) => {
+                p.stopped = Some(Stop::Server(reason));
+                self.schedule_step(slot);
+            }
+            Effect::Inconsistent(reason) => {
+                p.stopped = Some(Stop::Server(reason));
+                self.slots[slot].db.invalidate();
+                self.schedule_step(slot);
+            }
+            Effect::Purge(cut) => {
+                let local = self.options.sabotage == Some(Sabotage::LocalCut);
+                let cut = if local { Seqno(self.slots[slot].db.now.position) } else { cut };
+                if let Some(p) = &mut self.slots[slot].process {
+                    p.judge.purge(cut);
+                }
+            }
+            Effect::Evictions => {
+                let evicted = p.replicator.roster().evicted().iter().copied().collect();
+                if self.options.sabotage != Some(Sabotage::EvictionForgotten) {
+                    self.with_group(slot, |g, now| g.set_evicted(now, evicted));
+                }
+            }
+            Effect::VoteBegun { .. } | Effect::VoteDone { .. } | Effect::VoteDismissed { .. } => {}
+        }
+    }
+
+    /// The server is fed from its position on, which has to be where its data are.
+    fn go_live(&mut self, slot: usize, position: Position) {
+        let s = &mut self.slots[slot];
+        s.at_risk = false;
+        let Some(p) = &mut s.process else { return };
+        let at = (position.history, position.seqno.0);
+        if s.db.half_done_at() == Some(at.1) {
+            s.db.trust();
+        }
+        let engine = s.db.recovered();
+        match s.claim.take() {
+            // The engine does not confirm it.
+            Some(claim) if claim == at && engine != Some(at) => {
+                if self.options.sabotage == Some(Sabotage::PositionTrusted) {
+                    s.db.pretend(at.1);
+                } else {
+                    p.stopped = Some(Stop::Server("the state file is ahead of the engine".into()));
+                    return self.schedule_step(slot);
+                }
+            }
+            _ if engine != Some(at) => {
+                return self.fail(format!("n{slot} is fed from {position:?}, its data are at {engine:?}"));
+            }
+            _ => {}
+        }
+        let s = &mut self.slots[slot];
+        let Some(p) = &mut s.process else { return };
+        p.engine = EngineDisk::new(0);
+        s.db.queue.extend(p.kept.drain(..).filter(|c| c.seqno > position.seqno.0));
+        self.update_keep(slot);
+        let boot = self.slots[slot].boot;
+        self.start_apply(slot, boot);
+    }
+
+    /// Says something in the order; `false` when that does not take it.
+    pub fn propose_app(&mut self, slot: usize, message: AppMessage) -> bool {
+        let body = Bytes::from(message.encode());
+        matches!(self.with_group(slot, |g, now| g.propose_app(now, body)), Some(Ok(_)))
+    }
+
+    pub(crate) fn tick(&mut self, slot: usize, boot: u32) {
+        let paused = self.slots[slot].paused;
+        let now = self.slots[slot].local(self.now);
+        if self.life(slot, boot).is_none() {
+            return;
+        }
+        self.after(TICK, Event::Tick { slot, boot });
+        if paused {
+            return;
+        }
+        let s = &mut self.slots[slot];
+        let node = s.node;
+        let Some(p) = s.process.as_mut() else { return };
+        let group = &p.group;
+        let sight = Sight {
+            left: Seqno(s.db.now.position),
+            backlog: s.db.queue.len() as u64,
+            backlog_small: 16,
+            orders: group.sequencer() == Some(node),
+            index_large: true,
+            voters: &|| group.status().voters,
+        };
+        p.replicator.handle_tick(now, sight);
+        if p.replicator.is_live() {
+            let look = Look { epoch: 0, ended: Seqno(s.db.now.position) };
+            let log = EngineLog::At { written: s.db.now.position, durable: s.db.said_durable() };
+            p.engine.see(look, log, now);
+        }
+        self.carry_out(slot);
+        self.pay_owed(slot);
+    }
+
+    fn pay_owed(&mut self, slot: usize) {
+        let Some(p) = &mut self.slots[slot].process else { return };
+        if !p.replicator.is_member() {
+            return;
+        }
+        for message in std::mem::take(&mut p.owed.waiting) {
+            let body = Bytes::from(message.encode());
+            let taken = self.with_group(slot, |g, now| g.propose_app(now, body));
+            let Some(p) = &mut self.slots[slot].process else { return };
+            match taken {
+                Some(Ok((session, number))) => drop(p.owed.said.insert((session.number, number), message)),
+                Some(Err(_)) | None => p.owed.waiting.push_back(message),
+            }
+        }
+    }
+
+    // --- full copies ------------------------------------------------------------------------------------------------
+
+    pub(crate) fn server_asks(&mut self, slot: usize, boot: u32) {
+        let now = self.slots[slot].local(self.now);
+        let Some(p) = self.life(slot, boot) else { return };
+        p.replicator.handle_state_request(now, b"copy".to_vec());
+        self.carry_out(slot);
+    }
+
+    /// Begins the copies that the donor's server has got far enough for.
+    pub(crate) fn donate(&mut self, slot: usize) {
+        let s = &mut self.slots[slot];
+        let Some(p) = &mut s.process else { return };
+        let position = s.db.now.position;
+        let ready: Vec<(NodeId, u64)> = p.donations.extract_if(.., |(_, at)| *at <= position).collect();
+        for (joiner, _) in ready {
+            let (donor_boot, state) = (self.slots[slot].boot, self.slots[slot].db.now.clone());
+            let Some(to) = self.slot_of(joiner) else {
+                // Its disk was replaced.
+                self.done_giving(slot, joiner, false);
+                continue;
+            };
+            self.log(|| format!("n{to} copies from n{slot} at {position}"));
+            let boot = self.slots[to].boot;
+            if self.slots[to].process.as_ref().is_some_and(waits) {
+                // From here on its own data are overwritten.
+                self.slots[to].db.invalidate();
+            }
+            let delay = self.rng.exp(self.options.transfer_mean);
+            let transfer = Transfer { donor: slot, donor_boot, joiner, slot: to, boot, state };
+            self.after(delay, Event::Copied(Box::new(transfer)));
+        }
+    }
+
+    fn done_giving(&mut self, donor: usize, joiner: NodeId, ok: bool) {
+        if let Some(p) = &mut self.slots[donor].process {
+            p.owed.waiting.push_back(AppMessage::DonorDone { joiner, ok });
+        }
+    }
+
+    pub(crate) fn copied(&mut self, transfer: Transfer) {
+        let Transfer { donor, donor_boot, joiner, slot, boot, state } = transfer;
+        let cut = self.net.is_blocked(donor, slot) || self.net.is_blocked(slot, donor);
+        let gives = self.life(donor, donor_boot).is_some();
+        let takes = self.slots[slot].node == joiner && self.life(slot, boot).is_some_and(|p| waits(p));
+        let ok = gives && takes && !cut;
+        if gives {
+            self.done_giving(donor, joiner, ok);
+        }
+        if !takes {
+            return;
+        }
+        let position = ok.then_some(Seqno(state.position));
+        if ok {
+            self.copies += 1;
+            let result = self.slots[slot].db.load(state);
+            self.check(slot, result);
+        }
+        let branch = self.branch(slot);
+        let Some(p) = self.life(slot, boot) else { return };
+        p.replicator.note_branch(branch);
+        p.replicator.handle_state_received(position);
+        self.carry_out(slot);
+    }
+}
+
+/// Does its server wait for a copy?
+fn waits(p: &Process) -> bool {
+    matches!(p.replicator.feed(), Feed::Copying(_))
+}
