@@ -140,7 +140,8 @@ test: deps-test
 	@scripts/run-tests
 
 # The long form of everything: more seeds, every call that can panic, MariaDB's suites whole, every fault on real servers.
-test-all: deps-test
+test-all:
+	@scripts/install-deps.sh --packages --balance
 	@LONG=1 scripts/run-tests
 
 sim:

@@ -2,9 +2,10 @@
 # Installs the Debian packages that building, running and testing need; does nothing when all are there.
 # Needs root or sudo only if something is missing. The Rust toolchain is not installed here (see README).
 #
-#   scripts/install-deps.sh [--run] [--deny] [--balance]
+#   scripts/install-deps.sh [--run] [--packages] [--balance] [--deny]
 #
 # --run: only what building and running a cluster need, not what only tests need.
+# --packages: what the packages' test needs.
 # --balance: what the balancer is compared with, and the clients that its tests use where they are installed.
 # --deny: cargo-deny too (scripts/deny), for this user; no failure when it cannot be had.
 set -euo pipefail
@@ -35,13 +36,16 @@ packages=(
     libssl-dev pkg-config        # TLS between members
     mariadb-server mariadb-client
     mariadb-backup rsync socat   # the three ways of state transfer, with their tools
+    stunnel4                     # rsync's encryption
     lsof iproute2                # the transfer scripts ask them for ports; network namespaces
 )
 case " $* " in *" --run "*) ;; *) packages+=(
     galera-4                     # for comparison
-    mariadb-test perl stunnel4   # MariaDB's own suites
+    mariadb-test perl            # MariaDB's own suites
+) ;; esac
+case " $* " in *" --packages "*) packages+=(
     debhelper                    # make deb
-    debootstrap systemd-container # the packages' test
+    debootstrap systemd-container
 ) ;; esac
 case " $* " in *" --balance "*) packages+=(
     haproxy sysbench
