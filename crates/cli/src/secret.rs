@@ -76,9 +76,9 @@ fn transfer(secrets: &[Secret], dir: &Path) -> Result<(), String> {
     println!("The key must belong to the user that the server runs as. In my.cnf of this node:");
     println!("  [sst]");
     println!("  ssl-mode=VERIFY_CA");
-    println!("  ssl-ca={}", files.ca.display());
-    println!("  ssl-cert={}", files.cert.display());
-    println!("  ssl-key={}", files.key.display());
+    println!("  tca={}", files.ca.display());
+    println!("  tcert={}", files.cert.display());
+    println!("  tkey={}", files.key.display());
     println!(
         "Do the same on every node, and again when the secret is changed. rsync needs stunnel, mariabackup needs socat."
     );

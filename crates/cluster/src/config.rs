@@ -81,12 +81,7 @@ fn protection_of_copies(state: &State, node: &Node) -> Vec<String> {
         return Vec::new();
     }
     let file = |name: &str, path: &Path| format!("{name}={}", path.display());
-    vec![
-        "ssl-mode=VERIFY_CA".to_owned(),
-        file("ssl-ca", &files.ca),
-        file("ssl-cert", &files.cert),
-        file("ssl-key", &files.key),
-    ]
+    vec!["ssl-mode=VERIFY_CA".to_owned(), file("tca", &files.ca), file("tcert", &files.cert), file("tkey", &files.key)]
 }
 
 fn in_path(program: &str) -> bool {

@@ -22,7 +22,7 @@ fn complaint(request: &[u8]) -> Option<String> {
     }
     Some(format!(
         "the full copy by '{method}' is not protected as the group is: its scripts verify nobody, and may send all data in clear text. On every \
-         node set ssl-mode=VERIFY_CA, ssl-ca, ssl-cert and ssl-key in the section [sst] of my.cnf; with repl.secret_file, \
+         node set ssl-mode=VERIFY_CA, tca, tcert and tkey in the section [sst] of my.cnf; with repl.secret_file, \
          `trireme secret transfer` makes the files"
     ))
 }
