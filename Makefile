@@ -4,7 +4,7 @@
 #   make down                 stop them and remove their files
 #   make check                format, lints, and what builds are made of: licences, sources, advisories (fast)
 #   make sbom                 a bill of materials of what is installed, as CycloneDX
-#   make test                 every kind of test: about 35 minutes from a cold clone on two cores, less with a warm build
+#   make test                 every kind of test: about 40 minutes from a cold clone on two cores, less with a warm build
 #   make test-all            all of that in its long form: hours; before a release
 #   make sim [SEEDS=100000]   the simulator over more seeds, about a quarter of an hour on two cores
 #   make model                the exhaustive model with its large bounds, hours

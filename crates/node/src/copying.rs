@@ -1,12 +1,11 @@
 //! Full copies go by the server's scripts, which know nothing of the group's protection.
 
-use crate::Level;
 use crate::shared::Shared;
 
 /// Says that a full copy is less protected than the group. For donor and joiner.
 pub fn look(shared: &Shared, request: &[u8]) {
     if let Some(complaint) = complaint(request).filter(|_| shared.settings.is_protected()) {
-        shared.log(Level::Warn, complaint);
+        shared.log(shared.settings.advice_level(), complaint);
     }
 }
 

@@ -156,9 +156,21 @@ impl Settings {
     fn warn_of_files(&self, shared: &Shared, context: &TlsContext) {
         let key = self.with(|o| PathBuf::from(o.text("socket.ssl_key")));
         let by_others = (context.shows() == Shows::Certificates).then(|| key_complaint(&key)).flatten();
-        for line in complaints(context).into_iter().chain(by_others) {
+        for line in complaints(context) {
             shared.log(crate::Level::Warn, line);
         }
+        if let Some(line) = by_others {
+            shared.log(self.advice_level(), line);
+        }
+    }
+
+    /// How loudly this node advises to protect what is not protected. One that the others reach at a loopback address is a trial, and
+    /// MariaDB's suites, whose keys everybody can read, take a warning for a failure.
+    pub fn advice_level(&self) -> crate::Level {
+        let host = self.with(|o| o.text("base_host").to_owned());
+        let literal = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
+        let loopback = host == "localhost" || literal.is_ok_and(|address| address.is_loopback());
+        if loopback { crate::Level::Info } else { crate::Level::Warn }
     }
 
     /// Must peers show a secret or a certificate?
