@@ -92,7 +92,7 @@ impl Authority {
         self.issue_with(name, validity, password, None)
     }
 
-    /// What this authority has taken back, as PEM: certificates as PEM, from now on for `days`.
+    /// A revocation list of this authority, as PEM, valid from now on for `days`. `certs`: the certificates that it has taken back, as PEM.
     pub fn revoke(&self, certs: &[&[u8]], days: i64) -> Result<Vec<u8>, ErrorStack> {
         let now = Asn1Time::days_from_now(0)?;
         let mut list = X509CrlBuilder::new()?;

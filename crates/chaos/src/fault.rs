@@ -144,7 +144,7 @@ impl Fault {
             Fault::Isolate(nodes) | Fault::CutPower(nodes) => nodes.len() == 1,
             // Nobody is out: the group waits, and clients with it.
             Fault::LockTables(_) | Fault::SlowDisk(_) => false,
-            // Who has to go is found out between the nodes, and none is dead.
+            // The nodes find out between themselves which one has to go, and none is dead.
             Fault::Cut(..) => false,
             Fault::KillAll | Fault::KillAllAmidstLargeRows | Fault::DisturbCopy(..) => false,
         }

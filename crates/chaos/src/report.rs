@@ -23,7 +23,7 @@ pub struct Recovery {
     pub gap_limit_ms: Option<u64>,
     /// The same as one client saw it: the longest time without an answer to any of its operations.
     pub gap_client_ms: u64,
-    /// What was promised of that.
+    /// The promise about that gap.
     pub gap_client_limit_ms: Option<u64>,
     /// Until the next fault: the longest time for which the machine kept a thread from running. Granted on top of the limit, for
     /// each of the threads that a commit passes.

@@ -17,7 +17,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 const HEAD_MAX: usize = 8 * 1024;
 const CONNECTIONS_MAX: usize = 64;
 
-/// What is asked.
+/// A request as far as it is read: its first line and one header.
 pub struct Request<'a> {
     /// Path and query.
     pub target: &'a str,

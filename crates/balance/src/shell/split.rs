@@ -1,7 +1,7 @@
 //! One client of a `--split` listener: its writes on the writer, its reads on another member, until it has state that only one server knows.
 //!
-//! Statements are handed on as they came. A session on the writer and one on a reader belong to this client alone. What may go where is
-//! decided by [`crate::split`]. As soon as something comes that is not understood, the client and the writer are joined byte by byte for good.
+//! Statements are handed on as they came. A session on the writer and one on a reader belong to this client alone. [`crate::split`] decides which
+//! statement may go where. As soon as something comes that is not understood, the client and the writer are joined byte by byte for good.
 
 use std::io;
 use std::net::IpAddr;
@@ -130,7 +130,7 @@ impl Wire {
         self.stream.write_all(&packet::packet(number, body)).await
     }
 
-    /// What the next packet means to `reply`; it stays where it is. With its length.
+    /// The meaning of the next packet to `reply`, and its length. The packet stays where it is.
     async fn peek(&mut self, reply: &mut Reply) -> io::Result<(Progress, usize)> {
         let (len, _) = self.header().await?;
         let look = packet::HEADER + len.min(Reply::LOOK);
@@ -187,7 +187,7 @@ impl Backend {
     }
 }
 
-/// What a client's login allows us to do at other servers later.
+/// The ways in which a client's login lets us log in at other servers later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Credential {
     /// An account without a password: log in anywhere at any time.

@@ -25,12 +25,12 @@ enum Part {
     Rows,
 }
 
-/// What one more packet brought.
+/// The result of one more packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     More,
     Last(End),
-    /// What follows is no answer as we know it.
+    /// The bytes that follow are no answer as we know it.
     Opaque,
 }
 

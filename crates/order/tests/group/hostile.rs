@@ -5,8 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use trireme_order::{Event, JoinState, LogStore, MemStore, Message, Phase, Presence};
 use trireme_types::{
-    Base, Durability, EntryHeader, EntryKind, Fork, Lineage, LogIndex, Member, Seqno, Session, Term, Uuid, Voter,
-    VoterSet, Weight,
+    Base, Durability, EntryHeader, EntryKind, Fork, Lineage, LogIndex, Member, NodeId, Seqno, Session, Term, Uuid,
+    Voter, VoterSet, Weight,
 };
 
 use crate::net::*;
@@ -208,37 +208,35 @@ fn no_more_members_are_let_in_than_a_view_can_name() {
     all_is_well(&mut net, "they were gone");
 }
 
-/// Entries are taken only if each is the next one of its origin, whoever sends them.
-#[test]
-fn a_number_out_of_order_is_not_taken_from_the_sequencer_either() {
+/// The sequencer sends a follower an entry that is the next one by all its numbers but those given here, and it is not taken.
+fn is_not_taken(kind: EntryKind, session: impl FnOnce(NodeId) -> Session, number: u64, payload: &'static [u8]) {
     let mut net = Net::cluster(3);
     let seq = net.sequencer();
     let to = (1..=3).find(|n| *n != seq).unwrap();
     let status = net.nodes[&to].group.status();
     let newest = net.nodes[&to].group.store().read(status.last, 1).unwrap().remove(0).header;
     let voters = if newest.kind == EntryKind::Voters { newest.index } else { newest.voters };
-    let session = Session { node: node(seq), number: u64::MAX };
-    let header = EntryHeader {
-        index: status.last.next(),
-        term: status.term,
-        seqno: newest.seqno,
-        voters,
-        session,
-        number: 7,
-        kind: EntryKind::App,
-    };
+    let seqno = if kind.takes_seqno() { newest.seqno.next() } else { newest.seqno };
+    let (index, term, session) = (status.last.next(), status.term, session(node(seq)));
+    let header = EntryHeader { index, term, seqno, voters, session, number, kind };
     let message = Message::Append {
         branch: HISTORY,
-        term: status.term,
+        term,
         prev_index: status.last,
-        prev_term: status.term,
+        prev_term: newest.term,
         commit: status.last,
-        entries: vec![(header, Some(Bytes::from_static(b"forged")))],
+        entries: vec![(header, Some(Bytes::from_static(payload)))],
     };
     let now = net.now;
     net.nodes.get_mut(&to).unwrap().group.handle_message(now, node(seq), message);
-    assert_eq!(net.nodes[&to].group.status().last, status.last);
+    assert_eq!(net.nodes[&to].group.status().last, status.last, "{kind:?}");
     all_is_well(&mut net, "it was ignored");
+}
+
+/// Entries are taken only if each is the next one of its origin, whoever sends them.
+#[test]
+fn a_number_out_of_order_is_not_taken_from_the_sequencer_either() {
+    is_not_taken(EntryKind::App, |node| Session { node, number: u64::MAX }, 7, b"forged");
 }
 
 // --- what cannot be taken back --------------------------------------------------------------------------------------------------------
@@ -560,26 +558,6 @@ fn when_a_liar_is_gone_the_others_order_within_ten_seconds() {
 #[test]
 pub fn an_entry_that_nobody_could_read_is_not_written() {
     for kind in [EntryKind::View, EntryKind::Voters, EntryKind::Durability] {
-        let mut net = Net::cluster(3);
-        let seq = net.sequencer();
-        let to = (1..=3).find(|n| *n != seq).unwrap();
-        let status = net.nodes[&to].group.status();
-        let newest = net.nodes[&to].group.store().read(status.last, 1).unwrap().remove(0).header;
-        let voters = if newest.kind == EntryKind::Voters { newest.index } else { newest.voters };
-        let seqno = if kind.takes_seqno() { newest.seqno.next() } else { newest.seqno };
-        let (index, term, session) = (status.last.next(), status.term, Session::default());
-        let header = EntryHeader { index, term, seqno, voters, session, number: 0, kind };
-        let message = Message::Append {
-            branch: HISTORY,
-            term,
-            prev_index: status.last,
-            prev_term: newest.term,
-            commit: status.last,
-            entries: vec![(header, Some(Bytes::from_static(b"\xff\xff\xff\xff\xff")))],
-        };
-        let now = net.now;
-        net.nodes.get_mut(&to).unwrap().group.handle_message(now, node(seq), message);
-        assert_eq!(net.nodes[&to].group.status().last, status.last, "{kind:?}");
-        all_is_well(&mut net, "it was ignored");
+        is_not_taken(kind, |_| Session::default(), 0, b"\xff\xff\xff\xff\xff");
     }
 }
