@@ -10,11 +10,17 @@ use crate::{DownCause, Transport};
 
 /// A message that was begun grows by this much in [`Limits::unfinished_within`](crate::Limits), or its link is closed. Less than the slowest
 /// network that a cluster can live with brings: one chunk, while chunks of other messages take their turns.
-const PACE: usize = 4 << 10;
+pub(crate) const PACE: usize = 4 << 10;
 /// All strangers together have this part of [`Limits::memory_bytes`](crate::Limits) for what they do not take, bodies of write sets included.
 const STRANGERS_PART: usize = 16;
+/// And this part for what they take: several joiners may be given large snapshots at once, and are strangers until the view names them.
+const TAKERS_PART: usize = 2;
+/// A stranger that takes less than this of what waits for it, in so long a time, does not take it. Two looks: the first may come right
+/// after a snapshot was queued.
+const TAKES: usize = 512 << 10;
+const TAKES_WITHIN: Duration = Duration::from_secs(2);
 
-/// How much of a message was there when it was looked at, and when that was less than now by [`PACE`].
+/// How many bytes there were when it was looked at, and when that was less than now by a pace.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Progress {
     bytes: usize,
@@ -22,10 +28,10 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Looks at a message of which `bytes` are there. True when it has stood still for `within`.
-    pub fn stands(mark: &mut Option<Progress>, bytes: usize, now: Instant, within: Duration) -> bool {
+    /// Looks at what has come to `bytes`. True when it has grown by less than `pace` for `within`.
+    pub fn stands(mark: &mut Option<Progress>, bytes: usize, pace: usize, now: Instant, within: Duration) -> bool {
         match mark {
-            Some(progress) if bytes < progress.bytes + PACE => now.duration_since(progress.at) >= within,
+            Some(progress) if bytes < progress.bytes + pace => now.duration_since(progress.at) >= within,
             Some(_) | None => {
                 *mark = Some(Progress { bytes, at: now });
                 false
@@ -67,7 +73,10 @@ impl Transport {
         let max = self.cfg.limits.memory_bytes;
         let strangers: Vec<(NodeId, usize)> =
             links.iter().copied().filter(|(node, _)| !self.is_member(*node)).collect();
-        self.bound_sum(&strangers, max / STRANGERS_PART, "peers that are no members", now);
+        let mut idle = strangers.clone();
+        idle.retain(|(_, slot)| self.conn(*slot).is_some_and(|conn| conn.queue.stands(TAKES, now, TAKES_WITHIN)));
+        self.bound_sum(&idle, max / STRANGERS_PART, "peers that are no members and do not take what is sent", now);
+        self.bound_sum(&strangers, max / TAKERS_PART, "peers that are no members", now);
         self.bound_sum(&links, max, "all peers", now);
     }
 
@@ -117,8 +126,8 @@ mod tests {
         let mut stood = None;
         for n in 0..200u32 {
             let now = start + second * n;
-            assert!(!Progress::stands(&mut slow, n as usize * 200, now, within));
-            if Progress::stands(&mut trickle, n as usize, now, within) {
+            assert!(!Progress::stands(&mut slow, n as usize * 200, PACE, now, within));
+            if Progress::stands(&mut trickle, n as usize, PACE, now, within) {
                 stood = stood.or(Some(n));
             }
         }

@@ -16,6 +16,7 @@ use crate::helper::Turn;
 use crate::identity::Identity;
 use crate::isolation::Registration;
 use crate::queue::{Flushed, SendQueue};
+use crate::socket::Room;
 use crate::tls::{ALERT_VERSION, HANDSHAKE_RECORD, IN_CLEAR, Session, Side};
 use crate::{AdmitToken, TlsContext, socket};
 
@@ -130,6 +131,8 @@ pub(crate) struct Conn {
     /// In the list of connections to flush.
     pub dirty: bool,
     read_room: usize,
+    /// Accepted, and its peer has not said who it is: what the kernel keeps for it is little, and was this.
+    pub narrowed: Option<Room>,
 }
 
 /// What a read came to.
@@ -167,6 +170,7 @@ impl Conn {
             blocked: false,
             dirty: false,
             read_room: READ_ROOM_FIRST,
+            narrowed: None,
         })
     }
 

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use bytes::{Buf, Bytes, BytesMut};
 use trireme_order::Class;
 
-use crate::budget::Progress;
+use crate::budget::{PACE, Progress};
 
 /// Largest payload of a chunk.
 pub(crate) const CHUNK_MAX: usize = 64 << 10;
@@ -137,7 +137,7 @@ impl FrameReader {
     /// Has a message that is not whole stood still for `within`? To be asked now and then.
     pub fn stands(&mut self, now: Instant, within: Duration) -> bool {
         let mut begun = self.assembling.iter_mut().flatten();
-        begun.any(|assembly| Progress::stands(&mut assembly.progress, assembly.body.len(), now, within))
+        begun.any(|assembly| Progress::stands(&mut assembly.progress, assembly.body.len(), PACE, now, within))
     }
 
     /// Takes the next whole message from the front of `buf`; `None` when more must arrive first.

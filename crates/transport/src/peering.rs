@@ -1,6 +1,7 @@
 //! Handshakes, and how links begin and end. The protocol is described in [`crate::handshake`].
 
 use std::net::IpAddr;
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -10,6 +11,7 @@ use crate::conn::{Claim, Conn, Contest, Phase, Up};
 use crate::dialing::KNOWN_MAX;
 use crate::gossip::Gossip;
 use crate::handshake::{Handshake, Hello, LinkId, Refusal, clip, is_arbiter};
+use crate::socket;
 use crate::{DownCause, NetEvent, OtherCertificate, Transport};
 
 /// How long the incarnation of a node counts that is no longer linked. For ever would let whoever took a name once, with the highest number
@@ -60,6 +62,9 @@ impl Transport {
             return self.refuse(slot, refusal, text, now);
         }
         let node = hello.member.node;
+        if let Some((conn, room)) = self.conn(slot).and_then(|conn| conn.narrowed.take().map(|room| (conn, room))) {
+            socket::widen(conn.stream.as_raw_fd(), room);
+        }
         if let Some(at) = dialled {
             self.book.found(at, node);
         } else {
@@ -859,6 +864,20 @@ mod tests {
     }
 
     #[test]
+    fn the_kernel_keeps_little_for_who_has_not_said_who_it_is() {
+        let mut stage = Stage::new(9);
+        let silent = stage.connect();
+        stage.pump(|stage| stage.transport.conns.iter().flatten().count() == 1);
+        let narrowed = |stage: &Stage| stage.transport.conns.iter().flatten().filter(|c| c.narrowed.is_some()).count();
+        let offered = narrowed(&stage);
+        let _greeted = stage.greet(1);
+        assert_eq!(narrowed(&stage), offered, "a hello ends it, for its own connection");
+        drop(silent);
+        stage.pump(|stage| stage.transport.conns.iter().flatten().count() == 1);
+        assert_eq!(narrowed(&stage), 0);
+    }
+
+    #[test]
     fn one_source_cannot_push_out_who_comes_from_another() {
         let mut stage = Stage::new(9);
         stage.transport.cfg.limits.half_open = 32;
@@ -1167,6 +1186,40 @@ mod tests {
         stage.pump(|stage| stage.transport.link_slot(node(4)).is_none());
         let _ = writer.join().unwrap();
         assert!(stage.transport.link_slot(node(2)).is_some());
+    }
+
+    /// Who joins is a stranger until the view names it, and is given a snapshot before.
+    #[test]
+    fn joiners_that_take_large_snapshots_are_left_to_it_and_who_takes_nothing_goes() {
+        let mut stage = Stage::settled(200);
+        stage.transport.cfg.limits.memory_bytes = 64 << 20;
+        let node = |id| NodeId(Uuid([id; 16]));
+        let mut peers = [3, 4, 5].map(|id| stage.link_from(id, [127, 0, 0, 2]).unwrap());
+        for id in [3, 4, 5] {
+            // Three times the part of strangers that take nothing.
+            let snapshot = trireme_order::Message::Signal { body: Bytes::from(vec![id; 8 << 20]) };
+            assert_eq!(stage.transport.send(node(id), trireme_order::Class::Bulk, &snapshot), crate::Sent::Queued);
+        }
+        let mut taken = [0, 0];
+        let mut some = vec![0; 64 << 10];
+        // The first two take theirs at a pace of their own; looks are a second apart, as far as they can tell.
+        let start = Instant::now();
+        for second in 0..10 {
+            stage.transport.bound_memory(start + Duration::from_secs(second));
+            let linked = |id| stage.transport.link_slot(node(id)).is_some();
+            assert!(linked(3) && linked(4), "second {second}: one that takes its snapshot was closed");
+            for (peer, taken) in peers[..2].iter_mut().zip(&mut taken) {
+                peer.socket.set_nonblocking(true).unwrap();
+                let until = *taken + (700 << 10);
+                let end = Instant::now() + Duration::from_secs(20);
+                while *taken < until {
+                    stage.transport.poll(Some(Duration::ZERO), &mut stage.events);
+                    *taken += peer.socket.read(&mut some).unwrap_or(0);
+                    assert!(Instant::now() < end);
+                }
+            }
+        }
+        assert!(stage.transport.link_slot(node(5)).is_none(), "one that takes nothing stays");
     }
 
     #[test]

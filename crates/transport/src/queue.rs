@@ -3,11 +3,13 @@
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes, BytesMut};
 use mio::net::TcpStream;
 use trireme_order::{Class, Message};
 
+use crate::budget::Progress;
 use crate::frame::{self, CHUNK_MAX, HEADER, Lane, Place, TOTAL};
 use crate::socket;
 
@@ -188,12 +190,23 @@ pub(crate) struct SendQueue {
     droppable: VecDeque<Waiting>,
     droppable_next: bool,
     bytes: usize,
+    taken: usize,
+    progress: Option<Progress>,
 }
 
 impl SendQueue {
     /// Bytes not yet given to the kernel, or to encryption.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Has less than `pace` bytes of what waits been taken for `within`? To be asked now and then.
+    pub fn stands(&mut self, pace: usize, now: Instant, within: Duration) -> bool {
+        if self.bytes == 0 {
+            self.progress = None;
+            return false;
+        }
+        Progress::stands(&mut self.progress, self.taken, pace, now, within)
     }
 
     /// Memory that waiting control messages take, about. Small ones take more than they are long.
@@ -318,6 +331,7 @@ impl SendQueue {
     fn advance(&mut self, mut written: usize) {
         debug_assert!(written <= self.bytes, "the kernel takes no more than it is given");
         self.bytes -= written;
+        self.taken += written;
         while written > 0 {
             if let Some(piece) = self.begun.front_mut() {
                 let n = written.min(piece.bytes.len());

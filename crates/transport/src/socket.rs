@@ -74,6 +74,34 @@ pub(crate) fn tune(fd: RawFd, options: &SocketOptions) {
     }
 }
 
+/// `SO_RCVBUF` of an accepted connection whose peer has not said who it is: a hello and a TLS handshake fit. The kernel doubles it.
+const STRANGERS_ROOM: c_int = 16 << 10;
+/// Linux 5.14: which buffers a program has fixed. Not in all versions of `libc`.
+const SO_BUF_LOCK: c_int = 72;
+
+/// Gives the peer little of the kernel's memory, until [`widen`] gives it back. Its answer is what `widen` needs; `None` where nothing is changed,
+/// since an operator has chosen the size, or since the kernel is too old to leave the choice to itself again.
+///
+/// A member sends one hello and waits for an answer, so nothing of it is dropped meanwhile.
+pub(crate) fn narrow(fd: RawFd) -> Option<Room> {
+    let room = get(fd, libc::SOL_SOCKET, libc::SO_RCVBUF)?;
+    if get(fd, libc::SOL_SOCKET, SO_BUF_LOCK) != Some(0) || room <= 2 * STRANGERS_ROOM {
+        return None;
+    }
+    set(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, STRANGERS_ROOM);
+    Some(Room(room))
+}
+
+/// What the kernel gave a connection to begin with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Room(c_int);
+
+/// From here on the kernel decides again how much it keeps.
+pub(crate) fn widen(fd: RawFd, room: Room) {
+    set(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, room.0 / 2);
+    set(fd, libc::SOL_SOCKET, SO_BUF_LOCK, 0);
+}
+
 /// Connections that the kernel keeps until they are accepted. With the usual 128 a burst of strangers costs others a second each: that is when
 /// the kernel asks again. Best effort; `net.core.somaxconn` bounds it.
 const BACKLOG: c_int = 4096;
@@ -128,6 +156,13 @@ fn set(fd: RawFd, level: c_int, name: c_int, value: c_int) {
     unsafe { libc::setsockopt(fd, level, name, value_at, size_of::<c_int>() as socklen_t) };
 }
 
+fn get(fd: RawFd, level: c_int, name: c_int) -> Option<c_int> {
+    let (mut value, mut len): (c_int, _) = (0, size_of::<c_int>() as socklen_t);
+    // SAFETY: `value` is an int, as long as `len` says, and both outlive the call.
+    let result = unsafe { libc::getsockopt(fd, level, name, (&raw mut value).cast(), &raw mut len) };
+    (result == 0).then_some(value)
+}
+
 fn check(result: c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -157,4 +192,36 @@ fn raw(addr: SocketAddr) -> (libc::sockaddr_storage, socklen_t) {
         }
     };
     (storage, len as socklen_t)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    fn state(fd: RawFd) -> (Option<c_int>, Option<c_int>) {
+        (get(fd, libc::SOL_SOCKET, libc::SO_RCVBUF), get(fd, libc::SOL_SOCKET, SO_BUF_LOCK))
+    }
+
+    #[test]
+    fn what_is_narrowed_is_the_kernels_again_once_widened() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let _peer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        let fd = accepted.as_raw_fd();
+        let before = state(fd);
+        if before.1.is_none() {
+            // A kernel before 5.14.
+            assert_eq!((narrow(fd), state(fd)), (None, before));
+            return;
+        }
+        let room = narrow(fd).unwrap();
+        assert_eq!(state(fd).0, Some(2 * STRANGERS_ROOM));
+        widen(fd, room);
+        assert_eq!(state(fd), before);
+        // What an operator has chosen stays.
+        set(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, 100_000);
+        assert_eq!((narrow(fd), state(fd).0), (None, Some(200_000)));
+    }
 }

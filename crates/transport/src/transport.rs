@@ -693,9 +693,13 @@ impl Transport {
             Some(context) => Channel::Accepted { context: context.clone(), clear_too: self.cfg.clear_too },
             None => Channel::Clear,
         };
-        match Conn::new(stream, remote, phase, channel, deadline, self.cfg.limits.message_bytes)
-            .and_then(|conn| self.insert(conn))
-        {
+        let narrowed = socket::narrow(stream.as_raw_fd());
+        let conn = Conn::new(stream, remote, phase, channel, deadline, self.cfg.limits.message_bytes);
+        let conn = conn.and_then(|mut conn| {
+            conn.narrowed = narrowed;
+            self.insert(conn)
+        });
+        match conn {
             Ok(_) => {
                 if let Some(token) = token {
                     self.pending.push(NetEvent::Accepted { token, address: remote.ip().to_string() });
