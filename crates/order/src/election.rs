@@ -16,6 +16,7 @@ use crate::group::Group;
 use crate::mutant::Mutant;
 use crate::reads::PendingRead;
 use crate::replication::Progress;
+use crate::standing::Rival;
 use crate::timers::Timer;
 use crate::{Event, LogStore, Message, Output, Phase};
 
@@ -128,7 +129,7 @@ impl<S: LogStore> Group<S> {
         let votes = |set: &VoterSet| set.weight(me) > 0;
         // A leaver too: with the better log it is the only one that can lead the others to it before it hands over.
         matches!(self.phase(), Phase::Joining | Phase::Primary | Phase::NonPrimary | Phase::Leaving)
-            && !self.needs_snapshot
+            && self.standing().keeps_log()
             && !self.tail.history.is_nil()
             // A log that lost its end may have lost the newest voters with it: it does not know who decides.
             && self.tail.index >= self.hard.voters_committed
@@ -369,12 +370,11 @@ impl<S: LogStore> Group<S> {
             }
             self.acked = None;
             self.verified = LogIndex::ZERO;
-            self.forgotten = LogIndex::ZERO;
+            self.suspicion.forget_acknowledged();
             self.claimed_commit = self.commit;
         }
         if self.era.branch != branch {
-            // Acknowledged with another log.
-            self.recalled.clear();
+            self.suspicion.forget_all_of_peers();
         }
         self.era = Era { branch, lineage, term: self.hard.term };
     }
@@ -570,14 +570,14 @@ impl<S: LogStore> Group<S> {
         if led || !matches!(self.phase(), Phase::Joining | Phase::NonPrimary) {
             return None;
         }
-        if self.needs_snapshot {
+        if !self.standing().keeps_log() {
             // It hears of the term, which it has to be above.
-            self.yields = self.yields.map(|_| now);
+            self.hear_of_rival(now);
             return Some(lineage);
         }
         if !self.can_follow(&fork) {
             if self.may_overrule(now, from) {
-                self.yield_branch(now);
+                self.become_yielding(now, Rival::Branch);
             }
             return None;
         }

@@ -320,6 +320,7 @@ impl<S: LogStore> Group<S> {
         let history = self.tail.history;
         let position = self.join_state.as_ref().and_then(|j| j.position);
         if self.phase() != Phase::Joining
+            || self.standing().gives_up_data()
             || position != Some((history, seqno))
             || self.stocked && seqno < self.tail.seqno
             || index <= self.tail.index

@@ -17,6 +17,8 @@ use crate::io::{Delivery, Event, SnapshotRequest};
 use crate::mutant::Mutant;
 use crate::phase::CurrentPhase;
 use crate::reads::Reads;
+use crate::standing::{CurrentStanding, Offer, Standing};
+use crate::suspicion::Suspicion;
 use crate::timers::{Timer, Timers};
 use crate::told::Told;
 use crate::{
@@ -106,27 +108,8 @@ pub struct Group<S: LogStore> {
     pub(crate) pending_bytes: usize,
     // --- membership
     pub(crate) join_state: Option<JoinState>,
-    /// The own log or data are of no use: ask for a snapshot.
-    pub(crate) needs_snapshot: bool,
-    /// The log is suspect until it holds this sequencer's up to here.
-    pub(crate) repair: Option<(Term, LogIndex)>,
-    /// Acknowledged in the present term by a log that was replaced since: no repair ends below.
-    pub(crate) forgotten: LogIndex,
-    /// Peers say that more was acknowledged than an old disk holds: who the voters are may be among it. Until the log is whole again.
-    pub(crate) outdated: bool,
-    /// The newest acknowledgement heard of each voter (rule 12).
-    pub(crate) recalled: BTreeMap<NodeId, (Term, LogIndex)>,
-    /// The driver was told that the data are of no use, and has said that it knows.
-    pub(crate) must_discard: bool,
-    pub(crate) discarded: bool,
-    /// This member gave way to another branch, whose primary component was last heard of then. Nothing is given up before that one has
-    /// offered its state: what was heard may have been said long ago.
-    pub(crate) yields: Option<Timestamp>,
-    /// What it gave way to runs on the very branch that it went on with alone: its disk is an old one, and what it ordered since
-    /// contradicts what the others did, under the same numbers.
-    pub(crate) is_doubled: bool,
-    /// The state that is offered, until the data are discarded.
-    pub(crate) offered: Option<Box<(NodeId, Term, Lineage, Base)>>,
+    pub(crate) standing: CurrentStanding,
+    pub(crate) suspicion: Suspicion,
     /// Where the server's data were at the start, whether or not the log vouches for them.
     pub(crate) data: Option<(Uuid, Seqno)>,
     /// The server has data, and the log goes on where they end.
@@ -204,16 +187,8 @@ impl<S: LogStore> Group<S> {
             pending: VecDeque::new(),
             pending_bytes: 0,
             join_state: None,
-            needs_snapshot: false,
-            repair: None,
-            forgotten: LogIndex::ZERO,
-            outdated: false,
-            recalled: BTreeMap::new(),
-            must_discard: false,
-            discarded: false,
-            yields: None,
-            is_doubled: false,
-            offered: None,
+            standing: CurrentStanding::START,
+            suspicion: Suspicion::default(),
             data: None,
             stocked: false,
             out_of_reach: BTreeSet::new(),
@@ -382,10 +357,8 @@ impl<S: LogStore> Group<S> {
             self.synced = self.store.synced();
             self.out.clear();
             self.begin_at(base);
-            self.needs_snapshot = false;
-            self.yields = None;
-            self.is_doubled = false;
         }
+        self.become_keeping();
         self.become_joining(now.after(CHECK_EVERY));
         self.stocked = !self.arbitrates();
         let me = Voter { node: self.me(), weight: self.cfg.me.weight };
@@ -422,7 +395,8 @@ impl<S: LogStore> Group<S> {
             return;
         }
         self.stocked = state.position.is_some() && !self.is_out_of_reach(&state) && !self.arbitrates();
-        self.needs_snapshot = self.is_useless(&state);
+        let useless = self.is_useless(&state);
+        self.settle_reach(useless);
         self.data = self.data.or(state.position);
         self.join_state = Some(state);
         self.become_joining(now);
@@ -450,15 +424,11 @@ impl<S: LogStore> Group<S> {
         self.is_out_of_reach(state) && !(votes && related)
     }
 
-    /// The own log and the data behind it are on a branch that this member gives up: nothing is added to it any more.
-    pub(crate) fn gives_up_log(&self) -> bool {
-        self.must_discard || self.yields.is_some()
-    }
-
     /// The log has grown, and may say by now that this member votes: it did, and has lost the end of the log.
     pub(crate) fn keep_log_of_voter(&mut self) {
-        if self.needs_snapshot && !self.gives_up_log() {
-            self.needs_snapshot = self.join_state.as_ref().is_some_and(|state| self.is_useless(state));
+        if matches!(self.standing(), Standing::OutOfReach) {
+            let useless = self.join_state.as_ref().is_some_and(|state| self.is_useless(state));
+            self.settle_reach(useless);
         }
     }
 
@@ -473,7 +443,7 @@ impl<S: LogStore> Group<S> {
     }
 
     fn on_data_discarded(&mut self, now: Timestamp) {
-        self.discarded = true;
+        let offer = self.become_discarded();
         self.stocked = false;
         self.applied = Seqno::ZERO;
         self.data = None;
@@ -483,17 +453,11 @@ impl<S: LogStore> Group<S> {
         }
         if matches!(self.role, Role::Sequencer(_)) {
             // Its log is the history: what it needs is a copy of the data, not a snapshot, and a view, which it did not take.
-            self.must_discard = false;
-            self.discarded = false;
-            self.offered = None;
-            self.needs_snapshot = false;
+            self.become_keeping();
             return self.step_membership(now);
         }
-        match self.offered.take() {
-            Some(offer) => {
-                let (from, term, lineage, base) = *offer;
-                self.on_snapshot(now, from, term, lineage, base);
-            }
+        match offer {
+            Some(offer) => self.on_snapshot(now, offer),
             None => self.send_join(),
         }
     }
@@ -789,7 +753,9 @@ impl<S: LogStore> Group<S> {
                 }
             }
             Message::Join(request) => self.on_join(now, from, request),
-            Message::Snapshot { term, lineage, base } => self.on_snapshot(now, from, term, lineage, *base),
+            Message::Snapshot { term, lineage, base } => {
+                self.on_snapshot(now, Offer { from, term, lineage, base: *base });
+            }
             Message::Leave { incarnation } => self.on_leave(now, from, incarnation),
             Message::ReadRequest { term, batch, .. } => self.on_read_request(from, term, batch),
             Message::ReadReply { term, batch, seqno, .. } => self.on_read_reply(now, term, batch, seqno),

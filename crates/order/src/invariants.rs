@@ -2,10 +2,13 @@
 //!
 //! A rule here is a promise of the code to itself: it may depend on nothing that a peer or a driver says.
 
+use trireme_types::Seqno;
+
 use crate::LogStore;
 use crate::Phase;
 use crate::election::Role;
 use crate::group::Group;
+use crate::standing::Standing;
 use crate::timers::Timer;
 
 impl<S: LogStore> Group<S> {
@@ -88,13 +91,21 @@ impl<S: LogStore> Group<S> {
 
     /// What this member may do with its own log and data.
     fn check_standing(&self) {
-        assert!(self.yields.is_none() || self.needs_snapshot, "it gives way and keeps its log");
-        assert!(!self.is_doubled || self.yields.is_some(), "it runs twice and does not give way");
-        assert!(!self.must_discard || self.needs_snapshot, "its data are void and its log is kept");
-        assert!(!self.discarded || self.must_discard, "data were discarded for nothing");
-        assert!(self.offered.is_none() || self.must_discard && !self.discarded, "an offer that nobody waits for");
-        assert!(self.repair.is_none() || self.store.suspect().is_some(), "a repair of a log that is whole");
-        assert!(!self.outdated || self.store.suspect().is_some(), "an outdated log counts as whole");
+        match self.standing() {
+            Standing::Keeps | Standing::OutOfReach | Standing::Diverged { .. } => {}
+            Standing::GivesWay { .. } => {
+                assert!(!matches!(self.role, Role::Sequencer(_)), "it gives way and orders");
+            }
+            Standing::Discarded { .. } => {
+                assert!(!self.stocked && self.data.is_none(), "its data are void and count");
+                assert_eq!(self.applied, Seqno::ZERO, "its data are void and count");
+                assert!(!matches!(self.role, Role::Sequencer(_)), "it orders with a log that is to be replaced");
+            }
+        }
+        assert!(
+            !self.suspicion.is_any() || self.store.suspect().is_some(),
+            "a log that is whole is to be repaired, or is outdated"
+        );
         assert!(!self.stocked || !self.arbitrates(), "an arbitrator with data");
     }
 }

@@ -19,6 +19,7 @@ mod mutant;
 mod phase;
 mod reads;
 mod replication;
+mod standing;
 mod store;
 mod suspicion;
 mod timers;

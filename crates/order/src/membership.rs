@@ -1,8 +1,8 @@
 //! Joining, leaving, views, voters, and what happens without a majority.
 
 use trireme_types::{
-    Base, Durability, EntryKind, Incarnation, Kinship, Lineage, LogIndex, Member, NodeId, Seqno, Session, Term,
-    Timestamp, Uuid, View, Voter, VoterSet, Weight,
+    Base, Durability, EntryKind, Incarnation, Kinship, LogIndex, Member, NodeId, Seqno, Session, Term, Timestamp, Uuid,
+    View, Voter, VoterSet, Weight,
 };
 
 use bytes::Bytes;
@@ -12,6 +12,7 @@ use crate::group::{CHECK_EVERY, Group};
 use crate::message::{JoinRequest, Presence};
 use crate::mutant::Mutant;
 use crate::replication::Progress;
+use crate::standing::{Offer, Rival, Standing};
 use crate::timers::Timer;
 use crate::voters::{after_leave, next_voters};
 use crate::{Event, LogStore, Message, Output, Phase};
@@ -34,7 +35,7 @@ impl<S: LogStore> Group<S> {
             member: self.cfg.me.clone(),
             history: self.tail.history,
             lineage: self.tail.lineage.clone(),
-            usable: !self.needs_snapshot,
+            usable: self.standing().keeps_log(),
             last_index: self.tail.index,
             last_term: self.tail.term,
             position: self.join_state.as_ref().and_then(|j| j.position),
@@ -238,7 +239,8 @@ impl<S: LogStore> Group<S> {
         }
     }
 
-    pub(crate) fn on_snapshot(&mut self, now: Timestamp, from: NodeId, term: Term, lineage: Lineage, base: Base) {
+    pub(crate) fn on_snapshot(&mut self, now: Timestamp, offer: Offer) {
+        let Offer { from, term, lineage, base } = offer;
         let same = base.history == self.tail.history;
         if !same && self.begins_apart_from(from) {
             return;
@@ -253,10 +255,11 @@ impl<S: LogStore> Group<S> {
         // Shorter than the base, or with a tail that was never committed where the group has something else.
         let behind = base.index > self.tail.index
             || base.index > self.commit && self.store.term_at(base.index) != Some(base.term);
-        let wanted = self.needs_snapshot || !of_branch || behind || renewed;
+        let keeps_log = self.standing().keeps_log();
+        let wanted = !keeps_log || !of_branch || behind || renewed;
         // A member so far behind that nobody keeps what it lacks is told so too: its driver sees the reset and leaves.
         let lagging = self.sequencer == Some(from) && (behind || !of_branch);
-        if !matches!(self.phase(), Phase::Joining | Phase::NonPrimary) && !self.needs_snapshot && !lagging || !wanted {
+        if !matches!(self.phase(), Phase::Joining | Phase::NonPrimary) && keeps_log && !lagging || !wanted {
             return;
         }
         if self.is_strange_state(same) && !self.continues_here(&lineage, &base) && !self.may_overrule(now, from) {
@@ -269,14 +272,18 @@ impl<S: LogStore> Group<S> {
             return self.send(from, Message::HeartbeatAck { branch, term, round: 0 });
         }
         let contradicts = match kinship {
-            Kinship::Same => self.is_doubled,
+            Kinship::Same => self.standing().is_doubled(),
             Kinship::Descendant(fork) => !self.can_follow(&fork),
             Kinship::Ancestor | Kinship::Sibling => true,
         };
-        if same && contradicts && !self.discarded {
-            // The data go first (rule 13).
-            self.offered = Some(Box::new((from, term, lineage, base)));
-            return self.diverged();
+        let data_go_first = match self.standing() {
+            Standing::Keeps | Standing::OutOfReach | Standing::GivesWay { .. } => same && contradicts,
+            Standing::Diverged { .. } => true,
+            Standing::Discarded { .. } => false,
+        };
+        if data_go_first {
+            // Rule 13.
+            return self.become_diverged(Some(Offer { from, term, lineage, base }));
         }
         if !promised || term > self.hard.term {
             // Terms of another history mean nothing here. Its sequencer has this member's vote now.
@@ -287,14 +294,14 @@ impl<S: LogStore> Group<S> {
         if !self.tail.history.is_nil() && (!of_branch || base.index < self.tail.index) && !self.begin_to_doubt() {
             return;
         }
-        let forgotten = self.forgotten;
+        let forgotten = self.suspicion.acknowledged_before();
         let view = base.view.clone();
         if !self.replace_log(base) {
             return;
         }
         self.applied = Seqno::ZERO;
         self.become_follower(now, Some((from, lineage)));
-        self.forgotten = forgotten;
+        self.suspicion.keep_acknowledged(forgotten);
         if matches!(self.phase(), Phase::Primary | Phase::Leaving) {
             // The view that threw this member out may be among what was skipped.
             self.on_view_delivered(now, &view);
@@ -333,12 +340,7 @@ impl<S: LogStore> Group<S> {
             return false;
         }
         self.synced = self.store.synced();
-        self.needs_snapshot = false;
-        self.must_discard = false;
-        self.discarded = false;
-        self.offered = None;
-        self.yields = None;
-        self.is_doubled = false;
+        self.become_keeping();
         self.begin_at(base);
         self.renew_session();
         self.sequencer = None;
@@ -433,7 +435,7 @@ impl<S: LogStore> Group<S> {
             }
             Phase::Idle | Phase::Failed => {}
         }
-        if self.needs_snapshot && self.phase() == Phase::Primary {
+        if !self.standing().keeps_log() && self.phase() == Phase::Primary {
             self.send_join();
         }
         if !self.timers.is_armed(Timer::Election) && !matches!(self.role, Role::Sequencer(_)) {
@@ -483,14 +485,15 @@ impl<S: LogStore> Group<S> {
     // --- where everybody stands -----------------------------------------------------------------------------------
 
     fn presence(&self, now: Timestamp) -> Presence {
+        let keeps_log = self.standing().keeps_log();
         Presence {
             // Who has given up its branch speaks for none.
-            history: if self.must_discard { Uuid::NIL } else { self.tail.history },
+            history: if self.standing().gives_up_data() { Uuid::NIL } else { self.tail.history },
             lineage: self.tail.lineage.clone(),
             term: self.hard.term,
             // A log that is to be replaced is no better than none.
-            last_term: if self.needs_snapshot { Term::ZERO } else { self.tail.term },
-            last_index: if self.needs_snapshot { LogIndex::ZERO } else { self.tail.index },
+            last_term: if keeps_log { self.tail.term } else { Term::ZERO },
+            last_index: if keeps_log { self.tail.index } else { LogIndex::ZERO },
             base: self.store.base().seqno,
             seqno: self.tail.seqno,
             primary: self.goes_on(now),
@@ -506,7 +509,7 @@ impl<S: LogStore> Group<S> {
     /// and not yet for the next one.
     fn goes_on(&self, now: Timestamp) -> bool {
         self.phase() == Phase::Primary
-            && !self.needs_snapshot
+            && self.standing().keeps_log()
             && self.counted == self.hard.term
             && now.since(self.good_at) <= self.cfg.timeouts.election * 2
     }
@@ -559,7 +562,7 @@ impl<S: LogStore> Group<S> {
             if kinship != Some(Kinship::Same) {
                 // What it acknowledged, it acknowledged with another log.
                 self.acks.remove(&from);
-                self.recalled.remove(&from);
+                self.suspicion.forget_peer(from);
                 if let Role::Sequencer(s) = &mut self.role {
                     s.progress.remove(&from);
                 }
@@ -582,8 +585,8 @@ impl<S: LogStore> Group<S> {
         if !self.may_overrule(now, from) {
             return;
         }
-        if self.yields.is_some() && lesser {
-            self.yields = Some(now);
+        if lesser {
+            self.hear_of_rival(now);
         }
         if !self.goes_on(now) {
             return;
@@ -596,7 +599,7 @@ impl<S: LogStore> Group<S> {
                  since is not part of it: save it from here before you restart this node, which then gets a full copy"
                     .into(),
             );
-            self.give_way(now);
+            self.give_way(now, Rival::Branch);
         } else if self.told.met != theirs {
             self.told.met = theirs;
             self.log(
@@ -617,8 +620,8 @@ impl<S: LogStore> Group<S> {
         if !leads || self.kinship_of(from) != Some(Kinship::Same) || !self.is_alone() {
             return;
         }
-        if self.is_doubled {
-            self.yields = Some(now);
+        if self.standing().is_doubled() {
+            self.hear_of_rival(now);
         }
         if !matches!(self.role, Role::Sequencer(_)) || !self.goes_on(now) || !self.may_overrule(now, from) {
             return;
@@ -630,35 +633,25 @@ impl<S: LogStore> Group<S> {
              full copy"
         );
         self.log(true, text);
-        self.give_way(now);
-        self.is_doubled = true;
+        self.give_way(now, Rival::Double);
     }
 
-    fn give_way(&mut self, now: Timestamp) {
+    fn give_way(&mut self, now: Timestamp, rival: Rival) {
         self.become_follower(now, None);
         self.become_non_primary(vec![self.cfg.me.clone()]);
-        self.yield_branch(now);
-    }
-
-    /// Asks for the state of another branch. Until it comes, log and data are kept: a person may want them (`pc.bootstrap`), and so does
-    /// this member if that branch's primary component turns out to be gone.
-    pub(crate) fn yield_branch(&mut self, now: Timestamp) {
-        self.yields = Some(now);
-        self.needs_snapshot = true;
-        self.send_join();
+        self.become_yielding(now, rival);
     }
 
     fn stop_yielding(&mut self, now: Timestamp) {
-        if self.must_discard || self.yields.is_none_or(|at| now.since(at) <= self.cfg.timeouts.inactive) {
+        let inactive = self.cfg.timeouts.inactive;
+        if !matches!(self.standing(), Standing::GivesWay { heard, .. } if now.since(*heard) > inactive) {
             return;
         }
         self.log(
             true,
             "the primary component that this node gave way to is not heard of any more: this node goes on with its own branch".into(),
         );
-        self.yields = None;
-        self.is_doubled = false;
-        self.needs_snapshot = false;
+        self.become_keeping();
         self.become_follower(now, None);
     }
 
@@ -742,7 +735,7 @@ impl<S: LogStore> Group<S> {
     pub(crate) fn on_force(&mut self, now: Timestamp) {
         if !matches!(self.phase(), Phase::NonPrimary | Phase::Joining)
             || self.tail.history.is_nil()
-            || self.needs_snapshot && (self.yields.is_none() || self.must_discard)
+            || !self.standing().may_be_forced()
         {
             return;
         }
@@ -799,9 +792,7 @@ impl<S: LogStore> Group<S> {
             );
             return self.log(true, text);
         }
-        self.yields = None;
-        self.is_doubled = false;
-        self.needs_snapshot = false;
+        self.become_keeping();
         if voter == self.me() && self.force_from_own_data(now) {
             return;
         }
@@ -857,7 +848,7 @@ impl<S: LogStore> Group<S> {
                         self.applied, self.done.seqno
                     ),
                 );
-                self.diverged();
+                self.become_diverged(None);
             }
             Phase::Joining | Phase::NonPrimary if mine => {
                 self.become_primary(now);
@@ -1130,7 +1121,9 @@ impl<S: LogStore> Group<S> {
     /// A member that is not primary asks for a view until it has one. The sequencer is such a member too, whatever made it so: it may
     /// have been elected so, or have missed its majority for a while within its term.
     fn needs_view_itself(&self, now: Timestamp) -> bool {
-        matches!(self.phase(), Phase::Joining | Phase::NonPrimary) && !self.must_discard && self.majority_heard(now)
+        matches!(self.phase(), Phase::Joining | Phase::NonPrimary)
+            && !self.standing().gives_up_data()
+            && self.majority_heard(now)
     }
 
     fn step_voters(&mut self, now: Timestamp) {

@@ -98,8 +98,6 @@ impl Progress {
 const SNAPSHOT_EVERY: Duration = Duration::from_secs(2);
 /// From the third on that is not answered the time between them doubles, so often: to 32 s.
 const SNAPSHOT_DOUBLINGS_MAX: u32 = 4;
-/// Nodes without a vote and outside of the view whose acknowledgements are remembered: more than ever join at once.
-const RECALLED_MAX: usize = 1024;
 /// Without any acknowledgement for this long, although there is something to acknowledge, a peer is sent everything again.
 /// Long against any round trip, short against a human's patience.
 const STALLED: Duration = Duration::from_secs(3);
@@ -384,11 +382,11 @@ impl<S: LogStore> Group<S> {
         let (branch, term) = (*branch, *term);
         // A log that is of no use for the data here, and waits to be replaced, is continued all the same: the sequencer may need this
         // member's vote first, which was given in an end of the log that is lost.
-        if !self.follow(now, from, branch, term) || self.gives_up_log() {
+        if !self.follow(now, from, branch, term) || self.standing().gives_up_log() {
             return;
         }
         // One that cannot become this branch's waits for the snapshot all the same: it would acknowledge what it does not hold.
-        if self.needs_snapshot && self.common_end() <= self.commit {
+        if !self.standing().keeps_log() && self.common_end() <= self.commit {
             return;
         }
         if self.held.is_empty() {
@@ -625,11 +623,8 @@ impl<S: LogStore> Group<S> {
 
     pub(crate) fn on_ack(&mut self, now: Timestamp, term: Term, from: NodeId, index: LogIndex) {
         // Whoever is followed, and in whatever term: the peer may need to be told (rule 12).
-        // What strangers acknowledge decides nothing.
-        if self.is_named(from) || self.recalled.len() < RECALLED_MAX {
-            let newest = self.recalled.entry(from).or_default();
-            *newest = (*newest).max((term, index));
-        }
+        let named = self.is_named(from);
+        self.suspicion.remember_ack(from, named, term, index);
         // Of this term only (rule 2).
         if term != self.hard.term && !self.is(Mutant::AcksOfAnyTerm) || self.sequencer.is_none() {
             return;
@@ -731,17 +726,7 @@ impl<S: LogStore> Group<S> {
     fn contradicted(&mut self, now: Timestamp) {
         let Some(sequencer) = self.sequencer else { return };
         if self.may_overrule(now, sequencer) {
-            self.diverged();
-        }
-    }
-
-    /// The own log contradicts what the group committed: only a full copy heals that (a fork was forced without us).
-    pub(crate) fn diverged(&mut self) {
-        if !self.must_discard {
-            self.must_discard = true;
-            self.needs_snapshot = true;
-            self.out.push_back(crate::Output::Event(crate::Event::DataDiverged));
-            self.send_join();
+            self.become_diverged(None);
         }
     }
 

@@ -9,7 +9,7 @@
 //!
 //! Acknowledgements of a suspect member count: they say what it holds now.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use trireme_types::{Kinship, LogIndex, NodeId, Seqno, Term, Timestamp, Uuid};
 
@@ -37,6 +37,67 @@ struct LogHere {
     node: NodeId,
 }
 
+/// What this member holds against its own log, and what it could tell others about theirs.
+#[derive(Default)]
+pub(crate) struct Suspicion {
+    /// The log is suspect until it holds that term's sequencer's up to here. Set by the first heartbeat of a term, while suspect.
+    repair: Option<(Term, LogIndex)>,
+    /// Acknowledged in the present term of the present branch by a log that was replaced since: no repair ends below.
+    forgotten: LogIndex,
+    /// Peers say that more was acknowledged than an old disk holds: who the voters are may be among it. Until the log is whole again.
+    outdated: bool,
+    /// The newest acknowledgement heard of each node on the present branch (rule 12).
+    recalled: BTreeMap<NodeId, (Term, LogIndex)>,
+}
+
+/// Nodes without a vote and outside of the view whose acknowledgements are remembered: more than ever join at once.
+const RECALLED_MAX: usize = 1024;
+
+impl Suspicion {
+    /// Another term, or branch.
+    pub fn forget_acknowledged(&mut self) {
+        self.forgotten = LogIndex::ZERO;
+    }
+
+    pub fn acknowledged_before(&self) -> LogIndex {
+        self.forgotten
+    }
+
+    /// A log was replaced, and what it had acknowledged stays said although an era began with the new one.
+    pub fn keep_acknowledged(&mut self, index: LogIndex) {
+        self.forgotten = index;
+    }
+
+    /// What strangers acknowledge decides nothing, so only that much of it is remembered.
+    pub fn remember_ack(&mut self, node: NodeId, named: bool, term: Term, index: LogIndex) {
+        if named || self.recalled.len() < RECALLED_MAX {
+            let newest = self.recalled.entry(node).or_default();
+            *newest = (*newest).max((term, index));
+        }
+    }
+
+    /// It acknowledged with another log.
+    pub fn forget_peer(&mut self, node: NodeId) {
+        self.recalled.remove(&node);
+    }
+
+    /// All acknowledged with another log.
+    pub fn forget_all_of_peers(&mut self) {
+        self.recalled.clear();
+    }
+
+    /// Is anything planned, or held, against the own log?
+    pub fn is_any(&self) -> bool {
+        self.repair.is_some() || self.outdated
+    }
+
+    fn end(&mut self) {
+        self.repair = None;
+        self.forgotten = LogIndex::ZERO;
+        self.outdated = false;
+    }
+}
+
 impl<S: LogStore> Group<S> {
     /// Is the own log evidence of everything that it acknowledged?
     pub(crate) fn is_whole(&self) -> bool {
@@ -53,7 +114,7 @@ impl<S: LogStore> Group<S> {
         }
         let usable = ahead.is_none_or(|ahead| ahead.usable);
         // By an old disk the voters may be others than those who decide by now.
-        let everybody = !self.outdated && self.all_voters(|n| votes.contains_key(&n) && self.is_here(n));
+        let everybody = !self.suspicion.outdated && self.all_voters(|n| votes.contains_key(&n) && self.is_here(n));
         (usable && everybody).then_some(Mandate::WhatIsLeft)
     }
 
@@ -78,7 +139,7 @@ impl<S: LogStore> Group<S> {
     /// but whatever it acknowledged behind the fork is gone, and its log is evidence of nothing.
     pub(crate) fn lost_branch_of(&self, now: Timestamp, candidate: NodeId, branch: Uuid) -> bool {
         let Some(theirs) = self.peers.get(&candidate).and_then(|p| p.told()) else { return false };
-        let free = matches!(self.phase(), Phase::Joining | Phase::NonPrimary) && !self.needs_snapshot;
+        let free = matches!(self.phase(), Phase::Joining | Phase::NonPrimary) && self.standing().keeps_log();
         let fork = match self.kinship_of(candidate) {
             Some(Kinship::Descendant(fork)) if theirs.lineage.branch(theirs.history) == branch => fork,
             _ => return false,
@@ -149,7 +210,7 @@ impl<S: LogStore> Group<S> {
     }
 
     pub(crate) fn on_entrust(&mut self, now: Timestamp, branch: Uuid, term: Term) {
-        let free = term >= self.hard.term && self.sequencer.is_none() && !self.needs_snapshot;
+        let free = term >= self.hard.term && self.sequencer.is_none() && self.standing().keeps_log();
         let idle = matches!(self.phase(), Phase::Joining | Phase::NonPrimary) && !self.arbitrates();
         if !self.is_own_branch(branch) || !free || !idle {
             return;
@@ -232,9 +293,9 @@ impl<S: LogStore> Group<S> {
     pub(crate) fn begin_to_doubt(&mut self) -> bool {
         if self.era.term == self.hard.term {
             let acked = self.acks.get(&self.me()).copied().unwrap_or_default();
-            self.forgotten = self.forgotten.max(acked);
+            self.suspicion.forgotten = self.suspicion.forgotten.max(acked);
         }
-        self.repair = None;
+        self.suspicion.repair = None;
         let me = self.me();
         if let Role::PreCandidate(ballot) | Role::Candidate(ballot) = &mut self.role {
             ballot.granted.insert(me, false);
@@ -254,15 +315,15 @@ impl<S: LogStore> Group<S> {
     /// The sequencer's log ended at `last` after the own one had lost what it lost. What was acknowledged in earlier terms
     /// and committed is in that log, because it was elected by evidence; so is everything acknowledged in its own term.
     pub(crate) fn plan_repair(&mut self, term: Term, last: LogIndex) {
-        if self.store.suspect().is_some() && self.repair.is_none_or(|(of, _)| of != term) {
-            self.repair = Some((term, last.max(self.forgotten)));
+        if self.store.suspect().is_some() && self.suspicion.repair.is_none_or(|(of, _)| of != term) {
+            self.suspicion.repair = Some((term, last.max(self.suspicion.forgotten)));
             self.settle_suspicion();
         }
     }
 
     /// Up to here the log is to be synced, whatever the mode: a repair counts when it is durable.
     pub(crate) fn repaired_to(&self) -> LogIndex {
-        match self.repair {
+        match self.suspicion.repair {
             Some((term, last)) if term == self.hard.term && self.verified >= last => last,
             Some(_) | None => LogIndex::ZERO,
         }
@@ -277,16 +338,14 @@ impl<S: LogStore> Group<S> {
             Role::Sequencer(s) => s.established,
             Role::Follower => {
                 let to = self.repaired_to();
-                to > LogIndex::ZERO && self.synced >= to && !self.needs_snapshot && self.sequencer.is_some()
+                to > LogIndex::ZERO && self.synced >= to && self.standing().keeps_log() && self.sequencer.is_some()
             }
             Role::PreCandidate(_) | Role::Candidate(_) => false,
         };
         if !settled {
             return;
         }
-        self.repair = None;
-        self.forgotten = LogIndex::ZERO;
-        self.outdated = false;
+        self.suspicion.end();
         if let Err(e) = self.store.set_suspect(None) {
             return self.fail(e);
         }
@@ -298,7 +357,7 @@ impl<S: LogStore> Group<S> {
 
     /// A disk that was put back from a backup does not know what is missing. Its peers do.
     pub(crate) fn send_recall(&mut self, node: NodeId) {
-        if let Some((term, index)) = self.recalled.get(&node).copied() {
+        if let Some((term, index)) = self.suspicion.recalled.get(&node).copied() {
             let branch = self.tail.branch();
             self.send(node, Message::Recall { branch, term, index });
         }
@@ -316,7 +375,7 @@ impl<S: LogStore> Group<S> {
         }
         // After a loss of power the log has said so itself, and its voters are synced: they are still the newest.
         let suspect = self.store.suspect().is_some();
-        self.outdated |= self.store.suspect().is_none_or(|after| after == LogIndex::ZERO);
+        self.suspicion.outdated |= self.store.suspect().is_none_or(|after| after == LogIndex::ZERO);
         if suspect && !forgot {
             return;
         }
@@ -348,7 +407,12 @@ impl<S: LogStore> Group<S> {
     /// A candidate that acknowledged more than its log holds hears so before it hears of a vote: then its own log is no evidence, and
     /// it needs that of others, whose refusal would only keep the best log that is left from going on.
     pub(crate) fn remind(&mut self, candidate: NodeId, last_term: Term, last_index: LogIndex) {
-        if self.recalled.get(&candidate).is_some_and(|(term, index)| last_term <= *term && last_index < *index) {
+        if self
+            .suspicion
+            .recalled
+            .get(&candidate)
+            .is_some_and(|(term, index)| last_term <= *term && last_index < *index)
+        {
             self.send_recall(candidate);
         }
     }

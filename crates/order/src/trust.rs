@@ -183,7 +183,7 @@ impl<S: LogStore> Group<S> {
             && done.sessions.iter().all(|(n, mark)| theirs.get(n).is_some_and(|newer| newer >= mark));
         // The own line says little: everybody that is linked knows the name of this node.
         let tells = self.tail.sessions.keys().any(|n| *n != self.me());
-        !self.is_doubled && beyond && may_follow(lineage) && may_follow(&base.lineage) && has_all && tells
+        !self.standing().is_doubled() && beyond && may_follow(lineage) && may_follow(&base.lineage) && has_all && tells
     }
 
     /// May this peer's state replace log and data here, or its branch the own one? A line says why not.
