@@ -5,7 +5,8 @@
 //! reported as ignored, and so is, with its reason, a scenario that this machine cannot run ([`Bed::skip`]). `$FIRST_PORT`
 //! moves all ports, so that two checkouts can run at a time. `$SETTINGS` (`file` or `command-line`) says where servers find their
 //! settings; without it that is drawn, and those about starting after a crash run with both. Scenarios start servers for seconds, so each groups several
-//! checks; they run one after the other, because a loaded machine turns time limits into failures.
+//! checks. Two run at a time, as most of their time is spent waiting; `--test-threads N` says otherwise. Those that measure time or memory run
+//! alone, after the others.
 
 mod appliers;
 mod arbitrator;
@@ -30,9 +31,12 @@ mod small_logs;
 mod support;
 mod tls;
 
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Mutex;
+use std::thread;
 use std::time::Instant;
 use support::Bed;
 use trireme_cluster::Settings;
@@ -99,10 +103,88 @@ const ABOUT_STARTING: &[&str] = &[
     "an_engine_that_is_open_first_recovers_too",
 ];
 
+/// Those that judge how long something takes, how much memory it takes, or how much a server can do.
+const ALONE: &[&str] = &[
+    "seven_nodes_form_one_group",
+    "arbitrator_keeps_one_of_two_servers_going",
+    "a_sick_log_disk_costs_one_node",
+    "heavy_work_is_no_fault",
+    "small_logs_stay_small",
+    "the_loss_of_the_majority_is_told_behind_an_applier",
+    "floods_of_silent_and_shaking_strangers",
+    "floods_of_strangers_in_clear_text",
+];
+
+/// How many scenarios run at a time, unless `--test-threads` says otherwise.
+const LANES: usize = 2;
+
+/// A scenario, and the places of settings that it runs with: one after the other, because it has the same ports each time.
+struct Job {
+    index: usize,
+    name: &'static str,
+    run: Scenario,
+    places: Vec<Settings>,
+}
+
+enum Verdict {
+    Passed,
+    Skipped(String),
+    Failed,
+}
+
+struct Ran {
+    name: &'static str,
+    verdict: Verdict,
+}
+
+impl Job {
+    fn work(&self, provider: &Path, results: &Mutex<Vec<Ran>>) {
+        for settings in &self.places {
+            let start = Instant::now();
+            let bed = Bed::new(self.name, provider, self.index, *settings);
+            let outcome = catch_unwind(AssertUnwindSafe(|| (self.run)(&bed)));
+            let verdict = match (outcome, bed.skipped()) {
+                (Err(_), _) => Verdict::Failed,
+                (Ok(()), Some(why)) => Verdict::Skipped(why),
+                (Ok(()), None) => Verdict::Passed,
+            };
+            let said = match &verdict {
+                Verdict::Passed => "ok".to_owned(),
+                Verdict::Skipped(why) => format!("ignored: {why}"),
+                Verdict::Failed => "FAILED".to_owned(),
+            };
+            let seconds = start.elapsed().as_secs_f64();
+            println!("test {} (settings: {settings}) ... {said} ({seconds:.1} s)", self.name);
+            results.lock().expect("no holder panics").push(Ran { name: self.name, verdict });
+        }
+    }
+}
+
+/// Runs `jobs` in so many lanes, in order.
+fn run(jobs: VecDeque<Job>, lanes: usize, provider: &Path, results: &Mutex<Vec<Ran>>) {
+    let jobs = Mutex::new(jobs);
+    let next = || jobs.lock().expect("no holder panics").pop_front();
+    thread::scope(|scope| {
+        for lane in 0..lanes {
+            let body = || {
+                while let Some(job) = next() {
+                    job.work(provider, results);
+                }
+            };
+            thread::Builder::new()
+                .name(format!("lane {lane}"))
+                .spawn_scoped(scope, body)
+                .expect("threads can be started");
+        }
+    });
+}
+
 fn main() -> ExitCode {
     let mut filters = Vec::new();
     let mut exact = false;
-    for word in std::env::args().skip(1) {
+    let mut lanes = LANES;
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
         match word.as_str() {
             "--list" => {
                 for (name, _) in SCENARIOS {
@@ -111,22 +193,31 @@ fn main() -> ExitCode {
                 return ExitCode::SUCCESS;
             }
             "--exact" => exact = true,
-            flag if flag.starts_with('-') => {} // libtest's flags mean nothing here
+            "--test-threads" => match words.next().and_then(|n| n.parse().ok()) {
+                Some(n) if n > 0 => lanes = n,
+                _ => {
+                    eprintln!("--test-threads wants a number above 0");
+                    return ExitCode::from(2);
+                }
+            },
+            flag if flag.starts_with('-') => {} // libtest's other flags mean nothing here
             _ => filters.push(word),
         }
     }
     let wanted = |name: &str| {
         filters.is_empty() || filters.iter().any(|f| if exact { name == f } else { name.contains(f.as_str()) })
     };
-    let chosen: Vec<(usize, &str, Settings, Scenario)> = SCENARIOS
+    let jobs: Vec<Job> = SCENARIOS
         .iter()
         .enumerate()
         .filter(|(_, (name, _))| wanted(name))
-        .flat_map(|(i, (name, run))| {
-            support::places(ABOUT_STARTING.contains(name)).into_iter().map(move |settings| (i, *name, settings, *run))
+        .map(|(index, (name, run))| {
+            let places = support::places(ABOUT_STARTING.contains(name));
+            Job { index, name, run: *run, places }
         })
         .collect();
-    let filtered = SCENARIOS.iter().filter(|(name, _)| !wanted(name)).count();
+    let filtered = SCENARIOS.len() - jobs.len();
+    let chosen: usize = jobs.iter().map(|job| job.places.len()).sum();
 
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
     let provider = match std::env::var_os("PROVIDER") {
@@ -136,50 +227,36 @@ fn main() -> ExitCode {
     };
     if !provider.is_file() {
         println!("\nno provider at {}: set PROVIDER or build it in release mode", provider.display());
-        println!("test result: ok. 0 passed; 0 failed; {} ignored; 0 measured; {filtered} filtered out", chosen.len());
+        println!("test result: ok. 0 passed; 0 failed; {chosen} ignored; 0 measured; {filtered} filtered out");
         return ExitCode::SUCCESS;
     }
 
-    println!("\nrunning {} scenarios with {}", chosen.len(), provider.display());
+    println!("\nrunning {chosen} scenarios with {}", provider.display());
     let began = Instant::now();
-    let mut failures = Vec::new();
-    let mut not_run = Vec::new();
-    for (i, name, settings, run) in &chosen {
-        let bed = Bed::new(name, &provider, *i, *settings);
-        let start = Instant::now();
-        let outcome = catch_unwind(AssertUnwindSafe(|| run(&bed)));
-        let verdict = match (&outcome, bed.skipped()) {
-            (Ok(()), None) => "ok".to_owned(),
-            (Ok(()), Some(why)) => {
-                let verdict = format!("ignored: {why}");
-                not_run.push((*name, why));
-                verdict
-            }
-            (Err(_), _) => "FAILED".to_owned(),
-        };
-        println!("test {name} (settings: {settings}) ... {verdict} ({:.1} s)", start.elapsed().as_secs_f64());
-        if outcome.is_err() {
-            failures.push(*name);
+    let results = Mutex::new(Vec::new());
+    let (alone, together) = jobs.into_iter().partition::<VecDeque<Job>, _>(|job| ALONE.contains(&job.name));
+    run(together, lanes, &provider, &results);
+    run(alone, 1, &provider, &results);
+
+    let results = results.into_inner().expect("no holder panics");
+    let (mut passed, mut skipped, mut failures) = (0, Vec::new(), Vec::new());
+    for result in &results {
+        match &result.verdict {
+            Verdict::Passed => passed += 1,
+            Verdict::Skipped(why) => skipped.push(format!("    {}: {why}", result.name)),
+            Verdict::Failed => failures.push(format!("    {}", result.name)),
         }
     }
-    if !not_run.is_empty() {
-        println!("\nnot run:");
-        for (name, why) in &not_run {
-            println!("    {name}: {why}");
-        }
-    }
-    if !failures.is_empty() {
-        println!("\nfailures:");
-        for name in &failures {
-            println!("    {name}");
+    for (title, names) in [("not run", &skipped), ("failures", &failures)] {
+        if !names.is_empty() {
+            println!("\n{title}:\n{}", names.join("\n"));
         }
     }
     println!(
-        "\ntest result: {}. {} passed; {} failed; {} ignored; 0 measured; {filtered} filtered out; finished in {:.1}s",
+        "\ntest result: {}. {passed} passed; {} failed; {} ignored; 0 measured; {filtered} filtered out; finished in {:.1}s",
         if failures.is_empty() { "ok" } else { "FAILED" },
-        chosen.len() - failures.len() - not_run.len(),
         failures.len(),
-        not_run.len(),
+        skipped.len(),
         began.elapsed().as_secs_f64()
     );
     if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
