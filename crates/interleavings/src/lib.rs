@@ -14,6 +14,8 @@ pub mod sync {
 
 #[path = "../../node/src/backlog.rs"]
 pub mod backlog;
+#[path = "../../node/src/item.rs"]
+pub mod item;
 #[path = "../../node/src/mailbox.rs"]
 pub mod mailbox;
 #[path = "../../node/src/monitor.rs"]
@@ -27,7 +29,7 @@ pub mod slot;
 #[derive(Clone, Debug)]
 pub struct ServerView;
 
-pub mod position {
+pub mod engine {
     /// As above.
     #[derive(Clone, Copy, Debug)]
     pub enum Word {}

@@ -6,9 +6,10 @@ use bytes::Bytes;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
+use trireme_interleavings::item::{ApplyItem, Item};
 use trireme_interleavings::mailbox::{Letter, Mailbox, Wake};
 use trireme_interleavings::monitor::{Interrupted, OrderMonitor};
-use trireme_interleavings::queue::{ApplyItem, ApplyQueue, Item};
+use trireme_interleavings::queue::ApplyQueue;
 use trireme_interleavings::slot::Slot;
 use trireme_types::{LogIndex, Seqno};
 

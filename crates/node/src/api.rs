@@ -10,6 +10,9 @@ pub use trireme_replicator::retention::EngineLog;
 pub use trireme_surface::status::StatValue;
 use trireme_types::{Seqno, Uuid};
 
+/// MULTI_MASTER, CERTIFICATION, PARALLEL_APPLYING, TRX_REPLAY, ISOLATION, PAUSE, CAUSAL_READS, INCREMENTAL_WRITESET, STREAMING.
+pub const CAPABILITIES: u32 = 0x817f;
+
 /// A position in a history. `seqno` is `None` where the C API says -1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Gtid {
@@ -79,6 +82,11 @@ pub struct ServerView {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecvCtx(pub *mut c_void);
 
+/// Handle tag of write sets that an applier brings back.
+pub(crate) const APPLIER: u64 = u64::MAX;
+/// Local transactions carry this: the id finds them.
+pub(crate) const LOCAL: u64 = 1;
+
 /// The handle of a write set as `apply_cb` gets it and as the server hands it back (by value).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Handle {
@@ -89,7 +97,7 @@ pub struct Handle {
 impl Handle {
     /// Of a write set that the node brought, not of a client's transaction.
     pub fn is_applier(self) -> bool {
-        self.opaque == crate::node::APPLIER
+        self.opaque == APPLIER
     }
 }
 

@@ -14,9 +14,9 @@ use trireme_types::{
 };
 
 use crate::Level;
-use crate::core::Log;
-use crate::shared::Shared;
-use crate::startup::{member, own_ip};
+use crate::host::Host;
+use crate::identity::{member, own_ip};
+use crate::log::Log;
 
 /// How long known peers have to answer. A few round trips and a connection; who is down does not answer at all.
 const PATIENCE: Duration = Duration::from_millis(1500);
@@ -86,7 +86,7 @@ fn label(m: &Member) -> String {
 }
 
 /// **Errors:** somebody is in a primary component, or holds more of the log; the text names it and says what to do.
-pub fn known_voters(shared: &Shared, log: &Log, cluster: &str, peers: &[String]) -> Result<(), String> {
+pub fn known_voters(host: &Host, log: &Log, cluster: &str, peers: &[String]) -> Result<(), String> {
     let past = Past::of(log)?;
     let own = log.node_id();
     // After a fork its maker votes alone, and the others are still there.
@@ -98,17 +98,17 @@ pub fn known_voters(shared: &Shared, log: &Log, cluster: &str, peers: &[String])
     if open.is_empty() {
         return Ok(());
     }
-    shared.log(
+    host.log(
         Level::Info,
         format!("bootstrap: asking the known members first: {}", past.names_of(open.iter().copied())),
     );
-    let me = member(shared, own, log.incarnation());
+    let me = member(host, own, log.incarnation());
     let mut net = NetConfig::new(me.clone(), cluster);
     net.bind_source = own_ip(&me).filter(|ip| ip.is_loopback());
     net.seeds = past.members.values().filter(|m| m.node != own).map(|m| m.address.clone()).collect();
     net.seeds.retain(|address| !address.is_empty());
     net.seeds.extend(peers.iter().cloned());
-    shared.settings.protect(shared, &mut net)?;
+    host.protect(&mut net)?;
     let mut transport = Transport::new(net)?;
     let until = Instant::now() + PATIENCE;
     let mut names: BTreeMap<NodeId, Member> = past.members.clone();
@@ -154,7 +154,7 @@ pub fn known_voters(shared: &Shared, log: &Log, cluster: &str, peers: &[String])
         ));
     }
     if !open.is_empty() {
-        shared.log(
+        host.log(
             Level::Info,
             format!(
                 "bootstrap without an answer from {}: what only they hold is lost, and they will take a full copy",

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use trireme_types::{LogIndex, Seqno};
 
-use crate::queue::{ApplyItem, Item};
+use crate::item::{ApplyItem, Item};
 
 /// Bodies beyond this many bytes are dropped and read from the log when their turn comes.
 const BODY_BYTES_MAX: usize = 32 << 20;

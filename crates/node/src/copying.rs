@@ -1,11 +1,11 @@
 //! Full copies go by the server's scripts, which know nothing of the group's protection.
 
-use crate::shared::Shared;
+use crate::host::Host;
 
 /// Says that a full copy is less protected than the group. For donor and joiner.
-pub fn look(shared: &Shared, request: &[u8]) {
-    if let Some(complaint) = complaint(request).filter(|_| shared.settings.is_protected()) {
-        shared.log(shared.settings.advice_level(), complaint);
+pub fn look(host: &Host, request: &[u8]) {
+    if let Some(complaint) = complaint(request).filter(|_| host.settings.is_protected()) {
+        host.log(host.settings.advice_level(), complaint);
     }
 }
 

@@ -11,22 +11,22 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use crate::log::Log;
 use trireme_order::{Event, LogStore, Message, Output};
 use trireme_surface::texts;
 use trireme_types::{DecodeError, NodeId, Seqno, Timestamp, View, Writer};
-use trireme_wslog::{DirStorage, WriteSetLog};
 
 use crate::command::{Command, Outcome};
 use crate::index::Work;
+use crate::item::Item;
 use crate::mailbox::Letter;
 use crate::picture::Picture;
-use crate::queue::Item;
 use crate::shared::Shared;
 use crate::slot::Slot;
 use crate::startup::{Plan, Start};
 use crate::status::GroupStatus;
 use crate::threads::panic_text;
-use crate::{Level, ServerView, ViewMember, ViewStatus};
+use crate::{CAPABILITIES, Level, ServerView, ViewMember, ViewStatus};
 use trireme_replicator::{self as replicator, Position};
 
 mod connection;
@@ -41,8 +41,6 @@ mod throttle;
 
 use connection::{Connection, HeldAnswer, Pending, ProposalId};
 use incarnation::Incarnation;
-
-pub type Log = WriteSetLog<DirStorage>;
 
 /// The group thread. Its state lives as long as the server's connection, or as long as one incarnation in the group: a return after an
 /// outage of the log's disk puts another incarnation in the place of the one that ended, and the connection goes on.
@@ -63,7 +61,7 @@ impl Core {
         donor_list: String,
         connected: Arc<Slot<Result<(), String>>>,
     ) -> Core {
-        let first = first(&plan, shared.args.arbitrator.is_some());
+        let first = first(&plan, shared.host.args.arbitrator.is_some());
         let conn = Connection::begin(&shared, &plan, donor_list, connected);
         let (inc, failure) = Incarnation::begin(&shared, plan, log, conn.donor_list.clone(), first);
         let mut core = Core { shared, conn, inc };
@@ -105,7 +103,7 @@ impl Core {
         let said = panic_text(payload);
         let text =
             format!("Internal error in thread trireme-group: {said}. This node leaves the group; restart the server.");
-        self.shared.log(Level::Fatal, text);
+        self.shared.host.log(Level::Fatal, text);
     }
 
     fn work(&mut self) {
@@ -189,7 +187,7 @@ impl Core {
             && let Some(ticket) = self.inc.group.store_mut().begin_sync()
         {
             self.inc.syncing = true;
-            self.shared.sync(ticket);
+            self.shared.jobs.sync(ticket);
         }
     }
 
@@ -218,14 +216,14 @@ impl Core {
                 self.inc.replicator.handle_diverged();
                 if !self.arbitrates() {
                     // Before the log is replaced: no crash may leave the group's log beside these data.
-                    self.shared.discard_data();
+                    self.shared.data.discard();
                 }
                 self.inc.group.data_discarded(now);
                 self.carry_out();
             }
             Event::Found { history } => {
                 self.inc.replicator.handle_found(history);
-                self.shared.found(history);
+                self.shared.data.found(history);
                 if let Err(error) = self.inc.group.bootstrap(now, history, Seqno::ZERO) {
                     self.fail(error.to_string());
                 }
@@ -240,7 +238,7 @@ impl Core {
                 self.begin_work(Work::Describe { request, before });
             }
             Event::TermChanged { term, sequencer } => {
-                self.shared.log(
+                self.shared.host.log(
                     Level::Debug,
                     format!("term {term}, sequencer {}", sequencer.map_or("none".into(), |s| s.to_string())),
                 );
@@ -253,23 +251,23 @@ impl Core {
                     self.inc.silent.remove(&node);
                 }
                 let state = if silent { "is silent" } else { "is heard again" };
-                self.shared.log(Level::Info, format!("member {} {state}", self.name(node)));
+                self.shared.host.log(Level::Info, format!("member {} {state}", self.name(node)));
             }
             Event::Evicted => self.fail(texts::EVICTED.into()),
-            Event::Log { warn, text } => self.shared.log(if warn { Level::Warn } else { Level::Info }, text),
+            Event::Log { warn, text } => self.shared.host.log(if warn { Level::Warn } else { Level::Info }, text),
             Event::Failed { reason } => self.fail(reason),
         }
     }
 
     /// This node cannot go on in this group.
     fn fail(&mut self, reason: String) {
-        self.shared.log(Level::Error, reason.clone());
+        self.shared.host.log(Level::Error, reason.clone());
         self.doubt_log();
         if let Some(slot) = self.conn.connected.take() {
             slot.fill(Err(reason));
         }
         // Without a log, a server whose data are good needs no more than to wait.
-        let waits = self.inc.replicator.serves() && !self.shared.is_inconsistent();
+        let waits = self.inc.replicator.serves() && !self.shared.data.is_inconsistent();
         if waits && !self.inc.replicator.is_leaving() && self.inc.group.store().failed().is_some() {
             self.inc.log_failed = true;
         } else {
@@ -284,11 +282,11 @@ impl Core {
         }
         match self.inc.group.store_mut().doubt() {
             Ok(None) => {}
-            Ok(Some(after)) => self.shared.log(
+            Ok(Some(after)) => self.shared.host.log(
                 Level::Warn,
                 format!("the disk may have lost entries after {after} of the write-set log: if it has, the others repair it"),
             ),
-            Err(error) => self.shared.log(
+            Err(error) => self.shared.host.log(
                 Level::Warn,
                 format!(
                     "the disk may have lost the end of the write-set log and does not take a note of that ({error}): restart this server only \
@@ -308,13 +306,13 @@ impl Core {
             slot.fill(Err("the connection was closed before a primary view was reached".into()));
         }
         self.hang_up().into_iter().for_each(Letter::refuse);
-        self.shared.end_votes();
+        self.shared.votes.end();
         self.shared.outage.over();
     }
 
     /// The last words to the server.
     fn last_words(&mut self) {
-        self.shared.set_group_status(GroupStatus { uuid: self.inc.me.uuid(), ..GroupStatus::default() });
+        self.shared.status.set_group(GroupStatus { uuid: self.inc.me.uuid(), ..GroupStatus::default() });
         if self.inc.replicator.is_connected() {
             let view = self.server_view(ViewStatus::NonPrimary, None, &View::default());
             let last = self.inc.replicator.handed();
@@ -330,7 +328,7 @@ impl Core {
     /// Whoever waits for the group is answered, and nobody is heard from here on. Commands that came too late.
     fn hang_up(&mut self) -> Vec<Command> {
         self.abandon_all();
-        self.shared.change_flow_figures(|f| {
+        self.shared.status.change_flow(|f| {
             f.pause(Instant::now(), false);
             f.requested = false;
         });
@@ -350,7 +348,7 @@ impl Core {
         }
         let mut rest = Vec::new();
         self.shared.commands.close(&mut rest);
-        self.shared.settings.with(|o| o.set_group_connected(false));
+        self.shared.host.settings.with(|o| o.set_group_connected(false));
         rest
     }
 
@@ -363,7 +361,7 @@ impl Core {
         // What decides; without the majority nobody does.
         let decides = if member { &roster.view().members[..] } else { &[] };
         let total: u32 = decides.iter().map(|m| u32::from(m.weight.0)).sum();
-        self.shared.set_group_status(GroupStatus {
+        self.shared.status.set_group(GroupStatus {
             member,
             state,
             receiving: !self.inc.replicator.is_live(),
@@ -379,7 +377,7 @@ impl Core {
 
     /// Something that was ordered; of interest when it is new.
     fn log_ordered(&self, level: Level, text: String) {
-        self.shared.log(if self.inc.past.is_some() { Level::Debug } else { level }, text);
+        self.shared.host.log(if self.inc.past.is_some() { Level::Debug } else { level }, text);
     }
 
     fn names_of(&self, nodes: &[NodeId]) -> String {
@@ -419,7 +417,7 @@ impl Core {
             log_durable: order.durable,
             log_committed: order.committed,
             log_bytes: self.inc.group.store().bytes_held(),
-            log_bytes_max: self.inc.kept_for_absent_max.max(self.shared.settings.with(|o| o.size("gcache.size"))),
+            log_bytes_max: self.inc.kept_for_absent_max.max(self.shared.host.settings.with(|o| o.size("gcache.size"))),
             read_requests: order.read_requests,
             slow: self.inc.flow.slow().into_iter().map(|s| (name(s.node), s.rate, s.backlog)).collect(),
             role: self.role(),
@@ -431,7 +429,7 @@ impl Core {
             connections_refused: self.inc.transport.stats().refused,
             connections_half_open: self.inc.transport.stats().half_open,
             links_of_strangers: self.inc.transport.stats().stranger_links,
-            unknown_outcomes: self.shared.counters.unknown_outcomes.load(Relaxed),
+            unknown_outcomes: self.shared.status.counters.unknown_outcomes.load(Relaxed),
         }
     }
 
@@ -462,7 +460,7 @@ impl Core {
 
     /// The outcome of what was sent is left open (rule 22).
     fn abandon(&self, slot: &Slot<Outcome>) {
-        self.shared.counters.unknown_outcomes.fetch_add(1, Relaxed);
+        self.shared.status.counters.unknown_outcomes.fetch_add(1, Relaxed);
         slot.fill(Outcome::Abandoned);
     }
 
@@ -474,14 +472,14 @@ impl Core {
             .map(|m| ViewMember { uuid: m.uuid(), name: m.name.clone(), incoming: m.incoming.clone() })
             .collect();
         ServerView {
-            history: self.shared.history(),
+            history: self.shared.data.history(),
             seqno: seqno.or(Some(self.shared.monitor.left())),
             number: (status == ViewStatus::Primary).then_some(view.number),
             status,
-            capabilities: self.shared.capabilities,
+            capabilities: CAPABILITIES,
             own: members.iter().position(|m| m.uuid == own_uuid),
             members,
-            protocol: self.shared.protocol,
+            protocol: self.shared.host.protocol(),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use trireme_transport::Protection;
 
 use crate::Level;
-use crate::shared::Shared;
+use crate::host::Host;
 
 /// A line that is said once is lost in the log of a server that runs for months.
 const AGAIN: Duration = Duration::from_secs(3600);
@@ -49,14 +49,14 @@ pub struct Reminder {
 }
 
 impl Reminder {
-    pub fn look(&mut self, shared: &Shared, protection: Protection, place: &str) {
+    pub fn look(&mut self, host: &Host, protection: Protection, place: &str) {
         let Some(complaint) = complaint(protection) else { return };
         if self.said.is_some_and(|said| said.elapsed() < AGAIN) {
             return;
         }
         self.said = Some(Instant::now());
         for line in lines(protection, complaint, place) {
-            shared.log(Level::Warn, line);
+            host.log(Level::Warn, line);
         }
     }
 }

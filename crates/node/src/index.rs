@@ -12,9 +12,6 @@ use trireme_certification::{Certifier, Verdict, WriteSet};
 use trireme_order::SnapshotRequest;
 use trireme_types::{DecodeError, LogIndex, Seqno, Session, Writer};
 
-use crate::command::Command;
-use crate::shared::Shared;
-
 /// A write set as delivered.
 pub struct Delivered {
     pub index: LogIndex,
@@ -91,30 +88,10 @@ pub struct Errand {
 }
 
 impl Errand {
-    fn run(mut self) {
+    pub fn run(mut self) {
         let found = self.work.run(&mut self.certifier);
         // Nobody waits for it where the group thread has ended.
         let _ = self.back.send((self.certifier, found));
-    }
-}
-
-/// For the thread that runs errands.
-pub enum IndexJob {
-    Run(Box<Errand>),
-    End,
-}
-
-/// Until [`IndexJob::End`]. [`Command::IndexBack`] says that an errand has ended.
-pub fn run_errands(shared: &Shared, jobs: &Receiver<IndexJob>) {
-    while let Ok(job) = jobs.recv() {
-        match job {
-            IndexJob::Run(errand) => {
-                shared.panics.come_by("trireme-index");
-                errand.run();
-                shared.commands.push(Command::IndexBack);
-            }
-            IndexJob::End => return,
-        }
     }
 }
 

@@ -1,63 +1,32 @@
 //! `Node`: the calls of the wsrep API on plain values. Here: its life, its options and its status.
 
-use crate::chores::{Chore, Notice, Service, run_chores, run_notices, run_services};
 use crate::command::Command;
-use crate::command::CommandQueue;
-use crate::core::{Core, Log};
-use crate::engine::{EngineJob, run_looks};
-use crate::index::{IndexJob, run_errands};
-use crate::metrics::{Metrics, run_state, state_failed};
-use crate::monitor::OrderMonitor;
-use crate::outage::Outage;
-use crate::panics::Panics;
+use crate::core::Core;
+use crate::host::Host;
+use crate::jobs::{HELPERS_END, Jobs};
+use crate::log::{self, Log};
 use crate::saved::Saved;
 use crate::settings::Settings;
-use crate::shared::{HELPERS_END, Shared, lock, within};
+use crate::shared::Shared;
 use crate::slot::Slot;
 use crate::startup::{Patience, Wish};
-use crate::status::{Counters, FlowFigures};
-use crate::syncer::{SpaceJob, SyncJob, run_space, run_syncs};
-use crate::threads::{Helper, Waits, spawn};
-use crate::trx::TrxMap;
-use crate::votes::Votes;
-use crate::{Code, InitArgs, Level, Server, StatValue, startup, stop_signal};
+use crate::threads::{Helper, Waits, lock, spawn, within};
+use crate::{Code, InitArgs, Level, Server, StatValue, helpers, startup, stop_signal};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use trireme_surface::texts;
-use trireme_types::{Seqno, Uuid};
 
 mod applying;
+mod options;
 mod statements;
 mod transactions;
 mod transfer;
 mod waiting;
 
-/// Handle tag of write sets that an applier brings back.
-pub(crate) const APPLIER: u64 = u64::MAX;
-/// Local transactions carry this: the id finds them.
-const LOCAL: u64 = 1;
-
-/// MULTI_MASTER, CERTIFICATION, PARALLEL_APPLYING, TRX_REPLAY, ISOLATION, PAUSE, CAUSAL_READS, INCREMENTAL_WRITESET, STREAMING.
-pub const CAPABILITIES: u32 = 0x817f;
-/// Highest application protocol of the server that is known to work.
-const PROTOCOL_MAX: i32 = 4;
-
 /// How long the final view waits for local transactions that are about to commit.
 const LAST_COMMITS: Duration = Duration::from_secs(10);
-
-/// One of the node's helpers.
-fn helper(
-    shared: &Arc<Shared>,
-    name: &'static str,
-    waits: Waits,
-    work: impl Fn(&Arc<Shared>) + Send + 'static,
-) -> Helper {
-    let (for_work, for_failure) = (shared.clone(), shared.clone());
-    Helper::start(name, waits, move || work(&for_work), move |said| for_failure.thread_failed(name, said))
-}
 
 /// `None` after the deadline.
 fn wait_to_connect(connected: &Slot<Result<(), String>>, deadline: Option<Instant>) -> Option<Result<(), String>> {
@@ -110,75 +79,15 @@ impl Node {
         };
         let settings = Settings::new(&args).map_err(refuse)?;
         let mut saved = Saved::open(&args, &settings, &*server).map_err(refuse)?;
-        let (log, closed) = startup::open_log(&settings, &|level, text| server.log(level, text)).map_err(refuse)?;
+        let (log, closed) = log::open(&settings, &|level, text| server.log(level, text)).map_err(refuse)?;
         if !closed {
             saved.doubt();
         }
-        let (chores, chores_in) = mpsc::channel();
-        let (services, services_in) = mpsc::channel();
-        let (notices, notices_in) = mpsc::channel();
-        let (syncs, syncs_in) = mpsc::channel();
-        let (space, space_in) = mpsc::channel();
-        let (errands, errands_in) = mpsc::channel();
-        let (looks, looks_in) = mpsc::channel();
-        let position = saved.position();
-        let shared = Arc::new(Shared {
-            server,
-            capabilities: CAPABILITIES,
-            protocol: args.protocol.min(PROTOCOL_MAX),
-            args,
-            settings,
-            monitor: OrderMonitor::new(position.map_or(Seqno::ZERO, |(_, s)| s)),
-            queue: Arc::default(),
-            trxs: TrxMap::default(),
-            commands: CommandQueue::default(),
-            counters: Counters::default(),
-            metrics: Metrics::default(),
-            votes: Votes::default(),
-            status: Mutex::default(),
-            flow: Mutex::new(FlowFigures::new(Instant::now())),
-            history: Mutex::new(position.map_or(Uuid::NIL, |(h, _)| h)),
-            saved: Mutex::new(saved),
-            tois: Mutex::default(),
-            chores,
-            services,
-            notices,
-            syncs,
-            space,
-            errands,
-            looks,
-            epochs: AtomicU64::new(0),
-            reader: Mutex::new(Some(log.reader())),
-            outage: Outage::default(),
-            panics: Panics::default(),
-            desyncs: AtomicU32::new(0),
-            donating: Mutex::default(),
-            inconsistent: AtomicBool::new(false),
-            server_gone: AtomicBool::new(false),
-            halted: AtomicBool::new(false),
-            last: AtomicU64::new(0),
-            closed: AtomicBool::new(false),
-            failed: AtomicBool::new(false),
-        });
-        shared.set_last(shared.monitor.left());
-        let helpers = vec![
-            helper(&shared, "trireme-chores", Waits::Server, move |shared| run_chores(shared, &chores_in)),
-            helper(&shared, "trireme-services", Waits::Server, move |shared| run_services(shared, &services_in)),
-            helper(&shared, "trireme-notices", Waits::Server, move |shared| run_notices(shared, &notices_in)),
-            helper(&shared, "trireme-sync", Waits::LogDisk, move |shared| run_syncs(shared, &syncs_in)),
-            helper(&shared, "trireme-space", Waits::LogDisk, move |shared| run_space(shared, &space_in)),
-            helper(&shared, "trireme-index", Waits::Nothing, move |shared| run_errands(shared, &errands_in)),
-            helper(&shared, "trireme-engine", Waits::Server, move |shared| run_looks(shared, &looks_in)),
-        ];
+        let (jobs, inboxes) = Jobs::new();
+        let host = Arc::new(Host::new(server, args, settings, jobs.chores()));
+        let shared = Arc::new(Shared::new(host, jobs, saved, &log));
         let (state_end, state_end_in) = mpsc::channel();
-        let (for_work, for_failure) = (shared.clone(), shared.clone());
-        let state = Helper::start(
-            "trireme-state",
-            Waits::DataDisk,
-            move || run_state(&for_work, &state_end_in),
-            move |said| state_failed(&for_failure, said),
-        );
-        let helpers = helpers.into_iter().chain([state]).collect();
+        let helpers = helpers::start(&shared, inboxes, state_end_in);
         let running = Running { log: Some(log), helpers, state_end: Some(state_end), ..Running::default() };
         Ok(Node { shared, running: Mutex::new(running) })
     }
@@ -192,29 +101,23 @@ impl Node {
             return running.stuck.is_empty();
         }
         running.closed = true;
-        self.shared.closed.store(true, Relaxed);
+        self.shared.life.close();
         self.shared.settle_position();
-        let _ = self.shared.syncs.send(SyncJob::End);
-        let _ = self.shared.space.send(SpaceJob::End);
-        let _ = self.shared.errands.send(IndexJob::End);
-        let _ = self.shared.looks.send(EngineJob::End);
-        let _ = self.shared.services.send(Service::End);
-        let _ = self.shared.notices.send(Notice::End);
-        let _ = self.shared.chores.send(Chore::End);
+        self.shared.jobs.end();
         running.state_end = None;
         let deadline = Instant::now() + HELPERS_END;
         let helpers = std::mem::take(&mut running.helpers);
         running.stuck = helpers.into_iter().filter_map(|helper| helper.join(deadline).err()).collect();
         *lock(&self.shared.reader) = None;
         for helper in &running.stuck {
-            self.shared.server.log(Level::Warn, &helper.excuse());
+            self.shared.host.server.log(Level::Warn, &helper.excuse());
         }
         // A sync or a segment that is under way belongs to the log; nothing else does.
         let in_use = running.stuck.iter().any(|helper| helper.waits() == Waits::LogDisk);
         if let Some(log) = running.log.take_if(|_| !in_use)
             && let Err(error) = log.close()
         {
-            self.shared.server.log(Level::Warn, &error.to_string());
+            self.shared.host.server.log(Level::Warn, &error.to_string());
         }
         running.stuck.is_empty()
     }
@@ -224,7 +127,7 @@ impl Node {
             Ok(()) => Code::Ok,
             Err(reason) => {
                 for line in reason.lines() {
-                    self.shared.server.log(Level::Error, line);
+                    self.shared.host.server.log(Level::Error, line);
                 }
                 Code::NodeFail
             }
@@ -263,18 +166,18 @@ impl Node {
         let shared = &self.shared;
         let mut running = lock(&self.running);
         self.end_core(&mut running);
-        if shared.failed.load(Relaxed) {
+        if shared.life.is_failed() {
             return Err("this node is out of service after an internal error: restart the server".into());
         }
         if !shared.queue.wait_empty(Instant::now() + FORMER_APPLIERS) {
             return Err("appliers of the former connection have not ended".into());
         }
         shared.settle_position();
-        let target = shared.settings.target(url, cluster)?;
-        let bootstrap = bootstrap || shared.settings.bootstrap_wanted();
+        let target = shared.host.settings.target(url, cluster)?;
+        let bootstrap = bootstrap || shared.host.settings.bootstrap_wanted();
         let mut log = self.usable_log(&mut running)?;
         let wish = Wish { cluster, target: &target, bootstrap, first: running.connection == 0 };
-        let planned = shared.save(|saved| startup::prepare(shared, &mut log, &wish, saved));
+        let planned = shared.data.save(|saved| startup::prepare(&shared.host, &mut log, &wish, saved));
         let plan = match planned {
             Ok(plan) => plan,
             Err(reason) => {
@@ -282,14 +185,14 @@ impl Node {
                 return Err(reason);
             }
         };
-        shared.inconsistent.store(false, Relaxed);
-        shared.halted.store(false, Relaxed);
+        shared.data.begin();
+        shared.life.begin();
         shared.monitor.set_closed(false);
         shared.queue.open();
         shared.outage.begin();
         shared.desyncs.store(0, Relaxed);
         shared.commands.open(plan.transport.waker());
-        shared.settings.with(|o| o.set_group_connected(true));
+        shared.host.settings.with(|o| o.set_group_connected(true));
         let connected = Arc::new(Slot::default());
         let patience = plan.patience;
         let (for_core, slot, donor) = (shared.clone(), connected.clone(), donor.to_string());
@@ -341,7 +244,7 @@ impl Node {
         let shared = &self.shared;
         // Also when there is no leaving in order, because the panic came inside `connect`.
         let _let_go = OnDrop(|| {
-            let last = Seqno(shared.last.load(Relaxed));
+            let last = shared.data.last();
             if shared.monitor.wait_ended(last, Some(Instant::now() + LAST_COMMITS)).is_err() {
                 shared.monitor.set_closed(true);
             }
@@ -351,7 +254,7 @@ impl Node {
 
     /// The server has been given an answer about an ordered transaction that may be wrong.
     pub fn doubt_data(&self) {
-        self.shared.doubt_data();
+        self.shared.data.doubt();
     }
 
     /// The next call, thread or item of that name panics.
@@ -375,7 +278,7 @@ impl Node {
     /// In every entry: panics if the entry is asked to, here or by the file `panic-in` of the data directory.
     #[cfg(feature = "panics")]
     pub fn panic_if_asked(&self, entry: &str) {
-        self.shared.panics.take_file(&self.shared.args.data_dir);
+        self.shared.panics.take_file(&self.shared.host.args.data_dir);
         self.shared.panics.come_by(entry);
     }
 
@@ -387,34 +290,17 @@ impl Node {
         slot.wait()
     }
 
-    /// Several assignments in one string.
-    pub fn options_set(&self, text: &str) -> Code {
-        match self.shared.settings.set(&self.shared, text) {
-            Ok(()) => Code::Ok,
-            Err(lines) => {
-                for line in lines {
-                    self.shared.server.log(Level::Warn, &line);
-                }
-                Code::NodeFail
-            }
-        }
-    }
-
-    pub fn options_get(&self) -> String {
-        self.shared.settings.print()
-    }
-
     pub fn stats(&self) -> Vec<(String, StatValue)> {
         crate::stats::collect(&self.shared)
     }
 
     pub fn stats_reset(&self) {
-        self.shared.counters.reset();
+        self.shared.status.counters.reset();
         self.shared.metrics.latency.reset();
         self.shared.metrics.send_queue.reset();
         self.shared.monitor.reset_stats();
         self.shared.queue.reset_stats();
-        self.shared.change_flow_figures(|f| f.reset(Instant::now()));
+        self.shared.status.change_flow(|f| f.reset(Instant::now()));
     }
 
     /// From a signal handler: async-signal-safe. Cuts or restores the network of every node of the process.

@@ -1,17 +1,14 @@
 //! The extended status (`repl.status_extended=yes`): what the group thread knows and Galera has no name for. Shown as
 //! `wsrep_trireme_*`, because the server's suites fix the default list.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use trireme_surface::status::StatValue as Value;
 use trireme_transport::Protection;
 use trireme_types::{Durability, LogIndex, Seqno};
 
-use crate::command::Command;
 use crate::exposure;
 use crate::settings::durability_name;
-use crate::shared::Shared;
-use crate::slot::Slot;
 
 /// One look at the group thread. Members are named as in `wsrep_node_name`.
 pub struct Picture {
@@ -46,17 +43,7 @@ pub struct Picture {
     pub links_of_strangers: u64,
 }
 
-/// A status query must not hang with the group thread.
-const PATIENCE: Duration = Duration::from_secs(1);
-
 impl Picture {
-    /// `None` while there is no connection to a group, or its thread does not answer.
-    pub fn take(shared: &Shared) -> Option<Picture> {
-        let slot = std::sync::Arc::new(Slot::default());
-        shared.commands.push(Command::Describe { slot: slot.clone() });
-        slot.wait_until(Instant::now() + PATIENCE).flatten()
-    }
-
     pub fn into_pairs(self) -> Vec<(String, Value)> {
         let yes = |b: bool| Value::from(if b { "yes" } else { "no" });
         let int = |n: u64| Value::Int(n.min(i64::MAX as u64) as i64);

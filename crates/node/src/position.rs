@@ -4,18 +4,14 @@
 //! a stop records what the engine has on disk, and a start goes on from a position only if the engine confirms it: before the connection where
 //! the engine can be asked then, else after the first view, which opens the engine, and before anything behind the position is handed out.
 
-use std::time::{Duration, Instant};
-
 use trireme_order::LogStore;
 use trireme_types::{Seqno, Uuid};
 
-use crate::core::Log;
+use crate::Level;
+use crate::host::Host;
+use crate::log::Log;
 use crate::recover::{self, Unknown};
 use crate::saved::Saved;
-use crate::shared::Shared;
-use crate::{EngineLog, Level, Server};
-
-// --- at the start ------------------------------------------------------------------------------------------------------------------
 
 /// Where a node begins.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -45,7 +41,7 @@ enum Told {
 /// May take as long as the engine's crash recovery.
 ///
 /// **Errors:** the cluster is to begin here, and these data are not known to be where the history would go on.
-pub fn settle(shared: &Shared, log: &Log, saved: &mut Saved, bootstrap: bool) -> Result<Settled, String> {
+pub fn settle(host: &Host, log: &Log, saved: &mut Saved, bootstrap: bool) -> Result<Settled, String> {
     let claim = saved.position();
     // A nil history in the state file says that there are no usable data: nothing was there yet, the data were left half
     // changed, or an operator has removed the file to get a full copy.
@@ -53,12 +49,12 @@ pub fn settle(shared: &Shared, log: &Log, saved: &mut Saved, bootstrap: bool) ->
     if claim.is_none() && !continues(log, saved, history) {
         return Ok(Settled::default());
     }
-    let opened = shared.server.engine_position();
+    let opened = host.server.engine_position();
     if claim.is_none() {
         let text = "the position of the data is not known (unclean stop): asking the storage engine for it";
-        shared.log(Level::Info, text.into());
+        host.log(Level::Info, text.into());
     }
-    let told = opened.map_or_else(|| ask(shared), |(history, seqno)| Told::At(history, seqno));
+    let told = opened.map_or_else(|| ask(host), |(history, seqno)| Told::At(history, seqno));
     // What a stop found on disk, or somebody has just read from the engine for this start, is good enough where it cannot be asked.
     let vouched_for = saved.is_on_disk() || saved.given() == claim;
     let strict = match (bootstrap, vouched_for) {
@@ -66,7 +62,7 @@ pub fn settle(shared: &Shared, log: &Log, saved: &mut Saved, bootstrap: bool) ->
         (true, true) => Strict::Contradiction,
         (true, false) => Strict::Silence,
     };
-    let position = weigh(claim, history, told, strict, &|level, text| shared.log(level, text))?;
+    let position = weigh(claim, history, told, strict, &|level, text| host.log(level, text))?;
     saved.set_position(position);
     Ok(Settled { position, unconfirmed: opened.is_none() })
 }
@@ -167,11 +163,11 @@ fn continues(log: &Log, saved: &Saved, history: Uuid) -> bool {
     !history.is_nil() && !saved.is_damaged() && log.base().history == history && log.last() != log.base().index
 }
 
-fn ask(shared: &Shared) -> Told {
-    if shared.server.process().is_none() {
+fn ask(host: &Host) -> Told {
+    if host.server.process().is_none() {
         return Told::Nobody;
     }
-    match recover::position(&shared.args.data_dir, &*shared.server) {
+    match recover::position(&host.args.data_dir, &*host.server) {
         Ok((history, seqno)) => Told::At(history, seqno),
         Err(Unknown::Untold(reason)) => Told::None(reason),
         Err(Unknown::Failed { reason, said }) => Told::Failed { reason, said },
@@ -180,21 +176,21 @@ fn ask(shared: &Shared) -> Told {
 
 /// Where data with a statement cut off in them are. They are good for nothing as long as anybody has whole ones; if nobody has,
 /// one member executes the statement again (rule 26).
-pub fn of_half_done(shared: &Shared, log: &Log, saved: &Saved) -> Option<(Uuid, Seqno)> {
+pub fn of_half_done(host: &Host, log: &Log, saved: &Saved) -> Option<(Uuid, Seqno)> {
     let history = saved.unfinished();
     if !continues(log, saved, history) {
         return None;
     }
-    shared.log(
+    host.log(
         Level::Info,
         "a statement was being executed when this server ended: asking the storage engine for its position, in case that no \
          member has whole data"
             .into(),
     );
-    let found = match ask(shared) {
+    let found = match ask(host) {
         Told::At(history, seqno) => Some((history, seqno)),
         Told::None(reason) | Told::Failed { reason, said: _ } => {
-            shared.log(Level::Warn, format!("the position could not be recovered: {reason}"));
+            host.log(Level::Warn, format!("the position could not be recovered: {reason}"));
             saved.given()
         }
         Told::Nobody => saved.given(),
@@ -216,86 +212,16 @@ pub fn refuse_half_done(log: &Log, saved: &Saved) -> Result<(), String> {
 
 /// To join, a position counts only together with the log that led there: nothing else says on which branch of the history it
 /// lies (rule 18).
-pub fn with_log(shared: &Shared, log: &Log, position: Option<(Uuid, Seqno)>) -> Option<(Uuid, Seqno)> {
+pub fn with_log(host: &Host, log: &Log, position: Option<(Uuid, Seqno)>) -> Option<(Uuid, Seqno)> {
     let (history, seqno) = position?;
     if log.base().history == history {
         return Some((history, seqno));
     }
-    shared.log(
+    host.log(
         Level::Info,
         format!("local state {history}:{seqno} has no write-set log that belongs to it: a full copy is needed"),
     );
     None
-}
-
-// --- when the engine runs ----------------------------------------------------------------------------------------------------------
-
-/// On whose word a node goes on from a position.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Word {
-    /// The storage engine has to hold it.
-    Engine,
-    /// The operator says that the data are the group's (`wsrep_sst_method=skip`). An engine that was in this history contradicts that if it
-    /// is elsewhere in it; one that was not has nothing to say.
-    Operator,
-}
-
-/// Compares a position with that of the engine, which runs. Where no engine is in the process there is nothing to compare with. May wait
-/// for the engine.
-///
-/// **Errors:** where the engine is instead, in words.
-pub fn compare(server: &dyn Server, (history, seqno): (Uuid, Seqno), word: Word) -> Result<(), String> {
-    match (server.engine_position(), word) {
-        (Some(found), _) if found == (history, seqno) => Ok(()),
-        (Some((found, at)), _) if found == history => Err(format!("at {at}")),
-        (Some(_) | None, Word::Operator) => Ok(()),
-        (Some((found, at)), Word::Engine) => Err(format!("at {found}:{at}")),
-        (None, Word::Engine) if server.process().is_some() => Err("without a position".into()),
-        (None, Word::Engine) => Ok(()),
-    }
-}
-
-// --- at the stop -------------------------------------------------------------------------------------------------------------------
-
-/// How long a stop waits for the engine to flush its log. InnoDB does so every second unless told otherwise.
-const FLUSH_MAX: Duration = Duration::from_secs(5);
-/// How often the engine is looked at meanwhile.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-
-/// What a stop may say of the position.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stop {
-    /// The storage engine has it on disk.
-    OnDisk(Seqno),
-    /// The node closed everything up to there; no engine tells what it has on disk. The next start asks.
-    Claimed(Seqno),
-    /// A crash from here on leaves the engine somewhere else. The next start asks.
-    Unknown,
-}
-
-/// The position of data that nobody changes any more. `left`: what has left commit order; `ended`: what of that has ended. With a binary log
-/// a commit leaves first and reaches the engine later, and where the engine is meanwhile is not where it will be. Waits for the engine's log,
-/// a few seconds at most: for a thread that may.
-pub fn at_stop(server: &dyn Server, history: Uuid, left: Seqno, ended: Seqno) -> Stop {
-    if ended < left {
-        return Stop::Unknown;
-    }
-    let Some((found, seqno)) = server.engine_position() else {
-        return if server.process().is_some() { Stop::Unknown } else { Stop::Claimed(left) };
-    };
-    if found != history {
-        return Stop::Unknown;
-    }
-    let until = Instant::now() + FLUSH_MAX;
-    let mut end = None;
-    loop {
-        match server.engine_log() {
-            EngineLog::At { written, durable } if durable >= *end.get_or_insert(written) => return Stop::OnDisk(seqno),
-            EngineLog::At { .. } if Instant::now() < until => std::thread::sleep(LOOK_EVERY),
-            EngineLog::At { .. } | EngineLog::Closed => return Stop::Unknown,
-            EngineLog::Silent => return Stop::Claimed(seqno),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -371,114 +297,5 @@ mod tests {
                 assert_eq!(weighed(beginning, told, strict).0, Ok(beginning));
             }
         }
-    }
-
-    /// A server of which nothing is asked but its engine.
-    struct Engine {
-        position: Option<(Uuid, Seqno)>,
-        is_server: bool,
-        /// Its log, look by look; the last one stays.
-        log: RefCell<Vec<EngineLog>>,
-    }
-
-    mod stub {
-        use super::*;
-        use crate::{Applied, Gtid, Handle, Meta, RecvCtx, ServerProcess, ServerView};
-
-        impl Server for super::Locked {
-            fn engine_position(&self) -> Option<(Uuid, Seqno)> {
-                self.0.lock().unwrap().position
-            }
-            fn engine_log(&self) -> EngineLog {
-                let engine = self.0.lock().unwrap();
-                let mut log = engine.log.borrow_mut();
-                if log.len() > 1 { log.remove(0) } else { log[0] }
-            }
-            fn process(&self) -> Option<ServerProcess> {
-                self.0.lock().unwrap().is_server.then(ServerProcess::default)
-            }
-            fn connected(&self, _: &ServerView) -> bool {
-                unreachable!()
-            }
-            fn view(&self, _: RecvCtx, _: &ServerView) -> bool {
-                unreachable!()
-            }
-            fn wants_script(&self) -> bool {
-                unreachable!()
-            }
-            fn sst_request(&self) -> Result<Vec<u8>, ()> {
-                unreachable!()
-            }
-            fn apply(&self, _: RecvCtx, _: Handle, _: u32, _: &[u8], _: &Meta) -> Applied {
-                unreachable!()
-            }
-            fn sst_donate(&self, _: RecvCtx, _: &[u8], _: Gtid, _: bool) -> bool {
-                unreachable!()
-            }
-            fn synced(&self) -> bool {
-                unreachable!()
-            }
-            fn log(&self, _: Level, _: &str) {
-                unreachable!()
-            }
-            fn end(&self, _: &str) {
-                unreachable!()
-            }
-            fn allowed(&self, _: &str) -> bool {
-                unreachable!()
-            }
-            fn event(&self, _: &str, _: &str) {
-                unreachable!()
-            }
-        }
-    }
-
-    struct Locked(std::sync::Mutex<Engine>);
-
-    fn engine(position: Option<(Uuid, Seqno)>, is_server: bool, log: Vec<EngineLog>) -> Locked {
-        Locked(std::sync::Mutex::new(Engine { position, is_server, log: RefCell::new(log) }))
-    }
-
-    fn written(written: u64, durable: u64) -> EngineLog {
-        EngineLog::At { written, durable }
-    }
-
-    #[test]
-    fn a_stop_records_what_the_engine_has_on_disk() {
-        let server = engine(at(9), true, vec![written(100, 50), written(120, 99), written(130, 100)]);
-        assert_eq!(at_stop(&server, HERE, Seqno(9), Seqno(9)), Stop::OnDisk(Seqno(9)), "up to where it was at first");
-    }
-
-    /// A commit is queued for the binary log: the engine is one behind, and will not stay there.
-    #[test]
-    fn a_stop_records_nothing_while_a_commit_is_under_way() {
-        let server = engine(at(8), true, vec![written(100, 100)]);
-        assert_eq!(at_stop(&server, HERE, Seqno(9), Seqno(8)), Stop::Unknown);
-    }
-
-    #[test]
-    fn a_stop_records_no_position_that_the_next_start_could_not_rely_on() {
-        let closed = engine(at(9), true, vec![written(100, 50), EngineLog::Closed]);
-        assert_eq!(at_stop(&closed, HERE, Seqno(9), Seqno(9)), Stop::Unknown);
-        let elsewhere = engine(Some((ELSEWHERE, Seqno(9))), true, vec![written(1, 1)]);
-        assert_eq!(at_stop(&elsewhere, HERE, Seqno(9), Seqno(9)), Stop::Unknown);
-        let unopened = engine(None, true, vec![EngineLog::Silent]);
-        assert_eq!(at_stop(&unopened, HERE, Seqno(9), Seqno(9)), Stop::Unknown);
-        let silent = engine(at(9), true, vec![EngineLog::Silent]);
-        assert_eq!(at_stop(&silent, HERE, Seqno(9), Seqno(9)), Stop::Claimed(Seqno(9)));
-        let nobody = engine(None, false, vec![EngineLog::Silent]);
-        assert_eq!(at_stop(&nobody, HERE, Seqno(9), Seqno(9)), Stop::Claimed(Seqno(9)));
-    }
-
-    #[test]
-    fn an_engine_that_runs_confirms_or_contradicts() {
-        let position = (HERE, Seqno(9));
-        let log = || vec![EngineLog::Silent];
-        assert_eq!(compare(&engine(at(9), true, log()), position, Word::Engine), Ok(()));
-        assert!(compare(&engine(at(8), true, log()), position, Word::Engine).is_err());
-        assert!(compare(&engine(at(8), true, log()), position, Word::Operator).is_err());
-        assert!(compare(&engine(None, true, log()), position, Word::Engine).is_err());
-        assert_eq!(compare(&engine(None, true, log()), position, Word::Operator), Ok(()));
-        assert_eq!(compare(&engine(None, false, log()), position, Word::Engine), Ok(()), "nobody to ask");
     }
 }

@@ -7,7 +7,7 @@ use trireme_surface::gvwstate::{Found, SavedView};
 use trireme_surface::texts;
 use trireme_types::{Member, Seqno, Uuid, View};
 
-use crate::position::Stop;
+use crate::engine::Stop;
 use crate::settings::Settings;
 use crate::{InitArgs, Level, Server};
 

@@ -1,26 +1,20 @@
 //! Options in force: the table of `surface`, with what is read on hot paths kept aside.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use trireme_order::{Config, Limits, Timeouts};
 use trireme_surface::address::{Backend, ClusterAddress};
-use trireme_surface::options::text;
 use trireme_surface::options::value::parse_bool;
 use trireme_surface::{Defaults, Options, secret, texts};
-use trireme_transport::{Isolation, NetConfig, OtherCertificate, PeerNames, SECRET_LEN, Shows, TlsContext, TlsFiles};
-use trireme_types::{Durability, Member, Weight};
+use trireme_transport::{NetConfig, OtherCertificate, PeerNames, SECRET_LEN, Shows, TlsContext, TlsFiles};
+use trireme_types::{Durability, Member};
 use trireme_wslog::{KEY_BYTES, LogKeys};
 
-use crate::InitArgs;
-use crate::command::Command;
-use crate::shared::Shared;
-use crate::slot::Slot;
 use crate::space::free_space;
-use trireme_replicator::message::AppMessage;
+use crate::{InitArgs, Level};
 
 /// See the module.
 pub struct Settings {
@@ -38,7 +32,7 @@ const EXPIRY_WARNING_DAYS: i32 = 30;
 /// Lists are issued far more often than certificates.
 const CRL_WARNING_DAYS: i32 = 7;
 
-const DURABILITY: &str = "repl.durability";
+pub const DURABILITY: &str = "repl.durability";
 
 /// Options of flow control.
 #[derive(Clone, Copy, Debug)]
@@ -86,7 +80,7 @@ impl Settings {
 
     /// Key, certificates and authorities, or the secret, as the files hold them now; `None` in clear text. `peers` are the names of
     /// certificates that are about to be taken, instead of those in force.
-    fn tls(&self, peers: Option<&str>) -> Result<Option<TlsContext>, String> {
+    pub fn tls(&self, peers: Option<&str>) -> Result<Option<TlsContext>, String> {
         if let Some(path) = self.with(|o| o.secret_file().map(PathBuf::from)) {
             let bad = |why: String| format!("repl.secret_file: {why}");
             let text = trireme_private::read_secret(&path).map_err(bad)?;
@@ -139,38 +133,31 @@ impl Settings {
     }
 
     /// How connections are protected.
-    pub fn protect(&self, shared: &Shared, net: &mut NetConfig) -> Result<(), String> {
+    pub fn protect(&self, net: &mut NetConfig) -> Result<(), String> {
         net.tls = self.tls(None)?;
         net.clear_too = self.with(|o| o.bool("socket.dynamic"));
         net.other_certificate = match self.with(|o| o.text("repl.other_certificate") == "refuse") {
             true => OtherCertificate::Refuse,
             false => OtherCertificate::Warn,
         };
-        if let Some(context) = &net.tls {
-            self.warn_of_files(shared, context);
-        }
         Ok(())
     }
 
-    /// Says what is amiss with the files of TLS although they can be used.
-    fn warn_of_files(&self, shared: &Shared, context: &TlsContext) {
+    /// What is amiss with the files of TLS although they can be used.
+    pub fn complaints(&self, context: &TlsContext) -> Vec<(Level, String)> {
         let key = self.with(|o| PathBuf::from(o.text("socket.ssl_key")));
         let by_others = (context.shows() == Shows::Certificates).then(|| key_complaint(&key)).flatten();
-        for line in complaints(context) {
-            shared.log(crate::Level::Warn, line);
-        }
-        if let Some(line) = by_others {
-            shared.log(self.advice_level(), line);
-        }
+        let of_context = complaints(context).into_iter().map(|line| (Level::Warn, line));
+        of_context.chain(by_others.map(|line| (self.advice_level(), line))).collect()
     }
 
     /// How loudly this node advises to protect what is not protected. One that the others reach at a loopback address is a trial, and
     /// MariaDB's suites, whose keys everybody can read, take a warning for a failure.
-    pub fn advice_level(&self) -> crate::Level {
+    pub fn advice_level(&self) -> Level {
         let host = self.with(|o| o.text("base_host").to_owned());
         let literal = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
         let loopback = host == "localhost" || literal.is_ok_and(|address| address.is_loopback());
-        if loopback { crate::Level::Info } else { crate::Level::Warn }
+        if loopback { Level::Info } else { Level::Warn }
     }
 
     /// Must peers show a secret or a certificate?
@@ -178,7 +165,8 @@ impl Settings {
         self.with(|o| o.tls() || o.secret_file().is_some())
     }
 
-    fn cache(&self) {
+    /// After every change of the table.
+    pub fn cache(&self) {
         self.with(|o| {
             if o.tls() || o.secret_file().is_some() {
                 // The server's FLUSH SSL looks for this name.
@@ -297,37 +285,6 @@ impl Settings {
             config
         })
     }
-
-    /// `SET GLOBAL wsrep_provider_options`: left to right; what precedes a failure stays applied.
-    pub fn set(&self, shared: &Arc<Shared>, given: &str) -> Result<(), Vec<String>> {
-        for (name, value) in text::pairs(given).map_err(|e| e.log_lines())? {
-            let change = self.with(|o| o.check_runtime(&name, &value)).map_err(|e| e.log_lines())?;
-            // The durability mode is the cluster's: another node may have changed what is still shown here.
-            if change.nothing_to_do && change.name != DURABILITY {
-                continue;
-            }
-            // Without the lock: a weight change waits for its delivery.
-            act(shared, change.name, &change.value).map_err(|reason| {
-                trireme_surface::OptionError::Refused { name: name.clone(), value: value.clone(), reason }.log_lines()
-            })?;
-            let flow = change.name.starts_with("gcs.");
-            let timing = change.name.starts_with("evs.") || change.name.starts_with("pc.ignore");
-            self.with(|o| o.store(change));
-            self.cache();
-            if flow {
-                shared.commands.push(Command::FlowOptions);
-            }
-            if timing {
-                let fresh = self.order(Member::default());
-                shared.commands.push(Command::Configure(Box::new(move |config| {
-                    config.timeouts = fresh.timeouts;
-                    config.ignore_sb = fresh.ignore_sb;
-                    config.ignore_quorum = fresh.ignore_quorum;
-                })));
-            }
-        }
-        Ok(())
-    }
 }
 
 /// What will keep links from coming about, now or later. Links that exist outlive a certificate; it is the next restart that fails, at a bad moment.
@@ -363,7 +320,7 @@ pub fn durability_name(mode: Durability) -> &'static str {
     }
 }
 
-fn durability(text: &str) -> Durability {
+pub fn durability(text: &str) -> Durability {
     if text == "process" { Durability::Process } else { Durability::Disk }
 }
 
@@ -371,83 +328,4 @@ fn set_timeouts(timeouts: &mut Timeouts, o: &Options) {
     timeouts.suspect = o.period("evs.suspect_timeout");
     timeouts.inactive = o.period("evs.inactive_timeout");
     timeouts.linger = o.period("pc.linger");
-}
-
-/// What takes effect outside the table.
-fn act(shared: &Arc<Shared>, name: &str, value: &str) -> Result<(), String> {
-    match name {
-        "pc.bootstrap" => {
-            if shared.group_status().member {
-                shared.log(crate::Level::Info, texts::IGNORING_PC_BOOTSTRAP.into());
-            } else {
-                shared.commands.push(Command::ForcePrimary);
-            }
-        }
-        "pc.weight" => {
-            let weight = value.parse::<u8>().map_err(|e| e.to_string())?;
-            let slot = Arc::new(Slot::default());
-            shared.commands.push(Command::Weight { weight: Weight(weight), slot: slot.clone() });
-            if !slot.wait() {
-                return Err("weights change only in a primary view".into());
-            }
-        }
-        "gmcast.isolate" => {
-            let mode = value.parse::<i32>().map_err(|e| e.to_string())?;
-            let mode = Isolation::try_from(mode).map_err(|e| e.to_string())?;
-            let text = match mode {
-                Isolation::Off => texts::ISOLATION_OFF,
-                Isolation::On => texts::ISOLATION_ON,
-                Isolation::ForceQuit => texts::ISOLATION_FORCE_QUIT,
-            };
-            shared.log(crate::Level::Info, text.into());
-            shared.commands.push(Command::Isolate(mode));
-        }
-        // The server's FLUSH SSL knows only the first name.
-        "socket.ssl_reload" | "repl.secret_reload" => {
-            if let Some(context) = shared.settings.tls(None)? {
-                let text = match context.shows() {
-                    Shows::Certificates => texts::SSL_RELOADED,
-                    Shows::Secret => texts::SECRET_RELOADED,
-                };
-                shared.log(crate::Level::Info, text.into());
-                shared.settings.warn_of_files(shared, &context);
-                shared.commands.push(Command::Tls(context));
-            }
-        }
-        "socket.ssl_peer_names" => {
-            if let Some(context) = shared.settings.tls(Some(value))? {
-                shared.settings.warn_of_files(shared, &context);
-                shared.commands.push(Command::Tls(context));
-            }
-        }
-        "repl.log_key_reload" => {
-            if let Some(keys) = shared.settings.log_keys()? {
-                let slot = Arc::new(Slot::default());
-                shared.commands.push(Command::LogKeys { keys, slot: slot.clone() });
-                slot.wait()?;
-                shared.log(crate::Level::Info, texts::LOG_KEYS_RELOADED.into());
-            }
-        }
-        DURABILITY if shared.outage.is_out() => {
-            return Err("this node waits for the disk with its log: set it on another one".into());
-        }
-        DURABILITY => {
-            shared.commands.push(Command::Durability(durability(value)));
-        }
-        "evs.evict" => {
-            let member = if value.is_empty() {
-                trireme_types::Uuid::NIL
-            } else {
-                trireme_types::Uuid::parse(value).ok_or("not a UUID")?
-            };
-            let slot = Arc::new(Slot::default());
-            let message = AppMessage::Evict { member };
-            shared.commands.push(Command::App { message, slot: Some(slot.clone()) });
-            if !slot.wait() {
-                return Err("evictions are decided in a primary view only".into());
-            }
-        }
-        _ => {}
-    }
-    Ok(())
 }

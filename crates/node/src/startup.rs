@@ -1,34 +1,22 @@
-//! What is settled before the group thread starts: the log, the own identity, where to listen, and how to begin.
+//! What is settled before the group thread starts: where to listen, and how to begin.
 
-use std::fs::File;
-use std::io::Read;
 use std::net::{IpAddr, ToSocketAddrs};
-use std::path::PathBuf;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use trireme_order::{Config, LogStore};
 use trireme_surface::address::HostPort;
 use trireme_transport::{NetConfig, Transport};
-use trireme_types::{
-    Entry, EntryKind, Incarnation, LogIndex, Member, MemberKind, NodeId, Reader, Seqno, Uuid, View, VoterSet, Weight,
-};
-use trireme_wslog::{DirStorage, OpenReport, Options as LogOptions, WriteSetLog, read_boot_id};
+use trireme_types::{LogIndex, Member, Seqno, Uuid};
 
 use crate::Level;
 use crate::asking;
-use crate::core::Log;
 use crate::exposure;
+use crate::host::Host;
+use crate::identity::{by_the_clock, member, own_ip, random, random_uuid};
+use crate::log::{Log, names_of_voters, voters};
 use crate::position::{self, Settled};
 use crate::saved::Saved;
-use crate::settings::{Settings, Target};
-use crate::shared::Shared;
-use crate::space::free_space;
-
-/// Longest member name in bytes; older tools read no more.
-const NAME_MAX: usize = 31;
-
-/// A member becomes a voter soon after the view that lets it in. Farther back is not looked for the names of voters.
-const VIEW_IS_WITHIN: usize = 10_000;
+use crate::settings::Target;
 
 /// How long `connect` waits for a primary view.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,135 +77,15 @@ pub struct Wish<'a> {
     pub first: bool,
 }
 
-/// More would not help: a full copy is there sooner.
-const KEPT_FOR_ABSENT_MAX: u64 = 16 << 30;
-
-// --- the log ---------------------------------------------------------------------------------------------------------------
-
-/// Opens the write-set log in `gcache.dir`, or makes one there, and tells what was found. The flag: it was closed in order.
-pub fn open_log(settings: &Settings, say: &dyn Fn(Level, &str)) -> Result<(Log, bool), String> {
-    let recover = settings.with(|o| o.bool("gcache.recover"));
-    let (storage, options) = place(settings, Some(NodeId(node_uuid(SystemTime::now())?)), recover)?;
-    let (log, report) = WriteSetLog::open(storage, &options).map_err(|e| e.to_string())?;
-    tell(&log, &report, say);
-    Ok((log, !report.unclean))
-}
-
-/// Opens it once more after its disk failed, when that works and has room. The log must be there: an empty directory is one whose file
-/// system is not mounted.
-pub fn reopen_log(settings: &Settings, failed: &mut Log, say: &dyn Fn(Level, &str)) -> Result<Log, String> {
-    failed.let_go();
-    let (storage, options) = place(settings, None, true)?;
-    let (free, needed) = (free_space(storage.path()), options.segment_size());
-    // Not to be found out by filling the disk.
-    if free < needed && !Log::has_room(&storage, &options).map_err(|e| e.to_string())? {
-        return Err(format!("{needed} bytes are needed in {}, and {free} are free", storage.path().display()));
-    }
-    Log::make_room(&storage, &options).map_err(|e| e.to_string())?;
-    let (mut log, report) = WriteSetLog::open(storage, &options).map_err(|e| e.to_string())?;
-    tell(&log, &report, say);
-    if let Some(lost) = log.succeed(failed).map_err(|e| e.to_string())? {
-        say(Level::Warn, &format!("the disk lost entries {lost} of the write-set log: the others have to repair it"));
-    }
-    Ok(log)
-}
-
-/// Where the log lies, and how it is opened.
-fn place(settings: &Settings, new_node: Option<NodeId>, recover: bool) -> Result<(DirStorage, LogOptions), String> {
-    let (dir, size, keep) = settings
-        .with(|o| (PathBuf::from(o.text("gcache.dir")), o.size("gcache.size"), o.size("gcache.keep_pages_size")));
-    let dir = if dir.as_os_str().is_empty() { PathBuf::from(".") } else { dir };
-    let storage = DirStorage::new(&dir).map_err(|e| e.to_string())?;
-    let mut options = LogOptions::new(new_node, read_boot_id());
-    options.size = size;
-    options.keep_pages_size = keep;
-    options.recover = recover;
-    options.keys = settings.log_keys()?;
-    Ok((storage, options))
-}
-
-/// How much the log may take for the sake of members that are away: a quarter of what is free now, unless `gcache.size` is given, which is
-/// a bound then.
-pub fn kept_for_absent(settings: &Settings) -> u64 {
-    let (dir, given) = settings.with(|o| (PathBuf::from(o.text("gcache.dir")), o.is_set("gcache.size")));
-    if given { 0 } else { (free_space(&dir) / 4).min(KEPT_FOR_ABSENT_MAX) }
-}
-
-fn tell(log: &Log, report: &OpenReport, say: &dyn Fn(Level, &str)) {
-    if report.created {
-        say(Level::Info, &format!("write-set log: created, member id {}", log.node_id()));
-        return;
-    }
-    let base = log.base();
-    let last_seqno = last_seqno(log);
-    say(
-        Level::Info,
-        &format!(
-            "write-set log: member id {}, history {}, seqnos {}-{last_seqno}, entries {}-{}{}",
-            log.node_id(),
-            base.history,
-            base.seqno.next(),
-            log.first(),
-            log.last(),
-            if report.unclean { ", not closed by its last user" } else { "" },
-        ),
-    );
-    // What may cost this member its vote wants an operator's eye; the rest is what recovery is there for.
-    let level = if report.suspect.is_some() || report.hole.is_some() { Level::Warn } else { Level::Info };
-    for note in &report.notes {
-        say(level, note);
-    }
-}
-
-fn last_seqno(log: &Log) -> Seqno {
-    match log.read(log.last(), 0) {
-        Ok(entries) => entries.first().map_or(log.base().seqno, |e| e.header.seqno),
-        Err(_) => log.base().seqno,
-    }
-}
-
-/// The newest voter set in the log, committed or not, and its index.
-fn newest_voters(log: &Log) -> (VoterSet, LogIndex) {
-    let base = log.base();
-    let newest = entry(log, log.last()).and_then(|last| match last.header.kind {
-        EntryKind::Voters => Some(last),
-        _ => entry(log, last.header.voters).filter(|e| e.header.kind == EntryKind::Voters),
-    });
-    newest
-        .and_then(|e| Some((VoterSet::decode(&mut Reader::new(&e.payload)).ok()?, e.header.index)))
-        .unwrap_or_else(|| (base.voters.clone(), base.index))
-}
-
-fn voters(log: &Log) -> VoterSet {
-    newest_voters(log).0
-}
-
-fn entry(log: &Log, index: LogIndex) -> Option<Entry> {
-    log.read(index, 0).ok()?.into_iter().next()
-}
-
-/// The view in which these voters were chosen: the last one before, or else the one that the log begins with.
-fn view_of_voters(log: &Log, at: LogIndex) -> View {
-    (log.base().index.0 + 1..=at.0)
-        .rev()
-        .take(VIEW_IS_WITHIN)
-        .filter_map(|index| entry(log, LogIndex(index)))
-        .find(|e| e.header.kind == EntryKind::View)
-        .and_then(|e| View::decode(&mut Reader::new(&e.payload)).ok())
-        .unwrap_or_else(|| log.base().view.clone())
-}
-
-// --- connecting --------------------------------------------------------------------------------------------------------------
-
 /// Decides how to begin. Listens already on return.
-pub fn prepare(shared: &Shared, log: &mut Log, wish: &Wish<'_>, saved: &mut Saved) -> Result<Plan, String> {
+pub fn prepare(host: &Host, log: &mut Log, wish: &Wish<'_>, saved: &mut Saved) -> Result<Plan, String> {
     let peers = match wish.target {
         Target::Alone => &[][..],
         Target::Peers(peers) => peers,
     };
     let alone = matches!(wish.target, Target::Alone);
     let bootstrap = alone || wish.bootstrap || peers.is_empty();
-    let arbitrator = shared.args.arbitrator.is_some();
+    let arbitrator = host.args.arbitrator.is_some();
     if bootstrap && arbitrator {
         return Err("an arbitrator has no data to begin a cluster with: give it the addresses of the servers, as in \
                     gcomm://host1,host2"
@@ -232,25 +100,25 @@ pub fn prepare(shared: &Shared, log: &mut Log, wish: &Wish<'_>, saved: &mut Save
     let anew = bootstrap && saved.disowned();
     // A new history takes nothing from the others' one.
     if bootstrap && !alone && !anew {
-        asking::known_voters(shared, log, wish.cluster, peers)?;
+        asking::known_voters(host, log, wish.cluster, peers)?;
     }
     let Settled { position, unconfirmed } =
-        if anew || arbitrator { Settled::default() } else { position::settle(shared, log, saved, bootstrap)? };
+        if anew || arbitrator { Settled::default() } else { position::settle(host, log, saved, bootstrap)? };
     let half_done = position.is_none() && !anew && !arbitrator;
-    let fallback = if half_done { position::of_half_done(shared, log, saved) } else { None };
+    let fallback = if half_done { position::of_half_done(host, log, saved) } else { None };
     let start = if bootstrap {
         let (history, position) = match position.or(fallback) {
             Some(known) => known,
-            None if anew => fresh(shared, log)?,
+            None if anew => fresh(host, log)?,
             None => {
                 position::refuse_half_done(log, saved)?;
-                fresh(shared, log)?
+                fresh(host, log)?
             }
         };
         if alone { Start::Alone { history, position } } else { Start::Bootstrap { history, position } }
     } else {
         Start::Join {
-            position: position::with_log(shared, log, position),
+            position: position::with_log(host, log, position),
             data: position,
             fallback: fallback.map(|(_, seqno)| seqno),
         }
@@ -261,10 +129,10 @@ pub fn prepare(shared: &Shared, log: &mut Log, wish: &Wish<'_>, saved: &mut Save
         || wish.first && !voters(log).voters.is_empty() && log.base().history == saved.history();
     // No state of any kind: neither data nor a log.
     let blank = !bootstrap && !arbitrator && saved.is_blank() && log.last() == LogIndex::ZERO;
-    let expect = if blank { shared.settings.with(|o| o.int("pc.bootstrap_expect")) as u8 } else { 0 };
+    let expect = if blank { host.settings.with(|o| o.int("pc.bootstrap_expect")) as u8 } else { 0 };
     let peers = (!alone).then(|| peers.to_vec());
-    let (transport, config) = listen(shared, log, wish.cluster, peers.as_deref())?;
-    let patience = shared.settings.with(|o| {
+    let (transport, config) = listen(host, log, wish.cluster, peers.as_deref())?;
+    let patience = host.settings.with(|o| {
         if !o.bool("pc.wait_prim") {
             Patience::None
         } else if known && o.bool("pc.recovery") || bootstrap || expect > 0 {
@@ -274,11 +142,11 @@ pub fn prepare(shared: &Shared, log: &mut Log, wish: &Wish<'_>, saved: &mut Save
         }
     });
     if patience == Patience::Unlimited && !bootstrap && expect == 0 {
-        shared.log(Level::Info, format!("waiting for peers to form the group again: {}", names_of_voters(log)));
+        host.log(Level::Info, format!("waiting for peers to form the group again: {}", names_of_voters(log)));
     }
     let config = Config { expect, ..config };
-    let unwelcome_max = shared.settings.with(|o| o.period("pc.wait_prim_timeout"));
-    let script = wish.first && shared.server.wants_script();
+    let unwelcome_max = host.settings.with(|o| o.period("pc.wait_prim_timeout"));
+    let script = wish.first && host.server.wants_script();
     let seed = u64::from_le_bytes(random()?);
     let cluster = wish.cluster.to_string();
     // A server that bootstraps resets its engine's position in the first view: it was asked before.
@@ -287,31 +155,26 @@ pub fn prepare(shared: &Shared, log: &mut Log, wish: &Wish<'_>, saved: &mut Save
 }
 
 /// A new incarnation of this member, at its address.
-fn listen(
-    shared: &Shared,
-    log: &mut Log,
-    cluster: &str,
-    peers: Option<&[String]>,
-) -> Result<(Transport, Config), String> {
+fn listen(host: &Host, log: &mut Log, cluster: &str, peers: Option<&[String]>) -> Result<(Transport, Config), String> {
     let incarnation = log.begin_incarnation(by_the_clock()).map_err(|e| e.to_string())?;
-    let me = member(shared, log.node_id(), incarnation);
-    let transport = open_transport(shared, cluster, &me, peers)?;
+    let me = member(host, log.node_id(), incarnation);
+    let transport = open_transport(host, cluster, &me, peers)?;
     let me = Member { address: transport.me().address.clone(), ..me };
-    Ok((transport, shared.settings.order(me)))
+    Ok((transport, host.settings.order(me)))
 }
 
 /// How a server that runs, with its data at `position`, joins its group again. Listens already on return.
 pub fn rejoin(
-    shared: &Shared,
+    host: &Host,
     log: &mut Log,
     cluster: &str,
     peers: Option<Vec<String>>,
     position: (Uuid, Seqno),
 ) -> Result<Plan, String> {
-    let (transport, config) = listen(shared, log, cluster, peers.as_deref())?;
-    let unwelcome_max = shared.settings.with(|o| o.period("pc.wait_prim_timeout"));
+    let (transport, config) = listen(host, log, cluster, peers.as_deref())?;
+    let unwelcome_max = host.settings.with(|o| o.period("pc.wait_prim_timeout"));
     let position = Some(position);
-    let start = Start::Join { position: position::with_log(shared, log, position), data: position, fallback: None };
+    let start = Start::Join { position: position::with_log(host, log, position), data: position, fallback: None };
     let (script, patience, seed) = (false, Patience::Unlimited, u64::from_le_bytes(random()?));
     // The engine has been running, and is in the middle of commits: what has left commit order is in it.
     let unconfirmed = false;
@@ -319,23 +182,10 @@ pub fn rejoin(
     Ok(Plan { cluster, peers, transport, unwelcome_max, config, start, unconfirmed, script, patience, seed })
 }
 
-fn names_of_voters(log: &Log) -> String {
-    let own = log.node_id();
-    let (set, at) = newest_voters(log);
-    let view = view_of_voters(log, at);
-    let names: Vec<String> = set
-        .voters
-        .iter()
-        .filter(|v| v.node != own)
-        .map(|v| view.get(v.node).map_or_else(|| v.node.to_string(), |m| format!("{} ({})", m.name, m.address)))
-        .collect();
-    if names.is_empty() { "none but this node".into() } else { names.join(", ") }
-}
-
-fn fresh(shared: &Shared, log: &Log) -> Result<(Uuid, Seqno), String> {
+fn fresh(host: &Host, log: &Log) -> Result<(Uuid, Seqno), String> {
     let history = random_uuid()?;
     if log.last() > log.base().index {
-        shared.log(
+        host.log(
             Level::Info,
             format!(
                 "the position of the data in history {} is not known: beginning a new history {history}. To continue the old one \
@@ -347,52 +197,12 @@ fn fresh(shared: &Shared, log: &Log) -> Result<(Uuid, Seqno), String> {
     Ok((history, Seqno::ZERO))
 }
 
-/// Seconds since the beginning of 2026. The counter of starts lies in the log, and goes back when an old copy of the directory is
-/// put in its place: then the clock keeps the numbers of this start apart from those of the starts that were forgotten. Where
-/// the clock goes back too, or there is more than one start in a second, the counter goes on.
-fn by_the_clock() -> Incarnation {
-    const YEAR_2026: u64 = 1_767_225_600;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
-    Incarnation(u32::try_from(now.saturating_sub(YEAR_2026)).unwrap_or(0))
-}
-
-pub(crate) fn member(shared: &Shared, node: NodeId, incarnation: Incarnation) -> Member {
-    let args = &shared.args;
-    shared.settings.with(|o| {
-        let host = o.text("base_host").to_string();
-        let address = HostPort { host: host.clone(), port: Some(o.listen().port.unwrap_or_else(|| o.base_port())) };
-        Member {
-            node,
-            incarnation,
-            name: cut(&args.node_name, NAME_MAX),
-            incoming: cut(&args.node_incoming, 255),
-            // Without a host, peers take the address that they see.
-            address: if host.is_empty() { String::new() } else { address.to_string() },
-            segment: o.int("gmcast.segment") as u8,
-            weight: Weight(o.int("pc.weight") as u8),
-            kind: match &args.arbitrator {
-                Some(_) => MemberKind::Arbitrator,
-                None if o.bool("gcs.stateless") => MemberKind::Stateless,
-                None => MemberKind::Data,
-            },
-        }
-    })
-}
-
-fn cut(text: &str, max: usize) -> String {
-    let mut end = text.len().min(max);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    text[..end].to_string()
-}
-
 /// `peers`: `None` for a node without network.
-fn open_transport(shared: &Shared, cluster: &str, me: &Member, peers: Option<&[String]>) -> Result<Transport, String> {
+fn open_transport(host: &Host, cluster: &str, me: &Member, peers: Option<&[String]>) -> Result<Transport, String> {
     let mut net = NetConfig::new(me.clone(), cluster);
     let Some(peers) = peers else { return Transport::new(net) };
-    shared.settings.protect(shared, &mut net)?;
-    let (listen, chosen) = shared.settings.with(|o| {
+    host.protect(&mut net)?;
+    let (listen, chosen) = host.settings.with(|o| {
         net.peer_timeout = o.period("gmcast.peer_timeout");
         net.time_wait = o.period("gmcast.time_wait");
         net.checksum = o.int("socket.checksum") != 0;
@@ -422,7 +232,7 @@ fn open_transport(shared: &Shared, cluster: &str, me: &Member, peers: Option<&[S
         match Transport::new(net.clone()) {
             Ok(transport) => {
                 let refusal = exposure::refusal(transport.protection(), &transport.listens());
-                return match refusal.filter(|_| shared.settings.with(|o| o.bool("repl.require_auth"))) {
+                return match refusal.filter(|_| host.settings.with(|o| o.bool("repl.require_auth"))) {
                     Some(refusal) => Err(refusal),
                     None => Ok(transport),
                 };
@@ -434,27 +244,6 @@ fn open_transport(shared: &Shared, cluster: &str, me: &Member, peers: Option<&[S
         first = candidates.next();
     }
     Err(reason)
-}
-
-pub(crate) fn own_ip(me: &Member) -> Option<IpAddr> {
-    HostPort::parse(&me.address).ok()?.host.parse().ok()
-}
-
-// --- randomness ----------------------------------------------------------------------------------------------------------------
-
-fn random<const N: usize>() -> Result<[u8; N], String> {
-    let mut bytes = [0; N];
-    File::open("/dev/urandom")
-        .and_then(|mut f| f.read_exact(&mut bytes))
-        .map_err(|e| format!("cannot read /dev/urandom: {e}"))?;
-    Ok(bytes)
-}
-
-pub fn random_uuid() -> Result<Uuid, String> {
-    let mut bytes: [u8; 16] = random()?;
-    bytes[6] = bytes[6] & 0x0f | 0x40;
-    bytes[8] = bytes[8] & 0x3f | 0x80;
-    Ok(Uuid(bytes))
 }
 
 /// At least one peer has to have an address: a name that nobody knows is a mistake, and waiting would hide it.
@@ -469,16 +258,6 @@ fn some_address(peers: &[String]) -> Result<(), String> {
     ))
 }
 
-/// An id for a new member: the milliseconds of its creation first (RFC 9562, version 7), so that nodes sort, and get their
-/// auto_increment_offset, in the order in which they were set up.
-fn node_uuid(now: SystemTime) -> Result<Uuid, String> {
-    let millis = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
-    let mut uuid = random_uuid()?;
-    uuid.0[..6].copy_from_slice(&millis.to_be_bytes()[2..]);
-    uuid.0[6] = uuid.0[6] & 0x0f | 0x70;
-    Ok(uuid)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -487,24 +266,5 @@ mod tests {
     fn one_peer_with_an_address_is_enough() {
         assert!(some_address(&["host.invalid:4567".into(), "127.0.0.1:4567".into()]).is_ok());
         assert!(some_address(&["host.invalid:4567".into()]).unwrap_err().contains("host.invalid"));
-    }
-
-    #[test]
-    fn nodes_sort_by_the_time_of_their_creation() {
-        let at = |ms| SystemTime::UNIX_EPOCH + Duration::from_millis(ms);
-        let ids = [1_000, 1_001, 1_700_000_000_000].map(|ms| node_uuid(at(ms)).unwrap());
-        assert!(ids.is_sorted());
-        assert_ne!(node_uuid(at(5)).unwrap(), node_uuid(at(5)).unwrap());
-    }
-
-    #[test]
-    fn names_are_cut_at_whole_characters() {
-        assert_eq!(cut("node1", 31), "node1");
-        assert_eq!(cut(&"ä".repeat(20), 31), "ä".repeat(15));
-    }
-
-    #[test]
-    fn random_ids_differ() {
-        assert_ne!(random_uuid().unwrap(), random_uuid().unwrap());
     }
 }

@@ -7,7 +7,6 @@ use std::time::Instant;
 use trireme_surface::status::{GroupStats, Latency, Stats};
 
 use crate::StatValue;
-use crate::picture::Picture;
 use crate::shared::Shared;
 
 /// Replication and group protocol that this version speaks, in Galera's numbering, so that tools which compare them go on.
@@ -16,13 +15,13 @@ const PROTOCOL_GCS: i64 = 5;
 
 /// Names come without the `wsrep_` prefix.
 pub fn collect(shared: &Arc<Shared>) -> Vec<(String, StatValue)> {
-    let c = &shared.counters;
-    let status = shared.group_status();
+    let c = &shared.status.counters;
+    let status = shared.status.group();
     let queue = shared.queue.stats();
     let monitor = shared.monitor.stats();
     let (local_state, comment) = shared.local_state(&status);
-    let (flow, now) = (shared.flow_figures(), Instant::now());
-    let extra = match shared.settings.status_extended().then(|| Picture::take(shared)) {
+    let (flow, now) = (shared.status.flow(), Instant::now());
+    let extra = match shared.host.settings.status_extended().then(|| shared.picture()) {
         Some(Some(picture)) => picture.into_pairs(),
         Some(None) | None => Vec::new(),
     };
@@ -30,9 +29,9 @@ pub fn collect(shared: &Arc<Shared>) -> Vec<(String, StatValue)> {
     let (min, avg, max, stddev, samples) = shared.metrics.latency.take();
     let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Relaxed) as i64;
     let stats = Stats {
-        local_state_uuid: shared.history().to_string(),
+        local_state_uuid: shared.data.history().to_string(),
         protocol_version: PROTOCOL_REPLICATOR,
-        protocol_application: i64::from(shared.protocol),
+        protocol_application: i64::from(shared.host.protocol()),
         protocol_replicator: PROTOCOL_REPLICATOR,
         protocol_gcs: PROTOCOL_GCS,
         last_committed: shared.monitor.left().0 as i64,

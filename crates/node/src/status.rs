@@ -1,5 +1,6 @@
 //! Counters and the group's published state, for the status variables.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -7,6 +8,51 @@ use trireme_surface::status::LocalState;
 use trireme_types::{Seqno, Uuid};
 
 use trireme_replicator::roster::NodeState;
+
+use crate::threads::lock;
+
+/// What the status variables are made of, but for what others own.
+pub struct Status {
+    /// Any thread counts.
+    pub counters: Counters,
+    /// Changed by the group thread.
+    group: Mutex<GroupStatus>,
+    /// Changed by the group thread, and by a client that resets it.
+    flow: Mutex<FlowFigures>,
+}
+
+impl Default for Status {
+    fn default() -> Self {
+        Status {
+            counters: Counters::default(),
+            group: Mutex::default(),
+            flow: Mutex::new(FlowFigures::new(Instant::now())),
+        }
+    }
+}
+
+impl Status {
+    pub fn set_group(&self, status: GroupStatus) {
+        *lock(&self.group) = status;
+    }
+
+    pub fn group(&self) -> GroupStatus {
+        lock(&self.group).clone()
+    }
+
+    /// The member UUID of this node in its group.
+    pub fn own_uuid(&self) -> Uuid {
+        lock(&self.group).uuid
+    }
+
+    pub fn flow(&self) -> FlowFigures {
+        lock(&self.flow).clone()
+    }
+
+    pub fn change_flow(&self, change: impl FnOnce(&mut FlowFigures)) {
+        change(&mut lock(&self.flow));
+    }
+}
 
 /// What the group thread publishes for others to read.
 #[derive(Clone, Debug, Default)]

@@ -2,9 +2,9 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::slot::Slot;
 
@@ -83,6 +83,17 @@ impl Helper {
             None => Err(self),
         }
     }
+}
+
+/// For what is held for a few instructions only.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no holder of a node's lock panics")
+}
+
+/// Is it still so early?
+pub fn within(limit: Duration) -> impl Fn() -> bool {
+    let deadline = Instant::now() + limit;
+    move || Instant::now() < deadline
 }
 
 /// What a panic said.

@@ -11,8 +11,8 @@ use trireme_types::{Durability, NodeId, Seqno, Session, Weight};
 use trireme_wslog::TrimWish;
 
 use crate::command::Outcome;
+use crate::engine::Word;
 use crate::exposure::Reminder;
-use crate::position::Word;
 use crate::shared::Shared;
 use crate::slot::Slot;
 use crate::startup::Plan;
@@ -133,7 +133,7 @@ impl Connection {
             cluster: plan.cluster.clone(),
             peers: plan.peers.clone(),
             donor_list,
-            log_max: shared.args.arbitrator.as_ref().map(|a| a.log_max),
+            log_max: shared.host.args.arbitrator.as_ref().map(|a| a.log_max),
             connected: Some(connected),
             word: plan.unconfirmed.then_some(Word::Engine),
             pending: HashMap::new(),

@@ -14,7 +14,7 @@ use super::past::{Entry, Past};
 use super::{Core, unreadable};
 use crate::command::Outcome;
 use crate::index::{Delivered, Found, Index, Lost, Work};
-use crate::queue::{ApplyItem, Item};
+use crate::item::{ApplyItem, Item};
 use crate::saved::Saved;
 use crate::{Level, ViewStatus};
 use trireme_replicator::message::AppMessage;
@@ -59,12 +59,12 @@ impl Core {
         if self.arbitrates() {
             self.pass(base.seqno);
         }
-        self.shared.set_history(base.history);
+        self.shared.data.set_history(base.history);
     }
 
     pub(super) fn begin_work(&mut self, work: Work) {
         let shared = &self.shared;
-        match self.inc.index.begin(work, |errand| shared.run_errand(errand)) {
+        match self.inc.index.begin(work, |errand| shared.jobs.run_errand(errand)) {
             Some(found) => self.on_found(found),
             None => self.inc.group.pause_delivery(true),
         }
@@ -163,7 +163,7 @@ impl Core {
         let Delivered { index, seqno, session, number, body } = delivered;
         let bytes = body.len();
         let head = ws.map_or_else(Head::default, |ws| *ws.head());
-        let counters = &self.shared.counters;
+        let counters = &self.shared.status.counters;
         counters.certified(seqno, verdict.depends_on, head.last_seen, self.inc.index.here().len());
         counters.received(bytes);
         self.inc.flow.count(session.node == self.inc.me.node);
@@ -172,10 +172,10 @@ impl Core {
             if let Some(Pending::Owned { slot, patient }) = self.conn.pending.remove(&ProposalId::of(session, number)) {
                 self.inc.replicator.handle_ordered(index, seqno, true);
                 if let Some(ws) = ws {
-                    self.shared.counters.replicated(bytes, ws.key_count(), ws.key_bytes(), ws.data_bytes());
+                    self.shared.status.counters.replicated(bytes, ws.key_count(), ws.key_bytes(), ws.data_bytes());
                 }
                 if !verdict.ok() {
-                    self.shared.counters.local_cert_failures.fetch_add(1, Relaxed);
+                    self.shared.status.counters.local_cert_failures.fetch_add(1, Relaxed);
                     self.note_conflict(seqno, &verdict);
                 }
                 let outcome = Outcome::Ordered { seqno, ok: verdict.ok(), depends_on: verdict.depends_on, body };
@@ -193,7 +193,7 @@ impl Core {
             }
         }
         let depends_on = if verdict.ok() {
-            let seen = if self.shared.settings.optimistic_pa() { Seqno::ZERO } else { head.last_seen };
+            let seen = if self.shared.host.settings.optimistic_pa() { Seqno::ZERO } else { head.last_seen };
             verdict.depends_on.max(seen.min(seqno.prev()))
         } else {
             seqno.prev()
@@ -204,7 +204,7 @@ impl Core {
     }
 
     pub(super) fn note_conflict(&self, seqno: Seqno, verdict: &Verdict) {
-        if self.shared.log_conflicts() {
+        if self.shared.host.settings.log_conflicts() {
             self.log_ordered(Level::Info, format!("certification conflict: {seqno} fails: {:?}", verdict.failure));
         }
     }
@@ -224,7 +224,7 @@ impl Core {
         }
         if let Some(me) = own {
             // Before the server is told of the view: scripts read the file as soon as the cluster size shows.
-            self.shared.on_primary_view(&view, me, self.inc.group.store().base().history);
+            self.shared.data.on_primary_view(&view, me, self.inc.group.store().base().history);
         }
         let weight = own.map(|m| m.weight);
         self.inc.replicator.note_branch(self.branch());
@@ -278,7 +278,7 @@ impl Core {
     /// This incarnation is in the group: what comes now is news.
     fn end_past(&mut self) {
         if let Some(summary) = self.inc.past.take().and_then(|past| past.summary()) {
-            self.shared.log(Level::Info, summary);
+            self.shared.host.log(Level::Info, summary);
         }
     }
 
@@ -319,7 +319,7 @@ impl Core {
 
     fn on_effect(&mut self, effect: Effect) {
         match effect {
-            Effect::Log(severity, text) => self.shared.log(level(severity), text),
+            Effect::Log(severity, text) => self.shared.host.log(level(severity), text),
             Effect::News(severity, text) => self.log_ordered(level(severity), text),
             Effect::Propose(message) => {
                 if self.propose_app(&message).is_none() {
@@ -349,21 +349,21 @@ impl Core {
                     slot.fill(answer);
                 }
             }
-            Effect::DataAtRisk => self.shared.save(Saved::receiving),
-            Effect::DataSafe => self.shared.save(Saved::refused),
+            Effect::DataAtRisk => self.shared.data.save(Saved::receiving),
+            Effect::DataSafe => self.shared.data.save(Saved::refused),
             Effect::NobodyHasData { absent } => {
                 let who = if absent.is_empty() {
                     "all voters are here, and so nobody can give a copy to anybody".to_string()
                 } else {
                     format!("this one waits for voters that may have data: {}", self.names_of(&absent))
                 };
-                self.shared.log(Level::Warn, texts::nobody_has_data(&who));
+                self.shared.host.log(Level::Warn, texts::nobody_has_data(&who));
             }
             Effect::DataArrived => self.inc.group.data_arrived(),
             Effect::Die(reason) => self.shared.die(reason),
             Effect::Fail(reason) => self.fail(reason),
             Effect::Inconsistent(reason) => {
-                self.shared.mark_inconsistent();
+                self.shared.data.mark_inconsistent();
                 self.fail(reason);
             }
             Effect::Purge(cut) => self.inc.index.here().purge(cut),
@@ -401,7 +401,7 @@ impl Core {
             slot.fill(false);
         }
         let own = reachable.iter().position(|m| m.node == self.inc.me.node).unwrap_or(0);
-        self.shared.log(Level::Info, texts::new_component(false, Some(own), reachable.len()));
+        self.shared.host.log(Level::Info, texts::new_component(false, Some(own), reachable.len()));
         self.publish();
         if self.inc.replicator.is_live() {
             self.shared.monitor.set_last(Some(self.inc.replicator.handed()));

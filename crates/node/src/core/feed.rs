@@ -12,7 +12,7 @@ use trireme_types::{Seqno, View};
 
 use super::Core;
 use super::connection::HeldAnswer;
-use crate::queue::Item;
+use crate::item::Item;
 use crate::stop_signal;
 use crate::{Level, ServerView, ViewStatus};
 
@@ -32,7 +32,7 @@ impl Core {
 
     pub(super) fn go_live(&mut self, position: Position, connect: Option<Connect>) {
         self.shared.monitor.reset(position.seqno);
-        self.inc.engine = EngineDisk::new(self.shared.new_epoch());
+        self.inc.engine = EngineDisk::new(self.shared.data.new_epoch());
         self.shared.votes.forget(position.seqno);
         // Where a history begins there is nothing in it to compare.
         let word = self.conn.word.take().filter(|_| position.seqno != Seqno::ZERO);
@@ -52,7 +52,7 @@ impl Core {
         if let Some(word) = word {
             self.tell(Item::Compare { position: position.seqno, word });
         }
-        self.shared.mark_running(self.inc.group.store().base().history);
+        self.shared.data.mark_running(self.inc.group.store().base().history);
         self.catch_up_from(position.seqno, None);
         self.publish();
     }
@@ -69,7 +69,7 @@ impl Core {
         let mut items = std::mem::take(&mut self.inc.backlog);
         let delivered = self.inc.replicator.delivered();
         if delivered.0.saturating_sub(position.0) > 1 {
-            self.shared.log(Level::Info, texts::receiving_ist(position.next(), delivered));
+            self.shared.host.log(Level::Info, texts::receiving_ist(position.next(), delivered));
         }
         self.inc.catch_up = CatchUp::begin(position, delivered, self.now());
         while let Some(item) = items.pop() {

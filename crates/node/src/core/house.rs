@@ -53,7 +53,7 @@ impl Core {
         let inside = self.inc.replicator.is_member() && self.inc.non_primary_since.is_none();
         self.inc.transport.set_sequencer(self.inc.group.sequencer().filter(|_| inside));
         if self.inc.log_kept.elapsed() >= KEEP_LOG_EVERY {
-            self.conn.reminder.look(&self.shared, self.inc.transport.protection(), &self.inc.transport.listens());
+            self.conn.reminder.look(&self.shared.host, self.inc.transport.protection(), &self.inc.transport.listens());
             self.inc.log_kept = Instant::now();
             self.look_at_engine();
             self.keep_log();
@@ -84,9 +84,9 @@ impl Core {
         let now = self.now();
         let Some(catch_up) = &mut self.inc.catch_up else { return };
         let Some(progress) = catch_up.look(self.shared.monitor.left(), now) else { return };
-        self.shared.event("progress", progress.json());
+        self.shared.jobs.event("progress", progress.json());
         if progress.line {
-            self.shared.log(Level::Info, texts::receiving_ist_progress(progress.done, progress.total));
+            self.shared.host.log(Level::Info, texts::receiving_ist_progress(progress.done, progress.total));
         }
         if progress.done == progress.total {
             self.inc.catch_up = None;
@@ -148,7 +148,7 @@ impl Core {
         if self.inc.absent.hold().is_some() && group.store().bytes_held() > max {
             let lost = self.inc.absent.give_up();
             let names = self.names_of(&lost);
-            self.shared.log(
+            self.shared.host.log(
                 Level::Warn,
                 format!(
                     "the log holds more than {max} bytes for members that are away (a quarter of the space that was free at the start, at \
@@ -165,12 +165,12 @@ impl Core {
             return;
         }
         let name = durability_name(mode);
-        let set = self.shared.settings.show_durability(mode);
+        let set = self.shared.host.settings.show_durability(mode);
         let before = self.conn.durability.replace(mode);
         match (before, set) {
             (Some(before), _) if before == mode => {}
-            (Some(_), _) => self.shared.log(Level::Info, format!("repl.durability is now {name}, on all members")),
-            (None, Some(set)) => self.shared.log(
+            (Some(_), _) => self.shared.host.log(Level::Info, format!("repl.durability is now {name}, on all members")),
+            (None, Some(set)) => self.shared.host.log(
                 Level::Warn,
                 format!(
                     "repl.durability={} was set on this node, but the cluster's mode is {name}, and that is what counts; to change it, SET \
@@ -190,7 +190,7 @@ impl Core {
                 Some(waiting) => waiting,
                 None => return,
             },
-            Err(error) => return self.shared.log(Level::Warn, format!("a wish to trim the log: {error}")),
+            Err(error) => return self.shared.host.log(Level::Warn, format!("a wish to trim the log: {error}")),
         };
         // What has been committed by now is on disk in a moment.
         if self.waits_for_engine(wish.keep_from) && since.elapsed() < WISH_PATIENCE {
@@ -202,9 +202,11 @@ impl Core {
             Ok((freed, kept)) => (Level::Info, format!("{freed} bytes freed{kept}")),
             Err(reason) => (Level::Warn, reason.clone()),
         };
-        self.shared.log(level, format!("an operator wished to trim the log below seqno {}: {text}", wish.keep_from));
+        self.shared
+            .host
+            .log(level, format!("an operator wished to trim the log below seqno {}: {text}", wish.keep_from));
         if let Err(error) = self.inc.group.store().answer_wish(&TrimAnswer { id: wish.id, outcome }) {
-            self.shared.log(Level::Warn, format!("the answer to a wish to trim the log: {error}"));
+            self.shared.host.log(Level::Warn, format!("the answer to a wish to trim the log: {error}"));
         }
     }
 
@@ -275,7 +277,7 @@ impl Core {
         let wanted = self.inc.group.store().wants_trim() || self.conn.wish.is_some() || self.inc.engine.is_unseen();
         if wanted && !self.inc.engine_asked && self.inc.replicator.is_live() && !self.arbitrates() {
             self.inc.engine_asked = true;
-            self.shared.look_at_engine(self.inc.engine.epoch());
+            self.shared.jobs.look_at_engine(self.inc.engine.epoch());
         }
     }
 
@@ -288,7 +290,7 @@ impl Core {
             return;
         }
         self.conn.engine_told = Some(Instant::now());
-        self.shared.log(
+        self.shared.host.log(
             Level::Warn,
             format!(
                 "the write-set log holds {held} bytes, more than gcache.size and gcache.keep_pages_size allow: the storage engine of this node \
@@ -304,7 +306,7 @@ impl Core {
         if self.inc.replicator.is_live() || !log.wants_trim() {
             return;
         }
-        let free = self.shared.settings.free_for_log();
+        let free = self.shared.host.settings.free_for_log();
         let growth = Growth { held: log.bytes_held(), excess: log.excess(), free };
         match growth.room() {
             Room::Enough => {}
@@ -313,7 +315,7 @@ impl Core {
                     return;
                 }
                 self.conn.growth_told = Some(Instant::now());
-                self.shared.log(
+                self.shared.host.log(
                     Level::Warn,
                     format!(
                         "the write-set log holds {} bytes and {free} are free on its disk: nothing of it can be dropped before the full copy is here",
@@ -359,7 +361,7 @@ impl Core {
                 let first = log.first();
                 let told = std::mem::replace(&mut self.conn.told_of_bound, first > all.next());
                 if self.conn.told_of_bound && !told {
-                    self.shared.log(
+                    self.shared.host.log(
                         Level::Warn,
                         format!(
                             "the log has reached its bound of {bytes_max} bytes and now begins at {first}: a server that has not \
@@ -374,21 +376,21 @@ impl Core {
         }
         self.trim_as_wished();
         self.look_at_durability();
-        let keep_pages = self.shared.settings.with(|o| o.size("gcache.keep_pages_size"));
+        let keep_pages = self.shared.host.settings.with(|o| o.size("gcache.keep_pages_size"));
         self.inc.group.store_mut().keep_beyond(keep_pages);
         let log = self.inc.group.store_mut();
         let trimmed = log.first() != first;
         let removed = log.take_removed();
         if !removed.is_empty() {
-            self.shared.drop_elsewhere(removed);
+            self.shared.jobs.drop_elsewhere(removed);
         }
         let unused: Vec<Bytes> = self.inc.large.extract_if(.., |body| body.is_unique()).collect();
         if !unused.is_empty() {
-            self.shared.drop_elsewhere(unused);
+            self.shared.jobs.drop_elsewhere(unused);
         }
         match (result, log.begin_spare()) {
             (Err(error), _) => return self.fail(error.to_string()),
-            (Ok(()), Some(ticket)) => self.shared.prepare_space(ticket),
+            (Ok(()), Some(ticket)) => self.shared.jobs.prepare_space(ticket),
             (Ok(()), None) => {}
         }
         if trimmed {

@@ -16,12 +16,12 @@ use trireme_replicator::{self as replicator, Distances, Replicator};
 use trireme_transport::Transport;
 use trireme_types::{Member, NodeId, Timestamp};
 
-use super::Log;
 use super::past::Past;
 use crate::backlog::Backlog;
 use crate::index::Index;
+use crate::log::{self, Log};
 use crate::shared::Shared;
-use crate::startup::{self, Plan, Start};
+use crate::startup::{Plan, Start};
 
 /// What has to be ordered once this node is a member again.
 pub(super) enum Owed {
@@ -146,9 +146,9 @@ impl Incarnation {
             silent: BTreeSet::new(),
             syncing: false,
             log_kept: started,
-            engine: EngineDisk::new(shared.new_epoch()),
+            engine: EngineDisk::new(shared.data.new_epoch()),
             engine_asked: false,
-            kept_for_absent_max: startup::kept_for_absent(&shared.settings),
+            kept_for_absent_max: log::kept_for_absent(&shared.host.settings),
             log_failed: false,
             unwelcome: None,
             unwelcome_max,

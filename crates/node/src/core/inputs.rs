@@ -14,7 +14,7 @@ use super::connection::{HeldBack, Pending, PendingApp, ProposalId};
 use super::incarnation::Owed;
 use crate::Level;
 use crate::command::{Command, Outcome};
-use crate::position::Word;
+use crate::engine::Word;
 use crate::slot::Slot;
 use trireme_replicator::feed::is_trivial;
 use trireme_replicator::message::AppMessage;
@@ -38,15 +38,15 @@ impl Core {
                     self.inc.heard = now;
                 }
             }
-            NetEvent::Log { warn, text } => self.shared.log(if warn { Level::Warn } else { Level::Info }, text),
+            NetEvent::Log { warn, text } => self.shared.host.log(if warn { Level::Warn } else { Level::Info }, text),
             NetEvent::Unwelcome { reason } => {
                 self.inc.unwelcome.get_or_insert_with(|| (Instant::now(), reason));
             }
             NetEvent::Twin { reason } => self.fail(texts::twin(&reason)),
             NetEvent::Broken { thread, said } => self.shared.part_failed(thread, &said),
-            NetEvent::Accepted { token, address } => self.shared.ask_allowed(token, address),
+            NetEvent::Accepted { token, address } => self.shared.jobs.ask_allowed(token, address),
             NetEvent::Refused { address, reason } => {
-                self.shared.log(Level::Warn, format!("connection from {address} refused: {reason}"));
+                self.shared.host.log(Level::Warn, format!("connection from {address} refused: {reason}"));
             }
         }
     }
@@ -96,7 +96,7 @@ impl Core {
             }
             Command::SpareReady(ready) => {
                 if let Err(error) = self.inc.group.store_mut().finish_spare(ready) {
-                    self.shared.log(Level::Info, format!("no log segment could be prepared ahead: {error}"));
+                    self.shared.host.log(Level::Info, format!("no log segment could be prepared ahead: {error}"));
                 }
             }
             Command::EngineSeen { look, log } => {
@@ -135,7 +135,7 @@ impl Core {
             Command::Isolate(mode) => {
                 self.inc.transport.isolate(mode);
                 if mode == Isolation::ForceQuit {
-                    self.shared.log(Level::Error, texts::FORCED_QUIT.into());
+                    self.shared.host.log(Level::Error, texts::FORCED_QUIT.into());
                     self.end_now();
                 }
             }
@@ -143,9 +143,9 @@ impl Core {
             Command::LogKeys { keys, slot } => slot.fill(self.inc.group.store_mut().use_keys(&keys)),
             Command::Admit { token, allowed } => self.inc.transport.admit(token, allowed),
             Command::GiveUp { reason, corrupt } => {
-                self.shared.log(Level::Error, reason);
+                self.shared.host.log(Level::Error, reason);
                 if corrupt {
-                    self.shared.mark_inconsistent();
+                    self.shared.data.mark_inconsistent();
                 }
                 self.shared.queue.clear();
                 self.shared.monitor.set_closed(true);

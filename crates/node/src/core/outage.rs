@@ -23,13 +23,13 @@ const MENDED_AFTER: Duration = Duration::from_secs(60);
 impl Core {
     /// Until the disk works, or the connection is to end.
     pub(super) fn sit_out(&mut self) {
-        if self.inc.replicator.is_leaving() || self.shared.is_inconsistent() {
+        if self.inc.replicator.is_leaving() || self.shared.data.is_inconsistent() {
             return self.end_now();
         }
         self.retire();
         let again = self.conn.returned.filter(|(when, _)| when.elapsed() < MENDED_AFTER);
         let first = again.map_or(FIRST_LOOK, |(_, before)| (before * 2).min(FIRST_LOOK_MAX));
-        self.shared.log(
+        self.shared.host.log(
             Level::Warn,
             format!(
                 "this node is out of the group until the disk with its write-set log works: it looks in {} s, then every {} s at most; nothing \
@@ -45,7 +45,7 @@ impl Core {
                 Ok(()) => break,
                 Err(reason) if reason == told => {}
                 Err(reason) => {
-                    self.shared.log(Level::Info, format!("the write-set log cannot be opened yet: {reason}"));
+                    self.shared.host.log(Level::Info, format!("the write-set log cannot be opened yet: {reason}"));
                     told = reason;
                 }
             }
@@ -53,9 +53,9 @@ impl Core {
         }
         // Who ended the connection before the commands were opened again was not heard in any other way.
         if self.shared.outage.await_end(Duration::ZERO) {
-            if self.shared.is_inconsistent() {
+            if self.shared.data.is_inconsistent() {
                 // As when a node gives up in its group.
-                self.shared.mark_inconsistent();
+                self.shared.data.mark_inconsistent();
                 self.shared.queue.clear();
                 self.shared.monitor.set_closed(true);
             }
@@ -76,7 +76,7 @@ impl Core {
             }
             command.refuse();
         }
-        self.shared.abandon_votes();
+        self.shared.votes.abandon();
         self.inc.group.store_mut().let_go();
         self.conn.pending = patient;
     }
@@ -99,10 +99,10 @@ impl Core {
             peers.dedup();
             peers
         });
-        let position = (shared.history(), self.inc.replicator.handed());
-        let plan = startup::rejoin(&shared, &mut log, &self.conn.cluster, peers, position)?;
+        let position = (shared.data.history(), self.inc.replicator.handed());
+        let plan = startup::rejoin(&shared.host, &mut log, &self.conn.cluster, peers, position)?;
         shared.set_reader(&log);
-        shared.log(
+        shared.host.log(
             Level::Info,
             format!("the write-set log works again: joining the group at {}:{}", position.0, position.1),
         );
@@ -118,7 +118,7 @@ impl Core {
         if let Some(reason) = failure {
             self.fail(reason);
         }
-        shared.settings.with(|o| o.set_group_connected(true));
+        shared.host.settings.with(|o| o.set_group_connected(true));
         // In this order: what the server asks for from here on is told to the group, and what it asked for before is remembered.
         shared.commands.open(waker);
         shared.outage.returned();

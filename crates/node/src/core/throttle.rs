@@ -46,12 +46,12 @@ impl Core {
     pub(super) fn on_flow(&mut self, act: Act) {
         match act {
             Act::Signal(body) => self.inc.group.signal(body),
-            Act::Requested(stop) => self.shared.change_flow_figures(|f| f.request(stop)),
-            Act::Received => self.shared.change_flow_figures(|f| f.received += 1),
-            Act::Paused(paused) => self.shared.change_flow_figures(|f| f.pause(Instant::now(), paused)),
+            Act::Requested(stop) => self.shared.status.change_flow(|f| f.request(stop)),
+            Act::Received => self.shared.status.change_flow(|f| f.received += 1),
+            Act::Paused(paused) => self.shared.status.change_flow(|f| f.pause(Instant::now(), paused)),
             Act::HeldUpBy { node, rate } => {
                 let label = self.inc.replicator.roster().label(node);
-                self.shared.log(
+                self.shared.host.log(
                     Level::Info,
                     format!(
                         "flow control: {label} has more to apply than it can; the group may write {rate:.0} per second"
@@ -62,7 +62,7 @@ impl Core {
                 // A node that applies large transactions may give up again and again.
                 if self.conn.gave_up_told.is_none_or(|at| at.elapsed() >= TELL_AGAIN) {
                     self.conn.gave_up_told = Some(Instant::now());
-                    self.shared.log(
+                    self.shared.host.log(
                         Level::Info,
                         format!(
                             "flow control: nothing was applied here for {patience:?} (a lock, a huge transaction, a full \
@@ -87,7 +87,7 @@ impl Core {
                 self.propose(held.body, held.patient, held.slot);
             }
         }
-        self.shared.counters.held_back.store(self.conn.held_back.len() as u64, Relaxed);
+        self.shared.status.counters.held_back.store(self.conn.held_back.len() as u64, Relaxed);
     }
 
     /// Who was aborted by an applier while held back lets go of its locks: the applier may be what everybody waits for.
@@ -98,19 +98,19 @@ impl Core {
             }
             !held.recalled()
         });
-        self.shared.counters.held_back.store(self.conn.held_back.len() as u64, Relaxed);
+        self.shared.status.counters.held_back.store(self.conn.held_back.len() as u64, Relaxed);
     }
 
     pub(super) fn drop_held_back(&mut self) {
         for held in self.conn.held_back.drain(..) {
             held.slot.fill(Outcome::NotSent);
         }
-        self.shared.counters.held_back.store(0, Relaxed);
+        self.shared.status.counters.held_back.store(0, Relaxed);
     }
 
     /// The options or the number of members may have changed.
     pub(super) fn set_flow_options(&mut self) {
-        let options = self.shared.settings.flow();
+        let options = self.shared.host.settings.flow();
         self.inc.flow.set_patience(options.patience);
         let member = self.inc.replicator.is_member();
         let state = if member { self.inc.replicator.roster().state(self.inc.me.node) } else { None };
@@ -120,7 +120,7 @@ impl Core {
         let limits = Limits::new(options.limit, options.factor, members, options.single_primary);
         if members > 0 {
             self.inc.flow.set_limits(limits);
-            self.shared.log(Level::Info, texts::flow_control_interval(limits.lower, limits.upper));
+            self.shared.host.log(Level::Info, texts::flow_control_interval(limits.lower, limits.upper));
         }
     }
 

@@ -1,13 +1,13 @@
 //! What appliers do: they take items from the queue, in order, and hand them to the server.
 
-use super::{APPLIER, LAST_COMMITS, Node, OnDrop};
+use super::{LAST_COMMITS, Node, OnDrop};
+use crate::api::APPLIER;
 use crate::command::Command;
-use crate::queue::{ApplyItem, Item};
+use crate::item::{ApplyItem, Item};
 use crate::saved::Saved;
-use crate::shared::lock;
+use crate::threads::lock;
 use crate::{Code, Handle, Level, Meta, RecvCtx, ServerView, flags};
 use bytes::Bytes;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use trireme_certification::{Head, WriteSet};
 use trireme_types::Seqno;
@@ -60,16 +60,16 @@ impl Node {
     /// `Some` when this thread is to return.
     fn handle(&self, ctx: RecvCtx, item: Item) -> Option<Code> {
         let shared = &self.shared;
-        if shared.server_gone.load(Relaxed) {
+        if shared.life.is_server_gone() {
             return matches!(item, Item::Final { .. }).then_some(Code::NodeFail);
         }
         shared.panics.come_by(item.place());
-        if shared.halted.load(Relaxed) && !matches!(item, Item::Final { .. }) {
+        if shared.life.is_halted() && !matches!(item, Item::Final { .. }) {
             return None;
         }
         match item {
             Item::Connected(view) => {
-                if !shared.server.connected(&view) {
+                if !shared.host.server.connected(&view) {
                     shared.give_up("the server refused the connection".into(), false);
                 }
                 None
@@ -92,7 +92,7 @@ impl Node {
                 None
             }
             Item::Synced { at } => {
-                if shared.monitor.wait_left(at, None).is_ok() && !shared.server.synced() {
+                if shared.monitor.wait_left(at, None).is_ok() && !shared.host.server.synced() {
                     shared.give_up("the server failed to become synced".into(), false);
                 }
                 None
@@ -101,7 +101,7 @@ impl Node {
                 // Local transactions that are ordered may still be on their way into the engine, also when they have left commit order.
                 let _ = shared.monitor.wait_ended(last, Some(Instant::now() + LAST_COMMITS));
                 shared.settle_position();
-                shared.server.view(ctx, &view);
+                shared.host.server.view(ctx, &view);
                 Some(Code::Ok)
             }
         }
@@ -115,7 +115,7 @@ impl Node {
             }
         }
         // The committed position must stay below the view until the callback returns (contract 3.8).
-        if !shared.server.view(ctx, view) {
+        if !shared.host.server.view(ctx, view) {
             return shared.on_view_refused();
         }
         if let Some(seqno) = closes {
@@ -142,8 +142,8 @@ impl Node {
                 Err(Unreadable::LogFailed) => {
                     // The connection ends. Whoever has committed above this already leaves a gap here.
                     let reason = format!("write set {} cannot be read back before the connection ends", item.seqno);
-                    shared.log(Level::Error, reason);
-                    shared.mark_inconsistent();
+                    shared.host.log(Level::Error, reason);
+                    shared.data.mark_inconsistent();
                     shared.monitor.set_closed(true);
                     return None;
                 }
@@ -167,7 +167,7 @@ impl Node {
             }
         }
         let meta = Meta {
-            gtid_history: shared.history(),
+            gtid_history: shared.data.history(),
             seqno: item.seqno,
             origin: head.origin,
             trx: head.trx,
@@ -176,15 +176,16 @@ impl Node {
         };
         let handle = Handle { trx: head.trx, opaque: APPLIER };
         let begun = Instant::now();
-        let applied = shared.server.apply(ctx, handle, flags, &data, &meta);
+        let applied = shared.host.server.apply(ctx, handle, flags, &data, &meta);
         shared.metrics.apply.record(begun.elapsed());
         shared.monitor.end(item.seqno);
         if toi {
-            shared.save(Saved::end_unsafe);
+            shared.data.save(Saved::end_unsafe);
         }
         // After a lost vote the failure is no news.
-        if !applied.ok && !shared.monitor.is_closed() && !shared.inconsistent.load(Relaxed) {
-            let reason = format!("Failed to apply write set {}:{}; leaving the group", shared.history(), item.seqno);
+        if !applied.ok && !shared.monitor.is_closed() && !shared.data.is_inconsistent() {
+            let reason =
+                format!("Failed to apply write set {}:{}; leaving the group", shared.data.history(), item.seqno);
             shared.give_up(reason, true);
         }
         applied.exit_loop.then_some(Code::Ok)

@@ -4,8 +4,8 @@ use super::Node;
 use super::transactions::accounted_bytes;
 use crate::command::{Command, Outcome};
 use crate::saved::Saved;
-use crate::shared::lock;
 use crate::slot::Slot;
+use crate::threads::lock;
 use crate::{Code, KeyKind, Level, Meta, ToiKeys, flags};
 use std::sync::Arc;
 use trireme_certification::{Head, WriteSetBuilder};
@@ -17,10 +17,10 @@ impl Node {
         if flags != flags::TRX_START | flags::TRX_END {
             return (Code::NotImplemented, None);
         }
-        if !shared.save(Saved::is_writable) {
+        if !shared.data.save(Saved::is_writable) {
             let reason = "grastate.dat cannot be written, so a crash in the middle of a statement would not be noticed: no DDL is executed here \
                           until the data directory is writable again";
-            shared.log(Level::Error, reason.into());
+            shared.host.log(Level::Error, reason.into());
             return (Code::ConnFail, None);
         }
         let mut builder = WriteSetBuilder::new();
@@ -30,13 +30,13 @@ impl Node {
             }
         }
         builder.add_data(&keys.action);
-        let limit = shared.settings.max_ws_size();
+        let limit = shared.host.settings.max_ws_size();
         let size = accounted_bytes(&builder);
         if size > limit {
             self.too_big(size, limit);
             return (Code::SizeExceeded, None);
         }
-        let origin = lock(&shared.status).uuid;
+        let origin = shared.status.own_uuid();
         let head =
             Head { flags: flags | flags::ISOLATION, last_seen: shared.monitor.left(), origin, trx: u64::MAX, conn };
         let slot = Arc::new(Slot::default());
@@ -66,7 +66,7 @@ impl Node {
     /// leave the group would not do: what is ordered behind the statement would be committed without it.
     pub(super) fn begin_statement(&self, seqno: Seqno) -> bool {
         let shared = &self.shared;
-        let begun = shared.save(Saved::begin_unsafe);
+        let begun = shared.data.save(Saved::begin_unsafe);
         if !begun {
             shared.die(format!(
                 "DDL statement {seqno} cannot be marked in grastate.dat, so it must not be executed. Need to abort. Make the data directory \
@@ -85,7 +85,7 @@ impl Node {
         }
         self.leave_order(seqno);
         shared.monitor.end(seqno);
-        shared.save(Saved::end_unsafe);
+        shared.data.save(Saved::end_unsafe);
         Code::Ok
     }
 }

@@ -1,9 +1,9 @@
 //! Transactions of clients: from the first key to the release (contract 4), and how a write set leaves commit order.
 
-use super::{APPLIER, LOCAL, Node};
+use super::Node;
+use crate::api::{APPLIER, LOCAL};
 use crate::command::{Command, Outcome};
 use crate::monitor::Interrupted;
-use crate::shared::lock;
 use crate::slot::Slot;
 use crate::trx::{Stage, Trx};
 use crate::{Code, Gtid, Handle, KeyKind, Level, Meta, RecvCtx, flags};
@@ -39,7 +39,7 @@ impl Node {
     pub fn append_data(&self, handle: &mut Handle, data: &[u8]) -> Code {
         let trx = self.local(handle);
         let mut state = trx.lock();
-        let limit = self.shared.settings.max_ws_size();
+        let limit = self.shared.host.settings.max_ws_size();
         let builder = state.builder.get_or_insert_with(WriteSetBuilder::new);
         let size = accounted_bytes(builder) + data.len();
         if size > limit {
@@ -53,7 +53,7 @@ impl Node {
     }
 
     pub(super) fn too_big(&self, size: usize, limit: usize) {
-        self.shared.server.log(Level::Warn, &format!("transaction size limit ({limit}) exceeded: {size}"));
+        self.shared.host.server.log(Level::Warn, &format!("transaction size limit ({limit}) exceeded: {size}"));
     }
 
     /// `sequenced` is called once, as early as the place among this node's write sets is fixed, at the latest on return.
@@ -77,7 +77,7 @@ impl Node {
                 return (code, None);
             }
             let builder = state.builder.take().unwrap_or_default();
-            let limit = shared.settings.max_ws_size();
+            let limit = shared.host.settings.max_ws_size();
             let size = accounted_bytes(&builder);
             if size > limit {
                 drop(state);
@@ -85,7 +85,7 @@ impl Node {
                 sequenced();
                 return (Code::SizeExceeded, None);
             }
-            let origin = lock(&shared.status).uuid;
+            let origin = shared.status.own_uuid();
             let head = Head { flags, last_seen: shared.monitor.left(), origin, trx: trx.id, conn };
             state.stage = Stage::Certifying;
             state.flags = flags;
@@ -159,7 +159,7 @@ impl Node {
             Err(Interrupted::Closed) if handle.opaque == APPLIER => Code::NodeFail,
             Err(Interrupted::Closed | Interrupted::TimedOut) => {
                 if meta.seqno > self.shared.monitor.left().next() {
-                    self.shared.doubt_data();
+                    self.shared.data.doubt();
                 }
                 Code::Ok
             }
@@ -181,7 +181,7 @@ impl Node {
                         self.shared.metrics.engine.record(now - entered);
                         self.shared.metrics.total.record(now - begun);
                     }
-                    self.shared.counters.local_commits.fetch_add(1, Relaxed);
+                    self.shared.status.counters.local_commits.fetch_add(1, Relaxed);
                 }
             }
         }
@@ -237,9 +237,9 @@ impl Node {
         if shared.monitor.wait_start(meta.seqno, meta.seqno.prev()).is_err() {
             return Code::TrxFail;
         }
-        let applied = shared.server.apply(ctx, handle, flags, &ws.data(), &meta);
+        let applied = shared.host.server.apply(ctx, handle, flags, &ws.data(), &meta);
         if applied.ok {
-            shared.counters.local_replays.fetch_add(1, Relaxed);
+            shared.status.counters.local_replays.fetch_add(1, Relaxed);
             Code::Ok
         } else {
             Code::Fatal
@@ -289,7 +289,7 @@ impl Node {
     /// Orders the rollback of a streaming transaction; does not wait for its delivery (contract 6.4).
     pub fn rollback(&self, trx: u64) -> Code {
         let shared = &self.shared;
-        let origin = lock(&shared.status).uuid;
+        let origin = shared.status.own_uuid();
         let head = Head {
             flags: flags::ROLLBACK | flags::PA_UNSAFE,
             last_seen: shared.monitor.left(),
@@ -297,7 +297,7 @@ impl Node {
             trx,
             conn: u64::MAX,
         };
-        if !shared.group_status().member {
+        if !shared.status.group().member {
             return Code::ConnFail;
         }
         let body = WriteSetBuilder::new().finish(&head).into_bytes();
@@ -336,7 +336,7 @@ impl Node {
         match slot.wait() {
             Some(winner) if winner == class => Code::Ok,
             Some(_) => {
-                shared.give_up(texts::inconsistent_by_consensus(shared.history(), seqno), true);
+                shared.give_up(texts::inconsistent_by_consensus(shared.data.history(), seqno), true);
                 Code::NodeFail
             }
             None => Code::NodeFail,

@@ -2,10 +2,10 @@
 
 use super::Node;
 use crate::command::Command;
-use crate::position::Word;
+use crate::engine::Word;
 use crate::saved::Saved;
-use crate::shared::lock;
-use crate::{Code, Gtid, Level, RecvCtx, copying, position};
+use crate::threads::lock;
+use crate::{Code, Gtid, Level, RecvCtx, copying, engine};
 use bytes::Bytes;
 use trireme_replicator::message::AppMessage;
 use trireme_surface::texts;
@@ -14,15 +14,15 @@ use trireme_types::{NodeId, Seqno};
 impl Node {
     pub(super) fn request_state(&self, data: bool) {
         let shared = &self.shared;
-        match shared.server.sst_request() {
+        match shared.host.server.sst_request() {
             Ok(request) if request.is_empty() && data => {
                 let reason = "State transfer is needed, but the running server cannot take a full copy: restart it";
                 shared.give_up(reason.into(), false);
             }
             Ok(request) => {
-                copying::look(shared, &request);
+                copying::look(&shared.host, &request);
                 if data {
-                    shared.save(Saved::receiving);
+                    shared.data.save(Saved::receiving);
                 }
                 shared.commands.push(Command::StateRequest { request });
             }
@@ -35,8 +35,8 @@ impl Node {
     /// The engine runs: is it where this node goes on from?
     pub(super) fn compare(&self, position: Seqno, word: Word) {
         let shared = &self.shared;
-        let history = shared.history();
-        if let Err(found) = position::compare(&*shared.server, (history, position), word) {
+        let history = shared.data.history();
+        if let Err(found) = engine::compare(&*shared.host.server, (history, position), word) {
             let advice = match word {
                 Word::Engine => {
                     "When the server is started again it goes on from where the engine is, or takes a full copy. If --wsrep-start-position \
@@ -55,7 +55,7 @@ impl Node {
     pub fn sst_sent(&self, position: Gtid, code: i32) -> Code {
         let ok = code == 0 && position.seqno.is_some();
         if !ok {
-            self.shared.log(Level::Warn, format!("SST sending failed: {code}"));
+            self.shared.host.log(Level::Warn, format!("SST sending failed: {code}"));
         }
         if self.donor_done(ok) { Code::Ok } else { Code::ConnFail }
     }
@@ -63,26 +63,28 @@ impl Node {
     pub fn sst_received(&self, position: Gtid, state: Bytes, code: i32) -> Code {
         let shared = &self.shared;
         let _ = state;
-        let group = shared.history();
+        let group = shared.data.history();
         let (position, answer) = match position.seqno {
             Some(_) if code == 0 && position.history != group => {
-                shared.log(Level::Error, format!("SST brought history {}, the group has {group}", position.history));
+                shared
+                    .host
+                    .log(Level::Error, format!("SST brought history {}, the group has {group}", position.history));
                 (None, Code::NodeFail)
             }
             Some(seqno)
                 if code == 0
-                    && let Err(found) = position::compare(&*shared.server, (group, seqno), Word::Engine) =>
+                    && let Err(found) = engine::compare(&*shared.host.server, (group, seqno), Word::Engine) =>
             {
                 let text = format!("SST brought position {group}:{seqno}, but the storage engine is {found}");
-                shared.log(Level::Error, text);
+                shared.host.log(Level::Error, text);
                 (None, Code::NodeFail)
             }
             Some(seqno) if code == 0 => {
-                shared.log(Level::Info, format!("SST received: {}:{seqno}", position.history));
+                shared.host.log(Level::Info, format!("SST received: {}:{seqno}", position.history));
                 (Some(seqno), Code::Ok)
             }
             Some(_) | None => {
-                shared.log(Level::Error, format!("SST failed: {code}"));
+                shared.host.log(Level::Error, format!("SST failed: {code}"));
                 (None, Code::Ok)
             }
         };
@@ -93,9 +95,9 @@ impl Node {
         let shared = &self.shared;
         if shared.monitor.wait_left(at, None).is_ok() {
             *lock(&shared.donating) = Some(joiner);
-            copying::look(shared, request);
-            let gtid = Gtid { history: shared.history(), seqno: Some(position.unwrap_or(at)) };
-            if !shared.server.sst_donate(ctx, request, gtid, position.is_some()) {
+            copying::look(&shared.host, request);
+            let gtid = Gtid { history: shared.data.history(), seqno: Some(position.unwrap_or(at)) };
+            if !shared.host.server.sst_donate(ctx, request, gtid, position.is_some()) {
                 self.donor_done(false);
             }
         }

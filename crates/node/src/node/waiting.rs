@@ -17,7 +17,7 @@ impl Node {
     pub fn sync_wait(&self, upto: Option<Gtid>, timeout: Wait) -> (Code, Gtid) {
         let shared = &self.shared;
         let timeout = match timeout {
-            Wait::Default => shared.settings.causal_read_timeout(),
+            Wait::Default => shared.host.settings.causal_read_timeout(),
             Wait::For(limit) => limit,
         };
         let begun = Instant::now();
@@ -33,14 +33,14 @@ impl Node {
                 };
                 match answer {
                     Some(Some(seqno)) => {
-                        shared.counters.causal_reads.fetch_add(1, Relaxed);
+                        shared.status.counters.causal_reads.fetch_add(1, Relaxed);
                         seqno
                     }
                     Some(None) => return (Code::ConnFail, shared.position()),
                     None => return (Code::TrxFail, shared.position()),
                 }
             }
-            Some(gtid) if gtid.history != shared.history() => return (Code::TrxMissing, shared.position()),
+            Some(gtid) if gtid.history != shared.data.history() => return (Code::TrxMissing, shared.position()),
             Some(gtid) => gtid.seqno.unwrap_or(Seqno::ZERO),
         };
         // A reader wants to see what was committed; the server, inside its own commit order, only that it has left.
@@ -66,18 +66,18 @@ impl Node {
     pub fn pause(&self) -> Option<Seqno> {
         let shared = &self.shared;
         let at = shared.monitor.pause().ok()?;
-        shared.save(|saved| saved.paused(shared.history(), at));
-        shared.log(Level::Info, texts::paused_at(shared.history(), at));
+        shared.data.save(|saved| saved.paused(shared.data.history(), at));
+        shared.host.log(Level::Info, texts::paused_at(shared.data.history(), at));
         Some(at)
     }
 
     pub fn resume(&self) -> Code {
         let shared = &self.shared;
         if shared.monitor.paused() {
-            shared.save(|saved| saved.resumed(shared.history()));
-            shared.log(Level::Info, texts::resuming_at(shared.monitor.left()));
+            shared.data.save(|saved| saved.resumed(shared.data.history()));
+            shared.host.log(Level::Info, texts::resuming_at(shared.monitor.left()));
             shared.monitor.resume();
-            shared.log(Level::Info, texts::RESUMED.into());
+            shared.host.log(Level::Info, texts::RESUMED.into());
         }
         Code::Ok
     }
