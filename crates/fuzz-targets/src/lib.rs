@@ -97,6 +97,12 @@ pub const TARGETS: &[Target] = &[
         mutations: CHEAP,
     },
     Target {
+        name: "flight_file",
+        run: trireme_flight::fuzzing::file,
+        seeds: trireme_flight::fuzzing::file_seeds,
+        mutations: CHEAP,
+    },
+    Target {
         name: "balance_packets",
         run: trireme_balance::fuzzing::packets,
         seeds: trireme_balance::fuzzing::packet_seeds,

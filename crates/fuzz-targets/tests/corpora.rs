@@ -165,6 +165,7 @@ targets!(
     surface_options,
     surface_addresses,
     surface_state_files,
+    flight_file,
     balance_packets,
     balance_split,
     balance_proxy,
