@@ -49,16 +49,14 @@ pub const METRICS: &[Metric] = &[
     times(
         "trireme_commit_seconds",
         "stage",
-        "How long the stages of a commit on this node take. send: from the client's thread to the network. hold: held back by flow control. order: sent, until \
-         a majority has it and its place is known here; in mode disk the syncs are in it. wait: for the turn in the commit order. engine: \
-         inside the commit order. total: all of it",
+        "How long the stages of a commit take here: send, hold (flow control), order (a majority has it), wait (its turn), engine; total is all of it",
     ),
     times("trireme_log_sync_seconds", "", "How long a sync of the write-set log takes (mode disk)"),
     times("trireme_apply_seconds", "", "How long the server takes to apply a write set of another node"),
     times(
         "trireme_apply_lag_seconds",
         "",
-        "How old what is applied is: from its delivery here to its end in the storage engine; one sample in 50 ms while something comes, zero for less than that",
+        "Age of applied write sets: from delivery here to their end in the storage engine; one sample in 50 ms, zero below that",
     ),
     times("trireme_causal_read_seconds", "", "How long a causal read (wsrep_sync_wait) waits"),
     times(
@@ -85,8 +83,7 @@ pub const METRICS: &[Metric] = &[
         Kind::Counter,
         "trireme_flow_control_seconds_total",
         "by, reason",
-        "Seconds that this node's writers were held back, by whom: behind (it has more to apply than it can) or stands (it applies nothing). Over all nodes: who \
-         waits for whom",
+        "Seconds that this node's writers were held back by a node that is behind, or stands (applies nothing)",
     ),
     // --- levels
     gauge(
@@ -107,8 +104,8 @@ pub const METRICS: &[Metric] = &[
     gauge("trireme_log_last_index", "Last entry in the log"),
     gauge("trireme_log_durable_index", "Last entry that is as durable as the mode demands"),
     gauge("trireme_log_committed_index", "Last entry that a majority is known to hold"),
-    gauge("trireme_log_bytes", "What the log takes"),
-    gauge("trireme_log_max_bytes", "What it may take for the sake of members that are away"),
+    gauge("trireme_log_bytes", "Size of the log on disk"),
+    gauge("trireme_log_max_bytes", "Bound of the log while members are away"),
     gauge("trireme_apply_queue", "Write sets that wait to be applied"),
     gauge("trireme_send_queue", "Write sets that flow control holds back"),
     gauge("trireme_open_transactions", "Local transactions that have written something"),

@@ -119,8 +119,7 @@ pub const LINES: &[Line] = &[
     ours(
         Topic::View,
         &["New COMPONENT: primary = ", ", bootstrap = no, my_idx = "],
-        "The view of the group changed. `primary = yes`: this node is in the part that may commit; `memb_num` counts its members. `primary = no`: this \
-         node hears no majority and refuses statements with error 1047.",
+        "The view changed. `primary = yes`: this node may commit; `memb_num` counts the members. `primary = no`: it hears no majority and refuses statements (error 1047).",
         "If it says `no`: find out whom this node does not hear (lines about silent members and closed connections), and mend the network or start those \
          nodes. It returns by itself.",
     ),
@@ -328,7 +327,7 @@ pub const LINES: &[Line] = &[
     ours(
         Topic::Transfer,
         &["State transfer required:"],
-        "This node's data are behind the group's. What it lacks comes from the others' logs, or as a full copy.",
+        "This node's data are behind the group's. The rest comes from the others' logs, or as a full copy.",
         NOTHING,
     ),
     ours(
@@ -525,7 +524,7 @@ pub const LINES: &[Line] = &[
     ours(
         Topic::Log,
         &["the disk lost entries ", " of the write-set log: the others have to repair it"],
-        "Entries that were on disk are gone: a damaged disk, or files that were removed. This node does not vote until the others have repaired its log.",
+        "Entries on disk are gone: a damaged disk, or files that were removed. The node does not vote until the others have repaired its log.",
         "Look into the kernel log for errors of the disk. Keep the others running.",
     ),
     ours(
@@ -567,7 +566,7 @@ pub const LINES: &[Line] = &[
     ours(
         Topic::Log,
         &["the machine restarted without a clean stop in durability mode "],
-        "The power was lost in mode process: entries that were not synced may be missing. The node does not vote until its log is whole again.",
+        "The power was lost in mode process: entries may be missing. The node does not vote until its log is whole again.",
         "Start the others.",
     ),
     ours(
@@ -669,7 +668,7 @@ pub const LINES: &[Line] = &[
     ours(
         Topic::Security,
         &["the key in socket.ssl_key='", "' can be used by other users of this host"],
-        "Whoever reads that key can be this node.",
+        "A reader of that key can be this node.",
         "chmod 0600, owner: the server's user. If somebody may have read it: a new key, and the old certificate revoked (socket.ssl_crl).",
     ),
     ours(
@@ -745,8 +744,8 @@ pub const LINES: &[Line] = &[
 /// The table as a page of the documents.
 pub fn page() -> String {
     let mut out = String::from(
-        "# Lines of the error log\n\nMade by `trireme explain --list`. `trireme explain` takes a line, or a whole log, and says the same. What differs from line to line is \
-         written as an ellipsis.\n\n| line | topic | meaning | what to do |\n|---|---|---|---|\n",
+        "# Lines of the error log\n\nMade by `trireme explain --list`. `trireme explain` takes a line, or a whole log, and says the same. An ellipsis stands for \
+         the part that differs.\n\n| line | topic | meaning | what to do |\n|---|---|---|---|\n",
     );
     for line in LINES {
         let shown = line.shown().replace('|', "\\|");
