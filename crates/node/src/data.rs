@@ -121,20 +121,26 @@ impl Data {
 
     /// Writes the position down once everything of a connection that ended has left commit order, and the engine has it on disk. Does
     /// nothing when that is done already, or was never possible. `queued`: something waits for appliers, and without them nobody has
-    /// closed it, or will. Waits for the engine: for a thread that may.
-    pub fn settle_position(&self, left: Seqno, ended: Seqno, queued: bool) {
+    /// closed it, or will. `at_stop`: what may be said of the position of these data, as far as the engine answers; it may wait, and no lock
+    /// is held meanwhile.
+    pub fn settle_position(&self, left: Seqno, queued: bool, at_stop: impl FnOnce(Uuid) -> Option<Stop>) {
         let inconsistent = self.is_inconsistent();
         if left < self.last() && !queued && !inconsistent {
             return;
         }
-        // Without the lock: the engine may have to be waited for.
         let known = !inconsistent && self.save(|saved| saved.is_live());
-        let stop = known.then(|| engine::at_stop(&*self.host.server, self.history(), left, ended));
+        let stop = known.then(|| at_stop(self.history()).unwrap_or_else(|| self.unanswered(left)));
         if stop == Some(Stop::Unknown) {
             let text =
                 "the storage engine has not written its last commits to disk: the next start asks it for its position";
             self.host.log(Level::Info, text.into());
         }
         self.save(|saved| saved.stopped(self.history(), stop));
+    }
+
+    fn unanswered(&self, left: Seqno) -> Stop {
+        let text = format!("the storage engine has not answered for {:?}, and is not waited for", engine::STOP_MAX);
+        self.host.log(Level::Warn, text);
+        if self.host.server.process().is_some() { Stop::Unknown } else { Stop::Claimed(left) }
     }
 }

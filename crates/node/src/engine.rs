@@ -33,6 +33,9 @@ pub fn compare(server: &dyn Server, (history, seqno): (Uuid, Seqno), word: Word)
 
 /// How long a stop waits for the engine to flush its log. InnoDB does so every second unless told otherwise.
 const FLUSH_MAX: Duration = Duration::from_secs(5);
+/// How long it waits for an engine that does not answer at all.
+pub const STOP_MAX: Duration = Duration::from_secs(6);
+const _: () = assert!(STOP_MAX.as_millis() > FLUSH_MAX.as_millis() + LOOK_EVERY.as_millis());
 /// How often the engine is looked at meanwhile.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -49,7 +52,7 @@ pub enum Stop {
 
 /// The position of data that nobody changes any more. `left`: what has left commit order; `ended`: what of that has ended. With a binary log
 /// a commit leaves first and reaches the engine later, and where the engine is meanwhile is not where it will be. Waits for the engine's log,
-/// a few seconds at most: for a thread that may.
+/// a few seconds at most if it answers: for the thread that asks the engine.
 pub fn at_stop(server: &dyn Server, history: Uuid, left: Seqno, ended: Seqno) -> Stop {
     if ended < left {
         return Stop::Unknown;

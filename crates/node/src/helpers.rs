@@ -8,6 +8,7 @@ use std::time::Instant;
 use trireme_replicator::retention::Look;
 
 use crate::command::Command;
+use crate::engine;
 use crate::jobs::{Chore, EngineJob, Inboxes, IndexJob, Notice, Service, SpaceJob, SyncJob};
 use crate::shared::Shared;
 use crate::state_file::{run_state, state_failed};
@@ -141,7 +142,8 @@ fn run_errands(shared: &Shared, jobs: &Receiver<IndexJob>) {
     }
 }
 
-/// Until [`EngineJob::End`]. Every look is answered with [`Command::EngineSeen`].
+/// Until [`EngineJob::End`]. Every look is answered with [`Command::EngineSeen`]. The only thread of the node that waits for the engine's log:
+/// where that does not answer, everybody else goes on.
 fn run_looks(shared: &Shared, jobs: &Receiver<EngineJob>) {
     while let Ok(job) = jobs.recv() {
         match job {
@@ -152,6 +154,9 @@ fn run_looks(shared: &Shared, jobs: &Receiver<EngineJob>) {
                 let look = Look { epoch, ended: shared.monitor.ended() };
                 let log = shared.host.server.engine_log();
                 shared.commands.push(Command::EngineSeen { look, log });
+            }
+            EngineJob::Stop { history, left, ended, slot } => {
+                slot.fill(engine::at_stop(&*shared.host.server, history, left, ended));
             }
             EngineJob::End => return,
         }

@@ -3,11 +3,13 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use trireme_transport::AdmitToken;
+use trireme_types::{Seqno, Uuid};
 use trireme_wslog::{DirStorage, SpareTicket, SyncTicket};
 
+use crate::engine::{self, Stop};
 use crate::index::Errand;
 use crate::queue::Beside;
 use crate::slot::Slot;
@@ -70,7 +72,16 @@ pub enum IndexJob {
 
 /// For the thread that asks the storage engine how far its log is on disk.
 pub enum EngineJob {
-    Look { epoch: u64 },
+    Look {
+        epoch: u64,
+    },
+    /// What may a stop say of the position? See [`engine::at_stop`].
+    Stop {
+        history: Uuid,
+        left: Seqno,
+        ended: Seqno,
+        slot: Arc<Slot<Stop>>,
+    },
     End,
 }
 
@@ -153,6 +164,13 @@ impl Jobs {
     /// How far is the storage engine's log on disk? The answer is a `Command::EngineSeen`.
     pub fn look_at_engine(&self, epoch: u64) {
         let _ = self.looks.send(EngineJob::Look { epoch });
+    }
+
+    /// What a stop may say of the position; `None` when the engine has not answered by then. For a thread that may wait.
+    pub fn engine_at_stop(&self, history: Uuid, left: Seqno, ended: Seqno) -> Option<Stop> {
+        let slot = Arc::new(Slot::default());
+        let _ = self.looks.send(EngineJob::Stop { history, left, ended, slot: slot.clone() });
+        slot.wait_until(Instant::now() + engine::STOP_MAX)
     }
 
     /// The majority is lost, and the server hears of it beside the queue.

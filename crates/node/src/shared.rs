@@ -103,10 +103,11 @@ impl Shared {
         self.monitor.set_last(Some(last));
     }
 
-    /// See [`Data::settle_position`].
+    /// See [`Data::settle_position`]. For a thread that may wait for the engine, some seconds at most.
     pub fn settle_position(&self) {
         let (left, ended) = (self.monitor.left(), self.monitor.ended());
-        self.data.settle_position(left, ended, self.queue.len() > 0);
+        let at_stop = |history| self.jobs.engine_at_stop(history, left, ended);
+        self.data.settle_position(left, self.queue.len() > 0, at_stop);
     }
 
     /// Is there a connection to the group, primary or not?

@@ -11,11 +11,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use trireme_node::{Gtid, Level, Node, Server, block_signals, panic_text};
 use trireme_wsrep_sys::Wsrep;
 
 use crate::server::CServer;
+
+/// How long `free` waits for a question to the storage engine whose thread the node has waited for already.
+const ENGINES_END: Duration = Duration::from_secs(1);
 
 /// One provider instance.
 pub struct Instance {
@@ -84,8 +88,8 @@ impl Instance {
             log_panic(&self.boundary.server, "free", &*payload);
             false
         });
-        self.boundary.server.leave_engines();
-        ended
+        let left = self.boundary.server.leave_engines(Instant::now() + ENGINES_END);
+        ended && left
     }
 }
 

@@ -1,6 +1,7 @@
 //! A way into the server that is closed before the server goes.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 #[derive(Default)]
 struct State {
@@ -34,13 +35,19 @@ impl Gate {
         Some(call())
     }
 
-    /// Nobody passes any more, and nobody is inside when this returns.
-    pub fn close(&self) {
+    /// Nobody passes any more, and when this returns true nobody is inside. False: somebody still is, at the deadline.
+    #[must_use]
+    pub fn close(&self, deadline: Instant) -> bool {
         let mut state = self.lock();
         state.closed = true;
         while state.inside > 0 {
-            state = self.left.wait(state).unwrap_or_else(PoisonError::into_inner);
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            state = self.left.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
+        true
     }
 }
 
@@ -59,6 +66,11 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
     use std::thread;
+    use std::time::Duration;
+
+    fn in_a_minute() -> Instant {
+        Instant::now() + Duration::from_secs(60)
+    }
 
     #[test]
     fn closing_waits_for_those_inside_and_lets_nobody_else_in() {
@@ -75,7 +87,7 @@ mod tests {
                 })
             });
             entered.recv().unwrap();
-            let closing = scope.spawn(|| gate.close());
+            let closing = scope.spawn(|| gate.close(in_a_minute()));
             while !gate.lock().closed {
                 thread::yield_now();
             }
@@ -83,14 +95,24 @@ mod tests {
             assert_eq!(gate.pass(|| 8), None);
             go.send(()).unwrap();
             assert_eq!(inside.join().unwrap(), Some(7));
-            closing.join().unwrap();
+            assert!(closing.join().unwrap());
         });
+    }
+
+    #[test]
+    fn who_stays_inside_is_not_waited_for_without_end() {
+        let gate = Gate::default();
+        gate.pass(|| {
+            assert!(!gate.close(Instant::now()), "one is inside");
+            assert_eq!(gate.pass(|| 8), None);
+        });
+        assert!(gate.close(Instant::now()));
     }
 
     #[test]
     fn who_panics_inside_is_out() {
         let gate = Gate::default();
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| gate.pass(|| panic!("inside")))).is_err());
-        gate.close();
+        assert!(gate.close(in_a_minute()));
     }
 }

@@ -11,6 +11,7 @@
 
 use std::ffi::{CString, c_int, c_void};
 use std::ptr;
+use std::time::Instant;
 
 use trireme_node::{
     Applied, EngineLog, Gtid, Handle, InitArgs, Level, Meta, RecvCtx, Server, ServerProcess, ServerView, ViewStatus,
@@ -56,10 +57,16 @@ impl CServer {
         }
     }
 
-    /// The last thing of `free`: a thread that it could not wait for may be about to ask the storage engine. One that is in there already holds
-    /// the engine up, which is waited for.
-    pub fn leave_engines(&self) {
-        self.engines.close();
+    /// The last thing of `free`: a thread that it could not wait for may be about to ask the storage engine, which the server shuts down next.
+    /// Nobody asks it any more. One that is in there already is waited for, up to the deadline: it holds the engine up, and so perhaps the
+    /// server, but that is for whoever looks at the engine to see, and not for a provider that does not return. False when it is still there.
+    pub fn leave_engines(&self, deadline: Instant) -> bool {
+        let left = self.engines.close(deadline);
+        if !left {
+            let text = "A question to the storage engine is not answered; it is not waited for any more. The engine's end may wait for the same";
+            self.log(Level::Warn, text);
+        }
+        left
     }
 }
 
@@ -272,6 +279,8 @@ fn field<const N: usize>(text: &str) -> [u8; N] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::RefCell;
+    use std::ffi::{CStr, c_char};
     use trireme_node::ViewMember;
     use trireme_types::{Seqno, Uuid};
 
@@ -291,6 +300,30 @@ mod tests {
             members: (0..members).map(member).collect(),
             protocol: 4,
         }
+    }
+
+    thread_local! {
+        static LOGGED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+    }
+
+    unsafe extern "C-unwind" fn log(_: c_int, text: *const c_char) {
+        // SAFETY: the provider logs C strings.
+        let text = unsafe { CStr::from_ptr(text) }.to_str().unwrap().to_owned();
+        LOGGED.with_borrow_mut(|lines| lines.push(text));
+    }
+
+    #[test]
+    fn an_engine_that_does_not_answer_is_not_waited_for_without_end_and_the_log_says_so() {
+        // SAFETY: null pointers and no callbacks, all of which the structure may hold.
+        let mut args: sys::InitArgs = unsafe { std::mem::zeroed() };
+        args.logger_cb = Some(log);
+        let server = CServer::new(&args);
+        server.engines.pass(|| assert!(!server.leave_engines(Instant::now())));
+        assert_eq!(server.engine_log(), EngineLog::Closed, "nobody asks it any more");
+        let lines = LOGGED.take();
+        assert!(lines.len() == 1 && lines[0].contains("storage engine is not answered"), "{lines:?}");
+        assert!(server.leave_engines(Instant::now()));
+        assert!(LOGGED.take().is_empty());
     }
 
     #[test]

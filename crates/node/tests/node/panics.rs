@@ -77,6 +77,7 @@ fn a_thread_that_is_stuck_in_the_server_does_not_keep_the_log_open() {
     host.disconnect();
     assert!(!host.node().close(), "a thread is left");
     let said = |text: &str| host.lock().log.iter().any(|(_, line)| line.contains(text));
+    assert!(said("the storage engine has not answered for 6s"));
     assert!(said("trireme-engine still waits for the server"));
     assert!(!said("not closed in order"));
     let tables = host.lock().tables.clone();
