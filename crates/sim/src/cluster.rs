@@ -23,7 +23,9 @@ use crate::net::{Network, Payload};
 use crate::options::{MS, Options, US};
 use crate::rng::{Rng, mix};
 use crate::server::{Owed, Transfer};
+use crate::situations::{Situation, Situations};
 use crate::streaming::OwnStream;
+use crate::watch::Watch;
 
 /// How often a node looks after what depends on time.
 pub(crate) const TICK: u64 = 50 * MS;
@@ -110,6 +112,8 @@ pub(crate) struct Slot {
     pub boot: u32,
     pub wipes: u32,
     pub weight: u8,
+    /// The weight that it wants, since it was last told.
+    pub wished: u8,
     /// `None` while a process holds it.
     pub disk: Option<Store>,
     pub db: Database,
@@ -135,6 +139,14 @@ pub(crate) struct Slot {
     pub held_once: LogIndex,
     /// The same: what it had acknowledged.
     pub forgot: (Term, LogIndex),
+    /// The newest entry that landed in its log.
+    pub appended: LogIndex,
+    /// Who asked it for its vote last, and has no answer.
+    pub asked: Option<(NodeId, Term)>,
+    /// Its log was under suspicion when it was last looked at.
+    pub suspected: bool,
+    /// Its process never comes back.
+    pub dead: bool,
 }
 
 /// What is in a copy of a node's directory: its log and its data.
@@ -156,6 +168,7 @@ impl Slot {
             boot: 0,
             wipes: 0,
             weight: 1,
+            wished: 1,
             disk: Some(disk),
             db: Database::default(),
             claim: None,
@@ -172,6 +185,10 @@ impl Slot {
             acked: Default::default(),
             held_once: LogIndex::ZERO,
             forgot: Default::default(),
+            appended: LogIndex::ZERO,
+            asked: None,
+            suspected: false,
+            dead: false,
         }
     }
 
@@ -329,6 +346,8 @@ pub struct Cluster {
     pub faults_done: u64,
     pub copies: u64,
     pub terms: u64,
+    pub situations: Situations,
+    pub(crate) watch: Watch,
     /// Client operations still to be begun.
     pub(crate) operations_left: u64,
     pub(crate) next_read: u64,
@@ -375,6 +394,8 @@ impl Cluster {
             faults_done: 0,
             copies: 0,
             terms: 0,
+            situations: Situations::default(),
+            watch: Watch::default(),
             operations_left: 0,
             next_read: 0,
             calm: false,
@@ -503,7 +524,8 @@ impl Cluster {
             Event::Fault => self.fault(),
             Event::Undo(undo) => self.undo(undo),
             Event::Restart { slot, boot } => {
-                if self.slots[slot].boot == boot && self.slots[slot].process.is_none() {
+                let s = &self.slots[slot];
+                if s.boot == boot && s.process.is_none() && !s.dead {
                     self.join(slot);
                 }
             }
@@ -552,6 +574,7 @@ impl Cluster {
         let s = &mut self.slots[slot];
         assert!(s.process.is_none(), "slot {slot} already runs");
         s.boot += 1;
+        s.wished = s.weight;
         s.paused = false;
         s.out = false;
         let mut store = s.disk.take().expect("a stopped slot has its disk");
@@ -571,6 +594,7 @@ impl Cluster {
             cache_bytes_max: options.cache_bytes_max,
             limits: options.limits.clone(),
         };
+        let suspect = store.suspect().is_some();
         let now = s.local(self.now);
         let boot = s.boot;
         let begins = if arbitrates {
@@ -616,6 +640,10 @@ impl Cluster {
             stall_after: None,
             stopped: None,
         });
+        if suspect {
+            self.arose(Situation::Suspect);
+        }
+        self.note_begin(slot, suspect);
         for other in 0..self.slots.len() {
             self.schedule_connect(slot, other);
         }
@@ -626,6 +654,7 @@ impl Cluster {
 
     /// The process dies; `power`: with its machine.
     pub fn crash(&mut self, slot: usize, power: bool) {
+        self.note_struck(slot);
         let Some(mut p) = self.slots[slot].process.take() else {
             if power {
                 self.lose_power_down(slot);
@@ -633,6 +662,9 @@ impl Cluster {
             return;
         };
         self.log(|| format!("n{slot} dies{}", if power { " with its machine" } else { "" }));
+        if p.group.store().written() < p.group.store().last() {
+            self.situations.arose(Situation::TornRecord);
+        }
         self.close_conns(slot);
         let mut store = std::mem::replace(p.group.store_mut(), Store::nothing());
         store.process_died(&mut self.rng);
@@ -649,10 +681,12 @@ impl Cluster {
         }
         if in_statement && self.rng.chance(0.3) {
             s.db.cut_off(&mut self.rng);
+            self.situations.arose(Situation::HalfDone);
         }
         if power {
             self.lose_power_down(slot);
         }
+        self.note_end(slot);
         self.hear_complaint(slot);
     }
 
@@ -664,12 +698,19 @@ impl Cluster {
 
     fn lose_power_down(&mut self, slot: usize) {
         let s = &mut self.slots[slot];
-        s.disk.as_mut().expect("no process").lose_power(&mut self.rng);
+        let disk = s.disk.as_mut().expect("no process");
+        let before = disk.last();
+        disk.lose_power(&mut self.rng);
+        let lost = disk.last() < before;
         s.db.crash(true, &mut self.rng);
+        if lost {
+            self.arose(Situation::EntriesLost);
+        }
     }
 
     pub fn pause(&mut self, slot: usize) {
         if self.slots[slot].process.is_some() {
+            self.note_struck(slot);
             self.log(|| format!("n{slot} stops (SIGSTOP)"));
             self.slots[slot].paused = true;
         }
@@ -702,6 +743,7 @@ impl Cluster {
     /// The disk is replaced; the node comes back as a new one.
     pub fn wipe(&mut self, slot: usize) {
         self.crash(slot, false);
+        self.arose(Situation::NewDisk);
         self.log(|| format!("n{slot} is wiped"));
         let seed = self.rng.next();
         let node = node_id(slot, self.slots[slot].wipes + 1);
@@ -732,6 +774,7 @@ impl Cluster {
     pub fn put_back(&mut self, slot: usize) {
         let Some(copy) = self.slots[slot].copy.take() else { return };
         self.crash(slot, false);
+        self.arose(Situation::OldDisk);
         let s = &mut self.slots[slot];
         s.held_once = s.held_once.max(s.store().last());
         s.forgot = s.acked;

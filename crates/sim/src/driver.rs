@@ -14,6 +14,7 @@ use crate::judge::{Judge, Part, WriteSet};
 use crate::net::Payload;
 use crate::options::{MS, SEC, Sabotage};
 use crate::rng::{Rng, hash_bytes, mix};
+use crate::situations::Situation;
 use crate::streaming::OwnStream;
 
 /// Outputs of one drain after which a node counts as talking to itself.
@@ -83,6 +84,8 @@ impl Cluster {
                         Err(e) => return self.fail(format!("n{slot}: message does not decode: {e}")),
                     },
                 };
+                self.note_received(slot, from, &message);
+                let Some(p) = &mut self.slots[slot].process else { return };
                 if let Message::Ack { term, index, .. } = &message {
                     let heard = p.heard.entry(from).or_default();
                     *heard = (*heard).max((*term, *index));
@@ -159,8 +162,12 @@ impl Cluster {
         }
         match p.stopped.take() {
             None => {}
-            Some(Stop::Left) => return self.stop(slot),
+            Some(Stop::Left) => {
+                self.arose(Situation::Left);
+                return self.stop(slot);
+            }
             Some(Stop::Evicted) => {
+                self.arose(Situation::Evicted);
                 let me = self.member(slot).uuid();
                 if !self.evicted.contains(&me) {
                     self.fail(format!("n{slot} was evicted, and nobody had asked for that"));
@@ -175,6 +182,7 @@ impl Cluster {
             }
             Some(Stop::Server(_)) => return self.restart_server(slot),
         }
+        self.note_suspicion(slot);
         self.update_keep(slot);
         self.snapshots(slot, boot);
         self.start_sync(slot, boot);
@@ -329,6 +337,7 @@ impl Cluster {
                     self.log(|| text);
                 }
                 self.check_message(slot, to, &message);
+                self.note_sent(slot, to, &message);
                 if let Message::Ack { term, index, .. } = &message {
                     let acked = &mut self.slots[slot].acked;
                     *acked = (*acked).max((*term, *index));
@@ -350,6 +359,7 @@ impl Cluster {
             GroupEvent::NonPrimary { .. } => {
                 p.primary = false;
                 p.replicator.handle_non_primary();
+                self.arose(Situation::NonPrimary);
                 self.withdraw(slot);
                 self.abort_streams(slot);
             }
@@ -373,6 +383,7 @@ impl Cluster {
                 if !self.options.branches() {
                     self.fail(format!("n{slot}: data diverged without a fork"));
                 }
+                self.arose(Situation::DataDiscarded);
                 let Some(p) = &mut self.slots[slot].process else { return };
                 p.replicator.handle_diverged();
                 if !self.options.is_arbitrator(slot) {
@@ -415,6 +426,7 @@ impl Cluster {
         let node = self.slots[slot].node;
         match delivery {
             Delivery::Reset { base } => {
+                self.note_snapshot_arrived(slot);
                 let incarnation = self.slots[slot].incarnation;
                 let Some(p) = &mut self.slots[slot].process else { return };
                 let position = Position { history: base.history, seqno: base.seqno };
@@ -519,6 +531,9 @@ impl Cluster {
                     Ok(message) => message,
                     Err(e) => return self.fail(format!("n{slot}: message at {index} is not what was sent: {e}")),
                 };
+                if let AppMessage::Lagging { .. } = &message {
+                    self.arose(Situation::Laggard);
+                }
                 if let AppMessage::Evict { member } = &message {
                     self.evicted.insert(*member);
                 }
@@ -557,8 +572,11 @@ impl Cluster {
                     p.judge.end_streams(&view);
                 }
                 let open = p.judge.streams();
-                let ended = before.difference(&open).copied().collect();
+                let ended: Vec<u64> = before.difference(&open).copied().collect();
                 p.judge.link(index, seqno, hash);
+                if !ended.is_empty() {
+                    self.situations.arose(Situation::StreamsEnded);
+                }
                 let chain = p.judge.chain;
                 p.primary = view.get(node).is_some_and(|m| m.incarnation.0 == incarnation);
                 p.view = Some(view.clone());
@@ -598,6 +616,7 @@ impl Cluster {
         } else {
             p.last_index = index;
             p.last_seqno.0 = seqno;
+            self.note_delivered(slot, index);
             return true;
         };
         self.fail(text);
@@ -696,7 +715,14 @@ impl Cluster {
                 if *term > hard.term {
                     Err(format!("orders in term {term}, which is not on its disk ({hard:?})"))
                 } else {
-                    self.logs.sequenced(*branch, *term, node)
+                    let new = self.logs.sequenced(*branch, *term, node);
+                    if new == Ok(true) {
+                        self.situations.arose(Situation::Election);
+                        if self.options.is_arbitrator(slot) {
+                            self.situations.arose(Situation::ArbitratorLeads);
+                        }
+                    }
+                    new.map(drop)
                 }
             }
             Message::Ack { term, index, .. } => {
@@ -737,8 +763,10 @@ impl Cluster {
         }
         let lineage = p.group.lineage().clone();
         for a in appended {
-            let result = self.logs.appended(lineage.branch_at(history, a.index), a);
-            self.check(slot, result);
+            let branch = lineage.branch_at(history, a.index);
+            let first = self.logs.appended(branch, a);
+            self.note_appended(slot, branch, a, first == Ok(true));
+            self.check(slot, first.map(drop));
         }
     }
 
@@ -913,6 +941,7 @@ impl Cluster {
         }
         if let Some(p) = &mut self.slots[slot].process {
             p.replicator.handle_abandoned();
+            self.arose(Situation::GivenUp);
         }
         self.with_group(slot, |g, _| g.abandon_pending());
     }
@@ -925,7 +954,10 @@ impl Cluster {
             let Some(op) = p.pending.remove(&(session.number, number)) else { continue };
             match p.streams.get_mut(&op) {
                 Some(stream) => stream.sent = None,
-                None => self.clients.withdrawn(op),
+                None => {
+                    self.situations.arose(Situation::Withdrawn);
+                    self.clients.withdrawn(op);
+                }
             }
         }
     }

@@ -11,6 +11,8 @@ use crate::cluster::{Cluster, Event, Process, Slot};
 use crate::disk::Store;
 use crate::driver::{voters_at, voters_in_doubt};
 use crate::options::{Fault, Kind, MS, SEC};
+use crate::rng::Rng;
+use crate::situations::Situation;
 
 /// The end of a fault.
 #[derive(Clone, Debug)]
@@ -330,6 +332,7 @@ impl Cluster {
                 // Somebody must keep a weight, or nobody could ever be elected.
                 let others = (0..n).any(|s| s != slot && self.slots[s].weight > 0 && self.slots[s].process.is_some());
                 if (weight > 0 || others) && self.slots[slot].process.is_some() {
+                    self.slots[slot].wished = weight;
                     self.with_group(slot, |g, now| g.set_weight(now, Weight(weight)));
                 }
             }
@@ -380,7 +383,9 @@ impl Cluster {
             Fault::Force => {
                 // Whatever the others do: an operator may be wrong about them, and may do it on both sides of a cut.
                 let slot = self.any_slot();
-                self.with_group(slot, |g, now| g.force_primary(now));
+                if self.with_group(slot, |g, now| g.force_primary(now)).is_some() {
+                    self.arose(Situation::ForcedRun);
+                }
             }
         }
     }
@@ -681,10 +686,71 @@ impl Cluster {
         known
     }
 
-    /// Ends every fault at once and starts whatever is down.
+    /// Who is dead for good: no more than the voters of every log can do without. Drawn apart from all else.
+    fn draw_dead(&self) -> Vec<usize> {
+        let mut r = Rng::new(self.options.seed ^ 0x0064_6561_u64.rotate_left(32));
+        if !self.options.leaves_dead {
+            return Vec::new();
+        }
+        let n = self.slots.len();
+        let most = r.range(1, (n as u64).saturating_sub(1).max(1)) as usize;
+        let mut order: Vec<(u64, usize)> = (0..n).map(|slot| (r.next(), slot)).collect();
+        order.sort_unstable();
+        let mut dead = Vec::new();
+        for (_, slot) in order {
+            dead.push(slot);
+            if dead.len() > most || !self.may_do_without(&dead) {
+                dead.pop();
+            }
+        }
+        dead
+    }
+
+    /// Do the others hold all that was promised, and can they go on? A majority of the voters of every configuration that any disk knows
+    /// of, whose logs are evidence, and data from which every log of theirs can be gone on with.
+    fn may_do_without(&self, dead: &[usize]) -> bool {
+        let alive = || self.slots.iter().enumerate().filter(|(i, _)| !dead.contains(i)).map(|(_, s)| s);
+        let has = |s: &Slot, base: &Base| {
+            s.store().base().index >= base.index || s.store().term_at(base.index) == Some(base.term)
+        };
+        let data = alive().any(|s| s.db.valid && !s.at_risk && alive().all(|other| has(s, other.store().base())));
+        let server = |n: NodeId| self.slot_of(n).is_some_and(|s| !dead.contains(&s) && !self.options.is_arbitrator(s));
+        data && self.may_forget()
+            && self.every_configuration(|set| {
+                set.majority(|n| alive().any(|s| s.node == n && s.store().suspect().is_none()))
+                    && set.voters.iter().any(|v| v.weight.0 > 0 && server(v.node))
+                    && self.outweigh(set, dead)
+            })
+    }
+
+    /// Are the others a majority still if `set` changes once more before anybody has noticed who is dead? Each may have the weight that it
+    /// wants by then, and who is about to get a vote may have it.
+    fn outweigh(&self, set: &VoterSet, dead: &[usize]) -> bool {
+        let (mut here, mut gone) = (0, 0);
+        for v in &set.voters {
+            match self.slot_of(v.node) {
+                Some(slot) if !dead.contains(&slot) => here += v.weight.0.min(self.slots[slot].wished),
+                Some(slot) => gone += v.weight.0.max(self.slots[slot].wished),
+                None => gone += v.weight.0,
+            }
+        }
+        let strangers = dead.iter().map(|slot| &self.slots[*slot]).filter(|s| !set.contains(s.node));
+        here > gone + strangers.map(|s| s.wished).sum::<u8>()
+    }
+
+    /// Ends every fault at once and starts whatever is down, but for those who are dead for good.
     pub fn heal(&mut self) {
         self.calm = true;
         self.log(|| "everything heals".into());
+        let dead = self.draw_dead();
+        if !dead.is_empty() {
+            self.arose(Situation::DeadMinority);
+        }
+        for slot in dead {
+            self.log(|| format!("n{slot} stays dead"));
+            self.crash(slot, false);
+            self.slots[slot].dead = true;
+        }
         for slot in 0..self.slots.len() {
             self.end_sync_stall(slot);
             self.slots[slot].step_factor = 1;
@@ -716,7 +782,7 @@ impl Cluster {
             self.bootstrap(0);
         }
         for slot in 0..self.slots.len() {
-            if self.slots[slot].process.is_none() {
+            if self.slots[slot].process.is_none() && !self.slots[slot].dead {
                 self.join(slot);
             }
         }

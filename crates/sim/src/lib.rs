@@ -5,8 +5,8 @@
 //! primary component with equal data again.
 //!
 //! Reading order: `options` (what is drawn from a seed), `cluster` (the world and its events), `driver` (what a node does),
-//! `links` and `net` (between nodes), `faults` (what is done to it), `check/` (what must hold), `run` (the phases). `store` and `database` are the models of
-//! what survives.
+//! `links` and `net` (between nodes), `faults` (what is done to it), `watch` (where the protocol stands, by the simulator's own account),
+//! `situations` (what a run met), `check/` (what must hold), `run` (the phases). `store` and `database` are the models of what survives.
 //!
 //! The output line of a run: virtual time; time from healing to convergence; events carried out; messages sent; changes of
 //! term seen by all nodes; faults done; full copies; seqno at the end; then how the clients' operations ended. *Withdrawn*
@@ -28,8 +28,10 @@ mod real;
 mod rng;
 mod run;
 mod server;
+mod situations;
 mod store;
 mod streaming;
+mod watch;
 mod words;
 
 pub use cluster::{Cluster, Verdict, node_id};
@@ -38,5 +40,6 @@ pub use disk::Store;
 pub use options::{DbFlush, Fault, Kind, MS, Options, SEC, Sabotage, StoreKind, US};
 pub use rng::Rng;
 pub use run::{Failure, Report, run, run_seed};
+pub use situations::{Census, Situation, Situations};
 pub use store::FastStore;
 pub use trireme_order::Mutant;

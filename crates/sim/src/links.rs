@@ -259,6 +259,9 @@ impl Cluster {
     }
 
     pub fn cut(&mut self, from: usize, to: usize) {
+        if !self.net.is_blocked(from, to) {
+            self.note_struck(from);
+        }
         self.net.block(from, to);
         self.log(|| format!("cut n{from} -> n{to}"));
         let dead = self.options.dead_peer;

@@ -251,6 +251,8 @@ pub struct Options {
     pub dark: bool,
     /// Nobody bootstraps: all start without state, and with `pc.bootstrap_expect`.
     pub founded: bool,
+    /// When all else heals some stay dead, if the rest can do without them.
+    pub leaves_dead: bool,
     pub ignore_sb: bool,
     pub ignore_quorum: bool,
 
@@ -345,6 +347,7 @@ impl Options {
             forced: false,
             dark: false,
             founded: false,
+            leaves_dead: false,
             ignore_sb: false,
             ignore_quorum: false,
             sabotage: None,
@@ -494,6 +497,8 @@ impl Options {
         if r.chance(0.1) {
             o.draw_pieces(&mut r);
         }
+        // Of those in which some can be spared, so many that it is half of all.
+        o.leaves_dead = Rng::new(seed ^ 0x0064_6561_u64.rotate_left(24)).chance(0.66);
         o
     }
 
@@ -634,6 +639,7 @@ impl Options {
         o.arbitrator_keep = u64::MAX;
         o.forced = false;
         o.dark = false;
+        o.leaves_dead = false;
         // Logs that cover a pause, and windows that cover the round trip.
         o.retain = 10_000;
         o.batch_bytes_max = 1 << 20;
@@ -773,7 +779,7 @@ impl fmt::Display for Options {
         let ms = |ns: u64| ns as f64 / MS as f64;
         write!(
             f,
-            "seed {}: {:?} nodes {} arbitrators {} keeping {} durability {:?} store {:?} codec {} forced {} dark {} founded {} ignore_sb {} ignore_quorum {} heartbeat {}ms election {}ms suspect {}ms linger {}ms \
+            "seed {}: {:?} nodes {} arbitrators {} keeping {} durability {:?} store {:?} codec {} forced {} dark {} founded {} leaves_dead {} ignore_sb {} ignore_quorum {} heartbeat {}ms election {}ms suspect {}ms linger {}ms \
              body_wait {}ms batch {} inflight {} delay {}+{}ms bandwidth {} droppable_loss {} notice {}ms connect {}ms dead_peer {}ms \
              step {}ms x{} sync {}+{}ms checkpoint {} retain {} truncation_volatile {} report {} db {:?} apply {}ms flush {}ms \
              transfer {}ms operations {} every {}ms keys {} body {} pieced {} up to {} of {} in {}ms cached {} app {} read {} stream {} isolated {} large {} for {}ms safety {}ms fault every {}ms for {}ms drift {}ppm {:?} faults [",
@@ -788,6 +794,7 @@ impl fmt::Display for Options {
             self.forced,
             self.dark,
             self.founded,
+            self.leaves_dead,
             self.ignore_sb,
             self.ignore_quorum,
             self.timeouts.heartbeat.as_millis(),

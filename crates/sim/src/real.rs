@@ -6,7 +6,7 @@ use trireme_wslog::{Faults, KEY_BYTES, LogKeys, Options as LogOptions, SimDisk, 
 
 use crate::options::{Options, Sabotage};
 use crate::rng::Rng;
-use crate::store::{Appended, hash_entry};
+use crate::store::Appended;
 
 pub struct RealStore {
     disk: SimDisk,
@@ -287,11 +287,7 @@ impl LogStore for RealStore {
     }
     fn append(&mut self, entries: &[Entry]) -> Result<(), StoreError> {
         self.log_mut().append(entries)?;
-        self.appended.extend(entries.iter().map(|e| Appended {
-            term: e.header.term,
-            index: e.header.index,
-            hash: hash_entry(e),
-        }));
+        self.appended.extend(entries.iter().map(Appended::of));
         Ok(())
     }
     fn truncate_after(&mut self, index: LogIndex) -> Result<(), StoreError> {

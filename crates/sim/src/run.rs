@@ -9,6 +9,7 @@ use crate::check::{Reach, Share};
 use crate::cluster::{Cluster, Event};
 use crate::database::State;
 use crate::options::{Kind, MS, Options, SEC};
+use crate::situations::Situations;
 
 /// How a run ended.
 #[derive(Clone, Debug)]
@@ -29,6 +30,7 @@ pub struct Report {
     /// In the end no node had data.
     pub bare: bool,
     pub share: Share,
+    pub situations: Situations,
 }
 
 #[derive(Clone, Debug)]
@@ -111,6 +113,7 @@ pub fn run(options: Options, trace: bool) -> Report {
         ordered: (0..c.slots.len()).map(|i| c.slots[i].db.now.position).max().unwrap_or(0),
         bare: c.nobody_has_data(),
         share: c.clients.share(&c.histories),
+        situations: c.situations.clone(),
         failure: c.failure.take().map(|text| Failure { phase, text, dump }),
     }
 }
@@ -182,8 +185,8 @@ impl Cluster {
         self.slots.iter().map(|s| s.store().hard_state().term.0).max().unwrap_or(0)
     }
 
-    /// All faults end. Within the bound every node must be a primary member of one view, order a new write set, and have
-    /// the same data.
+    /// All faults end, but for the deaths of those who stay dead. Within the bound every other node must be a primary member of one view,
+    /// order a new write set, and have the same data.
     pub fn liveness_phase(&mut self) {
         self.operations_left = 0;
         self.heal();
@@ -213,7 +216,7 @@ impl Cluster {
 
     /// A backup would have to be restored (rule 10).
     fn nobody_has_data(&self) -> bool {
-        self.slots.iter().all(|s| !s.db.valid && !s.db.half_done)
+        self.slots.iter().all(|s| s.dead || (!s.db.valid && !s.db.half_done))
     }
 
     /// Who gave way to a component that broke up before it could let it in is needed by it, and cannot help it: the operator who forced
@@ -240,6 +243,9 @@ impl Cluster {
             }
             let mut all = true;
             for slot in 0..self.slots.len() - self.options.arbitrators {
+                if self.slots[slot].dead {
+                    continue;
+                }
                 let done = probes[slot].is_some_and(|(op, _)| {
                     matches!(
                         self.clients.outcome(op),

@@ -13,6 +13,7 @@ use trireme_types::{NodeId, Seqno, Session, Uuid, Writer};
 use crate::cluster::{Cluster, Event, Process, Stop, TICK};
 use crate::database::State;
 use crate::options::{MS, Sabotage};
+use crate::situations::Situation;
 
 /// Messages that must not get lost: they are said again once it is certain that they were not ordered.
 #[derive(Default)]
@@ -142,11 +143,13 @@ impl Cluster {
         let at = (position.history, position.seqno.0);
         if s.db.half_done_at() == Some(at.1) {
             s.db.trust();
+            self.situations.arose(Situation::HalfDoneGoneOnWith);
         }
         let engine = s.db.recovered();
         match s.claim.take() {
             // The engine does not confirm it.
             Some(claim) if claim == at && engine != Some(at) => {
+                self.situations.arose(Situation::ClaimRefused);
                 if self.options.sabotage == Some(Sabotage::PositionTrusted) {
                     s.db.pretend(at.1);
                 } else {
@@ -245,6 +248,8 @@ impl Cluster {
                 continue;
             };
             self.log(|| format!("n{to} copies from n{slot} at {position}"));
+            self.arose(Situation::CopyUnderWay);
+            self.watch.copies.push((slot, to));
             let boot = self.slots[to].boot;
             if self.slots[to].process.as_ref().is_some_and(waits) {
                 // From here on its own data are overwritten.
@@ -268,6 +273,10 @@ impl Cluster {
         let gives = self.life(donor, donor_boot).is_some();
         let takes = self.slots[slot].node == joiner && self.life(slot, boot).is_some_and(|p| waits(p));
         let ok = gives && takes && !cut;
+        self.watch.copies.retain(|c| *c != (donor, slot));
+        if !ok {
+            self.arose(Situation::CopyFailed);
+        }
         if gives {
             self.done_giving(donor, joiner, ok);
         }
@@ -284,6 +293,9 @@ impl Cluster {
         let Some(p) = self.life(slot, boot) else { return };
         p.replicator.note_branch(branch);
         p.replicator.handle_state_received(position);
+        if ok && !p.replicator.is_live() {
+            self.arose(Situation::CopyOfNoUse);
+        }
         self.carry_out(slot);
     }
 }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use trireme_order::{LogStore, StoreError};
-use trireme_types::{Base, Durability, Entry, HardState, LogIndex, Seqno, Term};
+use trireme_types::{Base, Durability, Entry, EntryKind, HardState, LogIndex, Reader, Seqno, Term, VoterSet};
 
 use crate::options::{Options, Sabotage};
 use crate::rng::{Rng, hash_bytes, mix};
@@ -18,6 +18,18 @@ pub struct Appended {
     pub term: Term,
     pub index: LogIndex,
     pub hash: u64,
+    pub kind: EntryKind,
+    /// It begins a branch.
+    pub fork: bool,
+}
+
+impl Appended {
+    pub fn of(e: &Entry) -> Appended {
+        let h = &e.header;
+        let begins = || VoterSet::decode(&mut Reader::new(&e.payload)).is_ok_and(|set| !set.fork.is_nil());
+        let fork = h.kind == EntryKind::Voters && begins();
+        Appended { term: h.term, index: h.index, hash: hash_entry(e), kind: h.kind, fork }
+    }
 }
 
 #[derive(Clone)]
@@ -310,7 +322,7 @@ impl LogStore for FastStore {
         for e in entries {
             assert_eq!(e.header.index, self.last().next(), "append leaves a gap or overwrites");
             assert!(e.header.term >= self.term_at(self.last()).unwrap_or_default(), "terms go back in the log");
-            self.appended.push(Appended { term: e.header.term, index: e.header.index, hash: hash_entry(e) });
+            self.appended.push(Appended::of(e));
             self.entries.push_back(e.clone());
         }
         self.write_piece();
@@ -401,7 +413,7 @@ impl LogStore for FastStore {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use trireme_types::{EntryHeader, EntryKind, Session};
+    use trireme_types::{EntryHeader, Session};
 
     use super::*;
 

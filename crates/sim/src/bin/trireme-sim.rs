@@ -1,6 +1,6 @@
 //! `trireme-sim`: runs seeds. A seed and a commit reproduce a run exactly.
 //!
-//! Exit status: 0 all seeds held, 1 a seed failed, 2 wrong usage.
+//! Exit status: 0 all seeds held, and they met what they are to meet; 1 a seed failed, or a situation arose too seldom; 2 wrong usage.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use trireme_sim::{Failure, Kind, Options, Report, SEC};
+use trireme_sim::{Census, Failure, Kind, Options, Report, SEC, Situation};
 
 const USAGE: &str = "usage: trireme-sim --seed N [--kind KIND] [--mutant NAME] [--verbose]
        trireme-sim --seeds A..B [--kind KIND] [--mutant NAME] [--jobs J] [--stop-after F] [--print]
@@ -116,6 +116,7 @@ fn guarded(args: &Args, seed: u64, trace: bool) -> Report {
                 ordered: 0,
                 bare: false,
                 share: Default::default(),
+                situations: Default::default(),
             }
         }
     }
@@ -151,6 +152,9 @@ fn one(args: &Args) -> ExitCode {
     println!("{}", args.options(seed));
     let report = guarded(args, seed, args.verbose);
     println!("{report}");
+    for &situation in Situation::ALL.iter().filter(|s| report.situations.times(**s) > 0) {
+        println!("  {} {}", situation.name(), report.situations.times(situation));
+    }
     match &report.failure {
         Some(failure) => {
             println!("{}", failure.dump);
@@ -216,5 +220,13 @@ fn many(args: &Args) -> ExitCode {
         sum(&|r| r.share.reads),
         sum(&|r| r.share.reads_failed),
     );
-    if failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    let mut census = Census::default();
+    reports.values().for_each(|r| census.add(&r.situations));
+    print!("{}", census.table(args.kind));
+    // A mutant keeps from happening what it breaks.
+    let rare = if args.mutant.is_none() && failed == 0 { census.rare(args.kind) } else { Vec::new() };
+    for situation in &rare {
+        println!("TOO RARE: {}", situation.name());
+    }
+    if failed > 0 || !rare.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }

@@ -14,19 +14,20 @@ pub struct Logs {
 }
 
 impl Logs {
-    pub fn appended(&mut self, history: Uuid, a: Appended) -> Result<(), String> {
+    /// Says whether no other log had it.
+    pub fn appended(&mut self, history: Uuid, a: Appended) -> Result<bool, String> {
         match self.seen.insert((history, a.term, a.index), a.hash) {
             Some(other) if other != a.hash => Err(format!(
                 "two different entries of term {} at index {}: two sequencers in one term",
                 a.term, a.index
             )),
-            _ => Ok(()),
+            other => Ok(other.is_none()),
         }
     }
 
-    /// `node` acted as the sequencer of `term`.
-    pub fn sequenced(&mut self, history: Uuid, term: Term, node: NodeId) -> Result<(), String> {
-        let first = *self.sequencers.entry((history, term)).or_insert(node);
-        if first == node { Ok(()) } else { Err(format!("term {term} has two sequencers: {first} and {node}")) }
+    /// `node` acted as the sequencer of `term`. Says whether that is new.
+    pub fn sequenced(&mut self, history: Uuid, term: Term, node: NodeId) -> Result<bool, String> {
+        let Some(first) = self.sequencers.insert((history, term), node) else { return Ok(true) };
+        if first == node { Ok(false) } else { Err(format!("term {term} has two sequencers: {first} and {node}")) }
     }
 }

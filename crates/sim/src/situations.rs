@@ -1,0 +1,206 @@
+//! How often each situation of the protocol arose in a run, by what the simulator itself saw: messages as they were sent, entries as they
+//! landed in logs, what was done to nodes. A campaign adds them up and fails when one arose in too few of its runs: seeds that meet
+//! nothing prove nothing.
+
+use crate::options::Kind;
+
+macro_rules! situations {
+    ($($(#[$doc:meta])* $name:ident = $text:literal: $swarm:literal),+ $(,)?) => {
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum Situation { $($(#[$doc])* $name),+ }
+
+        impl Situation {
+            pub const ALL: &'static [Situation] = &[$(Situation::$name),+];
+
+            pub fn name(self) -> &'static str {
+                match self { $(Situation::$name => $text),+ }
+            }
+
+            /// Of 10,000 runs of the swarm so many at least. About half of what was measured.
+            fn floor_of_swarm(self) -> u64 {
+                match self { $(Situation::$name => $swarm),+ }
+            }
+        }
+    };
+}
+
+situations! {
+    // Terms.
+    /// Somebody began to order in a term of its own.
+    Election = "election": 4_700,
+    /// Two asked for votes in one term.
+    SplitVote = "two candidates in one term": 79,
+    /// A vote was refused.
+    VoteRefused = "vote refused": 390,
+    /// A sequencer asked another member to take over.
+    HandOver = "hand-over": 340,
+    /// A member replaced the end of its log by what a newer term has there.
+    TailReplaced = "tail of a log replaced": 680,
+    /// A member's log and the sequencer's did not meet.
+    LogRejected = "log does not meet": 2_900,
+    /// A member asked for bodies that had not come from their origin.
+    BodiesAsked = "bodies asked for": 3_600,
+    /// A causal read asked the sequencer of another node.
+    ReadRound = "causal read asks another node": 4_100,
+    /// The majority was lost.
+    NonPrimary = "majority lost": 1_200,
+    /// An arbitrator ordered.
+    ArbitratorLeads = "arbitrator orders": 160,
+    // Voters, views, forks.
+    VoterChange = "voter change": 5_000,
+    /// A term began while a change of the voters was in somebody's log and known to be committed by nobody.
+    ElectionInVoterChange = "election during a voter change": 520,
+    Fork = "fork": 240,
+    /// A component was asked for by hand.
+    ForcedRun = "forced run": 66,
+    /// Members of a branch that lost discarded their data.
+    DataDiscarded = "data discarded": 9,
+    /// Somebody was thrown out.
+    Evicted = "evicted": 100,
+    /// A node left in order.
+    Left = "left in order": 670,
+    /// An identity came back on a new disk.
+    NewDisk = "disk replaced": 85,
+    // Logs that may lack something.
+    /// A process began on a log that is no evidence.
+    Suspect = "log under suspicion": 660,
+    /// It became evidence again.
+    SuspicionSettled = "suspicion settled": 640,
+    /// All voters were there, and the one with the best log was told to decide.
+    Entrusted = "best log told to decide": 0,
+    /// A branch began where data reach beyond all logs.
+    BegunFromData = "branch begun from data": 25,
+    /// Power was lost, and entries with it.
+    EntriesLost = "entries lost with the power": 440,
+    /// An old copy of a disk was put back.
+    OldDisk = "old disk put back": 0,
+    /// A process died in the middle of a record.
+    TornRecord = "death in the middle of a record": 180,
+    // Joining, copies, servers.
+    SnapshotSent = "snapshot sent": 4_700,
+    /// To a member that votes.
+    SnapshotToVoter = "snapshot sent to a voter": 150,
+    CopyUnderWay = "full copy under way": 4_700,
+    CopyFailed = "full copy failed": 950,
+    /// It arrived, and the log had moved on: another one is asked for.
+    CopyOfNoUse = "full copy of no use": 0,
+    /// A process died in the middle of a statement in total-order isolation.
+    HalfDone = "half-done statement": 0,
+    /// Nobody had better data: the half-done ones were gone on with.
+    HalfDoneGoneOnWith = "half-done data gone on with": 0,
+    /// The state file was ahead of the engine.
+    ClaimRefused = "claim not confirmed by the engine": 46,
+    /// A client was told that its commit did not happen.
+    Withdrawn = "commit withdrawn": 210,
+    /// A node gave up what it had proposed.
+    GivenUp = "proposals given up": 690,
+    /// A view ended streaming transactions.
+    StreamsEnded = "streams ended by a view": 1_200,
+    /// A laggard was left out of the commit cut.
+    Laggard = "laggard left out of the cut": 1_300,
+    /// Nodes are dead for good, and the others have to go on.
+    DeadMinority = "dead minority": 2_500,
+    // Harm that met a state of the protocol.
+    StruckVoterChange = "struck: voter change in flight": 510,
+    StruckFork = "struck: fork at k of n": 7,
+    StruckPromise = "struck: promise saved, answer queued": 15,
+    StruckSnapshot = "struck: snapshot sent": 62,
+    StruckCopy = "struck: full copy under way": 1_200,
+}
+
+/// Counters of one run, or of many.
+#[derive(Clone, Debug)]
+pub struct Situations([u64; Situation::ALL.len()]);
+
+impl Default for Situations {
+    fn default() -> Situations {
+        Situations([0; Situation::ALL.len()])
+    }
+}
+
+impl Situations {
+    pub fn arose(&mut self, situation: Situation) {
+        self.0[situation as usize] += 1;
+    }
+
+    pub fn times(&self, situation: Situation) -> u64 {
+        self.0[situation as usize]
+    }
+}
+
+/// What a campaign met.
+#[derive(Default)]
+pub struct Census {
+    runs: u64,
+    /// Runs in which it arose.
+    met: Situations,
+    times: Situations,
+}
+
+/// A floor is held against a campaign in which so many runs are expected: fewer may be missing by chance.
+const EXPECTED_MIN: u64 = 10;
+
+impl Census {
+    pub fn add(&mut self, run: &Situations) {
+        self.runs += 1;
+        for &situation in Situation::ALL {
+            let at = situation as usize;
+            self.met.0[at] += u64::from(run.0[at] > 0);
+            self.times.0[at] += run.0[at];
+        }
+    }
+
+    /// Of the runs of a campaign of `kind` so many at least; `None`: that is not asked.
+    fn floor(&self, situation: Situation, kind: Kind) -> Option<u64> {
+        let of_10_000 = match kind {
+            Kind::Swarm => situation.floor_of_swarm(),
+            Kind::Harmless => 0,
+            Kind::Large if situation == Situation::TornRecord => 2_200,
+            Kind::Restored if situation == Situation::OldDisk => 3_900,
+            Kind::Large | Kind::Restored => 0,
+        };
+        let floor = self.runs * of_10_000 / 10_000;
+        (floor >= EXPECTED_MIN).then_some(floor)
+    }
+
+    /// Those that arose in too few runs.
+    pub fn rare(&self, kind: Kind) -> Vec<Situation> {
+        let is_rare = |s: &&Situation| self.floor(**s, kind).is_some_and(|floor| self.met.times(**s) < floor);
+        Situation::ALL.iter().filter(is_rare).copied().collect()
+    }
+
+    /// A line for each.
+    pub fn table(&self, kind: Kind) -> String {
+        let mut out = format!("{:<42} {:>10} {:>12} {:>10}\n", "situation", "runs", "times", "floor");
+        for &situation in Situation::ALL {
+            let floor = self.floor(situation, kind).map_or("-".into(), |floor| floor.to_string());
+            let (met, times) = (self.met.times(situation), self.times.times(situation));
+            out += &format!("{:<42} {met:>10} {times:>12} {floor:>10}\n", situation.name());
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_campaign_that_meets_too_little_is_found_out() {
+        let run = |met: bool| {
+            let mut run = Situations::default();
+            (0..u64::from(met) * 3).for_each(|_| run.arose(Situation::OldDisk));
+            run
+        };
+        let campaign = |runs: u64, met: u64| {
+            let mut census = Census::default();
+            (0..runs).for_each(|at| census.add(&run(at < met)));
+            census
+        };
+        assert_eq!(campaign(100, 39).rare(Kind::Restored), []);
+        assert_eq!(campaign(100, 38).rare(Kind::Restored), [Situation::OldDisk]);
+        assert_eq!(campaign(100, 0).rare(Kind::Harmless), [], "nobody asks there");
+        assert_eq!(campaign(20, 0).rare(Kind::Restored), [], "too few to tell");
+        assert_eq!(campaign(100, 39).times.times(Situation::OldDisk), 117);
+    }
+}
