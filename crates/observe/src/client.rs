@@ -25,13 +25,13 @@ pub struct Connect {
     #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
     pub host: Vec<String>,
     /// Socket of the server on this machine
-    #[arg(long, value_name = "FILE", conflicts_with = "host")]
+    #[arg(short = 'S', long, value_name = "FILE", conflicts_with = "host")]
     pub socket: Option<PathBuf>,
     /// Port where a host is named without one
-    #[arg(long, value_name = "PORT")]
+    #[arg(short = 'P', long, value_name = "PORT")]
     pub port: Option<u16>,
     /// Account. Its password comes from an option file or from $MYSQL_PWD, never from the command line
-    #[arg(long, value_name = "NAME")]
+    #[arg(short = 'u', long, value_name = "NAME")]
     pub user: Option<String>,
     /// Seconds that a server may take to answer
     #[arg(long, value_name = "SECONDS", default_value_t = 3.0, value_parser = seconds)]

@@ -255,7 +255,8 @@ fn tls(options: &BTreeMap<String, String>) -> Option<bool> {
     let yes =
         |name: &str| options.get(name).is_some_and(|v| ["yes", "true", "on", "1"].contains(&v.to_lowercase().as_str()));
     let given = |name: &str| options.get(name).is_some_and(|v| !v.is_empty());
-    Some(yes("socket.ssl") || (!options.contains_key("socket.ssl") && given("socket.ssl_cert")))
+    let by_certificate = yes("socket.ssl") || (!options.contains_key("socket.ssl") && given("socket.ssl_cert"));
+    Some(by_certificate || given("repl.secret_file"))
 }
 
 /// `4.23(trireme 0.1.0)` → `0.1.0`; Galera's `26.4.23(r1234)` as it is, without what is in brackets.

@@ -165,9 +165,11 @@ fn to_text(picture: &Picture) -> String {
         ];
         head.extend(cluster.members.map(|n| format!("{n} members")));
         head.extend(cluster.durability.as_ref().map(|mode| format!("durability {mode}")));
-        head.extend(cluster.tls.map(|tls| format!("TLS {}", if tls { "on" } else { "off" })));
         let servers: Vec<&Server> = picture.servers.iter().filter(|server| server.cluster == Some(place)).collect();
-        head.extend(common(&servers, |server| server.authentication.as_deref()).map(|a| format!("members show: {a}")));
+        head.extend(traffic(
+            cluster.tls,
+            servers.iter().filter_map(|server| server.authentication.as_deref()).collect(),
+        ));
         head.extend(common(&servers, |server| server.provider.as_deref()).map(|p| format!("{p} on all")));
         head.extend(cluster.term.map(|term| format!("term {term}")));
         out.push(head.join(", "));
@@ -187,6 +189,19 @@ fn to_text(picture: &Picture) -> String {
 }
 
 /// What all have.
+/// How the members' traffic is protected, as far as one of the servers tells.
+fn traffic(tls: Option<bool>, mut said: Vec<&str>) -> Option<String> {
+    said.sort_unstable();
+    said.dedup();
+    match (said.as_slice(), tls) {
+        (["secret" | "certificates"], _) => Some(format!("traffic encrypted ({})", said[0])),
+        (["none" | "none, loopback only"], _) | ([], Some(false)) => Some("traffic in clear text".to_owned()),
+        ([], Some(true)) => Some("traffic encrypted".to_owned()),
+        ([], None) => None,
+        (said, _) => Some(format!("members have to show: {}", said.join(" or "))),
+    }
+}
+
 fn common<'a>(servers: &[&'a Server], of: impl Fn(&'a Server) -> Option<&'a str>) -> Option<&'a str> {
     let first = of(servers.first()?)?;
     servers.iter().all(|server| of(server) == Some(first)).then_some(first)
@@ -216,4 +231,19 @@ fn rows(servers: &[&Server]) -> Vec<String> {
         ]
     };
     table::lines(&head.map(str::to_owned), &servers.iter().map(row).collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_server_that_tells_is_enough_to_know_how_the_traffic_is_protected() {
+        let words = |tls, said: &[&str]| traffic(tls, said.to_vec()).unwrap_or_default();
+        assert_eq!(words(Some(false), &["secret"]), "traffic encrypted (secret)");
+        assert_eq!(words(Some(false), &["none", "none"]), "traffic in clear text");
+        assert_eq!(words(Some(true), &[]), "traffic encrypted");
+        assert_eq!(words(None, &[]), "");
+        assert_eq!(words(None, &["secret", "none"]), "members have to show: none or secret");
+    }
 }
