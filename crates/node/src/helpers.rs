@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use trireme_replicator::retention::Look;
 
+use crate::Level;
 use crate::command::Command;
 use crate::engine;
 use crate::jobs::{Chore, EngineJob, Inboxes, IndexJob, Notice, Service, SpaceJob, SyncJob};
@@ -122,6 +123,11 @@ fn run_space(shared: &Shared, jobs: &Receiver<SpaceJob>) {
                 shared.commands.push(Command::SpareReady(ticket.run()));
             }
             SpaceJob::Drop(large) => drop(large),
+            SpaceJob::Certificates(shown) => {
+                if let Err(why) = shared.host.settings.keep_certificates(&shown) {
+                    shared.host.log(Level::Warn, why);
+                }
+            }
             SpaceJob::Pass(slot) => slot.fill(()),
             SpaceJob::End => return,
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use trireme_transport::AdmitToken;
+use trireme_transport::{AdmitToken, ShownBy};
 use trireme_types::{Seqno, Uuid};
 use trireme_wslog::{DirStorage, SpareTicket, SyncTicket};
 
@@ -53,12 +53,14 @@ pub enum SyncJob {
     End,
 }
 
-/// For the thread that prepares log segments, and disposes of what is large: filling one takes long enough to delay a commit that waits for
+/// For the thread that prepares log segments, writes what lies beside them, and disposes of what is large: filling one takes long enough to delay a commit that waits for
 /// a sync.
 pub enum SpaceJob {
     Spare(SpareTicket<DirStorage>),
     /// Something so large that giving back its space, in memory or on the disk, takes tenths of a second.
     Drop(Box<dyn Send>),
+    /// Keep these over restarts, in a file beside the log.
+    Certificates(ShownBy),
     /// Fills it once everything before is done.
     Pass(Arc<Slot<()>>),
     End,
@@ -149,6 +151,11 @@ impl Jobs {
     /// The answer is a `Command::SpareReady`.
     pub fn prepare_space(&self, ticket: SpareTicket<DirStorage>) {
         let _ = self.space.send(SpaceJob::Spare(ticket));
+    }
+
+    /// Writes down whose certificates nodes have shown.
+    pub fn keep_certificates(&self, shown: ShownBy) {
+        let _ = self.space.send(SpaceJob::Certificates(shown));
     }
 
     pub fn drop_elsewhere(&self, large: impl Send + 'static) {

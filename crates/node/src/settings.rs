@@ -9,7 +9,10 @@ use trireme_order::{Config, Limits, Timeouts};
 use trireme_surface::address::{Backend, ClusterAddress};
 use trireme_surface::options::value::parse_bool;
 use trireme_surface::{Defaults, Options, secret, texts};
-use trireme_transport::{NetConfig, OtherCertificate, PeerNames, SECRET_LEN, Shows, TlsContext, TlsFiles};
+use trireme_transport::{
+    CERTIFICATES_FILE, NetConfig, OtherCertificate, PeerNames, SECRET_LEN, ShownBy, Shows, TlsContext, TlsFiles,
+    parse_shown, print_shown,
+};
 use trireme_types::{Durability, Member};
 use trireme_wslog::{KEY_BYTES, LogKeys};
 
@@ -140,7 +143,39 @@ impl Settings {
             true => OtherCertificate::Refuse,
             false => OtherCertificate::Warn,
         };
+        if self.with(|o| o.tls()) {
+            net.shown = self.kept_certificates()?;
+        }
         Ok(())
+    }
+
+    fn certificates_file(&self) -> PathBuf {
+        self.with(|o| Path::new(o.text("gcache.dir")).join(CERTIFICATES_FILE))
+    }
+
+    /// Whose certificates the nodes showed last, to a process before this one. An error of a file that cannot be believed: to go on without it
+    /// would bind the node ids anew.
+    fn kept_certificates(&self) -> Result<ShownBy, String> {
+        let path = self.certificates_file();
+        let bad = |why: String| {
+            format!(
+                "{why}. It says whose certificate each node showed last (repl.other_certificate); if it is of no use, remove it: {}",
+                path.display()
+            )
+        };
+        let Some(bytes) = trireme_private::read_own(&path).map_err(bad)? else { return Ok(ShownBy::new()) };
+        parse_shown(&String::from_utf8_lossy(&bytes)).map_err(bad)
+    }
+
+    /// **Errors:** a line for the log.
+    pub fn keep_certificates(&self, shown: &ShownBy) -> Result<(), String> {
+        let path = self.certificates_file();
+        trireme_private::replace(&path, print_shown(shown).as_bytes(), 0o600).map_err(|e| {
+            format!(
+                "whose certificates the nodes show is not kept over a restart: {} cannot be written: {e}",
+                path.display()
+            )
+        })
     }
 
     /// What is amiss with the files of TLS although they can be used.

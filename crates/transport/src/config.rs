@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use trireme_types::Member;
 
-use crate::TlsContext;
+use crate::{ShownBy, TlsContext};
 
 /// Protocol versions that this build speaks, both ends included.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -123,6 +123,8 @@ pub struct NetConfig {
     /// word is dialled again in clear text. Whoever controls the network can then make any link a clear one.
     pub clear_too: bool,
     pub other_certificate: OtherCertificate,
+    /// What [`NetEvent::Certificates`](crate::NetEvent::Certificates) told last, in this process or one before.
+    pub shown: ShownBy,
     pub limits: Limits,
 }
 
@@ -146,6 +148,7 @@ impl NetConfig {
             tls: None,
             clear_too: false,
             other_certificate: OtherCertificate::Warn,
+            shown: ShownBy::new(),
             limits: Limits::default(),
         }
     }

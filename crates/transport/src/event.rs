@@ -3,6 +3,8 @@
 use trireme_order::Message;
 use trireme_types::{Member, NodeId};
 
+use crate::ShownBy;
+
 /// Names an accepted connection that waits for [`Transport::admit`](crate::Transport::admit). Never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct AdmitToken(pub u64);
@@ -66,6 +68,9 @@ pub enum NetEvent {
         token: AdmitToken,
         address: String,
     },
+    /// A node has shown a certificate that it did not show before: whose each node showed last, all of them. To be kept for
+    /// [`NetConfig::shown`](crate::NetConfig::shown).
+    Certificates(ShownBy),
     /// A thread of the transport panicked: what it should have answered is never answered. The transport is to be closed.
     Broken {
         thread: &'static str,

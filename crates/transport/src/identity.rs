@@ -1,5 +1,6 @@
 //! Which certificates are members', besides being of the right authority: by name, by fingerprint, and not revoked.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -8,6 +9,7 @@ use openssl::error::ErrorStack;
 use openssl::hash::MessageDigest;
 use openssl::nid::Nid;
 use openssl::x509::{CrlStatus, X509, X509Crl, X509Ref};
+use trireme_types::{NodeId, Uuid};
 
 /// SHA-256 of a certificate as it travels.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -72,6 +74,59 @@ impl fmt::Display for Identity {
             false => write!(f, "'{}' ({})", self.names.join("', '"), self.fingerprint),
         }
     }
+}
+
+/// Whose certificate each node showed last.
+pub type ShownBy = BTreeMap<NodeId, Identity>;
+
+/// Where a node keeps that over restarts: beside its log, under a name that state transfers leave alone.
+pub const CERTIFICATES_FILE: &str = "trireme.certificates.galera.cache";
+
+const CERTIFICATES_HEAD: &str = "# Whose certificate each node showed last (repl.other_certificate): node id, fingerprint, names. To forget one, remove its line \
+     while the node that this file belongs to is stopped.";
+
+/// The file's contents: a line for each node, fields separated by tabs.
+pub fn print_shown(shown: &ShownBy) -> String {
+    let mut out = format!("{CERTIFICATES_HEAD}\n");
+    for (node, who) in shown {
+        out += &format!("{node}\t{}", who.fingerprint);
+        for name in &who.names {
+            // A name may hold anything.
+            let escape = |c: char| match c.is_control() || c == '%' {
+                true => format!("%{:04x}", c as u32),
+                false => c.to_string(),
+            };
+            out.push('\t');
+            out.extend(name.chars().map(escape));
+        }
+        out.push('\n');
+    }
+    out
+}
+
+/// **Errors:** the number of the first line that is none of [`print_shown`]'s, in a text.
+pub fn parse_shown(text: &str) -> Result<ShownBy, String> {
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    let parsed = lines.map(|(at, line)| {
+        let of_line = || {
+            let mut fields = line.split('\t');
+            let node = NodeId(Uuid::parse(fields.next()?)?);
+            let fingerprint = Fingerprint::parse(fields.next()?.strip_prefix("SHA256:")?)?;
+            Some((node, Identity { fingerprint, names: fields.map(unescape).collect::<Option<_>>()? }))
+        };
+        of_line().ok_or_else(|| format!("line {} is not a node id, a fingerprint and names", at + 1))
+    });
+    parsed.collect()
+}
+
+fn unescape(name: &str) -> Option<String> {
+    let mut parts = name.split('%');
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        out.push(char::from_u32(u32::from_str_radix(part.get(..4)?, 16).ok()?)?);
+        out.push_str(&part[4..]);
+    }
+    Some(out)
 }
 
 fn ip_text(bytes: &[u8]) -> Option<String> {
@@ -205,6 +260,21 @@ mod tests {
         assert!(allow("a*b*c", &["aXbbYc"]) && !allow("a*b*c", &["aXbbY"]));
         assert!(allow("10.0.0.?", &["10.0.0.7"]));
         assert!(!allow("node1", &[]), "without a name");
+    }
+
+    #[test]
+    fn what_was_shown_is_read_as_it_was_written() {
+        let node = |n: u8| NodeId(Uuid([n; 16]));
+        let names: [&[&str]; 4] =
+            [&["node1", "node1.example.com"], &[], &["tab\tnewline\n%0009", ""], &["節点 \u{85}"]];
+        let shown: ShownBy = (1..).map(node).zip(names.map(who)).collect();
+        let text = print_shown(&shown);
+        assert_eq!(text.lines().count(), 5, "{text}");
+        assert_eq!(parse_shown(&text).unwrap(), shown);
+        assert_eq!(parse_shown("").unwrap(), ShownBy::new());
+        for bad in ["x", "\t", "00000000-0000-0000-0000-000000000001\tSHA256:12", &text.replace("%0009", "%zzzz")] {
+            assert!(parse_shown(bad).unwrap_err().contains("line "), "{bad}");
+        }
     }
 
     #[test]

@@ -47,7 +47,7 @@ mod waker;
 
 pub use config::{Limits, NetConfig, OtherCertificate, Versions};
 pub use event::{AdmitToken, DownCause, NetEvent};
-pub use identity::{Fingerprint, Identity, PeerNames};
+pub use identity::{CERTIFICATES_FILE, Fingerprint, Identity, PeerNames, ShownBy, parse_shown, print_shown};
 pub use inspect::{LinkInfo, PeerInfo, Protection, Sent, Stats};
 pub use isolation::{InvalidIsolation, Isolation, Registration, isolate_all, isolation_of_process};
 pub use queue::Encoded;

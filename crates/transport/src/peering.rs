@@ -11,6 +11,7 @@ use crate::conn::{Claim, Conn, Contest, Phase, Up};
 use crate::dialing::KNOWN_MAX;
 use crate::gossip::Gossip;
 use crate::handshake::{Handshake, Hello, LinkId, Refusal, clip, is_arbiter};
+use crate::identity::CERTIFICATES_FILE;
 use crate::socket;
 use crate::{DownCause, NetEvent, OtherCertificate, Transport};
 
@@ -330,13 +331,15 @@ impl Transport {
                 }
                 OtherCertificate::Refuse => {
                     return Err(format!(
-                        "{what}: refused (repl.other_certificate); restart this node if that is right"
+                        "{what}: refused (repl.other_certificate). If that is right, stop this node, remove that node's line from \
+                         {CERTIFICATES_FILE} beside its write-set log, and start it"
                     ));
                 }
             }
         }
-        if self.shown.len() < KNOWN_MAX || self.shown.contains_key(&member.node) {
-            self.shown.insert(member.node, who);
+        let room = self.shown.len() < KNOWN_MAX || self.shown.contains_key(&member.node);
+        if room && self.shown.insert(member.node, who.clone()).as_ref() != Some(&who) {
+            self.pending.push(NetEvent::Certificates(self.shown.clone()));
         }
         Ok(())
     }
@@ -685,6 +688,7 @@ mod tests {
                 | NetEvent::Accepted { .. }
                 | NetEvent::Unwelcome { .. }
                 | NetEvent::Twin { .. }
+                | NetEvent::Certificates(_)
                 | NetEvent::Broken { .. }
                 | NetEvent::Refused { .. } => None,
             });

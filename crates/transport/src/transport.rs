@@ -18,7 +18,6 @@ use crate::frame::Lane;
 use crate::gossip::Gossip;
 use crate::handshake::{Handshake, clip};
 use crate::handshaker::{Handshaker, Stepped, handshaker};
-use crate::identity::Identity;
 use crate::inspect::LinkInfo;
 use crate::isolation::Registration;
 use crate::jitter::Jitter;
@@ -28,8 +27,8 @@ use crate::resolver::{Resolver, resolver};
 use crate::socket::{self, SocketOptions};
 use crate::tls::HANDSHAKE_RECORD;
 use crate::{
-    AdmitToken, DownCause, Isolation, NetConfig, NetEvent, PeerInfo, Protection, Sent, Shows, Stats, TlsContext, Waker,
-    isolation_of_process,
+    AdmitToken, DownCause, Isolation, NetConfig, NetEvent, PeerInfo, Protection, Sent, ShownBy, Shows, Stats,
+    TlsContext, Waker, isolation_of_process,
 };
 
 const WAKER: Token = Token(usize::MAX);
@@ -102,7 +101,7 @@ pub struct Transport {
     /// come back.
     pub(crate) known: BTreeMap<NodeId, Incarnation>,
     /// Whose certificate each node showed last. Of members, and no more than there can be.
-    pub(crate) shown: BTreeMap<NodeId, Identity>,
+    pub(crate) shown: ShownBy,
     /// `members` is the newest view, as far as this node can know.
     settled: bool,
     pub(crate) stats: Stats,
@@ -161,7 +160,7 @@ impl Transport {
             timer: now,
             members: BTreeSet::new(),
             known: BTreeMap::new(),
-            shown: BTreeMap::new(),
+            shown: cfg.shown.clone(),
             settled: false,
             stats: Stats::default(),
             closed: false,

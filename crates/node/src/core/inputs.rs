@@ -43,6 +43,7 @@ impl Core {
                 self.inc.unwelcome.get_or_insert_with(|| (Instant::now(), reason));
             }
             NetEvent::Twin { reason } => self.fail(texts::twin(&reason)),
+            NetEvent::Certificates(shown) => self.shared.jobs.keep_certificates(shown),
             NetEvent::Broken { thread, said } => self.shared.part_failed(thread, &said),
             NetEvent::Accepted { token, address } => self.shared.jobs.ask_allowed(token, address),
             NetEvent::Refused { address, reason } => {

@@ -343,3 +343,49 @@ fn certificates_of_members_are_named_and_can_be_revoked_without_a_stop() {
     hosts[0].wait("revoked", |s| s.log.iter().any(|(_, t)| t.contains("it is revoked (socket.ssl_crl)")));
     hosts.into_iter().for_each(|host| drop(host.stop()));
 }
+
+#[test]
+fn whose_certificate_a_node_showed_is_known_after_a_restart() {
+    let mut cluster = tls_cluster(2, &Authority::new("a").unwrap());
+    cluster.sites[0].options.push_str("; repl.other_certificate=refuse");
+    let kept = cluster.sites[0].dir.join(trireme_transport::CERTIFICATES_FILE);
+    let mut hosts = cluster.start();
+    // Written beside, by a thread of its own.
+    until("the file", || kept.exists());
+    assert_eq!(std::fs::metadata(&kept).unwrap().permissions().mode() & 0o777, 0o600);
+    let second = hosts.remove(1).stop();
+    let first = hosts.remove(0).stop();
+    // As if the second had shown another one before.
+    let text = std::fs::read_to_string(&kept).unwrap();
+    assert!(text.contains("\tn2\n"), "{text}");
+    std::fs::write(&kept, text.replace("\tn2\n", "\tn9\n")).unwrap();
+    let again = |tables| {
+        let mut host = cluster.host(0, tables, None, "");
+        assert_eq!(host.connect(&cluster.url(), true), Code::Ok, "{:#?}", host.lock().log);
+        host.serve(2);
+        host
+    };
+    let host = again(first);
+    let mut other = cluster.host(1, second, None, "");
+    let joined = std::thread::scope(|scope| {
+        let joins = scope.spawn(|| other.connect(&cluster.url(), false));
+        let refused = "remove that node's line from trireme.certificates";
+        host.wait("refused", |s| s.log.iter().any(|(_, t)| t.contains(refused)));
+        let tables = host.stop();
+        // The operator agrees.
+        let text = std::fs::read_to_string(&kept).unwrap();
+        let kept_lines: Vec<&str> = text.lines().filter(|line| !line.contains("\tn9")).collect();
+        std::fs::write(&kept, kept_lines.join("\n")).unwrap();
+        let host = again(tables);
+        assert_eq!(joins.join().unwrap(), Code::Ok);
+        host
+    });
+    other.serve(2);
+    joined.wait("together", |s| s.size() == 2);
+    agree(vec![joined, other]);
+    // What cannot be read is not overlooked.
+    std::fs::write(&kept, "n2 is good\n").unwrap();
+    let host = cluster.host(0, Tables::default(), None, "");
+    assert_ne!(host.connect(&cluster.url(), true), Code::Ok);
+    host.wait("told", |s| s.log.iter().any(|(_, t)| t.contains("line 1 is not") && t.contains("remove it")));
+}

@@ -530,5 +530,24 @@ fn a_node_that_comes_with_another_certificate_is_named_or_refused() {
         } else {
             until([&mut a, &mut thief], |[a, _]| a.ups(2) == 3);
         }
+        // Also by a process that was started since.
+        let shown = a.events.iter().rev().find_map(|event| match event {
+            NetEvent::Certificates(shown) => Some(shown.clone()),
+            _ => None,
+        });
+        let shown = shown.expect("what is to be kept was told");
+        let last = if refuse { "node2" } else { "node3" };
+        assert_eq!(shown[&id(2)].names[0], last);
+        drop((a, thief));
+        let mut cfg = tls_config(1, &[], &of("node1"));
+        cfg.other_certificate = OtherCertificate::Refuse;
+        cfg.shown = shown;
+        let mut a = Node::new(cfg);
+        let mut other = Node::new(tls_config(2, &[a.port()], &of("node4")));
+        until([&mut a, &mut other], |[a, _]| a.logged(&format!("showed '{last}'")) > 0);
+        drop(other);
+        let mut same = Node::new(tls_config(2, &[a.port()], &of(last)));
+        until([&mut a, &mut same], |[a, _]| a.linked(2));
+        assert_eq!(a.ups(2), 1);
     }
 }
