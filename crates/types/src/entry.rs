@@ -196,7 +196,14 @@ impl Base {
     }
 
     pub fn decode(r: &mut Reader<'_>) -> Result<Base, DecodeError> {
-        Ok(Base {
+        let (base, app_len) = Base::decode_head(r)?;
+        let len = usize::try_from(app_len).map_err(|_| DecodeError::Truncated)?;
+        Ok(Base { app: Bytes::copy_from_slice(r.take(len)?), ..base })
+    }
+
+    /// Everything but the application's part, which is the large one and comes last; and how long that is.
+    pub fn decode_head(r: &mut Reader<'_>) -> Result<(Base, u64), DecodeError> {
+        let base = Base {
             history: r.uuid()?,
             index: r.index()?,
             term: r.term()?,
@@ -217,8 +224,9 @@ impl Base {
                     .collect::<Result<_, DecodeError>>()?
             },
             lineage: Lineage::decode(r)?,
-            app: Bytes::copy_from_slice(r.bytes(usize::MAX)?),
-        })
+            app: Bytes::new(),
+        };
+        Ok((base, r.u64()?))
     }
 }
 

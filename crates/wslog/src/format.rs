@@ -9,8 +9,10 @@ use trireme_types::{Base, EntryHeader, HardState, Incarnation, LogIndex, NodeId,
 use crate::names;
 use crate::seal::{self, FileKey, KeyId, KeyMark, LogKeys, Opener, SALT, TAG, What};
 
-/// The only version there is. A reader refuses others rather than guess.
+/// What is written. A reader refuses what it does not know rather than guess.
 pub const VERSION: u32 = 3;
+/// What is read besides: without encryption, and without a word of which state a log began with.
+pub const VERSION_BEFORE: u32 = 2;
 
 /// Bytes before the first record. A sector, so that no write of records ever touches the header's sector.
 pub const SEGMENT_HEADER: usize = 512;
@@ -41,9 +43,18 @@ pub enum Origin {
     Reset,
 }
 
+/// By which tables a segment was written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// [`VERSION_BEFORE`]: never written any more, only read.
+    Before,
+    Current,
+}
+
 /// First bytes of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SegmentHeader {
+    pub format: Format,
     /// Never used twice in a directory; mixed into every record's checksum.
     pub number: u64,
     pub origin: Origin,
@@ -54,7 +65,8 @@ pub struct SegmentHeader {
     pub history: Uuid,
     /// The durable watermark when the segment was begun.
     pub synced: LogIndex,
-    /// Number of the checkpoint with which the log began, at its last reset: tells this log from others that the directory has held.
+    /// Number of the checkpoint with which the log began, at its last reset: tells this log from others that the directory has held. 0: it
+    /// began in the format before, which does not tell.
     pub began: u64,
     /// `None`: the records are in clear text.
     pub seal: Option<SegmentSeal>,
@@ -97,7 +109,10 @@ impl SegmentHeader {
     fn fields(&self) -> Vec<u8> {
         let mut w = Writer::new();
         w.raw(SEGMENT_MAGIC);
-        w.u32(VERSION);
+        w.u32(match self.format {
+            Format::Before => VERSION_BEFORE,
+            Format::Current => VERSION,
+        });
         w.u32(match self.origin {
             Origin::Continues => 0,
             Origin::Cut => FLAG_CUT,
@@ -110,13 +125,17 @@ impl SegmentHeader {
         w.uuid(self.history);
         w.u64(self.synced.0);
         w.u64(self.began);
-        encode_mark(&mut w, self.seal.as_ref().map(|seal| &seal.mark));
+        if self.format == Format::Current {
+            encode_mark(&mut w, self.seal.as_ref().map(|seal| &seal.mark));
+        }
         w.buf
     }
 
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Writer { buf: self.fields() };
-        w.raw(&self.seal.map_or([0; TAG], |seal| seal.tag));
+        if self.format == Format::Current {
+            w.raw(&self.seal.map_or([0; TAG], |seal| seal.tag));
+        }
         let crc = crc32fast::hash(&w.buf);
         w.u32(crc);
         w.buf.resize(SEGMENT_HEADER, 0);
@@ -126,9 +145,14 @@ impl SegmentHeader {
     pub fn decode(bytes: &[u8]) -> Option<SegmentHeader> {
         let bytes = bytes.get(..SEGMENT_HEADER)?;
         let mut r = Reader::new(bytes);
-        if r.take(8).ok()? != SEGMENT_MAGIC || r.u32().ok()? != VERSION {
+        if r.take(8).ok()? != SEGMENT_MAGIC {
             return None;
         }
+        let format = match r.u32().ok()? {
+            VERSION => Format::Current,
+            VERSION_BEFORE => Format::Before,
+            _ => return None,
+        };
         let origin = match r.u32().ok()? {
             0 => Origin::Continues,
             FLAG_CUT => Origin::Cut,
@@ -136,6 +160,7 @@ impl SegmentHeader {
             _ => return None,
         };
         let mut header = SegmentHeader {
+            format,
             number: r.u64().ok()?,
             origin,
             first: r.index().ok()?,
@@ -146,11 +171,17 @@ impl SegmentHeader {
             began: r.u64().ok()?,
             seal: None,
         };
-        let mark = decode_mark(&mut r)?;
-        let tag: [u8; TAG] = r.take(TAG).ok()?.try_into().ok()?;
-        header.seal = mark.map(|mark| SegmentSeal { mark, tag });
-        if mark.is_none() && tag != [0; TAG] {
-            return None;
+        match format {
+            Format::Before if header.began != 0 => return None,
+            Format::Before => {}
+            Format::Current => {
+                let mark = decode_mark(&mut r)?;
+                let tag: [u8; TAG] = r.take(TAG).ok()?.try_into().ok()?;
+                header.seal = mark.map(|mark| SegmentSeal { mark, tag });
+                if mark.is_none() && tag != [0; TAG] {
+                    return None;
+                }
+            }
         }
         let covered = SEGMENT_HEADER - r.remaining();
         let crc = r.u32().ok()?;
@@ -370,7 +401,7 @@ impl Meta {
         let mut r = Reader::new(body);
         let whole = r.take(8).ok()? == META_MAGIC && crc == crc32fast::hash(body).to_le_bytes();
         let version = r.u32().ok()?;
-        (whole && version != VERSION).then_some(version)
+        (whole && !matches!(version, VERSION | VERSION_BEFORE)).then_some(version)
     }
 
     pub fn decode(bytes: &[u8]) -> Option<Meta> {
@@ -378,7 +409,9 @@ impl Meta {
         let crc = u32::from_le_bytes(bytes[META_SLOT - 4..].try_into().ok()?);
         let body = &bytes[..META_SLOT - 4];
         let mut r = Reader::new(body);
-        if r.take(8).ok()? != META_MAGIC || r.u32().ok()? != VERSION || crc != crc32fast::hash(body) {
+        // The same in both versions.
+        let known = r.take(8).ok()? == META_MAGIC && matches!(r.u32().ok()?, VERSION | VERSION_BEFORE);
+        if !known || crc != crc32fast::hash(body) {
             return None;
         }
         let flags = r.u32().ok()?;
@@ -417,7 +450,9 @@ impl Meta {
     }
 }
 
+/// Bytes of a checkpoint before its state.
 const CHECKPOINT_HEADER: usize = 80;
+const CHECKPOINT_HEADER_BEFORE: usize = 32;
 const CHECKPOINT_BEGINS: u64 = 1;
 
 /// What a checkpoint is to the log.
@@ -427,6 +462,8 @@ pub enum Purpose {
     Kept,
     /// The state with which a log begins anew. It is of that log only: without a segment that names it, it is nothing.
     Begins,
+    /// Of the format before, which does not tell. It is of a log that began then.
+    Unsaid,
 }
 
 /// A whole checkpoint file, sealed by the first of `keys`.
@@ -445,6 +482,9 @@ pub fn encode_checkpoint(
     body.u64(match purpose {
         Purpose::Kept => 0,
         Purpose::Begins => CHECKPOINT_BEGINS,
+        Purpose::Unsaid => {
+            return Err(StoreError("write-set log: a checkpoint without a purpose is not written".into()));
+        }
     });
     encode_mark(&mut body, key.as_ref().map(|(mark, _)| mark));
     match &key {
@@ -467,26 +507,55 @@ pub fn encode_checkpoint(
 pub struct CheckpointHead {
     pub purpose: Purpose,
     pub mark: Option<KeyMark>,
+    /// Where the state begins, to which the file's end belongs.
+    pub state: usize,
+    /// Over everything from [`CheckpointHead::SUMMED`] on.
+    pub crc: u32,
 }
 
-/// `None` unless `bytes` is as whole as [`encode_checkpoint`] made it for `number`.
-pub fn checkpoint_head(number: u64, bytes: &[u8]) -> Option<CheckpointHead> {
-    let mut r = Reader::new(bytes);
-    if r.take(8).ok()? != CHECKPOINT_MAGIC || r.u32().ok()? != VERSION {
-        return None;
+impl CheckpointHead {
+    /// Bytes that are enough to read any head.
+    pub const BYTES: usize = CHECKPOINT_HEADER;
+    pub const SUMMED: usize = 16;
+
+    /// `None` unless `bytes` begins a file of `len` bytes that was made for `number`. Whether the rest is whole the checksum tells.
+    pub fn decode(number: u64, bytes: &[u8], len: u64) -> Option<CheckpointHead> {
+        let mut r = Reader::new(bytes);
+        if r.take(8).ok()? != CHECKPOINT_MAGIC {
+            return None;
+        }
+        let state = match r.u32().ok()? {
+            VERSION => CHECKPOINT_HEADER,
+            VERSION_BEFORE => CHECKPOINT_HEADER_BEFORE,
+            _ => return None,
+        };
+        let crc = r.u32().ok()?;
+        if r.u64().ok()? != number || r.u64().ok()? != len.checked_sub(state as u64)? {
+            return None;
+        }
+        if state == CHECKPOINT_HEADER_BEFORE {
+            return Some(CheckpointHead { purpose: Purpose::Unsaid, mark: None, state, crc });
+        }
+        let purpose = match r.u64().ok()? {
+            0 => Purpose::Kept,
+            CHECKPOINT_BEGINS => Purpose::Begins,
+            _ => return None,
+        };
+        Some(CheckpointHead { purpose, mark: decode_mark(&mut r)?, state, crc })
     }
-    if r.u32().ok()? != crc32fast::hash(bytes.get(16..)?) || r.u64().ok()? != number {
-        return None;
+
+    /// The key of the state. The inner `None`: in clear text.
+    ///
+    /// **Errors:** it is not among `keys`.
+    pub fn unlock(&self, number: u64, keys: Option<&LogKeys>) -> Result<Option<FileKey>, StoreError> {
+        let mark = self.mark.as_ref();
+        mark.map(|mark| seal::unlock(keys, What::Checkpoint, &names::checkpoint(number), number, mark)).transpose()
     }
-    if r.u64().ok()? != bytes.len().checked_sub(CHECKPOINT_HEADER)? as u64 {
-        return None;
+
+    /// What the seal of the state covers besides it.
+    pub fn associated<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        &bytes[CheckpointHead::SUMMED..self.state]
     }
-    let purpose = match r.u64().ok()? {
-        0 => Purpose::Kept,
-        CHECKPOINT_BEGINS => Purpose::Begins,
-        _ => return None,
-    };
-    Some(CheckpointHead { purpose, mark: decode_mark(&mut r)? })
 }
 
 /// `None` unless `bytes` is exactly what [`encode_checkpoint`] made for `number`.
@@ -497,13 +566,15 @@ pub fn decode_checkpoint(
     bytes: &[u8],
     keys: Option<&LogKeys>,
 ) -> Result<Option<(Purpose, Base)>, StoreError> {
-    let Some(head) = checkpoint_head(number, bytes) else { return Ok(None) };
-    let (header, state) = bytes.split_at(CHECKPOINT_HEADER);
-    let opened = match &head.mark {
+    let Some(head) = CheckpointHead::decode(number, bytes, bytes.len() as u64) else { return Ok(None) };
+    if head.crc != crc32fast::hash(&bytes[CheckpointHead::SUMMED..]) {
+        return Ok(None);
+    }
+    let state = &bytes[head.state..];
+    let opened = match head.unlock(number, keys)? {
         None => None,
-        Some(mark) => {
-            let key = seal::unlock(keys, What::Checkpoint, &names::checkpoint(number), number, mark)?;
-            let Some(opened) = key.open_whole(&header[16..], state)? else { return Ok(None) };
+        Some(key) => {
+            let Some(opened) = key.open_whole(head.associated(bytes), state)? else { return Ok(None) };
             Some(opened)
         }
     };
@@ -594,6 +665,7 @@ mod tests {
 
     fn segment() -> SegmentHeader {
         SegmentHeader {
+            format: Format::Current,
             number: 12,
             origin: Origin::Cut,
             first: LogIndex(5),

@@ -54,6 +54,7 @@ pub fn structure_seeds() -> Vec<Vec<u8>> {
     };
     RecordHeader::encode(&mut record, SEGMENT, 1, trireme_types::LogIndex(4), &entry, 7, crc32fast::hash(b"payload"));
     let header = SegmentHeader {
+        format: format::Format::Current,
         number: SEGMENT,
         origin: format::Origin::Cut,
         first: trireme_types::LogIndex(5),

@@ -102,7 +102,7 @@ pub struct Summary {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Verdict {
     pub report: OpenReport,
-    /// State before the first entry.
+    /// State before the first entry, without the application's part.
     pub base: Base,
     /// Index of the last entry; the base's when there is none.
     pub last: LogIndex,
@@ -156,7 +156,7 @@ pub fn summary<S: Storage>(storage: &S, keys: Option<&LogKeys>) -> Result<Summar
             Some(Name::Damaged(number)) => out.segments.extend(segment(storage, name, number, true, keys)?),
             Some(Name::Checkpoint(number)) => {
                 let key = checkpoint::key(storage, number)?.flatten();
-                let base = checkpoint::read(storage, number, keys)?;
+                let base = checkpoint::look(storage, number, keys)?;
                 out.checkpoints.push(CheckpointInfo {
                     name,
                     number,

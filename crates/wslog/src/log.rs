@@ -9,8 +9,8 @@ use trireme_types::{Base, Durability, Entry, HardState, Incarnation, LogIndex, N
 
 use crate::checkpoint::{self, Kept};
 use crate::format::{
-    Meta, Origin, Purpose, RECORD_HEADER, RECORD_PAYLOAD_MAX, RecordHeader, SEGMENT_HEADER, SegmentHeader, TERMINATOR,
-    associated, record_len,
+    Format, Meta, Origin, Purpose, RECORD_HEADER, RECORD_PAYLOAD_MAX, RecordHeader, SEGMENT_HEADER, SegmentHeader,
+    TERMINATOR, associated, record_len,
 };
 use crate::index::{Held, Segment, Shared, Slot};
 use crate::meta::{self, Found, MetaFile};
@@ -168,6 +168,7 @@ impl<S: Storage> WriteSetLog<S> {
         };
         // Reads only: without the right keys nothing is changed.
         let mut found = recovery::analyse(&storage, meta.meta(), &boot_id, options.keys.as_ref())?;
+        found.load_base(&storage, options.keys.as_ref())?;
         meta.secure()?;
         found.report.created = created;
         found.report.metadata_copy_lost = copy_lost;
@@ -177,6 +178,7 @@ impl<S: Storage> WriteSetLog<S> {
         let mut report = found.report.clone();
         let plan = Plan {
             cut: found.cut,
+            ends_in_format_before: found.ends_in_format_before,
             epoch: found.epoch,
             remove: std::mem::take(&mut found.remove),
             put_aside: std::mem::take(&mut found.put_aside),
@@ -290,6 +292,7 @@ impl<S: Storage> WriteSetLog<S> {
             // The log begins with its next entry, or the cut began a segment.
             None => {}
             Some(_) if plan.cut => {}
+            Some(_) if plan.ends_in_format_before => self.begin_segment(Origin::Continues, self.segment_size)?,
             Some(Some(key)) => self.sealer = Some(key.sealer()?),
             // What was in clear text goes on sealed.
             Some(None) if self.keys.is_some() => self.begin_segment(Origin::Continues, self.segment_size)?,
@@ -568,6 +571,7 @@ impl<S: Storage> WriteSetLog<S> {
     fn begin_segment(&mut self, origin: Origin, capacity: u64) -> Result<(), StoreError> {
         let number = self.take_number()?;
         let header = SegmentHeader {
+            format: Format::Current,
             number,
             origin,
             first: self.last.next(),
@@ -996,6 +1000,7 @@ impl<S: Storage> WriteSetLog<S> {
 /// What recovery wants done.
 struct Plan {
     cut: bool,
+    ends_in_format_before: bool,
     epoch: u64,
     remove: Vec<String>,
     put_aside: Vec<u64>,

@@ -6,7 +6,7 @@
 
 use trireme_order::StoreError;
 
-use crate::format::{META_FILE, META_OFFSETS, META_SLOT, Meta, VERSION};
+use crate::format::{META_FILE, META_OFFSETS, META_SLOT, Meta, VERSION, VERSION_BEFORE};
 use crate::names;
 use crate::storage::{Storage, StorageFile, read_exact};
 
@@ -40,7 +40,7 @@ pub fn read<S: Storage>(storage: &S) -> Result<Found<S::File>, StoreError> {
         let bytes = read_exact(&file, offset, META_SLOT)?;
         if let Some(version) = bytes.as_ref().and_then(|b| Meta::other_version(b)) {
             return Err(StoreError(format!(
-                "write-set log: this directory is of format {version}, this provider reads and writes format {VERSION} only. Use the \
+                "write-set log: this directory is of format {version}, this provider reads formats {VERSION_BEFORE} and {VERSION}. Use the \
                  provider that wrote it, or remove all files named trireme.*.galera.cache in this directory to join as a new member with \
                  a full copy"
             )));

@@ -11,7 +11,7 @@ use trireme_order::StoreError;
 use trireme_types::{Base, Durability, LogIndex, Seqno, Term, Uuid};
 
 use crate::checkpoint::{self, Kept};
-use crate::format::{Meta, Origin, Purpose, SegmentHeader, Unlocked};
+use crate::format::{Format, Meta, Origin, Purpose, SegmentHeader, Unlocked};
 use crate::index::{Segment, Slot};
 use crate::names::{self, Name};
 use crate::options::{IndexRange, OpenReport};
@@ -22,7 +22,10 @@ use crate::storage::{Storage, StorageFile};
 /// The log as it can be used, and what has to be done to the files first.
 pub struct Recovered<F> {
     pub report: OpenReport,
+    /// Without the application's part, see [`Recovered::load_base`].
     pub base: Base,
+    /// Is the last segment of the format before? It takes no more records.
+    pub ends_in_format_before: bool,
     /// Number of the checkpoint with which the log began.
     pub began: u64,
     /// The base's own checkpoint first, when it has one.
@@ -46,12 +49,26 @@ pub struct Recovered<F> {
     pub number_max: u64,
 }
 
+impl<F> Recovered<F> {
+    /// Reads the base as a whole.
+    pub fn load_base<S: Storage<File = F>>(&mut self, storage: &S, keys: Option<&LogKeys>) -> Result<(), StoreError> {
+        let Some(number) = self.kept.front().map(|kept| kept.number) else { return Ok(()) };
+        let Some((_, base)) = checkpoint::read(storage, number, keys)? else {
+            return Err(StoreError(format!("write-set log: {} was whole and is not", names::checkpoint(number))));
+        };
+        self.base = base;
+        Ok(())
+    }
+}
+
 /// A gapless sequence of entries.
 struct Run<F> {
     header: SegmentHeader,
     segments: Vec<Segment<F>>,
     slots: VecDeque<Slot>,
     end: ScanEnd,
+    /// Of the last segment.
+    format: Format,
 }
 
 impl<F> Run<F> {
@@ -225,6 +242,7 @@ impl<F> History<F> {
             // Any other is that of a reset which did not come to its segment: of a log that never began.
             Purpose::Begins => number == self.began,
             Purpose::Kept => number > self.began,
+            Purpose::Unsaid => self.began == 0,
         };
         of_this_log && !self.cuts.iter().any(|(cut, first)| number < *cut && index >= *first)
     }
@@ -272,6 +290,7 @@ fn walk<S: Storage>(
         });
         if !continues {
             out.runs.push(Run {
+                format: header.format,
                 header,
                 segments: Vec::new(),
                 slots: VecDeque::new(),
@@ -279,6 +298,7 @@ fn walk<S: Storage>(
             });
         }
         let Some(run) = out.runs.last_mut() else { continue };
+        run.format = header.format;
         run.end =
             scan::walk(&file, &header, key.as_ref().map(|key| key.opener()), |_, slot| run.slots.push_back(slot))?;
         out.watermark = out.watermark.max(run.end.watermark);
@@ -301,7 +321,7 @@ impl States {
     ) -> Result<States, StoreError> {
         let mut out = Vec::new();
         for number in numbers {
-            match checkpoint::read(storage, *number, keys)? {
+            match checkpoint::look(storage, *number, keys)? {
                 Some((purpose, base)) if history.knows(*number, purpose, base.index) => {
                     out.push((Kept::new(*number, &base, None), base));
                 }
@@ -338,6 +358,7 @@ pub fn analyse<S: Storage>(
     let mut out = Recovered {
         report: OpenReport { unclean: !meta.clean, rebooted, ..OpenReport::default() },
         base: Base::default(),
+        ends_in_format_before: false,
         began: history.began,
         kept: VecDeque::new(),
         segments: VecDeque::new(),
@@ -419,6 +440,7 @@ fn begin_with<F>(
         }
     }
     out.slots = run.slots;
+    out.ends_in_format_before = run.format == Format::Before;
     out.end = run.end.end;
     out.chain = run.end.chain;
     End { last, scan: run.end }

@@ -201,6 +201,17 @@ impl FileKey {
         open(&self.key_for(WHOLE)?, 0, associated, sealed)
     }
 
+    /// The same piece by piece.
+    pub fn open_in_pieces(&self, associated: &[u8]) -> Result<OpenStream, StoreError> {
+        let key = self.key_for(WHOLE)?;
+        let begin = || {
+            let mut crypter = Crypter::new(Cipher::aes_256_gcm(), Mode::Decrypt, &key, Some(&nonce(0)))?;
+            crypter.aad_update(associated)?;
+            Ok(crypter)
+        };
+        Ok(OpenStream { crypter: begin().map_err(failed)?, tail: Vec::new() })
+    }
+
     /// Authenticates the file's header.
     pub fn tag(&self, header: &[u8]) -> Result<[u8; TAG], StoreError> {
         Stream::new(&self.key_for(HEADER)?, 0, header)?.end()
@@ -292,6 +303,34 @@ impl Stream {
         let mut tag = [0; TAG];
         self.crypter.finalize(&mut [0; 16]).and_then(|_| self.crypter.get_tag(&mut tag)).map_err(failed)?;
         Ok(tag)
+    }
+}
+
+/// A text that is opened piece by piece. What it says is to be believed at its end only.
+pub(crate) struct OpenStream {
+    crypter: Crypter,
+    /// The last bytes so far: the tag, if nothing follows.
+    tail: Vec<u8>,
+}
+
+impl OpenStream {
+    /// The text of as much as is known not to be the tag.
+    pub fn next(&mut self, sealed: &[u8]) -> Result<Vec<u8>, StoreError> {
+        self.tail.extend_from_slice(sealed);
+        let text = self.tail.len().saturating_sub(TAG);
+        let mut out = vec![0; text];
+        self.crypter.update(&self.tail[..text], &mut out).map_err(failed)?;
+        self.tail.drain(..text);
+        Ok(out)
+    }
+
+    /// Was all of it what had been sealed?
+    pub fn end(mut self) -> Result<bool, StoreError> {
+        if self.tail.len() != TAG {
+            return Ok(false);
+        }
+        self.crypter.set_tag(&self.tail).map_err(failed)?;
+        Ok(self.crypter.finalize(&mut [0; 16]).is_ok())
     }
 }
 

@@ -438,7 +438,7 @@ fn a_directory_of_another_format_is_refused_by_name() {
     let Err(error) = WriteSetLog::open(DirStorage::new(dir.path()).unwrap(), &options()) else {
         panic!("opened a directory of another format");
     };
-    assert!(error.0.contains("of format 1") && error.0.contains("format 3 only"), "{error}");
+    assert!(error.0.contains("of format 1") && error.0.contains("formats 2 and 3"), "{error}");
     assert_eq!(std::fs::read(&path).unwrap(), bytes, "nothing is changed");
 }
 
