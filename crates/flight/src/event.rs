@@ -304,8 +304,8 @@ events! {
     2 "stopped" Life Stopped {}
     /// the server connects to the group
     3 "connecting" Life Connecting { cluster: String, bootstrap: bool }
-    /// the node cannot go on, and why
-    4 "failed" Life Failed { reason: String }
+    /// it was said in the error log, as an error
+    4 "error" Life Error { text: String }
     /// a thread of the node panicked
     5 "panicked" Life Panicked { thread: String, said: String }
     /// the group was left
@@ -421,6 +421,8 @@ events! {
     /// the clock of the machine was set
     150 "clock-set" Clock ClockSet { ahead: bool, by: Duration }
 
+    /// so many more conflicts, aborts and stops there were in the second before
+    161 "more" Recorder More { count: u64 }
     /// so many events were dropped, because they came faster than they are written or could not be written
     160 "dropped" Recorder Dropped { count: u64 }
 }
@@ -447,7 +449,7 @@ impl Event {
             Event::Stopped {} => "stopped in order".into(),
             Event::Connecting { cluster, bootstrap: false } => format!("connects to the group {cluster}"),
             Event::Connecting { cluster, bootstrap: true } => format!("founds the group {cluster}"),
-            Event::Failed { reason } => format!("cannot go on: {reason}"),
+            Event::Error { text } => format!("error: {text}"),
             Event::Panicked { thread, said } => format!("internal error in thread {thread}: {said}"),
             Event::Left {} => "left the group".into(),
             Event::Warned { text } => format!("warning: {text}"),
@@ -556,6 +558,7 @@ impl Event {
             Event::ClockSet { ahead, by } => {
                 format!("the clock of the machine was set {} by {}", if *ahead { "ahead" } else { "back" }, time(*by))
             }
+            Event::More { count } => format!("{count} more conflicts, aborts and stops in a second"),
             Event::Dropped { count } => format!("{count} events were not recorded"),
             Event::Unknown { code } => format!("an event of kind {code}, which this version does not know"),
         }
@@ -564,7 +567,7 @@ impl Event {
     /// Does it tell of trouble?
     pub fn is_trouble(&self) -> bool {
         match self {
-            Event::Failed { .. }
+            Event::Error { .. }
             | Event::Panicked { .. }
             | Event::Warned { .. }
             | Event::NonPrimary { .. }
@@ -617,6 +620,7 @@ impl Event {
             | Event::Option { .. }
             | Event::Durability { .. }
             | Event::LogWorks {}
+            | Event::More { .. }
             | Event::Unknown { .. } => false,
         }
     }
@@ -659,14 +663,26 @@ mod tests {
     }
 
     #[test]
+    fn the_page_has_a_row_for_every_kind_and_no_other() {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operations/flight.md");
+        let page = std::fs::read_to_string(path).unwrap();
+        let rows: Vec<&str> = page
+            .lines()
+            .filter(|line| Topic::ALL.iter().any(|t| line.starts_with(&format!("| {} |", t.word()))))
+            .collect();
+        let kinds: Vec<String> = kinds()
+            .iter()
+            .map(|(topic, word, meaning)| format!("| {} | `{word}` | {meaning} |", topic.word()))
+            .collect();
+        assert!(rows == kinds, "docs/operations/flight.md should have these rows:\n{}", kinds.join("\n"));
+    }
+
+    #[test]
     fn long_texts_are_cut_between_characters() {
-        let event = Event::Failed { reason: "é".repeat(1000) };
+        let event = Event::Error { text: "é".repeat(1000) };
         let mut w = Writer::new();
         event.encode(&mut w);
-        assert_eq!(
-            Event::decode(&mut Reader::new(&w.buf)).unwrap(),
-            Event::Failed { reason: "é".repeat(TEXT_MAX / 2) }
-        );
+        assert_eq!(Event::decode(&mut Reader::new(&w.buf)).unwrap(), Event::Error { text: "é".repeat(TEXT_MAX / 2) });
         let members = vec!["m".repeat(100); 100];
         let mut w = Writer::new();
         Event::NonPrimary { reachable: members }.encode(&mut w);

@@ -24,4 +24,4 @@ pub use reading::{Bad, Reading};
 pub use record::Record;
 pub use recorder::{Incoming, Recorder};
 pub use ring::{FILE_NAME, Identity, Ring};
-pub use timeline::Timeline;
+pub use timeline::{Lane, Timeline};

@@ -126,7 +126,7 @@ mod tests {
         let mut bytes = ring::head(64, &identity, 0);
         for n in 1..=10 {
             let unit = (bytes.len() - HEAD_LEN) / UNIT;
-            record(n, Event::Failed { reason: format!("{n:100}") }).encode(unit as u32, &mut bytes);
+            record(n, Event::Error { text: format!("{n:100}") }).encode(unit as u32, &mut bytes);
         }
         bytes.resize(HEAD_LEN + 64 * UNIT, 0);
         bytes

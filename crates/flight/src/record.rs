@@ -168,7 +168,7 @@ pub(crate) mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        for event in [Event::Stopped {}, Event::Failed { reason: "é".repeat(240) }, long()] {
+        for event in [Event::Stopped {}, Event::Error { text: "é".repeat(240) }, long()] {
             let record = record(5, event);
             let mut bytes = Vec::new();
             record.encode(17, &mut bytes);

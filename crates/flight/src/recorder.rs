@@ -17,6 +17,34 @@ pub struct Recorder {
     queue: Option<SyncSender<Record>>,
     term: AtomicU64,
     dropped: AtomicU64,
+    often: Often,
+}
+
+/// Events of kinds that may come in thousands, in one second; more are only counted, or they would push all else out of the file.
+const OFTEN_MAX: u32 = 10;
+
+/// How many came in the running second.
+#[derive(Default)]
+struct Often {
+    /// The second in the upper half, the count in the lower.
+    second: AtomicU64,
+    more: AtomicU64,
+}
+
+impl Often {
+    /// Is this one to be noted? `second`: since 1970.
+    fn admit(&self, second: u64) -> bool {
+        let second = second << 32;
+        let before = self.second.load(Relaxed);
+        let count = if before & !u64::from(u32::MAX) == second { before as u32 } else { 0 };
+        if count >= OFTEN_MAX {
+            self.more.fetch_add(1, Relaxed);
+            return false;
+        }
+        // Two at the same time may count as one.
+        self.second.store(second | u64::from(count + 1), Relaxed);
+        true
+    }
 }
 
 /// The other end.
@@ -32,7 +60,7 @@ pub fn unix_ns() -> u64 {
 impl Recorder {
     /// One that notes nothing.
     pub fn off() -> Recorder {
-        Recorder { queue: None, term: AtomicU64::new(0), dropped: AtomicU64::new(0) }
+        Recorder { queue: None, term: AtomicU64::new(0), dropped: AtomicU64::new(0), often: Often::default() }
     }
 
     pub fn new() -> (Recorder, Incoming) {
@@ -58,6 +86,13 @@ impl Recorder {
         self.put(Some(index), late, event);
     }
 
+    /// Of a kind that may come in thousands: `index` if it is of an entry.
+    pub fn note_often(&self, index: Option<LogIndex>, event: impl FnOnce() -> Event) {
+        if self.is_on() && self.often.admit(unix_ns() / 1_000_000_000) {
+            self.put(index, false, event());
+        }
+    }
+
     fn put(&self, index: Option<LogIndex>, late: bool, event: Event) {
         let Some(queue) = &self.queue else { return };
         let term = Term(self.term.load(Relaxed));
@@ -66,6 +101,11 @@ impl Recorder {
         if queue.try_send(record).is_err() {
             self.dropped.fetch_add(1, Relaxed);
         }
+    }
+
+    /// How many [`Recorder::note_often`] only counted since the last call.
+    pub fn take_more(&self) -> u64 {
+        self.often.more.swap(0, Relaxed)
     }
 
     /// What was dropped since the last call.
@@ -93,6 +133,15 @@ impl Incoming {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_storm_of_one_kind_is_counted_and_the_next_second_is_another() {
+        let often = Often::default();
+        let second = 1_800_000_000;
+        assert_eq!((0..100).filter(|_| often.admit(second)).count(), OFTEN_MAX as usize);
+        assert_eq!(often.more.load(Relaxed), 90);
+        assert!(often.admit(second + 1));
+    }
 
     #[test]
     fn what_does_not_fit_is_counted() {

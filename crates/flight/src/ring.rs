@@ -367,7 +367,7 @@ mod tests {
         let dir = Dir::new("size");
         let mut ring = Ring::open(&dir.0, 4 * LEN_MIN, &identity(1), 0).unwrap();
         for n in 0..2000 {
-            ring.append(&mut [record(0, Event::Failed { reason: n.to_string() })]).unwrap();
+            ring.append(&mut [record(0, Event::Error { text: n.to_string() })]).unwrap();
         }
         drop(ring);
         let mut ring = Ring::open(&dir.0, LEN_MIN, &identity(1), 0).unwrap();

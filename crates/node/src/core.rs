@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use crate::log::Log;
+use trireme_flight as flight;
 use trireme_order::{Event, LogStore, Message, Output};
 use trireme_surface::texts;
 use trireme_types::{DecodeError, NodeId, Seqno, Timestamp, View, Writer};
@@ -93,6 +94,7 @@ impl Core {
             self.tell_panic(&**payload);
         }
         self.inc.transport.close();
+        self.shared.host.flight.note(flight::Event::Left {});
         if ended.is_err() || answered.is_err() || finished.is_err() {
             return None;
         }
@@ -101,6 +103,7 @@ impl Core {
 
     fn tell_panic(&self, payload: &(dyn Any + Send)) {
         let said = panic_text(payload);
+        self.shared.note_panic("trireme-group", said);
         let text =
             format!("Internal error in thread trireme-group: {said}. This node leaves the group; restart the server.");
         self.shared.host.log(Level::Fatal, text);
@@ -176,9 +179,24 @@ impl Core {
         match output {
             Output::Send { to, message: Message::Ack { .. }, .. } if self.reads_nothing(to) => {}
             // What cannot be sent now is the protocol's own business: it hears of the link's end.
-            Output::Send { to, class, message } => drop(self.inc.transport.send(to, class, &message)),
+            Output::Send { to, class, message } => {
+                self.note_vote(to, &message);
+                let _ = self.inc.transport.send(to, class, &message);
+            }
             Output::Deliver(delivery) => self.on_delivery(delivery),
             Output::Event(event) => self.on_event(event),
+        }
+    }
+
+    /// What happens in an election shows in what is said.
+    fn note_vote(&mut self, to: NodeId, message: &Message) {
+        let flight = &self.shared.host.flight;
+        if let Message::VoteReply { term, granted, .. } = message {
+            flight.note(flight::Event::Voted { term: term.0, to: self.name(to), granted: *granted });
+        } else if let Message::Vote { term, .. } = message
+            && self.inc.stood.replace(*term) != Some(*term)
+        {
+            flight.note(flight::Event::Stands { term: term.0 });
         }
     }
 
@@ -238,22 +256,33 @@ impl Core {
                 self.begin_work(Work::Describe { request, before });
             }
             Event::TermChanged { term, sequencer } => {
+                let flight = &self.shared.host.flight;
+                flight.set_term(term);
+                let name = sequencer.map_or_else(String::new, |node| self.name(node));
+                flight.note(flight::Event::Term { sequencer: name });
                 self.shared.host.log(
                     Level::Debug,
                     format!("term {term}, sequencer {}", sequencer.map_or("none".into(), |s| s.to_string())),
                 );
             }
             Event::Silent { node, silent } => {
+                let peer = self.name(node);
                 if silent {
                     self.conn.silences += 1;
-                    self.inc.silent.insert(node);
+                    self.inc.silent.insert(node, Instant::now());
+                    self.shared.host.flight.note(flight::Event::Silent { peer });
                 } else {
-                    self.inc.silent.remove(&node);
+                    let since = self.inc.silent.remove(&node);
+                    let after = since.map_or(Duration::ZERO, |since| since.elapsed());
+                    self.shared.host.flight.note(flight::Event::Heard { peer, after });
                 }
                 let state = if silent { "is silent" } else { "is heard again" };
                 self.shared.host.log(Level::Info, format!("member {} {state}", self.name(node)));
             }
-            Event::Evicted => self.fail(texts::EVICTED.into()),
+            Event::Evicted => {
+                self.shared.host.flight.note(flight::Event::Evicted {});
+                self.fail(texts::EVICTED.into());
+            }
             Event::Log { warn, text } => self.shared.host.log(if warn { Level::Warn } else { Level::Info }, text),
             Event::Failed { reason } => self.fail(reason),
         }
@@ -269,6 +298,8 @@ impl Core {
         // Without a log, a server whose data are good needs no more than to wait.
         let waits = self.inc.replicator.serves() && !self.shared.data.is_inconsistent();
         if waits && !self.inc.replicator.is_leaving() && self.inc.group.store().failed().is_some() {
+            let reason = self.inc.group.store().failed().map_or_else(String::new, |error| error.to_string());
+            self.shared.host.flight.note(flight::Event::LogFailed { reason });
             self.inc.log_failed = true;
         } else {
             self.end_now();
@@ -422,7 +453,7 @@ impl Core {
             slow: self.inc.flow.slow().into_iter().map(|s| (name(s.node), s.rate, s.backlog)).collect(),
             role: self.role(),
             flow_gave_up: self.inc.flow.gave_up(),
-            silent: self.inc.silent.iter().map(|n| name(*n)).collect(),
+            silent: self.inc.silent.keys().map(|n| name(*n)).collect(),
             silences: self.conn.silences,
             commit_cut: self.inc.replicator.roster().cut(),
             protection: self.inc.transport.protection(),

@@ -104,8 +104,12 @@ fn run_syncs(shared: &Shared, jobs: &Receiver<SyncJob>) {
             SyncJob::Sync(ticket) => {
                 shared.panics.come_by("trireme-sync");
                 let begun = Instant::now();
+                shared.metrics.sync_since.begin(begun);
                 let outcome = ticket.run();
-                shared.metrics.log_sync.record(begun.elapsed());
+                let took = begun.elapsed();
+                shared.metrics.sync_since.end();
+                shared.metrics.log_sync.record(took);
+                shared.metrics.slowest_sync.record(took);
                 shared.commands.push(Command::Synced(outcome));
             }
             SyncJob::Pass(slot) => slot.fill(()),

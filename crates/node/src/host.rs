@@ -3,6 +3,7 @@
 
 use std::sync::{Arc, mpsc};
 
+use trireme_flight::{Event, Recorder};
 use trireme_transport::{NetConfig, TlsContext};
 
 use crate::jobs::Chore;
@@ -14,6 +15,8 @@ pub struct Host {
     pub server: Arc<dyn Server>,
     pub args: InitArgs,
     pub settings: Settings,
+    /// What is to outlive the process.
+    pub flight: Recorder,
     /// For `trireme-chores`.
     chores: mpsc::Sender<Chore>,
 }
@@ -22,8 +25,14 @@ pub struct Host {
 const PROTOCOL_MAX: i32 = 4;
 
 impl Host {
-    pub fn new(server: Arc<dyn Server>, args: InitArgs, settings: Settings, chores: mpsc::Sender<Chore>) -> Host {
-        Host { server, args, settings, chores }
+    pub fn new(
+        server: Arc<dyn Server>,
+        args: InitArgs,
+        settings: Settings,
+        chores: mpsc::Sender<Chore>,
+        flight: Recorder,
+    ) -> Host {
+        Host { server, args, settings, flight, chores }
     }
 
     /// The application protocol that is spoken with the server.
@@ -36,11 +45,18 @@ impl Host {
         if level == Level::Debug && !self.settings.debug() {
             return;
         }
+        match level {
+            Level::Warn => self.flight.note(Event::Warned { text: text.clone() }),
+            Level::Error => self.flight.note(Event::Error { text: text.clone() }),
+            // A panic is noted as what it is.
+            Level::Fatal | Level::Info | Level::Debug => {}
+        }
         let _ = self.chores.send(Chore::Log(level, text));
     }
 
     /// Ends the process, after the reason has been logged and everything that was logged before it.
     pub fn end(&self, text: String) {
+        self.flight.note(Event::Error { text: text.clone() });
         let _ = self.chores.send(Chore::Die(text));
     }
 

@@ -7,6 +7,7 @@ use trireme_metrics::{Histogram, Moments};
 
 use crate::command::Outcome;
 use crate::slot::Slot;
+use crate::stages::{Since, Slowest, Stages, Worst};
 
 /// Any thread may record; nothing here takes a lock.
 #[derive(Default)]
@@ -26,22 +27,30 @@ pub struct Metrics {
     pub latency: Moments,
     /// Length of the queue behind flow control at each write set, see [`SendQueue`].
     pub send_queue: SendQueue,
+    // For the flight recorder, since it last looked:
+    pub slowest: Slowest,
+    pub slowest_sync: Worst,
+    /// The sync that is under way.
+    pub sync_since: Since,
 }
 
 impl Metrics {
     /// A local write set was ordered. `slot`: what its thread waited at since `begun`.
-    pub fn ordered(&self, begun: Instant, slot: &Slot<Outcome>) {
+    /// Where it has spent its time so far.
+    pub fn ordered(&self, begun: Instant, slot: &Slot<Outcome>) -> Stages {
         let (taken, sent) = slot.stamps();
-        let (Some(taken), Some(sent)) = (taken, sent) else { return };
+        let (Some(taken), Some(sent)) = (taken, sent) else { return Stages::default() };
         let held = sent.saturating_duration_since(taken);
         let order = sent.elapsed();
-        self.send.record(sent.saturating_duration_since(begun).saturating_sub(held));
+        let send = sent.saturating_duration_since(begun).saturating_sub(held);
+        self.send.record(send);
         self.order.record(order);
         self.latency.record(order);
         // What was let through at once was not held.
         if held > Duration::from_micros(10) {
             self.hold.record(held);
         }
+        Stages { send, hold: held, order, wait: Duration::ZERO }
     }
 }
 

@@ -11,11 +11,12 @@ use crate::shared::Shared;
 use crate::slot::Slot;
 use crate::startup::{Patience, Wish};
 use crate::threads::{Helper, Waits, lock, spawn, within};
-use crate::{Code, InitArgs, Level, Server, StatValue, helpers, startup, stop_signal};
+use crate::{Code, InitArgs, Level, Server, StatValue, flight, helpers, startup, stop_signal};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use trireme_flight::Event;
 use trireme_surface::texts;
 
 mod applying;
@@ -54,6 +55,8 @@ struct Running {
     helpers: Vec<Helper>,
     /// Its end is the end of the state thread.
     state_end: Option<mpsc::Sender<()>>,
+    /// The same for the flight recorder's.
+    flight_end: Option<mpsc::Sender<()>>,
     closed: bool,
     /// Helpers that did not end when they were told to.
     stuck: Vec<Helper>,
@@ -84,11 +87,17 @@ impl Node {
             saved.doubt();
         }
         let (jobs, inboxes) = Jobs::new();
-        let host = Arc::new(Host::new(server, args, settings, jobs.chores()));
+        let (recorder, keeper) = flight::begin(&settings, log.node_id(), &args.node_name);
+        let host = Arc::new(Host::new(server, args, settings, jobs.chores(), recorder));
         let shared = Arc::new(Shared::new(host, jobs, saved, &log));
         let (state_end, state_end_in) = mpsc::channel();
-        let helpers = helpers::start(&shared, inboxes, state_end_in);
-        let running = Running { log: Some(log), helpers, state_end: Some(state_end), ..Running::default() };
+        let mut helpers = helpers::start(&shared, inboxes, state_end_in);
+        let flight_end = keeper.map(|keeper| {
+            let (flight_end, flight_end_in) = mpsc::channel();
+            helpers.push(flight::start(&shared, keeper, flight_end_in));
+            flight_end
+        });
+        let running = Running { log: Some(log), helpers, state_end: Some(state_end), flight_end, ..Running::default() };
         Ok(Node { shared, running: Mutex::new(running) })
     }
 
@@ -105,6 +114,8 @@ impl Node {
         self.shared.settle_position();
         self.shared.jobs.end();
         running.state_end = None;
+        self.shared.host.flight.note(Event::Stopped {});
+        running.flight_end = None;
         let deadline = Instant::now() + HELPERS_END;
         let helpers = std::mem::take(&mut running.helpers);
         running.stuck = helpers.into_iter().filter_map(|helper| helper.join(deadline).err()).collect();
@@ -174,6 +185,7 @@ impl Node {
         }
         shared.settle_position();
         let target = shared.host.settings.target(url, cluster)?;
+        shared.host.flight.note(Event::Connecting { cluster: cluster.to_owned(), bootstrap });
         let bootstrap = bootstrap || shared.host.settings.bootstrap_wanted();
         let mut log = self.usable_log(&mut running)?;
         let wish = Wish { cluster, target: &target, bootstrap, first: running.connection == 0 };

@@ -116,6 +116,13 @@ impl Settings {
         files.map(|files| TlsContext::load(&files)).transpose()
     }
 
+    /// Where the flight recorder's file lies, beside the log, and its size; `None`: it is switched off.
+    pub fn flight_file(&self) -> Option<(PathBuf, u64)> {
+        let (dir, len) = self.with(|o| (PathBuf::from(o.text("gcache.dir")), o.size("repl.flight_size")));
+        let dir = if dir.as_os_str().is_empty() { PathBuf::from(".") } else { dir };
+        (len > 0).then_some((dir, len))
+    }
+
     /// Bytes that are free where the write-set log lies; 0 when nobody knows.
     pub fn free_for_log(&self) -> u64 {
         let dir = self.with(|o| PathBuf::from(o.text("gcache.dir")));

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use trireme_flight::Event;
 use trireme_replicator::message::AppMessage;
 use trireme_surface::status::LocalState;
 use trireme_surface::texts;
@@ -147,6 +148,7 @@ impl Shared {
 
     /// False when there is no group to vote in.
     pub fn vote(&self, seqno: Seqno, code: u64, text: &str) -> bool {
+        self.host.flight.note(Event::VoteCast { seqno, class: code });
         let message = AppMessage::Vote { seqno, code, text: text.chars().take(1024).collect() };
         self.commands.push(Command::App { message, slot: None })
     }
@@ -175,6 +177,7 @@ impl Shared {
     pub fn give_up(&self, reason: String, corrupt: bool) {
         if corrupt {
             self.data.note_inconsistent();
+            self.host.flight.note(Event::Inconsistent { reason: reason.clone() });
         }
         if !self.commands.push(Command::GiveUp { reason: reason.clone(), corrupt }) {
             // Nobody is there to order a leave, but the group thread may wait for its disk, or just have ceased to.
@@ -200,6 +203,7 @@ impl Shared {
     /// server makes another attempt. Not for the group thread, which must not call the server.
     pub fn thread_failed(&self, thread: &str, said: &str) {
         // Directly: the thread for log lines may be the one.
+        self.note_panic(thread, said);
         self.host.server.log(Level::Fatal, &out_of_service(thread, said));
         self.life.note_failed();
         self.leave();
@@ -207,9 +211,14 @@ impl Shared {
 
     /// The same for a thread of the transport; called by the group thread.
     pub fn part_failed(&self, thread: &str, said: &str) {
+        self.note_panic(thread, said);
         self.host.log(Level::Fatal, out_of_service(thread, said));
         self.life.note_failed();
         self.leave();
+    }
+
+    pub fn note_panic(&self, thread: &str, said: &str) {
+        self.host.flight.note(Event::Panicked { thread: thread.to_owned(), said: said.to_owned() });
     }
 
     // The loss of the majority.

@@ -8,12 +8,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use trireme_flight::Event;
 use trireme_metrics::Body;
 use trireme_metrics::state::{FILE_NAME, label};
 use trireme_types::{Durability, Seqno};
 
 use crate::Level;
 use crate::command::Command;
+use crate::flight::Watch;
 use crate::picture::Picture;
 use crate::settings::durability_name;
 use crate::shared::Shared;
@@ -30,9 +32,16 @@ const MARKS_MAX: usize = 1200;
 pub fn run_state(shared: &Shared, end: &Receiver<()>) {
     let mut writer = Writer::new(&shared.host.args.data_dir);
     let mut seen = Seen::default();
+    let mut watch = Watch::new(Instant::now());
     loop {
+        let slept = Instant::now();
         let ended = end.recv_timeout(EVERY) == Err(RecvTimeoutError::Disconnected);
-        seen.look(shared, Instant::now());
+        let now = Instant::now();
+        watch.note_sleep(now.saturating_duration_since(slept), EVERY);
+        if let Some(delay) = seen.look(shared, now) {
+            watch.note_group(delay);
+        }
+        watch.look(shared, seen.picture.as_ref(), now);
         writer.write(seen.body(shared), ended);
         if ended {
             return;
@@ -42,6 +51,7 @@ pub fn run_state(shared: &Shared, end: &Receiver<()>) {
 
 /// What the state thread's panic leads to.
 pub fn state_failed(shared: &Shared, said: &str) {
+    shared.host.flight.note(Event::Panicked { thread: "trireme-state".into(), said: said.to_owned() });
     let text = format!("metrics: nothing is measured any more after an internal error: {said}. The node goes on");
     shared.host.log(Level::Warn, text);
 }
@@ -108,8 +118,9 @@ struct Seen {
 }
 
 impl Seen {
-    fn look(&mut self, shared: &Shared, now: Instant) {
-        self.ask(shared, now);
+    /// How long the group thread took to notice a question, if it has answered.
+    fn look(&mut self, shared: &Shared, now: Instant) -> Option<Duration> {
+        let delay = self.ask(shared, now);
         self.note_lag(shared, now);
         let paused = shared.status.flow().paused(now);
         let more = paused.saturating_sub(self.paused).as_secs_f64();
@@ -124,14 +135,18 @@ impl Seen {
             // Names of members that there ever were: few.
             *self.held_by.entry(who).or_default() += more;
         }
+        delay
     }
 
     /// The group thread is asked about itself, one question at a time; how long it takes to notice is news, too.
-    fn ask(&mut self, shared: &Shared, now: Instant) {
+    fn ask(&mut self, shared: &Shared, now: Instant) -> Option<Duration> {
+        let mut delay = None;
         if let Some((since, slot)) = &self.asked {
-            let Some(answer) = slot.wait_until(now) else { return };
+            let answer = slot.wait_until(now)?;
             if let Some(picture) = &answer {
-                shared.metrics.delay.record(picture.taken.saturating_duration_since(*since));
+                let took = picture.taken.saturating_duration_since(*since);
+                shared.metrics.delay.record(took);
+                delay = Some(took);
             }
             self.picture = answer;
         }
@@ -139,6 +154,7 @@ impl Seen {
         let since = Instant::now();
         shared.commands.push(Command::Describe { slot: slot.clone() });
         self.asked = Some((since, slot));
+        delay
     }
 
     fn note_lag(&mut self, shared: &Shared, now: Instant) {

@@ -13,6 +13,8 @@ use crate::slot::Slot;
 pub enum Waits {
     /// The disk with the write-set log.
     LogDisk,
+    /// The same disk, for a file that is not the log's.
+    BesideLog,
     /// The disk with the server's data directory.
     DataDisk,
     /// The server, or something of it.
@@ -60,6 +62,9 @@ impl Helper {
             Waits::LogDisk => format!(
                 "thread {name} still waits for the disk with the write-set log: the log is not closed in order, and is checked at the next start"
             ),
+            Waits::BesideLog => {
+                format!("thread {name} still waits for the disk with the write-set log; the log is closed without it")
+            }
             Waits::DataDisk => {
                 format!(
                     "thread {name} still waits for the disk with the data directory; the write-set log is closed without it"

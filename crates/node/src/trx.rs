@@ -9,6 +9,7 @@ use bytes::Bytes;
 use trireme_certification::WriteSetBuilder;
 use trireme_types::Seqno;
 
+use crate::stages::Stages;
 use crate::{Code, Meta, flags};
 
 /// Where a local transaction stands.
@@ -27,6 +28,17 @@ pub enum Stage {
 }
 
 impl Stage {
+    /// For the flight recorder.
+    pub fn words(self) -> &'static str {
+        match self {
+            Stage::Collecting => "not sent yet",
+            Stage::Certifying => "sent",
+            Stage::Certified(_) => "ordered",
+            Stage::Failed(_) => "failed",
+            Stage::Replaying(_) => "applied again",
+        }
+    }
+
     /// The position, once it is ordered.
     pub fn seqno(self) -> Option<Seqno> {
         match self {
@@ -49,6 +61,8 @@ pub struct TrxState {
     /// When that began, and when it entered the commit order.
     pub begun: Option<Instant>,
     pub entered: Option<Instant>,
+    /// How long it took until then.
+    pub stages: Stages,
 }
 
 impl TrxState {
@@ -117,6 +131,7 @@ impl TrxMap {
                         flags: 0,
                         begun: None,
                         entered: None,
+                        stages: Stages::default(),
                     }),
                     aborted: AtomicBool::new(false),
                 })

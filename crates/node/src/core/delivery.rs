@@ -4,7 +4,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use bytes::Bytes;
-use trireme_certification::{Head, Verdict, WriteSet};
+use trireme_certification::{Failure, Head, Verdict, WriteSet};
+use trireme_flight as flight;
 use trireme_order::{Delivery, LogStore};
 use trireme_surface::texts;
 use trireme_types::{Base, LogIndex, Member, Seqno, Session, Uuid, View, Weight};
@@ -176,7 +177,7 @@ impl Core {
                 }
                 if !verdict.ok() {
                     self.shared.status.counters.local_cert_failures.fetch_add(1, Relaxed);
-                    self.note_conflict(seqno, &verdict);
+                    self.note_conflict(index, seqno, &verdict);
                 }
                 let outcome = Outcome::Ordered { seqno, ok: verdict.ok(), depends_on: verdict.depends_on, body };
                 if self.inc.replicator.is_live() {
@@ -203,7 +204,12 @@ impl Core {
         self.hand(offer, Item::Apply(item));
     }
 
-    pub(super) fn note_conflict(&self, seqno: Seqno, verdict: &Verdict) {
+    pub(super) fn note_conflict(&self, index: LogIndex, seqno: Seqno, verdict: &Verdict) {
+        self.shared.host.flight.note_often(Some(index), || {
+            let (with, key) = verdict.conflict().map_or((Seqno::ZERO, 0), |found| (found.with, found.key));
+            let why = verdict.failure.map_or_else(String::new, |failure| failure_words(failure).to_owned());
+            flight::Event::Conflict { seqno, with, key, why }
+        });
         if self.shared.host.settings.log_conflicts() {
             self.log_ordered(Level::Info, format!("certification conflict: {seqno} fails: {:?}", verdict.failure));
         }
@@ -221,6 +227,11 @@ impl Core {
         match own {
             None => self.count_past(&Entry::View, seqno),
             Some(_) => self.end_past(),
+        }
+        // What was before is on the others' records.
+        if self.inc.past.is_none() {
+            let members = view.members.iter().map(|m| m.name.clone()).collect();
+            self.shared.host.flight.note_at(index, false, flight::Event::View { number: view.number, seqno, members });
         }
         if let Some(me) = own {
             // Before the server is told of the view: scripts read the file as soon as the cluster size shows.
@@ -339,8 +350,13 @@ impl Core {
             }
             Effect::GoLive { position, connect } => self.go_live(position, connect),
             Effect::Resume { position, seqno, view } => self.resume(position, seqno, &view),
-            Effect::Synced { at } => self.tell(Item::Synced { at }),
+            Effect::Synced { at } => {
+                self.shared.host.flight.note(flight::Event::Synced { at });
+                self.tell(Item::Synced { at });
+            }
             Effect::Donate { joiner, request, position, at } => {
+                let to = self.name(joiner);
+                self.shared.host.flight.note(flight::Event::Donates { to, at });
                 self.shared.monitor.raise_barrier(at);
                 self.tell(Item::Donate { joiner, request, position, at });
             }
@@ -363,16 +379,21 @@ impl Core {
             Effect::Die(reason) => self.shared.die(reason),
             Effect::Fail(reason) => self.fail(reason),
             Effect::Inconsistent(reason) => {
+                self.shared.host.flight.note(flight::Event::Inconsistent { reason: reason.clone() });
                 self.shared.data.mark_inconsistent();
                 self.fail(reason);
             }
             Effect::Purge(cut) => self.inc.index.here().purge(cut),
             Effect::Evictions => self.set_evicted(),
-            Effect::VoteBegun { seqno } => self.shared.on_vote_begun(seqno),
+            Effect::VoteBegun { seqno } => {
+                self.shared.host.flight.note(flight::Event::VoteBegun { seqno });
+                self.shared.on_vote_begun(seqno);
+            }
             // Settled before this node sat out.
             Effect::VoteDone { seqno, .. } | Effect::VoteDismissed { seqno, .. }
                 if self.inc.replicator.is_repeated() && seqno <= self.shared.monitor.left() => {}
             Effect::VoteDone { seqno, winner, applied } => {
+                self.shared.host.flight.note(flight::Event::VoteDone { seqno, winner });
                 let left = || if applied { self.shared.monitor.left() } else { Seqno::ZERO };
                 if self.shared.votes.decided(seqno, winner, left) {
                     self.shared.lost_vote(seqno);
@@ -400,6 +421,8 @@ impl Core {
         for (_, slot) in self.conn.weight_waiters.drain(..) {
             slot.fill(false);
         }
+        let heard = reachable.iter().map(|m| m.name.clone()).collect();
+        self.shared.host.flight.note(flight::Event::NonPrimary { reachable: heard });
         let own = reachable.iter().position(|m| m.node == self.inc.me.node).unwrap_or(0);
         self.shared.host.log(Level::Info, texts::new_component(false, Some(own), reachable.len()));
         self.publish();
@@ -410,6 +433,16 @@ impl Core {
                 self.shared.tell_non_primary(view);
             }
         }
+    }
+}
+
+/// For the flight recorder.
+fn failure_words(failure: Failure) -> &'static str {
+    match failure {
+        Failure::Conflict(_) => "a conflict",
+        Failure::LastSeenBelowCut => "it was under way for too long",
+        Failure::LastSeenAhead => "it claims to have seen the future",
+        Failure::Malformed => "it is no write set",
     }
 }
 

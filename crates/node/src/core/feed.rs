@@ -68,6 +68,10 @@ impl Core {
     fn catch_up_from(&mut self, position: Seqno, mut before: Option<(Seqno, ServerView)>) {
         let mut items = std::mem::take(&mut self.inc.backlog);
         let delivered = self.inc.replicator.delivered();
+        if delivered > position {
+            let event = trireme_flight::Event::CatchesUp { from: position.next(), to: delivered };
+            self.shared.host.flight.note(event);
+        }
         if delivered.0.saturating_sub(position.0) > 1 {
             self.shared.host.log(Level::Info, texts::receiving_ist(position.next(), delivered));
         }

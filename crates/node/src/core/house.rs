@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use trireme_flight as flight;
 use trireme_order::{LogStore, Phase};
 use trireme_surface::texts;
 use trireme_types::{LogIndex, Seqno};
@@ -89,6 +90,8 @@ impl Core {
             self.shared.host.log(Level::Info, texts::receiving_ist_progress(progress.done, progress.total));
         }
         if progress.done == progress.total {
+            let at = self.shared.monitor.left();
+            self.shared.host.flight.note(flight::Event::CaughtUp { at });
             self.inc.catch_up = None;
         }
     }
@@ -167,6 +170,9 @@ impl Core {
         let name = durability_name(mode);
         let set = self.shared.host.settings.show_durability(mode);
         let before = self.conn.durability.replace(mode);
+        if before != Some(mode) {
+            self.shared.host.flight.note(flight::Event::Durability { mode: name.to_owned() });
+        }
         match (before, set) {
             (Some(before), _) if before == mode => {}
             (Some(_), _) => self.shared.host.log(Level::Info, format!("repl.durability is now {name}, on all members")),

@@ -1,7 +1,7 @@
 //! What the group thread keeps as long as it is one incarnation of its member: from opening the log to the end of the connection, or to
 //! a failure of the log's disk.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use trireme_replicator::progress::CatchUp;
 use trireme_replicator::retention::EngineDisk;
 use trireme_replicator::{self as replicator, Distances, Replicator};
 use trireme_transport::Transport;
-use trireme_types::{Member, NodeId, Timestamp};
+use trireme_types::{Member, NodeId, Term, Timestamp};
 
 use super::past::Past;
 use crate::backlog::Backlog;
@@ -63,8 +63,10 @@ pub(super) struct Incarnation {
     pub(super) donors_count: bool,
     /// When the sequencer was last heard.
     pub(super) heard: Timestamp,
-    /// Members that are not heard at the moment, as far as this one judges, and how often one fell silent.
-    pub(super) silent: BTreeSet<NodeId>,
+    /// Members that are not heard at the moment, as far as this one judges, and since when.
+    pub(super) silent: BTreeMap<NodeId, Instant>,
+    /// The last term in which this node stood for sequencer.
+    pub(super) stood: Option<Term>,
     // The log, and what the storage engine has of it.
     pub(super) syncing: bool,
     /// When the log's housekeeping was last done.
@@ -143,7 +145,8 @@ impl Incarnation {
             watching: false,
             donors_count: false,
             heard: Timestamp::ZERO,
-            silent: BTreeSet::new(),
+            silent: BTreeMap::new(),
+            stood: None,
             syncing: false,
             log_kept: started,
             engine: EngineDisk::new(shared.data.new_epoch()),

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use trireme_certification::Encoded;
+use trireme_flight as flight;
 use trireme_order::{Phase, ReadId};
 use trireme_surface::texts;
-use trireme_transport::{Isolation, NetEvent};
+use trireme_transport::{DownCause, Isolation, NetEvent};
 
 use super::Core;
 use super::connection::{HeldBack, Pending, PendingApp, ProposalId};
@@ -22,12 +23,31 @@ use trireme_replicator::message::AppMessage;
 /// Who has not heard the sequencer for so long, several heartbeats, was frozen or cut off from it.
 const OUT_OF_TOUCH_AFTER: Duration = Duration::from_millis(300);
 
+/// Why a link ended, for the flight recorder.
+fn cause_word(cause: DownCause) -> &'static str {
+    match cause {
+        DownCause::Reset => "reset",
+        DownCause::Bye => "bye",
+        DownCause::Silent => "silent",
+        DownCause::Replaced => "replaced",
+        DownCause::Garbage => "garbage",
+        DownCause::Local => "local",
+    }
+}
+
 impl Core {
     pub(super) fn on_net(&mut self, event: NetEvent) {
         let now = self.now();
         match event {
-            NetEvent::LinkUp { member, .. } => self.inc.group.handle_link_up(now, member),
-            NetEvent::LinkDown { node, .. } => self.inc.group.handle_link_down(now, node),
+            NetEvent::LinkUp { member, .. } => {
+                self.shared.host.flight.note(flight::Event::LinkUp { peer: member.name.clone() });
+                self.inc.group.handle_link_up(now, member);
+            }
+            NetEvent::LinkDown { node, cause } => {
+                let (peer, cause) = (self.name(node), cause_word(cause).to_owned());
+                self.shared.host.flight.note(flight::Event::LinkDown { peer, cause });
+                self.inc.group.handle_link_down(now, node);
+            }
             NetEvent::Message { from, message } => {
                 self.inc.group.handle_message(now, from, message);
                 // Only the sequencer's word counts: who hears the others but not it misses what is ordered as well.
@@ -47,6 +67,8 @@ impl Core {
             NetEvent::Broken { thread, said } => self.shared.part_failed(thread, &said),
             NetEvent::Accepted { token, address } => self.shared.jobs.ask_allowed(token, address),
             NetEvent::Refused { address, reason } => {
+                let (from, why) = (address.clone(), reason.clone());
+                self.shared.host.flight.note_often(None, || flight::Event::Refused { address: from, reason: why });
                 self.shared.host.log(Level::Warn, format!("connection from {address} refused: {reason}"));
             }
         }

@@ -102,6 +102,7 @@ impl Core {
         let position = (shared.data.history(), self.inc.replicator.handed());
         let plan = startup::rejoin(&shared.host, &mut log, &self.conn.cluster, peers, position)?;
         shared.set_reader(&log);
+        shared.host.flight.note(trireme_flight::Event::LogWorks {});
         shared.host.log(
             Level::Info,
             format!("the write-set log works again: joining the group at {}:{}", position.0, position.1),

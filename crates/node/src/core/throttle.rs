@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use trireme_flight as flight;
 use trireme_surface::texts;
 
 use super::Core;
@@ -46,7 +47,10 @@ impl Core {
     pub(super) fn on_flow(&mut self, act: Act) {
         match act {
             Act::Signal(body) => self.inc.group.signal(body),
-            Act::Requested(stop) => self.shared.status.change_flow(|f| f.request(stop)),
+            Act::Requested(stop) => {
+                self.shared.host.flight.note_often(None, || flight::Event::AsksToStop { stop });
+                self.shared.status.change_flow(|f| f.request(stop));
+            }
             Act::Received => self.shared.status.change_flow(|f| f.received += 1),
             Act::Paused(paused) => self.shared.status.change_flow(|f| f.pause(Instant::now(), paused)),
             Act::HeldUpBy { node, rate } => {
@@ -59,6 +63,7 @@ impl Core {
                 );
             }
             Act::GaveUp { patience } => {
+                self.shared.host.flight.note_often(None, || flight::Event::GaveUp { patience });
                 // A node that applies large transactions may give up again and again.
                 if self.conn.gave_up_told.is_none_or(|at| at.elapsed() >= TELL_AGAIN) {
                     self.conn.gave_up_told = Some(Instant::now());

@@ -7,6 +7,7 @@ use crate::shared::Shared;
 use crate::slot::Slot;
 use crate::{Code, Level};
 use std::sync::Arc;
+use trireme_flight::Event;
 use trireme_replicator::message::AppMessage;
 use trireme_surface::options::text;
 use trireme_surface::texts;
@@ -45,6 +46,8 @@ impl Node {
             act(shared, change.name, &change.value).map_err(|reason| {
                 trireme_surface::OptionError::Refused { name: name.clone(), value: value.clone(), reason }.log_lines()
             })?;
+            let (name, value) = (change.name.to_owned(), change.value.clone());
+            shared.host.flight.note(Event::Option { name, value });
             let flow = change.name.starts_with("gcs.");
             let timing = change.name.starts_with("evs.") || change.name.starts_with("pc.ignore");
             settings.with(|o| o.store(change));

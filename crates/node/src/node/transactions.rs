@@ -5,12 +5,14 @@ use crate::api::{APPLIER, LOCAL};
 use crate::command::{Command, Outcome};
 use crate::monitor::Interrupted;
 use crate::slot::Slot;
+use crate::stages::SlowCommit;
 use crate::trx::{Stage, Trx};
 use crate::{Code, Gtid, Handle, KeyKind, Level, Meta, RecvCtx, flags};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 use trireme_certification::{Head, WriteSet, WriteSetBuilder};
+use trireme_flight::Event;
 use trireme_replicator::votes::{Settled, error_class};
 use trireme_surface::texts;
 use trireme_types::Seqno;
@@ -107,7 +109,7 @@ impl Node {
                 (Code::NodeFail, None)
             }
             Outcome::Ordered { seqno, ok, depends_on, body } => {
-                shared.metrics.ordered(begun, &slot);
+                state.stages = shared.metrics.ordered(begun, &slot);
                 let meta = shared.meta(seqno, trx.id, conn, Some(depends_on));
                 state.meta = Some(meta);
                 state.body = Some(body);
@@ -149,7 +151,8 @@ impl Node {
         {
             let now = Instant::now();
             self.shared.metrics.turn.record(now - begun);
-            trx.lock().entered = Some(now);
+            let mut state = trx.lock();
+            (state.entered, state.stages.wait) = (Some(now), now - begun);
         }
         match entered {
             Ok(()) => Code::Ok,
@@ -171,15 +174,17 @@ impl Node {
         let code = if error.is_empty() { Code::Ok } else { self.vote_on_error(meta.seqno, error) };
         if self.leave_order(meta.seqno) && handle.opaque == LOCAL {
             if let Some(trx) = self.shared.trxs.get(handle.trx) {
-                let (stage, begun, entered) = {
+                let (stage, begun, entered, stages) = {
                     let state = trx.lock();
-                    (state.stage, state.begun, state.entered)
+                    (state.stage, state.begun, state.entered, state.stages)
                 };
                 if matches!(stage, Stage::Certified(_) | Stage::Replaying(_)) {
                     if let (Some(begun), Some(entered)) = (begun, entered) {
                         let now = Instant::now();
-                        self.shared.metrics.engine.record(now - entered);
-                        self.shared.metrics.total.record(now - begun);
+                        let (engine, total) = (now - entered, now - begun);
+                        self.shared.metrics.engine.record(engine);
+                        self.shared.metrics.total.record(total);
+                        self.shared.metrics.slowest.record(SlowCommit { seqno: meta.seqno, total, stages, engine });
                     }
                     self.shared.status.counters.local_commits.fetch_add(1, Relaxed);
                 }
@@ -250,6 +255,10 @@ impl Node {
     pub fn abort_certification(&self, bf_seqno: Option<Seqno>, victim: u64) -> (Code, Option<Seqno>) {
         let Some(trx) = self.shared.trxs.get(victim) else { return (Code::Ok, None) };
         let state = trx.lock();
+        self.shared.host.flight.note_often(None, || Event::Aborted {
+            by: bf_seqno.unwrap_or(Seqno::ZERO),
+            stage: state.stage.words().to_owned(),
+        });
         match state.stage {
             Stage::Collecting => {
                 self.shared.monitor.abort(None, &trx.aborted);

@@ -7,6 +7,7 @@ use crate::saved::Saved;
 use crate::threads::lock;
 use crate::{Code, Gtid, Level, RecvCtx, copying, engine};
 use bytes::Bytes;
+use trireme_flight::Event;
 use trireme_replicator::message::AppMessage;
 use trireme_surface::texts;
 use trireme_types::{NodeId, Seqno};
@@ -20,6 +21,7 @@ impl Node {
                 shared.give_up(reason.into(), false);
             }
             Ok(request) => {
+                shared.host.flight.note(Event::AsksForState { full: data });
                 copying::look(&shared.host, &request);
                 if data {
                     shared.data.save(Saved::receiving);
@@ -88,6 +90,8 @@ impl Node {
                 (None, Code::Ok)
             }
         };
+        let seqno = position.unwrap_or(Seqno::ZERO);
+        shared.host.flight.note(Event::StateReceived { seqno, ok: position.is_some() });
         if shared.commands.push(Command::StateReceived { position }) { answer } else { Code::ConnFail }
     }
 
@@ -106,6 +110,7 @@ impl Node {
 
     fn donor_done(&self, ok: bool) -> bool {
         let Some(joiner) = lock(&self.shared.donating).take() else { return false };
+        self.shared.host.flight.note(Event::Donated { ok });
         self.shared.commands.push(Command::App { message: AppMessage::DonorDone { joiner, ok }, slot: None });
         true
     }

@@ -3,6 +3,7 @@
 mod aborts;
 mod cluster;
 mod fake;
+mod flight;
 mod flow;
 mod lifecycle;
 mod metrics;

@@ -1,7 +1,7 @@
 //! Every option with its default, format and rules.
 //!
 //! The names are Galera's, complete, also those without a meaning here: configuration files that work with Galera must work
-//! unchanged, and tools read values back. `repl.durability`, `repl.log_key_file`, `repl.log_key_reload`,
+//! unchanged, and tools read values back. `repl.durability`, `repl.flight_size`, `repl.log_key_file`, `repl.log_key_reload`,
 //! `repl.require_auth`, `repl.secret_file`, `repl.secret_reload`, `repl.status_extended`, `gcs.fc_patience` and `pc.bootstrap_expect` are ours.
 
 /// Format and range of a value.
@@ -196,6 +196,8 @@ pub const TABLE: &[Spec] = &[
     shown("repl.commit_order", "3", Choice(&["0", "1", "2", "3"]), Start),
     // Ours: whether a majority must hold a commit on disk, or only in its processes, before it is acknowledged. A cluster-wide setting.
     shown("repl.durability", "disk", Choice(&["disk", "process"]), Dynamic),
+    // Ours: bytes of the flight recorder's file; 0: none is kept.
+    hidden("repl.flight_size", "8M", SIZE, Start),
     shown("repl.key_format", "FLAT8", Choice(&["FLAT8", "FLAT8A", "FLAT16", "FLAT16A"]), Dynamic),
     // Ours: the file with the keys that encrypt this node's write-set log.
     hidden("repl.log_key_file", "", Text, Start),
@@ -248,6 +250,7 @@ mod tests {
     fn counts() {
         let ours = [
             "repl.durability",
+            "repl.flight_size",
             "repl.log_key_file",
             "repl.log_key_reload",
             "repl.other_certificate",
@@ -264,7 +267,7 @@ mod tests {
         assert_eq!(galera.iter().filter(|s| s.shown).count(), 72);
         // 23 of both lineages and one of the other lineage.
         assert_eq!(galera.iter().filter(|s| !s.shown).count(), 24);
-        assert_eq!(TABLE.len(), 108);
+        assert_eq!(TABLE.len(), 109);
     }
 
     #[test]
