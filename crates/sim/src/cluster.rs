@@ -12,7 +12,7 @@ use trireme_order::{
 };
 use trireme_replicator::retention::EngineDisk;
 use trireme_replicator::{self as replicator, Position, Replicator};
-use trireme_types::{LogIndex, Member, NodeId, Seqno, Term, Timestamp, Uuid, View};
+use trireme_types::{Durability, LogIndex, Member, NodeId, Seqno, Term, Timestamp, Uuid, View};
 
 use crate::check::{Branches, Clients, Histories, Isolation, Logs, Losses, ReadRecord};
 use crate::database::{Change, Database};
@@ -25,7 +25,7 @@ use crate::rng::{Rng, mix};
 use crate::server::{Owed, Transfer};
 use crate::situations::{Situation, Situations};
 use crate::streaming::OwnStream;
-use crate::watch::Watch;
+use crate::watch::{Doubt, Stage, Strike, Watch};
 
 /// How often a node looks after what depends on time.
 pub(crate) const TICK: u64 = 50 * MS;
@@ -143,6 +143,11 @@ pub(crate) struct Slot {
     pub appended: LogIndex,
     /// Who asked it for its vote last, and has no answer.
     pub asked: Option<(NodeId, Term)>,
+    /// Its log may lack what it had acknowledged.
+    pub doubt: Option<Doubt>,
+    /// The newest change of the voters in its log, and up to where it knows what is committed.
+    pub changed_at: LogIndex,
+    pub settled: LogIndex,
     /// Its log was under suspicion when it was last looked at.
     pub suspected: bool,
     /// Its process never comes back.
@@ -187,6 +192,9 @@ impl Slot {
             forgot: Default::default(),
             appended: LogIndex::ZERO,
             asked: None,
+            doubt: None,
+            changed_at: LogIndex::ZERO,
+            settled: LogIndex::ZERO,
             suspected: false,
             dead: false,
         }
@@ -281,6 +289,12 @@ pub(crate) enum Event {
     Client,
     Fault,
     Undo(Undo),
+    Strike {
+        slot: usize,
+        boot: u32,
+        stage: Stage,
+        strike: Strike,
+    },
     Restart {
         slot: usize,
         boot: u32,
@@ -348,6 +362,9 @@ pub struct Cluster {
     pub terms: u64,
     pub situations: Situations,
     pub(crate) watch: Watch,
+    /// Decides on harm by stage.
+    pub(crate) strikes: Rng,
+    pub(crate) strikes_done: u32,
     /// Client operations still to be begun.
     pub(crate) operations_left: u64,
     pub(crate) next_read: u64,
@@ -362,6 +379,7 @@ pub struct Cluster {
 impl Cluster {
     pub fn new(options: Options) -> Cluster {
         let mut rng = Rng::new(options.seed);
+        let strikes = Rng::new(options.seed ^ 0x0073_7472_u64.rotate_left(32));
         let mut slots = Vec::new();
         for i in 0..options.nodes {
             let disk = Store::create(&options.of_slot(i), node_id(i, 0), mix(options.seed ^ i as u64));
@@ -396,6 +414,8 @@ impl Cluster {
             terms: 0,
             situations: Situations::default(),
             watch: Watch::default(),
+            strikes,
+            strikes_done: 0,
             operations_left: 0,
             next_read: 0,
             calm: false,
@@ -523,6 +543,7 @@ impl Cluster {
             Event::Client => self.client(),
             Event::Fault => self.fault(),
             Event::Undo(undo) => self.undo(undo),
+            Event::Strike { slot, boot, stage, strike } => self.strike(slot, boot, stage, strike),
             Event::Restart { slot, boot } => {
                 let s = &self.slots[slot];
                 if s.boot == boot && s.process.is_none() && !s.dead {
@@ -703,6 +724,9 @@ impl Cluster {
         disk.lose_power(&mut self.rng);
         let lost = disk.last() < before;
         s.db.crash(true, &mut self.rng);
+        if self.options.durability == Durability::Process || self.options.switches_durability() {
+            self.begin_doubt(slot);
+        }
         if lost {
             self.arose(Situation::EntriesLost);
         }
@@ -761,6 +785,8 @@ impl Cluster {
         s.acked = Default::default();
         s.held_once = LogIndex::ZERO;
         s.forgot = Default::default();
+        s.doubt = None;
+        (s.changed_at, s.settled) = Default::default();
     }
 
     /// Somebody copies a node's directory.
@@ -780,6 +806,8 @@ impl Cluster {
         s.forgot = s.acked;
         s.disk = Some(copy.log);
         s.db = copy.db;
+        s.doubt = None;
+        (s.changed_at, s.settled) = Default::default();
         s.claim = None;
         s.at_risk = false;
         let last = s.store().last();
@@ -803,7 +831,7 @@ impl Cluster {
         let s = &self.slots[slot];
         let store = s.store();
         let end = (store.term_at(store.last()).unwrap_or_default(), store.last());
-        s.forgot > end || s.forgot.0 > store.hard_state().term || store.suspect().is_some()
+        s.forgot > end || s.forgot.0 > store.hard_state().term || s.doubt.is_some()
     }
 
     pub fn is_running(&self, slot: usize) -> bool {

@@ -28,7 +28,7 @@ pub struct State {
 
 /// What a change does with its rows.
 #[derive(Clone, Debug)]
-pub enum Stage {
+pub enum Staging {
     /// They are committed.
     Rows,
     /// They wait for the end of this operation; so many fragments of it came before.
@@ -40,21 +40,21 @@ pub enum Stage {
 }
 
 impl State {
-    fn commit(&mut self, stage: Stage, mut rows: Vec<(u16, u64)>) -> Result<(), String> {
+    fn commit(&mut self, stage: Staging, mut rows: Vec<(u16, u64)>) -> Result<(), String> {
         let fragments = |op: &u64, staged: &BTreeMap<u64, (u32, Vec<(u16, u64)>)>| staged.get(op).map_or(0, |s| s.0);
         match stage {
-            Stage::Rows => {}
-            Stage::Drop(ops) => self.staged.retain(|op, _| !ops.contains(op)),
-            Stage::Keep(op, before) | Stage::Publish(op, before) if fragments(&op, &self.staged) != before => {
+            Staging::Rows => {}
+            Staging::Drop(ops) => self.staged.retain(|op, _| !ops.contains(op)),
+            Staging::Keep(op, before) | Staging::Publish(op, before) if fragments(&op, &self.staged) != before => {
                 let held = fragments(&op, &self.staged);
                 return Err(format!("operation {op} goes on after {before} fragments, {held} are here"));
             }
-            Stage::Keep(op, _) => {
+            Staging::Keep(op, _) => {
                 let staged = self.staged.entry(op).or_default();
                 staged.0 += 1;
                 staged.1.append(&mut rows);
             }
-            Stage::Publish(op, _) => {
+            Staging::Publish(op, _) => {
                 let (_, mut all) = self.staged.remove(&op).unwrap_or_default();
                 all.append(&mut rows);
                 rows = all;
@@ -73,7 +73,7 @@ pub struct Change {
     pub lineage: Lineage,
     /// Keys and the operation that wrote them; empty for views and failed certification.
     pub rows: Vec<(u16, u64)>,
-    pub stage: Stage,
+    pub stage: Staging,
     /// A statement in total-order isolation: a death in the middle leaves its beginnings.
     pub isolated: bool,
 }
@@ -82,14 +82,14 @@ impl Change {
     /// What a write set does. Without an effect it only takes its place.
     pub fn of(ws: &WriteSet, seqno: u64, hash: u64, lineage: Lineage, effect: bool) -> Change {
         let (rows, stage) = match ws.part {
-            Part::Rollback => (Vec::new(), Stage::Drop(vec![ws.op])),
-            _ if !effect => (Vec::new(), Stage::Rows),
+            Part::Rollback => (Vec::new(), Staging::Drop(vec![ws.op])),
+            _ if !effect => (Vec::new(), Staging::Rows),
             part => {
                 let rows = ws.keys.iter().map(|k| (k.0, ws.op)).collect();
                 let stage = match part {
-                    Part::Fragment(n) => Stage::Keep(ws.op, n),
-                    Part::Commit(n) => Stage::Publish(ws.op, n),
-                    Part::Whole | Part::Isolated | Part::Rollback => Stage::Rows,
+                    Part::Fragment(n) => Staging::Keep(ws.op, n),
+                    Part::Commit(n) => Staging::Publish(ws.op, n),
+                    Part::Whole | Part::Isolated | Part::Rollback => Staging::Rows,
                 };
                 (rows, stage)
             }

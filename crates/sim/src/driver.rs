@@ -9,13 +9,14 @@ use trireme_types::{Durability, EntryKind, Lineage, LogIndex, NodeId, Reader, Se
 
 use crate::check::{Delivered, Judged, Outcome, Reach, What};
 use crate::cluster::{Cluster, Event, Input, Slot, Stop, Sync};
-use crate::database::{Change, Stage};
+use crate::database::{Change, Staging};
 use crate::judge::{Judge, Part, WriteSet};
 use crate::net::Payload;
 use crate::options::{MS, SEC, Sabotage};
 use crate::rng::{Rng, hash_bytes, mix};
 use crate::situations::Situation;
 use crate::streaming::OwnStream;
+use crate::watch::Stage;
 
 /// Outputs of one drain after which a node counts as talking to itself.
 const OUTPUTS_MAX: u64 = 200_000;
@@ -107,6 +108,9 @@ impl Cluster {
     /// Carries out everything the group wants, then sees to syncs, timers and snapshots.
     pub(crate) fn drain(&mut self, slot: usize, boot: u32) {
         let mut count = 0u64;
+        if self.has_promised(slot) {
+            self.tempt(slot, Stage::Promise);
+        }
         loop {
             let now = self.slots[slot].local(self.now);
             let Some(p) = self.life(slot, boot) else { return };
@@ -183,6 +187,7 @@ impl Cluster {
             Some(Stop::Server(_)) => return self.restart_server(slot),
         }
         self.note_suspicion(slot);
+        self.settle_doubt(slot);
         self.update_keep(slot);
         self.snapshots(slot, boot);
         self.start_sync(slot, boot);
@@ -586,7 +591,7 @@ impl Cluster {
                     let result = self.histories.compare_streams(history, &open);
                     self.check(slot, result);
                 }
-                let stage = Stage::Drop(ended);
+                let stage = Staging::Drop(ended);
                 let lineage = self.lineage_at(slot, index);
                 let branch = self.branch(slot);
                 let now = self.slots[slot].local(self.now);
@@ -676,7 +681,7 @@ impl Cluster {
         let holds_on = |disk: &Slot| {
             let store = disk.store();
             // Nor can what lay above here, before the power failed or bits flipped, or where a copy was put now.
-            if store.suspect().is_some_and(|after| index > after) || index <= disk.held_once {
+            if disk.doubt.is_some_and(|doubt| index > doubt.kept) || index <= disk.held_once {
                 return true;
             }
             let safe = if synced { store.synced().min(store.written()) } else { store.written() };
@@ -791,6 +796,9 @@ impl Cluster {
             return;
         }
         p.apply_scheduled = false;
+        if self.slots[slot].db.queue.front().is_some_and(|c| c.isolated) && self.dies_in_statement(slot) {
+            return;
+        }
         let many = if self.rng.chance(0.2) { self.rng.range(1, 20) } else { 1 };
         for _ in 0..many {
             match self.slots[slot].db.apply_one(self.options.db_flush) {
@@ -990,11 +998,11 @@ pub(crate) fn voters_at(store: &impl LogStore, index: LogIndex) -> Option<VoterS
     voters_of(store, if header.kind == EntryKind::Voters { index } else { header.voters })
 }
 
-/// Those before them, as long as this log does not know that the change is committed: then both decide.
-pub(crate) fn voters_in_doubt(store: &impl LogStore, index: LogIndex) -> Option<VoterSet> {
+/// Those before them, as long as its member knows only up to `settled` what is committed: then both decide.
+pub(crate) fn voters_in_doubt(store: &impl LogStore, index: LogIndex, settled: LogIndex) -> Option<VoterSet> {
     let header = store.read(index, 0).ok()?.into_iter().next()?.header;
     let at = if header.kind == EntryKind::Voters { index } else { header.voters };
-    if at <= store.base().index.max(store.hard_state().voters_committed) {
+    if at <= store.base().index.max(settled) {
         return None;
     }
     let change = store.read(at, 0).ok()?.into_iter().next()?.header;

@@ -85,13 +85,13 @@ impl Cluster {
         (a != b).then_some((a, b))
     }
 
-    fn restart_later(&mut self, slot: usize) {
+    pub(crate) fn restart_later(&mut self, slot: usize) {
         let boot = self.slots[slot].boot;
         let delay = self.duration();
         self.after(delay, Event::Restart { slot, boot });
     }
 
-    fn cut_for_a_while(&mut self, cuts: Vec<(usize, usize)>) {
+    pub(crate) fn cut_for_a_while(&mut self, cuts: Vec<(usize, usize)>) {
         for &(a, b) in &cuts {
             self.cut(a, b);
         }
@@ -315,6 +315,7 @@ impl Cluster {
                     self.crash(slot, false);
                     self.log(|| format!("n{slot} has a damaged log"));
                     self.slots[slot].disk.as_mut().expect("no process").damage(&mut self.rng);
+                    self.begin_doubt(slot);
                     self.hear_complaint(slot);
                     self.restart_later(slot);
                 }
@@ -550,7 +551,7 @@ impl Cluster {
     /// majority without it and without those lost before; and some other node must hold data that an arbitrator can go on with.
     fn can_lose(&self, slot: usize) -> bool {
         let node = self.slots[slot].node;
-        let whole = |s: &Slot| s.node != node && s.store().suspect().is_none();
+        let whole = |s: &Slot| s.node != node && s.doubt.is_none();
         // What an arbitrator has dropped counts as lost with it, unless the other has just that: not what a deposed sequencer put
         // there instead.
         let arbitrators = || (0..self.slots.len()).filter(|&i| i != slot && self.options.is_arbitrator(i));
@@ -571,7 +572,7 @@ impl Cluster {
         })
     }
 
-    fn may_lose_power(&self, slot: usize) -> bool {
+    pub(crate) fn may_lose_power(&self, slot: usize) -> bool {
         let harmless = self.options.durability == Durability::Disk && !self.options.switches_durability();
         harmless || self.may_doubt(slot)
     }
@@ -581,14 +582,14 @@ impl Cluster {
     fn may_doubt(&self, slot: usize) -> bool {
         let node = self.slots[slot].node;
         self.every_configuration(|set| {
-            let others = self.slots.iter().filter(|s| s.node != node && s.store().suspect().is_none());
+            let others = self.slots.iter().filter(|s| s.node != node && s.doubt.is_none());
             2 * others.map(|s| set.weight(s.node)).sum::<u32>() >= set.total()
         })
     }
 
     /// May a process die, and with it what it remembers of others? Not while one of those needs it, because an old copy of its disk
     /// was put back.
-    fn may_forget(&self) -> bool {
+    pub(crate) fn may_forget(&self) -> bool {
         (0..self.slots.len()).all(|slot| !self.is_short(slot) || self.slots[slot].forgot == Default::default())
     }
 
@@ -669,7 +670,7 @@ impl Cluster {
             let index = store.last();
             // The newest of each log, and those before them while that change is in doubt: older ones decide nothing any more.
             let sets = if index > store.base().index {
-                [voters_at(store, index), voters_in_doubt(store, index)]
+                [voters_at(store, index), voters_in_doubt(store, index, s.settled)]
             } else {
                 [Some(store.base().voters.clone()), None]
             };
@@ -717,7 +718,7 @@ impl Cluster {
         let server = |n: NodeId| self.slot_of(n).is_some_and(|s| !dead.contains(&s) && !self.options.is_arbitrator(s));
         data && self.may_forget()
             && self.every_configuration(|set| {
-                set.majority(|n| alive().any(|s| s.node == n && s.store().suspect().is_none()))
+                set.majority(|n| alive().any(|s| s.node == n && s.doubt.is_none()))
                     && set.voters.iter().any(|v| v.weight.0 > 0 && server(v.node))
                     && self.outweigh(set, dead)
             })

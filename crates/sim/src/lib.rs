@@ -43,3 +43,4 @@ pub use run::{Failure, Report, run, run_seed};
 pub use situations::{Census, Situation, Situations};
 pub use store::FastStore;
 pub use trireme_order::Mutant;
+pub use watch::Stage;

@@ -8,6 +8,7 @@ use trireme_replicator::Distances;
 use trireme_types::Durability;
 
 use crate::rng::Rng;
+use crate::watch::Stage;
 
 pub const US: u64 = 1_000;
 pub const MS: u64 = 1_000_000;
@@ -323,6 +324,8 @@ pub struct Options {
     /// No fault lasts longer than this, whatever is drawn.
     pub fault_max: u64,
     pub drift_ppm: u64,
+    /// Harm that waits for somebody to be in the middle of something: how often it comes then.
+    pub strikes: Vec<(Stage, f64)>,
     /// Fault and weight, only those enabled.
     pub faults: Vec<(Fault, u32)>,
 }
@@ -393,6 +396,7 @@ impl Options {
             fault_duration: SEC,
             fault_max: u64::MAX,
             drift_ppm: 0,
+            strikes: Vec::new(),
             faults: Vec::new(),
         }
     }
@@ -497,6 +501,7 @@ impl Options {
         if r.chance(0.1) {
             o.draw_pieces(&mut r);
         }
+        o.draw_strikes();
         // Of those in which some can be spared, so many that it is half of all.
         o.leaves_dead = Rng::new(seed ^ 0x0064_6561_u64.rotate_left(24)).chance(0.66);
         o
@@ -610,6 +615,20 @@ impl Options {
         }
     }
 
+    /// From a stream of its own. In the calmest runs there is none.
+    fn draw_strikes(&mut self) {
+        let mut r = Rng::new(self.seed ^ 0x0073_7472_u64.rotate_left(24));
+        if !r.chance(0.4) || self.faults.is_empty() {
+            return;
+        }
+        for stage in Stage::ALL {
+            let known = stage != Stage::Statement || self.isolated_share > 0.0;
+            if known && r.chance(0.5) {
+                self.strikes.push((stage, r.range(2, 40) as f64 / 100.0));
+            }
+        }
+    }
+
     /// Does the history have branches?
     pub fn branches(&self) -> bool {
         self.forced || self.dark
@@ -640,6 +659,7 @@ impl Options {
         o.forced = false;
         o.dark = false;
         o.leaves_dead = false;
+        o.strikes.clear();
         // Logs that cover a pause, and windows that cover the round trip.
         o.retain = 10_000;
         o.batch_bytes_max = 1 << 20;
@@ -675,6 +695,7 @@ impl Options {
         let mut r = Rng::new(seed ^ 0x0065_7067_u64.rotate_left(40));
         let mut o = Options::draw(seed);
         o.kind = Kind::Restored;
+        o.strikes.clear();
         o.nodes = r.range(3, 5) as usize;
         o.arbitrators = 0;
         o.arbitrator_keep = u64::MAX;
@@ -782,7 +803,7 @@ impl fmt::Display for Options {
             "seed {}: {:?} nodes {} arbitrators {} keeping {} durability {:?} store {:?} codec {} forced {} dark {} founded {} leaves_dead {} ignore_sb {} ignore_quorum {} heartbeat {}ms election {}ms suspect {}ms linger {}ms \
              body_wait {}ms batch {} inflight {} delay {}+{}ms bandwidth {} droppable_loss {} notice {}ms connect {}ms dead_peer {}ms \
              step {}ms x{} sync {}+{}ms checkpoint {} retain {} truncation_volatile {} report {} db {:?} apply {}ms flush {}ms \
-             transfer {}ms operations {} every {}ms keys {} body {} pieced {} up to {} of {} in {}ms cached {} app {} read {} stream {} isolated {} large {} for {}ms safety {}ms fault every {}ms for {}ms drift {}ppm {:?} faults [",
+             transfer {}ms operations {} every {}ms keys {} body {} pieced {} up to {} of {} in {}ms cached {} app {} read {} stream {} isolated {} large {} for {}ms safety {}ms fault every {}ms for {}ms drift {}ppm {:?} strikes {:?} faults [",
             self.seed,
             self.kind,
             self.nodes,
@@ -843,6 +864,7 @@ impl fmt::Display for Options {
             ms(self.fault_duration),
             self.drift_ppm,
             self.limits,
+            self.strikes,
         )?;
         for (i, (fault, weight)) in self.faults.iter().enumerate() {
             write!(f, "{}{fault:?} {weight}", if i > 0 { ", " } else { "" })?;

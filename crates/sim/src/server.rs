@@ -14,6 +14,7 @@ use crate::cluster::{Cluster, Event, Process, Stop, TICK};
 use crate::database::State;
 use crate::options::{MS, Sabotage};
 use crate::situations::Situation;
+use crate::watch::Stage;
 
 /// Messages that must not get lost: they are said again once it is certain that they were not ordered.
 #[derive(Default)]
@@ -250,6 +251,8 @@ impl Cluster {
             self.log(|| format!("n{to} copies from n{slot} at {position}"));
             self.arose(Situation::CopyUnderWay);
             self.watch.copies.push((slot, to));
+            let victim = if self.strikes.chance(0.5) { slot } else { to };
+            self.tempt(victim, Stage::Copy);
             let boot = self.slots[to].boot;
             if self.slots[to].process.as_ref().is_some_and(waits) {
                 // From here on its own data are overwritten.

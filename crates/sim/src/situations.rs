@@ -67,7 +67,7 @@ situations! {
     /// It became evidence again.
     SuspicionSettled = "suspicion settled": 640,
     /// All voters were there, and the one with the best log was told to decide.
-    Entrusted = "best log told to decide": 0,
+    Entrusted = "best log told to decide": 2,
     /// A branch began where data reach beyond all logs.
     BegunFromData = "branch begun from data": 25,
     /// Power was lost, and entries with it.
@@ -85,9 +85,9 @@ situations! {
     /// It arrived, and the log had moved on: another one is asked for.
     CopyOfNoUse = "full copy of no use": 0,
     /// A process died in the middle of a statement in total-order isolation.
-    HalfDone = "half-done statement": 0,
+    HalfDone = "half-done statement": 35,
     /// Nobody had better data: the half-done ones were gone on with.
-    HalfDoneGoneOnWith = "half-done data gone on with": 0,
+    HalfDoneGoneOnWith = "half-done data gone on with": 2,
     /// The state file was ahead of the engine.
     ClaimRefused = "claim not confirmed by the engine": 46,
     /// A client was told that its commit did not happen.
@@ -101,11 +101,12 @@ situations! {
     /// Nodes are dead for good, and the others have to go on.
     DeadMinority = "dead minority": 2_500,
     // Harm that met a state of the protocol.
-    StruckVoterChange = "struck: voter change in flight": 510,
-    StruckFork = "struck: fork at k of n": 7,
-    StruckPromise = "struck: promise saved, answer queued": 15,
-    StruckSnapshot = "struck: snapshot sent": 62,
-    StruckCopy = "struck: full copy under way": 1_200,
+    StruckVoterChange = "struck: voter change in flight": 1_000,
+    StruckFork = "struck: fork at k of n": 14,
+    StruckPromise = "struck: promise saved, answer queued": 50,
+    StruckSnapshot = "struck: snapshot sent": 270,
+    StruckCopy = "struck: full copy under way": 1_400,
+    StruckStatement = "struck: statement in isolation": 130,
 }
 
 /// Counters of one run, or of many.

@@ -1,13 +1,25 @@
 //! The simulator's own account of where the protocol stands: which changes of voters and which forks are under way, who has promised and
 //! not answered yet, to whom a state or a full copy is on its way. It is written from messages as they are sent and from entries as they
-//! land in logs, never from what the code under test remembers.
+//! land in logs, never from what the code under test remembers. By it harm is planned, and permitted.
 
 use trireme_order::{LogStore, Message};
 use trireme_types::{EntryKind, LogIndex, NodeId, Term, Uuid};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Event};
+use crate::options::MS;
 use crate::situations::Situation;
 use crate::store::Appended;
+
+/// What a log may lack since the power failed, or bits flipped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Doubt {
+    /// The newest acknowledgement that its member had sent.
+    acked: (Term, LogIndex),
+    /// Where the log ended after that.
+    pub kept: LogIndex,
+    /// The first sequencer that was heard since then, by its term, and where its log ended: who holds that lacks nothing.
+    until: Option<(Term, LogIndex)>,
+}
 
 /// A state of the protocol that a member is in the middle of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,6 +34,13 @@ pub enum Stage {
     Snapshot,
     /// It gives or gets a full copy.
     Copy,
+    /// Its server executes a statement in total-order isolation.
+    Statement,
+}
+
+impl Stage {
+    pub const ALL: [Stage; 6] =
+        [Stage::VoterChange, Stage::Fork, Stage::Promise, Stage::Snapshot, Stage::Copy, Stage::Statement];
 }
 
 /// A change of the voters that is in somebody's log.
@@ -65,10 +84,17 @@ impl Cluster {
                 self.arose(Situation::ElectionInVoterChange)
             }
             EntryKind::Voters => {
+                let s = &mut self.slots[slot];
+                s.changed_at = a.index;
+                if a.fork {
+                    // What was settled behind it was another branch's.
+                    s.settled = s.settled.min(LogIndex(a.index.0 - 1));
+                }
                 if first {
                     self.arose(if a.fork { Situation::Fork } else { Situation::VoterChange });
                     self.watch.changes.push(Change { branch, index: a.index, term: a.term, fork: a.fork });
                 }
+                self.tempt(slot, if a.fork { Stage::Fork } else { Stage::VoterChange });
             }
             EntryKind::Term | EntryKind::WriteSet | EntryKind::View | EntryKind::App | EntryKind::Durability => {}
         }
@@ -112,9 +138,10 @@ impl Cluster {
                 }
                 self.watch.snapshots.retain(|s| *s != (slot, to));
                 self.watch.snapshots.push((slot, to));
+                self.tempt(slot, Stage::Snapshot);
             }
+            Message::Heartbeat { term, last, .. } => self.note_end_of_sequencer(slot, *term, *last),
             Message::Append { .. }
-            | Message::Heartbeat { .. }
             | Message::Submit { .. }
             | Message::Ack { .. }
             | Message::HeartbeatAck { .. }
@@ -165,7 +192,15 @@ impl Cluster {
     }
 
     pub(crate) fn note_suspicion(&mut self, slot: usize) {
-        let suspect = self.slots[slot].store().suspect().is_some();
+        let s = &self.slots[slot];
+        let store = s.store();
+        let suspect = store.suspect().is_some();
+        let end = (store.term_at(store.last()).unwrap_or_default(), store.last());
+        // Entries go only when others of a later term come.
+        let lacks = |doubt: Doubt| end.1 < doubt.acked.1 && end.0 <= doubt.acked.0;
+        if !suspect && !self.options.branches() && s.doubt.is_some_and(lacks) {
+            return self.fail(format!("n{slot} takes its log for whole, which ends at {end:?}: {:?}", s.doubt));
+        }
         if std::mem::replace(&mut self.slots[slot].suspected, suspect) && !suspect {
             self.arose(Situation::SuspicionSettled);
         }
@@ -179,13 +214,49 @@ impl Cluster {
 
     /// A message comes to `slot`.
     pub(crate) fn note_received(&mut self, slot: usize, from: NodeId, message: &Message) {
-        if let Message::Vote { term, .. } = message {
-            self.slots[slot].asked = Some((from, *term));
+        match message {
+            Message::Vote { term, .. } => self.slots[slot].asked = Some((from, *term)),
+            Message::Heartbeat { term, last, .. } => self.note_end_of_sequencer(slot, *term, *last),
+            _ => {}
+        }
+    }
+
+    /// The member in this place hears where the log of a sequencer ends, be it itself.
+    fn note_end_of_sequencer(&mut self, slot: usize, term: Term, last: LogIndex) {
+        if let Some(doubt) = &mut self.slots[slot].doubt {
+            if doubt.until.is_none_or(|(of, _)| of < term) {
+                doubt.until = Some((term, last));
+            }
+        }
+    }
+
+    /// The log in this place may have lost what its member had acknowledged.
+    pub(crate) fn begin_doubt(&mut self, slot: usize) {
+        let s = &mut self.slots[slot];
+        let kept = s.store().last();
+        let before = s.doubt.unwrap_or(Doubt { acked: s.acked, kept, until: None });
+        s.doubt = Some(Doubt { acked: before.acked.max(s.acked), kept: before.kept.min(kept), until: None });
+    }
+
+    /// After each step: may the log in this place count again? Nothing that its member had acknowledged is missing once it holds, on disk,
+    /// what a sequencer had that was elected since.
+    pub(crate) fn settle_doubt(&mut self, slot: usize) {
+        let s = &mut self.slots[slot];
+        if s.changed_at > s.settled {
+            let delivered = s.process.as_ref().map_or(LogIndex::ZERO, |p| p.group.status().delivered);
+            s.settled = s.settled.max(delivered);
+        }
+        let Some(doubt) = s.doubt else { return };
+        let Some((term, last)) = doubt.until else { return };
+        let store = s.store();
+        let last = if term == doubt.acked.0 { last.max(doubt.acked.1) } else { last };
+        if s.acked >= (term, last) && store.synced().max(store.base().index) >= last {
+            self.slots[slot].doubt = None;
         }
     }
 
     /// Has it promised a vote to another one, and not said so?
-    fn has_promised(&self, slot: usize) -> bool {
+    pub(crate) fn has_promised(&self, slot: usize) -> bool {
         let s = &self.slots[slot];
         let hard = s.store().hard_state();
         s.asked == Some((hard.voted_for, hard.term))
@@ -212,6 +283,9 @@ impl Cluster {
         if self.watch.copies.iter().any(|(from, to)| *from == slot || *to == slot) {
             stages.push(Stage::Copy);
         }
+        if s.db.valid && s.db.queue.front().is_some_and(|c| c.isolated) {
+            stages.push(Stage::Statement);
+        }
         stages
     }
 
@@ -227,7 +301,119 @@ impl Cluster {
                 Stage::Promise => Situation::StruckPromise,
                 Stage::Snapshot => Situation::StruckSnapshot,
                 Stage::Copy => Situation::StruckCopy,
+                Stage::Statement => Situation::StruckStatement,
             });
+        }
+    }
+}
+
+// --- harm by stage ----------------------------------------------------------------------------------------------------
+
+/// What is done to somebody in the middle of something.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Strike {
+    Die,
+    LosePower,
+    StandStill,
+    /// Cut off from everybody, in one direction or both.
+    CutOff,
+    /// The same for all who are in this stage, together: they go on hearing each other.
+    CutOffAll(Stage),
+    DieAll(Stage),
+}
+
+/// In one run.
+const STRIKES_MAX: u32 = 40;
+
+impl Cluster {
+    /// The member in this place has come to a stage at which this run likes to strike.
+    pub(crate) fn tempt(&mut self, slot: usize, stage: Stage) {
+        if !self.is_tempted(stage) {
+            return;
+        }
+        let together = matches!(stage, Stage::VoterChange | Stage::Fork);
+        let strike = match self.strikes.below(10) {
+            0 | 1 if together => Strike::CutOffAll(stage),
+            2 if together => Strike::DieAll(stage),
+            0..=4 => Strike::Die,
+            5 | 6 => Strike::LosePower,
+            7 => Strike::StandStill,
+            _ => Strike::CutOff,
+        };
+        if strike == Strike::Die && self.strikes.chance(0.7) {
+            // In the midst of the step, before or after what it is about to say.
+            let after = self.strikes.below(3) as u32;
+            if let Some(p) = &mut self.slots[slot].process {
+                p.crash_after = Some(p.crash_after.map_or(after, |before| before.min(after)));
+            }
+            return self.log(|| format!("n{slot} in {stage:?} is to die within the step"));
+        }
+        let delay = if self.strikes.chance(0.5) { 0 } else { self.strikes.exp(3 * MS) };
+        let boot = self.slots[slot].boot;
+        self.after(delay, Event::Strike { slot, boot, stage, strike });
+    }
+
+    fn is_tempted(&mut self, stage: Stage) -> bool {
+        let share = self.options.strikes.iter().find(|s| s.0 == stage).map_or(0.0, |s| s.1);
+        let strikes = !self.calm && share > 0.0 && self.strikes_done < STRIKES_MAX && self.strikes.chance(share);
+        self.strikes_done += u32::from(strikes);
+        strikes
+    }
+
+    /// The server in this place is about to finish a statement in total-order isolation; does it die in it, perhaps together with all others?
+    pub(crate) fn dies_in_statement(&mut self, slot: usize) -> bool {
+        if !self.is_tempted(Stage::Statement) {
+            return false;
+        }
+        let all = self.strikes.chance(0.3);
+        self.log(|| format!("strike n{slot} in a statement{}", if all { ", and all others" } else { "" }));
+        self.faults_done += 1;
+        for other in 0..self.slots.len() {
+            if all || other == slot {
+                self.fall(other, false);
+            }
+        }
+        self.slots[slot].process.is_none()
+    }
+
+    pub(crate) fn strike(&mut self, slot: usize, boot: u32, stage: Stage, strike: Strike) {
+        if self.calm || self.life(slot, boot).is_none() {
+            return;
+        }
+        self.faults_done += 1;
+        self.log(|| format!("strike n{slot} in {stage:?}: {strike:?}"));
+        let n = self.slots.len();
+        match strike {
+            Strike::Die => self.fall(slot, false),
+            Strike::LosePower => self.fall(slot, true),
+            Strike::StandStill => self.pause_for_a_while(slot),
+            Strike::CutOff => {
+                let others = (0..n).filter(|o| *o != slot);
+                let how = self.strikes.below(3);
+                let cuts = others.flat_map(|o| [(slot, o), (o, slot)]).enumerate();
+                let cuts = cuts.filter(|(i, _)| how == 2 || *i as u64 % 2 == how).map(|(_, cut)| cut).collect();
+                self.cut_for_a_while(cuts);
+            }
+            Strike::CutOffAll(stage) => {
+                let inside: Vec<bool> = (0..n).map(|o| o == slot || self.stages(o).contains(&stage)).collect();
+                let pairs = (0..n).flat_map(|a| (0..n).map(move |b| (a, b)));
+                self.cut_for_a_while(pairs.filter(|&(a, b)| inside[a] != inside[b]).collect());
+            }
+            Strike::DieAll(stage) => {
+                for other in 0..n {
+                    if other == slot || self.stages(other).contains(&stage) {
+                        self.fall(other, false);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Its process dies, and its machine loses its power if it may.
+    fn fall(&mut self, slot: usize, power: bool) {
+        if self.may_forget() && (!power || self.may_lose_power(slot)) {
+            self.crash(slot, power);
+            self.restart_later(slot);
         }
     }
 }
