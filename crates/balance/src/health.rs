@@ -178,8 +178,15 @@ impl fmt::Display for Why {
 /// after the timeouts of its group.
 const ELECTION: Duration = Duration::from_millis(750);
 
-/// News of an election reaches all members in less.
-const NEWS: Duration = Duration::from_millis(200);
+/// News of an election reaches all members in less. Half of what a client may notice at most is spent before: until its peers miss a member,
+/// and until it misses them.
+const NEWS: Duration = Duration::from_millis(100);
+
+/// Between looks while some server is late, is missed by others or went out just now: the word of the others counts.
+pub const HURRY: Duration = Duration::from_millis(40);
+
+/// Three looks of one that hurries: a single answer without a sequencer may have been given in the moment of an election.
+const _: () = assert!(NEWS.as_millis() >= 2 * HURRY.as_millis());
 
 /// Everything known of one server.
 #[derive(Debug)]

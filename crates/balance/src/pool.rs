@@ -544,7 +544,8 @@ impl Pool {
         }
         self.review_writer(now);
         let hurry = self.nodes.values().any(|node| {
-            let late = (node.health.is_late() || node.health.is_leaderless()) && !node.fitness.is_out();
+            let missed = matches!(node.fitness, Fitness::LastChoice(Why::Contested(_)));
+            let late = (node.health.is_late() || node.health.is_leaderless() || missed) && !node.fitness.is_out();
             late || node.went.is_some_and(|at| now.saturating_duration_since(at) < AFTERMATH)
         });
         if hurry != self.hurry {
@@ -910,6 +911,25 @@ mod tests {
         world.hear(1, Heard::Answer(synced("n1", true, 1)));
         world.hear(2, Heard::Answer(synced("n2", true, 2)));
         world.pass(Duration::from_secs(3));
+        assert_eq!(world.go(WRITER).1, 2);
+    }
+
+    #[test]
+    fn a_writer_that_its_peers_miss_is_looked_at_in_a_hurry() {
+        let mut world = World::new();
+        let (session, _) = world.go(WRITER);
+        world.outputs();
+        // Cut off from them, and not from us.
+        world.hear(2, hears_not("n2", false, 1, "n1"));
+        assert!(world.outputs().contains(&Output::Hurry(true)));
+        assert_eq!(world.closed(), [], "it answers, and may not be the one in trouble");
+        let lost = || changed("n1", false, 1, |m| m.order.as_mut().unwrap().leaderless = true);
+        world.hear(1, lost());
+        assert_eq!(world.closed(), []);
+        world.hear(2, hears_not("n2", true, 2, "n1"));
+        world.pass(Duration::from_millis(100));
+        world.hear(1, lost());
+        assert_eq!(world.closed(), [session]);
         assert_eq!(world.go(WRITER).1, 2);
     }
 

@@ -9,7 +9,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::address::Address;
 use crate::config::Check;
-use crate::health::{Heard, Verdict};
+use crate::health::{HURRY, Heard, Verdict};
 use crate::pool::NodeId;
 use crate::shell::balancer::Balancer;
 use crate::shell::client::{Client, Trouble};
@@ -17,8 +17,6 @@ use crate::shell::watchdog;
 
 /// Without an answer for so long, a question is late: an answer takes some milliseconds as a rule.
 const LATE: Duration = Duration::from_millis(150);
-/// Between looks while some server is late or went out just now: the word of the others counts.
-const HURRY: Duration = Duration::from_millis(40);
 /// A frozen server may answer a question that is open as soon as it thaws; after this a new connection is tried.
 const GIVE_UP: Duration = Duration::from_secs(30);
 /// Between two logins that the server refuses: it writes a line about each.
