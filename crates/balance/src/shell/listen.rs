@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::{TcpListener, UnixListener};
 
 use crate::address::Address;
 use crate::pool::ListenerId;
 use crate::shell::balancer::Balancer;
 use crate::shell::session::{Arrival, serve};
-use crate::shell::stream::Stream;
+use crate::shell::stream::{Stream, Tuning};
 
 /// Connections that the kernel keeps until we accept them. It lowers this to its own limit.
 const BACKLOG: i32 = 4096;
@@ -53,6 +53,13 @@ impl Listener {
             }
         };
         adopted.map_err(|error| format!("cannot take over {address}: {error}"))
+    }
+
+    /// Of all that are accepted from now on: they inherit it, which saves six system calls for each.
+    pub fn tune(&self, tuning: Tuning) {
+        if let Listener::Tcp(listener) = self {
+            tuning.apply(SockRef::from(listener));
+        }
     }
 
     pub async fn accept(&self) -> io::Result<(Stream, Option<SocketAddr>)> {
@@ -180,5 +187,24 @@ impl Drop for SocketFile {
         if let Some(path) = &self.0 {
             let _ = fs::remove_file(path);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn who_is_accepted_is_tuned_as_the_listener_is() {
+        let listener = Listener::open(&Address::Tcp { host: "127.0.0.1".into(), port: 0 }, 0).unwrap();
+        listener.tune(Tuning { nodelay: true, keepalive: true });
+        let Listener::Tcp(tcp) = &listener else { panic!("{listener:?}") };
+        let _client = std::net::TcpStream::connect(tcp.local_addr().unwrap()).unwrap();
+        let (Stream::Tcp(accepted), _) = listener.accept().await.unwrap() else { panic!("not by TCP") };
+        let (accepted, tuned) = (SockRef::from(&accepted), SockRef::from(tcp));
+        assert!(accepted.tcp_nodelay().unwrap() && accepted.keepalive().unwrap());
+        assert_eq!(accepted.tcp_user_timeout().unwrap(), tuned.tcp_user_timeout().unwrap());
+        assert!(accepted.tcp_user_timeout().unwrap().is_some());
+        assert_eq!(accepted.tcp_keepalive_time().unwrap(), tuned.tcp_keepalive_time().unwrap());
     }
 }

@@ -47,6 +47,8 @@ struct Way {
     kept: Vec<u8>,
     written: usize,
     state: WayState,
+    /// The receiver need not be told of the end.
+    silent: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,20 +60,36 @@ enum WayState {
     Done,
 }
 
-/// Until the server has ended and the client too, or has had its time. Errors are ends.
+/// What is under way between a client and its server. It can be left and gone on with.
+#[derive(Debug, Default)]
+pub struct Pump {
+    up: Way,
+    down: Way,
+}
+
+impl Pump {
+    /// Until the server has ended and the client too, or has had its time. Errors are ends.
+    pub async fn run<S: AsyncRead + AsyncWrite + Unpin>(&mut self, client: &mut S, server: &mut S, traffic: &Traffic) {
+        let Pump { up, down } = self;
+        poll_fn(|cx| {
+            // Both ways have ended: what would say so to the client is said by the close that follows.
+            down.silent = up.state == WayState::Done;
+            let mut answers = Ends { from: &mut *server, to: &mut *client, bytes: &traffic.to_client_bytes, traffic };
+            let ended = down.poll(cx, &mut answers).is_ready();
+            let mut questions = Ends { from: &mut *client, to: &mut *server, bytes: &traffic.to_server_bytes, traffic };
+            let _ = up.poll(cx, &mut questions);
+            if ended { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        let mut questions = Ends { from: client, to: server, bytes: &traffic.to_server_bytes, traffic };
+        let rest = poll_fn(|cx| up.poll(cx, &mut questions));
+        let _ = tokio::time::timeout(LINGER, rest).await;
+    }
+}
+
+/// As [`Pump::run`], from the beginning.
 pub async fn pump<S: AsyncRead + AsyncWrite + Unpin>(client: &mut S, server: &mut S, traffic: &Traffic) {
-    let (mut up, mut down) = (Way::default(), Way::default());
-    poll_fn(|cx| {
-        let mut answers = Ends { from: &mut *server, to: &mut *client, bytes: &traffic.to_client_bytes, traffic };
-        let ended = down.poll(cx, &mut answers).is_ready();
-        let mut questions = Ends { from: &mut *client, to: &mut *server, bytes: &traffic.to_server_bytes, traffic };
-        let _ = up.poll(cx, &mut questions);
-        if ended { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    let mut questions = Ends { from: client, to: server, bytes: &traffic.to_server_bytes, traffic };
-    let rest = poll_fn(|cx| up.poll(cx, &mut questions));
-    let _ = tokio::time::timeout(LINGER, rest).await;
+    Pump::default().run(client, server, traffic).await;
 }
 
 impl Way {
@@ -84,7 +102,9 @@ impl Way {
         let _ = ready!(self.poll_open(cx, ends));
         self.state = WayState::Ending;
         (self.kept, self.written) = (Vec::new(), 0);
-        let _ = ready!(Pin::new(&mut *ends.to).poll_shutdown(cx));
+        if !self.silent {
+            let _ = ready!(Pin::new(&mut *ends.to).poll_shutdown(cx));
+        }
         self.state = WayState::Done;
         Poll::Ready(())
     }
@@ -158,6 +178,44 @@ mod tests {
             pump(&mut inner_client, &mut inner_server, &Traffic::default()).await;
         });
         (client, server, task)
+    }
+
+    /// Left in the middle again and again; a session does it once.
+    #[tokio::test]
+    async fn a_pump_that_was_left_goes_on_where_it_was() {
+        let (mut client, mut inner_client) = duplex(64);
+        let (mut server, mut inner_server) = duplex(64);
+        let task = tokio::spawn(async move {
+            let (mut pump, traffic) = (Pump::default(), Traffic::default());
+            let mut left = 0;
+            loop {
+                let run = pump.run(&mut inner_client, &mut inner_server, &traffic);
+                match tokio::time::timeout(Duration::from_micros(300), run).await {
+                    Ok(()) => return left,
+                    Err(_) => left += 1,
+                }
+            }
+        });
+        let sent: Vec<u8> = (0..200_000u32).map(|i| (i / 3) as u8).collect();
+        let up = sent.clone();
+        let writer = tokio::spawn(async move {
+            for part in up.chunks(5_000) {
+                client.write_all(part).await.unwrap();
+                // Time for it to be left while nothing moves, too.
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            client.shutdown().await.unwrap();
+            let mut rest = Vec::new();
+            client.read_to_end(&mut rest).await.unwrap();
+            rest
+        });
+        let mut got = Vec::new();
+        server.read_to_end(&mut got).await.unwrap();
+        server.write_all(b"answer").await.unwrap();
+        drop(server);
+        let rest = writer.await.unwrap();
+        assert!(got == sent && rest == b"answer", "{} of {} bytes, {rest:?}", got.len(), sent.len());
+        assert!(task.await.unwrap() > 0, "it was never left");
     }
 
     #[tokio::test]

@@ -21,7 +21,7 @@ use crate::shell::balancer::Balancer;
 use crate::shell::handover::Taken;
 use crate::shell::listen::{self, Listener, SocketFile};
 use crate::shell::output::Log;
-use crate::shell::{admin, http};
+use crate::shell::{admin, http, session};
 use crate::view::{self, NodeView, TotalsView, View};
 
 /// Descriptors that are not a client's: listeners, looks, control, log.
@@ -257,6 +257,7 @@ impl Service {
                 Some(descriptor) => Listener::adopt(&wanted.address, descriptor)?,
                 None => Listener::open(&wanted.address, CLIENT_SOCKET_MODE)?,
             };
+            listener.tune(session::tuning(config));
             opened.push((wanted.clone(), SocketFile::of(&wanted.address), listener));
         }
         let count = opened.len();

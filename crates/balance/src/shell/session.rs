@@ -14,7 +14,7 @@ use crate::packet::{self, ServerError};
 use crate::pool::{ListenerId, Nobody, NodeId, Role};
 use crate::proxy::{self, Header, Origin};
 use crate::shell::balancer::{Balancer, Session};
-use crate::shell::pump::pump;
+use crate::shell::pump::Pump;
 use crate::shell::split;
 use crate::shell::stream::{Stream, Tuning};
 
@@ -24,6 +24,8 @@ const PROXY_LIMIT: Duration = Duration::from_secs(5);
 const EARLY_MAX: usize = 16 * 1024;
 /// The first packet of a server is a greeting or an error, and both are far smaller.
 const GREETING_MAX: usize = 16 * 1024;
+/// A session that lasts longer is watched for a server whose machine died: with keepalive, which takes five system calls.
+const LONG: Duration = Duration::from_secs(5);
 /// A client that waits asks again after this, also without a sign.
 const ASK_AGAIN: Duration = Duration::from_millis(250);
 
@@ -63,7 +65,6 @@ enum Attempt {
 pub async fn serve(balancer: Arc<Balancer>, arrival: Arrival) {
     balancer.totals.accepted.fetch_add(1, Relaxed);
     let config = balancer.config();
-    arrival.stream.tune(Tuning { nodelay: config.nodelay, keepalive: config.keepalive });
     let Some(_place) = balancer.take_place() else {
         balancer.totals.refused_limit.fetch_add(1, Relaxed);
         let text = format!("trireme balance: {} clients are connected, which is the limit", balancer.clients_max());
@@ -72,7 +73,8 @@ pub async fn serve(balancer: Arc<Balancer>, arrival: Arrival) {
         let _ = timeout(Duration::from_millis(100), stream.write_all(&packet::error_packet(&too_many(text)))).await;
         return;
     };
-    let to = arrival.stream.local_address();
+    // A system call for each client, and asked for by nobody else.
+    let to = if config.send_proxy { arrival.stream.local_address() } else { None };
     let mut guest =
         Guest { stream: arrival.stream, listener: arrival.listener, from: arrival.peer, to, early: Vec::new() };
     if config.accept_proxy.iter().any(|network| arrival.peer.is_none_or(|peer| network.contains(peer.ip()))) {
@@ -86,6 +88,7 @@ pub async fn serve(balancer: Arc<Balancer>, arrival: Arrival) {
     let split = !first.is_empty() && guest.early.is_empty();
     if split && balancer.with(|pool, _| pool.role_of(guest.listener)) == Some(Role::Split) {
         let source = guest.from.map(|from| from.ip());
+        server.tune(tuning(&config));
         return split::serve(&balancer, &config, guest.stream, guest.listener, source, session, server, first).await;
     }
     session.greeted();
@@ -95,13 +98,23 @@ pub async fn serve(balancer: Arc<Balancer>, arrival: Arrival) {
         server.write_all(&guest.early).await?;
         session.traffic.to_server_bytes.fetch_add(guest.early.len() as u64, Relaxed);
         (guest.early, _) = (Vec::new(), first);
-        pump(&mut guest.stream, &mut server, &session.traffic).await;
+        let mut pump = Pump::default();
+        // Most connections of those who connect often are over by then, and have cost less.
+        if timeout(LONG, pump.run(&mut guest.stream, &mut server, &session.traffic)).await.is_err() {
+            server.tune(tuning(&config));
+            pump.run(&mut guest.stream, &mut server, &session.traffic).await;
+        }
         io::Result::Ok(())
     };
     tokio::select! {
         _ = whole => {}
         () = session.end.notified() => {}
     }
+}
+
+/// Of connections that last.
+pub fn tuning(config: &Config) -> Tuning {
+    Tuning { nodelay: config.nodelay, keepalive: config.keepalive }
 }
 
 /// Tries servers until one greets. `None`: the client has gone, or was refused.
@@ -164,7 +177,7 @@ async fn find_server(
 }
 
 async fn attempt(config: &Config, session: &Session, guest: &mut Guest) -> Attempt {
-    let tuning = Tuning { nodelay: config.nodelay, keepalive: config.keepalive };
+    let tuning = Tuning { keepalive: false, ..tuning(config) };
     let connect = async {
         let mut server = Stream::connect(&session.address, tuning).await?;
         if config.send_proxy {

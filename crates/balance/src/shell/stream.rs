@@ -26,6 +26,22 @@ pub struct Tuning {
     pub keepalive: bool,
 }
 
+impl Tuning {
+    /// Best effort. What is set on a listening socket those have that are accepted from it.
+    pub fn apply(self, socket: SockRef<'_>) {
+        let _ = socket.set_tcp_nodelay(self.nodelay);
+        if self.keepalive {
+            let _ = socket.set_tcp_keepalive(
+                &TcpKeepalive::new()
+                    .with_time(KEEPALIVE_IDLE)
+                    .with_interval(KEEPALIVE_EVERY)
+                    .with_retries(KEEPALIVE_PROBES),
+            );
+            let _ = socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
+        }
+    }
+}
+
 /// A peer whose machine died is noticed after about 60 s.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
@@ -52,17 +68,8 @@ impl Stream {
 
     /// Best effort: a connection that cannot be tuned still works.
     pub fn tune(&self, tuning: Tuning) {
-        let Stream::Tcp(stream) = self else { return };
-        let socket = SockRef::from(stream);
-        let _ = socket.set_tcp_nodelay(tuning.nodelay);
-        if tuning.keepalive {
-            let _ = socket.set_tcp_keepalive(
-                &TcpKeepalive::new()
-                    .with_time(KEEPALIVE_IDLE)
-                    .with_interval(KEEPALIVE_EVERY)
-                    .with_retries(KEEPALIVE_PROBES),
-            );
-            let _ = socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
+        if let Stream::Tcp(stream) = self {
+            tuning.apply(SockRef::from(stream));
         }
     }
 
