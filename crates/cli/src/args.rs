@@ -40,6 +40,8 @@ pub enum Command {
     Explain(trireme_observe::explain::Explain),
     /// Show what happened, from the error logs of all nodes: views, transfers, silences, forks, evictions
     Events(trireme_observe::explain::Events),
+    /// Show what the flight recorders of all nodes hold, on one time line: also of nodes that are dead
+    Flight(trireme_observe::flight::Flight),
     /// Start and drive a cluster of real servers on this machine
     #[command(after_help = EXIT_CODES)]
     Cluster {

@@ -46,6 +46,7 @@ fn main() -> ExitCode {
         args::Command::Bundle(asked) => return trireme_observe::bundle::run(&asked),
         args::Command::Explain(explain) => return trireme_observe::explain::explain(&explain),
         args::Command::Events(events) => return trireme_observe::explain::events(&events),
+        args::Command::Flight(flight) => return trireme_observe::flight::run(&flight),
         args::Command::Arbitrate(arbitrate) => return trireme_arbitrator::run(arbitrate),
         args::Command::Balance(balance) => return trireme_balance::run(balance),
         args::Command::Hosts(hosts) => return trireme_balance::run_hosts(hosts),

@@ -19,7 +19,7 @@ use crate::survey::{Answer, Target};
 
 const NOTES: &str = "\
 The archive holds, of every server that answers, the wsrep status and the settings that concern replication; of each log that is named, the lines of
-the server with a level, without statements; and what this machine says of the service. The values of settings that may be secrets are left
+the server with a level, without statements; what the flight recorders hold that are named; and what this machine says of the service. The values of settings that may be secrets are left
 out. It is made readable for you only; look through it before you give it away.
 
 Exit codes:
@@ -38,6 +38,9 @@ pub struct Bundle {
     /// Error logs, [NAME=]FILE
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub log: Vec<String>,
+    /// Flight recorders: directories with write-set logs, or files, [NAME=]PATH
+    #[arg(long, value_name = "DIR", num_args = 1..)]
+    pub flight: Vec<String>,
 }
 
 /// `trireme bundle`.
@@ -107,6 +110,9 @@ fn gather(asked: &Bundle) -> Result<BTreeMap<String, Vec<u8>>, String> {
         let text = tail(Path::new(path)).map_err(|error| format!("{path}: {error}"))?;
         let kept: String = text.lines().filter_map(of_log).collect();
         files.insert(format!("log-{}.txt", plain(name.trim_matches('/'))), kept.into_bytes());
+    }
+    if !asked.flight.is_empty() {
+        files.insert("flight.jsonl".to_owned(), crate::flight::packed(&asked.flight).into_bytes());
     }
     for (name, program, words) in [
         ("unit.txt", "systemctl", &["cat", "--no-pager", "mariadb.service"][..]),

@@ -17,6 +17,7 @@ pub mod errorlog;
 pub mod examine;
 pub mod explain;
 pub mod facts;
+pub mod flight;
 pub mod lines;
 pub mod monitor;
 pub mod outage;
