@@ -11,7 +11,7 @@
 #   make chaos [NEMESIS=kill-all] [ROUNDS=20]   faults on real servers under load; a checker judges what clients saw
 #   make mtr SUITE=galera [TESTS="…"] [PROVIDER=…]   MariaDB's own suites, compared with Galera's results
 #   make fuzz TARGET=order_group [SECONDS=60]        search for inputs that do harm (nightly toolchain, cargo-fuzz)
-#   make bench                our provider and Galera, alone and in real servers, each measured in one run
+#   make bench [BENCH="all --preset quick"] [OUT=build/bench]   the published experiments, ours beside its rivals, in one run; about 20 minutes
 #   make install [PREFIX=/usr/local] [DESTDIR=]      the library, the command, and the services of arbitrator and balancer; make uninstall
 #   make deb                  Debian packages of provider, command and arbitrator, in build/deb
 #   make deps                 install the Debian packages that a cluster needs; make deps-test: those for all of the above
@@ -39,6 +39,8 @@ SEEDS ?= 100000
 ROUNDS ?= 20
 NEMESIS ?= kill-all
 CHAOS ?=
+BENCH ?= all --preset quick
+OUT ?= build/bench
 SECONDS ?= 60
 GALERA := $(firstword $(wildcard /usr/lib/galera/libgalera_smm.so /usr/lib/libgalera_smm.so /usr/lib64/galera-4/libgalera_smm.so))
 
@@ -184,6 +186,6 @@ fuzz-corpus:
 	rm -r fuzz/corpus/$(TARGET) && mv $(FOUND).least fuzz/corpus/$(TARGET)
 
 bench: deps-test
-	cargo build --release --locked -p trireme-provider -p trireme-bench
-	$(BUILD)/release/trireme-bench provider --provider trireme=$(PROVIDER) $(if $(GALERA),--provider galera=$(GALERA))
-	$(BUILD)/release/trireme-bench server --provider $(PROVIDER)
+	@scripts/install-deps.sh --balance
+	cargo build --release --locked -p trireme-provider -p trireme-cli
+	$(TRIREME) bench $(BENCH) --provider $(PROVIDER) --out $(OUT)

@@ -5,7 +5,7 @@ const SUB_BITS: u32 = 5;
 const SUB: usize = 1 << SUB_BITS;
 const BUCKETS: usize = (64 - SUB_BITS as usize + 1) * SUB;
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Histogram {
     counts: Vec<u64>,
     total: u64,
@@ -29,6 +29,10 @@ impl Histogram {
         self.counts.iter_mut().zip(&other.counts).for_each(|(a, b)| *a += b);
         self.total += other.total;
         self.max = self.max.max(other.max);
+    }
+
+    pub fn total(&self) -> u64 {
+        self.total
     }
 
     pub fn max(&self) -> u64 {

@@ -60,6 +60,8 @@ pub enum Command {
         #[command(flatten)]
         run: Box<ChaosRun>,
     },
+    /// Measure: the experiments by which such systems are judged, on real servers, beside every rival
+    Bench(Box<trireme_bench::Bench>),
     /// Make or change the secret that the members of a cluster share (`repl.secret_file`)
     Secret {
         #[command(subcommand)]

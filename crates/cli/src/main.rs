@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod bench;
 mod chaos;
 mod follow;
 mod log;
@@ -24,6 +25,8 @@ use trireme_cluster::{Cancel, Error};
 const FAILED: u8 = 1;
 /// `status`: not every node is Synced.
 const DEGRADED: u8 = 3;
+/// `bench`: a point failed; the others are in the report.
+const INCOMPLETE: u8 = 3;
 /// `chaos`: a promise was broken.
 const BROKEN: u8 = 4;
 /// 128 + SIGINT, as shells report it.
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
             return log_exit(manual::completions(shell).map(|()| log::Outcome::Done));
         }
         args::Command::Manual { dir } => return log_exit(manual::write(&dir).map(|()| log::Outcome::Done)),
+        args::Command::Bench(asked) => return bench::run(&asked),
         args::Command::Chaos { action, run } => {
             let outcome = chaos::enter_namespace(action.as_ref(), &run)
                 .and_then(|()| handle_ctrl_c())

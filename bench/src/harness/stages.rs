@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use trireme_wsrep_sys as sys;
 
+use super::host::Shared;
+use super::load::{self, Load};
+use super::threads::{self, Threads};
 use crate::hist::Histogram;
-use crate::host::Shared;
-use crate::load::{self, Load};
-use crate::threads::{self, Threads};
 
 /// The calls of a commit in their order, and all of them together.
 pub const CALLS: [&str; 7] =
@@ -121,7 +121,7 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::threads::Work;
+    use crate::harness::threads::Work;
 
     #[test]
     fn a_report_survives_text_and_sums_up() {

@@ -1,17 +1,17 @@
-//! A cluster of one provider: nodes as processes of their own (the default: nothing is shared, each has its own CPU account) or as
-//! instances in this process.
+//! A cluster of one provider: each node is a process of its own, so that nothing is shared and each has its own account of processor time.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use crate::host::{Node, NodeConfig};
-use crate::load::{Load, Report, run};
-use crate::stages::{self, Stages};
-use crate::threads::Memory;
+use super::host::{Node, NodeConfig};
+use super::load::{Load, Report, run};
+use super::stages::{self, Stages};
+use super::threads::Memory;
 
 /// A provider under test.
 #[derive(Clone, Debug)]
@@ -45,35 +45,12 @@ pub struct Shape {
     pub nodes: usize,
     pub appliers: usize,
     pub dummy: bool,
-    pub in_process: bool,
     pub verbose: bool,
-}
-
-/// What happens to one node after the first tenth of the measured time.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fault {
-    /// Stopped (SIGSTOP) until the end of the measured time, then continued.
-    Freeze(usize),
-    /// Killed (SIGKILL); the cluster goes on without it.
-    Kill(usize),
-}
-
-impl Fault {
-    pub fn node(self) -> usize {
-        match self {
-            Fault::Freeze(node) | Fault::Kill(node) => node,
-        }
-    }
 }
 
 /// Formation and shutdown of one node take at most this long; a rival's state exchange may need several seconds.
 const START_LIMIT: Duration = Duration::from_secs(60);
 const STOP_LIMIT: Duration = Duration::from_secs(15);
-
-enum Member {
-    Local(Option<Node>),
-    Remote(Remote),
-}
 
 /// A node process: one command per line in, one answer per line out.
 struct Remote {
@@ -84,8 +61,7 @@ struct Remote {
 
 pub struct Cluster {
     pub subject: Subject,
-    shape: Shape,
-    members: Vec<Member>,
+    members: Vec<Remote>,
     dir: PathBuf,
 }
 
@@ -95,7 +71,7 @@ impl Cluster {
         let base = std::env::temp_dir();
         let dir = trireme_private::fresh_dir(&base, &format!("trireme-bench-{}", subject.label))
             .map_err(|e| format!("{}: {e}", base.display()))?;
-        let mut cluster = Cluster { subject: subject.clone(), shape, members: Vec::new(), dir };
+        let mut cluster = Cluster { subject: subject.clone(), members: Vec::new(), dir };
         let mut url = String::from(if shape.dummy { "dummy://" } else { "gcomm://" });
         let fail = |number: usize, e: String| format!("{} node {number}: {e}", subject.label);
         for number in 0..shape.nodes {
@@ -111,7 +87,7 @@ impl Cluster {
                 dir,
                 appliers: shape.appliers,
             };
-            let mut member = Member::start(&config, shape).map_err(|e| fail(number, e))?;
+            let mut member = Remote::start(&config, shape).map_err(|e| fail(number, e))?;
             let synced = member.wait_members(number + 1).map_err(|e| fail(number, e));
             cluster.members.push(member);
             synced?;
@@ -125,59 +101,22 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Runs `load` on the nodes for which `writes` says yes; the others only apply. Returns one report per living node.
-    pub fn run(
-        &mut self,
-        load: Load,
-        writes: impl Fn(usize) -> bool,
-        fault: Option<Fault>,
-    ) -> Result<Vec<Report>, String> {
-        let loads: Vec<Load> = (0..self.members.len())
-            .map(|n| Load {
-                clients: if writes(n) { load.clients } else { 0 },
-                seed: load.seed.wrapping_add(n as u64 * 7919),
-                ..load
-            })
-            .collect();
+    /// Runs `load` on the nodes for which `writes` says yes; the others only apply. Returns one report per node.
+    pub fn run(&mut self, load: Load, writes: impl Fn(usize) -> bool) -> Result<Vec<Report>, String> {
         let limit = load.warmup + load.measure + START_LIMIT;
-        let victim = fault
-            .map(|f| self.members.get(f.node()).and_then(Member::pid).ok_or("a fault needs a node process"))
-            .transpose()?;
-        let members = &mut self.members;
-        let mut reports: Vec<Result<Report, String>> = std::thread::scope(|scope| {
-            let running: Vec<_> = members
-                .iter_mut()
-                .zip(loads)
-                .map(|(member, load)| scope.spawn(move || member.run(load, limit)))
+        std::thread::scope(|scope| {
+            let running: Vec<_> = (self.members.iter_mut().enumerate())
+                .map(|(n, member)| {
+                    let clients = if writes(n) { load.clients } else { 0 };
+                    let load = Load { clients, seed: load.seed.wrapping_add(n as u64 * 7919), ..load };
+                    scope.spawn(move || member.run(load, limit))
+                })
                 .collect();
-            if let (Some(fault), Some(pid)) = (fault, victim) {
-                std::thread::sleep(load.warmup + load.measure / 10);
-                match fault {
-                    Fault::Kill(_) => signal(pid, libc::SIGKILL),
-                    Fault::Freeze(_) => {
-                        signal(pid, libc::SIGSTOP);
-                        std::thread::sleep(load.measure - load.measure / 10);
-                        signal(pid, libc::SIGCONT);
-                    }
-                }
-            }
             running
                 .into_iter()
                 .map(|r| r.join().unwrap_or_else(|_| Err(String::from("node thread panicked"))))
                 .collect()
-        });
-        if let Some(fault) = fault {
-            let node = fault.node();
-            let lost = reports[node].is_err();
-            if lost {
-                drop(reports.remove(node));
-                self.members.remove(node).stop();
-                if matches!(fault, Fault::Freeze(_)) {
-                    eprintln!("{}: the frozen node did not survive; going on without it", self.subject.label);
-                }
-            }
-        }
-        reports.into_iter().collect()
+        })
     }
 
     /// One client on node `writer` and nothing else; one report per node. Needs node processes.
@@ -188,7 +127,7 @@ impl Cluster {
                 .map(|(n, member)| {
                     let line = load_line("stages", Load { clients: usize::from(n == writer), ..load });
                     scope.spawn(move || {
-                        let answer = member.remote()?.ask(&line, limit)?;
+                        let answer = member.ask(&line, limit)?;
                         Stages::from_text(&answer).ok_or_else(|| format!("unreadable report: {answer}"))
                     })
                 })
@@ -202,8 +141,8 @@ impl Cluster {
 
     /// Memory that each node has taken since before it loaded the provider. Needs node processes.
     pub fn memory(&mut self) -> Result<Vec<Memory>, String> {
-        let ask = |member: &mut Member| {
-            let answer = member.remote()?.ask("memory", STOP_LIMIT)?;
+        let ask = |member: &mut Remote| {
+            let answer = member.ask("memory", STOP_LIMIT)?;
             let numbers = answer.split_once(' ').and_then(|(r, a)| Some((r.parse().ok()?, a.parse().ok()?)));
             numbers.map(|(resident_kib, anonymous_kib)| Memory { resident_kib, anonymous_kib }).ok_or(answer)
         };
@@ -212,14 +151,14 @@ impl Cluster {
 
     /// The node processes.
     pub fn pids(&self) -> Vec<u32> {
-        self.members.iter().filter_map(Member::pid).collect()
+        self.members.iter().map(|member| member.child.id()).collect()
     }
 
     /// Waits until all nodes have committed the same position.
     pub fn converge(&mut self) -> Result<(), String> {
         let deadline = Instant::now() + START_LIMIT;
         loop {
-            let positions: Vec<i64> = self.members.iter_mut().map(Member::position).collect::<Result<_, _>>()?;
+            let positions: Vec<i64> = self.members.iter_mut().map(Remote::position).collect::<Result<_, _>>()?;
             if positions.iter().all(|p| *p == positions[0]) {
                 return Ok(());
             }
@@ -229,34 +168,28 @@ impl Cluster {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
-
-    /// CPU of one process stands in the report of each of its nodes.
-    pub fn shares_process(&self) -> bool {
-        self.shape.in_process
-    }
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        while let Some(member) = self.members.pop() {
+        while let Some(mut member) = self.members.pop() {
             member.stop();
         }
         let _ = std::fs::remove_dir_all(&self.dir);
     }
 }
 
-impl Member {
-    fn start(config: &NodeConfig, shape: Shape) -> Result<Member, String> {
-        if shape.in_process {
-            return Ok(Member::Local(Some(Node::start(config)?)));
-        }
+impl Remote {
+    fn start(config: &NodeConfig, shape: Shape) -> Result<Remote, String> {
         let mut command = Command::new(std::env::current_exe().map_err(|e| e.to_string())?);
-        command.arg("node").arg("--library").arg(&config.library).arg("--dir").arg(&config.dir);
+        command.args(["bench", "node", "--library"]).arg(&config.library).arg("--dir").arg(&config.dir);
         command.args(["--name", &config.name, "--url", &config.url, "--options", &config.options]);
         command.args(["--port", &config.port.to_string(), "--appliers", &config.appliers.to_string()]);
         if shape.verbose {
             command.arg("--verbose");
         }
+        // A Ctrl-C at the terminal reaches only us, and we decide what ends.
+        command.process_group(0);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(|e| e.to_string())?;
         let commands = child.stdin.take();
         let output = child.stdout.take().ok_or("no pipe")?;
@@ -264,75 +197,31 @@ impl Member {
         std::thread::spawn(move || forward(output, &sender));
         let mut remote = Remote { child, commands, answers };
         remote.answer(START_LIMIT)?;
-        Ok(Member::Remote(remote))
-    }
-
-    fn pid(&self) -> Option<u32> {
-        match self {
-            Member::Local(_) => None,
-            Member::Remote(remote) => Some(remote.child.id()),
-        }
-    }
-
-    fn remote(&mut self) -> Result<&mut Remote, String> {
-        match self {
-            Member::Local(_) => Err(String::from("needs node processes")),
-            Member::Remote(remote) => Ok(remote),
-        }
+        Ok(remote)
     }
 
     fn wait_members(&mut self, count: usize) -> Result<(), String> {
-        match self {
-            Member::Local(node) => node.as_ref().ok_or("stopped")?.wait_members(count, START_LIMIT),
-            Member::Remote(remote) => remote.ask(&format!("wait {count}"), START_LIMIT + STOP_LIMIT).map(drop),
-        }
+        self.ask(&format!("wait {count}"), START_LIMIT + STOP_LIMIT).map(drop)
     }
 
     fn run(&mut self, load: Load, limit: Duration) -> Result<Report, String> {
-        match self {
-            Member::Local(node) => Ok(run(node.as_ref().ok_or("stopped")?.shared, load)),
-            Member::Remote(remote) => {
-                let answer = remote.ask(&load_line("run", load), limit)?;
-                Report::from_text(&answer).ok_or_else(|| format!("unreadable report: {answer}"))
-            }
-        }
+        let answer = self.ask(&load_line("run", load), limit)?;
+        Report::from_text(&answer).ok_or_else(|| format!("unreadable report: {answer}"))
     }
 
     fn position(&mut self) -> Result<i64, String> {
-        match self {
-            Member::Local(node) => node
-                .as_ref()
-                .and_then(|n| n.shared.provider().last_committed())
-                .ok_or_else(|| String::from("no position")),
-            Member::Remote(remote) => {
-                remote.ask("position", START_LIMIT)?.parse().map_err(|_| String::from("no position"))
-            }
-        }
+        self.ask("position", START_LIMIT)?.parse().map_err(|_| String::from("no position"))
     }
 
-    fn stop(self) {
-        match self {
-            Member::Local(node) => {
-                if let Some(node) = node {
-                    node.stop();
-                }
-            }
-            Member::Remote(mut remote) => {
-                let gone = matches!(remote.child.try_wait(), Ok(Some(_)));
-                if !gone && remote.ask("stop", STOP_LIMIT).is_err() {
-                    eprintln!("a node did not stop in time");
-                    let _ = remote.child.kill();
-                }
-                drop(remote.commands.take());
-                let _ = remote.child.wait();
-            }
+    fn stop(&mut self) {
+        let gone = matches!(self.child.try_wait(), Ok(Some(_)));
+        if !gone && self.ask("stop", STOP_LIMIT).is_err() {
+            eprintln!("a node did not stop in time");
+            let _ = self.child.kill();
         }
+        drop(self.commands.take());
+        let _ = self.child.wait();
     }
-}
-
-pub fn signal(pid: u32, number: i32) {
-    // SAFETY: a plain system call; the process is our child and has not been waited for.
-    unsafe { libc::kill(pid as i32, number) };
 }
 
 fn forward(output: ChildStdout, answers: &mpsc::Sender<String>) {

@@ -1,4 +1,4 @@
-//! The provider under test behind its C table. All `unsafe` of the benchmark is here and in [`crate::host`].
+//! The provider under test behind its C table. All `unsafe` of the benchmark plays the server's part is here and in [`super::host`].
 
 use std::ffi::{CStr, CString};
 use std::path::Path;

@@ -8,8 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use crate::cluster::signal;
-use crate::threads::UNNAMED;
+use super::threads::UNNAMED;
 
 /// By name of the thread.
 pub type Calls = BTreeMap<String, u64>;
@@ -57,7 +56,8 @@ impl Counting {
     }
 
     fn output(&mut self) -> String {
-        signal(self.perf.id(), libc::SIGINT);
+        // SAFETY: a plain system call; the process is our child and has not been waited for.
+        unsafe { libc::kill(self.perf.id() as i32, libc::SIGINT) };
         let mut text = String::new();
         if let Some(mut pipe) = self.perf.stderr.take() {
             let _ = pipe.read_to_string(&mut text);

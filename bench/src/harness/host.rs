@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use trireme_wsrep_sys as sys;
 
-use crate::provider::Provider;
-use crate::threads::Memory;
+use super::provider::Provider;
+use super::threads::Memory;
 
 /// How one node is set up.
 #[derive(Clone, Debug)]

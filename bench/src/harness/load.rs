@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use trireme_wsrep_sys as sys;
 
+use super::host::Shared;
+use super::provider::Handle;
 use crate::hist::Histogram;
-use crate::host::Shared;
-use crate::provider::Handle;
 
 /// What the clients do.
 #[derive(Clone, Copy, Debug)]

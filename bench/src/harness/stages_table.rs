@@ -1,8 +1,8 @@
 //! The stages of a commit as tables.
 
-use crate::perf::Calls;
-use crate::stages::{CALLS, Stages};
-use crate::threads::Memory;
+use super::perf::Calls;
+use super::stages::{CALLS, Stages};
+use super::threads::Memory;
 
 /// All rounds of one provider with one writer.
 pub struct Column {

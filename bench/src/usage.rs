@@ -20,12 +20,14 @@ impl Usage {
     /// Now.
     pub fn of(pids: &[i32]) -> Usage {
         let (busy, total) = machine();
-        Usage { servers: pids.iter().map(|pid| ticks(&pid.to_string())).sum(), own: ticks("self"), busy, total }
+        // With the tools that it has waited for: they are the clients.
+        Usage { servers: pids.iter().map(|pid| ticks(&pid.to_string(), 2)).sum(), own: ticks("self", 4), busy, total }
     }
 }
 
 pub fn between(before: &Usage, after: &Usage) -> Used {
-    let (servers, own) = (after.servers - before.servers, after.own - before.own);
+    // A server that died meanwhile has no time any more.
+    let (servers, own) = (after.servers.saturating_sub(before.servers), after.own.saturating_sub(before.own));
     let busy = after.busy.saturating_sub(before.busy);
     let total = after.total.saturating_sub(before.total).max(1);
     Used {
@@ -41,12 +43,12 @@ fn time(ticks: u64) -> Duration {
     Duration::from_secs_f64(ticks as f64 / per_second)
 }
 
-/// User and system time of all threads of a process; zero when it is gone.
-fn ticks(process: &str) -> u64 {
+/// The first of these: user and system time of all threads of a process, and those of its children that have ended. Zero when it is gone.
+fn ticks(process: &str, fields: usize) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     // The name, which may hold anything, ends at the last bracket; the times are the 14th and 15th field.
-    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
-    fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum()
+    let all = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
+    all.skip(11).take(fields).filter_map(|field| field.parse::<u64>().ok()).sum()
 }
 
 fn machine() -> (u64, u64) {

@@ -1,0 +1,280 @@
+//! `trireme bench`: the experiments by which systems of this kind are judged, on real servers, beside every rival, in one run.
+//!
+//! Arguments ([`args`]) become a list of points (`plan.rs`); `runner.rs` measures them one after another on servers that `field.rs` starts, and
+//! writes a file for each; `report` makes tables and graphs of the files. What each experiment is stands in `experiments/`. Load comes from
+//! `clients.rs` (our own sessions), `sysbench.rs`, `mariadb-slap` and `pgbench` (`tool.rs`). `harness` drives any provider through its C interface.
+//!
+//! **Invariant:** a number in a report comes from a file of a point, and nothing is measured anywhere else.
+
+pub mod args;
+mod clients;
+mod environment;
+mod experiments;
+mod field;
+mod harness;
+mod hist;
+mod plan;
+mod probe;
+mod quota;
+mod record;
+mod report;
+mod runner;
+mod survivors;
+mod sysbench;
+mod systems;
+mod tool;
+mod usage;
+
+pub use args::Bench;
+use args::{Command, Disks, Measure};
+use environment::Environment;
+use field::Context;
+use plan::{Experiment, Settings};
+use runner::Plan;
+use std::ffi::OsString;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use systems::{Kind, System};
+use trireme_cluster::Cancel;
+
+/// How the command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Done,
+    /// A point failed; the rest is there.
+    Broken,
+    Interrupted,
+}
+
+/// MiB of a node's directory, beside its redo log and its write-set log (128 MiB).
+const NODE_MIB: u64 = 400;
+/// Ports of all nodes of the largest cluster, and of what stands before them.
+const PORTS: u16 = 200;
+
+/// Does what was asked. `say`: lines for people while it runs. `print`: what was asked for.
+///
+/// **Errors** in a sentence for people, before anything was measured.
+pub fn run(
+    bench: &Bench,
+    provider: impl FnOnce(Option<PathBuf>) -> Result<PathBuf, String>,
+    cancel: Cancel,
+    say: &mut dyn FnMut(&str),
+    print: &mut dyn FnMut(&str),
+) -> Result<Outcome, String> {
+    match &bench.command {
+        Command::Node(node) => {
+            harness::serve(node);
+            return Ok(Outcome::Done);
+        }
+        Command::Stages(stages) => return harness::dissect(stages).map(|()| Outcome::Done),
+        Command::Report { dirs, to } => return report(dirs, to.as_deref(), print),
+        _ => {}
+    }
+    let Some((experiments, asked)) = bench.command.experiments() else { return Ok(Outcome::Done) };
+    let settings = Settings::of(asked);
+    let points = plan::points(&experiments, &settings);
+    check_choice(&experiments, &points, asked)?;
+    let seconds = runner::seconds(&points, &settings);
+    if asked.plan {
+        for point in &points {
+            print(&point.to_string());
+        }
+        print(&format!("{} points, about {} minutes", points.len(), (seconds / 60.0).ceil()));
+        return Ok(Outcome::Done);
+    }
+    let provider = provider(asked.provider.clone())?;
+    let context = context(asked, settings, provider, cancel)?;
+    check_tools(&experiments, asked, &context)?;
+    check_machine(&context, &points)?;
+    // Written to first: a run whose results cannot be kept is not begun.
+    let plan = Plan {
+        experiments,
+        settings: context.settings.clone(),
+        provider: context.provider.display().to_string(),
+        galera: context.galera.as_ref().map(|path| path.display().to_string()),
+    };
+    runner::open(&context.out, &plan)?;
+    say(&format!(
+        "{} points, about {} minutes; results go to {}",
+        points.len(),
+        (seconds / 60.0).ceil(),
+        context.out.display()
+    ));
+    let systems: Vec<System> = points.iter().filter_map(|point| point.system().ok()).collect();
+    let command_line: Vec<OsString> = std::env::args_os().collect();
+    let command_line = command_line.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
+    let environment = Environment::of(&context, &systems, command_line);
+    let ended = runner::run(&context, &points, &environment, say)?;
+    let _ = std::fs::remove_dir_all(&context.dir);
+    report::write(&context.out)?;
+    say(&format!(
+        "{} measured, {} failed, {} left out; the report is {}",
+        ended.measured,
+        ended.failed,
+        ended.skipped,
+        context.out.join("report.md").display()
+    ));
+    if ended.interrupted {
+        say("interrupted: the same command with the same --out goes on");
+        return Ok(Outcome::Interrupted);
+    }
+    Ok(if ended.failed > 0 { Outcome::Broken } else { Outcome::Done })
+}
+
+fn report(dirs: &[PathBuf], to: Option<&Path>, print: &mut dyn FnMut(&str)) -> Result<Outcome, String> {
+    if let [dir] = dirs {
+        report::write(dir)?;
+        print(&dir.join("report.md").display().to_string());
+        return Ok(Outcome::Done);
+    }
+    let text = report::compare(dirs)?;
+    match to {
+        None => print(text.trim_end()),
+        Some(file) => record::write_text(file, &text)?,
+    }
+    Ok(Outcome::Done)
+}
+
+fn context(asked: &Measure, settings: Settings, provider: PathBuf, cancel: Cancel) -> Result<Context, String> {
+    let absolute = |path: &Path| std::path::absolute(path).map_err(|e| format!("{}: {e}", path.display()));
+    let out = match &asked.out {
+        Some(out) => out.clone(),
+        None => PathBuf::from(format!(
+            "trireme-bench-{}",
+            environment::now_utc().replace([' ', ':'], "-").trim_end_matches("-UTC")
+        )),
+    };
+    let dir = match &asked.dir {
+        Some(dir) => absolute(dir)?,
+        None => PathBuf::from(format!("/var/tmp/trireme-bench-{}", asked.base_port)),
+    };
+    if let Some(galera) = asked.galera.as_ref().filter(|path| !path.is_file()) {
+        return Err(format!("--galera {}: there is no such file", galera.display()));
+    }
+    for library in &asked.library {
+        if !library.library.is_file() {
+            return Err(format!("--library {}: there is no such file", library.library.display()));
+        }
+    }
+    if !provider.is_file() {
+        return Err(format!(
+            "the provider {} is not there: build it with `cargo build --release -p trireme-provider`, or name another with --provider",
+            provider.display()
+        ));
+    }
+    Ok(Context {
+        settings,
+        out: absolute(&out)?,
+        dir,
+        base_port: asked.base_port,
+        provider: absolute(&provider)?,
+        galera: systems::galera(asked.galera.as_ref()),
+        libraries: asked.library.clone(),
+        cancel,
+    })
+}
+
+/// Every system that was named must be known to an experiment.
+fn check_choice(experiments: &[Experiment], points: &[plan::Point], asked: &Measure) -> Result<(), String> {
+    let names: Vec<&str> = experiments.iter().map(|e| e.name()).collect();
+    if points.is_empty() {
+        return Err(format!("nothing to measure: {} cannot be had with these --systems", names.join(", ")));
+    }
+    for system in &asked.systems {
+        if !points.iter().any(|point| point.system == system.name()) {
+            return Err(format!("{} does not measure {}", names.join(", "), system.name()));
+        }
+    }
+    Ok(())
+}
+
+/// A tool that one named experiment needs, and a system that was named, must be there; in `all` and by default they are left out with a reason.
+fn check_tools(experiments: &[Experiment], asked: &Measure, context: &Context) -> Result<(), String> {
+    if let [one] = experiments {
+        for (tool, package) in experiments::tools(*one) {
+            if !systems::have(tool) {
+                return Err(format!("{one} needs {tool}, which is not installed: apt-get install {package}"));
+            }
+        }
+    }
+    match asked.systems.iter().find_map(|system| Some((system, system.missing(context.galera.as_deref())?))) {
+        Some((system, reason)) => Err(format!("--systems {}: {reason}", system.name())),
+        None => Ok(()),
+    }
+}
+
+/// Rights, ports and room, before the first server starts.
+fn check_machine(context: &Context, points: &[plan::Point]) -> Result<(), String> {
+    let of_servers =
+        |point: &&plan::Point| !matches!(experiments::servers(point, &context.settings), plan::Servers::None);
+    let nodes = points.iter().filter(of_servers).map(|point| point.nodes).max().unwrap_or(0);
+    if nodes > 0 && !systems::have("mariadbd") {
+        return Err("mariadbd is not installed: apt-get install mariadb-server".to_owned());
+    }
+    if let Some(cores) = context.settings.cpu_per_node {
+        quota::Quotas::new(cores)?;
+    }
+    if context.settings.disks == Disks::Separate {
+        trireme_cluster::disks_available().map_err(|error| format!("--disks separate cannot be had here: {error}"))?;
+    }
+    let first = context.base_port;
+    let last = first.checked_add(PORTS).filter(|_| first >= 1024);
+    let last = last.ok_or_else(|| {
+        format!("--base-port {first}: {PORTS} ports from it on are needed, all between 1024 and 65535")
+    })?;
+    // A run that was killed leaves servers; they are ours, and go.
+    trireme_cluster::Cluster::remove_leftover(&context.dir.join("servers")).map_err(|error| error.to_string())?;
+    if let Some(taken) = (first..last).find(|port| {
+        let free = |address: &str| {
+            TcpListener::bind((address, *port)).map_or_else(|e| e.kind() != std::io::ErrorKind::AddrInUse, |_| true)
+        };
+        !free("127.0.0.1")
+    }) {
+        return Err(format!(
+            "port {taken} is in use: choose another --base-port ({PORTS} ports from it on are needed)"
+        ));
+    }
+    // Servers are started by an account of their own, which has to get through.
+    trireme_private::own_dir(&context.dir)?;
+    room(&context.dir, nodes, &context.settings)?;
+    let postgres = points.iter().any(|point| point.system().is_ok_and(|system| system.kind() == Kind::Postgres));
+    if nodes > 0 || postgres {
+        open_for_servers(&context.dir)?;
+    }
+    Ok(())
+}
+
+/// Others may pass through, and see nothing.
+fn open_for_servers(dir: &Path) -> Result<(), String> {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o711)).map_err(|e| format!("{}: {e}", dir.display()))
+}
+
+/// Whether servers find room on the disk.
+fn room(dir: &Path, nodes: u8, settings: &Settings) -> Result<(), String> {
+    let log = settings.by_preset(32, 128, 512);
+    let data = (settings.scale * 10.0 * 2000.0) as u64;
+    let disk =
+        if settings.disks == Disks::Separate { settings.by_preset(900, 1500, 12_000) } else { NODE_MIB + log + data };
+    let needed = u64::from(nodes.max(1)) * disk;
+    let free = free_mib(dir)?;
+    if free < needed {
+        return Err(format!(
+            "{} has {free} MiB free, and {nodes} nodes need about {needed}: choose another place with --dir, or a smaller --scale",
+            dir.display()
+        ));
+    }
+    Ok(())
+}
+
+fn free_mib(dir: &Path) -> Result<u64, String> {
+    use std::os::unix::ffi::OsStrExt;
+    let path = std::ffi::CString::new(dir.as_os_str().as_bytes()).map_err(|e| e.to_string())?;
+    // SAFETY: zero is valid for all of its fields, which are numbers.
+    let mut stat: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: a C string and a structure that outlive the call.
+    if unsafe { libc::statvfs(path.as_ptr(), &mut stat) } != 0 {
+        return Err(format!("{}: {}", dir.display(), std::io::Error::last_os_error()));
+    }
+    Ok(stat.f_bavail as u64 * stat.f_frsize as u64 / (1 << 20))
+}

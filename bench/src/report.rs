@@ -1,0 +1,459 @@
+//! From the files of a run to what people look at: a report in Markdown, a table for programs (CSV), and graphs.
+
+mod graph;
+mod scale;
+mod statistics;
+mod tables;
+
+use crate::environment::Environment;
+use crate::experiments::{Layout, layout};
+use crate::plan::Experiment;
+use crate::record::{Outcome, Record, read_all, read_json, write_text};
+use crate::runner::Plan;
+use crate::systems::System;
+use graph::{Curve, Figure};
+use statistics::{Cells, Key, Summary};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+/// The system that a group's numbers are put in relation to, beside Galera.
+const ALONE: System = System::Plain;
+
+/// Writes `report.md`, `results.csv` and the graphs of a run.
+pub fn write(dir: &Path) -> Result<(), String> {
+    let run = Run::read(dir)?;
+    let figures = dir.join("figures");
+    std::fs::create_dir_all(&figures).map_err(|e| format!("cannot create {}: {e}", figures.display()))?;
+    write_text(&dir.join("results.csv"), &tables::csv(&run.records))?;
+    let mut text = run.head();
+    for experiment in Experiment::ALL {
+        let records = run.of(experiment);
+        if records.is_empty() {
+            continue;
+        }
+        let drawn = graphs(experiment, &records);
+        for figure in &drawn {
+            figure.draw(&figures)?;
+        }
+        text.push_str(&section(experiment, &records, &drawn));
+        // Without a share of its own a node's processors are not the limit.
+        let is_of_nodes = matches!(experiment, Experiment::Insert | Experiment::Ratio | Experiment::Tpcc);
+        if is_of_nodes && run.plan.settings.cpu_per_node.is_some() {
+            text.push_str(&scale::table(&Cells::of(&records, layout(experiment).values[0].name)).unwrap_or_default());
+        }
+    }
+    text.push_str(&run.tail());
+    write_text(&dir.join("report.md"), &text)
+}
+
+/// The runs side by side: the first one's numbers, and the others' as multiples of them.
+pub fn compare(dirs: &[PathBuf]) -> Result<String, String> {
+    let runs: Vec<Run> = dirs.iter().map(|dir| Run::read(dir)).collect::<Result<_, _>>()?;
+    let mut text = "# Runs of `trireme bench` compared\n\n".to_owned();
+    for (n, (dir, run)) in dirs.iter().zip(&runs).enumerate() {
+        let _ = writeln!(text, "{}. `{}`: {}", n + 1, dir.display(), run.environment.began);
+        for (name, version) in &run.environment.versions {
+            let _ = writeln!(text, "   - {name}: {version}");
+        }
+    }
+    if runs
+        .windows(2)
+        .any(|two| two[0].environment.machine.get("processor") != two[1].environment.machine.get("processor"))
+    {
+        text.push_str("\nThe machines differ: compare ratios within each run, not these numbers.\n");
+    }
+    if runs.windows(2).any(|two| two[0].plan.settings != two[1].plan.settings) {
+        text.push_str("\nThe settings differ (`plan.json` of each has them).\n");
+    }
+    for experiment in Experiment::ALL {
+        let layout = layout(experiment);
+        let all: Vec<Cells> = runs.iter().map(|run| Cells::of(&run.of(experiment), layout.values[0].name)).collect();
+        let shared: Vec<&Key> =
+            all[0].keys().filter(|key| all[1..].iter().any(|cells| cells.get(key).is_some())).collect();
+        if shared.is_empty() {
+            continue;
+        }
+        let _ = write!(text, "\n## {}: {}\n\n| point | 1 |", layout.title, layout.values[0].title);
+        (2..=runs.len()).for_each(|n| text.push_str(&format!(" {n} / 1 |")));
+        text.push_str(&format!("\n|---|{}\n", "---|".repeat(runs.len())));
+        for key in shared {
+            let Some(first) = all[0].get(key) else { continue };
+            let _ = write!(text, "| {key} | {} |", first.shown(layout.values[0].decimals));
+            for cells in &all[1..] {
+                let ratio = cells
+                    .get(key)
+                    .filter(|_| first.median > 0.0)
+                    .map(|other| format!("×{:.2}", other.median / first.median));
+                text.push_str(&format!(" {} |", ratio.unwrap_or_else(|| "–".to_owned())));
+            }
+            text.push('\n');
+        }
+    }
+    Ok(text)
+}
+
+struct Run {
+    plan: Plan,
+    environment: Environment,
+    records: Vec<Record>,
+}
+
+impl Run {
+    fn read(dir: &Path) -> Result<Run, String> {
+        let records = read_all(dir)?;
+        Ok(Run {
+            plan: read_json(&dir.join("plan.json"))?,
+            environment: read_json(&dir.join("environment.json"))?,
+            records,
+        })
+    }
+
+    fn of(&self, experiment: Experiment) -> Vec<&Record> {
+        self.records.iter().filter(|record| record.point.experiment == experiment).collect()
+    }
+
+    fn head(&self) -> String {
+        let environment = &self.environment;
+        let mut text =
+            format!("# Results of `trireme bench`\n\nBegun {}, with `{}`.\n\n", environment.began, environment.command);
+        for remark in &environment.remarks {
+            let _ = writeln!(text, "- {remark}");
+        }
+        let loads: Vec<f64> = self.records.iter().filter_map(|record| record.others_percent).collect();
+        if let Some(all) = Summary::of(&loads) {
+            let _ = writeln!(
+                text,
+                "- Work of others on the machine while points were measured: {:.0} % of its processor time in the median, {:.0} % at most.",
+                all.median, all.most
+            );
+        }
+        let repeats = self.plan.settings.repeat;
+        let spread = if repeats > 1 { "the median (least–most)" } else { "the only measurement" };
+        let _ = writeln!(
+            text,
+            "- Each point was measured {repeats} time{}; shown is {spread}.",
+            if repeats == 1 { "" } else { "s" }
+        );
+        text.push_str("\n| machine | |\n|---|---|\n");
+        for (name, value) in environment.machine.iter().chain(&environment.versions) {
+            let _ = writeln!(text, "| {name} | {value} |");
+        }
+        let _ = write!(text, "\nEvery MariaDB server has: `{}`\n", environment.options.join("`, `"));
+        let mut systems: Vec<System> = self.records.iter().filter_map(|record| record.point.system().ok()).collect();
+        systems.sort_unstable();
+        systems.dedup();
+        text.push_str(
+            "\n| system | | an acknowledgement means | when the server that takes writes dies |\n|---|---|---|---|\n",
+        );
+        for system in systems {
+            let _ = writeln!(
+                text,
+                "| {} | {} | {} | {} |",
+                system.name(),
+                system.title(),
+                system.guarantee(),
+                system.takeover()
+            );
+        }
+        text
+    }
+
+    /// What is not there, and why.
+    fn tail(&self) -> String {
+        let mut lines = Vec::new();
+        for record in &self.records {
+            match &record.outcome {
+                Outcome::Measured => {}
+                Outcome::Failed(reason) => lines.push(format!("- {}: failed: {reason}", record.point)),
+                Outcome::Skipped(reason) => lines.push(format!("- {}: left out: {reason}", record.point)),
+            }
+        }
+        match lines.is_empty() {
+            true => String::new(),
+            false => format!("\n## Not measured\n\n{}\n", lines.join("\n")),
+        }
+    }
+}
+
+fn section(experiment: Experiment, records: &[&Record], figures: &[Figure]) -> String {
+    let layout = layout(experiment);
+    let mut text = format!("\n## {}\n\n{}\n", layout.title, layout.about);
+    for figure in figures {
+        let _ = write!(text, "\n![{}](figures/{}.svg)\n", figure.title, figure.name);
+    }
+    if layout.columns.is_empty() {
+        text.push_str(&tables::by_value(layout, records));
+    } else {
+        for (n, value) in layout.values.iter().enumerate() {
+            let table = tables::pivot(layout, &Cells::of(records, value.name), value.decimals);
+            let Some(table) = table else { continue };
+            let _ = write!(text, "\n{}:\n\n{table}", capital(value.title));
+            if n == 0 {
+                text.push_str(&ratios(layout, records));
+            }
+        }
+    }
+    if layout.columns.is_empty() {
+        text.push_str(&ratios(layout, records));
+    }
+    if !layout.published.is_empty() {
+        let _ = write!(text, "\n{}", layout.published);
+    }
+    text
+}
+
+/// The first value in units of the server alone, and of Galera.
+fn ratios(layout: &Layout, records: &[&Record]) -> String {
+    let cells = Cells::of(records, layout.values[0].name);
+    let mut text = String::new();
+    for (title, base) in [
+        (format!("In units of {} ({})", ALONE.name(), ALONE.title()), Base::Alone),
+        (
+            format!("In units of {} ({})", System::GaleraDurable.name(), System::GaleraDurable.title()),
+            Base::Group(System::GaleraDurable),
+        ),
+        (
+            format!("In units of {} ({})", System::GaleraFast.name(), System::GaleraFast.title()),
+            Base::Group(System::GaleraFast),
+        ),
+    ] {
+        let ratio = cells.in_units_of(|key| base.key(key));
+        let table = match layout.columns.is_empty() {
+            true => tables::list(layout, &ratio, 2),
+            false => tables::pivot(layout, &ratio, 2),
+        };
+        if let Some(table) = table {
+            let _ = write!(text, "\n{title}:\n\n{table}");
+        }
+    }
+    text
+}
+
+enum Base {
+    Alone,
+    /// As many nodes of that system, with all else alike.
+    Group(System),
+}
+
+impl Base {
+    fn key(&self, key: &Key) -> Key {
+        match self {
+            Base::Group(system) => Key { system: system.name(), ..key.clone() },
+            Base::Alone => {
+                let mut set = key.set.clone();
+                if set.contains_key("masters") {
+                    set.insert("masters".to_owned(), "1".to_owned());
+                }
+                Key { system: ALONE.name(), nodes: 1, set }
+            }
+        }
+    }
+}
+
+fn graphs(experiment: Experiment, records: &[&Record]) -> Vec<Figure> {
+    if experiment == Experiment::Faults {
+        return faults(records).into_iter().collect();
+    }
+    let layout = layout(experiment);
+    let mut all = Vec::new();
+    let values: &[usize] = if experiment == Experiment::Oltp { &[0, 2] } else { &[0] };
+    for value in values {
+        let value = &layout.values[*value];
+        let cells = Cells::of(records, value.name);
+        match layout.x {
+            Some(x) => all.extend(curves(experiment, layout, &cells, x, value.name, value.title)),
+            None if !layout.columns.is_empty() => all.extend(bars(experiment, layout, &cells)),
+            None => all.extend(clients(experiment, layout, records)),
+        }
+    }
+    all.retain(Figure::has_something);
+    all
+}
+
+/// A curve for everything that is neither the x axis nor what figures differ in.
+fn curves(experiment: Experiment, layout: &Layout, cells: &Cells, x: &str, value: &str, y_title: &str) -> Vec<Figure> {
+    let mut figures: BTreeMap<String, Figure> = BTreeMap::new();
+    for (key, summary) in cells.iter() {
+        let Ok(at) = key.coordinate(x).parse::<f64>() else { continue };
+        // A lone server stands in every figure that has its other coordinates.
+        let place: Vec<String> = layout.figures.iter().map(|name| format!("{name} {}", key.coordinate(name))).collect();
+        let name = [vec![experiment.name().to_owned(), value.to_owned()], place.clone()].concat().join("-");
+        let figure = figures.entry(name.clone()).or_insert_with(|| {
+            let title = [vec![layout.title.to_owned()], place].concat().join(", ");
+            Figure::new(&name.replace([' ', '/'], "_"), &title, layout.x_title, y_title)
+        });
+        figure.logarithmic = x != "nodes";
+        let rest = key.words(|name| name != x && !layout.figures.contains(&name));
+        figure.add(&rest, at, summary);
+    }
+    let mut all: Vec<Figure> = figures.into_values().collect();
+    if x == "nodes" {
+        all.iter_mut().for_each(|figure| figure.stretch(&ALONE.name()));
+    }
+    all
+}
+
+/// A group of bars for each row, one bar for each column.
+fn bars(experiment: Experiment, layout: &Layout, cells: &Cells) -> Option<Figure> {
+    let mut figure = Figure::new(experiment.name(), layout.title, &layout.rows.join(" / "), layout.values[0].title);
+    let rows: Vec<String> = cells.values_of(layout.rows);
+    for (key, summary) in cells.iter() {
+        let row = layout.rows.iter().map(|name| key.coordinate(name)).collect::<Vec<_>>().join(" / ");
+        let at = rows.iter().position(|known| *known == row)?;
+        figure.add(
+            &layout.columns.iter().map(|name| key.coordinate(name)).collect::<Vec<_>>().join(", "),
+            at as f64,
+            summary,
+        );
+    }
+    figure.categories = rows;
+    Some(figure)
+}
+
+/// Values that are named by a number of clients, as bars.
+fn clients(experiment: Experiment, layout: &Layout, records: &[&Record]) -> Option<Figure> {
+    let mut figure = Figure::new(experiment.name(), layout.title, "clients", "commits/s");
+    let named: Vec<(&str, &str)> = layout
+        .values
+        .iter()
+        .filter_map(|value| Some((value.name, value.name.strip_prefix("commits_per_s_")?)))
+        .collect();
+    for (at, (name, clients)) in named.iter().enumerate() {
+        figure.categories.push((*clients).to_owned());
+        for (key, summary) in Cells::of(records, name).iter() {
+            figure.add(&key.system, at as f64, summary);
+        }
+    }
+    Some(figure)
+}
+
+/// Commits per second over time, a line for each system; the faults as bands.
+fn faults(records: &[&Record]) -> Option<Figure> {
+    let mut figure = Figure::new("faults", "Commits per second through faults", "seconds", "commits/s");
+    figure.lines_only = true;
+    for record in records.iter().filter(|record| record.point.repeat == 1) {
+        let Some(line) = record.measured.series.get("commits_per_s") else { continue };
+        figure.curves.push(Curve {
+            label: format!("{}, {} nodes", record.point.system, record.point.nodes),
+            points: line.iter().map(|(x, y)| (*x, Summary { median: *y, least: *y, most: *y, count: 1 })).collect(),
+        });
+        for (name, band) in &record.measured.series {
+            if let (Some(event), Some((from, to))) = (name.strip_prefix("event "), band.first()) {
+                figure.bands.insert(event.to_owned(), (*from, *to));
+            }
+        }
+    }
+    (!figure.curves.is_empty()).then_some(figure)
+}
+
+/// With thousands apart.
+pub fn number(value: f64, decimals: usize) -> String {
+    let text = format!("{value:.decimals$}");
+    let (whole, rest) = text.split_once('.').map_or((text.as_str(), ""), |(whole, rest)| (whole, rest));
+    let (sign, digits) = whole.strip_prefix('-').map_or(("", whole), |digits| ("-", digits));
+    let mut out = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at) % 3 == 0 {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    if rest.is_empty() { format!("{sign}{out}") } else { format!("{sign}{out}.{rest}") }
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().collect::<String>() + letters.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::Preset;
+    use crate::plan::Point;
+    use crate::record::Measured;
+
+    fn record(system: &str, nodes: u8, rows: u32, repeat: u32, rate: f64) -> Record {
+        let mut measured = Measured::default();
+        measured.set("rows_per_s", rate);
+        let point = Point { repeat, ..Point::new(Experiment::Insert, system, nodes).with("rows", rows) };
+        Record { point, outcome: Outcome::Measured, began: 0, took: 1.0, others_percent: Some(3.0), measured }
+    }
+
+    fn run(dir: &Path, factor: f64) {
+        let settings = crate::plan::Settings {
+            preset: Preset::Quick,
+            systems: Vec::new(),
+            nodes: Vec::new(),
+            scale: 0.1,
+            duration: 1.0,
+            threads: Vec::new(),
+            repeat: 3,
+            cpu_per_node: None,
+            disks: crate::args::Disks::Shared,
+            write_sets: Vec::new(),
+            sizes: Vec::new(),
+            rows: 1,
+            libraries: Vec::new(),
+            options: Vec::new(),
+            provider_options: String::new(),
+        };
+        let plan = Plan { experiments: vec![Experiment::Insert], settings, provider: "p".into(), galera: None };
+        crate::runner::open(dir, &plan).unwrap();
+        let environment = Environment {
+            began: "2026-01-01 00:00:00 UTC".into(),
+            command: "trireme bench insert".into(),
+            machine: BTreeMap::new(),
+            versions: BTreeMap::new(),
+            options: Vec::new(),
+            remarks: Vec::new(),
+        };
+        crate::record::write_json(&dir.join("environment.json"), &environment).unwrap();
+        for rows in [1, 100] {
+            for (repeat, noise) in [(1, 0.9), (2, 1.0), (3, 1.3)] {
+                for (system, nodes, rate) in
+                    [("plain", 1, 8000.0), ("trireme-disk", 3, 4000.0), ("galera-1", 3, 2000.0)]
+                {
+                    record(system, nodes, rows, repeat, rate * noise * factor * f64::from(rows)).write(dir).unwrap();
+                }
+            }
+        }
+        let mut failed = record("galera-0", 3, 1, 1, 0.0);
+        failed.outcome = Outcome::Failed("the servers do not start".into());
+        failed.write(dir).unwrap();
+    }
+
+    #[test]
+    fn a_report_has_medians_ratios_graphs_and_what_failed() {
+        let base = trireme_private::fresh_dir(&std::env::temp_dir(), "trireme-bench-report").unwrap();
+        let (one, other) = (base.join("one"), base.join("other"));
+        run(&one, 1.0);
+        run(&other, 0.5);
+        write(&one).unwrap();
+        let text = std::fs::read_to_string(one.join("report.md")).unwrap();
+        assert!(text.contains("8,000 (7,200–10,400)"), "{text}");
+        assert!(text.contains("| trireme-disk | 3 | 0.50 | 0.50 |"), "of plain: {text}");
+        assert!(text.contains("| trireme-disk | 3 | 2.00 | 2.00 |"), "of Galera: {text}");
+        assert!(text.contains("failed: the servers do not start"), "{text}");
+        assert!(text.contains("Published in 2009"), "{text}");
+        let svg = std::fs::read_to_string(one.join("figures/insert-rows_per_s.svg")).unwrap();
+        assert!(svg.contains("trireme-disk, nodes 3") && svg.contains("rows per transaction"), "{svg}");
+        let png = std::fs::read(one.join("figures/insert-rows_per_s.png")).unwrap();
+        assert!(png.starts_with(b"\x89PNG") && png.len() > 5000, "{}", png.len());
+        let csv = std::fs::read_to_string(one.join("results.csv")).unwrap();
+        assert!(csv.lines().any(|line| line.starts_with("insert,plain,1,rows=1,2,measured,rows_per_s,8000")), "{csv}");
+        let both = compare(&[one, other]).unwrap();
+        assert!(both.contains("×0.50"), "{both}");
+        assert!(compare(&[base.join("neither"), base.join("nor")]).unwrap_err().contains("holds no run"));
+        std::fs::remove_dir_all(&base).unwrap();
+    }
+
+    #[test]
+    fn numbers_have_thousands_apart() {
+        assert_eq!(
+            [number(1_234_567.0, 0), number(999.5, 1), number(-1000.0, 2), number(0.0, 0)],
+            ["1,234,567", "999.5", "-1,000.00", "0"]
+        );
+    }
+}

@@ -1,0 +1,274 @@
+//! What is measured: a server alone, ours, and what a user would take instead; each with what its acknowledgement means.
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use trireme_cluster::galera_provider;
+
+/// A system under test. The names are those of `--systems`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum System {
+    /// One MariaDB server without a provider, flush=1
+    Plain,
+    /// The same with flush=0
+    #[value(name = "plain-0")]
+    #[serde(rename = "plain-0")]
+    PlainFast,
+    /// One server with our provider and no group communication (dummy://), flush=0
+    Dummy,
+    /// Trireme, repl.durability=disk, flush=0
+    TriremeDisk,
+    /// Trireme, repl.durability=process, flush=0
+    TriremeProcess,
+    /// Galera, flush=0
+    #[value(name = "galera-0")]
+    #[serde(rename = "galera-0")]
+    GaleraFast,
+    /// Galera, flush=1
+    #[value(name = "galera-1")]
+    #[serde(rename = "galera-1")]
+    GaleraDurable,
+    /// MariaDB's asynchronous replication, nothing synced
+    #[value(name = "async-0")]
+    #[serde(rename = "async-0")]
+    AsyncFast,
+    /// MariaDB's asynchronous replication, sync_binlog=1 and flush=1
+    #[value(name = "async-1")]
+    #[serde(rename = "async-1")]
+    AsyncDurable,
+    /// MariaDB's semi-synchronous replication (AFTER_SYNC), nothing synced
+    #[value(name = "semisync-0")]
+    #[serde(rename = "semisync-0")]
+    SemisyncFast,
+    /// MariaDB's semi-synchronous replication (AFTER_SYNC), sync_binlog=1, flush=1, sync_relay_log=1
+    #[value(name = "semisync-1")]
+    #[serde(rename = "semisync-1")]
+    SemisyncDurable,
+    /// PostgreSQL, synchronous_standby_names='ANY 1 (…)', synchronous_commit=remote_write
+    #[value(name = "postgres-0")]
+    #[serde(rename = "postgres-0")]
+    PostgresFast,
+    /// PostgreSQL, synchronous_standby_names='ANY 1 (…)', synchronous_commit=on
+    #[value(name = "postgres-1")]
+    #[serde(rename = "postgres-1")]
+    PostgresDurable,
+    /// MySQL Group Replication
+    MysqlGr,
+    /// etcd: the replicated log without a database
+    Etcd,
+}
+
+/// How the servers of a system are started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Servers that know nothing of each other.
+    Alone,
+    /// Servers with our provider.
+    Ours,
+    Galera,
+    /// A primary and its replicas.
+    Replicated {
+        semisync: bool,
+    },
+    Postgres,
+    Etcd,
+    /// Cannot be started here yet.
+    Missing,
+}
+
+impl System {
+    /// What every MariaDB experiment can measure.
+    pub const USUAL: [System; 7] = [
+        System::Plain,
+        System::PlainFast,
+        System::Dummy,
+        System::TriremeDisk,
+        System::TriremeProcess,
+        System::GaleraFast,
+        System::GaleraDurable,
+    ];
+    pub const PEERS: [System; 13] = [
+        System::Plain,
+        System::TriremeDisk,
+        System::TriremeProcess,
+        System::GaleraDurable,
+        System::GaleraFast,
+        System::SemisyncDurable,
+        System::SemisyncFast,
+        System::AsyncDurable,
+        System::AsyncFast,
+        System::PostgresDurable,
+        System::PostgresFast,
+        System::MysqlGr,
+        System::Etcd,
+    ];
+
+    pub fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    pub fn title(self) -> &'static str {
+        match self {
+            System::Plain => "MariaDB alone, flush=1",
+            System::PlainFast => "MariaDB alone, flush=0",
+            System::Dummy => "Trireme without a group (dummy://), flush=0",
+            System::TriremeDisk => "Trireme disk",
+            System::TriremeProcess => "Trireme process",
+            System::GaleraFast => "Galera, flush=0",
+            System::GaleraDurable => "Galera, flush=1",
+            System::AsyncFast => "asynchronous, nothing synced",
+            System::AsyncDurable => "asynchronous, all synced",
+            System::SemisyncFast => "semi-synchronous, nothing synced",
+            System::SemisyncDurable => "semi-synchronous, all synced",
+            System::PostgresFast => "PostgreSQL ANY 1, remote_write",
+            System::PostgresDurable => "PostgreSQL ANY 1, on",
+            System::MysqlGr => "MySQL Group Replication",
+            System::Etcd => "etcd (a log without a database)",
+        }
+    }
+
+    /// What the client knows once its commit has returned.
+    pub fn guarantee(self) -> &'static str {
+        match self {
+            System::Plain => "on this server's disk; one server only",
+            System::PlainFast => "in this server's memory; the last second is lost when it dies",
+            System::Dummy => "in this server's log on disk; one server only",
+            System::TriremeDisk => "in the logs of a majority, on disk: survives the loss of power everywhere",
+            System::TriremeProcess => {
+                "in the logs of a majority, in files: survives the death of every server, not the loss of power everywhere"
+            }
+            System::GaleraFast => "in the memory of every member; lost when all die at once",
+            System::GaleraDurable => "in the memory of every member, and on the disk of the one that was asked",
+            System::AsyncFast => "in the memory of the primary; lost when it dies",
+            System::AsyncDurable => "on the primary's disk; lost when it does not come back",
+            System::SemisyncFast => {
+                "in the memory of the primary and of one replica; after a timeout without a replica, of the primary only"
+            }
+            System::SemisyncDurable => {
+                "on the disks of the primary and of one replica; after a timeout without a replica, of the primary only"
+            }
+            System::PostgresFast => "on the primary's disk and in the memory of one standby",
+            System::PostgresDurable => "on the disks of the primary and of one standby",
+            System::MysqlGr => "ordered by a majority, in memory",
+            System::Etcd => "in the logs of a majority, on disk",
+        }
+    }
+
+    /// How clients go on when the server that takes writes dies.
+    pub fn takeover(self) -> &'static str {
+        match self {
+            System::Plain | System::PlainFast | System::Dummy => "none: one server",
+            System::TriremeDisk | System::TriremeProcess | System::GaleraFast | System::GaleraDurable => {
+                "every node takes writes"
+            }
+            System::MysqlGr | System::Etcd => "by itself",
+            System::AsyncFast
+            | System::AsyncDurable
+            | System::SemisyncFast
+            | System::SemisyncDurable
+            | System::PostgresFast
+            | System::PostgresDurable => "by hand, or by a tool of its own",
+        }
+    }
+
+    pub fn kind(self) -> Kind {
+        match self {
+            System::Plain | System::PlainFast => Kind::Alone,
+            System::Dummy | System::TriremeDisk | System::TriremeProcess => Kind::Ours,
+            System::GaleraFast | System::GaleraDurable => Kind::Galera,
+            System::AsyncFast | System::AsyncDurable => Kind::Replicated { semisync: false },
+            System::SemisyncFast | System::SemisyncDurable => Kind::Replicated { semisync: true },
+            System::PostgresFast | System::PostgresDurable => Kind::Postgres,
+            System::Etcd => Kind::Etcd,
+            System::MysqlGr => Kind::Missing,
+        }
+    }
+
+    pub fn is_group(self) -> bool {
+        matches!(self.kind(), Kind::Ours | Kind::Galera) && self != System::Dummy
+    }
+
+    /// One server, whatever `--nodes` says.
+    pub fn is_single(self) -> bool {
+        matches!(self, System::Plain | System::PlainFast | System::Dummy)
+    }
+
+    /// `innodb_flush_log_at_trx_commit`.
+    pub fn flush(self) -> u8 {
+        match self {
+            System::Plain | System::GaleraDurable | System::AsyncDurable | System::SemisyncDurable => 1,
+            System::PlainFast
+            | System::Dummy
+            | System::TriremeDisk
+            | System::TriremeProcess
+            | System::GaleraFast
+            | System::AsyncFast
+            | System::SemisyncFast
+            | System::PostgresFast
+            | System::PostgresDurable
+            | System::MysqlGr
+            | System::Etcd => 0,
+        }
+    }
+
+    /// Why it cannot be measured on this machine.
+    pub fn missing(self, galera: Option<&std::path::Path>) -> Option<String> {
+        match self.kind() {
+            Kind::Galera if galera.is_none() => {
+                Some("Galera's library is not installed: apt-get install galera-4, or name it with --galera".to_owned())
+            }
+            Kind::Postgres if postgres_bin().is_none() => {
+                Some("PostgreSQL is not installed: apt-get install postgresql".to_owned())
+            }
+            Kind::Etcd if !have("etcd") => Some("etcd is not installed: apt-get install etcd-server".to_owned()),
+            Kind::Missing => {
+                Some("MySQL's packages cannot be installed beside MariaDB's, and this command starts no system of its own for them".to_owned())
+            }
+            Kind::Alone | Kind::Ours | Kind::Galera | Kind::Replicated { .. } | Kind::Postgres | Kind::Etcd => None,
+        }
+    }
+}
+
+/// The library that is given, or the installed one.
+pub fn galera(given: Option<&PathBuf>) -> Option<PathBuf> {
+    given.cloned().or_else(|| galera_provider().map(std::path::Path::to_owned))
+}
+
+/// Where Debian keeps PostgreSQL's programs: the newest version.
+pub fn postgres_bin() -> Option<PathBuf> {
+    let mut versions: Vec<(u32, PathBuf)> = std::fs::read_dir("/usr/lib/postgresql")
+        .ok()?
+        .flatten()
+        .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path().join("bin"))))
+        .filter(|(_, bin)| {
+            ["initdb", "postgres", "pg_basebackup", "pgbench", "psql"].iter().all(|p| bin.join(p).exists())
+        })
+        .collect();
+    versions.sort();
+    versions.pop().map(|(_, bin)| bin)
+}
+
+/// Whether a program is in the path, sbin included.
+pub fn have(program: &str) -> bool {
+    search_path().split(':').any(|dir| !dir.is_empty() && std::path::Path::new(dir).join(program).is_file())
+}
+
+/// sbin, where Debian keeps servers, is not in every user's PATH.
+pub fn search_path() -> String {
+    format!("{}:/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin", std::env::var("PATH").unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_alike_on_the_command_line_and_in_files() {
+        for system in System::value_variants() {
+            let written = serde_json::to_string(system).unwrap();
+            assert_eq!(written, format!("\"{}\"", system.name()));
+            assert_eq!(System::from_str(&system.name(), false).unwrap(), *system);
+        }
+    }
+}
