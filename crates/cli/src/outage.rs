@@ -85,7 +85,7 @@ fn read(name: &str, dir: &Path) -> Result<Held, String> {
                     names.extend(view.members.into_iter().map(|m| (m.node, m.name)));
                 }
             }
-            EntryKind::Term | EntryKind::WriteSet | EntryKind::App | EntryKind::Durability => {}
+            EntryKind::Term | EntryKind::WriteSet | EntryKind::App | EntryKind::Setting => {}
         }
         true
     })

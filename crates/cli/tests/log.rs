@@ -80,7 +80,7 @@ fn refused(words: &[&str], dir: &Dir) -> String {
 
 fn entry(index: u64, seqno: u64, kind: EntryKind, payload: impl Into<Bytes>) -> Entry {
     let session = Session::first(OTHER, trireme_types::Incarnation(3));
-    let internal = matches!(kind, EntryKind::Term | EntryKind::Voters | EntryKind::Durability);
+    let internal = matches!(kind, EntryKind::Term | EntryKind::Voters | EntryKind::Setting);
     let header = EntryHeader {
         index: LogIndex(index),
         term: Term(2),
@@ -126,7 +126,7 @@ fn entries() -> Vec<Entry> {
         entry(1, 0, EntryKind::Term, Bytes::new()),
         entry(2, 0, EntryKind::Voters, encoded(|w| voters.encode(w))),
         entry(3, 1, EntryKind::View, encoded(|w| view.encode(w))),
-        entry(4, 1, EntryKind::Durability, encoded(|w| w.bool(true))),
+        entry(4, 1, EntryKind::Setting, encoded(|w| w.bool(true))),
     ];
     out.extend((2..2 + WRITE_SETS).map(|n| entry(n + 3, n, EntryKind::WriteSet, write_set(n))));
     out

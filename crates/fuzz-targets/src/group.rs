@@ -160,7 +160,7 @@ impl World {
                 // From a member, or from a stranger that has a link.
                 let from = u.int_in_range(1..=4u8)?;
                 if from == 4 {
-                    one.group.handle_link_up(now, Net::config(4).me);
+                    one.group.handle_link_up(now, Net::config(4).me, trireme_order::SUPPORTED);
                 }
                 if let Some(message) = self.forged(u)? {
                     self.deliver(from, n, message);

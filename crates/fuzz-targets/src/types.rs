@@ -73,6 +73,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     };
     vec![
         with(0, &|w| base.encode(w)),
+        with(0, &|w| Base { level: trireme_types::Level(2), ..base.clone() }.encode(w)),
         with(1, &|w| view.encode(w)),
         with(2, &|w| voters.encode(w)),
         with(3, &|w| header.encode(w)),

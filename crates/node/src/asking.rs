@@ -62,7 +62,7 @@ impl Past {
                         }
                         past.voters = voters;
                     }
-                    EntryKind::Term | EntryKind::WriteSet | EntryKind::App | EntryKind::Durability => {}
+                    EntryKind::Term | EntryKind::WriteSet | EntryKind::App | EntryKind::Setting => {}
                 }
                 past.last = (header.term, header.index);
             }

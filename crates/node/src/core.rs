@@ -443,6 +443,8 @@ impl Core {
             sequencer: order.sequencer.map_or_else(String::new, name),
             voters: order.voters.voters.iter().map(|v| (name(v.node), v.weight.0)).collect(),
             durability: order.durability,
+            level: order.level,
+            level_waits_for: self.inc.group.level_waits_for(self.now()),
             log_first: self.inc.group.store().first(),
             log_last: order.last,
             log_durable: order.durable,

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use trireme_surface::status::StatValue as Value;
 use trireme_transport::Protection;
-use trireme_types::{Durability, LogIndex, Seqno};
+use trireme_types::{Durability, Level, LogIndex, Seqno};
 
 use crate::exposure;
 use crate::settings::durability_name;
@@ -18,6 +18,9 @@ pub struct Picture {
     pub sequencer: String,
     pub voters: Vec<(String, u8)>,
     pub durability: Durability,
+    pub level: Level,
+    /// Why the level does not rise to what this node supports.
+    pub level_waits_for: Vec<String>,
     pub log_first: LogIndex,
     pub log_last: LogIndex,
     pub log_durable: LogIndex,
@@ -72,6 +75,9 @@ impl Picture {
             ("flow_control_gave_up", yes(self.flow_gave_up)),
             ("flow_control_members", slow.join(",").into()),
             ("flow_control_reason", why.into()),
+            ("group_level", Value::Int(i64::from(self.level.0))),
+            ("group_level_max", Value::Int(i64::from(trireme_order::SUPPORTED.max.0))),
+            ("group_level_waits_for", self.level_waits_for.join("; ").into()),
             ("links_of_strangers", int(self.links_of_strangers)),
             ("log_bytes", int(self.log_bytes)),
             ("log_bytes_max", int(self.log_bytes_max)),

@@ -13,7 +13,7 @@ use trireme_transport::{
     CERTIFICATES_FILE, NetConfig, OtherCertificate, PeerNames, SECRET_LEN, ShownBy, Shows, TlsContext, TlsFiles,
     parse_shown, print_shown,
 };
-use trireme_types::{Durability, Member};
+use trireme_types::{Durability, Level as GroupLevel, Member};
 use trireme_wslog::{KEY_BYTES, LogKeys};
 
 use crate::space::free_space;
@@ -36,6 +36,8 @@ const EXPIRY_WARNING_DAYS: i32 = 30;
 const CRL_WARNING_DAYS: i32 = 7;
 
 pub const DURABILITY: &str = "repl.durability";
+/// Beyond it the group level does not rise while this node is in.
+pub const LEVEL_HOLD: &str = "repl.proto_max";
 
 /// Options of flow control.
 #[derive(Clone, Copy, Debug)]
@@ -318,6 +320,8 @@ impl Settings {
                 // Set by whoever knows that there is no state.
                 expect: 0,
                 durability: durability(o.text(DURABILITY)),
+                levels: trireme_order::SUPPORTED,
+                level_hold: GroupLevel(u16::try_from(o.int(LEVEL_HOLD)).unwrap_or(u16::MAX)),
                 batch_bytes_max: 1 << 20,
                 inflight_bytes_max: 16 << 20,
                 cache_bytes_max: 16 << 20,

@@ -47,6 +47,8 @@ pub struct Server {
     pub version: Option<String>,
     pub provider: Option<String>,
     pub durability: Option<String>,
+    /// The group level that its provider supports at most; of Trireme only.
+    pub group_level_max: Option<u64>,
     /// Are the connections between members encrypted?
     pub tls: Option<bool>,
     /// What a peer must show (Trireme).
@@ -80,6 +82,10 @@ pub struct Cluster {
     pub sequencer: Option<String>,
     pub term: Option<u64>,
     pub durability: Option<String>,
+    /// Which formats and rules are in force; of Trireme only.
+    pub group_level: Option<u64>,
+    /// Why it does not rise to what the nodes support. Empty: nothing holds it.
+    pub group_level_waits_for: Option<String>,
     pub tls: Option<bool>,
     pub verdict: Verdict,
 }
@@ -241,6 +247,7 @@ fn server(
         version: text("version").map(|version| short_version(&version)),
         provider,
         durability: text("wsrep_trireme_durability"),
+        group_level_max: facts.whole("wsrep_trireme_group_level_max").and_then(|n| u64::try_from(n).ok()),
         tls: tls(&options),
         authentication: text("wsrep_trireme_authentication"),
         clock_ahead_seconds: facts.clock.filter(|(ahead, error)| ahead.abs() > error + 0.05).map(|(ahead, _)| ahead),
@@ -306,6 +313,7 @@ fn unreached(target: &Target, trouble: &Trouble, cluster: Option<usize>) -> Serv
         version: None,
         provider: None,
         durability: None,
+        group_level_max: None,
         tls: None,
         authentication: None,
         clock_ahead_seconds: None,
@@ -331,6 +339,13 @@ fn cluster(key: &(String, Option<String>), group: &[&Facts], failed: &[(&Target,
             .map(|f| f.text("wsrep_trireme_sequencer").unwrap_or("").to_owned()),
         term: witness.and_then(|f| f.whole("wsrep_trireme_term")).and_then(|n| u64::try_from(n).ok()),
         durability: witness.and_then(|f| f.text("wsrep_trireme_durability")).map(str::to_owned),
+        group_level: witness.and_then(|f| f.whole("wsrep_trireme_group_level")).and_then(|n| u64::try_from(n).ok()),
+        // The longest says most: a node sees those only that its own build goes beyond.
+        group_level_waits_for: group
+            .iter()
+            .filter_map(|f| f.text("wsrep_trireme_group_level_waits_for"))
+            .max_by_key(|text| text.len())
+            .map(str::to_owned),
         tls: group.iter().map(|f| tls(&f.options())).fold(None, |all, one| match (all, one) {
             (None, one) => one,
             (all, None) => all,

@@ -283,6 +283,42 @@ pub const LINES: &[Line] = &[
     ),
     ours(
         Topic::Link,
+        &["supports group level ", "which is never lowered"],
+        "A node has a version of Trireme that does not support the level that the group has reached.",
+        "Install a version there that supports it. docs/operations/upgrade.md says how levels rise.",
+    ),
+    ours(
+        Topic::Link,
+        &["group at level ", "supports group level"],
+        "This node has a version of Trireme that does not support the level of the group that it calls.",
+        "Install a version here that supports it. docs/operations/upgrade.md says how levels rise.",
+    ),
+    ours(
+        Topic::Log,
+        &["the write-set log of this node is at group level "],
+        "The log was written by a group whose level this version of Trireme does not support. Nothing was changed.",
+        "Install a version that supports it. docs/operations/upgrade.md says how levels rise.",
+    ),
+    ours(
+        Topic::Log,
+        &["holds an entry of kind ", "which a later version of Trireme wrote"],
+        "The log was written by a later version of Trireme. Nothing was changed.",
+        "Install that version.",
+    ),
+    ours(
+        Topic::Setting,
+        &["the group level is ", "from here on, on all members"],
+        "All members support a higher group level, and it is in force. A version below it can no longer join.",
+        "Nothing.",
+    ),
+    ours(
+        Topic::Setting,
+        &["repl.proto_max=", " comes too late"],
+        "The group level is above what this setting allows, and it is never lowered.",
+        "Remove the setting, or set it to the level in force or above.",
+    ),
+    ours(
+        Topic::Link,
         &["cannot listen on ", "Address already in use"],
         "Another process has the port for members.",
         "Stop it (perhaps a former server that is still ending), or set gmcast.listen_addr.",

@@ -165,6 +165,7 @@ fn to_text(picture: &Picture) -> String {
         ];
         head.extend(cluster.members.map(|n| format!("{n} members")));
         head.extend(cluster.durability.as_ref().map(|mode| format!("durability {mode}")));
+        head.extend(cluster.group_level.map(|level| format!("group level {level}")));
         let servers: Vec<&Server> = picture.servers.iter().filter(|server| server.cluster == Some(place)).collect();
         head.extend(traffic(
             cluster.tls,
@@ -174,6 +175,8 @@ fn to_text(picture: &Picture) -> String {
         head.extend(cluster.term.map(|term| format!("term {term}")));
         out.push(head.join(", "));
         out.extend(rows(&servers));
+        let waits = cluster.group_level_waits_for.as_ref().filter(|why| !why.is_empty());
+        out.extend(waits.map(|why| format!("The group level stays as it is: {why}.")));
         out.extend(cluster.verdict.sentences.iter().map(|sentence| format!("{sentence}.")));
         out.push(String::new());
     }

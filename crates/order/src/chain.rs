@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use trireme_types::{
-    Base, DecodeError, Durability, Entry, EntryKind, Fork, Lineage, LogIndex, NodeId, Reader, Seqno, Session,
-    SessionMark, Term, Uuid, View, VoterSet,
+    Base, DecodeError, Durability, Entry, EntryKind, Fork, Level, Lineage, LogIndex, NodeId, Reader, Seqno, Session,
+    SessionMark, Setting, Term, Uuid, View, VoterSet,
 };
+
+use crate::level::NAMED_TERMS;
 
 /// Origins whose sessions are remembered: many times what a cluster has in years, and far below what a reader of a [`Base`] accepts. Beyond it
 /// the one that started first among those that are neither in the view nor voters is forgotten: a node with a new identity at each start,
@@ -34,6 +36,8 @@ pub(crate) struct Chain {
     pub sessions: BTreeMap<NodeId, (u64, u64)>,
     /// Every fork up to `index`.
     pub lineage: Lineage,
+    /// In force after `index`.
+    pub level: Level,
 }
 
 /// Why a member does not go on with a log at an entry.
@@ -80,6 +84,7 @@ impl Chain {
             durability_at: base.index,
             sessions: base.sessions.iter().map(|m| (m.session.node, (m.session.number, m.number))).collect(),
             lineage: base.lineage.clone(),
+            level: base.level,
         }
     }
 
@@ -107,6 +112,7 @@ impl Chain {
                 })
                 .collect(),
             lineage: self.lineage.clone(),
+            level: self.level,
             app,
         }
     }
@@ -136,19 +142,33 @@ impl Chain {
                 let full = self.lineage.forks().len() >= Lineage::FORKS_MAX;
                 if full && !voters.fork.is_nil() { Err(DecodeError::TooLong("lineage")) } else { Ok(()) }
             }
-            EntryKind::Durability => match entry.payload.first() {
-                Some(0 | 1) => Ok(()),
-                Some(_) | None => Err(DecodeError::Invalid("durability")),
-            },
-            EntryKind::Term | EntryKind::WriteSet | EntryKind::App => Ok(()),
+            EntryKind::Setting => self.reads_setting(&entry.payload).map(|_| ()),
+            EntryKind::Term => self.reads_term(&entry.payload),
+            EntryKind::WriteSet | EntryKind::App => Ok(()),
         }
+    }
+
+    fn reads_setting(&self, payload: &[u8]) -> Result<Setting, DecodeError> {
+        match Setting::decode(payload)? {
+            Setting::Level(level) if level <= self.level => Err(DecodeError::Invalid("group level")),
+            setting @ (Setting::Level(_) | Setting::Durability(_)) => Ok(setting),
+        }
+    }
+
+    fn reads_term(&self, payload: &[u8]) -> Result<(), DecodeError> {
+        let mut r = Reader::new(payload);
+        if self.level >= NAMED_TERMS {
+            r.uuid()?;
+            r.str(256)?;
+        }
+        r.finish()
     }
 
     /// **Errors:** a payload that does not decode; the chain is unchanged.
     pub fn apply(&mut self, entry: &Entry) -> Result<(), DecodeError> {
         let h = &entry.header;
         match h.kind {
-            EntryKind::Term => {}
+            EntryKind::Term => self.reads_term(&entry.payload)?,
             EntryKind::View => self.view = View::decode(&mut Reader::new(&entry.payload))?,
             EntryKind::Voters => {
                 let voters = VoterSet::decode(&mut Reader::new(&entry.payload))?;
@@ -168,14 +188,13 @@ impl Chain {
                 self.voters = voters;
                 self.voters_at = h.index;
             }
-            EntryKind::Durability => {
-                self.durability = match entry.payload.first() {
-                    Some(0) => Durability::Disk,
-                    Some(1) => Durability::Process,
-                    _ => return Err(DecodeError::Invalid("durability")),
-                };
-                self.durability_at = h.index;
-            }
+            EntryKind::Setting => match self.reads_setting(&entry.payload)? {
+                Setting::Durability(durability) => {
+                    self.durability = durability;
+                    self.durability_at = h.index;
+                }
+                Setting::Level(level) => self.level = level,
+            },
             EntryKind::WriteSet | EntryKind::App => {
                 self.sessions.insert(h.session.node, (h.session.number, h.number));
                 if self.sessions.len() > SESSIONS_MAX {

@@ -13,6 +13,7 @@ use trireme_types::{
 };
 
 use crate::group::Group;
+use crate::level::{NAMED_TERMS, encode_term};
 use crate::mutant::Mutant;
 use crate::reads::PendingRead;
 use crate::replication::Progress;
@@ -461,7 +462,8 @@ impl<S: LogStore> Group<S> {
             // Before anything that carries the new branch's name.
             self.send_presence(now);
         }
-        if !self.append_own(EntryKind::Term, Session::default(), 0, Bytes::new()) {
+        let named = if self.tail.level >= NAMED_TERMS { encode_term(&self.cfg.me) } else { Bytes::new() };
+        if !self.append_own(EntryKind::Term, Session::default(), 0, named) {
             return;
         }
         let linked: Vec<NodeId> = self.peers.keys().copied().collect();
@@ -682,6 +684,7 @@ impl<S: LogStore> Group<S> {
         // The first word: on which branch of which history this member stands (rule 13).
         self.send_presence_to(now, node);
         self.send_recall(node);
+        self.send_level_limit_to(node);
         if matches!(self.role, Role::Sequencer(_)) {
             self.track(now, node);
             // The newcomer hears of its sequencer at once.

@@ -341,6 +341,7 @@ impl<S: LogStore> Group<S> {
             view: View { number: self.tail.view.number, ..View::default() },
             durability: self.tail.durability,
             lineage: self.tail.lineage.with(Fork { index, seqno, id }),
+            level: self.tail.level,
             ..Base::default()
         };
         if !self.replace_log(base) {

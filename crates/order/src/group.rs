@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use trireme_types::{
-    Base, DecodeError, Durability, Entry, EntryHeader, EntryKind, Fork, HardState, Lineage, LogIndex, Member, NodeId,
-    Reader, Seqno, Session, Term, Timestamp, Uuid, View, Voter, VoterSet, Weight, Writer,
+    Base, DecodeError, Durability, Entry, EntryHeader, EntryKind, Fork, HardState, Level, Levels, Lineage, LogIndex,
+    Member, NodeId, Reader, Seqno, Session, Term, Timestamp, Uuid, View, Voter, VoterSet, Weight, Writer,
 };
 
 use crate::arbitrator::Arbiter;
@@ -14,6 +14,7 @@ use crate::cache::{BodyPool, TailCache};
 use crate::chain::{Chain, Unread};
 use crate::election::{Era, Role};
 use crate::io::{Delivery, Event, SnapshotRequest};
+use crate::level::Leavers;
 use crate::mutant::Mutant;
 use crate::phase::CurrentPhase;
 use crate::reads::Reads;
@@ -44,6 +45,10 @@ pub(crate) struct Peer {
     pub silent: bool,
     /// An operator was last told then that its word does not count.
     pub complained_at: Option<Timestamp>,
+    /// The group levels that its build supports, as its handshake says.
+    pub levels: Levels,
+    /// How far it lets the level rise. Unknown until it says so.
+    pub level_limit: Option<Level>,
 }
 
 impl Peer {
@@ -134,6 +139,7 @@ pub struct Group<S: LogStore> {
     /// Let a rival go first when it last could have stood.
     pub(crate) gave_way: bool,
     pub(crate) evicted: BTreeSet<Uuid>,
+    pub(crate) leavers: Leavers,
     pub(crate) arbiter: Arbiter,
     /// Asked of the application and not answered yet, with the state of the order at that point.
     pub(crate) snapshots: Vec<(SnapshotRequest, Chain)>,
@@ -202,6 +208,7 @@ impl<S: LogStore> Group<S> {
             refusals: 0,
             gave_way: false,
             evicted: BTreeSet::new(),
+            leavers: Leavers::default(),
             arbiter: Arbiter::default(),
             snapshots: Vec::new(),
             last_waits: false,
@@ -229,6 +236,7 @@ impl<S: LogStore> Group<S> {
             self.remembered.clear();
         }
         self.done = Chain::from_base(&base);
+        self.leavers.begin(&base.view);
         self.commit = base.index;
         self.delivering.clear();
         self.snapshots.clear();
@@ -279,6 +287,7 @@ impl<S: LogStore> Group<S> {
                 }
             }
         }
+        self.check_level_of_log();
     }
 
     /// The log ends before an entry that no member can read. Nothing like it is written (rule 36), so an older build wrote it. It may have
@@ -330,7 +339,11 @@ impl<S: LogStore> Group<S> {
     }
 
     fn begin_history(&mut self, now: Timestamp, history: Uuid, position: Seqno) -> Result<(), BootstrapError> {
+        if self.phase() == Phase::Failed {
+            return Err(self.why_it_failed());
+        }
         let base = self.store.base();
+        let level = if base.history == history { self.tail.level } else { self.cfg.levels.min };
         let covered = base.history == history && base.seqno <= position && self.tail.seqno >= position;
         let forced = covered && !self.decides_alone() && !self.tail.voters.voters.is_empty();
         if forced && self.is_forked_out() {
@@ -345,6 +358,7 @@ impl<S: LogStore> Group<S> {
             };
             let base = Base {
                 lineage,
+                level,
                 history,
                 term: self.hard.term,
                 seqno: position,
@@ -366,10 +380,15 @@ impl<S: LogStore> Group<S> {
         let voters = (!self.decides_alone()).then(|| VoterSet { voters: vec![me], fork });
         self.take_over(now, voters);
         self.send_presence(now);
-        match self.phase() {
-            Phase::Failed => Err(BootstrapError::Store(StoreError("the write-set log failed".into()))),
-            _ => Ok(()),
-        }
+        if self.phase() == Phase::Failed { Err(self.why_it_failed()) } else { Ok(()) }
+    }
+
+    fn why_it_failed(&self) -> BootstrapError {
+        let reason = self.out.iter().find_map(|output| match output {
+            Output::Event(Event::Failed { reason }) => Some(reason.clone()),
+            Output::Event(_) | Output::Send { .. } | Output::Deliver(_) => None,
+        });
+        BootstrapError::Store(StoreError(reason.unwrap_or_else(|| "the write-set log failed".into())))
     }
 
     /// Is this member a majority by itself?
@@ -607,7 +626,17 @@ impl<S: LogStore> Group<S> {
     }
 
     pub fn set_config(&mut self, change: impl FnOnce(&mut Config)) {
-        self.input(|group| change(&mut group.cfg));
+        self.input(|group| {
+            let held = group.cfg.level_hold;
+            change(&mut group.cfg);
+            let (hold, level) = (group.cfg.level_hold, group.done.level);
+            if hold != held && hold < level && group.running() {
+                let text = format!(
+                    "repl.proto_max={hold} comes too late: the group level is {level}, and it is never lowered"
+                );
+                group.log(true, text);
+            }
+        });
     }
 
     /// The members that are thrown out (`evs.evict`), by the UUID of their incarnation. The application keeps this list as
@@ -669,20 +698,30 @@ impl<S: LogStore> Group<S> {
     // --- events ---------------------------------------------------------------------------------------------------
 
     /// A link to `peer` is up and the handshake is done. Repeated with new data when the peer reconnects.
-    pub fn handle_link_up(&mut self, now: Timestamp, peer: Member) {
-        self.input(|group| group.on_linked(now, peer));
+    /// `levels`: what its build supports.
+    pub fn handle_link_up(&mut self, now: Timestamp, peer: Member, levels: Levels) {
+        self.input(|group| group.on_linked(now, peer, levels));
     }
 
-    fn on_linked(&mut self, now: Timestamp, peer: Member) {
+    fn on_linked(&mut self, now: Timestamp, peer: Member, levels: Levels) {
         let node = peer.node;
-        if node == self.me() {
+        if node == self.me() || !self.fits_level(&peer, levels) {
             return;
         }
         self.gone.remove(&node);
         // It may have restarted and hold less than it acknowledged; it will say again what it holds.
         self.acks.remove(&node);
         self.out_of_reach.remove(&node);
-        self.peers.insert(node, Peer { member: peer, heard: now, presence: None, silent: false, complained_at: None });
+        let peer = Peer {
+            member: peer,
+            heard: now,
+            presence: None,
+            silent: false,
+            complained_at: None,
+            levels,
+            level_limit: None,
+        };
+        self.peers.insert(node, peer);
         if self.running() {
             self.on_link_up(now, node);
         }
@@ -693,7 +732,7 @@ impl<S: LogStore> Group<S> {
         self.input(|group| group.on_unlinked(now, peer));
     }
 
-    fn on_unlinked(&mut self, now: Timestamp, peer: NodeId) {
+    pub(crate) fn on_unlinked(&mut self, now: Timestamp, peer: NodeId) {
         let Some(lost) = self.peers.remove(&peer) else { return };
         // Silence counts from the last word. Of strangers nothing is kept.
         if self.is_named(peer) {
@@ -723,6 +762,9 @@ impl<S: LogStore> Group<S> {
         }
         if let Message::Presence(presence) = message {
             return self.on_presence(now, from, presence);
+        }
+        if let Message::LevelLimit { limit } = message {
+            return self.on_level_limit(from, limit);
         }
         if !self.running() || !self.is_of_era(&message) {
             return;
@@ -759,7 +801,7 @@ impl<S: LogStore> Group<S> {
             Message::Leave { incarnation } => self.on_leave(now, from, incarnation),
             Message::ReadRequest { term, batch, .. } => self.on_read_request(from, term, batch),
             Message::ReadReply { term, batch, seqno, .. } => self.on_read_reply(now, term, batch, seqno),
-            Message::Presence(_) => {}
+            Message::Presence(_) | Message::LevelLimit { .. } | Message::Unknown { .. } => {}
             Message::Recall { branch, term, index } => self.on_recall(now, branch, term, index),
             Message::Force => self.on_force(now),
             Message::Entrust { branch, term } => self.on_entrust(now, branch, term),
@@ -864,6 +906,9 @@ impl<S: LogStore> Group<S> {
             if self.told.branch != self.tail.branch() || self.told.stocked != self.stocked || base_moved || vouches {
                 self.send_presence(now);
             }
+            if self.owes_level_limit() {
+                self.send_level_limit();
+            }
             // An acknowledgement of the own log may have committed something.
             let delivered = self.done.index == self.commit || self.delivery_paused;
             if self.out.is_empty() && (delivered || self.phase() == Phase::Idle) {
@@ -897,6 +942,7 @@ impl<S: LogStore> Group<S> {
             voters: self.tail.voters.clone(),
             lineage: self.tail.lineage.clone(),
             durability: self.done.durability,
+            level: self.done.level,
             term_changes: self.term_changes,
             durable: self.durable(),
             read_requests: self.reads.requests(),
@@ -1180,11 +1226,17 @@ impl<S: LogStore> Group<S> {
             },
             EntryKind::Voters => self.on_voters_delivered(now),
             EntryKind::Term => self.on_term_delivered(now, h.term),
-            EntryKind::Durability => {
-                // Fulfilled, though another member may have changed it again by the time that somebody looks.
-                self.want_durability.take_if(|wanted| *wanted == self.done.durability);
-                self.keep_durability();
-            }
+            EntryKind::Setting => match Self::level_of_entry(&h, &entry.payload) {
+                Some(level) => {
+                    self.out.push_back(Output::Deliver(Delivery::Level { index, level }));
+                    self.on_level_delivered(now, level);
+                }
+                None => {
+                    // Fulfilled, though another member may have changed it again by the time that somebody looks.
+                    self.want_durability.take_if(|wanted| *wanted == self.done.durability);
+                    self.keep_durability();
+                }
+            },
         }
         if self.commit.0 >= self.hard.committed.0 + self.cfg.limits.committed_every {
             self.save_committed();

@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use trireme_types::{Base, Durability, Lineage, LogIndex, Member, NodeId, Seqno, Session, Term, Uuid, View, VoterSet};
+use trireme_types::{
+    Base, Durability, Level, Levels, Lineage, LogIndex, Member, NodeId, Seqno, Session, Term, Uuid, View, VoterSet,
+};
 
+use crate::level::ABSENCE;
 use crate::{Class, Message, StoreError};
 
 /// Identifies a causal read to its caller.
@@ -26,6 +29,8 @@ pub struct Timeouts {
     pub linger: Duration,
     /// How long a member waits for a body from its origin before it asks the sequencer.
     pub body_wait: Duration,
+    /// How long the group level does not rise without a node that has left the view.
+    pub level_absence: Duration,
 }
 
 impl Default for Timeouts {
@@ -37,6 +42,7 @@ impl Default for Timeouts {
             inactive: Duration::from_secs(15),
             linger: Duration::from_secs(20),
             body_wait: Duration::from_millis(10),
+            level_absence: ABSENCE,
         }
     }
 }
@@ -53,6 +59,10 @@ pub struct Config {
     pub expect: u8,
     /// Durability of a history begun by this member.
     pub durability: Durability,
+    /// The group levels that this build supports: [`SUPPORTED`](crate::SUPPORTED), but for tests.
+    pub levels: Levels,
+    /// `repl.proto_max`: higher than this the level does not rise while this member is in.
+    pub level_hold: Level,
     /// Most payload bytes in one `Append` to one peer, and most unacknowledged ones in flight.
     pub batch_bytes_max: usize,
     pub inflight_bytes_max: usize,
@@ -173,6 +183,11 @@ pub enum Delivery {
         number: u64,
         body: Bytes,
     },
+    /// The group level is `level` from here on.
+    Level {
+        index: LogIndex,
+        level: Level,
+    },
     /// Delivery begins (anew) with the state `base`: forget all application state and load `base.app`.
     /// First delivery after start, and whenever a peer's snapshot replaced the log.
     Reset {
@@ -265,6 +280,8 @@ pub struct Status {
     /// Of the log, its uncommitted end included.
     pub lineage: Lineage,
     pub durability: Durability,
+    /// The group level in force where delivery stands.
+    pub level: Level,
     pub term_changes: u64,
     /// How far this member's log is as durable as the mode in force demands.
     pub durable: LogIndex,

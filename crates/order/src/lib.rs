@@ -12,6 +12,7 @@ mod from_data;
 mod group;
 mod invariants;
 mod io;
+mod level;
 mod mem_store;
 mod membership;
 mod message;
@@ -33,6 +34,7 @@ pub use io::{
     BootstrapError, Config, Delivery, Event, JoinState, Limits, Output, Phase, ProposeError, ReadId, SnapshotRequest,
     Status, Timeouts,
 };
+pub use level::SUPPORTED;
 pub use mem_store::MemStore;
 pub use message::{Class, Founding, JoinRequest, Message, Presence, WireEntry};
 #[cfg(feature = "mutants")]

@@ -1,8 +1,8 @@
 //! Joining, leaving, views, voters, and what happens without a majority.
 
 use trireme_types::{
-    Base, Durability, EntryKind, Incarnation, Kinship, LogIndex, Member, NodeId, Seqno, Session, Term, Timestamp, Uuid,
-    View, Voter, VoterSet, Weight,
+    Base, Durability, EntryKind, Incarnation, Kinship, LogIndex, Member, NodeId, Seqno, Session, Setting, Term,
+    Timestamp, Uuid, View, Voter, VoterSet, Weight, Writer,
 };
 
 use bytes::Bytes;
@@ -242,7 +242,7 @@ impl<S: LogStore> Group<S> {
     pub(crate) fn on_snapshot(&mut self, now: Timestamp, offer: Offer) {
         let Offer { from, term, lineage, base } = offer;
         let same = base.history == self.tail.history;
-        if !same && self.begins_apart_from(from) {
+        if !same && self.begins_apart_from(from) || self.is_beyond_level(now, from, base.level) {
             return;
         }
         let kinship = match self.tail.lineage.kinship(&lineage) {
@@ -395,8 +395,9 @@ impl<S: LogStore> Group<S> {
 
     pub(crate) fn on_set_durability(&mut self, durability: Durability) {
         if matches!(self.role, Role::Sequencer(_)) && self.tail.durability != durability && !self.arbitrates() {
-            let byte = u8::from(durability == Durability::Process);
-            self.append_own(EntryKind::Durability, Session::default(), 0, Bytes::copy_from_slice(&[byte]));
+            let mut w = Writer::new();
+            Setting::Durability(durability).encode(&mut w);
+            self.append_own(EntryKind::Setting, Session::default(), 0, Bytes::from(w.buf));
         }
     }
 
@@ -836,6 +837,7 @@ impl<S: LogStore> Group<S> {
     }
 
     pub(crate) fn on_view_delivered(&mut self, now: Timestamp, view: &View) {
+        self.leavers.on_view(now, view);
         let mine = view.get(self.me()).is_some_and(|m| m.incarnation == self.cfg.me.incarnation);
         match self.phase() {
             Phase::Joining | Phase::NonPrimary if mine && self.applied > self.done.seqno => {
@@ -898,6 +900,7 @@ impl<S: LogStore> Group<S> {
             return;
         }
         self.step_voters(now);
+        self.step_level(now);
     }
 
     fn step_leave(&mut self, now: Timestamp) -> bool {

@@ -5,8 +5,8 @@
 
 use bytes::Bytes;
 use trireme_types::{
-    Base, DecodeError, Durability, EntryHeader, Incarnation, Lineage, LogIndex, Member, NodeId, Reader, Seqno, Session,
-    Term, Uuid, Weight, Writer,
+    Base, DecodeError, Durability, EntryHeader, Incarnation, Level, Lineage, LogIndex, Member, NodeId, Reader, Seqno,
+    Session, Term, Uuid, Weight, Writer,
 };
 
 /// Which queue of a link a message takes. FIFO within a class only (rule 7).
@@ -218,7 +218,18 @@ pub enum Message {
     Signal {
         body: Bytes,
     },
+    /// How far the sender lets the group level rise. Optional.
+    LevelLimit {
+        limit: Level,
+    },
+    /// An optional message of a later version. It is ignored.
+    Unknown {
+        kind: u8,
+    },
 }
+
+/// Kinds from here on are optional: whoever does not know one ignores it. Below, an unknown kind is a mistake, and ends the link.
+const OPTIONAL: u8 = 128;
 
 impl Message {
     pub fn class(&self) -> Class {
@@ -246,7 +257,9 @@ impl Message {
             | Message::Evicted
             | Message::SetWeight { .. }
             | Message::SetDurability { .. }
-            | Message::Signal { .. } => Class::Control,
+            | Message::Signal { .. }
+            | Message::LevelLimit { .. }
+            | Message::Unknown { .. } => Class::Control,
         }
     }
 
@@ -278,7 +291,9 @@ impl Message {
             | Message::Evicted
             | Message::SetWeight { .. }
             | Message::SetDurability { .. }
-            | Message::Signal { .. } => Term::ZERO,
+            | Message::Signal { .. }
+            | Message::LevelLimit { .. }
+            | Message::Unknown { .. } => Term::ZERO,
         }
     }
 
@@ -310,7 +325,9 @@ impl Message {
             | Message::Evicted
             | Message::SetWeight { .. }
             | Message::SetDurability { .. }
-            | Message::Signal { .. } => None,
+            | Message::Signal { .. }
+            | Message::LevelLimit { .. }
+            | Message::Unknown { .. } => None,
         }
     }
 
@@ -506,6 +523,11 @@ impl Message {
                 w.u8(23);
                 w.bool(*durability == Durability::Process);
             }
+            Message::LevelLimit { limit } => {
+                w.u8(OPTIONAL);
+                w.u16(limit.0);
+            }
+            Message::Unknown { kind } => w.u8((*kind).max(OPTIONAL)),
             Message::Signal { body } => {
                 w.u8(24);
                 out.push(Bytes::from(w.buf));
@@ -636,7 +658,10 @@ impl Message {
             26 => Message::BeginFromData { branch: r.uuid()?, term: r.term()?, index: r.index()?, seqno: r.seqno()? },
             25 => Message::Recall { branch: r.uuid()?, term: r.term()?, index: r.index()? },
             24 => return Ok(Message::Signal { body: rest(&r) }),
-            _ => return Err(DecodeError::Invalid("message kind")),
+            OPTIONAL => Message::LevelLimit { limit: Level(r.u16()?) },
+            // What it says is for later versions.
+            kind @ 129.. => return Ok(Message::Unknown { kind }),
+            0 | 20 | 28..=127 => return Err(DecodeError::Invalid("message kind")),
         };
         r.finish()?;
         Ok(message)

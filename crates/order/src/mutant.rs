@@ -69,6 +69,8 @@ pub enum Mutant {
     MarksOverFork,
     /// 36: an entry is written that no reader of the log accepts.
     UnreadableWritten,
+    /// 37: the group level rises without those that do not support it.
+    LevelAlone,
 }
 
 #[cfg(feature = "mutants")]
@@ -104,6 +106,7 @@ impl Mutant {
         Mutant::HeavyNewcomer,
         Mutant::MarksOverFork,
         Mutant::UnreadableWritten,
+        Mutant::LevelAlone,
     ];
 
     pub fn name(self) -> &'static str {
@@ -138,6 +141,7 @@ impl Mutant {
             Mutant::HeavyNewcomer => "heavy-newcomer",
             Mutant::MarksOverFork => "marks-over-fork",
             Mutant::UnreadableWritten => "unreadable-written",
+            Mutant::LevelAlone => "level-alone",
         }
     }
 }

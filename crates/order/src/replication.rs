@@ -494,6 +494,12 @@ impl<S: LogStore> Group<S> {
                 }
                 return;
             };
+            let raised = Self::level_of_entry(&header, &payload);
+            if let (Some(level), Some(sequencer)) = (raised, self.sequencer) {
+                if self.is_beyond_level(now, sequencer, level) {
+                    break;
+                }
+            }
             upto = header.index;
             fresh.push(Entry { header, payload });
         }

@@ -1,6 +1,6 @@
 //! What was said already, so that it is said once, or again when it changes. Nothing is decided by these.
 
-use trireme_types::{NodeId, Seqno, Uuid};
+use trireme_types::{Level, NodeId, Seqno, Uuid};
 
 #[derive(Default)]
 pub(crate) struct Told {
@@ -13,6 +13,9 @@ pub(crate) struct Told {
     pub stocked: bool,
     /// Where its log begins.
     pub base: Seqno,
+    // --- to all peers, by `LevelLimit`
+    /// How far this member lets the group level rise.
+    pub level_limit: Option<Level>,
     // --- to an operator, by a line in the log
     /// For whom this member waits.
     pub waits_for: Option<Vec<NodeId>>,

@@ -82,7 +82,9 @@ fn needs(message: &Message) -> Needs {
         | Message::Ack { .. }
         | Message::HeartbeatAck { .. }
         | Message::Join(_)
-        | Message::Presence(_) => Needs::Link,
+        | Message::Presence(_)
+        | Message::LevelLimit { .. }
+        | Message::Unknown { .. } => Needs::Link,
     }
 }
 
@@ -307,7 +309,7 @@ impl<S: LogStore> Group<S> {
         told.filter(counts).map(|(_, term)| term).max().unwrap_or_default()
     }
 
-    fn complain(&mut self, now: Timestamp, from: NodeId, what: &str) {
+    pub(crate) fn complain(&mut self, now: Timestamp, from: NodeId, what: &str) {
         let Some(peer) = self.peers.get_mut(&from) else { return };
         if peer.complained_at.is_some_and(|at| now.since(at) < COMPLAIN_EVERY) {
             return;

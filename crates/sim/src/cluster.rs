@@ -610,6 +610,8 @@ impl Cluster {
             ignore_quorum: options.ignore_quorum,
             expect: if options.founded { options.nodes as u8 } else { 0 },
             durability: options.durability,
+            levels: trireme_order::SUPPORTED,
+            level_hold: trireme_types::Level(u16::MAX),
             batch_bytes_max: options.batch_bytes_max,
             inflight_bytes_max: options.inflight_bytes_max,
             cache_bytes_max: options.cache_bytes_max,

@@ -63,7 +63,7 @@ impl Cluster {
                 }
                 p.links.insert(peer.node, conn);
                 let text = format!("n{slot} link up {}", peer.name);
-                p.group.handle_link_up(now, peer);
+                p.group.handle_link_up(now, peer, trireme_order::SUPPORTED);
                 self.log(|| text);
             }
             Input::Down { conn, node } => {
@@ -559,6 +559,7 @@ impl Cluster {
                 }
                 self.record(slot, Delivered { index, seqno, what: What::App { session, number }, chain });
             }
+            Delivery::Level { .. } => {}
             Delivery::View { index, seqno, view } => {
                 if self.undisturbed {
                     return self.fail(format!("n{slot}: a view although nothing serious happened: {view:?}"));

@@ -418,6 +418,7 @@ impl Options {
             inactive: Duration::from_millis(suspect * 3),
             linger: Duration::from_millis(r.range(500, 20_000)),
             body_wait: Duration::from_millis(r.range(1, 30)),
+            level_absence: Duration::from_secs(3),
         };
         if r.chance(0.4) {
             o.batch_bytes_max = r.range(1, 400) as usize;

@@ -96,7 +96,7 @@ impl Cluster {
                 }
                 self.tempt(slot, if a.fork { Stage::Fork } else { Stage::VoterChange });
             }
-            EntryKind::Term | EntryKind::WriteSet | EntryKind::View | EntryKind::App | EntryKind::Durability => {}
+            EntryKind::Term | EntryKind::WriteSet | EntryKind::View | EntryKind::App | EntryKind::Setting => {}
         }
     }
 
@@ -153,6 +153,8 @@ impl Cluster {
             | Message::ReadReply { .. }
             | Message::Presence(_)
             | Message::Recall { .. }
+            | Message::LevelLimit { .. }
+            | Message::Unknown { .. }
             | Message::Force
             | Message::Evicted
             | Message::SetWeight { .. }

@@ -80,6 +80,7 @@ const BY_LIES: &[&str] = &[
     "heavy-newcomer",
     "marks-over-fork",
     "unreadable-written",
+    "level-alone",
 ];
 
 #[test]

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use trireme_types::Member;
+use trireme_types::{Level, Levels, Member};
 
 use crate::{ShownBy, TlsContext};
 
@@ -110,6 +110,9 @@ pub struct NetConfig {
     /// long before TCP's growing retransmission pauses do. A stopped process acknowledges until its buffers are full.
     pub dead_after: Duration,
     pub versions: Versions,
+    /// The group levels that this build supports, and the one that the group is at: peers that do not support it are refused.
+    pub levels: Levels,
+    pub level: Level,
     /// Ask before an accepted connection is listened to: [`NetEvent::Accepted`](crate::NetEvent::Accepted).
     pub ask_admission: bool,
     /// `socket.checksum`: CRC-32 over message bodies. Headers and control messages always have one.
@@ -141,6 +144,8 @@ impl NetConfig {
             time_wait: Duration::from_secs(5),
             dead_after: Duration::from_secs(10),
             versions: Versions::CURRENT,
+            levels: trireme_order::SUPPORTED,
+            level: Level::FIRST,
             ask_admission: false,
             checksum: true,
             send_buffer: None,

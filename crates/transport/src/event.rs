@@ -1,7 +1,7 @@
 //! What a poll reports.
 
 use trireme_order::Message;
-use trireme_types::{Member, NodeId};
+use trireme_types::{Levels, Member, NodeId};
 
 use crate::ShownBy;
 
@@ -35,10 +35,11 @@ impl DownCause {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NetEvent {
-    /// The handshake is done. `protocol` is the version spoken with this peer.
+    /// The handshake is done. `protocol` is the version spoken with this peer, `levels` the group levels that its build supports.
     LinkUp {
         member: Member,
         protocol: u16,
+        levels: Levels,
     },
     LinkDown {
         node: NodeId,

@@ -87,6 +87,8 @@ pub fn handshake_seeds() -> Vec<Vec<u8>> {
         cluster: "c".into(),
         instance: 3,
         member: Member { node: NodeId(Uuid([7; 16])), name: "n1".into(), address: "a:1".into(), ..Member::default() },
+        levels: trireme_types::Levels::UNSAID,
+        level: trireme_types::Level::FIRST,
     };
     [
         Handshake::Hello(hello),

@@ -27,7 +27,7 @@
 //! ```
 
 use bytes::{Buf, Bytes, BytesMut};
-use trireme_types::{DecodeError, Member, NodeId, Reader, Writer};
+use trireme_types::{DecodeError, Level, Levels, Member, NodeId, Reader, Writer};
 
 use crate::Versions;
 
@@ -58,6 +58,9 @@ pub(crate) struct Hello {
     /// Drawn anew by every transport: tells the own reflection from a second process with the same id.
     pub instance: u64,
     pub member: Member,
+    /// The group levels that its build supports, and the one that its group is at. A build that says nothing knows the first one only.
+    pub levels: Levels,
+    pub level: Level,
 }
 
 /// Why a connection is refused; decides what the dialler does about it.
@@ -113,6 +116,9 @@ impl Handshake {
                 w.str(clip(&hello.cluster, CLUSTER_MAX));
                 w.u64(hello.instance);
                 hello.member.encode(&mut w);
+                w.u16(hello.levels.min.0);
+                w.u16(hello.levels.max.0);
+                w.u16(hello.level.0);
             }
             Handshake::Refuse { refusal, instance, text } => {
                 w.u8(2);
@@ -171,12 +177,18 @@ impl Handshake {
         let mut r = Reader::new(body);
         Ok(match r.u8()? {
             1 => {
-                let hello = Hello {
+                let mut hello = Hello {
                     versions: Versions { min: r.u16()?, max: r.u16()? },
                     cluster: r.str(CLUSTER_MAX)?,
                     instance: r.u64()?,
                     member: Member::decode(&mut r)?,
+                    levels: Levels::UNSAID,
+                    level: Level::FIRST,
                 };
+                if r.remaining() > 0 {
+                    hello.levels = Levels { min: Level(r.u16()?), max: Level(r.u16()?) };
+                    hello.level = Level(r.u16()?);
+                }
                 // Where a node is named the nil id says "none".
                 if hello.member.node.0.is_nil() {
                     return Err(DecodeError::Invalid("node id"));
@@ -265,7 +277,14 @@ mod tests {
     #[test]
     fn a_member_without_an_id_is_refused() {
         let versions = Versions { min: 1, max: 1 };
-        let hello = Hello { versions, cluster: "c".into(), instance: 1, member: Member::default() };
+        let hello = Hello {
+            versions,
+            cluster: "c".into(),
+            instance: 1,
+            member: Member::default(),
+            levels: Levels::UNSAID,
+            level: Level::FIRST,
+        };
         let mut wire = BytesMut::from(&Handshake::Hello(hello).encode()[..]);
         assert!(Handshake::take(&mut wire).unwrap_err().contains("node id"));
     }
@@ -283,8 +302,9 @@ mod tests {
             kind: MemberKind::Data,
         };
         let versions = Versions { min: 1, max: 4 };
+        let levels = Levels { min: Level(2), max: Level(5) };
         vec![
-            Handshake::Hello(Hello { versions, cluster: long(32), instance: 9, member }),
+            Handshake::Hello(Hello { versions, cluster: long(32), instance: 9, member, levels, level: Level(3) }),
             Handshake::Refuse { refusal: Refusal::Cluster, instance: 4, text: long(100) },
             Handshake::Ready { link: LinkId(5), number: 6 },
             Handshake::Confirm { link: LinkId(7) },
@@ -315,6 +335,18 @@ mod tests {
         let crc = checksum(&longer[..12], &longer[HEADER..]);
         longer[12..16].copy_from_slice(&crc.to_le_bytes());
         assert_eq!(Handshake::take(&mut BytesMut::from(&longer[..])), Ok(Some(all()[0].clone())));
+    }
+
+    #[test]
+    fn a_build_that_says_nothing_of_levels_knows_the_first_one() {
+        let Handshake::Hello(mut hello) = all().swap_remove(0) else { panic!("the first one is a hello") };
+        let wire = Handshake::Hello(hello.clone()).encode();
+        let mut shorter = wire[..wire.len() - 6].to_vec();
+        shorter[8..12].copy_from_slice(&((wire.len() - HEADER - 6) as u32).to_le_bytes());
+        let crc = checksum(&shorter[..12], &shorter[HEADER..]);
+        shorter[12..16].copy_from_slice(&crc.to_le_bytes());
+        (hello.levels, hello.level) = (Levels::UNSAID, Level::FIRST);
+        assert_eq!(Handshake::take(&mut BytesMut::from(&shorter[..])), Ok(Some(Handshake::Hello(hello))));
     }
 
     #[test]

@@ -33,6 +33,8 @@ impl Transport {
             cluster: self.cfg.cluster.clone(),
             instance: self.instance,
             member: self.me.clone(),
+            levels: self.cfg.levels,
+            level: self.cfg.level,
         }
     }
 
@@ -86,7 +88,7 @@ impl Transport {
 
     /// May this peer be linked at all? The text is for the log of both ends, so it names both.
     fn examine(&self, hello: &Hello, remote: &str) -> Result<(), (Refusal, String)> {
-        let Hello { versions, cluster, instance, member } = hello;
+        let Hello { versions, cluster, instance, member, levels, level } = hello;
         let (mine, name) = (&self.cfg, printable(&member.name));
         if *cluster != mine.cluster {
             let text = format!(
@@ -99,6 +101,22 @@ impl Transport {
             let text = format!(
                 "{remote} ('{name}') speaks protocol version {versions}, the node that refuses it ('{}') {}: upgrade the older one",
                 self.me.name, mine.versions
+            );
+            return Err((Refusal::Versions, text));
+        }
+        if !levels.contains(mine.level) {
+            let text = format!(
+                "{remote} ('{name}') supports group level {levels}, and the group of the node that refuses it ('{}') is at level {}, which is \
+                 never lowered: install a version of Trireme on '{name}' that supports it",
+                self.me.name, mine.level
+            );
+            return Err((Refusal::Versions, text));
+        }
+        if !mine.levels.contains(*level) {
+            let text = format!(
+                "{remote} ('{name}') is in a group at level {level}, and the node that refuses it ('{}') supports group level {}: install a \
+                 version of Trireme on '{}' that supports it",
+                self.me.name, mine.levels, self.me.name
             );
             return Err((Refusal::Versions, text));
         }
@@ -345,7 +363,7 @@ impl Transport {
     }
 
     fn go_up(&mut self, slot: usize, hello: Hello, link: LinkId, ack: u64, now: Instant) {
-        let member = hello.member.clone();
+        let (member, levels) = (hello.member.clone(), hello.levels);
         let node = member.node;
         debug_assert!(self.link_slot(node).is_none(), "the arbiter confirms one connection at a time");
         let Some(protocol) = self.cfg.versions.common(hello.versions) else { return };
@@ -380,7 +398,7 @@ impl Transport {
         self.stats.links_up += 1;
         let text = format!("connection established to {node} ('{}') {scheme}://{remote}{tls}", printable(&member.name));
         self.log_link(node, remote.ip(), "up", false, text, now);
-        self.pending.push(NetEvent::LinkUp { member, protocol });
+        self.pending.push(NetEvent::LinkUp { member, protocol, levels });
     }
 
     fn on_refuse(&mut self, slot: usize, refusal: Refusal, instance: u64, text: &str, now: Instant) {
@@ -626,6 +644,11 @@ mod tests {
         }
     }
 
+    fn hello(versions: Versions, instance: u64, member: Member) -> Hello {
+        let levels = trireme_order::SUPPORTED;
+        Hello { versions, cluster: "c".to_owned(), instance, member, levels, level: levels.min }
+    }
+
     impl Stage {
         fn new(id: u8) -> Stage {
             let mut cfg = NetConfig::new(member(id), "c");
@@ -645,7 +668,7 @@ mod tests {
         fn greet(&mut self, id: u8) -> Played {
             let mut played = self.connect();
             let versions = Versions::CURRENT;
-            played.say(Handshake::Hello(Hello { versions, cluster: "c".to_owned(), instance: 77, member: member(id) }));
+            played.say(Handshake::Hello(hello(versions, 77, member(id))));
             assert!(matches!(self.hear(&mut played), Some(Handshake::Hello(_))));
             played
         }
@@ -775,7 +798,7 @@ mod tests {
         let mut stage = Stage::new(1);
         let mut played = stage.connect();
         let versions = Versions::CURRENT;
-        played.say(Handshake::Hello(Hello { versions, cluster: "c".to_owned(), instance: 77, member: member(2) }));
+        played.say(Handshake::Hello(hello(versions, 77, member(2))));
         played.socket.shutdown(Shutdown::Write).unwrap();
         // Its answer may come first.
         while stage.hear(&mut played).is_some() {}
@@ -817,7 +840,7 @@ mod tests {
         let stranger = stage.connect();
         stranger.socket.set_nonblocking(false).unwrap();
         let versions = Versions::CURRENT;
-        let hello = Handshake::Hello(Hello { versions, cluster: "c".to_owned(), instance: 77, member: member(1) });
+        let hello = Handshake::Hello(hello(versions, 77, member(1)));
         let mut wire = BytesMut::new();
         wire.extend_from_slice(&hello.encode());
         wire.extend_from_slice(&Handshake::Confirm { link: LinkId(1) }.encode());
@@ -894,7 +917,7 @@ mod tests {
         }
         assert!(stage.transport.stats().refused >= 200);
         let versions = Versions::CURRENT;
-        slow.say(Handshake::Hello(Hello { versions, cluster: "c".to_owned(), instance: 77, member: member(1) }));
+        slow.say(Handshake::Hello(hello(versions, 77, member(1))));
         assert!(matches!(stage.hear(&mut slow), Some(Handshake::Hello(_))));
     }
 
@@ -911,7 +934,7 @@ mod tests {
             stage.transport.poll(Some(Duration::from_millis(1)), &mut stage.events);
         }
         let versions = Versions::CURRENT;
-        slow.say(Handshake::Hello(Hello { versions, cluster: "c".to_owned(), instance: 77, member: member(1) }));
+        slow.say(Handshake::Hello(hello(versions, 77, member(1))));
         assert!(matches!(stage.hear(&mut slow), Some(Handshake::Hello(_))));
     }
 
@@ -944,7 +967,7 @@ mod tests {
             let mut played = self.connect();
             let member = Member { incarnation: Incarnation(incarnation), ..member(id) };
             let versions = Versions::CURRENT;
-            played.say(Handshake::Hello(Hello { versions, cluster: "c".to_owned(), instance, member }));
+            played.say(Handshake::Hello(hello(versions, instance, member)));
             assert!(matches!(self.hear(&mut played), Some(Handshake::Hello(_))));
             played
         }
@@ -1037,7 +1060,7 @@ mod tests {
         fn link_from(&mut self, id: u8, source: [u8; 4]) -> Option<Played> {
             let mut played = self.connect_from(source);
             let versions = Versions::CURRENT;
-            played.say(Handshake::Hello(Hello { versions, cluster: "c".to_owned(), instance: 77, member: member(id) }));
+            played.say(Handshake::Hello(hello(versions, 77, member(id))));
             self.hear(&mut played)?;
             self.hear(&mut played)?;
             played.say(Handshake::Confirm { link: LinkId(u64::from(id)) });

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token};
 use trireme_order::{Class, Message};
-use trireme_types::{Incarnation, Member, NodeId};
+use trireme_types::{Incarnation, Level, Member, NodeId};
 
 use crate::address::{Address, Host, plain};
 use crate::book::Book;
@@ -933,6 +933,22 @@ impl Transport {
     }
 
     // --- peers ----------------------------------------------------------------------------------------------------
+
+    /// The group is at this level. Links with peers that do not support it end, and when they call again they are refused by name.
+    pub fn set_level(&mut self, level: Level) {
+        if self.cfg.level == level {
+            return;
+        }
+        self.cfg.level = level;
+        let fits = |slot: &usize| {
+            let hello = self.conns[*slot].as_ref().and_then(|conn| conn.up()).map(|up| &up.hello);
+            hello.is_none_or(|hello| hello.levels.contains(level))
+        };
+        let below: Vec<usize> = self.links.iter().map(|(_, slot)| *slot).filter(|slot| !fits(slot)).collect();
+        for slot in below {
+            self.lose(slot, DownCause::Local, "it does not support the group level", Instant::now());
+        }
+    }
 
     /// Closes the link to a node, if there is one; it may come up again.
     pub fn kill_link(&mut self, node: NodeId) {

@@ -3,14 +3,14 @@
 use bytes::Bytes;
 
 use crate::{
-    DecodeError, Durability, Lineage, LogIndex, NodeId, Reader, Seqno, Session, Term, Uuid, View, Weight, Writer,
+    DecodeError, Durability, Level, Lineage, LogIndex, NodeId, Reader, Seqno, Session, Term, Uuid, View, Weight, Writer,
 };
 
 /// What an entry is. Only `WriteSet` and `View` take a seqno (rule 5).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum EntryKind {
-    /// First entry of every term. Empty payload.
+    /// First entry of every term. Payload: nothing; from level 2 on who orders in this term (its id and its name).
     Term = 0,
     /// A write set or a total-order-isolated statement. Payload: opaque to the order. Takes a seqno.
     WriteSet = 1,
@@ -20,8 +20,8 @@ pub enum EntryKind {
     Voters = 3,
     /// A member's ordered message that takes no seqno (state transfer, joined, synced, votes). Payload: opaque to the order.
     App = 4,
-    /// The durability setting in force from here on. Payload: one byte.
-    Durability = 5,
+    /// What is in force in the whole group from here on. Payload: [`Setting`](crate::Setting).
+    Setting = 5,
 }
 
 impl EntryKind {
@@ -32,7 +32,7 @@ impl EntryKind {
             2 => EntryKind::View,
             3 => EntryKind::Voters,
             4 => EntryKind::App,
-            5 => EntryKind::Durability,
+            5 => EntryKind::Setting,
             _ => return None,
         })
     }
@@ -171,6 +171,8 @@ pub struct Base {
     pub sessions: Vec<SessionMark>,
     /// Every fork up to `index`.
     pub lineage: Lineage,
+    /// In force after `index`.
+    pub level: Level,
     /// The application's own deterministic state after `index` (member states, certification index).
     pub app: Bytes,
 }
@@ -184,7 +186,14 @@ impl Base {
         self.voters.encode(w);
         w.u64(self.voters_at.0);
         self.view.encode(w);
-        w.bool(self.durability == Durability::Process);
+        // The state of a group whose level was never raised is that of builds that know no levels.
+        let process = u8::from(self.durability == Durability::Process);
+        if self.level > Level::FIRST {
+            w.u8(process | LEVEL_FOLLOWS);
+            w.u16(self.level.0);
+        } else {
+            w.u8(process);
+        }
         w.u32(self.sessions.len() as u32);
         for s in &self.sessions {
             w.uuid(s.session.node.0);
@@ -203,7 +212,7 @@ impl Base {
 
     /// Everything but the application's part, which is the large one and comes last; and how long that is.
     pub fn decode_head(r: &mut Reader<'_>) -> Result<(Base, u64), DecodeError> {
-        let base = Base {
+        let mut base = Base {
             history: r.uuid()?,
             index: r.index()?,
             term: r.term()?,
@@ -211,23 +220,37 @@ impl Base {
             voters: VoterSet::decode(r)?,
             voters_at: r.index()?,
             view: View::decode(r)?,
-            durability: if r.bool()? { Durability::Process } else { Durability::Disk },
-            sessions: {
-                let count = r.count(1 << 20)?;
-                (0..count)
-                    .map(|_| {
-                        Ok(SessionMark {
-                            session: Session { node: NodeId(r.uuid()?), number: r.u64()? },
-                            number: r.number("proposal number")?,
-                        })
-                    })
-                    .collect::<Result<_, DecodeError>>()?
-            },
-            lineage: Lineage::decode(r)?,
-            app: Bytes::new(),
+            ..Base::default()
         };
+        (base.durability, base.level) = decode_modes(r)?;
+        let count = r.count(1 << 20)?;
+        base.sessions = (0..count)
+            .map(|_| {
+                Ok(SessionMark {
+                    session: Session { node: NodeId(r.uuid()?), number: r.u64()? },
+                    number: r.number("proposal number")?,
+                })
+            })
+            .collect::<Result<_, DecodeError>>()?;
+        base.lineage = Lineage::decode(r)?;
         Ok((base, r.u64()?))
     }
+}
+
+/// In the byte that says the mode of durability.
+const LEVEL_FOLLOWS: u8 = 2;
+
+fn decode_modes(r: &mut Reader<'_>) -> Result<(Durability, Level), DecodeError> {
+    let byte = r.u8()?;
+    let durability = match byte & !LEVEL_FOLLOWS {
+        0 => Durability::Disk,
+        1 => Durability::Process,
+        _ => return Err(DecodeError::Invalid("durability")),
+    };
+    let level = if byte & LEVEL_FOLLOWS == 0 { Level::FIRST } else { Level(r.u16()?) };
+    // One state has one encoding.
+    let said = byte & LEVEL_FOLLOWS != 0;
+    if said && level <= Level::FIRST { Err(DecodeError::Invalid("group level")) } else { Ok((durability, level)) }
 }
 
 /// What must be on disk before a promise, in both durability modes (rule 1).
@@ -241,4 +264,38 @@ pub struct HardState {
     pub voters_committed: LogIndex,
     /// A position known to be committed; lazily updated, may lag.
     pub committed: LogIndex,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn encoded(base: &Base) -> Vec<u8> {
+        let mut w = Writer::new();
+        base.encode(&mut w);
+        w.buf
+    }
+
+    #[test]
+    fn a_state_says_its_level_only_when_that_was_raised() {
+        let state = |level, durability| Base {
+            level: Level(level),
+            durability,
+            index: LogIndex(7),
+            app: Bytes::from_static(b"application"),
+            ..Base::default()
+        };
+        for durability in [Durability::Disk, Durability::Process] {
+            for level in [1, 2, 300] {
+                let base = state(level, durability);
+                assert_eq!(Base::decode(&mut Reader::new(&encoded(&base))), Ok(base));
+            }
+            assert_eq!(encoded(&state(1, durability)).len() + 2, encoded(&state(2, durability)).len());
+        }
+        // The first level is said by saying nothing.
+        let mut bytes = encoded(&state(2, Durability::Disk));
+        let place = encoded(&state(1, Durability::Disk)).iter().zip(&bytes).position(|(a, b)| a != b).unwrap() + 1;
+        bytes[place] = 1;
+        assert_eq!(Base::decode(&mut Reader::new(&bytes)), Err(DecodeError::Invalid("group level")));
+    }
 }

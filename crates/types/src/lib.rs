@@ -6,6 +6,7 @@
 mod codec;
 mod entry;
 mod ids;
+mod level;
 mod lineage;
 mod member;
 mod printable;
@@ -14,6 +15,7 @@ mod splitmix;
 pub use codec::{DecodeError, Reader, Writer};
 pub use entry::{Base, Entry, EntryHeader, EntryKind, HardState, SessionMark, Voter, VoterSet};
 pub use ids::{Incarnation, LogIndex, NUMBER_MAX, NodeId, Seqno, Session, Term, Timestamp, Uuid, Weight};
+pub use level::{Level, Levels, Setting};
 pub use lineage::{Fork, Kinship, Lineage};
 pub use member::{Durability, Member, MemberKind, View};
 pub use printable::printable;

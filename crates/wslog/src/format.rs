@@ -4,7 +4,9 @@
 
 use bytes::Bytes;
 use trireme_order::StoreError;
-use trireme_types::{Base, EntryHeader, HardState, Incarnation, LogIndex, NodeId, Reader, Seqno, Term, Uuid, Writer};
+use trireme_types::{
+    Base, EntryHeader, EntryKind, HardState, Incarnation, LogIndex, NodeId, Reader, Seqno, Term, Uuid, Writer,
+};
 
 use crate::names;
 use crate::seal::{self, FileKey, KeyId, KeyMark, LogKeys, Opener, SALT, TAG, What};
@@ -200,6 +202,9 @@ impl SegmentHeader {
     }
 }
 
+/// Where the kind of the entry stands in a record's header: the last byte of what [`EntryHeader::encode`] writes.
+const RECORD_KIND: usize = 4 * 4 + 8 + EntryHeader::ENCODED - 1;
+
 /// Everything of a record but its payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecordHeader {
@@ -261,6 +266,23 @@ impl RecordHeader {
             crc,
         })
     }
+}
+
+/// The kind of a whole record header that a later version wrote: its checksum is right, and no kind of this version is named.
+pub fn later_kind(bytes: &[u8], number: u64) -> Option<u8> {
+    let bytes = bytes.get(..RECORD_HEADER)?;
+    let (body, crc) = bytes.split_at(RECORD_HEADER - 4);
+    let whole = may_be_record(bytes) && crc == record_crc(number, body).to_le_bytes();
+    let kind = bytes[RECORD_KIND];
+    (whole && EntryKind::from_u8(kind).is_none()).then_some(kind)
+}
+
+/// Makes this record's header one of another kind, with a right checksum.
+#[cfg(test)]
+pub fn set_kind(bytes: &mut [u8], number: u64, kind: u8) {
+    bytes[RECORD_KIND] = kind;
+    let crc = record_crc(number, &bytes[..RECORD_HEADER - 4]);
+    bytes[RECORD_HEADER - 4..RECORD_HEADER].copy_from_slice(&crc.to_le_bytes());
 }
 
 /// What the seal of a record covers besides its payload: the header, but for the two checksums that follow from the sealed payload.
@@ -624,7 +646,7 @@ pub fn seal_checkpoint(bytes: &mut [u8], number: u64) {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use trireme_types::{EntryKind, Session};
+    use trireme_types::Session;
 
     use super::*;
 

@@ -3,7 +3,9 @@
 use trireme_order::StoreError;
 use trireme_types::{LogIndex, Seqno};
 
-use crate::format::{RECORD_HEADER, RecordHeader, SEGMENT_HEADER, SegmentHeader, is_end, may_be_record, record_len};
+use crate::format::{
+    RECORD_HEADER, RecordHeader, SEGMENT_HEADER, SegmentHeader, is_end, later_kind, may_be_record, record_len,
+};
 use crate::index::Slot;
 use crate::seal::Opener;
 use crate::storage::StorageFile;
@@ -88,6 +90,14 @@ pub fn walk<F: StorageFile>(
             return Ok(out);
         }
         let Some(record) = RecordHeader::decode(head, header.number) else {
+            // Not damage: to cut it off would cut off what was acknowledged.
+            if let Some(kind) = later_kind(head, header.number) {
+                return Err(StoreError(format!(
+                    "write-set log: segment {} holds an entry of kind {kind}, which a later version of Trireme wrote. Install that version; \
+                     nothing was changed",
+                    header.number
+                )));
+            }
             out.bad = Some("no record header with a right checksum");
             return Ok(out);
         };
@@ -153,4 +163,67 @@ pub fn behind<F: StorageFile>(file: &F, number: u64, from: u64) -> Result<Option
         at += 8;
     }
     Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use trireme_types::{EntryHeader, EntryKind, NodeId, Session, Term, Uuid};
+
+    use super::*;
+    use crate::format::{Format, Origin};
+    use crate::simdisk::SimDisk;
+    use crate::storage::Storage;
+
+    const SEGMENT: u64 = 3;
+
+    /// One entry, and then one whose kind is `kind`.
+    fn file(kind: u8) -> (<SimDisk as Storage>::File, SegmentHeader) {
+        let header = SegmentHeader {
+            format: Format::Current,
+            number: SEGMENT,
+            origin: Origin::Continues,
+            first: LogIndex(1),
+            prev_term: Term(1),
+            prev_seqno: Seqno(0),
+            history: Uuid([1; 16]),
+            synced: LogIndex(0),
+            began: SEGMENT,
+            seal: None,
+        };
+        let mut bytes = header.encode();
+        let entry = |index| EntryHeader {
+            index: LogIndex(index),
+            term: Term(1),
+            seqno: Seqno(0),
+            voters: LogIndex(0),
+            session: Session { node: NodeId::default(), number: 0 },
+            number: 0,
+            kind: EntryKind::Term,
+        };
+        let nothing = crc32fast::hash(b"");
+        let chain = RecordHeader::encode(&mut bytes, SEGMENT, header.chain(), LogIndex(0), &entry(1), 0, nothing);
+        let second = bytes.len();
+        RecordHeader::encode(&mut bytes, SEGMENT, chain, LogIndex(0), &entry(2), 0, nothing);
+        crate::format::set_kind(&mut bytes[second..], SEGMENT, kind);
+        let disk = SimDisk::new(1);
+        let file = disk.create("segment").unwrap();
+        file.fill(1 << 16).unwrap();
+        file.write_at(0, &bytes).unwrap();
+        (file, header)
+    }
+
+    #[test]
+    fn an_entry_of_a_later_version_is_no_damage() {
+        let (file, header) = file(77);
+        let error = walk(&file, &header, None, |_, _| {}).unwrap_err();
+        assert!(error.0.contains("kind 77, which a later version of Trireme wrote"), "{error}");
+    }
+
+    #[test]
+    fn an_entry_of_a_known_kind_is_read() {
+        let (file, header) = file(EntryKind::Setting as u8);
+        let mut kinds = Vec::new();
+        let end = walk(&file, &header, None, |record, _| kinds.push(record.entry.kind)).unwrap();
+        assert_eq!((kinds, end.bad), (vec![EntryKind::Term, EntryKind::Setting], None));
+    }
 }

@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 use trireme_certification::{Head, KeyKind, WriteSet, flags};
-use trireme_types::{Entry, EntryKind, LogIndex, NodeId, Reader, Seqno, View, VoterSet};
+use trireme_types::{
+    Durability, Entry, EntryKind, LogIndex, NodeId, Reader, Seqno, Setting, View, VoterSet, printable,
+};
 use trireme_wslog::IndexRange;
 use trireme_wslog::inspect::entries;
 
@@ -69,7 +71,7 @@ pub fn kind_name(kind: EntryKind) -> &'static str {
         EntryKind::View => "view",
         EntryKind::Voters => "voters",
         EntryKind::App => "message",
-        EntryKind::Durability => "durability",
+        EntryKind::Setting => "setting",
     }
 }
 
@@ -98,6 +100,11 @@ fn fields(entry: &Entry) -> Vec<(&'static str, Value)> {
 fn payload(entry: &Entry) -> Vec<(&'static str, Value)> {
     let mut r = Reader::new(&entry.payload);
     let decoded = match entry.header.kind {
+        // From group level 2 on it says who orders.
+        EntryKind::Term if !entry.payload.is_empty() => r.uuid().and_then(|node| {
+            let name = r.str(256)?;
+            Ok(vec![("sequencer", json!(format!("{} ({node})", printable(&name))))])
+        }),
         EntryKind::Term | EntryKind::App => Ok(Vec::new()),
         EntryKind::WriteSet => WriteSet::parse(entry.payload.clone()).map(|set| write_set(&set)),
         EntryKind::View => View::decode(&mut r).map(|view| {
@@ -109,9 +116,11 @@ fn payload(entry: &Entry) -> Vec<(&'static str, Value)> {
             let voters: Vec<String> = set.voters.iter().map(|v| voter(v.node, v.weight.raw())).collect();
             vec![("voters", json!(voters)), ("forced", json!(!set.fork.is_nil()))]
         }),
-        EntryKind::Durability => {
-            r.bool().map(|process| vec![("durability", json!(if process { "process" } else { "disk" }))])
-        }
+        EntryKind::Setting => Setting::decode(&entry.payload).map(|setting| match setting {
+            Setting::Durability(Durability::Disk) => vec![("durability", json!("disk"))],
+            Setting::Durability(Durability::Process) => vec![("durability", json!("process"))],
+            Setting::Level(level) => vec![("group_level", json!(level.0))],
+        }),
     };
     // Every member judges such an entry alike, so it is no damage of this log.
     decoded.unwrap_or_else(|error| vec![("malformed", json!(format!("{error:?}")))])

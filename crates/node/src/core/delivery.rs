@@ -34,11 +34,13 @@ impl Core {
             }
             Delivery::View { index, seqno, view } => self.on_view(index, seqno, view),
             Delivery::App { index, seqno, session, number, body } => self.on_app(index, seqno, session, number, &body),
+            Delivery::Level { index: _, level } => self.inc.transport.set_level(level),
             Delivery::Reset { base } => self.on_reset(base),
         }
     }
 
     pub(super) fn on_reset(&mut self, base: Base) {
+        self.inc.transport.set_level(base.level);
         self.inc.index = Index::default();
         if let Some(past) = &mut self.inc.past {
             *past = Past::begin();

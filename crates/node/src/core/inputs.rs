@@ -39,9 +39,9 @@ impl Core {
     pub(super) fn on_net(&mut self, event: NetEvent) {
         let now = self.now();
         match event {
-            NetEvent::LinkUp { member, .. } => {
+            NetEvent::LinkUp { member, levels, .. } => {
                 self.shared.host.flight.note(flight::Event::LinkUp { peer: member.name.clone() });
-                self.inc.group.handle_link_up(now, member);
+                self.inc.group.handle_link_up(now, member, levels);
             }
             NetEvent::LinkDown { node, cause } => {
                 let (peer, cause) = (self.name(node), cause_word(cause).to_owned());

@@ -2,7 +2,7 @@
 
 use super::Node;
 use crate::command::Command;
-use crate::settings::{DURABILITY, durability};
+use crate::settings::{DURABILITY, LEVEL_HOLD, durability};
 use crate::shared::Shared;
 use crate::slot::Slot;
 use crate::{Code, Level};
@@ -49,18 +49,20 @@ impl Node {
             let (name, value) = (change.name.to_owned(), change.value.clone());
             shared.host.flight.note(Event::Option { name, value });
             let flow = change.name.starts_with("gcs.");
-            let timing = change.name.starts_with("evs.") || change.name.starts_with("pc.ignore");
+            let order =
+                change.name.starts_with("evs.") || change.name.starts_with("pc.ignore") || change.name == LEVEL_HOLD;
             settings.with(|o| o.store(change));
             settings.cache();
             if flow {
                 shared.commands.push(Command::FlowOptions);
             }
-            if timing {
+            if order {
                 let fresh = settings.order(Member::default());
                 shared.commands.push(Command::Configure(Box::new(move |config| {
                     config.timeouts = fresh.timeouts;
                     config.ignore_sb = fresh.ignore_sb;
                     config.ignore_quorum = fresh.ignore_quorum;
+                    config.level_hold = fresh.level_hold;
                 })));
             }
         }

@@ -131,7 +131,7 @@ fn who_gives_way_to_a_component_that_is_gone_keeps_its_data_and_goes_on() {
         net.kill(2);
         let now = net.now;
         let group = &mut net.nodes.get_mut(&3).unwrap().group;
-        group.handle_link_up(now, member);
+        group.handle_link_up(now, member, trireme_order::SUPPORTED);
         group.handle_message(now, node(1), word);
         group.handle_link_down(now, node(1));
         net.settle();
@@ -158,7 +158,7 @@ fn who_has_given_its_vote_away_speaks_for_no_primary_component() {
     net.kill(dead);
     let speaks = |net: &mut Net| {
         let (now, stranger) = (net.now, Net::config(9).me);
-        net.nodes.get_mut(&voter).unwrap().group.handle_link_up(now, stranger);
+        net.nodes.get_mut(&voter).unwrap().group.handle_link_up(now, stranger, trireme_order::SUPPORTED);
         net.drain(voter);
         let word = net.queue.drain(..).rev().find_map(|(_, to, m)| match m {
             Message::Presence(p) if to == 9 => Some(p.primary),
@@ -219,7 +219,7 @@ fn a_log_that_begins_behind_a_fork_is_not_taken_for_one_of_that_branch() {
         };
         let group = &mut net.nodes.get_mut(&1).unwrap().group;
         group.join(now, JoinState { position: Some((HISTORY, Seqno(5))) });
-        group.handle_link_up(now, Net::config(2).me);
+        group.handle_link_up(now, Net::config(2).me, trireme_order::SUPPORTED);
         group.handle_message(now, node(2), Message::Presence(presence));
         group.handle_message(now, node(2), append);
         net.drain(1);

@@ -123,7 +123,7 @@ fn who_begins_a_history_is_drawn_into_no_other() {
     let status = net.nodes[&sequencer].group.status();
     let group = &mut net.nodes.get_mut(&3).unwrap().group;
     group.bootstrap(now, other, Seqno(0)).unwrap();
-    members.into_iter().for_each(|m| group.handle_link_up(now, m));
+    members.into_iter().for_each(|m| group.handle_link_up(now, m, trireme_order::SUPPORTED));
     group.handle_timeout(now.after(Duration::from_secs(1)));
     while let Some(output) = group.poll_output(now) {
         assert!(!matches!(output, Output::Send { message: Message::Join(_), .. }), "{output:?}");

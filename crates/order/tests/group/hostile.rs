@@ -96,7 +96,7 @@ pub fn nothing_that_a_linked_stranger_says_stops_the_group() {
             for n in 1..=3 {
                 let now = net.now;
                 let group = &mut net.nodes.get_mut(&n).unwrap().group;
-                group.handle_link_up(now, stranger.clone());
+                group.handle_link_up(now, stranger.clone(), trireme_order::SUPPORTED);
                 group.handle_message(now, node(STRANGER), message.clone());
             }
             net.settle();
@@ -271,7 +271,7 @@ fn claim(net: &mut Net, n: u8, lineage: Lineage, history: Uuid) {
     let (commit, last) = (LogIndex(500), LogIndex(500));
     let now = net.now;
     let group = &mut net.nodes.get_mut(&n).unwrap().group;
-    group.handle_link_up(now, Net::config(STRANGER).me);
+    group.handle_link_up(now, Net::config(STRANGER).me, trireme_order::SUPPORTED);
     group.handle_message(now, node(STRANGER), Message::Presence(presence));
     let heartbeat = Message::Heartbeat { branch, term: term.next(), commit, last, round: 1, majority: true };
     group.handle_message(now, node(STRANGER), heartbeat);
@@ -425,7 +425,7 @@ fn a_member_with_an_old_log_is_entrusted_by_whom_its_voters_promised() {
         let now = net.now;
         let group = &mut net.nodes.get_mut(&3).unwrap().group;
         for n in [1, STRANGER] {
-            group.handle_link_up(now, Net::config(n).me);
+            group.handle_link_up(now, Net::config(n).me, trireme_order::SUPPORTED);
         }
         group.handle_message(now, node(1), Message::Presence(presence));
         group.handle_message(now, node(STRANGER), Message::Entrust { branch: HISTORY, term: status.term.next() });
@@ -515,7 +515,7 @@ fn bodies_of_strangers_are_not_kept() {
     let follower = (1..=3).find(|n| *n != net.sequencer()).unwrap();
     let now = net.now;
     let group = &mut net.nodes.get_mut(&follower).unwrap().group;
-    group.handle_link_up(now, Net::config(STRANGER).me);
+    group.handle_link_up(now, Net::config(STRANGER).me, trireme_order::SUPPORTED);
     let session = Session { node: node(STRANGER), number: 1 };
     for number in 1..100 {
         let body = Bytes::from(vec![0; 10_000]);
@@ -557,7 +557,7 @@ fn when_a_liar_is_gone_the_others_order_within_ten_seconds() {
 /// The sequencer that is followed, whose entries are the next ones by all their numbers, but for what is in them.
 #[test]
 pub fn an_entry_that_nobody_could_read_is_not_written() {
-    for kind in [EntryKind::View, EntryKind::Voters, EntryKind::Durability] {
+    for kind in [EntryKind::View, EntryKind::Voters, EntryKind::Setting] {
         is_not_taken(kind, |_| Session::default(), 0, b"\xff\xff\xff\xff\xff");
     }
 }

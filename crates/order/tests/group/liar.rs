@@ -9,7 +9,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use trireme_order::{Message, Phase, Presence};
 use trireme_types::{
-    Base, Durability, EntryHeader, EntryKind, Fork, Lineage, LogIndex, NodeId, Seqno, Session, Term, Uuid, Weight,
+    Base, Durability, EntryHeader, EntryKind, Fork, Level, Lineage, LogIndex, NodeId, Seqno, Session, Term, Uuid,
+    Weight,
 };
 
 use super::net::{HISTORY, Net, node};
@@ -35,6 +36,7 @@ enum Field<'a> {
     Data(&'a mut Option<(Uuid, Seqno)>),
     Holds(&'a mut Option<Seqno>),
     Durability(&'a mut Durability),
+    Level(&'a mut Level),
 }
 
 fn fields_of_header(h: &mut EntryHeader) -> Vec<Field<'_>> {
@@ -136,7 +138,12 @@ fn fields(message: &mut Message) -> Vec<Field<'_>> {
         }
         Message::SetWeight { weight } => vec![F::Weight(weight)],
         Message::SetDurability { durability } => vec![F::Durability(durability)],
-        Message::Leave { .. } | Message::Force | Message::Evicted | Message::Signal { .. } => vec![],
+        Message::LevelLimit { limit } => vec![F::Level(limit)],
+        Message::Leave { .. }
+        | Message::Force
+        | Message::Evicted
+        | Message::Signal { .. }
+        | Message::Unknown { .. } => vec![],
     }
 }
 
@@ -180,6 +187,7 @@ fn change(choose: Choose<'_>, field: Field<'_>) {
         Field::Durability(durability) => {
             *durability = [Durability::Disk, Durability::Process][choose(2) as usize];
         }
+        Field::Level(level) => level.0 = choose(1 << 16) as u16,
     }
 }
 
@@ -244,7 +252,7 @@ impl World {
                 Field::Index(index) => *index = status.last,
                 Field::Branch(branch) => *branch = HISTORY,
                 Field::Seqno(_) | Field::Number(_) | Field::Weight(_) | Field::Flag(_) | Field::Lineage(_) => {}
-                Field::Node(_) | Field::Data(_) | Field::Holds(_) | Field::Durability(_) => {}
+                Field::Node(_) | Field::Data(_) | Field::Holds(_) | Field::Durability(_) | Field::Level(_) => {}
             }
         }
         for _ in 0..choose(4) {
@@ -263,7 +271,7 @@ impl World {
         let now = self.net.now;
         let target = &mut self.net.nodes.get_mut(&to).expect("the honest ones run").group;
         if !target.is_linked(node(self.liar)) {
-            target.handle_link_up(now, Net::config(self.liar).me);
+            target.handle_link_up(now, Net::config(self.liar).me, trireme_order::SUPPORTED);
         }
         target.handle_message(now, node(self.liar), message);
     }
@@ -385,5 +393,7 @@ fn invented() -> Vec<Message> {
         Message::SetWeight { weight: Weight(255) },
         Message::SetDurability { durability: Durability::Disk },
         Message::Signal { body: Bytes::from_static(b"lie") },
+        Message::LevelLimit { limit: Level(u16::MAX) },
+        Message::Unknown { kind: 255 },
     ]
 }

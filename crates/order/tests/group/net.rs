@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use trireme_order::{Config, Delivery, Event, Group, JoinState, Limits, MemStore, Message, Output, Phase, Timeouts};
-use trireme_types::{Durability, Incarnation, Member, NodeId, Seqno, Timestamp, Uuid, Weight};
+use trireme_types::{Durability, Incarnation, Level, Member, NodeId, Seqno, Timestamp, Uuid, Weight};
 
 pub fn node(n: u8) -> NodeId {
     NodeId(Uuid([n; 16]))
@@ -70,6 +70,8 @@ impl Net {
             ignore_quorum: false,
             expect: 0,
             durability: Durability::Process,
+            levels: trireme_order::SUPPORTED,
+            level_hold: Level(u16::MAX),
             batch_bytes_max: 1 << 20,
             inflight_bytes_max: 1 << 20,
             cache_bytes_max: 1 << 20,
@@ -132,8 +134,8 @@ impl Net {
                 let had = self.links.contains(&(a, b));
                 if up && !had {
                     self.links.push((a, b));
-                    let member = self.nodes[&b].cfg.me.clone();
-                    self.nodes.get_mut(&a).unwrap().group.handle_link_up(self.now, member);
+                    let Config { me: member, levels, .. } = self.nodes[&b].cfg.clone();
+                    self.nodes.get_mut(&a).unwrap().group.handle_link_up(self.now, member, levels);
                 }
                 if !up && had {
                     self.links.retain(|l| *l != (a, b));
@@ -200,7 +202,7 @@ impl Net {
                         node.group.data_arrived();
                     }
                 }
-                Output::Deliver(Delivery::App { .. } | Delivery::Reset { .. }) => {}
+                Output::Deliver(Delivery::App { .. } | Delivery::Level { .. } | Delivery::Reset { .. }) => {}
                 Output::Event(Event::NeedSnapshot(request)) => {
                     self.encoded += usize::from(request.peer.is_some());
                     node.group.provide_snapshot(now, request, Bytes::new());

@@ -238,7 +238,7 @@ fn a_state_that_does_not_continue_the_own_one_is_not_taken() {
         };
         let now = net.now;
         let group = &mut net.nodes.get_mut(&SLEEPER).unwrap().group;
-        group.handle_link_up(now, me);
+        group.handle_link_up(now, me, trireme_order::SUPPORTED);
         let snapshot = Message::Snapshot { term, lineage: Lineage::default(), base: Box::new(base) };
         group.handle_message(now, node(9), snapshot);
         net.drain(SLEEPER);

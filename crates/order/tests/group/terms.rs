@@ -82,7 +82,7 @@ fn a_member_that_a_stranger_has_driven_up_while_it_was_cut_off_comes_back() {
     assert_eq!(net.phase(victim), Phase::NonPrimary);
     let (now, stranger) = (net.now, Net::config(9).me);
     let group = &mut net.nodes.get_mut(&victim).unwrap().group;
-    group.handle_link_up(now, stranger);
+    group.handle_link_up(now, stranger, trireme_order::SUPPORTED);
     for _ in 0..64 {
         let status = group.status();
         let message = Message::Vote {
@@ -164,7 +164,7 @@ fn a_newcomer_with_a_later_term_is_let_in_beside_one_that_pesters() {
             view: 0,
         };
         if !group.is_linked(node(9)) {
-            group.handle_link_up(now, member);
+            group.handle_link_up(now, member, trireme_order::SUPPORTED);
         }
         group.handle_message(now, node(9), Message::Join(request));
         let (branch, term) = (HISTORY, Term(status.term.0 + 1));
