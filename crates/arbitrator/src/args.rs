@@ -9,7 +9,8 @@ use clap::{ArgAction, Args, Parser};
 const NOTES: &str = "\
 Exit codes:
   0  left the group in order after SIGTERM or SIGINT; or the request of --sst was taken on by a server
-  1  anything else; the last line of the log says why
+  1  failed; the last line of the log says why
+  2  wrong usage (called as garbd: 1)
 
 The directory belongs to one arbitrator of one group: it holds the member's identity and its part of the write-set log. It must
 survive a reboot. If it is lost, the arbitrator comes back as a new member and votes when it has caught up.";
@@ -73,7 +74,7 @@ struct Garbd {
 /// The command under the name `garbd`. As there, whatever goes wrong is 1.
 pub fn garbd(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     match Garbd::try_parse_from(words) {
-        Ok(garbd) => crate::run(garbd.arbitrate),
+        Ok(garbd) => crate::run::run_as(garbd.arbitrate, 1),
         Err(e) => {
             let _ = e.print();
             ExitCode::from(u8::from(e.use_stderr()))

@@ -19,6 +19,8 @@ use crate::{Arbitrate, place};
 
 /// More than any protocol that servers agree on: an arbitrator never holds back an upgrade.
 const ANY_PROTOCOL: i32 = 127;
+/// As everywhere: 1 is for what was understood and failed.
+const WRONG_USAGE: u8 = 2;
 /// How often the status file is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -33,9 +35,21 @@ enum News {
 
 /// `trireme arbitrate`. Until stopped; the exit code is documented in the command's help.
 pub fn run(asked: Arbitrate) -> ExitCode {
+    run_as(asked, WRONG_USAGE)
+}
+
+/// `wrong_usage`: the exit code for settings that cannot be used.
+pub(crate) fn run_as(asked: Arbitrate, wrong_usage: u8) -> ExitCode {
     // Its log holds what the servers' tables hold, and nobody else has any business with its other files.
     nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o077));
-    let outcome = resolve(asked).and_then(|plan| {
+    let plan = match resolve(asked) {
+        Ok(plan) => plan,
+        Err(reason) => {
+            eprintln!("trireme arbitrate: {reason}");
+            return ExitCode::from(wrong_usage);
+        }
+    };
+    let outcome: Result<_, String> = (|| {
         place::prepare(&plan.dir)?;
         let to_file = plan.log.as_deref().map(Log::file).transpose()?;
         if plan.daemon {
@@ -48,7 +62,7 @@ pub fn run(asked: Arbitrate) -> ExitCode {
             None => Log::stderr(),
         };
         Ok((plan, Arc::new(log)))
-    });
+    })();
     match outcome {
         Err(reason) => {
             eprintln!("trireme arbitrate: {reason}");

@@ -11,7 +11,7 @@ use trireme_history::Isolation;
     name = "trireme",
     version = env!("TRIREME_VERSION"),
     about = "Synchronous multi-master replication for stock MariaDB servers",
-    after_help = EXIT_CODES
+    after_help = EXAMPLES
 )]
 pub struct Args {
     #[command(subcommand)]
@@ -26,21 +26,65 @@ Exit codes:
   3    `cluster status`: not every node is Synced and serving clients
   130  interrupted by Ctrl-C; what was being started is stopped again";
 
+const EXAMPLES: &str = "\
+Examples:
+  trireme up                               three servers to try; Ctrl-C ends them
+  trireme status --host db1                who is there, who votes, what can still be lost
+  trireme doctor --host db1                what is wrong, or will be
+  trireme secret new /etc/mysql/trireme.secret
+  trireme log inspect /var/lib/mysql
+
+Exit codes of all commands:
+  0    done, and all is well
+  1    failed; one line on stderr says why and what to do
+  2    wrong usage
+  3    done, and something is not well: a node is missing, something was found
+  4    done, and it is bad: clients are not served, a promise was broken
+  130  interrupted by Ctrl-C
+
+More of each command: trireme COMMAND --help";
+
+const UP_NOTES: &str = "\
+While it runs, lines are read: the commands of `trireme cluster`, as in
+
+  sql 1 CREATE DATABASE shop
+  kill 3
+  partition 2
+  heal
+
+Networks can be cut for root, and where user namespaces are allowed. Ctrl-C, `quit` or the end of the input ends all servers
+and removes their files.
+
+Exit codes:
+  0    it was started, and ended by you
+  1    failed; one line on stderr says why and what to do
+  2    wrong usage
+  130  interrupted by Ctrl-C before all servers were there; they are stopped again";
+
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Start three servers on this machine, to try; ends, with everything, by Ctrl-C
+    #[command(name = "up", after_help = UP_NOTES)]
+    Trial {
+        /// Directory for the time of the trial. Default: that of `trireme cluster`, with `-up` behind it
+        #[arg(long, value_name = "PATH")]
+        dir: Option<PathBuf>,
+        #[command(flatten)]
+        up: Box<Up>,
+    },
     /// Show every server of a cluster, who votes, who is behind, and what it can still lose
     Status(trireme_observe::status::Status),
-    /// Look for what is wrong with a cluster, or will be: each finding with its reason and its remedy
+    /// Find what is wrong with a cluster, or will be, each with its reason and its remedy
     Doctor(trireme_observe::examine::Doctor),
     /// Pack what support needs into one archive: status, settings, logs; no rows, no secrets
     Bundle(trireme_observe::bundle::Bundle),
-    /// Serve what a node says of itself: /metrics for Prometheus, /health for load balancers
+    /// Serve /metrics for Prometheus and /health for load balancers
     Monitor(trireme_observe::monitor::Monitor),
     /// Say what a line of a server's error log means, and what to do
     Explain(trireme_observe::explain::Explain),
-    /// Show what happened, from the error logs of all nodes: views, transfers, silences, forks, evictions
+    /// Show what happened, from the error logs of all nodes
     Events(trireme_observe::explain::Events),
-    /// Show what the flight recorders of all nodes hold, on one time line: also of nodes that are dead
+    /// Show the flight recorders of all nodes, also of dead ones, on one time line
     Flight(trireme_observe::flight::Flight),
     /// Start and drive a cluster of real servers on this machine
     #[command(after_help = EXIT_CODES)]
@@ -52,7 +96,7 @@ pub enum Command {
         #[command(subcommand)]
         action: Action,
     },
-    /// Break a cluster of real servers while clients use it, and judge what they saw
+    /// Break a cluster of real servers under load, and judge what clients saw
     #[command(after_help = CHAOS_HELP, args_conflicts_with_subcommands = true)]
     Chaos {
         #[command(subcommand)]
@@ -60,20 +104,24 @@ pub enum Command {
         #[command(flatten)]
         run: Box<ChaosRun>,
     },
-    /// Measure: the experiments by which such systems are judged, on real servers, beside every rival
+    /// Measure on real servers, beside every rival: the experiments by which such systems are judged
     Bench(Box<trireme_bench::Bench>),
-    /// Make or change the secret that the members of a cluster share (`repl.secret_file`)
+    /// Make or change the secret that the members of a cluster share
+    ///
+    /// It lies in the file that `repl.secret_file` names.
     Secret {
         #[command(subcommand)]
         action: SecretAction,
     },
     /// Run an arbitrator: a voter without data. Called as garbd it takes the same options
     Arbitrate(trireme_arbitrator::Arbitrate),
-    /// Run a load balancer: clients find the writer or a reader, and do not hang when a server dies
+    /// Run a load balancer: clients find the writer or a reader
     Balance(trireme_balance::Balance),
     /// Print the servers of a group, the writer first, as connectors want them
     Hosts(trireme_balance::Hosts),
-    /// Look into a node's write-set log: its files `trireme.*.galera.cache` in the data directory or `gcache.dir`
+    /// Look into a node's write-set log, or change it
+    ///
+    /// Its files are `trireme.*.galera.cache`, in the data directory or in `gcache.dir`.
     #[command(after_help = LOG_EXIT_CODES)]
     Log {
         #[command(subcommand)]

@@ -7,6 +7,7 @@ mod args;
 mod bench;
 mod chaos;
 mod follow;
+mod help;
 mod log;
 mod manual;
 mod monitor;
@@ -15,8 +16,9 @@ mod resolve;
 mod run;
 mod secret;
 mod table;
+mod trial;
 
-use clap::Parser;
+use clap::FromArgMatches;
 use std::path::Path;
 use std::process::ExitCode;
 use trireme_cluster::{Cancel, Error};
@@ -39,9 +41,14 @@ fn main() -> ExitCode {
         Some("glbd") => return trireme_balance::glbd(std::env::args_os()),
         Some(_) | None => {}
     }
-    let args = args::Args::parse(); // wrong usage ends here with 2
+    let typed = help::command().get_matches(); // wrong usage ends here with 2
+    let args = args::Args::from_arg_matches(&typed).unwrap_or_else(|error| error.exit());
     let (dir, action) = match args.command {
         args::Command::Cluster { dir, action } => (dir, action),
+        args::Command::Trial { dir, up } => {
+            trial::enter_namespace();
+            return exit(handle_ctrl_c().and_then(|cancel| trial::run(*up, dir, &cancel)), DEGRADED);
+        }
         args::Command::Status(status) => return trireme_observe::status::run(&status),
         args::Command::Monitor(asked) => return monitor::run(&asked),
         args::Command::Doctor(asked) if !asked.outage.is_empty() => return outage::run(&asked.outage, asked.json),

@@ -73,7 +73,7 @@ pub fn resolve(dir: Option<PathBuf>, action: Action, cancel: Cancel) -> Result<P
     Ok(Plan { dir, cancel, task })
 }
 
-fn spec(up: Up, dir: &Path, cancel: &Cancel) -> Result<Spec> {
+pub fn spec(up: Up, dir: &Path, cancel: &Cancel) -> Result<Spec> {
     let mut node_options: BTreeMap<NodeId, Vec<String>> = BTreeMap::new();
     for option in up.node_option {
         if option.node.raw() > up.nodes {

@@ -50,5 +50,5 @@ pub use spec::{DEFAULT_BASE_PORT, Progress, Settings, Spec, SstMethod, default_d
 pub use sql::{Answer, Prepared, Session, SqlError};
 pub use status::{NodeStatus, sample};
 pub use stutter::Stutter;
-pub use userns::enter as enter_user_namespace;
+pub use userns::{enter as enter_user_namespace, is_inside as in_user_namespace};
 pub use wait::{Cancel, until};

@@ -27,6 +27,11 @@ pub fn outer() -> Option<(u32, u32)> {
     read("/proc/self/uid_map").zip(read("/proc/self/gid_map"))
 }
 
+/// Whether this process is in such a namespace.
+pub fn is_inside() -> bool {
+    outer().is_some()
+}
+
 /// The words before a command that is to run as the user; none outside of such a namespace.
 pub fn as_oneself() -> Vec<String> {
     let Some((uid, gid)) = outer() else { return Vec::new() };

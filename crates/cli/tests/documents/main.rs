@@ -1,4 +1,6 @@
-//! What the documents point at exists: files, headings, commands.
+//! What the documents point at exists: files, headings, commands. They are in plain English.
+
+mod plain;
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -80,11 +82,27 @@ fn every_link_leads_somewhere() {
     assert!(followed > 100, "{followed}");
 }
 
+#[test]
+fn every_page_is_on_the_site() {
+    let list = std::fs::read_to_string(top().join("docs/SUMMARY.md")).unwrap();
+    let docs = top().join("docs");
+    let links = list.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let listed: BTreeSet<PathBuf> = links.map(|link| plain(&docs.join(link))).collect();
+    let missing: Vec<PathBuf> = pages()
+        .into_iter()
+        .map(|(path, _)| path)
+        .filter(|path| path.starts_with(&docs) && !path.ends_with("SUMMARY.md") && !listed.contains(path))
+        .collect();
+    assert!(missing.is_empty(), "not in docs/SUMMARY.md: {missing:?}");
+}
+
 /// The names of the commands below `path`, from their help.
 fn commands(path: &[&str]) -> BTreeSet<String> {
     let output = Command::new(env!("CARGO_BIN_EXE_trireme")).args(path).arg("--help").output().unwrap();
     let help = String::from_utf8(output.stdout).unwrap();
-    let list = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    // Under one heading, or, for the program itself, under several.
+    let begun = help.lines().skip_while(|line| !line.starts_with("Usage:")).skip(1);
+    let list = begun.take_while(|line| *line != "Options:" && *line != "Arguments:");
     // Two blanks before a name, more before the next line of its description.
     let names = list.filter_map(|line| line.strip_prefix("  ").filter(|line| !line.starts_with(' ')));
     names.filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
