@@ -49,7 +49,7 @@ pub const METRICS: &[Metric] = &[
     times(
         "trireme_commit_seconds",
         "stage",
-        "How long the stages of a commit take here: send, hold (flow control), order (a majority has it), wait (its turn), engine; total is all of it",
+        "Stages of a commit here: send, hold (flow control), order (a majority has it), wait (its turn), engine; total is all of it",
     ),
     times("trireme_log_sync_seconds", "", "How long a sync of the write-set log takes (mode disk)"),
     times("trireme_apply_seconds", "", "How long the server takes to apply a write set of another node"),

@@ -120,8 +120,7 @@ pub const LINES: &[Line] = &[
         Topic::View,
         &["New COMPONENT: primary = ", ", bootstrap = no, my_idx = "],
         "The view changed. `primary = yes`: this node may commit; `memb_num` counts the members. `primary = no`: it hears no majority and refuses statements (error 1047).",
-        "If it says `no`: find out whom this node does not hear (lines about silent members and closed connections), and mend the network or start those \
-         nodes. It returns by itself.",
+        "If it says `no`: find out which nodes it does not hear, and mend the network or start them. It returns by itself.",
     ),
     ours(
         Topic::State,
