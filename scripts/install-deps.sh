@@ -45,6 +45,7 @@ case " $* " in *" --run "*) ;; *) packages+=(
 ) ;; esac
 case " $* " in *" --packages "*) packages+=(
     debhelper                    # make deb
+    rpm                          # make rpm
     debootstrap systemd-container
 ) ;; esac
 case " $* " in *" --balance "*) packages+=(
