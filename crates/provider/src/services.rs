@@ -197,12 +197,24 @@ enum Typed {
     Text(String),
 }
 
+/// Galera tells the server of a truth value, though in the option string it is a number.
+const AUTO_EVICT: &str = "evs.auto_evict";
+/// Galera lets these be written as variables, though nothing but the value that they have is taken at run time.
+const WRITABLE_AS_GALERAS: [&str; 6] =
+    ["gcomm.thread_prio", "gcs.fc_master_slave", "pc.checksum", "pc.npvo", "repl.commit_order", "socket.send_buf_size"];
+/// As variables these cannot be written, though they can in the option string.
+const READONLY_AS_GALERAS: [&str; 2] = ["base_host", AUTO_EVICT];
+
 fn flags(spec: &Spec) -> c_int {
     let deprecated = matches!(
         spec.name,
         "gcs.fc_master_slave" | "socket.ssl_compression" | "gcache.mem_size" | "socket.non_blocking"
     );
-    let readonly = spec.when == When::Start;
+    let readonly = match spec.when {
+        When::Start => !WRITABLE_AS_GALERAS.contains(&spec.name),
+        When::Dynamic => READONLY_AS_GALERAS.contains(&spec.name),
+        When::Trigger => false,
+    };
     (if deprecated { sys::PARAM_DEPRECATED } else { 0 }) | (if readonly { sys::PARAM_READONLY } else { 0 })
 }
 
@@ -217,6 +229,7 @@ fn parameters(printed: &str) -> Vec<(&'static Spec, Typed)> {
         .map(|spec| {
             let value = shown.get(spec.name).map_or(spec.default, String::as_str);
             let typed = match spec.kind {
+                Kind::Int { .. } if spec.name == AUTO_EVICT => Typed::Bool(!matches!(value, "0" | "")),
                 Kind::Bool => Typed::Bool(value::parse_bool(value).unwrap_or(false)),
                 Kind::Int { .. } => {
                     let word = || value::parse_bool(value).map(i64::from);
@@ -292,15 +305,37 @@ mod tests {
     #[test]
     fn options_come_out_typed_and_complete() {
         let list =
-            parameters("pc.weight = 3; debug = yes; gcs.fc_factor = 0.5; evs.auto_evict = 18446744073709551615; ");
+            parameters("pc.weight = 3; debug = yes; gcs.fc_factor = 0.5; repl.max_ws_size = 18446744073709551615; ");
         let get = |name: &str| &list.iter().find(|(s, _)| s.name == name).unwrap().1;
         assert_eq!(list.len(), TABLE.len());
         assert_eq!(*get("pc.weight"), Typed::Int(3));
         assert_eq!(*get("debug"), Typed::Bool(true));
         assert_eq!(*get("gcs.fc_factor"), Typed::Real(0.5));
-        assert_eq!(*get("evs.auto_evict"), Typed::Int(i64::MAX));
+        assert_eq!(*get("repl.max_ws_size"), Typed::Int(i64::MAX));
         assert_eq!(*get("gcache.size"), Typed::Text("128M".into()));
         assert_eq!(*get("evs.suspect_timeout"), Typed::Text("PT5S".into()));
+    }
+
+    #[test]
+    fn eviction_by_itself_is_a_truth_value_that_cannot_be_changed() {
+        for (printed, on) in [("evs.auto_evict = 0; ", false), ("", false), ("evs.auto_evict = 5; ", true)] {
+            let list = parameters(printed);
+            let (spec, typed) = list.iter().find(|(spec, _)| spec.name == AUTO_EVICT).unwrap();
+            assert_eq!(*typed, Typed::Bool(on), "{printed}");
+            assert_ne!(flags(spec) & sys::PARAM_READONLY, 0);
+        }
+    }
+
+    #[test]
+    fn permissions_of_variables_are_galeras() {
+        let of = |name: &str| flags(TABLE.iter().find(|spec| spec.name == name).unwrap());
+        assert_eq!(of("gcs.fc_master_slave"), sys::PARAM_DEPRECATED);
+        assert_eq!(of("gcs.fc_limit"), 0);
+        assert_eq!(of("base_host"), sys::PARAM_READONLY);
+        assert_eq!(of("gcache.size"), sys::PARAM_READONLY);
+        for name in WRITABLE_AS_GALERAS.iter().chain(&READONLY_AS_GALERAS) {
+            assert!(TABLE.iter().any(|spec| spec.name == *name), "{name}");
+        }
     }
 
     #[test]

@@ -353,8 +353,9 @@ impl Node {
     }
 }
 
-/// What `repl.max_ws_size` is compared with: the size that the same write set has in Galera (a header of 64 bytes, 24 for
-/// each set, 8 for each key and for its database, table and root), so that a limit means the same to a user of either.
+/// What `repl.max_ws_size` is compared with: the size that Galera reckons with for the same write set, so that a limit means the
+/// same to a user of either. That is a header of 64 bytes; 40 reserved for the header and the checksum of each of three sets (keys,
+/// data, unordered data), used or not; 8 for each key and for its database, table and root.
 pub(super) fn accounted_bytes(builder: &WriteSetBuilder) -> usize {
-    64 + 24 + builder.data_bytes() + 24 + 8 * (builder.key_count() + 3)
+    64 + 3 * 40 + builder.data_bytes() + 8 * (builder.key_count() + 3)
 }

@@ -180,6 +180,29 @@ fn too_large_write_sets_are_refused_and_remembered() {
     agree(hosts);
 }
 
+/// As Galera: what it reserves for the header of each set counts, used or not.
+#[test]
+fn the_limit_of_a_write_set_counts_the_headers_of_all_sets() {
+    let cluster = Cluster::new(1);
+    let hosts = cluster.start();
+    let node = hosts[0].node();
+    let try_with = |limit: usize, handle: &mut Handle| {
+        assert_eq!(node.options_set(&format!("repl.max_ws_size={limit}")), Code::Ok);
+        assert_eq!(node.append_key(handle, &[b"k"], KeyKind::Exclusive), Code::Ok);
+        node.append_data(handle, &[0; 100])
+    };
+    let size = 64 + 3 * 40 + 4 * 8 + 100;
+    let mut small = Handle { trx: hosts[0].next_trx(), opaque: 0 };
+    assert_eq!(try_with(size - 1, &mut small), Code::SizeExceeded);
+    assert_eq!(node.release(&mut small), Code::Ok);
+    let mut enough = Handle { trx: hosts[0].next_trx(), opaque: 0 };
+    assert_eq!(try_with(size, &mut enough), Code::Ok);
+    assert_eq!(node.release(&mut enough), Code::Ok);
+    assert_eq!(node.options_set("repl.max_ws_size=2147483647"), Code::Ok);
+    drop(node);
+    agree(hosts);
+}
+
 #[test]
 fn a_causal_read_sees_what_was_committed_elsewhere() {
     let cluster = Cluster::new(3);

@@ -201,6 +201,10 @@ impl Options {
         }
         let refused = |reason: String| OptionError::Refused { name: name.to_owned(), value: value.to_owned(), reason };
         if spec.when == When::Start {
+            // The same value in other words is no change either: a server writes `false` for `no`.
+            if self.slots[at].value.as_deref().is_some_and(|shown| means_the_same(spec, shown, value)) {
+                return Ok(Change { name: spec.name, value: value.to_owned(), nothing_to_do: true, trigger });
+            }
             return Err(refused("can't be changed at run time".into()));
         }
         let value = normalise(spec, value, Moment::Runtime).map_err(refused)?;
@@ -426,6 +430,11 @@ enum Moment {
     Runtime,
 }
 
+/// Whether two values of an option are one, as `no` and `false` are.
+fn means_the_same(spec: &Spec, one: &str, other: &str) -> bool {
+    one == other || (spec.kind == Kind::Bool && parse_bool(one).is_some() && parse_bool(one) == parse_bool(other))
+}
+
 /// Checks a value against its kind and returns what will be shown.
 fn normalise(spec: &Spec, value: &str, moment: Moment) -> Result<String, String> {
     let bad = |what: &str| Err(format!("Invalid value '{value}' for {what}"));
@@ -621,6 +630,8 @@ mod tests {
         let error = lines(set(&mut o, "gcache.size=1M"));
         assert_eq!(error, ["Setting parameter 'gcache.size' to '1M' failed: can't be changed at run time"]);
         assert!(set(&mut o, "gcache.size=128M").is_ok());
+        assert!(set(&mut o, "gcs.fc_master_slave=false").is_ok(), "the value that it has, as a server writes it");
+        assert!(set(&mut o, "gcs.fc_master_slave=yes").is_err());
     }
 
     #[test]
