@@ -2,9 +2,10 @@
 #
 #   make cluster              three MariaDB servers on our provider, ready to use
 #   make down                 stop them and remove their files
-#   make check                format, lints, and what builds are made of: licences, sources, advisories (fast)
+#   make check                format, lints, the documents' links, commands and English, licences, sources, advisories (fast)
 #   make sbom                 a bill of materials of what is installed, as CycloneDX
 #   make test                 every kind of test: about 40 minutes from a cold clone on two cores, less with a warm build
+#   make test MARIADB=11.8    MariaDB's own suites of another series, in a Debian that has it, with Galera and with ours (root, a mirror) [SUITE=…]
 #   make test-all            all of that in its long form: hours; before a release
 #   make sim [SEEDS=100000]   the simulator over more seeds, about a quarter of an hour on two cores
 #   make model                the exhaustive model with its large bounds, hours
@@ -14,10 +15,15 @@
 #   make bench [BENCH="all --preset quick"] [OUT=build/bench]   the published experiments, ours beside its rivals, in one run; about 20 minutes
 #   make install [PREFIX=/usr/local] [DESTDIR=]      the library, the command, and the services of arbitrator and balancer; make uninstall
 #   make deb                  Debian packages of provider, command and arbitrator, in build/deb
+#   make rpm                  the same as .rpm, in build/rpm
+#   make release [GPG_KEY=ID] [MINISIGN_KEY=FILE]    all packages, sums, bill of materials, signatures, in build/release
+#   make docs                 the documents as a site, in build/site (needs mdbook)
 #   make deps                 install the Debian packages that a cluster needs; make deps-test: those for all of the above
 
 .DEFAULT_GOAL := help
-.PHONY: help deny sbom deps deps-test build install uninstall deb cluster down check test test-all sim model chaos mtr fuzz fuzz-corpus bench
+# What fails half-way leaves no file that looks made.
+.DELETE_ON_ERROR:
+.PHONY: help deny sbom deps deps-test build install uninstall deb rpm release docs cluster down check test test-all sim model chaos mtr fuzz fuzz-corpus bench
 
 # The compiler that rust-toolchain.toml names. Where rustup has not got it and may not fetch it, its default is taken.
 ifneq ($(shell sh -c 'command -v rustup'),)
@@ -34,6 +40,7 @@ CONNECT := $(BUILD)/release/libtrireme_connect.so
 SBOM := $(BUILD)/release/trireme.cdx.json
 PREFIX ?= /usr/local
 SUITE ?=
+comma := ,
 TESTS ?=
 SEEDS ?= 100000
 ROUNDS ?= 20
@@ -116,6 +123,24 @@ deb:
 	DEB_RULES_REQUIRES_ROOT=no DEB_OUT=$(DEB_OUT) debian/rules clean binary
 	@ls -l $(DEB_OUT)
 
+RPM_OUT := $(CURDIR)/build/rpm
+VERSION := $(shell sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+rpm: build
+	@command -v rpmbuild >/dev/null || { echo "make rpm needs rpmbuild: apt-get install rpm, or dnf install rpm-build"; exit 2; }
+	rm -rf $(RPM_OUT) build/rpm-work && mkdir -p $(RPM_OUT)
+	@$(MAKE) --no-print-directory install DESTDIR=$(CURDIR)/build/rpm-work/root PREFIX=/usr >/dev/null
+	rpmbuild -bb --quiet --target $$(uname -m) --define '_topdir $(CURDIR)/build/rpm-work' --define '_rpmdir $(RPM_OUT)' \
+		--define '_rpmfilename %%{name}-%%{version}-%%{release}.%%{arch}.rpm' --define '_binary_payload w9.gzdio' \
+		--define 'version $(VERSION)' --define 'release_root $(CURDIR)/build/rpm-work/root' --define 'sources $(CURDIR)' packaging/rpm/trireme.spec
+	rm -rf build/rpm-work
+	@ls -l $(RPM_OUT)
+
+release:
+	@scripts/release $(if $(GPG_KEY),--gpg-key $(GPG_KEY)) $(if $(MINISIGN_KEY),--minisign-key $(MINISIGN_KEY))
+
+docs:
+	@scripts/docs
+
 cluster: deps build
 	$(TRIREME) cluster up --provider $(PROVIDER)
 	@echo
@@ -133,13 +158,20 @@ down:
 check:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo test -q --locked -p trireme-cli --test documents
 	@$(MAKE) --no-print-directory deny
 
 deny:
 	@scripts/deny
 
 test: deps-test
+ifeq ($(MARIADB),)
 	@scripts/run-tests
+else
+	@scripts/install-deps.sh --packages
+	cargo build --release --locked -p trireme-provider -p trireme-cli
+	@PROVIDER=$(abspath $(PROVIDER)) tests/series/run --mariadb $(MARIADB) --suite $(or $(SUITE),galera$(comma)galera_3nodes$(comma)wsrep)
+endif
 
 # The long form of everything: more seeds, every call that can panic, MariaDB's suites whole, every fault on real servers.
 test-all:
