@@ -131,8 +131,9 @@ impl Context {
 /// Servers that run. They end when this is dropped.
 pub struct Field {
     pub deployment: Deployment,
-    quotas: Option<Quotas>,
     pub cluster: ClusterGuard,
+    /// After the cluster, as fields are dropped in this order: a group that holds a process cannot be removed.
+    quotas: Option<Quotas>,
 }
 
 impl Field {

@@ -319,10 +319,12 @@ fn clients(experiment: Experiment, layout: &Layout, records: &[&Record]) -> Opti
         .iter()
         .filter_map(|value| Some((value.name, value.name.strip_prefix("commits_per_s_")?)))
         .collect();
-    for (at, (name, clients)) in named.iter().enumerate() {
-        figure.categories.push((*clients).to_owned());
-        for (key, summary) in Cells::of(records, name).iter() {
-            figure.add(&key.system, at as f64, summary);
+    for (name, clients) in named {
+        let cells = Cells::of(records, name);
+        if cells.keys().next().is_some() {
+            let at = figure.categories.len() as f64;
+            figure.categories.push(clients.to_owned());
+            cells.iter().for_each(|(key, summary)| figure.add(&key.system, at, summary));
         }
     }
     Some(figure)

@@ -121,6 +121,7 @@ impl Figure {
             chart
                 .configure_mesh()
                 .disable_x_mesh()
+                .light_line_style(WHITE)
                 .x_labels(self.categories.len() * 2 + 1)
                 .x_label_formatter(&label)
                 .y_label_formatter(&|y| super::number(*y, if top < 10.0 { 2 } else { 0 }))

@@ -252,10 +252,13 @@ impl Postgres<'_> {
         pgbench.arg("--log").arg(format!("--log-prefix={}", prefix.display()));
         let load = Tool::start(pgbench)?;
         pass_until(Instant::now() + dead_for, &self.context.cancel)?;
+        let mut struck = None;
         if nodes >= 2 {
+            let at = seconds_since_1970();
             // Dropping kills it.
             self.servers[usize::from(nodes) - 1] = None;
             pass_until(Instant::now() + dead_for, &self.context.cancel)?;
+            struck = Some((at, seconds_since_1970()));
             self.start(nodes)?;
             self.await_standbys(nodes)?;
         }
@@ -267,14 +270,25 @@ impl Postgres<'_> {
             self.start(number)?;
         }
         let there: u64 = self.sql("SELECT COUNT(*) FROM acknowledged")?.trim().parse().map_err(|_| "no number")?;
-        let mut acknowledged = 0;
+        // When each was acknowledged: the fifth and the sixth word.
+        let mut acknowledged: Vec<f64> = Vec::new();
         for entry in std::fs::read_dir(&self.dir).into_iter().flatten().flatten() {
             if entry.file_name().to_string_lossy().starts_with("fault.") {
-                acknowledged += std::fs::read_to_string(entry.path()).unwrap_or_default().lines().count() as u64;
+                let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
+                acknowledged.extend(text.lines().filter_map(|line| {
+                    let mut words = line.split(' ').skip(4).map(str::parse::<f64>);
+                    Some(words.next()?.ok()? + words.next()?.ok()? / 1e6)
+                }));
             }
         }
-        measured.set("acknowledged", acknowledged as f64);
-        measured.set("lost", acknowledged.saturating_sub(there) as f64);
+        measured.set("acknowledged", acknowledged.len() as f64);
+        measured.set("lost", (acknowledged.len() as u64).saturating_sub(there) as f64);
+        if let Some((from, to)) = struck {
+            acknowledged.retain(|at| (from..to).contains(at));
+            acknowledged.extend([from, to]);
+            acknowledged.sort_by(f64::total_cmp);
+            measured.set("gap_one_s", acknowledged.windows(2).map(|two| two[1] - two[0]).fold(0.0, f64::max));
+        }
         Ok(())
     }
 }
@@ -284,6 +298,10 @@ impl Drop for Postgres<'_> {
         self.servers.clear();
         let _ = std::fs::remove_dir_all(&self.dir);
     }
+}
+
+fn seconds_since_1970() -> f64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0.0, |now| now.as_secs_f64())
 }
 
 fn field(said: &str, name: &str) -> Option<f64> {
