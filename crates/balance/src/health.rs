@@ -201,6 +201,8 @@ pub struct Health {
     leaderless: Option<Instant>,
     /// For how long, up to the last answer.
     leaderless_for: Duration,
+    /// Since when another member has been known to order in a later term than this one's answers are of.
+    replaced: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -224,6 +226,7 @@ impl Default for Health {
             late: false,
             leaderless: None,
             leaderless_for: Duration::ZERO,
+            replaced: None,
         }
     }
 }
@@ -251,6 +254,11 @@ impl Health {
                 Last::Watchdog(verdict)
             }
         };
+    }
+
+    /// Whether another member is known to order in a later term than this one's last answer is of.
+    pub fn handle_replaced(&mut self, replaced: bool, now: Instant) {
+        self.replaced = replaced.then(|| self.replaced.unwrap_or(now));
     }
 
     /// The last answer, however old; who orders and who is in the group follows from fresh ones only: [`Health::fresh`].
@@ -281,7 +289,10 @@ impl Health {
     /// `word`: of another member. Alone it decides nothing, as that member may be the one in trouble.
     pub fn fitness(&self, word: Option<&Word>) -> Fitness {
         let own = self.own_fitness();
+        // An answer that is younger by so much than the other's, and still of the term before: whoever hears its group knows better.
+        let behind = self.replaced.zip(self.answered).is_some_and(|(at, answered)| answered >= at + NEWS);
         match word {
+            Some(_) if behind && !own.is_out() => Fitness::Out(Why::Minority),
             Some(Word::Alone) if !own.is_out() => Fitness::Out(Why::Minority),
             // Two signs of one thing: the others go on without it.
             Some(Word::Silent(_) | Word::Left(_) | Word::Replaced(_))

@@ -494,10 +494,12 @@ impl Pool {
         }
     }
 
-    /// The word about this server of a member that is heard and in the primary component.
-    fn word_of_others(&self, id: NodeId, now: Instant) -> Option<Word> {
+    /// The word about this server of a member that is heard and in the primary component; and whether one of them orders in a later term than this
+    /// one's last answer is of.
+    fn word_of_others(&self, id: NodeId, now: Instant) -> (Option<Word>, bool) {
         let node = &self.nodes[&id];
-        let name = &node.health.report()?.member()?.name;
+        let Some(member) = node.health.report().and_then(Report::member) else { return (None, false) };
+        let name = &member.name;
         let ordered = node
             .health
             .report()
@@ -513,16 +515,16 @@ impl Pool {
         };
         let told = node.health.fresh(now, self.settings.fresh).and_then(Report::order);
         if told.is_some_and(|order| order.leaderless && !order.has_majority(gone)) {
-            return Some(Word::Alone);
+            return (Some(Word::Alone), false);
         }
-        let mut word = None;
+        let (mut silent, mut word, mut replaced) = (None, None, false);
         for other in self.nodes.values().filter(|other| other.id != id) {
             let Some(member) = other.health.fresh(now, self.settings.fresh).and_then(Report::member) else { continue };
             if !member.primary {
                 continue;
             }
             if member.order.as_ref().is_some_and(|order| order.silent.iter().any(|n| n == name)) {
-                return Some(Word::Silent(other.name()));
+                silent = silent.or(Some(Word::Silent(other.name())));
             }
             // Every list that has it moves `listed` on: this one came later and has it not.
             if node.listed.is_some_and(|listed| other.health.answered().is_some_and(|at| at > listed)) {
@@ -531,9 +533,10 @@ impl Pool {
             let orders = member.order.as_ref().filter(|order| order.sequencer).map(|order| order.term);
             if ordered.is_some_and(|term| orders.is_some_and(|later| later > term)) {
                 word = Some(Word::Replaced(other.name()));
+                replaced = true;
             }
         }
-        word
+        (silent.or(word), replaced)
     }
 
     /// Draws the conclusions from everything heard so far.
@@ -559,8 +562,9 @@ impl Pool {
         let mut any = false;
         let ids: Vec<NodeId> = self.nodes.keys().copied().collect();
         for id in ids {
-            let word = self.word_of_others(id, now);
+            let (word, replaced) = self.word_of_others(id, now);
             let node = self.nodes.get_mut(&id).expect("from the keys");
+            node.health.handle_replaced(replaced, now);
             let fitness = node.health.fitness(word.as_ref());
             if fitness == node.fitness {
                 continue;
@@ -929,6 +933,24 @@ mod tests {
         world.hear(2, hears_not("n2", true, 2, "n1"));
         world.pass(Duration::from_millis(100));
         world.hear(1, lost());
+        assert_eq!(world.closed(), [session]);
+        assert_eq!(world.go(WRITER).1, 2);
+    }
+
+    #[test]
+    fn a_writer_that_goes_on_in_an_older_term_is_out_before_it_knows() {
+        let mut world = World::new();
+        let (session, _) = world.go(WRITER);
+        world.outputs();
+        world.hear(2, hears_not("n2", true, 2, "n1"));
+        // Said in the moment in which the order moved.
+        world.hear(1, Heard::Answer(synced("n1", true, 1)));
+        assert_eq!(world.closed(), []);
+        world.pass(Duration::from_millis(99));
+        world.hear(1, Heard::Answer(synced("n1", true, 1)));
+        assert_eq!(world.closed(), []);
+        world.pass(Duration::from_millis(1));
+        world.hear(1, Heard::Answer(synced("n1", true, 1)));
         assert_eq!(world.closed(), [session]);
         assert_eq!(world.go(WRITER).1, 2);
     }
