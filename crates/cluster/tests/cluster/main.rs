@@ -17,6 +17,7 @@ mod conflicts;
 mod crashes;
 mod ddl;
 mod disks;
+mod encrypted;
 mod faults;
 mod floods;
 mod forks;
@@ -93,6 +94,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("the_loss_of_the_majority_is_told_behind_an_applier", network::the_loss_of_the_majority_is_told_behind_an_applier),
     ("floods_of_silent_and_shaking_strangers", floods::floods_of_silent_and_shaking_strangers),
     ("floods_of_strangers_in_clear_text", floods::floods_of_strangers_in_clear_text),
+    ("an_encrypted_log_outlives_kills_and_new_keys", encrypted::an_encrypted_log_outlives_kills_and_new_keys),
 ];
 
 /// Those that end in starts after a crash: how a server finds its position then depends on where its settings are.
