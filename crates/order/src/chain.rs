@@ -134,41 +134,30 @@ impl Chain {
 
     /// Will a reader of the log accept this entry's payload? Asked before it is written: a committed entry that nobody can read ends the
     /// cluster (rule 36).
-    pub fn reads(&self, entry: &Entry) -> Result<(), DecodeError> {
+    ///
+    /// `level` is the one in force before the entry, which may stand behind others that are not applied yet; returns the one behind it.
+    pub fn reads(&self, entry: &Entry, level: Level) -> Result<Level, DecodeError> {
         match entry.header.kind {
-            EntryKind::View => View::decode(&mut Reader::new(&entry.payload)).map(|_| ()),
+            EntryKind::View => View::decode(&mut Reader::new(&entry.payload)).map(|_| level),
             EntryKind::Voters => {
                 let voters = VoterSet::decode(&mut Reader::new(&entry.payload))?;
                 let full = self.lineage.forks().len() >= Lineage::FORKS_MAX;
-                if full && !voters.fork.is_nil() { Err(DecodeError::TooLong("lineage")) } else { Ok(()) }
+                if full && !voters.fork.is_nil() { Err(DecodeError::TooLong("lineage")) } else { Ok(level) }
             }
-            EntryKind::Setting => self.reads_setting(&entry.payload).map(|_| ()),
-            EntryKind::Term => self.reads_term(&entry.payload),
-            EntryKind::WriteSet | EntryKind::App => Ok(()),
+            EntryKind::Setting => match reads_setting(&entry.payload, level)? {
+                Setting::Level(raised) => Ok(raised),
+                Setting::Durability(_) => Ok(level),
+            },
+            EntryKind::Term => reads_term(&entry.payload, level).map(|()| level),
+            EntryKind::WriteSet | EntryKind::App => Ok(level),
         }
-    }
-
-    fn reads_setting(&self, payload: &[u8]) -> Result<Setting, DecodeError> {
-        match Setting::decode(payload)? {
-            Setting::Level(level) if level <= self.level => Err(DecodeError::Invalid("group level")),
-            setting @ (Setting::Level(_) | Setting::Durability(_)) => Ok(setting),
-        }
-    }
-
-    fn reads_term(&self, payload: &[u8]) -> Result<(), DecodeError> {
-        let mut r = Reader::new(payload);
-        if self.level >= NAMED_TERMS {
-            r.uuid()?;
-            r.str(256)?;
-        }
-        r.finish()
     }
 
     /// **Errors:** a payload that does not decode; the chain is unchanged.
     pub fn apply(&mut self, entry: &Entry) -> Result<(), DecodeError> {
         let h = &entry.header;
         match h.kind {
-            EntryKind::Term => self.reads_term(&entry.payload)?,
+            EntryKind::Term => reads_term(&entry.payload, self.level)?,
             EntryKind::View => self.view = View::decode(&mut Reader::new(&entry.payload))?,
             EntryKind::Voters => {
                 let voters = VoterSet::decode(&mut Reader::new(&entry.payload))?;
@@ -188,7 +177,7 @@ impl Chain {
                 self.voters = voters;
                 self.voters_at = h.index;
             }
-            EntryKind::Setting => match self.reads_setting(&entry.payload)? {
+            EntryKind::Setting => match reads_setting(&entry.payload, self.level)? {
                 Setting::Durability(durability) => {
                     self.durability = durability;
                     self.durability_at = h.index;
@@ -238,6 +227,22 @@ impl Chain {
             .get(&session.node)
             .is_some_and(|(newest, last)| *newest > session.number || *newest == session.number && number <= *last)
     }
+}
+
+fn reads_setting(payload: &[u8], before: Level) -> Result<Setting, DecodeError> {
+    match Setting::decode(payload)? {
+        Setting::Level(level) if level <= before => Err(DecodeError::Invalid("group level")),
+        setting @ (Setting::Level(_) | Setting::Durability(_)) => Ok(setting),
+    }
+}
+
+fn reads_term(payload: &[u8], level: Level) -> Result<(), DecodeError> {
+    let mut r = Reader::new(payload);
+    if level >= NAMED_TERMS {
+        r.uuid()?;
+        r.str(256)?;
+    }
+    r.finish()
 }
 
 #[cfg(test)]

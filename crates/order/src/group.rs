@@ -1089,11 +1089,16 @@ impl<S: LogStore> Group<S> {
     /// Appends entries that are checked to follow.
     pub(crate) fn append(&mut self, entries: Vec<Entry>) -> bool {
         let unread = self.is(Mutant::UnreadableWritten);
+        let mut level = self.tail.level;
         for entry in &entries {
-            if let Err(e) = self.tail.reads(entry).or_else(|e| if unread { Ok(()) } else { Err(e) }) {
-                let (index, kind) = (entry.header.index, entry.header.kind);
-                self.log(true, format!("not writing entry {index} ({kind:?}), which no member could read: {e}"));
-                return false;
+            match self.tail.reads(entry, level) {
+                Ok(behind) => level = behind,
+                Err(_) if unread => {}
+                Err(e) => {
+                    let (index, kind) = (entry.header.index, entry.header.kind);
+                    self.log(true, format!("not writing entry {index} ({kind:?}), which no member could read: {e}"));
+                    return false;
+                }
             }
         }
         if !self.lower_marks_below_fork(&entries) {

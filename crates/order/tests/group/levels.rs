@@ -225,3 +225,28 @@ fn a_new_history_on_a_node_with_a_raised_log_begins_at_its_level() {
     group.bootstrap(net.now, HISTORY, Seqno(99)).unwrap();
     assert_eq!(group.level(), Level(2));
 }
+
+#[test]
+fn one_that_was_away_takes_the_rise_and_what_it_brings_in_one_message() {
+    let mut net = cluster(&[FORMER, FORMER, FORMER]);
+    // It hears nothing of what follows, and is asked for nothing: the others remember it as one that left.
+    replace(&mut net, 3, 2, NEWER);
+    net.nodes.get_mut(&3).unwrap().group.leave(net.now);
+    net.run(Duration::from_secs(2));
+    let behind = net.kill(3);
+    for n in [2, 1] {
+        replace(&mut net, n, 2, NEWER);
+    }
+    net.run(Duration::from_secs(70));
+    assert_eq!(levels(&net), [2, 2]);
+    // A term of the new level, behind the rise.
+    let first = net.sequencer();
+    replace(&mut net, first, 3, NEWER);
+    net.propose(first, "a");
+    net.run(Duration::from_secs(1));
+    net.start(3, config(3, 3, NEWER), behind, None);
+    net.nodes.get_mut(&3).unwrap().group.join(net.now, JoinState { position: Some((HISTORY, Seqno(0))) });
+    net.run(Duration::from_secs(5));
+    assert_eq!((net.phase(3), level(&net, 3)), (Phase::Primary, 2));
+    assert!(!net.warned(3, "which no member could read"));
+}
