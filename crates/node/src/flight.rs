@@ -175,7 +175,10 @@ impl Watch {
 
     fn look_at_appliers(&mut self, shared: &Shared, now: Instant) {
         let flight = &shared.host.flight;
-        let (left, backlog) = (shared.monitor.left(), shared.queue.len() as u64);
+        let left = shared.monitor.left();
+        let delivered = shared.status.counters.delivered.load(Relaxed);
+        // Also what an applier has in hand. A server that waits for a full copy is not expected to apply anything.
+        let backlog = if shared.status.group().receiving { 0 } else { delivered.saturating_sub(left.0) };
         match &mut self.stands {
             Some((after, since, next)) if *after == left && backlog > 0 => {
                 let time = now.saturating_duration_since(*since);

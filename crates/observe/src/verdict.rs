@@ -143,6 +143,16 @@ pub fn verdict(group: &[&Facts], votes: Option<&Votes>, witness: Option<&Facts>,
             );
         }
     }
+    for facts in &primary {
+        // For a moment this is nothing, so it changes no exit code.
+        if let Some(queue) = facts.whole("wsrep_local_recv_queue").filter(|queue| *queue >= LONG_QUEUE) {
+            let text = format!(
+                "{} has {queue} write sets to apply: if they do not get fewer, look for a locked table, a huge transaction or a slow disk there",
+                name(facts)
+            );
+            say(Level::Well, text);
+        }
+    }
     let silent: BTreeSet<String> = primary.iter().flat_map(|facts| facts.names("wsrep_trireme_silent")).collect();
     for silent in silent {
         say(Level::Degraded, format!("{silent} is not heard by the others"));
@@ -176,6 +186,9 @@ pub fn verdict(group: &[&Facts], votes: Option<&Votes>, witness: Option<&Facts>,
     }
     Verdict { level, sentences }
 }
+
+/// Write sets that wait to be applied: more than flow control lets pass by default.
+const LONG_QUEUE: i64 = 32;
 
 fn of_votes(votes: &Votes, primary: bool) -> (Level, String) {
     let Votes { voters, voters_there: there, weight, weight_there, needed, failures_survived, absent } = votes;
@@ -326,6 +339,14 @@ mod tests {
         let picture = seen((1..=3).map(|n| member(n, &[1, 2, 3], &[])).collect(), &[]);
         assert_eq!(first(&picture), (Level::Well, "3 of 3 voters are there: any one of them may fail"));
         assert!(picture.notes.is_empty());
+    }
+
+    #[test]
+    fn one_applies_nothing() {
+        let behind = member(2, &[1, 2], &[("wsrep_local_recv_queue", "99")]);
+        let picture = seen(vec![member(1, &[1, 2], &[]), behind], &[]);
+        let sentences = &picture.clusters[0].verdict.sentences;
+        assert!(sentences.iter().any(|line| line.starts_with("db2 has 99 write sets to apply")), "{sentences:?}");
     }
 
     #[test]

@@ -1,0 +1,172 @@
+//! Six faults on real servers, each found and named as an operator would: by `trireme status` while it lasts, and by `trireme flight` afterwards.
+//! Started for `PROVIDER=… cargo test -p trireme-cli --test faults -- --ignored` only; `$FIRST_PORT` moves the ports.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use trireme_cluster::{ClusterGuard, Disks, NodeId, Spec, disks_available};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn trireme(words: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_trireme")).args(words).env("MYSQL_PWD", "look").output().unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+/// Until `look` finds it; what it saw last is in the message.
+fn until(what: &str, mut look: impl FnMut() -> Result<(), String>) {
+    let deadline = Instant::now() + PATIENCE;
+    while let Err(seen) = look() {
+        assert!(Instant::now() < deadline, "waited for {what} in vain:\n{seen}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+struct Bed {
+    cluster: ClusterGuard,
+    /// Of the server that is asked.
+    host: String,
+    /// `NAME=DIR` of every node.
+    recorders: Vec<String>,
+}
+
+impl Bed {
+    fn sql(&self, node: NodeId, statement: &str) {
+        self.cluster.sql(node, statement).unwrap_or_else(|error| panic!("{statement}: {error}"));
+    }
+
+    /// `trireme status` shows all of these words.
+    fn status_shows(&self, words: &[&str]) {
+        until(&format!("status to show {words:?}"), || {
+            let seen = trireme(&["status", "--host", &self.host, "--user", "look", "--timeout", "3"]);
+            if words.iter().all(|word| seen.contains(word)) { Ok(()) } else { Err(seen) }
+        });
+    }
+
+    /// `trireme flight` shows one of these kinds from that node, with these words in its sentence.
+    fn flight_shows(&self, node: &str, kinds: &str, words: &str) {
+        let places: Vec<&str> = self.recorders.iter().map(String::as_str).collect();
+        until(&format!("flight to show {kinds} of {node} with `{words}`"), || {
+            let seen =
+                trireme(&[&["flight", "--json", "--kind", kinds, "--node", node][..], &["--"], &places].concat());
+            let rows = seen.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            let mut texts = rows.filter_map(|row| row["text"].as_str().map(str::to_owned));
+            if texts.any(|text| text.contains(words)) { Ok(()) } else { Err(seen) }
+        });
+    }
+
+    /// Three nodes, and all of them synced.
+    fn well(&self) {
+        self.status_shows(&["3 of 3 voters are there", "any one of them may fail"]);
+        until("all to be synced", || {
+            let seen = trireme(&["status", "--host", &self.host, "--user", "look", "--timeout", "3"]);
+            if seen.matches("Synced").count() == 3 { Ok(()) } else { Err(seen) }
+        });
+    }
+}
+
+#[test]
+#[ignore = "starts real servers: PROVIDER=… cargo test -p trireme-cli --test faults -- --ignored"]
+fn six_faults_are_found_and_named() {
+    if let Err(error) = disks_available() {
+        return eprintln!("skipped: {error}");
+    }
+    let top = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+    let provider = top.join(std::env::var("PROVIDER").expect("PROVIDER names the library"));
+    let base_port: u16 = std::env::var("FIRST_PORT").ok().map_or(28_100, |text| text.parse().unwrap());
+    let mut spec = Spec::new(provider, PathBuf::from(format!("/var/tmp/trireme-faults-{base_port}")))
+        .option("innodb_flush_log_at_trx_commit=0");
+    spec.base_port = base_port;
+    spec.name = format!("faults-{base_port}");
+    // A log of its own disk, with small segments, so that the next one is needed soon.
+    spec.disks = Some(Disks::of_log(96));
+    spec.provider_options = "gcache.size=32M; repl.flight_size=1M".to_owned();
+    let cluster = ClusterGuard::up(&spec, &mut |_| {}).unwrap();
+    let [one, _, sick] = [1, 2, 3].map(|n| NodeId::new(n).unwrap());
+    let nodes = cluster.nodes().to_vec();
+    let host = format!("{}:{}", nodes[0].address, nodes[0].ports.sql);
+    let recorders = nodes.iter().map(|node| format!("{}={}", node.name(), node.log_dir().display())).collect();
+    let mut bed = Bed { cluster, host, recorders };
+    let (first, third) = (nodes[0].name(), nodes[2].name());
+    let disk = bed.cluster.disk(sick).unwrap();
+    bed.sql(one, "CREATE USER look@'%' IDENTIFIED BY 'look'");
+    bed.sql(one, "CREATE DATABASE d");
+    bed.sql(one, "CREATE TABLE d.t (id INT AUTO_INCREMENT PRIMARY KEY, x LONGTEXT)");
+    bed.sql(one, "INSERT INTO d.t VALUES (1, 'here')");
+    for node in &nodes {
+        bed.sql(node.id, "SET GLOBAL wsrep_provider_options='repl.status_extended=yes'");
+    }
+    bed.well();
+
+    // 1. A frozen node.
+    bed.cluster.pause(sick).unwrap();
+    bed.status_shows(&[&third, "silent", "2 of 3 voters are there"]);
+    bed.flight_shows(&first, "silent", &third);
+    bed.cluster.resume(sick).unwrap();
+    bed.well();
+    bed.flight_shows(&third, "stood-still", "the process did not run for");
+    bed.flight_shows(&first, "heard", &third);
+
+    // 2. A disk that takes its time. The node that waits for it does not say anything; the process runs, though, unlike before.
+    disk.freeze().unwrap();
+    bed.sql(one, "INSERT INTO d.t (x) VALUES ('while the disk hangs')");
+    bed.status_shows(&[&third, "2 of 3 voters are there"]);
+    disk.thaw().unwrap();
+    bed.well();
+    bed.flight_shows(&third, "slow-sync,sync-hangs,group-late", "");
+
+    // 3. A locked table.
+    let mut holder = bed.cluster.session(sick).unwrap();
+    holder.query("LOCK TABLES d.t WRITE").unwrap();
+    // More than a busy server has in its queue for a moment.
+    for _ in 0..100 {
+        bed.sql(one, "INSERT INTO d.t (x) VALUES ('behind the lock')");
+    }
+    bed.flight_shows(&third, "applies-nothing", "a lock");
+    bed.status_shows(&[&format!("{third} has "), "write sets to apply", "a locked table"]);
+    drop(holder);
+    bed.flight_shows(&third, "applies-again", "applies again");
+    bed.well();
+
+    // 4. Cut off from the others.
+    bed.sql(sick, "SET GLOBAL wsrep_provider_options='gmcast.isolate=1'");
+    bed.status_shows(&[&third, "2 of 3 voters are there"]);
+    bed.flight_shows(&third, "non-primary", "the majority is lost");
+    bed.flight_shows(&first, "link-down", &third);
+    bed.flight_shows(&third, "option", "gmcast.isolate = 1");
+    bed.sql(sick, "SET GLOBAL wsrep_provider_options='gmcast.isolate=0'");
+    bed.well();
+
+    // 5. A full disk.
+    disk.fill_up().unwrap();
+    let large = "INSERT INTO d.t (x) VALUES (REPEAT('x', 500000))";
+    until("the node to leave", || {
+        bed.sql(one, large);
+        let seen = trireme(&["status", "--host", &bed.host, "--user", "look", "--timeout", "3"]);
+        if seen.contains("2 of 3 voters are there") { Ok(()) } else { Err(seen) }
+    });
+    // The file had its full size before.
+    bed.flight_shows(&third, "log-failed", "No space left on device");
+    disk.make_room().unwrap();
+    bed.flight_shows(&third, "log-works", "works again");
+    bed.well();
+
+    // 6. A row that differs.
+    let mut alone = bed.cluster.session(sick).unwrap();
+    alone.query("SET SESSION wsrep_on=OFF").unwrap();
+    alone.query("DELETE FROM d.t WHERE id=1").unwrap();
+    bed.sql(one, "UPDATE d.t SET x='there' WHERE id=1");
+    // The others have a view without it, and so do not name it: it is asked itself.
+    bed.host = format!("{}:{}", nodes[2].address, nodes[2].ports.sql);
+    bed.status_shows(&[&third, "Inconsistent"]);
+    bed.flight_shows(&third, "inconsistent", "");
+    bed.flight_shows(&first, "vote-begun", "failed to apply");
+    println!(
+        "{}",
+        trireme(
+            &[&["flight", "--trouble"][..], &bed.recorders.iter().map(String::as_str).collect::<Vec<_>>()].concat()
+        )
+    );
+}
