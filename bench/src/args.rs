@@ -68,7 +68,7 @@ pub enum Preset {
     Tiny,
     /// Every experiment in its full shape with short points: about 20 minutes for all
     Quick,
-    /// Long points, three repeats, all numbers of nodes: hours
+    /// Long points, three repeats, all numbers of nodes: for all experiments a night and longer
     Full,
 }
 

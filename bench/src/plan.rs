@@ -164,8 +164,8 @@ impl Settings {
     pub fn of(asked: &Measure) -> Settings {
         let (scale, duration, repeat) = match asked.preset {
             Preset::Tiny => (0.0001, 0.7, 1),
-            Preset::Quick => (0.005, 2.5, 1),
-            Preset::Full => (0.1, 30.0, 3),
+            Preset::Quick => (0.005, 2.0, 1),
+            Preset::Full => (0.1, 10.0, 3),
         };
         Settings {
             preset: asked.preset,
