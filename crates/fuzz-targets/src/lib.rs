@@ -71,6 +71,12 @@ pub const TARGETS: &[Target] = &[
         mutations: CHEAP,
     },
     Target {
+        name: "transport_secret",
+        run: trireme_transport::fuzzing::secret,
+        seeds: trireme_transport::fuzzing::secret_seeds,
+        mutations: DEAR,
+    },
+    Target {
         name: "transport_gossip",
         run: trireme_transport::fuzzing::gossip,
         seeds: trireme_transport::fuzzing::gossip_seeds,

@@ -159,6 +159,7 @@ targets!(
     order_liar,
     transport_frames,
     transport_handshake,
+    transport_secret,
     transport_gossip,
     replicator_messages,
     replicator_roster,

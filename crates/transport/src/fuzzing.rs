@@ -3,10 +3,11 @@
 use bytes::{Bytes, BytesMut};
 use trireme_types::{Member, NodeId, Uuid};
 
-use crate::Versions;
 use crate::frame::{self, FrameReader, Lane};
 use crate::gossip::Gossip;
 use crate::handshake::{Handshake, Hello};
+use crate::tls::{SECRET_LEN, Session, Side};
+use crate::{TlsContext, Versions};
 
 /// Messages are at most this long here, so that the limit is met.
 const MESSAGE_MAX: u64 = 1 << 16;
@@ -114,4 +115,99 @@ pub fn gossip_seeds() -> Vec<Vec<u8>> {
         .into_iter()
         .map(|one| one.encode()[frame::HEADER..].to_vec())
         .collect()
+}
+
+/// What the dialler says once it is in.
+const SAID: &[u8] = b"what one member says to the other, and nobody else knows";
+
+/// Two ends that show each other a secret, and somebody between them. The first byte chooses whose secrets they have, its upper half in what pieces
+/// bytes arrive; then four bytes for each thing that is done to the stream: which flight, where (two), and what.
+///
+/// Nobody is in without the secret, and what comes out was put in.
+pub fn secret(data: &[u8]) {
+    let Some((&how, rest)) = data.split_first() else { return };
+    let secret = |n: u8| [n; SECRET_LEN];
+    let context = |secrets: &[u8]| {
+        let secrets: Vec<_> = secrets.iter().map(|n| secret(*n)).collect();
+        TlsContext::of_secrets(&secrets).expect("OpenSSL knows what is needed")
+    };
+    // The same; another; in the middle of a change, when the second attempt shows the old one.
+    let (dials, accepts, attempt, alike) = match how & 3 {
+        0 => (context(&[1]), context(&[1]), 0, true),
+        1 => (context(&[2]), context(&[1]), 0, false),
+        2 => (context(&[2, 1]), context(&[1]), 1, true),
+        _ => (context(&[1]), context(&[2, 1]), 0, true),
+    };
+    let mut dialler = Session::new(&dials, Side::Dialler { attempt }).expect("a session");
+    let mut acceptor = Session::new(&accepts, Side::Acceptor).expect("a session");
+    let harm: Vec<[u8; 4]> = rest.chunks_exact(4).map(|c| [c[0], c[1], c[2], c[3]]).collect();
+    let step = usize::from(how >> 4) * 97 + 1;
+    let (mut dialled, mut accepted, mut heard) = (Ok(false), Ok(false), BytesMut::new());
+    let mut said = false;
+    for flight in 0..8u8 {
+        let from_dialler = flight % 2 == 0;
+        let (from, to) = if from_dialler { (&mut dialler, &mut acceptor) } else { (&mut acceptor, &mut dialler) };
+        let from_state = if from_dialler { &mut dialled } else { &mut accepted };
+        if *from_state == Ok(false) {
+            *from_state = from.handshake();
+        }
+        if from_dialler && *from_state == Ok(true) && !said {
+            said = true;
+            let sealed = from.encrypt(&[std::io::IoSlice::new(SAID)]);
+            assert!(sealed.is_ok_and(|taken| taken == SAID.len()));
+        }
+        let mut wire = Vec::new();
+        let sent = from.flush(|parts| {
+            parts.iter().for_each(|part| wire.extend_from_slice(part));
+            Ok(parts.iter().map(|part| part.len()).sum())
+        });
+        assert!(sent.is_ok_and(|all| all), "the wire takes everything");
+        for [which, high, low, what] in harm.iter().filter(|[which, ..]| which % 8 == flight) {
+            let at = usize::from(u16::from_be_bytes([*high, *low]));
+            match (which / 8 % 4, wire.is_empty()) {
+                (0 | 1, false) => {
+                    let at = at % wire.len();
+                    wire[at] ^= what;
+                }
+                (2, false) => wire.truncate(at % wire.len()),
+                _ => wire.extend(std::iter::repeat_n(*what, at % 64)),
+            }
+        }
+        let to_state = if from_dialler { &mut accepted } else { &mut dialled };
+        for piece in wire.chunks(step) {
+            to.incoming().extend_from_slice(piece);
+            if *to_state == Ok(false) {
+                *to_state = to.handshake();
+            }
+            let mut text = BytesMut::new();
+            while *to_state == Ok(true) {
+                match to.decrypt(&mut text) {
+                    Ok(0) => break,
+                    Ok(_) => {}
+                    Err(error) => *to_state = Err(error.to_string()),
+                }
+            }
+            heard.extend_from_slice(&text);
+        }
+        if dialled.is_err() && accepted.is_err() {
+            break;
+        }
+    }
+    if !alike {
+        assert_ne!((&dialled, &accepted), (&Ok(true), &Ok(true)), "in without the secret");
+        assert!(accepted != Ok(true), "in without the secret");
+    }
+    assert!(SAID.starts_with(&heard), "what nobody said");
+    if harm.is_empty() && alike {
+        assert_eq!((dialled, accepted, &heard[..]), (Ok(true), Ok(true), SAID));
+    }
+}
+
+pub fn secret_seeds() -> Vec<Vec<u8>> {
+    let mut seeds: Vec<Vec<u8>> = (0..4).flat_map(|how| [0, 0x10, 0xf0].map(|pieces| vec![how | pieces])).collect();
+    // A bit of each flight turned, cut off, and something behind it.
+    for flight in 0..4 {
+        seeds.extend([0, 16, 24].map(|kind| vec![0xf0, flight + kind, 0, 90, 1]));
+    }
+    seeds
 }
