@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
-use trireme_node::{Code, Handle, Meta, flags};
+use trireme_node::{Code, ConnId, Handle, Meta, TrxId, flags};
 use trireme_types::Seqno;
 
 use crate::cluster::{Cluster, Host, agree};
@@ -24,7 +24,7 @@ fn unknown_and_unsent_victims_are_marked_or_forgotten() {
     let cluster = Cluster::new(1);
     let hosts = cluster.start();
     let node = hosts[0].node();
-    assert_eq!(node.abort_certification(Some(Seqno(5)), 4711), (Code::Ok, None));
+    assert_eq!(node.abort_certification(Some(Seqno(5)), TrxId(4711)), (Code::Ok, None));
     let mut handle = hosts[0].begin("a", "victim");
     for bf in [None, Some(Seqno(0)), Some(Seqno(9))] {
         assert_eq!(node.abort_certification(bf, handle.trx), (Code::Ok, None));
@@ -41,7 +41,7 @@ fn victim_behind_an_applier(waits_in_enter: bool) {
     let cluster = Cluster::new(2);
     let hosts = cluster.start();
     let (begun, remote_applies) = mpsc::channel::<Seqno>();
-    let (go, gate) = mpsc::channel::<u64>();
+    let (go, gate) = mpsc::channel::<TrxId>();
     let (begun, gate) = (Mutex::new(begun), Mutex::new(gate));
     let (verdict, heard) = mpsc::channel();
     let verdict = Mutex::new(verdict);
@@ -118,7 +118,7 @@ fn a_paused_victim_does_not_hold_the_applier_that_needs_its_locks() {
     let cluster = Cluster::new(2);
     let hosts = cluster.start();
     let (begun, remote_applies) = mpsc::channel::<()>();
-    let (go, gate) = mpsc::channel::<u64>();
+    let (go, gate) = mpsc::channel::<TrxId>();
     let (begun, gate) = (Mutex::new(begun), Mutex::new(gate));
     on_apply(&hosts[1], "remote", move |fake, meta| {
         begun.lock().unwrap().send(()).unwrap();
@@ -172,7 +172,7 @@ fn a_fragment_that_is_hit_rolls_back_and_closes_its_seqno() {
         let (tell, certified) = mpsc::channel();
         let client = thread::spawn(move || {
             let node = fake.node();
-            let (mut code, meta) = node.certify(7, &mut handle, flags::TRX_START, &mut || {});
+            let (mut code, meta) = node.certify(ConnId(7), &mut handle, flags::TRX_START, &mut || {});
             let meta = meta.unwrap();
             tell.send(()).unwrap();
             if code == Code::Ok {
@@ -223,7 +223,7 @@ fn a_streaming_transaction_is_hit_also_where_its_fragment_is_older() {
         let hosts = cluster.start();
         let node = hosts[0].node();
         let mut handle = hosts[0].begin("a", "fragment");
-        let (code, meta) = node.certify(7, &mut handle, flags::TRX_START, &mut || {});
+        let (code, meta) = node.certify(ConnId(7), &mut handle, flags::TRX_START, &mut || {});
         let meta = meta.unwrap();
         assert_eq!(code, Code::Ok);
         if steps > 0 {
@@ -242,7 +242,7 @@ fn a_streaming_transaction_is_hit_also_where_its_fragment_is_older() {
         if steps > 0 {
             assert_eq!(node.release(&mut handle), Code::Ok);
             assert_eq!(node.append_data(&mut handle, b"rest"), Code::Ok);
-            assert_eq!(node.certify(7, &mut handle, flags::TRX_END, &mut || {}).0, Code::ConnFail);
+            assert_eq!(node.certify(ConnId(7), &mut handle, flags::TRX_END, &mut || {}).0, Code::ConnFail);
         }
         // Past the doubles of the server's tables.
         hosts[0].lock().floor = meta.seqno.0;
@@ -263,7 +263,7 @@ fn storms_of_aborts_leave_equal_data() {
         let hook: Box<dyn Fn(&Fake, &Meta, &[u8]) + Send + Sync> = Box::new(|fake, meta, _| {
             for back in 0..4 {
                 let newest = fake.next_trx();
-                let _ = fake.node().abort_certification(Some(meta.seqno), newest.saturating_sub(back));
+                let _ = fake.node().abort_certification(Some(meta.seqno), TrxId(newest.0.saturating_sub(back)));
             }
         });
         *host.hook.lock().unwrap() = Some(Arc::new(hook));

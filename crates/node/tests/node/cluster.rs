@@ -49,6 +49,8 @@ impl Cluster {
         let number = NEXT.fetch_add(1, Ordering::SeqCst);
         let pid = std::process::id();
         let root = std::env::temp_dir().join(format!("trireme-node-{pid}-{number}"));
+        // What a run left that was killed, and had the same number.
+        let _ = fs::remove_dir_all(&root);
         let port = 20_000 + pid % 10_000;
         let sites = (1..=nodes)
             .map(|i| {
@@ -163,6 +165,21 @@ impl Host {
         self.node.connect("test", url, "", bootstrap)
     }
 
+    /// A server that was away: what it missed comes from a log.
+    #[track_caller]
+    pub fn comes_back_without_a_copy(&mut self, cluster: &Cluster) {
+        assert_eq!(self.connect(&cluster.url(), false), Code::Ok, "{:#?}", self.lock().log);
+        self.serve(2);
+        self.is_synced_without_a_copy();
+    }
+
+    #[track_caller]
+    pub fn is_synced_without_a_copy(&self) {
+        self.wait("synced", |s| s.synced == 1);
+        let s = self.lock();
+        assert_eq!(s.sst_requests, 0, "a log holds the rest: {:#?}", s.log);
+    }
+
     pub fn serve(&mut self, appliers: usize) {
         for _ in 0..appliers {
             self.appliers.push(self.fake.start_applier(self.next_applier));
@@ -215,7 +232,7 @@ impl Host {
 pub fn write_much(host: &Host, bytes: usize) {
     let large = "x".repeat(100_000);
     for i in 0..bytes.div_ceil(large.len()) {
-        host.commit(&format!("k{i}"), &large);
+        host.commit_patiently(&format!("k{i}"), &large);
     }
 }
 

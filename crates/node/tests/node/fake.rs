@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use trireme_node::{
-    Applied, Code, EngineLog, Gtid, Handle, KeyKind, Level, Meta, Node, RecvCtx, Server, ServerProcess, ServerView,
-    ToiKeys, ViewStatus, Wait, flags,
+    Applied, Code, ConnId, EngineLog, Gtid, Handle, KeyKind, Level, Meta, Node, RecvCtx, Server, ServerProcess,
+    ServerView, ToiKeys, TrxId, ViewStatus, Wait, flags,
 };
 use trireme_types::{Seqno, Uuid};
 
@@ -315,8 +315,8 @@ impl Fake {
 
     // --- clients -----------------------------------------------------------------------------------------------------
 
-    pub fn next_trx(&self) -> u64 {
-        self.trx.fetch_add(1, Ordering::SeqCst)
+    pub fn next_trx(&self) -> TrxId {
+        TrxId(self.trx.fetch_add(1, Ordering::SeqCst))
     }
 
     /// An exclusive key per part of `key` and one piece of data.
@@ -329,7 +329,7 @@ impl Fake {
 
     pub fn certify(&self, handle: &mut Handle) -> (Code, Option<Meta>) {
         let mut calls = 0;
-        let answer = self.node().certify(7, handle, flags::TRX_START | flags::TRX_END, &mut || calls += 1);
+        let answer = self.node().certify(ConnId(7), handle, flags::TRX_START | flags::TRX_END, &mut || calls += 1);
         assert_eq!(calls, 1, "the order is announced exactly once");
         answer
     }
@@ -385,7 +385,7 @@ impl Fake {
 
     pub fn replay(&self, handle: Handle, meta: &Meta) -> End {
         // The context of a client's session.
-        let ctx = 1_000_000 + handle.trx as usize;
+        let ctx = 1_000_000 + handle.trx.0 as usize;
         self.lock().threads.insert(ctx, thread::current().id());
         match self.node().replay(handle, RecvCtx(ctx as *mut _)) {
             Code::Ok => End::Replayed(meta.seqno.0),
@@ -416,14 +416,43 @@ impl Fake {
         panic!("{}: nothing but conflicts", self.name);
     }
 
+    /// As [`Fake::commit`], also where the majority is lost for a moment, as it is on a machine that is too busy for heartbeats.
+    #[track_caller]
+    pub fn commit_patiently(&self, key: &str, data: &str) -> u64 {
+        self.patiently(|| {
+            loop {
+                match self.run(key, data) {
+                    End::Committed(seqno) | End::Replayed(seqno) => return Ok(seqno),
+                    End::Conflict(seqno) => self.reach(seqno),
+                    End::Failed(code) => return Err(code),
+                }
+            }
+        })
+    }
+
+    /// Again as long as it is certain that nothing was done.
+    #[track_caller]
+    pub fn patiently<T>(&self, attempt: impl Fn() -> Result<T, Code>) -> T {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match attempt() {
+                Ok(done) => return done,
+                Err(Code::ConnFail) if Instant::now() < deadline => {
+                    thread::sleep(Duration::from_millis(2));
+                }
+                Err(code) => panic!("{}: {code:?}", self.name),
+            }
+        }
+    }
+
     /// A DDL statement.
     pub fn toi(&self, conn: u64, table: &str, action: &str, error: &[u8]) -> Result<u64, Code> {
         let keys =
             ToiKeys { keys: vec![vec![b"db", table.as_bytes()]], action: Bytes::copy_from_slice(action.as_bytes()) };
-        match self.node().toi_start(conn, keys, flags::TRX_START | flags::TRX_END) {
+        match self.node().toi_start(ConnId(conn), keys, flags::TRX_START | flags::TRX_END) {
             (Code::Ok, Some(meta)) => {
                 self.store_position(meta.seqno.0, Closed::Data(action.into()));
-                assert_eq!(self.node().toi_end(conn, error), Code::Ok);
+                assert_eq!(self.node().toi_end(ConnId(conn), error), Code::Ok);
                 Ok(meta.seqno.0)
             }
             (code, None) => Err(code),
@@ -516,7 +545,7 @@ impl Server for Fake {
                     self.store_position(seqno, Closed::View(view.members.iter().map(|m| m.uuid).collect()));
                 }
             }
-            ViewStatus::NonPrimary | ViewStatus::Disconnected => {
+            ViewStatus::NonPrimary => {
                 if view.members.is_empty() {
                     let mut s = self.lock();
                     s.finals += 1;
@@ -667,7 +696,7 @@ impl Server for Fake {
                 }
             }
             let position = if bypass { gtid } else { copied };
-            assert_eq!(joiner.node().sst_received(position, Bytes::new(), 0), Code::Ok);
+            assert_eq!(joiner.node().sst_received(position, 0), Code::Ok);
             assert_eq!(node.sst_sent(position, 0), Code::Ok);
         });
         true

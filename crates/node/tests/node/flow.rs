@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use trireme_node::{Code, Meta, StatValue};
+use trireme_node::{Code, Meta, StatValue, TrxId};
 
 use crate::cluster::{Cluster, Host, agree};
 use crate::fake::{Fake, Tables, until};
@@ -187,7 +187,7 @@ fn a_victim_that_is_held_back_lets_go_at_once() {
     let cluster = Cluster::new(2);
     let hosts = cluster.start();
     set(&hosts[1], "gcs.fc_limit=1; gcs.fc_patience=PT0S");
-    let (go, gate) = mpsc::channel::<u64>();
+    let (go, gate) = mpsc::channel::<TrxId>();
     let gate = Mutex::new(gate);
     let hook: Hook = Box::new(move |fake, meta, data| {
         if data == b"first" {

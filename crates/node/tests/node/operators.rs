@@ -97,7 +97,7 @@ fn a_mode_that_another_node_has_changed_can_be_set_back_at_once() {
         set(&hosts[0], "repl.durability=process");
         until("mode process", process);
         set(&hosts[1], "repl.durability=disk");
-        hosts[1].commit("a", &format!("{round}"));
+        hosts[1].commit_patiently("a", &format!("{round}"));
         until("mode disk", || !process());
     }
     agree(hosts);

@@ -312,10 +312,7 @@ fn a_server_that_is_stopped_meanwhile_knows_where_it_stands() {
     // The log was not closed in order, so the server's engine is asked as after a crash.
     let position = Gtid { history: kept.history, seqno: Some(Seqno(kept.position())) };
     let mut back = cluster.host(2, kept, Some(position), &disk.option());
-    assert_eq!(back.connect(&cluster.url(), false), Code::Ok, "{:#?}", back.lock().log);
-    back.serve(2);
-    back.wait("synced", |s| s.synced == 1);
-    assert_eq!(back.lock().sst_requests, 0);
+    back.comes_back_without_a_copy(&cluster);
     goes_on_with(back, hosts);
 }
 

@@ -127,10 +127,7 @@ fn an_engine_that_runs_already_says_where_to_go_on() {
     tables.lose(5);
     let mut back = cluster.host(2, tables, None, "");
     back.lock().opened = true;
-    assert_eq!(back.connect(&cluster.url(), false), Code::Ok);
-    back.serve(2);
-    back.wait("synced", |s| s.synced == 1);
-    assert_eq!(back.lock().sst_requests, 0, "its log holds the rest");
+    back.comes_back_without_a_copy(&cluster);
     assert!(back.lock().log.iter().any(|(_, text)| text.contains("going on from where the engine is")));
     goes_on_with(back, hosts);
 }
@@ -265,14 +262,8 @@ fn a_killed_server_goes_on_from_where_its_engine_says() {
     hosts[0].wait("two left", |s| s.size() == 2);
     hosts[0].commit("a", "missed");
     let mut back = cluster.server(2, tables, None);
-    assert_eq!(back.connect(&cluster.url(), false), Code::Ok);
-    back.serve(2);
-    back.wait("synced", |s| s.synced == 1);
-    {
-        let s = back.lock();
-        assert_eq!(s.sst_requests, 0, "{:#?}", s.log);
-        assert!(s.log.iter().any(|(_, text)| text.contains("recovered position")));
-    }
+    back.comes_back_without_a_copy(&cluster);
+    assert!(back.lock().log.iter().any(|(_, text)| text.contains("recovered position")));
     goes_on_with(back, hosts);
 }
 
@@ -297,10 +288,7 @@ fn an_engine_that_is_not_where_its_recovery_run_said_ends_the_server() {
     let tables = back.stop();
     // Whoever starts it again has a node that goes on.
     let mut back = cluster.server(2, tables, None);
-    assert_eq!(back.connect(&cluster.url(), false), Code::Ok);
-    back.serve(2);
-    back.wait("synced", |s| s.synced == 1);
-    assert_eq!(back.lock().sst_requests, 0);
+    back.comes_back_without_a_copy(&cluster);
     goes_on_with(back, hosts);
 }
 

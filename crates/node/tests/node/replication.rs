@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use trireme_node::{Code, Gtid, Handle, KeyKind, StatValue, Wait, flags};
+use trireme_node::{Code, ConnId, Gtid, Handle, KeyKind, Source, StatValue, Wait, flags};
 use trireme_types::{Seqno, Uuid};
 
 use crate::cluster::{Cluster, Host, agree};
@@ -85,22 +85,25 @@ fn statements_and_views_wait_for_commits_that_are_queued() {
     let cluster = Cluster::new(3);
     let mut hosts = cluster.start();
     let queued = |host: &Host, key: &str| {
-        let mut handle = host.begin(key, "row");
-        let (code, meta) = host.certify(&mut handle);
-        assert_eq!(code, Code::Ok);
-        let meta = meta.unwrap();
+        let (handle, meta) = host.patiently(|| {
+            let mut handle = host.begin(key, "row");
+            match host.certify(&mut handle) {
+                (Code::Ok, Some(meta)) => Ok((handle, meta)),
+                (code, _) => Err(code),
+            }
+        });
         host.queue_commit(handle, &meta, "row");
         (handle, meta)
     };
     let first = queued(&hosts[0], "a");
     let (own, foreign) = thread::scope(|scope| {
-        let own = scope.spawn(|| hosts[0].toi(1, "t", "alter", b"").unwrap());
+        let own = scope.spawn(|| hosts[0].patiently(|| hosts[0].toi(1, "t", "alter", b"")));
         let ordered = first.1.seqno.0 + 1;
         hosts[1].reach(ordered);
         hosts[0].end_commit(first.0, &first.1);
         let own = own.join().unwrap();
         let second = queued(&hosts[0], "b");
-        let foreign = hosts[1].toi(2, "t", "drop", b"").unwrap();
+        let foreign = hosts[1].patiently(|| hosts[1].toi(2, "t", "drop", b""));
         hosts[2].reach(foreign);
         hosts[0].end_commit(second.0, &second.1);
         (own, foreign)
@@ -123,7 +126,7 @@ fn a_transaction_that_has_not_seen_a_statement_in_total_order_fails() {
     let hosts = cluster.start();
     let mut handle = hosts[0].begin("row", "late");
     let keys = trireme_node::ToiKeys { keys: vec![vec![b"db", b"t"]], action: "alter".into() };
-    let (code, meta) = hosts[0].node().toi_start(1, keys, flags::TRX_START | flags::TRX_END);
+    let (code, meta) = hosts[0].node().toi_start(ConnId(1), keys, flags::TRX_START | flags::TRX_END);
     assert_eq!(code, Code::Ok);
     let fake = &hosts[0];
     thread::scope(|scope| {
@@ -132,7 +135,7 @@ fn a_transaction_that_has_not_seen_a_statement_in_total_order_fails() {
     });
     let seqno = meta.unwrap().seqno;
     assert_eq!(hosts[0].node().last_committed().seqno, Some(seqno.prev()));
-    assert_eq!(hosts[0].node().toi_end(1, b""), Code::Ok);
+    assert_eq!(hosts[0].node().toi_end(ConnId(1), b""), Code::Ok);
     assert_eq!(hosts[0].node().last_committed().seqno, Some(seqno));
     // The client of the failed transaction does not come back: the harness's tables have no use for the rest.
     let node = hosts[0].node();
@@ -141,8 +144,7 @@ fn a_transaction_that_has_not_seen_a_statement_in_total_order_fails() {
         gtid_history: before.history,
         seqno: seqno.next(),
         origin: Uuid::NIL,
-        trx: handle.trx,
-        conn: 7,
+        source: Source { trx: handle.trx, conn: ConnId(7) },
         depends_on: None,
     };
     assert_eq!(node.commit_order_enter(handle, &meta), Code::Ok);
@@ -159,7 +161,7 @@ fn other_kinds_of_statements_are_refused() {
     let cluster = Cluster::new(1);
     let hosts = cluster.start();
     let keys = trireme_node::ToiKeys { keys: vec![], action: "x".into() };
-    assert_eq!(hosts[0].node().toi_start(1, keys, flags::TRX_START), (Code::NotImplemented, None));
+    assert_eq!(hosts[0].node().toi_start(ConnId(1), keys, flags::TRX_START), (Code::NotImplemented, None));
     agree(hosts);
 }
 
@@ -294,7 +296,7 @@ fn a_streaming_transaction_is_delivered_in_pieces_and_rolled_back_everywhere() {
     for (n, ws_flags) in [flags::TRX_START, 0].into_iter().enumerate() {
         assert_eq!(node.append_key(&mut handle, &[b"db", b"t", &[n as u8]], KeyKind::Exclusive), Code::Ok);
         assert_eq!(node.append_data(&mut handle, format!("piece{n}").as_bytes()), Code::Ok);
-        let (code, meta) = node.certify(1, &mut handle, ws_flags, &mut || {});
+        let (code, meta) = node.certify(ConnId(1), &mut handle, ws_flags, &mut || {});
         assert_eq!(code, Code::Ok);
         hosts[0].finish_fragment(handle, &meta.unwrap(), &format!("piece{n}"));
         assert_eq!(node.release(&mut handle), Code::Ok);

@@ -90,10 +90,7 @@ fn a_node_that_was_away_catches_up_and_a_bootstrap_asks_over_tls() {
     assert_eq!(count(&wrong, "a second one would split it"), 1, "{:#?}", wrong.lock().log);
     wrong.stop();
     let mut back = cluster.host(2, third, Some(position), "");
-    assert_eq!(back.connect(&cluster.url(), false), Code::Ok);
-    back.serve(2);
-    back.wait("synced", |s| s.synced == 1);
-    assert_eq!(back.lock().sst_requests, 0);
+    back.comes_back_without_a_copy(&cluster);
     hosts.push(back);
     agree(hosts);
 }
