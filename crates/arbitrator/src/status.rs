@@ -54,7 +54,6 @@ fn report(node: &Node, nobody: &Nobody) -> Value {
             let status = match view.status {
                 ViewStatus::Primary => "Primary",
                 ViewStatus::NonPrimary => "non-Primary",
-                ViewStatus::Disconnected => "Disconnected",
             };
             (status, view.members.iter().map(|m| m.name.clone()).collect())
         }

@@ -35,6 +35,31 @@ pub enum Code {
     NotAllowed,
 }
 
+/// A transaction of a server process, as the server numbers it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct TrxId(pub u64);
+
+impl TrxId {
+    /// Of a statement in total-order isolation, which is none.
+    pub const NONE: TrxId = TrxId(u64::MAX);
+}
+
+/// A client's connection to a server process, as the server numbers it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ConnId(pub u64);
+
+impl ConnId {
+    /// Of a rollback that the server orders by itself.
+    pub const NONE: ConnId = ConnId(u64::MAX);
+}
+
+/// What a write set is of, within its origin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Source {
+    pub trx: TrxId,
+    pub conn: ConnId,
+}
+
 /// Metadata of an ordered write set. Undefined (never ordered) is `None` wherever a `Meta` is optional (contract 4.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Meta {
@@ -42,9 +67,8 @@ pub struct Meta {
     pub seqno: Seqno,
     /// Member UUID of the origin.
     pub origin: Uuid,
-    /// Transaction id at the origin; `u64::MAX` for TOI.
-    pub trx: u64,
-    pub conn: u64,
+    /// At the origin.
+    pub source: Source,
     /// Everything up to here must have left commit order before this may be applied. `None`: undefined (-1).
     pub depends_on: Option<Seqno>,
 }
@@ -53,7 +77,6 @@ pub struct Meta {
 pub enum ViewStatus {
     Primary,
     NonPrimary,
-    Disconnected,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -90,7 +113,7 @@ pub(crate) const LOCAL: u64 = 1;
 /// The handle of a write set as `apply_cb` gets it and as the server hands it back (by value).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Handle {
-    pub trx: u64,
+    pub trx: TrxId,
     pub opaque: u64,
 }
 

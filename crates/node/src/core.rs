@@ -21,7 +21,7 @@ use crate::command::{Command, Outcome};
 use crate::index::Work;
 use crate::item::Item;
 use crate::mailbox::Letter;
-use crate::picture::Picture;
+use crate::picture::{Picture, Slow};
 use crate::shared::Shared;
 use crate::slot::Slot;
 use crate::startup::{Plan, Start};
@@ -452,7 +452,13 @@ impl Core {
             log_bytes: self.inc.group.store().bytes_held(),
             log_bytes_max: self.inc.kept_for_absent_max.max(self.shared.host.settings.with(|o| o.size("gcache.size"))),
             read_requests: order.read_requests,
-            slow: self.inc.flow.slow().into_iter().map(|s| (name(s.node), s.rate, s.backlog)).collect(),
+            slow: self
+                .inc
+                .flow
+                .slow()
+                .into_iter()
+                .map(|s| Slow { name: name(s.node), rate: s.rate, backlog: s.backlog })
+                .collect(),
             role: self.role(),
             flow_gave_up: self.inc.flow.gave_up(),
             silent: self.inc.silent.keys().map(|n| name(*n)).collect(),

@@ -10,6 +10,15 @@ use trireme_types::{Durability, Level, LogIndex, Seqno};
 use crate::exposure;
 use crate::settings::durability_name;
 
+/// A member that slows the group.
+pub struct Slow {
+    pub name: String,
+    /// What it lets the group write, per second.
+    pub rate: f64,
+    /// Write sets that it has to apply.
+    pub backlog: u64,
+}
+
 /// One look at the group thread. Members are named as in `wsrep_node_name`.
 pub struct Picture {
     pub taken: Instant,
@@ -29,8 +38,8 @@ pub struct Picture {
     pub log_bytes: u64,
     pub log_bytes_max: u64,
     pub read_requests: u64,
-    /// Name, rate, backlog; the slowest first.
-    pub slow: Vec<(String, f64, u64)>,
+    /// The slowest first.
+    pub slow: Vec<Slow>,
     pub role: &'static str,
     pub flow_gave_up: bool,
     pub silent: Vec<String>,
@@ -52,13 +61,13 @@ impl Picture {
         let int = |n: u64| Value::Int(n.min(i64::MAX as u64) as i64);
         let voters: Vec<String> = self.voters.iter().map(|(name, weight)| format!("{name}:{weight}")).collect();
         let slow: Vec<String> =
-            self.slow.iter().map(|(name, rate, backlog)| format!("{name}:{rate:.1}:{backlog}")).collect();
+            self.slow.iter().map(|Slow { name, rate, backlog }| format!("{name}:{rate:.1}:{backlog}")).collect();
         let (by, why) = match self.slow.first() {
             None => (String::new(), String::new()),
-            Some((name, rate, backlog)) if *rate == 0.0 => {
+            Some(Slow { name, rate: 0.0, backlog }) => {
                 (name.clone(), format!("{name} stands still with {backlog} write sets to apply"))
             }
-            Some((name, rate, backlog)) => (
+            Some(Slow { name, rate, backlog }) => (
                 name.clone(),
                 format!("{name} has {backlog} write sets to apply; the group may write {rate:.1} per second"),
             ),

@@ -31,7 +31,7 @@ use crate::status::{GroupStatus, Status};
 use crate::threads::{lock, within};
 use crate::trx::TrxMap;
 use crate::votes::Votes;
-use crate::{Gtid, Level, Meta, RecvCtx, ServerView};
+use crate::{ConnId, Gtid, Level, Meta, RecvCtx, ServerView, Source};
 
 /// See the module. Who changes a part is said there.
 pub struct Shared {
@@ -49,8 +49,8 @@ pub struct Shared {
     pub life: Life,
     pub outage: Outage,
     pub panics: Panics,
-    /// Statements in total-order isolation that are being executed, by connection. Changed by the clients that execute them.
-    pub tois: Mutex<HashMap<u64, Seqno>>,
+    /// Statements in total-order isolation that are being executed. Changed by the clients that execute them.
+    pub tois: Mutex<HashMap<ConnId, Seqno>>,
     /// For appliers that read a body from the log. Changed with the log, by whoever opens it; `None` once the node is closed.
     pub reader: Mutex<Option<LogReader<DirStorage>>>,
     /// How often the server has asked to be desynced, and not been resynced since. Changed by its clients.
@@ -135,9 +135,9 @@ impl Shared {
         slot.wait_until(Instant::now() + PICTURE_PATIENCE).flatten()
     }
 
-    pub fn meta(&self, seqno: Seqno, trx: u64, conn: u64, depends_on: Option<Seqno>) -> Meta {
+    pub fn meta(&self, seqno: Seqno, source: Source, depends_on: Seqno) -> Meta {
         let origin = self.status.own_uuid();
-        Meta { gtid_history: self.data.history(), seqno, origin, trx, conn, depends_on }
+        Meta { gtid_history: self.data.history(), seqno, origin, source, depends_on: Some(depends_on) }
     }
 
     pub fn position(&self) -> Gtid {

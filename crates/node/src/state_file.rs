@@ -16,7 +16,7 @@ use trireme_types::{Durability, Seqno};
 use crate::Level;
 use crate::command::Command;
 use crate::flight::Watch;
-use crate::picture::Picture;
+use crate::picture::{Picture, Slow};
 use crate::settings::durability_name;
 use crate::shared::Shared;
 use crate::slot::Slot;
@@ -128,8 +128,8 @@ impl Seen {
         if more > 0.0 {
             let slowest = self.picture.as_ref().and_then(|picture| picture.slow.first());
             let who = match slowest {
-                Some((name, rate, _)) if *rate == 0.0 => (name.clone(), "stands"),
-                Some((name, _, _)) => (name.clone(), "behind"),
+                Some(Slow { name, rate: 0.0, .. }) => (name.clone(), "stands"),
+                Some(Slow { name, .. }) => (name.clone(), "behind"),
                 None => (String::new(), "unknown"),
             };
             // Names of members that there ever were: few.
@@ -277,7 +277,7 @@ impl Seen {
             let silent = f64::from(u8::from(picture.silent.contains(name)));
             body.number(&label("trireme_member_silent", &[("member", name)]), silent);
         }
-        for (name, rate, backlog) in &picture.slow {
+        for Slow { name, rate, backlog } in &picture.slow {
             body.number(&label("trireme_flow_control_rate", &[("by", name)]), *rate);
             body.number(&label("trireme_flow_control_backlog", &[("by", name)]), *backlog as f64);
         }

@@ -4,6 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use trireme_certification::WriteSet;
 use trireme_surface::status::LocalState;
 use trireme_types::{Seqno, Uuid};
 
@@ -180,12 +181,13 @@ counters!(
 );
 
 impl Counters {
-    pub fn replicated(&self, bytes: usize, keys: usize, key_bytes: usize, data_bytes: usize) {
+    /// `bytes`: of the whole body.
+    pub fn replicated(&self, bytes: usize, write_set: &WriteSet) {
         self.replicated_count.fetch_add(1, Relaxed);
         self.replicated_bytes.fetch_add(bytes as u64, Relaxed);
-        self.repl_keys.fetch_add(keys as u64, Relaxed);
-        self.repl_keys_bytes.fetch_add(key_bytes as u64, Relaxed);
-        self.repl_data_bytes.fetch_add(data_bytes as u64, Relaxed);
+        self.repl_keys.fetch_add(write_set.key_count() as u64, Relaxed);
+        self.repl_keys_bytes.fetch_add(write_set.key_bytes() as u64, Relaxed);
+        self.repl_data_bytes.fetch_add(write_set.data_bytes() as u64, Relaxed);
     }
 
     pub fn received(&self, bytes: usize) {

@@ -10,7 +10,7 @@ use trireme_certification::WriteSetBuilder;
 use trireme_types::Seqno;
 
 use crate::stages::Stages;
-use crate::{Code, Meta, flags};
+use crate::{Code, Meta, TrxId, flags};
 
 /// Where a local transaction stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,7 +78,7 @@ impl TrxState {
 }
 
 pub struct Trx {
-    pub id: u64,
+    pub id: TrxId,
     state: Mutex<TrxState>,
     /// The brute-force mark. Set under the commit order's lock once the transaction is ordered.
     pub aborted: AtomicBool,
@@ -98,7 +98,7 @@ const SHARDS: usize = 16;
 
 /// Transactions by id. Ids are unique within a server process.
 pub struct TrxMap {
-    shards: [Mutex<HashMap<u64, Arc<Trx>>>; SHARDS],
+    shards: [Mutex<HashMap<TrxId, Arc<Trx>>>; SHARDS],
 }
 
 impl Default for TrxMap {
@@ -108,15 +108,15 @@ impl Default for TrxMap {
 }
 
 impl TrxMap {
-    fn shard(&self, id: u64) -> MutexGuard<'_, HashMap<u64, Arc<Trx>>> {
-        self.shards[id as usize % SHARDS].lock().expect("no holder of the transaction map panics")
+    fn shard(&self, id: TrxId) -> MutexGuard<'_, HashMap<TrxId, Arc<Trx>>> {
+        self.shards[id.0 as usize % SHARDS].lock().expect("no holder of the transaction map panics")
     }
 
-    pub fn get(&self, id: u64) -> Option<Arc<Trx>> {
+    pub fn get(&self, id: TrxId) -> Option<Arc<Trx>> {
         self.shard(id).get(&id).cloned()
     }
 
-    pub fn get_or_create(&self, id: u64) -> Arc<Trx> {
+    pub fn get_or_create(&self, id: TrxId) -> Arc<Trx> {
         self.shard(id)
             .entry(id)
             .or_insert_with(|| {
@@ -139,11 +139,11 @@ impl TrxMap {
             .clone()
     }
 
-    pub fn remove(&self, id: u64) {
+    pub fn remove(&self, id: TrxId) {
         self.shard(id).remove(&id);
     }
 
     pub fn len(&self) -> usize {
-        (0..SHARDS as u64).map(|s| self.shard(s).len()).sum()
+        (0..SHARDS as u64).map(|s| self.shard(TrxId(s)).len()).sum()
     }
 }

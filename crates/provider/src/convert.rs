@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ffi::{CStr, c_char, c_int};
 use std::slice;
 
-use trireme_node::{Code, Gtid, Handle, KeyKind, Meta};
+use trireme_node::{Code, ConnId, Gtid, Handle, KeyKind, Meta, Source, TrxId};
 use trireme_types::{NUMBER_MAX, Seqno, Uuid};
 use trireme_wsrep_sys as sys;
 
@@ -56,11 +56,11 @@ pub fn gtid_out(gtid: Gtid) -> sys::Gtid {
 }
 
 pub fn handle_in(handle: &sys::WsHandle) -> Handle {
-    Handle { trx: handle.trx_id, opaque: handle.opaque as usize as u64 }
+    Handle { trx: TrxId(handle.trx_id), opaque: handle.opaque as usize as u64 }
 }
 
 pub fn handle_out(handle: Handle) -> sys::WsHandle {
-    sys::WsHandle { trx_id: handle.trx, opaque: handle.opaque as usize as *mut _ }
+    sys::WsHandle { trx_id: handle.trx.0, opaque: handle.opaque as usize as *mut _ }
 }
 
 /// `None` for a meta without a position: of a write set that was never ordered.
@@ -69,8 +69,7 @@ pub fn meta_in(meta: &sys::TrxMeta) -> Option<Meta> {
         gtid_history: Uuid(meta.gtid.uuid.data),
         seqno: seqno_in(meta.gtid.seqno)?,
         origin: Uuid(meta.stid.node.data),
-        trx: meta.stid.trx,
-        conn: meta.stid.conn,
+        source: Source { trx: TrxId(meta.stid.trx), conn: ConnId(meta.stid.conn) },
         depends_on: seqno_in(meta.depends_on),
     })
 }
@@ -79,7 +78,7 @@ pub fn meta_in(meta: &sys::TrxMeta) -> Option<Meta> {
 pub fn meta_out(meta: Option<Meta>) -> sys::TrxMeta {
     meta.map_or(sys::TrxMeta::UNDEFINED, |m| sys::TrxMeta {
         gtid: sys::Gtid { uuid: uuid_out(m.gtid_history), seqno: seqno_out(Some(m.seqno)) },
-        stid: sys::Stid { node: uuid_out(m.origin), trx: m.trx, conn: m.conn },
+        stid: sys::Stid { node: uuid_out(m.origin), trx: m.source.trx.0, conn: m.source.conn.0 },
         depends_on: seqno_out(m.depends_on),
     })
 }
@@ -151,8 +150,7 @@ mod tests {
                 gtid_history: Uuid([1; 16]),
                 seqno: Seqno(7),
                 origin: Uuid([2; 16]),
-                trx: 3,
-                conn: 4,
+                source: Source { trx: TrxId(3), conn: ConnId(4) },
                 depends_on,
             };
             assert_eq!(meta_in(&meta_out(Some(meta))), Some(meta));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use trireme_node::{Code, Node, RecvCtx, Server, ToiKeys, Wait, flags};
+use trireme_node::{Code, ConnId, Node, RecvCtx, Server, ToiKeys, TrxId, Wait, flags};
 use trireme_wsrep_sys::{self as sys, Wsrep};
 
 use crate::boundary::{Instance, guard, guard_end, log_panic};
@@ -149,22 +149,10 @@ pub unsafe extern "C" fn recv(wsrep: W, ctx: *mut c_void) -> sys::Status {
 
 // --- transactions ------------------------------------------------------------------------------------------------------------
 
-pub unsafe extern "C" fn assign_read_view(
-    wsrep: W,
-    handle: *mut sys::WsHandle,
-    position: *const sys::Gtid,
-) -> sys::Status {
-    // SAFETY: argument.
-    let (Some(handle), position) = (unsafe { (handle.as_mut(), position.as_ref()) }) else { return sys::NODE_FAIL };
+/// The server takes its snapshot where it likes: what a transaction has seen is settled when it is certified.
+pub unsafe extern "C" fn assign_read_view(wsrep: W, _: *mut sys::WsHandle, _: *const sys::Gtid) -> sys::Status {
     // SAFETY: table.
-    unsafe {
-        call(wsrep, "assign_read_view", |node| {
-            let mut ours = handle_in(handle);
-            let code = node.assign_read_view(&mut ours, position.map(gtid_in));
-            *handle = handle_out(ours);
-            code
-        })
-    }
+    unsafe { call(wsrep, "assign_read_view", |_| Code::Ok) }
 }
 
 pub unsafe extern "C" fn certify(
@@ -276,7 +264,7 @@ pub unsafe extern "C" fn abort_certification(
     // SAFETY: table.
     let answer = unsafe {
         end(wsrep, "abort_certification", sys::NODE_FAIL, |node| {
-            let (code, seqno) = node.abort_certification(seqno_in(bf_seqno), victim);
+            let (code, seqno) = node.abort_certification(seqno_in(bf_seqno), TrxId(victim));
             found = seqno_out(seqno);
             code
         })
@@ -291,7 +279,7 @@ pub unsafe extern "C" fn abort_certification(
 /// The data is never used: the server passes none.
 pub unsafe extern "C" fn rollback(wsrep: W, trx: sys::TrxId, _data: *const sys::Buf) -> sys::Status {
     // SAFETY: table.
-    unsafe { call(wsrep, "rollback", |node| node.rollback(trx)) }
+    unsafe { call(wsrep, "rollback", |node| node.rollback(TrxId(trx))) }
 }
 
 pub unsafe extern "C" fn append_key(
@@ -432,7 +420,8 @@ pub unsafe extern "C" fn to_execute_start(
         call(wsrep, "to_execute_start", |node| {
             let pieces: Vec<&[u8]> = elements(action, action_count).iter().map(|piece| slice(piece)).collect();
             let keys = elements(keys, key_count).iter().map(|key| parts(key)).collect();
-            let (code, ordered) = node.toi_start(conn, ToiKeys { keys, action: Bytes::from(pieces.concat()) }, given);
+            let (code, ordered) =
+                node.toi_start(ConnId(conn), ToiKeys { keys, action: Bytes::from(pieces.concat()) }, given);
             *meta = meta_out(ordered);
             code
         })
@@ -441,7 +430,7 @@ pub unsafe extern "C" fn to_execute_start(
 
 pub unsafe extern "C" fn to_execute_end(wsrep: W, conn: sys::ConnId, error: *const sys::Buf) -> sys::Status {
     // SAFETY: table, argument.
-    unsafe { end(wsrep, "to_execute_end", sys::NODE_FAIL, |node| node.toi_end(conn, optional_bytes(error))) }
+    unsafe { end(wsrep, "to_execute_end", sys::NODE_FAIL, |node| node.toi_end(ConnId(conn), optional_bytes(error))) }
 }
 
 // --- state transfer --------------------------------------------------------------------------------------------------------------
@@ -456,17 +445,13 @@ pub unsafe extern "C" fn sst_sent(wsrep: W, position: *const sys::Gtid, code: c_
 pub unsafe extern "C" fn sst_received(
     wsrep: W,
     position: *const sys::Gtid,
-    state: *const sys::Buf,
+    _state: *const sys::Buf,
     code: c_int,
 ) -> sys::Status {
     // SAFETY: argument.
     let Some(position) = (unsafe { position.as_ref() }) else { return sys::NODE_FAIL };
-    // SAFETY: table, argument.
-    unsafe {
-        end(wsrep, "sst_received", sys::NODE_FAIL, |node| {
-            node.sst_received(gtid_in(position), Bytes::copy_from_slice(optional_bytes(state)), code)
-        })
-    }
+    // SAFETY: table.
+    unsafe { end(wsrep, "sst_received", sys::NODE_FAIL, |node| node.sst_received(gtid_in(position), code)) }
 }
 
 // --- status ------------------------------------------------------------------------------------------------------------------------

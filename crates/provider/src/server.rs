@@ -236,7 +236,6 @@ impl CView {
             status: match view.status {
                 ViewStatus::Primary => sys::VIEW_PRIMARY,
                 ViewStatus::NonPrimary => sys::VIEW_NON_PRIMARY,
-                ViewStatus::Disconnected => sys::VIEW_DISCONNECTED,
             },
             capabilities: view.capabilities,
             my_idx: view.own.map_or(-1, index),

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::panic::catch_unwind;
 
-use trireme_node::Node;
+use trireme_node::{ConnId, Node};
 use trireme_surface::options::{Kind, Options, Spec, TABLE, When, text, value};
 use trireme_wsrep_sys as sys;
 
@@ -136,7 +136,7 @@ pub unsafe fn certify(
     unsafe {
         guard(wsrep, "certify", sys::NODE_FAIL, |i| {
             let mut ours = handle_in(handle);
-            let (code, ordered) = i.node.certify(conn, &mut ours, flags, sequenced);
+            let (code, ordered) = i.node.certify(ConnId(conn), &mut ours, flags, sequenced);
             *handle = handle_out(ours);
             *meta = meta_out(ordered);
             status(code)

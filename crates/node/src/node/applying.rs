@@ -6,7 +6,7 @@ use crate::command::Command;
 use crate::item::{ApplyItem, Item};
 use crate::saved::Saved;
 use crate::threads::lock;
-use crate::{Code, Handle, Level, Meta, RecvCtx, ServerView, flags};
+use crate::{Code, ConnId, Handle, Level, Meta, RecvCtx, ServerView, Source, TrxId, flags};
 use bytes::Bytes;
 use std::time::{Duration, Instant};
 use trireme_certification::{Head, WriteSet};
@@ -170,11 +170,10 @@ impl Node {
             gtid_history: shared.data.history(),
             seqno: item.seqno,
             origin: head.origin,
-            trx: head.trx,
-            conn: head.conn,
+            source: Source { trx: TrxId(head.trx), conn: ConnId(head.conn) },
             depends_on: Some(item.depends_on),
         };
-        let handle = Handle { trx: head.trx, opaque: APPLIER };
+        let handle = Handle { trx: TrxId(head.trx), opaque: APPLIER };
         let begun = Instant::now();
         let applied = shared.host.server.apply(ctx, handle, flags, &data, &meta);
         shared.metrics.apply.record(begun.elapsed());

@@ -6,13 +6,13 @@ use crate::command::{Command, Outcome};
 use crate::saved::Saved;
 use crate::slot::Slot;
 use crate::threads::lock;
-use crate::{Code, KeyKind, Level, Meta, ToiKeys, flags};
+use crate::{Code, ConnId, KeyKind, Level, Meta, Source, ToiKeys, TrxId, flags};
 use std::sync::Arc;
 use trireme_certification::{Head, WriteSetBuilder};
 use trireme_types::Seqno;
 
 impl Node {
-    pub fn toi_start(&self, conn: u64, keys: ToiKeys<'_>, flags: u32) -> (Code, Option<Meta>) {
+    pub fn toi_start(&self, conn: ConnId, keys: ToiKeys<'_>, flags: u32) -> (Code, Option<Meta>) {
         let shared = &self.shared;
         if flags != flags::TRX_START | flags::TRX_END {
             return (Code::NotImplemented, None);
@@ -37,8 +37,13 @@ impl Node {
             return (Code::SizeExceeded, None);
         }
         let origin = shared.status.own_uuid();
-        let head =
-            Head { flags: flags | flags::ISOLATION, last_seen: shared.monitor.left(), origin, trx: u64::MAX, conn };
+        let head = Head {
+            flags: flags | flags::ISOLATION,
+            last_seen: shared.monitor.left(),
+            origin,
+            trx: TrxId::NONE.0,
+            conn: conn.0,
+        };
         let slot = Arc::new(Slot::default());
         let body = builder.finish(&head);
         shared.commands.push(Command::Propose { body, patient: true, trx: None, slot: slot.clone() });
@@ -46,7 +51,7 @@ impl Node {
             Outcome::NotSent => (Code::ConnFail, None),
             Outcome::Abandoned => (Code::NodeFail, None),
             Outcome::Ordered { seqno, depends_on, .. } => {
-                let meta = shared.meta(seqno, u64::MAX, conn, Some(depends_on));
+                let meta = shared.meta(seqno, Source { trx: TrxId::NONE, conn }, depends_on);
                 lock(&shared.tois).insert(conn, seqno);
                 if shared.monitor.enter_when_ended(seqno).is_err() {
                     return (Code::NodeFail, Some(meta));
@@ -76,7 +81,7 @@ impl Node {
         begun
     }
 
-    pub fn toi_end(&self, conn: u64, error: &[u8]) -> Code {
+    pub fn toi_end(&self, conn: ConnId, error: &[u8]) -> Code {
         let shared = &self.shared;
         let Some(seqno) = lock(&shared.tois).remove(&conn) else { return Code::Ok };
         if !error.is_empty() {

@@ -7,7 +7,7 @@ use crate::monitor::Interrupted;
 use crate::slot::Slot;
 use crate::stages::SlowCommit;
 use crate::trx::{Stage, Trx};
-use crate::{Code, Gtid, Handle, KeyKind, Level, Meta, RecvCtx, flags};
+use crate::{Code, ConnId, Handle, KeyKind, Level, Meta, RecvCtx, Source, TrxId, flags};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -61,7 +61,7 @@ impl Node {
     /// `sequenced` is called once, as early as the place among this node's write sets is fixed, at the latest on return.
     pub fn certify(
         &self,
-        conn: u64,
+        conn: ConnId,
         handle: &mut Handle,
         flags: u32,
         sequenced: &mut dyn FnMut(),
@@ -88,7 +88,7 @@ impl Node {
                 return (Code::SizeExceeded, None);
             }
             let origin = shared.status.own_uuid();
-            let head = Head { flags, last_seen: shared.monitor.left(), origin, trx: trx.id, conn };
+            let head = Head { flags, last_seen: shared.monitor.left(), origin, trx: trx.id.0, conn: conn.0 };
             state.stage = Stage::Certifying;
             state.flags = flags;
             builder.finish(&head)
@@ -110,7 +110,7 @@ impl Node {
             }
             Outcome::Ordered { seqno, ok, depends_on, body } => {
                 state.stages = shared.metrics.ordered(begun, &slot);
-                let meta = shared.meta(seqno, trx.id, conn, Some(depends_on));
+                let meta = shared.meta(seqno, Source { trx: trx.id, conn }, depends_on);
                 state.meta = Some(meta);
                 state.body = Some(body);
                 if !ok {
@@ -252,7 +252,7 @@ impl Node {
     }
 
     /// `bf_seqno`: `None` for -1. The second value is the victim's seqno, `None` for -1.
-    pub fn abort_certification(&self, bf_seqno: Option<Seqno>, victim: u64) -> (Code, Option<Seqno>) {
+    pub fn abort_certification(&self, bf_seqno: Option<Seqno>, victim: TrxId) -> (Code, Option<Seqno>) {
         let Some(trx) = self.shared.trxs.get(victim) else { return (Code::Ok, None) };
         let state = trx.lock();
         self.shared.host.flight.note_often(None, || Event::Aborted {
@@ -296,26 +296,21 @@ impl Node {
     }
 
     /// Orders the rollback of a streaming transaction; does not wait for its delivery (contract 6.4).
-    pub fn rollback(&self, trx: u64) -> Code {
+    pub fn rollback(&self, trx: TrxId) -> Code {
         let shared = &self.shared;
         let origin = shared.status.own_uuid();
         let head = Head {
             flags: flags::ROLLBACK | flags::PA_UNSAFE,
             last_seen: shared.monitor.left(),
             origin,
-            trx,
-            conn: u64::MAX,
+            trx: trx.0,
+            conn: ConnId::NONE.0,
         };
         if !shared.status.group().member {
             return Code::ConnFail;
         }
         let body = WriteSetBuilder::new().finish(&head).into_bytes();
         shared.commands.push(Command::ProposeUnowned { body });
-        Code::Ok
-    }
-
-    pub fn assign_read_view(&self, handle: &mut Handle, position: Option<Gtid>) -> Code {
-        let _ = (handle, position);
         Code::Ok
     }
 

@@ -6,7 +6,6 @@ use crate::engine::Word;
 use crate::saved::Saved;
 use crate::threads::lock;
 use crate::{Code, Gtid, Level, RecvCtx, copying, engine};
-use bytes::Bytes;
 use trireme_flight::Event;
 use trireme_replicator::message::AppMessage;
 use trireme_surface::texts;
@@ -62,9 +61,8 @@ impl Node {
         if self.donor_done(ok) { Code::Ok } else { Code::ConnFail }
     }
 
-    pub fn sst_received(&self, position: Gtid, state: Bytes, code: i32) -> Code {
+    pub fn sst_received(&self, position: Gtid, code: i32) -> Code {
         let shared = &self.shared;
-        let _ = state;
         let group = shared.data.history();
         let (position, answer) = match position.seqno {
             Some(_) if code == 0 && position.history != group => {
