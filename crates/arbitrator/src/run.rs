@@ -104,7 +104,7 @@ fn arbitrate(plan: &Plan, log: &Arc<Log>) -> Result<String, String> {
         arbitrator: Some(Arbitrator { log_max: plan.log_max }),
         ..InitArgs::default()
     };
-    let node = Arc::new(Node::new(args, nobody.clone())?);
+    let node = Arc::new(Node::new(args, nobody.clone()).map_err(|e| e.to_string())?);
     let company = {
         let (node, news) = (node.clone(), news.clone());
         let (group, address) = (plan.group.clone(), plan.address.clone());

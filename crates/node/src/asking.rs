@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use trireme_order::{LogStore, Message, Presence};
+use trireme_order::{LogStore, Message, Presence, StoreError};
 use trireme_transport::{NetConfig, NetEvent, Transport};
 use trireme_types::{
     EntryKind, Fork, Kinship, Lineage, LogIndex, Member, NodeId, Reader, Seqno, Term, Uuid, View, VoterSet,
@@ -17,6 +17,32 @@ use crate::Level;
 use crate::host::Host;
 use crate::identity::{member, own_ip};
 use crate::log::Log;
+use crate::settings::SettingsError;
+
+/// Why this node must not bootstrap, or cannot ask whether it may.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    #[error(transparent)]
+    Log(#[from] StoreError),
+    #[error("the write-set log ends before its last entry {0}")]
+    LogEnds(LogIndex),
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    #[error("{0}")]
+    Network(String),
+    #[error(
+        "a primary component of this cluster is running, {name} is in it: a second one would split it. Start this node with \
+         wsrep_cluster_address=gcomm://{address} and without --wsrep-new-cluster"
+    )]
+    Primary { name: String, address: String },
+    #[error(
+        "{name} holds more of this cluster's write-set log (up to entry {} of term {}; this node: entry {} of term {}): a bootstrap of \
+         this node could lose commits. Bootstrap {name} instead, or start this node without --wsrep-new-cluster: the nodes form the \
+         cluster again by themselves. To give up what only {name} holds, stop it first",
+        theirs.1, theirs.0, own.1, own.0
+    )]
+    HoldsMore { name: String, theirs: (Term, LogIndex), own: (Term, LogIndex) },
+}
 
 /// How long known peers have to answer. A few round trips and a connection; who is down does not answer at all.
 const PATIENCE: Duration = Duration::from_millis(1500);
@@ -33,7 +59,7 @@ struct Past {
 
 impl Past {
     /// Reads the log from its newest checkpoint on.
-    fn of(log: &Log) -> Result<Past, String> {
+    fn of(log: &Log) -> Result<Past, Refusal> {
         let base = log.checkpoint_before(Seqno(u64::MAX)).unwrap_or_else(|| log.base().clone());
         let mut past = Past {
             history: base.history,
@@ -44,9 +70,9 @@ impl Past {
         };
         past.meet(&base.view);
         while past.last.1 < log.last() {
-            let entries = log.read(past.last.1.next(), 1 << 20).map_err(|e| e.to_string())?;
+            let entries = log.read(past.last.1.next(), 1 << 20)?;
             if entries.is_empty() {
-                return Err(format!("the write-set log ends before its last entry {}", log.last()));
+                return Err(Refusal::LogEnds(log.last()));
             }
             for entry in entries {
                 let header = entry.header;
@@ -85,8 +111,7 @@ fn label(m: &Member) -> String {
     format!("{} ({})", m.name, m.address)
 }
 
-/// **Errors:** somebody is in a primary component, or holds more of the log; the text names it and says what to do.
-pub fn known_voters(host: &Host, log: &Log, cluster: &str, peers: &[String]) -> Result<(), String> {
+pub fn known_voters(host: &Host, log: &Log, cluster: &str, peers: &[String]) -> Result<(), Refusal> {
     let past = Past::of(log)?;
     let own = log.node_id();
     // After a fork its maker votes alone, and the others are still there.
@@ -109,7 +134,7 @@ pub fn known_voters(host: &Host, log: &Log, cluster: &str, peers: &[String]) -> 
     net.seeds.retain(|address| !address.is_empty());
     net.seeds.extend(peers.iter().cloned());
     host.protect(&mut net)?;
-    let mut transport = Transport::new(net)?;
+    let mut transport = Transport::new(net).map_err(Refusal::Network)?;
     let until = Instant::now() + PATIENCE;
     let mut names: BTreeMap<NodeId, Member> = past.members.clone();
     let mut better: Option<((usize, Term, LogIndex), NodeId)> = None;
@@ -138,20 +163,10 @@ pub fn known_voters(host: &Host, log: &Log, cluster: &str, peers: &[String]) -> 
     let name = |node: NodeId| names.get(&node).map_or_else(|| node.to_string(), label);
     if let Some(node) = primary {
         let address = names.get(&node).map_or("", |m| m.address.as_str());
-        return Err(format!(
-            "a primary component of this cluster is running, {} is in it: a second one would split it. Start this node with \
-             wsrep_cluster_address=gcomm://{address} and without --wsrep-new-cluster",
-            name(node)
-        ));
+        return Err(Refusal::Primary { name: name(node), address: address.to_owned() });
     }
     if let Some(((_, term, index), node)) = better {
-        let name = name(node);
-        return Err(format!(
-            "{name} holds more of this cluster's write-set log (up to entry {index} of term {term}; this node: entry {} of term {}): a \
-             bootstrap of this node could lose commits. Bootstrap {name} instead, or start this node without --wsrep-new-cluster: \
-             the nodes form the cluster again by themselves. To give up what only {name} holds, stop it first",
-            past.last.1, past.last.0
-        ));
+        return Err(Refusal::HoldsMore { name: name(node), theirs: (term, index), own: past.last });
     }
     if !open.is_empty() {
         host.log(

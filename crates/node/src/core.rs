@@ -24,7 +24,7 @@ use crate::mailbox::Letter;
 use crate::picture::{Picture, Slow};
 use crate::shared::Shared;
 use crate::slot::Slot;
-use crate::startup::{Plan, Start};
+use crate::startup::{ConnectError, Plan, Start};
 use crate::status::GroupStatus;
 use crate::threads::panic_text;
 use crate::{CAPABILITIES, Level, ServerView, ViewMember, ViewStatus};
@@ -60,7 +60,7 @@ impl Core {
         plan: Plan,
         log: Log,
         donor_list: String,
-        connected: Arc<Slot<Result<(), String>>>,
+        connected: Arc<Slot<Result<(), ConnectError>>>,
     ) -> Core {
         let first = first(&plan, shared.host.args.arbitrator.is_some());
         let conn = Connection::begin(&shared, &plan, donor_list, connected);
@@ -293,7 +293,7 @@ impl Core {
         self.shared.host.log(Level::Error, reason.clone());
         self.doubt_log();
         if let Some(slot) = self.conn.connected.take() {
-            slot.fill(Err(reason));
+            slot.fill(Err(ConnectError::Failed(reason)));
         }
         // Without a log, a server whose data are good needs no more than to wait.
         let waits = self.inc.replicator.serves() && !self.shared.data.is_inconsistent();
@@ -334,7 +334,7 @@ impl Core {
     /// The last words to everybody who waits.
     fn answer_all(&mut self) {
         if let Some(slot) = self.conn.connected.take() {
-            slot.fill(Err("the connection was closed before a primary view was reached".into()));
+            slot.fill(Err(ConnectError::Closed));
         }
         self.hang_up().into_iter().for_each(Letter::refuse);
         self.shared.votes.end();

@@ -16,17 +16,29 @@ pub enum Word {
     Operator,
 }
 
+/// Where an engine is that is not where it is to be gone on from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Elsewhere {
+    #[error("at {0}")]
+    At(Seqno),
+    /// In another history.
+    #[error("at {0}:{1}")]
+    In(Uuid, Seqno),
+    #[error("without a position")]
+    Nowhere,
+}
+
 /// Compares a position with that of the engine, which runs. Where no engine is in the process there is nothing to compare with. May wait
 /// for the engine.
 ///
-/// **Errors:** where the engine is instead, in words.
-pub fn compare(server: &dyn Server, (history, seqno): (Uuid, Seqno), word: Word) -> Result<(), String> {
+/// **Errors:** where the engine is instead.
+pub fn compare(server: &dyn Server, (history, seqno): (Uuid, Seqno), word: Word) -> Result<(), Elsewhere> {
     match (server.engine_position(), word) {
         (Some(found), _) if found == (history, seqno) => Ok(()),
-        (Some((found, at)), _) if found == history => Err(format!("at {at}")),
+        (Some((found, at)), _) if found == history => Err(Elsewhere::At(at)),
         (Some(_) | None, Word::Operator) => Ok(()),
-        (Some((found, at)), Word::Engine) => Err(format!("at {found}:{at}")),
-        (None, Word::Engine) if server.process().is_some() => Err("without a position".into()),
+        (Some((found, at)), Word::Engine) => Err(Elsewhere::In(found, at)),
+        (None, Word::Engine) if server.process().is_some() => Err(Elsewhere::Nowhere),
         (None, Word::Engine) => Ok(()),
     }
 }

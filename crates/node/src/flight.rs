@@ -11,7 +11,7 @@ use trireme_flight::{Event, Identity, Keeper, Recorder};
 use trireme_types::{NodeId, Seqno};
 
 use crate::Level;
-use crate::picture::Picture;
+use crate::picture::{Picture, Slow};
 use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::threads::{Helper, Waits, lock};
@@ -235,13 +235,13 @@ impl Watch {
     fn look_at_flow(&mut self, shared: &Shared, picture: Option<&Picture>, now: Instant) {
         let flight = &shared.host.flight;
         let slowest = picture.and_then(|picture| picture.slow.first());
-        let slowed_by = slowest.map(|(name, rate, _)| (name.clone(), *rate == 0.0));
+        let slowed_by = slowest.map(|slow| (slow.name.clone(), slow.rate == 0.0));
         let paused = shared.status.flow().paused(now);
         let held = paused.saturating_sub(std::mem::replace(&mut self.paused, paused));
         if slowed_by != self.slowed_by {
             flight.note(match slowest {
                 // Thousandths fit: no rate is beyond that.
-                Some((by, rate, backlog)) => {
+                Some(Slow { name: by, rate, backlog }) => {
                     let rate = if *rate == 0.0 { 0 } else { ((rate * 1e3) as u64).max(1) };
                     Event::SlowedBy { by: by.clone(), rate, backlog: *backlog }
                 }

@@ -7,7 +7,7 @@ use trireme_flight::{Event, Recorder};
 use trireme_transport::{NetConfig, TlsContext};
 
 use crate::jobs::Chore;
-use crate::settings::Settings;
+use crate::settings::{Settings, SettingsError};
 use crate::{InitArgs, Level, Server};
 
 /// See the module. Any thread may look into it.
@@ -61,7 +61,7 @@ impl Host {
     }
 
     /// How connections are protected. Says what is amiss with the files although they can be used.
-    pub fn protect(&self, net: &mut NetConfig) -> Result<(), String> {
+    pub fn protect(&self, net: &mut NetConfig) -> Result<(), SettingsError> {
         self.settings.protect(net)?;
         if let Some(context) = &net.tls {
             self.warn_of_files(context);

@@ -1,7 +1,7 @@
 //! Who this node is: its ids, what it tells others of itself, and the chance that ids are made of.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -57,15 +57,18 @@ pub fn own_ip(me: &Member) -> Option<IpAddr> {
     HostPort::parse(&me.address).ok()?.host.parse().ok()
 }
 
-pub fn random<const N: usize>() -> Result<[u8; N], String> {
+/// The kernel gives no random bytes.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read /dev/urandom: {0}")]
+pub struct NoChance(#[from] io::Error);
+
+pub fn random<const N: usize>() -> Result<[u8; N], NoChance> {
     let mut bytes = [0; N];
-    File::open("/dev/urandom")
-        .and_then(|mut f| f.read_exact(&mut bytes))
-        .map_err(|e| format!("cannot read /dev/urandom: {e}"))?;
+    File::open("/dev/urandom").and_then(|mut f| f.read_exact(&mut bytes))?;
     Ok(bytes)
 }
 
-pub fn random_uuid() -> Result<Uuid, String> {
+pub fn random_uuid() -> Result<Uuid, NoChance> {
     let mut bytes: [u8; 16] = random()?;
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
@@ -74,7 +77,7 @@ pub fn random_uuid() -> Result<Uuid, String> {
 
 /// An id for a new member: the milliseconds of its creation first (RFC 9562, version 7), so that nodes sort, and get their
 /// auto_increment_offset, in the order in which they were set up.
-pub fn node_uuid(now: SystemTime) -> Result<Uuid, String> {
+pub fn node_uuid(now: SystemTime) -> Result<Uuid, NoChance> {
     let millis = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
     let mut uuid = random_uuid()?;
     uuid.0[..6].copy_from_slice(&millis.to_be_bytes()[2..]);

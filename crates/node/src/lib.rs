@@ -57,6 +57,9 @@ pub const TEST_BUILD: bool = cfg!(feature = "panics")
     || trireme_replicator::TEST_BUILD;
 
 pub use api::*;
-pub use node::Node;
+pub use log::LogError;
+pub use node::{Node, StartError};
+pub use saved::StateFileError;
+pub use settings::SettingsError;
 pub use space::free_space;
 pub use threads::{block_signals, panic_text};

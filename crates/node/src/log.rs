@@ -3,16 +3,33 @@
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use trireme_order::LogStore;
+use trireme_order::{LogStore, StoreError};
 use trireme_types::{Entry, EntryKind, LogIndex, NodeId, Reader, Seqno, View, VoterSet};
 use trireme_wslog::{DirStorage, OpenReport, Options as LogOptions, WriteSetLog, read_boot_id};
 
 use crate::Level;
-use crate::identity::node_uuid;
-use crate::settings::Settings;
+use crate::identity::{NoChance, node_uuid};
+use crate::settings::{Settings, SettingsError};
 use crate::space::free_space;
 
 pub type Log = WriteSetLog<DirStorage>;
+
+/// Why the log cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// The directory, or what lies there.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    #[error(transparent)]
+    NewId(#[from] NoChance),
+    #[error("{needed} bytes are needed in {}, and {free} are free", dir.display())]
+    NoRoom { needed: u64, free: u64, dir: PathBuf },
+    /// A thread still waits for the disk, with the log that has failed.
+    #[error("the disk does not answer")]
+    Silent,
+}
 
 /// A member becomes a voter soon after the view that lets it in. Farther back is not looked for the names of voters.
 const VIEW_IS_WITHIN: usize = 10_000;
@@ -21,39 +38,39 @@ const VIEW_IS_WITHIN: usize = 10_000;
 const KEPT_FOR_ABSENT_MAX: u64 = 16 << 30;
 
 /// Opens the write-set log in `gcache.dir`, or makes one there, and tells what was found. The flag: it was closed in order.
-pub fn open(settings: &Settings, say: &dyn Fn(Level, &str)) -> Result<(Log, bool), String> {
+pub fn open(settings: &Settings, say: &dyn Fn(Level, &str)) -> Result<(Log, bool), LogError> {
     let recover = settings.with(|o| o.bool("gcache.recover"));
     let (storage, options) = place(settings, Some(NodeId(node_uuid(SystemTime::now())?)), recover)?;
-    let (log, report) = WriteSetLog::open(storage, &options).map_err(|e| e.to_string())?;
+    let (log, report) = WriteSetLog::open(storage, &options)?;
     tell(&log, &report, say);
     Ok((log, !report.unclean))
 }
 
 /// Opens it once more after its disk failed, when that works and has room. The log must be there: an empty directory is one whose file
 /// system is not mounted.
-pub fn reopen(settings: &Settings, failed: &mut Log, say: &dyn Fn(Level, &str)) -> Result<Log, String> {
+pub fn reopen(settings: &Settings, failed: &mut Log, say: &dyn Fn(Level, &str)) -> Result<Log, LogError> {
     failed.let_go();
     let (storage, options) = place(settings, None, true)?;
     let (free, needed) = (free_space(storage.path()), options.segment_size());
     // Not to be found out by filling the disk.
-    if free < needed && !Log::has_room(&storage, &options).map_err(|e| e.to_string())? {
-        return Err(format!("{needed} bytes are needed in {}, and {free} are free", storage.path().display()));
+    if free < needed && !Log::has_room(&storage, &options)? {
+        return Err(LogError::NoRoom { needed, free, dir: storage.path().to_owned() });
     }
-    Log::make_room(&storage, &options).map_err(|e| e.to_string())?;
-    let (mut log, report) = WriteSetLog::open(storage, &options).map_err(|e| e.to_string())?;
+    Log::make_room(&storage, &options)?;
+    let (mut log, report) = WriteSetLog::open(storage, &options)?;
     tell(&log, &report, say);
-    if let Some(lost) = log.succeed(failed).map_err(|e| e.to_string())? {
+    if let Some(lost) = log.succeed(failed)? {
         say(Level::Warn, &format!("the disk lost entries {lost} of the write-set log: the others have to repair it"));
     }
     Ok(log)
 }
 
 /// Where the log lies, and how it is opened.
-fn place(settings: &Settings, new_node: Option<NodeId>, recover: bool) -> Result<(DirStorage, LogOptions), String> {
+fn place(settings: &Settings, new_node: Option<NodeId>, recover: bool) -> Result<(DirStorage, LogOptions), LogError> {
     let (dir, size, keep) = settings
         .with(|o| (PathBuf::from(o.text("gcache.dir")), o.size("gcache.size"), o.size("gcache.keep_pages_size")));
     let dir = if dir.as_os_str().is_empty() { PathBuf::from(".") } else { dir };
-    let storage = DirStorage::new(&dir).map_err(|e| e.to_string())?;
+    let storage = DirStorage::new(&dir)?;
     let mut options = LogOptions::new(new_node, read_boot_id());
     options.size = size;
     options.keep_pages_size = keep;

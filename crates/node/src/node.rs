@@ -4,12 +4,12 @@ use crate::command::Command;
 use crate::core::Core;
 use crate::host::Host;
 use crate::jobs::{HELPERS_END, Jobs};
-use crate::log::{self, Log};
-use crate::saved::Saved;
-use crate::settings::Settings;
+use crate::log::{self, Log, LogError};
+use crate::saved::{Saved, StateFileError};
+use crate::settings::{Settings, SettingsError};
 use crate::shared::Shared;
 use crate::slot::Slot;
-use crate::startup::{Patience, Wish};
+use crate::startup::{ConnectError, Patience, Wish};
 use crate::threads::{Helper, Waits, lock, spawn, within};
 use crate::{Code, InitArgs, Level, Server, StatValue, flight, helpers, startup, stop_signal};
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,7 +17,6 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use trireme_flight::Event;
-use trireme_surface::texts;
 
 mod applying;
 mod options;
@@ -29,15 +28,18 @@ mod waiting;
 /// How long the final view waits for local transactions that are about to commit.
 const LAST_COMMITS: Duration = Duration::from_secs(10);
 
+/// Filled at the first primary view, or when it is certain that there will be none.
+type Connected = Slot<Result<(), ConnectError>>;
+
 /// `None` after the deadline.
-fn wait_to_connect(connected: &Slot<Result<(), String>>, deadline: Option<Instant>) -> Option<Result<(), String>> {
+fn wait_to_connect(connected: &Connected, deadline: Option<Instant>) -> Option<Result<(), ConnectError>> {
     loop {
         let look = Instant::now() + LOOK_FOR_STOP;
         if let Some(answer) = connected.wait_until(deadline.map_or(look, |deadline| deadline.min(look))) {
             return Some(answer);
         }
         if stop_signal::is_pending() {
-            return Some(Err("the server was told to stop while it waited for its peers".into()));
+            return Some(Err(ConnectError::Stopped));
         }
         if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
             return None;
@@ -67,6 +69,17 @@ const LOOK_FOR_STOP: Duration = Duration::from_millis(500);
 /// How long a new connection waits for the appliers of the former one.
 const FORMER_APPLIERS: Duration = Duration::from_secs(60);
 
+/// Why a node cannot begin.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    #[error(transparent)]
+    StateFile(#[from] StateFileError),
+    #[error(transparent)]
+    Log(#[from] LogError),
+}
+
 /// One provider instance. All methods may be called from any thread at any time after `new`.
 pub struct Node {
     shared: Arc<Shared>,
@@ -74,15 +87,19 @@ pub struct Node {
 }
 
 impl Node {
-    /// `Err` carries the reason, already logged; the provider answers NODE_FAIL.
-    pub fn new(args: InitArgs, server: Arc<dyn Server>) -> Result<Node, String> {
-        let refuse = |reason: String| {
-            server.log(Level::Error, &reason);
-            reason
-        };
-        let settings = Settings::new(&args).map_err(refuse)?;
-        let mut saved = Saved::open(&args, &settings, &*server).map_err(refuse)?;
-        let (log, closed) = log::open(&settings, &|level, text| server.log(level, text)).map_err(refuse)?;
+    /// **Errors:** already logged; the provider answers NODE_FAIL.
+    pub fn new(args: InitArgs, server: Arc<dyn Server>) -> Result<Node, StartError> {
+        let begun = Node::begin(args, server.clone());
+        if let Err(error) = &begun {
+            server.log(Level::Error, &error.to_string());
+        }
+        begun
+    }
+
+    fn begin(args: InitArgs, server: Arc<dyn Server>) -> Result<Node, StartError> {
+        let settings = Settings::new(&args)?;
+        let mut saved = Saved::open(&args, &settings, &*server)?;
+        let (log, closed) = log::open(&settings, &|level, text| server.log(level, text))?;
         if !closed {
             saved.doubt();
         }
@@ -136,8 +153,8 @@ impl Node {
     pub fn connect(&self, cluster: &str, url: &str, donor: &str, bootstrap: bool) -> Code {
         match self.try_connect(cluster, url, donor, bootstrap) {
             Ok(()) => Code::Ok,
-            Err(reason) => {
-                for line in reason.lines() {
+            Err(error) => {
+                for line in error.to_string().lines() {
                     self.shared.host.server.log(Level::Error, line);
                 }
                 Code::NodeFail
@@ -145,7 +162,7 @@ impl Node {
         }
     }
 
-    fn try_connect(&self, cluster: &str, url: &str, donor: &str, bootstrap: bool) -> Result<(), String> {
+    fn try_connect(&self, cluster: &str, url: &str, donor: &str, bootstrap: bool) -> Result<(), ConnectError> {
         let (connected, patience, connection) = self.begin_connection(cluster, url, donor, bootstrap)?;
         // Without the lock: `disconnect` must be able to end this wait.
         let deadline = match patience {
@@ -157,7 +174,7 @@ impl Node {
         let reason = match answer {
             Some(Ok(())) => return Ok(()),
             Some(Err(reason)) => reason,
-            None => texts::primary_not_reached(cluster, url).join("\n"),
+            None => ConnectError::NotReached { cluster: cluster.to_owned(), url: url.to_owned() },
         };
         let mut running = lock(&self.running);
         if running.connection == connection {
@@ -166,22 +183,21 @@ impl Node {
         Err(reason)
     }
 
-    #[allow(clippy::type_complexity)]
     fn begin_connection(
         &self,
         cluster: &str,
         url: &str,
         donor: &str,
         bootstrap: bool,
-    ) -> Result<(Arc<Slot<Result<(), String>>>, Patience, u64), String> {
+    ) -> Result<(Arc<Connected>, Patience, u64), ConnectError> {
         let shared = &self.shared;
         let mut running = lock(&self.running);
         self.end_core(&mut running);
         if shared.life.is_failed() {
-            return Err("this node is out of service after an internal error: restart the server".into());
+            return Err(ConnectError::OutOfService);
         }
         if !shared.queue.wait_empty(Instant::now() + FORMER_APPLIERS) {
-            return Err("appliers of the former connection have not ended".into());
+            return Err(ConnectError::FormerAppliers);
         }
         shared.settle_position();
         let target = shared.host.settings.target(url, cluster)?;
@@ -214,7 +230,7 @@ impl Node {
     }
 
     /// The log; opened again if its disk had failed, as nothing that was read or written before can be relied on (rule 17).
-    fn usable_log(&self, running: &mut Running) -> Result<Log, String> {
+    fn usable_log(&self, running: &mut Running) -> Result<Log, ConnectError> {
         let shared = &self.shared;
         match running.log.take() {
             Some(log) if log.failed().is_none() => Ok(log),
@@ -223,12 +239,12 @@ impl Node {
                     shared.set_reader(&log);
                     Ok(log)
                 }
-                Err(reason) => {
+                Err(error) => {
                     running.log = Some(failed);
-                    Err(reason)
+                    Err(error.into())
                 }
             },
-            None => Err("the write-set log is not open: restart the server".into()),
+            None => Err(ConnectError::NoLog),
         }
     }
 

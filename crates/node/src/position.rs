@@ -4,13 +4,15 @@
 //! a stop records what the engine has on disk, and a start goes on from a position only if the engine confirms it: before the connection where
 //! the engine can be asked then, else after the first view, which opens the engine, and before anything behind the position is handed out.
 
+use std::fmt;
+
 use trireme_order::LogStore;
 use trireme_types::{Seqno, Uuid};
 
 use crate::Level;
 use crate::host::Host;
 use crate::log::Log;
-use crate::recover::{self, Unknown};
+use crate::recover::{self, RunError, Unknown, Untold};
 use crate::saved::Saved;
 
 /// Where a node begins.
@@ -25,13 +27,13 @@ pub struct Settled {
 /// What the storage engine says.
 enum Told {
     At(Uuid, Seqno),
-    /// It holds no position; in words.
-    None(String),
+    /// It holds no position.
+    None(Untold),
     /// There is no engine in this process, as in a test host.
     Nobody,
     /// It could not be asked, and the last lines of the attempt.
     Failed {
-        reason: String,
+        reason: RunError,
         said: Vec<String>,
     },
 }
@@ -41,7 +43,7 @@ enum Told {
 /// May take as long as the engine's crash recovery.
 ///
 /// **Errors:** the cluster is to begin here, and these data are not known to be where the history would go on.
-pub fn settle(host: &Host, log: &Log, saved: &mut Saved, bootstrap: bool) -> Result<Settled, String> {
+pub fn settle(host: &Host, log: &Log, saved: &mut Saved, bootstrap: bool) -> Result<Settled, NoBeginning> {
     let claim = saved.position();
     // A nil history in the state file says that there are no usable data: nothing was there yet, the data were left half
     // changed, or an operator has removed the file to get a full copy.
@@ -78,7 +80,30 @@ enum Strict {
 }
 
 /// Why a bootstrap is refused on data that belong to a history and are not where it could go on.
-fn no_beginning(history: Uuid, why: &str) -> String {
+#[derive(Debug, thiserror::Error)]
+pub enum NoBeginning {
+    #[error("{}", refusal(history, format_args!("the storage engine is at {found}:{seqno}")))]
+    Elsewhere { history: Uuid, found: Uuid, seqno: Seqno },
+    #[error("{}", refusal(history, format_args!("{untold}")))]
+    Nowhere { history: Uuid, untold: Untold },
+    #[error(
+        "{}. If you know the position, add --wsrep-start-position={history}:SEQNO",
+        refusal(history, format_args!("their position could not be recovered: {error}"))
+    )]
+    Unknown { history: Uuid, error: RunError },
+    #[error(
+        "the storage engine could not be asked whether its data are at {history}:{claimed}: {error}. Find out why with mariadbd \
+         --wsrep-recover; or remove grastate.dat to begin a new history with these data"
+    )]
+    Unconfirmed { history: Uuid, claimed: Seqno, error: RunError },
+    #[error(
+        "{}",
+        refusal(history, format_args!("a statement was being executed when this server ended, and their position is not known"))
+    )]
+    HalfDone { history: Uuid },
+}
+
+fn refusal(history: &Uuid, why: fmt::Arguments<'_>) -> String {
     format!(
         "the data here belong to history {history}, but {why}. A bootstrap would begin a new history, and the other nodes would throw away what \
          they have of this one. To take the data from a node that has them, start this server without --wsrep-new-cluster (or \
@@ -93,7 +118,7 @@ fn weigh(
     told: Told,
     strict: Strict,
     say: &dyn Fn(Level, String),
-) -> Result<Option<(Uuid, Seqno)>, String> {
+) -> Result<Option<(Uuid, Seqno)>, NoBeginning> {
     // Whatever the data are, a history begins with them.
     let beginning = claim.filter(|(_, seqno)| *seqno == Seqno::ZERO);
     Ok(match told {
@@ -114,9 +139,9 @@ fn weigh(
         }
         Told::At(..) | Told::None(_) if beginning.is_some() => beginning,
         Told::At(found, seqno) if strict != Strict::No => {
-            return Err(no_beginning(history, &format!("the storage engine is at {found}:{seqno}")));
+            return Err(NoBeginning::Elsewhere { history, found, seqno });
         }
-        Told::None(reason) if strict != Strict::No => return Err(no_beginning(history, &reason)),
+        Told::None(untold) if strict != Strict::No => return Err(NoBeginning::Nowhere { history, untold }),
         Told::At(found, seqno) => {
             say(Level::Info, format!("recovered position {found}:{seqno} is not of history {history}: not used"));
             None
@@ -129,7 +154,7 @@ fn weigh(
                         "the position {history}:{claimed}, as grastate.dat or --wsrep-start-position has it, is not used: {reason}"
                     ),
                 ),
-                None => say(Level::Info, format!("the position could not be recovered: {reason}")),
+                None => say(Level::Info, unrecovered(&reason)),
             }
             None
         }
@@ -140,18 +165,12 @@ fn weigh(
             }
             match (claim, beginning) {
                 (None, _) if strict != Strict::No => {
-                    return Err(format!(
-                        "{}. If you know the position, add --wsrep-start-position={history}:SEQNO",
-                        no_beginning(history, &format!("their position could not be recovered: {reason}"))
-                    ));
+                    return Err(NoBeginning::Unknown { history, error: reason });
                 }
                 (Some((_, claimed)), None) if strict == Strict::Silence => {
-                    return Err(format!(
-                        "the storage engine could not be asked whether its data are at {history}:{claimed}: {reason}. Find out why with \
-                         mariadbd --wsrep-recover; or remove grastate.dat to begin a new history with these data"
-                    ));
+                    return Err(NoBeginning::Unconfirmed { history, claimed, error: reason });
                 }
-                _ => say(Level::Warn, format!("the position could not be recovered: {reason}")),
+                _ => say(Level::Warn, unrecovered(&reason)),
             }
             claim
         }
@@ -169,9 +188,13 @@ fn ask(host: &Host) -> Told {
     }
     match recover::position(&host.args.data_dir, &*host.server) {
         Ok((history, seqno)) => Told::At(history, seqno),
-        Err(Unknown::Untold(reason)) => Told::None(reason),
+        Err(Unknown::Untold(untold)) => Told::None(untold),
         Err(Unknown::Failed { reason, said }) => Told::Failed { reason, said },
     }
+}
+
+fn unrecovered(why: &dyn fmt::Display) -> String {
+    format!("the position could not be recovered: {why}")
 }
 
 /// Where data with a statement cut off in them are. They are good for nothing as long as anybody has whole ones; if nobody has,
@@ -189,8 +212,12 @@ pub fn of_half_done(host: &Host, log: &Log, saved: &Saved) -> Option<(Uuid, Seqn
     );
     let found = match ask(host) {
         Told::At(history, seqno) => Some((history, seqno)),
-        Told::None(reason) | Told::Failed { reason, said: _ } => {
-            host.log(Level::Warn, format!("the position could not be recovered: {reason}"));
+        Told::None(untold) => {
+            host.log(Level::Warn, unrecovered(&untold));
+            saved.given()
+        }
+        Told::Failed { reason, said: _ } => {
+            host.log(Level::Warn, unrecovered(&reason));
             saved.given()
         }
         Told::Nobody => saved.given(),
@@ -199,15 +226,9 @@ pub fn of_half_done(host: &Host, log: &Log, saved: &Saved) -> Option<(Uuid, Seqn
 }
 
 /// **Errors:** a statement was cut off in the data, and nobody knows where they are: no history can go on with them.
-pub fn refuse_half_done(log: &Log, saved: &Saved) -> Result<(), String> {
+pub fn refuse_half_done(log: &Log, saved: &Saved) -> Result<(), NoBeginning> {
     let history = saved.unfinished();
-    if continues(log, saved, history) {
-        return Err(no_beginning(
-            history,
-            "a statement was being executed when this server ended, and their position is not known",
-        ));
-    }
-    Ok(())
+    if continues(log, saved, history) { Err(NoBeginning::HalfDone { history }) } else { Ok(()) }
 }
 
 /// To join, a position counts only together with the log that led there: nothing else says on which branch of the history it
@@ -237,7 +258,7 @@ mod tests {
     }
 
     fn failed() -> Told {
-        Told::Failed { reason: "exit status: 1".into(), said: vec!["no tablespace".into()] }
+        Told::Failed { reason: RunError::ToldNothing, said: vec!["no tablespace".into()] }
     }
 
     /// What it comes to, and whether the operator hears of it.
@@ -248,7 +269,7 @@ mod tests {
     ) -> (Result<Option<(Uuid, Seqno)>, String>, bool) {
         let warned = RefCell::new(false);
         let say = |level: Level, _: String| *warned.borrow_mut() |= level == Level::Warn;
-        let result = weigh(claim, HERE, told, strict, &say);
+        let result = weigh(claim, HERE, told, strict, &say).map_err(|why| why.to_string());
         (result, warned.into_inner())
     }
 
@@ -263,7 +284,7 @@ mod tests {
 
     #[test]
     fn a_joiner_takes_a_copy_where_the_engine_contradicts() {
-        for told in [Told::At(ELSEWHERE, Seqno(9)), Told::None("it holds none".into())] {
+        for told in [Told::At(ELSEWHERE, Seqno(9)), Told::None(Untold::NoPosition)] {
             assert_eq!(weighed(at(9), told, Strict::No).0, Ok(None));
         }
         assert_eq!(weighed(None, failed(), Strict::No), (Ok(None), true));
@@ -274,7 +295,7 @@ mod tests {
     fn a_bootstrap_is_refused_where_the_engine_contradicts() {
         for strict in [Strict::Contradiction, Strict::Silence] {
             for claim in [at(9), None] {
-                for told in [Told::At(ELSEWHERE, Seqno(9)), Told::None("it holds none".into())] {
+                for told in [Told::At(ELSEWHERE, Seqno(9)), Told::None(Untold::NoPosition)] {
                     let why = weighed(claim, told, strict).0.unwrap_err();
                     assert!(
                         why.contains("remove grastate.dat") && why.contains("without --wsrep-new-cluster"),
@@ -293,7 +314,7 @@ mod tests {
     fn a_history_begins_with_whatever_data_there_are() {
         let beginning = at(0);
         for strict in [Strict::No, Strict::Contradiction, Strict::Silence] {
-            for told in [Told::At(ELSEWHERE, Seqno(9)), Told::None("it holds none".into()), failed(), Told::Nobody] {
+            for told in [Told::At(ELSEWHERE, Seqno(9)), Told::None(Untold::NoPosition), failed(), Told::Nobody] {
                 assert_eq!(weighed(beginning, told, strict).0, Ok(beginning));
             }
         }

@@ -10,12 +10,12 @@ mod command;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::io::{Read, Seek};
+use std::io::{self, Read, Seek};
 use std::os::fd::FromRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use trireme_types::{Seqno, Uuid};
@@ -45,49 +45,90 @@ const MANAGERS: [&str; 6] =
     ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"];
 
 /// Why the engine's position is not known.
-#[derive(PartialEq, Eq, Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Unknown {
     /// The engine was asked, as far as it could be, and has none to tell.
-    Untold(String),
+    #[error(transparent)]
+    Untold(#[from] Untold),
     /// The run failed; and the last lines that it said about it.
-    Failed { reason: String, said: Vec<String> },
+    #[error("{reason}")]
+    Failed { reason: RunError, said: Vec<String> },
 }
 
-impl Unknown {
-    fn failed(reason: impl Into<String>) -> Unknown {
-        Unknown::Failed { reason: reason.into(), said: Vec::new() }
+/// What an engine says that has no position to tell.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Untold {
+    #[error("this process is not a database server")]
+    NoServer,
+    #[error(
+        "the storage engine is in use already (wsrep_sst_method is mysqldump or skip) and tells no position: start the server with \
+         --wsrep-start-position, as service units do"
+    )]
+    InUse,
+    #[error("the storage engine holds no position")]
+    NoPosition,
+}
+
+/// Why a recovery run did not come to its end, or could not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    #[error("{what}: {error}")]
+    System { what: String, error: io::Error },
+    #[error("the server's recovery run: {0}")]
+    NotBegun(Limit),
+    #[error("{} --wsrep-recover: {limit}", program.display())]
+    Stopped { program: PathBuf, limit: Limit },
+    #[error("{} --wsrep-recover: {status}", program.display())]
+    Ended { program: PathBuf, status: ExitStatus },
+    #[error("the server's recovery run told no position")]
+    ToldNothing,
+}
+
+impl RunError {
+    fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> RunError {
+        let what = what.into();
+        move |error| RunError::System { what, error }
     }
+}
+
+impl From<RunError> for Unknown {
+    fn from(reason: RunError) -> Unknown {
+        Unknown::Failed { reason, said: Vec::new() }
+    }
+}
+
+/// What bounds the runs of a question was reached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Limit {
+    #[error("the server was told to stop meanwhile")]
+    Stop,
+    #[error("it did not end in time")]
+    Time,
 }
 
 /// Asks the binary of this process, or the engine that runs here already. Only when this process is a server.
 pub fn position(data_dir: &str, server: &dyn Server) -> Result<(Uuid, Seqno), Unknown> {
     let Some(process) = server.process() else {
-        return Err(Unknown::Untold("this process is not a database server".into()));
+        return Err(Untold::NoServer.into());
     };
     // With these methods the server connects only when its engine runs. The other process would wait for its locks.
     if engine_runs_here() {
-        return server.engine_position().ok_or_else(|| {
-            Unknown::Untold(
-                "the storage engine is in use already (wsrep_sst_method is mysqldump or skip) and tells no position: start the \
-                 server with --wsrep-start-position, as service units do"
-                    .into(),
-            )
-        });
+        return server.engine_position().ok_or(Untold::InUse.into());
     }
-    let program = executable().map_err(Unknown::failed)?;
+    let program = executable()?;
     let line = fs::read("/proc/self/cmdline").unwrap_or_default();
     let line: Vec<OsString> = match line.strip_suffix(b"\0") {
         Some(line) => line.split(|b| *b == 0).map(|word| OsStr::from_bytes(word).to_owned()).collect(),
         None => Vec::new(),
     };
-    let here = std::env::current_dir().map_err(|e| Unknown::failed(format!("the current directory: {e}")))?;
+    let here = std::env::current_dir().map_err(RunError::system("the current directory"))?;
     ask(&command::recovery(program, &line, &process, &here.join(data_dir)), Limits::within(TIME_MAX))
 }
 
 /// The program that runs here, also when a newer one has taken its place meanwhile: the data are those of this version.
-fn executable() -> Result<PathBuf, String> {
+fn executable() -> Result<PathBuf, RunError> {
     const LINK: &str = "/proc/self/exe";
-    let named = fs::read_link(LINK).map_err(|e| format!("{LINK}: {e}"))?;
+    let named = fs::read_link(LINK).map_err(RunError::system(LINK))?;
     // Of a file that was removed, the link names "… (deleted)", and still leads to it.
     Ok(if named.exists() { named } else { LINK.into() })
 }
@@ -113,11 +154,11 @@ impl Limits {
     }
 
     /// Why no further run may begin, nor this one go on.
-    fn reached(&self) -> Option<&'static str> {
+    fn reached(&self) -> Option<Limit> {
         if (self.stop)() {
-            Some("the server was told to stop meanwhile")
+            Some(Limit::Stop)
         } else if Instant::now() >= self.until {
-            Some("it did not end in time")
+            Some(Limit::Time)
         } else {
             None
         }
@@ -143,26 +184,23 @@ type Found = (Result<(Uuid, Seqno), Unknown>, String);
 
 /// One run. **Errors:** none may begin.
 fn attempt(command: &Command, limits: Limits) -> Result<Found, Unknown> {
-    if let Some(reason) = limits.reached() {
-        return Err(Unknown::failed(format!("the server's recovery run: {reason}")));
+    if let Some(limit) = limits.reached() {
+        return Err(RunError::NotBegun(limit).into());
     }
-    let mut output = memory_file().map_err(|e| Unknown::failed(format!("no file for what the run says: {e}")))?;
+    let mut output = memory_file().map_err(RunError::system("no file for what the run says"))?;
     let result = run(command, &output, limits);
     let said = end_of(&mut output);
     let found = match (parse(&said), result) {
         (Told::Position(history, seqno), _) => Ok((history, seqno)),
-        (Told::Undefined, _) => Err(Unknown::Untold("the storage engine holds no position".into())),
+        (Told::Undefined, _) => Err(Untold::NoPosition.into()),
         (Told::Nothing, Err(reason)) => Err(Unknown::Failed { reason, said: relevant(&said) }),
-        (Told::Nothing, Ok(())) => {
-            let reason = "the server's recovery run told no position".to_string();
-            Err(Unknown::Failed { reason, said: relevant(&said) })
-        }
+        (Told::Nothing, Ok(())) => Err(Unknown::Failed { reason: RunError::ToldNothing, said: relevant(&said) }),
     };
     Ok((found, said))
 }
 
 /// No disk has to have room for it, and nobody has to remove it.
-fn memory_file() -> std::io::Result<File> {
+fn memory_file() -> io::Result<File> {
     // SAFETY: the name ends with a zero byte; the result is a descriptor of nobody else's, or negative.
     let fd = unsafe { libc::memfd_create(c"trireme-recover".as_ptr(), libc::MFD_CLOEXEC) };
     if fd < 0 {
@@ -223,30 +261,32 @@ fn end_with_us(process: &mut std::process::Command) {
     }
 }
 
-fn run(command: &Command, output: &File, limits: Limits) -> Result<(), String> {
+fn run(command: &Command, output: &File, limits: Limits) -> Result<(), RunError> {
+    let program = || command.program.clone();
     let name = command.program.display();
-    let stderr = output.try_clone().map_err(|e| e.to_string())?;
-    let mut child = process(command, stderr).spawn().map_err(|e| format!("{name} could not be started: {e}"))?;
+    let stderr = output.try_clone().map_err(RunError::system("no file for what the run says"))?;
+    let mut child =
+        process(command, stderr).spawn().map_err(RunError::system(format!("{name} could not be started")))?;
     let mut look = Instant::now() + LOOK_AT_LIMITS;
-    let reason = loop {
+    let failed = loop {
         match child.try_wait() {
             Ok(Some(status)) if status.success() => return Ok(()),
-            Ok(Some(status)) => return Err(format!("{name} --wsrep-recover: {status}")),
+            Ok(Some(status)) => return Err(RunError::Ended { program: program(), status }),
             Ok(None) => {}
-            Err(e) => break e.to_string(),
+            Err(error) => break RunError::System { what: format!("{name} --wsrep-recover"), error },
         }
         let now = Instant::now();
         if now >= look.min(limits.until) {
             look = now + LOOK_AT_LIMITS;
-            if let Some(reason) = limits.reached() {
-                break format!("{name} --wsrep-recover: {reason}");
+            if let Some(limit) = limits.reached() {
+                break RunError::Stopped { program: program(), limit };
             }
         }
         std::thread::sleep(LOOK_EVERY);
     };
     let _ = child.kill();
     let _ = child.wait();
-    Err(reason)
+    Err(failed)
 }
 
 /// What a run told.
@@ -320,7 +360,7 @@ mod tests {
         let dir = Dir::new("ok");
         let position = says(&format!("[Note] WSREP: Recovered position: {HISTORY}:42,1-2-3"));
         let run = dir.server(&format!("printf '%s\\n' \"$@\" > \"$here/args\"\n{position}"));
-        assert_eq!(ask(&run, a_minute()), Ok((Uuid::parse(HISTORY).unwrap(), Seqno(42))));
+        assert_eq!(ask(&run, a_minute()).unwrap(), (Uuid::parse(HISTORY).unwrap(), Seqno(42)));
         let told = fs::read_to_string(dir.0.join("args")).unwrap();
         let given: Vec<OsString> = told.lines().map(OsString::from).collect();
         assert_eq!(given, run.arguments);
@@ -376,7 +416,7 @@ mod tests {
         let Err(Unknown::Failed { reason, said }) = ask(&dir.server(&body.join("\n")), a_minute()) else {
             panic!("no failure")
         };
-        assert!(reason.ends_with("--wsrep-recover: exit status: 1"), "{reason}");
+        assert!(reason.to_string().ends_with("--wsrep-recover: exit status: 1"), "{reason}");
         assert_eq!(said, ["WSREP: rsync SST method requires wsrep_cluster_address to be configured on startup."]);
         // A loader, a shell, a server that crashed: no line is marked as an error.
         let body: Vec<String> = (0..9).map(|n| format!("echo line {n} >&2")).chain(["exit 127".into()]).collect();
@@ -402,7 +442,7 @@ mod tests {
         let Err(Unknown::Failed { reason, .. }) = ask(&dir.server("exec sleep 600"), limits) else {
             panic!("no failure")
         };
-        assert!(reason.contains("did not end"), "{reason}");
+        assert!(reason.to_string().contains("did not end"), "{reason}");
     }
 
     /// One that would be asked three times: a stop, and the time, count for all of them.
@@ -423,12 +463,12 @@ mod tests {
             asking.join().unwrap()
         });
         let Err(Unknown::Failed { reason, .. }) = asking else { panic!("no failure") };
-        assert!(reason.contains("told to stop"), "{reason}");
+        assert!(reason.to_string().contains("told to stop"), "{reason}");
         assert_eq!(begun(), 1);
         let Err(Unknown::Failed { reason, .. }) = ask(&run, Limits::within(Duration::ZERO)) else {
             panic!("no failure")
         };
-        assert!(reason.contains("in time"), "{reason}");
+        assert!(reason.to_string().contains("in time"), "{reason}");
         assert_eq!(begun(), 1);
     }
 

@@ -1,5 +1,6 @@
 //! The state files and the position that they, or the server, vouch for.
 
+use std::io;
 use std::path::PathBuf;
 
 use trireme_surface::grastate::StateFile;
@@ -32,18 +33,20 @@ pub struct Saved {
     trouble: Option<String>,
 }
 
+/// `grastate.dat` is there, and nobody knows what is in it.
+#[derive(Debug, thiserror::Error)]
+#[error("{} cannot be read: {error}; check what it is and its permissions, or move it away for a full copy", file.display())]
+pub struct StateFileError {
+    file: PathBuf,
+    error: io::Error,
+}
+
 impl Saved {
-    pub fn open(args: &InitArgs, settings: &Settings, server: &dyn Server) -> Result<Saved, String> {
+    pub fn open(args: &InitArgs, settings: &Settings, server: &dyn Server) -> Result<Saved, StateFileError> {
         let dir = PathBuf::from(if args.data_dir.is_empty() { "." } else { &args.data_dir });
         let (file, found) = match args.arbitrator {
             Some(_) => (StateFile::none(), true),
-            None => StateFile::open(&dir).map_err(|e| {
-                let file = dir.join("grastate.dat");
-                format!(
-                    "{} cannot be read: {e}; check what it is and its permissions, or move it away for a full copy",
-                    file.display()
-                )
-            })?,
+            None => StateFile::open(&dir).map_err(|error| StateFileError { file: dir.join("grastate.dat"), error })?,
         };
         if !found {
             server.log(Level::Warn, &texts::state_file_missing(file.path()));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use trireme_order::{Config, Limits, Timeouts};
 use trireme_surface::address::{Backend, ClusterAddress};
 use trireme_surface::options::value::parse_bool;
-use trireme_surface::{Defaults, Options, secret, texts};
+use trireme_surface::{Defaults, OptionError, Options, secret, texts};
 use trireme_transport::{
     CERTIFICATES_FILE, NetConfig, OtherCertificate, PeerNames, SECRET_LEN, ShownBy, Shows, TlsContext, TlsFiles,
     parse_shown, print_shown,
@@ -18,6 +18,35 @@ use trireme_wslog::{KEY_BYTES, LogKeys};
 
 use crate::space::free_space;
 use crate::{InitArgs, Level};
+
+/// Options that cannot be used as they are. The text of each is the operator's: it names the option, the file, and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    #[error("{}", lines(.0).join("; "))]
+    Options(Vec<OptionError>),
+    /// Galera's chain of log lines.
+    #[error("{0}")]
+    Address(String),
+    #[error("{}", lines(.0).join("\n"))]
+    AddressOptions(Vec<OptionError>),
+    /// A file with a secret, which `option` names.
+    #[error("{option}: {why}")]
+    Secret { option: &'static str, why: String },
+    #[error("socket.ssl_peer_names: {0}")]
+    PeerNames(String),
+    #[error(
+        "{why}. It says whose certificate each node showed last (repl.other_certificate); if it is of no use, remove it: {}",
+        path.display()
+    )]
+    KeptCertificates { why: String, path: PathBuf },
+    /// The files of TLS do not fit.
+    #[error("{0}")]
+    Tls(String),
+}
+
+fn lines(errors: &[OptionError]) -> Vec<String> {
+    errors.iter().flat_map(OptionError::log_lines).collect()
+}
 
 /// See the module.
 pub struct Settings {
@@ -57,12 +86,10 @@ pub enum Target {
 }
 
 impl Settings {
-    pub fn new(args: &InitArgs) -> Result<Settings, String> {
+    pub fn new(args: &InitArgs) -> Result<Settings, SettingsError> {
         let mut options =
             Options::new(Defaults { data_dir: args.data_dir.clone(), node_address: args.node_address.clone() });
-        options
-            .set_at_start(&args.options)
-            .map_err(|errors| errors.iter().flat_map(|e| e.log_lines()).collect::<Vec<_>>().join("; "))?;
+        options.set_at_start(&args.options).map_err(SettingsError::Options)?;
         let settings = Settings {
             options: Mutex::new(options),
             max_ws_size: AtomicU64::new(0),
@@ -85,9 +112,9 @@ impl Settings {
 
     /// Key, certificates and authorities, or the secret, as the files hold them now; `None` in clear text. `peers` are the names of
     /// certificates that are about to be taken, instead of those in force.
-    pub fn tls(&self, peers: Option<&str>) -> Result<Option<TlsContext>, String> {
+    pub fn tls(&self, peers: Option<&str>) -> Result<Option<TlsContext>, SettingsError> {
         if let Some(path) = self.with(|o| o.secret_file().map(PathBuf::from)) {
-            let bad = |why: String| format!("repl.secret_file: {why}");
+            let bad = |why: String| SettingsError::Secret { option: "repl.secret_file", why };
             let text = trireme_private::read_secret(&path).map_err(bad)?;
             let text = text.ok_or_else(|| {
                 bad(format!("there is no {0}: make one with `trireme secret new {0}`", path.display()))
@@ -95,10 +122,10 @@ impl Settings {
             let secrets =
                 secret::parse(&text, secret::Use::Members).map_err(|why| bad(format!("{}: {why}", path.display())))?;
             let secrets: Vec<[u8; SECRET_LEN]> = secrets.into_iter().map(|secret| secret.0).collect();
-            return TlsContext::of_secrets(&secrets).map(Some);
+            return TlsContext::of_secrets(&secrets).map(Some).map_err(SettingsError::Tls);
         }
         let names = peers.map_or_else(|| self.with(|o| o.text("socket.ssl_peer_names").to_owned()), str::to_owned);
-        let peers = PeerNames::parse(&names).map_err(|why| format!("socket.ssl_peer_names: {why}"))?;
+        let peers = PeerNames::parse(&names).map_err(SettingsError::PeerNames)?;
         let files = self.with(|o| {
             o.tls().then(|| {
                 let path = |name| PathBuf::from(o.text(name));
@@ -115,7 +142,7 @@ impl Settings {
                 }
             })
         });
-        files.map(|files| TlsContext::load(&files)).transpose()
+        files.map(|files| TlsContext::load(&files)).transpose().map_err(SettingsError::Tls)
     }
 
     /// Where the flight recorder's file lies, beside the log, and its size; `None`: it is switched off.
@@ -132,20 +159,20 @@ impl Settings {
     }
 
     /// The keys of the write-set log, as the file holds them now; `None`: it is in clear text.
-    pub fn log_keys(&self) -> Result<Option<LogKeys>, String> {
+    pub fn log_keys(&self) -> Result<Option<LogKeys>, SettingsError> {
         let Some(path) = self.with(|o| o.log_key_file().map(PathBuf::from)) else { return Ok(None) };
-        let bad = |why: String| format!("repl.log_key_file: {why}");
+        let bad = |why: String| SettingsError::Secret { option: "repl.log_key_file", why };
         let text = trireme_private::read_secret(&path).map_err(bad)?;
         let text = text.ok_or_else(|| {
             bad(format!("there is no {0}: make one with `{1} {0}`", path.display(), secret::Use::Log.maker()))
         })?;
         let keys = secret::parse(&text, secret::Use::Log).map_err(|why| bad(format!("{}: {why}", path.display())))?;
         let keys: Vec<[u8; KEY_BYTES]> = keys.into_iter().map(|key| key.0).collect();
-        LogKeys::new(&keys).map(Some).map_err(|e| e.to_string())
+        LogKeys::new(&keys).map(Some).map_err(|e| bad(e.to_string()))
     }
 
     /// How connections are protected.
-    pub fn protect(&self, net: &mut NetConfig) -> Result<(), String> {
+    pub fn protect(&self, net: &mut NetConfig) -> Result<(), SettingsError> {
         net.tls = self.tls(None)?;
         net.clear_too = self.with(|o| o.bool("socket.dynamic"));
         net.other_certificate = match self.with(|o| o.text("repl.other_certificate") == "refuse") {
@@ -164,14 +191,9 @@ impl Settings {
 
     /// Whose certificates the nodes showed last, to a process before this one. An error of a file that cannot be believed: to go on without it
     /// would bind the node ids anew.
-    fn kept_certificates(&self) -> Result<ShownBy, String> {
+    fn kept_certificates(&self) -> Result<ShownBy, SettingsError> {
         let path = self.certificates_file();
-        let bad = |why: String| {
-            format!(
-                "{why}. It says whose certificate each node showed last (repl.other_certificate); if it is of no use, remove it: {}",
-                path.display()
-            )
-        };
+        let bad = |why: String| SettingsError::KeptCertificates { why, path: path.clone() };
         let Some(bytes) = trireme_private::read_own(&path).map_err(bad)? else { return Ok(ShownBy::new()) };
         parse_shown(&String::from_utf8_lossy(&bytes)).map_err(bad)
     }
@@ -260,14 +282,15 @@ impl Settings {
     }
 
     /// Reads a cluster address. The error holds Galera's chain of log lines.
-    pub fn target(&self, url: &str, channel: &str) -> Result<Target, String> {
-        let address = ClusterAddress::parse(url)
-            .map_err(|e| texts::connect_failed(&e.to_string(), e.errno(), channel, url).join("\n"))?;
+    pub fn target(&self, url: &str, channel: &str) -> Result<Target, SettingsError> {
+        let address = ClusterAddress::parse(url).map_err(|e| {
+            SettingsError::Address(texts::connect_failed(&e.to_string(), e.errno(), channel, url).join("\n"))
+        })?;
         self.with(|o| {
             o.set_uri_port(address.port());
             o.set_from_uri(&address.options)
         })
-        .map_err(|errors| errors.iter().flat_map(|e| e.log_lines()).collect::<Vec<_>>().join("\n"))?;
+        .map_err(SettingsError::AddressOptions)?;
         self.cache();
         Ok(match address.backend {
             Backend::Dummy => Target::Alone,

@@ -18,7 +18,7 @@ use crate::host::Host;
 use crate::item::Item;
 use crate::jobs::{HELPERS_END, Jobs};
 use crate::life::Life;
-use crate::log::{self, Log};
+use crate::log::{self, Log, LogError};
 use crate::metrics::Metrics;
 use crate::monitor::OrderMonitor;
 use crate::outage::Outage;
@@ -246,12 +246,12 @@ impl Shared {
     }
 
     /// A new log in the place of one that has failed. Waits for the disk as long as `wanted` says so.
-    pub fn reopen_log(&self, failed: &mut Log, wanted: impl Fn() -> bool) -> Result<Log, String> {
+    pub fn reopen_log(&self, failed: &mut Log, wanted: impl Fn() -> bool) -> Result<Log, LogError> {
         // What these threads still have to say is about the old one.
         for passed in self.jobs.pass_disk() {
             while passed.wait_until(Instant::now() + LOOK_AT_HELPERS).is_none() {
                 if !wanted() {
-                    return Err("the disk does not answer".into());
+                    return Err(LogError::Silent);
                 }
             }
         }

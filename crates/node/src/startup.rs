@@ -3,8 +3,9 @@
 use std::net::{IpAddr, ToSocketAddrs};
 use std::time::Duration;
 
-use trireme_order::{Config, LogStore};
+use trireme_order::{Config, LogStore, StoreError};
 use trireme_surface::address::HostPort;
+use trireme_surface::texts;
 use trireme_transport::{NetConfig, Transport};
 use trireme_types::{LogIndex, Member, Seqno, Uuid};
 
@@ -12,11 +13,11 @@ use crate::Level;
 use crate::asking;
 use crate::exposure;
 use crate::host::Host;
-use crate::identity::{by_the_clock, member, own_ip, random, random_uuid};
-use crate::log::{Log, names_of_voters, voters};
-use crate::position::{self, Settled};
+use crate::identity::{NoChance, by_the_clock, member, own_ip, random, random_uuid};
+use crate::log::{Log, LogError, names_of_voters, voters};
+use crate::position::{self, NoBeginning, Settled};
 use crate::saved::Saved;
-use crate::settings::Target;
+use crate::settings::{SettingsError, Target};
 
 /// How long `connect` waits for a primary view.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,8 +78,54 @@ pub struct Wish<'a> {
     pub first: bool,
 }
 
+/// Why there is no connection to the group. The text is for the operator, each line of it for the log.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    #[error("this node is out of service after an internal error: restart the server")]
+    OutOfService,
+    #[error("appliers of the former connection have not ended")]
+    FormerAppliers,
+    #[error("the write-set log is not open: restart the server")]
+    NoLog,
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// The log refused to begin.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    #[error(transparent)]
+    NewId(#[from] NoChance),
+    #[error(
+        "an arbitrator has no data to begin a cluster with: give it the addresses of the servers, as in gcomm://host1,host2"
+    )]
+    NothingToBegin,
+    #[error("{0}")]
+    UnsafeToBootstrap(String),
+    #[error(transparent)]
+    NoBeginning(#[from] NoBeginning),
+    #[error(transparent)]
+    Bootstrap(#[from] asking::Refusal),
+    #[error("{}: none of {} resolves; check wsrep_cluster_address and the name service", texts::NO_ADDRESS, .0.join(", "))]
+    Unresolved(Vec<String>),
+    /// `repl.require_auth`, and peers need to show nothing.
+    #[error("{0}")]
+    Exposed(String),
+    #[error("{0}")]
+    Network(String),
+    #[error("{}", texts::primary_not_reached(cluster, url).join("\n"))]
+    NotReached { cluster: String, url: String },
+    #[error("the server was told to stop while it waited for its peers")]
+    Stopped,
+    #[error("the connection was closed before a primary view was reached")]
+    Closed,
+    /// This node cannot go on in this group: what the group thread said.
+    #[error("{0}")]
+    Failed(String),
+}
+
 /// Decides how to begin. Listens already on return.
-pub fn prepare(host: &Host, log: &mut Log, wish: &Wish<'_>, saved: &mut Saved) -> Result<Plan, String> {
+pub fn prepare(host: &Host, log: &mut Log, wish: &Wish<'_>, saved: &mut Saved) -> Result<Plan, ConnectError> {
     let peers = match wish.target {
         Target::Alone => &[][..],
         Target::Peers(peers) => peers,
@@ -87,15 +134,13 @@ pub fn prepare(host: &Host, log: &mut Log, wish: &Wish<'_>, saved: &mut Saved) -
     let bootstrap = alone || wish.bootstrap || peers.is_empty();
     let arbitrator = host.args.arbitrator.is_some();
     if bootstrap && arbitrator {
-        return Err("an arbitrator has no data to begin a cluster with: give it the addresses of the servers, as in \
-                    gcomm://host1,host2"
-            .into());
+        return Err(ConnectError::NothingToBegin);
     }
     if !bootstrap {
         some_address(peers)?;
     }
     if bootstrap && !alone && !saved.safe_to_bootstrap() {
-        return Err(saved.unsafe_reason());
+        return Err(ConnectError::UnsafeToBootstrap(saved.unsafe_reason()));
     }
     let anew = bootstrap && saved.disowned();
     // A new history takes nothing from the others' one.
@@ -155,8 +200,13 @@ pub fn prepare(host: &Host, log: &mut Log, wish: &Wish<'_>, saved: &mut Saved) -
 }
 
 /// A new incarnation of this member, at its address.
-fn listen(host: &Host, log: &mut Log, cluster: &str, peers: Option<&[String]>) -> Result<(Transport, Config), String> {
-    let incarnation = log.begin_incarnation(by_the_clock()).map_err(|e| e.to_string())?;
+fn listen(
+    host: &Host,
+    log: &mut Log,
+    cluster: &str,
+    peers: Option<&[String]>,
+) -> Result<(Transport, Config), ConnectError> {
+    let incarnation = log.begin_incarnation(by_the_clock())?;
     let me = member(host, log.node_id(), incarnation);
     let transport = open_transport(host, cluster, &me, peers)?;
     let me = Member { address: transport.me().address.clone(), ..me };
@@ -170,7 +220,7 @@ pub fn rejoin(
     cluster: &str,
     peers: Option<Vec<String>>,
     position: (Uuid, Seqno),
-) -> Result<Plan, String> {
+) -> Result<Plan, ConnectError> {
     let (transport, config) = listen(host, log, cluster, peers.as_deref())?;
     let unwelcome_max = host.settings.with(|o| o.period("pc.wait_prim_timeout"));
     let position = Some(position);
@@ -182,7 +232,7 @@ pub fn rejoin(
     Ok(Plan { cluster, peers, transport, unwelcome_max, config, start, unconfirmed, script, patience, seed })
 }
 
-fn fresh(host: &Host, log: &Log) -> Result<(Uuid, Seqno), String> {
+fn fresh(host: &Host, log: &Log) -> Result<(Uuid, Seqno), NoChance> {
     let history = random_uuid()?;
     if log.last() > log.base().index {
         host.log(
@@ -198,9 +248,14 @@ fn fresh(host: &Host, log: &Log) -> Result<(Uuid, Seqno), String> {
 }
 
 /// `peers`: `None` for a node without network.
-fn open_transport(host: &Host, cluster: &str, me: &Member, peers: Option<&[String]>) -> Result<Transport, String> {
+fn open_transport(
+    host: &Host,
+    cluster: &str,
+    me: &Member,
+    peers: Option<&[String]>,
+) -> Result<Transport, ConnectError> {
     let mut net = NetConfig::new(me.clone(), cluster);
-    let Some(peers) = peers else { return Transport::new(net) };
+    let Some(peers) = peers else { return Transport::new(net).map_err(ConnectError::Network) };
     host.protect(&mut net)?;
     let (listen, chosen) = host.settings.with(|o| {
         net.peer_timeout = o.period("gmcast.peer_timeout");
@@ -233,7 +288,7 @@ fn open_transport(host: &Host, cluster: &str, me: &Member, peers: Option<&[Strin
             Ok(transport) => {
                 let refusal = exposure::refusal(transport.protection(), &transport.listens());
                 return match refusal.filter(|_| host.settings.with(|o| o.bool("repl.require_auth"))) {
-                    Some(refusal) => Err(refusal),
+                    Some(refusal) => Err(ConnectError::Exposed(refusal)),
                     None => Ok(transport),
                 };
             }
@@ -243,19 +298,15 @@ fn open_transport(host: &Host, cluster: &str, me: &Member, peers: Option<&[Strin
         }
         first = candidates.next();
     }
-    Err(reason)
+    Err(ConnectError::Network(reason))
 }
 
 /// At least one peer has to have an address: a name that nobody knows is a mistake, and waiting would hide it.
-fn some_address(peers: &[String]) -> Result<(), String> {
+fn some_address(peers: &[String]) -> Result<(), ConnectError> {
     if peers.iter().any(|peer| peer.to_socket_addrs().is_ok_and(|mut found| found.next().is_some())) {
         return Ok(());
     }
-    Err(format!(
-        "{}: none of {} resolves; check wsrep_cluster_address and the name service",
-        trireme_surface::texts::NO_ADDRESS,
-        peers.join(", ")
-    ))
+    Err(ConnectError::Unresolved(peers.to_vec()))
 }
 
 #[cfg(test)]
@@ -265,6 +316,6 @@ mod tests {
     #[test]
     fn one_peer_with_an_address_is_enough() {
         assert!(some_address(&["host.invalid:4567".into(), "127.0.0.1:4567".into()]).is_ok());
-        assert!(some_address(&["host.invalid:4567".into()]).unwrap_err().contains("host.invalid"));
+        assert!(some_address(&["host.invalid:4567".into()]).unwrap_err().to_string().contains("host.invalid"));
     }
 }

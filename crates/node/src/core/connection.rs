@@ -15,7 +15,7 @@ use crate::engine::Word;
 use crate::exposure::Reminder;
 use crate::shared::Shared;
 use crate::slot::Slot;
-use crate::startup::Plan;
+use crate::startup::{ConnectError, Plan};
 use crate::trx::Trx;
 
 /// A proposal of this node, in the order of sending.
@@ -78,7 +78,7 @@ pub(super) struct Connection {
     /// For an arbitrator: the most that its log may take.
     pub(super) log_max: Option<u64>,
     /// Answers `connect`: filled at the first own view or at failure.
-    pub(super) connected: Option<Arc<Slot<Result<(), String>>>>,
+    pub(super) connected: Option<Arc<Slot<Result<(), ConnectError>>>>,
     // What the server, and who waits for the group through it, is owed.
     /// On whose word the server goes on from its position, as long as that has not been compared with the storage engine's (rule 31).
     pub(super) word: Option<Word>,
@@ -127,7 +127,7 @@ impl Connection {
         shared: &Shared,
         plan: &Plan,
         donor_list: String,
-        connected: Arc<Slot<Result<(), String>>>,
+        connected: Arc<Slot<Result<(), ConnectError>>>,
     ) -> Connection {
         Connection {
             cluster: plan.cluster.clone(),

@@ -175,7 +175,7 @@ impl Core {
             if let Some(Pending::Owned { slot, patient }) = self.conn.pending.remove(&ProposalId::of(session, number)) {
                 self.inc.replicator.handle_ordered(index, seqno, true);
                 if let Some(ws) = ws {
-                    self.shared.status.counters.replicated(bytes, &ws);
+                    self.shared.status.counters.replicated(bytes, ws);
                 }
                 if !verdict.ok() {
                     self.shared.status.counters.local_cert_failures.fetch_add(1, Relaxed);

@@ -9,7 +9,7 @@ use super::incarnation::{Incarnation, Owed};
 use crate::Level;
 use crate::command::Command;
 use crate::mailbox::Letter;
-use crate::startup;
+use crate::startup::{self, ConnectError};
 use trireme_replicator::message::AppMessage;
 
 /// Before the first look at the disk. Doubled for a disk that fails again soon.
@@ -43,8 +43,9 @@ impl Core {
         while !self.shared.outage.await_end(pause) {
             match self.come_back(first) {
                 Ok(()) => break,
-                Err(reason) if reason == told => {}
-                Err(reason) => {
+                Err(error) if error.to_string() == told => {}
+                Err(error) => {
+                    let reason = error.to_string();
                     self.shared.host.log(Level::Info, format!("the write-set log cannot be opened yet: {reason}"));
                     told = reason;
                 }
@@ -82,7 +83,7 @@ impl Core {
     }
 
     /// Opens the log and looks for the group. **Errors:** what does not work yet.
-    fn come_back(&mut self, first_look: Duration) -> Result<(), String> {
+    fn come_back(&mut self, first_look: Duration) -> Result<(), ConnectError> {
         let shared = self.shared.clone();
         let mut log = shared.reopen_log(self.inc.group.store_mut(), shared.outage_goes_on())?;
         let known = self

@@ -101,7 +101,7 @@ fn act(shared: &Shared, name: &str, value: &str) -> Result<(), String> {
         }
         // The server's FLUSH SSL knows only the first name.
         "socket.ssl_reload" | "repl.secret_reload" => {
-            if let Some(context) = shared.host.settings.tls(None)? {
+            if let Some(context) = shared.host.settings.tls(None).map_err(|e| e.to_string())? {
                 let text = match context.shows() {
                     Shows::Certificates => texts::SSL_RELOADED,
                     Shows::Secret => texts::SECRET_RELOADED,
@@ -112,13 +112,13 @@ fn act(shared: &Shared, name: &str, value: &str) -> Result<(), String> {
             }
         }
         "socket.ssl_peer_names" => {
-            if let Some(context) = shared.host.settings.tls(Some(value))? {
+            if let Some(context) = shared.host.settings.tls(Some(value)).map_err(|e| e.to_string())? {
                 shared.host.warn_of_files(&context);
                 shared.commands.push(Command::Tls(context));
             }
         }
         "repl.log_key_reload" => {
-            if let Some(keys) = shared.host.settings.log_keys()? {
+            if let Some(keys) = shared.host.settings.log_keys().map_err(|e| e.to_string())? {
                 let slot = Arc::new(Slot::default());
                 shared.commands.push(Command::LogKeys { keys, slot: slot.clone() });
                 slot.wait()?;

@@ -89,7 +89,7 @@ impl Cluster {
     /// A server whose provider does not start: why.
     pub fn refused(&self, site: usize) -> String {
         let fake = Fake::new(&self.sites[site].name, &self.registry, Tables::default());
-        Node::new(self.args(site, None, ""), fake).err().expect("the node starts")
+        Node::new(self.args(site, None, ""), fake).err().expect("the node starts").to_string()
     }
 
     /// A server process with its node, not connected.
