@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use trireme_node::{Code, Gtid, InitArgs, Node, StatValue};
 
-use crate::fake::{Fake, Registry, Tables};
+use crate::fake::{Fake, PATIENCE, Registry, Tables};
 
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
@@ -96,7 +97,18 @@ impl Cluster {
     pub fn host(&self, site: usize, tables: Tables, position: Option<Gtid>, options: &str) -> Host {
         let args = self.args(site, position, options);
         let fake = Fake::new(&args.node_name, &self.registry, tables);
-        let node = Arc::new(Node::new(args, fake.clone()).unwrap());
+        // Another test may have forked a recovery run, which has this process's files, the log's lock among them, until it is a program of its
+        // own.
+        let deadline = Instant::now() + PATIENCE;
+        let node = loop {
+            match Node::new(args.clone(), fake.clone()) {
+                Ok(node) => break Arc::new(node),
+                Err(error) if error.to_string().contains("in use by another process") && Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                Err(error) => panic!("{error}"),
+            }
+        };
         fake.attach(&node);
         Host { fake, node, appliers: Vec::new(), next_applier: 1 }
     }

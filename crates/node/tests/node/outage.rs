@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::mpsc;
 use std::thread;
 
 use trireme_node::{Code, Gtid, StatValue, ViewStatus};
@@ -142,19 +143,19 @@ fn what_the_disk_lost_is_admitted_and_repaired() {
 fn commits_that_are_under_way_are_answered_and_agree() {
     let cluster = Cluster::new(3);
     let (hosts, third, disk) = three(&cluster);
-    disk.fail();
-    let ends = std::thread::scope(|scope| {
-        let busy = scope.spawn(|| {
-            let mut ends = Vec::new();
-            while !matches!(ends.last(), Some(End::Failed(_))) {
-                ends.push(third.run(&format!("own{}", ends.len()), "x"));
-            }
-            ends
+    std::thread::scope(|scope| {
+        let (begin, begun) = mpsc::channel();
+        let busy = &third;
+        scope.spawn(move || {
+            assert!(matches!(busy.run("own", "before"), End::Committed(_)));
+            begin.send(()).unwrap();
+            let mut own = 0..;
+            while !matches!(busy.run(&format!("own{}", own.next().unwrap()), "x"), End::Failed(_)) {}
         });
+        begun.recv().unwrap();
+        disk.fail();
         write_much(&hosts[0], MORE_THAN_A_SEGMENT);
-        busy.join().unwrap()
     });
-    assert!(ends.len() > 1, "some were taken before");
     await_out(&third);
     disk.mend();
     third.wait("synced again", |s| s.synced == 2);
