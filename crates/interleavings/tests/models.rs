@@ -296,6 +296,48 @@ fn an_item_to_be_handled_alone_holds_nobody_for_ever() {
     });
 }
 
+/// Each push wakes somebody if nobody else comes for the item. One that finishes comes back, and calls the next.
+#[test]
+fn what_waited_for_an_item_alone_is_taken_by_all_who_are_there() {
+    model(|| {
+        let queue = Arc::new(ApplyQueue::default());
+        queue.push(Item::SstRequest { data: true });
+        let together = Arc::new((Mutex::new(0), Condvar::new()));
+        let appliers: Vec<_> = [(), ()]
+            .map(|()| {
+                let (queue, together) = (queue.clone(), together.clone());
+                thread::spawn(move || {
+                    queue.arrive();
+                    while let Some(item) = queue.take(|| ()) {
+                        if item.is_write_set() {
+                            // Neither ends before the other has begun: both have to be awake.
+                            let mut begun = together.0.lock().unwrap();
+                            *begun += 1;
+                            together.1.notify_all();
+                            while *begun < 2 {
+                                begun = together.1.wait(begun).unwrap();
+                            }
+                        }
+                        queue.done(item.is_write_set());
+                    }
+                    queue.depart();
+                })
+            })
+            .into();
+        queue.push(apply(1));
+        queue.push(apply(2));
+        {
+            // A close wakes everybody, and would hide that nobody was called.
+            let mut begun = together.0.lock().unwrap();
+            while *begun < 2 {
+                begun = together.1.wait(begun).unwrap();
+            }
+        }
+        queue.close();
+        appliers.into_iter().for_each(|applier| applier.join().unwrap());
+    });
+}
+
 /// The server takes an applier back after an item (contract 5.5): the other one goes on alone.
 #[test]
 fn an_applier_that_leaves_takes_nothing_with_it() {

@@ -204,7 +204,11 @@ impl OrderMonitor {
         }
         s.inside = None;
         s.left = seqno.0;
-        s.wake_after_step();
+        let next = s.turns.get(&(seqno.0 + 1)).cloned();
+        let reached: Vec<_> = s.positions.range(..=(seqno.0, u64::MAX)).map(|(_, waiter)| waiter.clone()).collect();
+        // Without the lock: they would wait for that at once.
+        drop(s);
+        next.iter().chain(&reached).for_each(|waiter| waiter.notify_one());
         true
     }
 
@@ -403,15 +407,6 @@ impl State {
             && self.left + 1 == n
             && self.pause_at.is_none_or(|p| n <= p)
             && self.barriers.iter().all(|b| n <= *b)
-    }
-
-    fn wake_after_step(&mut self) {
-        if let Some(next) = self.turns.get(&(self.left + 1)) {
-            next.notify_one();
-        }
-        for (_, waiter) in self.positions.range(..=(self.left, u64::MAX)) {
-            waiter.notify_one();
-        }
     }
 
     fn wake_all(&mut self) {

@@ -14,6 +14,8 @@ struct State {
     closed: bool,
     /// Threads waiting inside `take`.
     waiting: usize,
+    /// Of these, so many were woken and have not looked again. Each is called once, for one item.
+    called: usize,
     /// Threads between `arrive` and `depart`.
     present: usize,
     /// Items taken whose handling has not ended.
@@ -30,6 +32,15 @@ struct State {
     stats: QueueStats,
 }
 
+impl State {
+    /// Can the next item be taken?
+    fn front_is_free(&self) -> bool {
+        let free =
+            |item: &Item| !self.alone && (self.busy == 0 || !item.alone()) && (!self.beside || item.is_write_set());
+        self.items.front().is_some_and(free)
+    }
+}
+
 /// For `wsrep_local_recv_queue_*`.
 #[derive(Clone, Copy, Default)]
 pub struct QueueStats {
@@ -44,8 +55,9 @@ pub struct Beside(Arc<ApplyQueue>);
 
 impl Drop for Beside {
     fn drop(&mut self) {
-        self.0.lock().beside = false;
-        self.0.ready.notify_all();
+        let mut s = self.0.lock();
+        s.beside = false;
+        self.0.call(s);
     }
 }
 
@@ -76,7 +88,19 @@ impl ApplyQueue {
         s.stats.min = s.stats.min.min(n);
         s.stats.samples += 1;
         s.stats.sum += n - 1;
-        if s.waiting > 0 {
+        self.call(s);
+    }
+
+    /// Wakes a thread if there is an item that can be taken and nobody on the way to it; all of them, if nothing more will come. Without the
+    /// lock: they would wait for that at once.
+    fn call(&self, mut s: MutexGuard<'_, State>) {
+        let over = s.closed && s.items.is_empty() && s.waiting > 0;
+        let one_more = s.waiting > s.called && s.items.len() > s.called && s.front_is_free();
+        s.called += usize::from(one_more);
+        drop(s);
+        if over {
+            self.ready.notify_all();
+        } else if one_more {
             self.ready.notify_one();
         }
     }
@@ -94,8 +118,7 @@ impl ApplyQueue {
     pub fn take(&self, sank: impl Fn()) -> Option<Item> {
         let mut s = self.lock();
         loop {
-            let free = |item: &Item| !s.alone && (s.busy == 0 || !item.alone()) && (!s.beside || item.is_write_set());
-            if s.items.front().is_some_and(free)
+            if s.front_is_free()
                 && let Some(item) = s.items.pop()
             {
                 if !item.is_write_set() {
@@ -106,8 +129,10 @@ impl ApplyQueue {
                 s.busy += 1;
                 s.alone = item.alone();
                 let left = s.items.len();
-                if s.watched.take_if(|mark| left <= *mark).is_some() {
-                    drop(s);
+                let has_sunk = s.watched.take_if(|mark| left <= *mark).is_some();
+                // What stands behind it may have waited for the same.
+                self.call(s);
+                if has_sunk {
                     sank();
                 }
                 return Some(item);
@@ -118,19 +143,17 @@ impl ApplyQueue {
             s.waiting += 1;
             s = self.ready.wait(s).expect("no holder of the apply queue panics");
             s.waiting -= 1;
+            s.called = s.called.saturating_sub(1);
         }
     }
 
-    /// The handling of a taken item has ended.
+    /// The handling of a taken item has ended. Whoever calls this looks for the next item, or departs: so nobody is woken for what that
+    /// one takes anyway.
     pub fn done(&self, write_set: bool) {
         let mut s = self.lock();
         s.busy -= 1;
         s.words_busy -= usize::from(!write_set);
-        let was_alone = std::mem::take(&mut s.alone);
-        // Nobody waits for the end of this one where nothing is left to take. (At a close all are woken anyway.)
-        if s.waiting > 0 && !s.items.is_empty() && (was_alone || s.busy == 0) {
-            self.ready.notify_all();
-        }
+        s.alone = false;
     }
 
     /// Begins to tell the server something beside the queue, before the write sets that stand in the way: they are ordered, and will
@@ -156,6 +179,8 @@ impl ApplyQueue {
         if s.present == 0 {
             self.empty.notify_all();
         }
+        // What it did may have held up what another one can take now.
+        self.call(s);
     }
 
     /// Waits until no thread takes items any more; false when some still do at the deadline.
@@ -191,6 +216,7 @@ impl ApplyQueue {
         s.items.clear();
         s.words_waiting = 0;
         self.length.store(0, Relaxed);
+        self.call(s);
     }
 
     pub fn len(&self) -> usize {
@@ -239,24 +265,36 @@ mod tests {
         for item in [apply(1), apply(2), Item::SstRequest { data: true }, apply(3)] {
             queue.push(item);
         }
-        assert_eq!(queue.take(|| ()).unwrap().seqno(), Some(Seqno(1)));
-        assert_eq!(queue.take(|| ()).unwrap().seqno(), Some(Seqno(2)));
+        // Two threads, which leave after their items.
+        for n in [1, 2] {
+            queue.arrive();
+            assert_eq!(queue.take(|| ()).unwrap().seqno(), Some(Seqno(n)));
+        }
+        let leave = || {
+            queue.done(true);
+            queue.depart();
+        };
         let (tell, told) = mpsc::channel();
+        let (go, gate) = mpsc::channel();
         let taker = {
             let queue = queue.clone();
             thread::spawn(move || {
                 for _ in 0..2 {
-                    tell.send(queue.take(|| ()).unwrap().seqno()).unwrap();
+                    let item = queue.take(|| ()).unwrap();
+                    tell.send(item.seqno()).unwrap();
+                    gate.recv().unwrap();
+                    queue.done(item.is_write_set());
                 }
             })
         };
-        queue.done(true);
+        leave();
         assert!(told.try_recv().is_err(), "one is still being handled");
-        queue.done(true);
+        leave();
         assert_eq!(told.recv().unwrap(), None);
         assert!(told.try_recv().is_err(), "the lone one is still being handled");
-        queue.done(false);
+        go.send(()).unwrap();
         assert_eq!(told.recv().unwrap(), Some(Seqno(3)));
+        go.send(()).unwrap();
         taker.join().unwrap();
     }
 
