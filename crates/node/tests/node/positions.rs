@@ -253,7 +253,7 @@ fn a_killed_server_goes_on_from_where_its_engine_says() {
     let cluster = Cluster::new(3);
     let mut hosts = cluster.start();
     for i in 0..10 {
-        hosts[2].commit(&format!("k{i}"), "before");
+        hosts[2].commit_patiently(&format!("k{i}"), "before");
     }
     let third = hosts.pop().unwrap();
     third.reach(hosts[0].lock().tables.position());
