@@ -11,6 +11,7 @@ use trireme_order::{
     Class, Config, Event as GroupEvent, Group, JoinState, LogStore, Message, Phase, ReadId, SnapshotRequest,
 };
 use trireme_replicator::retention::EngineDisk;
+use trireme_replicator::votes::Ballots;
 use trireme_replicator::{self as replicator, Position, Replicator};
 use trireme_types::{Durability, LogIndex, Member, NodeId, Seqno, Term, Timestamp, Uuid, View};
 
@@ -20,7 +21,7 @@ use crate::disk::Store;
 use crate::faults::Undo;
 use crate::judge::Judge;
 use crate::net::{Network, Payload};
-use crate::options::{MS, Options, US};
+use crate::options::{MS, Options, Sabotage, US};
 use crate::rng::{Rng, mix};
 use crate::server::{Owed, Transfer};
 use crate::situations::{Situation, Situations};
@@ -53,6 +54,9 @@ pub(crate) struct Process {
     /// What the node knows of the engine's disk.
     pub engine: EngineDisk,
     pub owed: Owed,
+    pub ballots: Ballots<()>,
+    /// The server waits for the outcome of the vote on this.
+    pub voting: Option<Seqno>,
     pub history: Uuid,
     pub last_index: LogIndex,
     pub last_seqno: Seqno,
@@ -564,6 +568,7 @@ impl Cluster {
         self.histories_made += 1;
         let history = Uuid(*b"history-\0\0\0\0\0\0\0\0").with(self.histories_made);
         self.slots[slot].db.begin(history, 0);
+        self.slots[slot].claim = None;
         self.start(slot);
         let s = &mut self.slots[slot];
         let now = s.local(self.now);
@@ -639,6 +644,8 @@ impl Cluster {
             donations: Vec::new(),
             engine: EngineDisk::new(0),
             owed: Owed::default(),
+            ballots: Ballots::default(),
+            voting: None,
             history: Uuid::NIL,
             last_index: LogIndex::ZERO,
             last_seqno: Seqno::ZERO,
@@ -704,6 +711,9 @@ impl Cluster {
         }
         if in_statement && self.rng.chance(0.3) {
             s.db.cut_off(&mut self.rng);
+            if self.options.sabotage == Some(Sabotage::HalfDoneTrusted) {
+                s.db.trust();
+            }
             self.situations.arose(Situation::HalfDone);
         }
         if power {

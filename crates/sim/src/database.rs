@@ -74,6 +74,8 @@ pub struct Change {
     /// Keys and the operation that wrote them; empty for views and failed certification.
     pub rows: Vec<(u16, u64)>,
     pub stage: Staging,
+    /// The server fails to apply it, with this error.
+    pub fails: Option<u64>,
     /// A statement in total-order isolation: a death in the middle leaves its beginnings.
     pub isolated: bool,
 }
@@ -94,7 +96,7 @@ impl Change {
                 (rows, stage)
             }
         };
-        Change { seqno, hash, lineage, rows, stage, isolated: ws.part == Part::Isolated && effect }
+        Change { seqno, hash, lineage, rows, stage, fails: None, isolated: ws.part == Part::Isolated && effect }
     }
 }
 

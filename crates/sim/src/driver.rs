@@ -227,7 +227,10 @@ impl Cluster {
     fn stop(&mut self, slot: usize) {
         self.log(|| format!("n{slot} has left"));
         let boot = self.slots[slot].boot;
-        while self.failure.is_none() && !self.slots[slot].db.queue.is_empty() && self.slots[slot].db.valid {
+        // What it cannot apply is left to the next life.
+        let goes =
+            |c: &Cluster| c.slots[slot].db.valid && c.slots[slot].db.queue.front().is_some_and(|c| c.fails.is_none());
+        while self.failure.is_none() && goes(self) {
             if let Err(e) = self.slots[slot].db.apply_one(self.options.db_flush) {
                 self.fail(format!("n{slot}: {e}"));
             }
@@ -365,16 +368,21 @@ impl Cluster {
                 p.primary = false;
                 p.replicator.handle_non_primary();
                 self.arose(Situation::NonPrimary);
+                self.abandon_vote(slot);
                 self.withdraw(slot);
                 self.abort_streams(slot);
             }
             GroupEvent::Left => p.stopped = Some(Stop::Left),
             GroupEvent::ReadAt { read, seqno } => match p.reads.remove(&read) {
                 Some(record) => {
-                    let result = self.clients.read_at(record, seqno.0);
-                    if !self.options.branches() {
-                        self.check(slot, result);
-                    }
+                    let (lineage, history) = (p.group.lineage().clone(), p.history);
+                    let reader = Reach { history, lineage, seqno: u64::MAX };
+                    let floor = match self.options.branches() {
+                        true => self.branches.floor(&reader, record.acks),
+                        false => record.floor,
+                    };
+                    let result = self.clients.read_at(floor, seqno.0);
+                    self.check(slot, result);
                 }
                 None => self.fail(format!("n{slot}: read {read:?} answered twice or never asked")),
             },
@@ -511,7 +519,11 @@ impl Cluster {
                 }
                 let lineage = self.lineage_at(slot, index);
                 let offer = self.slots[slot].process.as_mut().map(|p| p.replicator.handle_ordered(index, seqno, false));
-                self.feed(slot, offer, Change::of(&ws, seqno.0, hash, lineage.clone(), verdict));
+                let mut change = Change::of(&ws, seqno.0, hash, lineage.clone(), verdict);
+                if matches!(ws.part, Part::Whole | Part::Isolated) && verdict {
+                    change.fails = self.error_of(slot, ws.op);
+                }
+                self.feed(slot, offer, change);
                 if let Some(op) = own {
                     if op != ws.op {
                         return self
@@ -522,6 +534,10 @@ impl Cluster {
                     }
                     let result = self.clients.answered(op, seqno.0, verdict);
                     self.check(slot, result);
+                    if self.options.branches() {
+                        let history = self.slots[slot].process.as_ref().map_or(Uuid::NIL, |p| p.history);
+                        self.branches.acknowledged(op, Reach { history, lineage: lineage.clone(), seqno: seqno.0 });
+                    }
                     if verdict && self.options.dark {
                         let history = self.slots[slot].process.as_ref().map_or(Uuid::NIL, |p| p.history);
                         self.losses.acknowledged(op, Reach { history, lineage, seqno: seqno.0 });
@@ -602,7 +618,15 @@ impl Cluster {
                 self.feed(
                     slot,
                     Some(offer),
-                    Change { seqno: seqno.0, hash: mix(hash), lineage, rows: Vec::new(), stage, isolated: false },
+                    Change {
+                        seqno: seqno.0,
+                        hash: mix(hash),
+                        lineage,
+                        rows: Vec::new(),
+                        stage,
+                        fails: None,
+                        isolated: false,
+                    },
                 );
                 self.carry_out(slot);
             }
@@ -644,8 +668,15 @@ impl Cluster {
             if let Some(term) = p.group.store().term_at(delivered.index) {
                 self.losses.delivered(branch, delivered.index, term);
             }
-            let result = self.branches.deliver(branch, &delivered);
-            self.check(slot, result);
+            let first = self.branches.deliver(branch, &delivered);
+            if let (Ok(true), What::WriteSet { op, part, verdict, .. }) = (&first, &delivered.what) {
+                if part.decides(*verdict) {
+                    let at =
+                        Reach { history, lineage: self.lineage_at(slot, delivered.index), seqno: delivered.seqno.0 };
+                    self.branches.decided(*op, at, *verdict);
+                }
+            }
+            self.check(slot, first.map(drop));
             return false;
         }
         match self.histories.deliver(history, &delivered) {
@@ -781,9 +812,9 @@ impl Cluster {
     pub(crate) fn start_apply(&mut self, slot: usize, boot: u32) {
         let mean = self.options.db_apply_mean;
         let delay = self.rng.exp(mean);
-        let ready = self.slots[slot].db.valid && !self.slots[slot].db.queue.is_empty();
+        let next = self.slots[slot].db.queue.front().filter(|_| self.slots[slot].db.valid).map(|c| Seqno(c.seqno));
         let Some(p) = self.life(slot, boot) else { return };
-        if ready && !p.apply_scheduled {
+        if next.is_some() && next != p.voting && !p.apply_scheduled {
             p.apply_scheduled = true;
             self.after(delay, Event::Apply { slot, boot });
         }
@@ -802,8 +833,14 @@ impl Cluster {
         }
         let many = if self.rng.chance(0.2) { self.rng.range(1, 20) } else { 1 };
         for _ in 0..many {
+            if !self.passes_vote(slot) {
+                break;
+            }
             match self.slots[slot].db.apply_one(self.options.db_flush) {
-                Ok(true) => self.donate(slot),
+                Ok(true) => {
+                    self.settle_vote(slot);
+                    self.donate(slot);
+                }
                 Ok(false) => break,
                 Err(text) => return self.fail(format!("n{slot}: {text}")),
             }
@@ -937,7 +974,7 @@ impl Cluster {
     pub fn read(&mut self, slot: usize) {
         self.next_read += 1;
         let id = ReadId(self.next_read);
-        let record = self.clients.begin_read();
+        let record = self.clients.begin_read(self.branches.acks());
         let Some(p) = &mut self.slots[slot].process else { return };
         p.reads.insert(id, record);
         self.with_group(slot, |g, now| g.read(now, id));

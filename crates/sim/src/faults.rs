@@ -714,7 +714,13 @@ impl Cluster {
         let has = |s: &Slot, base: &Base| {
             s.store().base().index >= base.index || s.store().term_at(base.index) == Some(base.term)
         };
-        let data = alive().any(|s| s.db.valid && !s.at_risk && alive().all(|other| has(s, other.store().base())));
+        // A server that is on its way to a copy may find that nobody is left to give one.
+        let goes_on = |s: &Slot| match &s.process {
+            Some(p) => p.replicator.is_live(),
+            None => s.db.now.position >= s.store().base().seqno.0,
+        };
+        let data = alive()
+            .any(|s| s.db.valid && !s.at_risk && goes_on(s) && alive().all(|other| has(s, other.store().base())));
         let server = |n: NodeId| self.slot_of(n).is_some_and(|s| !dead.contains(&s) && !self.options.is_arbitrator(s));
         data && self.may_forget()
             && self.every_configuration(|set| {

@@ -38,6 +38,15 @@ impl Part {
         }
     }
 
+    /// Does it end its operation? `effect`: it was certified.
+    pub fn decides(self, effect: bool) -> bool {
+        match self {
+            Part::Whole | Part::Isolated | Part::Commit(_) => true,
+            Part::Fragment(_) => !effect,
+            Part::Rollback => false,
+        }
+    }
+
     fn encode(self, w: &mut Writer) {
         let (tag, number) = match self {
             Part::Whole => (0, 0),

@@ -14,6 +14,7 @@
 //! answered (the origin died or gave up); *(ordered)* says how many of those are in the history all the same.
 #![forbid(unsafe_code)]
 
+mod ballots;
 pub mod check;
 mod cluster;
 mod database;

@@ -175,6 +175,10 @@ pub enum Sabotage {
     TrimmedInMemory,
     /// A position is gone on from that the engine did not confirm (rule 31).
     PositionTrusted,
+    /// Data that a statement was cut off in count as whole (rule 26).
+    HalfDoneTrusted,
+    /// Whoever was outvoted about an error goes on with what it has (rule 28).
+    VoteIgnored,
 }
 
 impl Sabotage {
@@ -192,6 +196,8 @@ impl Sabotage {
         Sabotage::PiecesMixed,
         Sabotage::TrimmedInMemory,
         Sabotage::PositionTrusted,
+        Sabotage::HalfDoneTrusted,
+        Sabotage::VoteIgnored,
     ];
 
     pub fn name(self) -> &'static str {
@@ -209,6 +215,8 @@ impl Sabotage {
             Sabotage::PiecesMixed => "pieces-mixed",
             Sabotage::TrimmedInMemory => "trimmed-in-memory",
             Sabotage::PositionTrusted => "position-trusted",
+            Sabotage::HalfDoneTrusted => "half-done-trusted",
+            Sabotage::VoteIgnored => "vote-ignored",
         }
     }
 }
@@ -313,6 +321,8 @@ pub struct Options {
     pub stream_share: f64,
     /// Of the other writes: in total-order isolation.
     pub isolated_share: f64,
+    /// One member fails to apply one write set. In a harmless run: of the write sets, all members fail to apply them.
+    pub error_share: f64,
     /// Of the write sets on each node: so large that nothing is delivered while they are judged.
     pub large_share: f64,
     /// How long that takes.
@@ -389,6 +399,7 @@ impl Options {
             signal_share: 0.0,
             stream_share: 0.0,
             isolated_share: 0.0,
+            error_share: 0.0,
             large_share: 0.0,
             judge_mean: 0,
             safety: 0,
@@ -502,9 +513,10 @@ impl Options {
         if r.chance(0.1) {
             o.draw_pieces(&mut r);
         }
-        o.draw_strikes();
         // Of those in which some can be spared, so many that it is half of all.
-        o.leaves_dead = Rng::new(seed ^ 0x0064_6561_u64.rotate_left(24)).chance(0.66);
+        o.leaves_dead = Rng::new(seed ^ 0x0064_6561_u64.rotate_left(24)).chance(0.7);
+        o.draw_strikes();
+        o.draw_errors();
         o
     }
 
@@ -616,6 +628,36 @@ impl Options {
         }
     }
 
+    /// From a stream of its own. Nobody dies in these runs: whoever is alone in a view when others are back, and not asked yet, decides a
+    /// vote alone.
+    fn draw_errors(&mut self) {
+        let mut r = Rng::new(self.seed ^ 0x0065_7272_u64.rotate_left(24));
+        if !r.chance(0.2) || self.branches() || self.nodes < 3 || self.arbitrators > 0 {
+            return;
+        }
+        self.error_share = r.range(1, 5) as f64 / 100.0;
+        self.strikes.clear();
+        self.leaves_dead = false;
+        self.faults.retain(|(fault, _)| {
+            matches!(
+                fault,
+                Fault::Pause
+                    | Fault::WriteStall
+                    | Fault::CutPair
+                    | Fault::CutOneWay
+                    | Fault::Partition
+                    | Fault::Isolate
+                    | Fault::ResetOne
+                    | Fault::Flap
+                    | Fault::ResetAll
+                    | Fault::SlowLink
+                    | Fault::SyncStall
+                    | Fault::SlowNode
+                    | Fault::ClockJump
+            )
+        });
+    }
+
     /// From a stream of its own. In the calmest runs there is none.
     fn draw_strikes(&mut self) {
         let mut r = Rng::new(self.seed ^ 0x0073_7472_u64.rotate_left(24));
@@ -697,6 +739,7 @@ impl Options {
         let mut o = Options::draw(seed);
         o.kind = Kind::Restored;
         o.strikes.clear();
+        o.error_share = 0.0;
         o.nodes = r.range(3, 5) as usize;
         o.arbitrators = 0;
         o.arbitrator_keep = u64::MAX;
@@ -737,6 +780,7 @@ impl Options {
         let mut r = Rng::new(seed ^ 0x006c_6172_u64.rotate_left(40));
         let mut o = Options::draw(seed);
         o.kind = Kind::Large;
+        o.error_share = 0.0;
         o.draw_pieces(&mut r);
         o.store = if r.chance(0.5) { StoreKind::Real } else { StoreKind::Fast };
         o.pieced_share = o.pieced_share.max(0.2);
@@ -804,7 +848,7 @@ impl fmt::Display for Options {
             "seed {}: {:?} nodes {} arbitrators {} keeping {} durability {:?} store {:?} codec {} forced {} dark {} founded {} leaves_dead {} ignore_sb {} ignore_quorum {} heartbeat {}ms election {}ms suspect {}ms linger {}ms \
              body_wait {}ms batch {} inflight {} delay {}+{}ms bandwidth {} droppable_loss {} notice {}ms connect {}ms dead_peer {}ms \
              step {}ms x{} sync {}+{}ms checkpoint {} retain {} truncation_volatile {} report {} db {:?} apply {}ms flush {}ms \
-             transfer {}ms operations {} every {}ms keys {} body {} pieced {} up to {} of {} in {}ms cached {} app {} read {} stream {} isolated {} large {} for {}ms safety {}ms fault every {}ms for {}ms drift {}ppm {:?} strikes {:?} faults [",
+             transfer {}ms operations {} every {}ms keys {} body {} pieced {} up to {} of {} in {}ms cached {} app {} read {} stream {} isolated {} errors {} large {} for {}ms safety {}ms fault every {}ms for {}ms drift {}ppm {:?} strikes {:?} faults [",
             self.seed,
             self.kind,
             self.nodes,
@@ -858,6 +902,7 @@ impl fmt::Display for Options {
             self.read_share,
             self.stream_share,
             self.isolated_share,
+            self.error_share,
             self.large_share,
             ms(self.judge_mean),
             ms(self.safety),

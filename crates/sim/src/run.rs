@@ -366,6 +366,12 @@ impl Cluster {
         if self.options.founded && self.histories.formed() > 1 {
             return self.fail("more than one history was begun".into());
         }
+        if self.options.branches() {
+            let data = self.slots[first].db.now.clone();
+            let end = Reach { history: data.history, lineage: data.lineage, seqno: data.position };
+            let result = self.branches.check(&end, &self.clients);
+            self.check(first, result);
+        }
         if self.options.dark {
             let data = self.slots[first].db.now.clone();
             let end = Reach { history: data.history, lineage: data.lineage, seqno: data.position };

@@ -26,6 +26,10 @@ pub(crate) struct Owed {
 }
 
 impl Owed {
+    pub fn say(&mut self, message: AppMessage) {
+        self.waiting.push_back(message);
+    }
+
     /// Something of the own `session` was.
     pub fn ordered(&mut self, session: Session, number: u64) {
         self.said.remove(&(session.number, number));
@@ -132,7 +136,9 @@ impl Cluster {
                     self.with_group(slot, |g, now| g.set_evicted(now, evicted));
                 }
             }
-            Effect::VoteBegun { .. } | Effect::VoteDone { .. } | Effect::VoteDismissed { .. } => {}
+            Effect::VoteBegun { seqno } => self.on_vote_begun(slot, seqno),
+            Effect::VoteDone { seqno, winner, applied } => self.on_vote_done(slot, seqno, winner, applied),
+            Effect::VoteDismissed { seqno, lost } => self.on_vote_dismissed(slot, seqno, lost),
         }
     }
 
@@ -166,6 +172,7 @@ impl Cluster {
         let s = &mut self.slots[slot];
         let Some(p) = &mut s.process else { return };
         p.engine = EngineDisk::new(0);
+        p.ballots.forget(position.seqno);
         s.db.queue.extend(p.kept.drain(..).filter(|c| c.seqno > position.seqno.0));
         self.update_keep(slot);
         let boot = self.slots[slot].boot;
@@ -258,7 +265,10 @@ impl Cluster {
                 // From here on its own data are overwritten.
                 self.slots[to].db.invalidate();
             }
-            let delay = self.rng.exp(self.options.transfer_mean);
+            let mut delay = self.rng.exp(self.options.transfer_mean);
+            if self.is_tempted(Stage::Copy) {
+                delay = self.outrun(slot, to, delay);
+            }
             let transfer = Transfer { donor: slot, donor_boot, joiner, slot: to, boot, state };
             self.after(delay, Event::Copied(Box::new(transfer)));
         }

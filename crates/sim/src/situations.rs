@@ -67,7 +67,7 @@ situations! {
     /// It became evidence again.
     SuspicionSettled = "suspicion settled": 640,
     /// All voters were there, and the one with the best log was told to decide.
-    Entrusted = "best log told to decide": 2,
+    Entrusted = "best log told to decide": 0,
     /// A branch began where data reach beyond all logs.
     BegunFromData = "branch begun from data": 25,
     /// Power was lost, and entries with it.
@@ -87,9 +87,13 @@ situations! {
     /// A process died in the middle of a statement in total-order isolation.
     HalfDone = "half-done statement": 35,
     /// Nobody had better data: the half-done ones were gone on with.
-    HalfDoneGoneOnWith = "half-done data gone on with": 2,
+    HalfDoneGoneOnWith = "half-done data gone on with": 0,
     /// The state file was ahead of the engine.
     ClaimRefused = "claim not confirmed by the engine": 46,
+    /// A server failed to apply something, and asked the group.
+    InconsistencyVote = "inconsistency vote": 180,
+    /// And it was outvoted.
+    VoteLost = "inconsistency vote lost": 180,
     /// A client was told that its commit did not happen.
     Withdrawn = "commit withdrawn": 210,
     /// A node gave up what it had proposed.
@@ -102,7 +106,7 @@ situations! {
     DeadMinority = "dead minority": 2_500,
     // Harm that met a state of the protocol.
     StruckVoterChange = "struck: voter change in flight": 1_000,
-    StruckFork = "struck: fork at k of n": 14,
+    StruckFork = "struck: fork at k of n": 8,
     StruckPromise = "struck: promise saved, answer queued": 50,
     StruckSnapshot = "struck: snapshot sent": 270,
     StruckCopy = "struck: full copy under way": 1_400,

@@ -6,7 +6,8 @@ use trireme_order::{LogStore, Message};
 use trireme_types::{EntryKind, LogIndex, NodeId, Term, Uuid};
 
 use crate::cluster::{Cluster, Event};
-use crate::options::MS;
+use crate::faults::Undo;
+use crate::options::{MS, SEC};
 use crate::situations::Situation;
 use crate::store::Appended;
 
@@ -355,7 +356,29 @@ impl Cluster {
         self.after(delay, Event::Strike { slot, boot, stage, strike });
     }
 
-    fn is_tempted(&mut self, stage: Stage) -> bool {
+    /// A full copy takes long, and in the middle of it the receiver hears nobody but the donor for a while: the group may have gone on, and
+    /// have dropped what comes behind the copy. Returns how long it takes.
+    pub(crate) fn outrun(&mut self, donor: usize, receiver: usize, delay: u64) -> u64 {
+        let delay = delay.max(2 * SEC) + self.strikes.exp(2 * SEC);
+        let others = (0..self.slots.len()).filter(|o| ![donor, receiver].contains(o));
+        let mut cuts: Vec<(usize, usize)> = others.flat_map(|o| [(receiver, o), (o, receiver)]).collect();
+        if self.strikes.chance(0.5) {
+            // Nor the donor's group thread; the copy has a way of its own.
+            self.reset_link(donor, receiver);
+        }
+        cuts.retain(|&(a, b)| !self.net.is_blocked(a, b));
+        for &(a, b) in &cuts {
+            self.cut(a, b);
+        }
+        let until = delay / 4 + self.strikes.below(delay / 2);
+        self.after(until, Event::Undo(Undo::Mend(cuts)));
+        for _ in 0..self.strikes.range(5, 40) {
+            self.write(donor);
+        }
+        delay
+    }
+
+    pub(crate) fn is_tempted(&mut self, stage: Stage) -> bool {
         let share = self.options.strikes.iter().find(|s| s.0 == stage).map_or(0.0, |s| s.1);
         let strikes = !self.calm && share > 0.0 && self.strikes_done < STRIKES_MAX && self.strikes.chance(share);
         self.strikes_done += u32::from(strikes);

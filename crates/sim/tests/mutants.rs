@@ -59,6 +59,8 @@ const KNOWN: &[(&str, u64)] = &[
     ("lost-writes", 0),
     ("trimmed-in-memory", 0),
     ("position-trusted", 0),
+    ("vote-ignored", 0),
+    ("half-done-trusted", 0),
 ];
 
 /// Caught where old disks are put back.

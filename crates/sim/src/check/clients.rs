@@ -24,6 +24,8 @@ pub enum Outcome {
 pub struct ReadRecord {
     /// Newest acknowledged seqno anywhere when the read began.
     pub floor: u64,
+    /// How many answers had been given where histories may fork.
+    pub acks: usize,
 }
 
 /// How the operations of a run ended.
@@ -85,17 +87,15 @@ impl Clients {
         self.ops.get(&op).copied()
     }
 
-    pub fn begin_read(&self) -> ReadRecord {
-        ReadRecord { floor: self.acknowledged }
+    pub fn begin_read(&self, acks: usize) -> ReadRecord {
+        ReadRecord { floor: self.acknowledged, acks }
     }
 
-    pub fn read_at(&mut self, read: ReadRecord, seqno: u64) -> Result<(), String> {
+    /// `floor`: what had been acknowledged when it began, on the branch of the reader.
+    pub fn read_at(&mut self, floor: u64, seqno: u64) -> Result<(), String> {
         self.reads += 1;
-        if seqno < read.floor {
-            return Err(format!(
-                "causal read was sent to {seqno}, but {} was acknowledged before it began",
-                read.floor
-            ));
+        if seqno < floor {
+            return Err(format!("causal read was sent to {seqno}, but {floor} was acknowledged before it began"));
         }
         Ok(())
     }
@@ -189,8 +189,8 @@ mod tests {
         let mut c = Clients::default();
         let op = c.begin();
         c.answered(op, 3, true).unwrap();
-        let read = c.begin_read();
-        assert!(c.read_at(read, 2).is_err());
-        assert!(c.read_at(read, 3).is_ok());
+        let read = c.begin_read(0);
+        assert!(c.read_at(read.floor, 2).is_err());
+        assert!(c.read_at(read.floor, 3).is_ok());
     }
 }

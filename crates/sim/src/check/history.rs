@@ -101,12 +101,7 @@ impl Histories {
             What::WriteSet { session, number, op, part, origin, verdict } => {
                 h.session(*session, *number)?;
                 h.streams.part(*origin, *op, *part, *verdict)?;
-                let decides = match part {
-                    Part::Whole | Part::Isolated | Part::Commit(_) => true,
-                    Part::Fragment(_) => !verdict,
-                    Part::Rollback => false,
-                };
-                let before = if decides { h.ops.insert(*op, (d.seqno.0, *verdict)) } else { None };
+                let before = if part.decides(*verdict) { h.ops.insert(*op, (d.seqno.0, *verdict)) } else { None };
                 if let Some((at, _)) = before {
                     return Err(format!("operation {op} delivered twice, at seqnos {at} and {}", d.seqno));
                 }

@@ -1,0 +1,149 @@
+//! Inconsistency votes in the model of a server: some write sets fail on one member, or on all alike, and the group decides who has wrong
+//! data (rule 28).
+
+use trireme_replicator::message::AppMessage;
+use trireme_replicator::votes::Settled;
+use trireme_types::Seqno;
+
+use crate::cluster::{Cluster, Stop};
+use crate::options::{Kind, Sabotage};
+use crate::rng::{Rng, mix};
+use crate::situations::Situation;
+
+/// A member that is alone with an error among so many is outvoted: with fewer, its word would be as good as theirs.
+const MEMBERS_MIN: usize = 3;
+
+impl Cluster {
+    /// With which error the server in this place fails to apply an operation: follows from the seed. In a harmless run all fail alike, in
+    /// others one server fails once.
+    pub(crate) fn error_of(&self, slot: usize, op: u64) -> Option<u64> {
+        if self.options.error_share == 0.0 {
+            return None;
+        }
+        let fails = match self.options.kind {
+            Kind::Harmless => Rng::new(self.options.seed ^ mix(op)).chance(self.options.error_share),
+            Kind::Swarm | Kind::Restored | Kind::Large => {
+                let mut r = Rng::new(self.options.seed ^ 0x0065_7272);
+                (1 + r.below(self.options.operations), r.below(self.slots.len() as u64)) == (op, slot as u64)
+            }
+        };
+        fails.then_some(1 << 63 | op)
+    }
+
+    /// May the server go on with what is next for it? Not while it waits for the outcome of a vote.
+    pub(crate) fn passes_vote(&mut self, slot: usize) -> bool {
+        let s = &mut self.slots[slot];
+        let Some((seqno, code)) = s.db.queue.front().and_then(|c| Some((Seqno(c.seqno), c.fails?))) else {
+            return true;
+        };
+        let Some(p) = &mut s.process else { return true };
+        let members = p.view.as_ref().map_or(0, |v| v.members.len());
+        if p.voting == Some(seqno) {
+            return false;
+        }
+        let ((), outcome) = p.ballots.failed(seqno, || ());
+        match outcome {
+            Some(winner) => self.on_outcome(slot, seqno, winner),
+            None if members < MEMBERS_MIN || !p.replicator.is_member() => {
+                // Nobody to ask: this time it works.
+                let _ = p.ballots.dismissed(seqno, true);
+                if let Some(change) = s.db.queue.front_mut() {
+                    change.fails = None;
+                }
+                true
+            }
+            None => {
+                p.voting = Some(seqno);
+                p.owed.say(AppMessage::Vote { seqno, code, text: "error".into() });
+                self.log(|| format!("n{slot} fails at {seqno}"));
+                self.arose(Situation::InconsistencyVote);
+                false
+            }
+        }
+    }
+
+    /// The server in this place failed at `seqno`, and the group has decided. `true`: it goes on.
+    fn on_outcome(&mut self, slot: usize, seqno: Seqno, winner: u64) -> bool {
+        let ignored = self.options.sabotage == Some(Sabotage::VoteIgnored);
+        let Some(change) = self.slots[slot].db.queue.front_mut().filter(|c| Seqno(c.seqno) == seqno) else {
+            return true;
+        };
+        if change.fails == Some(winner) || ignored {
+            // It has no effect anywhere.
+            change.fails = None;
+            change.rows.clear();
+            return true;
+        }
+        self.be_inconsistent(slot);
+        false
+    }
+
+    pub(crate) fn be_inconsistent(&mut self, slot: usize) {
+        self.arose(Situation::VoteLost);
+        let s = &mut self.slots[slot];
+        s.db.invalidate();
+        s.db.queue.clear();
+        if let Some(p) = &mut s.process {
+            p.stopped = Some(Stop::Server("its data are not the group's".into()));
+        }
+        self.schedule_step(slot);
+    }
+
+    /// Something was applied without error.
+    pub(crate) fn settle_vote(&mut self, slot: usize) {
+        let s = &mut self.slots[slot];
+        let at = Seqno(s.db.now.position);
+        let Some(p) = s.process.as_mut().filter(|p| p.ballots.any()) else { return };
+        match p.ballots.settle(at) {
+            Settled::Nothing => {}
+            Settled::Owed => p.owed.say(AppMessage::Vote { seqno: at, code: 0, text: String::new() }),
+            Settled::Lost => self.be_inconsistent(slot),
+        }
+    }
+
+    pub(crate) fn on_vote_begun(&mut self, slot: usize, seqno: Seqno) {
+        let s = &mut self.slots[slot];
+        let applied = s.db.valid && s.db.now.position >= seqno.0;
+        let Some(p) = &mut s.process else { return };
+        if p.ballots.begun(seqno) && applied && p.ballots.repay(seqno) {
+            p.owed.say(AppMessage::Vote { seqno, code: 0, text: String::new() });
+        }
+    }
+
+    pub(crate) fn on_vote_done(&mut self, slot: usize, seqno: Seqno, winner: u64, applied: bool) {
+        let s = &mut self.slots[slot];
+        let applied = applied && s.db.valid && s.db.now.position >= seqno.0;
+        let Some(p) = &mut s.process else { return };
+        match p.ballots.decided(seqno, winner) {
+            Some(()) => self.end_vote(slot, seqno, winner),
+            None if applied && p.ballots.settle(seqno) == Settled::Lost => self.be_inconsistent(slot),
+            None => {}
+        }
+    }
+
+    pub(crate) fn on_vote_dismissed(&mut self, slot: usize, seqno: Seqno, lost: bool) {
+        let Some(p) = &mut self.slots[slot].process else { return };
+        if p.ballots.dismissed(seqno, lost).is_some() {
+            self.end_vote(slot, seqno, 0);
+        }
+    }
+
+    fn end_vote(&mut self, slot: usize, seqno: Seqno, winner: u64) {
+        if let Some(p) = &mut self.slots[slot].process {
+            p.voting = None;
+        }
+        if self.on_outcome(slot, seqno, winner) {
+            let boot = self.slots[slot].boot;
+            self.start_apply(slot, boot);
+        }
+    }
+
+    /// Nobody hears this member: its server gets no outcome, ends, and is started again.
+    pub(crate) fn abandon_vote(&mut self, slot: usize) {
+        let Some(p) = &mut self.slots[slot].process else { return };
+        p.ballots.abandon();
+        if p.voting.take().is_some() {
+            p.stopped = Some(Stop::Server("no outcome of a vote".into()));
+        }
+    }
+}
