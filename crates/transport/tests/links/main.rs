@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use trireme_order::{Class, Message};
 use trireme_transport::{DownCause, Isolation, NetEvent, Sent, Transport, Versions};
-use trireme_types::Incarnation;
+use trireme_types::{Incarnation, Level, Levels};
 
 use support::{LONG, Node, config, for_a_while, id, pair, pair_with, until};
 
@@ -211,6 +211,36 @@ fn another_cluster_is_refused_on_both_sides() {
     until([&mut a, &mut b], |[a, _]| a.transport.stats().refused >= 4);
     assert_eq!((a.logged(theirs), b.logged(theirs)), (1, 1), "said once, although it is tried again");
     assert!(!a.linked(2) && !b.linked(1));
+}
+
+#[test]
+fn a_build_below_the_group_level_is_refused_with_both_named_and_its_link_ends_when_the_level_rises() {
+    let range = |min, max| Levels { min: Level(min), max: Level(max) };
+    let mut cfg = config(1, &[]);
+    cfg.levels = range(1, 2);
+    let mut a = Node::new(cfg);
+    let mut cfg = config(2, &[a.port()]);
+    cfg.levels = range(1, 1);
+    let mut b = Node::new(cfg);
+    until([&mut a, &mut b], |[a, b]| a.linked(2) && b.linked(1));
+    assert_eq!(a.count(|event| matches!(event, NetEvent::LinkUp { levels, .. } if *levels == range(1, 1))), 1);
+    a.transport.set_level(Level(2));
+    let named = "supports group level 1, and the group of the node that refuses it ('node1') is at level 2";
+    until([&mut a, &mut b], |[a, b]| !a.linked(2) && !b.linked(1) && a.logged(named) >= 1 && b.logged(named) >= 1);
+    // The other way about: the one that is called supports less than the group of the caller.
+    let mut cfg = config(3, &[]);
+    cfg.levels = range(1, 1);
+    let mut c = Node::new(cfg);
+    let mut cfg = config(4, &[c.port()]);
+    (cfg.levels, cfg.level) = (range(1, 2), Level(2));
+    let mut d = Node::new(cfg);
+    let named = "is in a group at level 2, and the node that refuses it ('node3') supports group level 1";
+    until([&mut c, &mut d], |[c, d]| c.logged(named) >= 1 && d.logged(named) >= 1);
+    // Both support it.
+    let mut cfg = config(5, &[a.port()]);
+    (cfg.levels, cfg.level) = (range(1, 3), Level(1));
+    let mut e = Node::new(cfg);
+    until([&mut a, &mut e], |[a, e]| a.linked(5) && e.linked(1));
 }
 
 #[test]
