@@ -2,11 +2,12 @@
 # Installs the Debian packages that building, running and testing need; does nothing when all are there.
 # Needs root or sudo only if something is missing. The Rust toolchain is not installed here (see README).
 #
-#   scripts/install-deps.sh [--run] [--packages] [--balance] [--deny]
+#   scripts/install-deps.sh [--run] [--packages] [--balance] [--browser] [--deny]
 #
 # --run: only what building and running a cluster need, not what only tests need.
 # --packages: what the packages' test needs.
 # --balance: what the balancer is compared with, and the clients that its tests use where they are installed.
+# --browser: what tests of the dashboard, of metrics and of alerts need.
 # --deny: cargo-deny too (scripts/deny), for this user; no failure when it cannot be had.
 set -euo pipefail
 
@@ -51,6 +52,10 @@ case " $* " in *" --packages "*) packages+=(
 case " $* " in *" --balance "*) packages+=(
     haproxy sysbench
     libmariadb-dev python3-pymysql libmariadb-java default-jdk-headless
+) ;; esac
+case " $* " in *" --browser "*) packages+=(
+    chromium chromium-driver fonts-dejavu-core
+    prometheus prometheus-mysqld-exporter   # promtool; what reads a server's status
 ) ;; esac
 
 missing=()

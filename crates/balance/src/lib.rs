@@ -38,7 +38,7 @@ pub use options::Balance;
 pub use policy::{Candidate, Chooser, Policy};
 pub use pool::NodeId;
 use shell::Extra;
-pub use shell::{Answer, Request, serve_monitor};
+pub use shell::{Answer, Body, Feed, Request, serve_monitor};
 pub use targets::Targets;
 
 /// `trireme balance`. Until it ends; the exit code is documented in the command's help.

@@ -1,24 +1,32 @@
-//! `trireme monitor`: reads the node's state file, or asks its server, and answers. What it answers is decided in `trireme-observe`.
+//! `trireme monitor`: reads the node's state file, or asks its server, asks the monitors of the other nodes, and answers. What it answers is
+//! decided in `trireme-observe`.
 
+use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{ErrorKind, Read};
-use std::net::IpAddr;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, TcpStream, ToSocketAddrs};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use trireme_balance::{Address, Answer, Request, serve_monitor};
+use trireme_balance::{Address, Answer, Body, Feed, Request, serve_monitor};
 use trireme_metrics::State;
 use trireme_metrics::state::{FILE_NAME, LEN};
-use trireme_observe::monitor::{Look, Monitor, Watch};
+use trireme_observe::dashboard::HEADERS;
+use trireme_observe::monitor::{Content, Look, Monitor};
+use trireme_observe::station::{Peer, Station, TICK};
 use trireme_observe::status;
 
 /// Between two looks at the file.
 const EVERY: Duration = Duration::from_millis(250);
 /// Between two questions to a server without such a file.
 const ASK_EVERY: Duration = Duration::from_secs(1);
+/// For another monitor to answer.
+const PEER_LIMIT: Duration = Duration::from_millis(900);
+/// The servers of others are asked as long as somebody looked within this time.
+const WATCHED: Duration = Duration::from_secs(60);
 
 pub fn run(asked: &Monitor) -> ExitCode {
     match serve(asked) {
@@ -27,6 +35,53 @@ pub fn run(asked: &Monitor) -> ExitCode {
             eprintln!("trireme monitor: {reason}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// What the threads share.
+struct Shared {
+    asked: Monitor,
+    token: Option<String>,
+    station: Mutex<Station>,
+    feed: Feed,
+    /// When somebody last asked for the whole cluster.
+    watched: Mutex<Option<Instant>>,
+}
+
+impl Shared {
+    fn station(&self) -> MutexGuard<'_, Station> {
+        self.station.lock().expect("no holder of the station panics")
+    }
+
+    fn is_watched(&self) -> bool {
+        let asked = *self.watched.lock().expect("no holder panics");
+        self.feed.watchers() > 0 || asked.is_some_and(|at| at.elapsed() < WATCHED)
+    }
+
+    fn respond(&self, request: &Request<'_>) -> Answer {
+        if self.token.as_deref().is_some_and(|token| !same(token, request.token.unwrap_or_default())) {
+            return Answer {
+                status: "401 Unauthorized",
+                kind: "text/plain",
+                // A browser asks its user then: any name, and the token as the password.
+                headers: "WWW-Authenticate: Basic realm=\"trireme monitor\"\r\n",
+                body: "the token is missing or wrong\n".to_owned().into(),
+            };
+        }
+        let path = request.target.split('?').next().unwrap_or_default();
+        if matches!(path, "/cluster" | "/state" | "/history") {
+            *self.watched.lock().expect("no holder panics") = Some(Instant::now());
+        }
+        // Load balancers ask with OPTIONS, or say nothing of what they accept: they get clustercheck's answer at the root.
+        let page = request.method == "GET" && request.accept.is_some();
+        let answer = self.station().respond(request.target, page, Instant::now());
+        let body = match answer.body {
+            Content::Text(text) => text.into(),
+            Content::Bytes(bytes) => Body::Bytes(bytes),
+            Content::Asset(bytes) => Body::Static(bytes),
+            Content::Watch => Body::Events(self.feed.watch()),
+        };
+        Answer { status: answer.status, kind: answer.kind, headers: HEADERS, body }
     }
 }
 
@@ -41,36 +96,148 @@ fn serve(asked: &Monitor) -> Result<(), String> {
             ));
         }
     }
-    let target = asked.connect.targets()?.into_iter().next().ok_or("no server is named")?;
-    let watch = Arc::new(Mutex::new(Watch::new(Instant::now())));
-    {
-        let (watch, asked) = (watch.clone(), asked.clone());
-        thread::spawn(move || {
-            loop {
-                let (look, pause) = match read(&asked.data_dir) {
-                    Some(look) => (look, EVERY),
-                    None => (Look::Answer(status::ask(&asked.connect, &target, false).map(Box::new)), ASK_EVERY),
-                };
-                lock(&watch).handle(look, Instant::now());
-                thread::sleep(pause);
-            }
-        });
-    }
-    let for_agent = watch.clone();
-    let line: Arc<dyn Fn() -> String + Send + Sync> =
-        Arc::new(move || lock(&for_agent).health(Instant::now()).agent().to_owned());
-    let respond = Arc::new(move |request: &Request<'_>| {
-        if token.as_deref().is_some_and(|token| !same(token, request.bearer.unwrap_or_default())) {
-            return Answer {
-                status: "401 Unauthorized",
-                kind: "text/plain",
-                body: "the token is missing or wrong\n".to_owned(),
-            };
-        }
-        let answer = lock(&watch).respond(request.target, Instant::now());
-        Answer { status: answer.status, kind: answer.kind, body: answer.body }
+    asked.connect.targets()?.first().ok_or("no server is named")?;
+    let port = match &listen {
+        Address::Tcp { port, .. } => Some(*port),
+        Address::Unix(_) => None,
+    };
+    let named = asked.peers.iter().map(|text| Peer::named(text, port.unwrap_or(DEFAULT_PORT)));
+    let named = named.collect::<Result<Vec<Peer>, String>>()?;
+    let shared = Arc::new(Shared {
+        asked: asked.clone(),
+        token,
+        station: Mutex::new(Station::new(port, named, Instant::now())),
+        feed: Feed::default(),
+        watched: Mutex::new(None),
     });
+    for work in [watch_own, tick] {
+        let shared = shared.clone();
+        thread::spawn(move || work(&shared));
+    }
+    let for_agent = shared.clone();
+    let line: Arc<dyn Fn() -> String + Send + Sync> =
+        Arc::new(move || for_agent.station().own().health(Instant::now()).agent().to_owned());
+    let respond = Arc::new(move |request: &Request<'_>| shared.respond(request));
     serve_monitor(&listen, respond, agent.map(|address| (address, line)))
+}
+
+const DEFAULT_PORT: u16 = 9105;
+
+fn watch_own(shared: &Arc<Shared>) {
+    let connect = &shared.asked.connect;
+    let target = connect.targets().ok().and_then(|targets| targets.into_iter().next());
+    loop {
+        let (look, pause) = match (read(&shared.asked.data_dir), &target) {
+            (Some(look), _) => (look, EVERY),
+            (None, Some(target)) => (Look::Answer(status::ask(connect, target, false).map(Box::new)), ASK_EVERY),
+            (None, None) => return,
+        };
+        let process = match &look {
+            Look::File(Ok(state)) => Some((state.process, runs(state.process))),
+            Look::File(Err(_)) | Look::Unreadable(_) | Look::Answer(_) => None,
+        };
+        shared.station().handle_own(look, process, Instant::now());
+        thread::sleep(pause);
+    }
+}
+
+/// Puts all together, and tells those who watch.
+fn tick(shared: &Arc<Shared>) {
+    let mut asked = BTreeSet::new();
+    loop {
+        let begun = Instant::now();
+        let frame = {
+            let mut station = shared.station();
+            station.tick(begun, status::unix_time());
+            let peers = station.peers(begun);
+            // One that was forgotten has ended its thread.
+            asked.retain(|peer| peers.contains(peer));
+            for peer in peers {
+                if asked.insert(peer.clone()) {
+                    let shared = shared.clone();
+                    thread::spawn(move || watch_peer(&shared, &peer));
+                }
+            }
+            station.frame()
+        };
+        shared.feed.publish(frame);
+        thread::sleep(TICK.saturating_sub(begun.elapsed()));
+    }
+}
+
+/// Until it is forgotten.
+fn watch_peer(shared: &Shared, peer: &Peer) {
+    loop {
+        let begun = Instant::now();
+        if !shared.station().peers(begun).contains(peer) {
+            return;
+        }
+        let look = ask_monitor(peer, shared.token.as_deref());
+        let failed = matches!(look, Look::Unreadable(_));
+        let taken = shared.station().handle_peer(peer, look, Instant::now());
+        let mut pause = TICK;
+        if let Some(server) = peer.server.as_ref().filter(|_| (failed || !taken) && shared.is_watched()) {
+            let answer = status::ask(&shared.asked.connect, server, false);
+            // Of two reasons the first says what to do.
+            if answer.is_ok() {
+                shared.station().handle_peer(peer, Look::Answer(answer.map(Box::new)), Instant::now());
+            }
+            pause = ASK_EVERY;
+        }
+        thread::sleep(pause.saturating_sub(begun.elapsed()).max(TICK / 5));
+    }
+}
+
+/// What the monitor of another node knows of it.
+fn ask_monitor(peer: &Peer, token: Option<&str>) -> Look {
+    let Peer { host, port, .. } = peer;
+    let bare = host.trim_matches(['[', ']']);
+    let why = |what: String| Look::Unreadable(format!("its monitor at {host}:{port} {what}"));
+    let mut reply = Vec::new();
+    let mut ask = || -> std::io::Result<()> {
+        let mut last = std::io::Error::new(ErrorKind::NotFound, "the name has no address");
+        for address in (bare, *port).to_socket_addrs()? {
+            let mut stream = match TcpStream::connect_timeout(&address, PEER_LIMIT) {
+                Ok(stream) => stream,
+                Err(error) => {
+                    last = error;
+                    continue;
+                }
+            };
+            stream.set_read_timeout(Some(PEER_LIMIT))?;
+            stream.set_write_timeout(Some(PEER_LIMIT))?;
+            let authorization = token.map_or_else(String::new, |token| format!("Authorization: Bearer {token}\r\n"));
+            write!(stream, "GET /node HTTP/1.1\r\nHost: {host}:{port}\r\n{authorization}Connection: close\r\n\r\n")?;
+            stream.take(4 * LEN as u64).read_to_end(&mut reply)?;
+            return Ok(());
+        }
+        Err(last)
+    };
+    if let Err(error) = ask() {
+        return match error.kind() {
+            ErrorKind::ConnectionRefused => why(
+                "is not there: start `trireme monitor` beside that node with --listen at an address that this machine reaches".to_owned(),
+            ),
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => why("does not answer".to_owned()),
+            _ => why(format!("is not reached: {error}")),
+        };
+    }
+    let Some(end) = reply.windows(4).position(|window| window == b"\r\n\r\n") else {
+        return why("gave no answer".to_owned());
+    };
+    let head = String::from_utf8_lossy(&reply[..end]);
+    let status = head.lines().next().and_then(|line| line.split(' ').nth(1)).unwrap_or_default();
+    match status {
+        "200" => match State::decode(&reply[end + 4..]) {
+            Ok(state) => Look::File(Ok(state)),
+            Err(bad) => why(format!("tells what is not understood: {bad}")),
+        },
+        "401" => why("refuses the token: all monitors need the same --token-file".to_owned()),
+        "503" => why("knows nothing of its node yet".to_owned()),
+        other => {
+            why(format!("is none that knows of /node (status {other}): it is of an older version, or another program"))
+        }
+    }
 }
 
 /// The state file. `None`: there is none.
@@ -85,6 +252,14 @@ fn read(data_dir: &Path) -> Option<Look> {
     }
 }
 
+/// A process that has ended and is not waited for yet does not run.
+fn runs(process: u32) -> bool {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{process}/stat")) else { return false };
+    // The name in brackets may hold anything.
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    !matches!(state, Some('Z' | 'X'))
+}
+
 /// This machine only.
 fn is_near(address: &Address) -> bool {
     match address {
@@ -95,7 +270,8 @@ fn is_near(address: &Address) -> bool {
     }
 }
 
-fn token(path: &Path) -> Result<String, String> {
+/// The first line of a file that nobody else can read.
+pub fn token(path: &Path) -> Result<String, String> {
     let text = trireme_private::read_secret(path)?.ok_or_else(|| format!("there is no {}", path.display()))?;
     let text = String::from_utf8_lossy(&text);
     let line = text.lines().next().unwrap_or_default().trim();
@@ -105,8 +281,4 @@ fn token(path: &Path) -> Result<String, String> {
 /// Takes as long whatever is wrong.
 fn same(one: &str, other: &str) -> bool {
     one.len() == other.len() && one.bytes().zip(other.bytes()).fold(0, |wrong, (a, b)| wrong | (a ^ b)) == 0
-}
-
-fn lock(watch: &Mutex<Watch>) -> MutexGuard<'_, Watch> {
-    watch.lock().expect("no holder of the watch panics")
 }

@@ -119,6 +119,10 @@ pub const METRICS: &[Metric] = &[
     labelled(Kind::Gauge, "trireme_flow_control_backlog", "by", "Write sets that this member has to apply"),
     gauge("trireme_flow_control_paused", "1: this node's writers are held back now"),
     gauge(
+        "trireme_flow_control_gave_up",
+        "1: this node applied nothing for gcs.fc_patience and slows nobody any more; it falls behind",
+    ),
+    gauge(
         "trireme_group_thread_silent_seconds",
         "Since when the thread of the group has not answered; up to 0.05 is normal",
     ),

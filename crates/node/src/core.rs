@@ -399,6 +399,8 @@ impl Core {
             desyncs: roster.desyncs(self.inc.me.node),
             evicted: roster.evicted().to_vec(),
             incoming: roster.view().members.iter().map(|m| m.incoming.clone()).collect(),
+            names: roster.view().members.iter().map(|m| m.name.clone()).collect(),
+            cluster: self.conn.cluster.clone(),
             weight: total,
             uuid: self.inc.me.uuid(),
             segment: self.inc.me.segment,

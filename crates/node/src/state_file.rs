@@ -254,6 +254,9 @@ impl Seen {
         body.text("history", &shared.data.history().to_string());
         body.text("local_state_comment", comment);
         body.text("incoming_addresses", &status.incoming.join(","));
+        body.text("incoming_address", &shared.host.args.node_incoming);
+        body.text("members", &status.names.join(","));
+        body.text("cluster", &status.cluster);
         let Some(picture) = &self.picture else { return };
         for (name, value) in [
             ("trireme_term", picture.term),
@@ -268,6 +271,7 @@ impl Seen {
             ("trireme_log_committed_index", picture.log_committed.0),
             ("trireme_log_bytes", picture.log_bytes),
             ("trireme_log_max_bytes", picture.log_bytes_max),
+            ("trireme_flow_control_gave_up", u64::from(picture.flow_gave_up)),
             ("trireme_durability_disk", u64::from(picture.durability == Durability::Disk)),
         ] {
             body.number(name, value as f64);

@@ -64,6 +64,10 @@ pub struct GroupStatus {
     pub receiving: bool,
     pub desyncs: u32,
     pub incoming: Vec<String>,
+    /// Of the members, in the same order.
+    pub names: Vec<String>,
+    /// Name of the group.
+    pub cluster: String,
     pub evicted: Vec<Uuid>,
     pub weight: u32,
     pub uuid: Uuid,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::client::Trouble;
 use crate::facts::{Facts, size};
@@ -67,7 +67,7 @@ pub struct Shown {
 }
 
 /// Servers of one history under one name.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Cluster {
     pub name: String,
     /// UUID of its history, as far as a server knows it.
@@ -91,7 +91,7 @@ pub struct Cluster {
 }
 
 /// Whose majority commits.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Votes {
     pub voters: u64,
     pub voters_there: u64,

@@ -1,4 +1,4 @@
-//! `trireme monitor`: what a node says of itself, for Prometheus, load balancers and orchestrators.
+//! What one node says of itself: for Prometheus, load balancers and orchestrators, and as a part of the whole ([`crate::station`]).
 //!
 //! Pure: [`Watch`] takes what was read or heard, and answers for paths. Sockets are the caller's.
 
@@ -10,21 +10,30 @@ use clap::Args;
 use serde_json::json;
 use trireme_metrics::histogram::BOUNDS_NS;
 use trireme_metrics::names::{self, Kind};
-use trireme_metrics::{Bad, Snapshot, State};
+use trireme_metrics::state::label;
+use trireme_metrics::{Bad, Body, Snapshot, State};
 
 use crate::client::{Connect, Trouble};
-use crate::facts::Facts;
+use crate::facts::{Facts, size};
 
 const NOTES: &str = "\
 A Trireme node writes what it measures into trireme.state.galera.cache in its data directory, and is read there: no account is needed, and
 a server that hangs or is dead is seen as such. Where there is no such file (a Galera node), the `mariadb` client asks each second, with the
 settings of `trireme status`.
 
+  /         the dashboard: a page on the whole cluster, for a browser
   /metrics  for Prometheus: docs/operations/metrics.md
   /health   200 when synced, else 503, with clustercheck's words; /health?donor=ok also as a donor
   /live     200 while the server goes on telling about itself
   /ready    200 when it may get clients
-  /state    all of it, as JSON
+  /state    all of it, as JSON: this node, and the whole cluster
+  /cluster  the whole cluster alone
+  /watch    the same twice a second, as server-sent events
+  /history  what the dashboard draws: /history?seconds=600
+  /node     what this node told last, for the monitors of the others
+
+Of the other nodes their monitors are asked, at the address where clients reach the server and at this monitor's own port; or, while somebody
+watches, their servers, with the settings of `trireme status`.
 
 Exit codes:
   0    ended by a signal
@@ -43,9 +52,13 @@ pub struct Monitor {
     /// Where HAProxy's agent-check is answered
     #[arg(long, value_name = "ADDRESS")]
     pub agent: Option<String>,
-    /// File whose first line has to come with every request: `Authorization: Bearer …`
+    /// File whose first line has to come with every request: `Authorization: Bearer …`, or as the password that a browser asks for. It is
+    /// sent to the other monitors, too
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<std::path::PathBuf>,
+    /// Monitors of other nodes, HOST:PORT, separated by commas, where they are not found by themselves
+    #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
+    pub peers: Vec<String>,
     #[command(flatten)]
     pub connect: Connect,
 }
@@ -64,12 +77,25 @@ const STALE: Duration = Duration::from_secs(2);
 /// The thread of the group answers at once as a rule.
 const THREAD_SILENT: f64 = 3.0;
 
+const STOPPED: &str = "the node was stopped";
+const DIED: &str = "the server's process is gone: it was killed, or it crashed";
+
 /// One answer for HTTP.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Answer {
     pub status: &'static str,
     pub kind: &'static str,
-    pub body: String,
+    pub body: Content,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Content {
+    Text(String),
+    Bytes(Vec<u8>),
+    /// Of the program.
+    Asset(&'static [u8]),
+    /// What is published from now on.
+    Watch,
 }
 
 /// How the node is.
@@ -85,6 +111,22 @@ pub enum Health {
 }
 
 impl Health {
+    pub fn word(&self) -> &'static str {
+        match self {
+            Health::Synced => "synced",
+            Health::Donor => "donor",
+            Health::Unfit(_) => "unfit",
+            Health::Gone(_) => "gone",
+        }
+    }
+
+    pub fn why(&self) -> Option<&str> {
+        match self {
+            Health::Synced | Health::Donor => None,
+            Health::Unfit(why) | Health::Gone(why) => Some(why),
+        }
+    }
+
     fn text(&self) -> &str {
         match self {
             Health::Synced => "synced",
@@ -110,6 +152,10 @@ pub struct Watch {
     state: Option<State>,
     /// When it last told something new.
     news: Option<Instant>,
+    /// Its process as long as it was there, on this machine. One that is not seen from here is not missed.
+    there: Option<u32>,
+    /// The process that was there is gone.
+    died: bool,
     /// Why the last look brought nothing.
     trouble: Option<String>,
     by_file: bool,
@@ -117,7 +163,53 @@ pub struct Watch {
 
 impl Watch {
     pub fn new(now: Instant) -> Watch {
-        Watch { started: now, state: None, news: None, trouble: None, by_file: false }
+        Watch { started: now, state: None, news: None, there: None, died: false, trouble: None, by_file: false }
+    }
+
+    /// Is the process that wrote the file there, as far as this machine can tell?
+    pub fn handle_process(&mut self, process: u32, there: bool) {
+        if there {
+            self.there = Some(process);
+        }
+        self.died = !there && self.there == Some(process);
+    }
+
+    pub fn state(&self) -> Option<&State> {
+        self.state.as_ref()
+    }
+
+    pub fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
+    }
+
+    /// By its state file; else by its server's status.
+    pub fn by_file(&self) -> bool {
+        self.by_file
+    }
+
+    /// It is known to be gone, and does not only say nothing.
+    pub fn ended(&self, now: Instant) -> bool {
+        let Some(state) = &self.state else { return false };
+        let told = state.text("gone").is_some_and(|why| [STOPPED, DIED].contains(&why));
+        matches!(self.health(now), Health::Gone(_)) && (state.closed || self.died || told)
+    }
+
+    /// When it last told something new.
+    pub fn news(&self) -> Option<Instant> {
+        self.news
+    }
+
+    /// What it told last, for the monitors of other nodes: as in its state file, and why it is no longer so.
+    pub fn to_file(&self, now: Instant) -> Option<Vec<u8>> {
+        let state = self.state.as_ref()?;
+        let mut body = Body::default();
+        state.numbers.iter().for_each(|(name, value)| body.number(name, *value));
+        state.texts.iter().for_each(|(name, text)| body.text(name, text));
+        if let Health::Gone(why) = self.health(now) {
+            body.text("gone", &why);
+        }
+        state.histograms.iter().for_each(|(name, snapshot)| body.histogram(name, snapshot));
+        Some(body.encode(state.sequence, state.unix_ns, state.process, state.closed))
     }
 
     pub fn handle(&mut self, look: Look, now: Instant) {
@@ -129,7 +221,7 @@ impl Watch {
             Look::Answer(Err(trouble)) => self.trouble = Some(trouble.to_string()),
             Look::File(Ok(state)) => {
                 self.trouble = None;
-                self.by_file = true;
+                self.by_file = state.text("source") != Some("status");
                 // Not by its time: clocks are set back.
                 let news = |old: &State| (old.process, old.sequence) != (state.process, state.sequence);
                 if self.state.as_ref().is_none_or(news) {
@@ -143,7 +235,11 @@ impl Watch {
                 self.trouble = None;
                 self.by_file = false;
                 self.news = Some(now);
-                self.state = Some(from_facts(&facts));
+                let mut state = from_facts(&facts);
+                state.unix_ns = (crate::status::unix_time() * 1e9) as u64;
+                // New each time, for those who compare.
+                state.sequence = self.state.as_ref().map_or(0, |old| old.sequence) + 1;
+                self.state = Some(state);
             }
         }
     }
@@ -153,7 +249,13 @@ impl Watch {
             return Health::Gone(self.trouble.clone().unwrap_or_else(|| "nothing is known yet".to_owned()));
         };
         if state.closed {
-            return Health::Gone("the node was stopped".to_owned());
+            return Health::Gone(STOPPED.to_owned());
+        }
+        if let Some(why) = state.text("gone") {
+            return Health::Gone(why.to_owned());
+        }
+        if self.died {
+            return Health::Gone(DIED.to_owned());
         }
         let since = now.saturating_duration_since(self.news.unwrap_or(self.started));
         let quiet = self.news.is_none_or(|_| since > STALE);
@@ -179,16 +281,16 @@ impl Watch {
         }
     }
 
-    /// `target`: path and query.
-    pub fn respond(&self, target: &str, now: Instant) -> Answer {
+    /// For what concerns this node alone. `target`: path and query.
+    pub fn respond(&self, target: &str, now: Instant) -> Option<Answer> {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let health = self.health(now);
         let said = |well: bool, body: String| Answer {
             status: if well { "200 OK" } else { "503 Service Unavailable" },
-            kind: "text/plain",
-            body,
+            kind: "text/plain; charset=utf-8",
+            body: Content::Text(body),
         };
-        match path {
+        Some(match path {
             "/" | "/health" => {
                 let donor = query.split('&').any(|pair| pair == "donor=ok");
                 let well = health == Health::Synced || donor && health == Health::Donor;
@@ -200,17 +302,16 @@ impl Watch {
             "/metrics" => Answer {
                 status: "200 OK",
                 kind: "text/plain; version=0.0.4; charset=utf-8",
-                body: self.metrics(&health, now),
+                body: Content::Text(self.metrics(&health, now)),
             },
-            "/state" => {
-                Answer { status: "200 OK", kind: "application/json", body: format!("{:#}\n", self.json(&health, now)) }
-            }
-            _ => Answer {
-                status: "404 Not Found",
-                kind: "text/plain",
-                body: "there are /metrics, /health, /live, /ready and /state\n".to_owned(),
+            "/node" => match self.to_file(now) {
+                Some(bytes) => {
+                    Answer { status: "200 OK", kind: "application/octet-stream", body: Content::Bytes(bytes) }
+                }
+                None => said(false, format!("{}\n", health.text())),
             },
-        }
+            _ => return None,
+        })
     }
 
     fn age(&self, now: Instant) -> Option<f64> {
@@ -269,13 +370,10 @@ impl Watch {
         out
     }
 
-    fn json(&self, health: &Health, now: Instant) -> serde_json::Value {
-        let (level, why) = match health {
-            Health::Synced => ("synced", None),
-            Health::Donor => ("donor", None),
-            Health::Unfit(why) => ("unfit", Some(why)),
-            Health::Gone(why) => ("gone", Some(why)),
-        };
+    /// `/state`, without the cluster.
+    pub fn json(&self, now: Instant) -> serde_json::Value {
+        let health = self.health(now);
+        let (level, why) = (health.word(), health.why());
         let state = self.state.clone().unwrap_or_default();
         let times: BTreeMap<&String, serde_json::Value> = state
             .histograms
@@ -351,17 +449,58 @@ fn from_facts(facts: &Facts) -> State {
         ("trireme_send_queue", "wsrep_local_send_queue"),
         ("trireme_open_transactions", "wsrep_open_transactions"),
         ("trireme_certification_keys", "wsrep_cert_index_size"),
+        ("trireme_term", "wsrep_trireme_term"),
+        ("trireme_term_changes_total", "wsrep_trireme_term_changes"),
+        ("trireme_log_first_index", "wsrep_trireme_log_first"),
+        ("trireme_log_last_index", "wsrep_trireme_log_last"),
+        ("trireme_log_bytes", "wsrep_trireme_log_bytes"),
+        ("trireme_log_max_bytes", "wsrep_trireme_log_bytes_max"),
+        ("trireme_unknown_outcomes_total", "wsrep_trireme_unknown_outcomes"),
+        ("trireme_silences_total", "wsrep_trireme_silences"),
     ] {
         if let Some(value) = facts.number(variable) {
             state.numbers.insert(name.to_owned(), value);
         }
     }
+    // The bound of Galera's log.
+    if let Some(bytes) = facts.options().get("gcache.size").filter(|_| !facts.is_trireme()).and_then(|text| size(text))
+    {
+        state.numbers.insert("trireme_log_max_bytes".to_owned(), bytes as f64);
+    }
+    // For whom is not told beside it.
+    if let Some(ns) = facts.number("wsrep_flow_control_paused_ns") {
+        let name = label("trireme_flow_control_seconds_total", &[("by", ""), ("reason", "unknown")]);
+        state.numbers.insert(name, ns / 1e9);
+    }
+    for (name, weight) in facts.voters() {
+        state.numbers.insert(label("trireme_voter_weight", &[("member", &name)]), weight as f64);
+    }
+    for entry in facts.names("wsrep_trireme_flow_control_members") {
+        // `name:rate:backlog`
+        let mut parts = entry.rsplitn(3, ':');
+        let (Some(backlog), Some(rate), Some(by)) = (parts.next(), parts.next(), parts.next()) else { continue };
+        for (name, value) in [("trireme_flow_control_backlog", backlog), ("trireme_flow_control_rate", rate)] {
+            if let Ok(value) = value.parse() {
+                state.numbers.insert(label(name, &[("by", by)]), value);
+            }
+        }
+    }
+    let own_address = facts.own_address().map(|address| address.to_string());
     for (name, text) in [
         ("name", facts.name()),
         ("version", facts.text("wsrep_provider_version")),
         ("history", facts.text("wsrep_local_state_uuid")),
         ("local_state_comment", facts.text("wsrep_local_state_comment")),
         ("incoming_addresses", facts.text("wsrep_incoming_addresses")),
+        ("incoming_address", own_address.as_deref()),
+        ("cluster", facts.text("wsrep_cluster_name")),
+        ("provider", facts.text("wsrep_provider_name")),
+        ("role", facts.text("wsrep_trireme_role")),
+        ("sequencer", facts.text("wsrep_trireme_sequencer")),
+        ("durability", facts.text("wsrep_trireme_durability")),
+        ("silent", facts.text("wsrep_trireme_silent")),
+        ("identity", facts.text("wsrep_gcomm_uuid")),
+        ("source", Some("status")),
         ("ready", Some(if facts.is_on("wsrep_ready") { "yes" } else { "no" })),
     ] {
         if let Some(text) = text {
@@ -410,7 +549,14 @@ mod tests {
     }
 
     fn status(watch: &Watch, path: &str, now: Instant) -> &'static str {
-        watch.respond(path, now).status
+        watch.respond(path, now).unwrap().status
+    }
+
+    fn body(watch: &Watch, path: &str, now: Instant) -> String {
+        match watch.respond(path, now).unwrap().body {
+            Content::Text(text) => text,
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]
@@ -421,20 +567,51 @@ mod tests {
         assert_eq!(status(&watch, "/live", start), "503 Service Unavailable");
         watch.handle(state(1, |_| {}), at(0));
         watch.handle(state(2, |_| {}), at(100));
-        let health = watch.respond("/health", at(200));
-        assert_eq!((health.status, health.body.as_str()), ("200 OK", "MariaDB Cluster Node is synced.\r\n"));
+        assert_eq!(status(&watch, "/health", at(200)), "200 OK");
+        assert_eq!(body(&watch, "/health", at(200)), "MariaDB Cluster Node is synced.\r\n");
         assert_eq!((status(&watch, "/ready", at(200)), watch.health(at(200)).agent()), ("200 OK", "ready up 100%\n"));
         // The same file again and again: frozen or dead.
         watch.handle(state(2, |_| {}), at(3000));
-        assert_eq!(watch.respond("/health", at(3000)).body, "MariaDB Cluster Node is not synced.\r\n");
-        assert!(watch.respond("/live", at(3000)).body.contains("hangs, or is dead"));
-        let metrics = watch.respond("/metrics", at(3000)).body;
+        assert_eq!(body(&watch, "/health", at(3000)), "MariaDB Cluster Node is not synced.\r\n");
+        assert!(body(&watch, "/live", at(3000)).contains("hangs, or is dead"));
+        let metrics = body(&watch, "/metrics", at(3000));
         assert!(metrics.contains("trireme_up 0\n") && metrics.contains("\ntrireme_status 3\n"), "{metrics}");
         assert!(!metrics.contains("trireme_term "), "{metrics}");
         watch.handle(state(3, |_| {}), at(3100));
         assert_eq!(watch.health(at(3100)), Health::Synced);
         watch.handle(state(4, |state| state.closed = true), at(3200));
         assert_eq!(watch.health(at(3200)), Health::Gone("the node was stopped".to_owned()));
+    }
+
+    #[test]
+    fn a_process_that_ends_is_noticed_before_its_silence() {
+        let now = Instant::now();
+        let mut watch = Watch::new(now);
+        watch.handle(state(1, |_| {}), now);
+        // Never seen from here: in a container, for instance.
+        watch.handle_process(1, false);
+        assert_eq!(watch.health(now), Health::Synced);
+        watch.handle_process(1, true);
+        assert_eq!(watch.health(now), Health::Synced);
+        watch.handle_process(1, false);
+        assert!(watch.health(now).why().unwrap().contains("process is gone"));
+        // Its successor.
+        watch.handle(state(2, |state| state.process = 2), now);
+        watch.handle_process(2, true);
+        assert_eq!(watch.health(now), Health::Synced);
+    }
+
+    #[test]
+    fn what_a_monitor_knows_another_can_read() {
+        let now = Instant::now();
+        let mut watch = Watch::new(now);
+        watch.handle(state(1, |_| {}), now);
+        let mut other = Watch::new(now);
+        other.handle(Look::File(State::decode(&watch.to_file(now).unwrap())), now);
+        assert_eq!((other.health(now), other.state()), (Health::Synced, watch.state()));
+        let later = now + Duration::from_secs(60);
+        other.handle(Look::File(State::decode(&watch.to_file(later).unwrap())), now);
+        assert!(other.health(now).why().unwrap().contains("hangs, or is dead"));
     }
 
     #[test]
@@ -474,7 +651,7 @@ mod tests {
             ("503 Service Unavailable", "200 OK")
         );
         watch.handle(state(2, |state| set(state, "trireme_group_thread_silent_seconds", 9.0)), now);
-        assert!(watch.respond("/ready", now).body.contains("not answered for 9 s"));
+        assert!(body(&watch, "/ready", now).contains("not answered for 9 s"));
     }
 
     #[test]
@@ -482,9 +659,9 @@ mod tests {
         let now = Instant::now();
         let mut watch = Watch::new(now);
         watch.handle(Look::File(Err(Bad::Version(7))), now);
-        assert!(watch.respond("/live", now).body.contains("its format is 7"));
+        assert!(body(&watch, "/live", now).contains("its format is 7"));
         watch.handle(Look::Unreadable("Permission denied".into()), now);
-        assert!(watch.respond("/state", now).body.contains("Permission denied"));
+        assert!(watch.json(now).to_string().contains("Permission denied"));
         // One that is being written does not undo what is known.
         watch.handle(state(1, |_| {}), now);
         watch.handle(Look::File(Err(Bad::Torn)), now);
@@ -496,7 +673,7 @@ mod tests {
         let now = Instant::now();
         let mut watch = Watch::new(now);
         watch.handle(state(1, |_| {}), now);
-        let text = watch.respond("/metrics", now).body;
+        let text = body(&watch, "/metrics", now);
         for line in [
             "trireme_up 1",
             "# TYPE trireme_commit_seconds histogram",
@@ -526,7 +703,7 @@ mod tests {
         ]);
         watch.handle(Look::Answer(Ok(Box::new(answer))), now);
         assert_eq!(watch.health(now), Health::Synced);
-        assert!(watch.respond("/metrics", now).body.contains("\ntrireme_commits_total 12\n"));
+        assert!(body(&watch, "/metrics", now).contains("\ntrireme_commits_total 12\n"));
         watch.handle(Look::Answer(Err(Trouble::Silent)), now);
         assert!(matches!(watch.health(now), Health::Gone(_)));
     }

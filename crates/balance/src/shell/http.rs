@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::address::Address;
@@ -12,24 +13,72 @@ use crate::shell::listen::Listener;
 use crate::shell::run::Service;
 use crate::shell::stream::Stream;
 
-/// A request must be here within this time, and the answer be read.
+/// A request must be here within this time, and the answer be read; each event, too.
 const LIMIT: Duration = Duration::from_secs(5);
 const HEAD_MAX: usize = 8 * 1024;
 const CONNECTIONS_MAX: usize = 64;
 
-/// A request as far as it is read: its first line and one header.
+/// A request as far as it is read: its first line and two headers.
 pub struct Request<'a> {
+    pub method: &'a str,
     /// Path and query.
     pub target: &'a str,
-    /// What `Authorization: Bearer` brought.
-    pub bearer: Option<&'a str>,
+    /// What `Authorization: Bearer` brought, or the password of `Authorization: Basic`, which is how a browser asks people for it.
+    pub token: Option<&'a str>,
+    /// What the client can show.
+    pub accept: Option<&'a str>,
 }
 
 pub struct Answer {
     /// Number and words.
     pub status: &'static str,
     pub kind: &'static str,
-    pub body: String,
+    /// Further lines of the head, each with its line end.
+    pub headers: &'static str,
+    pub body: Body,
+}
+
+pub enum Body {
+    Bytes(Vec<u8>),
+    Static(&'static [u8]),
+    /// Whatever is published from now on, as server-sent events, until the client goes. Who reads slowly misses some.
+    Events(Events),
+}
+
+impl From<String> for Body {
+    fn from(text: String) -> Body {
+        Body::Bytes(text.into_bytes())
+    }
+}
+
+/// One client's end of a [`Feed`].
+pub struct Events(watch::Receiver<Arc<str>>);
+
+/// What is published here goes to all who watch. Only the latest is kept.
+pub struct Feed(watch::Sender<Arc<str>>);
+
+impl Default for Feed {
+    fn default() -> Feed {
+        Feed(watch::Sender::new("".into()))
+    }
+}
+
+impl Feed {
+    /// `text`: one or several events as they go to the client, with the empty line behind each.
+    pub fn publish(&self, text: String) {
+        self.0.send_replace(text.into());
+    }
+
+    /// Begins with the latest.
+    pub fn watch(&self) -> Events {
+        let mut events = self.0.subscribe();
+        events.mark_changed();
+        Events(events)
+    }
+
+    pub fn watchers(&self) -> usize {
+        self.0.receiver_count()
+    }
 }
 
 /// Answers at once: it must not wait for anything.
@@ -89,41 +138,90 @@ pub async fn accept(respond: Arc<Respond>, listener: Arc<Listener>) {
         }
         let (respond, open) = (respond.clone(), open.clone());
         tokio::spawn(async move {
-            let _ = timeout(LIMIT, answer(&*respond, stream)).await;
+            if let Ok(Ok(Some((stream, events)))) = timeout(LIMIT, answer(&*respond, stream)).await {
+                stream_events(stream, events).await;
+            }
             open.fetch_sub(1, Relaxed);
         });
     }
 }
 
-async fn answer(respond: &Respond, mut stream: Stream) -> std::io::Result<()> {
+/// `Some`: events are to be sent.
+async fn answer(respond: &Respond, mut stream: Stream) -> std::io::Result<Option<(Stream, Events)>> {
     let mut head = Vec::new();
     while !head.windows(4).any(|window| window == b"\r\n\r\n") {
         if head.len() >= HEAD_MAX || stream.read_buf(&mut head).await? == 0 {
-            return Ok(());
+            return Ok(None);
         }
     }
     let text = String::from_utf8_lossy(&head);
     let mut words = text.lines().next().unwrap_or_default().split(' ');
     let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-    let header = |line: &'_ str| {
-        let (name, value) = line.split_once(':')?;
-        name.eq_ignore_ascii_case("authorization").then(|| value.trim().strip_prefix("Bearer ").map(str::to_owned))?
+    let header = |wanted: &str| {
+        text.lines().skip(1).find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            name.eq_ignore_ascii_case(wanted).then(|| value.trim())
+        })
     };
-    let bearer = text.lines().skip(1).find_map(header);
-    let Answer { status, kind, body } = match method {
+    let token = header("authorization").and_then(token);
+    let request = Request { method, target, token: token.as_deref(), accept: header("accept") };
+    let Answer { status, kind, headers, body } = match method {
         // OPTIONS is what HAProxy asks by default.
-        "GET" | "HEAD" | "OPTIONS" => respond(&Request { target, bearer: bearer.as_deref() }),
-        _ => Answer { status: "405 Method Not Allowed", kind: "text/plain", body: "only GET\n".to_owned() },
+        "GET" | "HEAD" | "OPTIONS" => respond(&request),
+        _ => Answer {
+            status: "405 Method Not Allowed",
+            kind: "text/plain",
+            headers: "",
+            body: "only GET\n".to_owned().into(),
+        },
     };
-    let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-        body.len()
-    );
+    let length = match &body {
+        Body::Bytes(bytes) => format!("Content-Length: {}\r\n", bytes.len()),
+        Body::Static(bytes) => format!("Content-Length: {}\r\n", bytes.len()),
+        Body::Events(_) => String::new(),
+    };
+    let head = format!("HTTP/1.1 {status}\r\nContent-Type: {kind}\r\n{length}{headers}Connection: close\r\n\r\n");
     stream.write_all(head.as_bytes()).await?;
-    if method != "HEAD" {
-        stream.write_all(body.as_bytes()).await?;
+    match body {
+        _ if method == "HEAD" => {}
+        Body::Bytes(bytes) => stream.write_all(&bytes).await?,
+        Body::Static(bytes) => stream.write_all(bytes).await?,
+        Body::Events(events) => return Ok(Some((stream, events))),
     }
-    stream.shutdown().await
+    stream.shutdown().await?;
+    Ok(None)
+}
+
+/// Until the client goes, or reads nothing for [`LIMIT`].
+async fn stream_events(mut stream: Stream, mut events: Events) {
+    let mut ignored = [0; 256];
+    loop {
+        let changed = tokio::select! {
+            changed = events.0.changed() => changed.is_ok(),
+            // Nothing more is expected from a client but its end.
+            read = stream.read(&mut ignored) => {
+                if read.is_ok_and(|n| n > 0) { continue } else { false }
+            }
+        };
+        if !changed {
+            return;
+        }
+        let text = events.0.borrow_and_update().clone();
+        if !matches!(timeout(LIMIT, stream.write_all(text.as_bytes())).await, Ok(Ok(()))) {
+            return;
+        }
+    }
+}
+
+/// What an `Authorization` header brought.
+fn token(value: &str) -> Option<String> {
+    let (scheme, rest) = value.split_once(' ')?;
+    if scheme.eq_ignore_ascii_case("bearer") {
+        return Some(rest.trim().to_owned());
+    }
+    let pair = openssl::base64::decode_block(rest.trim()).ok().filter(|_| scheme.eq_ignore_ascii_case("basic"))?;
+    let (_, password) = std::str::from_utf8(&pair).ok()?.split_once(':')?;
+    Some(password.to_owned())
 }
 
 fn respond(service: &Arc<Service>, path: &str) -> Answer {
@@ -141,5 +239,35 @@ fn respond(service: &Arc<Service>, path: &str) -> Answer {
         "/state" => ("200 OK", "application/json", service.status()),
         _ => ("404 Not Found", "text/plain", "there are /metrics, /ready, /health and /state\n".to_owned()),
     };
-    Answer { status, kind, body }
+    Answer { status, kind, headers: "", body: body.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_of_programs_and_of_browsers() {
+        assert_eq!(token("Bearer abc").as_deref(), Some("abc"));
+        // printf 'me:a:b' | base64
+        assert_eq!(token("Basic bWU6YTpi").as_deref(), Some("a:b"));
+        for bad in ["", "Bearer", "Basic !!!", "Basic bWU=", "Digest abc"] {
+            assert_eq!(token(bad), None, "{bad}");
+        }
+    }
+
+    #[tokio::test]
+    async fn who_watches_gets_the_latest_first_and_then_what_comes() {
+        let feed = Feed::default();
+        feed.publish("old".to_owned());
+        feed.publish("new".to_owned());
+        let mut events = feed.watch();
+        events.0.changed().await.unwrap();
+        assert_eq!(&**events.0.borrow_and_update(), "new");
+        feed.publish("newer".to_owned());
+        events.0.changed().await.unwrap();
+        assert_eq!((&**events.0.borrow_and_update(), feed.watchers()), ("newer", 1));
+        drop(events);
+        assert_eq!(feed.watchers(), 0);
+    }
 }

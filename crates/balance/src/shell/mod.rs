@@ -17,6 +17,6 @@ mod talk;
 mod watchdog;
 
 pub use client::look_once;
-pub use http::{Answer, Request, serve_monitor};
+pub use http::{Answer, Body, Feed, Request, serve_monitor};
 pub use run::{Extra, serve};
 pub use talk::{control, top};

@@ -1,8 +1,11 @@
 //! `trireme status`, `explain`, `events`, `doctor` and `monitor` on real servers, as an operator types them. The servers are started for
 //! `PROVIDER=… cargo test -p trireme-cli --test observe -- --ignored` only; `$FIRST_PORT` moves their ports.
 
+mod dashboard;
+mod webdriver;
+
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -12,8 +15,14 @@ use trireme_cluster::{ClusterGuard, NodeId, Spec, Stop};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
+fn trireme_command(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_trireme"));
+    command.args(words).env("MYSQL_PWD", "look");
+    command
+}
+
 fn trireme(words: &[&str]) -> (i32, String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_trireme")).args(words).env("MYSQL_PWD", "look").output().unwrap();
+    let output = trireme_command(words).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
 }
@@ -42,8 +51,8 @@ fn free_port() -> u16 {
 }
 
 /// Status line and body.
-fn get(port: u16, path: &str) -> Option<(String, String)> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+fn get(at: impl ToSocketAddrs, path: &str) -> Option<(String, String)> {
+    let mut stream = TcpStream::connect(at).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").ok()?;
     let mut text = String::new();
@@ -53,7 +62,23 @@ fn get(port: u16, path: &str) -> Option<(String, String)> {
 }
 
 fn is(port: u16, path: &str, code: &str) -> bool {
-    get(port, path).is_some_and(|(status, _)| status.contains(code))
+    get(("127.0.0.1", port), path).is_some_and(|(status, _)| status.contains(code))
+}
+
+/// `offset`: of its ports, so that tests can run beside each other.
+fn cluster_of_three(name: &str, offset: u16) -> ClusterGuard {
+    let top = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+    cluster_of(top.join(std::env::var("PROVIDER").expect("PROVIDER names the library")), name, offset)
+}
+
+fn cluster_of(provider: PathBuf, name: &str, offset: u16) -> ClusterGuard {
+    let base_port: u16 = std::env::var("FIRST_PORT").ok().map_or(27900, |text| text.parse().unwrap());
+    let base_port = base_port + offset;
+    let mut spec = Spec::new(provider, PathBuf::from(format!("/var/tmp/trireme-{name}-{base_port}")))
+        .option("innodb_flush_log_at_trx_commit=0");
+    spec.base_port = base_port;
+    spec.name = format!("{name}-{base_port}");
+    ClusterGuard::up(&spec, &mut |_| {}).unwrap()
 }
 
 #[test]
@@ -79,14 +104,7 @@ fn bad_input_is_told_in_words() {
 #[test]
 #[ignore = "starts real servers: PROVIDER=… cargo test -p trireme-cli --test observe -- --ignored"]
 fn an_operator_looks_at_a_cluster() {
-    let top = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
-    let provider = top.join(std::env::var("PROVIDER").expect("PROVIDER names the library"));
-    let base_port: u16 = std::env::var("FIRST_PORT").ok().map_or(27900, |text| text.parse().unwrap());
-    let mut spec = Spec::new(provider, PathBuf::from(format!("/var/tmp/trireme-observe-{base_port}")))
-        .option("innodb_flush_log_at_trx_commit=0");
-    spec.base_port = base_port;
-    spec.name = format!("observe-{base_port}");
-    let mut cluster = ClusterGuard::up(&spec, &mut |_| {}).unwrap();
+    let mut cluster = cluster_of_three("observe", 0);
     let id = |n| NodeId::new(n).unwrap();
     cluster.sql(id(1), "CREATE USER look@'%' IDENTIFIED BY 'look'").unwrap();
     cluster.sql(id(1), "CREATE DATABASE d").unwrap();
@@ -138,9 +156,9 @@ fn an_operator_looks_at_a_cluster() {
             .unwrap(),
     );
     until("the monitor", || is(port, "/ready", "200"));
-    assert_eq!(get(port, "/health").unwrap().1, "MariaDB Cluster Node is synced.\r\n");
+    assert_eq!(get(("127.0.0.1", port), "/health").unwrap().1, "MariaDB Cluster Node is synced.\r\n");
     let commits = || {
-        let text = get(port, "/metrics").unwrap().1;
+        let text = get(("127.0.0.1", port), "/metrics").unwrap().1;
         let line =
             text.lines().find_map(|line| line.strip_prefix("trireme_commit_seconds_count{stage=\"total\"} ")).unwrap();
         line.parse::<u64>().unwrap()
@@ -153,8 +171,37 @@ fn an_operator_looks_at_a_cluster() {
     let mut line = String::new();
     TcpStream::connect(("127.0.0.1", agent)).unwrap().read_to_string(&mut line).unwrap();
     assert_eq!(line, "ready up 100%\n");
-    let state: Value = serde_json::from_str(&get(port, "/state").unwrap().1).unwrap();
+    let state: Value = serde_json::from_str(&get(("127.0.0.1", port), "/state").unwrap().1).unwrap();
     assert_eq!((state["health"].as_str(), state["texts"]["name"].as_str()), (Some("synced"), Some("node1")));
+
+    // The whole cluster: this node by its file, the others by the client; and as a stream.
+    let mut monitor_of_all = None;
+    until("all members to be known", || {
+        let Some((_, body)) = get(("127.0.0.1", port), "/cluster") else { return false };
+        let json: Value = serde_json::from_str(&body).unwrap_or_default();
+        let known = json["nodes"].as_array().is_some_and(|nodes| nodes.len() == 3);
+        monitor_of_all = known.then_some(json);
+        known
+    });
+    let all = monitor_of_all.unwrap();
+    assert_eq!(
+        (all["version"].as_u64(), all["level"].as_str(), all["here"].as_str()),
+        (Some(1), Some("well"), Some("node1")),
+        "{all}"
+    );
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(stream, "GET /watch HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n").unwrap();
+    let (mut heard, mut chunk) = (String::new(), [0; 4096]);
+    while heard.matches("event: cluster\ndata: {").count() < 3 {
+        let read = stream.read(&mut chunk).unwrap();
+        assert!(read > 0, "{heard}");
+        heard.push_str(&String::from_utf8_lossy(&chunk[..read]));
+    }
+    assert!(heard.contains("text/event-stream") && heard.contains("default-src 'none'"), "{heard}");
+    drop(stream);
+    let state: Value = serde_json::from_str(&get(("127.0.0.1", port), "/state").unwrap().1).unwrap();
+    assert!(state["cluster"]["throttle"].is_array() && state["cluster"]["round_trips"].is_array(), "{state}");
 
     // A frozen server, of which its own status could tell nothing.
     cluster.pause(id(1)).unwrap();
@@ -176,7 +223,9 @@ fn an_operator_looks_at_a_cluster() {
     assert!(code == 0 && out.contains("node1") && out.contains("node2") && out.contains("memb_num = 3"), "{out}");
 
     cluster.stop(id(1), Stop::Graceful).unwrap();
-    until("the stop to be told", || get(port, "/live").is_some_and(|(_, body)| body.contains("was stopped")));
+    until("the stop to be told", || {
+        get(("127.0.0.1", port), "/live").is_some_and(|(_, body)| body.contains("was stopped"))
+    });
 
     // All are down: two logs are a majority, one is not, and both say so.
     cluster.stop(id(2), Stop::Kill).unwrap();

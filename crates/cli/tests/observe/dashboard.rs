@@ -1,0 +1,233 @@
+//! The dashboard in a real browser, on a real cluster under load.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use trireme_cluster::{Cluster, Endpoint, Node, NodeId};
+
+use crate::webdriver::Browser;
+use crate::{Process, cluster_of_three, get, trireme_command, until};
+
+/// Clients that write until they are dropped. One in ten writes the row that all write, so that there are conflicts.
+pub struct Load {
+    stop: Arc<AtomicBool>,
+    pause: Arc<AtomicBool>,
+    threads: Vec<thread::JoinHandle<()>>,
+}
+
+impl Load {
+    pub fn start(endpoints: Vec<Endpoint>) -> Load {
+        let (stop, pause) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let one = |(place, endpoint): (usize, Endpoint)| {
+            let (stop, pause) = (stop.clone(), pause.clone());
+            thread::spawn(move || {
+                let mut session = None;
+                for n in 0u64.. {
+                    if stop.load(Relaxed) {
+                        return;
+                    }
+                    if pause.load(Relaxed) {
+                        thread::sleep(Duration::from_millis(10));
+                        continue;
+                    }
+                    let Some(open) = &mut session else {
+                        session = endpoint.session_in(Some("d")).ok();
+                        thread::sleep(Duration::from_millis(20));
+                        continue;
+                    };
+                    let row = if n % 10 == 0 { 0 } else { 1 + place };
+                    // What fails is the business of other tests.
+                    if let Err(error) = open.query(&format!("UPDATE load_ SET n = n + 1 WHERE id = {row}")) {
+                        if error.code().is_none() {
+                            session = None;
+                        }
+                    }
+                    thread::sleep(Duration::from_millis(3));
+                }
+            })
+        };
+        Load { threads: endpoints.into_iter().enumerate().map(one).collect(), stop, pause }
+    }
+
+    pub fn pause(&self, pause: bool) {
+        self.pause.store(pause, Relaxed);
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Tables for [`Load`].
+pub fn schema(cluster: &Cluster) {
+    let first = NodeId::new(1).unwrap();
+    for statement in [
+        "CREATE DATABASE d",
+        "CREATE TABLE d.load_ (id INT PRIMARY KEY, n INT)",
+        "INSERT INTO d.load_ VALUES (0, 0), (1, 0), (2, 0), (3, 0), (4, 0)",
+    ] {
+        cluster.sql(first, statement).unwrap();
+    }
+}
+
+/// A monitor beside each node, all at one port.
+pub fn monitors(cluster: &Cluster, port: u16) -> Vec<Process> {
+    let start = |node: &Node| {
+        let data = node.data();
+        let listen = format!("{}:{port}", node.address);
+        Process(
+            trireme_command(&["monitor", "--data-dir", data.to_str().unwrap(), "--listen", &listen])
+                .stdout(Stdio::null())
+                .spawn()
+                .unwrap(),
+        )
+    };
+    cluster.nodes().iter().map(start).collect()
+}
+
+const CHARTS: [&str; 10] =
+    ["commits", "latency", "stages", "syncs", "backlog", "lag", "held", "conflicts", "delay", "away"];
+/// For what has to be seen at once.
+const AT_ONCE: Duration = Duration::from_secs(2);
+
+fn points(browser: &Browser, chart: &str) -> u64 {
+    let script = format!("return document.getElementById('plot-{chart}').dataset.points");
+    browser.run(&script).as_str().and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+fn picture(browser: &Browser, name: &str) {
+    let png = browser.picture();
+    assert!(png.starts_with(b"\x89PNG"), "no picture");
+    if std::env::var_os("UPDATE_PAGES").is_some() {
+        let dir = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operations/img"));
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(dir.join(name), png).unwrap();
+    }
+}
+
+#[test]
+#[ignore = "starts real servers: PROVIDER=… cargo test -p trireme-cli --test observe -- --ignored"]
+fn the_dashboard_in_a_browser() {
+    let profile = std::env::temp_dir().join(format!("trireme-browser-{}", std::process::id()));
+    let browser = match Browser::start(&profile) {
+        Ok(browser) => browser,
+        Err(why) => {
+            println!("SKIPPED the dashboard in a browser: {why}");
+            return;
+        }
+    };
+    let mut cluster = cluster_of_three("dashboard", 100);
+    schema(&cluster);
+    let load = Load::start(cluster.endpoints());
+    let port = cluster.nodes()[0].ports.sql + 50;
+    let _monitors = monitors(&cluster, port);
+    let at = cluster.nodes()[1].address.clone();
+    until("the monitor to see all", || {
+        let Some((_, body)) = get((&*at, port), "/cluster") else { return false };
+        let cluster: Value = serde_json::from_str(&body).unwrap_or_default();
+        cluster["nodes"]
+            .as_array()
+            .is_some_and(|nodes| nodes.len() == 3 && nodes.iter().all(|node| node["health"] == "synced"))
+    });
+
+    // The whole cluster on one page, by any node's monitor.
+    browser.screen(1280, 1700, false, false);
+    let origin = format!("http://{at}:{port}/");
+    browser.open(&origin);
+    until("the page to show all is well", || browser.text("#level").eq_ignore_ascii_case("well"));
+    assert!(browser.text("#verdict").contains("3 of 3 voters are there"), "{}", browser.text("#verdict"));
+    for name in ["node1", "node2", "node3"] {
+        assert!(browser.text("#members").contains(name), "{}", browser.text("#members"));
+    }
+    // Each panel has data, and they move.
+    for chart in CHARTS {
+        until(&format!("points in {chart}"), || points(&browser, chart) > 0);
+        let before = points(&browser, chart);
+        until(&format!("more points in {chart}"), || points(&browser, chart) > before);
+        let drawn = browser.run(&format!("return document.getElementById('plot-{chart}').dataset.drawn"));
+        assert!(drawn.as_str().is_some_and(|time| time.parse::<f64>().is_ok()), "{chart} draws nothing: {drawn}");
+    }
+    for chart in ["commits", "latency", "stages", "syncs", "delay"] {
+        let last = || browser.run(&format!("return document.getElementById('plot-{chart}').dataset.last"));
+        let before = last();
+        until(&format!("{chart} to move"), || last() != before);
+    }
+    for (panel, words) in [
+        ("#trips", "node1"),
+        ("#log", "iB"),
+        ("#transfers", "None at present"),
+        ("#throttle", "node3"),
+        ("#facts", "term"),
+    ] {
+        assert!(browser.text(panel).contains(words), "{panel}: {}", browser.text(panel));
+    }
+    // Without a mouse: a chart has the focus, and arrow keys read it.
+    browser.run("document.getElementById('plot-commits').focus()");
+    browser.key("ArrowLeft");
+    until("an earlier value to be read", || {
+        browser.text("#read-commits").contains(':') && !browser.text("#read-commits").starts_with("now")
+    });
+    browser.key("Escape");
+    let unnamed = browser.run(
+        "return [...document.querySelectorAll('button, select, [role=img], [role=region]')].filter(e => !(e.innerText || e.getAttribute('aria-label') \
+         || e.getAttribute('aria-labelledby') || e.labels?.length)).map(e => e.outerHTML)",
+    );
+    assert_eq!(unnamed, serde_json::json!([]));
+    thread::sleep(Duration::from_secs(3)); // For the picture: some seconds of lines.
+    picture(&browser, "dashboard-wide.png");
+    browser.screen(390, 844, true, true);
+    until("the page to fit a phone", || browser.run("return document.documentElement.scrollWidth <= 390") == true);
+    thread::sleep(Duration::from_millis(600));
+    picture(&browser, "dashboard-phone.png");
+    browser.screen(1280, 1700, false, false);
+
+    // A locked table: its node is named.
+    let mut locker = cluster.session(NodeId::new(3).unwrap()).unwrap();
+    load.pause(true);
+    // A write that comes late takes the lock away while it is waited for.
+    locker.query("SET SESSION lock_wait_timeout = 1").unwrap();
+    until("the lock", || locker.query("LOCK TABLES d.load_ WRITE").is_ok());
+    load.pause(false);
+    let locked = Instant::now();
+    let hot = "return [...document.querySelectorAll('#throttle tbody tr')].flatMap(row => [...row.cells].map((cell, n) => cell.className.includes('hot') ? \
+               document.querySelectorAll('#throttle thead th')[n].innerText : null)).filter(x => x)";
+    until("the matrix to name node3", || {
+        browser.run(hot).as_array().is_some_and(|named| named.iter().any(|name| name == "node3"))
+    });
+    let took = locked.elapsed();
+    println!("the throttle matrix named node3 after {took:?}");
+    assert!(took < AT_ONCE, "the throttle matrix took {took:?}");
+    until("the time line to tell", || browser.text("#changes").contains("writers wait for node3"));
+    locker.query("UNLOCK TABLES").unwrap();
+    until("all to be well again", || browser.text("#level").eq_ignore_ascii_case("well"));
+
+    // A node is killed: the banner turns.
+    let killed = Instant::now();
+    cluster.kill(NodeId::new(3).unwrap()).unwrap();
+    until("the banner to turn", || !browser.text("#level").eq_ignore_ascii_case("well"));
+    let took = killed.elapsed();
+    println!("the banner turned after {took:?}");
+    assert!(took < AT_ONCE, "the banner took {took:?}");
+    until("the verdict to name it", || browser.text("#verdict").contains("2 of 3 voters are there (node3 is not)"));
+    until("the time line to tell of it", || browser.text("#changes").contains("node3 was synced, is gone"));
+    drop(load);
+
+    // Nobody complained, and nothing was asked of anywhere else.
+    let complaints = browser.complaints();
+    assert!(complaints.is_empty(), "{complaints:?}");
+    let requests = browser.requests();
+    assert!(requests.iter().any(|url| url.ends_with("/watch")), "{requests:?}");
+    for url in requests {
+        assert!(url.starts_with(&origin) || url.starts_with("data:") || url == "about:blank", "{url}");
+    }
+}
