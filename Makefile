@@ -84,6 +84,8 @@ install:
 		| install -D -m 644 /dev/stdin $(ROOT)/lib/systemd/system/trireme-balance.service
 	sed 's|/usr/bin/trireme|$(PREFIX)/bin/trireme|' packaging/trireme-monitor.service \
 		| install -D -m 644 /dev/stdin $(ROOT)/lib/systemd/system/trireme-monitor.service
+	install -D -m 644 packaging/prometheus/trireme.rules.yml $(ROOT)/share/trireme/prometheus/trireme.rules.yml
+	install -D -m 644 packaging/grafana/trireme.json $(ROOT)/share/trireme/grafana/trireme.json
 	install -D -m 644 packaging/man/trireme-balance.1 $(ROOT)/share/man/man1/trireme-balance.1
 	ln -sf trireme-balance.1 $(ROOT)/share/man/man1/glbd.1
 	$(TRIREME) manual $(ROOT)/share/man/man1
@@ -109,6 +111,7 @@ uninstall:
 	rm -rf $(ROOT)/lib/trireme $(ROOT)/share/doc/trireme
 	rm -f $(ROOT)/lib/sysusers.d/trireme-arbitrator.conf
 	rm -f $(ROOT)/bin/trireme $(ROOT)/bin/garbd $(ROOT)/bin/glbd $(ROOT)/bin/garb-systemd
+	rm -rf $(ROOT)/share/trireme
 	rm -f $(ROOT)/lib/systemd/system/trireme-balance.service $(ROOT)/lib/systemd/system/trireme-monitor.service
 	rm -f $(ROOT)/share/man/man1/trireme*.1 $(ROOT)/share/man/man1/glbd.1 $(ROOT)/share/man/man1/garbd.1
 	rm -f $(ROOT)/share/bash-completion/completions/trireme $(ROOT)/share/zsh/vendor-completions/_trireme

@@ -78,7 +78,9 @@ pub enum Command {
     Doctor(trireme_observe::examine::Doctor),
     /// Pack what support needs into one archive: status, settings, logs; no rows, no secrets
     Bundle(trireme_observe::bundle::Bundle),
-    /// Serve /metrics for Prometheus and /health for load balancers
+    /// Watch a cluster in the terminal: rates, latency, who waits for whom
+    Top(crate::top::Top),
+    /// Serve a dashboard, /metrics for Prometheus and /health for load balancers
     Monitor(trireme_observe::monitor::Monitor),
     /// Say what a line of a server's error log means, and what to do
     Explain(trireme_observe::explain::Explain),

@@ -16,6 +16,7 @@ mod resolve;
 mod run;
 mod secret;
 mod table;
+mod top;
 mod trial;
 
 use clap::FromArgMatches;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
         }
         args::Command::Status(status) => return trireme_observe::status::run(&status),
         args::Command::Monitor(asked) => return monitor::run(&asked),
+        args::Command::Top(asked) => return top::run(&asked),
         args::Command::Doctor(asked) if !asked.outage.is_empty() => return outage::run(&asked.outage, asked.json),
         args::Command::Doctor(asked) => return trireme_observe::examine::run(&asked),
         args::Command::Bundle(asked) => return trireme_observe::bundle::run(&asked),

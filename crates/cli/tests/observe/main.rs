@@ -2,6 +2,8 @@
 //! `PROVIDER=… cargo test -p trireme-cli --test observe -- --ignored` only; `$FIRST_PORT` moves their ports.
 
 mod dashboard;
+mod ecosystem;
+mod top;
 mod webdriver;
 
 use std::io::{Read, Write};
@@ -202,6 +204,14 @@ fn an_operator_looks_at_a_cluster() {
     drop(stream);
     let state: Value = serde_json::from_str(&get(("127.0.0.1", port), "/state").unwrap().1).unwrap();
     assert!(state["cluster"]["throttle"].is_array() && state["cluster"]["round_trips"].is_array(), "{state}");
+
+    // In the terminal, by the monitor and without.
+    let by_monitor = format!("127.0.0.1:{port}");
+    let (code, out, err) = trireme(&["top", "--once", "--monitor", &by_monitor]);
+    assert!(code == 0 && out.contains("COMMITS/S") && out.contains("node3"), "{out}{err}");
+    let (code, out, err) = trireme(&["top", "--once", "--host", &host, "--user", "look", "--json"]);
+    let json: Value = serde_json::from_str(&out).unwrap_or_default();
+    assert_eq!((code, json["nodes"].as_array().map(Vec::len)), (0, Some(3)), "{out}{err}");
 
     // A frozen server, of which its own status could tell nothing.
     cluster.pause(id(1)).unwrap();
