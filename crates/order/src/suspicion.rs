@@ -136,7 +136,8 @@ impl<S: LogStore> Group<S> {
 
     /// Does this candidate stand on a branch that the own log could still follow? A member that votes there has lost the fork's entry,
     /// most likely with its power. Its promises are on disk all the same, for whatever branch they were given, so it gives this one;
-    /// but whatever it acknowledged behind the fork is gone, and its log is evidence of nothing.
+    /// but whatever it acknowledged behind the fork is gone, and its log is evidence of nothing. Its data may lie behind the fork too, on one
+    /// branch or the other: that keeps it from following, and a copy heals it, but a promise is about logs.
     pub(crate) fn lost_branch_of(&self, now: Timestamp, candidate: NodeId, branch: Uuid) -> bool {
         let Some(theirs) = self.peers.get(&candidate).and_then(|p| p.told()) else { return false };
         let free = matches!(self.phase(), Phase::Joining | Phase::NonPrimary) && self.standing().keeps_log();
@@ -144,7 +145,7 @@ impl<S: LogStore> Group<S> {
             Some(Kinship::Descendant(fork)) if theirs.lineage.branch(theirs.history) == branch => fork,
             _ => return false,
         };
-        free && self.can_follow(&fork) && !self.hears_sequencer(now)
+        free && self.commit < fork.index && !self.hears_sequencer(now)
     }
 
     /// Becomes the sequencer if these votes are enough.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use trireme_order::{JoinState, LogStore, MemStore, Message, Phase};
+use trireme_order::{Event, JoinState, LogStore, MemStore, Message, Phase};
 use trireme_types::{Entry, EntryKind, HardState, Reader, Seqno, VoterSet, Weight};
 
 use crate::net::*;
@@ -357,6 +357,25 @@ fn a_voter_that_lost_the_fork_is_no_evidence() {
         assert_eq!(net.bodies(n)[0], "before", "node {n}");
         assert_eq!(net.nodes[&n].group.lineage().forks().len(), 2, "node {n}: all were suspect");
     }
+}
+
+/// Its data have outlived the end of its log, and nobody can tell on which branch they are. So it cannot follow, and needs a copy; but it kept
+/// its promise back as well, without which nobody could go on.
+#[test]
+fn a_voter_whose_data_lie_behind_the_fork_that_it_lost_promises_all_the_same() {
+    let (mut net, logs) = fork_lost_by_the_last(3);
+    let end = logs[0].read(logs[0].last(), usize::MAX).unwrap()[0].header.seqno;
+    let [first, second, third]: [MemStore; 3] = logs.try_into().ok().unwrap();
+    net.restart(1, first, 2, Seqno(0));
+    net.restart(2, without_end(second, 1), 2, Seqno(0));
+    net.restart(3, third, 2, end);
+    net.run(Duration::from_secs(20));
+    for n in 1..=3 {
+        assert_eq!(net.phase(n), Phase::Primary, "node {n}");
+        assert_eq!(net.nodes[&n].group.status().voters.voters.len(), 3, "it never lost its vote");
+    }
+    assert_eq!(net.bodies(1), ["before", "behind the fork"]);
+    assert!(net.nodes[&3].events.contains(&Event::DataDiverged), "its data are marked as void before its log is replaced");
 }
 
 /// Swarm seed 76271: with the end of its log it lost that it votes, and its data end before its log begins. It must not wait for another
