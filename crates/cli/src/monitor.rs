@@ -207,7 +207,10 @@ fn ask_monitor(peer: &Peer, token: Option<&str>) -> Look {
             stream.set_read_timeout(Some(PEER_LIMIT))?;
             stream.set_write_timeout(Some(PEER_LIMIT))?;
             let authorization = token.map_or_else(String::new, |token| format!("Authorization: Bearer {token}\r\n"));
-            write!(stream, "GET /node HTTP/1.1\r\nHost: {host}:{port}\r\n{authorization}Connection: close\r\n\r\n")?;
+            // In one piece: who has read a whole request need not read on.
+            let request =
+                format!("GET /node HTTP/1.1\r\nHost: {host}:{port}\r\n{authorization}Connection: close\r\n\r\n");
+            stream.write_all(request.as_bytes())?;
             stream.take(4 * LEN as u64).read_to_end(&mut reply)?;
             return Ok(());
         }

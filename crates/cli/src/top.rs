@@ -113,7 +113,10 @@ fn ask_monitor(peer: &Peer, token: Option<&str>) -> Result<Overview, String> {
         let mut stream = TcpStream::connect_timeout(&address, LIMIT)?;
         stream.set_read_timeout(Some(LIMIT))?;
         let authorization = token.map_or_else(String::new, |token| format!("Authorization: Bearer {token}\r\n"));
-        write!(stream, "GET /cluster HTTP/1.1\r\nHost: {host}:{port}\r\n{authorization}Connection: close\r\n\r\n")?;
+        // In one piece: who has read a whole request need not read on.
+        let request =
+            format!("GET /cluster HTTP/1.1\r\nHost: {host}:{port}\r\n{authorization}Connection: close\r\n\r\n");
+        stream.write_all(request.as_bytes())?;
         let mut text = String::new();
         stream.take(16 << 20).read_to_string(&mut text)?;
         Ok(text)

@@ -375,7 +375,10 @@ fn a_voter_whose_data_lie_behind_the_fork_that_it_lost_promises_all_the_same() {
         assert_eq!(net.nodes[&n].group.status().voters.voters.len(), 3, "it never lost its vote");
     }
     assert_eq!(net.bodies(1), ["before", "behind the fork"]);
-    assert!(net.nodes[&3].events.contains(&Event::DataDiverged), "its data are marked as void before its log is replaced");
+    assert!(
+        net.nodes[&3].events.contains(&Event::DataDiverged),
+        "its data are marked as void before its log is replaced"
+    );
 }
 
 /// Swarm seed 76271: with the end of its log it lost that it votes, and its data end before its log begins. It must not wait for another
