@@ -738,6 +738,8 @@ impl Options {
         let mut r = Rng::new(seed ^ 0x0065_7067_u64.rotate_left(40));
         let mut o = Options::draw(seed);
         o.kind = Kind::Restored;
+        // An old disk has forgotten promises, and what it forgot only all together can tell.
+        o.leaves_dead = false;
         o.strikes.clear();
         o.error_share = 0.0;
         o.nodes = r.range(3, 5) as usize;

@@ -134,6 +134,8 @@ fn run(plan: &Plan, broken: Option<&str>, seen: &mut Seen) -> Result<(), String>
     }
     for slot in 0..plan.nodes {
         gone(&mut c, slot, bound)?;
+        // One that could not go on would be started again by itself.
+        c.stay_down(slot);
     }
     let mut order: Vec<usize> = (0..plan.nodes).collect();
     shuffle(&mut r, &mut order);
