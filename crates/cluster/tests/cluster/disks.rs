@@ -13,7 +13,8 @@ pub fn a_sick_log_disk_costs_one_node(bed: &Bed) {
         return bed.skip(error);
     }
     let mut spec = bed.spec();
-    spec.disks = Some(Disks::of_log(64));
+    // The log, and 8 MiB of the flight recorder.
+    spec.disks = Some(Disks::of_log(80));
     // Small segments, so that the next one is needed soon; and enough of them for what a quick machine writes while the node is away.
     spec.provider_options = "gcache.size=32M".to_owned();
     let mut cluster = bed.up(&spec);
