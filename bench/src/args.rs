@@ -1,4 +1,4 @@
-//! What can be typed after `trireme bench`.
+//! The arguments of `trireme bench`.
 
 use crate::plan::Experiment;
 use crate::systems::System;
@@ -83,7 +83,7 @@ pub enum Disks {
 
 #[derive(Clone, Debug, Args)]
 pub struct Measure {
-    /// What is measured, with commas between [default: all that the experiment knows]
+    /// Systems to measure, with commas between [default: all that the experiment knows]
     #[arg(long, value_enum, value_delimiter = ',')]
     pub systems: Vec<System>,
     /// Numbers of nodes, with commas between

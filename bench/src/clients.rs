@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 use trireme_cluster::{Endpoint, Session, SqlError};
 
-/// What one client does.
+/// The work of one client.
 pub trait Work: Send {
     /// One transaction from its beginning to its answer. `Ok`: it committed, and was of this kind.
     fn transaction(&mut self, session: &mut Session) -> Result<Done, SqlError>;
@@ -38,7 +38,7 @@ pub struct Done {
     pub writes: u32,
 }
 
-/// What all clients did in the measured time.
+/// The work of all clients in the measured time.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     pub elapsed: Duration,
@@ -84,7 +84,7 @@ impl Tally {
         100.0 * self.aborted as f64 / (self.committed + self.rolled_back + self.aborted).max(1) as f64
     }
 
-    /// What every load has: throughput, durations, processor time.
+    /// The values that every load has: throughput, durations, processor time.
     pub fn note(&self, rate: &str, into: &mut Measured) {
         into.set(rate, self.per_second(self.committed));
         into.set("committed", self.committed as f64);

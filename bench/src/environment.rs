@@ -1,4 +1,4 @@
-//! What a result depends on and a reader has to know: machine, versions, settings, and who else worked.
+//! The surroundings of a result, which a reader has to know: machine, versions, settings, and who else worked.
 
 use crate::args::Disks;
 use crate::field::{APPLIERS, Context};
@@ -21,7 +21,7 @@ pub struct Environment {
     pub versions: BTreeMap<String, String>,
     /// Lines that every MariaDB server has, beside those of its system.
     pub options: Vec<String>,
-    /// What a reader has to take into account.
+    /// Remarks that a reader has to take into account.
     pub remarks: Vec<String>,
 }
 

@@ -17,7 +17,7 @@ use crate::systems::Kind;
 /// How the results of an experiment are laid out. A coordinate is `system`, `nodes`, or the name of something that a point has set.
 pub struct Layout {
     pub title: &'static str,
-    /// What is done, for the report. `docs/benchmarks/README.md` says more.
+    /// The procedure in words, for the report. `docs/benchmarks/README.md` says more.
     pub about: &'static str,
     /// The first is the one that ratios and graphs are of.
     pub values: &'static [Value],
@@ -31,6 +31,21 @@ pub struct Layout {
     pub figures: &'static [&'static str],
     /// The experiment that was published, as a table in Markdown with its label. Never part of a graph or a ratio.
     pub published: &'static str,
+}
+
+impl Layout {
+    /// One table with a row for each deployment and a column for each value, and no curves.
+    pub const TABLE: Layout = Layout {
+        title: "",
+        about: "",
+        values: &[],
+        rows: &["system", "nodes"],
+        columns: &[],
+        x: None,
+        x_title: "",
+        figures: &[],
+        published: "",
+    };
 }
 
 pub struct Value {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use trireme_cluster::{Cancel, ClusterGuard, Endpoint, NodeId, Session, Spec, SqlError, until};
 
-/// What all points of a run have in common.
+/// The things that all points of a run have in common.
 pub struct Context {
     pub settings: Settings,
     pub out: PathBuf,
@@ -284,7 +284,7 @@ impl Field {
     }
 }
 
-/// What explains a throughput, and whether it is a sum over the nodes (else the highest).
+/// A value that explains a throughput, and whether it is a sum over the nodes (else the highest).
 pub const WSREP: &[(&str, bool)] = &[
     ("wsrep_flow_control_paused", false),
     ("wsrep_flow_control_sent", true),

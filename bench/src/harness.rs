@@ -19,7 +19,7 @@ pub use cluster::{Cluster, Shape, Subject};
 pub use load::{Load, Report};
 use stages_table::Column;
 
-/// What the columns of `stages` mean.
+/// The meaning of the columns of `stages`.
 pub const STAGES_HELP: &str = "\
 Per commit and node: `wake-ups` are voluntary context switches, so times that a thread slept and was woken; `preempted` are the
 involuntary ones; `syscalls` are counted with perf(1) in a run of their own and left out where it does not work. A commit goes
@@ -142,7 +142,7 @@ pub fn dissect(args: &Stages) -> Result<(), String> {
     Ok(())
 }
 
-/// What all nodes did together.
+/// The work of all nodes together.
 pub fn sum(reports: &[Report]) -> Report {
     let mut total = Report::default();
     reports.iter().for_each(|r| total.add(r));

@@ -1,4 +1,4 @@
-//! What is measured: a list of points. Made from the arguments alone, so that the same command gives the same list.
+//! The plan of a run: a list of points. It is made from the arguments alone, so that the same command gives the same list.
 
 use crate::args::{Disks, Measure, Preset};
 use crate::experiments;
@@ -59,7 +59,7 @@ pub struct Point {
     /// A system's name, or in `provider` a library's label.
     pub system: String,
     pub nodes: u8,
-    /// What else tells this point from others of its experiment: `threads`, `rows`, …
+    /// The other settings that tell this point from others of its experiment: `threads`, `rows`, …
     pub set: BTreeMap<String, String>,
     /// From 1.
     pub repeat: u32,

@@ -1,4 +1,4 @@
-//! What one point gave, as its file holds it.
+//! The results of one point, as its file holds them.
 
 use crate::plan::Point;
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,7 @@ pub struct Record {
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     Measured,
-    /// What was wrong.
+    /// The reason of a failure.
     Failed(String),
     /// Why there was nothing to measure.
     Skipped(String),

@@ -159,7 +159,7 @@ impl Run {
         text
     }
 
-    /// What is not there, and why.
+    /// The missing points, each with its reason.
     fn tail(&self) -> String {
         let mut lines = Vec::new();
         for record in &self.records {

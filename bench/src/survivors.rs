@@ -14,7 +14,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub const TABLE: &str =
     "CREATE TABLE bench.acknowledged (client INT, n BIGINT, text VARCHAR(200), PRIMARY KEY (client, n)) ENGINE=InnoDB";
 
-/// What the clients were told.
+/// The answers that clients got.
 #[derive(Debug, Default)]
 pub struct Seen {
     /// Since the clients began, sorted.

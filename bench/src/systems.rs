@@ -1,4 +1,4 @@
-//! What is measured: a server alone, ours, and what a user would take instead; each with what its acknowledgement means.
+//! The systems: a server alone, ours, and what a user would take instead; each with what its acknowledgement means.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -78,7 +78,7 @@ pub enum Kind {
 }
 
 impl System {
-    /// What every MariaDB experiment can measure.
+    /// The systems that every MariaDB experiment can measure.
     pub const USUAL: [System; 7] = [
         System::Plain,
         System::PlainFast,
@@ -128,7 +128,7 @@ impl System {
         }
     }
 
-    /// What the client knows once its commit has returned.
+    /// The guarantee that a client has once its commit has returned.
     pub fn guarantee(self) -> &'static str {
         match self {
             System::Plain => "on this server's disk; one server only",

@@ -27,7 +27,7 @@ fn reader(pipe: Option<impl Read + Send + 'static>) -> Option<std::thread::JoinH
     pipe.map(|mut pipe| {
         std::thread::spawn(move || {
             let mut bytes = Vec::new();
-            // What cannot be read is not there.
+            // A file that cannot be read counts as none.
             let _ = pipe.read_to_end(&mut bytes);
             String::from_utf8_lossy(&bytes).into_owned()
         })
@@ -77,7 +77,7 @@ impl Tool {
     }
 }
 
-/// What is worth repeating of what a failing program says.
+/// The lines of a failing program that are worth repeating.
 fn is_word_of_failure(line: &str) -> bool {
     !line.is_empty() && !line.starts_with("(last message repeated")
 }

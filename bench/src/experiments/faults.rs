@@ -23,29 +23,21 @@ pub const LAYOUT: Layout = Layout {
         value("back_kill_all_s", "all nodes back after, s", 1),
         value("unknown", "answers that left it open", 0),
     ],
-    rows: &["system", "nodes"],
-    columns: &[],
-    x: None,
-    x_title: "",
-    figures: &[],
-    published: "",
+    ..Layout::TABLE
 };
 
+const KNOWN: [System; 4] = [System::TriremeDisk, System::TriremeProcess, System::GaleraDurable, System::GaleraFast];
 const CLIENTS: u32 = 8;
 /// Width of a step of the picture.
 const STEP: Duration = Duration::from_millis(250);
 
 pub fn points(settings: &Settings) -> Vec<Point> {
-    let usual: &[System] = settings.by_preset(
-        &[System::TriremeDisk],
-        &[System::TriremeDisk, System::GaleraDurable],
-        &[System::TriremeDisk, System::TriremeProcess, System::GaleraDurable, System::GaleraFast],
-    );
-    let known = [System::TriremeDisk, System::TriremeProcess, System::GaleraDurable, System::GaleraFast];
+    let usual: &[System] =
+        settings.by_preset(&[System::TriremeDisk], &[System::TriremeDisk, System::GaleraDurable], &KNOWN);
     // With two nodes nobody is a majority without the other.
     let nodes: Vec<u8> = settings.nodes_or(&[3]).into_iter().filter(|nodes| *nodes >= 3).collect();
     let nodes = if nodes.is_empty() { vec![3] } else { nodes };
-    let all = settings.deployments(&settings.systems_of(usual, &known), &nodes);
+    let all = settings.deployments(&settings.systems_of(usual, &KNOWN), &nodes);
     all.into_iter().map(|(system, nodes)| Point::new(Experiment::Faults, system.name(), nodes)).collect()
 }
 

@@ -18,11 +18,9 @@ pub const LAYOUT: Layout = Layout {
         value("servers_cpu_us_per_transaction", "processor time of the servers per row, µs", 1),
         value("wsrep_flow_control_paused", "share of the time in which flow control held the writers", 2),
     ],
-    rows: &["system", "nodes"],
     columns: &["rows"],
     x: Some("rows"),
     x_title: "rows per transaction",
-    figures: &[],
     published: "Published in 2009 (three servers, Xeon 3.4 GHz, MySQL 5.1 and its Galera), rows/s:
 
 | | 1 | 10 | 100 | 1000 |
@@ -33,6 +31,7 @@ pub const LAYOUT: Layout = Layout {
 | Galera, 3 nodes | 5807 | 17504 | 24737 | 23225 |
 | 1 node, no group communication | 6541 | 14126 | 15857 | 16062 |
 ",
+    ..Layout::TABLE
 };
 
 const CLIENTS: u32 = 16;

@@ -30,12 +30,7 @@ pub const LAYOUT: Layout = Layout {
         value("lost", "lost when all are killed", 0),
         value("fdatasync_p50_us", "one fdatasync before, µs", 0),
     ],
-    rows: &["system", "nodes"],
-    columns: &[],
-    x: None,
-    x_title: "",
-    figures: &[],
-    published: "",
+    ..Layout::TABLE
 };
 
 const CLIENTS: [u32; 3] = [1, 8, 32];
@@ -131,7 +126,7 @@ fn faults(context: &Context, field: &mut Field, measured: &mut Measured) -> Resu
     if let Some((from, to)) = struck {
         measured.set("gap_one_s", seen.longest_gap(from, to).as_secs_f64());
     }
-    // What is there is asked of the server that acknowledged, as nobody was made the primary instead.
+    // The server that acknowledged is asked for the rows, as nobody was made the primary instead.
     let mut session = field.cluster.session(field.id(1)?).map_err(|e| e.to_string())?;
     let lost = seen.lost(&mut session).map_err(|e| e.to_string())?;
     measured.set("lost", lost as f64);

@@ -24,7 +24,7 @@ pub const LAYOUT: Layout = Layout {
     x: Some("clients"),
     x_title: "clients on each writing node",
     figures: &["nodes", "writers", "size"],
-    published: "",
+    ..Layout::TABLE
 };
 
 /// Bytes of data in each write set.

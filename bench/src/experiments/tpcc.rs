@@ -27,11 +27,8 @@ pub const LAYOUT: Layout = Layout {
         value("connections", "connections", 0),
         value("wsrep_local_cert_failures", "certification failures", 0),
     ],
-    rows: &["system", "nodes"],
-    columns: &[],
     x: Some("nodes"),
     x_title: "nodes",
-    figures: &[],
     published: "Published in 2009 (DBT2 with 60 warehouses on EC2):
 
 | | connections | NOTPM | rollbacks % | duration s | load time min |
@@ -42,6 +39,7 @@ pub const LAYOUT: Layout = Layout {
 | 3 nodes | 36 | 10555 | 4 | 1.41 | 38 |
 | 4 nodes | 48 | 10753 | 5 | 1.32 | 38 |
 ",
+    ..Layout::TABLE
 };
 
 const WAREHOUSES: f64 = 60.0;

@@ -37,7 +37,7 @@ struct Seen {
     synced: bool,
 }
 
-/// What callbacks need. Lives for ever: callbacks may come at any time.
+/// The things that callbacks need. Lives for ever: callbacks may come at any time.
 pub struct Shared {
     provider: OnceLock<Provider>,
     dir: PathBuf,

@@ -10,7 +10,7 @@ use super::host::Shared;
 use super::provider::Handle;
 use crate::hist::Histogram;
 
-/// What the clients do.
+/// The work of the clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// 0: this node only applies.
@@ -27,7 +27,7 @@ pub struct Load {
     pub seed: u64,
 }
 
-/// What one node did in the measured time.
+/// The work of one node in the measured time.
 #[derive(Clone, Default)]
 pub struct Report {
     pub commits: u64,

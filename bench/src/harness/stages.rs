@@ -14,7 +14,7 @@ use crate::hist::Histogram;
 pub const CALLS: [&str; 7] =
     ["append_key", "append_data", "certify", "commit_order_enter", "commit_order_leave", "release", "total"];
 
-/// What one node did in the measured time.
+/// The work of one node in the measured time.
 #[derive(Clone, Default)]
 pub struct Stages {
     /// Write sets that left commit order here, the client's own and the others'.

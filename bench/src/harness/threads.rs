@@ -1,4 +1,4 @@
-//! What the kernel counts for the threads of this process, summed by the name of the thread.
+//! The kernel's counts for the threads of this process, summed by the name of the thread.
 
 use std::collections::BTreeMap;
 use std::fs;

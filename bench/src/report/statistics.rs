@@ -58,7 +58,7 @@ impl Key {
         if wanted("nodes") {
             words.push(format!("nodes {}", self.nodes));
         }
-        // What is the same everywhere goes without saying.
+        // A setting that is the same everywhere goes without saying.
         let rest = self.set.iter().filter(|(name, value)| wanted(name) && value.as_str() != "rows");
         words.extend(rest.map(|(name, value)| format!("{name} {value}")));
         words.join(", ")

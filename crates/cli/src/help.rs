@@ -19,7 +19,7 @@ const TEMPLATE: &str = "\
 {before-help}Options:
 {options}{after-help}";
 
-/// What can be typed, with the commands in groups.
+/// The command line, with the commands in groups.
 pub fn command() -> Command {
     let plain = Args::command();
     let groups = groups(&plain);

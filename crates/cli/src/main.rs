@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod ask;
 mod bench;
 mod chaos;
 mod follow;

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, TcpStream, ToSocketAddrs};
+use std::io::{ErrorKind, Read};
+use std::net::IpAddr;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -18,6 +18,8 @@ use trireme_observe::dashboard::HEADERS;
 use trireme_observe::monitor::{Content, Look, Monitor};
 use trireme_observe::station::{Peer, Station, TICK};
 use trireme_observe::status;
+
+use crate::ask::ask;
 
 /// Between two looks at the file.
 const EVERY: Duration = Duration::from_millis(250);
@@ -38,7 +40,7 @@ pub fn run(asked: &Monitor) -> ExitCode {
     }
 }
 
-/// What the threads share.
+/// Shared by the threads.
 struct Shared {
     asked: Monitor,
     token: Option<String>,
@@ -188,50 +190,24 @@ fn watch_peer(shared: &Shared, peer: &Peer) {
     }
 }
 
-/// What the monitor of another node knows of it.
+/// The node of another monitor, as that one knows it.
 fn ask_monitor(peer: &Peer, token: Option<&str>) -> Look {
-    let Peer { host, port, .. } = peer;
-    let bare = host.trim_matches(['[', ']']);
-    let why = |what: String| Look::Unreadable(format!("its monitor at {host}:{port} {what}"));
-    let mut reply = Vec::new();
-    let mut ask = || -> std::io::Result<()> {
-        let mut last = std::io::Error::new(ErrorKind::NotFound, "the name has no address");
-        for address in (bare, *port).to_socket_addrs()? {
-            let mut stream = match TcpStream::connect_timeout(&address, PEER_LIMIT) {
-                Ok(stream) => stream,
-                Err(error) => {
-                    last = error;
-                    continue;
-                }
+    let why = |what: String| Look::Unreadable(format!("its monitor at {}:{} {what}", peer.host, peer.port));
+    let reply = match ask(peer, "/node", token, PEER_LIMIT, 4 * LEN as u64) {
+        Ok(Some(reply)) => reply,
+        Ok(None) => return why("gave no answer".to_owned()),
+        Err(error) => {
+            return match error.kind() {
+                ErrorKind::ConnectionRefused => why(
+                    "is not there: start `trireme monitor` beside that node with --listen at an address that this machine reaches".to_owned(),
+                ),
+                ErrorKind::WouldBlock | ErrorKind::TimedOut => why("does not answer".to_owned()),
+                _ => why(format!("is not reached: {error}")),
             };
-            stream.set_read_timeout(Some(PEER_LIMIT))?;
-            stream.set_write_timeout(Some(PEER_LIMIT))?;
-            let authorization = token.map_or_else(String::new, |token| format!("Authorization: Bearer {token}\r\n"));
-            // In one piece: who has read a whole request need not read on.
-            let request =
-                format!("GET /node HTTP/1.1\r\nHost: {host}:{port}\r\n{authorization}Connection: close\r\n\r\n");
-            stream.write_all(request.as_bytes())?;
-            stream.take(4 * LEN as u64).read_to_end(&mut reply)?;
-            return Ok(());
         }
-        Err(last)
     };
-    if let Err(error) = ask() {
-        return match error.kind() {
-            ErrorKind::ConnectionRefused => why(
-                "is not there: start `trireme monitor` beside that node with --listen at an address that this machine reaches".to_owned(),
-            ),
-            ErrorKind::WouldBlock | ErrorKind::TimedOut => why("does not answer".to_owned()),
-            _ => why(format!("is not reached: {error}")),
-        };
-    }
-    let Some(end) = reply.windows(4).position(|window| window == b"\r\n\r\n") else {
-        return why("gave no answer".to_owned());
-    };
-    let head = String::from_utf8_lossy(&reply[..end]);
-    let status = head.lines().next().and_then(|line| line.split(' ').nth(1)).unwrap_or_default();
-    match status {
-        "200" => match State::decode(&reply[end + 4..]) {
+    match reply.status() {
+        "200" => match State::decode(&reply.body) {
             Ok(state) => Look::File(Ok(state)),
             Err(bad) => why(format!("tells what is not understood: {bad}")),
         },

@@ -1,7 +1,6 @@
 //! `trireme top`: a cluster in the terminal. What is shown comes from a monitor, or from the servers themselves ([`trireme_observe::overview`]).
 
-use std::io::{IsTerminal, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
@@ -21,6 +20,8 @@ use trireme_observe::station::Peer;
 use trireme_observe::table::{lines, printable};
 use trireme_observe::verdict::Level;
 use trireme_observe::{Connect, status};
+
+use crate::ask::ask;
 
 const NOTES: &str = "\
 Without --host and --socket, and where `trireme monitor` runs on this machine, that is asked; it knows most. Else the `mariadb` client asks the
@@ -65,7 +66,7 @@ const LIMIT: Duration = Duration::from_secs(2);
 /// Between two questions.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Who is asked.
+/// Where the numbers come from.
 enum Source {
     Monitor { peer: Peer, token: Option<String> },
     Servers { connect: Box<Connect>, extend: bool, rounds: Rounds },
@@ -105,30 +106,15 @@ impl Source {
 }
 
 fn ask_monitor(peer: &Peer, token: Option<&str>) -> Result<Overview, String> {
-    let Peer { host, port, .. } = peer;
-    let wrong = |what: String| format!("the monitor at {host}:{port} {what}");
-    let fetch = || -> std::io::Result<String> {
-        let address = (host.trim_matches(['[', ']']), *port).to_socket_addrs()?.next();
-        let address = address.ok_or_else(|| std::io::Error::other("the name has no address"))?;
-        let mut stream = TcpStream::connect_timeout(&address, LIMIT)?;
-        stream.set_read_timeout(Some(LIMIT))?;
-        let authorization = token.map_or_else(String::new, |token| format!("Authorization: Bearer {token}\r\n"));
-        // In one piece: who has read a whole request need not read on.
-        let request =
-            format!("GET /cluster HTTP/1.1\r\nHost: {host}:{port}\r\n{authorization}Connection: close\r\n\r\n");
-        stream.write_all(request.as_bytes())?;
-        let mut text = String::new();
-        stream.take(16 << 20).read_to_string(&mut text)?;
-        Ok(text)
-    };
-    let text = fetch().map_err(|error| wrong(format!("is not reached: {error}")))?;
-    let (head, body) = text.split_once("\r\n\r\n").ok_or_else(|| wrong("gave no answer".to_owned()))?;
-    match head.split(' ').nth(1) {
-        Some("200") => {
-            serde_json::from_str(body).map_err(|_| wrong("is of another version, or knows nothing yet".to_owned()))
-        }
-        Some("401") => Err(wrong("wants a token: give --token-file".to_owned())),
-        _ => Err(wrong(format!("answers `{}`", printable(head.lines().next().unwrap_or_default())))),
+    let wrong = |what: String| format!("the monitor at {}:{} {what}", peer.host, peer.port);
+    let reply = ask(peer, "/cluster", token, LIMIT, 16 << 20);
+    let reply = reply.map_err(|error| wrong(format!("is not reached: {error}")))?;
+    let reply = reply.ok_or_else(|| wrong("gave no answer".to_owned()))?;
+    match reply.status() {
+        "200" => serde_json::from_slice(&reply.body)
+            .map_err(|_| wrong("is of another version, or knows nothing yet".to_owned())),
+        "401" => Err(wrong("wants a token: give --token-file".to_owned())),
+        _ => Err(wrong(format!("answers `{}`", printable(&reply.line)))),
     }
 }
 
@@ -234,7 +220,7 @@ fn watch(terminal: &mut ratatui::DefaultTerminal, news: &Receiver<Result<Overvie
     }
 }
 
-/// What is shown, and how.
+/// The view: its numbers, and how they are shown.
 #[derive(Default)]
 struct View {
     overview: Option<Overview>,

@@ -56,7 +56,7 @@ fn trial_dir() -> PathBuf {
     dir.into()
 }
 
-/// What a trial that was killed has left is removed; one that runs is left alone.
+/// Removes the files of a trial that was killed; one that runs is left alone.
 fn refuse_or_clear(dir: &Path) -> Result<()> {
     let old = match Cluster::open(dir) {
         Err(Error::NoCluster(_)) => return Cluster::remove_remains(dir).map(drop),
@@ -159,7 +159,7 @@ fn understand(line: &str) -> Typed {
     Typed::Command(command)
 }
 
-/// What goes wrong is said by the command itself.
+/// The command itself says its errors.
 fn obey(dir: &Path, words: &[String]) -> Result<()> {
     let program = std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into());
     let mut command = Command::new(program);

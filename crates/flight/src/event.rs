@@ -1,10 +1,10 @@
-//! What can happen to a node.
+//! The events in the life of a node.
 
 use std::time::Duration;
 
 use trireme_types::{DecodeError, LogIndex, Reader, Seqno, Writer};
 
-/// What an event is about: the words of `--kind`.
+/// The subject of an event: the words of `--kind`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Topic {
     /// Starts, stops, panics, and why a node cannot go on.
@@ -13,7 +13,7 @@ pub enum Topic {
     Term,
     View,
     Link,
-    /// Who is not heard.
+    /// Members that are not heard.
     Silence,
     /// Stops, rates, and who applies nothing.
     Flow,
@@ -34,7 +34,7 @@ pub enum Topic {
     Log,
     /// The clock of the machine.
     Clock,
-    /// What the recorder says of itself.
+    /// The recorder's words about itself.
     Recorder,
 }
 
@@ -115,7 +115,7 @@ fn cut(text: &str, max: usize) -> &str {
     &text[..end]
 }
 
-/// What an event is made of.
+/// The parts of an event.
 trait Part: Sized {
     fn encode(&self, w: &mut Writer);
     fn decode(r: &mut Reader) -> Result<Self, DecodeError>;
@@ -275,7 +275,7 @@ macro_rules! events {
                 }
             }
 
-            /// What follows the fields that are known here is of a later version, and skipped.
+            /// Bytes behind the fields that are known here are of a later version, and skipped.
             pub(crate) fn decode(r: &mut Reader) -> Result<Event, DecodeError> {
                 let code = r.u16()?;
                 Ok(match code {

@@ -1,4 +1,4 @@
-//! What the thread does that writes: it never fails the node, whatever the disk does.
+//! The work of the thread that writes: it never fails the node, whatever the disk does.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;

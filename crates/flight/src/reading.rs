@@ -5,7 +5,7 @@ use trireme_types::{NodeId, Uuid};
 use crate::record::{Found, Record, UNIT, look};
 use crate::ring::{HEAD_COVERED, HEAD_LEN, Identity, MAGIC, VERSION};
 
-/// What is in a file.
+/// The content of a file.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Reading {
     /// Whose it is; `None`: the head is damaged.
@@ -47,7 +47,7 @@ impl std::fmt::Display for Bad {
 }
 
 impl Reading {
-    /// What can be read is read.
+    /// Reads as much as can be read.
     pub fn decode(bytes: &[u8]) -> Result<Reading, Bad> {
         if bytes.iter().all(|byte| *byte == 0) {
             return Err(Bad::Empty);

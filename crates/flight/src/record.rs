@@ -88,7 +88,7 @@ fn checksum(unit: u32, body: &[u8]) -> u32 {
     crc.finalize()
 }
 
-/// What stands in a unit.
+/// The content of a unit.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Found {
     /// A record, of so many units.
@@ -204,7 +204,7 @@ pub(crate) mod tests {
     fn a_text_that_looks_like_a_record_is_none() {
         let mut inner = Vec::new();
         record(9, Event::Stopped {}).encode(1, &mut inner);
-        // Whatever a stranger sends: valid text, and aligned in every possible way.
+        // Bytes as a stranger may send them: valid text, and aligned in every possible way.
         let inner: String = inner.iter().map(|byte| char::from(byte & 0x7f)).collect();
         for shift in 0..UNIT {
             let outer = record(5, Event::Warned { text: "R".repeat(shift) + &inner.repeat(3) });

@@ -108,14 +108,14 @@ impl Recorder {
         self.often.more.swap(0, Relaxed)
     }
 
-    /// What was dropped since the last call.
+    /// The number of events that were dropped since the last call.
     pub fn take_dropped(&self) -> u64 {
         self.dropped.swap(0, Relaxed)
     }
 }
 
 impl Incoming {
-    /// What has come, oldest first.
+    /// The events that have come, oldest first.
     pub fn take(&self, into: &mut Vec<Record>) {
         loop {
             match self.queue.try_recv() {

@@ -25,12 +25,12 @@ use crate::record::{Record, UNIT, UNITS_MAX};
 
 /// In the directory of the write-set log. The ending keeps the server's scripts for full copies away from it.
 pub const FILE_NAME: &str = "trireme.flight.galera.cache";
-/// What was found in the place and is another node's, or of a later version.
+/// The name for a file that was found in the place and is another node's, or of a later version.
 pub const FORMER_NAME: &str = "trireme.flight.former.galera.cache";
 pub const HEAD_LEN: usize = 512;
 pub(crate) const MAGIC: &[u8; 8] = b"TRIFLIGH";
 pub const VERSION: u32 = 1;
-/// What is covered by the head's checksum.
+/// The part of the head that its checksum covers.
 pub(crate) const HEAD_COVERED: std::ops::Range<usize> = 16..HEAD_LEN;
 const NAME_MAX: usize = 256;
 /// The least that is worth a file.
@@ -47,7 +47,7 @@ pub struct Identity {
     pub name: String,
 }
 
-/// What records are written to.
+/// The place that records are written to.
 pub trait Medium {
     /// All of it, or an error.
     fn put(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
@@ -318,7 +318,7 @@ mod tests {
                 }
             }
             let found = sequences(&Reading::decode(&bytes).unwrap());
-            // What the write did not touch is there.
+            // The records that the write did not touch are there.
             let untouched: Vec<u64> =
                 sequences(&Reading::decode(&after).unwrap()).into_iter().filter(|n| old.contains(n)).collect();
             assert!(untouched.iter().all(|n| found.contains(n)), "{pieces:b}: {found:?} of {untouched:?}");

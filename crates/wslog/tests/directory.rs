@@ -1,36 +1,13 @@
 //! The log over a real directory.
 
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+mod support;
 
-use bytes::Bytes;
 use trireme_order::LogStore;
-use trireme_types::{
-    Base, Entry, EntryHeader, EntryKind, HardState, Incarnation, LogIndex, NodeId, Seqno, Session, Term, Uuid,
-};
+use trireme_types::{Base, Entry, HardState, Incarnation, LogIndex, NodeId, Seqno, Term, Uuid};
 use trireme_wslog::{DirStorage, Options, Trim, WriteSetLog};
 
-/// A directory of its own, removed at the end.
-struct Dir(PathBuf);
-
-impl Dir {
-    fn new() -> Dir {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let n = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("trireme-wslog-{}-{n}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Dir(path)
-    }
-    fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
+use support::dir::Dir;
+use support::entries::entry;
 
 const NODE: NodeId = NodeId(Uuid([9; 16]));
 
@@ -44,19 +21,6 @@ fn open(dir: &Dir) -> (WriteSetLog<DirStorage>, trireme_wslog::OpenReport) {
 
 fn base() -> Base {
     Base { history: Uuid([5; 16]), ..Base::default() }
-}
-
-fn entry(index: u64, term: u64, size: usize) -> Entry {
-    let header = EntryHeader {
-        index: LogIndex(index),
-        term: Term(term),
-        seqno: Seqno(index),
-        voters: LogIndex(1),
-        session: Session::default(),
-        number: index,
-        kind: EntryKind::WriteSet,
-    };
-    Entry { header, payload: Bytes::from(vec![index as u8 ^ term as u8; size]) }
 }
 
 fn sync(log: &mut WriteSetLog<DirStorage>) {
@@ -206,7 +170,7 @@ fn readers_on_other_threads_get_right_entries_or_none() {
             let (reader, stop) = (log.reader(), stop.clone());
             std::thread::spawn(move || {
                 let (mut hits, mut misses, mut step) = (0u64, 0u64, n);
-                while !stop.load(Ordering::Relaxed) || hits == 0 {
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) || hits == 0 {
                     step += 7919;
                     let (first, last) = reader.held();
                     // A little beyond both ends as well.
@@ -245,7 +209,7 @@ fn readers_on_other_threads_get_right_entries_or_none() {
             log.trim(Trim { keep_from: log.last(), bytes_max: Some(300 << 10) }).unwrap();
         }
     }
-    stop.store(true, Ordering::Relaxed);
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
     assert!(log.first() > LogIndex(1000), "nothing was trimmed");
     for reader in readers {
         let (hits, _) = reader.join().unwrap();

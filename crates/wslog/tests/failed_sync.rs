@@ -1,9 +1,12 @@
 //! A sync fails in mode `process`, and the kernel drops what it could not write; then the process is started again on the same boot.
 
-use bytes::Bytes;
+mod support;
+
 use trireme_order::LogStore;
-use trireme_types::{Base, Durability, Entry, EntryHeader, EntryKind, LogIndex, NodeId, Seqno, Session, Term, Uuid};
+use trireme_types::{Base, Durability, LogIndex, NodeId, Uuid};
 use trireme_wslog::{Faults, OpenReport, Options, SimDisk, WriteSetLog};
+
+use support::entries::entry;
 
 fn options() -> Options {
     Options { size: 1 << 20, segment_size_override: Some(64 << 10), ..Options::new(NodeId(Uuid([9; 16])), "boot 1") }
@@ -11,19 +14,6 @@ fn options() -> Options {
 
 fn open(disk: &SimDisk) -> (WriteSetLog<SimDisk>, OpenReport) {
     WriteSetLog::open(disk.clone(), &options()).unwrap()
-}
-
-fn entry(index: u64) -> Entry {
-    let header = EntryHeader {
-        index: LogIndex(index),
-        term: Term(1),
-        seqno: Seqno(index),
-        voters: LogIndex(1),
-        session: Session::default(),
-        number: index,
-        kind: EntryKind::WriteSet,
-    };
-    Entry { header, payload: Bytes::from(vec![index as u8; 1000]) }
 }
 
 /// A log of mode `process` with five synced entries and five that were written, and acknowledged, after them; its next sync fails.
@@ -35,9 +25,9 @@ fn failed(disk: &SimDisk) -> WriteSetLog<SimDisk> {
         let done = log.begin_sync().expect("something is to be synced").run()?;
         log.finish_sync(done)
     };
-    log.append(&(1..=5).map(entry).collect::<Vec<_>>()).unwrap();
+    log.append(&(1..=5).map(|index| entry(index, 1, 1000)).collect::<Vec<_>>()).unwrap();
     sync(&mut log).unwrap();
-    log.append(&(6..=10).map(entry).collect::<Vec<_>>()).unwrap();
+    log.append(&(6..=10).map(|index| entry(index, 1, 1000)).collect::<Vec<_>>()).unwrap();
     disk.set_faults(Faults { syncs_left: Some(0), ..Faults::default() });
     sync(&mut log).unwrap_err();
     disk.set_faults(Faults::default());
@@ -94,7 +84,7 @@ fn in_mode_disk_nothing_acknowledged_is_in_doubt() {
     let disk = SimDisk::new(3);
     let (mut log, _) = open(&disk);
     log.reset(Base { history: Uuid([5; 16]), ..Base::default() }).unwrap();
-    log.append(&[entry(1)]).unwrap();
+    log.append(&[entry(1, 1, 1000)]).unwrap();
     disk.set_faults(Faults { syncs_left: Some(0), ..Faults::default() });
     log.begin_sync().unwrap().run().unwrap_err();
     assert_eq!(log.doubt().unwrap(), None);

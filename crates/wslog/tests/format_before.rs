@@ -1,33 +1,39 @@
 //! A log of the format before is read, and goes on in the current one. `format_before/` holds one that a provider of that time wrote, as it lay on
 //! disk when the process was killed: a reset at 0, entries 1 to 40 of term 1 with checkpoints, a cut after 33, entries 34 to 51 of term 2.
 
+mod support;
+
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use bytes::Bytes;
 use trireme_order::LogStore;
-use trireme_types::{
-    Base, Entry, EntryHeader, EntryKind, HardState, Incarnation, LogIndex, NodeId, Seqno, Session, Term, Uuid,
-};
+use trireme_types::{Base, Entry, HardState, Incarnation, LogIndex, NodeId, Seqno, Term, Uuid};
 use trireme_wslog::{DirStorage, KEY_BYTES, LogKeys, OpenReport, Options, WriteSetLog, inspect};
+
+use support::dir::Dir;
+use support::entries::entry;
 
 const NODE: NodeId = NodeId(Uuid([9; 16]));
 
 /// A copy of the image, removed at the end.
-struct Dir(PathBuf);
+struct Image(Dir);
 
-impl Dir {
-    fn new(name: &str) -> Dir {
-        let dir = std::env::temp_dir().join(format!("trireme-format-before-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
+impl Image {
+    fn new() -> Image {
+        let dir = Dir::new();
         for (name, bytes) in files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/format_before")) {
-            std::fs::write(dir.join(name), bytes).unwrap();
+            std::fs::write(dir.path().join(name), bytes).unwrap();
         }
-        Dir(dir)
+        Image(dir)
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
     }
 
     fn storage(&self) -> DirStorage {
-        DirStorage::new(&self.0).unwrap()
+        DirStorage::new(self.path()).unwrap()
     }
 
     fn open(&self, boot: &str, keys: Option<LogKeys>) -> (WriteSetLog<DirStorage>, OpenReport) {
@@ -37,29 +43,15 @@ impl Dir {
     }
 }
 
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
     entries.map(|e| (e.file_name().into_string().unwrap(), std::fs::read(e.path()).unwrap())).collect()
 }
 
-fn entry(index: u64) -> Entry {
+/// Entry `index` of the image.
+fn nth(index: u64) -> Entry {
     let (term, size) = if index <= 33 { (1, 100 + index as usize) } else { (2, 60) };
-    let header = EntryHeader {
-        index: LogIndex(index),
-        term: Term(term),
-        seqno: Seqno(index),
-        voters: LogIndex(1),
-        session: Session::default(),
-        number: index,
-        kind: EntryKind::WriteSet,
-    };
-    Entry { header, payload: Bytes::from(vec![index as u8 ^ term as u8; size]) }
+    entry(index, term, size)
 }
 
 fn base(index: u64) -> Base {
@@ -85,9 +77,9 @@ fn all(log: &WriteSetLog<DirStorage>) -> Vec<Entry> {
 
 #[test]
 fn it_is_looked_at_without_a_change() {
-    let dir = Dir::new("look");
-    let before = files(&dir.0);
-    let storage = DirStorage::read_only(&dir.0).unwrap();
+    let dir = Image::new();
+    let before = files(dir.path());
+    let storage = DirStorage::read_only(dir.path()).unwrap();
     let verdict = inspect::verify(&storage, Some("boot 1"), None).unwrap();
     assert_eq!(
         (verdict.last, verdict.report.hole, verdict.report.suspect),
@@ -102,17 +94,17 @@ fn it_is_looked_at_without_a_change() {
         true
     })
     .unwrap();
-    assert_eq!(seen, (1..=51).map(entry).collect::<Vec<_>>());
-    assert_eq!(files(&dir.0), before);
+    assert_eq!(seen, (1..=51).map(nth).collect::<Vec<_>>());
+    assert_eq!(files(dir.path()), before);
 }
 
 #[test]
 fn it_goes_on_in_the_current_format_with_everything_that_it_held() {
     for (boot, key) in [("boot 1", false), ("boot 1", true), ("boot 2", false)] {
-        let dir = Dir::new(&format!("{boot}{key}"));
+        let dir = Image::new();
         let keys = || key.then(|| LogKeys::new(&[[3; KEY_BYTES]]).unwrap());
-        let old: Vec<String> = files(&dir.0).into_keys().filter(|name| name.starts_with("trireme.0")).collect();
-        let mut expected: Vec<Entry> = (1..=51).map(entry).collect();
+        let old: Vec<String> = files(dir.path()).into_keys().filter(|name| name.starts_with("trireme.0")).collect();
+        let mut expected: Vec<Entry> = (1..=51).map(nth).collect();
         {
             let (mut log, report) = dir.open(boot, keys());
             assert!(report.unclean && report.hole.is_none() && report.suspect.is_none(), "{report:?}");
@@ -124,14 +116,14 @@ fn it_goes_on_in_the_current_format_with_everything_that_it_held() {
             // A checkpoint of that time, with the application's part.
             assert_eq!(log.checkpoint_before(Seqno(40)).map(|b| (b.index.0 > 0, b.app)), Some((true, base(0).app)));
             // What is written is of today: none of the old files is written to.
-            let kept: Vec<Vec<u8>> = old.iter().map(|name| std::fs::read(dir.0.join(name)).unwrap()).collect();
+            let kept: Vec<Vec<u8>> = old.iter().map(|name| std::fs::read(dir.path().join(name)).unwrap()).collect();
             for index in 52..=60 {
-                log.append(&[entry(index)]).unwrap();
-                expected.push(entry(index));
+                log.append(&[nth(index)]).unwrap();
+                expected.push(nth(index));
             }
             sync(&mut log);
             for (name, before) in old.iter().zip(kept) {
-                assert_eq!(std::fs::read(dir.0.join(name)).unwrap(), before, "{name}");
+                assert_eq!(std::fs::read(dir.path().join(name)).unwrap(), before, "{name}");
             }
         }
         let (log, report) = dir.open(boot, keys());
@@ -142,15 +134,15 @@ fn it_goes_on_in_the_current_format_with_everything_that_it_held() {
 
 #[test]
 fn a_log_that_began_anew_takes_no_state_of_the_format_before() {
-    let dir = Dir::new("reset");
-    let old: Vec<(String, Vec<u8>)> = files(&dir.0).into_iter().filter(|(name, _)| name.contains("ckpt")).collect();
+    let dir = Image::new();
+    let old: Vec<(String, Vec<u8>)> = files(dir.path()).into_iter().filter(|(name, _)| name.contains("ckpt")).collect();
     let (mut log, _) = dir.open("boot 1", None);
     let fresh = Base { history: Uuid([6; 16]), ..base(0) };
     log.reset(fresh.clone()).unwrap();
     drop(log);
     // Their removal was lost with the power.
     for (name, bytes) in old {
-        std::fs::write(dir.0.join(name), bytes).unwrap();
+        std::fs::write(dir.path().join(name), bytes).unwrap();
     }
     let (log, _) = dir.open("boot 2", None);
     assert_eq!((log.base(), log.last()), (&fresh, LogIndex(0)));
@@ -158,11 +150,11 @@ fn a_log_that_began_anew_takes_no_state_of_the_format_before() {
 
 #[test]
 fn damage_in_it_is_found_as_ever() {
-    let dir = Dir::new("damage");
-    let name = files(&dir.0).into_keys().find(|name| name.starts_with("trireme.0")).unwrap();
-    let mut bytes = std::fs::read(dir.0.join(&name)).unwrap();
+    let dir = Image::new();
+    let name = files(dir.path()).into_keys().find(|name| name.starts_with("trireme.0")).unwrap();
+    let mut bytes = std::fs::read(dir.path().join(&name)).unwrap();
     bytes[600] ^= 1;
-    std::fs::write(dir.0.join(&name), bytes).unwrap();
-    let verdict = inspect::verify(&DirStorage::read_only(&dir.0).unwrap(), Some("boot 1"), None).unwrap();
+    std::fs::write(dir.path().join(&name), bytes).unwrap();
+    let verdict = inspect::verify(&DirStorage::read_only(dir.path()).unwrap(), Some("boot 1"), None).unwrap();
     assert!(verdict.report.hole.is_some() || verdict.report.lost_history.is_some(), "{:?}", verdict.report);
 }

@@ -1,4 +1,4 @@
-//! What the documents point at exists: files, headings, commands. They are in plain English.
+//! Everything exists that the documents point at: files, headings, commands. They are in plain English.
 
 mod plain;
 

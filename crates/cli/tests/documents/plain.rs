@@ -26,7 +26,7 @@ const CELL_MAX: usize = 25;
 /// Words in a run-in heading: bold or italic words with a stop at the begin of a paragraph.
 const HEADING_MAX: usize = 7;
 
-/// What may not begin a sentence that is no question: the clause takes the place of the subject, and the verb comes too late.
+/// Words that may not begin a sentence that is no question: the clause takes the place of the subject, and the verb comes too late.
 const FUSED: [&str; 4] = ["Who", "What", "Whoever", "Whatever"];
 
 /// Words that say nothing, talk down to the reader, or have a plainer form.
@@ -76,7 +76,7 @@ fn pieces(text: &str) -> Vec<(usize, Piece)> {
     for (at, line) in text.lines().enumerate() {
         let at = at + 1;
         let bare = line.trim();
-        // What is typed may look like a list.
+        // Commands to be typed may look like a list.
         let item = Some(bare).filter(|_| !line.starts_with("    ")).and_then(item);
         let is_fence = bare.starts_with("```");
         fenced ^= is_fence;

@@ -41,7 +41,7 @@ impl Load {
                         continue;
                     };
                     let row = if n % 10 == 0 { 0 } else { 1 + place };
-                    // What fails is the business of other tests.
+                    // Failures are the business of other tests.
                     if let Err(error) = open.query(&format!("UPDATE load_ SET n = n + 1 WHERE id = {row}")) {
                         if error.code().is_none() {
                             session = None;

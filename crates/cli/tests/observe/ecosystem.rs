@@ -1,4 +1,4 @@
-//! What other programs make of us: Prometheus' own checker, and Grafana's dashboard.
+//! The eyes of other programs: Prometheus' own checker, and Grafana's dashboard.
 
 use std::path::PathBuf;
 use std::process::Command;

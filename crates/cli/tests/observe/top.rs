@@ -39,7 +39,7 @@ fn monitor() -> (u16, Arc<AtomicU64>) {
     (port, asked)
 }
 
-/// What a terminal shows: texts at their places. Colours and the like are passed over.
+/// The screen of a terminal: texts at their places. Colours and the like are passed over.
 struct Screen {
     cells: Vec<Vec<char>>,
     at: (usize, usize),

@@ -105,7 +105,7 @@ impl Browser {
         self.command("POST", "/url", Some(&json!({ "url": url })));
     }
 
-    /// What a script returns.
+    /// The value that a script returns.
     pub fn run(&self, script: &str) -> Value {
         self.command("POST", "/execute/sync", Some(&json!({ "script": script, "args": [] })))
     }
@@ -117,7 +117,7 @@ impl Browser {
             .to_owned()
     }
 
-    /// What the page and the browser complained about.
+    /// The complaints of the page and the browser.
     pub fn complaints(&self) -> Vec<Value> {
         let entries = self.command("POST", "/se/log", Some(&json!({ "type": "browser" })));
         entries.as_array().cloned().unwrap_or_default()
