@@ -13,7 +13,8 @@
 #   make mtr SUITE=galera [TESTS="…"] [PROVIDER=…]   MariaDB's own suites, compared with Galera's results
 #   make fuzz TARGET=order_group [SECONDS=60]        search for inputs that do harm (nightly toolchain, cargo-fuzz)
 #   make bench [BENCH="all --preset quick"] [OUT=build/bench]   the published experiments, ours beside its rivals, in one run; about 20 minutes
-#   make install [PREFIX=/usr/local] [DESTDIR=]      the library, the command, and the services of arbitrator and balancer; make uninstall
+#   make install [PREFIX=/usr/local] [DESTDIR=] [STRIP=no] [GARBD=yes]   the library, the command, and the services of arbitrator and
+#                            balancer; make uninstall
 #   make deb                  Debian packages of provider, command and arbitrator, in build/deb
 #   make rpm                  the same as .rpm, in build/rpm
 #   make release [GPG_KEY=ID] [MINISIGN_KEY=FILE]    all packages, sums, bill of materials, signatures, in build/release
@@ -71,14 +72,26 @@ sbom:
 
 # Takes what was built, so that root needs no toolchain: `make build && sudo make install`. Settings that exist stay.
 ROOT := $(DESTDIR)$(PREFIX)
+# Debug information goes into files of its own, where debuggers look. `no`: it stays where it is, for packages that do the same by themselves.
+STRIP ?= yes
+# garbd and garb.service belong to galera-arbitrator where that is installed: then ours are left out. A tree for a package has them.
+OTHERS_GARBD := $(if $(DESTDIR),,$(shell for file in $(PREFIX)/bin/garbd /usr/bin/garbd /usr/lib/systemd/system/garb.service /lib/systemd/system/garb.service; do \
+	[ ! -f $$file ] || [ -L $$file ] || grep -q trireme $$file || echo $$file; done))
+GARBD ?= $(if $(OTHERS_GARBD),no,yes)
 install:
 	@test -f $(PROVIDER) && test -f $(TRIREME) && test -f $(CONNECT) || { echo "run 'make build' first"; exit 2; }
 	@! grep -aq 'TEST BUILD)' $(PROVIDER) || { echo "$(PROVIDER) is built for tests: run 'make build' again"; exit 2; }
 	install -D -m 644 $(PROVIDER) $(ROOT)/lib/trireme/libtrireme.so
 	install -D -m 755 $(TRIREME) $(ROOT)/bin/trireme
 	install -D -m 755 $(CONNECT) $(ROOT)/lib/trireme/libtrireme_connect.so
+ifneq ($(STRIP),no)
+	@command -v objcopy >/dev/null || { echo "objcopy is missing: install the package binutils, or say STRIP=no"; exit 2; }
+	@cd $(ROOT) && for file in bin/trireme lib/trireme/libtrireme.so lib/trireme/libtrireme_connect.so; do \
+		symbols=$$(dirname $$file)/.debug/$$(basename $$file).debug && mkdir -p $$(dirname $$symbols) && objcopy --only-keep-debug $$file $$symbols \
+		&& chmod 644 $$symbols && objcopy --strip-unneeded $$file && objcopy --add-gnu-debuglink=$$symbols $$file || exit; \
+	done
+endif
 	@test ! -f $(SBOM) || install -D -m 644 $(SBOM) $(ROOT)/share/doc/trireme/trireme.cdx.json
-	ln -sf trireme $(ROOT)/bin/garbd
 	ln -sf trireme $(ROOT)/bin/glbd
 	sed 's|/usr/bin/trireme|$(PREFIX)/bin/trireme|' packaging/trireme-balance.service \
 		| install -D -m 644 /dev/stdin $(ROOT)/lib/systemd/system/trireme-balance.service
@@ -89,19 +102,25 @@ install:
 	install -D -m 644 packaging/man/trireme-balance.1 $(ROOT)/share/man/man1/trireme-balance.1
 	ln -sf trireme-balance.1 $(ROOT)/share/man/man1/glbd.1
 	$(TRIREME) manual $(ROOT)/share/man/man1
-	ln -sf trireme-arbitrate.1 $(ROOT)/share/man/man1/garbd.1
 	install -d $(ROOT)/share/bash-completion/completions $(ROOT)/share/zsh/vendor-completions $(ROOT)/share/fish/vendor_completions.d
 	$(TRIREME) completions bash >$(ROOT)/share/bash-completion/completions/trireme
 	$(TRIREME) completions zsh >$(ROOT)/share/zsh/vendor-completions/_trireme
 	$(TRIREME) completions fish >$(ROOT)/share/fish/vendor_completions.d/trireme.fish
+ifneq ($(GARBD),no)
+	ln -sf trireme $(ROOT)/bin/garbd
+	ln -sf trireme-arbitrate.1 $(ROOT)/share/man/man1/garbd.1
 	sed 's|/usr/bin/garbd|$(PREFIX)/bin/garbd|' packaging/garb-systemd | install -D -m 755 /dev/stdin $(ROOT)/bin/garb-systemd
 	sed 's|/usr/bin/garb-systemd|$(PREFIX)/bin/garb-systemd|' packaging/garb.service \
 		| install -D -m 644 /dev/stdin $(ROOT)/lib/systemd/system/garb.service
 	install -D -m 644 packaging/garb.sysusers $(ROOT)/lib/sysusers.d/trireme-arbitrator.conf
+	@test -e $(DESTDIR)/etc/default/garb || install -D -m 644 packaging/garb.default $(DESTDIR)/etc/default/garb
+else
+	@echo "Left out, because $(firstword $(OTHERS_GARBD)) is another package's: garbd and garb.service. Remove that package, then 'make install GARBD=yes'."
+	@echo "'trireme arbitrate' is the same program."
+endif
 	install -D -m 755 packaging/start-mariadbd $(ROOT)/lib/trireme/start-mariadbd
 	sed 's|/usr/lib/trireme|$(PREFIX)/lib/trireme|' packaging/systemd/trireme.conf \
 		| install -D -m 644 /dev/stdin $(ROOT)/lib/systemd/system/mariadb.service.d/trireme.conf
-	@test -e $(DESTDIR)/etc/default/garb || install -D -m 644 packaging/garb.default $(DESTDIR)/etc/default/garb
 	@test -e $(DESTDIR)/etc/trireme/balance.conf || install -D -m 644 packaging/balance.conf $(DESTDIR)/etc/trireme/balance.conf
 	@test -e $(DESTDIR)/etc/trireme/balance.password || install -D -m 600 /dev/null $(DESTDIR)/etc/trireme/balance.password
 	@echo "In my.cnf: wsrep_provider=$(PREFIX)/lib/trireme/libtrireme.so"
@@ -109,14 +128,17 @@ install:
 
 uninstall:
 	rm -rf $(ROOT)/lib/trireme $(ROOT)/share/doc/trireme
-	rm -f $(ROOT)/lib/sysusers.d/trireme-arbitrator.conf
-	rm -f $(ROOT)/bin/trireme $(ROOT)/bin/garbd $(ROOT)/bin/glbd $(ROOT)/bin/garb-systemd
+	rm -f $(ROOT)/bin/trireme $(ROOT)/bin/.debug/trireme.debug $(ROOT)/bin/glbd
+ifneq ($(GARBD),no)
+	rm -f $(ROOT)/bin/garbd $(ROOT)/bin/garb-systemd $(ROOT)/lib/systemd/system/garb.service
+	rm -f $(ROOT)/lib/sysusers.d/trireme-arbitrator.conf $(ROOT)/share/man/man1/garbd.1
+endif
 	rm -rf $(ROOT)/share/trireme
 	rm -f $(ROOT)/lib/systemd/system/trireme-balance.service $(ROOT)/lib/systemd/system/trireme-monitor.service
-	rm -f $(ROOT)/share/man/man1/trireme*.1 $(ROOT)/share/man/man1/glbd.1 $(ROOT)/share/man/man1/garbd.1
+	rm -f $(ROOT)/share/man/man1/trireme*.1 $(ROOT)/share/man/man1/glbd.1
 	rm -f $(ROOT)/share/bash-completion/completions/trireme $(ROOT)/share/zsh/vendor-completions/_trireme
 	rm -f $(ROOT)/share/fish/vendor_completions.d/trireme.fish
-	rm -f $(ROOT)/lib/systemd/system/garb.service $(ROOT)/lib/systemd/system/mariadb.service.d/trireme.conf
+	rm -f $(ROOT)/lib/systemd/system/mariadb.service.d/trireme.conf
 
 # One version for all: the workspace's. Without root no fakeroot is needed (Rules-Requires-Root: no).
 DEB_OUT := $(CURDIR)/build/deb
@@ -131,7 +153,7 @@ VERSION := $(shell sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\
 rpm: build
 	@command -v rpmbuild >/dev/null || { echo "make rpm needs rpmbuild: apt-get install rpm, or dnf install rpm-build"; exit 2; }
 	rm -rf $(RPM_OUT) build/rpm-work && mkdir -p $(RPM_OUT)
-	@$(MAKE) --no-print-directory install DESTDIR=$(CURDIR)/build/rpm-work/root PREFIX=/usr >/dev/null
+	@$(MAKE) --no-print-directory install DESTDIR=$(CURDIR)/build/rpm-work/root PREFIX=/usr STRIP=no >/dev/null
 	rpmbuild -bb --quiet --target $$(uname -m) --define '_topdir $(CURDIR)/build/rpm-work' --define '_rpmdir $(RPM_OUT)' \
 		--define '_rpmfilename %%{name}-%%{version}-%%{release}.%%{arch}.rpm' --define '_binary_payload w9.gzdio' \
 		--define 'version $(VERSION)' --define 'release_root $(CURDIR)/build/rpm-work/root' --define 'sources $(CURDIR)' packaging/rpm/trireme.spec
@@ -169,6 +191,7 @@ deny:
 
 test: deps-test
 ifeq ($(MARIADB),)
+	@[ "$$(id -u)" != 0 ] || scripts/install-deps.sh --packages
 	@scripts/run-tests
 else
 	@scripts/install-deps.sh --packages
