@@ -470,3 +470,22 @@ impl<S: LogStore> Group<S> {
         nodes.iter().map(name).collect::<Vec<_>>().join(", ")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trireme_types::Uuid;
+
+    #[test]
+    fn what_strangers_acknowledge_is_remembered_within_bounds() {
+        let mut suspicion = Suspicion::default();
+        let node = |n: u32| NodeId(Uuid(u128::from(n).to_be_bytes()));
+        for n in 0..100_000 {
+            suspicion.remember_ack(node(n), false, Term(1), LogIndex(1));
+        }
+        assert_eq!(suspicion.recalled.len(), RECALLED_MAX);
+        // A member has a place whatever came before it.
+        suspicion.remember_ack(node(200_000), true, Term(1), LogIndex(7));
+        assert_eq!(suspicion.recalled[&node(200_000)], (Term(1), LogIndex(7)));
+    }
+}

@@ -1290,6 +1290,40 @@ mod tests {
         }
     }
 
+    /// While somebody is linked a place that he is known to be at is not dialled.
+    #[test]
+    fn a_stranger_who_says_to_listen_where_a_member_does_is_not_believed() {
+        for (id, believed) in [(2, true), (3, false)] {
+            let mut stage = Stage::settled(200);
+            let at = "127.0.0.77:1";
+            let mut played = stage.connect_from([127, 0, 0, 2]);
+            let member = Member { address: at.to_owned(), ..member(id) };
+            played.say(Handshake::Hello(hello(Versions::CURRENT, 77, member)));
+            assert!(stage.hear(&mut played).is_some() && stage.hear(&mut played).is_some());
+            played.say(Handshake::Confirm { link: LinkId(u64::from(id)) });
+            assert!(stage.hear(&mut played).is_some());
+            let peers = stage.transport.known_peers();
+            let peer = peers.iter().find(|peer| peer.address == at).expect("the view names it");
+            assert_eq!(peer.linked, believed, "{peer:?}");
+        }
+    }
+
+    #[test]
+    fn many_connections_at_once_wait_in_the_kernel_and_none_is_turned_away() {
+        let stage = Stage::new(1);
+        let port = stage.transport.listen_port();
+        let room: usize = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap().trim().parse().unwrap();
+        // Nobody accepts them meanwhile. Beyond the room that there is, the kernel drops the request and asks again after a second.
+        let at = std::net::SocketAddr::from(([127, 0, 0, 1], port));
+        let waiting: Vec<_> = (0..room.min(600))
+            .map(|n| {
+                std::net::TcpStream::connect_timeout(&at, Duration::from_millis(900))
+                    .unwrap_or_else(|error| panic!("{n}: {error}"))
+            })
+            .collect();
+        assert!(waiting.len() > 128, "net.core.somaxconn is {room}");
+    }
+
     #[test]
     fn a_name_taken_with_the_highest_number_is_not_taken_for_ever() {
         let mut stage = Stage::settled(200);

@@ -145,3 +145,43 @@ fn every_command_that_is_named_exists() {
     assert!(wrong.is_empty(), "{wrong:#?}");
     assert!(named > 50, "{named}");
 }
+
+/// Source files below `place`.
+fn sources(place: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(place).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() && !path.ends_with("target") {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// The table of attacks promises that each was tried.
+#[test]
+fn every_test_that_stands_beside_an_attack_exists() {
+    let page = std::fs::read_to_string(top().join("docs/security.md")).unwrap();
+    let rows = page.lines().skip_while(|line| !line.starts_with("| attack |")).skip(2);
+    let mut files = Vec::new();
+    sources(&top().join("crates"), &mut files);
+    let mut missing = Vec::new();
+    let mut named = 0;
+    for row in rows.take_while(|line| line.starts_with('|')) {
+        let cell = row.trim_end_matches(['|', ' ']).rsplit(" | ").next().unwrap_or_default();
+        let mut texts: Vec<String> = Vec::new();
+        for span in cell.split('`').skip(1).step_by(2) {
+            if span.ends_with(".rs") {
+                let here: Vec<&PathBuf> = files.iter().filter(|path| path.ends_with(span)).collect();
+                texts = here.iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
+                missing.extend(here.is_empty().then(|| span.to_owned()));
+            } else {
+                named += 1;
+                let there = texts.iter().any(|text| text.contains(&format!("fn {span}(")));
+                missing.extend((!there).then(|| format!("{span}: {row}")));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{missing:#?}");
+    assert!(named > 60, "{named}");
+}

@@ -3,7 +3,7 @@
 //! What is allowed is wide, because a machine that runs other work as well is slow by itself. With `QUIET=1` in the environment the bounds are
 //! those that a quiet machine has to keep: a longest gap between commits of 1 s, a member back within 5 s, 64 MB.
 
-use crate::support::{Bed, Load, assert_all_there, assert_equal, await_status, from_environment, node, schema};
+use crate::support::{Bed, Load, assert_all_there, assert_equal, await_status, client, from_environment, node, schema};
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -13,9 +13,12 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use openssl::ssl::{Ssl, SslContext, SslMethod};
-use trireme_cluster::{Cluster, Start, Stop};
+use trireme_cluster::{Cluster, LogCursor, Start, Stop};
 use trireme_order::Message;
-use trireme_types::{Incarnation, Member, MemberKind, NodeId, Uuid, Weight, Writer};
+use trireme_types::{
+    Base, Durability, EntryHeader, EntryKind, Incarnation, Lineage, LogIndex, Member, MemberKind, NodeId, Seqno,
+    Session, Term, Uuid, Weight, Writer,
+};
 
 /// How long each flood lasts before a member has to come back through it.
 const FLOOD: Duration = Duration::from_secs(4);
@@ -61,6 +64,7 @@ pub fn floods_of_strangers_in_clear_text(bed: &Bed) {
     let mut cluster = bed.up(&spec);
     schema(&cluster, 1);
     let cluster_name = name.clone();
+    let mut log = LogCursor::at_end(&cluster.node(node(1)).unwrap().log());
     // Handshake and stream in one go: what used to hold the group thread for as long as bytes came.
     through(
         &mut cluster,
@@ -88,7 +92,93 @@ pub fn floods_of_strangers_in_clear_text(bed: &Bed) {
             Some(stream)
         }),
     );
+    let is_linked = |line: &String| line.contains("connection established to") && line.contains("'stranger'");
+    assert!(log.lines().iter().any(is_linked), "no stranger was ever linked");
     assert_equal(&cluster);
+}
+
+/// What a stranger with a link says to be believed: terms to the end of time, votes, entries, commits, states, evictions, durability.
+pub fn lies_of_linked_strangers(bed: &Bed) {
+    let mut spec = bed.spec();
+    spec.secret = false;
+    spec.provider_options = "repl.status_extended=yes".to_owned();
+    let name = spec.name.clone();
+    let mut cluster = bed.up(&spec);
+    schema(&cluster, 1);
+    let status = |n: u8, name: &str| status(&cluster, n, name);
+    let branch = Uuid::parse(&status(1, "wsrep_cluster_state_uuid")).expect("a history");
+    let term = Term(status(1, "wsrep_trireme_term").parse().expect("a number"));
+    let last = LogIndex(status(1, "wsrep_trireme_log_last").parse().expect("a number"));
+    let durability = status(1, "wsrep_trireme_durability");
+    let mut logs: Vec<LogCursor> = (1..=2).map(|n| LogCursor::at_end(&cluster.node(node(n)).unwrap().log())).collect();
+    let told: Vec<Vec<u8>> = [term.next(), Term((1 << 62) - 1)].iter().map(|term| lies(branch, *term, last)).collect();
+    through(
+        &mut cluster,
+        "lies",
+        Arc::new(move |n, to| {
+            let mut stream = TcpStream::connect_timeout(&to, SECOND).ok()?;
+            stream.set_write_timeout(Some(SECOND)).ok()?;
+            let wire = [handshake(&name, n), told[(n % 2) as usize].clone()].concat();
+            stream.write_all(&wire).ok()?;
+            // Its place is free for the next one when it was heard to the end.
+            stream.shutdown(std::net::Shutdown::Write).ok()?;
+            Some(stream)
+        }),
+    );
+    for (n, log) in (1..=2).zip(&mut logs) {
+        let lines = log.lines();
+        let is_said = |text: &str| lines.iter().any(|line| line.contains(text));
+        assert!(
+            is_said("no election leads there") && is_said("is not a member, and nobody who is follows it"),
+            "node{n}"
+        );
+        assert_eq!(self::status(&cluster, n, "wsrep_trireme_durability"), durability, "node{n}");
+        let term: u64 = self::status(&cluster, n, "wsrep_trireme_term").parse().expect("a number");
+        assert!(term < 1 << 20, "node{n} is in term {term}");
+    }
+    assert_equal(&cluster);
+}
+
+fn status(cluster: &Cluster, n: u8, name: &str) -> String {
+    client(cluster, n).run(&format!("SHOW GLOBAL STATUS LIKE '{name}'")).texts()[0][1].clone()
+}
+
+/// One of each kind of message that could do harm.
+fn lies(branch: Uuid, term: Term, last: LogIndex) -> Vec<u8> {
+    let (index, prev_index, prev_term) = (last.next(), last, term);
+    let session = Session { node: NodeId(Uuid([9; 16])), number: u64::MAX };
+    let body = Bytes::from_static(b"forged");
+    let (seqno, voters) = (Seqno(1 << 40), LogIndex(1));
+    let header = EntryHeader { index, term, seqno, voters, session, number: 1, kind: EntryKind::App };
+    let base = Base { history: branch, index: LogIndex(1 << 40), term, seqno, ..Base::default() };
+    let entries = vec![(header, Some(body.clone()))];
+    let messages = [
+        Message::Heartbeat { branch, term, commit: index, last: index, round: 1, majority: true },
+        Message::Append { branch, term, prev_index, prev_term, commit: index, entries },
+        Message::Append { branch, term, prev_index, prev_term, commit: index, entries: vec![] },
+        Message::HeartbeatAck { branch, term, round: 1 },
+        Message::Ack { branch, term, index },
+        Message::Reject { branch, term, prev_index: last, last: LogIndex(0) },
+        Message::NeedBodies { branch, term, from: LogIndex(1) },
+        Message::PreVote { branch, term, last_term: term, last_index: index },
+        Message::PreVoteReply { branch, term, granted: true, whole: true },
+        Message::Vote { branch, term, last_term: term, last_index: index, transfer: false },
+        Message::Vote { branch, term, last_term: term, last_index: index, transfer: true },
+        Message::VoteReply { branch, term, granted: true, whole: true },
+        Message::TimeoutNow { branch, term },
+        Message::Snapshot { term, lineage: Lineage::default(), base: Box::new(base) },
+        Message::Recall { branch, term, index },
+        Message::Force,
+        Message::Entrust { branch, term },
+        Message::BeginFromData { branch, term, index, seqno },
+        Message::Submit { session, number: 1, app: false, body: body.clone() },
+        Message::Signal { body },
+        Message::SetWeight { weight: Weight(255) },
+        Message::SetDurability { durability: Durability::Process },
+        Message::Leave { incarnation: Incarnation(1) },
+        Message::Evicted,
+    ];
+    messages.iter().flat_map(|message| frame(&encoded(message), None)).collect()
 }
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -249,6 +339,11 @@ fn handshake(cluster: &str, n: u64) -> Vec<u8> {
     hello.str(cluster);
     hello.u64(n + 77);
     member.encode(&mut hello);
+    // A build that says nothing of levels is refused as an old one.
+    let levels = trireme_order::SUPPORTED;
+    for level in [levels.min, levels.max, levels.min] {
+        hello.u16(level.0);
+    }
     let mut confirm = Writer::new();
     confirm.u8(4);
     confirm.u64(n + 1);

@@ -95,6 +95,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("floods_of_silent_and_shaking_strangers", floods::floods_of_silent_and_shaking_strangers),
     ("floods_of_strangers_in_clear_text", floods::floods_of_strangers_in_clear_text),
     ("an_encrypted_log_outlives_kills_and_new_keys", encrypted::an_encrypted_log_outlives_kills_and_new_keys),
+    ("lies_of_linked_strangers", floods::lies_of_linked_strangers),
 ];
 
 /// Those that end in starts after a crash: how a server finds its position then depends on where its settings are.
@@ -115,6 +116,7 @@ const ALONE: &[&str] = &[
     "the_loss_of_the_majority_is_told_behind_an_applier",
     "floods_of_silent_and_shaking_strangers",
     "floods_of_strangers_in_clear_text",
+    "lies_of_linked_strangers",
 ];
 
 /// How many scenarios run at a time, unless `--test-threads` says otherwise.

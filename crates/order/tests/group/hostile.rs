@@ -525,6 +525,24 @@ fn bodies_of_strangers_are_not_kept() {
     all_is_well(&mut net, "a stranger's bodies");
 }
 
+/// Flow control speaks by these: a stop of all writers.
+#[test]
+fn signals_of_strangers_are_not_heard() {
+    let mut net = Net::cluster(3);
+    let body = Bytes::from_static(b"stop");
+    for (from, heard) in [(2, true), (STRANGER, false)] {
+        let now = net.now;
+        let group = &mut net.nodes.get_mut(&1).unwrap().group;
+        if !heard {
+            group.handle_link_up(now, Net::config(STRANGER).me, trireme_order::SUPPORTED);
+        }
+        group.handle_message(now, node(from), Message::Signal { body: body.clone() });
+        net.drain(1);
+        let is_from = |e: &Event| matches!(e, Event::Signal { from: said, .. } if *said == node(from));
+        assert_eq!(net.nodes[&1].events.iter().any(is_from), heard, "{from}");
+    }
+}
+
 #[test]
 fn one_member_cannot_throw_the_others_out() {
     let mut net = Net::cluster(3);
