@@ -203,6 +203,8 @@ pub struct Health {
     leaderless_for: Duration,
     /// Since when another member has been known to order in a later term than this one's answers are of.
     replaced: Option<Instant>,
+    /// The newest term in which it said that it orders.
+    led: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -227,6 +229,7 @@ impl Default for Health {
             leaderless: None,
             leaderless_for: Duration::ZERO,
             replaced: None,
+            led: None,
         }
     }
 }
@@ -239,6 +242,7 @@ impl Health {
             Heard::Answer(report) => {
                 let without = report.order().is_some_and(|order| order.leaderless);
                 self.leaderless = without.then(|| self.leaderless.unwrap_or(now));
+                self.led = report.order().filter(|order| order.sequencer).map(|order| order.term).or(self.led);
                 self.leaderless_for = self.leaderless.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
                 self.report = Some(report);
                 self.answered = Some(now);
@@ -286,6 +290,20 @@ impl Health {
         self.leaderless.is_some()
     }
 
+    /// By its last answer it has not heard of a majority for the time of an election.
+    pub fn is_out_of_touch(&self) -> bool {
+        let order = self.report.as_ref().and_then(Report::order).filter(|_| matches!(self.last, Last::Answer));
+        order.is_some_and(|order| order.out_of_touch)
+    }
+
+    /// It orders, or did until a moment ago, and hears no majority. Others may miss a sequencer for a moment while they get a new one; this one
+    /// would be the first to know.
+    fn leads_nobody(&self) -> bool {
+        let order = self.report.as_ref().and_then(Report::order);
+        let led = order.filter(|order| (order.sequencer || order.leaderless) && self.led == Some(order.term));
+        led.is_some() && self.is_out_of_touch()
+    }
+
     /// `word`: of another member. Alone it decides nothing, as that member may be the one in trouble.
     pub fn fitness(&self, word: Option<&Word>) -> Fitness {
         let own = self.own_fitness();
@@ -293,6 +311,7 @@ impl Health {
         let behind = self.replaced.zip(self.answered).is_some_and(|(at, answered)| answered >= at + NEWS);
         match word {
             Some(_) if behind && !own.is_out() => Fitness::Out(Why::Minority),
+            Some(_) if self.replaced.is_some() && self.leads_nobody() && !own.is_out() => Fitness::Out(Why::Minority),
             Some(Word::Alone) if !own.is_out() => Fitness::Out(Why::Minority),
             // Two signs of one thing: the others go on without it.
             Some(Word::Silent(_) | Word::Left(_) | Word::Replaced(_))

@@ -8,7 +8,7 @@ use crate::address::Address;
 pub const ASK_STATUS: &str = "SHOW GLOBAL STATUS WHERE Variable_name IN ('wsrep_local_state', 'wsrep_ready', 'wsrep_cluster_status', \
      'wsrep_connected', 'wsrep_local_index', 'wsrep_incoming_addresses', 'wsrep_provider_name', 'wsrep_gcomm_uuid', \
      'wsrep_local_recv_queue', 'wsrep_desync_count', 'wsrep_trireme_role', 'wsrep_trireme_term', 'wsrep_trireme_silent', \
-     'wsrep_trireme_voters', 'wsrep_trireme_sequencer')";
+     'wsrep_trireme_voters', 'wsrep_trireme_sequencer', 'wsrep_trireme_hears_majority')";
 pub const ASK_VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('wsrep_on', 'wsrep_node_name', 'wsrep_desync', \
      'wsrep_reject_queries', 'read_only', 'wsrep_sst_donor_rejects_queries', 'wsrep_provider_options')";
 /// Makes a Trireme node tell its role and whom it does not hear.
@@ -77,6 +77,8 @@ pub struct Order {
     pub silent: Vec<String>,
     /// It knows of no sequencer: there is an election, or no majority.
     pub leaderless: bool,
+    /// It has not heard of a majority that is in touch for the time of an election: it is cut off, or was frozen, or the sequencer is dead.
+    pub out_of_touch: bool,
     /// Names and weights of the members whose majority decides. Empty: not told.
     pub voters: Vec<(String, u64)>,
 }
@@ -126,6 +128,7 @@ impl Report {
             term: stat("wsrep_trireme_term").and_then(|v| v.parse().ok()).unwrap_or(0),
             silent: names(stat("wsrep_trireme_silent").unwrap_or_default()),
             leaderless: stat("wsrep_trireme_sequencer").is_some_and(|name| name.is_empty()),
+            out_of_touch: stat("wsrep_trireme_hears_majority").is_some_and(|yes| yes == "no"),
             voters: voters(&stat("wsrep_trireme_voters").unwrap_or_default()).unwrap_or_default(),
         });
         let rejects = |name: &str| variable(name).is_some_and(|v| !v.is_empty() && v != "NONE" && v != "OFF");
@@ -250,7 +253,14 @@ pub mod tests {
         let report = synced("n1", true, 7);
         assert_eq!(
             report.order(),
-            Some(&Order { sequencer: true, term: 7, silent: vec![], leaderless: false, voters: vec![] })
+            Some(&Order {
+                sequencer: true,
+                term: 7,
+                silent: vec![],
+                leaderless: false,
+                out_of_touch: false,
+                voters: vec![]
+            })
         );
     }
 
@@ -258,7 +268,8 @@ pub mod tests {
     fn a_majority_is_counted_by_weight() {
         let majority = |gone: &[&str], told: &str| {
             let told = voters(told).unwrap_or_default();
-            let order = Order { sequencer: false, term: 1, silent: vec![], leaderless: true, voters: told };
+            let order =
+                Order { sequencer: false, term: 1, silent: vec![], leaderless: true, out_of_touch: true, voters: told };
             order.has_majority(|name| gone.contains(&name))
         };
         assert!(majority(&[], "a:1,b:1,c:1"));

@@ -443,6 +443,7 @@ impl Core {
             term: order.term.0,
             term_changes: order.term_changes,
             sequencer: order.sequencer.map_or_else(String::new, name),
+            hears_majority: self.inc.group.hears_majority(self.now()),
             voters: order.voters.voters.iter().map(|v| (name(v.node), v.weight.0)).collect(),
             durability: order.durability,
             level: order.level,

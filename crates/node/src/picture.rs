@@ -25,6 +25,8 @@ pub struct Picture {
     pub term: u64,
     pub term_changes: u64,
     pub sequencer: String,
+    /// A majority was in touch within the last election timeout, as far as this node hears.
+    pub hears_majority: bool,
     pub voters: Vec<(String, u8)>,
     pub durability: Durability,
     pub level: Level,
@@ -87,6 +89,7 @@ impl Picture {
             ("group_level", Value::Int(i64::from(self.level.0))),
             ("group_level_max", Value::Int(i64::from(trireme_order::SUPPORTED.max.0))),
             ("group_level_waits_for", self.level_waits_for.join("; ").into()),
+            ("hears_majority", yes(self.hears_majority)),
             ("links_of_strangers", int(self.links_of_strangers)),
             ("log_bytes", int(self.log_bytes)),
             ("log_bytes_max", int(self.log_bytes_max)),

@@ -639,6 +639,15 @@ impl<S: LogStore> Group<S> {
         }
     }
 
+    /// Was a majority in touch with this member's sequencer within the last election timeout, as far as is heard here? A sequencer that hears none
+    /// goes on for one timeout more, and then steps down: who asks from outside learns of it before.
+    pub fn hears_majority(&self, now: Timestamp) -> bool {
+        match &self.role {
+            Role::Sequencer(_) => self.majority_heard(now),
+            Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) => self.hears_sequencer(now),
+        }
+    }
+
     /// Does the sequencer hear a majority?
     pub(crate) fn majority_heard(&self, now: Timestamp) -> bool {
         let Role::Sequencer(s) = &self.role else { return false };

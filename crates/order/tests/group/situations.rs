@@ -872,3 +872,29 @@ fn after_a_switch_to_disk_the_log_stops_saying_process_although_there_is_no_paus
     store.lose_unsynced();
     assert_eq!(store.suspect(), None, "what was acknowledged is on disk");
 }
+
+/// How long clients wait at most when the sequencer is cut off follows from this: docs/operations/balance.md.
+#[test]
+fn a_sequencer_that_is_cut_off_says_so_after_one_timeout_and_has_a_successor_after_two() {
+    let timeout = Net::config(1).timeouts.election;
+    for phase in 0..40 {
+        let mut net = Net::cluster(3);
+        net.run(Duration::from_millis(7 * phase));
+        let old = net.sequencer();
+        let others: Vec<u8> = (1..=3).filter(|n| *n != old).collect();
+        assert!((1..=3).all(|n| net.nodes[&n].group.hears_majority(net.now)), "{phase}");
+        // The links stand, and nothing arrives.
+        net.lost = others.iter().flat_map(|n| [(old, *n), (*n, old)]).collect();
+        net.run(timeout);
+        let status = net.nodes[&old].group.status();
+        assert_eq!(status.sequencer, Some(node(old)), "{phase}: it does not give up yet");
+        assert!(!net.nodes[&old].group.hears_majority(net.now), "{phase}");
+        net.run(timeout);
+        for n in &others {
+            let group = &net.nodes[n].group;
+            let found = group.status().sequencer.filter(|n| *n != node(old));
+            assert!(found.is_some() && group.hears_majority(net.now), "{phase}: {:?}", group.status());
+        }
+        assert!(!net.nodes[&old].group.hears_majority(net.now), "{phase}");
+    }
+}
