@@ -72,6 +72,7 @@ impl Cluster {
             // It has no effect anywhere.
             change.fails = None;
             change.rows.clear();
+            self.values.no_effect(change.op);
             return true;
         }
         self.be_inconsistent(slot);

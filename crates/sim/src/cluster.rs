@@ -13,7 +13,7 @@ use trireme_order::{
 use trireme_replicator::retention::EngineDisk;
 use trireme_replicator::votes::Ballots;
 use trireme_replicator::{self as replicator, Position, Replicator};
-use trireme_types::{Durability, LogIndex, Member, NodeId, Seqno, Term, Timestamp, Uuid, View};
+use trireme_types::{LogIndex, Member, NodeId, Seqno, Term, Timestamp, Uuid, View};
 
 use crate::check::{Branches, Clients, Histories, Isolation, Logs, Losses, ReadRecord};
 use crate::database::{Change, Database};
@@ -22,10 +22,12 @@ use crate::faults::Undo;
 use crate::judge::Judge;
 use crate::net::{Network, Payload};
 use crate::options::{MS, Options, Sabotage, US};
+use crate::outage::{Outage, Sickness};
 use crate::rng::{Rng, mix};
 use crate::server::{Owed, Transfer};
 use crate::situations::{Situation, Situations};
 use crate::streaming::OwnStream;
+use crate::values::{Values, Waiting};
 use crate::watch::{Doubt, Stage, Strike, Watch};
 
 /// How often a node looks after what depends on time.
@@ -43,7 +45,14 @@ pub(crate) enum Input {
 /// One life of a node: everything that dies with the process.
 pub(crate) struct Process {
     pub group: Group<Store>,
+    /// Of this incarnation: one that returns from an outage has a new one.
     pub boot: u32,
+    /// In which the server began.
+    pub server: u32,
+    /// It sits out.
+    pub outage: Option<Outage>,
+    /// When it last returned from an outage, and after how long it had first looked.
+    pub returned: Option<(u64, u64)>,
     pub judge: Judge,
     /// What a node's group thread asks, too.
     pub replicator: Replicator,
@@ -74,7 +83,11 @@ pub(crate) struct Process {
     pub links: BTreeMap<NodeId, u64>,
     pub sync: Option<Sync>,
     /// Own proposals by session number and number.
-    pub pending: BTreeMap<(u64, u64), u64>,
+    pub pending: BTreeMap<(u64, u64), Asked>,
+    /// Rows that own clients have changed, by operation that has not ended here.
+    pub locks: BTreeMap<u64, Vec<u16>>,
+    /// Causal reads that know their position, and the server is not there.
+    pub waiting_reads: Vec<Waiting>,
     /// Streaming transactions of own clients, by operation.
     pub streams: BTreeMap<u64, OwnStream>,
     pub reads: BTreeMap<ReadId, ReadRecord>,
@@ -89,6 +102,13 @@ pub(crate) struct Process {
     /// Stand still after this many more outputs.
     pub stall_after: Option<u32>,
     pub stopped: Option<Stop>,
+}
+
+/// What a client waits for.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked {
+    pub op: u64,
+    pub isolated: bool,
 }
 
 /// A sync of the log that is under way.
@@ -127,6 +147,9 @@ pub(crate) struct Slot {
     pub at_risk: bool,
     pub process: Option<Process>,
     pub paused: bool,
+    /// The group thread stands still in the log's disk, and the server goes on.
+    pub hangs: bool,
+    pub sick: Sickness,
     /// When it last stood still, or its clock leapt.
     pub shaken: u64,
     pub offset: u64,
@@ -184,6 +207,8 @@ impl Slot {
             at_risk: false,
             process: None,
             paused: false,
+            hangs: false,
+            sick: Sickness::default(),
             shaken: 0,
             offset: 0,
             ppm: 0,
@@ -202,6 +227,11 @@ impl Slot {
             suspected: false,
             dead: false,
         }
+    }
+
+    /// Its group thread takes nothing.
+    pub fn stands_still(&self) -> bool {
+        self.paused || self.hangs
     }
 
     pub fn local(&self, t: u64) -> Timestamp {
@@ -290,6 +320,11 @@ pub(crate) enum Event {
         boot: u32,
     },
     Copied(Box<Transfer>),
+    /// A node that sits out looks at its disk.
+    Look {
+        slot: usize,
+        boot: u32,
+    },
     Client,
     Fault,
     Undo(Undo),
@@ -352,6 +387,7 @@ pub struct Cluster {
     pub(crate) logs: Logs,
     pub(crate) losses: Losses,
     pub clients: Clients,
+    pub(crate) values: Values,
     pub(crate) isolation: BTreeMap<Uuid, Isolation>,
     /// Everybody whose eviction was ever ordered.
     pub(crate) evicted: BTreeSet<Uuid>,
@@ -369,6 +405,8 @@ pub struct Cluster {
     /// Decides on harm by stage.
     pub(crate) strikes: Rng,
     pub(crate) strikes_done: u32,
+    /// Decides on outages of disks.
+    pub(crate) outages: Rng,
     /// Client operations still to be begun.
     pub(crate) operations_left: u64,
     pub(crate) next_read: u64,
@@ -384,6 +422,7 @@ impl Cluster {
     pub fn new(options: Options) -> Cluster {
         let mut rng = Rng::new(options.seed);
         let strikes = Rng::new(options.seed ^ 0x0073_7472_u64.rotate_left(32));
+        let outages = Rng::new(options.seed ^ 0x006f_7574_u64.rotate_left(32));
         let mut slots = Vec::new();
         for i in 0..options.nodes {
             let disk = Store::create(&options.of_slot(i), node_id(i, 0), mix(options.seed ^ i as u64));
@@ -406,6 +445,7 @@ impl Cluster {
             logs: Logs::default(),
             losses: Losses::default(),
             clients: Clients::default(),
+            values: Values::default(),
             isolation: BTreeMap::new(),
             evicted: BTreeSet::new(),
             failure: None,
@@ -420,6 +460,7 @@ impl Cluster {
             watch: Watch::default(),
             strikes,
             strikes_done: 0,
+            outages,
             operations_left: 0,
             next_read: 0,
             calm: false,
@@ -514,6 +555,9 @@ impl Cluster {
                     self.reset_conn(conn);
                 }
             }
+            Event::Synced { slot, boot } if self.slots[slot].hangs => {
+                self.after(10 * MS, Event::Synced { slot, boot });
+            }
             Event::Synced { slot, boot } => {
                 let now = self.now;
                 if let Some(p) = self.life(slot, boot) {
@@ -523,7 +567,7 @@ impl Cluster {
                         p.inbox.push_back(Input::Synced { generation, upto });
                         self.schedule_step(slot);
                     } else if p.group.store().failed() {
-                        self.die(slot); // A failed sync is final.
+                        self.on_log_failed(slot); // A failed sync is final.
                     }
                 }
             }
@@ -544,14 +588,20 @@ impl Cluster {
             Event::Tick { slot, boot } => self.tick(slot, boot),
             Event::Asks { slot, boot } => self.server_asks(slot, boot),
             Event::Copied(transfer) => self.copied(*transfer),
+            Event::Look { slot, boot } => self.look(slot, boot),
             Event::Client => self.client(),
             Event::Fault => self.fault(),
             Event::Undo(undo) => self.undo(undo),
             Event::Strike { slot, boot, stage, strike } => self.strike(slot, boot, stage, strike),
             Event::Restart { slot, boot } => {
                 let s = &self.slots[slot];
-                if s.boot == boot && s.process.is_none() && !s.dead {
-                    self.join(slot);
+                if s.boot != boot || s.process.is_some() || s.dead {
+                    return;
+                }
+                match s.sick.works_at {
+                    // Its server ends at once.
+                    at if at > self.now => self.at(at, Event::Restart { slot, boot }),
+                    _ => self.join(slot),
                 }
             }
         }
@@ -589,27 +639,10 @@ impl Cluster {
         self.schedule_step(slot);
     }
 
-    fn start(&mut self, slot: usize) {
-        let incarnation = self.slots[slot].incarnation + 1;
-        self.log(|| format!("n{slot} starts, incarnation {incarnation}"));
-        let options = self.options.clone();
-        let seed = self.rng.next();
-        self.slots[slot].incarnation = incarnation;
-        let me = self.member(slot);
-        let arbitrates = options.is_arbitrator(slot);
-        let s = &mut self.slots[slot];
-        assert!(s.process.is_none(), "slot {slot} already runs");
-        s.boot += 1;
-        s.wished = s.weight;
-        s.paused = false;
-        s.out = false;
-        let mut store = s.disk.take().expect("a stopped slot has its disk");
-        let history = store.base().history;
-        let half_done = s.db.half_done_at().map(|at| (history, at));
-        let start = s.begins_at().or(half_done).filter(|(h, _)| *h == history).map(|(_, p)| Seqno(p));
-        store.set_keep(Seqno::ZERO, LogIndex::ZERO);
-        let config = Config {
-            me,
+    pub(crate) fn config(&self, slot: usize) -> Config {
+        let options = &self.options;
+        Config {
+            me: self.member(slot),
             timeouts: options.timeouts.clone(),
             ignore_sb: options.ignore_sb,
             ignore_quorum: options.ignore_quorum,
@@ -621,7 +654,29 @@ impl Cluster {
             inflight_bytes_max: options.inflight_bytes_max,
             cache_bytes_max: options.cache_bytes_max,
             limits: options.limits.clone(),
-        };
+        }
+    }
+
+    fn start(&mut self, slot: usize) {
+        let incarnation = self.slots[slot].incarnation + 1;
+        self.log(|| format!("n{slot} starts, incarnation {incarnation}"));
+        let options = self.options.clone();
+        let seed = self.rng.next();
+        self.slots[slot].incarnation = incarnation;
+        let config = self.config(slot);
+        let arbitrates = options.is_arbitrator(slot);
+        let s = &mut self.slots[slot];
+        assert!(s.process.is_none(), "slot {slot} already runs");
+        s.boot += 1;
+        s.wished = s.weight;
+        (s.paused, s.hangs) = (false, false);
+        s.sick = Sickness::default();
+        s.out = false;
+        let mut store = s.disk.take().expect("a stopped slot has its disk");
+        let history = store.base().history;
+        let half_done = s.db.half_done_at().map(|at| (history, at));
+        let start = s.begins_at().or(half_done).filter(|(h, _)| *h == history).map(|(_, p)| Seqno(p));
+        store.set_keep(Seqno::ZERO, LogIndex::ZERO);
         let suspect = store.suspect().is_some();
         let now = s.local(self.now);
         let boot = s.boot;
@@ -638,6 +693,9 @@ impl Cluster {
         s.process = Some(Process {
             group,
             boot,
+            server: boot,
+            outage: None,
+            returned: None,
             judge: Judge::default(),
             replicator,
             kept: VecDeque::new(),
@@ -661,6 +719,8 @@ impl Cluster {
             links: BTreeMap::new(),
             sync: None,
             pending: BTreeMap::new(),
+            locks: BTreeMap::new(),
+            waiting_reads: Vec::new(),
             streams: BTreeMap::new(),
             reads: BTreeMap::new(),
             snapshots: Vec::new(),
@@ -685,6 +745,8 @@ impl Cluster {
     /// The process dies; `power`: with its machine.
     pub fn crash(&mut self, slot: usize, power: bool) {
         self.note_struck(slot);
+        let drops =
+            self.sits_out(slot) && self.slots[slot].sick.drops && self.may_lose_power(slot) && self.may_forget();
         let Some(mut p) = self.slots[slot].process.take() else {
             if power {
                 self.lose_power_down(slot);
@@ -697,12 +759,16 @@ impl Cluster {
         }
         self.close_conns(slot);
         let mut store = std::mem::replace(p.group.store_mut(), Store::nothing());
-        store.process_died(&mut self.rng);
+        let lost = store.process_died(drops, &mut self.rng);
         // The only data, once a statement is cut off in them, do not keep others from going on without data (rule 26).
         let others_have_data = self.slots.iter().enumerate().any(|(i, s)| i != slot && (s.db.valid || s.db.half_done));
         let s = &mut self.slots[slot];
         s.disk = Some(store);
-        s.paused = false;
+        (s.paused, s.hangs) = (false, false);
+        s.sick.drops = false;
+        if p.outage.is_none() {
+            s.sick = Sickness::default();
+        }
         let in_statement = others_have_data && s.db.valid && s.db.queue.front().is_some_and(|c| c.isolated);
         s.db.crash(power, &mut self.rng);
         if std::mem::take(&mut s.at_risk) {
@@ -715,6 +781,12 @@ impl Cluster {
                 s.db.trust();
             }
             self.situations.arose(Situation::HalfDone);
+        }
+        if lost && drops {
+            self.arose(Situation::OutageLost);
+            if self.doubts_what_is_lost() {
+                self.begin_doubt(slot);
+            }
         }
         if power {
             self.lose_power_down(slot);
@@ -736,7 +808,7 @@ impl Cluster {
         disk.lose_power(&mut self.rng);
         let lost = disk.last() < before;
         s.db.crash(true, &mut self.rng);
-        if self.options.durability == Durability::Process || self.options.switches_durability() {
+        if self.doubts_what_is_lost() {
             self.begin_doubt(slot);
         }
         if lost {
@@ -756,18 +828,23 @@ impl Cluster {
         if self.slots[slot].paused {
             self.log(|| format!("n{slot} continues (SIGCONT)"));
             self.slots[slot].paused = false;
-            self.slots[slot].shaken = self.now;
-            self.schedule_step(slot);
-            for other in 0..self.slots.len() {
-                self.schedule_connect(slot, other);
-            }
+            self.move_again(slot);
+        }
+    }
+
+    /// It stands still no more.
+    pub(crate) fn move_again(&mut self, slot: usize) {
+        self.slots[slot].shaken = self.now;
+        self.schedule_step(slot);
+        for other in 0..self.slots.len() {
+            self.schedule_connect(slot, other);
         }
     }
 
     pub fn leave(&mut self, slot: usize) {
         let s = &mut self.slots[slot];
         let now = s.local(self.now);
-        if let Some(p) = s.process.as_mut().filter(|_| !s.paused) {
+        if let Some(p) = s.process.as_mut().filter(|p| !s.paused && !s.hangs && p.outage.is_none()) {
             p.leaving = true;
             p.replicator.handle_leave();
             p.group.leave(now);
@@ -882,14 +959,14 @@ impl Cluster {
     pub fn with_group<T>(&mut self, slot: usize, change: impl FnOnce(&mut Group<Store>, Timestamp) -> T) -> Option<T> {
         let s = &mut self.slots[slot];
         let now = s.local(self.now);
-        let out = change(&mut s.process.as_mut().filter(|_| !s.paused)?.group, now);
+        let out = change(&mut s.process.as_mut().filter(|p| !s.paused && !s.hangs && p.outage.is_none())?.group, now);
         self.schedule_step(slot);
         Some(out)
     }
 
     pub(crate) fn schedule_step(&mut self, slot: usize) {
         let mean = self.options.step_mean.saturating_mul(self.slots[slot].step_factor);
-        if self.slots[slot].paused {
+        if self.slots[slot].stands_still() || self.sits_out(slot) {
             return;
         }
         let mut delay = self.rng.exp(mean);
@@ -919,6 +996,10 @@ impl Cluster {
                     "down"
                 } else if s.paused {
                     "paused"
+                } else if s.hangs {
+                    "hanging"
+                } else if s.process.as_ref().is_some_and(|p| p.outage.is_some()) {
+                    "out"
                 } else {
                     "up"
                 },

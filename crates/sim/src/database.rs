@@ -10,6 +10,7 @@ use trireme_types::{Lineage, Uuid};
 use crate::judge::{Part, WriteSet};
 use crate::options::DbFlush;
 use crate::rng::{Rng, mix};
+use crate::values::{List, changes};
 
 /// Content of the data after `position`. Cheap to copy: keys are few.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -20,8 +21,8 @@ pub struct State {
     pub lineage: Lineage,
     /// Hash over everything applied.
     pub chain: u64,
-    /// Newest committed operation per key.
-    pub rows: BTreeMap<u16, u64>,
+    /// Committed operations per key.
+    pub rows: BTreeMap<u16, List>,
     /// Streaming transactions that have not ended: fragments applied, and what they wrote.
     pub staged: BTreeMap<u64, (u32, Vec<(u16, u64)>)>,
 }
@@ -60,7 +61,9 @@ impl State {
                 rows = all;
             }
         }
-        self.rows.extend(rows);
+        for (key, op) in rows {
+            self.rows.entry(key).or_default().append(op);
+        }
         Ok(())
     }
 }
@@ -69,9 +72,11 @@ impl State {
 #[derive(Clone, Debug)]
 pub struct Change {
     pub seqno: u64,
+    /// Whose it is; zero for a view.
+    pub op: u64,
     pub hash: u64,
     pub lineage: Lineage,
-    /// Keys and the operation that wrote them; empty for views and failed certification.
+    /// Lists and the operation that appends to them; empty for views and failed certification.
     pub rows: Vec<(u16, u64)>,
     pub stage: Staging,
     /// The server fails to apply it, with this error.
@@ -87,7 +92,7 @@ impl Change {
             Part::Rollback => (Vec::new(), Staging::Drop(vec![ws.op])),
             _ if !effect => (Vec::new(), Staging::Rows),
             part => {
-                let rows = ws.keys.iter().map(|k| (k.0, ws.op)).collect();
+                let rows = ws.keys.iter().filter(|k| changes(k.1)).map(|k| (k.0, ws.op)).collect();
                 let stage = match part {
                     Part::Fragment(n) => Staging::Keep(ws.op, n),
                     Part::Commit(n) => Staging::Publish(ws.op, n),
@@ -96,7 +101,26 @@ impl Change {
                 (rows, stage)
             }
         };
-        Change { seqno, hash, lineage, rows, stage, fails: None, isolated: ws.part == Part::Isolated && effect }
+        Change {
+            seqno,
+            op: ws.op,
+            hash,
+            lineage,
+            rows,
+            stage,
+            fails: None,
+            isolated: ws.part == Part::Isolated && effect,
+        }
+    }
+
+    /// Operations that are over when it is applied.
+    pub fn ends(&self) -> impl Iterator<Item = u64> {
+        let (own, others) = match &self.stage {
+            Staging::Keep(..) => (None, [].iter()),
+            Staging::Rows | Staging::Publish(..) => (Some(self.op), [].iter()),
+            Staging::Drop(ops) => (None, ops.iter()),
+        };
+        own.into_iter().chain(others.copied())
     }
 }
 

@@ -4,6 +4,7 @@ use trireme_order::{LogStore, StoreError};
 use trireme_types::{Base, Durability, Entry, HardState, LogIndex, NodeId, Seqno, Term};
 
 use crate::options::{Options, StoreKind};
+use crate::outage::Sick;
 use crate::real::RealStore;
 use crate::rng::Rng;
 use crate::store::{Appended, FastStore};
@@ -44,6 +45,22 @@ impl Store {
     /// No more failures from here on.
     pub fn clear_fuse(&mut self) {
         each!(self, s => s.clear_fuse())
+    }
+    /// The same because of the disk, which stays as it is.
+    pub fn break_soon(&mut self, sick: Sick, operations: u32) {
+        each!(self, s => s.break_soon(sick, operations))
+    }
+    /// It has failed, and may have lost what no sync has covered.
+    pub fn doubt(&mut self) {
+        each!(self, s => s.doubt())
+    }
+    /// Opened again by the process that has it, after it failed; `None`: that does not work yet. `works`: the disk does. `drops`: it
+    /// has lost what no sync had covered, or some of that. Says whether anything that was written is gone.
+    pub fn come_back(&mut self, works: bool, drops: bool, rng: &mut Rng) -> Option<bool> {
+        match self {
+            Store::Fast(s) => s.come_back(works, drops, rng),
+            Store::Real(s) => s.come_back(works, drops),
+        }
     }
     pub fn failed(&self) -> bool {
         each!(self, s => s.failed())
@@ -87,13 +104,11 @@ impl Store {
             Store::Real(s) => s.take_complaint(),
         }
     }
-    pub fn process_died(&mut self, rng: &mut Rng) {
+    /// `drops`: it was in an outage of its disk, which has lost what no sync had covered. Says whether anything that was written is gone.
+    pub fn process_died(&mut self, drops: bool, rng: &mut Rng) -> bool {
         match self {
-            Store::Fast(s) => {
-                s.process_died(rng);
-                s.reopen();
-            }
-            Store::Real(s) => s.process_died(),
+            Store::Fast(s) => s.process_died(drops, rng),
+            Store::Real(s) => s.process_died(drops),
         }
     }
     /// What a node finds that is started on a copy of this disk.

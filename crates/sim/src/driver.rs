@@ -8,7 +8,7 @@ use trireme_replicator::{Offer, Position};
 use trireme_types::{Durability, EntryKind, Lineage, LogIndex, NodeId, Reader, Seqno, Uuid, VoterSet};
 
 use crate::check::{Delivered, Judged, Outcome, Reach, What};
-use crate::cluster::{Cluster, Event, Input, Slot, Stop, Sync};
+use crate::cluster::{Asked, Cluster, Event, Input, Slot, Stop, Sync};
 use crate::database::{Change, Staging};
 use crate::judge::{Judge, Part, WriteSet};
 use crate::net::Payload;
@@ -16,6 +16,7 @@ use crate::options::{MS, SEC, Sabotage};
 use crate::rng::{Rng, hash_bytes, mix};
 use crate::situations::Situation;
 use crate::streaming::OwnStream;
+use crate::values::Values;
 use crate::watch::Stage;
 
 /// Outputs of one drain after which a node counts as talking to itself.
@@ -23,11 +24,11 @@ const OUTPUTS_MAX: u64 = 200_000;
 
 impl Cluster {
     pub(crate) fn step(&mut self, slot: usize, boot: u32) {
-        let paused = self.slots[slot].paused;
-        let Some(p) = self.life(slot, boot) else { return };
+        let still = self.slots[slot].stands_still();
+        let Some(p) = self.life(slot, boot).filter(|p| p.outage.is_none()) else { return };
         p.step_at = None;
-        if paused {
-            return; // `resume` schedules the next one.
+        if still {
+            return; // `move_again` schedules the next one.
         }
         let inputs = self.rng.range(1, self.options.step_inputs);
         for _ in 0..inputs {
@@ -182,7 +183,7 @@ impl Cluster {
                 if !self.slots[slot].store().failed_for_a_reason() {
                     self.fail(format!("n{slot} failed without a cause: {reason}"));
                 }
-                return self.die(slot);
+                return self.on_log_failed(slot);
             }
             Some(Stop::Server(_)) => return self.restart_server(slot),
         }
@@ -382,6 +383,10 @@ impl Cluster {
                         false => record.floor,
                     };
                     let result = self.clients.read_at(floor, seqno.0);
+                    if let Some(p) = &mut self.slots[slot].process {
+                        p.waiting_reads.push(Values::wait(seqno.0, record.begun, read.0));
+                    }
+                    self.read_values(slot);
                     self.check(slot, result);
                 }
                 None => self.fail(format!("n{slot}: read {read:?} answered twice or never asked")),
@@ -524,15 +529,16 @@ impl Cluster {
                     change.fails = self.error_of(slot, ws.op);
                 }
                 self.feed(slot, offer, change);
-                if let Some(op) = own {
+                if let Some(op) = own.map(|asked| asked.op) {
                     if op != ws.op {
                         return self
                             .fail(format!("n{slot}: number {number} was operation {op}, delivered as {}", ws.op));
                     }
                     if !matches!(ws.part, Part::Whole | Part::Isolated) {
-                        return self.own_part(slot, op, ws.part, seqno.0, verdict);
+                        return self.own_part(slot, op, ws.part, index, seqno.0, verdict);
                     }
                     let result = self.clients.answered(op, seqno.0, verdict);
+                    self.values_answered(slot, op, index, seqno.0, verdict);
                     self.check(slot, result);
                     if self.options.branches() {
                         let history = self.slots[slot].process.as_ref().map_or(Uuid::NIL, |p| p.history);
@@ -540,7 +546,8 @@ impl Cluster {
                     }
                     if verdict && self.options.dark {
                         let history = self.slots[slot].process.as_ref().map_or(Uuid::NIL, |p| p.history);
-                        self.losses.acknowledged(op, Reach { history, lineage, seqno: seqno.0 });
+                        let on_disk = self.durability_at(slot, index) == Durability::Disk;
+                        self.losses.acknowledged(op, Reach { history, lineage, seqno: seqno.0 }, on_disk);
                     }
                 }
             }
@@ -620,6 +627,7 @@ impl Cluster {
                     Some(offer),
                     Change {
                         seqno: seqno.0,
+                        op: 0,
                         hash: mix(hash),
                         lineage,
                         rows: Vec::new(),
@@ -654,7 +662,7 @@ impl Cluster {
     }
 
     /// The forks that led to this entry of the log in this place.
-    fn lineage_at(&self, slot: usize, index: LogIndex) -> Lineage {
+    pub(crate) fn lineage_at(&self, slot: usize, index: LogIndex) -> Lineage {
         let Some(p) = self.slots[slot].process.as_ref() else { return Lineage::default() };
         p.group.lineage().forks().iter().copied().filter(|fork| fork.index <= index).collect()
     }
@@ -709,7 +717,7 @@ impl Cluster {
         let store = self.slots[slot].store();
         let Some(term) = store.term_at(index) else { return };
         let Some(voters) = voters_at(store, index) else { return };
-        let synced = self.syncs_matter();
+        let synced = self.durability_at(slot, index) == Durability::Disk;
         let holds_on = |disk: &Slot| {
             let store = disk.store();
             // Nor can what lay above here, before the power failed or bits flipped, or where a copy was put now.
@@ -823,7 +831,7 @@ impl Cluster {
     pub(crate) fn apply(&mut self, slot: usize, boot: u32) {
         let paused = self.slots[slot].paused;
         let Some(p) = self.life(slot, boot) else { return };
-        if paused {
+        if paused || p.outage.as_ref().is_some_and(|o| o.holds_up) {
             self.after(10 * MS, Event::Apply { slot, boot });
             return;
         }
@@ -836,8 +844,10 @@ impl Cluster {
             if !self.passes_vote(slot) {
                 break;
             }
+            self.end_changes(slot);
             match self.slots[slot].db.apply_one(self.options.db_flush) {
                 Ok(true) => {
+                    self.read_values(slot);
                     self.settle_vote(slot);
                     self.donate(slot);
                 }
@@ -908,8 +918,9 @@ impl Cluster {
         self.operations_left -= 1;
         let delay = self.rng.exp(self.options.client_mean);
         self.after(delay, Event::Client);
-        let up: Vec<usize> =
-            (0..self.slots.len()).filter(|&i| self.slots[i].process.is_some() && !self.slots[i].paused).collect();
+        let up: Vec<usize> = (0..self.slots.len())
+            .filter(|&i| self.slots[i].process.is_some() && !self.slots[i].stands_still())
+            .collect();
         let Some(&slot) = self.rng.pick(&up) else { return };
         if self.rng.chance(self.options.read_share) {
             self.read(slot);
@@ -958,7 +969,8 @@ impl Cluster {
         let last_seen = self.slots[slot].db.now.position;
         // A joiner's server takes no clients before its data is there; one that is left does not either.
         let serving = self.slots[slot].process.as_ref().is_some_and(|p| p.replicator.is_live());
-        let body = WriteSet { op, part, last_seen, keys, padding }.encode(origin);
+        let keys = self.free_keys(slot, op, part, keys);
+        let body = WriteSet { op, part, last_seen, keys: keys.clone(), padding }.encode(origin);
         let answer = if serving { self.with_group(slot, |g, now| g.propose(now, body)) } else { None };
         let Some(Ok((session, number))) = answer else { return false };
         self.log(|| format!("n{slot} proposes {part:?} of operation {op} as {}:{number}", session.number));
@@ -966,26 +978,34 @@ impl Cluster {
             self.fail(format!("n{slot}: session of another node"));
         }
         if let Some(p) = &mut self.slots[slot].process {
-            p.pending.insert((session.number, number), op);
+            p.pending.insert((session.number, number), Asked { op, isolated: part == Part::Isolated });
         }
+        self.begin_changes(slot, op, part, &keys);
         true
     }
 
     pub fn read(&mut self, slot: usize) {
         self.next_read += 1;
         let id = ReadId(self.next_read);
-        let record = self.clients.begin_read(self.branches.acks());
+        let record = self.clients.begin_read(self.branches.acks(), self.now);
+        let sits_out = self.sits_out(slot);
         let Some(p) = &mut self.slots[slot].process else { return };
+        if sits_out {
+            self.clients.reads_failed += 1;
+            return;
+        }
         p.reads.insert(id, record);
         self.with_group(slot, |g, now| g.read(now, id));
     }
 
     pub fn abandon(&mut self, slot: usize) {
-        if let Some(p) = &mut self.slots[slot].process {
+        if let Some(p) = self.slots[slot].process.as_mut().filter(|p| p.outage.is_none()) {
             p.pending.clear();
             p.streams.values_mut().filter(|s| s.sent.is_some()).for_each(OwnStream::lose);
+            // What is given up is rolled back here. A new session is certified against it.
+            p.locks.retain(|op, _| p.streams.get(op).is_some_and(|s| !s.is_lost()));
         }
-        if let Some(p) = &mut self.slots[slot].process {
+        if let Some(p) = self.slots[slot].process.as_mut().filter(|p| p.outage.is_none()) {
             p.replicator.handle_abandoned();
             self.arose(Situation::GivenUp);
         }
@@ -993,14 +1013,15 @@ impl Cluster {
     }
 
     /// Without a primary component clients are told at once that what was given to nobody did not happen.
-    fn withdraw(&mut self, slot: usize) {
+    pub(crate) fn withdraw(&mut self, slot: usize) {
         let Some(p) = &mut self.slots[slot].process else { return };
         for (session, number) in p.group.withdraw_unsent() {
             p.owed.lost(session, number);
-            let Some(op) = p.pending.remove(&(session.number, number)) else { continue };
+            let Some(op) = p.pending.remove(&(session.number, number)).map(|asked| asked.op) else { continue };
             match p.streams.get_mut(&op) {
                 Some(stream) => stream.sent = None,
                 None => {
+                    p.locks.remove(&op);
                     self.situations.arose(Situation::Withdrawn);
                     self.clients.withdrawn(op);
                 }

@@ -24,6 +24,8 @@ pub enum Undo {
         to: usize,
     },
     Sync(usize),
+    /// A disk hangs no more.
+    Answer(usize),
     Step(usize),
     Flap {
         a: usize,
@@ -71,7 +73,7 @@ impl Cluster {
 
     /// A harmless run shakes one node at a time, and lets it come to itself: else the harm adds up to what no timeout covers.
     fn may_shake(&self) -> bool {
-        let quiet = |s: &Slot| !s.paused && s.process.as_ref().is_none_or(|p| p.stall_after.is_none());
+        let quiet = |s: &Slot| !s.stands_still() && s.process.as_ref().is_none_or(|p| p.stall_after.is_none());
         self.options.kind != Kind::Harmless || self.slots.iter().all(|s| quiet(s) && self.now >= s.shaken + 3 * SEC)
     }
 
@@ -196,6 +198,9 @@ impl Cluster {
                 if self.options.dark {
                     self.see_what_is_left(&voters);
                 }
+                if self.watch.has_switched() {
+                    self.arose(Situation::PowerAfterSwitch);
+                }
             }
             Fault::CutPair => {
                 if let Some((a, b)) = self.any_pair() {
@@ -277,6 +282,16 @@ impl Cluster {
                 if let Some(p) = &mut self.slots[slot].process {
                     p.group.store_mut().set_fuse(after);
                 }
+            }
+            Fault::DiskOutage => {
+                let slot = self.outages.below(n as u64) as usize;
+                self.break_disk_for_a_while(slot);
+            }
+            Fault::DiskHangs => {
+                let slot = self.outages.below(n as u64) as usize;
+                self.hang(slot);
+                let delay = MS + self.outages.exp(self.options.outage_mean).min(self.options.fault_max);
+                self.after(delay, Event::Undo(Undo::Answer(slot)));
             }
             Fault::SlowNode => {
                 let slot = self.any_slot();
@@ -393,7 +408,7 @@ impl Cluster {
 
     /// Most likely the one that orders; if nobody writes, that one begins to, and hears of it in the middle.
     fn strike_a_writer(&mut self) {
-        let writes = |s: &Slot| !s.paused && s.process.is_some() && s.store().written() < s.store().last();
+        let writes = |s: &Slot| !s.stands_still() && s.process.is_some() && s.store().written() < s.store().last();
         let sequencer = self.sequencer();
         let mut writers: Vec<usize> = (0..self.slots.len()).filter(|&slot| writes(&self.slots[slot])).collect();
         writers.extend(sequencer.filter(|s| writers.contains(s) || writers.is_empty()));
@@ -514,6 +529,10 @@ impl Cluster {
             Undo::Resume(slot) => self.resume(slot),
             Undo::Fast { from, to } => self.net.slow[from][to] = 1,
             Undo::Sync(slot) => self.end_sync_stall(slot),
+            Undo::Answer(slot) => {
+                let breaks = self.outages.chance(0.3);
+                self.end_hang(slot, breaks);
+            }
             Undo::Step(slot) => self.slots[slot].step_factor = 1,
             Undo::Flap { a, b, left } => {
                 self.reset_link(a, b);
@@ -609,7 +628,7 @@ impl Cluster {
         let others = self.slots.iter().enumerate().filter(|(i, _)| *i != slot);
         s.copy.is_some()
             && s.process.is_some()
-            && !s.paused
+            && !s.stands_still()
             && s.store().hard_state().term == s.acked.0
             && self.may_forget()
             && others.into_iter().all(|(_, o)| o.process.as_ref().is_some_and(heard))
@@ -668,6 +687,9 @@ impl Cluster {
         for s in &self.slots {
             let store = s.store();
             let index = store.last();
+            if store.read(index, 0).is_err() {
+                return false; // What a log in an outage says nobody knows.
+            }
             // The newest of each log, and those before them while that change is in doubt: older ones decide nothing any more.
             let sets = if index > store.base().index {
                 [voters_at(store, index), voters_in_doubt(store, index, s.settled)]
@@ -749,6 +771,7 @@ impl Cluster {
     pub fn heal(&mut self) {
         self.calm = true;
         self.log(|| "everything heals".into());
+        self.mend_disks();
         let dead = self.draw_dead();
         if !dead.is_empty() {
             self.arose(Situation::DeadMinority);
@@ -776,13 +799,16 @@ impl Cluster {
         self.heal_network();
         // A log that failed answers nothing before it is opened again.
         for slot in 0..self.slots.len() {
-            if self.slots[slot].process.as_ref().is_some_and(|p| p.group.status().phase == Phase::Failed) {
+            let failed = |p: &Process| p.outage.is_none() && p.group.status().phase == Phase::Failed;
+            if self.slots[slot].process.as_ref().is_some_and(failed) {
                 self.crash(slot, false);
             }
         }
         // The founder died before its first configuration was written: an operator begins once more.
         let unformed = |store: &crate::disk::Store| {
-            store.base().voters.voters.is_empty() && voters_at(store, store.last()).is_none_or(|v| v.voters.is_empty())
+            store.base().voters.voters.is_empty()
+                && store.read(store.last(), 0).is_ok()
+                && voters_at(store, store.last()).is_none_or(|v| v.voters.is_empty())
         };
         if !self.options.founded && self.slots.iter().all(|s| unformed(s.store())) {
             self.crash(0, false);

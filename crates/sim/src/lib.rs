@@ -5,7 +5,7 @@
 //! primary component with equal data again.
 //!
 //! Reading order: `options` (what is drawn from a seed), `cluster` (the world and its events), `driver` (what a node does),
-//! `links` and `net` (between nodes), `faults` (what is done to it), `watch` (where the protocol stands, by the simulator's own account),
+//! `links` and `net` (between nodes), `faults` (what is done to it), `outage` (a node whose disk fails), `watch` (where the protocol stands, by the simulator's own account),
 //! `situations` (what a run met), `check/` (what must hold), `run` (the phases). `store` and `database` are the models of what survives.
 //!
 //! The output line of a run: virtual time; time from healing to convergence; events carried out; messages sent; changes of
@@ -25,6 +25,7 @@ pub mod judge;
 mod links;
 mod net;
 mod options;
+mod outage;
 mod real;
 mod rng;
 mod run;
@@ -32,6 +33,7 @@ mod server;
 mod situations;
 mod store;
 mod streaming;
+mod values;
 mod watch;
 mod words;
 
@@ -39,6 +41,7 @@ pub use cluster::{Cluster, Verdict, node_id};
 pub use database::{Database, State};
 pub use disk::Store;
 pub use options::{DbFlush, Fault, Kind, MS, Options, SEC, Sabotage, StoreKind, US};
+pub use outage::Sick;
 pub use rng::Rng;
 pub use run::{Failure, Report, run, run_seed};
 pub use situations::{Census, Situation, Situations};

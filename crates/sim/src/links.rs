@@ -25,11 +25,15 @@ impl Cluster {
         if self.net.pairs.contains_key(&(a, b)) {
             return;
         }
-        let able = |s: &Slot| s.process.is_some();
+        let able = |s: &Slot| s.process.as_ref().is_some_and(|p| p.outage.is_none());
         if !able(&self.slots[a]) || !able(&self.slots[b]) {
-            return; // `start` schedules the next attempt.
+            return; // `start` and `come_back` schedule the next attempt.
         }
-        if self.slots[a].paused || self.slots[b].paused || self.net.is_blocked(a, b) || self.net.is_blocked(b, a) {
+        if self.slots[a].stands_still()
+            || self.slots[b].stands_still()
+            || self.net.is_blocked(a, b)
+            || self.net.is_blocked(b, a)
+        {
             self.schedule_connect(a, b);
             return;
         }

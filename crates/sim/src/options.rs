@@ -7,6 +7,7 @@ use trireme_order::{Limits, Mutant, Timeouts};
 use trireme_replicator::Distances;
 use trireme_types::Durability;
 
+use crate::outage::FIRST_LOOK_MAX;
 use crate::rng::Rng;
 use crate::watch::Stage;
 
@@ -89,6 +90,10 @@ pub enum Fault {
     MidRecord,
     /// A node is stopped and started again on a copy that was made of its directory. Only in runs of the restored kind.
     PutBack,
+    /// The disk with one node's log fails for a while; the node sits out. Only in runs with outages.
+    DiskOutage,
+    /// It hangs for a while: neither writes nor syncs return. Often it fails then. Only in runs with outages.
+    DiskHangs,
 }
 
 pub const ALL_FAULTS: &[Fault] = &[
@@ -334,6 +339,8 @@ pub struct Options {
     /// No fault lasts longer than this, whatever is drawn.
     pub fault_max: u64,
     pub drift_ppm: u64,
+    /// How long the disk of a log does not work. Zero: a server whose log fails is killed by its operator.
+    pub outage_mean: u64,
     /// Harm that waits for somebody to be in the middle of something: how often it comes then.
     pub strikes: Vec<(Stage, f64)>,
     /// Fault and weight, only those enabled.
@@ -407,6 +414,7 @@ impl Options {
             fault_duration: SEC,
             fault_max: u64::MAX,
             drift_ppm: 0,
+            outage_mean: 0,
             strikes: Vec::new(),
             faults: Vec::new(),
         }
@@ -506,6 +514,7 @@ impl Options {
         }
         o.draw_arbitrators();
         o.draw_darkness();
+        o.draw_switches();
         o.draw_work();
         o.draw_limits();
         o.draw_distances();
@@ -515,6 +524,7 @@ impl Options {
         }
         // Of those in which some can be spared, so many that it is half of all.
         o.leaves_dead = Rng::new(seed ^ 0x0064_6561_u64.rotate_left(24)).chance(0.7);
+        o.draw_outages();
         o.draw_strikes();
         o.draw_errors();
         o
@@ -614,6 +624,18 @@ impl Options {
         if !r.chance(0.3) || self.durability == Durability::Disk || self.forced || self.switches_durability() {
             return;
         }
+        self.darken(&mut r);
+    }
+
+    /// The same where the durability is switched: what was acknowledged in mode `disk`, or before a switch to it, is on disks.
+    fn draw_switches(&mut self) {
+        let mut r = Rng::new(self.seed ^ 0x0073_7769_u64.rotate_left(24));
+        if r.chance(0.6) && self.switches_durability() && !self.forced {
+            self.darken(&mut r);
+        }
+    }
+
+    fn darken(&mut self, r: &mut Rng) {
         self.dark = true;
         self.founded = false;
         self.truncation_volatile = false;
@@ -638,6 +660,7 @@ impl Options {
         self.error_share = r.range(1, 5) as f64 / 100.0;
         self.strikes.clear();
         self.leaves_dead = false;
+        self.outage_mean = 0;
         self.faults.retain(|(fault, _)| {
             matches!(
                 fault,
@@ -658,6 +681,19 @@ impl Options {
         });
     }
 
+    /// From a stream of its own.
+    fn draw_outages(&mut self) {
+        let mut r = Rng::new(self.seed ^ 0x006f_7574_u64.rotate_left(24));
+        if !r.chance(0.3) || self.faults.is_empty() {
+            return;
+        }
+        self.outage_mean = r.range(100, 5_000) * MS;
+        self.faults.push((Fault::DiskOutage, r.range(1, 10) as u32));
+        if r.chance(0.5) {
+            self.faults.push((Fault::DiskHangs, r.range(1, 10) as u32));
+        }
+    }
+
     /// From a stream of its own. In the calmest runs there is none.
     fn draw_strikes(&mut self) {
         let mut r = Rng::new(self.seed ^ 0x0073_7472_u64.rotate_left(24));
@@ -665,7 +701,11 @@ impl Options {
             return;
         }
         for stage in Stage::ALL {
-            let known = stage != Stage::Statement || self.isolated_share > 0.0;
+            let known = match stage {
+                Stage::Statement => self.isolated_share > 0.0,
+                Stage::Outage => self.outage_mean > 0,
+                Stage::VoterChange | Stage::Fork | Stage::Promise | Stage::Snapshot | Stage::Copy => true,
+            };
             if known && r.chance(0.5) {
                 self.strikes.push((stage, r.range(2, 40) as f64 / 100.0));
             }
@@ -703,6 +743,7 @@ impl Options {
         o.dark = false;
         o.leaves_dead = false;
         o.strikes.clear();
+        o.outage_mean = 0;
         // Logs that cover a pause, and windows that cover the round trip.
         o.retain = 10_000;
         o.batch_bytes_max = 1 << 20;
@@ -742,6 +783,7 @@ impl Options {
         o.leaves_dead = false;
         o.strikes.clear();
         o.error_share = 0.0;
+        o.outage_mean = 0;
         o.nodes = r.range(3, 5) as usize;
         o.arbitrators = 0;
         o.arbitrator_keep = u64::MAX;
@@ -835,6 +877,7 @@ impl Options {
         60 * SEC
             + 20 * (t.election.as_nanos() + t.suspect.as_nanos() + t.inactive.as_nanos()) as u64
             + 2 * t.linger.as_nanos() as u64
+            + if self.outage_mean > 0 { 2 * FIRST_LOOK_MAX } else { 0 }
             + 40 * (self.transfer_mean + self.notice_mean + self.connect_mean)
             + self.operations * 4 * self.db_apply_mean
             + (self.operations as f64 * self.large_share) as u64 * 4 * self.judge_mean
@@ -850,7 +893,7 @@ impl fmt::Display for Options {
             "seed {}: {:?} nodes {} arbitrators {} keeping {} durability {:?} store {:?} codec {} forced {} dark {} founded {} leaves_dead {} ignore_sb {} ignore_quorum {} heartbeat {}ms election {}ms suspect {}ms linger {}ms \
              body_wait {}ms batch {} inflight {} delay {}+{}ms bandwidth {} droppable_loss {} notice {}ms connect {}ms dead_peer {}ms \
              step {}ms x{} sync {}+{}ms checkpoint {} retain {} truncation_volatile {} report {} db {:?} apply {}ms flush {}ms \
-             transfer {}ms operations {} every {}ms keys {} body {} pieced {} up to {} of {} in {}ms cached {} app {} read {} stream {} isolated {} errors {} large {} for {}ms safety {}ms fault every {}ms for {}ms drift {}ppm {:?} strikes {:?} faults [",
+             transfer {}ms operations {} every {}ms keys {} body {} pieced {} up to {} of {} in {}ms cached {} app {} read {} stream {} isolated {} errors {} large {} for {}ms safety {}ms fault every {}ms for {}ms drift {}ppm outage {}ms {:?} strikes {:?} faults [",
             self.seed,
             self.kind,
             self.nodes,
@@ -911,6 +954,7 @@ impl fmt::Display for Options {
             ms(self.fault_mean),
             ms(self.fault_duration),
             self.drift_ppm,
+            ms(self.outage_mean),
             self.limits,
             self.strikes,
         )?;

@@ -5,6 +5,7 @@ use trireme_types::{Base, Durability, Entry, HardState, LogIndex, NodeId, Seqno,
 use trireme_wslog::{Faults, KEY_BYTES, LogKeys, Options as LogOptions, SimDisk, SyncTicket, Trim, WriteSetLog};
 
 use crate::options::{Options, Sabotage};
+use crate::outage::Sick;
 use crate::rng::Rng;
 use crate::store::Appended;
 
@@ -30,6 +31,8 @@ pub struct RealStore {
     complaint: Option<String>,
     /// A fault made operations fail since the last clean open; recovery may then find what it would not otherwise.
     fused: bool,
+    /// The log has failed, and its disk knows what may be missing.
+    noted: bool,
     /// The setting in force.
     process: bool,
     /// Bits were flipped, or acknowledged entries may have been lost with the power: the log has reason to be suspect.
@@ -59,6 +62,7 @@ impl RealStore {
             appended: Vec::new(),
             complaint: None,
             fused: false,
+            noted: false,
             process: false,
             harmed: false,
         };
@@ -95,17 +99,21 @@ impl RealStore {
         Some(keys.with_seed(self.seed ^ u64::from(self.boot) << 32))
     }
 
-    fn open(&mut self) {
-        self.ticket = None;
-        self.early = None;
-        self.log = None;
-        let options = LogOptions {
+    fn log_options(&self) -> LogOptions {
+        LogOptions {
             size: self.size,
             segment_size_override: Some(self.segment),
             slice_override: Some(self.slice),
             keys: self.keys(),
             ..LogOptions::new(self.node, format!("boot {}", self.boot))
-        };
+        }
+    }
+
+    fn open(&mut self) {
+        self.ticket = None;
+        self.early = None;
+        self.log = None;
+        let options = self.log_options();
         let lying = self.sabotage == Some(Sabotage::LyingDisk);
         self.disk.set_faults(Faults { lying, ..Faults::default() });
         match WriteSetLog::open(self.disk.clone(), &options) {
@@ -164,6 +172,63 @@ impl RealStore {
         self.disk.set_faults(Faults { lying, ..Faults::default() });
     }
 
+    /// The same, and the disk stays like that.
+    pub fn break_soon(&mut self, sick: Sick, operations: u32) {
+        self.fused = true;
+        self.noted = false;
+        let left = u64::from(operations);
+        let mut faults = self.disk.faults();
+        match sick {
+            Sick::Full => faults.space_left = Some(left * 100),
+            Sick::ReadOnly => faults.read_only = true,
+            Sick::Writes => faults.writes_left = Some(left),
+            Sick::Syncs => faults.syncs_left = Some(left),
+        }
+        self.disk.set_faults(faults);
+    }
+
+    /// The log has failed.
+    pub fn doubt(&mut self) {
+        self.noted = self.log_mut().doubt().is_ok();
+    }
+
+    /// The process that had the log open when its disk failed opens it again, as a node does (`crates/node/src/log.rs`). See
+    /// [`crate::disk::Store::come_back`].
+    pub fn come_back(&mut self, works: bool, drops: bool) -> Option<bool> {
+        if !works {
+            return None;
+        }
+        (self.ticket, self.early) = (None, None);
+        let mut failed = self.log.take().expect("open between calls");
+        failed.let_go();
+        self.clear_fuse();
+        if drops {
+            self.disk.crash();
+        }
+        match self.open_beside(&failed) {
+            Ok(log) => {
+                self.harmed = log.suspect().is_some();
+                self.fused = false;
+                let lost = log.written() < failed.written();
+                self.log = Some(log);
+                Some(lost)
+            }
+            Err(e) => {
+                self.complaint = Some(format!("a log does not open after an outage of its disk: {e}"));
+                self.log = Some(failed);
+                None
+            }
+        }
+    }
+
+    fn open_beside(&self, failed: &WriteSetLog<SimDisk>) -> Result<WriteSetLog<SimDisk>, StoreError> {
+        let options = self.log_options();
+        WriteSetLog::make_room(&self.disk, &options)?;
+        let (mut log, _) = WriteSetLog::open(self.disk.clone(), &options)?;
+        log.succeed(failed)?;
+        Ok(log)
+    }
+
     pub fn failed(&self) -> bool {
         self.log().failed().is_some()
     }
@@ -218,12 +283,20 @@ impl RealStore {
         }
     }
 
-    pub fn process_died(&mut self) {
+    /// See [`crate::disk::Store::process_died`]; what is not noted as lost is not lost, as in the simple log.
+    pub fn process_died(&mut self, drops: bool) -> bool {
+        let written = self.log().written();
+        let unsynced = written > self.log().synced();
         self.ticket = None;
         self.early = None;
         self.log = None;
-        self.disk.kill();
+        if drops && (!self.process || self.noted || !unsynced) {
+            self.disk.crash();
+        } else {
+            self.disk.kill();
+        }
         self.open();
+        self.log().written() < written
     }
 
     pub fn lose_power(&mut self, _rng: &mut Rng) {

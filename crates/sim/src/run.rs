@@ -9,7 +9,7 @@ use crate::check::{Reach, Share};
 use crate::cluster::{Cluster, Event};
 use crate::database::State;
 use crate::options::{Kind, MS, Options, SEC};
-use crate::situations::Situations;
+use crate::situations::{Situation, Situations};
 
 /// How a run ended.
 #[derive(Clone, Debug)]
@@ -258,7 +258,8 @@ impl Cluster {
                 all = false;
                 let boot = self.slots[slot].boot;
                 let lost = probes[slot].is_none_or(|(op, began)| {
-                    let waits = self.slots[slot].process.as_ref().is_some_and(|p| p.pending.values().any(|o| *o == op));
+                    let waits =
+                        self.slots[slot].process.as_ref().is_some_and(|p| p.pending.values().any(|o| o.op == op));
                     began != boot || !waits
                 });
                 if lost && self.slots[slot].db.valid {
@@ -366,6 +367,13 @@ impl Cluster {
         if self.options.founded && self.histories.formed() > 1 {
             return self.fail("more than one history was begun".into());
         }
+        let servers: Vec<usize> = running.iter().copied().filter(|&i| !self.options.is_arbitrator(i)).collect();
+        if let Some(&server) = servers.first() {
+            let data = &self.slots[server].db.now;
+            let end = Reach { history: data.history, lineage: data.lineage.clone(), seqno: data.position };
+            let result = self.judge_values(&end, &servers);
+            self.check(server, result);
+        }
         if self.options.branches() {
             let data = self.slots[first].db.now.clone();
             let end = Reach { history: data.history, lineage: data.lineage, seqno: data.position };
@@ -375,8 +383,12 @@ impl Cluster {
         if self.options.dark {
             let data = self.slots[first].db.now.clone();
             let end = Reach { history: data.history, lineage: data.lineage, seqno: data.position };
-            let result = self.losses.check(&end);
-            self.check(first, result);
+            let gone = self.losses.check(&end).map(|gone| {
+                if gone > 0 {
+                    self.arose(Situation::CommitsLost);
+                }
+            });
+            self.check(first, gone);
         }
         if !self.options.branches() {
             let position = self.slots[first].db.now.position;

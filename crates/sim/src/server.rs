@@ -47,7 +47,7 @@ impl Owed {
 /// A full copy under way.
 pub(crate) struct Transfer {
     donor: usize,
-    donor_boot: u32,
+    donor_server: u32,
     joiner: NodeId,
     slot: usize,
     boot: u32,
@@ -102,7 +102,7 @@ impl Cluster {
                 self.after(delay, Event::Asks { slot, boot });
             }
             Effect::GoLive { position, connect: _ } => self.go_live(slot, position),
-            Effect::Resume { .. } => self.fail(format!("n{slot}: a server that was just started returns")),
+            Effect::Resume { position, .. } => self.resume_feed(slot, position),
             Effect::Donate { joiner, at, .. } => {
                 p.donations.push((joiner, at.0));
                 self.donate(slot);
@@ -172,6 +172,7 @@ impl Cluster {
         let s = &mut self.slots[slot];
         let Some(p) = &mut s.process else { return };
         p.engine = EngineDisk::new(0);
+        p.locks.clear();
         p.ballots.forget(position.seqno);
         s.db.queue.extend(p.kept.drain(..).filter(|c| c.seqno > position.seqno.0));
         self.update_keep(slot);
@@ -186,13 +187,13 @@ impl Cluster {
     }
 
     pub(crate) fn tick(&mut self, slot: usize, boot: u32) {
-        let paused = self.slots[slot].paused;
+        let still = self.slots[slot].stands_still();
         let now = self.slots[slot].local(self.now);
-        if self.life(slot, boot).is_none() {
+        if self.life(slot, boot).is_none_or(|p| p.outage.is_some()) {
             return;
         }
         self.after(TICK, Event::Tick { slot, boot });
-        if paused {
+        if still {
             return;
         }
         let s = &mut self.slots[slot];
@@ -249,7 +250,8 @@ impl Cluster {
         let position = s.db.now.position;
         let ready: Vec<(NodeId, u64)> = p.donations.extract_if(.., |(_, at)| *at <= position).collect();
         for (joiner, _) in ready {
-            let (donor_boot, state) = (self.slots[slot].boot, self.slots[slot].db.now.clone());
+            let state = self.slots[slot].db.now.clone();
+            let Some(donor_server) = self.slots[slot].process.as_ref().map(|p| p.server) else { return };
             let Some(to) = self.slot_of(joiner) else {
                 // Its disk was replaced.
                 self.done_giving(slot, joiner, false);
@@ -269,21 +271,22 @@ impl Cluster {
             if self.is_tempted(Stage::Copy) {
                 delay = self.outrun(slot, to, delay);
             }
-            let transfer = Transfer { donor: slot, donor_boot, joiner, slot: to, boot, state };
+            let transfer = Transfer { donor: slot, donor_server, joiner, slot: to, boot, state };
             self.after(delay, Event::Copied(Box::new(transfer)));
         }
     }
 
     fn done_giving(&mut self, donor: usize, joiner: NodeId, ok: bool) {
-        if let Some(p) = &mut self.slots[donor].process {
+        // A node that sits out hears nothing from its server.
+        if let Some(p) = self.slots[donor].process.as_mut().filter(|p| p.outage.is_none()) {
             p.owed.waiting.push_back(AppMessage::DonorDone { joiner, ok });
         }
     }
 
     pub(crate) fn copied(&mut self, transfer: Transfer) {
-        let Transfer { donor, donor_boot, joiner, slot, boot, state } = transfer;
+        let Transfer { donor, donor_server, joiner, slot, boot, state } = transfer;
         let cut = self.net.is_blocked(donor, slot) || self.net.is_blocked(slot, donor);
-        let gives = self.life(donor, donor_boot).is_some();
+        let gives = self.slots[donor].process.as_ref().is_some_and(|p| p.server == donor_server);
         let takes = self.slots[slot].node == joiner && self.life(slot, boot).is_some_and(|p| waits(p));
         let ok = gives && takes && !cut;
         self.watch.copies.retain(|c| *c != (donor, slot));

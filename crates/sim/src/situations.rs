@@ -72,8 +72,24 @@ situations! {
     BegunFromData = "branch begun from data": 25,
     /// Power was lost, and entries with it.
     EntriesLost = "entries lost with the power": 440,
+    /// A change of the durability setting was committed.
+    DurabilitySwitched = "durability switched": 55,
+    /// The power of all, or most, failed after one.
+    PowerAfterSwitch = "power of most lost after a switch": 7,
+    /// In the end acknowledged commits were gone that may be.
+    CommitsLost = "commits lost with the power": 25,
     /// An old copy of a disk was put back.
     OldDisk = "old disk put back": 0,
+    /// The disk of a log failed, and its node sat out.
+    Outage = "log's disk in outage": 330,
+    /// It worked again.
+    OutageEnded = "outage of a log's disk over": 280,
+    /// And what was not synced was gone, or the process died before.
+    OutageLost = "entries lost in an outage": 50,
+    /// A server was fed again from where it stood.
+    Resumed = "server goes on after an outage": 240,
+    /// Neither writes nor syncs returned.
+    DiskHung = "log's disk hangs": 170,
     /// A process died in the middle of a record.
     TornRecord = "death in the middle of a record": 180,
     // Joining, copies, servers.
@@ -111,6 +127,7 @@ situations! {
     StruckSnapshot = "struck: snapshot sent": 270,
     StruckCopy = "struck: full copy under way": 1_400,
     StruckStatement = "struck: statement in isolation": 130,
+    StruckOutage = "struck: log's disk in outage": 90,
 }
 
 /// Counters of one run, or of many.

@@ -7,9 +7,10 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use trireme_order::{LogStore, StoreError};
-use trireme_types::{Base, Durability, Entry, EntryKind, HardState, LogIndex, Reader, Seqno, Term, VoterSet};
+use trireme_types::{Base, Durability, Entry, EntryKind, HardState, LogIndex, Reader, Seqno, Setting, Term, VoterSet};
 
 use crate::options::{Options, Sabotage};
+use crate::outage::Sick;
 use crate::rng::{Rng, hash_bytes, mix};
 
 /// An append as it happened, for the checker of log matching.
@@ -21,6 +22,8 @@ pub struct Appended {
     pub kind: EntryKind,
     /// It begins a branch.
     pub fork: bool,
+    /// What it puts in force.
+    pub durability: Option<Durability>,
 }
 
 impl Appended {
@@ -28,7 +31,14 @@ impl Appended {
         let h = &e.header;
         let begins = || VoterSet::decode(&mut Reader::new(&e.payload)).is_ok_and(|set| !set.fork.is_nil());
         let fork = h.kind == EntryKind::Voters && begins();
-        Appended { term: h.term, index: h.index, hash: hash_entry(e), kind: h.kind, fork }
+        let durability = match h.kind {
+            EntryKind::Setting => match Setting::decode(&e.payload) {
+                Ok(Setting::Durability(durability)) => Some(durability),
+                Ok(Setting::Level(_)) | Err(_) => None,
+            },
+            EntryKind::Term | EntryKind::Voters | EntryKind::View | EntryKind::WriteSet | EntryKind::App => None,
+        };
+        Appended { term: h.term, index: h.index, hash: hash_entry(e), kind: h.kind, fork, durability }
     }
 }
 
@@ -60,6 +70,12 @@ pub struct FastStore {
     sabotage: Option<Sabotage>,
     /// Operations until the log refuses everything.
     fuse: Option<u32>,
+    /// And why.
+    sick: Option<Sick>,
+    /// It has failed, and nobody reads it but the simulator.
+    let_go: bool,
+    /// It has made itself suspect for what no sync has covered: what it was before.
+    doubted: Option<Option<LogIndex>>,
     failed: bool,
     appended: Vec<Appended>,
     /// Appends and hard states so far: progress for the trace.
@@ -97,6 +113,9 @@ impl FastStore {
             truncation_volatile: o.truncation_volatile,
             sabotage: o.sabotage,
             fuse: None,
+            sick: None,
+            let_go: false,
+            doubted: None,
             failed: false,
             appended: Vec::new(),
             operations: 0,
@@ -114,6 +133,50 @@ impl FastStore {
 
     pub fn clear_fuse(&mut self) {
         self.fuse = None;
+    }
+
+    /// The same because of its disk.
+    pub fn break_soon(&mut self, sick: Sick, operations: u32) {
+        self.sick = Some(sick);
+        self.fuse = Some(operations);
+    }
+
+    /// It has failed, and its disk may drop what no sync has covered: acknowledged or not. A full disk takes a note of that.
+    pub fn doubt(&mut self) {
+        self.let_go = true;
+        if self.process && self.written > self.synced && self.doubted.is_none() && self.sick == Some(Sick::Full) {
+            self.doubted = Some(self.suspect);
+            let before = LogIndex(self.synced);
+            self.suspect = Some(self.suspect.map_or(before, |s| s.min(before)));
+        }
+    }
+
+    /// Opened again by the process that had it open when its disk failed; `None`: the disk does not work yet. `drops`: it has lost what no
+    /// sync had covered, or some of that. Says whether anything that was written is gone.
+    pub fn come_back(&mut self, works: bool, drops: bool, rng: &mut Rng) -> Option<bool> {
+        if !works {
+            return None;
+        }
+        let (written, doubted) = (self.written, self.doubted.take());
+        let acknowledged = if self.process { self.written } else { self.synced };
+        if drops {
+            self.drop_unsynced(rng);
+        }
+        self.reopen();
+        let short = self.last().0 < acknowledged;
+        match (short, doubted) {
+            (true, _) => self.suspect = self.suspect.or(Some(self.last())),
+            (false, Some(before)) => self.suspect = before,
+            (false, None) => {}
+        }
+        Some(self.last().0 < written)
+    }
+
+    fn drop_unsynced(&mut self, rng: &mut Rng) {
+        let synced = self.synced.max(self.base.index.0);
+        let unsynced = self.written - synced.min(self.written);
+        let kept = if rng.chance(0.5) { 0 } else { rng.below(unsynced + 1) };
+        self.cut(self.written.min(synced + kept));
     }
 
     pub fn failed(&self) -> bool {
@@ -138,8 +201,14 @@ impl FastStore {
         }
     }
 
-    /// The process died; the machine goes on.
-    pub fn process_died(&mut self, rng: &mut Rng) {
+    /// The process died; the machine goes on. `drops`: it was in an outage of its disk, which has lost what no sync had covered. What was
+    /// acknowledged and is not noted as lost would be known to nobody (docs/durability.md): that is not simulated. Says whether anything
+    /// that was written is gone.
+    pub fn process_died(&mut self, drops: bool, rng: &mut Rng) -> bool {
+        let written = self.written;
+        if drops && (!self.process || self.doubted.is_some() || self.written <= self.synced) {
+            self.drop_unsynced(rng);
+        }
         match self.sabotage {
             Some(Sabotage::ForgottenPromise) => self.hard = HardState::default(),
             Some(Sabotage::LostWrites) => {
@@ -148,14 +217,16 @@ impl FastStore {
             }
             Some(_) | None => {}
         }
+        self.reopen();
+        self.last().0 < written
     }
 
     /// The log is opened anew, and ends with what was written of it.
     pub fn reopen(&mut self) {
         self.cut(self.written);
         self.begun.clear();
-        self.fuse = None;
-        self.failed = false;
+        (self.fuse, self.sick, self.doubted) = (None, None, None);
+        (self.failed, self.let_go) = (false, false);
         self.generation += 1;
     }
 
@@ -301,7 +372,7 @@ impl LogStore for FastStore {
         (e.header.seqno == seqno && e.header.kind.takes_seqno()).then_some(e.header.index)
     }
     fn read(&self, from: LogIndex, max_bytes: usize) -> Result<Vec<Entry>, StoreError> {
-        if self.failed {
+        if self.failed && !self.let_go {
             return Err(StoreError("simulated log failure".into()));
         }
         let mut out = Vec::new();

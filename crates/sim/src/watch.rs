@@ -3,8 +3,9 @@
 //! land in logs, never from what the code under test remembers. By it harm is planned, and permitted.
 
 use trireme_order::{LogStore, Message};
-use trireme_types::{EntryKind, LogIndex, NodeId, Term, Uuid};
+use trireme_types::{Durability, EntryKind, LogIndex, NodeId, Term, Uuid};
 
+use crate::check::Reach;
 use crate::cluster::{Cluster, Event};
 use crate::faults::Undo;
 use crate::options::{MS, SEC};
@@ -37,11 +38,20 @@ pub enum Stage {
     Copy,
     /// Its server executes a statement in total-order isolation.
     Statement,
+    /// The disk with its log does not work, and it sits out.
+    Outage,
 }
 
 impl Stage {
-    pub const ALL: [Stage; 6] =
-        [Stage::VoterChange, Stage::Fork, Stage::Promise, Stage::Snapshot, Stage::Copy, Stage::Statement];
+    pub const ALL: [Stage; 7] = [
+        Stage::VoterChange,
+        Stage::Fork,
+        Stage::Promise,
+        Stage::Snapshot,
+        Stage::Copy,
+        Stage::Statement,
+        Stage::Outage,
+    ];
 }
 
 /// A change of the voters that is in somebody's log.
@@ -52,15 +62,33 @@ struct Change {
     fork: bool,
 }
 
+/// A change of the durability setting that is in somebody's log.
+struct Switch {
+    branch: Uuid,
+    index: LogIndex,
+    term: Term,
+    to: Durability,
+    /// Somebody has delivered what comes behind it.
+    settled: bool,
+}
+
 #[derive(Default)]
 pub(crate) struct Watch {
     changes: Vec<Change>,
+    switches: Vec<Switch>,
     /// Who asked for votes in the newest term of a branch for which anybody did.
     candidates: Vec<(Uuid, Term, NodeId)>,
     /// Sender and receiver of states that have not arrived.
     snapshots: Vec<(usize, NodeId)>,
     /// Donor and receiver of full copies.
     pub copies: Vec<(usize, usize)>,
+}
+
+impl Watch {
+    /// Was the durability ever switched?
+    pub fn has_switched(&self) -> bool {
+        self.switches.iter().any(|s| s.settled)
+    }
 }
 
 /// Terms whose candidates are remembered.
@@ -80,6 +108,10 @@ impl Cluster {
             self.arose(Situation::TailReplaced);
         }
         self.watch.changes.retain(|c| c.branch != branch || c.index != a.index || c.term == a.term);
+        if let Some(to) = a.durability.filter(|_| first) {
+            let switch = Switch { branch, index: a.index, term: a.term, to, settled: false };
+            self.watch.switches.push(switch);
+        }
         match a.kind {
             EntryKind::Term if first && a.term.0 > 1 && !self.watch.changes.is_empty() => {
                 self.arose(Situation::ElectionInVoterChange)
@@ -103,12 +135,59 @@ impl Cluster {
 
     /// A member delivers beyond what it has in its log up to `index`: changes below are decided.
     pub(crate) fn note_delivered(&mut self, slot: usize, index: LogIndex) {
+        self.settle_switches(slot, index);
         if self.watch.changes.is_empty() {
             return;
         }
         let Some(p) = &self.slots[slot].process else { return };
         let branch = p.group.lineage().branch_at(p.history, index);
         self.watch.changes.retain(|c| c.branch != branch || c.index >= index);
+    }
+
+    /// Switches of the durability up to here are decided: those that are in the log of whoever delivers.
+    fn settle_switches(&mut self, slot: usize, index: LogIndex) {
+        let Some(p) = &self.slots[slot].process else { return };
+        let (store, lineage) = (p.group.store(), p.group.lineage());
+        let mut settled = Vec::new();
+        self.watch.switches.retain_mut(|s| {
+            if s.settled || s.index > index || s.branch != lineage.branch_at(p.history, s.index) {
+                return true;
+            }
+            match store.term_at(s.index) {
+                Some(term) if term != s.term => return false,
+                Some(_) => {
+                    s.settled = true;
+                    settled.push((s.index, s.to));
+                }
+                // Its log begins behind it: another one tells.
+                None => {}
+            }
+            true
+        });
+        let Some(seqno) = self.slots[slot].process.as_ref().map(|p| p.last_seqno.0) else { return };
+        for (index, to) in settled {
+            self.arose(Situation::DurabilitySwitched);
+            if to == Durability::Disk {
+                let Some(history) = self.slots[slot].process.as_ref().map(|p| p.history) else { return };
+                self.losses.switched_to_disk(Reach {
+                    history,
+                    lineage: self.lineage_at(slot, index),
+                    seqno: seqno - 1,
+                });
+            }
+        }
+    }
+
+    /// What an acknowledgement of the entry `index` in the log in this place has meant, as long as all switches before it are settled.
+    pub(crate) fn durability_at(&self, slot: usize, index: LogIndex) -> Durability {
+        let Some(p) = &self.slots[slot].process else { return self.options.durability };
+        let lineage = p.group.lineage();
+        let before = self
+            .watch
+            .switches
+            .iter()
+            .filter(|s| s.settled && s.index <= index && s.branch == lineage.branch_at(p.history, s.index));
+        before.max_by_key(|s| s.index).map_or(self.options.durability, |s| s.to)
     }
 
     /// A message leaves `slot`.
@@ -268,8 +347,9 @@ impl Cluster {
     /// What the member in this place is in the middle of.
     pub(crate) fn stages(&self, slot: usize) -> Vec<Stage> {
         let s = &self.slots[slot];
-        if s.process.is_none() {
-            return Vec::new();
+        let Some(p) = &s.process else { return Vec::new() };
+        if p.outage.is_some() {
+            return vec![Stage::Outage];
         }
         let mut stages = Vec::new();
         for change in &self.watch.changes {
@@ -305,6 +385,7 @@ impl Cluster {
                 Stage::Snapshot => Situation::StruckSnapshot,
                 Stage::Copy => Situation::StruckCopy,
                 Stage::Statement => Situation::StruckStatement,
+                Stage::Outage => Situation::StruckOutage,
             });
         }
     }
@@ -323,6 +404,10 @@ pub(crate) enum Strike {
     /// The same for all who are in this stage, together: they go on hearing each other.
     CutOffAll(Stage),
     DieAll(Stage),
+    /// The disk with its log fails.
+    Break,
+    /// Those of others fail as well.
+    BreakOthers,
 }
 
 /// In one run.
@@ -335,7 +420,20 @@ impl Cluster {
             return;
         }
         let together = matches!(stage, Stage::VoterChange | Stage::Fork);
+        if stage == Stage::Outage {
+            let strike = match self.strikes.below(10) {
+                0..=2 => Strike::Die,
+                3..=5 => Strike::LosePower,
+                6 => Strike::StandStill,
+                _ => Strike::BreakOthers,
+            };
+            let delay = self.strikes.exp(self.options.outage_mean);
+            let boot = self.slots[slot].boot;
+            return self.after(delay, Event::Strike { slot, boot, stage, strike });
+        }
+        let breaks = self.options.outage_mean > 0 && self.strikes.chance(0.2);
         let strike = match self.strikes.below(10) {
+            _ if breaks => Strike::Break,
             0 | 1 if together => Strike::CutOffAll(stage),
             2 if together => Strike::DieAll(stage),
             0..=4 => Strike::Die,
@@ -390,7 +488,9 @@ impl Cluster {
         if !self.is_tempted(Stage::Statement) {
             return false;
         }
-        let all = self.strikes.chance(0.3);
+        // Not where voters that are away lose their votes (4 to 3, 5 to 3): who goes on with half-done data waits for voters only, and a
+        // member with whole data may be none any more.
+        let all = self.strikes.chance(0.3) && self.slots.len() <= 3;
         self.log(|| format!("strike n{slot} in a statement{}", if all { ", and all others" } else { "" }));
         self.faults_done += 1;
         for other in 0..self.slots.len() {
@@ -412,6 +512,19 @@ impl Cluster {
             Strike::Die => self.fall(slot, false),
             Strike::LosePower => self.fall(slot, true),
             Strike::StandStill => self.pause_for_a_while(slot),
+            Strike::Break => {
+                let works_at = self.now + self.strikes.exp(self.options.outage_mean);
+                let drops = self.strikes.chance(0.3);
+                let sick = self.any_sickness();
+                self.break_disk(slot, sick, 0, works_at, drops);
+            }
+            Strike::BreakOthers => {
+                for other in (0..n).filter(|o| *o != slot) {
+                    if self.strikes.chance(0.5) {
+                        self.break_disk_for_a_while(other);
+                    }
+                }
+            }
             Strike::CutOff => {
                 let others = (0..n).filter(|o| *o != slot);
                 let how = self.strikes.below(3);

@@ -26,6 +26,8 @@ pub struct ReadRecord {
     pub floor: u64,
     /// How many answers had been given where histories may fork.
     pub acks: usize,
+    /// When it began.
+    pub begun: u64,
 }
 
 /// How the operations of a run ended.
@@ -87,8 +89,8 @@ impl Clients {
         self.ops.get(&op).copied()
     }
 
-    pub fn begin_read(&self, acks: usize) -> ReadRecord {
-        ReadRecord { floor: self.acknowledged, acks }
+    pub fn begin_read(&self, acks: usize, begun: u64) -> ReadRecord {
+        ReadRecord { floor: self.acknowledged, acks, begun }
     }
 
     /// `floor`: what had been acknowledged when it began, on the branch of the reader.
@@ -189,7 +191,7 @@ mod tests {
         let mut c = Clients::default();
         let op = c.begin();
         c.answered(op, 3, true).unwrap();
-        let read = c.begin_read(0);
+        let read = c.begin_read(0, 0);
         assert!(c.read_at(read.floor, 2).is_err());
         assert!(c.read_at(read.floor, 3).is_ok());
     }

@@ -1,5 +1,6 @@
 //! Runs in which machines lose their power together in mode `process`: commits may be lost there, but only those that are on no voter's
-//! disk afterwards, neither in its log nor in its data (rules 16, 18).
+//! disk afterwards, neither in its log nor in its data (rules 16, 18). Where the mode is switched in between, none may be lost that was
+//! acknowledged in mode `disk`, or before a switch to that was committed (rule 15).
 
 use std::collections::HashMap;
 
@@ -30,6 +31,8 @@ struct Acknowledged {
     at: Reach,
     /// How many losses there had been.
     losses: usize,
+    /// A majority had it on disk.
+    on_disk: bool,
 }
 
 #[derive(Default)]
@@ -37,6 +40,8 @@ pub struct Losses {
     acknowledged: Vec<Acknowledged>,
     /// For each loss of power what was left on the voters' disks.
     left: Vec<Vec<Reach>>,
+    /// Switches to mode `disk`: what lies before them, and how many losses there had been when they were committed.
+    switches: Vec<(Reach, usize)>,
     /// Whose entry was delivered at an index of a branch.
     committed: HashMap<(Uuid, LogIndex), Term>,
 }
@@ -50,8 +55,23 @@ impl Losses {
         self.committed.get(&(branch, index)) == Some(&term)
     }
 
-    pub fn acknowledged(&mut self, op: u64, at: Reach) {
-        self.acknowledged.push(Acknowledged { op, at, losses: self.left.len() });
+    /// `on_disk`: in mode `disk`.
+    pub fn acknowledged(&mut self, op: u64, at: Reach, on_disk: bool) {
+        self.acknowledged.push(Acknowledged { op, at, losses: self.left.len(), on_disk });
+    }
+
+    /// A switch to mode `disk` behind `before` is committed.
+    pub fn switched_to_disk(&mut self, before: Reach) {
+        self.switches.push((before, self.left.len()));
+    }
+
+    /// After so many losses it could not be lost any more.
+    fn safe_after(&self, a: &Acknowledged) -> usize {
+        if a.on_disk {
+            return a.losses;
+        }
+        let covers = self.switches.iter().filter(|(before, _)| before.covers(&a.at));
+        covers.map(|(_, losses)| *losses).min().unwrap_or(self.left.len()).max(a.losses)
     }
 
     pub fn power_lost(&mut self, left: Vec<Reach>) {
@@ -62,21 +82,25 @@ impl Losses {
         self.left.len()
     }
 
-    /// `end`: what the cluster holds when everything has healed.
-    pub fn check(&self, end: &Reach) -> Result<(), String> {
+    /// `end`: what the cluster holds when everything has healed. Says how many commits are lost that may be.
+    pub fn check(&self, end: &Reach) -> Result<u64, String> {
+        let mut gone = 0;
         for a in self.acknowledged.iter().filter(|a| !end.covers(&a.at)) {
-            let lost = self.left[a.losses..].iter().any(|left| !left.iter().any(|disk| disk.covers(&a.at)));
+            let until = self.safe_after(a);
+            let lost = self.left[a.losses..until].iter().any(|left| !left.iter().any(|disk| disk.covers(&a.at)));
             if !lost {
                 return Err(format!(
                     "operation {} was acknowledged at {:?} and is gone ({end:?}), although it was on a voter's disk after each of \
-                     the {} losses of power since",
+                     the {} losses of power in which it could be lost ({} since)",
                     a.op,
                     a.at,
+                    until - a.losses,
                     self.left.len() - a.losses
                 ));
             }
+            gone += 1;
         }
-        Ok(())
+        Ok(gone)
     }
 }
 
@@ -105,12 +129,34 @@ mod tests {
     #[test]
     fn what_a_disk_held_may_not_be_lost() {
         let mut l = Losses::default();
-        l.acknowledged(1, reach(&[], 7));
+        l.acknowledged(1, reach(&[], 7), false);
         assert!(l.check(&reach(&[(5, 1)], 9)).is_err(), "no power was lost");
         l.power_lost(vec![reach(&[], 6), reach(&[], 7)]);
         assert!(l.check(&reach(&[(5, 1)], 9)).is_err(), "one still had it");
         assert!(l.check(&reach(&[(7, 1)], 9)).is_ok());
         l.power_lost(vec![reach(&[], 6)]);
-        assert!(l.check(&reach(&[(6, 1)], 9)).is_ok(), "nobody had it");
+        assert_eq!(l.check(&reach(&[(6, 1)], 9)), Ok(1), "nobody had it");
+    }
+
+    #[test]
+    fn what_was_acknowledged_in_mode_disk_or_before_a_switch_to_it_may_not_be_lost() {
+        let end = reach(&[(6, 1)], 9);
+        let mut l = Losses::default();
+        l.acknowledged(1, reach(&[], 7), true);
+        l.power_lost(vec![reach(&[], 6)]);
+        assert!(l.check(&end).is_err(), "in mode disk");
+        let lost_and_switched = |first: bool, before: u64| {
+            let mut l = Losses::default();
+            l.acknowledged(1, reach(&[], 7), false);
+            if first {
+                l.power_lost(vec![reach(&[], 6)]);
+            }
+            l.switched_to_disk(reach(&[], before));
+            l.power_lost(vec![reach(&[], 6)]);
+            l.check(&end)
+        };
+        assert!(lost_and_switched(false, 7).is_err(), "the switch covers it");
+        assert_eq!(lost_and_switched(false, 6), Ok(1), "it came after the switch to disk, and another one back");
+        assert_eq!(lost_and_switched(true, 7), Ok(1), "it was gone before");
     }
 }
