@@ -64,6 +64,11 @@ pub const METRICS: &[Metric] = &[
         "",
         "How long the thread of the group takes to notice a question: more than a millisecond tells of a machine without free processors",
     ),
+    times(
+        "trireme_peer_round_trip_seconds",
+        "peer",
+        "How long a word to another member and back takes, from the thread of the group here to the one there; two samples a second",
+    ),
     // --- counters
     counter("trireme_commits_total", "Local transactions committed"),
     counter("trireme_write_sets_sent_total", "Write sets of this node that were ordered"),
@@ -98,6 +103,12 @@ pub const METRICS: &[Metric] = &[
     gauge("trireme_cluster_size", "Members of the view that have an address for clients, and arbitrators"),
     labelled(Kind::Gauge, "trireme_voter_weight", "member", "Weight of the vote of each voter"),
     labelled(Kind::Gauge, "trireme_member_silent", "member", "1: this node does not hear that member"),
+    labelled(
+        Kind::Gauge,
+        "trireme_peer_round_trip_latest_seconds",
+        "peer",
+        "The latest of these times; or for how long an answer is waited for, if that is longer already",
+    ),
     gauge("trireme_last_committed_seqno", "Last seqno that left the commit order here"),
     gauge("trireme_delivered_seqno", "Last seqno that was certified here"),
     gauge("trireme_log_first_index", "First entry in the log"),

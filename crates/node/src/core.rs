@@ -21,7 +21,7 @@ use crate::command::{Command, Outcome};
 use crate::index::Work;
 use crate::item::Item;
 use crate::mailbox::Letter;
-use crate::picture::{Picture, Slow};
+use crate::picture::{Picture, Slow, Trip};
 use crate::shared::Shared;
 use crate::slot::Slot;
 use crate::startup::{ConnectError, Plan, Start};
@@ -268,7 +268,7 @@ impl Core {
             Event::Silent { node, silent } => {
                 let peer = self.name(node);
                 if silent {
-                    self.conn.silences += 1;
+                    *self.conn.silences.entry(node).or_default() += 1;
                     self.inc.silent.insert(node, Instant::now());
                     self.shared.host.flight.note(flight::Event::Silent { peer });
                 } else {
@@ -278,6 +278,7 @@ impl Core {
                 }
                 let state = if silent { "is silent" } else { "is heard again" };
                 self.shared.host.log(Level::Info, format!("member {} {state}", self.name(node)));
+                self.publish();
             }
             Event::Evicted => {
                 self.shared.host.flight.note(flight::Event::Evicted {});
@@ -398,6 +399,7 @@ impl Core {
             receiving: !self.inc.replicator.is_live(),
             desyncs: roster.desyncs(self.inc.me.node),
             evicted: roster.evicted().to_vec(),
+            delayed: self.delayed(),
             incoming: roster.view().members.iter().map(|m| m.incoming.clone()).collect(),
             names: roster.view().members.iter().map(|m| m.name.clone()).collect(),
             cluster: self.conn.cluster.clone(),
@@ -406,6 +408,17 @@ impl Core {
             segment: self.inc.me.segment,
             first_seqno: self.inc.group.store().base().seqno.next(),
         });
+    }
+
+    /// The members that this node does not hear, for `wsrep_evs_delayed`.
+    fn delayed(&self) -> Vec<String> {
+        let members = self.inc.replicator.roster().view().members.iter();
+        let silent = members.filter(|member| self.inc.silent.contains_key(&member.node));
+        let shown = silent.map(|member| {
+            let times = self.conn.silences.get(&member.node).copied().unwrap_or(0);
+            format!("{}:tcp://{}:{times}", member.uuid(), member.address)
+        });
+        shown.collect()
     }
 
     /// Something that was ordered; of interest when it is new.
@@ -462,10 +475,12 @@ impl Core {
                 .into_iter()
                 .map(|s| Slow { name: name(s.node), rate: s.rate, backlog: s.backlog })
                 .collect(),
+            flow_limits: self.inc.flow.limits(),
             role: self.role(),
             flow_gave_up: self.inc.flow.gave_up(),
             silent: self.inc.silent.keys().map(|n| name(*n)).collect(),
-            silences: self.conn.silences,
+            silences: self.conn.silences.values().sum(),
+            round_trips: self.round_trips(),
             commit_cut: self.inc.replicator.roster().cut(),
             protection: self.inc.transport.protection(),
             connections_refused: self.inc.transport.stats().refused,
@@ -473,6 +488,17 @@ impl Core {
             links_of_strangers: self.inc.transport.stats().stranger_links,
             unknown_outcomes: self.shared.status.counters.unknown_outcomes.load(Relaxed),
         }
+    }
+
+    fn round_trips(&self) -> Vec<Trip> {
+        let one = |link: trireme_transport::LinkInfo| {
+            let times = self.conn.round_trips.get(&link.node)?.clone();
+            Some(Trip { peer: self.name(link.node), latest: link.round_trip?, times })
+        };
+        let mut trips: Vec<Trip> = self.inc.transport.links().into_iter().filter_map(one).collect();
+        trips.sort_by(|a, b| a.peer.cmp(&b.peer));
+        trips.dedup_by(|a, b| a.peer == b.peer);
+        trips
     }
 
     /// Whoever waits for a write set is answered.

@@ -9,9 +9,11 @@ use crate::command::Outcome;
 use crate::slot::Slot;
 use crate::stages::{Since, Slowest, Stages, Worst};
 
-/// Any thread may record; nothing here takes a lock.
+/// Any thread may record; nothing here waits for a lock.
 #[derive(Default)]
 pub struct Metrics {
+    /// `repl.metrics`.
+    on: bool,
     pub send: Histogram,
     pub hold: Histogram,
     pub order: Histogram,
@@ -35,11 +37,24 @@ pub struct Metrics {
 }
 
 impl Metrics {
+    pub fn new(on: bool) -> Metrics {
+        Metrics { on, ..Metrics::default() }
+    }
+
+    pub fn is_on(&self) -> bool {
+        self.on
+    }
+
+    /// The time, for what is measured with it. `None`: nothing is measured.
+    pub fn clock(&self) -> Option<Instant> {
+        self.on.then(Instant::now)
+    }
+
     /// A local write set was ordered. `slot`: what its thread waited at since `begun`.
     /// Where it has spent its time so far.
-    pub fn ordered(&self, begun: Instant, slot: &Slot<Outcome>) -> Stages {
+    pub fn ordered(&self, begun: Option<Instant>, slot: &Slot<Outcome>) -> Stages {
         let (taken, sent) = slot.stamps();
-        let (Some(taken), Some(sent)) = (taken, sent) else { return Stages::default() };
+        let (Some(begun), Some(taken), Some(sent)) = (begun, taken, sent) else { return Stages::default() };
         let held = sent.saturating_duration_since(taken);
         let order = sent.elapsed();
         let send = sent.saturating_duration_since(begun).saturating_sub(held);

@@ -1,8 +1,10 @@
 //! The extended status (`repl.status_extended=yes`): what the group thread knows and Galera has no name for. Shown as
 //! `wsrep_trireme_*`, because the server's suites fix the default list.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use trireme_metrics::Snapshot;
+use trireme_replicator::flow::Limits;
 use trireme_surface::status::StatValue as Value;
 use trireme_transport::Protection;
 use trireme_types::{Durability, Level, LogIndex, Seqno};
@@ -17,6 +19,15 @@ pub struct Slow {
     pub rate: f64,
     /// Write sets that it has to apply.
     pub backlog: u64,
+}
+
+/// How far a linked member is.
+pub struct Trip {
+    pub peer: String,
+    /// Or how long its answer is waited for, if that is longer already.
+    pub latest: Duration,
+    /// All that were measured since this node connected to its group.
+    pub times: Snapshot,
 }
 
 /// One look at the group thread. Members are named as in `wsrep_node_name`.
@@ -40,11 +51,15 @@ pub struct Picture {
     pub log_bytes: u64,
     pub log_bytes_max: u64,
     pub read_requests: u64,
+    /// The backlogs at which this node says stop and go.
+    pub flow_limits: Limits,
     /// The slowest first.
     pub slow: Vec<Slow>,
     pub role: &'static str,
     pub flow_gave_up: bool,
     pub silent: Vec<String>,
+    /// By name.
+    pub round_trips: Vec<Trip>,
     pub silences: u64,
     pub commit_cut: Seqno,
     pub unknown_outcomes: u64,
@@ -74,8 +89,13 @@ impl Picture {
                 format!("{name} has {backlog} write sets to apply; the group may write {rate:.1} per second"),
             ),
         };
+        let trips: Vec<String> =
+            self.round_trips.iter().map(|trip| format!("{}:{:.6}", trip.peer, trip.latest.as_secs_f64())).collect();
         let durability = durability_name(self.durability);
-        [
+        // Names of Percona XtraDB Cluster, which dashboards ask for.
+        let percona = [("low", self.flow_limits.lower), ("high", self.flow_limits.upper)]
+            .map(|(end, backlog)| (format!("flow_control_interval_{end}"), int(backlog)));
+        let own = [
             // What a stranger would have to show.
             ("authentication", exposure::name(self.protection).into()),
             ("commit_cut", int(self.commit_cut.0)),
@@ -99,6 +119,7 @@ impl Picture {
             ("log_last", int(self.log_last.0)),
             ("read_requests", int(self.read_requests)),
             ("role", self.role.into()),
+            ("round_trips", trips.join(",").into()),
             ("sequencer", self.sequencer.into()),
             ("silences", int(self.silences)),
             ("silent", self.silent.join(",").into()),
@@ -107,7 +128,7 @@ impl Picture {
             ("unknown_outcomes", int(self.unknown_outcomes)),
             ("voters", voters.join(",").into()),
         ]
-        .map(|(name, value)| (format!("trireme_{name}"), value))
-        .into()
+        .map(|(name, value)| (format!("trireme_{name}"), value));
+        percona.into_iter().chain(own).collect()
     }
 }

@@ -66,6 +66,7 @@ const PICTURE_PATIENCE: Duration = Duration::from_secs(1);
 
 impl Shared {
     pub fn new(host: Arc<Host>, jobs: Jobs, saved: Saved, log: &Log) -> Shared {
+        let metrics = Metrics::new(host.settings.with(|o| o.bool("repl.metrics")));
         let left = saved.position().map_or(Seqno::ZERO, |(_, seqno)| seqno);
         let shared = Shared {
             data: Data::new(host.clone(), saved),
@@ -77,7 +78,7 @@ impl Shared {
             trxs: TrxMap::default(),
             votes: Votes::default(),
             status: Status::default(),
-            metrics: Metrics::default(),
+            metrics,
             life: Life::default(),
             outage: Outage::default(),
             panics: Panics::default(),

@@ -21,13 +21,17 @@ impl<T> Default for Slot<T> {
 }
 
 impl<T> Slot<T> {
-    /// The first time counts, for each of both.
-    pub fn stamp_taken(&self) {
-        let _ = self.taken.set(Instant::now());
+    /// The first time counts, for each of both. `None`: it is not measured.
+    pub fn stamp_taken(&self, now: Option<Instant>) {
+        if let Some(now) = now {
+            let _ = self.taken.set(now);
+        }
     }
 
-    pub fn stamp_sent(&self) {
-        let _ = self.sent.set(Instant::now());
+    pub fn stamp_sent(&self, now: Option<Instant>) {
+        if let Some(now) = now {
+            let _ = self.sent.set(now);
+        }
     }
 
     pub fn stamps(&self) -> (Option<Instant>, Option<Instant>) {

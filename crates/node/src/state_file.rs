@@ -16,7 +16,7 @@ use trireme_types::{Durability, Seqno};
 use crate::Level;
 use crate::command::Command;
 use crate::flight::Watch;
-use crate::picture::{Picture, Slow};
+use crate::picture::{Picture, Slow, Trip};
 use crate::settings::durability_name;
 use crate::shared::Shared;
 use crate::slot::Slot;
@@ -28,9 +28,16 @@ const LOOK_AT_FILE: Duration = Duration::from_secs(1);
 /// Delivered positions whose end is awaited, to tell how old is what is applied: a minute's worth. More are not noted.
 const MARKS_MAX: usize = 1200;
 
-/// Until the sender is gone.
+/// Until the sender is gone. With `repl.metrics=no` nothing is written, and what is looked at is for the flight recorder alone.
 pub fn run_state(shared: &Shared, end: &Receiver<()>) {
     let mut writer = Writer::new(&shared.host.args.data_dir);
+    let measures = shared.metrics.is_on();
+    if !measures {
+        writer.remove();
+        if !shared.host.flight.is_on() {
+            return;
+        }
+    }
     let mut seen = Seen::default();
     let mut watch = Watch::new(Instant::now());
     loop {
@@ -42,7 +49,9 @@ pub fn run_state(shared: &Shared, end: &Receiver<()>) {
             watch.note_group(delay);
         }
         watch.look(shared, seen.picture.as_ref(), now);
-        writer.write(seen.body(shared), ended);
+        if measures {
+            writer.write(seen.body(shared), ended);
+        }
         if ended {
             return;
         }
@@ -78,6 +87,11 @@ impl Writer {
         if file.write_all_at(&bytes, 0).is_err() {
             self.file = None;
         }
+    }
+
+    /// One of an earlier start would say that the node hangs.
+    fn remove(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
     }
 
     fn look_at_file(&mut self) {
@@ -285,10 +299,18 @@ impl Seen {
             body.number(&label("trireme_flow_control_rate", &[("by", name)]), *rate);
             body.number(&label("trireme_flow_control_backlog", &[("by", name)]), *backlog as f64);
         }
+        for Trip { peer, latest, .. } in &picture.round_trips {
+            let name = label("trireme_peer_round_trip_latest_seconds", &[("peer", peer)]);
+            body.number(&name, latest.as_secs_f64());
+        }
         body.text("role", picture.role);
         body.text("sequencer", &picture.sequencer);
         body.text("durability", durability_name(picture.durability));
         body.text("silent", &picture.silent.join(","));
+        // Last: the longest, and the first to go where the file is too short.
+        for Trip { peer, times, .. } in &picture.round_trips {
+            body.histogram(&label("trireme_peer_round_trip_seconds", &[("peer", peer)]), times);
+        }
     }
 }
 

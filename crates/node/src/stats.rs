@@ -22,7 +22,12 @@ pub fn collect(shared: &Arc<Shared>) -> Vec<(String, StatValue)> {
     let (local_state, comment) = shared.local_state(&status);
     let (flow, now) = (shared.status.flow(), Instant::now());
     let extra = match shared.host.settings.status_extended().then(|| shared.picture()) {
-        Some(Some(picture)) => picture.into_pairs(),
+        Some(Some(picture)) => {
+            let mut pairs = picture.into_pairs();
+            let held = if flow.active() { "ON" } else { "OFF" };
+            pairs.push(("flow_control_status".to_owned(), held.into()));
+            pairs
+        }
         Some(None) | None => Vec::new(),
     };
     let send_queue = shared.metrics.send_queue.take();
@@ -78,13 +83,13 @@ pub fn collect(shared: &Arc<Shared>) -> Vec<(String, StatValue)> {
         group: shared.connected().then(|| GroupStats {
             cluster_weight: i64::from(status.weight),
             desync_count: i64::from(status.desyncs),
+            evs_delayed: status.delayed.join(","),
             evs_evict_list: status.evicted.iter().map(|u| u.to_string()).collect::<Vec<_>>().join(","),
             evs_repl_latency: Latency { min, avg, max, stddev, samples },
             evs_state: if status.member { "OPERATIONAL" } else { "GATHER" }.into(),
             gcomm_uuid: status.uuid.to_string(),
             gmcast_segment: i64::from(status.segment),
             extra,
-            ..GroupStats::default()
         }),
         ..Stats::default()
     };

@@ -69,6 +69,8 @@ pub struct GroupStatus {
     /// Name of the group.
     pub cluster: String,
     pub evicted: Vec<Uuid>,
+    /// As they are shown: `uuid:address:count`.
+    pub delayed: Vec<String>,
     pub weight: u32,
     pub uuid: Uuid,
     pub segment: u8,

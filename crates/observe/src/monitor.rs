@@ -214,9 +214,8 @@ impl Watch {
 
     pub fn handle(&mut self, look: Look, now: Instant) {
         match look {
-            // It was read while it was written; the next look is soon.
-            Look::File(Err(Bad::Torn)) if self.state.is_some() => {}
-            Look::File(Err(bad)) => self.trouble = Some(bad.to_string()),
+            // One that is read while it is written is torn for a moment. It counts where nothing new comes.
+            Look::File(Err(bad)) => self.trouble = Some(format!("the state file cannot be used: {bad}")),
             Look::Unreadable(why) => self.trouble = Some(why),
             Look::Answer(Err(trouble)) => self.trouble = Some(trouble.to_string()),
             Look::File(Ok(state)) => {
@@ -261,6 +260,11 @@ impl Watch {
         let quiet = self.news.is_none_or(|_| since > STALE);
         if let Some(why) = self.trouble.as_ref().filter(|_| quiet || !self.by_file) {
             return Health::Gone(why.clone());
+        }
+        if quiet && self.news.is_none() {
+            // By the clock of its machine, which is this one.
+            let age = (crate::status::unix_time() - state.unix_ns as f64 / 1e9).max(since.as_secs_f64());
+            return Health::Gone(format!("the server last told something {} ago: it hangs, or is dead", words(age)));
         }
         if quiet {
             let text = format!("the server tells nothing new since {} s: it hangs, or is dead", since.as_secs());
@@ -401,6 +405,15 @@ impl Watch {
     }
 }
 
+fn words(seconds: f64) -> String {
+    match seconds {
+        s if s < 120.0 => format!("{s:.0} s"),
+        s if s < 7200.0 => format!("{:.0} minutes", s / 60.0),
+        s if s < 172_800.0 => format!("{:.0} hours", s / 3600.0),
+        s => format!("{:.0} days", s / 86_400.0),
+    }
+}
+
 /// Was the file written a moment ago, by this machine's clock? For the first look only: later ones see it move.
 fn fresh(state: &State) -> bool {
     let age = crate::status::unix_time() - state.unix_ns as f64 / 1e9;
@@ -467,6 +480,10 @@ fn from_facts(facts: &Facts) -> State {
     {
         state.numbers.insert("trireme_log_max_bytes".to_owned(), bytes as f64);
     }
+    if facts.is_extended() {
+        let gave_up = facts.is_on("wsrep_trireme_flow_control_gave_up");
+        state.numbers.insert("trireme_flow_control_gave_up".to_owned(), f64::from(u8::from(gave_up)));
+    }
     // For whom is not told beside it.
     if let Some(ns) = facts.number("wsrep_flow_control_paused_ns") {
         let name = label("trireme_flow_control_seconds_total", &[("by", ""), ("reason", "unknown")]);
@@ -483,6 +500,12 @@ fn from_facts(facts: &Facts) -> State {
             if let Ok(value) = value.parse() {
                 state.numbers.insert(label(name, &[("by", by)]), value);
             }
+        }
+    }
+    for entry in facts.names("wsrep_trireme_round_trips") {
+        // `name:seconds`
+        if let Some((peer, Ok(seconds))) = entry.rsplit_once(':').map(|(peer, text)| (peer, text.parse())) {
+            state.numbers.insert(label("trireme_peer_round_trip_latest_seconds", &[("peer", peer)]), seconds);
         }
     }
     let own_address = facts.own_address().map(|address| address.to_string());
@@ -514,7 +537,7 @@ fn from_facts(facts: &Facts) -> State {
 pub fn page() -> String {
     let mut out = String::from(
         "# Metrics\n\nMade from the code. `trireme monitor` serves them at `/metrics` ([monitoring](monitoring.md)). Histograms have buckets from 10 µs to 10 s in steps of 1, \
-         2.5 and 5, and are in seconds. Of a Galera node there are those that its status has.\n\n| name | kind | labels | meaning |\n|---|---|---|---|\n\
+         2.5 and 5, and are in seconds. A sample is two additions in memory, without a lock; `cargo bench -p trireme-metrics` measures it. Of a Galera node there are those that its status has.\n\n| name | kind | labels | meaning |\n|---|---|---|---|\n\
          | `trireme_up` | gauge | | 1: the node tells about itself |\n| `trireme_state_age_seconds` | gauge | | since the node last told something new |\n\
          | `trireme_build_info` | gauge | node, version, history | name and version of the node |\n",
     );
@@ -619,7 +642,7 @@ mod tests {
         let start = Instant::now();
         let mut watch = Watch::new(start);
         watch.handle(state(9, |state| state.unix_ns -= 60_000_000_000), start);
-        assert!(matches!(watch.health(start), Health::Gone(_)));
+        assert_eq!(watch.health(start).why(), Some("the server last told something 60 s ago: it hangs, or is dead"));
         // A clock that was set back does not matter once the file moves.
         watch.handle(state(10, |state| state.unix_ns -= 60_000_000_000), start);
         assert_eq!(watch.health(start), Health::Synced);
@@ -666,6 +689,15 @@ mod tests {
         watch.handle(state(1, |_| {}), now);
         watch.handle(Look::File(Err(Bad::Torn)), now);
         assert_eq!(watch.health(now), Health::Synced);
+        let later = now + Duration::from_secs(60);
+        assert_eq!(
+            watch.health(later).why(),
+            Some("the state file cannot be used: its checksum does not fit: it is damaged")
+        );
+        watch.handle(state(2, |_| {}), later);
+        assert_eq!(watch.health(later), Health::Synced);
+        watch.handle(Look::File(Err(Bad::NotOurs)), later);
+        assert!(watch.health(later + STALE * 2).why().unwrap().contains("no state file of a Trireme node"));
     }
 
     #[test]

@@ -84,6 +84,8 @@ pub struct Node {
     /// Different for every process that runs.
     pub identity: Option<String>,
     pub unknown_outcomes: Option<f64>,
+    /// To the linked member that is farthest: the median of the last ten seconds.
+    pub round_trip: Option<f64>,
     pub rates: Rates,
     /// By stage of a commit (`send`, `hold`, `order`, `wait`, `engine`, `total`), and `sync`, `apply`, `lag`, `read`, `delay`: what the last
     /// second brought.
@@ -137,6 +139,7 @@ pub struct Slow {
 pub struct RoundTrip {
     pub from: String,
     pub to: String,
+    /// Of the last ten seconds, one that is under way included if it takes longer than they did.
     pub p50: f64,
     pub p99: f64,
 }
@@ -157,6 +160,8 @@ const WINDOW: Duration = Duration::from_millis(950);
 const LONG_WINDOW: Duration = Duration::from_secs(60);
 /// What is kept for it, a sample each second.
 const LONG_SAMPLES: usize = 60;
+/// Of round trips, of which there are two a second.
+const TRIPS_WINDOW: Duration = Duration::from_secs(10);
 /// Who is not seen for so long is forgotten.
 const FORGET: Duration = Duration::from_secs(600);
 
@@ -168,6 +173,8 @@ struct Past {
     states: VecDeque<(Instant, State)>,
     /// Bytes of write sets, sent and received, and for whom writers waited: each second of the last minute.
     minute: VecDeque<(Instant, f64, Held)>,
+    /// Round trips by peer, once a second, for [`TRIPS_WINDOW`].
+    trips: VecDeque<(Instant, BTreeMap<String, Snapshot>)>,
     /// The state's words, and since when in seconds since 1970.
     comment: Option<(String, f64)>,
 }
@@ -205,7 +212,11 @@ impl Roundup {
             {
                 node.rates = rates(old, new, seconds);
                 node.times = times(old, new);
-                round_trips.extend(round_trips_of(&name, old, new));
+                let trips = round_trips_of(&name, past.trips.front().map(|(_, times)| times), new);
+                if let Some(far) = trips.iter().max_by(|a, b| a.p50.total_cmp(&b.p50)) {
+                    node.round_trip = Some(far.p50);
+                }
+                round_trips.extend(trips);
                 throttle.extend(throttle_of(&name, old, new, seconds, past.minute.front().map(|(_, _, held)| held)));
                 if per(old, new, seconds, "trireme_flow_control_stops_sent_total").is_some_and(|rate| rate > 0.0) {
                     stops.push(name.clone());
@@ -257,7 +268,13 @@ impl Roundup {
     }
 
     fn note(&mut self, name: &str, watch: &Watch, now: Instant, unix: f64) -> &Past {
-        let empty = || Past { last: now, states: VecDeque::new(), minute: VecDeque::new(), comment: None };
+        let empty = || Past {
+            last: now,
+            states: VecDeque::new(),
+            minute: VecDeque::new(),
+            trips: VecDeque::new(),
+            comment: None,
+        };
         let past = self.past.entry(name.to_owned()).or_insert_with(empty);
         let Some(state) = watch.state() else { return past };
         past.last = now;
@@ -270,6 +287,7 @@ impl Roundup {
         if newest.is_some_and(|old| old.process != state.process || old.text("history") != state.text("history")) {
             past.states.clear();
             past.minute.clear();
+            past.trips.clear();
         }
         if past.states.back().is_none_or(|(_, old)| old.sequence != state.sequence) {
             past.states.push_back((now, state.clone()));
@@ -285,6 +303,10 @@ impl Roundup {
             past.minute.push_back((now, bytes, held(state)));
             if past.minute.len() > LONG_SAMPLES {
                 past.minute.pop_front();
+            }
+            past.trips.push_back((now, trips(state)));
+            while past.trips.get(1).is_some_and(|(at, _)| now.saturating_duration_since(*at) >= TRIPS_WINDOW) {
+                past.trips.pop_front();
             }
         }
         past
@@ -366,6 +388,7 @@ fn facts(state: &State, fresh: bool, unix: f64) -> Facts {
         ("wsrep_trireme_voters", voters.join(",")),
         ("wsrep_trireme_silent", text("silent")),
         ("wsrep_trireme_durability", text("durability")),
+        ("wsrep_trireme_flow_control_gave_up", if gave_up(state) { "yes" } else { "no" }.to_owned()),
         ("wsrep_trireme_log_bytes_max", number("trireme_log_max_bytes")),
     ] {
         facts.status.insert(name.to_owned(), value);
@@ -375,6 +398,10 @@ fn facts(state: &State, fresh: bool, unix: f64) -> Facts {
         facts.clock = Some((state.unix_ns as f64 / 1e9 - unix, 0.5));
     }
     facts
+}
+
+fn gave_up(state: &State) -> bool {
+    state.number("trireme_flow_control_gave_up") == Some(1.0)
 }
 
 /// Of the process.
@@ -438,9 +465,10 @@ fn describe(name: String, one: &Seen<'_>, now: Instant) -> Node {
         provider: text("provider").or_else(|| Some("Trireme".to_owned())),
         durability: text("durability"),
         silent: silent.split(',').filter(|name| !name.is_empty() && !gone).map(str::to_owned).collect(),
-        gave_up: level("trireme_flow_control_gave_up") == Some(1.0),
+        gave_up: !gone && gave_up(state),
         identity: Some(identity(state)),
         unknown_outcomes: state.number("trireme_unknown_outcomes_total"),
+        round_trip: None,
         rates: Rates::default(),
         times: BTreeMap::new(),
     }
@@ -460,11 +488,6 @@ fn verdict(picture: &Picture, nodes: &[Node]) -> (Level, Vec<String>) {
     for node in nodes.iter().filter(|node| node.health == "gone") {
         level = level.max(Level::Degraded);
         sentences.push(format!("{}: {}", node.name, node.why.as_deref().unwrap_or("gone")));
-    }
-    for node in nodes.iter().filter(|node| node.gave_up) {
-        level = level.max(Level::Degraded);
-        let backlog = node.queue.map_or_else(String::new, |queue| format!(" ({queue:.0} write sets wait)"));
-        sentences.push(format!("{} applies nothing{backlog}, and slows nobody any more: it falls behind", node.name));
     }
     if picture.clusters.is_empty() && sentences.is_empty() {
         sentences.push("no node tells anything".to_owned());
@@ -550,14 +573,36 @@ fn throttle_of(node: &str, old: &State, new: &State, seconds: f64, minute_ago: O
 /// The name of what a node measures to each peer.
 const ROUND_TRIP: &str = "trireme_peer_round_trip_seconds";
 
-fn round_trips_of(node: &str, old: &State, new: &State) -> Vec<RoundTrip> {
-    let one = |name: &String| {
+/// And the latest of it, which is not told in steps.
+const LATEST_ROUND_TRIP: &str = "trireme_peer_round_trip_latest_seconds";
+
+/// By peer.
+fn trips(state: &State) -> BTreeMap<String, Snapshot> {
+    let one = |(name, times): (&String, &Snapshot)| {
         let (bare, labels) = labels(name)?;
-        let peer = labels.get("peer").filter(|_| bare == ROUND_TRIP)?;
-        let times = quantiles(old, new, name)?;
-        Some(RoundTrip { from: node.to_owned(), to: peer.clone(), p50: times.p50, p99: times.p99 })
+        Some((labels.get("peer").filter(|_| bare == ROUND_TRIP)?.clone(), times.clone()))
     };
-    new.histograms.keys().filter_map(one).collect()
+    state.histograms.iter().filter_map(one).collect()
+}
+
+/// To each peer that is linked. Of a server that is asked by SQL there is no more than the latest.
+fn round_trips_of(node: &str, old: Option<&BTreeMap<String, Snapshot>>, new: &State) -> Vec<RoundTrip> {
+    let none = Snapshot::default();
+    let times = trips(new);
+    let one = |(labels, latest): (BTreeMap<String, String>, f64)| {
+        let to = labels.get("peer")?.clone();
+        let before = old.and_then(|old| old.get(&to)).unwrap_or(&none);
+        let between = times.get(&to).map(|times| times.since(before));
+        let part = |part| between.as_ref()?.quantile(part).map(|time| time.as_secs_f64());
+        Some(RoundTrip {
+            from: node.to_owned(),
+            to,
+            p50: part(0.5).unwrap_or(latest),
+            // One that hangs is not in the histogram yet.
+            p99: part(0.99).unwrap_or(latest).max(latest),
+        })
+    };
+    labelled(new, LATEST_ROUND_TRIP).into_iter().filter_map(one).collect()
 }
 
 /// Values of one metric, by labels.
@@ -742,18 +787,52 @@ pub mod tests {
     }
 
     #[test]
+    fn one_that_gave_up_is_told_of() {
+        let start = Instant::now();
+        let overview = seconds(&mut Roundup::default(), &mut three(start), start, 1..=2, |node, _, state| {
+            if node == 3 {
+                state.numbers.insert("trireme_flow_control_gave_up".into(), 1.0);
+                state.numbers.insert("trireme_apply_queue".into(), 99.0);
+            }
+        });
+        assert_eq!((overview.level, overview.nodes[2].gave_up), (Level::Degraded, true));
+        let told = |line: &String| line.starts_with("db3 has 99 write sets to apply, applies none");
+        assert_eq!(overview.sentences.iter().filter(|line| told(line)).count(), 1, "{:?}", overview.sentences);
+    }
+
+    #[test]
     fn round_trips_where_they_are_told() {
         let start = Instant::now();
         let mut roundup = Roundup::default();
-        let overview = seconds(&mut roundup, &mut three(start), start, 1..=2, |node, second, state| {
-            let times = Histogram::default();
-            (0..second).for_each(|_| times.record(Duration::from_micros(70)));
+        // 20 ms in the first ten seconds, then 70 µs. Towards the end db3 does not answer.
+        let change = |node: usize, second: u64, state: &mut State| {
+            let mut times = Snapshot::default();
+            (0..second).for_each(|n| times.record(Duration::from_micros(if n < 10 { 20_000 } else { 70 })));
+            let latest = |peer| label(LATEST_ROUND_TRIP, &[("peer", peer)]);
             if node == 2 {
-                state.histograms.insert(label(ROUND_TRIP, &[("peer", "db1")]), times.snapshot());
+                state.histograms.insert(label(ROUND_TRIP, &[("peer", "db1")]), times.clone());
+                state.histograms.insert(label(ROUND_TRIP, &[("peer", "db3")]), times);
+                state.numbers.insert(latest("db1"), 0.000_07);
+                state.numbers.insert(latest("db3"), if second == 25 { 1.5 } else { 0.000_07 });
             }
-        });
-        assert_eq!(overview.round_trips.len(), 1);
-        assert_eq!((&*overview.round_trips[0].from, &*overview.round_trips[0].to), ("db2", "db1"));
+            // As of a server that is asked by SQL.
+            if node == 3 {
+                state.numbers.insert(latest("db1"), 0.000_3);
+            }
+        };
+        let mut watches = three(start);
+        let trip = |from: &str, to: &str, p50, p99| RoundTrip { from: from.into(), to: to.into(), p50, p99 };
+        let overview = seconds(&mut roundup, &mut watches, start, 1..=3, change);
+        assert_eq!(overview.round_trips[0], trip("db2", "db1", 0.025, 0.025));
+        let overview = seconds(&mut roundup, &mut watches, start, 4..=25, change);
+        let expected = [
+            trip("db2", "db1", 0.000_1, 0.000_1),
+            trip("db2", "db3", 0.000_1, 1.5),
+            trip("db3", "db1", 0.000_3, 0.000_3),
+        ];
+        assert_eq!(overview.round_trips, expected);
+        let far: Vec<Option<f64>> = overview.nodes.iter().map(|node| node.round_trip).collect();
+        assert_eq!(far, [None, Some(0.000_1), Some(0.000_3)]);
     }
 
     #[test]

@@ -144,8 +144,17 @@ pub fn verdict(group: &[&Facts], votes: Option<&Votes>, witness: Option<&Facts>,
         }
     }
     for facts in &primary {
+        let queue = facts.whole("wsrep_local_recv_queue");
+        if facts.is_on("wsrep_trireme_flow_control_gave_up") {
+            let text = format!(
+                "{} has {} write sets to apply, applies none, and slows nobody any more: it falls behind. Look for a locked table, a huge transaction \
+                 or a slow disk there",
+                name(facts),
+                queue.unwrap_or(0)
+            );
+            say(Level::Degraded, text);
         // For a moment this is nothing, so it changes no exit code.
-        if let Some(queue) = facts.whole("wsrep_local_recv_queue").filter(|queue| *queue >= LONG_QUEUE) {
+        } else if let Some(queue) = queue.filter(|queue| *queue >= LONG_QUEUE) {
             let text = format!(
                 "{} has {queue} write sets to apply: if they do not get fewer, look for a locked table, a huge transaction or a slow disk there",
                 name(facts)
@@ -343,10 +352,20 @@ mod tests {
 
     #[test]
     fn one_applies_nothing() {
-        let behind = member(2, &[1, 2], &[("wsrep_local_recv_queue", "99")]);
-        let picture = seen(vec![member(1, &[1, 2], &[]), behind], &[]);
+        let all = |more: &[(&str, &str)]| {
+            seen(vec![member(1, &[1, 2, 3], &[]), member(2, &[1, 2, 3], more), member(3, &[1, 2, 3], &[])], &[])
+        };
+        let picture = all(&[("wsrep_local_recv_queue", "99")]);
         let sentences = &picture.clusters[0].verdict.sentences;
-        assert!(sentences.iter().any(|line| line.starts_with("db2 has 99 write sets to apply")), "{sentences:?}");
+        assert!(sentences.iter().any(|line| line.starts_with("db2 has 99 write sets to apply: if")), "{sentences:?}");
+        assert_eq!(picture.level(), Level::Well);
+        // Nobody waits for it any more.
+        let picture = all(&[("wsrep_local_recv_queue", "99"), ("wsrep_trireme_flow_control_gave_up", "yes")]);
+        let sentences = &picture.clusters[0].verdict.sentences;
+        let told =
+            |line: &String| line.starts_with("db2 has 99 write sets to apply, applies none, and slows nobody any more");
+        assert!(sentences.iter().any(told), "{sentences:?}");
+        assert_eq!(picture.level(), Level::Degraded);
     }
 
     #[test]

@@ -109,6 +109,8 @@ pub struct NetConfig {
     /// Sent data unacknowledged for this long closes the link (TCP_USER_TIMEOUT): after a cut a new connection gets through
     /// long before TCP's growing retransmission pauses do. A stopped process acknowledges until its buffers are full.
     pub dead_after: Duration,
+    /// How often each member is asked for the time of a round trip.
+    pub probe_every: Duration,
     pub versions: Versions,
     /// The group levels that this build supports, and the one that the group is at: peers that do not support it are refused.
     pub levels: Levels,
@@ -143,6 +145,7 @@ impl NetConfig {
             peer_timeout: Duration::from_secs(3),
             time_wait: Duration::from_secs(5),
             dead_after: Duration::from_secs(10),
+            probe_every: Duration::from_millis(500),
             versions: Versions::CURRENT,
             levels: trireme_order::SUPPORTED,
             level: Level::FIRST,

@@ -15,6 +15,7 @@ use crate::handshaker::{Handshaker, Stepped, Ticket};
 use crate::helper::Turn;
 use crate::identity::Identity;
 use crate::isolation::Registration;
+use crate::probe::Probe;
 use crate::queue::{Flushed, SendQueue};
 use crate::socket::Room;
 use crate::tls::{ALERT_VERSION, HANDSHAKE_RECORD, IN_CLEAR, Session, Side};
@@ -110,6 +111,7 @@ pub(crate) struct Up {
     pub since: Instant,
     /// The peer said goodbye.
     pub bye: bool,
+    pub probe: Probe,
 }
 
 pub(crate) struct Conn {

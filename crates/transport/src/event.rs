@@ -1,5 +1,7 @@
 //! What a poll reports.
 
+use std::time::Duration;
+
 use trireme_order::Message;
 use trireme_types::{Levels, Member, NodeId};
 
@@ -48,6 +50,11 @@ pub enum NetEvent {
     Message {
         from: NodeId,
         message: Message,
+    },
+    /// So long a word to a member and back took, from the thread that polls here to the one that polls there.
+    RoundTrip {
+        node: NodeId,
+        time: Duration,
     },
     /// A line for the log.
     Log {

@@ -13,7 +13,7 @@ pub(crate) enum Gossip {
     /// The sender stops on purpose and is about to close.
     Bye,
     Addresses(Vec<String>),
-    /// To be answered with the same number at once: somebody claims that this link is gone.
+    /// To be answered with the same number at once: it is measured how long that takes, or somebody claims that this link is gone.
     Ping(u64),
     Pong(u64),
 }

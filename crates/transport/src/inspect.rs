@@ -1,6 +1,7 @@
 //! Answers for status variables and tools.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use trireme_types::NodeId;
 
@@ -72,4 +73,7 @@ pub struct LinkInfo {
     pub queued_bytes: usize,
     /// Version and cipher of TLS; `None` in clear text.
     pub tls: Option<String>,
+    /// How long the latest word to the peer and back took; or how long the next one has been under way, if that is longer already. `None`
+    /// before the first answer.
+    pub round_trip: Option<Duration>,
 }

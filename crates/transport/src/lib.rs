@@ -38,6 +38,7 @@ mod isolation;
 mod jitter;
 mod limiter;
 mod peering;
+mod probe;
 mod queue;
 mod resolver;
 mod socket;

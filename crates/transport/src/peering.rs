@@ -12,6 +12,7 @@ use crate::dialing::KNOWN_MAX;
 use crate::gossip::Gossip;
 use crate::handshake::{Handshake, Hello, LinkId, Refusal, clip, is_arbiter};
 use crate::identity::CERTIFICATES_FILE;
+use crate::probe::Probe;
 use crate::socket;
 use crate::{DownCause, NetEvent, OtherCertificate, Transport};
 
@@ -373,13 +374,15 @@ impl Transport {
         if let Err(why) = self.know_by_certificate(slot, &member, now) {
             return self.tls_failed(slot, &why, now);
         }
+        let first_probe = now + self.cfg.probe_every;
         let Some(conn) = self.conn(slot) else { return };
-        conn.phase = Phase::Up(Up { hello, link, ack, since: now, bye: false });
+        conn.phase = Phase::Up(Up { hello, link, ack, since: now, bye: false, probe: Probe::new(first_probe) });
         conn.deadline = None;
         let (remote, dialled, scheme) = (conn.remote, conn.dialled, conn.scheme());
         let tls = conn.tls().map(|tls| format!(" ({tls})")).unwrap_or_default();
         self.newest.insert(node, (member.incarnation, None));
         self.links.push((node, slot));
+        self.wake_at(first_probe);
         let known = Gossip::Addresses(self.addresses_to_tell()).encode();
         // Where somebody says that it listens is dialled, and told to others, once it is a member: the view says it then.
         let own = if self.is_member(node) { self.learn_peer(&member, remote, now) } else { None };
@@ -655,6 +658,7 @@ mod tests {
             cfg.listen = vec!["127.0.0.1:0".to_owned()];
             // Longer than any test: what ends does not end by itself.
             cfg.peer_timeout = Duration::from_secs(60);
+            cfg.probe_every = Duration::from_secs(60);
             Stage { transport: Transport::new(cfg).unwrap(), events: Vec::new() }
         }
 
@@ -713,7 +717,8 @@ mod tests {
                 | NetEvent::Twin { .. }
                 | NetEvent::Certificates(_)
                 | NetEvent::Broken { .. }
-                | NetEvent::Refused { .. } => None,
+                | NetEvent::Refused { .. }
+                | NetEvent::RoundTrip { .. } => None,
             });
             words.collect::<Vec<_>>().join(" ")
         }

@@ -515,7 +515,11 @@ impl Transport {
                     match Gossip::decode(&body) {
                         Ok(Some(Gossip::Bye)) => up.bye = true,
                         Ok(Some(Gossip::Ping(number))) => self.push_raw(slot, Gossip::Pong(number).encode()),
-                        Ok(Some(Gossip::Pong(number))) => self.on_pong(from, number, now),
+                        Ok(Some(Gossip::Pong(number))) => {
+                            if !self.on_probed(slot, from, number) {
+                                self.on_pong(from, number, now);
+                            }
+                        }
                         Ok(Some(Gossip::Addresses(addresses))) if member => self.learn(addresses, remote, now),
                         // A stranger could make this node dial, and look up, anything.
                         Ok(Some(Gossip::Addresses(_))) => {}
@@ -882,6 +886,7 @@ impl Transport {
             self.log(false, format!("{left_out} more lines about connections of strangers were left out"));
         }
         if !self.isolated && !self.closed {
+            self.probe(now);
             self.dial_due(now);
             self.revive_listeners(now);
         }
@@ -970,11 +975,13 @@ impl Transport {
     }
 
     pub fn links(&self) -> Vec<LinkInfo> {
+        let now = Instant::now();
         let links = self.links.iter().filter_map(|(node, slot)| {
             let conn = self.conns[*slot].as_ref()?;
             let dialled = conn.dialled.is_some();
             let (queued_bytes, tls) = (conn.queued_bytes(), conn.tls());
-            Some(LinkInfo { node: *node, remote: conn.remote, dialled, queued_bytes, tls })
+            let round_trip = conn.up().and_then(|up| up.probe.round_trip(now));
+            Some(LinkInfo { node: *node, remote: conn.remote, dialled, queued_bytes, tls, round_trip })
         });
         links.collect()
     }

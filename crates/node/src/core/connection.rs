@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use trireme_certification::Encoded;
+use trireme_metrics::Snapshot;
 use trireme_replicator::message::AppMessage;
 use trireme_types::{Durability, NodeId, Seqno, Session, Weight};
 use trireme_wslog::TrimWish;
@@ -99,7 +100,10 @@ pub(super) struct Connection {
     // What is known whoever this node is in the group at the moment.
     /// Names of all members there ever were, since one that is looked for may not be in the view.
     pub(super) names: HashMap<NodeId, String>,
-    pub(super) silences: u64,
+    /// How often each of them fell silent.
+    pub(super) silences: HashMap<NodeId, u64>,
+    /// Of the members that were ever linked, as many as there are names.
+    pub(super) round_trips: HashMap<NodeId, Snapshot>,
     /// The durability mode that was last seen in force.
     pub(super) durability: Option<Durability>,
     /// When it last came back, and how long it waits before the next look at the disk.
@@ -146,7 +150,8 @@ impl Connection {
             asked: None,
             wish: None,
             names: HashMap::new(),
-            silences: 0,
+            silences: HashMap::new(),
+            round_trips: HashMap::new(),
             durability: None,
             returned: None,
             reminder: Reminder::default(),

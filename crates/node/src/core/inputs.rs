@@ -58,6 +58,7 @@ impl Core {
                     self.inc.heard = now;
                 }
             }
+            NetEvent::RoundTrip { node, time } => self.conn.round_trips.entry(node).or_default().record(time),
             NetEvent::Log { warn, text } => self.shared.host.log(if warn { Level::Warn } else { Level::Info }, text),
             NetEvent::Unwelcome { reason } => {
                 self.inc.unwelcome.get_or_insert_with(|| (Instant::now(), reason));
@@ -78,7 +79,7 @@ impl Core {
         let now = self.now();
         match command {
             Command::Propose { body, patient, trx, slot } => {
-                slot.stamp_taken();
+                slot.stamp_taken(self.shared.metrics.clock());
                 self.shared.metrics.send_queue.sample(self.conn.held_back.len());
                 if self.inc.flow.is_stopped() || !self.conn.held_back.is_empty() {
                     self.conn.held_back.push_back(HeldBack { body, patient, trx, slot });
@@ -197,7 +198,7 @@ impl Core {
     }
 
     pub(super) fn propose(&mut self, mut body: Encoded, patient: bool, slot: Arc<Slot<Outcome>>) {
-        slot.stamp_sent();
+        slot.stamp_sent(self.shared.metrics.clock());
         // Here, in the order of sending, so that no report of a later position (which moves the cut) can be ordered before a
         // write set that has seen less.
         body.set_last_seen(self.shared.monitor.left());

@@ -174,9 +174,11 @@ impl Node {
             depends_on: Some(item.depends_on),
         };
         let handle = Handle { trx: TrxId(head.trx), opaque: APPLIER };
-        let begun = Instant::now();
+        let begun = shared.metrics.clock();
         let applied = shared.host.server.apply(ctx, handle, flags, &data, &meta);
-        shared.metrics.apply.record(begun.elapsed());
+        if let Some(begun) = begun {
+            shared.metrics.apply.record(begun.elapsed());
+        }
         shared.monitor.end(item.seqno);
         if toi {
             shared.data.save(Saved::end_unsafe);

@@ -67,11 +67,11 @@ impl Node {
         sequenced: &mut dyn FnMut(),
     ) -> (Code, Option<Meta>) {
         let shared = &self.shared;
-        let begun = Instant::now();
+        let begun = shared.metrics.clock();
         let trx = self.local(handle);
         let body = {
             let mut state = trx.lock();
-            (state.begun, state.entered) = (Some(begun), None);
+            (state.begun, state.entered) = (begun, None);
             let refused = state.refused.or(trx.is_aborted().then_some(Code::ConnFail));
             if let Some(code) = refused {
                 drop(state);
@@ -138,7 +138,7 @@ impl Node {
         let monitor = &self.shared.monitor;
         let trx = if handle.opaque == LOCAL { self.shared.trxs.get(handle.trx) } else { None };
         let stage = trx.as_ref().map(|t| t.lock().stage);
-        let begun = Instant::now();
+        let begun = self.shared.metrics.clock();
         let entered = match (&trx, stage) {
             // Only a certified original attempt can still be aborted; a replay must not be (contract 4.6).
             (Some(trx), Some(Stage::Certified(_))) => monitor.enter(meta.seqno, Some(&trx.aborted)),
@@ -147,7 +147,7 @@ impl Node {
             _ => monitor.enter(meta.seqno, None),
         };
         if entered.is_ok()
-            && let Some(trx) = &trx
+            && let (Some(trx), Some(begun)) = (&trx, begun)
         {
             let now = Instant::now();
             self.shared.metrics.turn.record(now - begun);

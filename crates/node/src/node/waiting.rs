@@ -48,7 +48,7 @@ impl Node {
             None => shared.monitor.wait_ended(target, deadline),
             Some(_) => shared.monitor.wait_left(target, deadline),
         };
-        if upto.is_none() && waited.is_ok() {
+        if upto.is_none() && waited.is_ok() && shared.metrics.is_on() {
             shared.metrics.causal_read.record(begun.elapsed());
         }
         match waited {

@@ -2,7 +2,7 @@
 //!
 //! The names are Galera's, complete, also those without a meaning here: configuration files that work with Galera must work
 //! unchanged, and tools read values back. `repl.durability`, `repl.flight_size`, `repl.log_key_file`, `repl.log_key_reload`,
-//! `repl.require_auth`, `repl.secret_file`, `repl.secret_reload`, `repl.status_extended`, `gcs.fc_patience` and `pc.bootstrap_expect` are ours.
+//! `repl.metrics`, `repl.require_auth`, `repl.secret_file`, `repl.secret_reload`, `repl.status_extended`, `gcs.fc_patience` and `pc.bootstrap_expect` are ours.
 
 /// Format and range of a value.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -204,6 +204,8 @@ pub const TABLE: &[Spec] = &[
     // Ours: reads that file again.
     hidden("repl.log_key_reload", "", Bool, Trigger),
     shown("repl.max_ws_size", "2147483647", int(0, 2_147_483_647), Dynamic),
+    // Ours: whether the node measures what it does, and writes its state file.
+    hidden("repl.metrics", "yes", Bool, Start),
     // Ours: what happens when a node id comes with a certificate of other names than before.
     hidden("repl.other_certificate", "warn", Choice(&["warn", "refuse"]), Start),
     shown("repl.proto_max", "11", INT, Dynamic),
@@ -253,6 +255,7 @@ mod tests {
             "repl.flight_size",
             "repl.log_key_file",
             "repl.log_key_reload",
+            "repl.metrics",
             "repl.other_certificate",
             "repl.require_auth",
             "repl.secret_file",
@@ -267,7 +270,7 @@ mod tests {
         assert_eq!(galera.iter().filter(|s| s.shown).count(), 72);
         // 23 of both lineages and one of the other lineage.
         assert_eq!(galera.iter().filter(|s| !s.shown).count(), 24);
-        assert_eq!(TABLE.len(), 109);
+        assert_eq!(TABLE.len(), 110);
     }
 
     #[test]

@@ -106,6 +106,31 @@ fn a_transport_can_be_handed_to_its_thread() {
 }
 
 #[test]
+fn round_trips_are_measured_and_one_that_hangs_is_told_before_it_answers() {
+    let (mut a, mut b) = pair_with(|cfg| cfg.probe_every = Duration::from_millis(10));
+    let measured = |event: &NetEvent| match event {
+        NetEvent::RoundTrip { node, time } if *node == id(2) => Some(*time),
+        _ => None,
+    };
+    until([&mut a, &mut b], |[a, b]| {
+        a.count(|event| measured(event).is_some()) > 2
+            && b.count(|event| matches!(event, NetEvent::RoundTrip { node, .. } if *node == id(1))) > 0
+    });
+    assert!(a.events.iter().filter_map(measured).all(|time| time > Duration::ZERO));
+    // The other one does not run.
+    let longest = a.events.iter().filter_map(measured).max().unwrap();
+    let long = longest + Duration::from_millis(200);
+    let told = |node: &Node| node.transport.links()[0].round_trip.unwrap();
+    until([&mut a], |[a]| told(a) > long);
+    assert!(a.events.iter().filter_map(measured).all(|time| time < long), "told before it is measured");
+    until([&mut a, &mut b], |[a, _]| a.events.iter().filter_map(measured).any(|time| time > long));
+    until([&mut a, &mut b], |[a, _]| told(a) < long);
+    // A link that is new has none.
+    a.transport.kill_link(id(2));
+    assert!(a.transport.links().is_empty());
+}
+
+#[test]
 fn reconnects_after_kill_link() {
     let (mut a, mut b) = pair();
     for round in 1..4 {
