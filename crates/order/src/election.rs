@@ -528,7 +528,7 @@ impl<S: LogStore> Group<S> {
     pub(crate) fn follow(&mut self, now: Timestamp, from: NodeId, branch: Uuid, term: Term) -> bool {
         let lineage = if self.is_own_branch(branch) {
             self.tail.lineage.clone()
-        } else if let Some(lineage) = self.may_change_to(now, from, branch) {
+        } else if let Some(lineage) = self.may_change_to(now, from, branch, term) {
             lineage
         } else {
             return false;
@@ -561,7 +561,7 @@ impl<S: LogStore> Group<S> {
 
     /// The lineage of the sequencer of another branch, if that one may be followed: this log's branch grew into it by a fork, nothing was
     /// committed beyond that here, and the own branch has nobody who leads it.
-    fn may_change_to(&mut self, now: Timestamp, from: NodeId, branch: Uuid) -> Option<Lineage> {
+    fn may_change_to(&mut self, now: Timestamp, from: NodeId, branch: Uuid, term: Term) -> Option<Lineage> {
         let theirs = self.peers.get(&from)?.told()?;
         if theirs.history != self.tail.history || theirs.lineage.branch(theirs.history) != branch {
             return None;
@@ -579,7 +579,11 @@ impl<S: LogStore> Group<S> {
         }
         if !self.can_follow(&fork) {
             if self.may_overrule(now, from) {
-                self.become_yielding(now, Rival::Branch);
+                if term == self.hard.term && self.only_data_keep_it_from(from, &fork) {
+                    self.become_diverged(None);
+                } else {
+                    self.become_yielding(now, Rival::Branch);
+                }
             }
             return None;
         }

@@ -173,7 +173,7 @@ impl<S: LogStore> Group<S> {
     }
 
     /// Up to where this linked server has data of the own history, as it told.
-    fn data_of(&self, node: NodeId) -> Option<Seqno> {
+    pub(crate) fn data_of(&self, node: NodeId) -> Option<Seqno> {
         let peer = self.peers.get(&node)?;
         let p = peer.told().filter(|p| p.history == self.tail.history && !p.history.is_nil())?;
         p.holds.filter(|_| !peer.member.kind.is_arbitrator())

@@ -477,7 +477,12 @@ impl<S: LogStore> Group<S> {
         }
         match offer {
             Some(offer) => self.on_snapshot(now, offer),
-            None => self.send_join(),
+            None => {
+                if self.follows_by_promise() {
+                    self.become_keeping();
+                }
+                self.send_join();
+            }
         }
     }
 

@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use trireme_types::{Kinship, LogIndex, NodeId, Seqno, Term, Timestamp, Uuid};
+use trireme_types::{Fork, Kinship, LogIndex, NodeId, Seqno, Term, Timestamp, Uuid};
 
 use crate::election::{Role, Votes};
 use crate::group::Group;
@@ -146,6 +146,22 @@ impl<S: LogStore> Group<S> {
             _ => return false,
         };
         free && self.commit < fork.index && !self.hears_sequencer(now)
+    }
+
+    /// Is this peer, on a branch that began at `fork`, the one that this member's promise made a sequencer, and could the log follow it, if
+    /// the data did not lie behind the fork? Then it may be that nothing is committed there without this log (of two voters), and no state
+    /// is offered before: so the data go, and the log follows. Whatever was committed on that branch is in the sequencer's log, and it has
+    /// data of its own, so nothing is lost with these.
+    pub(crate) fn only_data_keep_it_from(&self, node: NodeId, fork: &Fork) -> bool {
+        self.hard.voted_for == node && self.commit < fork.index && self.data_of(node).is_some()
+    }
+
+    /// The data are void. Can the log go on with the branch of the one to whom this member has promised its vote?
+    pub(crate) fn follows_by_promise(&self) -> bool {
+        match self.kinship_of(self.hard.voted_for) {
+            Some(Kinship::Descendant(fork)) => self.commit < fork.index,
+            Some(Kinship::Same | Kinship::Ancestor | Kinship::Sibling) | None => false,
+        }
     }
 
     /// Becomes the sequencer if these votes are enough.

@@ -381,6 +381,42 @@ fn a_voter_whose_data_lie_behind_the_fork_that_it_lost_promises_all_the_same() {
     );
 }
 
+/// Without its acknowledgement nothing is committed, and so no state is offered to it: its log goes on, and its data go before.
+#[test]
+fn of_two_voters_the_log_follows_although_the_data_lie_behind_the_fork_that_it_lost() {
+    let (mut net, logs) = fork_lost_by_the_last(2);
+    let end = logs[0].read(logs[0].last(), usize::MAX).unwrap()[0].header.seqno;
+    let [first, second]: [MemStore; 2] = logs.try_into().ok().unwrap();
+    net.restart(1, first, 2, Seqno(0));
+    net.restart(2, second, 2, end);
+    net.run(Duration::from_secs(20));
+    for n in 1..=2 {
+        assert_eq!(net.phase(n), Phase::Primary, "node {n}");
+        assert_eq!(net.nodes[&n].group.lineage().forks().len(), 1, "the whole log is half of all voters");
+        assert_eq!(net.nodes[&n].group.status().voters.voters.len(), 2, "it never lost its vote");
+        assert_eq!(net.nodes[&n].group.store().suspect(), None, "node {n} has been repaired");
+    }
+    assert_eq!(net.bodies(1), ["before", "behind the fork"]);
+    assert!(net.nodes[&2].events.contains(&Event::DataDiverged), "its data are void");
+}
+
+/// The other one has no data that could be copied.
+#[test]
+fn of_two_voters_the_only_data_are_not_given_up_for_the_log() {
+    let (mut net, logs) = fork_lost_by_the_last(2);
+    let end = logs[0].read(logs[0].last(), usize::MAX).unwrap()[0].header.seqno;
+    let [first, second]: [MemStore; 2] = logs.try_into().ok().unwrap();
+    net.copies = false;
+    let mut cfg = Net::config(1);
+    cfg.me.incarnation = trireme_types::Incarnation(2);
+    net.start(1, cfg, first, None);
+    let now = net.now;
+    net.nodes.get_mut(&1).unwrap().group.join(now, JoinState { position: None });
+    net.restart(2, second, 2, end);
+    net.run(Duration::from_secs(20));
+    assert!(!net.nodes[&2].events.contains(&Event::DataDiverged), "nobody else has any");
+}
+
 /// Swarm seed 76271: with the end of its log it lost that it votes, and its data end before its log begins. It must not wait for another
 /// log: only a sequencer gives one, and there is none without its acknowledgement.
 #[test]
