@@ -56,11 +56,11 @@ situations! {
     /// Members of a branch that lost discarded their data.
     DataDiscarded = "data discarded": 9,
     /// Somebody was thrown out.
-    Evicted = "evicted": 100,
+    Evicted = "evicted": 60,
     /// A node left in order.
     Left = "left in order": 670,
     /// An identity came back on a new disk.
-    NewDisk = "disk replaced": 85,
+    NewDisk = "disk replaced": 42,
     // Logs that may lack something.
     /// A process began on a log that is no evidence.
     Suspect = "log under suspicion": 660,
