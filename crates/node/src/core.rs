@@ -285,7 +285,7 @@ impl Core {
                 self.fail(texts::EVICTED.into());
             }
             Event::Log { warn, text } => self.shared.host.log(if warn { Level::Warn } else { Level::Info }, text),
-            Event::Failed { reason } => self.fail(reason),
+            Event::Failed(why) => self.fail(why.to_string()),
         }
     }
 

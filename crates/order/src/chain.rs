@@ -8,6 +8,7 @@ use trireme_types::{
     SessionMark, Setting, Term, Uuid, View, VoterSet,
 };
 
+use crate::Unread;
 use crate::level::NAMED_TERMS;
 
 /// Origins whose sessions are remembered: many times what a cluster has in years, and far below what a reader of a [`Base`] accepts. Beyond it
@@ -40,14 +41,6 @@ pub(crate) struct Chain {
     pub level: Level,
 }
 
-/// Why a member does not go on with a log at an entry.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Unread {
-    DoesNotFollow,
-    /// No member accepts its payload.
-    Undecodable(DecodeError),
-}
-
 /// Reads a log as a member does that opens it: for tools.
 pub struct LogCheck {
     chain: Chain,
@@ -59,12 +52,8 @@ impl LogCheck {
     }
 
     /// The next entry. **Errors:** no member goes on with a log that has it, and why; nothing behind it can be judged.
-    pub fn take(&mut self, entry: &Entry) -> Result<(), String> {
-        let (index, kind) = (entry.header.index, entry.header.kind);
-        self.chain.take(entry).map_err(|why| match why {
-            Unread::DoesNotFollow => format!("entry {index} ({kind:?}) does not follow its predecessor"),
-            Unread::Undecodable(error) => format!("entry {index} ({kind:?}) can be read by no member: {error}"),
-        })
+    pub fn take(&mut self, entry: &Entry) -> Result<(), Unread> {
+        self.chain.take(entry)
     }
 }
 
@@ -129,7 +118,7 @@ impl Chain {
         if !self.accepts(entry) {
             return Err(Unread::DoesNotFollow);
         }
-        self.apply(entry).map_err(Unread::Undecodable)
+        Ok(self.apply(entry)?)
     }
 
     /// Will a reader of the log accept this entry's payload? Asked before it is written: a committed entry that nobody can read ends the

@@ -11,7 +11,7 @@ use trireme_types::{
 
 use crate::arbitrator::Arbiter;
 use crate::cache::{BodyPool, TailCache};
-use crate::chain::{Chain, Unread};
+use crate::chain::Chain;
 use crate::election::{Era, Role};
 use crate::io::{Delivery, Event, SnapshotRequest};
 use crate::level::Leavers;
@@ -23,8 +23,8 @@ use crate::suspicion::Suspicion;
 use crate::timers::{Timer, Timers};
 use crate::told::Told;
 use crate::{
-    BootstrapError, Class, Config, JoinState, LogStore, Message, Output, Phase, Presence, ProposeError, ReadId, Status,
-    StoreError,
+    BootstrapError, Class, Config, Failure, JoinState, LogStore, Message, Output, Phase, Presence, ProposeError,
+    ReadId, Status, StoreError, Unread,
 };
 
 /// A proposal of this member, kept until it is delivered, given up or withdrawn.
@@ -269,7 +269,7 @@ impl<S: LogStore> Group<S> {
             let entries = match self.read_store(next, 1 << 20) {
                 Ok(entries) if !entries.is_empty() => entries,
                 Ok(_) => {
-                    return self.fail(StoreError(format!("the log ends before its last entry {}", self.store.last())));
+                    return self.fail(Failure::EndsEarly { last: self.store.last() });
                 }
                 Err(e) => return self.fail(e),
             };
@@ -277,9 +277,7 @@ impl<S: LogStore> Group<S> {
                 let index = entry.header.index;
                 match self.tail.take(entry) {
                     Ok(()) => {}
-                    Err(Unread::DoesNotFollow) => {
-                        return self.fail(StoreError(format!("log entry {index} does not follow its predecessor")));
-                    }
+                    Err(Unread::DoesNotFollow) => return self.fail(Failure::DoesNotFollow { index }),
                     Err(Unread::Undecodable(error)) => return self.cut_unreadable(index, error),
                 }
                 if matches!(entry.header.kind, EntryKind::Voters | EntryKind::View) {
@@ -295,8 +293,7 @@ impl<S: LogStore> Group<S> {
     /// build can read it, perhaps.
     fn cut_unreadable(&mut self, index: LogIndex, error: DecodeError) {
         if index <= self.commit.max(self.hard.committed) {
-            return self
-                .fail(StoreError(format!("log entry {index} is committed, and this version cannot read it: {error}")));
+            return self.fail(Failure::Unreadable { index, error });
         }
         let last = index.prev();
         let suspect = self.store.suspect().map_or(last, |before| before.min(last));
@@ -384,11 +381,11 @@ impl<S: LogStore> Group<S> {
     }
 
     fn why_it_failed(&self) -> BootstrapError {
-        let reason = self.out.iter().find_map(|output| match output {
-            Output::Event(Event::Failed { reason }) => Some(reason.clone()),
+        let failure = self.out.iter().find_map(|output| match output {
+            Output::Event(Event::Failed(failure)) => Some(failure.clone()),
             Output::Event(_) | Output::Send { .. } | Output::Deliver(_) => None,
         });
-        BootstrapError::Store(StoreError(reason.unwrap_or_else(|| "the write-set log failed".into())))
+        failure.map_or(BootstrapError::FailedBefore, BootstrapError::Failed)
     }
 
     /// Is this member a majority by itself?
@@ -1114,8 +1111,8 @@ impl<S: LogStore> Group<S> {
             return false;
         }
         for entry in entries {
-            if let Err(e) = self.tail.apply(&entry) {
-                self.fail(StoreError(format!("log entry {}: {e}", entry.header.index)));
+            if let Err(error) = self.tail.apply(&entry) {
+                self.fail(Failure::Unreadable { index: entry.header.index, error });
                 return false;
             }
             if matches!(entry.header.kind, EntryKind::Voters | EntryKind::View) {
@@ -1193,9 +1190,7 @@ impl<S: LogStore> Group<S> {
                             self.delivering.extend(entries);
                             match self.delivering.pop_front() {
                                 Some(entry) => entry,
-                                None => {
-                                    return self.fail(StoreError(format!("committed entry {index} is not in the log")));
-                                }
+                                None => return self.fail(Failure::Missing { index }),
                             }
                         }
                         Err(e) => return self.fail(e),
@@ -1204,10 +1199,10 @@ impl<S: LogStore> Group<S> {
             }
         };
         if !self.done.accepts(&entry) {
-            return self.fail(StoreError(format!("committed entry {index} does not follow its predecessor")));
+            return self.fail(Failure::DoesNotFollow { index });
         }
-        if let Err(e) = self.done.apply(&entry) {
-            return self.fail(StoreError(format!("committed entry {index}: {e}")));
+        if let Err(error) = self.done.apply(&entry) {
+            return self.fail(Failure::Unreadable { index, error });
         }
         let h = entry.header;
         match h.kind {
@@ -1232,7 +1227,7 @@ impl<S: LogStore> Group<S> {
                     self.out.push_back(Output::Deliver(Delivery::View { index, seqno: h.seqno, view: view.clone() }));
                     self.on_view_delivered(now, &view);
                 }
-                Err(e) => self.fail(StoreError(format!("committed view {index}: {e}"))),
+                Err(error) => self.fail(Failure::Unreadable { index, error }),
             },
             EntryKind::Voters => self.on_voters_delivered(now),
             EntryKind::Term => self.on_term_delivered(now, h.term),

@@ -8,7 +8,7 @@ use trireme_types::{
 };
 
 use crate::level::ABSENCE;
-use crate::{Class, Message, StoreError};
+use crate::{Class, Failure, Message};
 
 /// Identifies a causal read to its caller.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -132,34 +132,6 @@ pub enum ProposeError {
     NotPrimary,
 }
 
-/// Why a history was not begun, or not gone on with.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum BootstrapError {
-    /// To go on with this log takes a fork, and it has as many as a reader accepts. Nothing was changed.
-    ForkedTooOften,
-    /// The log failed, now or before.
-    Store(StoreError),
-}
-
-impl std::fmt::Display for BootstrapError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            BootstrapError::ForkedTooOften => {
-                f.write_str("this history has been forced too often to be forced again: bootstrap a new one")
-            }
-            BootstrapError::Store(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for BootstrapError {}
-
-impl From<StoreError> for BootstrapError {
-    fn from(error: StoreError) -> BootstrapError {
-        BootstrapError::Store(error)
-    }
-}
-
 /// A committed entry, in log order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Delivery {
@@ -254,9 +226,7 @@ pub enum Event {
         text: String,
     },
     /// The phase is `Failed`.
-    Failed {
-        reason: String,
-    },
+    Failed(Failure),
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -20,14 +20,13 @@ use trireme_types::{
 use crate::election::Role;
 use crate::group::Group;
 use crate::mutant::Mutant;
-use crate::{LogStore, Message, Phase, StoreError};
+use crate::{Failure, LogStore, Message, Phase};
 
 /// From here on the first entry of each term says who orders in it.
 pub(crate) const NAMED_TERMS: Level = Level(2);
 
-/// What this build supports. The feature `former-level` makes it the build before the newest level.
-pub const SUPPORTED: Levels =
-    Levels { min: Level::FIRST, max: if cfg!(feature = "former-level") { Level::FIRST } else { NAMED_TERMS } };
+/// What this build supports.
+pub const SUPPORTED: Levels = Levels { min: Level::FIRST, max: NAMED_TERMS };
 
 /// How long a node that has left the view keeps the level from rising without it, unless [`crate::Timeouts`] says otherwise: time for
 /// a restart, and for a second thought.
@@ -80,10 +79,7 @@ impl<S: LogStore> Group<S> {
     pub(crate) fn check_level_of_log(&mut self) {
         let (level, levels) = (self.tail.level, self.cfg.levels);
         if !levels.contains(level) && self.phase() != Phase::Failed {
-            self.fail(StoreError(format!(
-                "the write-set log of this node is at group level {level}, and this version of Trireme supports {levels}. A level is never \
-                 lowered: install a version that supports level {level}. The data and the log are as they were"
-            )));
+            self.fail(Failure::LevelUnsupported { level, supported: levels });
         }
     }
 

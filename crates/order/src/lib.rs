@@ -7,6 +7,7 @@ mod arbitrator;
 mod cache;
 mod chain;
 mod election;
+mod failure;
 mod founding;
 mod from_data;
 mod group;
@@ -29,10 +30,10 @@ mod trust;
 mod voters;
 
 pub use chain::LogCheck;
+pub use failure::{BootstrapError, Failure, Unread};
 pub use group::Group;
 pub use io::{
-    BootstrapError, Config, Delivery, Event, JoinState, Limits, Output, Phase, ProposeError, ReadId, SnapshotRequest,
-    Status, Timeouts,
+    Config, Delivery, Event, JoinState, Limits, Output, Phase, ProposeError, ReadId, SnapshotRequest, Status, Timeouts,
 };
 pub use level::SUPPORTED;
 pub use mem_store::MemStore;

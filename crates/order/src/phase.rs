@@ -6,7 +6,7 @@ use trireme_types::{Member, Timestamp};
 use crate::election::Role;
 use crate::group::{CHECK_EVERY, Group};
 use crate::timers::Timer;
-use crate::{Event, LogStore, Output, Phase, StoreError};
+use crate::{Event, Failure, LogStore, Output, Phase};
 
 /// Changed below and nowhere else.
 pub(crate) struct CurrentPhase(Phase);
@@ -93,11 +93,11 @@ impl<S: LogStore> Group<S> {
         self.out.push_back(Output::Event(Event::Evicted));
     }
 
-    pub(crate) fn fail(&mut self, error: StoreError) {
+    pub(crate) fn fail(&mut self, why: impl Into<Failure>) {
         if self.phase() != Phase::Failed {
             self.take_no_part(Phase::Failed);
             self.out.clear();
-            self.out.push_back(Output::Event(Event::Failed { reason: error.0 }));
+            self.out.push_back(Output::Event(Event::Failed(why.into())));
         }
     }
 

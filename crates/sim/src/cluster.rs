@@ -8,12 +8,12 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 use trireme_order::{
-    Class, Config, Event as GroupEvent, Group, JoinState, LogStore, Message, Phase, ReadId, SnapshotRequest,
+    BootstrapError, Class, Config, Event as GroupEvent, Group, JoinState, LogStore, Message, Phase, ReadId, SnapshotRequest,
 };
 use trireme_replicator::retention::EngineDisk;
 use trireme_replicator::votes::Ballots;
 use trireme_replicator::{self as replicator, Position, Replicator};
-use trireme_types::{LogIndex, Member, NodeId, Seqno, Term, Timestamp, Uuid, View};
+use trireme_types::{Level, Levels, LogIndex, Member, NodeId, Seqno, Term, Timestamp, Uuid, View};
 
 use crate::check::{Branches, Clients, Histories, Isolation, Logs, Losses, ReadRecord};
 use crate::database::{Change, Database};
@@ -124,7 +124,7 @@ pub(crate) struct Sync {
 pub enum Stop {
     Left,
     Evicted,
-    Failed(String),
+    Failed(BootstrapError),
     /// The server cannot go on; it is started again.
     Server(String),
 }
@@ -179,6 +179,9 @@ pub(crate) struct Slot {
     pub suspected: bool,
     /// Its process never comes back.
     pub dead: bool,
+    /// The group levels of the build that is installed, and whether the former build was refused here.
+    pub levels: Levels,
+    pub refused: bool,
 }
 
 /// What is in a copy of a node's directory: its log and its data.
@@ -226,6 +229,8 @@ impl Slot {
             settled: LogIndex::ZERO,
             suspected: false,
             dead: false,
+            levels: crate::upgrades::NEWER,
+            refused: false,
         }
     }
 
@@ -411,6 +416,8 @@ pub struct Cluster {
     pub(crate) operations_left: u64,
     pub(crate) next_read: u64,
     pub(crate) calm: bool,
+    /// The levels that entries put in force, by branch.
+    pub(crate) raised: BTreeMap<(Uuid, LogIndex), Level>,
     /// From now on a view, a loss of the majority or a refusal is a violation.
     pub(crate) undisturbed: bool,
     pub(crate) filter: Option<Filter>,
@@ -464,6 +471,7 @@ impl Cluster {
             operations_left: 0,
             next_read: 0,
             calm: false,
+            raised: BTreeMap::new(),
             undisturbed: false,
             filter: None,
             held: Vec::new(),
@@ -648,8 +656,8 @@ impl Cluster {
             ignore_quorum: options.ignore_quorum,
             expect: if options.founded { options.nodes as u8 } else { 0 },
             durability: options.durability,
-            levels: trireme_order::SUPPORTED,
-            level_hold: trireme_types::Level(u16::MAX),
+            levels: self.slots[slot].levels,
+            level_hold: Level(u16::MAX),
             batch_bytes_max: options.batch_bytes_max,
             inflight_bytes_max: options.inflight_bytes_max,
             cache_bytes_max: options.cache_bytes_max,
@@ -663,6 +671,7 @@ impl Cluster {
         let options = self.options.clone();
         let seed = self.rng.next();
         self.slots[slot].incarnation = incarnation;
+        self.install(slot);
         let config = self.config(slot);
         let arbitrates = options.is_arbitrator(slot);
         let s = &mut self.slots[slot];

@@ -16,6 +16,7 @@ use crate::options::{MS, SEC, Sabotage};
 use crate::rng::{Rng, hash_bytes, mix};
 use crate::situations::Situation;
 use crate::streaming::OwnStream;
+use crate::upgrades::NEWER;
 use crate::values::Values;
 use crate::watch::Stage;
 
@@ -55,6 +56,11 @@ impl Cluster {
     fn input(&mut self, slot: usize, input: Input) {
         let now = self.slots[slot].local(self.now);
         let trace = self.trace;
+        let build = |node| self.slot_of(node).map_or(NEWER, |other| self.slots[other].levels);
+        let levels = match &input {
+            Input::Up { peer, .. } => build(peer.node),
+            Input::Down { .. } | Input::Message { .. } | Input::Synced { .. } | Input::Snapshot { .. } => NEWER,
+        };
         let Some(p) = &mut self.slots[slot].process else { return };
         match input {
             Input::Up { conn, peer } => {
@@ -64,7 +70,7 @@ impl Cluster {
                 }
                 p.links.insert(peer.node, conn);
                 let text = format!("n{slot} link up {}", peer.name);
-                p.group.handle_link_up(now, peer, trireme_order::SUPPORTED);
+                p.group.handle_link_up(now, peer, levels);
                 self.log(|| text);
             }
             Input::Down { conn, node } => {
@@ -97,6 +103,7 @@ impl Cluster {
                     let who = self.slot_of(from);
                     self.log(|| format!("n{slot} <- {who:?} {text}"));
                 }
+                self.check_known(slot, &message);
                 if let Some(p) = &mut self.slots[slot].process {
                     p.group.handle_message(now, from, message);
                 }
@@ -179,9 +186,12 @@ impl Cluster {
                 }
                 return self.die(slot);
             }
-            Some(Stop::Failed(reason)) => {
+            Some(Stop::Failed(why)) => {
+                if self.was_refused(slot, &why) {
+                    return self.die(slot);
+                }
                 if !self.slots[slot].store().failed_for_a_reason() {
-                    self.fail(format!("n{slot} failed without a cause: {reason}"));
+                    self.fail(format!("n{slot} failed without a cause: {why}"));
                 }
                 return self.on_log_failed(slot);
             }
@@ -415,7 +425,7 @@ impl Cluster {
                 self.slots[slot].db.begin(history, 0);
                 if let Some(Err(e)) = self.with_group(slot, |g, now| g.bootstrap(now, history, Seqno(0))) {
                     if let Some(p) = &mut self.slots[slot].process {
-                        p.stopped = Some(Stop::Failed(e.to_string()));
+                        p.stopped = Some(Stop::Failed(e));
                     }
                 }
             }
@@ -432,7 +442,7 @@ impl Cluster {
             GroupEvent::Silent { .. } => {}
             GroupEvent::Evicted => p.stopped = Some(Stop::Evicted),
             GroupEvent::Log { .. } => {}
-            GroupEvent::Failed { reason } => p.stopped = Some(Stop::Failed(reason)),
+            GroupEvent::Failed(why) => p.stopped = Some(Stop::Failed(why.into())),
         }
     }
 
@@ -582,7 +592,7 @@ impl Cluster {
                 }
                 self.record(slot, Delivered { index, seqno, what: What::App { session, number }, chain });
             }
-            Delivery::Level { .. } => {}
+            Delivery::Level { index, level } => self.check_level(slot, index, level),
             Delivery::View { index, seqno, view } => {
                 if self.undisturbed {
                     return self.fail(format!("n{slot}: a view although nothing serious happened: {view:?}"));

@@ -796,6 +796,7 @@ impl Cluster {
                 self.resume(slot);
             }
         }
+        self.finish_upgrade();
         self.heal_network();
         // A log that failed answers nothing before it is opened again.
         for slot in 0..self.slots.len() {

@@ -33,6 +33,7 @@ mod server;
 mod situations;
 mod store;
 mod streaming;
+mod upgrades;
 mod values;
 mod watch;
 mod words;

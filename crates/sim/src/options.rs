@@ -260,6 +260,8 @@ pub struct Options {
     pub limits: Limits,
     /// Runs of the forced kind may lose commits and fork; then each branch is checked by itself, and that all end on one.
     pub forced: bool,
+    /// Nodes run one of two builds, which support different group levels; each start draws which.
+    pub mixed: bool,
     /// Machines lose their power together in mode `process`: commits may be lost that no disk holds afterwards, and nothing else;
     /// nobody decides anything by hand.
     pub dark: bool,
@@ -365,6 +367,7 @@ impl Options {
             cache_bytes_max: 16 << 20,
             limits: Limits::default(),
             forced: false,
+            mixed: false,
             dark: false,
             founded: false,
             leaves_dead: false,
@@ -527,6 +530,7 @@ impl Options {
         o.draw_outages();
         o.draw_strikes();
         o.draw_errors();
+        o.mixed = Rng::new(seed ^ 0x006c_6576_u64.rotate_left(32)).chance(0.15);
         o
     }
 
@@ -890,7 +894,7 @@ impl fmt::Display for Options {
         let ms = |ns: u64| ns as f64 / MS as f64;
         write!(
             f,
-            "seed {}: {:?} nodes {} arbitrators {} keeping {} durability {:?} store {:?} codec {} forced {} dark {} founded {} leaves_dead {} ignore_sb {} ignore_quorum {} heartbeat {}ms election {}ms suspect {}ms linger {}ms \
+            "seed {}: {:?} nodes {} arbitrators {} keeping {} durability {:?} store {:?} codec {} forced {} mixed {} dark {} founded {} leaves_dead {} ignore_sb {} ignore_quorum {} heartbeat {}ms election {}ms suspect {}ms linger {}ms \
              body_wait {}ms batch {} inflight {} delay {}+{}ms bandwidth {} droppable_loss {} notice {}ms connect {}ms dead_peer {}ms \
              step {}ms x{} sync {}+{}ms checkpoint {} retain {} truncation_volatile {} report {} db {:?} apply {}ms flush {}ms \
              transfer {}ms operations {} every {}ms keys {} body {} pieced {} up to {} of {} in {}ms cached {} app {} read {} stream {} isolated {} errors {} large {} for {}ms safety {}ms fault every {}ms for {}ms drift {}ppm outage {}ms {:?} strikes {:?} faults [",
@@ -903,6 +907,7 @@ impl fmt::Display for Options {
             self.store,
             self.codec,
             self.forced,
+            self.mixed,
             self.dark,
             self.founded,
             self.leaves_dead,

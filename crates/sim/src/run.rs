@@ -210,7 +210,11 @@ impl Cluster {
         }
         let ok = self.probe(bound);
         if !ok && self.failure.is_none() {
-            self.fail(format!("new write sets did not commit everywhere within {}s", bound / SEC));
+            return self.fail(format!("new write sets did not commit everywhere within {}s", bound / SEC));
+        }
+        let ok = self.failure.is_some() || self.run_until(bound, |c| c.all_at_newest_level() || !c.level_rises());
+        if !ok && self.failure.is_none() {
+            self.fail(format!("the group level did not rise within {}s, although all support it", bound / SEC));
         }
     }
 

@@ -59,7 +59,8 @@ fn unread(look: &Look) -> Result<Option<String>, String> {
     let mut check = LogCheck::from_base(&look.verdict.base);
     let mut refused = None;
     entries(&look.storage, look.range(), look.keys.as_ref(), |entry| {
-        refused = check.take(&entry).err();
+        let (index, kind) = (entry.header.index, entry.header.kind);
+        refused = check.take(&entry).err().map(|why| format!("entry {index} ({kind:?}) {why}"));
         refused.is_none()
     })
     .map_err(text)?;

@@ -157,7 +157,7 @@ fn whoever_began_from_data_and_died_does_it_again() {
     }
     while base_of(&net, 2) != end {
         net.run(Duration::from_millis(1));
-        assert!(net.nodes[&2].events.iter().all(|e| !matches!(e, Event::Failed { .. })));
+        assert!(net.nodes[&2].events.iter().all(|e| !matches!(e, Event::Failed(_))));
     }
     let mut log = net.kill(2);
     // Nothing of the new branch but its beginning has reached the disk.

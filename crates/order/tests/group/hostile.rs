@@ -21,7 +21,7 @@ fn all_is_well(net: &mut Net, after: &str) {
         let status = net.nodes[&n].group.status();
         assert_eq!(status.phase, Phase::Primary, "node {n} after {after}: {status:?}");
         assert_eq!(status.durability, durability, "node {n} after {after}");
-        let out = |e: &Event| matches!(e, Event::Evicted | Event::DataDiverged | Event::Failed { .. });
+        let out = |e: &Event| matches!(e, Event::Evicted | Event::DataDiverged | Event::Failed(_));
         assert!(!net.nodes[&n].events.iter().any(out), "node {n} after {after}");
     }
     for n in 1..=3 {
