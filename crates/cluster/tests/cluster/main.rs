@@ -31,6 +31,7 @@ mod rows;
 mod small_logs;
 mod support;
 mod tls;
+mod upgrades;
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -96,6 +97,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("floods_of_strangers_in_clear_text", floods::floods_of_strangers_in_clear_text),
     ("an_encrypted_log_outlives_kills_and_new_keys", encrypted::an_encrypted_log_outlives_kills_and_new_keys),
     ("lies_of_linked_strangers", floods::lies_of_linked_strangers),
+    ("a_rolling_upgrade_under_load", upgrades::a_rolling_upgrade_under_load),
 ];
 
 /// Those that end in starts after a crash: how a server finds its position then depends on where its settings are.
