@@ -770,6 +770,68 @@ mod tests {
         round_trip(Message::VoteReply { branch: Uuid([1; 16]), term: Term(1), granted: true, whole: false });
     }
 
+    /// Builds of level 1 read and write these bytes: kind, branch, term, and what is said.
+    #[test]
+    fn what_is_said_in_a_term_has_the_bytes_of_level_1() {
+        let (branch, term) = (Uuid([0x11; 16]), Term(2));
+        let all = [
+            (
+                Message::Append {
+                    branch,
+                    term,
+                    prev_index: LogIndex(3),
+                    prev_term: Term(1),
+                    commit: LogIndex(4),
+                    entries: Vec::new(),
+                },
+                0x02,
+                "03000000000000000100000000000000040000000000000000000000",
+            ),
+            (
+                Message::Reject { branch, term, prev_index: LogIndex(3), last: LogIndex(4) },
+                0x03,
+                "03000000000000000400000000000000",
+            ),
+            (Message::NeedBodies { branch, term, from: LogIndex(3) }, 0x04, "0300000000000000"),
+            (Message::Ack { branch, term, index: LogIndex(3) }, 0x05, "0300000000000000"),
+            (
+                Message::Heartbeat { branch, term, commit: LogIndex(3), last: LogIndex(4), round: 5, majority: true },
+                0x06,
+                "03000000000000000400000000000000050000000000000001",
+            ),
+            (Message::HeartbeatAck { branch, term, round: 5 }, 0x07, "0500000000000000"),
+            (
+                Message::PreVote { branch, term, last_term: Term(1), last_index: LogIndex(3) },
+                0x08,
+                "01000000000000000300000000000000",
+            ),
+            (Message::PreVoteReply { branch, term, granted: true, whole: false }, 0x09, "0100"),
+            (
+                Message::Vote { branch, term, last_term: Term(1), last_index: LogIndex(3), transfer: true },
+                0x0a,
+                "0100000000000000030000000000000001",
+            ),
+            (Message::VoteReply { branch, term, granted: false, whole: true }, 0x0b, "0001"),
+            (Message::TimeoutNow { branch, term }, 0x0c, ""),
+            (Message::ReadRequest { branch, term, batch: 6 }, 0x10, "0600000000000000"),
+            (Message::ReadReply { branch, term, batch: 6, seqno: Seqno(7) }, 0x11, "06000000000000000700000000000000"),
+            (Message::Recall { branch, term, index: LogIndex(3) }, 0x19, "0300000000000000"),
+            (
+                Message::BeginFromData { branch, term, index: LogIndex(3), seqno: Seqno(7) },
+                0x1a,
+                "03000000000000000700000000000000",
+            ),
+            (Message::Entrust { branch, term }, 0x1b, ""),
+        ];
+        for (message, kind, said) in all {
+            let mut w = Writer::new();
+            message.encode(&mut w);
+            let text: String = w.buf.iter().map(|byte| format!("{byte:02x}")).collect();
+            assert_eq!(text, format!("{kind:02x}{}0200000000000000{said}", "11".repeat(16)), "{message:?}");
+            assert_eq!(Message::decode(&Bytes::from(w.buf)), Ok(message));
+        }
+    }
+
     proptest! {
         #[test]
         fn decoding_anything_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {

@@ -8,7 +8,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 use trireme_order::{
-    BootstrapError, Class, Config, Event as GroupEvent, Group, JoinState, LogStore, Message, Phase, ReadId, SnapshotRequest,
+    BootstrapError, Class, Config, Event as GroupEvent, Group, JoinState, LogStore, Message, Phase, ReadId,
+    SnapshotRequest,
 };
 use trireme_replicator::retention::EngineDisk;
 use trireme_replicator::votes::Ballots;
