@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use arbitrary::{Result, Unstructured};
 use bytes::Bytes;
-use trireme_order::{Message, Phase, ReadId};
+use trireme_order::{Content, Message, Phase, ReadId};
 use trireme_types::{Durability, LogIndex, Seqno, Term, Timestamp, Uuid, Weight, Writer};
 
 /// The small groups of the order's own tests.
@@ -49,8 +49,8 @@ pub fn message_seeds() -> Vec<Vec<u8>> {
     // Kinds that a healthy group has no use for, with fields of zeros.
     seeds.extend((1..=27).map(|kind| [&[kind][..], &[0; 64]].concat()));
     let (branch, term) = (Uuid([1; 16]), Term(3));
-    let begin = Message::BeginFromData { branch, term, index: LogIndex(5), seqno: Seqno(4) };
-    seeds.extend([Message::Entrust { branch, term }, begin].iter().map(encoded));
+    let begin = Content::BeginFromData { index: LogIndex(5), seqno: Seqno(4) }.in_term(branch, term);
+    seeds.extend([Content::Entrust.in_term(branch, term), begin].iter().map(encoded));
     seeds
 }
 

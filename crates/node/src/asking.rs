@@ -7,10 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use trireme_order::{LogStore, Message, Presence, StoreError};
+use trireme_order::{LogEnd, LogStore, Message, Presence, StoreError};
 use trireme_transport::{NetConfig, NetEvent, Transport};
 use trireme_types::{
-    EntryKind, Fork, Kinship, Lineage, LogIndex, Member, NodeId, Reader, Seqno, Term, Uuid, View, VoterSet,
+    EntryKind, Fork, Kinship, Lineage, LogIndex, Member, NodeId, Reader, Seqno, Uuid, View, VoterSet,
 };
 
 use crate::Level;
@@ -39,9 +39,9 @@ pub enum Refusal {
         "{name} holds more of this cluster's write-set log (up to entry {} of term {}; this node: entry {} of term {}): a bootstrap of \
          this node could lose commits. Bootstrap {name} instead, or start this node without --wsrep-new-cluster: the nodes form the \
          cluster again by themselves. To give up what only {name} holds, stop it first",
-        theirs.1, theirs.0, own.1, own.0
+        theirs.index, theirs.term, own.index, own.term
     )]
-    HoldsMore { name: String, theirs: (Term, LogIndex), own: (Term, LogIndex) },
+    HoldsMore { name: String, theirs: LogEnd, own: LogEnd },
 }
 
 /// How long known peers have to answer. A few round trips and a connection; who is down does not answer at all.
@@ -54,7 +54,7 @@ struct Past {
     /// The newest set, committed or not.
     voters: VoterSet,
     members: BTreeMap<NodeId, Member>,
-    last: (Term, LogIndex),
+    last: LogEnd,
 }
 
 impl Past {
@@ -66,11 +66,11 @@ impl Past {
             lineage: base.lineage.clone(),
             voters: base.voters.clone(),
             members: BTreeMap::new(),
-            last: (base.term, base.index),
+            last: LogEnd { term: base.term, index: base.index },
         };
         past.meet(&base.view);
-        while past.last.1 < log.last() {
-            let entries = log.read(past.last.1.next(), 1 << 20)?;
+        while past.last.index < log.last() {
+            let entries = log.read(past.last.index.next(), 1 << 20)?;
             if entries.is_empty() {
                 return Err(Refusal::LogEnds(log.last()));
             }
@@ -90,7 +90,7 @@ impl Past {
                     }
                     EntryKind::Term | EntryKind::WriteSet | EntryKind::App | EntryKind::Setting => {}
                 }
-                past.last = (header.term, header.index);
+                past.last = LogEnd { term: header.term, index: header.index };
             }
         }
         Ok(past)
@@ -137,7 +137,7 @@ pub fn known_voters(host: &Host, log: &Log, cluster: &str, peers: &[String]) -> 
     let mut transport = Transport::new(net).map_err(Refusal::Network)?;
     let until = Instant::now() + PATIENCE;
     let mut names: BTreeMap<NodeId, Member> = past.members.clone();
-    let mut better: Option<((usize, Term, LogIndex), NodeId)> = None;
+    let mut better: Option<((usize, LogEnd), NodeId)> = None;
     let mut primary = None;
     let mut events = Vec::new();
     while primary.is_none() && !open.is_empty() && Instant::now() < until {
@@ -165,8 +165,8 @@ pub fn known_voters(host: &Host, log: &Log, cluster: &str, peers: &[String]) -> 
         let address = names.get(&node).map_or("", |m| m.address.as_str());
         return Err(Refusal::Primary { name: name(node), address: address.to_owned() });
     }
-    if let Some(((_, term, index), node)) = better {
-        return Err(Refusal::HoldsMore { name: name(node), theirs: (term, index), own: past.last });
+    if let Some(((_, theirs), node)) = better {
+        return Err(Refusal::HoldsMore { name: name(node), theirs, own: past.last });
     }
     if !open.is_empty() {
         host.log(
@@ -181,16 +181,14 @@ pub fn known_voters(host: &Host, log: &Log, cluster: &str, peers: &[String]) -> 
 }
 
 /// Its log, if that is of the same history and goes beyond the own one.
-fn more(past: &Past, theirs: &Presence) -> Option<(usize, Term, LogIndex)> {
+fn more(past: &Past, theirs: &Presence) -> Option<(usize, LogEnd)> {
     if theirs.history != past.history || past.history.is_nil() {
         return None;
     }
     match past.lineage.kinship(&theirs.lineage) {
-        Kinship::Same if (theirs.last_term, theirs.last_index) <= past.last => None,
+        Kinship::Same if theirs.end() <= past.last => None,
         // Forced later, or longer.
-        Kinship::Same | Kinship::Descendant(_) => {
-            Some((theirs.lineage.forks().len(), theirs.last_term, theirs.last_index))
-        }
+        Kinship::Same | Kinship::Descendant(_) => Some((theirs.lineage.forks().len(), theirs.end())),
         Kinship::Ancestor | Kinship::Sibling => None,
     }
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::log::Log;
 use trireme_flight as flight;
-use trireme_order::{Event, LogStore, Message, Output};
+use trireme_order::{Content, Envelope, Event, LogStore, Message, Output};
 use trireme_surface::texts;
 use trireme_types::{DecodeError, NodeId, Seqno, Timestamp, View, Writer};
 
@@ -177,7 +177,8 @@ impl Core {
 
     fn on_output(&mut self, output: Output) {
         match output {
-            Output::Send { to, message: Message::Ack { .. }, .. } if self.reads_nothing(to) => {}
+            Output::Send { to, message, .. }
+                if matches!(message.content(), Some(Content::Ack { .. })) && self.reads_nothing(to) => {}
             // What cannot be sent now is the protocol's own business: it hears of the link's end.
             Output::Send { to, class, message } => {
                 self.note_vote(to, &message);
@@ -191,9 +192,10 @@ impl Core {
     /// What happens in an election shows in what is said.
     fn note_vote(&mut self, to: NodeId, message: &Message) {
         let flight = &self.shared.host.flight;
-        if let Message::VoteReply { term, granted, .. } = message {
+        let Message::InTerm(Envelope { term, content, .. }) = message else { return };
+        if let Content::VoteReply { granted, .. } = content {
             flight.note(flight::Event::Voted { term: term.0, to: self.name(to), granted: *granted });
-        } else if let Message::Vote { term, .. } = message
+        } else if let Content::Vote { .. } = content
             && self.inc.stood.replace(*term) != Some(*term)
         {
             flight.note(flight::Event::Stands { term: term.0 });

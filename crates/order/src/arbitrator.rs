@@ -13,19 +13,18 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use trireme_types::{Kinship, LogIndex, MemberKind, NodeId, Term, Timestamp, Voter, VoterSet};
+use trireme_types::{Kinship, LogIndex, MemberKind, NodeId, Timestamp, Voter, VoterSet};
 
 use crate::election::Role;
 use crate::group::Group;
 use crate::mutant::Mutant;
 use crate::timers::Timer;
-use crate::{LogStore, Message, Phase};
+use crate::{Content, LogEnd, LogStore, Phase};
 
 /// A server's log, as it told.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Heard {
-    last_term: Term,
-    last_index: LogIndex,
+    last: LogEnd,
     /// It needs what was dropped here.
     beyond: bool,
 }
@@ -75,19 +74,19 @@ impl<S: LogStore> Group<S> {
     }
 
     /// A member tells where its log ends, because it hears nobody order.
-    pub(crate) fn hear_of_log(&mut self, now: Timestamp, from: NodeId, last_term: Term, last_index: LogIndex) {
+    pub(crate) fn hear_of_log(&mut self, now: Timestamp, from: NodeId, last: LogEnd) {
         if !self.arbitrates()
             || matches!(self.role, Role::Sequencer(_))
             || self.hears_sequencer(now)
-            || self.log_is_as_good(last_term, last_index)
+            || self.log_is_as_good(last)
             || !self.is_heir(from)
         {
             return;
         }
         let known = self.arbiter.heard.get(&from);
-        if known.is_none_or(|h| (h.last_term, h.last_index) != (last_term, last_index)) {
-            self.arbiter.heard.insert(from, Heard { last_term, last_index, beyond: false });
-            if last_index < self.store.base().index {
+        if known.is_none_or(|h| h.last != last) {
+            self.arbiter.heard.insert(from, Heard { last, beyond: false });
+            if last.index < self.store.base().index {
                 self.cannot_bring_up(from);
             }
         }
@@ -126,7 +125,7 @@ impl<S: LogStore> Group<S> {
                 && log(v).is_some_and(|p| p.last_index >= base)
                 && self.arbiter.heard.get(&v.node).is_none_or(|h| !h.beyond)
         };
-        alive.iter().filter(server).max_by_key(|v| log(v).map(|p| (p.last_term, p.last_index))).map(|v| v.node)
+        alive.iter().filter(server).max_by_key(|v| log(v).map(|p| p.end())).map(|v| v.node)
     }
 
     /// This server lacks what the log here has dropped.
@@ -136,7 +135,7 @@ impl<S: LogStore> Group<S> {
         }
         let Some(heard) = self.arbiter.heard.get_mut(&node).filter(|h| !h.beyond) else { return };
         heard.beyond = true;
-        let (first, last) = (self.store.first(), heard.last_index);
+        let (first, last) = (self.store.first(), heard.last.index);
         self.log(
             true,
             format!(
@@ -162,11 +161,10 @@ impl<S: LogStore> Group<S> {
             return self.become_follower(now, None);
         };
         if matched == self.tail.index && s.handed_over_at.is_none_or(|at| now.since(at) > patience) {
-            let term = self.hard.term;
             if let Role::Sequencer(s) = &mut self.role {
                 s.handed_over_at = Some(now);
             }
-            self.send(heir, Message::TimeoutNow { branch: self.era.branch, term });
+            self.send_in_term(heir, Content::TimeoutNow);
         }
     }
 

@@ -8,8 +8,8 @@ use trireme_types::{
     SessionMark, Setting, Term, Uuid, View, VoterSet,
 };
 
-use crate::Unread;
 use crate::level::NAMED_TERMS;
+use crate::{LogEnd, Unread};
 
 /// Origins whose sessions are remembered: many times what a cluster has in years, and far below what a reader of a [`Base`] accepts. Beyond it
 /// the one that started first among those that are neither in the view nor voters is forgotten: a node with a new identity at each start,
@@ -80,6 +80,10 @@ impl Chain {
     /// The branch that the log up to `index` belongs to.
     pub fn branch(&self) -> Uuid {
         self.lineage.branch(self.history)
+    }
+
+    pub fn end(&self) -> LogEnd {
+        LogEnd { term: self.term, index: self.index }
     }
 
     pub fn to_base(&self, app: Bytes) -> Base {

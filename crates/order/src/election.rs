@@ -19,7 +19,7 @@ use crate::reads::PendingRead;
 use crate::replication::Progress;
 use crate::standing::Rival;
 use crate::timers::Timer;
-use crate::{Event, LogStore, Message, Output, Phase};
+use crate::{Content, Envelope, Event, Heartbeat, LogEnd, LogStore, Message, Output, Phase};
 
 /// What this member does in the present term.
 pub(crate) enum Role {
@@ -155,12 +155,7 @@ impl<S: LogStore> Group<S> {
             return self.become_candidate(now, false);
         }
         self.role = Role::PreCandidate(ballot);
-        let message = Message::PreVote {
-            branch: self.tail.branch(),
-            term: self.hard.term.next(),
-            last_term: self.tail.term,
-            last_index: self.tail.index,
-        };
+        let message = Content::PreVote { last: self.tail.end() }.in_term(self.tail.branch(), self.hard.term.next());
         self.to_voters(message);
     }
 
@@ -180,37 +175,29 @@ impl<S: LogStore> Group<S> {
         self.sequencer.is_some() && now.since(self.good_at) < self.cfg.timeouts.election
     }
 
-    pub(crate) fn log_is_as_good(&self, last_term: Term, last_index: LogIndex) -> bool {
+    pub(crate) fn log_is_as_good(&self, last: LogEnd) -> bool {
         if self.is(Mutant::LongestLog) {
-            return last_index >= self.tail.index;
+            return last.index >= self.tail.index;
         }
-        (last_term, last_index) >= (self.tail.term, self.tail.index)
+        last >= self.tail.end()
     }
 
-    pub(crate) fn on_pre_vote(
-        &mut self,
-        now: Timestamp,
-        from: NodeId,
-        branch: Uuid,
-        term: Term,
-        last_term: Term,
-        last_index: LogIndex,
-    ) {
+    pub(crate) fn on_pre_vote(&mut self, now: Timestamp, from: NodeId, branch: Uuid, term: Term, last: LogEnd) {
         let lost = self.lost_branch_of(now, from, branch);
         if !lost && !self.is_own_branch(branch) {
             return;
         }
-        self.remind(from, last_term, last_index);
-        let as_good = lost || self.log_is_as_good(last_term, last_index);
+        self.remind(from, last);
+        let as_good = lost || self.log_is_as_good(last);
         let granted = term > self.hard.term && as_good && !self.hears_sequencer(now);
         let (term, whole) = (self.hard.term, !lost && self.is_whole());
         let votes = self.is_asked(from);
         if let Role::PreCandidate(ballot) = &mut self.role {
             ballot.rivalled |= granted && votes && from < self.cfg.me.node;
         }
-        self.send(from, Message::PreVoteReply { branch, term, granted, whole });
+        self.send(from, Content::PreVoteReply { granted, whole }.in_term(branch, term));
         if !lost {
-            self.hear_of_log(now, from, last_term, last_index);
+            self.hear_of_log(now, from, last);
         }
     }
 
@@ -256,15 +243,13 @@ impl<S: LogStore> Group<S> {
         self.timers.hasten(Timer::Election, at);
     }
 
-    #[allow(clippy::too_many_arguments)]
     pub(crate) fn on_vote(
         &mut self,
         now: Timestamp,
         from: NodeId,
         branch: Uuid,
         term: Term,
-        last_term: Term,
-        last_index: LogIndex,
+        last: LogEnd,
         transfer: bool,
     ) {
         let lost = self.lost_branch_of(now, from, branch);
@@ -273,7 +258,7 @@ impl<S: LogStore> Group<S> {
         }
         if term < self.hard.term {
             let term = self.hard.term;
-            return self.send(from, Message::VoteReply { branch, term, granted: false, whole: false });
+            return self.send(from, Content::VoteReply { granted: false, whole: false }.in_term(branch, term));
         }
         if !transfer && self.hears_sequencer(now) && self.sequencer != Some(from) {
             return;
@@ -281,13 +266,13 @@ impl<S: LogStore> Group<S> {
         if term > self.hard.term {
             self.adopt_term(now, term);
         }
-        self.remind(from, last_term, last_index);
+        self.remind(from, last);
         let free = self.hard.voted_for == NodeId::default() || self.hard.voted_for == from;
         let granted = free
             && self.sequencer.is_none()
-            && (lost || self.log_is_as_good(last_term, last_index))
+            && (lost || self.log_is_as_good(last))
             // A log that lost its end may have lost the newest voters with it.
-            && last_index >= self.hard.voters_committed;
+            && last.index >= self.hard.voters_committed;
         if granted {
             if lost && self.store.suspect().is_none() && !self.begin_to_doubt() {
                 return;
@@ -300,7 +285,7 @@ impl<S: LogStore> Group<S> {
             self.arm_election(now);
         }
         let (term, whole) = (self.hard.term, !lost && self.is_whole());
-        self.send(from, Message::VoteReply { branch, term, granted, whole });
+        self.send(from, Content::VoteReply { granted, whole }.in_term(branch, term));
     }
 
     pub(crate) fn on_vote_reply(&mut self, now: Timestamp, from: NodeId, term: Term, granted: bool, whole: bool) {
@@ -403,13 +388,7 @@ impl<S: LogStore> Group<S> {
         if self.try_take_office(now, &votes) {
             return;
         }
-        let message = Message::Vote {
-            branch: self.tail.branch(),
-            term: self.hard.term,
-            last_term: self.tail.term,
-            last_index: self.tail.index,
-            transfer,
-        };
+        let message = Content::Vote { last: self.tail.end(), transfer }.in_term(self.tail.branch(), self.hard.term);
         self.to_voters(message);
     }
 
@@ -536,7 +515,7 @@ impl<S: LogStore> Group<S> {
         if term < self.hard.term {
             // A deposed sequencer learns of its successor's term.
             let term = self.hard.term;
-            self.send(from, Message::HeartbeatAck { branch, term, round: 0 });
+            self.send(from, Content::HeartbeatAck { round: 0 }.in_term(branch, term));
             return false;
         }
         if from == self.me() {
@@ -599,18 +578,8 @@ impl<S: LogStore> Group<S> {
             })
     }
 
-    #[allow(clippy::too_many_arguments)]
-    pub(crate) fn on_heartbeat(
-        &mut self,
-        now: Timestamp,
-        from: NodeId,
-        branch: Uuid,
-        term: Term,
-        commit: LogIndex,
-        last: LogIndex,
-        round: u64,
-        majority: bool,
-    ) {
+    pub(crate) fn on_heartbeat(&mut self, now: Timestamp, from: NodeId, heartbeat: Envelope<Heartbeat>) {
+        let Envelope { branch, term, content: Heartbeat { commit, last, round, majority } } = heartbeat;
         if !self.follow(now, from, branch, term) {
             return;
         }
@@ -620,7 +589,7 @@ impl<S: LogStore> Group<S> {
         }
         self.claimed_commit = self.claimed_commit.max(commit);
         self.advance_commit(now);
-        self.send(from, Message::HeartbeatAck { branch, term, round });
+        self.send(from, Content::HeartbeatAck { round }.in_term(branch, term));
     }
 
     pub(crate) fn on_heartbeat_ack(&mut self, now: Timestamp, from: NodeId, term: Term, round: u64) {
@@ -678,7 +647,7 @@ impl<S: LogStore> Group<S> {
     }
 
     pub(crate) fn send_heartbeats(&mut self, now: Timestamp, majority: bool) {
-        let (branch, term, commit, last) = (self.era.branch, self.hard.term, self.commit, self.tail.index);
+        let (commit, last) = (self.commit, self.tail.index);
         let mute_after = self.cfg.timeouts.election * 2;
         let Role::Sequencer(s) = &mut self.role else { return };
         s.round += 1;
@@ -687,7 +656,8 @@ impl<S: LogStore> Group<S> {
             s.progress.iter().map(|(n, p)| (*n, now.since(p.heard) < mute_after)).collect();
         for (node, heard) in nodes {
             // One that is not heard can have nothing ordered, and must not believe that it is served.
-            self.send(node, Message::Heartbeat { branch, term, commit, last, round, majority: majority && heard });
+            let heartbeat = Heartbeat { commit, last, round, majority: majority && heard };
+            self.send_in_term(node, Content::Heartbeat(heartbeat));
         }
     }
 

@@ -12,7 +12,7 @@ use trireme_types::{Base, Fork, Kinship, Lineage, LogIndex, Member, NodeId, Seqn
 use crate::election::Role;
 use crate::group::Group;
 use crate::mutant::Mutant;
-use crate::{LogStore, Message, Phase};
+use crate::{Content, LogStore, Phase};
 
 /// A present member whose data reach beyond the own log.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -257,7 +257,6 @@ impl<S: LogStore> Group<S> {
             return self.become_follower(now, None);
         }
         let (tail, patience) = (self.tail.index, self.cfg.timeouts.election);
-        let (branch, term) = (self.era.branch, self.hard.term);
         let votes = |n: &&NodeId| self.tail.voters.weight(**n) > 0;
         let Role::Sequencer(s) = &self.role else { return };
         let complete = |n: &&NodeId| s.progress.get(*n).is_some_and(|p| p.matched == tail);
@@ -269,7 +268,7 @@ impl<S: LogStore> Group<S> {
             if let Role::Sequencer(s) = &mut self.role {
                 s.handed_over_at = Some(now);
             }
-            self.send(heir, Message::TimeoutNow { branch, term });
+            self.send_in_term(heir, Content::TimeoutNow);
         }
     }
 
@@ -290,7 +289,7 @@ impl<S: LogStore> Group<S> {
         if node == self.me() {
             self.begin_from_data(now, index, seqno);
         } else {
-            self.send(node, Message::BeginFromData { branch, term, index, seqno });
+            self.send(node, Content::BeginFromData { index, seqno }.in_term(branch, term));
         }
     }
 

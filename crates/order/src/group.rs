@@ -13,6 +13,7 @@ use crate::arbitrator::Arbiter;
 use crate::cache::{BodyPool, TailCache};
 use crate::chain::Chain;
 use crate::election::{Era, Role};
+use crate::envelope::{Counts, counts};
 use crate::io::{Delivery, Event, SnapshotRequest};
 use crate::level::Leavers;
 use crate::mutant::Mutant;
@@ -23,8 +24,8 @@ use crate::suspicion::Suspicion;
 use crate::timers::{Timer, Timers};
 use crate::told::Told;
 use crate::{
-    BootstrapError, Class, Config, Failure, JoinState, LogStore, Message, Output, Phase, Presence, ProposeError,
-    ReadId, Status, StoreError, Unread,
+    Append, BootstrapError, Class, Config, Content, Envelope, Failure, JoinState, LogStore, Message, Output, Phase,
+    Presence, ProposeError, ReadId, Status, StoreError, Unread,
 };
 
 /// A proposal of this member, kept until it is delivered, given up or withdrawn.
@@ -105,7 +106,7 @@ pub struct Group<S: LogStore> {
     pub(crate) peers: BTreeMap<NodeId, Peer>,
     /// Since when a peer is not linked any more.
     pub(crate) gone: BTreeMap<NodeId, Timestamp>,
-    pub(crate) held: VecDeque<Message>,
+    pub(crate) held: VecDeque<Envelope<Append>>,
     // --- proposals
     pub(crate) session: Session,
     pub(crate) next_number: u64,
@@ -653,6 +654,12 @@ impl<S: LogStore> Group<S> {
         });
     }
 
+    /// Says this in the present term of the present branch.
+    pub(crate) fn send_in_term(&mut self, node: NodeId, content: Content) {
+        let message = content.in_term(self.era.branch, self.hard.term);
+        self.send(node, message);
+    }
+
     /// Hands a message to the sequencer, which may be this member.
     pub(crate) fn to_sequencer(&mut self, now: Timestamp, message: Message) {
         let me = self.me();
@@ -768,48 +775,19 @@ impl<S: LogStore> Group<S> {
         if let Message::LevelLimit { limit } = message {
             return self.on_level_limit(from, limit);
         }
-        if !self.running() || !self.is_of_era(&message) {
+        if !self.running() {
             return;
         }
         match message {
             Message::Submit { session, number, app, body } => self.on_submit(now, from, session, number, app, body),
-            Message::Append { .. } => self.on_append(now, from, message),
-            Message::Reject { term, prev_index, last, .. } => self.on_reject(term, from, prev_index, last),
-            Message::NeedBodies { term, from: index, .. } => self.on_need_bodies(term, from, index),
-            Message::Ack { term, index, .. } => self.on_ack(now, term, from, index),
-            Message::Heartbeat { branch, term, commit, last, round, majority } => {
-                self.on_heartbeat(now, from, branch, term, commit, last, round, majority);
-            }
-            Message::HeartbeatAck { term, round, .. } => self.on_heartbeat_ack(now, from, term, round),
-            Message::PreVote { branch, term, last_term, last_index } => {
-                self.on_pre_vote(now, from, branch, term, last_term, last_index);
-            }
-            Message::PreVoteReply { term, granted, whole, .. } => {
-                self.on_pre_vote_reply(now, from, term, granted, whole);
-            }
-            Message::Vote { branch, term, last_term, last_index, transfer } => {
-                self.on_vote(now, from, branch, term, last_term, last_index, transfer);
-            }
-            Message::VoteReply { term, granted, whole, .. } => self.on_vote_reply(now, from, term, granted, whole),
-            Message::TimeoutNow { term, .. } => {
-                if term == self.hard.term && self.may_stand() {
-                    self.become_candidate(now, true);
-                }
-            }
+            Message::InTerm(envelope) => self.on_envelope(now, from, envelope),
             Message::Join(request) => self.on_join(now, from, request),
             Message::Snapshot { term, lineage, base } => {
                 self.on_snapshot(now, Offer { from, term, lineage, base: *base });
             }
             Message::Leave { incarnation } => self.on_leave(now, from, incarnation),
-            Message::ReadRequest { term, batch, .. } => self.on_read_request(from, term, batch),
-            Message::ReadReply { term, batch, seqno, .. } => self.on_read_reply(now, term, batch, seqno),
             Message::Presence(_) | Message::LevelLimit { .. } | Message::Unknown { .. } => {}
-            Message::Recall { branch, term, index } => self.on_recall(now, branch, term, index),
             Message::Force => self.on_force(now),
-            Message::Entrust { branch, term } => self.on_entrust(now, branch, term),
-            Message::BeginFromData { branch, term, index, seqno } => {
-                self.on_begin_from_data(now, from, branch, term, index, seqno)
-            }
             Message::Evicted => self.become_evicted(),
             Message::SetWeight { weight } => self.on_set_weight(now, from, weight),
             Message::SetDurability { durability } => self.on_set_durability(durability),
@@ -817,17 +795,39 @@ impl<S: LogStore> Group<S> {
         }
     }
 
-    /// Answers count in the branch and term in which they were asked for; the term is compared by whoever handles them.
-    fn is_of_era(&self, message: &Message) -> bool {
-        match message {
-            // They open an era, or speak of none.
-            Message::Append { .. }
-            | Message::Heartbeat { .. }
-            | Message::PreVote { .. }
-            | Message::Vote { .. }
-            | Message::Entrust { .. }
-            | Message::BeginFromData { .. } => true,
-            other => other.branch().is_none_or(|b| b == self.era.branch) || self.is(Mutant::ForkMerged),
+    /// Nothing is opened that does not count here ([`counts`]).
+    fn on_envelope(&mut self, now: Timestamp, from: NodeId, envelope: Envelope) {
+        let here = envelope.branch == self.era.branch || self.is(Mutant::ForkMerged);
+        let counts = match counts(&envelope.content) {
+            Counts::Anywhere => true,
+            Counts::InBranch => here,
+            Counts::InTerm => here && envelope.term == self.hard.term,
+        };
+        if !counts {
+            return;
+        }
+        let Envelope { branch, term, content } = envelope;
+        match content {
+            Content::Append(content) => self.on_append(now, from, Envelope { branch, term, content }),
+            Content::Reject { prev_index, last } => self.on_reject(from, prev_index, last),
+            Content::NeedBodies { from: index } => self.on_need_bodies(from, index),
+            Content::Ack { index } => self.on_ack(now, term, from, index),
+            Content::Heartbeat(content) => self.on_heartbeat(now, from, Envelope { branch, term, content }),
+            Content::HeartbeatAck { round } => self.on_heartbeat_ack(now, from, term, round),
+            Content::PreVote { last } => self.on_pre_vote(now, from, branch, term, last),
+            Content::PreVoteReply { granted, whole } => self.on_pre_vote_reply(now, from, term, granted, whole),
+            Content::Vote { last, transfer } => self.on_vote(now, from, branch, term, last, transfer),
+            Content::VoteReply { granted, whole } => self.on_vote_reply(now, from, term, granted, whole),
+            Content::TimeoutNow => {
+                if self.may_stand() {
+                    self.become_candidate(now, true);
+                }
+            }
+            Content::ReadRequest { batch } => self.on_read_request(from, batch),
+            Content::ReadReply { batch, seqno } => self.on_read_reply(now, batch, seqno),
+            Content::Recall { index } => self.on_recall(now, branch, term, index),
+            Content::Entrust => self.on_entrust(now, branch, term),
+            Content::BeginFromData { index, seqno } => self.on_begin_from_data(now, from, branch, term, index, seqno),
         }
     }
 

@@ -7,6 +7,7 @@ mod arbitrator;
 mod cache;
 mod chain;
 mod election;
+mod envelope;
 mod failure;
 mod founding;
 mod from_data;
@@ -30,6 +31,7 @@ mod trust;
 mod voters;
 
 pub use chain::LogCheck;
+pub use envelope::{Append, Content, Envelope, Heartbeat, LogEnd};
 pub use failure::{BootstrapError, Failure, Unread};
 pub use group::Group;
 pub use io::{

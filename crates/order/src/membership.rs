@@ -15,7 +15,7 @@ use crate::replication::Progress;
 use crate::standing::{Offer, Rival, Standing};
 use crate::timers::Timer;
 use crate::voters::{after_leave, next_voters};
-use crate::{Event, LogStore, Message, Output, Phase};
+use crate::{Content, Event, LogStore, Message, Output, Phase};
 
 impl<S: LogStore> Group<S> {
     // --- asking to be let in --------------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ impl<S: LogStore> Group<S> {
         let promised = (same || self.tail.history.is_nil()) && !renewed;
         if term < self.hard.term && promised {
             let (branch, term) = (lineage.branch(base.history), self.hard.term);
-            return self.send(from, Message::HeartbeatAck { branch, term, round: 0 });
+            return self.send(from, Content::HeartbeatAck { round: 0 }.in_term(branch, term));
         }
         let contradicts = match kinship {
             Kinship::Same => self.standing().is_doubled(),
@@ -548,15 +548,15 @@ impl<S: LogStore> Group<S> {
     pub(crate) fn on_presence(&mut self, now: Timestamp, from: NodeId, presence: Presence) {
         let Some(peer) = self.peers.get_mut(&from) else { return };
         let branch = presence.lineage.branch(presence.history);
-        let log = Some((presence.last_term, presence.last_index)).filter(|_| !presence.primary);
+        let log = Some(presence.end()).filter(|_| !presence.primary);
         let before = peer.presence.replace((now, presence)).map(|(_, p)| p.lineage.branch(p.history));
         if !self.running() {
             return;
         }
         let kinship = self.kinship_of(from);
         if kinship == Some(Kinship::Same) {
-            if let Some((last_term, last_index)) = log {
-                self.hear_of_log(now, from, last_term, last_index);
+            if let Some(last) = log {
+                self.hear_of_log(now, from, last);
             }
         }
         if before != Some(branch) {
@@ -958,11 +958,10 @@ impl<S: LogStore> Group<S> {
                 Some((matched, _)) if matched < self.tail.index => {}
                 Some((_, heir)) => {
                     if s.handed_over_at.is_none_or(|at| now.since(at) > self.cfg.timeouts.election) {
-                        let (branch, term) = (self.era.branch, self.hard.term);
                         if let Role::Sequencer(s) = &mut self.role {
                             s.handed_over_at = Some(now);
                         }
-                        self.send(heir, Message::TimeoutNow { branch, term });
+                        self.send_in_term(heir, Content::TimeoutNow);
                     }
                 }
             }

@@ -9,6 +9,8 @@ use trireme_types::{
     Session, Term, Uuid, Weight, Writer,
 };
 
+use crate::envelope::{Content, Envelope, LogEnd};
+
 /// Which queue of a link a message takes. FIFO within a class only (rule 7).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Class {
@@ -44,6 +46,12 @@ pub struct Presence {
     pub founding: Option<Founding>,
     /// Whom it follows, or itself: those who know it believe that one.
     pub sequencer: Option<NodeId>,
+}
+
+impl Presence {
+    pub fn end(&self) -> LogEnd {
+        LogEnd { term: self.last_term, index: self.last_index }
+    }
 }
 
 /// `pc.bootstrap_expect`, as one of those sees it.
@@ -87,80 +95,8 @@ pub enum Message {
         app: bool,
         body: Bytes,
     },
-    /// Sequencer to a peer: entries after `prev`.
-    Append {
-        branch: Uuid,
-        term: Term,
-        prev_index: LogIndex,
-        prev_term: Term,
-        commit: LogIndex,
-        entries: Vec<WireEntry>,
-    },
-    /// The peer's log does not hold `prev`; `last` is a position from which to look further back.
-    Reject {
-        branch: Uuid,
-        term: Term,
-        prev_index: LogIndex,
-        last: LogIndex,
-    },
-    /// The peer lacks bodies from `from` on.
-    NeedBodies {
-        branch: Uuid,
-        term: Term,
-        from: LogIndex,
-    },
-    /// Member to everybody: I hold the log of `term`'s sequencer up to here (durably, in mode `disk`).
-    Ack {
-        branch: Uuid,
-        term: Term,
-        index: LogIndex,
-    },
-    Heartbeat {
-        branch: Uuid,
-        term: Term,
-        commit: LogIndex,
-        /// End of the sequencer's log: who holds it up to here holds all that it ever acknowledged in this term.
-        last: LogIndex,
-        round: u64,
-        majority: bool,
-    },
-    HeartbeatAck {
-        branch: Uuid,
-        term: Term,
-        round: u64,
-    },
-    PreVote {
-        branch: Uuid,
-        term: Term,
-        last_term: Term,
-        last_index: LogIndex,
-    },
-    /// `whole`: and my log is evidence of what was committed (rules 16, 17).
-    PreVoteReply {
-        branch: Uuid,
-        term: Term,
-        granted: bool,
-        whole: bool,
-    },
-    /// `transfer`: the sequencer itself asked for this election.
-    Vote {
-        branch: Uuid,
-        term: Term,
-        last_term: Term,
-        last_index: LogIndex,
-        transfer: bool,
-    },
-    VoteReply {
-        branch: Uuid,
-        term: Term,
-        granted: bool,
-        whole: bool,
-    },
-    /// Sequencer to its successor: stand now.
-    TimeoutNow {
-        branch: Uuid,
-        term: Term,
-    },
+    /// What counts in one term of one branch.
+    InTerm(Envelope),
     Join(JoinRequest),
     /// Sequencer to a joiner whose log is of no use.
     /// `lineage`: the sequencer's.
@@ -173,40 +109,10 @@ pub enum Message {
     Leave {
         incarnation: Incarnation,
     },
-    ReadRequest {
-        branch: Uuid,
-        term: Term,
-        batch: u64,
-    },
-    ReadReply {
-        branch: Uuid,
-        term: Term,
-        batch: u64,
-        seqno: Seqno,
-    },
     /// Where a member stands: the first word on every link, again when its branch changes, and while it has no majority.
     Presence(Presence),
-    /// The first word on a link but one: this is the newest acknowledgement that I have of you (rule 12).
-    Recall {
-        branch: Uuid,
-        term: Term,
-        index: LogIndex,
-    },
     /// To the member with the best log: make the reachable ones primary.
     Force,
-    /// From the one to whom all voters have given their promises of this term, to the one with the best log, who has no vote: decide what
-    /// is gone on with.
-    Entrust {
-        branch: Uuid,
-        term: Term,
-    },
-    /// From the same, to the one whose data reach beyond all logs: begin a branch at `index` with these data (rule 18).
-    BeginFromData {
-        branch: Uuid,
-        term: Term,
-        index: LogIndex,
-        seqno: Seqno,
-    },
     /// To a member that was thrown out.
     Evicted,
     SetWeight {
@@ -234,26 +140,12 @@ const OPTIONAL: u8 = 128;
 impl Message {
     pub fn class(&self) -> Class {
         match self {
-            Message::Submit { .. } | Message::Append { .. } | Message::Snapshot { .. } => Class::Bulk,
-            Message::Reject { .. }
-            | Message::NeedBodies { .. }
-            | Message::Ack { .. }
-            | Message::Heartbeat { .. }
-            | Message::HeartbeatAck { .. }
-            | Message::PreVote { .. }
-            | Message::PreVoteReply { .. }
-            | Message::Vote { .. }
-            | Message::VoteReply { .. }
-            | Message::TimeoutNow { .. }
-            | Message::Join(_)
+            Message::InTerm(envelope) => envelope.content.class(),
+            Message::Submit { .. } | Message::Snapshot { .. } => Class::Bulk,
+            Message::Join(_)
             | Message::Leave { .. }
-            | Message::ReadRequest { .. }
-            | Message::ReadReply { .. }
             | Message::Presence(_)
-            | Message::Recall { .. }
             | Message::Force
-            | Message::Entrust { .. }
-            | Message::BeginFromData { .. }
             | Message::Evicted
             | Message::SetWeight { .. }
             | Message::SetDurability { .. }
@@ -266,24 +158,8 @@ impl Message {
     /// The term it speaks of; zero when of none.
     pub fn term(&self) -> Term {
         match self {
-            Message::Append { term, .. }
-            | Message::Reject { term, .. }
-            | Message::NeedBodies { term, .. }
-            | Message::Ack { term, .. }
-            | Message::Heartbeat { term, .. }
-            | Message::HeartbeatAck { term, .. }
-            | Message::PreVote { term, .. }
-            | Message::PreVoteReply { term, .. }
-            | Message::Vote { term, .. }
-            | Message::VoteReply { term, .. }
-            | Message::TimeoutNow { term, .. }
-            | Message::Snapshot { term, .. }
-            | Message::ReadRequest { term, .. }
-            | Message::ReadReply { term, .. }
-            | Message::Presence(Presence { term, .. })
-            | Message::Entrust { term, .. }
-            | Message::BeginFromData { term, .. }
-            | Message::Recall { term, .. } => *term,
+            Message::InTerm(envelope) => envelope.term,
+            Message::Snapshot { term, .. } | Message::Presence(Presence { term, .. }) => *term,
             Message::Submit { .. }
             | Message::Join(_)
             | Message::Leave { .. }
@@ -297,30 +173,15 @@ impl Message {
         }
     }
 
-    /// The branch to which its term and indexes belong; `None` when it speaks of neither, or says so by itself.
-    pub fn branch(&self) -> Option<Uuid> {
+    /// What it says in a term, if it does that.
+    pub fn content(&self) -> Option<&Content> {
         match self {
-            Message::Append { branch, .. }
-            | Message::Reject { branch, .. }
-            | Message::NeedBodies { branch, .. }
-            | Message::Ack { branch, .. }
-            | Message::Heartbeat { branch, .. }
-            | Message::HeartbeatAck { branch, .. }
-            | Message::PreVote { branch, .. }
-            | Message::PreVoteReply { branch, .. }
-            | Message::Vote { branch, .. }
-            | Message::VoteReply { branch, .. }
-            | Message::TimeoutNow { branch, .. }
-            | Message::Entrust { branch, .. }
-            | Message::BeginFromData { branch, .. }
-            | Message::ReadRequest { branch, .. }
-            | Message::ReadReply { branch, .. } => Some(*branch),
-            Message::Snapshot { .. }
-            | Message::Presence(_)
-            | Message::Recall { .. }
-            | Message::Submit { .. }
+            Message::InTerm(envelope) => Some(&envelope.content),
+            Message::Submit { .. }
             | Message::Join(_)
+            | Message::Snapshot { .. }
             | Message::Leave { .. }
+            | Message::Presence(_)
             | Message::Force
             | Message::Evicted
             | Message::SetWeight { .. }
@@ -352,91 +213,7 @@ impl Message {
                 out.push(body.clone());
                 return;
             }
-            Message::Append { branch, term, prev_index, prev_term, commit, entries } => {
-                w.u8(2);
-                w.uuid(*branch);
-                w.u64(term.0);
-                w.u64(prev_index.0);
-                w.u64(prev_term.0);
-                w.u64(commit.0);
-                w.u32(entries.len() as u32);
-                for (header, body) in entries {
-                    header.encode(&mut w);
-                    // Length plus one; zero: no body.
-                    w.u64(body.as_ref().map_or(0, |b| b.len() as u64 + 1));
-                }
-                out.push(Bytes::from(w.buf));
-                out.extend(entries.iter().filter_map(|(_, body)| body.clone()));
-                return;
-            }
-            Message::Reject { branch, term, prev_index, last } => {
-                w.u8(3);
-                w.uuid(*branch);
-                w.u64(term.0);
-                w.u64(prev_index.0);
-                w.u64(last.0);
-            }
-            Message::NeedBodies { branch, term, from } => {
-                w.u8(4);
-                w.uuid(*branch);
-                w.u64(term.0);
-                w.u64(from.0);
-            }
-            Message::Ack { branch, term, index } => {
-                w.u8(5);
-                w.uuid(*branch);
-                w.u64(term.0);
-                w.u64(index.0);
-            }
-            Message::Heartbeat { branch, term, commit, last, round, majority } => {
-                w.u8(6);
-                w.uuid(*branch);
-                w.u64(term.0);
-                w.u64(commit.0);
-                w.u64(last.0);
-                w.u64(*round);
-                w.bool(*majority);
-            }
-            Message::HeartbeatAck { branch, term, round } => {
-                w.u8(7);
-                w.uuid(*branch);
-                w.u64(term.0);
-                w.u64(*round);
-            }
-            Message::PreVote { branch, term, last_term, last_index } => {
-                w.u8(8);
-                w.uuid(*branch);
-                w.u64(term.0);
-                w.u64(last_term.0);
-                w.u64(last_index.0);
-            }
-            Message::PreVoteReply { branch, term, granted, whole } => {
-                w.u8(9);
-                w.uuid(*branch);
-                w.u64(term.0);
-                w.bool(*granted);
-                w.bool(*whole);
-            }
-            Message::Vote { branch, term, last_term, last_index, transfer } => {
-                w.u8(10);
-                w.uuid(*branch);
-                w.u64(term.0);
-                w.u64(last_term.0);
-                w.u64(last_index.0);
-                w.bool(*transfer);
-            }
-            Message::VoteReply { branch, term, granted, whole } => {
-                w.u8(11);
-                w.uuid(*branch);
-                w.u64(term.0);
-                w.bool(*granted);
-                w.bool(*whole);
-            }
-            Message::TimeoutNow { branch, term } => {
-                w.u8(12);
-                w.uuid(*branch);
-                w.u64(term.0);
-            }
+            Message::InTerm(envelope) => return envelope.encode(w, out),
             Message::Join(j) => {
                 w.u8(13);
                 j.member.encode(&mut w);
@@ -457,19 +234,6 @@ impl Message {
             Message::Leave { incarnation } => {
                 w.u8(15);
                 w.u32(incarnation.0);
-            }
-            Message::ReadRequest { branch, term, batch } => {
-                w.u8(16);
-                w.uuid(*branch);
-                w.u64(term.0);
-                w.u64(*batch);
-            }
-            Message::ReadReply { branch, term, batch, seqno } => {
-                w.u8(17);
-                w.uuid(*branch);
-                w.u64(term.0);
-                w.u64(*batch);
-                w.u64(seqno.0);
             }
             Message::Presence(p) => {
                 w.u8(18);
@@ -495,25 +259,7 @@ impl Message {
                 w.bool(p.sequencer.is_some());
                 w.uuid(p.sequencer.unwrap_or_default().0);
             }
-            Message::Recall { branch, term, index } => {
-                w.u8(25);
-                w.uuid(*branch);
-                w.u64(term.0);
-                w.u64(index.0);
-            }
             Message::Force => w.u8(19),
-            Message::Entrust { branch, term } => {
-                w.u8(27);
-                w.uuid(*branch);
-                w.u64(term.0);
-            }
-            Message::BeginFromData { branch, term, index, seqno } => {
-                w.u8(26);
-                w.uuid(*branch);
-                w.u64(term.0);
-                w.u64(index.0);
-                w.u64(seqno.0);
-            }
             Message::Evicted => w.u8(21),
             Message::SetWeight { weight } => {
                 w.u8(22);
@@ -542,62 +288,18 @@ impl Message {
     pub fn decode(bytes: &Bytes) -> Result<Message, DecodeError> {
         let mut r = Reader::new(bytes);
         let rest = |r: &Reader<'_>| bytes.slice(bytes.len() - r.remaining()..);
-        let message = match r.u8()? {
+        let kind = r.u8()?;
+        if let Some(envelope) = Envelope::decode(kind, bytes, &mut r)? {
+            r.finish()?;
+            return Ok(Message::InTerm(envelope));
+        }
+        let message = match kind {
             1 => {
                 let session = take_session(&mut r)?;
                 let number = r.number("proposal number")?;
                 let app = r.bool()?;
                 return Ok(Message::Submit { session, number, app, body: rest(&r) });
             }
-            2 => {
-                let branch = r.uuid()?;
-                let term = r.term()?;
-                let prev_index = r.index()?;
-                let prev_term = r.term()?;
-                let commit = r.index()?;
-                let count = r.count(1 << 24)?;
-                let mut heads = Vec::with_capacity(count.min(r.remaining() / EntryHeader::ENCODED + 1));
-                for _ in 0..count {
-                    heads.push((EntryHeader::decode(&mut r)?, r.u64()?));
-                }
-                let mut entries = Vec::with_capacity(heads.len());
-                for (header, length) in heads {
-                    let body = match length.checked_sub(1) {
-                        None => None,
-                        Some(n) => {
-                            let at = bytes.len() - r.remaining();
-                            let n = usize::try_from(n).map_err(|_| DecodeError::Truncated)?;
-                            r.take(n)?;
-                            Some(bytes.slice(at..at + n))
-                        }
-                    };
-                    entries.push((header, body));
-                }
-                Message::Append { branch, term, prev_index, prev_term, commit, entries }
-            }
-            3 => Message::Reject { branch: r.uuid()?, term: r.term()?, prev_index: r.index()?, last: r.index()? },
-            4 => Message::NeedBodies { branch: r.uuid()?, term: r.term()?, from: r.index()? },
-            5 => Message::Ack { branch: r.uuid()?, term: r.term()?, index: r.index()? },
-            6 => Message::Heartbeat {
-                branch: r.uuid()?,
-                term: r.term()?,
-                commit: r.index()?,
-                last: r.index()?,
-                round: r.number("round")?,
-                majority: r.bool()?,
-            },
-            7 => Message::HeartbeatAck { branch: r.uuid()?, term: r.term()?, round: r.number("round")? },
-            8 => Message::PreVote { branch: r.uuid()?, term: r.term()?, last_term: r.term()?, last_index: r.index()? },
-            9 => Message::PreVoteReply { branch: r.uuid()?, term: r.term()?, granted: r.bool()?, whole: r.bool()? },
-            10 => Message::Vote {
-                branch: r.uuid()?,
-                term: r.term()?,
-                last_term: r.term()?,
-                last_index: r.index()?,
-                transfer: r.bool()?,
-            },
-            11 => Message::VoteReply { branch: r.uuid()?, term: r.term()?, granted: r.bool()?, whole: r.bool()? },
-            12 => Message::TimeoutNow { branch: r.uuid()?, term: r.term()? },
             13 => {
                 let member = Member::decode(&mut r)?;
                 let history = r.uuid()?;
@@ -615,13 +317,6 @@ impl Message {
                 base: Box::new(Base::decode(&mut r)?),
             },
             15 => Message::Leave { incarnation: Incarnation(r.u32()?) },
-            16 => Message::ReadRequest { branch: r.uuid()?, term: r.term()?, batch: r.number("batch of reads")? },
-            17 => Message::ReadReply {
-                branch: r.uuid()?,
-                term: r.term()?,
-                batch: r.number("batch of reads")?,
-                seqno: r.seqno()?,
-            },
             18 => Message::Presence(Presence {
                 history: r.uuid()?,
                 lineage: Lineage::decode(&mut r)?,
@@ -654,14 +349,11 @@ impl Message {
             21 => Message::Evicted,
             22 => Message::SetWeight { weight: Weight(r.u8()?) },
             23 => Message::SetDurability { durability: if r.bool()? { Durability::Process } else { Durability::Disk } },
-            27 => Message::Entrust { branch: r.uuid()?, term: r.term()? },
-            26 => Message::BeginFromData { branch: r.uuid()?, term: r.term()?, index: r.index()?, seqno: r.seqno()? },
-            25 => Message::Recall { branch: r.uuid()?, term: r.term()?, index: r.index()? },
             24 => return Ok(Message::Signal { body: rest(&r) }),
             OPTIONAL => Message::LevelLimit { limit: Level(r.u16()?) },
             // What it says is for later versions.
             kind @ 129.. => return Ok(Message::Unknown { kind }),
-            0 | 20 | 28..=127 => return Err(DecodeError::Invalid("message kind")),
+            0 | 2..=12 | 16 | 17 | 20 | 25..=127 => return Err(DecodeError::Invalid("message kind")),
         };
         r.finish()?;
         Ok(message)
@@ -694,6 +386,7 @@ fn decode_position(r: &mut Reader<'_>) -> Result<Option<(Uuid, Seqno)>, DecodeEr
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::envelope::{Append, Heartbeat};
     use proptest::prelude::*;
     use trireme_types::EntryKind;
 
@@ -716,14 +409,15 @@ mod tests {
             kind: EntryKind::WriteSet,
         };
         round_trip(Message::Submit { session, number: 4, app: true, body: Bytes::from_static(b"body") });
-        round_trip(Message::Append {
-            branch: Uuid([1; 16]),
-            term: Term(2),
-            prev_index: LogIndex(2),
-            prev_term: Term(1),
-            commit: LogIndex(1),
-            entries: vec![(header, None), (header, Some(Bytes::new())), (header, Some(Bytes::from_static(b"x")))],
-        });
+        round_trip(
+            Content::Append(Append {
+                prev_index: LogIndex(2),
+                prev_term: Term(1),
+                commit: LogIndex(1),
+                entries: vec![(header, None), (header, Some(Bytes::new())), (header, Some(Bytes::from_static(b"x")))],
+            })
+            .in_term(Uuid([1; 16]), Term(2)),
+        );
         round_trip(Message::Snapshot { term: Term(1), lineage: Lineage::default(), base: Box::default() });
         round_trip(Message::Join(JoinRequest {
             member: Member { name: "n1".into(), ..Member::default() },
@@ -751,23 +445,14 @@ mod tests {
             sequencer: Some(NodeId(Uuid([1; 16]))),
         }));
         round_trip(Message::Signal { body: Bytes::from_static(b"s") });
-        round_trip(Message::Heartbeat {
-            branch: Uuid::NIL,
-            term: Term(1),
-            commit: LogIndex(2),
-            last: LogIndex(4),
-            round: 3,
-            majority: true,
-        });
-        round_trip(Message::Recall { branch: Uuid([1; 16]), term: Term(1), index: LogIndex(2) });
-        round_trip(Message::Entrust { branch: Uuid([1; 16]), term: Term(1) });
-        round_trip(Message::BeginFromData {
-            branch: Uuid([1; 16]),
-            term: Term(1),
-            index: LogIndex(2),
-            seqno: Seqno(3),
-        });
-        round_trip(Message::VoteReply { branch: Uuid([1; 16]), term: Term(1), granted: true, whole: false });
+        round_trip(
+            Content::Heartbeat(Heartbeat { commit: LogIndex(2), last: LogIndex(4), round: 3, majority: true })
+                .in_term(Uuid::NIL, Term(1)),
+        );
+        round_trip(Content::Recall { index: LogIndex(2) }.in_term(Uuid([1; 16]), Term(1)));
+        round_trip(Content::Entrust.in_term(Uuid([1; 16]), Term(1)));
+        round_trip(Content::BeginFromData { index: LogIndex(2), seqno: Seqno(3) }.in_term(Uuid([1; 16]), Term(1)));
+        round_trip(Content::VoteReply { granted: true, whole: false }.in_term(Uuid([1; 16]), Term(1)));
     }
 
     /// Builds of level 1 read and write these bytes: kind, branch, term, and what is said.
@@ -776,52 +461,57 @@ mod tests {
         let (branch, term) = (Uuid([0x11; 16]), Term(2));
         let all = [
             (
-                Message::Append {
-                    branch,
-                    term,
+                Content::Append(Append {
                     prev_index: LogIndex(3),
                     prev_term: Term(1),
                     commit: LogIndex(4),
                     entries: Vec::new(),
-                },
+                })
+                .in_term(branch, term),
                 0x02,
                 "03000000000000000100000000000000040000000000000000000000",
             ),
             (
-                Message::Reject { branch, term, prev_index: LogIndex(3), last: LogIndex(4) },
+                Content::Reject { prev_index: LogIndex(3), last: LogIndex(4) }.in_term(branch, term),
                 0x03,
                 "03000000000000000400000000000000",
             ),
-            (Message::NeedBodies { branch, term, from: LogIndex(3) }, 0x04, "0300000000000000"),
-            (Message::Ack { branch, term, index: LogIndex(3) }, 0x05, "0300000000000000"),
+            (Content::NeedBodies { from: LogIndex(3) }.in_term(branch, term), 0x04, "0300000000000000"),
+            (Content::Ack { index: LogIndex(3) }.in_term(branch, term), 0x05, "0300000000000000"),
             (
-                Message::Heartbeat { branch, term, commit: LogIndex(3), last: LogIndex(4), round: 5, majority: true },
+                Content::Heartbeat(Heartbeat { commit: LogIndex(3), last: LogIndex(4), round: 5, majority: true })
+                    .in_term(branch, term),
                 0x06,
                 "03000000000000000400000000000000050000000000000001",
             ),
-            (Message::HeartbeatAck { branch, term, round: 5 }, 0x07, "0500000000000000"),
+            (Content::HeartbeatAck { round: 5 }.in_term(branch, term), 0x07, "0500000000000000"),
             (
-                Message::PreVote { branch, term, last_term: Term(1), last_index: LogIndex(3) },
+                Content::PreVote { last: LogEnd { term: Term(1), index: LogIndex(3) } }.in_term(branch, term),
                 0x08,
                 "01000000000000000300000000000000",
             ),
-            (Message::PreVoteReply { branch, term, granted: true, whole: false }, 0x09, "0100"),
+            (Content::PreVoteReply { granted: true, whole: false }.in_term(branch, term), 0x09, "0100"),
             (
-                Message::Vote { branch, term, last_term: Term(1), last_index: LogIndex(3), transfer: true },
+                Content::Vote { last: LogEnd { term: Term(1), index: LogIndex(3) }, transfer: true }
+                    .in_term(branch, term),
                 0x0a,
                 "0100000000000000030000000000000001",
             ),
-            (Message::VoteReply { branch, term, granted: false, whole: true }, 0x0b, "0001"),
-            (Message::TimeoutNow { branch, term }, 0x0c, ""),
-            (Message::ReadRequest { branch, term, batch: 6 }, 0x10, "0600000000000000"),
-            (Message::ReadReply { branch, term, batch: 6, seqno: Seqno(7) }, 0x11, "06000000000000000700000000000000"),
-            (Message::Recall { branch, term, index: LogIndex(3) }, 0x19, "0300000000000000"),
+            (Content::VoteReply { granted: false, whole: true }.in_term(branch, term), 0x0b, "0001"),
+            (Content::TimeoutNow.in_term(branch, term), 0x0c, ""),
+            (Content::ReadRequest { batch: 6 }.in_term(branch, term), 0x10, "0600000000000000"),
             (
-                Message::BeginFromData { branch, term, index: LogIndex(3), seqno: Seqno(7) },
+                Content::ReadReply { batch: 6, seqno: Seqno(7) }.in_term(branch, term),
+                0x11,
+                "06000000000000000700000000000000",
+            ),
+            (Content::Recall { index: LogIndex(3) }.in_term(branch, term), 0x19, "0300000000000000"),
+            (
+                Content::BeginFromData { index: LogIndex(3), seqno: Seqno(7) }.in_term(branch, term),
                 0x1a,
                 "03000000000000000700000000000000",
             ),
-            (Message::Entrust { branch, term }, 0x1b, ""),
+            (Content::Entrust.in_term(branch, term), 0x1b, ""),
         ];
         for (message, kind, said) in all {
             let mut w = Writer::new();

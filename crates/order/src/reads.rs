@@ -1,12 +1,12 @@
 //! Causal reads (rule 25): the sequencer's last assigned position, confirmed by one majority round after the request.
 //! All readers of one member share a request, all requests of one drain share a round.
 
-use trireme_types::{NodeId, Seqno, Term, Timestamp};
+use trireme_types::{NodeId, Seqno, Timestamp};
 
 use crate::election::Role;
 use crate::group::Group;
 use crate::mutant::Mutant;
-use crate::{Event, LogStore, Message, Output, Phase, ReadId};
+use crate::{Content, Event, LogStore, Output, Phase, ReadId};
 
 /// At the member that reads.
 #[derive(Default)]
@@ -49,8 +49,8 @@ impl<S: LogStore> Group<S> {
         }
         self.reads.current = std::mem::take(&mut self.reads.waiting);
         self.reads.batch += 1;
-        let (branch, term, batch) = (self.era.branch, self.hard.term, self.reads.batch);
-        self.to_sequencer(now, Message::ReadRequest { branch, term, batch });
+        let batch = self.reads.batch;
+        self.to_sequencer(now, Content::ReadRequest { batch }.in_term(self.era.branch, self.hard.term));
     }
 
     /// A new sequencer, or a new link to it: ask again.
@@ -68,11 +68,8 @@ impl<S: LogStore> Group<S> {
         }
     }
 
-    pub(crate) fn on_read_request(&mut self, from: NodeId, term: Term, batch: u64) {
+    pub(crate) fn on_read_request(&mut self, from: NodeId, batch: u64) {
         let seqno = if self.is(Mutant::ReadCommitted) { self.done.seqno } else { self.tail.seqno };
-        if term != self.hard.term {
-            return;
-        }
         if let Role::Sequencer(s) = &mut self.role {
             s.reads.retain(|r| r.from != from || r.batch > batch);
             s.reads.push(PendingRead { from, batch, seqno, round: None });
@@ -111,21 +108,20 @@ impl<S: LogStore> Group<S> {
             })
             .map(|r| (r.from, r.batch, r.seqno))
             .collect();
-        let (branch, term) = (self.era.branch, self.hard.term);
         if let Role::Sequencer(s) = &mut self.role {
             s.reads.retain(|r| !answered.iter().any(|(from, batch, _)| *from == r.from && *batch == r.batch));
         }
         for (from, batch, seqno) in answered {
             if from == me {
-                self.on_read_reply(now, term, batch, seqno);
+                self.on_read_reply(now, batch, seqno);
             } else {
-                self.send(from, Message::ReadReply { branch, term, batch, seqno });
+                self.send_in_term(from, Content::ReadReply { batch, seqno });
             }
         }
     }
 
-    pub(crate) fn on_read_reply(&mut self, now: Timestamp, term: Term, batch: u64, seqno: Seqno) {
-        if term != self.hard.term || batch != self.reads.batch {
+    pub(crate) fn on_read_reply(&mut self, now: Timestamp, batch: u64, seqno: Seqno) {
+        if batch != self.reads.batch {
             return;
         }
         for read in std::mem::take(&mut self.reads.current) {

@@ -13,7 +13,7 @@ use crate::group::Group;
 use crate::message::WireEntry;
 use crate::mutant::Mutant;
 use crate::timers::Timer;
-use crate::{LogStore, Message, Phase};
+use crate::{Append, Content, Envelope, LogStore, Message, Phase};
 
 /// What the sequencer knows of one peer's log.
 #[derive(Clone, Debug)]
@@ -336,9 +336,7 @@ impl<S: LogStore> Group<S> {
     fn send_append(&mut self, node: NodeId, prev_index: LogIndex, entries: Vec<WireEntry>) {
         let Some(prev_term) = self.store.term_at(prev_index) else { return };
         let commit = self.commit;
-        let message =
-            Message::Append { branch: self.era.branch, term: self.hard.term, prev_index, prev_term, commit, entries };
-        self.send(node, message);
+        self.send_in_term(node, Content::Append(Append { prev_index, prev_term, commit, entries }));
     }
 
     pub(crate) fn progress_of(&mut self, node: NodeId) -> Option<&mut Progress> {
@@ -348,11 +346,8 @@ impl<S: LogStore> Group<S> {
         }
     }
 
-    pub(crate) fn on_reject(&mut self, term: Term, from: NodeId, prev_index: LogIndex, last: LogIndex) {
+    pub(crate) fn on_reject(&mut self, from: NodeId, prev_index: LogIndex, last: LogIndex) {
         let tail = self.tail.index;
-        if term != self.hard.term {
-            return;
-        }
         let Some(p) = self.progress_of(from) else { return };
         // Of an older probe.
         if prev_index >= p.next {
@@ -362,9 +357,9 @@ impl<S: LogStore> Group<S> {
         p.restart(next.min(p.next), tail);
     }
 
-    pub(crate) fn on_need_bodies(&mut self, term: Term, from: NodeId, index: LogIndex) {
+    pub(crate) fn on_need_bodies(&mut self, from: NodeId, index: LogIndex) {
         let tail = self.tail.index;
-        if term != self.hard.term || index > tail || index < self.store.first() || self.is(Mutant::BodiesWithheld) {
+        if index > tail || index < self.store.first() || self.is(Mutant::BodiesWithheld) {
             return;
         }
         if let Some(p) = self.progress_of(from).filter(|p| !p.probing && index <= p.next) {
@@ -377,9 +372,8 @@ impl<S: LogStore> Group<S> {
 
     // --- follower -------------------------------------------------------------------------------------------------
 
-    pub(crate) fn on_append(&mut self, now: Timestamp, from: NodeId, message: Message) {
-        let Message::Append { branch, term, .. } = &message else { return };
-        let (branch, term) = (*branch, *term);
+    pub(crate) fn on_append(&mut self, now: Timestamp, from: NodeId, append: Envelope<Append>) {
+        let (branch, term) = (append.branch, append.term);
         // A log that is of no use for the data here, and waits to be replaced, is continued all the same: the sequencer may need this
         // member's vote first, which was given in an end of the log that is lost.
         if !self.follow(now, from, branch, term) || self.standing().gives_up_log() {
@@ -390,17 +384,17 @@ impl<S: LogStore> Group<S> {
             return;
         }
         if self.held.is_empty() {
-            self.accept_append(now, message);
+            self.accept_append(now, append);
         } else if self.held.len() < self.cfg.limits.held_max {
-            self.held.push_back(message);
+            self.held.push_back(append);
         }
     }
 
     /// Appends waiting for bodies, as far as they can go now.
     pub(crate) fn retry_held(&mut self, now: Timestamp) {
-        while let Some(message) = self.held.pop_front() {
+        while let Some(append) = self.held.pop_front() {
             let before = self.held.len();
-            self.accept_append(now, message);
+            self.accept_append(now, append);
             // Held again: it went back to the front.
             if self.held.len() > before {
                 return;
@@ -410,17 +404,16 @@ impl<S: LogStore> Group<S> {
     }
 
     pub(crate) fn ask_for_bodies(&mut self) {
-        let Some(Message::Append { entries, prev_index, .. }) = self.held.front() else { return };
+        let Some(Envelope { content: Append { entries, prev_index, .. }, .. }) = self.held.front() else { return };
         let from = entries.first().map_or(prev_index.next(), |(h, _)| h.index);
         self.held.clear();
         if let Some(sequencer) = self.sequencer {
-            let (branch, term) = (self.era.branch, self.hard.term);
-            self.send(sequencer, Message::NeedBodies { branch, term, from });
+            self.send_in_term(sequencer, Content::NeedBodies { from });
         }
     }
 
-    fn accept_append(&mut self, now: Timestamp, message: Message) {
-        let Message::Append { branch, term, prev_index, prev_term, commit, entries } = message else { return };
+    fn accept_append(&mut self, now: Timestamp, append: Envelope<Append>) {
+        let Envelope { branch, term, content: Append { prev_index, prev_term, commit, entries } } = append;
         if term != self.hard.term || branch != self.era.branch && !self.is(Mutant::ForkMerged) {
             return;
         }
@@ -433,7 +426,7 @@ impl<S: LogStore> Group<S> {
             }
             let last = self.tail.index.min(prev_index.prev()).min(limit.prev()).max(self.commit);
             if let Some(sequencer) = self.sequencer {
-                self.send(sequencer, Message::Reject { branch, term, prev_index, last });
+                self.send(sequencer, Content::Reject { prev_index, last }.in_term(branch, term));
             }
             return;
         }
@@ -480,14 +473,8 @@ impl<S: LogStore> Group<S> {
                 self.claimed_commit = self.claimed_commit.max(commit);
                 self.note_own_ack(now);
                 if let Some(prev_term) = prev_term.filter(|_| self.running()) {
-                    self.held.push_front(Message::Append {
-                        branch,
-                        term,
-                        prev_index: upto,
-                        prev_term,
-                        commit,
-                        entries: missing,
-                    });
+                    let content = Append { prev_index: upto, prev_term, commit, entries: missing };
+                    self.held.push_front(Envelope { branch, term, content });
                     if !self.timers.is_armed(Timer::Bodies) {
                         self.timers.arm(Timer::Bodies, now.after(self.cfg.timeouts.body_wait));
                     }
@@ -612,7 +599,6 @@ impl<S: LogStore> Group<S> {
             return;
         }
         self.acked = Some(index);
-        let (branch, term) = (self.era.branch, self.hard.term);
         let mut nodes = self.linked_members();
         for v in &self.tail.voters.voters {
             if v.node != me && !nodes.contains(&v.node) {
@@ -623,7 +609,7 @@ impl<S: LogStore> Group<S> {
             nodes.push(sequencer);
         }
         for node in nodes {
-            self.send(node, Message::Ack { branch, term, index });
+            self.send_in_term(node, Content::Ack { index });
         }
     }
 

@@ -16,7 +16,7 @@ use trireme_types::{Fork, Kinship, LogIndex, NodeId, Seqno, Term, Timestamp, Uui
 use crate::election::{Role, Votes};
 use crate::group::Group;
 use crate::mutant::Mutant;
-use crate::{LogStore, Message, Phase, Presence};
+use crate::{Content, LogEnd, LogStore, Phase, Presence};
 
 /// What a set of votes amounts to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,7 +30,7 @@ pub(crate) enum Mandate {
 /// A log that could be gone on with, the better the greater.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct LogHere {
-    last: (Term, LogIndex),
+    last: LogEnd,
     own: bool,
     base: Seqno,
     seqno: Seqno,
@@ -204,7 +204,7 @@ impl<S: LogStore> Group<S> {
                 format!("{} has the best log, and decides what is gone on with", self.names_of(&[log.node])),
             );
             self.become_follower(now, None);
-            return self.send(log.node, Message::Entrust { branch, term });
+            return self.send(log.node, Content::Entrust.in_term(branch, term));
         }
         let me = self.me();
         let voter = match self.someone_here_to_bring_up(now) {
@@ -252,7 +252,7 @@ impl<S: LogStore> Group<S> {
 
     fn own_log(&self) -> LogHere {
         LogHere {
-            last: (self.tail.term, self.tail.index),
+            last: self.tail.end(),
             own: true,
             base: self.store.base().seqno,
             seqno: self.tail.seqno,
@@ -262,7 +262,7 @@ impl<S: LogStore> Group<S> {
 
     fn logs_of_others(&self, now: Timestamp) -> impl Iterator<Item = LogHere> {
         self.servers_here(now).into_iter().map(|(node, p)| LogHere {
-            last: (p.last_term, p.last_index),
+            last: p.end(),
             own: false,
             base: p.base,
             seqno: p.seqno,
@@ -376,7 +376,7 @@ impl<S: LogStore> Group<S> {
     pub(crate) fn send_recall(&mut self, node: NodeId) {
         if let Some((term, index)) = self.suspicion.recalled.get(&node).copied() {
             let branch = self.tail.branch();
-            self.send(node, Message::Recall { branch, term, index });
+            self.send(node, Content::Recall { index }.in_term(branch, term));
         }
     }
 
@@ -423,12 +423,12 @@ impl<S: LogStore> Group<S> {
 
     /// A candidate that acknowledged more than its log holds hears so before it hears of a vote: then its own log is no evidence, and
     /// it needs that of others, whose refusal would only keep the best log that is left from going on.
-    pub(crate) fn remind(&mut self, candidate: NodeId, last_term: Term, last_index: LogIndex) {
+    pub(crate) fn remind(&mut self, candidate: NodeId, last: LogEnd) {
         if self
             .suspicion
             .recalled
             .get(&candidate)
-            .is_some_and(|(term, index)| last_term <= *term && last_index < *index)
+            .is_some_and(|(term, index)| last.term <= *term && last.index < *index)
         {
             self.send_recall(candidate);
         }

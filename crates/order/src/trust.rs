@@ -16,7 +16,7 @@ use trireme_types::{Base, Kinship, Lineage, NodeId, Term, Timestamp};
 use crate::election::Role;
 use crate::group::Group;
 use crate::mutant::Mutant;
-use crate::{LogStore, Message, Phase};
+use crate::{Content, LogStore, Message, Phase};
 
 /// No group gets here by counting. A term from outside has to leave room for the next ones.
 const TERM_MAX: Term = Term(1 << 63);
@@ -56,35 +56,39 @@ enum Needs {
 
 fn needs(message: &Message) -> Needs {
     match message {
+        Message::InTerm(envelope) => needs_in_term(&envelope.content),
         Message::Evicted => Needs::Leader,
-        // They say who leads, or what was committed.
-        Message::Append { .. }
-        | Message::Heartbeat { .. }
-        | Message::Snapshot { .. }
-        | Message::Vote { .. }
-        | Message::Recall { .. } => Needs::Believed,
-        // They are counted.
-        Message::PreVoteReply { .. } | Message::VoteReply { .. } => Needs::Voter,
-        // Forced changes, and what follows from all promises being in one hand.
-        Message::Force | Message::Entrust { .. } | Message::BeginFromData { .. } => Needs::Remembered,
-        Message::TimeoutNow { .. } | Message::ReadReply { .. } => Needs::Sequencer,
+        // It says what was committed.
+        Message::Snapshot { .. } => Needs::Believed,
+        // A forced change.
+        Message::Force => Needs::Remembered,
         Message::Submit { .. }
         | Message::Leave { .. }
-        | Message::ReadRequest { .. }
         | Message::SetWeight { .. }
         | Message::SetDurability { .. }
         | Message::Signal { .. } => Needs::Member,
+        // Joiners say these too.
+        Message::Join(_) | Message::Presence(_) | Message::LevelLimit { .. } | Message::Unknown { .. } => Needs::Link,
+    }
+}
+
+fn needs_in_term(content: &Content) -> Needs {
+    match content {
+        // They say who leads, or what was committed.
+        Content::Append(_) | Content::Heartbeat(_) | Content::Vote { .. } | Content::Recall { .. } => Needs::Believed,
+        // They are counted.
+        Content::PreVoteReply { .. } | Content::VoteReply { .. } => Needs::Voter,
+        // They follow from all promises being in one hand.
+        Content::Entrust | Content::BeginFromData { .. } => Needs::Remembered,
+        Content::TimeoutNow | Content::ReadReply { .. } => Needs::Sequencer,
+        Content::ReadRequest { .. } => Needs::Member,
         // Joiners say these too, and acknowledgements are looked up by who is in the sets. The answer to a question before an election
         // promises nothing, and who asks may be a voter that this log has not heard of yet.
-        Message::PreVote { .. }
-        | Message::Reject { .. }
-        | Message::NeedBodies { .. }
-        | Message::Ack { .. }
-        | Message::HeartbeatAck { .. }
-        | Message::Join(_)
-        | Message::Presence(_)
-        | Message::LevelLimit { .. }
-        | Message::Unknown { .. } => Needs::Link,
+        Content::PreVote { .. }
+        | Content::Reject { .. }
+        | Content::NeedBodies { .. }
+        | Content::Ack { .. }
+        | Content::HeartbeatAck { .. } => Needs::Link,
     }
 }
 
@@ -228,7 +232,7 @@ impl<S: LogStore> Group<S> {
             self.complain(now, from, what);
         } else if !allowed
             && matches!(needs, Needs::Believed | Needs::Leader)
-            && !matches!(message, Message::Recall { .. })
+            && !matches!(message.content(), Some(Content::Recall { .. }))
         {
             let what = "is not a member, and nobody who is follows it: what it says about the order is ignored";
             self.complain(now, from, what);

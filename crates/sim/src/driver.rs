@@ -2,7 +2,9 @@
 //! answer snapshot requests, keep the database fed, serve clients.
 
 use trireme_certification::{KeyKind, WriteSet as Body};
-use trireme_order::{Delivery, Event as GroupEvent, LogStore, Message, Output, Phase, ReadId};
+use trireme_order::{
+    Append, Content, Delivery, Envelope, Event as GroupEvent, LogStore, Message, Output, Phase, ReadId,
+};
 use trireme_replicator::message::AppMessage;
 use trireme_replicator::{Offer, Position};
 use trireme_types::{Durability, EntryKind, Lineage, LogIndex, NodeId, Reader, Seqno, Uuid, VoterSet};
@@ -94,7 +96,7 @@ impl Cluster {
                 };
                 self.note_received(slot, from, &message);
                 let Some(p) = &mut self.slots[slot].process else { return };
-                if let Message::Ack { term, index, .. } = &message {
+                if let Message::InTerm(Envelope { term, content: Content::Ack { index, .. }, .. }) = &message {
                     let heard = p.heard.entry(from).or_default();
                     *heard = (*heard).max((*term, *index));
                 }
@@ -357,7 +359,7 @@ impl Cluster {
                 }
                 self.check_message(slot, to, &message);
                 self.note_sent(slot, to, &message);
-                if let Message::Ack { term, index, .. } = &message {
+                if let Message::InTerm(Envelope { term, content: Content::Ack { index, .. }, .. }) = &message {
                     let acked = &mut self.slots[slot].acked;
                     *acked = (*acked).max((*term, *index));
                 }
@@ -765,8 +767,9 @@ impl Cluster {
         }
         let store = self.slots[slot].store();
         let hard = store.hard_state();
-        let result = match message {
-            Message::Append { branch, term, .. } | Message::Heartbeat { branch, term, .. } => {
+        let Message::InTerm(Envelope { branch, term, content }) = message else { return };
+        let result = match content {
+            Content::Append(_) | Content::Heartbeat(_) => {
                 if *term > hard.term {
                     Err(format!("orders in term {term}, which is not on its disk ({hard:?})"))
                 } else {
@@ -780,7 +783,7 @@ impl Cluster {
                     new.map(drop)
                 }
             }
-            Message::Ack { term, index, .. } => {
+            Content::Ack { index } => {
                 let durable = store.synced().max(store.base().index);
                 if *term > hard.term {
                     Err(format!("acknowledges in term {term}, which is not on its disk ({hard:?})"))
@@ -792,7 +795,7 @@ impl Cluster {
                     Ok(())
                 }
             }
-            Message::VoteReply { term, granted: true, .. } => {
+            Content::VoteReply { granted: true, .. } => {
                 if hard.term > *term || (hard.term == *term && hard.voted_for == to) {
                     Ok(())
                 } else {
@@ -1052,7 +1055,7 @@ impl Cluster {
 fn arbitrates(message: &Message) -> Result<(), String> {
     match message {
         Message::Snapshot { base, .. } => Err(format!("an arbitrator gives a state without data, at {}", base.index)),
-        Message::Append { term, entries, .. } => {
+        Message::InTerm(Envelope { term, content: Content::Append(Append { entries, .. }), .. }) => {
             let own =
                 entries.iter().find(|(h, _)| h.term == *term && !matches!(h.kind, EntryKind::Term | EntryKind::Voters));
             own.map_or(Ok(()), |(h, _)| Err(format!("an arbitrator orders {:?} at {}", h.kind, h.index)))

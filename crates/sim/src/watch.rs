@@ -2,7 +2,7 @@
 //! not answered yet, to whom a state or a full copy is on its way. It is written from messages as they are sent and from entries as they
 //! land in logs, never from what the code under test remembers. By it harm is planned, and permitted.
 
-use trireme_order::{LogStore, Message};
+use trireme_order::{Content, Envelope, LogStore, Message};
 use trireme_types::{Durability, EntryKind, LogIndex, NodeId, Term, Uuid};
 
 use crate::check::Reach;
@@ -193,23 +193,7 @@ impl Cluster {
     /// A message leaves `slot`.
     pub(crate) fn note_sent(&mut self, slot: usize, to: NodeId, message: &Message) {
         match message {
-            Message::Vote { branch, term, transfer, .. } => {
-                if *transfer {
-                    self.arose(Situation::HandOver);
-                }
-                self.note_candidate(slot, *branch, *term);
-            }
-            Message::VoteReply { granted, .. } => {
-                self.slots[slot].asked = None;
-                if !granted {
-                    self.arose(Situation::VoteRefused);
-                }
-            }
-            Message::Reject { .. } => self.arose(Situation::LogRejected),
-            Message::NeedBodies { .. } => self.arose(Situation::BodiesAsked),
-            Message::ReadRequest { .. } => self.arose(Situation::ReadRound),
-            Message::Entrust { .. } => self.arose(Situation::Entrusted),
-            Message::BeginFromData { .. } => self.arose(Situation::BegunFromData),
+            Message::InTerm(envelope) => self.note_said_in_term(slot, envelope),
             Message::Snapshot { .. } => {
                 self.arose(Situation::SnapshotSent);
                 let store = self.slots[slot].store();
@@ -220,19 +204,10 @@ impl Cluster {
                 self.watch.snapshots.push((slot, to));
                 self.tempt(slot, Stage::Snapshot);
             }
-            Message::Heartbeat { term, last, .. } => self.note_end_of_sequencer(slot, *term, *last),
-            Message::Append { .. }
-            | Message::Submit { .. }
-            | Message::Ack { .. }
-            | Message::HeartbeatAck { .. }
-            | Message::PreVote { .. }
-            | Message::PreVoteReply { .. }
-            | Message::TimeoutNow { .. }
+            Message::Submit { .. }
             | Message::Join(_)
             | Message::Leave { .. }
-            | Message::ReadReply { .. }
             | Message::Presence(_)
-            | Message::Recall { .. }
             | Message::LevelLimit { .. }
             | Message::Unknown { .. }
             | Message::Force
@@ -240,6 +215,38 @@ impl Cluster {
             | Message::SetWeight { .. }
             | Message::SetDurability { .. }
             | Message::Signal { .. } => {}
+        }
+    }
+
+    fn note_said_in_term(&mut self, slot: usize, envelope: &Envelope) {
+        let Envelope { branch, term, content } = envelope;
+        match content {
+            Content::Vote { transfer, .. } => {
+                if *transfer {
+                    self.arose(Situation::HandOver);
+                }
+                self.note_candidate(slot, *branch, *term);
+            }
+            Content::VoteReply { granted, .. } => {
+                self.slots[slot].asked = None;
+                if !granted {
+                    self.arose(Situation::VoteRefused);
+                }
+            }
+            Content::Reject { .. } => self.arose(Situation::LogRejected),
+            Content::NeedBodies { .. } => self.arose(Situation::BodiesAsked),
+            Content::ReadRequest { .. } => self.arose(Situation::ReadRound),
+            Content::Entrust => self.arose(Situation::Entrusted),
+            Content::BeginFromData { .. } => self.arose(Situation::BegunFromData),
+            Content::Heartbeat(heartbeat) => self.note_end_of_sequencer(slot, *term, heartbeat.last),
+            Content::Append(_)
+            | Content::Ack { .. }
+            | Content::HeartbeatAck { .. }
+            | Content::PreVote { .. }
+            | Content::PreVoteReply { .. }
+            | Content::TimeoutNow
+            | Content::ReadReply { .. }
+            | Content::Recall { .. } => {}
         }
     }
 
@@ -296,9 +303,10 @@ impl Cluster {
 
     /// A message comes to `slot`.
     pub(crate) fn note_received(&mut self, slot: usize, from: NodeId, message: &Message) {
-        match message {
-            Message::Vote { term, .. } => self.slots[slot].asked = Some((from, *term)),
-            Message::Heartbeat { term, last, .. } => self.note_end_of_sequencer(slot, *term, *last),
+        let Message::InTerm(Envelope { term, content, .. }) = message else { return };
+        match content {
+            Content::Vote { .. } => self.slots[slot].asked = Some((from, *term)),
+            Content::Heartbeat(heartbeat) => self.note_end_of_sequencer(slot, *term, heartbeat.last),
             _ => {}
         }
     }

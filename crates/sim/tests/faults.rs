@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use trireme_order::LogStore;
+use trireme_order::{Content, LogStore, Message};
 use trireme_sim::{Cluster, DbFlush, Kind, MS, Mutant, Options, SEC, Sabotage, StoreKind, run};
 use trireme_types::Durability;
 
@@ -328,8 +328,8 @@ fn figure_8(mutant: Option<Mutant>) -> Option<String> {
     c.expect(SEC, "two hold it", |c| held(c, first) >= at && held(c, friend) >= at);
     c.crash(first, false);
     // Of the rest one begins a term, which nobody else hears of.
-    let new_terms = move |m: &trireme_order::Message| match m {
-        trireme_order::Message::Append { entries, .. } => entries.iter().any(|(h, _)| h.term.0 > old),
+    let new_terms = move |m: &Message| match m.content() {
+        Some(Content::Append(append)) => append.entries.iter().any(|(h, _)| h.term.0 > old),
         _ => false,
     };
     let hide = move |c: &mut Cluster| {

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use trireme_order::{LogStore, Message, Phase};
+use trireme_order::{Content, Envelope, LogStore, Message, Phase};
 use trireme_sim::{Cluster, DbFlush, MS, Options, SEC, StoreKind, Verdict};
 use trireme_types::Durability;
 
@@ -427,7 +427,7 @@ fn a_member_is_asked_what_it_holds_before_it_is_offered_a_state() {
     let (offers, deaf) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(true)));
     let (offered, drops) = (offers.clone(), deaf.clone());
     c.set_filter(Some(Box::new(move |_, _, m| match m {
-        Message::Ack { .. } if drops.get() => Verdict::Drop,
+        Message::InTerm(Envelope { content: Content::Ack { .. }, .. }) if drops.get() => Verdict::Drop,
         Message::Snapshot { .. } => {
             offered.set(offered.get() + 1);
             Verdict::Pass

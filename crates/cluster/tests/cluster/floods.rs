@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use openssl::ssl::{Ssl, SslContext, SslMethod};
 use trireme_cluster::{Cluster, LogCursor, Start, Stop};
-use trireme_order::Message;
+use trireme_order::{Append, Content, Heartbeat, LogEnd, Message};
 use trireme_types::{
     Base, Durability, EntryHeader, EntryKind, Incarnation, Lineage, LogIndex, Member, MemberKind, NodeId, Seqno,
     Session, Term, Uuid, Weight, Writer,
@@ -146,6 +146,7 @@ fn status(cluster: &Cluster, n: u8, name: &str) -> String {
 /// One of each kind of message that could do harm.
 fn lies(branch: Uuid, term: Term, last: LogIndex) -> Vec<u8> {
     let (index, prev_index, prev_term) = (last.next(), last, term);
+    let end = LogEnd { term, index };
     let session = Session { node: NodeId(Uuid([9; 16])), number: u64::MAX };
     let body = Bytes::from_static(b"forged");
     let (seqno, voters) = (Seqno(1 << 40), LogIndex(1));
@@ -153,24 +154,24 @@ fn lies(branch: Uuid, term: Term, last: LogIndex) -> Vec<u8> {
     let base = Base { history: branch, index: LogIndex(1 << 40), term, seqno, ..Base::default() };
     let entries = vec![(header, Some(body.clone()))];
     let messages = [
-        Message::Heartbeat { branch, term, commit: index, last: index, round: 1, majority: true },
-        Message::Append { branch, term, prev_index, prev_term, commit: index, entries },
-        Message::Append { branch, term, prev_index, prev_term, commit: index, entries: vec![] },
-        Message::HeartbeatAck { branch, term, round: 1 },
-        Message::Ack { branch, term, index },
-        Message::Reject { branch, term, prev_index: last, last: LogIndex(0) },
-        Message::NeedBodies { branch, term, from: LogIndex(1) },
-        Message::PreVote { branch, term, last_term: term, last_index: index },
-        Message::PreVoteReply { branch, term, granted: true, whole: true },
-        Message::Vote { branch, term, last_term: term, last_index: index, transfer: false },
-        Message::Vote { branch, term, last_term: term, last_index: index, transfer: true },
-        Message::VoteReply { branch, term, granted: true, whole: true },
-        Message::TimeoutNow { branch, term },
+        Content::Heartbeat(Heartbeat { commit: index, last: index, round: 1, majority: true }).in_term(branch, term),
+        Content::Append(Append { prev_index, prev_term, commit: index, entries }).in_term(branch, term),
+        Content::Append(Append { prev_index, prev_term, commit: index, entries: vec![] }).in_term(branch, term),
+        Content::HeartbeatAck { round: 1 }.in_term(branch, term),
+        Content::Ack { index }.in_term(branch, term),
+        Content::Reject { prev_index: last, last: LogIndex(0) }.in_term(branch, term),
+        Content::NeedBodies { from: LogIndex(1) }.in_term(branch, term),
+        Content::PreVote { last: end }.in_term(branch, term),
+        Content::PreVoteReply { granted: true, whole: true }.in_term(branch, term),
+        Content::Vote { last: end, transfer: false }.in_term(branch, term),
+        Content::Vote { last: end, transfer: true }.in_term(branch, term),
+        Content::VoteReply { granted: true, whole: true }.in_term(branch, term),
+        Content::TimeoutNow.in_term(branch, term),
         Message::Snapshot { term, lineage: Lineage::default(), base: Box::new(base) },
-        Message::Recall { branch, term, index },
+        Content::Recall { index }.in_term(branch, term),
         Message::Force,
-        Message::Entrust { branch, term },
-        Message::BeginFromData { branch, term, index, seqno },
+        Content::Entrust.in_term(branch, term),
+        Content::BeginFromData { index, seqno }.in_term(branch, term),
         Message::Submit { session, number: 1, app: false, body: body.clone() },
         Message::Signal { body },
         Message::SetWeight { weight: Weight(255) },

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use trireme_order::{Event, JoinState, LogStore, MemStore, Message, Phase};
+use trireme_order::{Content, Event, JoinState, LogStore, MemStore, Phase};
 use trireme_types::{Incarnation, LogIndex, MemberKind, Seqno};
 
 use crate::net::*;
@@ -386,7 +386,7 @@ fn restart_without_data(net: &mut Net, behind: [LogIndex; 2]) {
     net.run(Duration::from_secs(5));
     if net.sequencer() == 2 {
         let term = net.nodes[&3].group.status().term;
-        net.queue.push_back((2, 3, Message::TimeoutNow { branch: HISTORY, term }));
+        net.queue.push_back((2, 3, Content::TimeoutNow.in_term(HISTORY, term)));
         net.run(Duration::from_secs(1));
     }
     assert_eq!(net.sequencer(), 3);

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use trireme_order::{Event, JoinState, LogStore, MemStore, Message, Phase, Presence};
+use trireme_order::{
+    Append, Content, Envelope, Event, JoinState, LogEnd, LogStore, MemStore, Message, Phase, Presence,
+};
 use trireme_types::{Base, Fork, HardState, Lineage, LogIndex, Seqno, Term, Uuid};
 
 use crate::net::*;
@@ -168,13 +170,8 @@ fn who_has_given_its_vote_away_speaks_for_no_primary_component() {
     };
     assert!(speaks(&mut net), "its connection has just ended");
     let status = net.nodes[&voter].group.status();
-    let vote = Message::Vote {
-        branch: HISTORY,
-        term: status.term.next(),
-        last_term: status.term,
-        last_index: status.last,
-        transfer: true,
-    };
+    let vote = Content::Vote { last: LogEnd { term: status.term, index: status.last }, transfer: true }
+        .in_term(HISTORY, status.term.next());
     let now = net.now;
     net.nodes.get_mut(&voter).unwrap().group.handle_message(now, node(stands), vote);
     assert!(!speaks(&mut net));
@@ -209,14 +206,13 @@ fn a_log_that_begins_behind_a_fork_is_not_taken_for_one_of_that_branch() {
             founding: None,
             sequencer: None,
         };
-        let append = Message::Append {
-            branch,
-            term,
+        let append = Content::Append(Append {
             prev_index: LogIndex::ZERO,
             prev_term: Term::ZERO,
             commit: LogIndex::ZERO,
             entries: vec![],
-        };
+        })
+        .in_term(branch, term);
         let group = &mut net.nodes.get_mut(&1).unwrap().group;
         group.join(now, JoinState { position: Some((HISTORY, Seqno(5))) });
         group.handle_link_up(now, Net::config(2).me, trireme_order::SUPPORTED);
@@ -226,7 +222,7 @@ fn a_log_that_begins_behind_a_fork_is_not_taken_for_one_of_that_branch() {
         let acknowledged = net
             .queue
             .iter()
-            .any(|(_, _, m)| matches!(m, Message::Ack { branch: b, index: i, .. } if *b == branch && *i >= index));
+            .any(|(_, _, m)| matches!(m, Message::InTerm(Envelope { branch: b, content: Content::Ack { index: i, .. }, .. }) if *b == branch && *i >= index));
         assert_eq!(acknowledged, fork > index.0, "the fork is at {fork}");
     }
 }

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use trireme_order::{Event, JoinState, LogStore, MemStore, Message, Phase, Presence};
+use trireme_order::{
+    Append, Content, Event, Heartbeat, JoinState, LogEnd, LogStore, MemStore, Message, Phase, Presence,
+};
 use trireme_types::{
     Base, Durability, EntryHeader, EntryKind, Fork, Lineage, LogIndex, Member, NodeId, Seqno, Session, Term, Uuid,
     Voter, VoterSet, Weight,
@@ -44,39 +46,33 @@ fn harmful(term: Term, last: LogIndex) -> Vec<Message> {
         EntryHeader { index, term, seqno: Seqno(1000), voters: LogIndex(1), session, number: 1, kind: EntryKind::App };
     let base = Base { history: HISTORY, index: LogIndex(500), term, seqno: Seqno(400), ..Base::default() };
     vec![
-        Message::Append {
-            branch,
-            term,
-            prev_index,
-            prev_term: term,
-            commit: index,
-            entries: vec![(header, Some(body))],
-        },
-        Message::Append { branch, term, prev_index, prev_term: term, commit: index, entries: vec![] },
-        Message::Reject { branch, term, prev_index: last, last: LogIndex(0) },
-        Message::NeedBodies { branch, term, from: LogIndex(1) },
-        Message::Ack { branch, term, index },
-        Message::Heartbeat { branch, term, commit: index, last: index, round: 1, majority: true },
-        Message::HeartbeatAck { branch, term, round: 1 },
-        Message::PreVote { branch, term, last_term: term, last_index: index },
-        Message::PreVoteReply { branch, term, granted: false, whole: true },
-        Message::PreVoteReply { branch, term, granted: true, whole: true },
-        Message::Vote { branch, term, last_term: term, last_index: index, transfer: false },
-        Message::Vote { branch, term, last_term: term, last_index: index, transfer: true },
-        Message::VoteReply { branch, term, granted: false, whole: true },
-        Message::VoteReply { branch, term, granted: true, whole: true },
-        Message::TimeoutNow { branch, term },
+        Content::Append(Append { prev_index, prev_term: term, commit: index, entries: vec![(header, Some(body))] })
+            .in_term(branch, term),
+        Content::Append(Append { prev_index, prev_term: term, commit: index, entries: vec![] }).in_term(branch, term),
+        Content::Reject { prev_index: last, last: LogIndex(0) }.in_term(branch, term),
+        Content::NeedBodies { from: LogIndex(1) }.in_term(branch, term),
+        Content::Ack { index }.in_term(branch, term),
+        Content::Heartbeat(Heartbeat { commit: index, last: index, round: 1, majority: true }).in_term(branch, term),
+        Content::HeartbeatAck { round: 1 }.in_term(branch, term),
+        Content::PreVote { last: LogEnd { term, index } }.in_term(branch, term),
+        Content::PreVoteReply { granted: false, whole: true }.in_term(branch, term),
+        Content::PreVoteReply { granted: true, whole: true }.in_term(branch, term),
+        Content::Vote { last: LogEnd { term, index }, transfer: false }.in_term(branch, term),
+        Content::Vote { last: LogEnd { term, index }, transfer: true }.in_term(branch, term),
+        Content::VoteReply { granted: false, whole: true }.in_term(branch, term),
+        Content::VoteReply { granted: true, whole: true }.in_term(branch, term),
+        Content::TimeoutNow.in_term(branch, term),
         Message::Snapshot { term, lineage: Lineage::default(), base: Box::new(base) },
-        Message::Recall { branch, term, index },
+        Content::Recall { index }.in_term(branch, term),
         Message::Force,
-        Message::Entrust { branch, term },
-        Message::BeginFromData { branch, term, index, seqno: Seqno(900) },
+        Content::Entrust.in_term(branch, term),
+        Content::BeginFromData { index, seqno: Seqno(900) }.in_term(branch, term),
         Message::Evicted,
         Message::Leave { incarnation: trireme_types::Incarnation(1) },
         Message::SetWeight { weight: Weight(255) },
         Message::SetDurability { durability: Durability::Disk },
-        Message::ReadRequest { branch, term, batch: 1 },
-        Message::ReadReply { branch, term, batch: 1, seqno: Seqno(0) },
+        Content::ReadRequest { batch: 1 }.in_term(branch, term),
+        Content::ReadReply { batch: 1, seqno: Seqno(0) }.in_term(branch, term),
     ]
 }
 
@@ -219,14 +215,13 @@ fn is_not_taken(kind: EntryKind, session: impl FnOnce(NodeId) -> Session, number
     let seqno = if kind.takes_seqno() { newest.seqno.next() } else { newest.seqno };
     let (index, term, session) = (status.last.next(), status.term, session(node(seq)));
     let header = EntryHeader { index, term, seqno, voters, session, number, kind };
-    let message = Message::Append {
-        branch: HISTORY,
-        term,
+    let message = Content::Append(Append {
         prev_index: status.last,
         prev_term: newest.term,
         commit: status.last,
         entries: vec![(header, Some(Bytes::from_static(payload)))],
-    };
+    })
+    .in_term(HISTORY, term);
     let now = net.now;
     net.nodes.get_mut(&to).unwrap().group.handle_message(now, node(seq), message);
     assert_eq!(net.nodes[&to].group.status().last, status.last, "{kind:?}");
@@ -273,17 +268,13 @@ fn claim(net: &mut Net, n: u8, lineage: Lineage, history: Uuid) {
     let group = &mut net.nodes.get_mut(&n).unwrap().group;
     group.handle_link_up(now, Net::config(STRANGER).me, trireme_order::SUPPORTED);
     group.handle_message(now, node(STRANGER), Message::Presence(presence));
-    let heartbeat = Message::Heartbeat { branch, term: term.next(), commit, last, round: 1, majority: true };
+    let heartbeat =
+        Content::Heartbeat(Heartbeat { commit, last, round: 1, majority: true }).in_term(branch, term.next());
     group.handle_message(now, node(STRANGER), heartbeat);
     for prev in [1, 2, 3] {
-        let append = Message::Append {
-            branch,
-            term: term.next(),
-            prev_index: LogIndex(prev),
-            prev_term: Term(77),
-            commit,
-            entries: vec![],
-        };
+        let append =
+            Content::Append(Append { prev_index: LogIndex(prev), prev_term: Term(77), commit, entries: vec![] })
+                .in_term(branch, term.next());
         group.handle_message(now, node(STRANGER), append);
     }
     let snapshot = Message::Snapshot { term: term.next(), lineage, base: Box::new(base) };
@@ -428,7 +419,7 @@ fn a_member_with_an_old_log_is_entrusted_by_whom_its_voters_promised() {
             group.handle_link_up(now, Net::config(n).me, trireme_order::SUPPORTED);
         }
         group.handle_message(now, node(1), Message::Presence(presence));
-        group.handle_message(now, node(STRANGER), Message::Entrust { branch: HISTORY, term: status.term.next() });
+        group.handle_message(now, node(STRANGER), Content::Entrust.in_term(HISTORY, status.term.next()));
         net.drain(3);
         let forked = net.nodes[&3].group.lineage().newest().is_some();
         assert_eq!(forked, vouched, "{:?}", net.nodes[&3].events);

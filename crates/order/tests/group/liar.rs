@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use trireme_order::{Message, Phase, Presence};
+use trireme_order::{Append, Content, Envelope, Heartbeat, LogEnd, Message, Phase, Presence};
 use trireme_types::{
     Base, Durability, EntryHeader, EntryKind, Fork, Level, Lineage, LogIndex, NodeId, Seqno, Session, Term, Uuid,
     Weight,
@@ -73,40 +73,10 @@ fn fields(message: &mut Message) -> Vec<Field<'_>> {
         Message::Submit { session, number, app, .. } => {
             vec![F::Number(&mut session.number), F::Number(number), F::Flag(app)]
         }
-        Message::Append { branch, term, prev_index, prev_term, commit, entries } => {
-            let mut all =
-                vec![F::Branch(branch), F::Term(term), F::Index(prev_index), F::Term(prev_term), F::Index(commit)];
-            all.extend(entries.iter_mut().flat_map(|(h, _)| fields_of_header(h)));
+        Message::InTerm(Envelope { branch, term, content }) => {
+            let mut all = vec![F::Branch(branch), F::Term(term)];
+            all.extend(fields_of_content(content));
             all
-        }
-        Message::Reject { branch, term, prev_index, last } => {
-            vec![F::Branch(branch), F::Term(term), F::Index(prev_index), F::Index(last)]
-        }
-        Message::NeedBodies { branch, term, from } => vec![F::Branch(branch), F::Term(term), F::Index(from)],
-        Message::Ack { branch, term, index } | Message::Recall { branch, term, index } => {
-            vec![F::Branch(branch), F::Term(term), F::Index(index)]
-        }
-        Message::Heartbeat { branch, term, commit, last, round, majority } => vec![
-            F::Branch(branch),
-            F::Term(term),
-            F::Index(commit),
-            F::Index(last),
-            F::Number(round),
-            F::Flag(majority),
-        ],
-        Message::HeartbeatAck { branch, term, round } => vec![F::Branch(branch), F::Term(term), F::Number(round)],
-        Message::PreVote { branch, term, last_term, last_index } => {
-            vec![F::Branch(branch), F::Term(term), F::Term(last_term), F::Index(last_index)]
-        }
-        Message::PreVoteReply { branch, term, granted, whole }
-        | Message::VoteReply { branch, term, granted, whole } => {
-            vec![F::Branch(branch), F::Term(term), F::Flag(granted), F::Flag(whole)]
-        }
-        Message::Vote { branch, term, last_term, last_index, transfer } => {
-            vec![F::Branch(branch), F::Term(term), F::Term(last_term), F::Index(last_index), F::Flag(transfer)]
-        }
-        Message::TimeoutNow { branch, term } | Message::Entrust { branch, term } => {
-            vec![F::Branch(branch), F::Term(term)]
         }
         Message::Join(j) => vec![
             F::Branch(&mut j.history),
@@ -128,14 +98,7 @@ fn fields(message: &mut Message) -> Vec<Field<'_>> {
             F::Seqno(&mut base.seqno),
             F::Index(&mut base.voters_at),
         ],
-        Message::ReadRequest { branch, term, batch } => vec![F::Branch(branch), F::Term(term), F::Number(batch)],
-        Message::ReadReply { branch, term, batch, seqno } => {
-            vec![F::Branch(branch), F::Term(term), F::Number(batch), F::Seqno(seqno)]
-        }
         Message::Presence(p) => fields_of_presence(p),
-        Message::BeginFromData { branch, term, index, seqno } => {
-            vec![F::Branch(branch), F::Term(term), F::Index(index), F::Seqno(seqno)]
-        }
         Message::SetWeight { weight } => vec![F::Weight(weight)],
         Message::SetDurability { durability } => vec![F::Durability(durability)],
         Message::LevelLimit { limit } => vec![F::Level(limit)],
@@ -144,6 +107,36 @@ fn fields(message: &mut Message) -> Vec<Field<'_>> {
         | Message::Evicted
         | Message::Signal { .. }
         | Message::Unknown { .. } => vec![],
+    }
+}
+
+fn fields_of_content(content: &mut Content) -> Vec<Field<'_>> {
+    use Field as F;
+    match content {
+        Content::Append(Append { prev_index, prev_term, commit, entries }) => {
+            let mut all = vec![F::Index(prev_index), F::Term(prev_term), F::Index(commit)];
+            all.extend(entries.iter_mut().flat_map(|(h, _)| fields_of_header(h)));
+            all
+        }
+        Content::Reject { prev_index, last } => vec![F::Index(prev_index), F::Index(last)],
+        Content::NeedBodies { from: index } | Content::Ack { index } | Content::Recall { index } => {
+            vec![F::Index(index)]
+        }
+        Content::Heartbeat(Heartbeat { commit, last, round, majority }) => {
+            vec![F::Index(commit), F::Index(last), F::Number(round), F::Flag(majority)]
+        }
+        Content::HeartbeatAck { round } => vec![F::Number(round)],
+        Content::PreVote { last } => vec![F::Term(&mut last.term), F::Index(&mut last.index)],
+        Content::PreVoteReply { granted, whole } | Content::VoteReply { granted, whole } => {
+            vec![F::Flag(granted), F::Flag(whole)]
+        }
+        Content::Vote { last, transfer } => {
+            vec![F::Term(&mut last.term), F::Index(&mut last.index), F::Flag(transfer)]
+        }
+        Content::TimeoutNow | Content::Entrust => vec![],
+        Content::ReadRequest { batch } => vec![F::Number(batch)],
+        Content::ReadReply { batch, seqno } => vec![F::Number(batch), F::Seqno(seqno)],
+        Content::BeginFromData { index, seqno } => vec![F::Index(index), F::Seqno(seqno)],
     }
 }
 
@@ -224,13 +217,13 @@ impl World {
     fn sayable(&self, message: &Message) -> bool {
         let beyond = matches!(
             message,
-            Message::Append { .. }
+            Message::InTerm(Envelope { content: Content::Append(_), .. })
                 | Message::Snapshot { .. }
                 | Message::Evicted
-                | Message::Recall { .. }
+                | Message::InTerm(Envelope { content: Content::Recall { .. }, .. })
                 | Message::Force
-                | Message::Entrust { .. }
-                | Message::BeginFromData { .. }
+                | Message::InTerm(Envelope { content: Content::Entrust, .. })
+                | Message::InTerm(Envelope { content: Content::BeginFromData { .. }, .. })
                 | Message::SetWeight { .. }
         );
         if self.liar == STRANGER { !matches!(message, Message::Join(_)) } else { !beyond }
@@ -368,27 +361,27 @@ fn invented() -> Vec<Message> {
     let entries = vec![(header, Some(Bytes::from_static(b"lie")))];
     vec![
         Message::Submit { session, number: 1, app: false, body: Bytes::from_static(b"lie") },
-        Message::Append { branch, term, prev_index: index, prev_term: term, commit: index, entries },
-        Message::Reject { branch, term, prev_index: index, last: index },
-        Message::NeedBodies { branch, term, from: index },
-        Message::Ack { branch, term, index },
-        Message::Heartbeat { branch, term, commit: index, last: index, round: 1, majority: true },
-        Message::HeartbeatAck { branch, term, round: 1 },
-        Message::PreVote { branch, term, last_term: term, last_index: index },
-        Message::PreVoteReply { branch, term, granted: true, whole: true },
-        Message::Vote { branch, term, last_term: term, last_index: index, transfer: true },
-        Message::VoteReply { branch, term, granted: true, whole: true },
-        Message::TimeoutNow { branch, term },
+        Content::Append(Append { prev_index: index, prev_term: term, commit: index, entries }).in_term(branch, term),
+        Content::Reject { prev_index: index, last: index }.in_term(branch, term),
+        Content::NeedBodies { from: index }.in_term(branch, term),
+        Content::Ack { index }.in_term(branch, term),
+        Content::Heartbeat(Heartbeat { commit: index, last: index, round: 1, majority: true }).in_term(branch, term),
+        Content::HeartbeatAck { round: 1 }.in_term(branch, term),
+        Content::PreVote { last: LogEnd { term, index } }.in_term(branch, term),
+        Content::PreVoteReply { granted: true, whole: true }.in_term(branch, term),
+        Content::Vote { last: LogEnd { term, index }, transfer: true }.in_term(branch, term),
+        Content::VoteReply { granted: true, whole: true }.in_term(branch, term),
+        Content::TimeoutNow.in_term(branch, term),
         Message::Join(join),
         Message::Snapshot { term, lineage: Lineage::default(), base: Box::new(base) },
         Message::Leave { incarnation: trireme_types::Incarnation(1) },
-        Message::ReadRequest { branch, term, batch: 1 },
-        Message::ReadReply { branch, term, batch: 1, seqno },
+        Content::ReadRequest { batch: 1 }.in_term(branch, term),
+        Content::ReadReply { batch: 1, seqno }.in_term(branch, term),
         Message::Presence(presence),
-        Message::Recall { branch, term, index },
+        Content::Recall { index }.in_term(branch, term),
         Message::Force,
-        Message::Entrust { branch, term },
-        Message::BeginFromData { branch, term, index, seqno },
+        Content::Entrust.in_term(branch, term),
+        Content::BeginFromData { index, seqno }.in_term(branch, term),
         Message::Evicted,
         Message::SetWeight { weight: Weight(255) },
         Message::SetDurability { durability: Durability::Disk },

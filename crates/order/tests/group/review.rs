@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use trireme_order::{Event, Group, JoinState, LogStore, MemStore, Message, Output, Phase};
+use trireme_order::{
+    Append, Content, Envelope, Event, Group, Heartbeat, JoinState, LogStore, MemStore, Message, Output, Phase,
+};
 use trireme_types::{Entry, EntryHeader, EntryKind, Fork, HardState, Lineage, LogIndex, Seqno, Timestamp, Uuid};
 
 use crate::net::*;
@@ -161,7 +163,9 @@ fn a_lagging_joiner_causes_no_storm_of_views() {
                 net.drain(n);
             }
             let Some((from, to, message)) = net.queue.pop_front() else { break };
-            if to == 3 && matches!(&message, Message::Append { entries, .. } if !entries.is_empty()) {
+            if to == 3
+                && matches!(&message, Message::InTerm(Envelope { content: Content::Append(Append { entries, .. }), .. }) if !entries.is_empty())
+            {
                 continue;
             }
             let now = net.now;
@@ -261,12 +265,8 @@ fn numbers_from_the_wire_do_not_panic() {
     g.handle_message(
         now,
         node(other),
-        Message::Reject {
-            branch: HISTORY,
-            term,
-            prev_index: trireme_types::LogIndex(1),
-            last: trireme_types::LogIndex(u64::MAX),
-        },
+        Content::Reject { prev_index: trireme_types::LogIndex(1), last: trireme_types::LogIndex(u64::MAX) }
+            .in_term(HISTORY, term),
     );
 }
 #[test]
@@ -279,7 +279,7 @@ fn terms_from_the_wire_do_not_panic() {
     g.handle_message(
         now,
         node(other),
-        Message::HeartbeatAck { branch: HISTORY, term: trireme_types::Term(u64::MAX), round: 0 },
+        Content::HeartbeatAck { round: 0 }.in_term(HISTORY, trireme_types::Term(u64::MAX)),
     );
     net.run(Duration::from_secs(3));
 }
@@ -420,7 +420,9 @@ fn a_follower_that_finds_its_sequencer_again_commits_the_last_entry() {
                 net.drain(n);
             }
             let Some((from, to, message)) = net.queue.pop_front() else { return };
-            if to == follower && !matches!(message, Message::Append { ref entries, .. } if !entries.is_empty()) {
+            if to == follower
+                && !matches!(message, Message::InTerm(Envelope { content: Content::Append(Append { ref entries, .. }), .. }) if !entries.is_empty())
+            {
                 late.push((from, message));
             } else {
                 net.nodes.get_mut(&to).unwrap().group.handle_message(net.now, node(from), message);
@@ -440,7 +442,8 @@ fn a_follower_that_finds_its_sequencer_again_commits_the_last_entry() {
     // The same sequencer is heard again, in the same term; nothing is ordered.
     let term = net.nodes[&seq].group.status().term;
     let commit = net.nodes[&seq].group.status().committed;
-    let heartbeat = Message::Heartbeat { branch: HISTORY, term, commit, last: commit, round: 99, majority: true };
+    let heartbeat =
+        Content::Heartbeat(Heartbeat { commit, last: commit, round: 99, majority: true }).in_term(HISTORY, term);
     net.nodes.get_mut(&follower).unwrap().group.handle_message(until, node(seq), heartbeat);
     net.drain(follower);
     assert_eq!(net.nodes[&follower].group.status().sequencer, Some(node(seq)));
@@ -509,14 +512,8 @@ fn a_snapshot_below_an_uncommitted_tail_is_taken() {
     };
     net.update_links();
     let group = &mut net.nodes.get_mut(&seq).unwrap().group;
-    let heartbeat = Message::Heartbeat {
-        branch: HISTORY,
-        term: chain.term,
-        commit: request,
-        last: request,
-        round: 1,
-        majority: true,
-    };
+    let heartbeat = Content::Heartbeat(Heartbeat { commit: request, last: request, round: 1, majority: true })
+        .in_term(HISTORY, chain.term);
     group.handle_message(now, node(new), heartbeat);
     group.handle_message(
         now,

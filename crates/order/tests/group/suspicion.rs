@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use trireme_order::{Event, JoinState, LogStore, MemStore, Message, Phase};
+use trireme_order::{Content, Envelope, Event, JoinState, LogStore, MemStore, Message, Phase};
 use trireme_types::{Entry, EntryKind, HardState, Reader, Seqno, VoterSet, Weight};
 
 use crate::net::*;
@@ -204,7 +204,13 @@ fn a_log_shorter_than_what_peers_heard_acknowledged_is_suspect() {
     }
     assert_eq!(net.nodes[&restored].group.store().suspect(), None);
     // The first word of each peer, before it sends anything else.
-    let at = net.queue.iter().position(|(_, to, m)| *to == restored && matches!(m, Message::Recall { .. })).unwrap();
+    let at = net
+        .queue
+        .iter()
+        .position(|(_, to, m)| {
+            *to == restored && matches!(m, Message::InTerm(Envelope { content: Content::Recall { .. }, .. }))
+        })
+        .unwrap();
     let (from, _, recall) = net.queue.remove(at).unwrap();
     let now = net.now;
     net.nodes.get_mut(&restored).unwrap().group.handle_message(now, node(from), recall);
@@ -284,7 +290,9 @@ fn the_best_log_that_is_left_gets_the_votes_of_those_that_heard_more_of_it_ackno
     for body in ["only here", "only here and lost"] {
         net.propose(best, body);
         net.drain(best);
-        net.queue.retain(|(_, _, m)| !matches!(m, Message::Append { .. } | Message::Submit { .. }));
+        net.queue.retain(|(_, _, m)| {
+            !matches!(m, Message::InTerm(Envelope { content: Content::Append(_), .. }) | Message::Submit { .. })
+        });
         net.settle();
     }
     assert!(others.iter().all(|n| net.bodies(*n).is_empty()));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use trireme_order::{LogStore, MemStore, Message, Phase};
+use trireme_order::{Content, LogEnd, LogStore, MemStore, Message, Phase};
 use trireme_types::{HardState, LogIndex, Seqno, Term};
 
 use crate::net::*;
@@ -85,13 +85,8 @@ fn a_member_that_a_stranger_has_driven_up_while_it_was_cut_off_comes_back() {
     group.handle_link_up(now, stranger, trireme_order::SUPPORTED);
     for _ in 0..64 {
         let status = group.status();
-        let message = Message::Vote {
-            branch: HISTORY,
-            term: Term(status.term.0 + (1 << 20)),
-            last_term: status.term,
-            last_index: status.last,
-            transfer: true,
-        };
+        let message = Content::Vote { last: LogEnd { term: status.term, index: status.last }, transfer: true }
+            .in_term(HISTORY, Term(status.term.0 + (1 << 20)));
         group.handle_message(now, node(9), message);
     }
     assert!(group.status().term >= Term(64 << 20));
@@ -168,7 +163,7 @@ fn a_newcomer_with_a_later_term_is_let_in_beside_one_that_pesters() {
         }
         group.handle_message(now, node(9), Message::Join(request));
         let (branch, term) = (HISTORY, Term(status.term.0 + 1));
-        group.handle_message(now, node(9), Message::HeartbeatAck { branch, term, round: 0 });
+        group.handle_message(now, node(9), Content::HeartbeatAck { round: 0 }.in_term(branch, term));
     };
     let before = net.nodes[&1].group.status().term;
     for _ in 0..600 {
