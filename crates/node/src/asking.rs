@@ -9,9 +9,7 @@ use std::time::{Duration, Instant};
 
 use trireme_order::{LogEnd, LogStore, Message, Presence, StoreError};
 use trireme_transport::{NetConfig, NetEvent, Transport};
-use trireme_types::{
-    EntryKind, Fork, Kinship, Lineage, LogIndex, Member, NodeId, Reader, Seqno, Uuid, View, VoterSet,
-};
+use trireme_types::{EntryKind, Fork, Kinship, Lineage, LogIndex, Member, NodeId, Reader, Seqno, Uuid, View, VoterSet};
 
 use crate::Level;
 use crate::host::Host;

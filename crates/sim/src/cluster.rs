@@ -82,6 +82,8 @@ pub(crate) struct Process {
     pub wake_at: Option<u64>,
     pub apply_scheduled: bool,
     pub links: BTreeMap<NodeId, u64>,
+    /// The group levels of the build behind each link, as this process was told.
+    pub builds: BTreeMap<NodeId, Levels>,
     pub sync: Option<Sync>,
     /// Own proposals by session number and number.
     pub pending: BTreeMap<(u64, u64), Asked>,
@@ -419,6 +421,8 @@ pub struct Cluster {
     pub(crate) calm: bool,
     /// The levels that entries put in force, by branch.
     pub(crate) raised: BTreeMap<(Uuid, LogIndex), Level>,
+    /// Entries that were to do so, by term, branch and index: the first sight of each is judged.
+    pub(crate) raises: BTreeSet<(Term, Uuid, LogIndex)>,
     /// From now on a view, a loss of the majority or a refusal is a violation.
     pub(crate) undisturbed: bool,
     pub(crate) filter: Option<Filter>,
@@ -473,6 +477,7 @@ impl Cluster {
             next_read: 0,
             calm: false,
             raised: BTreeMap::new(),
+            raises: BTreeSet::new(),
             undisturbed: false,
             filter: None,
             held: Vec::new(),
@@ -727,6 +732,7 @@ impl Cluster {
             wake_at: None,
             apply_scheduled: false,
             links: BTreeMap::new(),
+            builds: BTreeMap::new(),
             sync: None,
             pending: BTreeMap::new(),
             locks: BTreeMap::new(),

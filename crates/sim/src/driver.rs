@@ -71,6 +71,7 @@ impl Cluster {
                     return;
                 }
                 p.links.insert(peer.node, conn);
+                p.builds.insert(peer.node, levels);
                 let text = format!("n{slot} link up {}", peer.name);
                 p.group.handle_link_up(now, peer, levels);
                 self.log(|| text);
@@ -78,6 +79,7 @@ impl Cluster {
             Input::Down { conn, node } => {
                 if p.links.get(&node) == Some(&conn) {
                     p.links.remove(&node);
+                    p.builds.remove(&node);
                     p.group.handle_link_down(now, node);
                     let who = self.slot_of(node);
                     self.log(|| format!("n{slot} link down {who:?}"));

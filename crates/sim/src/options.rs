@@ -744,6 +744,7 @@ impl Options {
         o.arbitrators = 0;
         o.arbitrator_keep = u64::MAX;
         o.forced = false;
+        o.mixed = false;
         o.dark = false;
         o.leaves_dead = false;
         o.strikes.clear();

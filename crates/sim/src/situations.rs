@@ -122,11 +122,11 @@ situations! {
     DeadMinority = "dead minority": 2_500,
     // Two builds in one cluster.
     /// A node came back with the former build after the newer one.
-    SteppedBack = "step back to the former build": 0,
+    SteppedBack = "step back to the former build": 210,
     /// The level rose in a cluster that had been of two builds.
-    LevelRaised = "group level raised": 0,
+    LevelRaised = "group level raised": 540,
     /// The former build found a log above its level.
-    BuildRefused = "former build refused by its log": 0,
+    BuildRefused = "former build refused by its log": 160,
     // Harm that met a state of the protocol.
     StruckVoterChange = "struck: voter change in flight": 1_000,
     StruckFork = "struck: fork at k of n": 8,

@@ -3,8 +3,8 @@
 //! Each start draws the build, until everything heals: then the upgrade is finished. A build that finds a log above its level is refused; its
 //! operator installs the newer one.
 
-use trireme_order::{BootstrapError, Failure, Message, SUPPORTED};
-use trireme_types::{Level, Levels, LogIndex};
+use trireme_order::{Append, BootstrapError, Failure, Message, SUPPORTED};
+use trireme_types::{EntryKind, Level, Levels, LogIndex, Setting, Term, Uuid};
 
 use crate::Cluster;
 use crate::situations::Situation;
@@ -49,6 +49,24 @@ impl Cluster {
         if self.slots[slot].levels == FORMER && matches!(message, Message::LevelLimit { .. } | Message::Unknown { .. })
         {
             self.fail(format!("n{slot} got {message:?}, which its build does not know"));
+        }
+    }
+
+    /// A sequencer raises the level only while none that it is linked to, and that votes or is in its view, is of a build below it.
+    pub(crate) fn check_raise(&mut self, slot: usize, branch: Uuid, term: Term, append: &Append) {
+        for (header, body) in append.entries.iter().filter(|(h, _)| h.kind == EntryKind::Setting && h.term == term) {
+            let Some(Ok(Setting::Level(level))) = body.as_deref().map(Setting::decode) else { continue };
+            if !self.raises.insert((term, branch, header.index)) {
+                continue;
+            }
+            let Some(p) = &self.slots[slot].process else { return };
+            let status = p.group.status();
+            let concerned = |node| status.view.get(node).is_some() || status.voters.contains(node);
+            let linked = |node| p.links.contains_key(node) && concerned(*node);
+            let below = p.builds.iter().find(|(node, levels)| linked(node) && !levels.contains(level));
+            if let Some((node, levels)) = below {
+                return self.fail(format!("n{slot} raises the level to {level}, and {node} supports {levels}"));
+            }
         }
     }
 

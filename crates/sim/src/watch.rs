@@ -239,8 +239,8 @@ impl Cluster {
             Content::Entrust => self.arose(Situation::Entrusted),
             Content::BeginFromData { .. } => self.arose(Situation::BegunFromData),
             Content::Heartbeat(heartbeat) => self.note_end_of_sequencer(slot, *term, heartbeat.last),
-            Content::Append(_)
-            | Content::Ack { .. }
+            Content::Append(append) => self.check_raise(slot, *branch, *term, append),
+            Content::Ack { .. }
             | Content::HeartbeatAck { .. }
             | Content::PreVote { .. }
             | Content::PreVoteReply { .. }
