@@ -372,7 +372,7 @@ impl Transport {
             return self.reject(slot, "too many links of nodes that are no members", now);
         }
         if let Err(why) = self.know_by_certificate(slot, &member, now) {
-            return self.tls_failed(slot, &why, now);
+            return self.certificate_refused(slot, &why, now);
         }
         let first_probe = now + self.cfg.probe_every;
         let Some(conn) = self.conn(slot) else { return };
@@ -511,6 +511,16 @@ impl Transport {
             self.log_limited(now, &format!("tls {address}"), true, text);
         }
         self.fail(at, why, now);
+    }
+
+    /// Closes a connection whose certificate is good, but another one than is known of this node. Its line is its own, whatever strangers
+    /// do at the same address.
+    fn certificate_refused(&mut self, slot: usize, why: &str, now: Instant) {
+        if self.conn(slot).is_some_and(|conn| conn.dialled.is_some()) {
+            return self.tls_failed(slot, why, now);
+        }
+        let Some(conn) = self.take(slot) else { return };
+        self.report_refused(&conn, &format!("certificate {}", conn.remote.ip()), printable(why), now);
     }
 
     fn report_refused(&mut self, conn: &Conn, key: &str, reason: String, now: Instant) {

@@ -521,6 +521,9 @@ fn a_node_that_comes_with_another_certificate_is_named_or_refused() {
         assert_eq!(a.logged("shows the certificate"), 0);
         drop(b);
         until([&mut a], |[a]| !a.linked(2));
+        // What strangers do at that address keeps nothing back.
+        drop(std::net::TcpStream::connect(("127.0.0.1", a.port())).unwrap());
+        until([&mut a], |[a]| a.logged("no handshake") > 0);
         // Another member's certificate, under the same id.
         let mut thief = Node::new(tls_config(2, &[a.port()], &of("node3")));
         until([&mut a, &mut thief], |[a, _]| a.logged("shows the certificate 'node3'") > 0);
