@@ -401,7 +401,7 @@ events! {
     122 "donated" Transfer Donated { ok: bool }
     /// a full copy arrived, or failed
     123 "state-received" Transfer StateReceived { seqno: Seqno, ok: bool }
-    /// what was missed is delivered from the log
+    /// the node gets from the log what it missed
     124 "catches-up" Transfer CatchesUp { from: Seqno, to: Seqno }
     /// it is done
     125 "caught-up" Transfer CaughtUp { at: Seqno }
