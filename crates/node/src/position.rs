@@ -159,10 +159,7 @@ fn weigh(
             None
         }
         Told::Failed { reason, said } => {
-            // What an operator can mend is a warning.
-            for line in said {
-                say(Level::Warn, format!("the recovery run said: {line}"));
-            }
+            repeat(said, say);
             match (claim, beginning) {
                 (None, _) if strict != Strict::No => {
                     return Err(NoBeginning::Unknown { history, error: reason });
@@ -186,10 +183,17 @@ fn ask(host: &Host) -> Told {
     if host.server.process().is_none() {
         return Told::Nobody;
     }
-    match recover::position(&host.args.data_dir, &*host.server) {
+    match recover::position(&host.args.data_dir, &*host.server, |text| host.log(Level::Info, text)) {
         Ok((history, seqno)) => Told::At(history, seqno),
         Err(Unknown::Untold(untold)) => Told::None(untold),
         Err(Unknown::Failed { reason, said }) => Told::Failed { reason, said },
+    }
+}
+
+/// What an operator can mend is a warning.
+fn repeat(said: Vec<String>, say: &dyn Fn(Level, String)) {
+    for line in said {
+        say(Level::Warn, format!("the recovery run said: {line}"));
     }
 }
 
@@ -216,7 +220,8 @@ pub fn of_half_done(host: &Host, log: &Log, saved: &Saved) -> Option<(Uuid, Seqn
             host.log(Level::Warn, unrecovered(&untold));
             saved.given()
         }
-        Told::Failed { reason, said: _ } => {
+        Told::Failed { reason, said } => {
+            repeat(said, &|level, text| host.log(level, text));
             host.log(Level::Warn, unrecovered(&reason));
             saved.given()
         }

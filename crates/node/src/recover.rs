@@ -7,6 +7,7 @@
 //! comes from the write-set log.
 
 mod command;
+mod coordinator;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -106,8 +107,9 @@ pub enum Limit {
     Time,
 }
 
-/// Asks the binary of this process, or the engine that runs here already. Only when this process is a server.
-pub fn position(data_dir: &str, server: &dyn Server) -> Result<(Uuid, Seqno), Unknown> {
+/// Asks the binary of this process, or the engine that runs here already. Only when this process is a server. `say`: what was put right
+/// before.
+pub fn position(data_dir: &str, server: &dyn Server, say: impl FnOnce(String)) -> Result<(Uuid, Seqno), Unknown> {
     let Some(process) = server.process() else {
         return Err(Untold::NoServer.into());
     };
@@ -121,8 +123,14 @@ pub fn position(data_dir: &str, server: &dyn Server) -> Result<(Uuid, Seqno), Un
         Some(line) => line.split(|b| *b == 0).map(|word| OsStr::from_bytes(word).to_owned()).collect(),
         None => Vec::new(),
     };
-    let here = std::env::current_dir().map_err(RunError::system("the current directory"))?;
-    ask(&command::recovery(program, &line, &process, &here.join(data_dir)), Limits::within(TIME_MAX))
+    let data_dir = std::env::current_dir().map_err(RunError::system("the current directory"))?.join(data_dir);
+    // Neither the run nor this server would start with it.
+    match coordinator::remove_unwritten(&data_dir) {
+        Ok(false) => {}
+        Ok(true) => say("removed an empty tc.log: the server was killed while it made it".into()),
+        Err(error) => say(format!("tc.log cannot be looked at: {error}")),
+    }
+    ask(&command::recovery(program, &line, &process, &data_dir), Limits::within(TIME_MAX))
 }
 
 /// The program that runs here, also when a newer one has taken its place meanwhile: the data are those of this version.

@@ -97,6 +97,14 @@ pub fn whole_cluster_stops_and_starts_again(bed: &Bed) {
     }
     let acknowledged = load.finish();
     assert_all_there(&cluster, 2, &acknowledged);
+
+    // As a server leaves it that is killed while it starts. Without the provider none starts with it.
+    cluster.stop(node(3), Stop::Graceful).unwrap();
+    let transactions = cluster.node(node(3)).unwrap().data().join("tc.log");
+    assert!(!transactions.exists(), "a server that stops in order removes it");
+    fs::write(transactions, []).unwrap();
+    cluster.launch(node(3), Start::Plain).unwrap();
+    await_status(&cluster, 3, "wsrep_local_state_comment", "Synced");
 }
 
 pub fn paused_node_catches_up(bed: &Bed) {
