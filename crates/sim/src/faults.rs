@@ -746,7 +746,8 @@ impl Cluster {
         let server = |n: NodeId| self.slot_of(n).is_some_and(|s| !dead.contains(&s) && !self.options.is_arbitrator(s));
         data && self.may_forget()
             && self.every_configuration(|set| {
-                set.majority(|n| alive().any(|s| s.node == n && s.doubt.is_none()))
+                // A disk that is about to come back without what was not synced puts its log in doubt.
+                set.majority(|n| alive().any(|s| s.node == n && s.doubt.is_none() && !s.sick.drops))
                     && set.voters.iter().any(|v| v.weight.0 > 0 && server(v.node))
                     && self.outweigh(set, dead)
             })

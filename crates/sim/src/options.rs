@@ -793,6 +793,8 @@ impl Options {
         o.arbitrators = 0;
         o.arbitrator_keep = u64::MAX;
         (o.forced, o.dark, o.founded) = (false, false, false);
+        // A build that the group has outgrown ends by itself, and is started again.
+        o.mixed = false;
         (o.ignore_sb, o.ignore_quorum) = (false, false);
         o.safety = r.range(10, 30) * SEC;
         o.operations = r.range(100, 500);
