@@ -1033,7 +1033,7 @@ mod tests {
                         ended = ended.or(Some(ms));
                     } else if let Output::Hurry(on) = output {
                         pace = slowest(if on { hurry } else { INTERVAL });
-                        // Whoever waits for its next look looks now.
+                        // A node that waits for its next look is asked now.
                         asked.iter_mut().filter(|at| **at != u64::MAX).for_each(|at| *at = ms + 1);
                     }
                 }

@@ -1,4 +1,4 @@
-//! What a sample costs: `cargo bench -p trireme-metrics`. On as many processors as there are, a sample has to cost 10 ns at most.
+//! The cost of a sample: `cargo bench -p trireme-metrics`. On as many processors as there are, a sample has to cost 10 ns at most.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

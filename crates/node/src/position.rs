@@ -190,7 +190,7 @@ fn ask(host: &Host) -> Told {
     }
 }
 
-/// What an operator can mend is a warning.
+/// As warnings: an operator may be able to mend the cause.
 fn repeat(said: Vec<String>, say: &dyn Fn(Level, String)) {
     for line in said {
         say(Level::Warn, format!("the recovery run said: {line}"));

@@ -1,4 +1,4 @@
-//! What is said in one term of one branch. Both stand on the envelope, once for all kinds, and are compared before it is opened
+//! Messages that are said in one term of one branch. Both stand on the envelope, once for all kinds, and are compared before it is opened
 //! ([`counts`]).
 
 use bytes::Bytes;
@@ -119,7 +119,7 @@ pub struct Heartbeat {
 /// Where a content counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Counts {
-    /// Anywhere: it opens a branch or a term, or brings news of one. Whoever handles it compares.
+    /// Anywhere: it opens a branch or a term, or brings news of one. Its handler compares.
     Anywhere,
     /// In the present branch. A later term is news, and an earlier one may be worth remembering.
     InBranch,
@@ -254,7 +254,7 @@ impl Envelope {
         out.push(Bytes::from(w.buf));
     }
 
-    /// What follows the kind. `None`: the kind is none of these, and nothing was read. Bodies are slices of `bytes`, which `r` reads.
+    /// Decodes the rest of a message, behind its kind. `None`: the kind is none of these, and nothing was read. Bodies are slices of `bytes`, which `r` reads.
     pub(crate) fn decode(kind: u8, bytes: &Bytes, r: &mut Reader<'_>) -> Result<Option<Envelope>, DecodeError> {
         if !matches!(kind, 2..=12 | 16 | 17 | 25..=27) {
             return Ok(None);

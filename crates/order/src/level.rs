@@ -25,7 +25,7 @@ use crate::{Failure, LogStore, Message, Phase};
 /// From here on the first entry of each term says who orders in it.
 pub(crate) const NAMED_TERMS: Level = Level(2);
 
-/// What this build supports.
+/// The levels that this build supports.
 pub const SUPPORTED: Levels = Levels { min: Level::FIRST, max: NAMED_TERMS };
 
 /// How long a node that has left the view keeps the level from rising without it, unless [`crate::Timeouts`] says otherwise: time for

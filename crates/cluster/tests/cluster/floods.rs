@@ -97,7 +97,7 @@ pub fn floods_of_strangers_in_clear_text(bed: &Bed) {
     assert_equal(&cluster);
 }
 
-/// What a stranger with a link says to be believed: terms to the end of time, votes, entries, commits, states, evictions, durability.
+/// Messages by which a stranger with a link wants to be believed: terms to the end of time, votes, entries, commits, states, evictions, durability.
 pub fn lies_of_linked_strangers(bed: &Bed) {
     let mut spec = bed.spec();
     spec.secret = false;

@@ -2,14 +2,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use trireme_node::{Code, Gtid, InitArgs, Node, StatValue};
 
-use crate::fake::{Fake, PATIENCE, Registry, Tables};
+use crate::fake::{Fake, Hook, PATIENCE, Registry, Tables};
 
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
@@ -238,6 +238,17 @@ impl Host {
     pub fn grastate(&self, site: &Site) -> String {
         fs::read_to_string(site.dir.join("grastate.dat")).unwrap()
     }
+}
+
+/// The applier of each write set waits until the returned sender is dropped.
+pub fn block(host: &Host) -> mpsc::Sender<()> {
+    let (release, gate) = mpsc::channel::<()>();
+    let gate = Mutex::new(gate);
+    let hook: Hook = Box::new(move |_, _, _| {
+        let _ = gate.lock().unwrap().recv();
+    });
+    *host.hook.lock().unwrap() = Some(Arc::new(hook));
+    release
 }
 
 /// At least so many bytes, in large write sets.

@@ -155,7 +155,7 @@ impl State {
     }
 }
 
-type Hook = Box<dyn Fn(&Fake, &Meta, &[u8]) + Send + Sync>;
+pub type Hook = Box<dyn Fn(&Fake, &Meta, &[u8]) + Send + Sync>;
 
 #[derive(Default)]
 pub struct Registry {

@@ -4,23 +4,10 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use trireme_node::{Code, Meta, StatValue, TrxId};
+use trireme_node::{Code, StatValue, TrxId};
 
-use crate::cluster::{Cluster, Host, agree};
-use crate::fake::{Fake, Tables, until};
-
-type Hook = Box<dyn Fn(&Fake, &Meta, &[u8]) + Send + Sync>;
-
-/// What the server applies waits until the returned sender is dropped.
-fn block(host: &Host) -> mpsc::Sender<()> {
-    let (release, gate) = mpsc::channel::<()>();
-    let gate = Mutex::new(gate);
-    let hook: Hook = Box::new(move |_, _, _| {
-        let _ = gate.lock().unwrap().recv();
-    });
-    *host.hook.lock().unwrap() = Some(Arc::new(hook));
-    release
-}
+use crate::cluster::{Cluster, Host, agree, block};
+use crate::fake::{Hook, Tables, until};
 
 fn set(host: &Host, options: &str) {
     assert_eq!(host.node().options_set(options), Code::Ok);

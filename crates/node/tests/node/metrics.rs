@@ -1,4 +1,4 @@
-//! What a node measures, and the file by which it tells. Each metric has a test here that moves it.
+//! The measurements of a node, and the file by which it tells them. Each metric has a test here that moves it.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use trireme_metrics::names::{self, METRICS};
 use trireme_metrics::state::{FILE_NAME, State};
-use trireme_node::{Code, Meta, StatValue, TrxId};
+use trireme_node::{Code, StatValue, TrxId};
 
-use crate::cluster::{Cluster, Host, agree, write_much};
-use crate::fake::{End, Fake, until};
+use crate::cluster::{Cluster, Host, agree, block, write_much};
+use crate::fake::{End, Hook, until};
 
 /// The newest whole content.
 fn read(dir: &Path) -> Option<State> {
@@ -59,19 +59,6 @@ impl<'a> Before<'a> {
 
 fn set(host: &Host, options: &str) {
     assert_eq!(host.node().options_set(options), Code::Ok, "{options}");
-}
-
-type Hook = Box<dyn Fn(&Fake, &Meta, &[u8]) + Send + Sync>;
-
-/// What the server applies waits until the returned sender is dropped.
-fn block(host: &Host) -> mpsc::Sender<()> {
-    let (release, gate) = mpsc::channel::<()>();
-    let gate = Mutex::new(gate);
-    let hook: Hook = Box::new(move |_, _, _| {
-        let _ = gate.lock().unwrap().recv();
-    });
-    *host.hook.lock().unwrap() = Some(Arc::new(hook));
-    release
 }
 
 const BY_COMMITS: &[&str] = &[

@@ -4,15 +4,13 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use trireme_node::{Code, Gtid, Meta, StatValue, ViewStatus, Wait};
+use trireme_node::{Code, Gtid, StatValue, ViewStatus, Wait};
 use trireme_surface::texts;
 use trireme_types::{Seqno, Uuid};
 use trireme_wslog::{DirStorage, TrimAnswer, TrimWish, inspect};
 
 use crate::cluster::{Cluster, Host, agree, copy, crash_image, restore_image, write_much};
-use crate::fake::{Closed, Fake, PATIENCE, Tables, until};
-
-type Hook = Box<dyn Fn(&Fake, &Meta, &[u8]) + Send + Sync>;
+use crate::fake::{Closed, Hook, PATIENCE, Tables, until};
 
 fn set(host: &Host, options: &str) {
     assert_eq!(host.node().options_set(options), Code::Ok, "{options}");
