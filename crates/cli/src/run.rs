@@ -57,15 +57,18 @@ pub fn run(plan: Plan) -> Result<Outcome> {
         Task::Partition { groups } => {
             let mut cluster = change()?;
             cluster.partition(&groups)?;
-            say(&format!("{} one-way cuts are in force; undo them with `trireme cluster heal`", cluster.cuts().len()));
+            let ids: Vec<NodeId> = cluster.nodes().iter().map(|node| node.id).collect();
+            say(&format!("cut off from each other: {}; undo it with `trireme cluster heal`", sides(&groups, &ids)));
         }
         Task::Cut { from, to } => {
             change()?.cut(from, to)?;
             say(&format!("{from} no longer reaches {to}; undo it with `trireme cluster heal`"));
         }
         Task::Heal => {
-            change()?.heal()?;
-            say("all cuts are undone");
+            let mut cluster = change()?;
+            let cut = !cluster.cuts().is_empty();
+            cluster.heal()?;
+            say(if cut { "all cuts are undone" } else { "nothing is cut" });
         }
         Task::Restart { nodes, end, start } => {
             let mut cluster = change()?;
@@ -139,6 +142,15 @@ fn up(spec: &Spec, dir: &Path, cancel: &Cancel) -> Result<()> {
     };
     table::print_status(&cluster.status());
     Ok(())
+}
+
+/// `node3 | node1, node2`: the groups that were named, and the nodes in none of them.
+fn sides(groups: &[Vec<NodeId>], all: &[NodeId]) -> String {
+    let rest: Vec<NodeId> =
+        all.iter().copied().filter(|id| !groups.iter().flatten().any(|named| named == id)).collect();
+    let sides = groups.iter().chain([&rest]).filter(|side| !side.is_empty());
+    let names = |side: &Vec<NodeId>| side.iter().map(NodeId::to_string).collect::<Vec<_>>().join(", ");
+    sides.map(names).collect::<Vec<_>>().join(" | ")
 }
 
 fn status(cluster: &Cluster, json: bool) -> Result<Outcome> {
@@ -260,6 +272,13 @@ fn hint(line: &str, called: &str, dir: Option<&str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cut_is_told_by_its_sides() {
+        let nodes: Vec<NodeId> = (1..=4).filter_map(NodeId::new).collect();
+        assert_eq!(sides(&[vec![nodes[2]]], &nodes), "node3 | node1, node2, node4");
+        assert_eq!(sides(&[nodes[..2].to_vec(), nodes[2..].to_vec()], &nodes), "node1, node2 | node3, node4");
+    }
 
     #[test]
     fn hints_can_be_pasted() {

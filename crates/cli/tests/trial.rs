@@ -89,6 +89,8 @@ fn a_trial_obeys_and_leaves_nothing_behind() {
     trial.wait_for("affected");
     trial.type_in("trireme cluster sql 2 'SHOW DATABASES'   # pasted");
     trial.wait_for("shop");
+    trial.type_in("heal");
+    trial.wait_for("nothing is cut");
     trial.type_in("kill 9");
     trial.wait_for("there is no node9");
     trial.type_in("kill 2");

@@ -619,9 +619,10 @@ impl Cluster {
         self.save()
     }
 
-    /// Undoes every cut.
+    /// Undoes every cut. Where networks cannot be cut there is none.
     pub fn heal(&mut self) -> Result<()> {
-        self.state.network.as_mut().ok_or(Error::NoNamespaces)?.heal()?;
+        let Some(network) = self.state.network.as_mut() else { return Ok(()) };
+        network.heal()?;
         self.save()
     }
 

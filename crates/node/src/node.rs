@@ -28,6 +28,10 @@ mod waiting;
 /// How long the final view waits for local transactions that are about to commit.
 const LAST_COMMITS: Duration = Duration::from_secs(10);
 
+/// How long a statement that lost its vote waits until the server has been told that the node has left. Limited, because the server may need
+/// what this statement holds: its notification script, an applier.
+const OWN_LEAVE: Duration = Duration::from_secs(2);
+
 /// Filled at the first primary view, or when it is certain that there will be none.
 type Connected = Slot<Result<(), ConnectError>>;
 

@@ -1,13 +1,14 @@
 //! Statements in total order isolation (contract 6.1).
 
-use super::Node;
 use super::transactions::accounted_bytes;
+use super::{Node, OWN_LEAVE};
 use crate::command::{Command, Outcome};
 use crate::saved::Saved;
 use crate::slot::Slot;
 use crate::threads::lock;
 use crate::{Code, ConnId, KeyKind, Level, Meta, Source, ToiKeys, TrxId, flags};
 use std::sync::Arc;
+use std::time::Instant;
 use trireme_certification::{Head, WriteSetBuilder};
 use trireme_types::Seqno;
 
@@ -91,6 +92,10 @@ impl Node {
         self.leave_order(seqno);
         shared.monitor.end(seqno);
         shared.data.save(Saved::end_unsafe);
+        if shared.data.is_inconsistent() {
+            // The client's next statement is to meet a server that knows. It is then told that the node has left, and not of a lock wait.
+            shared.queue.wait_empty(Instant::now() + OWN_LEAVE);
+        }
         Code::Ok
     }
 }

@@ -1,12 +1,13 @@
 //! Start, stop, loss, return.
 
+use std::sync::mpsc;
 use std::thread;
 
 use trireme_node::{Code, Gtid, TrxId, ViewStatus};
 use trireme_types::Seqno;
 
 use crate::cluster::{Cluster, agree, crash_image, goes_on_with, kill, restore_image, write_much};
-use crate::fake::{Closed, End, State, Tables, until};
+use crate::fake::{Closed, End, PATIENCE, State, Tables, until};
 use crate::operators::block;
 
 #[test]
@@ -764,6 +765,53 @@ fn a_failure_that_all_appliers_share_throws_the_origin_out() {
     hosts[1].commit("a", "goes on");
     let mut hosts = hosts;
     hosts.remove(0).stop();
+    agree(hosts);
+}
+
+#[test]
+fn a_statement_that_lost_its_vote_ends_when_its_server_knows_that_it_has_left() {
+    let cluster = Cluster::new(3);
+    let mut hosts = cluster.start();
+    let seqno = hosts[0].toi(1, "t", "create", b" Table 't' already exists, Error_code: 1050;\0").unwrap();
+    assert_eq!(
+        hosts[0].lock().finals,
+        1,
+        "the next statement would be refused by the provider, for a reason that no client understands"
+    );
+    assert_eq!(hosts[0].state(), 5);
+    for host in &hosts[1..] {
+        host.reach(seqno);
+        host.wait("two left", |s| s.size() == 2);
+    }
+    hosts.remove(0).stop();
+    agree(hosts);
+}
+
+/// Its server may need what the statement holds, to hear of the end. Neither a pause of the server nor the end of the connection waits for it.
+#[test]
+fn a_statement_that_lost_its_vote_does_not_wait_for_a_server_that_hears_nothing() {
+    let cluster = Cluster::new(3);
+    let mut hosts = cluster.start();
+    let mut loser = hosts.remove(0);
+    let node = loser.node();
+    node.stall_in("item-final", true);
+    let fake = loser.fake.clone();
+    let (tell, told) = mpsc::channel();
+    let client = thread::spawn(move || {
+        fake.toi(1, "t", "create", b" Table 't' already exists, Error_code: 1050;\0").unwrap();
+        tell.send(fake.lock().finals).unwrap();
+    });
+    until("the server is about to hear of the end", || node.is_stalled_in("item-final"));
+    assert!(node.pause().is_some(), "what the statement was is over");
+    assert_eq!(node.resume(), Code::Ok);
+    assert_eq!(node.disconnect(), Code::Ok);
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(0), "it ended before the server heard of the end");
+    client.join().unwrap();
+    node.stall_in("item-final", false);
+    drop(node);
+    loser.wait("the final view", |s| s.finals == 1);
+    loser.disconnect();
+    loser.stop();
     agree(hosts);
 }
 
