@@ -1,8 +1,9 @@
 //! Bytes, addresses, limits, and clients that misbehave.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -229,42 +230,93 @@ fn servers_that_answer_wrongly_or_late_are_left_out() {
     }
 }
 
+/// Set in a process that is nothing but a server: its sessions count against its own limit of open files.
+const PLAYS: &str = "TRIREME_PLAYS_A_SERVER";
+
+#[test]
+#[ignore = "part of another test"]
+fn plays_a_server() {
+    if std::env::var_os(PLAYS).is_none() {
+        return;
+    }
+    raise_limit();
+    let server = Server::start("one", Manner::Echo);
+    println!("\nlistens at {}", server.address);
+    // Until the other test ends.
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+}
+
+struct ServerProcess {
+    child: Child,
+    address: String,
+}
+
+impl ServerProcess {
+    fn start() -> ServerProcess {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "bytes::plays_a_server", "--ignored", "--nocapture"])
+            .env(PLAYS, "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let said = lines.find_map(|line| line.unwrap().strip_prefix("listens at ").map(str::to_owned));
+        // Nobody reads what comes later, which is little.
+        ServerProcess { child, address: said.expect("it says where it listens") }
+    }
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Each takes two descriptors of the balancer. Where those do not suffice, as many are served as it has room for, and each of the others is told so.
 #[test]
 fn ten_thousand_that_do_nothing_cost_little_and_others_go_on() {
-    const OTHERS: usize = 500;
+    const CLIENTS: usize = 10_000;
     raise_limit();
-    // Each takes a descriptor here, one here again, in the server, and two in the balancer.
-    let idle_clients = ((soft_limit() as usize).saturating_sub(OTHERS) / 2).min(10_000);
-    if idle_clients < 3000 {
+    if soft_limit() < CLIENTS as u64 + 200 {
         eprintln!("skipped: the limit of open files is {}", soft_limit());
         return;
     }
-    println!("{idle_clients} clients");
-    let (place, server) = (Place::new(), Server::start("one", Manner::Echo));
-    let words = format!("--nodes {} --any 127.0.0.1:0 --connecting-limit 512 --hold 25s", server.address);
-    let balancer = Balancer::start(&place, &words);
+    let (place, server) = (Place::new(), ServerProcess::start());
+    let balancer = Balancer::start(&place, &format!("--nodes {} --any 127.0.0.1:0 --hold 25s", server.address));
     balancer.await_ready();
+    let room = balancer.status()["clients_max"].as_u64().unwrap() as usize;
     let address = balancer.address(0);
-    let before = resident_kb(balancer.pid());
-    let mut idle = Vec::new();
-    for _ in 0..idle_clients {
-        idle.push(TcpStream::connect(&address).unwrap());
-    }
-    for stream in &mut idle {
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        greeted(stream).unwrap();
-    }
-    let each = (resident_kb(balancer.pid()) - before) / idle_clients as u64;
-    assert!(each < 16, "{each} kB for a client that does nothing");
     let mut one = balancer.connect(0);
     greeted(&mut one).unwrap();
+    let before = resident_kb(balancer.pid());
+    let mut idle: Vec<TcpStream> = (0..CLIENTS).map(|_| TcpStream::connect(&address).unwrap()).collect();
+    let limit = format!("{room} clients are connected, which is the limit");
+    idle.retain_mut(|stream| {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        match greeted(stream) {
+            Ok(_) => true,
+            Err((1040, text)) if text.contains(&limit) => false,
+            Err(other) => panic!("{other:?}"),
+        }
+    });
+    assert_eq!(idle.len(), CLIENTS.min(room - 1), "everybody for whom there is room");
+    println!("{} of {CLIENTS} clients are served, the others know why not", idle.len());
+    let each = (resident_kb(balancer.pid()) - before) / idle.len() as u64;
+    assert!(each < 16, "{each} kB for a client that does nothing");
     assert_echo(&mut one, &packet(7, b"still here"));
+    // The place of one that goes is the next one's.
+    let gone = idle.len() / 2;
+    idle.swap_remove(gone);
+    await_that("another one is served", || greeted(&mut balancer.connect(0)).is_ok());
 }
 
 #[test]
 fn descriptors_that_run_out_come_back() {
     let (place, server) = (Place::new(), Server::start("one", Manner::Echo));
-    let words = format!("--nodes {} --any 127.0.0.1:0 --hold 300ms", server.address);
+    let log = place.path("log");
+    let words = format!("--nodes {} --any 127.0.0.1:0 --hold 300ms 2>{log}", server.address);
     let balancer = Balancer::start_as(&place, "control", &words, Some(40));
     balancer.await_ready();
     let address = balancer.address(0);
@@ -273,6 +325,9 @@ fn descriptors_that_run_out_come_back() {
     let flood: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(&address).unwrap()).collect();
     // Meanwhile it serves those that it has.
     assert_echo(&mut good, &packet(7, b"during"));
+    await_that("it says what is wrong", || {
+        std::fs::read_to_string(&log).unwrap().contains("cannot accept clients: Too many open files")
+    });
     drop(flood);
     await_that("new clients are served", || {
         let mut client = TcpStream::connect(&address).unwrap();

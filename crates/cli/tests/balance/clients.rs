@@ -102,18 +102,52 @@ fn open_to_all(path: &Path, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
 }
 
-fn source(name: &str) -> String {
+pub fn source(name: &str) -> String {
     format!("{}/tests/balance/clients/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
 /// What it printed: the ways that worked.
-fn printed(output: &Output) -> String {
+pub fn printed(output: &Output) -> String {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).replace('\n', " ")
 }
 
 fn works(command: &mut Command) -> bool {
     command.output().is_ok_and(|output| output.status.success())
+}
+
+/// Debian's, whatever Python comes first.
+pub fn python_with_pymysql() -> Option<&'static str> {
+    let has_it = |python: &&str| works(Command::new(python).args(["-c", "import pymysql"]));
+    ["/usr/bin/python3", "python3"].into_iter().find(has_it)
+}
+
+/// Builds one of the programs in Go. `None`, with a reason: that cannot be done here.
+pub fn go_program(place: &Place, name: &str) -> Option<String> {
+    if !works(Command::new("go").arg("version")) {
+        eprintln!("skipped: apt-get install golang-go");
+        return None;
+    }
+    let dir = place.path("go");
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::copy(source(name), format!("{dir}/client.go")).unwrap();
+    let go = |words: &[&str]| works(Command::new("go").args(words).current_dir(&dir));
+    let driver = "github.com/go-sql-driver/mysql@v1.9.3";
+    if !(go(&["mod", "init", "client"]) && go(&["get", driver]) && go(&["build", "-o", "client", "."])) {
+        eprintln!("skipped: {driver} cannot be had from the module proxy");
+        return None;
+    }
+    Some(format!("{dir}/client"))
+}
+
+/// Debian's, with what runs it. `None`, with a reason: one of them is missing.
+pub fn jar_of_connector_j() -> Option<&'static str> {
+    const JAR: &str = "/usr/share/java/mariadb-java-client.jar";
+    if !Path::new(JAR).exists() || !works(Command::new("javac").arg("-version")) {
+        eprintln!("skipped: apt-get install libmariadb-java default-jdk-headless");
+        return None;
+    }
+    Some(JAR)
 }
 
 #[test]
@@ -138,11 +172,7 @@ fn connector_c() {
 #[test]
 #[ignore = "starts real servers"]
 fn pymysql() {
-    // Debian's, whatever Python comes first.
-    let python = ["/usr/bin/python3", "python3"]
-        .into_iter()
-        .find(|python| works(Command::new(python).args(["-c", "import pymysql"])));
-    let Some(python) = python else {
+    let Some(python) = python_with_pymysql() else {
         eprintln!("skipped: apt-get install python3-pymysql");
         return;
     };
@@ -158,25 +188,13 @@ fn pymysql() {
 #[test]
 #[ignore = "starts real servers"]
 fn go_driver() {
-    if !works(Command::new("go").arg("version")) {
-        eprintln!("skipped: apt-get install golang-go");
-        return;
-    }
     let place = Place::new();
-    let dir = place.path("go");
-    std::fs::create_dir(&dir).unwrap();
-    std::fs::copy(source("client.go"), format!("{dir}/client.go")).unwrap();
-    let go = |words: &[&str]| works(Command::new("go").args(words).current_dir(&dir));
-    let driver = "github.com/go-sql-driver/mysql@v1.9.3";
-    if !(go(&["mod", "init", "client"]) && go(&["get", driver]) && go(&["build", "-o", "client", "."])) {
-        eprintln!("skipped: {driver} cannot be had from the module proxy");
-        return;
-    }
+    let Some(program) = go_program(&place, "client.go") else { return };
     let Some(scene) = Scene::set(7) else { return };
     for role in LISTENERS {
         let [socket, host, port] = scene.ways(role);
         let words = [socket, format!("{host}:{port}"), scene.file.clone(), MEGABYTES.to_owned()];
-        let output = Command::new(format!("{dir}/client")).args(words).output().unwrap();
+        let output = Command::new(&program).args(words).output().unwrap();
         assert_eq!(printed(&output), "socket tcp text tls ", "{role}");
     }
 }
@@ -184,16 +202,12 @@ fn go_driver() {
 #[test]
 #[ignore = "starts real servers"]
 fn connector_j() {
-    const JAR: &str = "/usr/share/java/mariadb-java-client.jar";
-    if !Path::new(JAR).exists() || !works(Command::new("javac").arg("-version")) {
-        eprintln!("skipped: apt-get install libmariadb-java default-jdk-headless");
-        return;
-    }
+    let Some(jar) = jar_of_connector_j() else { return };
     let Some(scene) = Scene::set(8) else { return };
     for role in LISTENERS {
         let [_, host, port] = scene.ways(role);
         let mut command = Command::new("java");
-        command.args(["-cp", JAR, &source("Client.java"), &host, &port, &scene.file, MEGABYTES]);
+        command.args(["-cp", jar, &source("Client.java"), &host, &port, &scene.file, MEGABYTES]);
         assert_eq!(printed(&command.output().unwrap()), "tcp tls prepared ", "{role}");
     }
 }

@@ -2,6 +2,8 @@
 
 mod bytes;
 mod clients;
+mod examples;
+mod hosts;
 mod operation;
 mod servers;
 mod split;

@@ -20,14 +20,14 @@ const WRITER: &str = "writer";
 const READER: &str = "reader";
 const CLIENTS: usize = 4;
 
-struct Bed {
-    place: Place,
-    cluster: ClusterGuard,
+pub struct Bed {
+    pub place: Place,
+    pub cluster: ClusterGuard,
 }
 
 impl Bed {
     /// Three servers with an account for clients that come by TCP.
-    fn up(index: u16) -> Bed {
+    pub fn up(index: u16) -> Bed {
         // As it is written in the repository's top directory.
         let top = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
         let provider = top.join(std::env::var("PROVIDER").expect("PROVIDER names the library"));

@@ -1,0 +1,16 @@
+"""PyMySQL with a list of hosts: what `trireme hosts --format python` printed. Prints the node that it came to."""
+
+import sys
+
+import pymysql
+
+exec(sys.argv[1])
+for host, port in HOSTS:  # noqa: F821: it was printed
+    try:
+        connection = pymysql.connect(host=host, port=port, user="app", password="secret", database="d", connect_timeout=5)
+    except pymysql.MySQLError:
+        continue
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT @@wsrep_node_name")
+        print(cursor.fetchone()[0])
+    break
