@@ -30,6 +30,7 @@ mod restarts;
 mod rows;
 mod small_logs;
 mod support;
+mod switch;
 mod tls;
 mod upgrades;
 
@@ -98,6 +99,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("an_encrypted_log_outlives_kills_and_new_keys", encrypted::an_encrypted_log_outlives_kills_and_new_keys),
     ("lies_of_linked_strangers", floods::lies_of_linked_strangers),
     ("a_rolling_upgrade_under_load", upgrades::a_rolling_upgrade_under_load),
+    ("the_library_is_changed_and_changed_back", switch::the_library_is_changed_and_changed_back),
 ];
 
 /// Those that end in starts after a crash: how a server finds its position then depends on where its settings are.
