@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{ArgAction, Args, Parser};
+use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser};
 
 const NOTES: &str = "\
 Exit codes:
@@ -71,9 +71,10 @@ struct Garbd {
     version: Option<bool>,
 }
 
-/// The command under the name `garbd`. As there, whatever goes wrong is 1.
-pub fn garbd(words: impl IntoIterator<Item = OsString>) -> ExitCode {
-    match Garbd::try_parse_from(words) {
+/// The command under the name `garbd`. As there, whatever goes wrong is 1. `version`: that of the program, with its commit.
+pub fn garbd(version: &'static str, words: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let typed = Garbd::command().version(version).try_get_matches_from(words);
+    match typed.and_then(|typed| Garbd::from_arg_matches(&typed)) {
         Ok(garbd) => crate::run::run_as(garbd.arbitrate, 1),
         Err(e) => {
             let _ = e.print();
@@ -85,7 +86,6 @@ pub fn garbd(words: impl IntoIterator<Item = OsString>) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn definition_is_sound() {

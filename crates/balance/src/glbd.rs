@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{ArgAction, Parser};
+use clap::{ArgAction, CommandFactory, FromArgMatches, Parser};
 use nix::sys::stat::Mode;
 use nix::unistd::{self, User};
 
@@ -123,8 +123,9 @@ impl Glbd {
 }
 
 /// As there, whatever goes wrong is 1.
-pub fn glbd(words: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let glbd = match Glbd::try_parse_from(words) {
+pub fn glbd(version: &'static str, words: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let typed = Glbd::command().version(version).try_get_matches_from(words);
+    let glbd = match typed.and_then(|typed| Glbd::from_arg_matches(&typed)) {
         Ok(glbd) => glbd,
         Err(e) => {
             let _ = e.print();
@@ -231,7 +232,6 @@ impl Drop for Fifo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     fn read(words: &[&str]) -> Result<(Serve, Extra), String> {
         let words = [&["glbd"], words].concat();

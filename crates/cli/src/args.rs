@@ -9,7 +9,7 @@ use trireme_history::Isolation;
 #[derive(Debug, Parser)]
 #[command(
     name = "trireme",
-    version = env!("TRIREME_VERSION"),
+    version = crate::VERSION,
     about = "Synchronous multi-master replication for stock MariaDB servers",
     after_help = EXAMPLES
 )]
@@ -209,8 +209,8 @@ pub enum ChaosAction {
 
 #[derive(Clone, Debug, ClapArgs)]
 pub struct ChaosRun {
-    /// Provider library: a path, or `galera` for the installed Galera. Default: libtrireme.so beside this
-    /// command, then target/release/libtrireme.so
+    /// Provider library: a path, or `galera` for the installed Galera. Default: the installed libtrireme.so,
+    /// or the one that was built beside this command
     #[arg(long, value_name = "PATH", conflicts_with = "galera")]
     pub provider: Option<PathBuf>,
     /// The same as `--provider galera`
@@ -461,8 +461,8 @@ pub struct Up {
     /// Number of nodes
     #[arg(short, long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=32))]
     pub nodes: u8,
-    /// Provider library: a path, or `galera` for the installed Galera. Default: libtrireme.so beside this
-    /// command, then target/release/libtrireme.so
+    /// Provider library: a path, or `galera` for the installed Galera. Default: the installed libtrireme.so,
+    /// or the one that was built beside this command
     #[arg(long, value_name = "PATH")]
     pub provider: Option<PathBuf>,
     /// First TCP port; each node takes 10 from there on (SQL, group, IST, SST, six spare)

@@ -25,6 +25,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use trireme_cluster::{Cancel, Error};
 
+/// With the commit, under every name of the program.
+const VERSION: &str = env!("TRIREME_VERSION");
 /// As in every error: the command was understood, doing it failed.
 const FAILED: u8 = 1;
 /// `status`: not every node is Synced.
@@ -39,8 +41,8 @@ const INTERRUPTED: u8 = 130;
 fn main() -> ExitCode {
     let called = std::env::args_os().next().unwrap_or_default();
     match Path::new(&called).file_name().and_then(|name| name.to_str()) {
-        Some("garbd") => return trireme_arbitrator::garbd(std::env::args_os()),
-        Some("glbd") => return trireme_balance::glbd(std::env::args_os()),
+        Some("garbd") => return trireme_arbitrator::garbd(VERSION, std::env::args_os()),
+        Some("glbd") => return trireme_balance::glbd(VERSION, std::env::args_os()),
         Some(_) | None => {}
     }
     let typed = help::command().get_matches(); // wrong usage ends here with 2

@@ -4,7 +4,7 @@ use crate::args::{Action, NodeList, Restart, Up};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use trireme_cluster::{Cancel, Error, NodeId, Result, Spec, Start, Stop, default_dir, galera_provider};
+use trireme_cluster::{Cancel, Error, NodeId, Result, Spec, Start, Stop, default_dir, galera_provider, is_galera};
 
 #[derive(Debug)]
 pub struct Plan {
@@ -84,15 +84,16 @@ pub fn spec(up: Up, dir: &Path, cancel: &Cancel) -> Result<Spec> {
         }
         node_options.entry(option.node).or_default().push(option.line);
     }
+    let provider = provider(up.provider)?;
     Ok(Spec {
         nodes: up.nodes,
-        provider: provider(up.provider)?,
+        provider_options: shown_in_trials(&provider, up.provider_options),
+        provider,
         dir: dir.to_owned(),
         base_port: up.base_port,
         sst: up.sst,
         settings: up.settings,
         name: up.name,
-        provider_options: up.provider_options,
         options: up.options.option,
         node_options,
         arbitrator: up
@@ -120,9 +121,59 @@ pub fn provider(asked: Option<PathBuf>) -> Result<PathBuf> {
         }
         Some(path) => Ok(path),
         None => {
-            let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join("libtrireme.so")));
-            let built = PathBuf::from("target/release/libtrireme.so");
-            Ok(beside.filter(|path| path.is_file()).unwrap_or(built))
+            let own = std::env::current_exe().ok().and_then(|exe| library_of(&exe));
+            Ok(own.unwrap_or_else(|| PathBuf::from("target/release/libtrireme.so")))
         }
+    }
+}
+
+/// The library that belongs to the command `exe`: beside it, as it is built, or where it is installed (`/usr/bin`, `/usr/lib/trireme`).
+fn library_of(exe: &Path) -> Option<PathBuf> {
+    let dir = exe.parent()?;
+    let places = [dir.join("libtrireme.so"), dir.parent()?.join("lib/trireme/libtrireme.so")];
+    places.into_iter().find(|path| path.is_file())
+}
+
+/// A trial shows who orders and who votes, unless it was asked for something else.
+fn shown_in_trials(provider: &Path, asked: String) -> String {
+    match (is_galera(provider), asked.is_empty()) {
+        (true, _) => asked,
+        (false, true) => SHOW.to_owned(),
+        (false, false) => format!("{SHOW};{asked}"),
+    }
+}
+
+const SHOW: &str = "repl.status_extended=yes";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_library_where_it_is_built_and_where_it_is_installed() {
+        let root = std::env::temp_dir().join(format!("trireme-library-{}", std::process::id()));
+        let make = |name: &str| {
+            let path = root.join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, "").unwrap();
+            path
+        };
+        assert_eq!(library_of(&root.join("bin/trireme")), None);
+        let installed = make("lib/trireme/libtrireme.so");
+        assert_eq!(library_of(&root.join("bin/trireme")), Some(installed));
+        let built = make("target/release/libtrireme.so");
+        assert_eq!(library_of(&root.join("target/release/trireme")), Some(built));
+        std::fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn what_was_asked_for_comes_last() {
+        let shown = |library: &str, asked: &str| shown_in_trials(Path::new(library), asked.to_owned());
+        assert_eq!(shown("/l/libtrireme.so", ""), "repl.status_extended=yes");
+        assert_eq!(
+            shown("/l/libtrireme.so", "repl.status_extended=no"),
+            "repl.status_extended=yes;repl.status_extended=no"
+        );
+        assert_eq!(shown("/l/libgalera_smm.so", "a=b"), "a=b");
     }
 }

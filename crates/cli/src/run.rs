@@ -68,7 +68,7 @@ pub fn run(plan: Plan) -> Result<Outcome> {
             let mut cluster = change()?;
             let cut = !cluster.cuts().is_empty();
             cluster.heal()?;
-            say(if cut { "all cuts are undone" } else { "nothing is cut" });
+            say(if cut { "all cuts are undone" } else { "nothing was cut" });
         }
         Task::Restart { nodes, end, start } => {
             let mut cluster = change()?;
@@ -249,8 +249,22 @@ pub fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{}", shown(line));
 }
 
-/// Hints name the command as it was called, and the cluster's directory where it was given, so that they can be pasted.
+/// Where a hint will be typed.
+enum Hints<'a> {
+    /// In a shell: with the command as it was called, and the cluster's directory where it was given.
+    Shell { called: &'a str, dir: Option<&'a str> },
+    /// In a trial, which takes the words of `trireme cluster` alone.
+    Trial,
+}
+
+/// What `trireme up` tells the commands that are typed in it, in their environment.
+pub const IN_TRIAL: &str = "TRIREME_IN_TRIAL";
+
+/// Hints can be pasted where the command was typed.
 pub fn shown(line: &str) -> String {
+    if std::env::var_os(IN_TRIAL).is_some() {
+        return hint(line, &Hints::Trial);
+    }
     let mut arguments = std::env::args();
     let called = arguments.next().unwrap_or_else(|| "trireme".to_owned());
     let dir = arguments.by_ref().find_map(|word| match word.strip_prefix("--dir") {
@@ -258,15 +272,24 @@ pub fn shown(line: &str) -> String {
         Some(value) => value.strip_prefix('=').map(|value| Some(value.to_owned())),
         None => None,
     });
-    hint(line, &called, dir.and_then(|given| given.or_else(|| arguments.next())).as_deref())
+    let dir = dir.and_then(|given| given.or_else(|| arguments.next()));
+    hint(line, &Hints::Shell { called: &called, dir: dir.as_deref() })
 }
 
-fn hint(line: &str, called: &str, dir: Option<&str>) -> String {
-    let cluster = match dir {
-        Some(dir) => format!("`{called} cluster --dir {dir} "),
-        None => format!("`{called} cluster "),
+fn hint(line: &str, hints: &Hints<'_>) -> String {
+    let pasted = |command: &str| {
+        let Some(words) = command.strip_prefix("trireme ") else { return command.to_owned() };
+        let action = words.strip_prefix("cluster ").filter(|action| !action.starts_with("--dir "));
+        match (hints, action) {
+            (Hints::Trial, Some(action)) => action.to_owned(),
+            (Hints::Trial, None) => command.to_owned(),
+            (Hints::Shell { called, dir: Some(dir) }, Some(action)) => format!("{called} cluster --dir {dir} {action}"),
+            (Hints::Shell { called, dir: _ }, _) => format!("{called} {words}"),
+        }
     };
-    line.replace("`trireme cluster ", &cluster).replace("`trireme ", &format!("`{called} "))
+    // Every second piece stands between two of them.
+    let pieces = line.split('`').enumerate();
+    pieces.map(|(i, piece)| if i % 2 == 1 { pasted(piece) } else { piece.to_owned() }).collect::<Vec<_>>().join("`")
 }
 
 #[cfg(test)]
@@ -283,11 +306,18 @@ mod tests {
     #[test]
     fn hints_can_be_pasted() {
         let line = "node3 is killed; start it again with `trireme cluster restart 3`, or see `trireme log verify`";
-        assert_eq!(hint(line, "trireme", None), line);
+        let shell = |line, called, dir| hint(line, &Hints::Shell { called, dir });
+        assert_eq!(shell(line, "trireme", None), line);
+        let named = "end it with `trireme cluster --dir /tmp/b down`";
+        assert_eq!(shell(named, "trireme", Some("/tmp/c")), named, "it names a directory already");
         assert_eq!(
-            hint(line, "target/release/trireme", Some("/tmp/c")),
+            shell(line, "target/release/trireme", Some("/tmp/c")),
             "node3 is killed; start it again with `target/release/trireme cluster --dir /tmp/c restart 3`, or see \
              `target/release/trireme log verify`"
+        );
+        assert_eq!(
+            hint(line, &Hints::Trial),
+            "node3 is killed; start it again with `restart 3`, or see `trireme log verify`"
         );
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::args::Up;
 use crate::resolve::spec;
-use crate::run::{Outcome, print_line, say};
+use crate::run::{IN_TRIAL, Outcome, print_line, say};
 use crate::table;
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -66,7 +66,10 @@ fn refuse_or_clear(dir: &Path) -> Result<()> {
     let is_there = |id: &NodeId| !matches!(old.liveness(*id), Ok(Liveness::Gone));
     let nodes: Vec<NodeId> = old.nodes().iter().map(|node| node.id).filter(is_there).collect();
     if !nodes.is_empty() {
-        return Err(Error::AlreadyRunning { dir: dir.to_owned(), nodes });
+        return Err(Error::BadSpec(format!(
+            "a trial runs in {dir}: end it where it was started, or with `trireme cluster --dir {dir} down`; a second one takes another --dir and --base-port",
+            dir = dir.display()
+        )));
     }
     say("removing what a trial that was killed has left");
     Cluster::open_to_change(dir, Cancel::default())?.down(Stop::Kill, true)
@@ -168,6 +171,7 @@ fn obey(dir: &Path, words: &[String]) -> Result<()> {
     } else {
         command.args(["cluster", "--dir"]).arg(dir).args(words)
     };
+    command.env(IN_TRIAL, "yes");
     command.status().map(drop).map_err(|error| Error::Io { what: "cannot run a command".to_owned(), error })
 }
 

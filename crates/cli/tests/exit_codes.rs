@@ -69,11 +69,16 @@ fn what_is_not_well_is_3() {
 fn the_old_names_keep_their_codes() {
     let dir = std::env::temp_dir().join(format!("trireme-old-names-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
+    let ours = Command::new(env!("CARGO_BIN_EXE_trireme")).arg("--version").output().unwrap();
+    let ours = String::from_utf8(ours.stdout).unwrap();
     for name in ["garbd", "glbd"] {
         let link = dir.join(name);
         std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_trireme"), &link).unwrap();
         assert_eq!(code(Command::new(&link).arg("--no-such-option")), FAILED, "{name}");
-        assert_eq!(code(Command::new(&link).arg("--version")), 0, "{name}");
+        let told = Command::new(&link).arg("--version").output().unwrap();
+        assert_eq!(told.status.code(), Some(0), "{name}");
+        let told = String::from_utf8(told.stdout).unwrap();
+        assert_eq!(told.strip_prefix(name), ours.strip_prefix("trireme"), "{name}: the version with its commit");
     }
     std::fs::remove_dir_all(&dir).unwrap();
 }

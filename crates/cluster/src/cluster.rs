@@ -396,6 +396,7 @@ impl Cluster {
 
     /// Starts a stopped node without waiting for it.
     pub fn launch(&mut self, id: NodeId, how: Start) -> Result<()> {
+        self.find_network(id)?;
         let position = match how {
             _ if self.node(id)?.arbitrator => None,
             Start::Plain => None,
@@ -560,6 +561,9 @@ impl Cluster {
 
     /// Adds a node to the running group; it receives its data by state transfer.
     pub fn add(&mut self, options: Vec<String>, say: Progress<'_>) -> Result<NodeId> {
+        for id in self.ids() {
+            self.find_network(id)?;
+        }
         let id = self.create_node(options, false, say)?;
         let outcome = self.launch_at(id, Start::Plain, None).and_then(|()| self.wait_synced(id, say));
         if outcome.is_err() {
@@ -615,15 +619,27 @@ impl Cluster {
     pub fn cut(&mut self, from: NodeId, to: NodeId) -> Result<()> {
         self.node(from)?;
         self.node(to)?;
+        self.find_network(from)?;
         self.state.network.as_mut().ok_or(Error::NoNamespaces)?.cut(from, to)?;
         self.save()
     }
 
     /// Undoes every cut. Where networks cannot be cut there is none.
     pub fn heal(&mut self) -> Result<()> {
+        for (from, _) in self.cuts() {
+            self.find_network(*from)?;
+        }
         let Some(network) = self.state.network.as_mut() else { return Ok(()) };
         network.heal()?;
         self.save()
+    }
+
+    /// What has a network of its own cannot be started, nor cut off, where that is not seen.
+    fn find_network(&self, id: NodeId) -> Result<()> {
+        match &self.state.network {
+            Some(network) if !network.is_here(id) => Err(Error::NetworkElsewhere(id)),
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// Cuts in force.

@@ -54,6 +54,8 @@ pub enum Error {
     },
     /// Single nodes can be cut off only when each has a network namespace.
     NoNamespaces,
+    /// The network namespace of this node is not one that this process sees.
+    NetworkElsewhere(NodeId),
     Sql {
         node: NodeId,
         error: SqlError,
@@ -123,7 +125,11 @@ impl fmt::Display for Error {
                 Ok(())
             }
             Error::NoNamespaces => f.write_str(
-                "this cluster has no network namespaces, so single nodes cannot be cut off: start it as root with `trireme cluster up --netns`",
+                "this cluster has no network namespaces, so single nodes cannot be cut off: try it in `trireme up`, or start the cluster as root with `trireme cluster up --netns`",
+            ),
+            Error::NetworkElsewhere(node) => write!(
+                f,
+                "the network of {node} cannot be reached from here: type the command where `trireme up` runs; after a reboot `trireme cluster up` makes the networks again"
             ),
             Error::Sql { node, error } => write!(f, "{node}: {error}"),
             Error::Command { command, output } => write!(f, "`{command}` failed: {output}"),

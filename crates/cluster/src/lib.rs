@@ -46,7 +46,7 @@ pub use netns::check as namespaces_available;
 pub use node::{Node, NodeId, Ports};
 pub use process::Liveness;
 pub use recovery::Position;
-pub use spec::{DEFAULT_BASE_PORT, Progress, Settings, Spec, SstMethod, default_dir, galera_provider};
+pub use spec::{DEFAULT_BASE_PORT, Progress, Settings, Spec, SstMethod, default_dir, galera_provider, is_galera};
 pub use sql::{Answer, Prepared, Session, SqlError};
 pub use status::{NodeStatus, sample};
 pub use stutter::Stutter;

@@ -87,7 +87,8 @@ pub fn milestone(line: &str) -> Option<String> {
     if text.contains("Running: 'wsrep_sst_") && text.contains("--role 'joiner'") {
         return Some("state transfer: receiving script runs".to_owned());
     }
-    at("SST received").or_else(|| at("IST received")).or_else(|| at("Receiving IST:"))
+    // The server says so too, without a position.
+    at("SST received: ").or_else(|| at("IST received")).or_else(|| at("Receiving IST:"))
 }
 
 /// Cuts `2026-01-01 10:00:00 0 [Note] ` off a line.
@@ -161,6 +162,8 @@ mod tests {
         assert_eq!(milestone(line).unwrap(), "Shifting JOINER -> JOINED (TO: 7)");
         let line = "2026-01-01 10:00:00 0 [Note] WSREP: Member 1.0 (node2) requested state transfer from '*any*'. Selected 0.0 (node1)(SYNCED) as donor.";
         assert!(milestone(line).unwrap().starts_with("requested state transfer"));
-        assert_eq!(milestone("2026-01-01 10:00:00 0 [Note] InnoDB: done"), None);
+        for line in ["InnoDB: done", "WSREP: SST received"] {
+            assert_eq!(milestone(&format!("2026-01-01 10:00:00 0 [Note] {line}")), None);
+        }
     }
 }

@@ -9,8 +9,11 @@ use crate::error::{Error, Result};
 use crate::node::NodeId;
 use crate::process::run;
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 use std::process::Command;
 
+/// Where `ip netns` keeps the names.
+const NAMED: &str = "/var/run/netns";
 /// Nobody's address: locally administered, unicast.
 const NOBODY: &str = "02:74:72:69:00:00";
 
@@ -71,6 +74,11 @@ impl Network {
         ip(&["-n", &namespace, "addr", "add", &format!("{}/24", self.address(node)), "dev", "eth0"])?;
         ip(&["-n", &namespace, "link", "set", "lo", "up"])?;
         ip(&["-n", &namespace, "link", "set", "eth0", "up"])
+    }
+
+    /// Whether this process sees the node's namespace. One that another user's namespace holds is seen in there only.
+    pub fn is_here(&self, node: NodeId) -> bool {
+        Path::new(NAMED).join(self.namespace(node)).exists()
     }
 
     /// Best effort: what is already gone is fine.

@@ -7,6 +7,7 @@ use crate::wait::Cancel;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
@@ -181,9 +182,13 @@ impl Spec {
         if !self.plain && !self.provider.is_file() {
             return Err(Error::Missing {
                 what: format!("the provider {}", self.provider.display()),
-                advice: "build it with `cargo build --release -p trireme-provider`, or name another with --provider"
+                advice: "install the package trireme-provider, build it with `cargo build --release -p trireme-provider`, or name another with --provider"
                     .to_owned(),
             });
+        }
+        // The server would name a copy, in a node that is half made.
+        if !self.plain && !is_elf(&self.provider) {
+            return Err(Error::BadSpec(format!("{} is not a shared library", self.provider.display())));
         }
         Ok(())
     }
@@ -194,12 +199,26 @@ impl Spec {
 pub fn default_dir() -> PathBuf {
     match std::env::var_os("TRIREME_CLUSTER_DIR") {
         Some(dir) => PathBuf::from(dir),
-        None => PathBuf::from(format!("/var/tmp/trireme-{}", nix::unistd::geteuid())),
+        None => {
+            // In a namespace of one's own everybody is root.
+            let user = crate::userns::outer().map_or_else(|| nix::unistd::geteuid().as_raw(), |(user, _)| user);
+            PathBuf::from(format!("/var/tmp/trireme-{user}"))
+        }
+    }
+}
+
+/// What cannot be read is left to the one who loads it.
+fn is_elf(path: &Path) -> bool {
+    let mut magic = [0; 4];
+    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic));
+    match read {
+        Ok(()) => magic == *b"\x7fELF",
+        Err(error) => error.kind() != std::io::ErrorKind::UnexpectedEof,
     }
 }
 
 /// Galera's library has no option for a secret.
-pub(crate) fn is_galera(provider: &Path) -> bool {
+pub fn is_galera(provider: &Path) -> bool {
     provider.file_name().is_some_and(|name| name.to_string_lossy().contains("galera"))
 }
 
