@@ -116,6 +116,9 @@ pub struct Measure {
     /// In `provider`: a further library as LABEL=PATH[#OPTIONS], beside the --systems; may be repeated
     #[arg(long, value_name = "LIBRARY")]
     pub library: Vec<crate::harness::Subject>,
+    /// In `provider`: each of our systems also without metrics and flight recorder, as SYSTEM-unmeasured; the report says what measuring costs
+    #[arg(long)]
+    pub unmeasured: bool,
     /// In `provider`: bytes of data in each write set, with commas between
     #[arg(long, value_delimiter = ',', value_name = "BYTES")]
     pub sizes: Vec<usize>,

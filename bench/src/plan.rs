@@ -156,6 +156,9 @@ pub struct Settings {
     pub rows: u64,
     /// Labels of further libraries in `provider`.
     pub libraries: Vec<String>,
+    /// In `provider`: ours also with nothing measured.
+    #[serde(default)]
+    pub unmeasured: bool,
     pub options: Vec<String>,
     pub provider_options: String,
 }
@@ -181,6 +184,7 @@ impl Settings {
             sizes: asked.sizes.clone(),
             rows: asked.rows,
             libraries: asked.library.iter().map(|subject| subject.label.clone()).collect(),
+            unmeasured: asked.unmeasured,
             options: asked.options.clone(),
             provider_options: asked.provider_options.clone(),
         }

@@ -6,6 +6,7 @@ mod statistics;
 mod tables;
 
 use crate::environment::Environment;
+use crate::experiments::provider::UNMEASURED;
 use crate::experiments::{Layout, layout};
 use crate::plan::Experiment;
 use crate::record::{Outcome, Record, read_all, read_json, write_text};
@@ -217,6 +218,7 @@ fn ratios(layout: &Layout, records: &[&Record]) -> String {
             format!("In units of {} ({})", System::GaleraFast.name(), System::GaleraFast.title()),
             Base::Group(System::GaleraFast),
         ),
+        ("In units of the same without metrics and flight recorder".to_owned(), Base::Unmeasured),
     ] {
         let ratio = cells.in_units_of(|key| base.key(key));
         let table = match layout.columns.is_empty() {
@@ -234,12 +236,15 @@ enum Base {
     Alone,
     /// As many nodes of that system, with all else alike.
     Group(System),
+    /// The same library with nothing measured.
+    Unmeasured,
 }
 
 impl Base {
     fn key(&self, key: &Key) -> Key {
         match self {
             Base::Group(system) => Key { system: system.name(), ..key.clone() },
+            Base::Unmeasured => Key { system: format!("{}{UNMEASURED}", key.system), ..key.clone() },
             Base::Alone => {
                 let mut set = key.set.clone();
                 if set.contains_key("masters") {
@@ -398,6 +403,7 @@ mod tests {
             sizes: Vec::new(),
             rows: 1,
             libraries: Vec::new(),
+            unmeasured: false,
             options: Vec::new(),
             provider_options: String::new(),
         };

@@ -27,6 +27,9 @@ pub const LAYOUT: Layout = Layout {
     ..Layout::TABLE
 };
 
+/// Behind a system's name: without metrics and flight recorder.
+pub const UNMEASURED: &str = "-unmeasured";
+
 /// Bytes of data in each write set.
 const SIZE: usize = 200;
 
@@ -37,8 +40,14 @@ pub fn points(settings: &Settings) -> Vec<Point> {
         &[System::TriremeDisk, System::TriremeProcess, System::GaleraFast],
     );
     let known = [System::TriremeDisk, System::TriremeProcess, System::GaleraFast];
-    let mut labels: Vec<String> = settings.systems_of(usual, &known).into_iter().map(System::name).collect();
-    labels.extend(settings.libraries.iter().cloned());
+    // Those that are compared most closely are measured next to each other.
+    let names = |system: System| {
+        let name = system.name();
+        let further = settings.unmeasured && !matches!(system.kind(), Kind::Galera);
+        std::iter::once(name.clone()).chain(further.then(|| name + UNMEASURED)).collect::<Vec<_>>()
+    };
+    let mut groups: Vec<Vec<String>> = settings.systems_of(usual, &known).into_iter().map(names).collect();
+    groups.extend(settings.libraries.iter().map(|label| vec![label.clone()]));
     let nodes = settings.nodes_or(settings.by_preset(&[2], &[1, 3], &[1, 2, 3, 5, 7]));
     let clients = settings.threads_or(settings.by_preset(&[4], &[1, 8, 32], &[1, 2, 4, 8, 16, 32, 64]));
     let sizes = match settings.sizes.is_empty() {
@@ -46,17 +55,19 @@ pub fn points(settings: &Settings) -> Vec<Point> {
         true => settings.by_preset(vec![SIZE], vec![SIZE], vec![SIZE, 2000, 20_000]),
     };
     let mut all = Vec::new();
-    for label in &labels {
+    for labels in &groups {
         for nodes in &nodes {
             let writers: &[&str] = if *nodes == 1 { &["first"] } else { &["first", "last", "all"] };
             for writers in writers {
                 for size in &sizes {
-                    all.extend(clients.iter().map(|clients| {
-                        Point::new(Experiment::Provider, label.clone(), *nodes)
-                            .with("writers", writers)
-                            .with("size", size)
-                            .with("clients", clients)
-                    }));
+                    for clients in &clients {
+                        all.extend(labels.iter().map(|label| {
+                            Point::new(Experiment::Provider, label.clone(), *nodes)
+                                .with("writers", writers)
+                                .with("size", size)
+                                .with("clients", clients)
+                        }));
+                    }
                 }
             }
         }
@@ -69,14 +80,16 @@ fn subject(context: &Context, label: &str) -> Result<Subject, String> {
     if let Some(found) = context.libraries.iter().find(|library| library.label == label) {
         return Ok(found.clone());
     }
-    let system: System = clap::ValueEnum::from_str(label, false)?;
+    let bare = label.strip_suffix(UNMEASURED);
+    let system: System = clap::ValueEnum::from_str(bare.unwrap_or(label), false)?;
     let (library, options) = match (system, system.kind()) {
         (_, Kind::Galera) => (context.galera.clone().ok_or("Galera's library is not installed")?, String::new()),
         (System::TriremeProcess, _) => (context.provider.clone(), "repl.durability=process;".to_owned()),
         _ => (context.provider.clone(), "repl.durability=disk;".to_owned()),
     };
     let more = if matches!(system.kind(), Kind::Galera) { "" } else { &context.settings.provider_options };
-    Ok(Subject { label: label.to_owned(), library, options: format!("{options}{more}") })
+    let less = if bare.is_some() { "repl.metrics=no;repl.flight_size=0;" } else { "" };
+    Ok(Subject { label: label.to_owned(), library, options: format!("{options}{less}{more}") })
 }
 
 pub fn run(context: &Context, point: &Point) -> Result<Measured, String> {

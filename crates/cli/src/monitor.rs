@@ -14,10 +14,12 @@ use std::time::{Duration, Instant};
 use trireme_balance::{Address, Answer, Body, Feed, Request, serve_monitor};
 use trireme_metrics::State;
 use trireme_metrics::state::{FILE_NAME, LEN};
+use trireme_observe::client::Connect;
 use trireme_observe::dashboard::HEADERS;
 use trireme_observe::monitor::{Content, Look, Monitor};
 use trireme_observe::station::{Peer, Station, TICK};
 use trireme_observe::status;
+use trireme_observe::survey::Target;
 
 use crate::ask::ask;
 
@@ -131,7 +133,7 @@ fn watch_own(shared: &Arc<Shared>) {
     loop {
         let (look, pause) = match (read(&shared.asked.data_dir), &target) {
             (Some(look), _) => (look, EVERY),
-            (None, Some(target)) => (Look::Answer(status::ask(connect, target, false).map(Box::new)), ASK_EVERY),
+            (None, Some(target)) => (ask_server(shared, connect, target), ASK_EVERY),
             (None, None) => return,
         };
         let process = match &look {
@@ -141,6 +143,18 @@ fn watch_own(shared: &Arc<Shared>) {
         shared.station().handle_own(look, process, Instant::now());
         thread::sleep(pause);
     }
+}
+
+/// Where there is no state file.
+fn ask_server(shared: &Shared, connect: &Connect, target: &Target) -> Look {
+    status::ask(connect, target, false).map_or_else(
+        |trouble| {
+            let file = shared.asked.data_dir.join(FILE_NAME);
+            // A wrong directory is as likely as a Galera node.
+            Look::Unreadable(format!("there is no {}, and the server: {trouble}", file.display()))
+        },
+        |facts| Look::Answer(Ok(Box::new(facts))),
+    )
 }
 
 /// Puts all together, and tells those who watch.
@@ -227,6 +241,10 @@ fn read(data_dir: &Path) -> Option<Look> {
     match outcome {
         Ok(_) => Some(Look::File(State::decode(&bytes))),
         Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            let text = format!("{}: {error}: run this as the user of the server", path.display());
+            Some(Look::Unreadable(text))
+        }
         Err(error) => Some(Look::Unreadable(format!("{}: {error}", path.display()))),
     }
 }

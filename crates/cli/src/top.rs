@@ -262,6 +262,7 @@ const COLUMNS: &[Column] = &[
     Column { head: "HELD", show: |n| share(n.rates.held), key: |n| Key::Number(n.rates.held) },
     Column { head: "CONFL/S", show: |n| number(n.rates.conflicts), key: |n| Key::Number(n.rates.conflicts) },
     Column { head: "DELAY P99", show: |n| time(p99(n, "delay")), key: |n| Key::Number(p99(n, "delay")) },
+    Column { head: "RTT", show: |n| time(n.round_trip), key: |n| Key::Number(n.round_trip) },
     Column { head: "AWAY", show: |n| time(n.away_seconds), key: |n| Key::Number(n.away_seconds) },
 ];
 
@@ -559,6 +560,7 @@ mod tests {
             ..Node::default()
         };
         node.rates.commits = Some(commits);
+        node.round_trip = Some(0.0015);
         serde_json::to_value(node).unwrap()
     }
 
@@ -578,6 +580,8 @@ mod tests {
             "degraded",
             "2 of 3 voters",
             "COMMITS/S",
+            "RTT",
+            "1.5ms",
             "db2",
             "db1 waits for db3 (stands): 50%",
             "300us/2.0ms",

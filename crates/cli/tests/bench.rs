@@ -235,6 +235,7 @@ fn a_broken_point_is_reported_and_the_rest_goes_on() {
     let (garbage, out, dir) = (scratch.path("garbage.so"), scratch.path("out"), scratch.path("dir"));
     std::fs::write(&garbage, "no library").unwrap();
     let library = format!("broken={garbage}");
+    // And what measuring costs is in the report.
     let provider = provider.display().to_string();
     let words = [
         "provider",
@@ -242,6 +243,7 @@ fn a_broken_point_is_reported_and_the_rest_goes_on() {
         "tiny",
         "--provider",
         &provider,
+        "--unmeasured",
         "--library",
         &library,
         "--out",
@@ -256,7 +258,11 @@ fn a_broken_point_is_reported_and_the_rest_goes_on() {
     assert!(text.contains("FAILED: broken node 0"), "{text}");
     let report = std::fs::read_to_string(Path::new(&out).join("report.md")).unwrap();
     assert!(
-        report.contains("| trireme-process | 2 |") && report.contains("broken, 2 nodes") && report.contains("failed:"),
+        report.contains("| trireme-process | 2 |")
+            && report.contains("| trireme-process-unmeasured | 2 |")
+            && report.contains("In units of the same without metrics and flight recorder")
+            && report.contains("broken, 2 nodes")
+            && report.contains("failed:"),
         "{report}"
     );
 }

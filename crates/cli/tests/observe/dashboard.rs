@@ -163,7 +163,7 @@ fn the_dashboard_in_a_browser() {
         until(&format!("{chart} to move"), || last() != before);
     }
     for (panel, words) in [
-        ("#trips", "node1"),
+        ("#trips", " / "),
         ("#log", "iB"),
         ("#transfers", "None at present"),
         ("#throttle", "node3"),
@@ -171,6 +171,11 @@ fn the_dashboard_in_a_browser() {
     ] {
         assert!(browser.text(panel).contains(words), "{panel}: {}", browser.text(panel));
     }
+    assert!(
+        !browser.text("#trips").contains("unknown"),
+        "each measures the way to both others: {}",
+        browser.text("#trips")
+    );
     // Without a mouse: a chart has the focus, and arrow keys read it.
     browser.run("document.getElementById('plot-commits').focus()");
     browser.key("ArrowLeft");

@@ -3,6 +3,7 @@
 
 mod dashboard;
 mod ecosystem;
+mod galera;
 mod top;
 mod webdriver;
 
@@ -56,7 +57,8 @@ fn free_port() -> u16 {
 fn get(at: impl ToSocketAddrs, path: &str) -> Option<(String, String)> {
     let mut stream = TcpStream::connect(at).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").ok()?;
+    // Of this version answers come in one piece, and end with the connection.
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: x\r\n\r\n").ok()?;
     let mut text = String::new();
     stream.read_to_string(&mut text).ok()?;
     let (head, body) = text.split_once("\r\n\r\n")?;
