@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use trireme_types::NodeId;
 
+use crate::AdmitToken;
 use crate::address::{Address, Host};
 use crate::jitter::{BACKOFF_MAX, BACKOFF_MIN, Jitter};
 
@@ -24,6 +25,8 @@ pub(crate) enum Attempt {
     /// Nothing under way.
     None,
     Resolving,
+    /// Waits for the allow list; then this place is dialled, or not.
+    Asked(AdmitToken, SocketAddr),
     /// A connection exists, until its handshake has ended.
     Connecting,
 }

@@ -115,7 +115,7 @@ pub struct NetConfig {
     /// The group levels that this build supports, and the one that the group is at: peers that do not support it are refused.
     pub levels: Levels,
     pub level: Level,
-    /// Ask before an accepted connection is listened to: [`NetEvent::Accepted`](crate::NetEvent::Accepted).
+    /// Ask who may be linked: [`NetEvent::Admission`](crate::NetEvent::Admission).
     pub ask_admission: bool,
     /// `socket.checksum`: CRC-32 over message bodies. Headers and control messages always have one.
     pub checksum: bool,

@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use trireme_types::{Member, NodeId};
 
-use crate::Transport;
 use crate::address::{Address, Host};
 use crate::book::{Attempt, EntryId};
 use crate::conn::{Channel, Conn, Phase};
@@ -13,6 +12,7 @@ use crate::handshake::Handshake;
 use crate::helper::Turn;
 use crate::resolver::Resolved;
 use crate::socket;
+use crate::{AdmitToken, NetEvent, Transport};
 
 /// Nodes that count as known: many times what a cluster has in years. Those beyond it are treated as strangers while they are in no view.
 pub(crate) const KNOWN_MAX: usize = 4096;
@@ -181,8 +181,6 @@ impl Transport {
 
     /// Connects to the next place that the entry's name stands for.
     fn dial_candidate(&mut self, at: EntryId, now: Instant) {
-        let options = self.socket_options();
-        let source = self.cfg.bind_source;
         let book = &mut self.book;
         let own = std::mem::take(&mut book.own);
         let next = book.get_mut(at).and_then(|entry| {
@@ -191,6 +189,37 @@ impl Transport {
         });
         book.own = own;
         let Some(remote) = next else { return self.book.found_own(at, now) };
+        if self.cfg.ask_admission && self.book.get(at).is_some_and(|entry| !entry.seed) {
+            // Peers told where it is. Without this, a member that the list no longer has would be turned away, and called back.
+            let token = self.next_admit();
+            if let Some(entry) = self.book.get_mut(at) {
+                entry.attempt = Attempt::Asked(token, remote);
+            }
+            return self.pending.push(NetEvent::Admission { token, address: remote.ip().to_string() });
+        }
+        self.connect(at, remote, now);
+    }
+
+    /// The allow list's answer about a place that was to be dialled. Ignored when nobody asked.
+    pub(crate) fn admit_dial(&mut self, token: AdmitToken, allowed: bool, now: Instant) {
+        let asked = self.book.iter().find_map(|(at, entry)| match entry.attempt {
+            Attempt::Asked(asked, remote) if asked == token => Some((at, remote)),
+            Attempt::None | Attempt::Resolving | Attempt::Asked(..) | Attempt::Connecting => None,
+        });
+        let Some((at, remote)) = asked else { return };
+        if let Some(entry) = self.book.get_mut(at) {
+            entry.attempt = Attempt::None;
+        }
+        if !allowed {
+            self.dial_failed(at, &format!("IP {} is not in the allowlist", remote.ip()), now);
+        } else if !self.isolation().is_on() {
+            self.connect(at, remote, now);
+        }
+    }
+
+    fn connect(&mut self, at: EntryId, remote: SocketAddr, now: Instant) {
+        let options = self.socket_options();
+        let source = self.cfg.bind_source;
         let deadline = now + self.cfg.peer_timeout;
         let message_max = self.cfg.limits.message_bytes;
         let conn = socket::connect(remote, source, &options)

@@ -7,7 +7,7 @@ use trireme_types::{Levels, Member, NodeId};
 
 use crate::ShownBy;
 
-/// Names an accepted connection that waits for [`Transport::admit`](crate::Transport::admit). Never reused.
+/// Names a connection, or an attempt at one, that waits for [`Transport::admit`](crate::Transport::admit). Never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct AdmitToken(pub u64);
 
@@ -70,9 +70,10 @@ pub enum NetEvent {
     Twin {
         reason: String,
     },
-    /// Somebody at `address` (an IP without port) has connected: answer with `admit`. Only with `ask_admission`. Unanswered
-    /// ones are closed after `peer_timeout`.
-    Accepted {
+    /// May somebody at `address` (an IP without port) be linked? Answer with `admit`. Only with `ask_admission`: about each connection that
+    /// is accepted (closed after `peer_timeout` without an answer), and before each that is made to a place which peers told and nobody
+    /// here configured.
+    Admission {
         token: AdmitToken,
         address: String,
     },

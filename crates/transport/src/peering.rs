@@ -722,7 +722,7 @@ mod tests {
                 NetEvent::LinkDown { cause, .. } => Some(format!("{cause:?}")),
                 NetEvent::Message { .. }
                 | NetEvent::Log { .. }
-                | NetEvent::Accepted { .. }
+                | NetEvent::Admission { .. }
                 | NetEvent::Unwelcome { .. }
                 | NetEvent::Twin { .. }
                 | NetEvent::Certificates(_)
@@ -879,7 +879,7 @@ mod tests {
         let token = loop {
             transport.poll(Some(Duration::from_millis(1)), events);
             let accepted = events.iter().find_map(|event| match event {
-                NetEvent::Accepted { token, .. } => Some(*token),
+                NetEvent::Admission { token, .. } => Some(*token),
                 _ => None,
             });
             if let Some(token) = accepted {

@@ -681,16 +681,8 @@ impl Transport {
     fn on_accepted(&mut self, stream: mio::net::TcpStream, remote: SocketAddr, now: Instant) {
         self.limit_half_open(remote.ip(), now);
         socket::tune(stream.as_raw_fd(), &self.socket_options());
-        let phase = if self.cfg.ask_admission {
-            self.last_admit += 1;
-            Phase::Admission(AdmitToken(self.last_admit))
-        } else {
-            Phase::Hello
-        };
-        let token = match &phase {
-            Phase::Admission(token) => Some(*token),
-            _ => None,
-        };
+        let token = self.cfg.ask_admission.then(|| self.next_admit());
+        let phase = token.map_or(Phase::Hello, Phase::Admission);
         let deadline = now + self.cfg.peer_timeout;
         let channel = match &self.cfg.tls {
             Some(context) => Channel::Accepted { context: context.clone(), clear_too: self.cfg.clear_too },
@@ -705,7 +697,7 @@ impl Transport {
         match conn {
             Ok(_) => {
                 if let Some(token) = token {
-                    self.pending.push(NetEvent::Accepted { token, address: remote.ip().to_string() });
+                    self.pending.push(NetEvent::Admission { token, address: remote.ip().to_string() });
                 }
             }
             Err(error) => {
@@ -758,11 +750,19 @@ impl Transport {
         book.chain(linked).collect()
     }
 
-    /// The allow list's answer to [`NetEvent::Accepted`]. Ignored when the connection is gone.
+    /// Names what waits for `admit` next.
+    pub(crate) fn next_admit(&mut self) -> AdmitToken {
+        self.last_admit += 1;
+        AdmitToken(self.last_admit)
+    }
+
+    /// The allow list's answer to [`NetEvent::Admission`]. Ignored when what was asked about is gone.
     pub fn admit(&mut self, token: AdmitToken, allowed: bool) {
         let now = Instant::now();
         let waits = |conn: &Conn| matches!(conn.phase, Phase::Admission(waiting) if waiting == token);
-        let Some(slot) = self.conns.iter().position(|conn| conn.as_ref().is_some_and(waits)) else { return };
+        let Some(slot) = self.conns.iter().position(|conn| conn.as_ref().is_some_and(waits)) else {
+            return self.admit_dial(token, allowed, now);
+        };
         if !allowed {
             return self.not_allowed(slot, now);
         }
@@ -773,7 +773,7 @@ impl Transport {
         }
     }
 
-    /// Should accepted connections wait for `admit`?
+    /// Should connections with those whom nobody configured wait for `admit`?
     pub fn set_ask_admission(&mut self, ask: bool) {
         self.cfg.ask_admission = ask;
     }

@@ -66,7 +66,7 @@ impl Core {
             NetEvent::Twin { reason } => self.fail(texts::twin(&reason)),
             NetEvent::Certificates(shown) => self.shared.jobs.keep_certificates(shown),
             NetEvent::Broken { thread, said } => self.shared.part_failed(thread, &said),
-            NetEvent::Accepted { token, address } => self.shared.jobs.ask_allowed(token, address),
+            NetEvent::Admission { token, address } => self.shared.jobs.ask_allowed(token, address),
             NetEvent::Refused { address, reason } => {
                 let (from, why) = (address.clone(), reason.clone());
                 self.shared.host.flight.note_often(None, || flight::Event::Refused { address: from, reason: why });

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use trireme_order::{Class, Message};
-use trireme_transport::{DownCause, Isolation, NetEvent, Sent, Transport, Versions};
+use trireme_transport::{AdmitToken, DownCause, Isolation, NetEvent, Sent, Transport, Versions};
 use trireme_types::{Incarnation, Level, Levels};
 
 use support::{LONG, Node, config, for_a_while, id, pair, pair_with, until};
@@ -391,22 +391,24 @@ fn an_overfull_queue_closes_the_link() {
     assert_eq!(a.count(|event| *event == NetEvent::LinkDown { node: id(2), cause: DownCause::Local }), 1);
 }
 
+/// What the allow list has been asked so far.
+fn asked(node: &Node) -> Vec<AdmitToken> {
+    let tokens = node.events.iter().filter_map(|event| match event {
+        NetEvent::Admission { token, address } => {
+            assert_eq!(address, "127.0.0.1");
+            Some(*token)
+        }
+        _ => None,
+    });
+    tokens.collect()
+}
+
 #[test]
 fn the_allow_list_decides() {
     let mut cfg = config(1, &[]);
     cfg.ask_admission = true;
     let mut a = Node::new(cfg);
     let mut b = Node::new(config(2, &[a.port()]));
-    let asked = |a: &Node| {
-        let tokens = a.events.iter().filter_map(|event| match event {
-            NetEvent::Accepted { token, address } => {
-                assert_eq!(address, "127.0.0.1");
-                Some(*token)
-            }
-            _ => None,
-        });
-        tokens.collect::<Vec<_>>()
-    };
     until([&mut a, &mut b], |[a, _]| asked(a).len() == 1);
     let first = asked(&a)[0];
     a.transport.admit(first, false);
@@ -418,6 +420,29 @@ fn the_allow_list_decides() {
     let second = asked(&a)[1];
     a.transport.admit(second, true);
     until([&mut a, &mut b], |[a, b]| a.linked(2) && b.linked(1));
+}
+
+/// Otherwise a member that is turned away, because the list has it no longer, is called back by those who turned it away.
+#[test]
+fn the_allow_list_decides_about_places_that_peers_told_as_well() {
+    let mut b = Node::new(config(2, &[]));
+    let mut cfg = config(1, &[]);
+    cfg.ask_admission = true;
+    let mut a = Node::new(cfg);
+    let mut member = config(2, &[]).me;
+    member.address = format!("127.0.0.1:{}", b.port());
+    a.transport.set_peers(&[member]);
+    until([&mut a, &mut b], |[a, _]| asked(a).len() == 1);
+    a.transport.admit(asked(&a)[0], false);
+    until([&mut a, &mut b], |[a, _]| a.logged("IP 127.0.0.1 is not in the allowlist") == 1 && asked(a).len() == 2);
+    assert!(!a.linked(2) && !b.linked(1));
+    a.transport.admit(asked(&a)[1], true);
+    until([&mut a, &mut b], |[a, b]| a.linked(2) && b.linked(1));
+    // What is configured here is trusted here.
+    let mut c = Node::new(config(3, &[]));
+    a.transport.add_peer(&format!("127.0.0.1:{}", c.port())).unwrap();
+    until([&mut a, &mut c], |[a, c]| a.linked(3) && c.linked(1));
+    assert_eq!(asked(&a).len(), 2);
 }
 
 #[test]
@@ -504,7 +529,7 @@ fn connections_come_from_the_chosen_source() {
     cfg.bind_source = Some("127.0.0.9".parse().unwrap());
     let mut b = Node::new(cfg);
     until([&mut a, &mut b], |[a, _]| {
-        a.count(|event| matches!(event, NetEvent::Accepted { address, .. } if address == "127.0.0.9")) == 1
+        a.count(|event| matches!(event, NetEvent::Admission { address, .. } if address == "127.0.0.9")) == 1
     });
 }
 

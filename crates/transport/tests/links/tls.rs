@@ -353,11 +353,11 @@ fn the_allow_list_comes_first() {
     let context = context(&authority());
     let mut a = Node::new(NetConfig { ask_admission: true, ..tls_config(1, &[], &context) });
     let mut b = Node::new(tls_config(2, &[a.port()], &context));
-    until([&mut a, &mut b], |[a, _]| a.count(|event| matches!(event, NetEvent::Accepted { .. })) == 1);
+    until([&mut a, &mut b], |[a, _]| a.count(|event| matches!(event, NetEvent::Admission { .. })) == 1);
     for_a_while([&mut a, &mut b], Duration::from_millis(100));
     assert_eq!(a.transport.stats().bytes_received, 0, "nothing is read before the answer");
     let token = a.events.iter().find_map(|event| match event {
-        NetEvent::Accepted { token, .. } => Some(*token),
+        NetEvent::Admission { token, .. } => Some(*token),
         _ => None,
     });
     a.transport.admit(token.unwrap(), true);
