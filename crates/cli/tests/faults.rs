@@ -1,12 +1,13 @@
-//! Six faults on real servers, each found and named as an operator would: by `trireme status` while it lasts, and by `trireme flight` afterwards.
+//! Six faults on real servers, each found and named as an operator would: by `trireme status`, by `trireme top` and the dashboard while it lasts, and by
+//! `trireme flight` afterwards.
 //! Started for `PROVIDER=… cargo test -p trireme-cli --test faults -- --ignored` only; `$FIRST_PORT` moves the ports.
 
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use trireme_cluster::{ClusterGuard, Disks, NodeId, Spec, disks_available};
+use trireme_cluster::{ClusterGuard, Disks, Node, NodeId, Spec, disks_available};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -30,6 +31,19 @@ struct Bed {
     host: String,
     /// `NAME=DIR` of every node.
     recorders: Vec<String>,
+    /// The one that is asked, beside the first node.
+    monitor: String,
+    _monitors: Vec<Process>,
+}
+
+/// Is killed when dropped.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 impl Bed {
@@ -42,6 +56,29 @@ impl Bed {
         until(&format!("status to show {words:?}"), || {
             let seen = trireme(&["status", "--host", &self.host, "--user", "look", "--timeout", "3"]);
             if words.iter().all(|word| seen.contains(word)) { Ok(()) } else { Err(seen) }
+        });
+    }
+
+    /// `trireme top` shows all of these words. The dashboard gets the same from the same monitor.
+    fn top_shows(&self, words: &[&str]) {
+        until(&format!("top to show {words:?}"), || {
+            let seen = trireme(&["top", "--once", "--monitor", &self.monitor]);
+            if words.iter().all(|word| seen.contains(word)) { Ok(()) } else { Err(seen) }
+        });
+    }
+
+    /// What happened, as `trireme top` and the dashboard list it, has all of these.
+    fn happened(&self, texts: &[&str]) {
+        until(&format!("{texts:?} to have happened"), || {
+            let seen = trireme(&["top", "--once", "--json", "--monitor", &self.monitor]);
+            let json: Value = serde_json::from_str(&seen).unwrap_or_default();
+            let told: Vec<&str> =
+                json["changes"].as_array().into_iter().flatten().filter_map(|change| change["text"].as_str()).collect();
+            if texts.iter().all(|text| told.iter().any(|told| told.contains(text))) {
+                Ok(())
+            } else {
+                Err(told.join("\n"))
+            }
         });
     }
 
@@ -88,7 +125,16 @@ fn six_faults_are_found_and_named() {
     let nodes = cluster.nodes().to_vec();
     let host = format!("{}:{}", nodes[0].address, nodes[0].ports.sql);
     let recorders = nodes.iter().map(|node| format!("{}={}", node.name(), node.log_dir().display())).collect();
-    let mut bed = Bed { cluster, host, recorders };
+    let port = nodes[0].ports.sql + 50;
+    let monitor = |node: &Node| {
+        let (data, listen) = (node.data(), format!("{}:{port}", node.address));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_trireme"));
+        command.args(["monitor", "--data-dir", data.to_str().unwrap(), "--listen", &listen]);
+        Process(command.stdout(Stdio::null()).spawn().unwrap())
+    };
+    let monitors = nodes.iter().map(monitor).collect();
+    let monitor = format!("{}:{port}", nodes[0].address);
+    let mut bed = Bed { cluster, host, recorders, monitor, _monitors: monitors };
     let (first, third) = (nodes[0].name(), nodes[2].name());
     let disk = bed.cluster.disk(sick).unwrap();
     bed.sql(one, "CREATE USER look@'%' IDENTIFIED BY 'look'");
@@ -103,6 +149,8 @@ fn six_faults_are_found_and_named() {
     // 1. A frozen node.
     bed.cluster.pause(sick).unwrap();
     bed.status_shows(&[&third, "silent", "2 of 3 voters are there"]);
+    bed.top_shows(&["2 of 3 voters are there", &format!("{third} is not heard by the others")]);
+    bed.happened(&[&format!("{third} was synced, is gone: the server tells nothing new")]);
     bed.flight_shows(&first, "silent", &third);
     bed.cluster.resume(sick).unwrap();
     bed.well();
@@ -113,6 +161,7 @@ fn six_faults_are_found_and_named() {
     disk.freeze().unwrap();
     bed.sql(one, "INSERT INTO d.t (x) VALUES ('while the disk hangs')");
     bed.status_shows(&[&third, "2 of 3 voters are there"]);
+    bed.top_shows(&[&third, "the thread of the group has not answered", "look at the disk of its write-set log"]);
     disk.thaw().unwrap();
     bed.well();
     bed.flight_shows(&third, "slow-sync,sync-hangs,group-late", "");
@@ -126,6 +175,7 @@ fn six_faults_are_found_and_named() {
     }
     bed.flight_shows(&third, "applies-nothing", "a lock");
     bed.status_shows(&[&format!("{third} has "), "write sets to apply", "a locked table"]);
+    bed.top_shows(&[&format!("{third} has "), "write sets to apply", "a locked table"]);
     drop(holder);
     bed.flight_shows(&third, "applies-again", "applies again");
     bed.well();
@@ -133,6 +183,8 @@ fn six_faults_are_found_and_named() {
     // 4. Cut off from the others.
     bed.sql(sick, "SET GLOBAL wsrep_provider_options='gmcast.isolate=1'");
     bed.status_shows(&[&third, "2 of 3 voters are there"]);
+    bed.top_shows(&["2 of 3 voters are there", &format!("{third} is not in the primary component")]);
+    bed.happened(&[&format!("{third} was synced, is unfit: not in the primary component")]);
     bed.flight_shows(&third, "non-primary", "the majority is lost");
     bed.flight_shows(&first, "link-down", &third);
     bed.flight_shows(&third, "option", "gmcast.isolate = 1");
@@ -149,6 +201,7 @@ fn six_faults_are_found_and_named() {
     });
     // The file had its full size before.
     bed.flight_shows(&third, "log-failed", "No space left on device");
+    bed.top_shows(&[&format!("{third}: out of the group until the disk with its write-set log works")]);
     disk.make_room().unwrap();
     bed.flight_shows(&third, "log-works", "works again");
     bed.well();
@@ -161,6 +214,12 @@ fn six_faults_are_found_and_named() {
     // The others have a view without it, and so do not name it: it is asked itself.
     bed.host = format!("{}:{}", nodes[2].address, nodes[2].ports.sql);
     bed.status_shows(&[&third, "Inconsistent"]);
+    bed.top_shows(&[
+        "degraded: ",
+        "2 of 2 voters are there",
+        &format!("{third}: Inconsistent: its data are not the group's"),
+    ]);
+    bed.happened(&[&format!("{third} is Inconsistent")]);
     bed.flight_shows(&third, "inconsistent", "");
     bed.flight_shows(&first, "vote-begun", "failed to apply");
     println!(

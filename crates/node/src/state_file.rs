@@ -267,6 +267,9 @@ impl Seen {
         body.text("version", env!("CARGO_PKG_VERSION"));
         body.text("history", &shared.data.history().to_string());
         body.text("local_state_comment", comment);
+        if shared.outage.is_out() {
+            body.text("log", "failed");
+        }
         body.text("incoming_addresses", &status.incoming.join(","));
         body.text("incoming_address", &shared.host.args.node_incoming);
         body.text("members", &status.names.join(","));

@@ -164,18 +164,27 @@ impl Picture {
     }
 }
 
+/// A node that has left its group may not say which one that was.
+const UNNAMED: &str = "?";
+
 /// Name and history.
 fn key(facts: &Facts) -> (String, Option<String>) {
     let known = |name: &str| facts.text(name).filter(|uuid| uuid.chars().any(|c| c != '0' && c != '-'));
     let uuid = known("wsrep_cluster_state_uuid").or_else(|| known("wsrep_local_state_uuid"));
-    (facts.text("wsrep_cluster_name").unwrap_or("?").to_owned(), uuid.map(str::to_owned))
+    (facts.text("wsrep_cluster_name").unwrap_or(UNNAMED).to_owned(), uuid.map(str::to_owned))
 }
 
-/// A server that has no history yet belongs to the only cluster of its name.
+/// A server that has no history yet belongs to the only cluster of its name, and one that says no name to the only one of its history.
 fn join_unknown(groups: &mut BTreeMap<(String, Option<String>), Vec<&Facts>>) {
-    let unknown: Vec<_> = groups.keys().filter(|(_, uuid)| uuid.is_none()).cloned().collect();
+    let unknown: Vec<_> = groups.keys().filter(|(name, uuid)| uuid.is_none() || name == UNNAMED).cloned().collect();
     for key in unknown {
-        let same: Vec<_> = groups.keys().filter(|(name, uuid)| *name == key.0 && uuid.is_some()).cloned().collect();
+        let fits = |(name, uuid): &&(String, Option<String>)| {
+            name != UNNAMED
+                && uuid.is_some()
+                && (key.0 == UNNAMED || *name == key.0)
+                && (key.1.is_none() || *uuid == key.1)
+        };
+        let same: Vec<_> = groups.keys().filter(fits).cloned().collect();
         if let [only] = &same[..] {
             let facts = groups.remove(&key).unwrap_or_default();
             groups.entry(only.clone()).or_default().extend(facts);

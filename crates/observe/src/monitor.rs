@@ -78,6 +78,8 @@ const STALE: Duration = Duration::from_secs(2);
 const THREAD_SILENT: f64 = 3.0;
 
 const STOPPED: &str = "the node was stopped";
+/// The verdict on its cluster says so, too.
+pub(crate) const NOT_PRIMARY: &str = "not in the primary component";
 const DIED: &str = "the server's process is gone: it was killed, or it crashed";
 
 /// One answer for HTTP.
@@ -272,10 +274,21 @@ impl Watch {
         }
         let silent = state.number("trireme_group_thread_silent_seconds").unwrap_or(0.0);
         if silent > THREAD_SILENT {
-            return Health::Unfit(format!("the thread of the group has not answered for {silent:.0} s"));
+            let text = format!(
+                "the thread of the group has not answered for {silent:.0} s: look at the disk of its write-set log"
+            );
+            return Health::Unfit(text);
+        }
+        if state.text("local_state_comment") == Some("Inconsistent") {
+            return Health::Unfit(
+                "Inconsistent: its data are not the group's. Restart it, and it gets a full copy".to_owned(),
+            );
+        }
+        if state.text("log") == Some("failed") {
+            return Health::Unfit("out of the group until the disk with its write-set log works".to_owned());
         }
         if state.number("trireme_primary") != Some(1.0) {
-            return Health::Unfit("not in the primary component".to_owned());
+            return Health::Unfit(NOT_PRIMARY.to_owned());
         }
         match state.number("trireme_local_state") {
             Some(4.0) if state.text("ready") == Some("no") => Health::Unfit("synced, and not ready".to_owned()),
@@ -674,7 +687,20 @@ mod tests {
             ("503 Service Unavailable", "200 OK")
         );
         watch.handle(state(2, |state| set(state, "trireme_group_thread_silent_seconds", 9.0)), now);
-        assert!(body(&watch, "/ready", now).contains("not answered for 9 s"));
+        assert!(body(&watch, "/ready", now).contains("not answered for 9 s: look at the disk"));
+        // Out of the group, and it is known why.
+        for (name, text, why) in [
+            ("log", "failed", "until the disk"),
+            ("local_state_comment", "Inconsistent", "its data are not the group's"),
+        ] {
+            let mut watch = Watch::new(now);
+            let out = |state: &mut State| {
+                set(state, "trireme_primary", 0.0);
+                state.texts.insert(name.to_owned(), text.to_owned());
+            };
+            watch.handle(state(1, out), now);
+            assert!(body(&watch, "/ready", now).contains(why), "{name}");
+        }
     }
 
     #[test]

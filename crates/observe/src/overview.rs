@@ -12,7 +12,7 @@ use crate::changes::{Change, Chronicle, SHOWN};
 use crate::client::Trouble;
 use crate::cluster::{Cluster, Picture};
 use crate::facts::Facts;
-use crate::monitor::{Health, Look, Watch};
+use crate::monitor::{Health, Look, NOT_PRIMARY, Watch};
 use crate::survey::{Answer, Target};
 use crate::verdict::Level;
 
@@ -489,6 +489,13 @@ fn verdict(picture: &Picture, nodes: &[Node]) -> (Level, Vec<String>) {
         level = level.max(Level::Degraded);
         sentences.push(format!("{}: {}", node.name, node.why.as_deref().unwrap_or("gone")));
     }
+    for node in nodes.iter().filter(|node| node.health == "unfit") {
+        // What its state says by itself, and what the verdict has said.
+        let told = |why: &&str| *why == NOT_PRIMARY || node.state.as_deref() == Some(*why);
+        let Some(why) = node.why.as_deref().filter(|why| !told(why)) else { continue };
+        level = level.max(Level::Degraded);
+        sentences.push(format!("{}: {why}", node.name));
+    }
     if picture.clusters.is_empty() && sentences.is_empty() {
         sentences.push("no node tells anything".to_owned());
     }
@@ -504,6 +511,8 @@ fn per(old: &State, new: &State, seconds: f64, name: &str) -> Option<f64> {
 fn rates(old: &State, new: &State, seconds: f64) -> Rates {
     let per = |name: &str| per(old, new, seconds, name);
     let held: f64 = throttle_of("", old, new, seconds, None).iter().map(|cell| cell.share).sum();
+    // The sum of nothing is a negative zero.
+    let held = held + 0.0;
     Rates {
         commits: per("trireme_commits_total"),
         received: per("trireme_write_sets_received_total"),
@@ -884,6 +893,24 @@ pub mod tests {
             "{:?}",
             overview.notes
         );
+    }
+
+    #[test]
+    fn one_that_has_left_says_why_and_takes_nobody_down_with_it() {
+        let start = Instant::now();
+        let mut roundup = Roundup::default();
+        let overview = seconds(&mut roundup, &mut three(start), start, 1..=2, |node, _, state| {
+            if node == 3 {
+                // As it is after its connection has ended.
+                state.texts.insert("cluster".into(), String::new());
+                state.texts.insert("local_state_comment".into(), "Inconsistent".into());
+                state.numbers.insert("trireme_primary".into(), 0.0);
+            }
+        });
+        assert_eq!((overview.clusters.len(), overview.level), (1, Level::Degraded), "{:?}", overview.sentences);
+        let why = "db3: Inconsistent: its data are not the group's";
+        assert!(overview.sentences.iter().any(|text| text.starts_with(why)), "{:?}", overview.sentences);
+        assert!(overview.nodes[0].rates.held.unwrap().is_sign_positive(), "shown as -0%");
     }
 
     #[test]

@@ -428,6 +428,14 @@ mod tests {
         let none = [("wsrep_cluster_state_uuid", "00000000-0000-0000-0000-000000000000")];
         let picture = seen(vec![member(1, &[1, 2], &[]), member(2, &[1, 2], &none)], &[]);
         assert_eq!(picture.clusters.len(), 1);
+        // Nor does one that has left, and says no name any more, take the others down with it.
+        let off = ("wsrep_cluster_status", "non-Primary");
+        for uuid in [HISTORY, "00000000-0000-0000-0000-000000000000"] {
+            let left = [("wsrep_cluster_name", ""), ("wsrep_cluster_state_uuid", uuid), off];
+            let picture = seen(vec![member(1, &[1, 2], &[]), member(2, &[1, 2], &[]), member(3, &[3], &left)], &[]);
+            let names: Vec<&str> = picture.clusters.iter().map(|cluster| &*cluster.name).collect();
+            assert_eq!((names, picture.level()), (vec!["shop"], Level::Degraded), "{uuid}");
+        }
     }
 
     #[test]
