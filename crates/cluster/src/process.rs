@@ -154,7 +154,10 @@ pub fn start_server(launch: Launch<'_>, node: &Node, arguments: &[String]) -> Re
     i32::try_from(child.id()).map_err(|_| Error::BadSpec("the system gave a pid beyond 31 bits".to_owned()))
 }
 
-/// Runs a helper to its end; an error holds its last line of output.
+/// How many lines of a helper's output an error shows: `mariadb-install-db` has its reason some lines before the end.
+const SHOWN_LINES: usize = 10;
+
+/// Runs a helper to its end; an error holds its last lines of output, as one.
 pub fn run(command: &mut Command) -> Result<Vec<u8>> {
     let name = format!(
         "{} {}",
@@ -168,8 +171,12 @@ pub fn run(command: &mut Command) -> Result<Vec<u8>> {
     }
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text);
-    let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no output").to_owned();
-    Err(Error::Command { command: name, output: last })
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let output = match lines[lines.len().saturating_sub(SHOWN_LINES)..].join(" ") {
+        said if said.is_empty() => "no output".to_owned(),
+        said => said,
+    };
+    Err(Error::Command { command: name, output })
 }
 
 pub fn search_path() -> String {

@@ -114,6 +114,8 @@ fn make(dir: &Path, user: Option<&str>, uid: u32) -> Result<()> {
     }
     run(as_user(user, "mariadb-install-db").args([
         "--no-defaults".to_owned(),
+        // Also on a machine whose own name cannot be looked up: nobody here is called by a host's name.
+        "--force".to_owned(),
         format!("--datadir={}", data.display()),
         format!("--extra-file={}", sql.display()),
         "--auth-root-authentication-method=normal".to_owned(),
