@@ -14,7 +14,13 @@ Examples:
   trireme bench all --preset quick --plan              what would be measured, and how long that takes
   trireme bench report results other-results           compares two runs
 
-The same command with the same --out goes on where it was interrupted. docs/benchmarks/README.md says what each experiment is.";
+The same command with the same --out goes on where it was interrupted. docs/benchmarks/README.md says what each experiment is.
+
+Exit codes:
+  0  every point was measured
+  1  failed; one line on stderr says why and what to do
+  2  wrong usage
+  3  a point failed; the others are in the report";
 
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]

@@ -132,6 +132,7 @@ pub enum Command {
     /// Print a script with which a shell completes these commands
     #[command(after_help = COMPLETIONS_HELP)]
     Completions {
+        /// Which shell
         #[arg(value_name = "SHELL")]
         shell: clap_complete::Shell,
     },
@@ -147,11 +148,20 @@ Packages install them. By hand, for bash:
 #[derive(Debug, Subcommand)]
 pub enum SecretAction {
     /// Make a file with a new secret, readable for its owner only
-    New { file: PathBuf },
+    New {
+        /// The file to make
+        file: PathBuf,
+    },
     /// Put a new secret before the one in the file; nodes that have read the file accept both
-    Rotate { file: PathBuf },
+    Rotate {
+        /// The file with the secret (`repl.secret_file`)
+        file: PathBuf,
+    },
     /// Take all secrets but the first out of the file
-    Retire { file: PathBuf },
+    Retire {
+        /// The file with the secret (`repl.secret_file`)
+        file: PathBuf,
+    },
     /// Make the files with which the server's scripts protect full copies (rsync, mariabackup) from the secret, and print what to put into my.cnf
     Transfer {
         /// The file with the secret (`repl.secret_file`)
@@ -306,6 +316,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 pub enum LogAction {
     /// Show files, range, gaps and statistics, or one entry; takes no lock, so the node may run
     Inspect {
+        /// Directory with the log: the data directory, or `gcache.dir`
         dir: PathBuf,
         /// Show the entry at this index
         #[arg(long, value_name = "INDEX", conflicts_with = "seqno")]
@@ -322,6 +333,7 @@ pub enum LogAction {
     },
     /// Check every record and judge the log as its node would at its next start; takes no lock, changes nothing
     Verify {
+        /// Directory with the log: the data directory, or `gcache.dir`
         dir: PathBuf,
         /// File with the keys of an encrypted log (`repl.log_key_file`)
         #[arg(long, value_name = "FILE")]
@@ -333,6 +345,7 @@ pub enum LogAction {
     /// Show the term that a node has promised, or raise that of a stopped one. For nodes that do not believe each other's terms: their error
     /// logs name the command
     Term {
+        /// Directory with the log: the data directory, or `gcache.dir`
         dir: PathBuf,
         /// The new term; the highest that any node of the cluster has
         #[arg(long, value_name = "TERM")]
@@ -344,6 +357,7 @@ pub enum LogAction {
     /// Free disk space: delete the oldest files of a node's log. A node that needs them later gets a full copy. A running node
     /// does it itself, and keeps what its own server and the members that are there still need
     Trim {
+        /// Directory with the log: the data directory, or `gcache.dir`
         dir: PathBuf,
         /// Oldest seqno to keep. Segments go as a whole, so more than that may stay
         #[arg(long, value_name = "SEQNO")]
@@ -372,11 +386,22 @@ pub enum LogAction {
 #[derive(Debug, Subcommand)]
 pub enum LogKeyAction {
     /// Make a file with a new key, readable for its owner only
-    New { file: PathBuf },
+    New {
+        /// The file to make
+        file: PathBuf,
+    },
     /// Put a new key before those in the file; the next segment of the log is encrypted with it
-    Rotate { file: PathBuf },
+    Rotate {
+        /// The file with the keys (`repl.log_key_file`)
+        file: PathBuf,
+    },
     /// Take the keys out of the file that no file of the log in DIR needs any more, the first one excepted
-    Retire { file: PathBuf, dir: PathBuf },
+    Retire {
+        /// The file with the keys (`repl.log_key_file`)
+        file: PathBuf,
+        /// Directory with the log: the data directory, or `gcache.dir`
+        dir: PathBuf,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -401,13 +426,25 @@ pub enum Action {
         json: bool,
     },
     /// End a node at once (SIGKILL), as a crash would
-    Kill { node: NodeId },
+    Kill {
+        /// Node: 1, 2, …
+        node: NodeId,
+    },
     /// Stop a node cleanly (SIGTERM): it leaves the group. Waits up to 60 s
-    Stop { node: NodeId },
+    Stop {
+        /// Node: 1, 2, …
+        node: NodeId,
+    },
     /// Freeze a node (SIGSTOP): it stays connected and answers nothing
-    Pause { node: NodeId },
+    Pause {
+        /// Node: 1, 2, …
+        node: NodeId,
+    },
     /// Wake a frozen node up again (SIGCONT)
-    Resume { node: NodeId },
+    Resume {
+        /// Node: 1, 2, …
+        node: NodeId,
+    },
     /// Cut nodes off the network; needs a cluster started with --netns
     #[command(after_help = "Packets vanish silently, as with a broken switch; connections stay open.\n\
         Examples:\n  trireme cluster partition 1         node1 alone, the others together\n  \
@@ -426,7 +463,7 @@ pub enum Action {
     },
     /// Undo every cut
     Heal,
-    /// Start nodes again, all at the same time; those that run are stopped orderly first
+    /// Start nodes again, all at the same time; those that run are stopped in order first
     Restart(Restart),
     /// Add nodes to the running cluster; they receive their data by state transfer
     Add {
@@ -436,16 +473,20 @@ pub enum Action {
         #[command(flatten)]
         options: ServerOptions,
     },
-    /// Stop a node orderly, forget it and remove its files
-    Remove { node: NodeId },
+    /// Stop a node in order, forget it and remove its files
+    Remove {
+        /// Node: 1, 2, …
+        node: NodeId,
+    },
     /// Stop every node and remove the cluster's files
     Down {
-        /// Keep data and logs, so that `up` can start the cluster again; nodes are stopped orderly
+        /// Keep data and logs, so that `up` can start the cluster again; nodes are stopped in order
         #[arg(long)]
         keep: bool,
     },
     /// Show a node's error log
     Logs {
+        /// Node: 1, 2, …
         node: NodeId,
         /// How many lines from the end
         #[arg(short = 'n', long, default_value_t = 50, value_name = "LINES")]
@@ -513,6 +554,7 @@ pub struct ServerOptions {
 
 #[derive(Debug, ClapArgs)]
 pub struct Restart {
+    /// Nodes: 1, 2, …
     #[arg(required = true)]
     pub nodes: Vec<NodeId>,
     /// Found a new group with this node (--wsrep-new-cluster): for a group that has no member left
@@ -521,7 +563,7 @@ pub struct Restart {
     /// Do not ask the storage engine for the node's position first, as a bare `mariadbd` start
     #[arg(long)]
     pub plain: bool,
-    /// End a running node by SIGKILL instead of orderly
+    /// End a running node by SIGKILL instead of in order
     #[arg(long)]
     pub kill: bool,
 }

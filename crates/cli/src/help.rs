@@ -19,11 +19,35 @@ const TEMPLATE: &str = "\
 {before-help}Options:
 {options}{after-help}";
 
+/// Of every command that says nothing else.
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  failed; one line on stderr says why and what to do
+  2  wrong usage";
+
 /// The command line, with the commands in groups.
 pub fn command() -> Command {
-    let plain = Args::command();
+    let plain = complete();
     let groups = groups(&plain);
     plain.help_template(TEMPLATE).before_help(groups)
+}
+
+/// The command line, in which every command says its exit codes: its own, or those of the command that it is a part of.
+pub fn complete() -> Command {
+    Args::command().mut_subcommands(|inner| tell_exit_codes(inner, EXIT_CODES))
+}
+
+fn tell_exit_codes(command: Command, outer: &str) -> Command {
+    let said = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let own = said.find("Exit codes").map(|start| &said[start..]);
+    let codes = own.map(|text| text.split("\n\n").next().unwrap_or(text)).unwrap_or(outer).to_owned();
+    let command = match (own, said.is_empty()) {
+        (Some(_), _) => command,
+        (None, true) => command.after_help(codes.clone()),
+        (None, false) => command.after_help(format!("{said}\n\n{codes}")),
+    };
+    command.mut_subcommands(|inner| tell_exit_codes(inner, &codes))
 }
 
 fn groups(command: &Command) -> String {
@@ -48,6 +72,30 @@ fn groups(command: &Command) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Every command, those within others too.
+    fn walk(command: &Command, name: &str, look: &mut impl FnMut(&str, &Command)) {
+        for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set() && inner.get_name() != "help") {
+            let name = format!("{name} {}", inner.get_name());
+            look(&name, inner);
+            walk(inner, &name, look);
+        }
+    }
+
+    #[test]
+    fn every_command_says_its_exit_codes_and_what_its_arguments_are() {
+        let mut seen = 0;
+        walk(&complete(), "trireme", &mut |name, command| {
+            seen += 1;
+            let help = command.clone().render_long_help().to_string();
+            assert_eq!(help.matches("Exit codes").count(), 1, "{name}\n{help}");
+            for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
+                let about = argument.get_help().map(ToString::to_string).unwrap_or_default();
+                assert!(!about.is_empty(), "{name}: {}", argument.get_id());
+            }
+        });
+        assert!(seen > 40, "{seen}");
+    }
 
     #[test]
     fn shows_every_command_once_and_no_line_is_wide() {

@@ -1,7 +1,6 @@
 //! Manual pages and completions, made from what can be typed.
 
-use crate::args::Args;
-use clap::CommandFactory;
+use crate::help::complete;
 use clap_complete::Shell;
 use std::io::Write;
 use std::path::Path;
@@ -13,14 +12,14 @@ const BY_HAND: &[&str] = &["trireme-balance"];
 pub fn completions(shell: Shell) -> Result<(), String> {
     // In memory first: clap_complete panics where a pipe was closed.
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Args::command(), "trireme", &mut script);
+    clap_complete::generate(shell, &mut complete(), "trireme", &mut script);
     std::io::stdout().write_all(&script).map_err(|error| format!("cannot write: {error}"))
 }
 
 /// `trireme.1`, `trireme-cluster.1`, `trireme-cluster-up.1`, … in `dir`, which is made if need be.
 pub fn write(dir: &Path) -> Result<(), String> {
     std::fs::create_dir_all(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
-    let mut command = Args::command();
+    let mut command = complete();
     command.build();
     write_page(&command, "trireme", dir)
 }

@@ -88,8 +88,22 @@ fn the_page_names_every_code_that_a_help_names() {
     let page = include_str!("../../../docs/operations/exit-codes.md");
     let listed = |code: &str| page.lines().any(|line| line.starts_with(&format!("| {code} |")));
     let mut named = 0;
-    for words in ["", "up", "status", "doctor", "explain", "cluster", "chaos", "arbitrate", "balance", "log", "bundle"]
-    {
+    for words in [
+        "",
+        "up",
+        "status",
+        "doctor",
+        "explain",
+        "cluster",
+        "chaos",
+        "arbitrate",
+        "balance",
+        "log",
+        "bundle",
+        "bench",
+        "log term",
+        "cluster kill",
+    ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_trireme"));
         let output = command.args(words.split_whitespace()).arg("--help").output().unwrap();
         let help = String::from_utf8(output.stdout).unwrap();
