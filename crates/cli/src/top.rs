@@ -369,11 +369,10 @@ impl View {
             return ("connecting".to_owned(), Level::Degraded, vec![text]);
         };
         let cluster = overview.clusters.first();
-        let name = cluster.map_or("no cluster", |cluster| cluster.name.as_str());
-        let mut facts = vec![format!("cluster {name}")];
+        let mut facts = vec![cluster.map_or("no cluster".to_owned(), |cluster| format!("cluster {}", cluster.name))];
         if let Some(cluster) = cluster {
             facts.push(cluster.provider.clone());
-            facts.extend(cluster.members.map(|n| format!("{n} members")));
+            facts.extend(cluster.members.map(|n| format!("{n} member{}", if n == 1 { "" } else { "s" })));
             facts.extend(
                 cluster
                     .sequencer

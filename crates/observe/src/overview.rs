@@ -10,7 +10,7 @@ use trireme_metrics::{Snapshot, State};
 
 use crate::changes::{Change, Chronicle, SHOWN};
 use crate::client::Trouble;
-use crate::cluster::{Cluster, Picture};
+use crate::cluster::{Cluster, Picture, Server};
 use crate::facts::Facts;
 use crate::monitor::{Health, Look, NOT_PRIMARY, Watch};
 use crate::survey::{Answer, Target};
@@ -193,11 +193,13 @@ impl Roundup {
         let mut nodes = Vec::new();
         let (mut throttle, mut slow, mut round_trips) = (Vec::new(), BTreeMap::new(), Vec::new());
         let mut stops = Vec::new();
-        for one in seen {
-            let server = picture.servers.iter().find(|server| server.address == one.target.to_string());
-            let name = one.watch.state().and_then(|state| state.text("name")).or(one.name.as_deref());
-            let name = name.or(server.and_then(|server| server.name.as_deref())).map(str::to_owned);
-            let name = name.unwrap_or_else(|| one.target.to_string());
+        let at = |one: &Seen<'_>| picture.servers.iter().find(|server| server.address == one.target.to_string());
+        let names: Vec<String> = seen.iter().map(|one| name_of(one, at(one))).collect();
+        for (one, name) in seen.iter().zip(&names) {
+            let server = at(one);
+            // Nodes of different clusters may have one name.
+            let alone = names.iter().filter(|other| *other == name).count() == 1;
+            let name = if alone { name.clone() } else { format!("{name} ({})", one.target) };
             let past = self.note(&name, one.watch, now, unix);
             let mut node = describe(name.clone(), one, now);
             node.cluster = server.and_then(|server| server.cluster);
@@ -249,6 +251,7 @@ impl Roundup {
         }
         self.past.retain(|_, past| now.saturating_duration_since(past.last) < FORGET);
         let (level, sentences) = verdict(&picture, &nodes);
+        let notes = picture.notes.into_iter().filter(|note| !sentences.contains(note)).collect();
         let here = nodes.first().map(|node| node.name.clone());
         nodes.sort_by(|a, b| a.name.cmp(&b.name));
         Overview {
@@ -258,7 +261,7 @@ impl Roundup {
             level,
             sentences,
             clusters: picture.clusters,
-            notes: picture.notes,
+            notes,
             nodes,
             throttle,
             slow: slow.into_values().collect(),
@@ -474,6 +477,13 @@ fn describe(name: String, one: &Seen<'_>, now: Instant) -> Node {
     }
 }
 
+/// As it calls itself, or as others do.
+fn name_of(one: &Seen<'_>, server: Option<&Server>) -> String {
+    let name = one.watch.state().and_then(|state| state.text("name")).or(one.name.as_deref());
+    let name = name.or(server.and_then(|server| server.name.as_deref())).map(str::to_owned);
+    name.unwrap_or_else(|| one.target.to_string())
+}
+
 fn address(target: &Target) -> Option<String> {
     match target {
         Target::Default => None,
@@ -495,6 +505,14 @@ fn verdict(picture: &Picture, nodes: &[Node]) -> (Level, Vec<String>) {
         let Some(why) = node.why.as_deref().filter(|why| !told(why)) else { continue };
         level = level.max(Level::Degraded);
         sentences.push(format!("{}: {why}", node.name));
+    }
+    let keys: Vec<(String, Option<String>)> =
+        picture.clusters.iter().map(|cluster| (cluster.name.clone(), cluster.uuid.clone())).collect();
+    // Clusters that are taken for each other. What concerns servers comes and goes with their answers.
+    let mixed = crate::verdict::notes(&[], &keys);
+    if !mixed.is_empty() {
+        level = level.max(Level::Degraded);
+        sentences.extend(mixed);
     }
     if picture.clusters.is_empty() && sentences.is_empty() {
         sentences.push("no node tells anything".to_owned());
@@ -882,17 +900,32 @@ pub mod tests {
                 state.unix_ns += 60_000_000_000;
             }
         });
-        assert_eq!(overview.clusters.len(), 2);
+        assert_eq!((overview.clusters.len(), overview.level), (2, Level::Degraded));
         assert!(
-            overview.notes.iter().any(|note| note.starts_with("there are 2 clusters with the name shop")),
+            overview.sentences.iter().any(|text| text.starts_with("there are 2 clusters with the name shop")),
             "{:?}",
-            overview.notes
+            overview.sentences
         );
         assert!(
             overview.notes.iter().any(|note| note.contains("the clock of db3 is 60.0 s ahead")),
             "{:?}",
             overview.notes
         );
+    }
+
+    #[test]
+    fn nodes_of_two_clusters_with_one_name_are_told_apart() {
+        let start = Instant::now();
+        let mut roundup = Roundup::default();
+        let overview = seconds(&mut roundup, &mut three(start), start, 1..=3, |node, _, state| {
+            if node == 3 {
+                state.texts.insert("history".into(), "99999999-0000-11ef-8000-000000000001".into());
+                state.texts.insert("name".into(), "db1".into());
+            }
+        });
+        let names: Vec<&str> = overview.nodes.iter().map(|node| &*node.name).collect();
+        assert_eq!(names, ["db1 (10.0.0.1:3306)", "db1 (10.0.0.3:3306)", "db2"]);
+        assert!(overview.nodes.iter().all(|node| node.rates.commits.is_some()), "{:?}", overview.nodes);
     }
 
     #[test]

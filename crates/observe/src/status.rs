@@ -163,7 +163,7 @@ fn to_text(picture: &Picture) -> String {
             format!("cluster {} ({})", cluster.name, cluster.uuid.as_deref().unwrap_or("no history yet")),
             if cluster.primary { "primary" } else { "not primary" }.to_owned(),
         ];
-        head.extend(cluster.members.map(|n| format!("{n} members")));
+        head.extend(cluster.members.map(|n| format!("{n} member{}", if n == 1 { "" } else { "s" })));
         head.extend(cluster.durability.as_ref().map(|mode| format!("durability {mode}")));
         head.extend(cluster.group_level.map(|level| format!("group level {level}")));
         let servers: Vec<&Server> = picture.servers.iter().filter(|server| server.cluster == Some(place)).collect();
