@@ -26,6 +26,9 @@
 .DELETE_ON_ERROR:
 .PHONY: help deny sbom deps deps-test build install uninstall deb rpm release docs cluster down check test test-all sim model chaos mtr fuzz fuzz-corpus bench
 
+# Where rustup puts cargo: a shell that is older than the installation does not have it on its PATH.
+export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
+
 # The compiler that rust-toolchain.toml names. Where rustup has not got it and may not fetch it, its default is taken.
 ifneq ($(shell sh -c 'command -v rustup'),)
 ifeq ($(shell rustc --version 2>/dev/null),)

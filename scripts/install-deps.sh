@@ -11,8 +11,16 @@
 # --deny: cargo-deny too (scripts/deny), for this user; no failure when it cannot be had.
 set -euo pipefail
 
-if ! command -v cargo >/dev/null && [ ! -x "${CARGO_HOME:-$HOME/.cargo}/bin/cargo" ]; then
-    echo "install-deps: there is no Rust toolchain (cargo): install one first, for instance with rustup" >&2
+export PATH="$PATH:${CARGO_HOME:-$HOME/.cargo}/bin"
+oldest=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$(dirname "$0")/../Cargo.toml")
+if ! command -v cargo >/dev/null; then
+    echo "install-deps: there is no Rust toolchain (cargo): install one first, $oldest or newer, for instance with rustup (https://rustup.rs)" >&2
+    exit 1
+fi
+# Distributions have older ones, whose own words on this are hard to understand. Where rustup has still to fetch one, nothing is said here.
+version=$(cargo --version 2>/dev/null | sed -n 's/^cargo \([0-9.]*\).*/\1/p')
+if [ -n "$version" ] && [ "$(printf '%s\n' "$oldest" "$version" | sort -V | head -n 1)" != "$oldest" ]; then
+    echo "install-deps: cargo is of version $version, and $oldest or newer is needed: install that, for instance with rustup (https://rustup.rs)" >&2
     exit 1
 fi
 
