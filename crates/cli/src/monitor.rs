@@ -20,9 +20,12 @@ use trireme_observe::monitor::{Content, Look, Monitor};
 use trireme_observe::station::{Peer, Station, TICK};
 use trireme_observe::status;
 use trireme_observe::survey::Target;
+use trireme_observe::table::printable;
 
 use crate::ask::ask;
 
+/// Of another monitor's reason, in characters.
+const SAID_MAX: usize = 300;
 /// Between two looks at the file.
 const EVERY: Duration = Duration::from_millis(250);
 /// Between two questions to a server without such a file.
@@ -226,7 +229,11 @@ fn ask_monitor(peer: &Peer, token: Option<&str>) -> Look {
             Err(bad) => why(format!("tells what is not understood: {bad}")),
         },
         "401" => why("refuses the token: all monitors need the same --token-file".to_owned()),
-        "503" => why("knows nothing of its node yet".to_owned()),
+        "503" => {
+            let body = String::from_utf8_lossy(&reply.body);
+            let said: String = body.lines().next().unwrap_or_default().chars().take(SAID_MAX).collect();
+            why(format!("knows nothing of its node: {}", printable(&said)))
+        }
         other => {
             why(format!("is none that knows of /node (status {other}): it is of an older version, or another program"))
         }

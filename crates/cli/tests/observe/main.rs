@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use trireme_cluster::{ClusterGuard, NodeId, Spec, Stop};
+use trireme_metrics::Body;
+use trireme_metrics::state::FILE_NAME;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -103,6 +105,55 @@ fn bad_input_is_told_in_words() {
     assert!(code == 3 && err.contains("no such line"), "{err}");
     let (code, _, err) = trireme(&["events", "/nowhere/error.log"]);
     assert!(code == 1 && err.contains("/nowhere/error.log"), "{err}");
+}
+
+/// Torn, foreign and future files, and none: each monitor says what is wrong with its own, and another one says so for it.
+#[test]
+fn bad_state_files_are_told_by_every_monitor() {
+    let place = std::env::temp_dir().join(format!("trireme-bad-state-{}", std::process::id()));
+    let whole = Body::default().encode(1, 1, std::process::id(), false);
+    let with = |at: usize, byte: u8| {
+        let mut bytes = whole.clone();
+        bytes[at] = byte;
+        bytes
+    };
+    let cases = [
+        ("torn", Some(with(20, 0xaa)), "its checksum does not fit"),
+        ("future", Some(with(8, 9)), "its format is 9"),
+        ("foreign", Some(b"a letter".to_vec()), "it is no state file of a Trireme node"),
+        ("none", None, "there is no "),
+    ];
+    let dead = format!("127.0.0.1:{}", free_port());
+    let monitor = |name: &str, file: Option<&[u8]>, peers: &str| {
+        let (dir, port) = (place.join(name), free_port());
+        std::fs::create_dir_all(&dir).unwrap();
+        if let Some(bytes) = file {
+            std::fs::write(dir.join(FILE_NAME), bytes).unwrap();
+        }
+        let listen = format!("127.0.0.1:{port}");
+        let words = ["monitor", "--data-dir", dir.to_str().unwrap(), "--listen", &listen, "--host", &dead];
+        let mut command = trireme_command(&words);
+        command.args(["--timeout", "2", "--peers", peers]).stdout(Stdio::null());
+        (Process(command.spawn().unwrap()), port)
+    };
+    let bad: Vec<(Process, u16)> =
+        cases.iter().map(|(name, file, _)| monitor(name, file.as_deref(), "127.0.0.1:1")).collect();
+    let peers: Vec<String> = bad.iter().map(|(_, port)| format!("127.0.0.1:{port}")).collect();
+    let (_all, all) = monitor("all", None, &peers.join(","));
+    for ((name, _, words), (_, port)) in cases.iter().zip(&bad) {
+        until(&format!("{name} to be told"), || {
+            get(("127.0.0.1", *port), "/live")
+                .is_some_and(|(status, body)| status.contains("503") && body.contains(words))
+        });
+        let by_another = format!("127.0.0.1:{port} knows nothing of its node: ");
+        until(&format!("{name} to be told by another monitor"), || {
+            let body = get(("127.0.0.1", all), "/cluster").map(|(_, body)| body).unwrap_or_default();
+            let json: Value = serde_json::from_str(&body).unwrap_or_default();
+            let notes = json["notes"].as_array().cloned().unwrap_or_default();
+            notes.iter().filter_map(Value::as_str).any(|note| note.contains(&by_another) && note.contains(words))
+        });
+    }
+    std::fs::remove_dir_all(&place).unwrap();
 }
 
 #[test]
