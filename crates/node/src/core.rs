@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 
 use crate::log::Log;
 use trireme_flight as flight;
-use trireme_order::{Content, Envelope, Event, LogStore, Message, Output};
+use trireme_order::{Content, Envelope, Event, LogStore, Message, Output, StoreError};
 use trireme_surface::texts;
 use trireme_types::{DecodeError, NodeId, Seqno, Timestamp, View, Writer};
+use trireme_wslog::Synced;
 
 use crate::command::{Command, Outcome};
 use crate::index::Work;
@@ -41,7 +42,7 @@ mod past;
 mod throttle;
 
 use connection::{Connection, HeldAnswer, Pending, ProposalId};
-use incarnation::Incarnation;
+use incarnation::{Incarnation, Syncing};
 
 /// The group thread. Its state lives as long as the server's connection, or as long as one incarnation in the group: a return after an
 /// outage of the log's disk puts another incarnation in the place of the one that ended, and the connection goes on.
@@ -129,6 +130,7 @@ impl Core {
             for command in commands.drain(..) {
                 self.on_command(command);
             }
+            self.look_at_write();
             self.fetch_index();
             let now = self.now();
             if self.inc.group.poll_timeout().is_some_and(|(at, _)| at <= now) {
@@ -203,11 +205,48 @@ impl Core {
     }
 
     fn begin_sync(&mut self) {
-        if !self.inc.syncing
-            && let Some(ticket) = self.inc.group.store_mut().begin_sync()
-        {
-            self.inc.syncing = true;
-            self.shared.jobs.sync(ticket);
+        if self.inc.syncing != Syncing::Nothing || self.inc.group.store().failed().is_some() {
+            return;
+        }
+        let log = self.inc.group.store_mut();
+        match log.begin_write() {
+            Ok(Some(_)) => {
+                let begun = Instant::now();
+                self.shared.metrics.sync_since.begin(begun);
+                self.inc.syncing = Syncing::Writing(begun);
+            }
+            Ok(None) => {
+                if let Some(ticket) = log.begin_sync() {
+                    self.inc.syncing = Syncing::ByThread;
+                    self.shared.jobs.sync(ticket);
+                }
+            }
+            Err(error) => self.fail(error.to_string()),
+        }
+    }
+
+    /// A write past the page cache may have ended.
+    fn look_at_write(&mut self) {
+        let Syncing::Writing(begun) = self.inc.syncing else { return };
+        let log = self.inc.group.store_mut();
+        let done = log.finish_write();
+        if done.is_none() && log.is_under_way() {
+            return;
+        }
+        self.shared.metrics.note_sync(begun);
+        match done {
+            Some(done) => self.on_synced(done),
+            // A truncation has waited for it.
+            None => self.inc.syncing = Syncing::Nothing,
+        }
+    }
+
+    fn on_synced(&mut self, done: Result<Synced, StoreError>) {
+        self.inc.syncing = Syncing::Nothing;
+        let now = self.now();
+        match done {
+            Ok(synced) => self.inc.group.handle_synced(now, synced.generation, synced.upto),
+            Err(error) => self.fail(error.to_string()),
         }
     }
 
@@ -468,6 +507,7 @@ impl Core {
             log_durable: order.durable,
             log_committed: order.committed,
             log_bytes: self.inc.group.store().bytes_held(),
+            log_io: self.inc.log_io.name(),
             log_bytes_max: self.inc.kept_for_absent_max.max(self.shared.host.settings.with(|o| o.size("gcache.size"))),
             read_requests: order.read_requests,
             slow: self

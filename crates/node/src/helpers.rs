@@ -106,10 +106,7 @@ fn run_syncs(shared: &Shared, jobs: &Receiver<SyncJob>) {
                 let begun = Instant::now();
                 shared.metrics.sync_since.begin(begun);
                 let outcome = ticket.run();
-                let took = begun.elapsed();
-                shared.metrics.sync_since.end();
-                shared.metrics.log_sync.record(took);
-                shared.metrics.slowest_sync.record(took);
+                shared.metrics.note_sync(begun);
                 shared.commands.push(Command::Synced(outcome));
             }
             SyncJob::Pass(slot) => slot.fill(()),

@@ -15,6 +15,7 @@ mod data;
 mod engine;
 mod exposure;
 mod flight;
+mod group_thread;
 mod helpers;
 mod host;
 mod identity;
@@ -39,6 +40,8 @@ mod shared;
 mod slot;
 mod space;
 mod stages;
+#[cfg(feature = "panics")]
+mod stalled;
 mod startup;
 mod state_file;
 mod stats;

@@ -1,6 +1,7 @@
 //! The write-set log of this node: opened where the options say, opened again after its disk failed, and looked into.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use trireme_order::{LogStore, StoreError};
@@ -10,6 +11,7 @@ use trireme_wslog::{DirStorage, OpenReport, Options as LogOptions, WriteSetLog, 
 use crate::Level;
 use crate::identity::{NoChance, node_uuid};
 use crate::settings::{Settings, SettingsError};
+use crate::shared::Shared;
 use crate::space::free_space;
 
 pub type Log = WriteSetLog<DirStorage>;
@@ -49,7 +51,9 @@ pub fn open(settings: &Settings, say: &dyn Fn(Level, &str)) -> Result<(Log, bool
 /// Opens it once more after its disk failed, when that works and has room. The log must be there: an empty directory is one whose file
 /// system is not mounted.
 pub fn reopen(settings: &Settings, failed: &mut Log, say: &dyn Fn(Level, &str)) -> Result<Log, LogError> {
-    failed.let_go();
+    if !failed.let_go() {
+        return Err(LogError::Silent);
+    }
     let (storage, options) = place(settings, None, true)?;
     let (free, needed) = (free_space(storage.path()), options.segment_size());
     // Not to be found out by filling the disk.
@@ -63,6 +67,48 @@ pub fn reopen(settings: &Settings, failed: &mut Log, say: &dyn Fn(Level, &str)) 
         say(Level::Warn, &format!("the disk lost entries {lost} of the write-set log: the others have to repair it"));
     }
     Ok(log)
+}
+
+/// How the group thread gets what is appended onto the disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LogIo {
+    /// Past the page cache, by io_uring, as far as that goes; no other thread has to do with it.
+    Uring,
+    /// Through the page cache; another thread syncs it.
+    Threads,
+}
+
+impl LogIo {
+    pub fn name(self) -> &'static str {
+        match self {
+            LogIo::Uring => "uring",
+            LogIo::Threads => "threads",
+        }
+    }
+}
+
+/// Prepares the log for the calling thread, as `repl.log_io` says and this machine allows.
+pub fn begin_io(shared: &Arc<Shared>, log: &mut Log) -> LogIo {
+    let host = &shared.host;
+    let wanted = host.settings.with(|o| o.text("repl.log_io").to_owned());
+    if wanted == "threads" {
+        return LogIo::Threads;
+    }
+    match log.direct_writer() {
+        Ok(writer) => {
+            #[cfg(feature = "panics")]
+            let writer = crate::stalled::StalledWriter::new(writer, shared.clone());
+            log.write_past_cache(writer);
+            LogIo::Uring
+        }
+        Err(why) => {
+            let text = format!(
+                "write-set log: written through the page cache and synced by a thread, as repl.log_io={wanted} cannot have io_uring here: {why}"
+            );
+            host.log(if wanted == "uring" { Level::Warn } else { Level::Info }, text);
+            LogIo::Threads
+        }
+    }
 }
 
 /// Where the log lies, and how it is opened.

@@ -50,6 +50,14 @@ impl Metrics {
         self.on.then(Instant::now)
     }
 
+    /// The sync of the log that has been under way since `begun` has ended.
+    pub fn note_sync(&self, begun: Instant) {
+        let took = begun.elapsed();
+        self.sync_since.end();
+        self.log_sync.record(took);
+        self.slowest_sync.record(took);
+    }
+
     /// A local write set was ordered. `slot`: what its thread waited at since `begun`.
     /// Where it has spent its time so far.
     pub fn ordered(&self, begun: Option<Instant>, slot: &Slot<Outcome>) -> Stages {

@@ -2,6 +2,7 @@
 
 use crate::command::Command;
 use crate::core::Core;
+use crate::group_thread::GroupThread;
 use crate::host::Host;
 use crate::jobs::{HELPERS_END, Jobs};
 use crate::log::{self, Log, LogError};
@@ -10,11 +11,10 @@ use crate::settings::{Settings, SettingsError};
 use crate::shared::Shared;
 use crate::slot::Slot;
 use crate::startup::{ConnectError, Patience, Wish};
-use crate::threads::{Helper, Waits, lock, spawn, within};
+use crate::threads::{Helper, Waits, lock, within};
 use crate::{Code, InitArgs, Level, Server, StatValue, flight, helpers, startup, stop_signal};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, mpsc};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use trireme_flight::Event;
 
@@ -54,7 +54,9 @@ fn wait_to_connect(connected: &Connected, deadline: Option<Instant>) -> Option<R
 /// What only `connect`, `disconnect` and `close` touch.
 #[derive(Default)]
 struct Running {
-    core: Option<JoinHandle<Option<Log>>>,
+    core: Option<GroupThread>,
+    /// One whose end, with the log, a disk holds up that does not answer.
+    held_up: Option<GroupThread>,
     /// Counts connections: a `connect` that waits must not end a later one's group thread.
     connection: u64,
     log: Option<Log>,
@@ -128,7 +130,7 @@ impl Node {
         self.disconnect();
         let mut running = lock(&self.running);
         if running.closed {
-            return running.stuck.is_empty();
+            return running.stuck.is_empty() && running.held_up.is_none();
         }
         running.closed = true;
         self.shared.life.close();
@@ -151,7 +153,7 @@ impl Node {
         {
             self.shared.host.server.log(Level::Warn, &error.to_string());
         }
-        running.stuck.is_empty()
+        running.stuck.is_empty() && running.held_up.is_none()
     }
 
     pub fn connect(&self, cluster: &str, url: &str, donor: &str, bootstrap: bool) -> Code {
@@ -229,7 +231,7 @@ impl Node {
         let patience = plan.patience;
         let (for_core, slot, donor) = (shared.clone(), connected.clone(), donor.to_string());
         running.connection += 1;
-        running.core = Some(spawn("trireme-group", move || Core::new(for_core, plan, log, donor, slot).run()));
+        running.core = Some(GroupThread::start(move || Core::new(for_core, plan, log, donor, slot).run()));
         Ok((connected, patience, running.connection))
     }
 
@@ -256,7 +258,21 @@ impl Node {
     fn end_core(&self, running: &mut Running) {
         if let Some(core) = running.core.take() {
             self.shared.leave();
-            running.log = core.join().unwrap_or(None);
+            match core.join() {
+                Ok(log) => running.log = log,
+                Err(held_up) => {
+                    self.shared.host.server.log(
+                        Level::Warn,
+                        "the disk with the write-set log does not answer: the log is left as it is, and so is this library",
+                    );
+                    running.held_up = Some(held_up);
+                }
+            }
+        }
+        match running.held_up.take().map(GroupThread::join_if_over) {
+            None => {}
+            Some(Ok(log)) => running.log = log,
+            Some(Err(held_up)) => running.held_up = Some(held_up),
         }
     }
 

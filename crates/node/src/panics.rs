@@ -47,6 +47,16 @@ impl Panics {
         self.lock().stalled.contains(place)
     }
 
+    /// For who must not wait itself: is the place to be passed by nobody? Then somebody stands there from now on.
+    pub fn holds(&self, place: &str) -> bool {
+        let mut wishes = self.lock();
+        let holds = wishes.stalls.contains(place);
+        if holds {
+            wishes.stalled.insert(place.to_owned());
+        }
+        holds
+    }
+
     /// A line in this file names a place that is to panic.
     pub fn take_file(&self, data_dir: &str) {
         let path = std::path::Path::new(data_dir).join("panic-in");

@@ -50,6 +50,8 @@ pub struct Picture {
     /// Bytes that the log takes, and how many it may take for the sake of members that are away.
     pub log_bytes: u64,
     pub log_bytes_max: u64,
+    /// How the log is written.
+    pub log_io: &'static str,
     pub read_requests: u64,
     /// The backlogs at which this node says stop and go.
     pub flow_limits: Limits,
@@ -116,6 +118,7 @@ impl Picture {
             ("log_committed", int(self.log_committed.0)),
             ("log_durable", int(self.log_durable.0)),
             ("log_first", int(self.log_first.0)),
+            ("log_io", self.log_io.into()),
             ("log_last", int(self.log_last.0)),
             ("read_requests", int(self.read_requests)),
             ("role", self.role.into()),

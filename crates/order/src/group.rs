@@ -986,8 +986,14 @@ impl<S: LogStore> Group<S> {
         if self.is(Mutant::AckUnwritten) { self.store.last() } else { self.store.written() }
     }
 
+    /// Held so that it may be delivered when the others have committed it.
+    pub(crate) fn held(&self) -> LogIndex {
+        if self.syncs() { self.written().max(self.store.held()) } else { self.written() }
+    }
+
     fn is_writing(&self) -> bool {
-        self.running() && self.store.written() < self.store.last()
+        let unwritten = !self.syncs() && self.store.written() < self.store.last();
+        self.running() && (unwritten || self.store.wants_write_on())
     }
 
     /// The next piece of a large entry. Between two of them everything else gets its turn: a gigabyte takes seconds, and whoever

@@ -34,8 +34,8 @@ impl<S: LogStore> Group<S> {
         assert_eq!(self.tail.index, self.store.last(), "tail state and log disagree");
         assert!(self.verified <= self.tail.index, "verified beyond the log");
         assert!(self.hard.term >= self.tail.term, "an entry of a term that was never promised");
-        let written = self.store.written().max(self.store.base().index);
-        assert!(self.commit <= written, "committed beyond what is written");
+        let held = self.held().max(self.store.base().index);
+        assert!(self.commit <= held, "committed beyond what is held");
         assert!(self.synced <= self.store.written(), "synced beyond what is written");
         let own = self.acks.get(&self.me()).copied().unwrap_or_default();
         assert!(self.acked.is_none_or(|to| to <= own), "acknowledged more than it counts for itself");

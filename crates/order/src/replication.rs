@@ -565,7 +565,8 @@ impl<S: LogStore> Group<S> {
         self.cache.truncate_after(index);
         // Read ahead for delivery, maybe beyond what is committed.
         self.delivering.clear();
-        self.synced = self.synced.min(index);
+        // A write that was under way may have ended with it.
+        self.synced = self.store.synced().min(index);
         self.verified = self.verified.min(index);
         self.rebuild_tail();
         self.phase() != Phase::Failed
@@ -685,7 +686,7 @@ impl<S: LogStore> Group<S> {
         }
         let mut commit = self.commit;
         // What is committed is delivered, and may be in the server's data before the next piece of a large entry is written.
-        let held = self.verified.min(self.written());
+        let held = self.verified.min(self.held());
         let mut positions: Vec<LogIndex> = self.acks.values().copied().map(|i| i.min(held)).collect();
         positions.sort_unstable();
         positions.dedup();

@@ -30,6 +30,11 @@ pub trait LogStore {
     fn last(&self) -> LogIndex;
     /// Everything up to here is written.
     fn written(&self) -> LogIndex;
+    /// Everything up to here is written, or will be with the next sync: in mode `disk` what the others have committed may be delivered up to here. After
+    /// the death of the process less may be left, as after a loss of power. Never what may be acknowledged.
+    fn held(&self) -> LogIndex {
+        self.written()
+    }
     /// Everything up to here is on disk, as far as this store knows (after open: what recovery verified).
     fn synced(&self) -> LogIndex;
     /// Rises with every truncation or reset: a sync completion of an older generation counts for nothing (rule 2).
@@ -42,7 +47,11 @@ pub trait LogStore {
     fn read(&self, from: LogIndex, max_bytes: usize) -> Result<Vec<Entry>, StoreError>;
     /// Appends after `last()`; indexes must be consecutive.
     fn append(&mut self, entries: &[Entry]) -> Result<(), StoreError>;
-    /// Writes a piece of what is appended and not written. Call it until `written` is `last`, and do other things in between.
+    /// Is there something for `write_on`? What a sync will write is not.
+    fn wants_write_on(&self) -> bool {
+        self.written() < self.last()
+    }
+    /// Writes a piece of what is appended and not written. Call it until nothing is wanted, and do other things in between.
     fn write_on(&mut self) -> Result<(), StoreError>;
     /// Forgets everything after `index` (≥ base().index).
     fn truncate_after(&mut self, index: LogIndex) -> Result<(), StoreError>;

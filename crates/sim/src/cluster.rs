@@ -770,8 +770,11 @@ impl Cluster {
             return;
         };
         self.log(|| format!("n{slot} dies{}", if power { " with its machine" } else { "" }));
-        if p.group.store().written() < p.group.store().last() {
+        if p.group.store().wants_write_on() {
             self.situations.arose(Situation::TornRecord);
+        }
+        if p.group.store().writes_past_cache() {
+            self.situations.arose(Situation::PastCacheCut);
         }
         self.close_conns(slot);
         let mut store = std::mem::replace(p.group.store_mut(), Store::nothing());

@@ -98,6 +98,13 @@ impl Store {
             Store::Real(s) => s.housekeeping(),
         }
     }
+    /// A write past the page cache is under way.
+    pub fn writes_past_cache(&self) -> bool {
+        match self {
+            Store::Fast(_) => false,
+            Store::Real(s) => s.writes_past_cache(),
+        }
+    }
     pub fn take_complaint(&mut self) -> Option<String> {
         match self {
             Store::Fast(_) => None,
@@ -136,6 +143,12 @@ impl LogStore for Store {
     }
     fn written(&self) -> LogIndex {
         each!(self, s => s.written())
+    }
+    fn held(&self) -> LogIndex {
+        each!(self, s => s.held())
+    }
+    fn wants_write_on(&self) -> bool {
+        each!(self, s => s.wants_write_on())
     }
     fn write_on(&mut self) -> Result<(), StoreError> {
         each!(self, s => s.write_on())

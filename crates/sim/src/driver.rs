@@ -215,7 +215,7 @@ impl Cluster {
     fn go_on_writing(&mut self, slot: usize, boot: u32) {
         let mean = self.options.piece_mean;
         let Some(p) = self.life(slot, boot) else { return };
-        if p.group.store().written() < p.group.store().last() {
+        if p.group.store().wants_write_on() {
             let until = self.now + self.rng.exp(mean);
             if let Some(p) = self.life(slot, boot) {
                 p.writes_until = until;

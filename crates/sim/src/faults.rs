@@ -408,7 +408,7 @@ impl Cluster {
 
     /// Most likely the one that orders; if nobody writes, that one begins to, and hears of it in the middle.
     fn strike_a_writer(&mut self) {
-        let writes = |s: &Slot| !s.stands_still() && s.process.is_some() && s.store().written() < s.store().last();
+        let writes = |s: &Slot| !s.stands_still() && s.process.is_some() && s.store().wants_write_on();
         let sequencer = self.sequencer();
         let mut writers: Vec<usize> = (0..self.slots.len()).filter(|&slot| writes(&self.slots[slot])).collect();
         writers.extend(sequencer.filter(|s| writers.contains(s) || writers.is_empty()));

@@ -16,6 +16,10 @@ pub struct RealStore {
     /// `None` only while it is being reopened.
     log: Option<WriteSetLog<SimDisk>>,
     ticket: Option<SyncTicket<SimDisk>>,
+    /// What is appended goes past the page cache where it can.
+    past_cache: bool,
+    /// A sync was begun that is not by ticket: a write past the cache, or one that has failed at once.
+    written_past: bool,
     /// Its sync was already run when the ticket was drawn.
     early: Option<trireme_wslog::Synced>,
     node: NodeId,
@@ -50,6 +54,8 @@ impl RealStore {
             seed,
             log: None,
             ticket: None,
+            past_cache: seed / 4 % 2 == 1,
+            written_past: false,
             early: None,
             node,
             boot: 1,
@@ -137,6 +143,16 @@ impl RealStore {
             }
         }
         self.fused = false;
+        self.written_past = false;
+        self.write_past_cache();
+    }
+
+    fn write_past_cache(&mut self) {
+        if self.past_cache
+            && let Some(log) = &mut self.log
+        {
+            log.write_past_cache(self.disk.direct_writer());
+        }
     }
 
     fn log(&self) -> &WriteSetLog<SimDisk> {
@@ -198,9 +214,9 @@ impl RealStore {
         if !works {
             return None;
         }
-        (self.ticket, self.early) = (None, None);
+        (self.ticket, self.early, self.written_past) = (None, None, false);
         let mut failed = self.log.take().expect("open between calls");
-        failed.let_go();
+        assert!(failed.let_go(), "what is under way on this disk ends when it is asked about");
         self.clear_fuse();
         if drops {
             self.disk.crash();
@@ -211,6 +227,7 @@ impl RealStore {
                 self.fused = false;
                 let lost = log.written() < failed.written();
                 self.log = Some(log);
+                self.write_past_cache();
                 Some(lost)
             }
             Err(e) => {
@@ -244,6 +261,18 @@ impl RealStore {
 
     /// Draws a ticket; half the time its work is done at once, else when the completion is reported.
     pub fn begin_sync(&mut self, early: bool) -> Option<(u64, LogIndex)> {
+        match self.log_mut().begin_write() {
+            Ok(None) => {}
+            Ok(Some(upto)) => {
+                self.written_past = true;
+                return Some((self.log().generation(), upto));
+            }
+            // The log has failed, which is told at the end of the sync.
+            Err(_) => {
+                self.written_past = true;
+                return Some((self.log().generation(), self.log().last()));
+            }
+        }
         let ticket = self.log_mut().begin_sync()?;
         let unwritten = self.sabotage == Some(Sabotage::SyncUnwritten);
         let out = (ticket.generation, if unwritten { self.log().last() } else { ticket.upto });
@@ -255,8 +284,19 @@ impl RealStore {
         Some(out)
     }
 
+    pub fn writes_past_cache(&self) -> bool {
+        self.log().is_under_way()
+    }
+
     /// Whether the sync succeeded.
     pub fn complete_sync(&mut self) -> bool {
+        if std::mem::take(&mut self.written_past) {
+            // A truncation may have waited for its end.
+            return match self.log_mut().finish_write() {
+                Some(done) => done.is_ok(),
+                None => !self.failed(),
+            };
+        }
         let early = self.early.take();
         let done = match self.ticket.take() {
             Some(ticket) => ticket.run().ok(),
@@ -339,6 +379,12 @@ impl LogStore for RealStore {
     }
     fn written(&self) -> LogIndex {
         self.log().written()
+    }
+    fn held(&self) -> LogIndex {
+        self.log().held()
+    }
+    fn wants_write_on(&self) -> bool {
+        self.log().wants_write_on()
     }
     fn write_on(&mut self) -> Result<(), StoreError> {
         self.log_mut().write_on()

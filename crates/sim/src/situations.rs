@@ -92,6 +92,8 @@ situations! {
     DiskHung = "log's disk hangs": 170,
     /// A process died in the middle of a record.
     TornRecord = "death in the middle of a record": 180,
+    /// A process died while it wrote past the page cache.
+    PastCacheCut = "death with a write past the cache": 67,
     // Joining, copies, servers.
     SnapshotSent = "snapshot sent": 4_700,
     /// To a member that votes.

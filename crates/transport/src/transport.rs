@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use mio::net::TcpListener;
+use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use trireme_order::{Class, Message};
 use trireme_types::{Incarnation, Level, Member, NodeId};
@@ -32,6 +33,8 @@ use crate::{
 };
 
 const WAKER: Token = Token(usize::MAX);
+/// A descriptor of the caller's.
+const WATCHED: Token = Token(usize::MAX - 1);
 /// Tokens from here on are listeners, those below are connections.
 const LISTENER: usize = usize::MAX / 2;
 /// Ready sockets taken from the kernel at once.
@@ -217,6 +220,12 @@ impl Transport {
         self.waker.clone()
     }
 
+    /// `poll` also ends when this descriptor, of the caller's, has become readable; what that means is the caller's business. It stays so until the
+    /// descriptor is closed.
+    pub fn watch(&self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+        self.poll.registry().register(&mut SourceFd(&descriptor.as_raw_fd()), WATCHED, Interest::READABLE)
+    }
+
     /// The port of the first listening socket; 0 when there is none.
     pub fn listen_port(&self) -> u16 {
         self.listeners.first().map_or(0, |listener| listener.addr.port())
@@ -310,6 +319,7 @@ impl Transport {
         for event in &ready {
             match event.token() {
                 WAKER => self.waker.consume(),
+                WATCHED => {}
                 Token(at) if at >= LISTENER => self.accept(at - LISTENER, now),
                 Token(slot) => {
                     let closed = event.is_read_closed() || event.is_write_closed() || event.is_error();

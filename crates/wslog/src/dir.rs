@@ -8,15 +8,22 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use trireme_order::StoreError;
 
+use crate::direct::{DirectWriter, PAGE, Pages};
 use crate::names;
 use crate::storage::{Storage, StorageFile, describe};
+use crate::uring::RingWriter;
 
 /// The log holds rows and statements, passwords among them: never for everybody, whatever the process's mask. The group may
 /// read, as it may read the data files beside it; an arbitrator's mask takes that away too.
 const FILE_MODE: u32 = 0o660;
+/// The kernel keeps the lock of a process that died with a write past the page cache under way, until the disk has answered, and for some milliseconds
+/// after the death of any that wrote so. A disk that takes longer is for a person to look at.
+const LOCK_WITHIN: Duration = Duration::from_secs(3);
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// What a link points to is not the log's.
 const NO_LINKS: i32 = libc::O_NOFOLLOW;
 
@@ -33,7 +40,7 @@ struct Shared {
 
 /// Holds the lock file's lock.
 pub struct DirLock {
-    _file: File,
+    file: File,
 }
 
 /// An open file and its path for error texts.
@@ -83,10 +90,42 @@ impl DirStorage {
             .open(self.full(name))
             .map_err(|e| describe(&self.text(name), "create the lock file", &e))?;
         match file.try_lock() {
-            Ok(()) => Ok(Some(DirLock { _file: file })),
+            Ok(()) => Ok(Some(DirLock { file })),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(e)) => Err(describe(&self.text(name), "lock", &e)),
         }
+    }
+
+    /// A way into the files of this directory, whose lock that is, past the page cache, for the calling thread. A trial write has gone that way.
+    ///
+    /// **Errors:** why there is none, in words: a kernel or a container without io_uring, a file system without `O_DIRECT`.
+    pub(crate) fn direct_writer(&self, lock: &DirLock) -> Result<RingWriter, String> {
+        let mut writer = RingWriter::new(&lock.file).map_err(|e| format!("io_uring: {e}"))?;
+        let tried = self.try_direct(&mut writer);
+        if !writer.is_under_way() {
+            let _ = self.remove(names::TRIAL);
+        }
+        tried.map(|()| writer).map_err(|e| e.0)
+    }
+
+    fn try_direct(&self, writer: &mut RingWriter) -> Result<(), StoreError> {
+        let file = self.create(names::TRIAL)?;
+        let failed = |error: &io::Error| describe(file.path(), "write past the page cache to", error);
+        let align = RingWriter::alignment(&file).map_err(|e| failed(&e))?;
+        if align.is_some_and(|align| !(PAGE as u32).is_multiple_of(align)) {
+            let text = format!("this disk takes writes at multiples of {} bytes only", align.unwrap_or_default());
+            return Err(failed(&io::Error::new(io::ErrorKind::Unsupported, text)));
+        }
+        file.fill(PAGE as u64)?;
+        file.sync()?;
+        let mut pages = Pages::default();
+        pages.put(b"trial");
+        pages.pad(0);
+        writer.begin(&file, 0, pages)?;
+        writer.wait(None).map_or(Ok(()), |outcome| outcome.map(drop))?;
+        let mut found = [0; 5];
+        file.read_at(0, &mut found)?;
+        if &found == b"trial" { Ok(()) } else { Err(StoreError("what was written is not what is read".into())) }
     }
 
     fn full(&self, name: &str) -> PathBuf {
@@ -110,14 +149,20 @@ impl Storage for DirStorage {
     type Lock = DirLock;
 
     fn lock(&self) -> Result<DirLock, StoreError> {
-        self.try_lock()?.ok_or_else(|| {
-            StoreError(format!(
-                "write-set log: {} is in use by another process (it holds the lock on {}); stop that process, or give this \
-                 node its own gcache.dir",
-                self.shared.path.display(),
-                names::LOCK
-            ))
-        })
+        let until = Instant::now() + LOCK_WITHIN;
+        loop {
+            match self.try_lock()? {
+                Some(lock) => return Ok(lock),
+                None if Instant::now() < until => std::thread::sleep(LOOK_EVERY),
+                None => break,
+            }
+        }
+        Err(StoreError(format!(
+            "write-set log: {} is in use by another process (it holds the lock on {}); stop that process, or give this \
+             node its own gcache.dir. If there is none, the disk has not yet answered to the last write of one that died: wait for the disk",
+            self.shared.path.display(),
+            names::LOCK
+        )))
     }
 
     fn open(&self, name: &str) -> Result<Option<DirFile>, StoreError> {
@@ -175,6 +220,17 @@ impl Storage for DirStorage {
         File::open(&self.shared.path)
             .and_then(|dir| dir.sync_all())
             .map_err(|e| describe(&self.shared.path.display().to_string(), "sync the directory", &e))
+    }
+}
+
+impl DirFile {
+    pub(crate) fn handle(&self) -> &Arc<File> {
+        &self.file
+    }
+
+    /// Where it was when it was opened.
+    pub(crate) fn path(&self) -> &str {
+        &self.path
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWrite
 
 use bytes::Bytes;
 use trireme_order::StoreError;
-use trireme_types::{Entry, LogIndex, Seqno, Term};
+use trireme_types::{Entry, EntryHeader, LogIndex, Seqno, Term};
 
 use crate::format::{RECORD_HEADER, RecordHeader, record_len};
 use crate::seal::FileKey;
@@ -29,6 +29,11 @@ pub struct Slot {
 const _: () = assert!(std::mem::size_of::<Slot>() == 32);
 
 impl Slot {
+    /// Of a record at `offset`, whose payload has `stored` bytes there.
+    pub fn new(header: &EntryHeader, segment: u64, offset: u64, stored: usize) -> Slot {
+        Slot { term: header.term, seqno: header.seqno, segment, at: (offset / 8) as u32, payload_len: stored as u32 }
+    }
+
     pub fn offset(&self) -> u64 {
         u64::from(self.at) * 8
     }
@@ -59,6 +64,42 @@ pub struct Held<F> {
     pub slots: VecDeque<Slot>,
     /// In order of number and of first index; the last one takes the appends.
     pub segments: VecDeque<Segment<F>>,
+    /// What was appended and is in no file as yet, or not in whole: it follows the slots.
+    pub unwritten: Unwritten,
+}
+
+/// Entries that wait in memory, in order, and their size.
+#[derive(Default)]
+pub struct Unwritten {
+    entries: VecDeque<Entry>,
+    bytes: usize,
+}
+
+impl Unwritten {
+    pub fn entries(&self) -> &VecDeque<Entry> {
+        &self.entries
+    }
+
+    /// Of their payloads.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn extend(&mut self, entries: &[Entry]) {
+        self.bytes += entries.iter().map(|entry| entry.payload.len()).sum::<usize>();
+        self.entries.extend(entries.iter().cloned());
+    }
+
+    /// The first `n` are written.
+    pub fn drop_first(&mut self, n: usize) {
+        self.bytes -= self.entries.drain(..n).map(|entry| entry.payload.len()).sum::<usize>();
+    }
+
+    /// Forgets what comes after the first `n`.
+    pub fn keep_first(&mut self, n: usize) {
+        let kept = n.min(self.entries.len());
+        self.bytes -= self.entries.drain(kept..).map(|entry| entry.payload.len()).sum::<usize>();
+    }
 }
 
 impl<F> Held<F> {
@@ -69,6 +110,12 @@ impl<F> Held<F> {
     pub fn slot(&self, index: LogIndex) -> Option<&Slot> {
         let at = index.0.checked_sub(self.base.0)?.checked_sub(1)?;
         self.slots.get(usize::try_from(at).ok()?)
+    }
+
+    /// An entry that is not written yet.
+    pub fn waiting(&self, index: LogIndex) -> Option<&Entry> {
+        let at = index.0.checked_sub(self.last().0 + 1)?;
+        self.unwritten.entries().get(usize::try_from(at).ok()?)
     }
 
     fn segment(&self, number: u64) -> Option<&Segment<F>> {
@@ -117,10 +164,15 @@ impl<F: StorageFile> Shared<F> {
         self.failed.get()
     }
 
-    /// Consecutive entries from `from`: at least one when held, then as many as fit into `max_bytes` of payload.
+    /// Consecutive entries from `from`: at least one when held, then as many as fit into `max_bytes` of payload. What is written and what is not
+    /// may be answered one after the other.
     pub fn read(&self, from: LogIndex, max_bytes: usize) -> Result<Vec<Entry>, StoreError> {
         self.check()?;
-        let mut out = Vec::new();
+        // First, as an entry that is written meanwhile is found in its file then.
+        let mut out = self.waiting(from, max_bytes);
+        if !out.is_empty() {
+            return Ok(out);
+        }
         let mut next = from;
         let mut budget = max_bytes as u64;
         while out.len() < READ_ENTRIES_MAX
@@ -152,6 +204,21 @@ impl<F: StorageFile> Shared<F> {
             }
         }
         Ok(out)
+    }
+
+    fn waiting(&self, from: LogIndex, max_bytes: usize) -> Vec<Entry> {
+        let held = self.held();
+        let mut out = Vec::new();
+        let Some(at) = from.0.checked_sub(held.last().0 + 1) else { return out };
+        let mut bytes = 0;
+        for entry in held.unwritten.entries().iter().skip(usize::try_from(at).unwrap_or(usize::MAX)) {
+            bytes += entry.payload.len();
+            if !out.is_empty() && bytes > max_bytes {
+                break;
+            }
+            out.push(entry.clone());
+        }
+        out
     }
 
     /// The longest run of records within one segment that begins with `from` and fits.

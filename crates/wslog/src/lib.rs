@@ -6,10 +6,11 @@
 //!
 //! **Invariant:** nothing is ever rewritten in place except by bytes that are equal, and no file is mapped into memory: a full
 //! disk is an error and never a signal, and whatever was synced before an error stays readable after it.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)] // but for the file of io_uring
 
 mod checkpoint;
 mod dir;
+mod direct;
 mod format;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
@@ -27,19 +28,23 @@ mod seal;
 mod simdisk;
 mod storage;
 mod sync;
+mod tail;
 mod term;
+mod uring;
 mod wish;
 
-pub use dir::{DirLock, DirStorage};
+pub use dir::{DirFile, DirLock, DirStorage};
+pub use direct::{DirectWriter, PAGE, Pages};
 pub use format::RECORD_PAYLOAD_MAX;
 pub use log::WriteSetLog;
 pub use options::{BOOT_ID_MAX, IndexRange, OpenReport, Options, Trim, read_boot_id};
 pub use reader::LogReader;
 pub use seal::{KEY_BYTES, KeyId, LogKeys};
-pub use simdisk::{Faults, SimDisk, SimFile, SimLock};
+pub use simdisk::{Faults, SimDisk, SimFile, SimLock, SimWriter};
 pub use storage::{Storage, StorageFile};
 pub use sync::{SpareReady, SpareTicket, SyncTicket, Synced};
 pub use term::raise_term;
+pub use uring::RingWriter;
 pub use wish::{TrimAnswer, TrimWish};
 
 /// With the feature `fuzzing`, which no server needs.

@@ -2,17 +2,18 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use trireme_order::{LogStore, StoreError};
-use trireme_types::{Base, Durability, Entry, HardState, Incarnation, LogIndex, NodeId, Seqno, Term};
+use trireme_types::{Base, Durability, Entry, EntryHeader, HardState, Incarnation, LogIndex, NodeId, Seqno, Term};
 
 use crate::checkpoint::{self, Kept};
 use crate::format::{
     Format, Meta, Origin, Purpose, RECORD_HEADER, RECORD_PAYLOAD_MAX, RecordHeader, SEGMENT_HEADER, SegmentHeader,
     TERMINATOR, associated, record_len,
 };
-use crate::index::{Held, Segment, Shared, Slot};
+use crate::index::{Held, Segment, Shared, Slot, Unwritten};
 use crate::meta::{self, Found, MetaFile};
 use crate::names;
 use crate::options::{BOOT_ID_MAX, IndexRange, OpenReport, Options};
@@ -21,12 +22,13 @@ use crate::recovery::{self, Recovered};
 use crate::seal::{LogKeys, SEAL, Sealer, Stream};
 use crate::storage::{Storage, StorageFile};
 use crate::sync::{SpareReady, SpareTicket, SyncTicket, Synced};
+use crate::tail::PastCache;
 
 /// Segment and checkpoint numbers are reserved in blocks, so that most new files need no write of the metadata.
 const NUMBER_BLOCK: u64 = 64;
 /// Payloads up to here are copied into one buffer with their neighbours (one write per append); larger ones are written from
 /// where they are.
-const COALESCE_MAX: usize = 64 * 1024;
+pub(crate) const COALESCE_MAX: usize = 64 * 1024;
 /// Size of a segment that is needed at once and durably, in the middle of a change of term, when no spare is at hand: filling a
 /// large one with zeros and syncing it would hold the group up for some hundred milliseconds.
 const CUT_SEGMENT_MAX: u64 = 1 << 20;
@@ -39,7 +41,7 @@ const SCRATCH_KEEP: usize = 4 << 20;
 pub struct WriteSetLog<S: Storage> {
     pub(crate) storage: S,
     /// `None` once the log has failed and was let go of.
-    lock: Option<S::Lock>,
+    pub(crate) lock: Option<S::Lock>,
     pub(crate) segment_size: u64,
     /// `gcache.size`.
     size: u64,
@@ -58,15 +60,13 @@ pub struct WriteSetLog<S: Storage> {
     last: LogIndex,
     last_term: Term,
     last_seqno: Seqno,
-    /// What was appended after it, in order. Empty as long as records are small.
-    unwritten: VecDeque<Entry>,
-    /// The first of them is partly written.
+    /// The first entry that waits ([`Held::unwritten`]) is partly written.
     begun: Option<Begun>,
     /// Most bytes of payload that one call writes.
     slice: usize,
     /// Where the next record goes, in the last segment; meaningless without one.
-    end: u64,
-    chain: u32,
+    pub(crate) end: u64,
+    pub(crate) chain: u32,
     pub(crate) synced: LogIndex,
     generation: u64,
     /// Rising in index. The base's own is the first, unless the log is as yet without any file.
@@ -81,7 +81,9 @@ pub struct WriteSetLog<S: Storage> {
     dirty_dir: Option<u64>,
     /// Serial of the newest sync ticket.
     serial: u64,
-    scratch: Vec<u8>,
+    pub(crate) scratch: Vec<u8>,
+    /// `None`: everything goes by the page cache.
+    pub(crate) past_cache: Option<PastCache<S::File>>,
     /// Files of large segments that were dropped and are not closed yet.
     pub(crate) removed: Vec<S::File>,
     /// Put-aside segments and their bytes; the first to go when space is needed.
@@ -211,7 +213,6 @@ impl<S: Storage> WriteSetLog<S> {
             last,
             last_term,
             last_seqno,
-            unwritten: VecDeque::new(),
             begun: None,
             slice: options.slice(),
             end: found.end,
@@ -220,7 +221,12 @@ impl<S: Storage> WriteSetLog<S> {
             generation: 1,
             segment_begun: found.segments.back().is_some_and(|s| s.first.prev() > newest),
             checkpoint_spacing: 0,
-            shared: Shared::new(Held { base: found.base.index, slots: found.slots, segments: found.segments }),
+            shared: Shared::new(Held {
+                base: found.base.index,
+                slots: found.slots,
+                segments: found.segments,
+                unwritten: Unwritten::default(),
+            }),
             base: found.base,
             began: found.began,
             keys: options.keys.clone(),
@@ -232,6 +238,7 @@ impl<S: Storage> WriteSetLog<S> {
             dirty_dir: None,
             serial: 0,
             scratch: Vec::new(),
+            past_cache: None,
             removed: Vec::new(),
             damaged: found.damaged.into_iter().map(|n| (n, 0)).collect(),
             doubted: None,
@@ -381,22 +388,24 @@ impl<S: Storage> WriteSetLog<S> {
     }
 
     /// Closes all files and lets go of the directory, so that its file system can be repaired and the log opened anew. For a log that
-    /// has failed: it refuses everything anyway.
-    pub fn let_go(&mut self) {
+    /// has failed: it refuses everything anyway. False: a write is still under way, and nothing was let go of.
+    pub fn let_go(&mut self) -> bool {
         assert!(self.shared.failed().is_some(), "only a failed log may be opened beside itself");
+        if !self.write_by_cache(Some(Duration::ZERO)) {
+            return false;
+        }
         self.shared.held_mut().segments.clear();
         self.dirty.clear();
         self.removed.clear();
         self.spare = None;
         self.meta.let_go();
         self.lock = None;
+        true
     }
 
     /// Syncs everything and marks the log as closed cleanly.
     pub fn close(mut self) -> Result<(), StoreError> {
-        while self.is_writing() {
-            self.write_on()?;
-        }
+        self.guarded(|log| log.write_all())?;
         if let Some(ticket) = self.begin_sync() {
             let done = ticket.run()?;
             self.finish_sync(done)?;
@@ -410,6 +419,7 @@ impl<S: Storage> WriteSetLog<S> {
             return None;
         }
         self.serial += 1;
+        self.settle();
         Some(SyncTicket {
             generation: self.generation,
             upto: self.last,
@@ -420,8 +430,7 @@ impl<S: Storage> WriteSetLog<S> {
         })
     }
 
-    /// Takes a finished sync back. The watermark moves unless the log was truncated or reset since; it is noted in the metadata
-    /// without waiting for the disk.
+    /// Takes a finished sync back. The watermark moves unless the log was truncated or reset since.
     pub fn finish_sync(&mut self, done: Synced) -> Result<(), StoreError> {
         self.shared.check()?;
         self.dirty.retain(|d| d.written_after >= done.serial);
@@ -434,10 +443,20 @@ impl<S: Storage> WriteSetLog<S> {
         }
         if done.generation == self.generation && done.upto > self.synced {
             self.synced = done.upto;
-            let shared = self.shared.clone();
-            self.meta.note(|m| m.synced = done.upto).map_err(|e| shared.fail(e))?;
+            self.note_synced()?;
         }
         Ok(())
+    }
+
+    /// Notes the watermark in the metadata, without waiting for the disk. Only this tells of a record that nothing follows that it was synced.
+    pub(crate) fn note_synced(&mut self) -> Result<(), StoreError> {
+        let synced = self.synced;
+        self.meta.note(|m| m.synced = synced).map_err(|e| self.shared.fail(e))
+    }
+
+    /// Is everything that was written on the disk, names as well?
+    pub(crate) fn is_all_synced(&self) -> bool {
+        self.dirty.is_empty() && self.dirty_dir.is_none() && self.synced == self.last
     }
 
     /// Work for a helper thread, now and then: the next segment, prepared before an append needs it.
@@ -526,11 +545,6 @@ impl<S: Storage> WriteSetLog<S> {
         Ok(())
     }
 
-    /// An entry that is not written yet.
-    fn waiting(&self, index: LogIndex) -> Option<&Entry> {
-        self.unwritten.get(usize::try_from(index.0.checked_sub(self.last.0 + 1)?).ok()?)
-    }
-
     fn save_meta(&mut self, change: impl FnOnce(&mut Meta)) -> Result<(), StoreError> {
         self.shared.check()?;
         self.meta.save(change).map_err(|e| self.shared.fail(e))
@@ -582,6 +596,7 @@ impl<S: Storage> WriteSetLog<S> {
             began: self.began,
             seal: None,
         };
+        self.go_by_cache();
         let (header, key) = match &self.keys {
             None => (header, None),
             Some(keys) => {
@@ -648,7 +663,18 @@ impl<S: Storage> WriteSetLog<S> {
         self.dirty_dir = Some(self.serial);
     }
 
-    fn try_append(&mut self, entries: &[Entry]) -> Result<(), StoreError> {
+    /// `waited`: they are the first that wait.
+    fn try_append(&mut self, entries: &[Entry], waited: bool) -> Result<(), StoreError> {
+        let before = (self.last, self.last_term, self.last_seqno);
+        let done = self.append_records(entries, waited);
+        if done.is_err() {
+            // Those that waited wait still, and are counted once.
+            (self.last, self.last_term, self.last_seqno) = before;
+        }
+        done
+    }
+
+    fn append_records(&mut self, entries: &[Entry], waited: bool) -> Result<(), StoreError> {
         let mut slots: Vec<Slot> = Vec::with_capacity(entries.len());
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
@@ -678,14 +704,7 @@ impl<S: Storage> WriteSetLog<S> {
             let Some(current) = &segment else {
                 return Err(StoreError("write-set log: no segment to append to".into()));
             };
-            let stored = match &mut self.sealer {
-                None => entry.payload.clone(),
-                Some(sealer) => {
-                    let associated = associated(current.number, self.chain, self.synced, &entry.header, stored_len);
-                    Bytes::from(sealer.seal(&associated, &entry.payload)?)
-                }
-            };
-            assert_eq!(stored.len(), stored_len, "a segment is sealed as the log is");
+            let stored = self.sealed(current.number, self.chain, entry)?;
             self.chain = RecordHeader::encode(
                 &mut scratch,
                 current.number,
@@ -718,38 +737,61 @@ impl<S: Storage> WriteSetLog<S> {
         if scratch.capacity() <= SCRATCH_KEEP {
             self.scratch = scratch;
         }
-        self.shared.held_mut().slots.extend(slots);
+        let mut held = self.shared.held_mut();
+        held.slots.extend(slots);
+        if waited {
+            held.unwritten.drop_first(entries.len());
+        }
         Ok(())
     }
 
-    fn is_writing(&self) -> bool {
-        !self.unwritten.is_empty()
+    /// The payload as it is on disk, behind the record whose checksum is `chain`.
+    pub(crate) fn sealed(&mut self, segment: u64, chain: u32, entry: &Entry) -> Result<Bytes, StoreError> {
+        let stored_len = self.stored_len(entry);
+        let stored = match &mut self.sealer {
+            None => entry.payload.clone(),
+            Some(sealer) => {
+                let associated = associated(segment, chain, self.synced, &entry.header, stored_len);
+                Bytes::from(sealer.seal(&associated, &entry.payload)?)
+            }
+        };
+        assert_eq!(stored.len(), stored_len, "a segment is sealed as the log is");
+        Ok(stored)
+    }
+
+    pub(crate) fn is_writing(&self) -> bool {
+        !self.shared.held().unwritten.entries().is_empty()
     }
 
     /// Writes as much of what waits as one call may.
-    fn try_write_on(&mut self) -> Result<(), StoreError> {
+    pub(crate) fn try_write_on(&mut self) -> Result<(), StoreError> {
         let mut room = self.slice;
-        while let Some(first) = self.unwritten.front() {
+        while let Some(first) = self.first_unwritten() {
             if first.payload.len() > self.slice {
-                room -= self.write_piece(first.clone(), room)?;
+                room -= self.write_piece(first, room)?;
             } else {
                 let mut small = Vec::new();
-                while self.unwritten.front().is_some_and(|entry| entry.payload.len() <= room)
-                    && let Some(entry) = self.unwritten.pop_front()
-                {
+                for entry in self.shared.held().unwritten.entries() {
+                    if entry.payload.len() > room {
+                        break;
+                    }
                     room = room.saturating_sub(RECORD_HEADER + entry.payload.len());
-                    small.push(entry);
+                    small.push(entry.clone());
                 }
                 if small.is_empty() {
                     return Ok(());
                 }
-                self.try_append(&small)?;
+                self.try_append(&small, true)?;
             }
             if room == 0 {
                 return Ok(());
             }
         }
         Ok(())
+    }
+
+    fn first_unwritten(&self) -> Option<Entry> {
+        self.shared.held().unwritten.entries().front().cloned()
     }
 
     /// Writes the next piece of `entry`, the first that waits, of at most `room` bytes; with the last piece it becomes part of the
@@ -816,8 +858,9 @@ impl<S: Storage> WriteSetLog<S> {
         );
         current.file.write_at(self.end, &header)?;
         let slot = self.take_in(&entry, current.number);
-        self.shared.held_mut().slots.push_back(slot);
-        self.unwritten.pop_front();
+        let mut held = self.shared.held_mut();
+        held.slots.push_back(slot);
+        held.unwritten.drop_first(1);
         Ok(n)
     }
 
@@ -836,35 +879,39 @@ impl<S: Storage> WriteSetLog<S> {
     }
 
     /// Bytes of an entry's payload on disk.
-    fn stored_len(&self, entry: &Entry) -> usize {
+    pub(crate) fn stored_len(&self, entry: &Entry) -> usize {
         entry.payload.len() + if self.keys.is_some() { SEAL } else { 0 }
     }
 
     /// A record was written where the log ends.
     fn take_in(&mut self, entry: &Entry, segment: u64) -> Slot {
-        let slot = Slot {
-            term: entry.header.term,
-            seqno: entry.header.seqno,
-            segment,
-            at: (self.end / 8) as u32,
-            payload_len: self.stored_len(entry) as u32,
-        };
+        let slot = Slot::new(&entry.header, segment, self.end, self.stored_len(entry));
         self.end += record_len(self.stored_len(entry));
-        self.last = entry.header.index;
-        self.last_term = entry.header.term;
-        self.last_seqno = entry.header.seqno;
+        self.take_over(&entry.header);
         slot
+    }
+
+    /// It is the last one that is written.
+    pub(crate) fn take_over(&mut self, header: &EntryHeader) {
+        self.last = header.index;
+        self.last_term = header.term;
+        self.last_seqno = header.seqno;
+    }
+
+    pub(crate) fn last_written(&self) -> LogIndex {
+        self.last
     }
 
     /// Forgets what waits from `keep` entries on.
     fn drop_unwritten(&mut self, keep: usize) {
-        self.unwritten.truncate(keep);
+        self.shared.held_mut().unwritten.keep_first(keep);
         if keep == 0 {
             self.begun = None;
         }
     }
 
     fn try_truncate(&mut self, index: LogIndex) -> Result<(), StoreError> {
+        self.land_now()?;
         self.generation += 1;
         self.drop_unwritten(index.0.saturating_sub(self.last.0) as usize);
         if index >= self.last {
@@ -917,6 +964,7 @@ impl<S: Storage> WriteSetLog<S> {
     }
 
     fn try_reset(&mut self, base: Base) -> Result<(), StoreError> {
+        self.land_now()?;
         self.drop_unwritten(0);
         self.restart_at(base)
     }
@@ -963,7 +1011,8 @@ impl<S: Storage> WriteSetLog<S> {
 
     fn check_appendable(&self, entries: &[Entry]) -> Result<(), StoreError> {
         let mut expected = self.last().next();
-        let mut seqno = self.unwritten.back().map_or(self.last_seqno, |entry| entry.header.seqno);
+        let newest = self.shared.held().unwritten.entries().back().map(|entry| entry.header.seqno);
+        let mut seqno = newest.unwrap_or(self.last_seqno);
         for entry in entries {
             let header = &entry.header;
             if header.index != expected {
@@ -1052,7 +1101,7 @@ impl<S: Storage> LogStore for WriteSetLog<S> {
     }
 
     fn last(&self) -> LogIndex {
-        LogIndex(self.last.0 + self.unwritten.len() as u64)
+        LogIndex(self.last.0 + self.shared.held().unwritten.entries().len() as u64)
     }
 
     fn written(&self) -> LogIndex {
@@ -1071,8 +1120,9 @@ impl<S: Storage> LogStore for WriteSetLog<S> {
         if index == self.base.index {
             return Some(self.base.term);
         }
-        let written = self.shared.held().slot(index).map(|s| s.term);
-        written.or_else(|| self.waiting(index).map(|entry| entry.header.term))
+        let held = self.shared.held();
+        let written = held.slot(index).map(|s| s.term);
+        written.or_else(|| held.waiting(index).map(|entry| entry.header.term))
     }
 
     fn index_of(&self, seqno: Seqno) -> Option<LogIndex> {
@@ -1081,7 +1131,10 @@ impl<S: Storage> LogStore for WriteSetLog<S> {
         }
         // Entries that take no seqno repeat the one before: the taker is the first that has it.
         if seqno > self.last_seqno {
-            return self.unwritten.iter().find(|entry| entry.header.seqno == seqno).map(|entry| entry.header.index);
+            let held = self.shared.held();
+            let at = held.unwritten.entries().partition_point(|entry| entry.header.seqno < seqno);
+            let found = held.unwritten.entries().get(at)?.header;
+            return (found.seqno == seqno).then_some(found.index);
         }
         let held = self.shared.held();
         let at = held.slots.partition_point(|s| s.seqno < seqno);
@@ -1089,18 +1142,7 @@ impl<S: Storage> LogStore for WriteSetLog<S> {
     }
 
     fn read(&self, from: LogIndex, max_bytes: usize) -> Result<Vec<Entry>, StoreError> {
-        let Some(at) = from.0.checked_sub(self.last.0 + 1) else { return self.shared.read(from, max_bytes) };
-        self.shared.check()?;
-        let mut out = Vec::new();
-        let mut bytes = 0;
-        for entry in self.unwritten.iter().skip(at as usize) {
-            bytes += entry.payload.len();
-            if !out.is_empty() && bytes > max_bytes {
-                break;
-            }
-            out.push(entry.clone());
-        }
-        Ok(out)
+        self.shared.read(from, max_bytes)
     }
 
     /// A wrong index is refused and changes nothing; any other failure is final.
@@ -1110,16 +1152,38 @@ impl<S: Storage> LogStore for WriteSetLog<S> {
         if entries.is_empty() {
             return Ok(());
         }
-        if !self.is_writing() && entries.iter().all(|entry| entry.payload.len() <= self.slice) {
-            return self.guarded(|log| log.try_append(entries));
+        let waits = self.waits_for_disk();
+        if !waits && !self.is_writing() && entries.iter().all(|entry| entry.payload.len() <= self.slice) {
+            return self.guarded(|log| log.try_append(entries, false));
         }
-        self.unwritten.extend(entries.iter().cloned());
-        self.write_on()
+        self.shared.held_mut().unwritten.extend(entries);
+        match waits {
+            true if self.waits_too_long() => self.guarded(|log| log.write_all()),
+            true => Ok(()),
+            false => self.write_on(),
+        }
     }
 
     /// Takes about a millisecond, unless the disk is slow.
     fn write_on(&mut self) -> Result<(), StoreError> {
-        self.guarded(|log| log.try_write_on())
+        self.guarded(|log| {
+            if log.is_under_way() {
+                return Ok(());
+            }
+            log.go_by_cache();
+            log.try_write_on()
+        })
+    }
+
+    fn wants_write_on(&self) -> bool {
+        self.is_writing() && !self.waits_for_disk()
+    }
+
+    fn held(&self) -> LogIndex {
+        // A log that has failed lets go of its way past the cache, and holds what it held.
+        let in_memory =
+            (self.past_cache.is_some() || self.shared.failed().is_some()) && self.durability() == Durability::Disk;
+        if in_memory { self.last() } else { self.written() }
     }
 
     /// Durable on return. An index outside `base().index..=last()` is refused and changes nothing.
@@ -1170,6 +1234,10 @@ impl<S: Storage> LogStore for WriteSetLog<S> {
         if self.meta.meta().process == process {
             return self.shared.check();
         }
+        if process {
+            // What is acknowledged from here on is written.
+            self.guarded(|log| log.write_all())?;
+        }
         self.save_meta(|m| m.process = process)
     }
 
@@ -1180,9 +1248,14 @@ impl<S: Storage> LogStore for WriteSetLog<S> {
     /// A state that is not one of this log is refused and changes nothing.
     fn save_checkpoint(&mut self, base: &Base) -> Result<(), StoreError> {
         self.shared.check()?;
+        let after = {
+            let held = self.shared.held();
+            // One that is in no file as yet is committed all the same; if it never gets there, recovery drops the checkpoint.
+            let waiting = held.waiting(base.index).map(|entry| (entry.header.term, entry.header.seqno));
+            held.slot(base.index).map(|s| (s.term, s.seqno)).or(waiting)
+        };
         let fits = base.history == self.base.history
-            && (base.index == self.base.index
-                || self.shared.held().slot(base.index).is_some_and(|s| (s.term, s.seqno) == (base.term, base.seqno)));
+            && (base.index == self.base.index || after == Some((base.term, base.seqno)));
         if !fits {
             return Err(StoreError(format!(
                 "write-set log: the state after entry {} is not one of this log",

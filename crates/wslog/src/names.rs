@@ -12,6 +12,8 @@ pub const WISH: &str = "trireme.trim.galera.cache";
 pub const WISH_TMP: &str = "trireme.trim.tmp.galera.cache";
 pub const ANSWER: &str = "trireme.trimmed.galera.cache";
 pub const ANSWER_TMP: &str = "trireme.trimmed.tmp.galera.cache";
+/// Written to find out how files here can be written.
+pub const TRIAL: &str = "trireme.trial.tmp.galera.cache";
 const SUFFIX: &str = ".galera.cache";
 
 /// What a file of the log is.
@@ -34,7 +36,9 @@ pub fn parse(name: &str) -> Option<Name> {
         META => return Some(Name::Meta),
         LOCK => return Some(Name::Lock),
         SPARE => return Some(Name::Spare),
-        META_TMP | SPARE_TMP | SEGMENT_TMP | WISH | WISH_TMP | ANSWER | ANSWER_TMP => return Some(Name::Temporary),
+        META_TMP | SPARE_TMP | SEGMENT_TMP | WISH | WISH_TMP | ANSWER | ANSWER_TMP | TRIAL => {
+            return Some(Name::Temporary);
+        }
         _ => {}
     }
     let middle = name.strip_prefix("trireme.")?.strip_suffix(SUFFIX)?;
@@ -76,7 +80,7 @@ mod tests {
             assert_eq!(parse(&checkpoint(n)), Some(Name::Checkpoint(n)));
             assert_eq!(parse(&damaged(n)), Some(Name::Damaged(n)));
         }
-        for n in [META, META_TMP, LOCK, SPARE, SPARE_TMP, SEGMENT_TMP, WISH, WISH_TMP, ANSWER, ANSWER_TMP] {
+        for n in [META, META_TMP, LOCK, SPARE, SPARE_TMP, SEGMENT_TMP, WISH, WISH_TMP, ANSWER, ANSWER_TMP, TRIAL] {
             assert!(parse(n).is_some() && n.ends_with("galera.cache"), "{n}");
         }
         for other in [

@@ -6,15 +6,22 @@
 //! changes of names did (in order, as a journal does). [`SimDisk::kill`] (death of the process) loses nothing. Both make
 //! every open handle useless and release the lock.
 //!
+//! A write past the page cache ([`SimWriter`]) is seen by readers, and is on the disk, when its end is taken. If its process dies before, all of it arrives or
+//! nothing; if it fails or the power does, any of its sectors. To write into pages that are under way, or past unsynced bytes of the cache, is a mistake of the log's, and a
+//! panic here.
+//!
 //! A failed sync leaves the page cache as it is, counts the pages as written, and may have written any of them (rule 17).
 
 use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use trireme_order::StoreError;
 use trireme_types::SplitMix;
 
+use crate::direct::{DirectWriter, PAGE, Pages};
 use crate::names;
 use crate::storage::{Storage, StorageFile, describe};
 
@@ -55,6 +62,8 @@ struct State {
     pending_names: Vec<NameChange>,
     operations: u64,
     syncs: u64,
+    /// Writes past the cache that are under way: file, offset, bytes.
+    flights: Vec<(u64, u64, Vec<u8>)>,
 }
 
 #[derive(Clone)]
@@ -87,6 +96,13 @@ struct Inode {
     content: Vec<u8>,
     durable: Vec<u8>,
     pending: Vec<Change>,
+}
+
+/// A writer past the page cache of a [`SimDisk`].
+pub struct SimWriter {
+    disk: SimDisk,
+    life: u64,
+    flight: Option<(SimFile, u64, Pages)>,
 }
 
 #[derive(Clone)]
@@ -213,6 +229,7 @@ impl SimDisk {
                 pending_names: Vec::new(),
                 operations: 0,
                 syncs: 0,
+                flights: Vec::new(),
             })),
         }
     }
@@ -236,6 +253,7 @@ impl SimDisk {
             pending_names: state.pending_names.clone(),
             operations: 0,
             syncs: 0,
+            flights: Vec::new(),
         };
         SimDisk { state: Arc::new(Mutex::new(copy)) }
     }
@@ -261,6 +279,10 @@ impl SimDisk {
     /// The process dies; the page cache stays.
     pub fn kill(&self) {
         let mut state = self.state();
+        for (inode, offset, bytes) in std::mem::take(&mut state.flights) {
+            let arrives = state.rng.below(2) == 0;
+            state.part_arrives(inode, offset, &bytes, |_| arrives);
+        }
         state.life += 1;
         state.locked = false;
     }
@@ -269,6 +291,10 @@ impl SimDisk {
     pub fn crash(&self) {
         let mut guard = self.state();
         let state = &mut *guard;
+        for (inode, offset, bytes) in std::mem::take(&mut state.flights) {
+            let (mode, mut each) = (state.rng.below(3), SplitMix(state.rng.next()));
+            state.part_arrives(inode, offset, &bytes, |_| mode == 0 || mode == 1 && each.below(2) == 0);
+        }
         state.life += 1;
         state.locked = false;
         let arrived = state.rng.below(state.pending_names.len() as u64 + 1) as usize;
@@ -282,6 +308,11 @@ impl SimDisk {
             inode.settle(&mut state.rng);
             inode.content = inode.durable.clone();
         }
+    }
+
+    /// A way into its files past the page cache.
+    pub fn direct_writer(&self) -> SimWriter {
+        SimWriter { disk: self.clone(), life: self.state().life, flight: None }
     }
 
     /// Flips one bit of what is stored. `false` when there is no such byte.
@@ -320,7 +351,7 @@ impl SimDisk {
                 let content = from.inodes.get(inode).map(|i| i.content.clone()).unwrap_or_default();
                 let n = to.next_inode;
                 to.next_inode += 1;
-                to.inodes.insert(n, Inode { durable: content.clone(), content, pending: Vec::new() });
+                to.inodes.insert(n, Inode { durable: content.clone(), content, ..Inode::default() });
                 to.names.insert(name.clone(), n);
                 to.durable_names.insert(name.clone(), n);
             }
@@ -343,6 +374,22 @@ fn failure(name: &str, operation: &str, kind: io::ErrorKind) -> StoreError {
 }
 
 impl State {
+    /// Those sectors of a write past the cache get to the disk.
+    fn part_arrives(&mut self, inode: u64, offset: u64, bytes: &[u8], mut arrives: impl FnMut(usize) -> bool) {
+        let Some(inode) = self.inodes.get_mut(&inode) else { return };
+        for (n, sector) in bytes.chunks(SECTOR as usize).enumerate() {
+            if arrives(n) {
+                let at = offset + n as u64 * SECTOR;
+                put(&mut inode.durable, at, sector);
+                put(&mut inode.content, at, sector);
+            }
+        }
+    }
+
+    fn is_in_flight(&self, inode: u64, from: u64, to: u64) -> bool {
+        self.flights.iter().any(|(of, at, bytes)| *of == inode && *at < to && from < at + bytes.len() as u64)
+    }
+
     /// Before every change.
     fn change(&mut self, name: &str, operation: &str) -> Result<(), StoreError> {
         self.operations += 1;
@@ -461,6 +508,12 @@ impl StorageFile for SimFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
         let mut state = self.disk.state();
         state.inode(self, "write to")?;
+        let page = |at: u64| at / PAGE as u64 * PAGE as u64;
+        let (from, to) = (page(offset), page(offset + bytes.len() as u64 + PAGE as u64 - 1));
+        assert!(
+            bytes.is_empty() || !state.is_in_flight(self.inode, from, to),
+            "a page that is under way is written again"
+        );
         state.change(&self.name, "write to")?;
         let mut fail = None;
         let mut len = bytes.len();
@@ -509,6 +562,7 @@ impl StorageFile for SimFile {
     fn set_len(&self, len: u64) -> Result<(), StoreError> {
         let mut state = self.disk.state();
         state.inode(self, "change the length of")?;
+        assert!(!state.is_in_flight(self.inode, 0, u64::MAX), "a file is cut that is being written");
         state.change(&self.name, "change the length of")?;
         let inode = state.inode(self, "change the length of")?;
         inode.content.resize(len as usize, 0);
@@ -547,6 +601,80 @@ impl StorageFile for SimFile {
             }
         }
         Ok(())
+    }
+}
+
+impl DirectWriter<SimFile> for SimWriter {
+    fn begin(&mut self, file: &SimFile, offset: u64, pages: Pages) -> Result<(), StoreError> {
+        assert!(self.flight.is_none(), "one write at a time");
+        let mut state = self.disk.state();
+        state.change(&file.name, "write to")?;
+        let lying = state.faults.lying;
+        let bytes = pages.bytes().to_vec();
+        let end = offset + bytes.len() as u64;
+        assert!(
+            !bytes.is_empty() && offset.is_multiple_of(PAGE as u64) && bytes.len().is_multiple_of(PAGE),
+            "whole pages"
+        );
+        let inode = state.inode(file, "write to")?;
+        assert!(end <= inode.content.len() as u64, "a write past the cache does not make a file grow");
+        let dirty = |change: &Change| match change {
+            Change::Write(at, bytes) => *at < end && offset < at + bytes.len() as u64,
+            Change::Len(_) => true,
+        };
+        assert!(lying || !inode.pending.iter().any(dirty), "written past what the cache has not synced");
+        state.flights.push((file.inode, offset, bytes));
+        drop(state);
+        self.flight = Some((file.clone(), offset, pages));
+        Ok(())
+    }
+
+    fn is_under_way(&self) -> bool {
+        self.flight.is_some()
+    }
+
+    /// It ends when it is asked about.
+    fn outcome(&mut self) -> Option<Result<Pages, StoreError>> {
+        let (file, offset, pages) = self.flight.take()?;
+        let mut guard = self.disk.state();
+        let state = &mut *guard;
+        if state.life != self.life {
+            return Some(Err(failure(&file.name, "write to", io::ErrorKind::BrokenPipe)));
+        }
+        state.flights.clear();
+        let mut fails = false;
+        if let Some(left) = &mut state.faults.writes_left {
+            fails |= *left == 0;
+            *left = left.saturating_sub(1);
+        }
+        let durable = state.may_sync(&file.name);
+        if fails || durable.is_err() {
+            // It is several requests for the disk, in any order.
+            let (mode, mut each) = (state.rng.below(3), SplitMix(state.rng.next()));
+            let front = state.rng.below(pages.bytes().len() as u64 / SECTOR + 1) as usize;
+            state.part_arrives(file.inode, offset, pages.bytes(), |n| match mode {
+                0 => n < front,
+                1 => n >= front,
+                _ => each.below(2) == 0,
+            });
+            return Some(Err(failure(&file.name, "write to", io::ErrorKind::Other)));
+        }
+        if let Some(inode) = state.inodes.get_mut(&file.inode) {
+            put(&mut inode.content, offset, pages.bytes());
+            match durable {
+                Ok(true) => put(&mut inode.durable, offset, pages.bytes()),
+                _ => inode.pending.push(Change::Write(offset, pages.bytes().to_vec())),
+            }
+        }
+        Some(Ok(pages))
+    }
+
+    fn wait(&mut self, _longest: Option<Duration>) -> Option<Result<Pages, StoreError>> {
+        self.outcome()
+    }
+
+    fn readable(&self) -> Option<BorrowedFd<'_>> {
+        None
     }
 }
 

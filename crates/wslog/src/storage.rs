@@ -56,6 +56,7 @@ pub(crate) fn describe(path: &str, operation: &str, error: &io::Error) -> StoreE
         io::ErrorKind::ReadOnlyFilesystem => {
             "the file system is read-only: look into the kernel log for the reason, and remount it"
         }
+        io::ErrorKind::Unsupported => "give gcache.dir another file system, or leave repl.log_io at threads",
         io::ErrorKind::NotFound => "check gcache.dir: the directory must exist and stay mounted",
         _ => "look into the kernel log for errors of the disk",
     };

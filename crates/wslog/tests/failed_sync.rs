@@ -1,4 +1,5 @@
-//! A sync fails in mode `process`, and the kernel drops what it could not write; then the process is started again on the same boot.
+//! A sync fails in mode `process`, and the kernel drops what it could not write; then the process is started again on the same boot. And a write
+//! fails of what has waited for a write past the page cache.
 
 mod support;
 
@@ -88,4 +89,24 @@ fn in_mode_disk_nothing_acknowledged_is_in_doubt() {
     disk.set_faults(Faults { syncs_left: Some(0), ..Faults::default() });
     log.begin_sync().unwrap().run().unwrap_err();
     assert_eq!(log.doubt().unwrap(), None);
+}
+
+/// A member's own idea of where its log ends, which has these entries already, is compared with it.
+#[test]
+fn what_waited_for_a_write_that_fails_is_counted_once() {
+    let disk = SimDisk::new(1);
+    let (mut log, _) = open(&disk);
+    log.reset(Base { history: Uuid([5; 16]), ..Base::default() }).unwrap();
+    log.write_past_cache(disk.direct_writer());
+    log.append(&[entry(1, 1, 100)]).unwrap();
+    assert_eq!(log.begin_write().unwrap(), None);
+    let _ticket = log.begin_sync().unwrap();
+    log.append(&[entry(2, 1, 100), entry(3, 1, 100)]).unwrap();
+    assert_eq!((log.written(), log.held(), log.last()), (LogIndex(1), LogIndex(3), LogIndex(3)), "they wait");
+    disk.set_faults(Faults { writes_left: Some(0), ..Faults::default() });
+    // The ticket is not back, so they go by the cache.
+    log.begin_write().unwrap_err();
+    assert_eq!((log.written(), log.held(), log.last()), (LogIndex(1), LogIndex(3), LogIndex(3)));
+    assert!(log.let_go());
+    assert_eq!((log.written(), log.held(), log.last()), (LogIndex(1), LogIndex(3), LogIndex(3)));
 }

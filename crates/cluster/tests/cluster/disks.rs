@@ -2,13 +2,24 @@
 
 use trireme_cluster::{Cluster, Disks, Liveness, LogCursor, Start, Stop, disks_available};
 
-use crate::support::{Bed, Load, assert_all_there, assert_equal, await_status, client, eventually, node, schema};
+use crate::support::{
+    Bed, Load, assert_all_there, assert_equal, await_status, client, eventually, log_io_of, node, schema,
+};
 
 /// The node whose disk it is.
 const SICK: u8 = 3;
 
 /// Each fault in turn, on the disk with one node's write-set log.
 pub fn a_sick_log_disk_costs_one_node(bed: &Bed) {
+    cost_one_node(bed, "threads");
+}
+
+/// The same, where the log is written past the page cache.
+pub fn a_sick_log_disk_past_the_page_cache_costs_one_node(bed: &Bed) {
+    cost_one_node(bed, "uring");
+}
+
+fn cost_one_node(bed: &Bed, log_io: &str) {
     if let Err(error) = disks_available() {
         return bed.skip(error);
     }
@@ -16,8 +27,11 @@ pub fn a_sick_log_disk_costs_one_node(bed: &Bed) {
     // The log, and 8 MiB of the flight recorder.
     spec.disks = Some(Disks::of_log(80));
     // Small segments, so that the next one is needed soon; and enough of them for what a quick machine writes while the node is away.
-    spec.provider_options = "gcache.size=32M".to_owned();
+    spec.provider_options = format!("gcache.size=32M; repl.log_io={log_io}; repl.status_extended=yes");
     let mut cluster = bed.up(&spec);
+    if log_io_of(&cluster, SICK).as_deref() != Some(log_io) {
+        return bed.skip("this machine has no io_uring");
+    }
     schema(&cluster, 1);
     let load = Load::start(&cluster.endpoints()[..2]);
     let disk = cluster.disk(node(SICK)).unwrap();

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use trireme_cluster::{Cluster, Dice, Disks, NodeId, Spec, disks_available};
 
 use crate::support::{
-    Bed, Load, assert_equal, assert_no_copy, await_status, client, dice, from_environment, missing, node, schema,
-    start_all,
+    Bed, Load, assert_equal, assert_no_copy, await_status, client, dice, from_environment, log_io_of, missing, node,
+    schema, start_all,
 };
 
 const NODES: u8 = 3;
@@ -35,9 +35,22 @@ fn spec(bed: &Bed) -> Option<Spec> {
 
 /// The whole data centre goes dark while all nodes write: nothing acknowledged is lost, and plain starts are enough.
 pub fn power_loss_in_mode_disk(bed: &Bed) {
-    let Some(spec) = spec(bed) else { return };
-    let mut dice = dice("power_loss_in_mode_disk");
+    lose_power_in_mode_disk(bed, "power_loss_in_mode_disk", "threads");
+}
+
+/// The same, where the log is written past the page cache.
+pub fn power_loss_past_the_page_cache(bed: &Bed) {
+    lose_power_in_mode_disk(bed, "power_loss_past_the_page_cache", "uring");
+}
+
+fn lose_power_in_mode_disk(bed: &Bed, name: &str, log_io: &str) {
+    let Some(mut spec) = spec(bed) else { return };
+    spec.provider_options = format!("repl.log_io={log_io}; repl.status_extended=yes");
+    let mut dice = dice(name);
     let mut cluster = bed.up(&spec);
+    if log_io_of(&cluster, 1).as_deref() != Some(log_io) {
+        return bed.skip("this machine has no io_uring");
+    }
     schema(&cluster, 1);
     Load::start(&cluster.endpoints()).finish(); // makes the table
     let mut kept = BTreeSet::new();
@@ -55,7 +68,7 @@ pub fn power_loss_in_mode_disk(bed: &Bed) {
         }
         assert_kept(&cluster, &kept, &when);
     }
-    println!("power_loss_in_mode_disk: {} rows kept", kept.len());
+    println!("{name}: {} rows kept", kept.len());
 }
 
 /// Commits wait for no disk here. A machine that loses its power alone takes nothing with it, whether its engine is ahead of

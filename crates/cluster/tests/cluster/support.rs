@@ -198,6 +198,12 @@ pub fn await_status(cluster: &Cluster, n: u8, variable: &str, wanted: &str) {
     });
 }
 
+/// How a node's log is written, where `repl.status_extended` is on.
+pub fn log_io_of(cluster: &Cluster, n: u8) -> Option<String> {
+    let status = trireme_cluster::sample(cluster.node(node(n)).expect("node exists"));
+    status.variables.get("wsrep_trireme_log_io").cloned()
+}
+
 /// Inserts on several nodes, one thread each, remembering every acknowledged row. Errors of the server and broken
 /// connections are expected during faults: the thread goes on with the next row, since it cannot know the outcome.
 pub struct Load {

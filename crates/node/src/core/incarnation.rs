@@ -17,9 +17,10 @@ use trireme_transport::Transport;
 use trireme_types::{Member, NodeId, Term, Timestamp};
 
 use super::past::Past;
+use crate::Level;
 use crate::backlog::Backlog;
 use crate::index::Index;
-use crate::log::{self, Log};
+use crate::log::{self, Log, LogIo};
 use crate::shared::Shared;
 use crate::startup::{Plan, Start};
 
@@ -27,6 +28,16 @@ use crate::startup::{Plan, Start};
 pub(super) enum Owed {
     App(AppMessage),
     Rollback(Bytes),
+}
+
+/// What of the log is on its way to the disk.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Syncing {
+    Nothing,
+    /// The sync thread has a ticket.
+    ByThread,
+    /// A write past the page cache, since then.
+    Writing(Instant),
 }
 
 /// Changed by the group thread alone.
@@ -68,7 +79,9 @@ pub(super) struct Incarnation {
     /// The last term in which this node stood for sequencer.
     pub(super) stood: Option<Term>,
     // The log, and what the storage engine has of it.
-    pub(super) syncing: bool,
+    pub(super) syncing: Syncing,
+    /// How it is written.
+    pub(super) log_io: LogIo,
     /// When the log's housekeeping was last done.
     pub(super) log_kept: Instant,
     /// What this node's storage engine has on disk.
@@ -108,6 +121,18 @@ impl Incarnation {
             patience: _,
         } = plan;
         let started = Instant::now();
+        let mut log = log;
+        let mut log_io = log::begin_io(shared, &mut log);
+        if let Some(readable) = log.readable()
+            && let Err(error) = transport.watch(readable)
+        {
+            shared.host.log(
+                Level::Info,
+                format!("write-set log: its writes cannot be waited for ({error}); a thread syncs it"),
+            );
+            log.write_by_cache(None);
+            log_io = LogIo::Threads;
+        }
         let position = match &start {
             Start::Bootstrap { history, position } | Start::Alone { history, position } => Some((*history, *position)),
             // Data with a statement cut off in them may be gone on from, so delivery begins before them, too.
@@ -147,7 +172,8 @@ impl Incarnation {
             heard: Timestamp::ZERO,
             silent: BTreeMap::new(),
             stood: None,
-            syncing: false,
+            syncing: Syncing::Nothing,
+            log_io,
             log_kept: started,
             engine: EngineDisk::new(shared.data.new_epoch()),
             engine_asked: false,

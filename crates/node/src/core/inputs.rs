@@ -108,15 +108,11 @@ impl Core {
                 self.inc.group.read(now, ReadId(id));
             }
             Command::Synced(outcome) => {
-                self.inc.syncing = false;
                 let done = outcome.and_then(|synced| {
                     self.inc.group.store_mut().finish_sync(synced)?;
                     Ok(synced)
                 });
-                match done {
-                    Ok(synced) => self.inc.group.handle_synced(now, synced.generation, synced.upto),
-                    Err(error) => self.fail(error.to_string()),
-                }
+                self.on_synced(done);
             }
             Command::SpareReady(ready) => {
                 if let Err(error) = self.inc.group.store_mut().finish_spare(ready) {

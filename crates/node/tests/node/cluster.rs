@@ -13,6 +13,8 @@ use crate::fake::{Fake, Hook, PATIENCE, Registry, Tables};
 
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
+/// Provider options of every node, before those of the test: so that all of them can be run once more in another way.
+const MORE_OPTIONS: &str = "TRIREME_NODE_TEST_OPTIONS";
 /// Shorter than the defaults: the tests wait for them.
 const OPTIONS: &str = "evs.suspect_timeout=PT1S; evs.inactive_timeout=PT3S; pc.linger=PT3S";
 
@@ -80,7 +82,11 @@ impl Cluster {
             node_address: site.address.clone(),
             node_incoming: format!("{}-client", site.name),
             data_dir: format!("{}/", site.dir.display()),
-            options: format!("{OPTIONS}; {}; {options}", site.options),
+            options: format!(
+                "{OPTIONS}; {}; {}; {options}",
+                std::env::var(MORE_OPTIONS).unwrap_or_default(),
+                site.options
+            ),
             protocol: 4,
             position,
             arbitrator: None,

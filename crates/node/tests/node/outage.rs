@@ -51,9 +51,14 @@ impl Disk {
 
 /// Three nodes, the last one with its log on a disk of its own.
 fn three(cluster: &Cluster) -> (Vec<Host>, Host, Disk) {
+    three_with(cluster, "")
+}
+
+/// `options`: more of the last one's.
+fn three_with(cluster: &Cluster, options: &str) -> (Vec<Host>, Host, Disk) {
     let hosts = vec![cluster.bootstrap(), cluster.join(1)];
     let disk = Disk::of(cluster, 2);
-    let mut third = cluster.host(2, Tables::default(), None, &disk.option());
+    let mut third = cluster.host(2, Tables::default(), None, &format!("{}; {options}", disk.option()));
     assert_eq!(third.connect(&cluster.url(), false), Code::Ok);
     third.serve(2);
     third.wait("synced", |s| s.synced == 1);
@@ -339,7 +344,8 @@ fn a_statement_under_way_is_answered_when_its_outcome_is_known() {
 #[test]
 fn a_disk_that_does_not_answer_holds_up_nobody_for_long() {
     let cluster = Cluster::new(3);
-    let (hosts, mut third, disk) = three(&cluster);
+    // By io_uring no thread need wait for it, and the log can be opened again.
+    let (hosts, mut third, disk) = three_with(&cluster, "repl.log_io=threads");
     let node = third.node();
     node.stall_in("trireme-sync", true);
     break_down(&disk, &hosts[0], &third);
@@ -349,4 +355,76 @@ fn a_disk_that_does_not_answer_holds_up_nobody_for_long() {
     assert!(!node.close(), "a thread still waits for the disk");
     node.stall_in("trireme-sync", false);
     agree(hosts);
+}
+
+#[test]
+fn a_write_past_the_cache_that_hangs_holds_up_nobody_for_long() {
+    let cluster = Cluster::new(3);
+    let (hosts, mut third, _disk) = three_with(&cluster, "repl.log_io=uring; repl.status_extended=yes");
+    if third.stat("trireme_log_io") != StatValue::Text("uring".into()) {
+        eprintln!("SKIPPED: this machine has no io_uring");
+        return;
+    }
+    // What is begun in another way is done with.
+    hosts[0].commit("a", "before");
+    third.reach(hosts[0].lock().tables.position());
+    let node = third.node();
+    node.stall_in("write past the cache", true);
+    // The others have them on their disks. This one's own log does not.
+    until("a write is under way", || {
+        hosts[0].commit("a", "meanwhile");
+        node.is_stalled_in("write past the cache")
+    });
+    third.commit("b", "its own");
+    third.reach(hosts[0].lock().tables.position());
+    third.disconnect();
+    let told = "the disk with the write-set log does not answer";
+    assert!(third.lock().log.iter().any(|(_, line)| line.contains(told)), "{:#?}", third.lock().log);
+    assert!(!node.close(), "its thread still waits for the disk");
+    node.stall_in("write past the cache", false);
+    until("the thread has ended", || node.close());
+    agree(hosts);
+}
+
+/// As in a container whose rules forbid it.
+#[test]
+fn without_io_uring_a_thread_syncs_and_the_log_says_why() {
+    let cluster = Cluster::new(1);
+    // Rules hold for the thread that makes them, and for those that it starts.
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            forbid_io_uring();
+            let mut host = cluster.host(0, Tables::default(), None, "repl.log_io=uring; repl.status_extended=yes");
+            assert_eq!(host.connect(&cluster.url(), true), Code::Ok);
+            host.serve(2);
+            host.wait("synced", |s| s.synced == 1);
+            host.commit("a", "b");
+            assert_eq!(host.stat("trireme_log_io"), StatValue::Text("threads".into()));
+            let told = |line: &str| {
+                line.contains("repl.log_io=uring cannot have io_uring here: io_uring: Operation not permitted")
+            };
+            assert_eq!(host.lock().log.iter().filter(|(_, line)| told(line)).count(), 1, "{:#?}", host.lock().log);
+            agree(vec![host]);
+        });
+    });
+}
+
+/// From now on, for this thread and those that it starts, the call that makes a ring is not permitted.
+fn forbid_io_uring() {
+    let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+    let answer = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+    let rules = [
+        // The number of the call is the first word of what is looked at.
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::SYS_io_uring_setup as u32),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, answer),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: rules.len() as u16, filter: rules.as_ptr().cast_mut() };
+    // SAFETY: the program lives as long as the call, which only reads it.
+    let done = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+            | libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program)
+    };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
 }

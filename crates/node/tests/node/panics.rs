@@ -31,11 +31,10 @@ fn goes_out(thread: &str, provoke: impl Fn(&Cluster, &Host)) {
     agree(hosts);
 }
 
+/// Which syncs a new segment also where it does not sync each commit.
 #[test]
 fn the_sync_thread_panics() {
-    goes_out("trireme-sync", |_, writer| {
-        writer.commit("a", "to be synced");
-    });
+    goes_out("trireme-sync", |_, writer| write_much(writer, 8_000_000));
 }
 
 #[test]

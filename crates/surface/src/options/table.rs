@@ -1,7 +1,7 @@
 //! Every option with its default, format and rules.
 //!
 //! The names are Galera's, complete, also those without a meaning here: configuration files that work with Galera must work
-//! unchanged, and tools read values back. `repl.durability`, `repl.flight_size`, `repl.log_key_file`, `repl.log_key_reload`,
+//! unchanged, and tools read values back. `repl.durability`, `repl.flight_size`, `repl.log_io`, `repl.log_key_file`, `repl.log_key_reload`,
 //! `repl.metrics`, `repl.require_auth`, `repl.secret_file`, `repl.secret_reload`, `repl.status_extended`, `gcs.fc_patience` and `pc.bootstrap_expect` are ours.
 
 /// Format and range of a value.
@@ -199,6 +199,8 @@ pub const TABLE: &[Spec] = &[
     // Ours: bytes of the flight recorder's file; 0: none is kept.
     hidden("repl.flight_size", "8M", SIZE, Start),
     shown("repl.key_format", "FLAT8", Choice(&["FLAT8", "FLAT8A", "FLAT16", "FLAT16A"]), Dynamic),
+    // Ours: through the page cache with a thread that syncs, or past it by io_uring, where that can be had.
+    hidden("repl.log_io", "threads", Choice(&["threads", "uring", "auto"]), Start),
     // Ours: the file with the keys that encrypt this node's write-set log.
     hidden("repl.log_key_file", "", Text, Start),
     // Ours: reads that file again.
@@ -253,6 +255,7 @@ mod tests {
         let ours = [
             "repl.durability",
             "repl.flight_size",
+            "repl.log_io",
             "repl.log_key_file",
             "repl.log_key_reload",
             "repl.metrics",
@@ -270,7 +273,7 @@ mod tests {
         assert_eq!(galera.iter().filter(|s| s.shown).count(), 72);
         // 23 of both lineages and one of the other lineage.
         assert_eq!(galera.iter().filter(|s| !s.shown).count(), 24);
-        assert_eq!(TABLE.len(), 110);
+        assert_eq!(TABLE.len(), 111);
     }
 
     #[test]

@@ -34,7 +34,7 @@ fn seeds(default: u64) -> u64 {
 
 #[test]
 fn random_operations_survive_kills_crashes_and_failing_disks() {
-    let (mut torn, mut failures) = (0, 0);
+    let (mut torn, mut failures, mut directly) = (0, 0, 0);
     for seed in 0..seeds(300) {
         let world = with_seed(seed, |world| {
             for _ in 0..12 {
@@ -42,8 +42,10 @@ fn random_operations_survive_kills_crashes_and_failing_disks() {
             }
         });
         torn += world.torn_tails;
+        directly += world.directly;
     }
     // The test must have tested something.
+    assert!(directly > 1000, "only {directly} writes past the cache");
     assert!(torn > 20, "only {torn} torn tails");
     assert!(failures > 100, "only {failures} failures");
 }

@@ -87,9 +87,13 @@ pub struct World {
     seals: Seals,
     /// Keys in the file, the newest first; none: the log is in clear text.
     keys: Vec<[u8; KEY_BYTES]>,
+    /// Appends go past the page cache where they can.
+    past_cache: bool,
     counter: u64,
     pub trace: Vec<String>,
     pub torn_tails: u32,
+    /// Writes past the cache that were begun.
+    pub directly: u32,
 }
 
 /// What an operator does with keys between two starts.
@@ -141,16 +145,18 @@ impl World {
             closed: false,
             seals: [Seals::Never, Seals::FromTheStart, Seals::Later, Seals::Rotated][(seed / 3 % 4) as usize],
             keys: Vec::new(),
+            past_cache: !(seed / 12).is_multiple_of(3),
             counter: 0,
             trace: Vec::new(),
             torn_tails: 0,
+            directly: 0,
         };
         if matches!(world.seals, Seals::FromTheStart | Seals::Rotated) {
             world.keys.push([1; KEY_BYTES]);
         }
         let (log, report) = WriteSetLog::open(world.disk.clone(), &world.options(1)).unwrap();
         assert!(report.created);
-        world.log = Some(log);
+        world.take(log);
         if seed.is_multiple_of(3) {
             world.process = true;
             world.log().set_durability(Durability::Process).unwrap();
@@ -161,7 +167,18 @@ impl World {
     pub fn options(&self, boot: u64) -> Options {
         let seed = self.counter ^ boot << 32;
         let keys = (!self.keys.is_empty()).then(|| LogKeys::new(&self.keys).unwrap().with_seed(seed));
+        if self.past_cache {
+            // The first records of a segment do not go past the cache.
+            return Options { keys, size: 256 << 10, segment_size_override: Some(32 << 10), ..options(boot) };
+        }
         Options { keys, ..options(boot) }
+    }
+
+    fn take(&mut self, mut log: Log) {
+        if self.past_cache {
+            log.write_past_cache(self.disk.direct_writer());
+        }
+        self.log = Some(log);
     }
 
     fn turn_keys(&mut self) {
@@ -240,14 +257,33 @@ impl World {
         self.version().written = written;
     }
 
+    fn finish(&mut self, ticket: SyncTicket<SimDisk>) -> Result<(), StoreError> {
+        let done = ticket.run()?;
+        let (generation, upto) = (done.generation, done.upto.0);
+        let result = self.log().finish_sync(done);
+        if generation == self.log().generation() {
+            let version = self.version();
+            version.synced = version.synced.max(upto);
+        }
+        result
+    }
+
+    fn finish_tickets(&mut self) -> Result<(), StoreError> {
+        std::mem::take(&mut self.tickets).into_iter().try_for_each(|ticket| self.finish(ticket))
+    }
+
     /// One random operation. `Err` when the log has failed.
     pub fn step(&mut self) -> Result<(), StoreError> {
-        let choice = self.rng.below(100);
+        // A write past the cache takes a log in which little else is going on.
+        let syncs = self.past_cache && self.rng.one_in(2);
+        let choice = if syncs { 50 + self.rng.below(15) } else { self.rng.below(100) };
         let name: &str;
         let result = match choice {
             0..=9 => {
                 name = "write on";
-                let result = self.log().write_on();
+                // What goes past the cache need not be asked for, and may be.
+                let asked = self.log().wants_write_on() || self.rng.one_in(8);
+                let result = if asked { self.log().write_on() } else { Ok(()) };
                 if result.is_ok() {
                     self.note_written();
                 }
@@ -280,9 +316,40 @@ impl World {
             }
             50..=59 => {
                 name = "begin sync";
-                let ticket = self.log().begin_sync();
-                self.tickets.extend(ticket);
-                Ok(())
+                // As the node does it: one thing at a time.
+                let alone = if self.past_cache && !self.rng.one_in(4) { self.finish_tickets() } else { Ok(()) };
+                let begun = match alone {
+                    Err(e) => Err(e),
+                    Ok(()) if self.log().is_under_way() => Ok(None),
+                    Ok(()) => self.log().begin_write(),
+                };
+                if begun.is_ok() {
+                    self.note_written();
+                }
+                match begun {
+                    Ok(Some(upto)) => {
+                        assert!(upto > self.log().written() && upto <= self.log().last());
+                        self.directly += 1;
+                        Ok(())
+                    }
+                    Ok(None) => {
+                        let ticket = self.log().begin_sync();
+                        self.tickets.extend(ticket);
+                        Ok(())
+                    }
+                    Err(e) => Err(e),
+                }
+            }
+            60..=64 if self.log().is_under_way() => {
+                name = "finish write";
+                let done = self.log().finish_write().expect("the simulated disk is done when it is asked");
+                done.map(|done| {
+                    assert_eq!(done.generation, self.log().generation());
+                    assert_eq!((self.log().written(), self.log().synced()), (done.upto, done.upto));
+                    let version = self.version();
+                    version.written = done.upto.0;
+                    version.synced = done.upto.0;
+                })
             }
             60..=69 => {
                 name = "finish sync";
@@ -292,18 +359,7 @@ impl World {
                 // Any of them, in any order.
                 let at = self.rng.below(self.tickets.len() as u64) as usize;
                 let ticket = self.tickets.swap_remove(at);
-                match ticket.run() {
-                    Ok(done) => {
-                        let (generation, upto) = (done.generation, done.upto.0);
-                        let result = self.log().finish_sync(done);
-                        if generation == self.log().generation() {
-                            let version = self.version();
-                            version.synced = version.synced.max(upto);
-                        }
-                        result
-                    }
-                    Err(e) => Err(e),
-                }
+                self.finish(ticket)
             }
             70..=73 => {
                 name = "truncate";
@@ -313,10 +369,17 @@ impl World {
                 let index = high - self.rng.below(12).min(high - low);
                 let before = self.version().clone();
                 let result = self.log().truncate_after(LogIndex(index));
+                // What was under way has ended before.
+                let (written, synced) = (self.log().written().0, self.log().synced().0);
                 let version = self.version();
                 version.entries.retain(|i, _| *i <= index);
-                version.written = version.written.min(index);
-                version.synced = version.synced.min(index);
+                if result.is_ok() {
+                    assert!(written >= version.written.min(index) && synced >= version.synced.min(index));
+                    (version.written, version.synced) = (written, synced);
+                } else {
+                    version.written = version.written.min(index);
+                    version.synced = version.synced.min(index);
+                }
                 if result.is_err() {
                     self.versions.push(before);
                 }
@@ -520,7 +583,7 @@ impl World {
         }
         let (log, report) = WriteSetLog::open(self.disk.clone(), &self.options(self.boot))?;
         self.trace.push(format!("{end:?} -> {report:?} base {} last {}", log.base().index, log.last()));
-        self.log = Some(log);
+        self.take(log);
         Ok((report, end))
     }
 
@@ -568,7 +631,9 @@ impl World {
             assert_eq!(report.lost_history, None);
             if end == End::Kill && !self.failed {
                 assert!(!report.torn_tail_cut, "nothing was torn");
-                assert_eq!(log.last().0, version.written, "what was written, and nothing of what was not yet");
+                let past = if self.past_cache { log.last().0 } else { version.written };
+                assert_eq!(log.last().0, past, "what was written, and nothing of what was not yet");
+                assert!(log.last().0 >= version.written, "what was written");
             }
         }
         if !self.failed {
