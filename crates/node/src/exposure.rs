@@ -50,14 +50,19 @@ pub struct Reminder {
 
 impl Reminder {
     pub fn look(&mut self, host: &Host, protection: Protection, place: &str) {
-        let Some(complaint) = complaint(protection) else { return };
-        if self.said.is_some_and(|said| said.elapsed() < AGAIN) {
-            return;
-        }
-        self.said = Some(Instant::now());
-        for line in lines(protection, complaint, place) {
+        for line in self.due(Instant::now(), protection, place) {
             host.log(Level::Warn, line);
         }
+    }
+
+    /// What is to be said now.
+    fn due(&mut self, now: Instant, protection: Protection, place: &str) -> Vec<String> {
+        let Some(complaint) = complaint(protection) else { return Vec::new() };
+        if self.said.is_some_and(|said| now.saturating_duration_since(said) < AGAIN) {
+            return Vec::new();
+        }
+        self.said = Some(now);
+        lines(protection, complaint, place)
     }
 }
 
@@ -88,6 +93,18 @@ mod tests {
         let refused = refusal(Protection::None, "tcp://0.0.0.0:4567").unwrap();
         assert!(refused.contains("repl.secret_file") && refused.contains("tcp://0.0.0.0:4567"), "{refused}");
         assert!(refusal(Protection::Optional, "x").unwrap().contains("socket.dynamic"));
+    }
+
+    #[test]
+    fn it_is_said_at_the_start_and_every_hour() {
+        let mut reminder = Reminder::default();
+        let start = Instant::now();
+        let mut said_at = |minutes: u64, protection| {
+            !reminder.due(start + Duration::from_secs(60 * minutes), protection, "tcp://0.0.0.0:4567").is_empty()
+        };
+        let said: Vec<u64> = (0..=180).filter(|minutes| said_at(*minutes, Protection::None)).collect();
+        assert_eq!(said, [0, 60, 120, 180]);
+        assert!(!said_at(600, Protection::Secret));
     }
 
     #[test]

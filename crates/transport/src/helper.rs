@@ -16,15 +16,18 @@ pub(crate) enum Turn {
     First,
     /// In the order in which they came.
     Second,
-    /// After all others, the newest first.
+    /// After all others, the newest first; the oldest are dropped where many wait, without an answer.
     Last,
 }
+
+/// So many requests of [`Turn::Last`] wait. Where more come than can be worked off, the oldest are never reached, and each holds memory.
+const LAST_MAX: usize = 256;
 
 /// Requests that wait.
 struct Inbox<Q> {
     first: VecDeque<Q>,
     second: VecDeque<Q>,
-    last: Vec<Q>,
+    last: VecDeque<Q>,
     /// The asker, or the thread, is gone.
     closed: bool,
     /// What the thread said when it panicked. Nobody gets an answer any more.
@@ -33,7 +36,20 @@ struct Inbox<Q> {
 
 impl<Q> Inbox<Q> {
     fn next(&mut self) -> Option<Q> {
-        self.first.pop_front().or_else(|| self.second.pop_front()).or_else(|| self.last.pop())
+        self.first.pop_front().or_else(|| self.second.pop_front()).or_else(|| self.last.pop_back())
+    }
+
+    fn add(&mut self, request: Q, turn: Turn) {
+        match turn {
+            Turn::First => self.first.push_back(request),
+            Turn::Second => self.second.push_back(request),
+            Turn::Last => {
+                self.last.push_back(request);
+                if self.last.len() > LAST_MAX {
+                    self.last.pop_front();
+                }
+            }
+        }
     }
 }
 
@@ -107,19 +123,20 @@ impl<Q: Send + 'static, A: Send + 'static> Helper<Q, A> {
         if inbox.closed {
             return Err(format!("{} is gone", self.title));
         }
-        match turn {
-            Turn::First => inbox.first.push_back(request),
-            Turn::Second => inbox.second.push_back(request),
-            Turn::Last => inbox.last.push(request),
-        }
+        inbox.add(request, turn);
         drop(inbox);
         running.requests.filled.notify_one();
         Ok(())
     }
 
     fn start(&self) -> Result<Running<Q, A>, String> {
-        let inbox =
-            Inbox { first: VecDeque::new(), second: VecDeque::new(), last: Vec::new(), closed: false, panicked: None };
+        let inbox = Inbox {
+            first: VecDeque::new(),
+            second: VecDeque::new(),
+            last: VecDeque::new(),
+            closed: false,
+            panicked: None,
+        };
         let requests = Arc::new(Requests { inbox: Mutex::new(inbox), filled: Condvar::new() });
         let (outbox, answers) = channel();
         let inbox = requests.clone();
@@ -201,6 +218,21 @@ mod tests {
         inbox.first.extend([3001, 3002]);
         let order: Vec<i32> = std::iter::from_fn(|| inbox.next()).take(6).collect();
         assert_eq!(order, [3001, 3002, 2001, 2002, 999, 998]);
+    }
+
+    #[test]
+    fn a_flood_that_nobody_works_off_keeps_no_more_than_its_newest() {
+        let mut inbox = Inbox {
+            first: VecDeque::new(),
+            second: VecDeque::new(),
+            last: VecDeque::new(),
+            closed: false,
+            panicked: None,
+        };
+        (0..10_000).for_each(|n| inbox.add(n, Turn::Last));
+        inbox.add(-1, Turn::First);
+        let kept: Vec<i32> = std::iter::from_fn(|| inbox.next()).collect();
+        assert_eq!((kept.len(), kept[0], kept[1], kept[LAST_MAX]), (LAST_MAX + 1, -1, 9_999, 10_000 - LAST_MAX as i32));
     }
 
     #[test]

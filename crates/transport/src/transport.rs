@@ -49,6 +49,8 @@ const EVENT_BYTES: usize = std::mem::size_of::<NetEvent>();
 const ACCEPT_TURN: usize = 128;
 /// Connections being opened from one address of members. A member needs two at a time, and several may share a host.
 const KNOWN_SHARE: usize = 16;
+/// So many questions to the allow list wait for the server; then strangers are turned away unasked.
+const ASKED_MAX: usize = 256;
 /// Longest time between two looks at what nobody reports: the isolation mode of the process, dead listeners.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -89,6 +91,8 @@ pub struct Transport {
     pub(crate) last_link: u64,
     pub(crate) last_number: u64,
     last_admit: u64,
+    /// Questions to the allow list that have no answer yet, also those about connections that are gone.
+    open_admits: usize,
     pub(crate) forgotten: Vec<(NodeId, Incarnation, Instant)>,
     /// The newest incarnation of each node that is linked, or was until when it is forgotten: an older one that is alive beside it is a
     /// clone.
@@ -156,6 +160,7 @@ impl Transport {
             limiter: Limiter::new(now),
             last_number: 0,
             last_admit: 0,
+            open_admits: 0,
             forgotten: Vec::new(),
             newest: BTreeMap::new(),
             own_isolation: Isolation::Off,
@@ -689,6 +694,11 @@ impl Transport {
     }
 
     fn on_accepted(&mut self, stream: mio::net::TcpStream, remote: SocketAddr, now: Instant) {
+        if self.cfg.ask_admission && self.open_admits >= ASKED_MAX && !self.known_ips().contains(&remote.ip()) {
+            // The server does not keep up with its answers. Members come through; others come again.
+            self.stats.refused += 1;
+            return;
+        }
         self.limit_half_open(remote.ip(), now);
         socket::tune(stream.as_raw_fd(), &self.socket_options());
         let token = self.cfg.ask_admission.then(|| self.next_admit());
@@ -763,12 +773,14 @@ impl Transport {
     /// Names what waits for `admit` next.
     pub(crate) fn next_admit(&mut self) -> AdmitToken {
         self.last_admit += 1;
+        self.open_admits += 1;
         AdmitToken(self.last_admit)
     }
 
     /// The allow list's answer to [`NetEvent::Admission`]. Ignored when what was asked about is gone.
     pub fn admit(&mut self, token: AdmitToken, allowed: bool) {
         let now = Instant::now();
+        self.open_admits = self.open_admits.saturating_sub(1);
         let waits = |conn: &Conn| matches!(conn.phase, Phase::Admission(waiting) if waiting == token);
         let Some(slot) = self.conns.iter().position(|conn| conn.as_ref().is_some_and(waits)) else {
             return self.admit_dial(token, allowed, now);

@@ -422,6 +422,25 @@ fn the_allow_list_decides() {
     until([&mut a, &mut b], |[a, b]| a.linked(2) && b.linked(1));
 }
 
+/// A server that is slow to answer is not asked about more than can wait, however many come.
+#[test]
+fn a_server_that_does_not_answer_is_asked_no_more_than_it_can_be() {
+    let mut cfg = config(1, &[]);
+    cfg.ask_admission = true;
+    let mut a = Node::new(cfg);
+    for round in 1..=400 {
+        let gone = TcpStream::connect(("127.0.0.1", a.port())).unwrap();
+        until([&mut a], |[a]| asked(a).len() + a.transport.stats().refused as usize >= round);
+        drop(gone);
+    }
+    assert_eq!(asked(&a).len(), 256);
+    for token in asked(&a) {
+        a.transport.admit(token, false);
+    }
+    let _next = TcpStream::connect(("127.0.0.1", a.port())).unwrap();
+    until([&mut a], |[a]| asked(a).len() == 257);
+}
+
 /// Otherwise a member that is turned away, because the list has it no longer, is called back by those who turned it away.
 #[test]
 fn the_allow_list_decides_about_places_that_peers_told_as_well() {
