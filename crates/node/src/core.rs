@@ -29,7 +29,7 @@ use crate::startup::{ConnectError, Plan, Start};
 use crate::status::GroupStatus;
 use crate::threads::panic_text;
 use crate::{CAPABILITIES, Level, ServerView, ViewMember, ViewStatus};
-use trireme_replicator::{self as replicator, Position};
+use trireme_replicator::{self as replicator, Failures, Position};
 
 mod connection;
 mod delivery;
@@ -63,7 +63,7 @@ impl Core {
         donor_list: String,
         connected: Arc<Slot<Result<(), ConnectError>>>,
     ) -> Core {
-        let first = first(&plan, shared.host.args.arbitrator.is_some());
+        let first = first(&plan, shared.host.args.arbitrator.is_some(), shared.failures.known());
         let conn = Connection::begin(&shared, &plan, donor_list, connected);
         let (inc, failure) = Incarnation::begin(&shared, plan, log, conn.donor_list.clone(), first);
         let mut core = Core { shared, conn, inc };
@@ -595,7 +595,7 @@ impl Core {
 }
 
 /// How the server begins that is started now.
-fn first(plan: &Plan, arbitrates: bool) -> replicator::Start {
+fn first(plan: &Plan, arbitrates: bool, failures: Option<Failures>) -> replicator::Start {
     if arbitrates {
         return replicator::Start::Nobody;
     }
@@ -606,7 +606,7 @@ fn first(plan: &Plan, arbitrates: bool) -> replicator::Start {
         }
         Start::Join { position, fallback, .. } => (*position, *fallback),
     };
-    replicator::Start::Server { position: position.map(at), fallback, script: plan.script }
+    replicator::Start::Server { position: position.map(at), fallback, script: plan.script, failures }
 }
 
 fn unreadable(error: &DecodeError) -> String {

@@ -14,6 +14,7 @@ mod core;
 mod data;
 mod engine;
 mod exposure;
+mod failures;
 mod flight;
 mod group_thread;
 mod helpers;

@@ -1,6 +1,8 @@
 //! What the threads of one node share, in parts; and what concerns several parts at once.
 
 use std::collections::HashMap;
+use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -14,6 +16,7 @@ use trireme_wslog::{DirStorage, LogReader};
 
 use crate::command::{Command, CommandQueue};
 use crate::data::Data;
+use crate::failures::{self, KeptFailures};
 use crate::host::Host;
 use crate::item::Item;
 use crate::jobs::{HELPERS_END, Jobs};
@@ -43,6 +46,7 @@ pub struct Shared {
     pub queue: Arc<ApplyQueue>,
     pub trxs: TrxMap,
     pub votes: Votes,
+    pub failures: KeptFailures,
     pub data: Data,
     pub status: Status,
     pub metrics: Metrics,
@@ -68,6 +72,7 @@ impl Shared {
     pub fn new(host: Arc<Host>, jobs: Jobs, saved: Saved, log: &Log) -> Shared {
         let metrics = Metrics::new(host.settings.with(|o| o.bool("repl.metrics")));
         let left = saved.position().map_or(Seqno::ZERO, |(_, seqno)| seqno);
+        let failures = KeptFailures::open(&host.settings.with(|o| PathBuf::from(o.text("gcache.dir"))));
         let shared = Shared {
             data: Data::new(host.clone(), saved),
             host,
@@ -77,6 +82,7 @@ impl Shared {
             queue: Arc::default(),
             trxs: TrxMap::default(),
             votes: Votes::default(),
+            failures,
             status: Status::default(),
             metrics,
             life: Life::default(),
@@ -163,6 +169,32 @@ impl Shared {
     /// This node applied `seqno` without error and the group decided that it is an error.
     pub fn lost_vote(&self, seqno: Seqno) {
         self.give_up(texts::vote_inconsistent(self.data.history(), seqno), true);
+    }
+
+    /// `seqno` went here in an earlier life otherwise than the group decided. `held`: how, zero for success.
+    pub fn lost_vote_of_the_past(&self, seqno: Seqno, held: u64) {
+        match held {
+            0 => self.lost_vote(seqno),
+            _ => self.give_up(texts::inconsistent_by_consensus(self.data.history(), seqno), true),
+        }
+    }
+
+    /// This node fails at `seqno`. To be called before anybody else hears of it: the engine may store that it is done with it, and the
+    /// result of the vote may come in another life.
+    pub fn note_failure(&self, seqno: Seqno, code: u64) {
+        let result = self.failures.note(seqno, code);
+        self.complain_of_failures(result);
+    }
+
+    pub fn complain_of_failures(&self, result: io::Result<()>) {
+        if let Err(error) = result {
+            let text = format!(
+                "{} could not be written: {error}. If this node ends before a vote on an error is decided, it will not find out at its next start \
+                 whether its data are the group's",
+                failures::FILE_NAME
+            );
+            self.host.log(Level::Warn, text);
+        }
     }
 
     // Leaving.

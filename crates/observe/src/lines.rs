@@ -466,6 +466,33 @@ pub const LINES: &[Line] = &[
     ),
     ours(
         Topic::Vote,
+        &[
+            "the data here contradict what the group decided about write set ",
+            " while this node was away: a full copy is needed.",
+        ],
+        "A write set went here otherwise than on the others, and this node ended before the vote did. It takes a full copy.",
+        "Find out who wrote with wsrep_on=OFF or sql_log_bin=0, here or on the others.",
+    ),
+    ours(
+        Topic::Vote,
+        &["nobody has data in which write set ", " went as the group decided: this member goes on from "],
+        "All voters are here, and the data of all contradict a vote. The node with the newest data goes on, the others copy from it.",
+        "Compare the tables of that write set with what they should hold.",
+    ),
+    ours(
+        Topic::Vote,
+        &["no member that is here has data in which write set ", " went as the group decided"],
+        "The data of all nodes that are here contradict a vote on that write set. They wait for the named voters.",
+        "Start the named nodes. If they are lost for good, do what the line says.",
+    ),
+    ours(
+        Topic::Vote,
+        &[" could not be written: ", "If this node ends before a vote on an error is decided"],
+        "The node could not note which write set failed here. After a restart it does not know whether its data differ.",
+        "Look at the file system that holds gcache.dir: space, permissions, errors of the disk.",
+    ),
+    ours(
+        Topic::Vote,
         &["Vote over ", " found no majority in time and is dismissed"],
         "The members did not agree in time whose data differ.",
         "Compare the tables of that write set on all nodes.",

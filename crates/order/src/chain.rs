@@ -8,7 +8,6 @@ use trireme_types::{
     SessionMark, Setting, Term, Uuid, View, VoterSet,
 };
 
-use crate::level::NAMED_TERMS;
 use crate::{LogEnd, Unread};
 
 /// Origins whose sessions are remembered: many times what a cluster has in years, and far below what a reader of a [`Base`] accepts. Beyond it
@@ -231,7 +230,7 @@ fn reads_setting(payload: &[u8], before: Level) -> Result<Setting, DecodeError> 
 
 fn reads_term(payload: &[u8], level: Level) -> Result<(), DecodeError> {
     let mut r = Reader::new(payload);
-    if level >= NAMED_TERMS {
+    if level >= Level::NAMED_TERMS {
         r.uuid()?;
         r.str(256)?;
     }

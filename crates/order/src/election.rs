@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use trireme_types::{
-    EntryKind, Kinship, Lineage, LogIndex, Member, NodeId, Session, Term, Timestamp, Uuid, VoterSet, Weight,
+    EntryKind, Kinship, Level, Lineage, LogIndex, Member, NodeId, Session, Term, Timestamp, Uuid, VoterSet, Weight,
 };
 
 use crate::group::Group;
-use crate::level::{NAMED_TERMS, encode_term};
+use crate::level::encode_term;
 use crate::mutant::Mutant;
 use crate::reads::PendingRead;
 use crate::replication::Progress;
@@ -441,7 +441,7 @@ impl<S: LogStore> Group<S> {
             // Before anything that carries the new branch's name.
             self.send_presence(now);
         }
-        let named = if self.tail.level >= NAMED_TERMS { encode_term(&self.cfg.me) } else { Bytes::new() };
+        let named = if self.tail.level >= Level::NAMED_TERMS { encode_term(&self.cfg.me) } else { Bytes::new() };
         if !self.append_own(EntryKind::Term, Session::default(), 0, named) {
             return;
         }

@@ -22,11 +22,8 @@ use crate::group::Group;
 use crate::mutant::Mutant;
 use crate::{Failure, LogStore, Message, Phase};
 
-/// From here on the first entry of each term says who orders in it.
-pub(crate) const NAMED_TERMS: Level = Level(2);
-
 /// The levels that this build supports.
-pub const SUPPORTED: Levels = Levels { min: Level::FIRST, max: NAMED_TERMS };
+pub const SUPPORTED: Levels = Levels { min: Level::FIRST, max: Level::WAITS_FOR_ALL };
 
 /// How long a node that has left the view keeps the level from rising without it, unless [`crate::Timeouts`] says otherwise: time for
 /// a restart, and for a second thought.
@@ -61,7 +58,7 @@ impl Leavers {
     }
 }
 
-/// What a `Term` entry says from level 2 on.
+/// What a `Term` entry says from [`Level::NAMED_TERMS`] on.
 pub(crate) fn encode_term(member: &Member) -> Bytes {
     let mut w = Writer::new();
     w.uuid(member.node.0);

@@ -3,6 +3,8 @@
 
 use trireme_types::{LogIndex, NodeId, Seqno, Timestamp, Uuid, View};
 
+use crate::failures::Failures;
+
 /// A place in a history.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Position {
@@ -17,10 +19,11 @@ pub enum Start {
     Nobody,
     /// A server that has been told nothing yet. `position`: where its data are, `None` when that is not known. `fallback`: where data
     /// with a statement cut off in them are (rule 26). `script`: a donor's script brings something even to a server that needs no data.
-    Server { position: Option<Position>, fallback: Option<Seqno>, script: bool },
+    /// `failures`: what was last kept of [`crate::Effect::Remember`] and what failed since.
+    Server { position: Option<Position>, fallback: Option<Seqno>, script: bool, failures: Option<Failures> },
     /// A server that was in the group before, and has been running since: it knows nothing but a loss of the majority. `floor`: what came
-    /// up to there was in its data when it was first fed. `heard_upto`: delivered up to there before.
-    Return { position: Position, floor: Seqno, heard_upto: LogIndex },
+    /// up to there was in its data when it was first fed, but for `failures`. `heard_upto`: delivered up to there before.
+    Return { position: Position, floor: Seqno, failures: Option<Failures>, heard_upto: LogIndex },
 }
 
 /// A full copy that is asked for, until it is here.
@@ -56,10 +59,19 @@ pub enum Stage {
     Given { donor: NodeId, branch: Uuid },
 }
 
-/// Data with a statement cut off in them: the server has been told nothing, since whether it needs a full copy depends on what the others
-/// have.
+/// Why data are gone on with only if nobody has better ones.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flaw {
+    /// A statement was cut off in them.
+    CutOff,
+    /// They contradict the result of the vote on this.
+    Outvoted(Seqno),
+}
+
+/// Data with a flaw: the server has been told nothing, since whether it needs a full copy depends on what the others have.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HalfDone {
+    pub flaw: Flaw,
     /// Where the data are.
     pub position: Seqno,
     /// The first view with this incarnation.
@@ -141,10 +153,10 @@ impl Feed {
     pub fn new(start: Start) -> Feed {
         match start {
             Start::Nobody => Feed::Nobody { connected: false, request: None },
-            Start::Server { position, fallback, script } => {
+            Start::Server { position, fallback, script, failures: _ } => {
                 Feed::Idle(Idle { position, started_at: position, fallback, script })
             }
-            Start::Return { position, floor, heard_upto: _ } => Feed::Returning { position, floor },
+            Start::Return { position, floor, failures: _, heard_upto: _ } => Feed::Returning { position, floor },
         }
     }
 

@@ -34,6 +34,7 @@ fn all_messages() -> Vec<AppMessage> {
         AppMessage::Evict { member: Uuid([3; 16]) },
         AppMessage::Lagging { node: node(2), seqno: Seqno(7) },
         AppMessage::CloseVote { seqno: Seqno(5) },
+        AppMessage::NoData,
     ]
 }
 

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod absent;
+pub mod failures;
 pub mod feed;
 pub mod flow;
 #[cfg(feature = "fuzzing")]
@@ -17,6 +18,7 @@ pub mod retention;
 pub mod roster;
 pub mod votes;
 
+pub use failures::Failures;
 pub use feed::{Feed, Offer, Position, Start};
 pub use replicator::{Connect, Distances, Effect, Replicator, Severity, Sight};
 

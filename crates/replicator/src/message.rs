@@ -52,6 +52,8 @@ pub enum AppMessage {
     CloseVote {
         seqno: Seqno,
     },
+    /// The sender has no data, and no vote waits for it. From [`trireme_types::Level::WAITS_FOR_ALL`] on.
+    NoData,
 }
 
 impl AppMessage {
@@ -102,6 +104,7 @@ impl AppMessage {
                 w.u8(13);
                 w.u64(seqno.0);
             }
+            AppMessage::NoData => w.u8(14),
         }
         w.buf
     }
@@ -126,6 +129,7 @@ impl AppMessage {
             11 => AppMessage::GoOnHalfDone,
             12 => AppMessage::Lagging { node: NodeId(r.uuid()?), seqno: r.seqno()? },
             13 => AppMessage::CloseVote { seqno: r.seqno()? },
+            14 => AppMessage::NoData,
             _ => return Err(DecodeError::Invalid("member message")),
         };
         r.finish()?;

@@ -12,9 +12,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use trireme_surface::texts;
-use trireme_types::{DecodeError, LogIndex, Member, NodeId, Reader, Seqno, Timestamp, Uuid, View, VoterSet, Writer};
+use trireme_types::{
+    DecodeError, Level, LogIndex, Member, NodeId, Reader, Seqno, Timestamp, Uuid, View, VoterSet, Writer,
+};
 
-use crate::feed::{Copying, Feed, HalfDone, Idle, Offer, Position, Request, Stage, Start, is_trivial};
+use crate::failures::Failures;
+use crate::feed::{Copying, Feed, Flaw, HalfDone, Idle, Offer, Position, Request, Stage, Start, is_trivial};
 use crate::message::AppMessage;
 use crate::retention::Growth;
 use crate::roster::{self, NodeState, Roster};
@@ -30,6 +33,12 @@ const LAG_MIN: u64 = 8 * REPORT_EVERY;
 /// Before a donor is asked for again when there is none, and when the order did not take the request.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 const SEND_AGAIN: Duration = Duration::from_millis(200);
+
+/// What this member says of a write set that it was done with in an earlier life.
+fn vote_of_the_past(seqno: Seqno, code: u64) -> AppMessage {
+    let text = if code == 0 { "Success" } else { "failed before this node was started again" };
+    AppMessage::Vote { seqno, code, text: text.into() }
+}
 
 /// Distances in write sets. A simulated cluster, which writes less, has them smaller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -141,6 +150,14 @@ pub enum Effect {
         seqno: Seqno,
         lost: bool,
     },
+    /// To be on disk before anything that follows: with it this member is started next time, and with what fails meanwhile.
+    Remember(Failures),
+    /// What the data hold at `seqno` since they were found here is not what the group has decided: they are not the group's. `held`: how it
+    /// went here, zero for success.
+    Contradicted {
+        seqno: Seqno,
+        held: u64,
+    },
 }
 
 /// What a member sees around it when time passes.
@@ -170,6 +187,9 @@ pub struct Replicator {
     distances: Distances,
     roster: Roster,
     feed: Feed,
+    /// What the data that were found at the start lack: of a live server, up to its floor. What it fails at from there on, votes of this
+    /// life settle.
+    failures: Option<Failures>,
     /// Where delivery began: what lies below no log of ours has.
     base: Position,
     /// The newest fork that the order has come by; the history's own id before any.
@@ -200,9 +220,10 @@ pub struct Replicator {
 impl Replicator {
     /// `me`: as it is named in views, with this incarnation.
     pub fn new(me: &Member, start: Start, donors: String, distances: Distances) -> Replicator {
-        let heard_upto = match &start {
-            Start::Return { heard_upto, .. } => *heard_upto,
-            Start::Nobody | Start::Server { .. } => LogIndex::ZERO,
+        let (heard_upto, failures) = match &start {
+            Start::Return { heard_upto, failures, .. } => (*heard_upto, failures.clone()),
+            Start::Server { failures, .. } => (LogIndex::ZERO, failures.clone()),
+            Start::Nobody => (LogIndex::ZERO, None),
         };
         Replicator {
             me: me.clone(),
@@ -210,6 +231,7 @@ impl Replicator {
             distances,
             roster: Roster::default(),
             feed: Feed::new(start),
+            failures,
             base: Position { history: Uuid::NIL, seqno: Seqno::ZERO },
             branch: Uuid::NIL,
             delivered: Seqno::ZERO,
@@ -309,7 +331,8 @@ impl Replicator {
             Feed::Nobody { .. } => return Start::Nobody,
             Feed::Idle(_) | Feed::HalfDone(_) | Feed::Copying(_) | Feed::Ended { .. } => Seqno::ZERO,
         };
-        Start::Return { position: Position { history, seqno: self.handed() }, floor, heard_upto: self.heard_upto() }
+        let position = Position { history, seqno: self.handed() };
+        Start::Return { position, floor, failures: self.failures.clone(), heard_upto: self.heard_upto() }
     }
 
     fn has_server(&self) -> bool {
@@ -335,14 +358,21 @@ impl Replicator {
     /// Delivery begins after `base`. Part of `state` was written by [`Replicator::encode`]; the rest is the driver's and is returned.
     ///
     /// **Errors:** it was not. Nothing has changed then.
-    pub fn handle_reset<'a>(&mut self, base: Position, branch: Uuid, state: &'a [u8]) -> Result<&'a [u8], DecodeError> {
-        let (roster, rest) = if state.is_empty() {
+    pub fn handle_reset<'a>(
+        &mut self,
+        base: Position,
+        branch: Uuid,
+        level: Level,
+        state: &'a [u8],
+    ) -> Result<&'a [u8], DecodeError> {
+        let (mut roster, rest) = if state.is_empty() {
             (Roster::default(), state)
         } else {
             let mut reader = Reader::new(state);
             let roster = Roster::decode(&mut reader)?;
             (roster, &state[state.len() - reader.remaining()..])
         };
+        roster.set_level(level);
         self.roster = roster;
         self.base = base;
         self.branch = branch;
@@ -460,6 +490,11 @@ impl Replicator {
         self.invariants();
     }
 
+    /// The group is at this level from here on.
+    pub fn handle_level(&mut self, level: Level) {
+        self.roster.set_level(level);
+    }
+
     /// A fork, or a base, of another branch has come into the log.
     pub fn note_branch(&mut self, branch: Uuid) {
         self.branch = branch;
@@ -506,10 +541,12 @@ impl Replicator {
                 roster::Effect::VoteBegun { seqno } => self.on_vote_begun(seqno),
                 roster::Effect::VoteDone { seqno, winner, losers: _ } => match &self.feed {
                     Feed::Nobody { .. } | Feed::Ended { .. } => {}
-                    // What lies below the floor came with the data, whatever the vote was.
+                    // What lies below the floor came with the data, and is compared with what is known of them.
                     Feed::Live { floor, .. } | Feed::Returning { floor, .. } => {
                         if seqno > *floor {
                             self.emit(Effect::VoteDone { seqno, winner, applied: true });
+                        } else {
+                            self.compare(seqno, winner);
                         }
                     }
                     Feed::Idle(_) | Feed::HalfDone(_) | Feed::Copying(_) => {
@@ -517,7 +554,22 @@ impl Replicator {
                     }
                 },
                 roster::Effect::VoteDismissed { seqno, losers } => {
-                    self.emit(Effect::VoteDismissed { seqno, lost: losers.contains(&self.me.node) });
+                    let lost = losers.contains(&self.me.node);
+                    match &self.feed {
+                        // Nobody has confirmed an error of an earlier life.
+                        Feed::Live { floor, .. } | Feed::Returning { floor, .. } if seqno <= *floor => {
+                            if lost && self.held(seqno).is_some_and(|code| code != 0) {
+                                self.compare(seqno, 0);
+                            }
+                        }
+                        Feed::Nobody { .. }
+                        | Feed::Idle(_)
+                        | Feed::Returning { .. }
+                        | Feed::HalfDone(_)
+                        | Feed::Copying(_)
+                        | Feed::Live { .. }
+                        | Feed::Ended { .. } => self.emit(Effect::VoteDismissed { seqno, lost }),
+                    }
                 }
             }
         }
@@ -529,9 +581,64 @@ impl Replicator {
     }
 
     fn on_vote_begun(&mut self, seqno: Seqno) {
-        if self.member && matches!(self.feed, Feed::Live { .. }) {
-            self.emit(Effect::VoteBegun { seqno });
+        match self.feed {
+            Feed::Live { floor, .. } if self.member && seqno <= floor => {
+                // One vote may have been enough.
+                if !self.roster.has_voted(self.me.node, seqno) && self.roster.decided(seqno).is_none() {
+                    let code = self.held(seqno).unwrap_or(0);
+                    self.emit(Effect::Propose(vote_of_the_past(seqno, code)));
+                }
+            }
+            Feed::Live { .. } if self.member => self.emit(Effect::VoteBegun { seqno }),
+            Feed::Nobody { .. }
+            | Feed::Idle(_)
+            | Feed::Returning { .. }
+            | Feed::HalfDone(_)
+            | Feed::Copying(_)
+            | Feed::Live { .. }
+            | Feed::Ended { .. } => {}
         }
+    }
+
+    /// How `seqno`, which was in the data when they were found, went here, as far as that is known.
+    fn held(&self, seqno: Seqno) -> Option<u64> {
+        self.failures.as_ref().and_then(|f| f.held(seqno))
+    }
+
+    /// The vote on `seqno`, which was in the data when they were found, had this result.
+    fn compare(&mut self, seqno: Seqno, winner: u64) {
+        if let Some(held) = self.held(seqno).filter(|held| *held != winner) {
+            self.emit(Effect::Contradicted { seqno, held });
+        }
+    }
+
+    /// A result that data at this position contradict.
+    fn contradicted(&self, position: Seqno) -> Option<Seqno> {
+        let failures = self.failures.as_ref()?;
+        self.roster.results().find(|(s, winner)| *s <= position && failures.contradict(*s, *winner)).map(|(s, _)| s)
+    }
+
+    /// What failed in an earlier life, and has no result that is known here: nobody may have heard of it, and the data lack it.
+    fn vote_again(&mut self) {
+        if !matches!(self.feed, Feed::Live { .. }) {
+            return;
+        }
+        let me = self.me.node;
+        let again: Vec<(Seqno, u64)> =
+            self.unsettled().filter(|(seqno, _)| !self.roster.has_voted(me, *seqno)).collect();
+        for (seqno, code) in again {
+            self.emit(Effect::Propose(vote_of_the_past(seqno, code)));
+        }
+    }
+
+    /// What failed in an earlier life, and has no result.
+    fn unsettled(&self) -> impl Iterator<Item = (Seqno, u64)> {
+        self.failures.iter().flat_map(Failures::iter).filter(|(seqno, _)| !self.roster.is_settled(*seqno))
+    }
+
+    /// The group has not decided yet whether these data are its own.
+    pub fn awaits_result(&self) -> bool {
+        self.unsettled().next().is_some()
     }
 
     fn on_donor_chosen(
@@ -695,7 +802,8 @@ impl Replicator {
             | AppMessage::Vote { .. }
             | AppMessage::Evict { .. }
             | AppMessage::Lagging { .. }
-            | AppMessage::CloseVote { .. } => {}
+            | AppMessage::CloseVote { .. }
+            | AppMessage::NoData => {}
         }
     }
 
@@ -718,6 +826,12 @@ impl Replicator {
         }
         let Feed::Idle(Idle { position, fallback, script, .. }) = self.feed else { return };
         let fallback = fallback.filter(|at| *at < own_view && *at >= self.base.seqno);
+        if let Some(position) = position {
+            self.failures = Some(Failures::of_data_at(self.failures.as_ref(), position));
+            if let Some(voted) = self.contradicted(position.seqno) {
+                return self.begin_outvoted(position.seqno, voted, own_view, view);
+            }
+        }
         match (position, fallback) {
             // The log has all that this server missed, but not what a donor's script tells it. Without anybody who could run that now (all
             // nodes were down) the server goes on without.
@@ -730,14 +844,30 @@ impl Replicator {
             }
             (Some(position), _) => self.go_live(position, Some((own_view, view))),
             (None, Some(position)) if !self.roster.anyone_has_state() => {
-                let view = view.clone();
-                let half_done = HalfDone { position, own_view, view, said: false, explained: false };
+                let (flaw, view) = (Flaw::CutOff, view.clone());
+                let half_done = HalfDone { flaw, position, own_view, view, said: false, explained: false };
                 self.feed = Feed::HalfDone(half_done);
             }
             (None, _) => {
                 self.say_copy_needed(own_view);
                 self.await_copy(own_view, view, None);
             }
+        }
+    }
+
+    /// The group has decided that `voted` went otherwise than in these data. They are gone on with only if nobody has others.
+    fn begin_outvoted(&mut self, position: Seqno, voted: Seqno, own_view: Seqno, view: &View) {
+        self.log(
+            Severity::Warn,
+            format!(
+                "the data here contradict what the group decided about write set {voted} while this node was away: a full copy is needed. Find \
+                 out who wrote with wsrep_on=OFF or sql_log_bin=0, here or on the others"
+            ),
+        );
+        let (flaw, view) = (Flaw::Outvoted(voted), view.clone());
+        self.feed = Feed::HalfDone(HalfDone { flaw, position, own_view, view, said: false, explained: false });
+        if self.roster.anyone_has_state() {
+            self.need_copy();
         }
     }
 
@@ -757,6 +887,10 @@ impl Replicator {
     fn await_copy(&mut self, own_view: Seqno, view: &View, own: Option<Seqno>) {
         self.feed = Feed::Copying(Copying { joined_at: own_view, own, request: None, told: None });
         self.emit(Effect::AskServer { seqno: own_view, view: view.clone(), data: own.is_none() });
+        if own.is_none() && self.roster.waits_for_all() && !self.roster.lacks_state(self.me.node) {
+            // The server may take long to say what it wants.
+            self.emit(Effect::Propose(AppMessage::NoData));
+        }
     }
 
     /// Everything after `position` goes to the server from here on.
@@ -771,7 +905,16 @@ impl Replicator {
         });
         self.feed = Feed::Live { handed: self.delivered.max(position.seqno), floor: position.seqno };
         self.reported = position.seqno;
+        let failures = Failures::of_data_at(self.failures.as_ref(), position);
+        self.failures = Some(failures.clone());
+        self.emit(Effect::Remember(failures));
         self.emit(Effect::GoLive { position, connect });
+        // Decided while a script brought something beside the data.
+        if let Some(voted) = self.contradicted(position.seqno)
+            && let Some(held) = self.held(voted)
+        {
+            self.emit(Effect::Contradicted { seqno: voted, held });
+        }
     }
 
     fn resume(&mut self, position: Position, floor: Seqno, own_view: Seqno, view: &View) {
@@ -790,14 +933,23 @@ impl Replicator {
     }
 
     fn go_on_half_done(&mut self) {
-        let Feed::HalfDone(HalfDone { position, own_view, view, .. }) = &self.feed else { return };
-        let (seqno, own_view, view) = (*position, *own_view, view.clone());
-        self.log(
-            Severity::Warn,
-            format!(
+        let Feed::HalfDone(HalfDone { flaw, position, own_view, view, .. }) = &self.feed else { return };
+        let (flaw, seqno, own_view, view) = (*flaw, *position, *own_view, view.clone());
+        let text = match flaw {
+            Flaw::CutOff => format!(
                 "a statement was cut off on all members: this one goes on from {seqno} and executes it again, the others copy from here"
             ),
-        );
+            Flaw::Outvoted(voted) => format!(
+                "nobody has data in which write set {voted} went as the group decided: this member goes on from {seqno} with those it has, the \
+                 others copy from here"
+            ),
+        };
+        self.log(Severity::Warn, text);
+        match flaw {
+            Flaw::CutOff => {}
+            // From here on they are the group's.
+            Flaw::Outvoted(_) => self.failures = None,
+        }
         self.emit(Effect::DataArrived);
         self.go_live(Position { history: self.base.history, seqno }, Some((own_view, &view)));
     }
@@ -853,6 +1005,10 @@ impl Replicator {
         } else if seqno < self.base.seqno || forked {
             self.refuse_copy(Some(seqno));
         } else {
+            if own.is_none() {
+                // What it failed at is known where it comes from.
+                self.failures = None;
+            }
             self.emit(Effect::DataArrived);
             self.go_live(Position { history: self.base.history, seqno }, None);
         }
@@ -905,8 +1061,8 @@ impl Replicator {
         self.invariants();
     }
 
-    /// With half done data: a full copy as soon as somebody has whole ones. If nobody has, and no voter is absent who might, one member goes
-    /// on from its half done data and executes the statement again.
+    /// With data that have a flaw: a full copy as soon as somebody has whole ones. If nobody has, and no voter is absent who might, one
+    /// member goes on from its own. A statement that was cut off it executes again.
     fn step_half_done(&mut self, sight: &Sight<'_>) {
         let Feed::HalfDone(half_done) = &mut self.feed else { return };
         if self.roster.anyone_has_state() {
@@ -934,10 +1090,16 @@ impl Replicator {
             half_done.said = true;
             self.emit(Effect::Propose(AppMessage::GoOnHalfDone));
         } else if !std::mem::replace(&mut half_done.explained, true) {
+            let what = match half_done.flaw {
+                Flaw::CutOff => "a statement was cut off on all members that are here".to_owned(),
+                Flaw::Outvoted(voted) => {
+                    format!("no member that is here has data in which write set {voted} went as the group decided")
+                }
+            };
             self.log(
                 Severity::Warn,
                 format!(
-                    "a statement was cut off on all members that are here; waiting for those that may have whole data: {}. If they are \
+                    "{what}; waiting for those that may have whole data: {}. If they are \
                      lost for good, stop this server, set safe_to_bootstrap: 1 in its grastate.dat and start it with galera_new_cluster",
                     absent.join(", ")
                 ),
@@ -966,6 +1128,10 @@ impl Replicator {
         let Feed::Copying(copying) = &mut self.feed else { return };
         if copying.told.as_ref() != Some(&absent) {
             copying.told = Some(absent.clone());
+            // They count as at risk since the server has prepared for a copy. Nobody will send one, unless for what was said before.
+            if copying.request.as_ref().is_some_and(|r| r.in_flight == 0) {
+                self.emit(Effect::DataSafe);
+            }
             self.emit(Effect::NobodyHasData { absent });
         }
     }
@@ -1014,7 +1180,10 @@ impl Replicator {
         }
         let message = match self.roster.state(self.me.node) {
             Some(NodeState::Primary | NodeState::Joiner) => AppMessage::Joined,
-            Some(NodeState::Joined) if sight.backlog <= sight.backlog_small => AppMessage::Synced,
+            // Nobody reads here, nor copies from here, what may turn out to be wrong.
+            Some(NodeState::Joined) if sight.backlog <= sight.backlog_small && !self.awaits_result() => {
+                AppMessage::Synced
+            }
             Some(NodeState::Joined | NodeState::Donor | NodeState::Synced) | None => return,
         };
         self.announced = true;
@@ -1033,6 +1202,7 @@ impl Replicator {
         for seqno in &open {
             self.votes_since.entry(*seqno).or_insert(now);
         }
+        self.vote_again();
         if !sight.orders {
             return;
         }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use trireme_surface::texts;
-use trireme_types::{DecodeError, Member, NodeId, Reader, Seqno, Uuid, View, Writer, printable};
+use trireme_types::{DecodeError, Level, Member, NodeId, Reader, Seqno, Uuid, View, Writer, printable};
 
 use crate::message::AppMessage;
 
@@ -129,6 +129,8 @@ pub struct Roster {
     decided: Vec<(u64, u64)>,
     /// UUIDs of members that were thrown out, in order and bounded.
     evicted: Vec<Uuid>,
+    /// The group level. Not encoded: whoever reads a state knows of which level it is.
+    level: Level,
 }
 
 /// In the byte of an encoded state.
@@ -166,6 +168,31 @@ impl Roster {
 
     pub fn decided(&self, seqno: Seqno) -> Option<u64> {
         self.decided.iter().find(|(s, _)| *s == seqno.0).map(|(_, code)| *code)
+    }
+
+    /// The results that are remembered, in the order in which they came.
+    pub fn results(&self) -> impl Iterator<Item = (Seqno, u64)> {
+        self.decided.iter().map(|(seqno, winner)| (Seqno(*seqno), *winner))
+    }
+
+    /// Is the vote on `seqno` decided, or may it be, so long ago that the result is forgotten?
+    pub fn is_settled(&self, seqno: Seqno) -> bool {
+        let oldest = || self.decided.iter().map(|(s, _)| *s).min();
+        self.decided(seqno).is_some() || self.decided.len() >= DECIDED_MAX && oldest() > Some(seqno.0)
+    }
+
+    /// Has this member said how `seqno`, which is not decided, went?
+    pub fn has_voted(&self, node: NodeId, seqno: Seqno) -> bool {
+        self.votes.get(&seqno.0).is_some_and(|vote| vote.codes.contains_key(&node))
+    }
+
+    /// The group is at this level from here on.
+    pub fn set_level(&mut self, level: Level) {
+        self.level = level;
+    }
+
+    pub fn waits_for_all(&self) -> bool {
+        self.level >= Level::WAITS_FOR_ALL
     }
 
     /// Who is thrown out: a function of the history, so it outlives every sequencer.
@@ -242,10 +269,24 @@ impl Roster {
                 effects.push(Effect::TransferDone { joiner: joiner.node, donor: o.node, ok: false });
             }
         }
-        for seqno in self.votes.keys().copied().collect::<Vec<_>>() {
-            self.count_vote(seqno, &mut effects);
-        }
+        self.count_votes(&mut effects);
         effects
+    }
+
+    fn count_votes(&mut self, effects: &mut Vec<Effect>) {
+        for seqno in self.votes.keys().copied().collect::<Vec<_>>() {
+            self.count_vote(seqno, effects);
+        }
+    }
+
+    /// A member has said that it has no data: no vote waits for it any more.
+    fn note_lack(&mut self, node: NodeId, lacks: Option<u64>, effects: &mut Vec<Effect>) {
+        if let Some(m) = self.find_mut(node) {
+            m.lacks = Some(lacks);
+        }
+        if self.waits_for_all() {
+            self.count_votes(effects);
+        }
     }
 
     pub fn apply(&mut self, from: NodeId, message: AppMessage, at: Seqno) -> Vec<Effect> {
@@ -301,8 +342,12 @@ impl Roster {
                 }
             }
             AppMessage::HalfDone { position } => {
-                let m = self.find_mut(from).expect("checked above");
-                m.lacks = Some(Some(position.0));
+                self.note_lack(from, Some(position.0), &mut effects);
+            }
+            AppMessage::NoData => {
+                if self.waits_for_all() && matches!(self.state(from), Some(NodeState::Primary)) {
+                    self.note_lack(from, None, &mut effects);
+                }
             }
             AppMessage::GoOnHalfDone => {
                 if self.nobody_has_state() {
@@ -387,10 +432,17 @@ impl Roster {
             .collect()
     }
 
-    /// Counted in the commit cut and in votes.
+    /// Counted in the commit cut, and in votes.
     fn counted(&self, m: &MemberState) -> bool {
         matches!(m.state, NodeState::Synced | NodeState::Donor | NodeState::Joined)
             && self.view.get(m.node).is_some_and(|v| v.kind.has_state())
+    }
+
+    /// Does a vote wait for its answer? It may have data that hold what was voted on, as long as it has not said that it has none. Whoever
+    /// has just come back has said nothing yet, and would be outvoted by the first one that has.
+    fn is_asked(&self, m: &MemberState) -> bool {
+        let has_data = || self.view.get(m.node).is_some_and(|v| v.kind.has_state());
+        self.counted(m) || self.waits_for_all() && m.lacks.is_none() && has_data()
     }
 
     fn move_cut(&mut self, effects: &mut Vec<Effect>) {
@@ -418,8 +470,8 @@ impl Roster {
             return;
         }
         self.shift(joiner, NodeState::Joiner, effects);
-        if let Some(m) = self.find_mut(joiner).filter(|_| position.is_none()) {
-            m.lacks = Some(None);
+        if position.is_none() {
+            self.note_lack(joiner, None, effects);
         }
         match self.ready_donor(joiner, list) {
             Ok(donor) => {
@@ -488,7 +540,7 @@ impl Roster {
         let voters: Vec<NodeId> = self
             .members
             .iter()
-            .filter(|m| self.counted(m) || vote.codes.contains_key(&m.node))
+            .filter(|m| self.is_asked(m) || vote.codes.contains_key(&m.node))
             .map(|m| m.node)
             .collect();
         let mut tally: BTreeMap<u64, usize> = BTreeMap::new();
@@ -625,7 +677,7 @@ impl Roster {
         let decided =
             (0..r.count(DECIDED_MAX)?).map(|_| Ok((r.seqno()?.0, r.u64()?))).collect::<Result<_, DecodeError>>()?;
         let evicted = (0..r.count(EVICTED_MAX)?).map(|_| r.uuid()).collect::<Result<_, DecodeError>>()?;
-        Ok(Roster { view, members, cut, votes, decided, evicted })
+        Ok(Roster { view, members, cut, votes, decided, evicted, level: Level::FIRST })
     }
 }
 
@@ -889,6 +941,30 @@ mod tests {
         sync(&mut two, &[1, 2]);
         assert_eq!(outcome(&cast(&mut two, 1, 77)), None);
         assert_eq!(outcome(&cast(&mut two, 2, 0)), Some((0, vec![node(1)])));
+    }
+
+    /// Seed 10906: the other one restarted before its answer was ordered, and the view that let it in again counted one vote.
+    #[test]
+    fn a_vote_waits_for_who_has_just_come_back_and_not_for_who_has_no_data() {
+        let begin = |level| {
+            let mut r = roster(&["n1", "n2"]);
+            r.set_level(level);
+            sync(&mut r, &[1, 2]);
+            assert_eq!(outcome(&cast(&mut r, 1, 77)), None);
+            let back = lives(&r, &[(2, 2)]);
+            let effects = r.apply_view(&back);
+            (r, outcome(&effects))
+        };
+        assert_eq!(begin(Level::FIRST).1, Some((77, vec![])), "as every member of such a group decides");
+        let (mut r, decided) = begin(Level::WAITS_FOR_ALL);
+        assert_eq!(decided, None);
+        r.apply(node(2), AppMessage::Joined, Seqno(9));
+        assert_eq!(outcome(&cast(&mut r, 2, 0)), Some((0, vec![node(1)])), "its data hold what was voted on");
+        let (mut r, _) = begin(Level::WAITS_FOR_ALL);
+        assert_eq!(outcome(&r.apply(node(2), AppMessage::NoData, Seqno(9))), Some((77, vec![])));
+        let (mut r, _) = begin(Level::WAITS_FOR_ALL);
+        let half_done = AppMessage::HalfDone { position: Seqno(7) };
+        assert_eq!(outcome(&r.apply(node(2), half_done, Seqno(9))), Some((77, vec![])));
     }
 
     #[test]

@@ -3,9 +3,11 @@
 use std::time::Duration;
 use trireme_replicator::message::AppMessage;
 use trireme_replicator::retention::Growth;
-use trireme_replicator::{Connect, Distances, Effect, Feed, Offer, Position, Replicator, Severity, Sight, Start};
+use trireme_replicator::{
+    Connect, Distances, Effect, Failures, Feed, Offer, Position, Replicator, Severity, Sight, Start,
+};
 use trireme_types::{
-    Incarnation, LogIndex, Member, NodeId, Seqno, Timestamp, Uuid, View, Voter, VoterSet, Weight, Writer,
+    Incarnation, Level, LogIndex, Member, NodeId, Seqno, Timestamp, Uuid, View, Voter, VoterSet, Weight, Writer,
 };
 
 const HISTORY: Uuid = Uuid([7; 16]);
@@ -31,7 +33,12 @@ struct Subject {
 impl Subject {
     /// Member 1; delivery begins after `base`.
     fn new(position: Option<u64>, fallback: Option<u64>, base: u64) -> Subject {
-        let start = Start::Server { position: position.map(at), fallback: fallback.map(Seqno), script: false };
+        Subject::with_failures(position, fallback, base, None)
+    }
+
+    fn with_failures(position: Option<u64>, fallback: Option<u64>, base: u64, failures: Option<Failures>) -> Subject {
+        let (position, fallback) = (position.map(at), fallback.map(Seqno));
+        let start = Start::Server { position, fallback, script: false, failures };
         let replicator = Replicator::new(&member(1), start, String::new(), Distances::default());
         let mut subject = Subject { replicator, index: 0 };
         subject.reset(base);
@@ -44,7 +51,7 @@ impl Subject {
 
     /// `state`: as another member knows it at the base.
     fn reset_to(&mut self, base: u64, state: &[u8]) -> Vec<Effect> {
-        self.replicator.handle_reset(at(base), HISTORY, state).expect("it is well formed");
+        self.replicator.handle_reset(at(base), HISTORY, Level::FIRST, state).expect("it is well formed");
         self.effects()
     }
 
@@ -100,11 +107,17 @@ impl Subject {
         s
     }
 
-    /// What is not for the log, nor about evictions.
+    /// What is not for the log, nor about evictions or what failed.
     fn effects(&mut self) -> Vec<Effect> {
         let all = std::iter::from_fn(|| self.replicator.poll_effect());
         all.filter(|e| {
-            !matches!(e, Effect::Log(Severity::Info | Severity::Warn, _) | Effect::News(..) | Effect::Evictions)
+            !matches!(
+                e,
+                Effect::Log(Severity::Info | Severity::Warn, _)
+                    | Effect::News(..)
+                    | Effect::Evictions
+                    | Effect::Remember(_)
+            )
         })
         .collect()
     }
@@ -172,14 +185,14 @@ fn where_all_lack_data_nobody_asks_but_says_whom_it_waits_for() {
     assert_eq!(s.say(2, asks()), []);
     assert_eq!(s.say(1, asks()), [Effect::DataSafe]);
     let absent = vec![member(3).node];
-    assert_eq!(s.tick_at(later(4), &[1, 2, 3]), [Effect::NobodyHasData { absent }]);
+    assert_eq!(s.tick_at(later(4), &[1, 2, 3]), [Effect::DataSafe, Effect::NobodyHasData { absent }]);
     assert_eq!(s.tick_at(later(60), &[1, 2, 3]), [], "it was told");
     assert!(s.replicator.is_stranded());
     s.view(10, &[1, 2, 3]);
     assert_eq!(s.tick_at(later(61), &[1, 2, 3])[1..], [Effect::Propose(asks())], "member 3 may have data");
     assert_eq!(s.say(1, asks()), [Effect::DataSafe]);
     s.say(3, asks());
-    assert_eq!(s.tick_at(later(63), &[1, 2, 3]), [Effect::NobodyHasData { absent: vec![] }]);
+    assert_eq!(s.tick_at(later(63), &[1, 2, 3]), [Effect::DataSafe, Effect::NobodyHasData { absent: vec![] }]);
 }
 
 #[test]
@@ -188,7 +201,7 @@ fn a_server_without_data_that_is_alone_waits_for_the_other_voters() {
     s.view(9, &[1]);
     s.replicator.handle_state_request(Timestamp::ZERO, b"rsync".to_vec());
     let absent = vec![member(2).node];
-    assert_eq!(s.tick_at(Timestamp::ZERO, &[1, 2]), [Effect::NobodyHasData { absent }]);
+    assert_eq!(s.tick_at(Timestamp::ZERO, &[1, 2]), [Effect::DataSafe, Effect::NobodyHasData { absent }]);
     s.view(10, &[1, 2]);
     assert_eq!(s.tick_at(Timestamp::ZERO, &[1, 2]), [Effect::DataAtRisk, Effect::Propose(asks())]);
 }
@@ -370,7 +383,7 @@ fn who_comes_back_to_a_running_server_goes_on_where_it_stands() {
     let mut me = member(1);
     me.incarnation = Incarnation(2);
     let mut r = Replicator::new(&me, again, String::new(), Distances::default());
-    r.handle_reset(at(3), HISTORY, &[]).unwrap();
+    r.handle_reset(at(3), HISTORY, Level::FIRST, &[]).unwrap();
     r.handle_ordered(LogIndex(5), Seqno(7), false);
     let now = View { number: 2, members: vec![me.clone(), member(2)] };
     assert_eq!(r.handle_view(Timestamp::ZERO, LogIndex(6), Seqno(8), &now), Offer::Keep);
@@ -378,4 +391,137 @@ fn who_comes_back_to_a_running_server_goes_on_where_it_stands() {
     let others = View { number: 2, members: vec![member(2)] };
     assert_eq!(effects, [Effect::Resume { position: at(6), seqno: Seqno(8), view: others }]);
     assert_eq!(r.feed(), &Feed::Live { handed: Seqno(8), floor: Seqno(5) });
+}
+
+fn vote(seqno: u64, code: u64) -> AppMessage {
+    AppMessage::Vote { seqno: Seqno(seqno), code, text: String::new() }
+}
+
+/// Of data from the beginning on: `failed` with error 77.
+fn failures(failed: &[u64]) -> Option<Failures> {
+    let mut failures = Failures::begin(at(0));
+    failed.iter().for_each(|seqno| failures.note(Seqno(*seqno), 77));
+    Some(failures)
+}
+
+/// Member 1 comes back with its data at 7, in which what is in `failed` is missing.
+fn back(failed: &[u64]) -> Subject {
+    let mut s = Subject::with_failures(Some(7), None, 2, failures(failed));
+    s.view(4, &[2, 3]);
+    for n in [2, 3] {
+        s.say(n, AppMessage::Joined);
+        s.say(n, AppMessage::Synced);
+    }
+    s
+}
+
+fn proposes(effects: &[Effect]) -> Vec<AppMessage> {
+    let said = |e: &Effect| if let Effect::Propose(message) = e { Some(message.clone()) } else { None };
+    effects.iter().filter_map(said).collect()
+}
+
+#[test]
+fn data_that_contradict_a_result_from_before_the_return_are_replaced_by_a_copy() {
+    for (failed, codes, copies) in
+        [(&[][..], [77, 77], true), (&[3], [77, 77], false), (&[3], [0, 0], true), (&[], [0, 0], false)]
+    {
+        let mut s = back(failed);
+        s.say(2, vote(3, codes[0]));
+        s.say(3, vote(3, codes[1]));
+        assert_eq!(s.replicator.roster().decided(Seqno(3)), Some(codes[0]));
+        s.view(8, &[2, 3, 1]);
+        let copying = matches!(s.replicator.feed(), Feed::Copying(_));
+        assert_eq!(copying, copies, "failed {failed:?}, decided {codes:?}");
+        assert_eq!(s.replicator.is_live(), !copies);
+    }
+}
+
+#[test]
+fn what_came_with_a_copy_is_not_compared() {
+    let mut s = Subject::with_failures(Some(7), None, 2, Some(Failures::begin(at(5))));
+    s.view(4, &[2, 3]);
+    for n in [2, 3] {
+        s.say(n, AppMessage::Joined);
+        s.say(n, vote(3, 77));
+    }
+    s.view(8, &[2, 3, 1]);
+    assert!(s.replicator.is_live());
+    // Nor what is not known at all.
+    let mut s = Subject::new(Some(7), None, 2);
+    s.view(4, &[2, 3]);
+    for n in [2, 3] {
+        s.say(n, AppMessage::Joined);
+        s.say(n, vote(3, 77));
+    }
+    s.view(8, &[2, 3, 1]);
+    assert!(s.replicator.is_live());
+}
+
+#[test]
+fn a_result_after_the_return_is_compared_with_what_the_data_hold() {
+    for (failed, code, contradicted) in [(&[][..], 77, Some(0)), (&[5], 77, None), (&[5], 0, Some(77)), (&[], 0, None)]
+    {
+        let mut s = back(failed);
+        s.view(8, &[2, 3, 1]);
+        let mut effects = s.say(2, vote(5, code));
+        effects.extend(s.say(3, vote(5, code)));
+        let held = contradicted.map(|held| Effect::Contradicted { seqno: Seqno(5), held });
+        assert_eq!(effects.into_iter().find(|e| matches!(e, Effect::Contradicted { .. })), held, "{failed:?} {code}");
+    }
+}
+
+#[test]
+fn who_is_back_answers_as_its_data_are_and_asks_about_what_it_failed_at() {
+    let mut s = back(&[5]);
+    s.view(8, &[2, 3, 1]);
+    let asked = s.tick_at(Timestamp::ZERO.after(Duration::from_secs(2)), &[]);
+    let again = proposes(&asked);
+    let own = |m: &&AppMessage| matches!(m, AppMessage::Vote { seqno: Seqno(5), code: 77, .. });
+    assert!(again.iter().any(|m| own(&m)), "nobody may have heard of it: {asked:?}");
+    s.say(1, again.iter().find(own).unwrap().clone());
+    let quiet = s.tick_at(Timestamp::ZERO.after(Duration::from_secs(4)), &[]);
+    assert!(!proposes(&quiet).iter().any(|m| own(&m)), "it has voted");
+    // On what it has applied somebody else asks.
+    let begun = s.say(2, vote(6, 77));
+    assert!(matches!(&proposes(&begun)[..], [AppMessage::Vote { seqno: Seqno(6), code: 0, .. }]), "{begun:?}");
+    // Nobody has confirmed it in time.
+    let closed = s.say(2, AppMessage::CloseVote { seqno: Seqno(5) });
+    assert_eq!(closed, [Effect::Contradicted { seqno: Seqno(5), held: 77 }]);
+}
+
+#[test]
+fn what_failed_in_the_data_that_are_found_is_remembered_and_the_rest_is_not() {
+    let mut s = Subject::with_failures(Some(7), None, 2, failures(&[5, 8]));
+    s.index += 1;
+    s.replicator.handle_view(Timestamp::ZERO, LogIndex(s.index), Seqno(8), &view(&[1, 2]));
+    let kept = std::iter::from_fn(|| s.replicator.poll_effect())
+        .find_map(|e| if let Effect::Remember(kept) = e { Some(kept) } else { None });
+    assert_eq!(kept, failures(&[5]), "the engine has lost the other, and applies it again");
+}
+
+#[test]
+fn outvoted_data_are_gone_on_with_when_nobody_has_others() {
+    let mut s = back(&[]);
+    s.say(2, vote(3, 77));
+    s.say(3, vote(3, 77));
+    // Both are gone for good; a person says so, or nobody else votes.
+    s.view(8, &[1]);
+    assert!(matches!(s.replicator.feed(), Feed::HalfDone(_)), "{:?}", s.replicator.feed());
+    assert_eq!(proposes(&s.tick()), [AppMessage::HalfDone { position: Seqno(7) }]);
+    s.say(1, AppMessage::HalfDone { position: Seqno(7) });
+    let waits = s.tick_at(Timestamp::ZERO, &[1, 2]);
+    assert_eq!(proposes(&waits), [], "the other voter may have data");
+    assert_eq!(proposes(&s.tick_at(Timestamp::ZERO, &[1])), [AppMessage::GoOnHalfDone]);
+    s.say(1, AppMessage::GoOnHalfDone);
+    assert!(s.replicator.is_live());
+    s.say(2, vote(3, 77));
+    assert!(!s.effects().iter().any(|e| matches!(e, Effect::Contradicted { .. })));
+}
+
+#[test]
+fn who_needs_a_copy_says_so_before_its_server_asks() {
+    let mut s = Subject::new(None, None, 2);
+    s.replicator.handle_level(Level::WAITS_FOR_ALL);
+    let (_, effects) = s.view(4, &[1, 2]);
+    assert_eq!(proposes(&effects), [AppMessage::NoData]);
 }

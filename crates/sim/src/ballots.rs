@@ -2,20 +2,22 @@
 //! data (rule 28).
 
 use trireme_replicator::message::AppMessage;
+use trireme_replicator::roster::NodeState;
 use trireme_replicator::votes::Settled;
-use trireme_types::Seqno;
+use trireme_types::{Member, Seqno};
 
 use crate::cluster::{Cluster, Stop};
 use crate::options::{Kind, Sabotage};
 use crate::rng::{Rng, mix};
 use crate::situations::Situation;
+use crate::watch::Stage;
 
-/// A member that is alone with an error among so many is outvoted: with fewer, its word would be as good as theirs.
+/// A member that is alone with an error among so many with data is outvoted: with fewer, its word would be as good as theirs.
 const MEMBERS_MIN: usize = 3;
 
 impl Cluster {
     /// With which error the server in this place fails to apply an operation: follows from the seed. In a harmless run all fail alike, in
-    /// others one server fails once.
+    /// others one server fails alone.
     pub(crate) fn error_of(&self, slot: usize, op: u64) -> Option<u64> {
         if self.options.error_share == 0.0 {
             return None;
@@ -23,8 +25,8 @@ impl Cluster {
         let fails = match self.options.kind {
             Kind::Harmless => Rng::new(self.options.seed ^ mix(op)).chance(self.options.error_share),
             Kind::Swarm | Kind::Restored | Kind::Large => {
-                let mut r = Rng::new(self.options.seed ^ 0x0065_7272);
-                (1 + r.below(self.options.operations), r.below(self.slots.len() as u64)) == (op, slot as u64)
+                let alone = Rng::new(self.options.seed ^ 0x0065_7272).below(self.slots.len() as u64);
+                alone == slot as u64 && Rng::new(self.options.seed ^ mix(op)).chance(self.options.error_share)
             }
         };
         fails.then_some(1 << 63 | op)
@@ -37,13 +39,18 @@ impl Cluster {
             return true;
         };
         let Some(p) = &mut s.process else { return true };
-        let members = p.view.as_ref().map_or(0, |v| v.members.len());
+        let roster = p.replicator.roster();
+        let with_data = |m: &&Member| roster.state(m.node).is_some_and(|state| state >= NodeState::Donor);
+        let members = p.view.as_ref().map_or(0, |v| v.members.iter().filter(with_data).count());
         if p.voting == Some(seqno) {
             return false;
         }
         let ((), outcome) = p.ballots.failed(seqno, || ());
         match outcome {
-            Some(winner) => self.on_outcome(slot, seqno, winner),
+            Some(winner) => {
+                self.slots[slot].db.note_failure(code);
+                self.on_outcome(slot, seqno, winner)
+            }
             None if members < MEMBERS_MIN || !p.replicator.is_member() => {
                 // Nobody to ask: this time it works.
                 let _ = p.ballots.dismissed(seqno, true);
@@ -55,8 +62,10 @@ impl Cluster {
             None => {
                 p.voting = Some(seqno);
                 p.owed.say(AppMessage::Vote { seqno, code, text: "error".into() });
+                self.slots[slot].db.note_failure(code);
                 self.log(|| format!("n{slot} fails at {seqno}"));
                 self.arose(Situation::InconsistencyVote);
+                self.tempt(slot, Stage::Vote);
                 false
             }
         }

@@ -700,7 +700,9 @@ impl Cluster {
         } else {
             let position = s.begins_at().map(|(history, p)| Position { history, seqno: Seqno(p) });
             let fallback = s.db.half_done_at().map(Seqno);
-            replicator::Start::Server { position, fallback, script: false }
+            let forgotten = options.sabotage == Some(Sabotage::FailureForgotten);
+            let failures = s.db.failures.clone().filter(|_| !forgotten);
+            replicator::Start::Server { position, fallback, script: false, failures }
         };
         let replicator = Replicator::new(&config.me, begins, String::new(), options.distances);
         let mut group = Group::new(config, store, start, seed, now);
@@ -789,6 +791,11 @@ impl Cluster {
             s.sick = Sickness::default();
         }
         let in_statement = others_have_data && s.db.valid && s.db.queue.front().is_some_and(|c| c.isolated);
+        if p.voting.is_some_and(|at| s.db.queue.front().is_some_and(|c| Seqno(c.seqno) == at)) && self.rng.chance(0.5) {
+            let stored = s.db.skip_one();
+            debug_assert_eq!(stored, Ok(true), "it was next");
+            self.situations.arose(Situation::DeathInVote);
+        }
         s.db.crash(power, &mut self.rng);
         if std::mem::take(&mut s.at_risk) {
             // So the state file says: where these data are nobody knows.

@@ -5,7 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use trireme_types::{Lineage, Uuid};
+use trireme_replicator::{Failures, Position};
+use trireme_types::{Lineage, Seqno, Uuid};
 
 use crate::judge::{Part, WriteSet};
 use crate::options::DbFlush;
@@ -137,6 +138,8 @@ pub struct Database {
     /// Position unknown: no data yet, or a state transfer was interrupted.
     pub valid: bool,
     pub queue: std::collections::VecDeque<Change>,
+    /// What a node keeps on disk beside the data, synced.
+    pub failures: Option<Failures>,
 }
 
 impl Database {
@@ -212,6 +215,21 @@ impl Database {
         Ok(true)
     }
 
+    /// The server fails to apply what is next, and its node notes that.
+    pub fn note_failure(&mut self, code: u64) {
+        let Some(next) = self.queue.front() else { return };
+        let found = Position { history: self.now.history, seqno: Seqno(self.now.position) };
+        self.failures.get_or_insert_with(|| Failures::begin(found)).note(Seqno(next.seqno), code);
+    }
+
+    /// The engine stores that it is done with what the server has failed to apply.
+    pub fn skip_one(&mut self) -> Result<bool, String> {
+        if let Some(change) = self.queue.front_mut() {
+            change.rows.clear();
+        }
+        self.apply_one(DbFlush::Each)
+    }
+
     pub fn flush(&mut self) {
         if self.valid {
             self.durable = self.now.clone();
@@ -244,6 +262,7 @@ impl Database {
             kernel: state,
             valid: self.valid,
             half_done: self.half_done,
+            failures: self.failures.clone(),
             ..Database::default()
         }
     }

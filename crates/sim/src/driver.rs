@@ -463,7 +463,8 @@ impl Cluster {
                 let Some(p) = &mut self.slots[slot].process else { return };
                 let position = Position { history: base.history, seqno: base.seqno };
                 p.kept.clear();
-                let rest = p.replicator.handle_reset(position, base.lineage.branch(base.history), &base.app);
+                let rest =
+                    p.replicator.handle_reset(position, base.lineage.branch(base.history), base.level, &base.app);
                 let judge = match rest.and_then(Judge::decode) {
                     Ok(mut judge) => {
                         if base.app.is_empty() {
@@ -576,6 +577,7 @@ impl Cluster {
                 if let AppMessage::Lagging { .. } = &message {
                     self.arose(Situation::Laggard);
                 }
+                self.check_known_in_order(slot, &message);
                 if let AppMessage::Evict { member } = &message {
                     self.evicted.insert(*member);
                 }
@@ -596,7 +598,12 @@ impl Cluster {
                 }
                 self.record(slot, Delivered { index, seqno, what: What::App { session, number }, chain });
             }
-            Delivery::Level { index, level } => self.check_level(slot, index, level),
+            Delivery::Level { index, level } => {
+                if let Some(p) = &mut self.slots[slot].process {
+                    p.replicator.handle_level(level);
+                }
+                self.check_level(slot, index, level);
+            }
             Delivery::View { index, seqno, view } => {
                 if self.undisturbed {
                     return self.fail(format!("n{slot}: a view although nothing serious happened: {view:?}"));

@@ -744,10 +744,16 @@ impl Cluster {
         let data = alive()
             .any(|s| s.db.valid && !s.at_risk && goes_on(s) && alive().all(|other| has(s, other.store().base())));
         let server = |n: NodeId| self.slot_of(n).is_some_and(|s| !dead.contains(&s) && !self.options.is_arbitrator(s));
+        // A disk that is about to come back without what was not synced puts its log in doubt, and so does the death of whoever sits out.
+        let is_evidence = |n: NodeId| {
+            self.slot_of(n).filter(|slot| !dead.contains(slot)).is_some_and(|slot| {
+                let s = &self.slots[slot];
+                s.doubt.is_none() && !s.sick.drops && !(self.is_former(slot) && self.sits_out(slot))
+            })
+        };
         data && self.may_forget()
             && self.every_configuration(|set| {
-                // A disk that is about to come back without what was not synced puts its log in doubt.
-                set.majority(|n| alive().any(|s| s.node == n && s.doubt.is_none() && !s.sick.drops))
+                set.majority(is_evidence)
                     && set.voters.iter().any(|v| v.weight.0 > 0 && server(v.node))
                     && self.outweigh(set, dead)
             })

@@ -184,6 +184,8 @@ pub enum Sabotage {
     HalfDoneTrusted,
     /// Whoever was outvoted about an error goes on with what it has (rule 28).
     VoteIgnored,
+    /// What a server failed at its node does not know any more when it is started again (rule 28).
+    FailureForgotten,
 }
 
 impl Sabotage {
@@ -203,6 +205,7 @@ impl Sabotage {
         Sabotage::PositionTrusted,
         Sabotage::HalfDoneTrusted,
         Sabotage::VoteIgnored,
+        Sabotage::FailureForgotten,
     ];
 
     pub fn name(self) -> &'static str {
@@ -222,6 +225,7 @@ impl Sabotage {
             Sabotage::PositionTrusted => "position-trusted",
             Sabotage::HalfDoneTrusted => "half-done-trusted",
             Sabotage::VoteIgnored => "vote-ignored",
+            Sabotage::FailureForgotten => "failure-forgotten",
         }
     }
 }
@@ -530,7 +534,8 @@ impl Options {
         o.draw_outages();
         o.draw_strikes();
         o.draw_errors();
-        o.mixed = Rng::new(seed ^ 0x006c_6576_u64.rotate_left(32)).chance(0.15);
+        // Below the newest level a vote does not wait for those that have just come back.
+        o.mixed = o.error_share == 0.0 && Rng::new(seed ^ 0x006c_6576_u64.rotate_left(32)).chance(0.15);
         o
     }
 
@@ -654,8 +659,8 @@ impl Options {
         }
     }
 
-    /// From a stream of its own. Nobody dies in these runs: whoever is alone in a view when others are back, and not asked yet, decides a
-    /// vote alone.
+    /// From a stream of its own. Nobody dies in these runs but the server that fails, and that only while the vote is open: whoever is alone
+    /// with its data when the others are away decides a vote alone, and goes on with what it has.
     fn draw_errors(&mut self) {
         let mut r = Rng::new(self.seed ^ 0x0065_7272_u64.rotate_left(24));
         if !r.chance(0.2) || self.branches() || self.nodes < 3 || self.arbitrators > 0 {
@@ -683,6 +688,9 @@ impl Options {
                     | Fault::ClockJump
             )
         });
+        if !self.faults.is_empty() && r.chance(0.7) {
+            self.strikes.push((Stage::Vote, r.range(30, 90) as f64 / 100.0));
+        }
     }
 
     /// From a stream of its own.
@@ -708,6 +716,8 @@ impl Options {
             let known = match stage {
                 Stage::Statement => self.isolated_share > 0.0,
                 Stage::Outage => self.outage_mean > 0,
+                // Errors are drawn behind this.
+                Stage::Vote => false,
                 Stage::VoterChange | Stage::Fork | Stage::Promise | Stage::Snapshot | Stage::Copy => true,
             };
             if known && r.chance(0.5) {

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use trireme_order::{LogStore, Phase};
+use trireme_replicator::Replicator;
 use trireme_types::LogIndex;
 
 use crate::check::{Reach, Share};
@@ -270,12 +271,20 @@ impl Cluster {
                     probes[slot] = Some((self.write(slot), boot));
                 }
             }
-            if all && self.one_view() && self.same_data() && self.nobody_evicted_is_in() {
+            if all && self.one_view() && self.same_data() && self.nobody_evicted_is_in() && self.votes_are_settled() {
                 return true;
             }
             self.run_for(20 * MS);
         }
         false
+    }
+
+    /// Nobody waits for a result, and whoever has lost a vote is back.
+    fn votes_are_settled(&self) -> bool {
+        self.slots.iter().filter(|s| !s.dead).all(|s| {
+            let settled = |r: &Replicator| !r.awaits_result() && r.roster().open_votes().is_empty();
+            s.process.as_ref().is_some_and(|p| settled(&p.replicator))
+        })
     }
 
     fn nobody_evicted_is_in(&self) -> bool {

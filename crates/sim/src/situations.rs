@@ -110,6 +110,8 @@ situations! {
     ClaimRefused = "claim not confirmed by the engine": 46,
     /// A server failed to apply something, and asked the group.
     InconsistencyVote = "inconsistency vote": 180,
+    /// It died before there was a result, and its engine had stored that it was done.
+    DeathInVote = "death in a vote, behind what failed": 40,
     /// And it was outvoted.
     VoteLost = "inconsistency vote lost": 180,
     /// A client was told that its commit did not happen.
@@ -136,6 +138,7 @@ situations! {
     StruckSnapshot = "struck: snapshot sent": 270,
     StruckCopy = "struck: full copy under way": 1_400,
     StruckStatement = "struck: statement in isolation": 130,
+    StruckVote = "struck: vote on an error of its own open": 85,
     StruckOutage = "struck: log's disk in outage": 90,
 }
 

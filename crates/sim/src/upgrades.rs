@@ -4,20 +4,32 @@
 //! operator installs the newer one.
 
 use trireme_order::{Append, BootstrapError, Failure, Message, SUPPORTED};
+use trireme_replicator::message::AppMessage;
 use trireme_types::{EntryKind, Level, Levels, LogIndex, Setting, Term, Uuid};
 
 use crate::Cluster;
+use crate::rng::Rng;
 use crate::situations::Situation;
 
 pub(crate) const NEWER: Levels = SUPPORTED;
-pub(crate) const FORMER: Levels = Levels { min: SUPPORTED.min, max: Level(SUPPORTED.max.0 - 1) };
 
 impl Cluster {
+    /// What the former build of this run supports: follows from the seed.
+    fn former(&self) -> Levels {
+        let mut r = Rng::new(self.options.seed ^ 0x0066_6f72_u64.rotate_left(24));
+        Levels { min: NEWER.min, max: Level(NEWER.min.0 + r.below(u64::from(NEWER.max.0 - NEWER.min.0)) as u16) }
+    }
+
+    pub(crate) fn is_former(&self, slot: usize) -> bool {
+        self.slots[slot].levels != NEWER
+    }
+
     /// What is installed on this node from here on.
     pub(crate) fn install(&mut self, slot: usize) {
         let may_be_former = self.options.mixed && !self.calm && !self.slots[slot].refused;
         let former = may_be_former && self.rng.chance(0.5);
-        let before = std::mem::replace(&mut self.slots[slot].levels, if former { FORMER } else { NEWER });
+        let levels = if former { self.former() } else { NEWER };
+        let before = std::mem::replace(&mut self.slots[slot].levels, levels);
         if former && before == NEWER && self.slots[slot].boot > 0 {
             self.arose(Situation::SteppedBack);
         }
@@ -25,9 +37,10 @@ impl Cluster {
 
     /// Did this node stop because its build is below the level of its log? Then its operator installs the newer one.
     pub(crate) fn was_refused(&mut self, slot: usize, why: &BootstrapError) -> bool {
-        let refused = self.slots[slot].levels == FORMER
+        let former = self.former();
+        let refused = self.is_former(slot)
             && matches!(why, BootstrapError::Failed(Failure::LevelUnsupported { level, supported })
-                if *level == NEWER.max && *supported == FORMER);
+                if *level > former.max && *supported == former);
         if refused {
             self.arose(Situation::BuildRefused);
             self.slots[slot].refused = true;
@@ -38,17 +51,28 @@ impl Cluster {
     /// Everything heals: the nodes of the former build get the newer one.
     pub(crate) fn finish_upgrade(&mut self) {
         for slot in 0..self.slots.len() {
-            if self.slots[slot].levels == FORMER && self.slots[slot].process.is_some() {
+            if self.is_former(slot) && self.slots[slot].process.is_some() {
                 self.crash(slot, false);
             }
         }
     }
 
-    /// The former build knows no optional message, and none is sent to it.
+    /// A build gets no message that it does not know.
     pub(crate) fn check_known(&mut self, slot: usize, message: &Message) {
-        if self.slots[slot].levels == FORMER && matches!(message, Message::LevelLimit { .. } | Message::Unknown { .. })
-        {
+        let knows = match message {
+            Message::LevelLimit { .. } => self.slots[slot].levels.max > Level::FIRST,
+            Message::Unknown { .. } => !self.is_former(slot),
+            _ => true,
+        };
+        if !knows {
             self.fail(format!("n{slot} got {message:?}, which its build does not know"));
+        }
+    }
+
+    /// The same with what members say in the order.
+    pub(crate) fn check_known_in_order(&mut self, slot: usize, message: &AppMessage) {
+        if matches!(message, AppMessage::NoData) && self.slots[slot].levels.max < Level::WAITS_FOR_ALL {
+            self.fail(format!("n{slot} delivered {message:?}, which its build does not know"));
         }
     }
 

@@ -40,10 +40,12 @@ pub enum Stage {
     Statement,
     /// The disk with its log does not work, and it sits out.
     Outage,
+    /// It has failed at a write set, and the vote is open.
+    Vote,
 }
 
 impl Stage {
-    pub const ALL: [Stage; 7] = [
+    pub const ALL: [Stage; 8] = [
         Stage::VoterChange,
         Stage::Fork,
         Stage::Promise,
@@ -51,6 +53,7 @@ impl Stage {
         Stage::Copy,
         Stage::Statement,
         Stage::Outage,
+        Stage::Vote,
     ];
 }
 
@@ -377,6 +380,9 @@ impl Cluster {
         if s.db.valid && s.db.queue.front().is_some_and(|c| c.isolated) {
             stages.push(Stage::Statement);
         }
+        if p.voting.is_some() {
+            stages.push(Stage::Vote);
+        }
         stages
     }
 
@@ -394,6 +400,7 @@ impl Cluster {
                 Stage::Copy => Situation::StruckCopy,
                 Stage::Statement => Situation::StruckStatement,
                 Stage::Outage => Situation::StruckOutage,
+                Stage::Vote => Situation::StruckVote,
             });
         }
     }
@@ -439,6 +446,7 @@ impl Cluster {
             let boot = self.slots[slot].boot;
             return self.after(delay, Event::Strike { slot, boot, stage, strike });
         }
+        let dies = stage == Stage::Vote;
         let breaks = self.options.outage_mean > 0 && self.strikes.chance(0.2);
         let strike = match self.strikes.below(10) {
             _ if breaks => Strike::Break,
@@ -446,6 +454,7 @@ impl Cluster {
             2 if together => Strike::DieAll(stage),
             0..=4 => Strike::Die,
             5 | 6 => Strike::LosePower,
+            7 if dies => Strike::Die,
             7 => Strike::StandStill,
             _ => Strike::CutOff,
         };

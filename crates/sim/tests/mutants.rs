@@ -60,6 +60,7 @@ const KNOWN: &[(&str, u64)] = &[
     ("trimmed-in-memory", 0),
     ("position-trusted", 0),
     ("vote-ignored", 0),
+    ("failure-forgotten", 500),
     ("half-done-trusted", 0),
 ];
 

@@ -11,6 +11,10 @@ pub struct Level(pub u16);
 impl Level {
     /// Of a group in which it was never raised.
     pub const FIRST: Level = Level(1);
+    /// From here on the first entry of each term says who orders in it.
+    pub const NAMED_TERMS: Level = Level(2);
+    /// From here on an inconsistency vote waits for members of which it is not known yet whether they have data.
+    pub const WAITS_FOR_ALL: Level = Level(3);
 }
 
 impl Default for Level {

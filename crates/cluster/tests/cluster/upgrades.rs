@@ -62,7 +62,7 @@ pub fn a_rolling_upgrade_under_load(bed: &Bed) {
     // The last one: the level rises by itself.
     again(&mut cluster, 1, &load);
     for n in 1..=3 {
-        await_status(&cluster, n, LEVEL, "2");
+        await_status(&cluster, n, LEVEL, "3");
     }
     load.await_progress(50);
 
@@ -73,11 +73,11 @@ pub fn a_rolling_upgrade_under_load(bed: &Bed) {
     let error = cluster.start(node(3), Start::Plain, &mut |_| {}).expect_err("the former version came back");
     println!("a_rolling_upgrade_under_load: refused: {error}");
     let said = log.lines().join("\n");
-    assert!(said.contains("group level 2") || said.contains("this version cannot read it"), "{said}");
+    assert!(said.contains("group level 3") || said.contains("this version cannot read it"), "{said}");
     cluster.set_provider(&newer).unwrap();
     let logs = start_all(&mut cluster, &[node(3)], "with the newer version again");
     assert_no_copy(&logs, "with the newer version again");
-    await_status(&cluster, 3, LEVEL, "2");
+    await_status(&cluster, 3, LEVEL, "3");
 
     kept.extend(load.finish());
     for n in 1..=3 {

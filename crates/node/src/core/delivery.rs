@@ -34,7 +34,10 @@ impl Core {
             }
             Delivery::View { index, seqno, view } => self.on_view(index, seqno, view),
             Delivery::App { index, seqno, session, number, body } => self.on_app(index, seqno, session, number, &body),
-            Delivery::Level { index: _, level } => self.inc.transport.set_level(level),
+            Delivery::Level { index: _, level } => {
+                self.inc.transport.set_level(level);
+                self.inc.replicator.handle_level(level);
+            }
             Delivery::Reset { base } => self.on_reset(base),
         }
     }
@@ -48,7 +51,8 @@ impl Core {
         // What came before is of no use: the server has it, or needs a copy that reaches further.
         self.inc.backlog.clear();
         let position = Position { history: base.history, seqno: base.seqno };
-        let rest = match self.inc.replicator.handle_reset(position, base.lineage.branch(base.history), &base.app) {
+        let branch = base.lineage.branch(base.history);
+        let rest = match self.inc.replicator.handle_reset(position, branch, base.level, &base.app) {
             Ok(rest) => rest.len(),
             Err(error) => return self.fail(unreadable(&error)),
         };
@@ -402,6 +406,11 @@ impl Core {
                 }
             }
             Effect::VoteDismissed { seqno, lost } => self.shared.votes.dismissed(seqno, lost),
+            Effect::Remember(failures) => {
+                let result = self.shared.failures.remember(failures);
+                self.shared.complain_of_failures(result);
+            }
+            Effect::Contradicted { seqno, held } => self.shared.lost_vote_of_the_past(seqno, held),
         }
     }
 

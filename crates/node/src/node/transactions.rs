@@ -331,6 +331,7 @@ impl Node {
     pub(super) fn vote_on_error(&self, seqno: Seqno, error: &[u8]) -> Code {
         let shared = &self.shared;
         let class = error_class(error);
+        shared.note_failure(seqno, class);
         let slot = shared.votes.failed(seqno);
         let text = String::from_utf8_lossy(error);
         let text = text.trim_end_matches('\0');
