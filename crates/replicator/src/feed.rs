@@ -64,6 +64,8 @@ pub enum Stage {
 pub enum Flaw {
     /// A statement was cut off in them.
     CutOff,
+    /// They are older than the moment when another member went on from data with a flaw, and executed a statement twice or in part.
+    Overtaken,
     /// They contradict the result of the vote on this.
     Outvoted(Seqno),
 }
@@ -103,7 +105,8 @@ pub struct Idle {
     pub position: Option<Position>,
     /// The same when it was started, whatever log there is.
     pub started_at: Option<Position>,
-    pub fallback: Option<Seqno>,
+    /// Where the data are if they are gone on with only when nobody has better ones.
+    pub fallback: Option<(Seqno, Flaw)>,
     pub script: bool,
 }
 
@@ -154,6 +157,7 @@ impl Feed {
         match start {
             Start::Nobody => Feed::Nobody { connected: false, request: None },
             Start::Server { position, fallback, script, failures: _ } => {
+                let fallback = fallback.map(|at| (at, Flaw::CutOff));
                 Feed::Idle(Idle { position, started_at: position, fallback, script })
             }
             Start::Return { position, floor, failures: _, heard_upto: _ } => Feed::Returning { position, floor },

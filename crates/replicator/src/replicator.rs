@@ -522,7 +522,7 @@ impl Replicator {
                     self.on_donor_chosen(joiner, donor, request, position, seqno);
                 }
                 roster::Effect::GoesOnHalfDone { node } if node == self.me.node => self.go_on_half_done(),
-                roster::Effect::GoesOnHalfDone { .. } => {}
+                roster::Effect::GoesOnHalfDone { .. } => self.on_overtaken(seqno),
                 roster::Effect::NoDonor { joiner, retry, reason } if joiner == self.me.node => {
                     self.on_no_donor(now, retry, reason);
                 }
@@ -825,7 +825,7 @@ impl Replicator {
             );
         }
         let Feed::Idle(Idle { position, fallback, script, .. }) = self.feed else { return };
-        let fallback = fallback.filter(|at| *at < own_view && *at >= self.base.seqno);
+        let fallback = fallback.filter(|(at, _)| *at < own_view && *at >= self.base.seqno);
         if let Some(position) = position {
             self.failures = Some(Failures::of_data_at(self.failures.as_ref(), position));
             if let Some(voted) = self.contradicted(position.seqno) {
@@ -843,8 +843,8 @@ impl Replicator {
                 self.await_copy(own_view, view, Some(position.seqno));
             }
             (Some(position), _) => self.go_live(position, Some((own_view, view))),
-            (None, Some(position)) if !self.roster.anyone_has_state() => {
-                let (flaw, view) = (Flaw::CutOff, view.clone());
+            (None, Some((position, flaw))) if !self.roster.anyone_has_state() => {
+                let view = view.clone();
                 let half_done = HalfDone { flaw, position, own_view, view, said: false, explained: false };
                 self.feed = Feed::HalfDone(half_done);
             }
@@ -932,12 +932,52 @@ impl Replicator {
         self.emit(Effect::Resume { position, seqno: own_view, view: others });
     }
 
+    /// While this member was away, another one went on from data with a flaw; that was ordered behind `at`. What it did to them no log says,
+    /// so data from before are not the group's (rule 26). They are gone on with only if nobody has others.
+    fn on_overtaken(&mut self, at: Seqno) {
+        let history = self.base.history;
+        match &mut self.feed {
+            Feed::Idle(idle) => {
+                let Some(own) = idle.position.take_if(|own| own.history == history && own.seqno < at) else { return };
+                idle.fallback = Some((own.seqno, Flaw::Overtaken));
+                self.log(
+                    Severity::Info,
+                    format!(
+                        "the data here are at {}; before {at} another member went on from data in which a statement was cut off, so a full copy of \
+                         those is needed",
+                        own.seqno
+                    ),
+                );
+            }
+            // It has executed the statement as the log has it.
+            Feed::Live { floor: own, .. }
+            | Feed::Returning { floor: own, .. }
+            | Feed::Copying(Copying { own: Some(own), .. })
+                if *own < at =>
+            {
+                self.end(Effect::Inconsistent(
+                    "while this node was away another member went on from data in which a statement was cut off; restart it to get a full copy"
+                        .into(),
+                ));
+            }
+            Feed::Nobody { .. }
+            | Feed::Returning { .. }
+            | Feed::HalfDone(_)
+            | Feed::Copying(_)
+            | Feed::Live { .. }
+            | Feed::Ended { .. } => {}
+        }
+    }
+
     fn go_on_half_done(&mut self) {
         let Feed::HalfDone(HalfDone { flaw, position, own_view, view, .. }) = &self.feed else { return };
         let (flaw, seqno, own_view, view) = (*flaw, *position, *own_view, view.clone());
         let text = match flaw {
             Flaw::CutOff => format!(
                 "a statement was cut off on all members: this one goes on from {seqno} and executes it again, the others copy from here"
+            ),
+            Flaw::Overtaken => format!(
+                "nobody has the data that the group went on from: this member goes on from {seqno} with those it has, the others copy from here"
             ),
             Flaw::Outvoted(voted) => format!(
                 "nobody has data in which write set {voted} went as the group decided: this member goes on from {seqno} with those it has, the \
@@ -946,7 +986,7 @@ impl Replicator {
         };
         self.log(Severity::Warn, text);
         match flaw {
-            Flaw::CutOff => {}
+            Flaw::CutOff | Flaw::Overtaken => {}
             // From here on they are the group's.
             Flaw::Outvoted(_) => self.failures = None,
         }
@@ -1092,6 +1132,7 @@ impl Replicator {
         } else if !std::mem::replace(&mut half_done.explained, true) {
             let what = match half_done.flaw {
                 Flaw::CutOff => "a statement was cut off on all members that are here".to_owned(),
+                Flaw::Overtaken => "no member that is here has the data that the group went on from".to_owned(),
                 Flaw::Outvoted(voted) => {
                     format!("no member that is here has data in which write set {voted} went as the group decided")
                 }

@@ -525,3 +525,51 @@ fn who_needs_a_copy_says_so_before_its_server_asks() {
     let (_, effects) = s.view(4, &[1, 2]);
     assert_eq!(proposes(&effects), [AppMessage::NoData]);
 }
+
+/// Member 2 has gone on from data with a statement cut off, behind seqno 8, while member 1 was away with data at `own`.
+fn overtaken(own: u64) -> Subject {
+    let mut s = Subject::new(Some(own), None, 2);
+    s.view(8, &[2]);
+    s.say(2, AppMessage::HalfDone { position: Seqno(6) });
+    s.say(2, AppMessage::GoOnHalfDone);
+    s
+}
+
+#[test]
+fn data_from_before_another_member_went_on_from_half_done_ones_are_replaced_by_a_copy() {
+    // Older, as old, and newer than those that were gone on with; and a copy of what came of them.
+    for (own, copies) in [(5, true), (6, true), (7, true), (8, false)] {
+        let mut s = overtaken(own);
+        s.say(2, AppMessage::Joined);
+        s.view(9, &[1, 2]);
+        assert_eq!(matches!(s.replicator.feed(), Feed::Copying(_)), copies, "{own}");
+        assert_eq!(s.replicator.is_live(), !copies, "{own}");
+    }
+}
+
+#[test]
+fn data_from_before_that_are_gone_on_with_when_they_are_the_last() {
+    let mut s = overtaken(7);
+    s.view(9, &[1]);
+    assert_eq!(proposes(&s.tick()), [AppMessage::HalfDone { position: Seqno(7) }]);
+    s.say(1, AppMessage::HalfDone { position: Seqno(7) });
+    assert_eq!(
+        proposes(&s.tick_at(Timestamp::ZERO, &[1, 2])),
+        [],
+        "the other voter may have those that were gone on with"
+    );
+    assert_eq!(proposes(&s.tick_at(Timestamp::ZERO, &[1])), [AppMessage::GoOnHalfDone]);
+    s.say(1, AppMessage::GoOnHalfDone);
+    assert!(s.replicator.is_live());
+}
+
+#[test]
+fn a_running_server_that_missed_that_ends_and_needs_a_copy() {
+    let mut s = Subject::new(Some(5), None, 2);
+    s.view(6, &[1, 2]);
+    assert!(s.replicator.is_live());
+    s.view(8, &[2]);
+    s.say(2, AppMessage::HalfDone { position: Seqno(6) });
+    let effects = s.say(2, AppMessage::GoOnHalfDone);
+    assert!(matches!(effects[..], [Effect::Inconsistent(_)]), "{effects:?}");
+}

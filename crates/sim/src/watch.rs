@@ -505,9 +505,7 @@ impl Cluster {
         if !self.is_tempted(Stage::Statement) {
             return false;
         }
-        // Not where voters that are away lose their votes (4 to 3, 5 to 3): who goes on with half-done data waits for voters only, and a
-        // member with whole data may be none any more.
-        let all = self.strikes.chance(0.3) && self.slots.len() <= 3;
+        let all = self.strikes.chance(0.3);
         self.log(|| format!("strike n{slot} in a statement{}", if all { ", and all others" } else { "" }));
         self.faults_done += 1;
         for other in 0..self.slots.len() {
