@@ -228,9 +228,16 @@ fn write(
 
 fn assert_gap(what: &str, gap: Duration) {
     let limit = std::env::var("GAP_LIMIT_MS").ok().map_or(1000, |text| text.parse().unwrap());
-    println!("{what}: {gap:?}");
-    assert!(gap < Duration::from_millis(limit), "{what}: nobody wrote for {gap:?}");
+    assert_gap_below(what, gap, Duration::from_millis(limit));
 }
+
+fn assert_gap_below(what: &str, gap: Duration, limit: Duration) {
+    println!("{what}: {gap:?}");
+    assert!(gap < limit, "{what}: nobody wrote for {gap:?}");
+}
+
+/// Galera's group goes on after evs.suspect_timeout (5 s), and a machine with other work adds to it.
+const GALERA_GAP: Duration = Duration::from_secs(15);
 
 #[test]
 #[ignore = "starts real servers"]
@@ -535,7 +542,7 @@ fn galera_servers_are_balanced_too() {
     let load = Load::start(&bed, "galera-killed");
     bed.cluster.kill(writer).unwrap();
     load.progress(50);
-    println!("Galera's writer was killed: {:?}", load.end(&bed));
+    assert_gap_below("Galera's writer was killed", load.end(&bed), GALERA_GAP);
     let second = bed.node_behind(WRITER);
     assert_ne!(second, writer);
     bed.cluster.start(writer, Start::Recover, &mut |_| {}).unwrap();
@@ -544,7 +551,7 @@ fn galera_servers_are_balanced_too() {
     let load = Load::start(&bed, "galera-frozen");
     bed.cluster.pause(second).unwrap();
     load.progress(50);
-    println!("Galera's writer was frozen: {:?}", load.end(&bed));
+    assert_gap_below("Galera's writer was frozen", load.end(&bed), GALERA_GAP);
     bed.cluster.resume(second).unwrap();
     // Reads and writes of one session need nothing of Trireme.
     let split = bed.place.path("split");

@@ -14,3 +14,5 @@ for host, port in HOSTS:  # noqa: F821: it was printed
         cursor.execute("SELECT @@wsrep_node_name")
         print(cursor.fetchone()[0])
     break
+else:
+    sys.exit("no host takes the connection")
