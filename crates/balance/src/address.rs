@@ -52,12 +52,23 @@ impl Address {
         Some(Address::Tcp { host: host?, port })
     }
 
+    /// The same number for the same address in every process and on every machine.
+    pub fn hash(&self) -> u64 {
+        hash(self.to_string().as_bytes())
+    }
+
     pub fn ip(&self) -> Option<IpAddr> {
         match self {
             Address::Tcp { host, .. } => host.parse().ok(),
             Address::Unix(_) => None,
         }
     }
+}
+
+/// A number that depends on these bytes alone (64 bits of FNV-1a, mixed).
+pub fn hash(bytes: &[u8]) -> u64 {
+    let step = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    trireme_types::mix(bytes.iter().fold(0xcbf2_9ce4_8422_2325, step))
 }
 
 /// Host and port of what is no path. An address of IPv6 without brackets has no port.

@@ -4,12 +4,14 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{ArgAction, CommandFactory, FromArgMatches, Parser};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{ArgAction, Command, CommandFactory, FromArgMatches, Parser};
 use nix::sys::stat::Mode;
 use nix::unistd::{self, User};
 
 use crate::address::Address;
 use crate::options::{Serve, Words};
+use crate::policy::Policy;
 use crate::shell::{self, Extra};
 
 const NOTES: &str = "\
@@ -19,11 +21,11 @@ one that refuses a connection is left out until the next try. --watchdog 'exec:\
 cluster itself, and needs no program, is `trireme balance`.";
 
 #[derive(Debug, Parser)]
-#[command(name = "glbd", version, disable_version_flag = true, about = "TCP load balancer with GLB's options", after_help = NOTES)]
+#[command(name = "glbd", version, disable_version_flag = true, args_override_self = true, infer_long_args = true, about = "TCP load balancer with GLB's options", after_help = NOTES)]
 pub struct Glbd {
     /// Where clients come in
-    #[arg(value_name = "LISTEN")]
-    pub listen: String,
+    #[arg(value_name = "LISTEN", required = true)]
+    pub listen: Option<String>,
     /// Where they are led to
     #[arg(value_name = "DESTINATION")]
     pub destinations: Vec<String>,
@@ -93,18 +95,49 @@ pub struct Glbd {
     /// Print version
     #[arg(short = 'V', long, action = ArgAction::Version)]
     version: Option<bool>,
+    /// As it was typed last. `None`: none was.
+    #[arg(skip)]
+    pub policy: Option<Policy>,
 }
 
 impl Glbd {
-    /// `None`: none is named.
-    pub fn policy(&self) -> Result<Option<&'static str>, String> {
-        let policies =
-            [(self.round, "round"), (self.random, "random"), (self.source, "source"), (self.single, "single")];
-        let chosen: Vec<&str> = policies.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect();
-        match chosen[..] {
-            [] => Ok(None),
-            [one] => Ok(Some(one)),
-            _ => Err(format!("several policies are named: {}", chosen.join(", "))),
+    /// A command line, the name of the program first.
+    fn read(command: Command, words: impl IntoIterator<Item = OsString>) -> Result<Glbd, clap::Error> {
+        let matches = command.try_get_matches_from(words)?;
+        let mut glbd = Glbd::from_arg_matches(&matches)?;
+        let policies = [
+            (glbd.round, "round", Policy::Round),
+            (glbd.random, "random", Policy::Random),
+            (glbd.source, "source", Policy::Source),
+            (glbd.single, "single", Policy::Single),
+        ];
+        let typed = policies.iter().filter(|(on, ..)| *on);
+        glbd.policy = typed.max_by_key(|(_, name, _)| matches.index_of(name)).map(|(.., policy)| *policy);
+        glbd.top |= glbd.single;
+        Ok(glbd)
+    }
+
+    /// The same for a library inside of a client, without the name of a program. What is not known is left out, and comes second.
+    pub fn of_library(options: &str) -> Result<(Glbd, Vec<String>), String> {
+        let mut words: Vec<String> = options.split_whitespace().map(str::to_owned).collect();
+        let mut unknown = Vec::new();
+        loop {
+            // What is changed goes to the end, and LISTEN comes before the destinations.
+            let command = Glbd::command()
+                .no_binary_name(true)
+                .mut_arg("listen", |listen| listen.required(false))
+                .mut_arg("destinations", |destinations| destinations);
+            let error = match Glbd::read(command, words.iter().map(OsString::from)) {
+                Ok(glbd) => return Ok((glbd, unknown)),
+                Err(error) => error,
+            };
+            let named = match error.get(ContextKind::InvalidArg) {
+                Some(ContextValue::String(named)) if error.kind() == ErrorKind::UnknownArgument => named.clone(),
+                Some(_) | None => return Err(format!("{error}")),
+            };
+            let is_it = |word: &String| *word == named || word.strip_prefix(&named).is_some_and(|v| v.starts_with('='));
+            let Some(at) = words.iter().position(is_it) else { return Err(format!("{error}")) };
+            unknown.push(words.remove(at));
         }
     }
 
@@ -124,8 +157,7 @@ impl Glbd {
 
 /// As there, whatever goes wrong is 1.
 pub fn glbd(version: &'static str, words: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let typed = Glbd::command().version(version).try_get_matches_from(words);
-    let glbd = match typed.and_then(|typed| Glbd::from_arg_matches(&typed)) {
+    let glbd = match Glbd::read(Glbd::command().version(version), words) {
         Ok(glbd) => glbd,
         Err(e) => {
             let _ = e.print();
@@ -155,10 +187,11 @@ fn run(glbd: &Glbd) -> Result<(), String> {
 }
 
 fn resolve(glbd: &Glbd) -> Result<(Serve, Extra), String> {
-    let Address::Tcp { host, port } = Address::listener(&glbd.listen, "0.0.0.0")? else {
-        return Err(format!("{}: LISTEN is [IP:]PORT", glbd.listen));
+    let listen = glbd.listen.as_deref().ok_or("LISTEN is missing")?;
+    let Address::Tcp { host, port } = Address::listener(listen, "0.0.0.0")? else {
+        return Err(format!("{listen}: LISTEN is [IP:]PORT"));
     };
-    let policy = glbd.policy()?.unwrap_or("least");
+    let policy = glbd.policy.unwrap_or(Policy::Least);
     if !glbd.interval.is_finite() || glbd.interval < 0.01 {
         return Err(format!("--interval {}: 0.01 seconds at least", glbd.interval));
     }
@@ -173,15 +206,15 @@ fn resolve(glbd: &Glbd) -> Result<(Serve, Extra), String> {
     let top = if glbd.top { ":top" } else { "" };
     let serve = Serve {
         nodes: nodes.iter().map(|(address, weight)| format!("{address}={weight}")).collect(),
-        listen: vec![format!("{}=any:{policy}{top}", Address::Tcp { host, port })],
+        listen: vec![format!("{}=any:{}{top}", Address::Tcp { host, port }, policy.name())],
         interval: format!("{}s", glbd.interval),
         timeout: format!("{}s", glbd.interval.max(1.0) * 1.1),
         hold: "0".to_owned(),
         max_connections: glbd.max_conn,
         no_discover: !glbd.discover,
-        by_latency: glbd.latency.is_some(),
+        by_latency: glbd.latency.is_some_and(|samples| samples > 0),
         control: glbd.control.clone(),
-        threads: Some(glbd.threads),
+        threads: Some(glbd.threads.max(1)),
         ..Words::default_serve()
     };
     let extra = Extra {
@@ -234,8 +267,8 @@ mod tests {
     use super::*;
 
     fn read(words: &[&str]) -> Result<(Serve, Extra), String> {
-        let words = [&["glbd"], words].concat();
-        resolve(&Glbd::try_parse_from(words).map_err(|e| e.to_string())?)
+        let words = [&["glbd"], words].concat().into_iter().map(OsString::from);
+        resolve(&Glbd::read(Glbd::command(), words).map_err(|e| e.to_string())?)
     }
 
     #[test]
@@ -257,10 +290,35 @@ mod tests {
         assert!(!extra.passive && !serve.no_discover && serve.exec.is_some());
     }
 
+    /// Whatever getopt takes: what is repeated counts once, and long options may be cut short.
+    #[test]
+    fn command_lines_that_glb_takes_too() {
+        let listens: [(&[&str], &str); 10] = [
+            (&["-v", "-v", "3306"], "least"),
+            (&["-t", "2", "-t", "4", "3306"], "least"),
+            (&["-t", "0", "-L", "0", "3306"], "least"),
+            (&["-b", "-r", "3306"], "random"),
+            (&["-r", "-b", "3306"], "round"),
+            (&["-b", "-r", "-b", "3306"], "round"),
+            (&["-S", "-b", "3306"], "round:top"),
+            (&["--rando", "--verb", "3306"], "random"),
+            (&["--src", "--interv=2", "3306", "a"], "source"),
+            (&["3306", "a", "--rou"], "round"),
+        ];
+        for (words, policy) in listens {
+            let (serve, _) = read(words).unwrap_or_else(|e| panic!("{words:?}: {e}"));
+            assert_eq!(serve.listen, [format!("0.0.0.0:3306=any:{policy}")], "{words:?}");
+        }
+        let (serve, _) = read(&["-t", "2", "-t", "4", "-c", "1", "-c", "2", "-L", "0", "3306"]).unwrap();
+        assert_eq!((serve.threads, serve.control.as_deref(), serve.by_latency), (Some(4), Some("2"), false));
+        assert_eq!(read(&["-t", "0", "-L", "3", "3306"]).map(|(s, _)| (s.threads, s.by_latency)), Ok((Some(1), true)));
+        // More than one option begins like this.
+        assert!(read(&["--s", "3306"]).is_err());
+    }
+
     #[test]
     fn what_cannot_work_is_refused() {
         assert!(read(&[]).is_err());
-        assert!(read(&["-b", "-r", "3306"]).is_err());
         assert!(read(&["-w", "ping", "3306"]).is_err());
         assert!(read(&["-i", "0", "3306"]).is_err());
         assert!(read(&["3306", "a:b:c"]).is_err());

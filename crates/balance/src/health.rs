@@ -24,8 +24,8 @@ pub enum Heard {
     LoginDenied(String),
     /// It answers something that is no MariaDB server's, or an error.
     Wrong(String),
-    /// A watchdog's verdict.
-    Watchdog(Verdict),
+    /// A watchdog's verdict, and how long its program took to find it.
+    Watchdog(Verdict, Option<Duration>),
 }
 
 /// The present opinion of another member of the primary component about a server.
@@ -77,7 +77,7 @@ impl Fitness {
             Fitness::Ready | Fitness::LastChoice(_) => false,
             Fitness::Out(why) => match why {
                 Why::Refused(_) | Why::Silent | Why::SilentFor(_) | Why::Left(_) | Why::Replaced(_) => true,
-                Why::NotPrimary | Why::Minority | Why::NotFound => true,
+                Why::NotPrimary | Why::Minority | Why::NotFound | Why::NotFit => true,
                 // Its sessions work, or the server itself ended them.
                 Why::Unseen | Why::NotReady | Why::State(_) | Why::Wrong(_) | Why::Rejects => false,
                 Why::Full(_) | Why::Denied(_) | Why::Donor | Why::Desynced | Why::Avoid | Why::Contested(_) => false,
@@ -108,6 +108,8 @@ pub enum Why {
     Wrong(String),
     Rejects,
     NotFound,
+    /// The watchdog says that it must not have clients. With GLB that is an end as well.
+    NotFit,
     // Last choice:
     Full(String),
     Denied(String),
@@ -129,7 +131,7 @@ impl Why {
             Why::Replaced(_) => "replaced",
             Why::NotPrimary => "non-primary",
             Why::Minority => "minority",
-            Why::NotReady => "not-ready",
+            Why::NotReady | Why::NotFit => "not-ready",
             Why::State(LocalState::Joining) => "joining",
             Why::State(LocalState::Joined) => "joined",
             Why::State(_) => "not-synced",
@@ -164,6 +166,7 @@ impl fmt::Display for Why {
             Why::Wrong(what) => write!(f, "answers wrongly: {what}"),
             Why::Rejects => f.write_str("wsrep_reject_queries is set"),
             Why::NotFound => f.write_str("the watchdog does not find it"),
+            Why::NotFit => f.write_str("not ready, by the watchdog's word"),
             Why::Full(text) => write!(f, "has no connection left: {text}"),
             Why::Denied(text) => write!(f, "its state is unknown, as it refuses our login: {text}"),
             Why::Donor => f.write_str("donor of a state transfer"),
@@ -253,7 +256,7 @@ impl Health {
             Heard::Full(text) => Last::Full(text),
             Heard::LoginDenied(text) => Last::LoginDenied(text),
             Heard::Wrong(text) => Last::Wrong(text),
-            Heard::Watchdog(verdict) => {
+            Heard::Watchdog(verdict, _) => {
                 self.answered = Some(now);
                 Last::Watchdog(verdict)
             }
@@ -337,7 +340,7 @@ impl Health {
             Last::LoginDenied(text) => Fitness::LastChoice(Why::Denied(text.clone())),
             Last::Wrong(text) => Fitness::Out(Why::Wrong(text.clone())),
             Last::Watchdog(Verdict::NotFound) => Fitness::Out(Why::NotFound),
-            Last::Watchdog(Verdict::NotReady) => Fitness::Out(Why::NotReady),
+            Last::Watchdog(Verdict::NotReady) => Fitness::Out(Why::NotFit),
             Last::Watchdog(Verdict::Avoid) => Fitness::LastChoice(Why::Avoid),
             Last::Watchdog(Verdict::Ready) => Fitness::Ready,
             Last::Answer => match self.report.as_ref().map(|report| &report.kind) {
@@ -471,11 +474,11 @@ mod tests {
     fn a_watchdogs_word() {
         for (verdict, out, ends) in [
             (Verdict::NotFound, true, true),
-            (Verdict::NotReady, true, false),
+            (Verdict::NotReady, true, true),
             (Verdict::Avoid, false, false),
             (Verdict::Ready, false, false),
         ] {
-            let fitness = heard([Heard::Watchdog(verdict)]).fitness(None);
+            let fitness = heard([Heard::Watchdog(verdict, None)]).fitness(None);
             assert_eq!((fitness.is_out(), fitness.ends_sessions()), (out, ends), "{verdict:?}");
         }
     }

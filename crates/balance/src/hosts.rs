@@ -75,7 +75,7 @@ fn find(asked: &Hosts) -> Result<Vec<(String, u16)>, String> {
         ..Words::default_serve()
     })?;
     let mut pool = Pool::new(config.settings.clone(), 0);
-    pool.set_given(&config.nodes, Instant::now())?;
+    pool.configure(config.settings.clone(), &config.nodes, Instant::now())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
     let mut open: VecDeque<(NodeId, Address)> = VecDeque::new();
     loop {
@@ -157,8 +157,8 @@ mod tests {
         })
         .unwrap();
         let now = Instant::now();
-        let mut pool = Pool::new(config.settings, 0);
-        pool.set_given(&config.nodes, now).unwrap();
+        let mut pool = Pool::new(config.settings.clone(), 0);
+        pool.configure(config.settings, &config.nodes, now).unwrap();
         pool.handle_heard(NodeId(1), Heard::Refused("gone".into()), now);
         pool.handle_heard(NodeId(2), Heard::Answer(synced("n2", false, 1)), now);
         pool.handle_heard(NodeId(3), Heard::Answer(synced("n3", true, 1)), now);

@@ -30,7 +30,7 @@ mod writer;
 
 use std::process::ExitCode;
 
-pub use address::Address;
+pub use address::{Address, hash};
 pub use glbd::glbd;
 pub use hosts::{Hosts, run as run_hosts};
 use options::Action;

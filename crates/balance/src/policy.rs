@@ -15,7 +15,7 @@ pub enum Policy {
     Least,
     /// In turn, in proportion to the weights.
     Round,
-    /// All to one until it fails; the highest weight first.
+    /// All to one until it fails; the highest weight first. A higher weight that appears later does not move them.
     Single,
     /// By chance, in proportion to the weights.
     Random,
@@ -37,10 +37,24 @@ impl FromStr for Policy {
     }
 }
 
+impl Policy {
+    pub fn name(self) -> &'static str {
+        match self {
+            Policy::Least => "least",
+            Policy::Round => "round",
+            Policy::Single => "single",
+            Policy::Random => "random",
+            Policy::Source => "source",
+        }
+    }
+}
+
 /// One server to choose from.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate {
     pub id: NodeId,
+    /// Of its address, so that all balancers lead a client to the same server: [`crate::Address::hash`].
+    pub key: u64,
     /// More than 0.
     pub weight: f64,
     pub connections: usize,
@@ -91,7 +105,7 @@ impl Chooser {
             Policy::Random => self.by_chance(&some),
             Policy::Source => some
                 .iter()
-                .max_by(|a, b| rendezvous(a, source).total_cmp(&rendezvous(b, source)).then(b.id.cmp(&a.id)))
+                .max_by(|a, b| rendezvous(a, source).total_cmp(&rendezvous(b, source)).then(b.key.cmp(&a.key)))
                 .map(|c| c.id),
             Policy::Single => unreachable!("answered above"),
         }
@@ -148,7 +162,7 @@ fn rendezvous(candidate: &Candidate, source: Option<IpAddr>) -> f64 {
             None => mix((u128::from(ip) >> 64) as u64) ^ u128::from(ip) as u64,
         },
     };
-    let chance = unit(mix(mix(client) ^ u64::from(candidate.id.0)));
+    let chance = unit(mix(mix(client) ^ candidate.key));
     candidate.weight / -chance.max(f64::MIN_POSITIVE).ln()
 }
 
@@ -159,10 +173,12 @@ fn unit(random: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn c(n: u32, weight: f64, connections: usize) -> Candidate {
-        Candidate { id: NodeId(n), weight, connections }
+        Candidate { id: NodeId(n), key: u64::from(n), weight, connections }
     }
 
     fn counts(chooser: &mut Chooser, candidates: &[Candidate], times: u32) -> BTreeMap<u32, u32> {
@@ -231,6 +247,28 @@ mod tests {
             let after = source.choose(&all[..2], ip).unwrap();
             assert!(before == NodeId(3) || before == after);
         }
+    }
+
+    #[test]
+    fn source_does_not_depend_on_the_order_in_which_servers_became_known() {
+        let servers = |ids: [u32; 3]| {
+            let names = ["10.0.0.1:3306", "10.0.0.2:3306", "10.0.0.3:3306"];
+            let one = |(id, name): (u32, &str)| {
+                let key = crate::Address::server(name, 1).unwrap().hash();
+                Candidate { key, ..c(id, 1.0, 0) }
+            };
+            ids.into_iter().zip(names).map(one).collect::<Vec<_>>()
+        };
+        let (mut one, mut other) = (Chooser::new(Policy::Source, false, 1), Chooser::new(Policy::Source, false, 2));
+        let mut to = BTreeSet::new();
+        for i in 0..300u32 {
+            let ip = Some(IpAddr::from(i.to_be_bytes()));
+            let here = one.choose(&servers([1, 2, 3]), ip).unwrap().0;
+            let there = other.choose(&servers([3, 1, 2]), ip).unwrap().0;
+            assert_eq!([3, 1, 2][here as usize - 1], there);
+            to.insert(here);
+        }
+        assert_eq!(to.len(), 3);
     }
 
     #[test]

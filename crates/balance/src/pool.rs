@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use crate::address::Address;
-use crate::health::{Fitness, Health, Heard, Why, Word};
+use crate::health::{Fitness, Health, Heard, Verdict, Why, Word};
 use crate::policy::{self, Chooser, Policy};
 use crate::report::Report;
 use crate::writer::{self, Writer};
@@ -59,6 +59,8 @@ pub const NODES_MAX: usize = 128;
 pub const FORGET: Duration = Duration::from_secs(60);
 /// After an outage the others are asked more often for so long: who orders now, and whether there is a majority, shows within this time.
 const AFTERMATH: Duration = Duration::from_secs(2);
+/// Weights follow the time of answers when it has changed by more than this part. The same as GLB's, so that they do not change all the time.
+const TOLERANCE: f64 = 0.1;
 /// A server that returns begins with this part of its weight.
 const RAMP_START: f64 = 0.1;
 
@@ -129,13 +131,28 @@ impl fmt::Display for Nobody {
     }
 }
 
+/// The way a server came into the table, which says how it leaves it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The configuration names it.
+    Configured,
+    /// A command added it: it stays until a command removes it.
+    Added,
+    /// A member listed it: it is forgotten when nobody does and it does not serve.
+    Found,
+    /// The configuration does not name it any more. It gets no clients, and goes with the last one that it has.
+    Leaving,
+}
+
 #[derive(Debug)]
 pub struct Node {
     pub id: NodeId,
     pub address: Address,
+    /// Its address, hashed.
+    key: u64,
     pub weight: f64,
-    /// Named by the operator: kept for ever. Others were found in the list of a member.
-    pub given: bool,
+    /// The reason why it is in the table.
+    pub cause: Cause,
     pub drained: bool,
     pub health: Health,
     pub fitness: Fitness,
@@ -148,6 +165,8 @@ pub struct Node {
     pub counters: Counters,
     /// Smoothed time of an answer.
     pub latency: Option<Duration>,
+    /// The slowest server's time of an answer in multiples of its own, as far as the weights follow it.
+    pace: f64,
     /// When a member last listed it. Those that were found were listed at least once.
     listed: Option<Instant>,
     /// Fitness was known once.
@@ -168,6 +187,19 @@ pub struct Counters {
 }
 
 impl Node {
+    /// An operator named it; it was not just found.
+    pub fn is_given(&self) -> bool {
+        match self.cause {
+            Cause::Configured | Cause::Added | Cause::Leaving => true,
+            Cause::Found => false,
+        }
+    }
+
+    /// May it get new clients, as far as the operator is concerned?
+    fn is_open(&self) -> bool {
+        !self.drained && self.weight > 0.0 && self.cause != Cause::Leaving
+    }
+
     /// The name that its operator gave it, or its address.
     pub fn name(&self) -> String {
         match self.health.report().and_then(Report::member) {
@@ -278,12 +310,6 @@ impl Pool {
 
     // ---- configuration ---------------------------------------------------------------------------------------
 
-    pub fn set_settings(&mut self, settings: Settings, now: Instant) {
-        self.settings = settings;
-        self.review(now);
-        self.outputs.push_back(Output::Changed);
-    }
-
     pub fn add_listener(&mut self, id: ListenerId, role: Role, policy: Policy, top: bool) {
         let seed = self.seed ^ u64::from(id.0);
         self.listeners.insert(id, Listener { role, chooser: Chooser::new(policy, top, seed) });
@@ -295,17 +321,23 @@ impl Pool {
 
     /// Adds a server, or changes the weight of one that is there. A weight of 0 drains it.
     pub fn set_node(&mut self, address: Address, weight: f64, now: Instant) -> Result<NodeId, String> {
+        self.put(address, weight, Cause::Added, now)
+    }
+
+    fn put(&mut self, address: Address, weight: f64, cause: Cause, now: Instant) -> Result<NodeId, String> {
         if !weight.is_finite() || weight < 0.0 {
             return Err(format!("{weight} is no weight: 0 or more"));
         }
         self.banned.remove(&address);
-        let known = self.nodes.values().find(|node| node.address == address).map(|node| node.id);
-        let id = match known.or_else(|| self.aliases.get(&address).copied()) {
+        let id = match self.at(&address) {
             Some(id) => id,
-            None => self.insert(address, true, now)?,
+            None => self.insert(address, cause, now)?,
         };
         let node = self.nodes.get_mut(&id).expect("found or inserted");
-        node.given = true;
+        // A command that changes the weight of one in the configuration leaves it there.
+        if node.cause != Cause::Configured {
+            node.cause = cause;
+        }
         node.weight = weight;
         self.review(now);
         self.outputs.push_back(Output::Changed);
@@ -331,6 +363,9 @@ impl Pool {
     pub fn undrain(&mut self, id: NodeId, now: Instant) {
         if let Some(node) = self.nodes.get_mut(&id) {
             node.drained = false;
+            if node.cause == Cause::Leaving {
+                node.cause = Cause::Added;
+            }
             self.review(now);
             self.outputs.push_back(Output::Changed);
         }
@@ -345,32 +380,59 @@ impl Pool {
         }
     }
 
-    /// The servers of a new configuration: those that it names no more are removed, unless they were found.
-    pub fn set_given(&mut self, given: &[(Address, f64)], now: Instant) -> Result<(), String> {
-        for (address, weight) in given {
-            self.set_node(address.clone(), *weight, now)?;
+    /// A new configuration. Its servers come in; those that it names no more get no clients from now on, unless a member lists them, and go with
+    /// their last session. Those that a command added stay. An error: nothing was changed.
+    pub fn configure(&mut self, settings: Settings, given: &[(Address, f64)], now: Instant) -> Result<(), String> {
+        let new: BTreeSet<&Address> =
+            given.iter().map(|(address, _)| address).filter(|address| self.at(address).is_none()).collect();
+        if self.nodes.len() + new.len() > NODES_MAX {
+            return Err(format!("{} more servers are too many: {NODES_MAX} is the limit", new.len()));
         }
+        self.settings = settings;
+        for (address, weight) in given {
+            let id = self.put(address.clone(), *weight, Cause::Configured, now)?;
+            self.nodes.get_mut(&id).expect("just put").cause = Cause::Configured;
+        }
+        let named: BTreeSet<NodeId> = given.iter().filter_map(|(address, _)| self.at(address)).collect();
         let gone: Vec<NodeId> = self
             .nodes
             .values()
-            .filter(|node| node.given && !given.iter().any(|(address, _)| self.is_at(node.id, address)))
+            .filter(|node| node.cause == Cause::Configured && !named.contains(&node.id))
             .map(|node| node.id)
             .collect();
         for id in gone {
-            match self.settings.discover && self.nodes[&id].is_listed(now) {
-                true => self.nodes.get_mut(&id).expect("just found").given = false,
-                false => self.drop_node(id, "not in the configuration any more"),
+            let listed = self.settings.discover && self.nodes[&id].is_listed(now);
+            let node = self.nodes.get_mut(&id).expect("just found");
+            if listed {
+                node.cause = Cause::Found;
+                continue;
             }
+            node.cause = Cause::Leaving;
+            let (label, left) = (node.label(), node.connections);
+            if left > 0 {
+                self.log(format!("{label}: not in the configuration any more: no new clients, {left} sessions go on"));
+            }
+            self.drop_if_left(id);
         }
         self.review(now);
+        self.outputs.push_back(Output::Changed);
         Ok(())
     }
 
-    fn is_at(&self, id: NodeId, address: &Address) -> bool {
-        self.nodes.get(&id).is_some_and(|node| node.address == *address) || self.aliases.get(address) == Some(&id)
+    /// One that the configuration does not name any more goes with its last session.
+    fn drop_if_left(&mut self, id: NodeId) {
+        if self.nodes.get(&id).is_some_and(|node| node.cause == Cause::Leaving && node.connections == 0) {
+            self.drop_node(id, "not in the configuration any more");
+        }
     }
 
-    fn insert(&mut self, address: Address, given: bool, now: Instant) -> Result<NodeId, String> {
+    /// Named or known by this address.
+    fn at(&self, address: &Address) -> Option<NodeId> {
+        let named = self.nodes.values().find(|node| node.address == *address).map(|node| node.id);
+        named.or_else(|| self.aliases.get(address).copied())
+    }
+
+    fn insert(&mut self, address: Address, cause: Cause, now: Instant) -> Result<NodeId, String> {
         if self.nodes.len() >= NODES_MAX {
             return Err(format!("there are {NODES_MAX} servers already, which is the limit"));
         }
@@ -381,9 +443,10 @@ impl Pool {
             id,
             Node {
                 id,
+                key: address.hash(),
                 address,
                 weight: 1.0,
-                given,
+                cause,
                 drained: false,
                 health: Health::default(),
                 fitness: Fitness::Out(Why::Unseen),
@@ -393,7 +456,8 @@ impl Pool {
                 connecting: 0,
                 counters: Counters::default(),
                 latency: None,
-                listed: (!given).then_some(now),
+                pace: 1.0,
+                listed: (cause == Cause::Found).then_some(now),
                 seen: false,
             },
         );
@@ -416,11 +480,17 @@ impl Pool {
     pub fn handle_heard(&mut self, id: NodeId, heard: Heard, now: Instant) {
         let Some(node) = self.nodes.get_mut(&id) else { return };
         let mut lists = Vec::new();
+        let took = match &heard {
+            Heard::Answer(report) => Some(report.took),
+            Heard::Watchdog(Verdict::Ready, took) => *took,
+            Heard::Watchdog(Verdict::NotFound | Verdict::NotReady | Verdict::Avoid, _) => None,
+            Heard::Late | Heard::TimedOut | Heard::Refused(_) | Heard::Full(_) => None,
+            Heard::LoginDenied(_) | Heard::Wrong(_) => None,
+        };
+        if let Some(took) = took {
+            node.latency = Some(node.latency.map_or(took, |old| (old * 7 + took) / 8));
+        }
         if let Heard::Answer(report) = &heard {
-            node.latency = Some(match node.latency {
-                None => report.took,
-                Some(old) => (old * 7 + report.took) / 8,
-            });
             // A member outside of the primary component lists what it saw last.
             lists = report.member().filter(|m| m.primary).map(|m| m.addresses.clone()).unwrap_or_default();
         }
@@ -451,8 +521,12 @@ impl Pool {
                 self.log(format!("{}: not the writer any more: {closed} sessions end after the grace", node.label()));
             }
         }
-        let forgotten: Vec<NodeId> =
-            self.nodes.values().filter(|n| !n.given && n.fitness.is_out() && !n.is_listed(now)).map(|n| n.id).collect();
+        let forgotten: Vec<NodeId> = self
+            .nodes
+            .values()
+            .filter(|n| !n.is_given() && n.fitness.is_out() && !n.is_listed(now))
+            .map(|n| n.id)
+            .collect();
         for id in forgotten {
             self.drop_node(id, "forgotten: no member lists it any more");
         }
@@ -466,9 +540,9 @@ impl Pool {
         };
         let Some(own) = self.nodes.get(&id).and_then(uuid) else { return };
         let same: Vec<NodeId> = self.nodes.values().filter(|n| uuid(n).as_ref() == Some(&own)).map(|n| n.id).collect();
-        let keep = same.iter().copied().min_by_key(|id| (!self.nodes[id].given, *id)).expect("itself at least");
+        let keep = same.iter().copied().min_by_key(|id| (!self.nodes[id].is_given(), *id)).expect("itself at least");
         for other in same.into_iter().filter(|other| *other != keep) {
-            if self.nodes[&other].given {
+            if self.nodes[&other].is_given() {
                 continue; // asked for twice
             }
             let address = self.nodes[&other].address.clone();
@@ -479,14 +553,13 @@ impl Pool {
 
     fn discover(&mut self, lists: Vec<Address>, now: Instant) {
         for address in lists {
-            let known = self.nodes.values().find(|node| node.address == address).map(|node| node.id);
-            if let Some(id) = known.or_else(|| self.aliases.get(&address).copied()) {
+            if let Some(id) = self.at(&address) {
                 if let Some(node) = self.nodes.get_mut(&id) {
                     node.listed = Some(now);
                 }
             } else if self.settings.discover && !self.banned.contains(&address) {
                 let text = address.to_string();
-                match self.insert(address, false, now) {
+                match self.insert(address, Cause::Found, now) {
                     Ok(_) => self.log(format!("{text}: found in the list of a member")),
                     Err(_) => return,
                 }
@@ -546,6 +619,7 @@ impl Pool {
             self.review_nodes(now);
         }
         self.review_writer(now);
+        self.review_paces();
         let hurry = self.nodes.values().any(|node| {
             let missed = matches!(node.fitness, Fitness::LastChoice(Why::Contested(_)));
             let lost = node.health.is_leaderless() || node.health.is_out_of_touch();
@@ -555,6 +629,18 @@ impl Pool {
         if hurry != self.hurry {
             self.hurry = hurry;
             self.outputs.push_back(Output::Hurry(hurry));
+        }
+    }
+
+    fn review_paces(&mut self) {
+        let fit = |node: &&Node| !node.fitness.is_out();
+        let Some(slowest) = self.nodes.values().filter(fit).filter_map(|n| n.latency).max() else { return };
+        for node in self.nodes.values_mut() {
+            let Some(own) = node.latency else { continue };
+            let pace = slowest.as_secs_f64() / own.as_secs_f64().max(1e-6);
+            if (node.pace / pace - 1.0).abs() > TOLERANCE {
+                node.pace = pace;
+            }
         }
     }
 
@@ -605,7 +691,7 @@ impl Pool {
         let before = self.writer.current();
         let fresh = self.settings.fresh;
         let order_of = |node: &Node| node.health.fresh(now, fresh).and_then(Report::order).cloned();
-        let open = |node: &Node| !node.drained && node.weight > 0.0;
+        let open = Node::is_open;
         // An operator who drains the sequencer wants another writer now.
         let held_back = self.nodes.values().any(|n| !open(n) && order_of(n).is_some_and(|order| order.sequencer));
         let candidates: Vec<writer::Candidate> = self
@@ -682,7 +768,12 @@ impl Pool {
             .iter()
             .map(|id| &self.nodes[id])
             .filter(|n| n.connections < self.settings.node_limit && n.connecting < self.settings.connecting_limit)
-            .map(|n| policy::Candidate { id: n.id, weight: self.weight_of(n, now), connections: n.connections })
+            .map(|n| policy::Candidate {
+                id: n.id,
+                key: n.key,
+                weight: self.weight_of(n, now),
+                connections: n.connections,
+            })
             .collect();
         let Some(chooser) = self.listeners.get_mut(&listener).map(|listener| &mut listener.chooser) else {
             return Choice::Wait(Nobody::Fit);
@@ -718,10 +809,12 @@ impl Pool {
             node.counters.failed += 1;
         }
         node.connections -= 1;
+        let emptied = node.id;
         // Only those who wait for a free place are interested.
         if session.connecting || node.connections + 1 >= self.settings.node_limit {
             self.outputs.push_back(Output::Free);
         }
+        self.drop_if_left(emptied);
     }
 
     fn weight_of(&self, node: &Node, now: Instant) -> f64 {
@@ -733,10 +826,7 @@ impl Pool {
             }
         }
         if self.settings.by_latency {
-            let slowest = self.nodes.values().filter(|n| !n.fitness.is_out()).filter_map(|n| n.latency).max();
-            if let (Some(slowest), Some(own)) = (slowest, node.latency) {
-                weight *= slowest.as_secs_f64() / own.as_secs_f64().max(1e-6);
-            }
+            weight *= node.pace;
         }
         weight
     }
@@ -747,7 +837,7 @@ impl Pool {
         if matches!(role, Role::Writer | Role::Split) {
             return writer.into_iter().collect();
         }
-        let open = |node: &&Node| !node.drained && node.weight > 0.0;
+        let open = |node: &&Node| node.is_open();
         let ready: Vec<&Node> = self.nodes.values().filter(open).filter(|n| n.fitness == Fitness::Ready).collect();
         let mut fit = ready.clone();
         if role == Role::Reader {
@@ -1171,7 +1261,7 @@ mod tests {
     #[test]
     fn limits_make_clients_wait_and_an_end_lets_one_in() {
         let mut world = World::new();
-        world.pool.set_settings(Settings { node_limit: 2, ..settings() }, world.now);
+        world.pool.settings = Settings { node_limit: 2, ..settings() };
         let (session, _) = world.go(WRITER);
         world.go(WRITER);
         assert_eq!(world.waits(WRITER), Nobody::Free);
@@ -1184,7 +1274,7 @@ mod tests {
     #[test]
     fn a_storm_is_handed_on_at_the_pace_of_the_greetings() {
         let mut world = World::new();
-        world.pool.set_settings(Settings { connecting_limit: 1, ..settings() }, world.now);
+        world.pool.settings = Settings { connecting_limit: 1, ..settings() };
         let Choice::Go { session, .. } = world.pool.begin(WRITER, None, &[], world.now) else { panic!() };
         assert_eq!(world.waits(WRITER), Nobody::Free);
         world.pool.handle_greeting(session);
@@ -1232,14 +1322,87 @@ mod tests {
         assert_eq!(world.pool.nodes().count(), 3);
     }
 
+    impl World {
+        fn configure(&mut self, nodes: &[u32]) -> Result<(), String> {
+            let given: Vec<_> = nodes.iter().map(|n| (address(*n), 1.0)).collect();
+            self.pool.configure(settings(), &given, self.now)
+        }
+        fn table(&self) -> Vec<Address> {
+            self.pool.nodes().map(|n| n.address.clone()).collect()
+        }
+    }
+
     #[test]
-    fn a_new_configuration_removes_what_it_does_not_name() {
+    fn a_new_configuration_takes_out_what_it_does_not_name_when_the_last_session_ends() {
         let mut world = World::new();
-        let (session, _) = world.go(WRITER);
+        world.configure(&[1, 2, 3]).unwrap();
+        let (session, node) = world.go(WRITER);
+        assert_eq!(node, 1);
         world.outputs();
-        world.pool.set_given(&[(address(2), 1.0), (address(4), 2.0)], world.now).unwrap();
-        assert_eq!(world.pool.nodes().map(|n| n.address.clone()).collect::<Vec<_>>(), [address(2), address(4)]);
-        assert_eq!(world.closed(), [session]);
+        world.configure(&[2, 4]).unwrap();
+        assert_eq!(world.table(), [address(1), address(2), address(4)], "nobody is on 3");
+        assert_eq!(world.closed(), []);
+        for _ in 0..8 {
+            assert_eq!(world.go(ANY).1, 2, "1 gets no more clients");
+        }
+        world.pool.handle_end(session);
+        assert_eq!(world.table(), [address(2), address(4)]);
+    }
+
+    #[test]
+    fn one_that_the_configuration_names_again_in_time_stays() {
+        let mut world = World::new();
+        world.configure(&[1, 2, 3]).unwrap();
+        let (session, _) = world.go(WRITER);
+        world.configure(&[2, 3]).unwrap();
+        world.configure(&[1, 2, 3]).unwrap();
+        world.pool.handle_end(session);
+        assert_eq!(world.table(), [address(1), address(2), address(3)]);
+    }
+
+    #[test]
+    fn a_new_configuration_leaves_what_a_command_added() {
+        let mut world = World::new();
+        world.configure(&[1, 2, 3]).unwrap();
+        world.pool.set_node(address(4), 1.0, world.now).unwrap();
+        world.pool.set_node(address(3), 2.0, world.now).unwrap();
+        world.configure(&[1, 2]).unwrap();
+        assert_eq!(world.table(), [address(1), address(2), address(4)]);
+    }
+
+    #[test]
+    fn a_configuration_with_too_many_servers_changes_nothing() {
+        let mut world = World::new();
+        world.configure(&[1, 2, 3]).unwrap();
+        let many: Vec<u32> = (3..NODES_MAX as u32 + 3).collect();
+        assert!(world.configure(&many).is_err());
+        assert_eq!(world.table(), [address(1), address(2), address(3)]);
+    }
+
+    #[test]
+    fn weights_follow_how_fast_a_watchdog_answers() {
+        let mut world = World { pool: Pool::new(settings(), 1), now: Instant::now() };
+        world.pool.settings = Settings { by_latency: true, ..settings() };
+        world.pool.add_listener(ANY, Role::Any, Policy::Round, false);
+        for n in 1..=2 {
+            world.pool.set_node(address(n), 1.0, world.now).unwrap();
+        }
+        let ready = |ms| Heard::Watchdog(Verdict::Ready, Some(Duration::from_millis(ms)));
+        let share = |world: &mut World| {
+            let went: Vec<_> = (0..60).map(|_| world.go(ANY)).collect();
+            went.iter().for_each(|(session, _)| world.pool.handle_end(*session));
+            went.iter().filter(|(_, node)| *node == 1).count()
+        };
+        world.hear(1, ready(10));
+        world.hear(2, ready(20));
+        assert_eq!(share(&mut world), 40, "twice as fast, twice as many");
+        // Less than a tenth is no news.
+        world.hear(2, ready(30));
+        assert_eq!(share(&mut world), 40);
+        for _ in 0..100 {
+            world.hear(2, ready(50));
+        }
+        assert!((49..=50).contains(&share(&mut world)));
     }
 
     #[test]
@@ -1266,7 +1429,7 @@ mod tests {
     #[test]
     fn the_same_segment_comes_first() {
         let mut world = World::new();
-        world.pool.set_settings(Settings { segment: Some(2), ..settings() }, world.now);
+        world.pool.settings = Settings { segment: Some(2), ..settings() };
         world.hear(3, changed("n3", false, 1, |m| m.segment = Some(2)));
         assert_eq!([world.go(READER).1, world.go(READER).1], [3, 3]);
         world.hear(3, Heard::Refused("gone".into()));

@@ -1,7 +1,5 @@
 //! The settings that `libtrireme_connect.so` takes from its environment. The variables are those of GLB's library.
 
-use clap::Parser;
-
 use crate::address::Address;
 use crate::config;
 use crate::glbd::Glbd;
@@ -29,32 +27,40 @@ impl Targets {
             .filter(|name| given(name).is_some())
             .map(str::to_owned)
             .collect();
-        let targets = if let Some(options) = given("GLB_OPTIONS") {
-            let words = std::iter::once("glbd").chain(options.split_whitespace());
-            let glbd = Glbd::try_parse_from(words).map_err(|e| format!("GLB_OPTIONS: {e}"))?;
+        // The command line first. What the single variables say goes over it.
+        let (mut bind, mut list, mut policy, mut top) = (None, Vec::new(), Policy::Round, false);
+        if let Some(options) = given("GLB_OPTIONS") {
+            let (glbd, unknown) = Glbd::of_library(&options).map_err(|e| format!("GLB_OPTIONS: {e}"))?;
             ignored.extend(glbd.without_effect_in_library());
-            let policy = glbd.policy()?.unwrap_or("round");
-            Targets::new(&glbd.listen, &glbd.destinations, policy, glbd.top)?
-        } else {
-            let Some(bind) = given("GLB_BIND") else { return Ok(None) };
-            let list = given("GLB_TARGETS").ok_or("GLB_BIND is set, and GLB_TARGETS is not")?;
-            let list: Vec<String> =
-                list.split([' ', ',', ';']).filter(|word| !word.is_empty()).map(str::to_owned).collect();
-            Targets::new(&bind, &list, &given("GLB_POLICY").unwrap_or_else(|| "round".to_owned()), false)?
-        };
-        Ok(Some(Targets { ignored, ..targets }))
+            ignored.extend(unknown);
+            policy = glbd.policy.unwrap_or(policy);
+            (bind, list, top) = (glbd.listen, glbd.destinations, glbd.top);
+        } else if given("GLB_BIND").is_none() {
+            return Ok(None);
+        }
+        if let Some(targets) = given("GLB_TARGETS") {
+            list = targets.split([' ', ',', ';']).filter(|word| !word.is_empty()).map(str::to_owned).collect();
+        }
+        if let Some(word) = given("GLB_POLICY") {
+            match word.parse() {
+                Ok(named) => policy = named,
+                Err(_) => ignored.push(format!("GLB_POLICY={word}")),
+            }
+        }
+        let bind = given("GLB_BIND").or(bind).ok_or("no address is named: set GLB_BIND")?;
+        if list.is_empty() {
+            return Err("no destination is named: set GLB_TARGETS".to_owned());
+        }
+        Targets::new(&bind, &list, policy, top).map(|targets| Some(Targets { ignored, ..targets }))
     }
 
-    fn new(bind: &str, list: &[String], policy: &str, top: bool) -> Result<Targets, String> {
+    fn new(bind: &str, list: &[String], policy: Policy, top: bool) -> Result<Targets, String> {
         let Address::Tcp { host, port } = Address::listener(bind, "*")? else {
             return Err(format!("`{bind}`: write [IP:]PORT"));
         };
         let nodes = list.iter().map(|text| config::server(text, port)).collect::<Result<Vec<_>, _>>()?;
-        if nodes.is_empty() {
-            return Err("no destination is named".to_owned());
-        }
         // Nobody tells the library when a connection ends.
-        let policy = match policy.parse()? {
+        let policy = match policy {
             Policy::Least => Policy::Round,
             other => other,
         };
@@ -103,10 +109,24 @@ mod tests {
     }
 
     #[test]
+    fn the_single_variables_go_over_the_command_line() {
+        let variables = [("GLB_OPTIONS", "--random -v"), ("GLB_BIND", "3306"), ("GLB_TARGETS", "a,b")];
+        let targets = read(&variables).unwrap().unwrap();
+        assert_eq!((targets.port, targets.nodes.len(), targets.policy), (3306, 2, Policy::Random));
+        let variables =
+            [("GLB_OPTIONS", "-r 1 a"), ("GLB_BIND", "2"), ("GLB_TARGETS", "b:3,c:3"), ("GLB_POLICY", "source")];
+        let targets = read(&variables).unwrap().unwrap();
+        assert_eq!((targets.port, targets.nodes.len(), targets.policy), (2, 2, Policy::Source));
+        let targets = read(&[("GLB_OPTIONS", "--nonsense -Z -S 3306 a"), ("GLB_POLICY", "fast")]).unwrap().unwrap();
+        assert_eq!((targets.policy, targets.top), (Policy::Single, true));
+        assert_eq!(targets.ignored, ["--nonsense", "-Z", "GLB_POLICY=fast"]);
+    }
+
+    #[test]
     fn mistakes_are_named() {
         assert!(read(&[("GLB_BIND", "3306")]).unwrap_err().contains("GLB_TARGETS"));
         assert!(read(&[("GLB_BIND", "x"), ("GLB_TARGETS", "a")]).is_err());
-        assert!(read(&[("GLB_BIND", "1"), ("GLB_TARGETS", "a"), ("GLB_POLICY", "fast")]).is_err());
-        assert!(read(&[("GLB_OPTIONS", "--nonsense")]).is_err());
+        assert!(read(&[("GLB_OPTIONS", "--nonsense")]).unwrap_err().contains("GLB_BIND"));
+        assert!(read(&[("GLB_OPTIONS", "-t x 3306 a")]).is_err());
     }
 }

@@ -100,7 +100,7 @@ impl NodeView {
             sequencer: member.and_then(|m| m.order.as_ref()).is_some_and(|order| order.sequencer)
                 && !node.fitness.is_out(),
             drained: node.drained,
-            given: node.given,
+            given: node.is_given(),
             weight: node.weight,
             connections: node.connections,
             connecting: node.connecting,

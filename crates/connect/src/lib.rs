@@ -28,11 +28,15 @@ struct State {
     host: Option<IpAddr>,
     port: u16,
     servers: Vec<Server>,
+    /// Stands for this machine where the policy asks for the client's address.
+    source: IpAddr,
     chooser: Chooser,
 }
 
 struct Server {
     address: SocketAddr,
+    /// Of the address as it was written.
+    key: u64,
     weight: f64,
     failed: Option<Instant>,
 }
@@ -144,9 +148,12 @@ impl State {
         let from = if good.is_empty() { all } else { good };
         let candidates: Vec<Candidate> = from
             .iter()
-            .map(|n| Candidate { id: NodeId(*n as u32), weight: self.servers[*n].weight, connections: 0 })
+            .map(|n| {
+                let Server { key, weight, .. } = self.servers[*n];
+                Candidate { id: NodeId(*n as u32), key, weight, connections: 0 }
+            })
             .collect();
-        let n = self.chooser.choose(&candidates, None)?.0 as usize;
+        let n = self.chooser.choose(&candidates, Some(self.source))?.0 as usize;
         Some((n, self.servers[n].address))
     }
 }
@@ -173,25 +180,46 @@ fn set_up() -> Option<State> {
         },
     };
     let mut servers = Vec::new();
-    for (address, weight) in &targets.nodes {
-        let Address::Tcp { host, port } = address else {
-            eprintln!("libtrireme_connect: {address} is left out: only TCP");
+    for (named, weight) in &targets.nodes {
+        let Address::Tcp { host, port } = named else {
+            eprintln!("libtrireme_connect: {named} is left out: only TCP");
             continue;
         };
         match (host.as_str(), *port).to_socket_addrs().ok().and_then(|mut all| all.next()) {
-            Some(address) => servers.push(Server { address, weight: *weight, failed: None }),
-            None => eprintln!("libtrireme_connect: {address} is left out: the name has no address"),
+            Some(address) => servers.push(Server { address, key: named.hash(), weight: *weight, failed: None }),
+            None => eprintln!("libtrireme_connect: {named} is left out: the name has no address"),
         }
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let seed = trireme_types::mix(u64::from(std::process::id()) ^ now.as_nanos() as u64);
-    let mut state =
-        State { host, port: targets.port, chooser: Chooser::new(targets.policy, targets.top, seed), servers };
+    let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
+    let source = identity(&machine, &host_name(), std::process::id());
+    let chooser = Chooser::new(targets.policy, targets.top, seed);
+    let mut state = State { host, port: targets.port, servers, source, chooser };
     // Programs that connect once would all begin with the first.
     for _ in 0..seed % (state.servers.len() as u64).max(1) {
         let _ = state.choose(&[], true);
     }
     Some(state)
+}
+
+/// The same for all programs of a machine, and another one on each machine. Copies of a machine may have the same id, and containers none: then
+/// the host's name tells them apart, and without both the process.
+fn identity(machine: &str, host: &str, process: u32) -> IpAddr {
+    let text = match (machine.trim(), host) {
+        ("", "") => process.to_string(),
+        (machine, host) => format!("{machine} {host}"),
+    };
+    IpAddr::V6(Ipv6Addr::from(u128::from(trireme_balance::hash(text.as_bytes())) << 64))
+}
+
+/// Empty: it is not known.
+fn host_name() -> String {
+    let mut name = [0u8; 256];
+    // SAFETY: so many bytes may be written there. The last one stays 0.
+    let done = unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len() - 1) };
+    let end = name.iter().position(|byte| *byte == 0).unwrap_or(0);
+    if done == 0 { String::from_utf8_lossy(&name[..end]).into_owned() } else { String::new() }
 }
 
 fn plain(ip: IpAddr) -> IpAddr {
@@ -315,5 +343,48 @@ fn finish(fd: c_int) -> Result<(), c_int> {
                 error => return Err(error),
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use trireme_balance::Policy;
+
+    use super::*;
+
+    fn chosen(source: IpAddr) -> Option<usize> {
+        let server = |n: u8| Server {
+            address: SocketAddr::from(([10, 0, 0, n], 3306)),
+            key: trireme_balance::hash(&[n]),
+            weight: 1.0,
+            failed: None,
+        };
+        let servers = (1..=3).map(server).collect();
+        let chooser = Chooser::new(Policy::Source, false, 1);
+        let mut state = State { host: None, port: 3306, servers, source, chooser };
+        let first = state.choose(&[], false).map(|(n, _)| n);
+        assert!((0..10).all(|_| state.choose(&[], false).map(|(n, _)| n) == first), "always the same");
+        first
+    }
+
+    #[test]
+    fn machines_are_spread_over_the_targets_and_each_keeps_its_own() {
+        let ids = (0..60).map(|n| identity(&format!("{n:032x}\n"), "db", 1));
+        let names = (0..60).map(|n| identity("", &format!("web{n}"), 1));
+        let copies = (0..60).map(|n| identity("0123456789abcdef", &format!("web{n}"), 1));
+        for way in [ids.collect::<Vec<_>>(), names.collect(), copies.collect()] {
+            let mut counts = [0; 3];
+            for one in way {
+                counts[chosen(one).unwrap()] += 1;
+            }
+            assert!(counts.iter().all(|count| *count >= 8), "{counts:?}");
+        }
+    }
+
+    #[test]
+    fn programs_of_one_machine_are_one_client() {
+        assert_eq!(identity("id", "web1", 7), identity("id\n", "web1", 8));
+        assert_ne!(identity("", "", 7), identity("", "", 8));
+        assert!(!host_name().is_empty());
     }
 }

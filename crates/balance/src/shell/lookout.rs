@@ -33,7 +33,7 @@ pub async fn watch(balancer: Arc<Balancer>, id: NodeId, address: Address) {
         match &config.check {
             Check::Exec(command) => watchdog::watch(&balancer, id, &address, command).await,
             Check::Passive => {
-                balancer.heard(id, Heard::Watchdog(Verdict::Ready));
+                balancer.heard(id, Heard::Watchdog(Verdict::Ready, None));
                 sleep(config.interval + PASSIVE).await;
             }
             Check::Login => {

@@ -66,6 +66,18 @@ struct Active {
     file: SocketFile,
 }
 
+/// Open, and nobody is served there yet. Dropping it closes all.
+struct Opened {
+    listeners: Vec<(ListenerConfig, SocketFile, Listener)>,
+    http: Http,
+}
+
+enum Http {
+    Stays,
+    Ends,
+    Opened(Address, Listener, SocketFile),
+}
+
 /// Control socket and HTTP.
 #[derive(Default)]
 struct Side {
@@ -132,14 +144,14 @@ async fn run(typed: Serve, extra: Extra, config: Config, descriptors: usize) -> 
     });
     // Signals are caught before anybody can be told that we are there.
     let mut signals = Signals::catch()?;
-    service.open_listeners(&config, &mut taken)?;
-    service.open_http(&config, &mut taken)?;
+    let opened = service.open(&config, &mut taken)?;
+    service.begin(opened);
     if let Some(taken) = taken {
         // From here on the old process accepts no more. Until now both did, on the same sockets.
         taken.done()?;
     }
     service.open_control(&config).await?;
-    balancer.with(|pool, now| pool.set_given(&config.nodes, now))?;
+    balancer.with(|pool, now| pool.configure(config.settings.clone(), &config.nodes, now))?;
     balancer.log(&format!(
         "trireme balance {}: {} clients at most; {}",
         env!("CARGO_PKG_VERSION"),
@@ -246,9 +258,9 @@ impl Service {
         self.extra.default_port.unwrap_or(MYSQL_PORT)
     }
 
-    /// Opens those of `config` that are not open. If one cannot be opened, none is.
-    fn open_listeners(self: &Arc<Self>, config: &Config, taken: &mut Option<Taken>) -> Result<usize, String> {
-        let mut opened = Vec::new();
+    /// Opens what `config` names and is not open: listeners, and HTTP. Nobody is served there before [`Service::begin`].
+    fn open(&self, config: &Config, taken: &mut Option<Taken>) -> Result<Opened, String> {
+        let mut listeners = Vec::new();
         for wanted in &config.listeners {
             if self.active().iter().any(|active| active.config.address == wanted.address) {
                 continue;
@@ -258,10 +270,26 @@ impl Service {
                 None => Listener::open(&wanted.address, CLIENT_SOCKET_MODE)?,
             };
             listener.tune(session::tuning(config));
-            opened.push((wanted.clone(), SocketFile::of(&wanted.address), listener));
+            listeners.push((wanted.clone(), SocketFile::of(&wanted.address), listener));
         }
-        let count = opened.len();
-        for (config, file, listener) in opened {
+        let http = match &config.http {
+            wanted if self.side().http.as_ref().map(|(address, ..)| address) == wanted.as_ref() => Http::Stays,
+            None => Http::Ends,
+            Some(address) => {
+                let listener = match taken.as_mut().and_then(|taken| taken.remove(address)) {
+                    Some(descriptor) => Listener::adopt(address, descriptor)?,
+                    None => Listener::open(address, CONTROL_SOCKET_MODE)?,
+                };
+                Http::Opened(address.clone(), listener, SocketFile::of(address))
+            }
+        };
+        Ok(Opened { listeners, http })
+    }
+
+    /// From here on clients are served there. The number of new listeners.
+    fn begin(self: &Arc<Self>, opened: Opened) -> usize {
+        let count = opened.listeners.len();
+        for (config, file, listener) in opened.listeners {
             let id = {
                 let mut next = self.next_listener.lock().expect("a number");
                 *next += 1;
@@ -273,30 +301,19 @@ impl Service {
             let task = tokio::spawn(listen::accept(self.balancer.clone(), listener.clone(), id)).abort_handle();
             self.active().push(Active { config, address, id, listener, task, file });
         }
-        Ok(count)
-    }
-
-    fn open_http(self: &Arc<Self>, config: &Config, taken: &mut Option<Taken>) -> Result<(), String> {
-        let mut side = self.side();
-        if side.http.as_ref().map(|(address, ..)| address) == config.http.as_ref() {
-            return Ok(());
-        }
-        let Some(address) = &config.http else {
-            if let Some((_, _, task, _)) = side.http.take() {
-                task.abort();
+        let new = match opened.http {
+            Http::Stays => return count,
+            Http::Ends => None,
+            Http::Opened(address, listener, file) => {
+                let listener = Arc::new(listener);
+                let task = tokio::spawn(http::accept(http::of(self.clone()), listener.clone())).abort_handle();
+                Some((address, listener, task, file))
             }
-            return Ok(());
         };
-        let listener = match taken.as_mut().and_then(|taken| taken.remove(address)) {
-            Some(descriptor) => Listener::adopt(address, descriptor)?,
-            None => Listener::open(address, CONTROL_SOCKET_MODE)?,
-        };
-        let listener = Arc::new(listener);
-        let task = tokio::spawn(http::accept(http::of(self.clone()), listener.clone())).abort_handle();
-        if let Some((_, _, old, _)) = side.http.replace((address.clone(), listener, task, SocketFile::of(address))) {
+        if let Some((_, _, old, _)) = std::mem::replace(&mut self.side().http, new) {
             old.abort();
         }
-        Ok(())
+        count
     }
 
     /// After a takeover the old process may need a moment to leave its control socket.
@@ -339,12 +356,10 @@ impl Service {
         if config.control != old.control {
             return Err("the control socket cannot be moved: use --takeover".to_owned());
         }
-        let opened = self.open_listeners(&config, &mut None)?;
-        self.open_http(&config, &mut None)?;
-        self.balancer.with(|pool, now| {
-            pool.set_settings(config.settings.clone(), now);
-            pool.set_given(&config.nodes, now)
-        })?;
+        // Everything that can fail comes first. What was opened is closed again if something does.
+        let opened = self.open(&config, &mut None)?;
+        self.balancer.with(|pool, now| pool.configure(config.settings.clone(), &config.nodes, now))?;
+        let opened = self.begin(opened);
         let mut closed = 0;
         self.active().retain(|active| {
             let stays = config.listeners.iter().any(|wanted| wanted.address == active.config.address);

@@ -53,7 +53,7 @@ enum Attempt {
     Greeted(Stream, Vec<u8>),
     /// The client spoke first: not MariaDB's protocol, or not one that we know. So be it.
     Spoken(Stream),
-    /// Nobody listens there.
+    /// Nobody listens there, or the connection was reset: as when the server's process has gone.
     Refused(io::Error),
     /// It is no good at present; with its own words, if it had some.
     Failed(Option<Vec<u8>>),
@@ -196,7 +196,8 @@ async fn attempt(config: &Config, session: &Session, guest: &mut Guest) -> Attem
             Ok(Ok(server)) => server,
             Ok(Err(error)) => return match error.kind() {
                 io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound
-                | io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => Attempt::Refused(error),
+                | io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable
+                | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Attempt::Refused(error),
                 // Such as too many open files, which is not the server's fault.
                 _ => Attempt::Failed(None),
             },
@@ -227,6 +228,7 @@ async fn attempt(config: &Config, session: &Session, guest: &mut Guest) -> Attem
         };
         match got {
             Ok(Ok(n)) if n > 0 => {}
+            Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionReset => return Attempt::Refused(error),
             Ok(_) | Err(_) => return Attempt::Failed(None),
         }
         if let Some((head, body)) = first.split_first_chunk::<{ packet::HEADER }>() {

@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command};
@@ -26,7 +26,7 @@ pub async fn watch(balancer: &Arc<Balancer>, id: NodeId, address: &Address, comm
         Err(reason) => reason,
     };
     balancer.log(&format!("{address}: watchdog `{command}`: {reason}"));
-    balancer.heard(id, Heard::Watchdog(Verdict::NotFound));
+    balancer.heard(id, Heard::Watchdog(Verdict::NotFound, None));
     sleep(config.interval.max(Duration::from_millis(100)) * PAUSE).await;
 }
 
@@ -38,6 +38,7 @@ async fn run(balancer: &Arc<Balancer>, id: NodeId, address: &Address, command: &
     let mut input = child.stdin.take().expect("piped");
     let mut output = BufReader::new(child.stdout.take().expect("piped"));
     loop {
+        let began = Instant::now();
         input.write_all(b"poll\n").await.map_err(|e| format!("takes no commands: {e}"))?;
         let mut line = Vec::new();
         let limit = config.timeout.max(config.interval);
@@ -48,8 +49,9 @@ async fn run(balancer: &Arc<Balancer>, id: NodeId, address: &Address, command: &
             Ok(Ok(0)) => return Err("it ended".to_owned()),
             Ok(Ok(_)) => {}
         }
+        let took = began.elapsed();
         let (verdict, members) = parse(&String::from_utf8_lossy(&line))?;
-        balancer.heard(id, Heard::Watchdog(verdict));
+        balancer.heard(id, Heard::Watchdog(verdict, Some(took)));
         if verdict == Verdict::Ready {
             balancer.members(members);
         }

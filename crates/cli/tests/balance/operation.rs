@@ -89,17 +89,80 @@ fn a_configuration_is_read_again_without_losing_a_session() {
     let mut kept = UnixStream::connect(&socket).unwrap();
     kept.set_read_timeout(Some(PATIENCE)).unwrap();
     let on = greeted(&mut kept).unwrap();
-    let stays = if on == "one" { &one } else { &two };
+    let (goes, stays) = if on == "one" { (&one, &two) } else { (&two, &one) };
+    let added = Server::start("added", Manner::Echo);
+    assert_eq!(balancer.ask(&format!("add {}", added.address)), "Ok\n");
 
+    // The server of the session is not in the file any more.
     std::fs::write(&file, format!("nodes = {}\nany = {socket}\nany = {extra}\n", stays.address)).unwrap();
     balancer.signal("HUP");
     await_that("the new listener is there", || UnixStream::connect(&extra).is_ok());
-    await_that("one server is left", || balancer.status()["nodes"].as_array().unwrap().len() == 1);
+    let servers = || {
+        let status = balancer.status();
+        let addresses = status["nodes"].as_array().unwrap().iter().map(|node| node["address"].as_str().unwrap());
+        addresses.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(servers().len(), 3);
+    for _ in 0..6 {
+        let mut client = UnixStream::connect(&extra).unwrap();
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        assert_ne!(greeted(&mut client).unwrap(), on, "no new clients");
+    }
     assert_echo(&mut kept, &packet(7, b"goes on"));
+    drop(kept);
+    await_that("it is gone with its last session", || !servers().contains(&goes.address));
+    assert_eq!(servers(), [stays.address.clone(), added.address.clone()]);
+}
 
-    std::fs::write(&file, "nonsense = 1\n").unwrap();
-    assert!(balancer.ask("reload").starts_with("Error: "));
-    assert_echo(&mut kept, &packet(7, b"goes on"));
+#[test]
+fn a_wrong_configuration_changes_nothing() {
+    let (place, one) = (Place::new(), Server::start("one", Manner::Echo));
+    let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = other.local_addr().unwrap();
+    let (file, socket, extra) = (place.path("conf"), place.path("clients"), place.path("more"));
+    let right = format!("nodes = {}\nany = {socket}\n", one.address);
+    std::fs::write(&file, &right).unwrap();
+    let balancer = Balancer::start(&place, &format!("--config {file}"));
+    balancer.await_ready();
+    let mut kept = UnixStream::connect(&socket).unwrap();
+    kept.set_read_timeout(Some(PATIENCE)).unwrap();
+    greeted(&mut kept).unwrap();
+    let many: Vec<String> = (0..200).map(|n| format!("10.0.0.{n}")).collect();
+    for wrong in [
+        "nonsense = 1\n".to_owned(),
+        format!("nodes = {}\nany = {socket}\nany = {extra}\nhttp = {taken}\n", one.address),
+        format!("nodes = 127.0.0.1:1\nany = {socket}\nany = {extra}\nany = {taken}\n"),
+        format!("nodes = {}\nany = {extra}\n", many.join(",")),
+    ] {
+        std::fs::write(&file, &wrong).unwrap();
+        let answer = balancer.ask("reload");
+        assert!(answer.starts_with("Error: "), "{wrong}: {answer}");
+        assert!(!std::path::Path::new(&extra).exists(), "{wrong}");
+        let status = balancer.status();
+        assert_eq!(status["nodes"].as_array().unwrap().len(), 1, "{wrong}");
+        assert_eq!(status["nodes"][0]["address"], one.address.as_str(), "{wrong}");
+        assert_eq!(status["listeners"].as_array().unwrap().len(), 1, "{wrong}");
+        assert_echo(&mut kept, &packet(7, b"goes on"));
+    }
+    std::fs::write(&file, format!("{right}any = {extra}\n")).unwrap();
+    assert!(balancer.ask("reload").starts_with("Ok: "));
+    greeted(&mut UnixStream::connect(&extra).unwrap()).unwrap();
+}
+
+#[test]
+fn a_reset_before_the_greeting_is_a_refusal() {
+    let (place, one) = (Place::new(), Server::start("one", Manner::Reset));
+    let balancer = Balancer::start(
+        &place,
+        &format!(
+            "--nodes {} --no-discover --any 127.0.0.1:0 --send-proxy --hold 0 --interval 1h --timeout 1h",
+            one.address
+        ),
+    );
+    balancer.await_ready();
+    greeted(&mut balancer.connect(0)).unwrap_err();
+    let node = &balancer.status()["nodes"][0];
+    assert_eq!(node["outages"], 1, "{node}");
 }
 
 #[test]
@@ -186,9 +249,12 @@ fn a_watchdog_decides() {
     std::fs::write(&state, "1").unwrap();
     await_that("nobody serves", || balancer.status()["listeners"][0]["serves"] == false);
     assert_eq!(greeted(&mut balancer.connect(0)).unwrap_err().0, 1047);
+    assert_eq!(kept.read(&mut [0; 16]).unwrap_or(0), 0, "its sessions end, as with GLB");
     std::fs::write(&state, "2").unwrap();
     await_that("it is the last choice", || balancer.status()["nodes"][0]["state"] == "last-choice");
-    greeted(&mut balancer.connect(0)).unwrap();
+    let mut kept = balancer.connect(0);
+    greeted(&mut kept).unwrap();
+    assert!(balancer.status()["nodes"][0]["latency_ms"].as_f64().unwrap() > 0.0);
     std::fs::write(&state, "0").unwrap();
     assert_eq!(kept.read(&mut [0; 16]).unwrap_or(0), 0, "its sessions end");
 }

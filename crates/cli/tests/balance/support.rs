@@ -158,6 +158,8 @@ pub enum Manner {
     Garbage,
     /// Stops in the middle of its greeting.
     Half,
+    /// Closes with unread bytes what comes after the look, so that it is reset: for clients with a PROXY header.
+    Reset,
     /// Greets when everybody has gone.
     Late,
     /// Lets clients log in, and answers each question with a packet without an end.
@@ -254,10 +256,16 @@ fn converse(
             thread::sleep(Duration::from_secs(3));
             stream.write_all(&greeting(name))?;
         }
+        Manner::Reset if number > 0 => {
+            stream.peek(&mut [0])?;
+            return Ok(());
+        }
         Manner::Full if number > 0 => {
             return stream.write_all(&packet(0, b"\xff\x10\x04#08004Too many connections"));
         }
-        Manner::Echo | Manner::Proxied | Manner::Full | Manner::Endless => stream.write_all(&greeting(name))?,
+        Manner::Echo | Manner::Proxied | Manner::Full | Manner::Reset | Manner::Endless => {
+            stream.write_all(&greeting(name))?
+        }
     }
     let mut first = [0; 1];
     stream.read_exact(&mut first)?;
