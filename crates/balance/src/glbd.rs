@@ -1,18 +1,20 @@
 //! The command under the name `glbd`: GLB's options, resolved to ours.
 
 use std::ffi::OsString;
+use std::io::{BufRead, BufReader, PipeReader};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgAction, Command, CommandFactory, FromArgMatches, Parser};
 use nix::sys::stat::Mode;
-use nix::unistd::{self, User};
+use nix::unistd::{self, ForkResult, User};
 
 use crate::address::Address;
 use crate::options::{Serve, Words};
 use crate::policy::Policy;
-use crate::shell::{self, Extra};
+use crate::shell::{self, Extra, Starter};
 
 const NOTES: &str = "\
 LISTEN is [IP:]PORT; a destination is HOST[:PORT[:WEIGHT]], with the listening port and weight 1 if they are left out.
@@ -175,15 +177,73 @@ pub fn glbd(version: &'static str, words: impl IntoIterator<Item = OsString>) ->
 
 fn run(glbd: &Glbd) -> Result<(), String> {
     let (serve, extra) = resolve(glbd)?;
-    if glbd.daemon {
-        // Before any thread is there.
-        unistd::daemon(false, false).map_err(|e| format!("cannot go to the background: {e}"))?;
-        become_daemon()?;
+    if !glbd.daemon {
+        return with_fifo(serve, extra);
     }
-    let fifo = Fifo::make(&glbd.fifo)?;
+    let Side::Background(starter) = go_to_background()? else { return Ok(()) };
+    let outcome = become_daemon().and_then(|()| with_fifo(serve, Extra { starter: Some(starter.clone()), ..extra }));
+    if let Err(reason) = &outcome {
+        starter.tell(reason);
+    }
+    outcome
+}
+
+fn with_fifo(serve: Serve, extra: Extra) -> Result<(), String> {
+    let fifo = extra.fifo.as_deref().map(Fifo::make).transpose()?;
     let outcome = shell::serve(serve, extra);
     drop(fifo);
     outcome
+}
+
+/// The process that was started waits so long for the one in the background, as with GLB.
+const START: Duration = Duration::from_secs(5);
+
+enum Side {
+    /// It has heard that the other one serves.
+    Started,
+    Background(Starter),
+}
+
+/// Must be called before any thread is there.
+#[allow(unsafe_code)] // fork
+fn go_to_background() -> Result<Side, String> {
+    let cannot = |e: &dyn std::fmt::Display| format!("cannot go to the background: {e}");
+    let (ours, theirs) = std::io::pipe().map_err(|e| cannot(&e))?;
+    // SAFETY: there is one thread, so nothing is held that the new process would miss.
+    match unsafe { unistd::fork() }.map_err(|e| cannot(&e))? {
+        ForkResult::Parent { .. } => {
+            // The end of the pipe comes when nobody has the other side any more.
+            drop(theirs);
+            wait_for_start(ours).map(|()| Side::Started)
+        }
+        ForkResult::Child => {
+            drop(ours);
+            let starter = Starter::new(theirs);
+            match unistd::daemon(false, false) {
+                Ok(()) => Ok(Side::Background(starter)),
+                Err(e) => {
+                    starter.tell(&cannot(&e));
+                    Err(cannot(&e))
+                }
+            }
+        }
+    }
+}
+
+/// An error: the reason that the other process gave, if it gave one.
+fn wait_for_start(pipe: PipeReader) -> Result<(), String> {
+    let (said, hear) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut line = String::new();
+        let _ = BufReader::new(pipe).read_line(&mut line);
+        let _ = said.send(line);
+    });
+    match hear.recv_timeout(START).as_deref().map(str::trim_end) {
+        Ok(Starter::DONE) => Ok(()),
+        Ok("") => Err("the process in the background ended before it served".to_owned()),
+        Ok(reason) => Err(reason.to_owned()),
+        Err(_) => Err(format!("the process in the background did not serve within {} s", START.as_secs())),
+    }
 }
 
 fn resolve(glbd: &Glbd) -> Result<(Serve, Extra), String> {
@@ -218,13 +278,15 @@ fn resolve(glbd: &Glbd) -> Result<(Serve, Extra), String> {
         ..Words::default_serve()
     };
     let extra = Extra {
-        fifo: Some(glbd.fifo.clone()),
+        // The background has another working directory.
+        fifo: Some(std::path::absolute(&glbd.fifo).map_err(|e| format!("{}: {e}", glbd.fifo.display()))?),
         default_port: Some(port),
         nodelay_off: glbd.nodelay,
         keepalive_off: glbd.keepalive,
         // Nobody is asked, if no watchdog does it.
         passive: exec.is_none(),
         hangup_ends: true,
+        starter: None,
     };
     Ok((Serve { exec, ..serve }, extra))
 }

@@ -61,6 +61,9 @@ pub const FORGET: Duration = Duration::from_secs(60);
 const AFTERMATH: Duration = Duration::from_secs(2);
 /// Weights follow the time of answers when it has changed by more than this part. The same as GLB's, so that they do not change all the time.
 const TOLERANCE: f64 = 0.1;
+/// After so many clients that left a server in the middle of its login we make a whole one. A server counts the former for each host, refuses that
+/// host after max_connect_errors of them (100), and forgets them at the latter.
+const BROKEN_MAX: u32 = 20;
 /// A server that returns begins with this part of its weight.
 const RAMP_START: f64 = 0.1;
 
@@ -98,6 +101,8 @@ pub enum Output {
     Changed,
     /// One of them may.
     Free,
+    /// Make a whole login there now, as a client would, and tell how it went.
+    LogIn(NodeId),
     /// From now on, or no longer: look more often, as some server is late with its answer, knows of no sequencer, or went out just now.
     Hurry(bool),
 }
@@ -171,6 +176,8 @@ pub struct Node {
     listed: Option<Instant>,
     /// Fitness was known once.
     seen: bool,
+    /// Clients that left in the middle of a login, since we made a whole one.
+    broken: u32,
 }
 
 /// Since the start of the process.
@@ -459,6 +466,7 @@ impl Pool {
                 pace: 1.0,
                 listed: (cause == Cause::Found).then_some(now),
                 seen: false,
+                broken: 0,
             },
         );
         Ok(id)
@@ -509,6 +517,21 @@ impl Pool {
     /// A connection of a client to this server was refused or reset before it greeted: as good as a look.
     pub fn handle_refusal(&mut self, id: NodeId, error: String, now: Instant) {
         self.handle_heard(id, Heard::Refused(error), now);
+    }
+
+    /// A client has left a connection that this server had not answered yet: to the server a broken login from our host.
+    pub fn handle_broken_login(&mut self, id: NodeId) {
+        let Some(node) = self.nodes.get_mut(&id) else { return };
+        node.broken += 1;
+        if node.broken >= BROKEN_MAX {
+            node.broken = 0;
+            self.outputs.push_back(Output::LogIn(id));
+        }
+    }
+
+    /// It told a client that it refuses our host. Over a connection that is open nothing shows that.
+    pub fn handle_blocked(&mut self, id: NodeId) {
+        self.outputs.push_back(Output::LogIn(id));
     }
 
     pub fn handle_time(&mut self, now: Instant) {
@@ -936,6 +959,7 @@ mod tests {
                 | Output::Log(_)
                 | Output::Changed
                 | Output::Free
+                | Output::LogIn(_)
                 | Output::Hurry(_) => None,
             };
             self.outputs().into_iter().filter_map(closed).collect()
@@ -1269,6 +1293,20 @@ mod tests {
         world.pool.handle_end(session);
         assert_eq!(world.outputs(), [Output::Free]);
         world.go(WRITER);
+    }
+
+    #[test]
+    fn clients_that_leave_in_the_middle_of_their_login_make_us_log_in() {
+        let mut world = World::new();
+        for _ in 0..3 {
+            for _ in 1..BROKEN_MAX {
+                world.pool.handle_broken_login(NodeId(2));
+                world.pool.handle_broken_login(NodeId(9));
+                assert_eq!(world.outputs(), []);
+            }
+            world.pool.handle_broken_login(NodeId(2));
+            assert_eq!(world.outputs(), [Output::LogIn(NodeId(2))]);
+        }
     }
 
     #[test]

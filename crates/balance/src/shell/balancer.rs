@@ -54,7 +54,8 @@ pub struct Balancer {
 struct Inner {
     pool: Pool,
     ends: HashMap<SessionId, Arc<Notify>>,
-    lookouts: HashMap<NodeId, AbortHandle>,
+    /// The task of each, and a sign to it to log in again.
+    lookouts: HashMap<NodeId, (AbortHandle, Arc<Notify>)>,
     traffic: HashMap<NodeId, Arc<Traffic>>,
     /// Traffic of servers that are removed.
     past: Traffic,
@@ -139,11 +140,12 @@ impl Balancer {
             match output {
                 Output::Watch(id, address) => {
                     inner.traffic.insert(id, Arc::default());
-                    let task = tokio::spawn(lookout::watch(self.clone(), id, address));
-                    inner.lookouts.insert(id, task.abort_handle());
+                    let log_in = Arc::new(Notify::new());
+                    let task = tokio::spawn(lookout::watch(self.clone(), id, address, log_in.clone()));
+                    inner.lookouts.insert(id, (task.abort_handle(), log_in));
                 }
                 Output::Unwatch(id) => {
-                    if let Some(task) = inner.lookouts.remove(&id) {
+                    if let Some((task, _)) = inner.lookouts.remove(&id) {
                         task.abort();
                     }
                     if let Some(traffic) = inner.traffic.remove(&id) {
@@ -158,6 +160,11 @@ impl Balancer {
                 Output::Log(line) => self.log.line(&line),
                 Output::Changed => self.changed.notify_waiters(),
                 Output::Free => self.changed.notify_one(),
+                Output::LogIn(id) => {
+                    if let Some((_, log_in)) = inner.lookouts.get(&id) {
+                        log_in.notify_one();
+                    }
+                }
                 Output::Hurry(hurry) => drop(self.hurry.send_replace(hurry)),
             }
         }

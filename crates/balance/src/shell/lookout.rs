@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use crate::address::Address;
@@ -27,7 +28,7 @@ const FULL: Duration = Duration::from_secs(1);
 const PASSIVE: Duration = Duration::from_secs(1);
 
 /// Until it is aborted.
-pub async fn watch(balancer: Arc<Balancer>, id: NodeId, address: Address) {
+pub async fn watch(balancer: Arc<Balancer>, id: NodeId, address: Address, log_in: Arc<Notify>) {
     loop {
         let config = balancer.config();
         match &config.check {
@@ -37,7 +38,7 @@ pub async fn watch(balancer: Arc<Balancer>, id: NodeId, address: Address) {
                 sleep(config.interval + PASSIVE).await;
             }
             Check::Login => {
-                if let Err((trouble, logging_in)) = session(&balancer, id, &address).await {
+                if let Err((trouble, logging_in)) = session(&balancer, id, &address, &log_in).await {
                     let heard = trouble.heard(logging_in);
                     let pause = balancer.jitter(match &heard {
                         Heard::Refused(_) => config.interval,
@@ -52,8 +53,13 @@ pub async fn watch(balancer: Arc<Balancer>, id: NodeId, address: Address) {
     }
 }
 
-/// One connection, until it fails. The flag: its login was not through.
-async fn session(balancer: &Arc<Balancer>, id: NodeId, address: &Address) -> Result<(), (Trouble, bool)> {
+/// One connection, until it fails or a new login is asked for. The flag: its login was not through.
+async fn session(
+    balancer: &Arc<Balancer>,
+    id: NodeId,
+    address: &Address,
+    log_in: &Notify,
+) -> Result<(), (Trouble, bool)> {
     let config = balancer.config();
     let gone = |text: &str| Trouble::Gone(std::io::Error::new(std::io::ErrorKind::TimedOut, text.to_owned()));
     let connect = timeout(config.timeout, Client::connect(address)).await;
@@ -95,6 +101,8 @@ async fn session(balancer: &Arc<Balancer>, id: NodeId, address: &Address) -> Res
         tokio::select! {
             () = sleep(pause) => {}
             _ = hurry.changed() => {}
+            // A login of its own tells whether clients are let in, and makes the server forget those that broke off.
+            () = log_in.notified() => return Ok(()),
         }
         let newest = balancer.config();
         if (&newest.user, &newest.password, &newest.check) != (&config.user, &config.password, &config.check) {

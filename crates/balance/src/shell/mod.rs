@@ -7,6 +7,7 @@ mod handover;
 mod http;
 mod listen;
 mod lookout;
+mod names;
 mod output;
 mod pump;
 mod run;
@@ -18,5 +19,5 @@ mod watchdog;
 
 pub use client::look_once;
 pub use http::{Answer, Body, Feed, Request, serve_monitor};
-pub use run::{Extra, serve};
+pub use run::{Extra, Starter, serve};
 pub use talk::{control, top};

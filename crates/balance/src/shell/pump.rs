@@ -49,6 +49,8 @@ struct Way {
     state: WayState,
     /// The receiver need not be told of the end.
     silent: bool,
+    /// Something came this way.
+    carried: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,6 +70,11 @@ pub struct Pump {
 }
 
 impl Pump {
+    /// The server has said something.
+    pub fn is_answered(&self) -> bool {
+        self.down.carried
+    }
+
     /// Until the server has ended and the client too, or has had its time. Errors are ends.
     pub async fn run<S: AsyncRead + AsyncWrite + Unpin>(&mut self, client: &mut S, server: &mut S, traffic: &Traffic) {
         let Pump { up, down } = self;
@@ -149,6 +156,7 @@ impl Way {
             self.state = WayState::Ending;
             return Poll::Ready(Ok(()));
         }
+        self.carried = true;
         ends.traffic.reads.fetch_add(1, Relaxed);
         ends.bytes.fetch_add(got.len() as u64, Relaxed);
         match Pin::new(&mut *ends.to).poll_write(cx, got) {

@@ -1,7 +1,7 @@
 //! From start to end: the listeners, the signals, and what the control socket asks for.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{PipeWriter, Read, Write};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -42,6 +42,27 @@ pub struct Extra {
     pub passive: bool,
     /// SIGHUP is an end, as there is nothing to read again.
     pub hangup_ends: bool,
+    /// The process that waits until this one serves.
+    pub starter: Option<Starter>,
+}
+
+/// A pipe to the process that started this one in the background.
+#[derive(Clone, Debug)]
+pub struct Starter(Arc<PipeWriter>);
+
+impl Starter {
+    /// It serves.
+    pub const DONE: &str = "started";
+
+    pub fn new(pipe: PipeWriter) -> Starter {
+        Starter(Arc::new(pipe))
+    }
+
+    /// One line. Nobody may be there any more to read it.
+    pub fn tell(&self, line: &str) {
+        let line = line.replace('\n', " ");
+        let _ = (&*self.0).write_all(format!("{line}\n").as_bytes());
+    }
 }
 
 pub struct Service {
@@ -170,6 +191,9 @@ async fn run(typed: Serve, extra: Extra, config: Config, descriptors: usize) -> 
     if let Some(fifo) = service.extra.fifo.clone() {
         let service = service.clone();
         tokio::spawn(async move { admin::read_fifo(service, &fifo).await });
+    }
+    if let Some(starter) = &service.extra.starter {
+        starter.tell(Starter::DONE);
     }
     let why = loop {
         tokio::select! {

@@ -57,6 +57,8 @@ enum Attempt {
     Refused(io::Error),
     /// It is no good at present; with its own words, if it had some.
     Failed(Option<Vec<u8>>),
+    /// It refuses our host, by these words.
+    Blocked(Vec<u8>),
     /// The client has gone, or the session was ended.
     Over,
 }
@@ -92,13 +94,13 @@ pub async fn serve(balancer: Arc<Balancer>, arrival: Arrival) {
         return split::serve(&balancer, &config, guest.stream, guest.listener, source, session, server, first).await;
     }
     session.greeted();
+    let (mut pump, greeted) = (Pump::default(), !first.is_empty());
     let whole = async {
         guest.stream.write_all(&first).await?;
         session.traffic.to_client_bytes.fetch_add(first.len() as u64, Relaxed);
         server.write_all(&guest.early).await?;
         session.traffic.to_server_bytes.fetch_add(guest.early.len() as u64, Relaxed);
         (guest.early, _) = (Vec::new(), first);
-        let mut pump = Pump::default();
         // Most connections of those who connect often are over by then, and have cost less.
         if timeout(LONG, pump.run(&mut guest.stream, &mut server, &session.traffic)).await.is_err() {
             server.tune(tuning(&config));
@@ -108,7 +110,11 @@ pub async fn serve(balancer: Arc<Balancer>, arrival: Arrival) {
     };
     tokio::select! {
         _ = whole => {}
-        () = session.end.notified() => {}
+        () = session.end.notified() => return,
+    }
+    // Such as the check of a machine that only tries whether somebody listens.
+    if greeted && !pump.is_answered() {
+        balancer.with(|pool, _| pool.handle_broken_login(session.node));
     }
 }
 
@@ -142,8 +148,13 @@ async fn find_server(
                         let text = error.to_string();
                         balancer.with(|pool, now| pool.handle_refusal(session.node, text, now));
                     }
+                    Attempt::Blocked(said) => {
+                        balancer.with(|pool, _| pool.handle_blocked(session.node));
+                        words = Some(said);
+                    }
                     Attempt::Failed(said) => words = said.or(words),
                     Attempt::Over => {
+                        balancer.with(|pool, _| pool.handle_broken_login(session.node));
                         balancer.totals.broken.fetch_add(1, Relaxed);
                         return None;
                     }
@@ -235,7 +246,8 @@ async fn attempt(config: &Config, session: &Session, guest: &mut Guest) -> Attem
             let (len, _) = packet::header(*head);
             if body.len() >= len.min(GREETING_MAX) {
                 return match packet::parse_error(body) {
-                    // Full, shutting down, or our host is blocked: perhaps the next one takes the client.
+                    Some(error) if error.code == packet::HOST_BLOCKED => Attempt::Blocked(first),
+                    // Full, or shutting down: perhaps the next one takes the client.
                     Some(_) => Attempt::Failed(Some(first)),
                     None => Attempt::Greeted(server, first),
                 };

@@ -373,7 +373,8 @@ pub async fn serve(
             balancer.split.pinned.fetch_add(1, Relaxed);
             join(&mut client, &mut writer).await;
         }
-        Err(Over) => {}
+        // Or the login was refused, which is rare enough to count too.
+        Err(Over) => balancer.with(|pool, _| pool.handle_broken_login(writer.lease.node)),
     }
 }
 

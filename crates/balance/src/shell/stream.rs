@@ -12,6 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::address::Address;
+use crate::shell::names;
 
 #[derive(Debug)]
 pub enum Stream {
@@ -55,7 +56,7 @@ impl Stream {
         match address {
             Address::Unix(path) => Stream::connect_unix(path).await,
             Address::Tcp { host, port } => {
-                let stream = Stream::Tcp(TcpStream::connect((host.as_str(), *port)).await?);
+                let stream = Stream::Tcp(TcpStream::connect(&names::resolve(host, *port).await?[..]).await?);
                 stream.tune(tuning);
                 Ok(stream)
             }

@@ -3,6 +3,7 @@
 mod bytes;
 mod clients;
 mod examples;
+mod glbd;
 mod hosts;
 mod operation;
 mod servers;

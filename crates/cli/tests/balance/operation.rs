@@ -165,6 +165,43 @@ fn a_reset_before_the_greeting_is_a_refusal() {
     assert_eq!(node["outages"], 1, "{node}");
 }
 
+/// A server would refuse our host after a hundred of them.
+#[test]
+fn clients_that_leave_in_the_middle_of_their_login_do_not_block_us() {
+    let (place, one) = (Place::new(), Server::start("one", Manner::Echo));
+    let balancer = Balancer::start(&place, &format!("--nodes {} --any 127.0.0.1:0", one.address));
+    balancer.await_ready();
+    let logins = || one.logins.load(Ordering::Relaxed);
+    assert_eq!(logins(), 1);
+    for n in 1..=3 {
+        for _ in 0..20 {
+            greeted(&mut balancer.connect(0)).unwrap();
+        }
+        await_that("it logs in again", || logins() == 1 + n);
+    }
+    // Those that are answered are none of them.
+    for _ in 0..25 {
+        let mut client = balancer.connect(0);
+        greeted(&mut client).unwrap();
+        assert_echo(&mut client, &packet(7, b"a question"));
+    }
+    await_that("they have gone", || balancer.status()["clients"] == 0);
+    assert_eq!(logins(), 4);
+}
+
+#[test]
+fn a_server_that_refuses_our_host_is_out_though_its_old_connection_answers() {
+    let (place, one) = (Place::new(), Server::start("one", Manner::Blocked));
+    let balancer = Balancer::start(&place, &format!("--nodes {} --any 127.0.0.1:0 --hold 0", one.address));
+    balancer.await_ready();
+    let (code, text) = greeted(&mut balancer.connect(0)).unwrap_err();
+    assert!(code == 1129 && text.contains("is blocked"), "{code} {text}");
+    await_that("it is out", || balancer.status()["nodes"][0]["state"] == "out");
+    let status = balancer.status();
+    let detail = status["nodes"][0]["detail"].as_str().unwrap();
+    assert!(detail.contains("FLUSH HOSTS"), "{detail}");
+}
+
 #[test]
 fn the_next_process_takes_over_without_refusing_a_client() {
     let (place, server) = (Place::new(), Server::start("one", Manner::Echo));

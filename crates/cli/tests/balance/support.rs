@@ -143,6 +143,8 @@ pub struct Server {
     pub headers: Arc<Mutex<Vec<Vec<u8>>>>,
     /// Sessions that are open, the balancer's own left out.
     pub clients: Arc<AtomicU32>,
+    /// Logins so far, all of them the balancer's own.
+    pub logins: Arc<AtomicU32>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -152,6 +154,8 @@ pub enum Manner {
     Proxied,
     /// Answers each connection with an error 1040, but the first: that is the look.
     Full,
+    /// The same with an error 1129.
+    Blocked,
     /// Accepts, and says nothing.
     Mute,
     /// Speaks another protocol.
@@ -200,8 +204,10 @@ impl Server {
             stop: Arc::default(),
             headers: Arc::default(),
             clients: Arc::default(),
+            logins: Arc::default(),
         };
-        let (stop, headers, clients) = (server.stop.clone(), server.headers.clone(), server.clients.clone());
+        let (stop, headers) = (server.stop.clone(), server.headers.clone());
+        let (clients, logins) = (server.clients.clone(), server.logins.clone());
         let name = name.to_owned();
         thread::spawn(move || {
             for (i, stream) in listener.incoming().enumerate() {
@@ -210,9 +216,10 @@ impl Server {
                 }
                 let Ok(stream) = stream else { continue };
                 let (name, headers, clients) = (name.clone(), headers.clone(), clients.clone());
+                let logins = logins.clone();
                 // Ten thousand of them at once, each with next to no stack.
                 let _ = thread::Builder::new().stack_size(32 * 1024).spawn(move || {
-                    let _ = converse(stream, &name, manner, i, &headers, &clients);
+                    let _ = converse(stream, &name, manner, i, &headers, &clients, &logins);
                 });
             }
         });
@@ -234,6 +241,7 @@ fn converse(
     number: usize,
     headers: &Mutex<Vec<Vec<u8>>>,
     clients: &AtomicU32,
+    logins: &AtomicU32,
 ) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     match manner {
@@ -263,7 +271,10 @@ fn converse(
         Manner::Full if number > 0 => {
             return stream.write_all(&packet(0, b"\xff\x10\x04#08004Too many connections"));
         }
-        Manner::Echo | Manner::Proxied | Manner::Full | Manner::Reset | Manner::Endless => {
+        Manner::Blocked if number > 0 => {
+            return stream.write_all(&packet(0, b"\xff\x69\x04#HY000Host '10.0.0.9' is blocked"));
+        }
+        Manner::Echo | Manner::Proxied | Manner::Full | Manner::Blocked | Manner::Reset | Manner::Endless => {
             stream.write_all(&greeting(name))?
         }
     }
@@ -281,6 +292,7 @@ fn converse(
     if rest[2] == 1 {
         let mut body = vec![0; usize::from(first[0])];
         stream.read_exact(&mut body)?;
+        logins.fetch_add(1, Ordering::Relaxed);
         loop {
             let ok = packet(2, b"\0\0\0\x02\0\0\0");
             stream.write_all(&ok)?;
