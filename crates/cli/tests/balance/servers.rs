@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Lines, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -591,4 +592,51 @@ fn a_plain_server_is_ready_and_clients_wait_for_its_restart() {
     bed.cluster.start(id, Start::Plain, &mut |_| {}).unwrap();
     load.progress(50);
     println!("a plain server was restarted: {:?}", load.end(&bed));
+}
+
+/// Connects from an address of its own to each port, and prints who it is there.
+const WHO: &str = r#"
+import sys, pymysql
+for port in sys.argv[1:]:
+    connection = pymysql.connect(host="127.0.0.1", port=int(port), user="root", bind_address="127.0.0.9", connect_timeout=10)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT USER()")
+        print(cursor.fetchone()[0])
+"#;
+
+#[test]
+#[ignore = "starts real servers"]
+fn a_real_server_learns_who_the_client_is() {
+    let Some(python) = crate::clients::python_with_pymysql() else {
+        eprintln!("skipped: apt-get install python3-pymysql");
+        return;
+    };
+    let bed = Bed::of(5, |spec| {
+        spec.plain = true;
+        spec.nodes = 1;
+        spec.options.push("proxy_protocol_networks=127.0.0.0/8".to_owned());
+    });
+    let listeners = "--writer 127.0.0.1:0 --split 127.0.0.1:0";
+    let inner = Balancer::start(&bed.place, &format!("--nodes {} {listeners} --send-proxy", bed.address()));
+    inner.await_ready();
+    // Its client is the outer one, which says whose client it is.
+    let second = Balancer::start_as(
+        &bed.place,
+        "second",
+        &format!("--nodes {} {listeners} --send-proxy --accept-proxy 127.0.0.1/32", bed.address()),
+        None,
+    );
+    second.await_ready();
+    let script = bed.place.path("dog");
+    std::fs::write(&script, "#!/bin/sh\nwhile read line; do echo 3; done\n").unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    // It does not log in: the second one expects the header from everybody.
+    let words = format!("--nodes {} --no-discover --any 127.0.0.1:0 --exec {script} --send-proxy", second.address(1));
+    let outer = Balancer::start_as(&bed.place, "outer", &words, None);
+    outer.await_ready();
+    let ports = [inner.address(0), inner.address(1), outer.address(0)];
+    let ports = ports.iter().map(|at| at.rsplit_once(':').unwrap().1);
+    let output = Command::new(python).args(["-c", WHO]).args(ports).output().unwrap();
+    let who = crate::clients::printed(&output);
+    assert_eq!(who.split_whitespace().collect::<Vec<_>>(), ["root@127.0.0.9"; 3]);
 }
