@@ -49,14 +49,14 @@ pub const METRICS: &[Metric] = &[
     times(
         "trireme_commit_seconds",
         "stage",
-        "Stages of a commit here: send, hold (flow control), order (a majority has it), wait (its turn), engine; total is all of it",
+        "Stages of a commit: send, hold (flow control), order (a majority has it, synced in mode disk), wait (its turn), engine; total is all",
     ),
     times("trireme_log_sync_seconds", "", "How long a sync of the write-set log takes (mode disk)"),
     times("trireme_apply_seconds", "", "How long the server takes to apply a write set of another node"),
     times(
         "trireme_apply_lag_seconds",
         "",
-        "Age of applied write sets: from delivery here to their end in the storage engine; one sample in 50 ms, zero below that",
+        "Age of applied write sets: from delivery here to their end in the storage engine; one sample in 50 ms, which is the resolution",
     ),
     times("trireme_causal_read_seconds", "", "How long a causal read (wsrep_sync_wait) waits"),
     times(

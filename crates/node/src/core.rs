@@ -300,11 +300,14 @@ impl Core {
                 let flight = &self.shared.host.flight;
                 flight.set_term(term);
                 let name = sequencer.map_or_else(String::new, |node| self.name(node));
-                flight.note(flight::Event::Term { sequencer: name });
-                self.shared.host.log(
-                    Level::Debug,
-                    format!("term {term}, sequencer {}", sequencer.map_or("none".into(), |s| s.to_string())),
-                );
+                flight.note(flight::Event::Term { sequencer: name.clone() });
+                if sequencer.is_none() {
+                    self.shared.host.log(Level::Debug, format!("term {term} without a sequencer so far"));
+                } else if self.inc.told_term != Some(term) {
+                    // Once, and not each time that a link comes back.
+                    self.inc.told_term = Some(term);
+                    self.shared.host.log(Level::Info, format!("term {term}, sequencer {name}"));
+                }
             }
             Event::Silent { node, silent } => {
                 let peer = self.name(node);
@@ -472,7 +475,9 @@ impl Core {
     }
 
     fn name(&self, node: NodeId) -> String {
-        self.conn.names.get(&node).map_or_else(|| node.to_string(), String::clone)
+        // Of the others views tell; before the first one there is none.
+        let own = || (node == self.inc.me.node).then(|| self.shared.host.args.node_name.clone());
+        self.conn.names.get(&node).cloned().or_else(own).unwrap_or_else(|| node.to_string())
     }
 
     /// This node's part in the group.

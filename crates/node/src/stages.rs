@@ -24,7 +24,8 @@ pub struct SlowCommit {
     pub engine: Duration,
 }
 
-/// The slowest commit. For any thread: a comparison, and no more for all but the slowest.
+/// The slowest commit. For any thread: a comparison, and no more for all but the slowest. That one tries a lock, once, and goes on without it
+/// where another thread has it: nobody waits here.
 #[derive(Default)]
 pub struct Slowest {
     total_ns: AtomicU64,

@@ -15,6 +15,7 @@ use trireme_types::{Durability, Seqno};
 
 use crate::Level;
 use crate::command::Command;
+use crate::exposure;
 use crate::flight::Watch;
 use crate::picture::{Picture, Slow, Trip};
 use crate::settings::durability_name;
@@ -309,6 +310,7 @@ impl Seen {
         body.text("role", picture.role);
         body.text("sequencer", &picture.sequencer);
         body.text("durability", durability_name(picture.durability));
+        body.text("authentication", exposure::name(picture.protection));
         body.text("silent", &picture.silent.join(","));
         // Last: the longest, and the first to go where the file is too short.
         for Trip { peer, times, .. } in &picture.round_trips {

@@ -114,8 +114,11 @@ fn gather(asked: &Bundle) -> Result<BTreeMap<String, Vec<u8>>, String> {
     if !asked.flight.is_empty() {
         files.insert("flight.jsonl".to_owned(), crate::flight::packed(&asked.flight).into_bytes());
     }
+    let own = std::env::current_exe().ok();
+    let own = own.as_deref().and_then(Path::to_str).unwrap_or("trireme");
     for (name, program, words) in [
-        ("unit.txt", "systemctl", &["cat", "--no-pager", "mariadb.service"][..]),
+        ("unit.txt", "systemctl", &["cat", "--no-pager", "mariadb.service", "trireme-monitor.service"][..]),
+        ("trireme.txt", own, &["--version"]),
         ("machine.txt", "uname", &["-a"]),
         ("version.txt", "mariadb", &["--version"]),
     ] {

@@ -51,7 +51,7 @@ pub struct Events {
     /// Error logs, [NAME=]FILE
     #[arg(required = true)]
     pub logs: Vec<String>,
-    /// Only these topics, separated by commas: view, state, transfer, link, silence, vote, fork, eviction, flow, log, position, security,
+    /// Only these topics, separated by commas: view, term, state, transfer, link, silence, vote, fork, eviction, flow, log, position, security,
     /// setting, panic
     #[arg(long, value_name = "TOPICS", value_delimiter = ',', value_parser = topic)]
     pub only: Vec<Topic>,

@@ -9,6 +9,7 @@ use serde::Serialize;
 #[serde(rename_all = "lowercase")]
 pub enum Topic {
     View,
+    Term,
     State,
     Transfer,
     Link,
@@ -25,8 +26,9 @@ pub enum Topic {
 }
 
 impl Topic {
-    pub const ALL: [Topic; 14] = [
+    pub const ALL: [Topic; 15] = [
         Topic::View,
+        Topic::Term,
         Topic::State,
         Topic::Transfer,
         Topic::Link,
@@ -45,6 +47,7 @@ impl Topic {
     pub fn word(self) -> &'static str {
         match self {
             Topic::View => "view",
+            Topic::Term => "term",
             Topic::State => "state",
             Topic::Transfer => "transfer",
             Topic::Link => "link",
@@ -121,6 +124,12 @@ pub const LINES: &[Line] = &[
         &["New COMPONENT: primary = ", ", bootstrap = no, my_idx = "],
         "The view changed. `primary = yes`: this node may commit; `memb_num` counts the members. `primary = no`: it hears no majority and refuses statements (error 1047).",
         "If it says `no`: find out which nodes it does not hear, and mend the network or start them. It returns by itself.",
+    ),
+    ours(
+        Topic::Term,
+        &["term ", ", sequencer "],
+        "The members elected the named one; it orders the write sets from here on. Clients notice nothing but a pause of less than a second.",
+        "Nothing. If it comes again and again: look for pauses of machines, and at the network.",
     ),
     ours(
         Topic::State,

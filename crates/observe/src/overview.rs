@@ -391,6 +391,7 @@ fn facts(state: &State, fresh: bool, unix: f64) -> Facts {
         ("wsrep_trireme_voters", voters.join(",")),
         ("wsrep_trireme_silent", text("silent")),
         ("wsrep_trireme_durability", text("durability")),
+        ("wsrep_trireme_authentication", text("authentication")),
         ("wsrep_trireme_flow_control_gave_up", if gave_up(state) { "yes" } else { "no" }.to_owned()),
         ("wsrep_trireme_log_bytes_max", number("trireme_log_max_bytes")),
     ] {

@@ -208,7 +208,7 @@ pub enum Event {
         body: Bytes,
     },
     NeedSnapshot(SnapshotRequest),
-    /// The term changed. Silent for the server; counted in a status variable.
+    /// The term changed. The server is not told; counted in a status variable.
     TermChanged {
         term: Term,
         sequencer: Option<NodeId>,

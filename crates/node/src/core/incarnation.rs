@@ -78,6 +78,8 @@ pub(super) struct Incarnation {
     pub(super) silent: BTreeMap<NodeId, Instant>,
     /// The last term in which this node stood for sequencer.
     pub(super) stood: Option<Term>,
+    /// The last term whose sequencer was told in the error log.
+    pub(super) told_term: Option<Term>,
     // The log, and what the storage engine has of it.
     pub(super) syncing: Syncing,
     /// How it is written.
@@ -172,6 +174,7 @@ impl Incarnation {
             heard: Timestamp::ZERO,
             silent: BTreeMap::new(),
             stood: None,
+            told_term: None,
             syncing: Syncing::Nothing,
             log_io,
             log_kept: started,
