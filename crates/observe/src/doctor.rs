@@ -299,21 +299,50 @@ fn server(out: &mut Findings, facts: &Facts, from_galera: bool) {
             "Nothing.",
         );
     }
-    if let Some(version) = facts.text("version").filter(|version| !is_known(version)) {
-        out.warn(
-            "server-version",
-            node,
-            format!("MariaDB {version}"),
-            "This version was not tried with Trireme, or has not its interface (wsrep API 26).",
-            "Take a version that docs/operations names, or try it on a copy first.",
-        );
+    if let Some(version) = facts.text("version") {
+        let found = match support(version) {
+            Support::Tried => None,
+            Support::Expected => Some((
+                Severity::Note,
+                "The interface for the library is the same as that of 10.11 and 11.8, and nothing was run with it.",
+                "Try it on a copy first.",
+            )),
+            Support::Unknown => Some((
+                Severity::Warning,
+                "It is not known whether the interface for the library is the same.",
+                "Take a series that docs/operations/versions.md names, or try it on a copy first.",
+            )),
+            Support::TooOld => Some((
+                Severity::Error,
+                "The interface for the library (wsrep API 26) lacks what streaming and brute-force aborts need.",
+                "Upgrade the server first, as it is done with Galera.",
+            )),
+        };
+        if let Some((severity, why, remedy)) = found {
+            out.add(severity, "server-version", node, format!("MariaDB {version}"), why, remedy);
+        }
     }
 }
 
-/// 10.4 has the interface first; later ones have the same.
-fn is_known(version: &str) -> bool {
+/// What docs/operations/versions.md says of a series of MariaDB.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Support {
+    Tried,
+    /// The interface was compared, or lies between two that were.
+    Expected,
+    Unknown,
+    TooOld,
+}
+
+/// `version`: as the server tells it, `10.11.19-MariaDB`.
+fn support(version: &str) -> Support {
     let mut parts = version.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or(0));
-    (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= (10, 4)
+    match (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) {
+        (10, 11) | (11, 8) => Support::Tried,
+        series if series < (10, 6) => Support::TooOld,
+        series if series < (12, 0) => Support::Expected,
+        _ => Support::Unknown,
+    }
 }
 
 /// The options' page says which have no effect; a test elsewhere holds it to the table of options.
@@ -782,6 +811,40 @@ mod tests {
         ];
         for (check, settings) in cases {
             assert_eq!(checks(&of(vec![member(settings)])), [*check], "{settings:?}");
+        }
+    }
+
+    #[test]
+    fn versions_are_judged_as_the_page_on_them_does() {
+        const PAGE: &str = include_str!("../../../docs/operations/versions.md");
+        let row = |line: &'static str| {
+            let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+            let series = cells.get(1)?.split(' ').next()?;
+            Some((series, *cells.get(2)?)).filter(|(series, _)| series.starts_with(|c: char| c.is_ascii_digit()))
+        };
+        let table = PAGE.split("## ").next().unwrap();
+        let rows: Vec<(&str, &str)> = table.lines().filter_map(row).collect();
+        assert!(rows.len() >= 6, "{rows:?}");
+        for (series, state) in rows {
+            let expected = match state {
+                "supported" => None,
+                "expected to work" => Some(Severity::Note),
+                "unknown" => Some(Severity::Warning),
+                "no" => Some(Severity::Error),
+                other => panic!("{series}: {other}"),
+            };
+            let version = format!("{series}.7-MariaDB-log");
+            let found = examine(&of(vec![member(&[("version", &version)])]));
+            let severities: Vec<Severity> = found.iter().map(|finding| finding.severity).collect();
+            assert_eq!(severities, expected.into_iter().collect::<Vec<_>>(), "{series}");
+        }
+        for (version, expected) in [
+            ("10.4.34-MariaDB", Support::TooOld),
+            ("11.0.2-MariaDB", Support::Expected),
+            ("12.0.1-MariaDB", Support::Unknown),
+            ("no version", Support::TooOld),
+        ] {
+            assert_eq!(support(version), expected, "{version}");
         }
     }
 

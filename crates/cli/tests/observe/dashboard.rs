@@ -1,5 +1,6 @@
 //! The dashboard in a real browser, on a real cluster under load.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -176,6 +177,14 @@ fn the_dashboard_in_a_browser() {
         "each measures the way to both others: {}",
         browser.text("#trips")
     );
+    // In the chart of stages each line has its mark, in the line's colour.
+    let marks = browser.run(
+        "return [...document.querySelectorAll('#stage-marks > span')].map(e => e.innerText.trim() + ' ' + \
+         getComputedStyle(e.querySelector('.mark')).backgroundColor)",
+    );
+    let marks: Vec<&str> = marks.as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    let (names, colours): (Vec<&str>, BTreeSet<&str>) = marks.iter().filter_map(|mark| mark.split_once(' ')).unzip();
+    assert_eq!((names, colours.len()), (vec!["send", "hold", "order", "wait", "engine"], 5), "{marks:?}");
     // Without a mouse: a chart has the focus, and arrow keys read it.
     browser.run("document.getElementById('plot-commits').focus()");
     browser.key("ArrowLeft");

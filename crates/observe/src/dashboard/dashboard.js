@@ -152,7 +152,7 @@
     },
     { id: 'syncs', title: 'Syncs of the log: p99, and p50 dashed', lines: both('sync_p50', 'sync_p99'), write: write.time, log: true },
     { id: 'backlog', title: 'Backlog: write sets that wait to be applied', lines: perNode('queue'), write: write.count },
-    { id: 'lag', title: 'Age of what is applied (p99)', lines: perNode('lag_p99'), write: write.time },
+    { id: 'lag', title: 'Age of what is applied (p99), in steps of 50 ms', lines: perNode('lag_p99'), write: write.time },
     { id: 'held', title: 'Writers held back by flow control', lines: perNode('held'), write: write.share },
     { id: 'conflicts', title: 'Conflicts per second', lines: perNode('conflicts'), write: write.rate },
     { id: 'delay', title: 'Delay of the group thread (p99): a machine without free processors', lines: perNode('delay_p99'), write: write.time, log: true },
@@ -284,7 +284,9 @@
         const which = element('select', { id: 'stage-node', 'aria-label': 'Node whose stages are drawn', onchange: (e) => { stageOf = e.target.value; buildChart(chart); drawCharts(); } });
         const part = element('select', { id: 'stage-part', 'aria-label': 'Which commits', onchange: (e) => { percentile = e.target.value; buildChart(chart); drawCharts(); } },
           element('option', { value: 'p99', text: 'p99' }), element('option', { value: 'p50', text: 'p50' }));
-        caption.append(element('span', {}, which, ' ', part));
+        // Here a colour is a stage, and not a node as in the other charts.
+        const marks = STAGES.map((stage, n) => element('span', {}, element('span', { class: 'mark n' + n, 'aria-hidden': 'true' }), stage));
+        caption.append(element('span', {}, which, ' ', part), element('span', { id: 'stage-marks', class: 'marks' }, ...marks));
       }
       const plot = element('div', { id: 'plot-' + chart.id, class: 'plot', tabindex: '0', role: 'img', 'aria-label': chart.title, onkeydown: keys(chart) });
       $('charts').append(element('figure', {}, caption, plot, element('output', { id: 'read-' + chart.id, 'aria-live': 'off' })));
