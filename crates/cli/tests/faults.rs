@@ -2,12 +2,17 @@
 //! `trireme flight` afterwards.
 //! Started for `PROVIDER=… cargo test -p trireme-cli --test faults -- --ignored` only; `$FIRST_PORT` moves the ports.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
-use trireme_cluster::{ClusterGuard, Disks, Node, NodeId, Spec, disks_available};
+use trireme_cluster::{ClusterGuard, Disks, Endpoint, Node, NodeId, Spec, disks_available};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -33,7 +38,13 @@ struct Bed {
     recorders: Vec<String>,
     /// The one that is asked, beside the first node.
     monitor: String,
+    /// When the present fault began, in nanoseconds since 1970. What was recorded before is of an earlier one.
+    began_ns: u128,
     _monitors: Vec<Process>,
+}
+
+fn unix_ns() -> u128 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos()
 }
 
 /// Is killed when dropped.
@@ -43,6 +54,36 @@ impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+/// Clients of one node that write until they are dropped.
+struct Writers {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Writers {
+    fn start(endpoint: &Endpoint) -> Writers {
+        let stop = Arc::new(AtomicBool::new(false));
+        let one = |_| {
+            let (stop, mut session) = (stop.clone(), endpoint.session_in(Some("d")).unwrap());
+            thread::spawn(move || {
+                while !stop.load(Relaxed) {
+                    session.query("INSERT INTO t (x) VALUES ('meanwhile')").unwrap();
+                }
+            })
+        };
+        Writers { threads: (0..4).map(one).collect(), stop }
+    }
+}
+
+impl Drop for Writers {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
     }
 }
 
@@ -82,16 +123,42 @@ impl Bed {
         });
     }
 
+    /// A fault begins now.
+    fn begin(&mut self) {
+        self.began_ns = unix_ns();
+    }
+
+    /// What `trireme flight` shows of these kinds from that node, since the fault began.
+    fn flight(&self, node: &str, kinds: &str) -> Vec<Value> {
+        let places: Vec<&str> = self.recorders.iter().map(String::as_str).collect();
+        let seen = trireme(&[&["flight", "--json", "--kind", kinds, "--node", node][..], &["--"], &places].concat());
+        let rows = seen.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        rows.filter(|row| row["unix_ns"].as_u64().is_some_and(|at| u128::from(at) >= self.began_ns)).collect()
+    }
+
     /// `trireme flight` shows one of these kinds from that node, with these words in its sentence.
     fn flight_shows(&self, node: &str, kinds: &str, words: &str) {
-        let places: Vec<&str> = self.recorders.iter().map(String::as_str).collect();
         until(&format!("flight to show {kinds} of {node} with `{words}`"), || {
-            let seen =
-                trireme(&[&["flight", "--json", "--kind", kinds, "--node", node][..], &["--"], &places].concat());
-            let rows = seen.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-            let mut texts = rows.filter_map(|row| row["text"].as_str().map(str::to_owned));
-            if texts.any(|text| text.contains(words)) { Ok(()) } else { Err(seen) }
+            let rows = self.flight(node, kinds);
+            let shown = rows.iter().any(|row| row["text"].as_str().is_some_and(|text| text.contains(words)));
+            if shown { Ok(()) } else { Err(format!("{rows:#?}")) }
         });
+    }
+
+    /// The sum of a metric over its labels and the first two nodes, as the monitors beside them serve it. Of the members the sequencer judges,
+    /// and on a busy machine that may be either.
+    fn metric(&self, name: &str) -> f64 {
+        let port = self.monitor.rsplit(':').next().unwrap();
+        let of = |node: &Node| {
+            let mut stream = TcpStream::connect(format!("{}:{port}", node.address)).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            write!(stream, "GET /metrics HTTP/1.0\r\nHost: x\r\n\r\n").unwrap();
+            let mut text = String::new();
+            stream.read_to_string(&mut text).unwrap();
+            let own = |line: &&str| line.split(['{', ' ']).next() == Some(name);
+            text.lines().filter(own).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>()
+        };
+        self.cluster.nodes()[..2].iter().map(of).sum()
     }
 
     /// Three nodes, and all of them synced.
@@ -134,8 +201,9 @@ fn six_faults_are_found_and_named() {
     };
     let monitors = nodes.iter().map(monitor).collect();
     let monitor = format!("{}:{port}", nodes[0].address);
-    let mut bed = Bed { cluster, host, recorders, monitor, _monitors: monitors };
+    let mut bed = Bed { cluster, host, recorders, monitor, began_ns: unix_ns(), _monitors: monitors };
     let (first, third) = (nodes[0].name(), nodes[2].name());
+    let others = format!("{first},{}", nodes[1].name());
     let disk = bed.cluster.disk(sick).unwrap();
     bed.sql(one, "CREATE USER look@'%' IDENTIFIED BY 'look'");
     bed.sql(one, "CREATE DATABASE d");
@@ -147,29 +215,49 @@ fn six_faults_are_found_and_named() {
     bed.well();
 
     // 1. A frozen node.
+    bed.begin();
+    let (silent, silences) = ("trireme_member_silent", "trireme_silences_total");
+    let before = (bed.metric(silent), bed.metric(silences));
     bed.cluster.pause(sick).unwrap();
     bed.status_shows(&[&third, "silent", "2 of 3 voters are there"]);
     bed.top_shows(&["2 of 3 voters are there", &format!("{third} is not heard by the others")]);
     bed.happened(&[&format!("{third} was synced, is gone: the server tells nothing new")]);
-    bed.flight_shows(&first, "silent", &third);
+    // The metrics that only a process that stands moves.
+    until("the metrics of a silent member to rise", || {
+        let now = (bed.metric(silent), bed.metric(silences));
+        if now.0 > before.0 && now.1 > before.1 { Ok(()) } else { Err(format!("{before:?}, then {now:?}")) }
+    });
+    bed.flight_shows(&others, "silent", &third);
     bed.cluster.resume(sick).unwrap();
     bed.well();
     bed.flight_shows(&third, "stood-still", "the process did not run for");
-    bed.flight_shows(&first, "heard", &third);
+    bed.flight_shows(&others, "heard", &third);
 
     // 2. A disk that takes its time. The node that waits for it does not say anything; the process runs, though, unlike before.
+    bed.begin();
     disk.freeze().unwrap();
     bed.sql(one, "INSERT INTO d.t (x) VALUES ('while the disk hangs')");
     bed.status_shows(&[&third, "2 of 3 voters are there"]);
     bed.top_shows(&[&third, "the thread of the group has not answered", "look at the disk of its write-set log"]);
     disk.thaw().unwrap();
     bed.well();
-    bed.flight_shows(&third, "slow-sync,sync-hangs,group-late", "");
+    // As long as it was seen from outside, and it is told apart from a process that stood.
+    until("flight to show what hung", || {
+        let rows = bed.flight(&third, "slow-sync,sync-hangs,group-late");
+        let long = rows.iter().any(|row| row["facts"]["time"].as_f64() >= Some(1.0));
+        if long { Ok(()) } else { Err(format!("{rows:#?}")) }
+    });
+    let stood = bed.flight(&third, "stood-still");
+    assert!(stood.iter().all(|row| row["facts"]["time"].as_f64() < Some(1.0)), "{stood:#?}");
 
     // 3. A locked table.
+    bed.begin();
     let mut holder = bed.cluster.session(sick).unwrap();
     holder.query("LOCK TABLES d.t WRITE").unwrap();
-    // More than a busy server has in its queue for a moment.
+    // More than a busy server has in its queue for a moment, from more clients than a quarter of the former pace is enough for.
+    let writers = Writers::start(&bed.cluster.endpoints()[0]);
+    bed.top_shows(&[&format!("{first} waits for {third} (")]);
+    drop(writers);
     for _ in 0..100 {
         bed.sql(one, "INSERT INTO d.t (x) VALUES ('behind the lock')");
     }
@@ -181,6 +269,7 @@ fn six_faults_are_found_and_named() {
     bed.well();
 
     // 4. Cut off from the others.
+    bed.begin();
     bed.sql(sick, "SET GLOBAL wsrep_provider_options='gmcast.isolate=1'");
     bed.status_shows(&[&third, "2 of 3 voters are there"]);
     bed.top_shows(&["2 of 3 voters are there", &format!("{third} is not in the primary component")]);
@@ -192,6 +281,7 @@ fn six_faults_are_found_and_named() {
     bed.well();
 
     // 5. A full disk.
+    bed.begin();
     disk.fill_up().unwrap();
     let large = "INSERT INTO d.t (x) VALUES (REPEAT('x', 500000))";
     until("the node to leave", || {
@@ -207,6 +297,7 @@ fn six_faults_are_found_and_named() {
     bed.well();
 
     // 6. A row that differs.
+    bed.begin();
     let mut alone = bed.cluster.session(sick).unwrap();
     alone.query("SET SESSION wsrep_on=OFF").unwrap();
     alone.query("DELETE FROM d.t WHERE id=1").unwrap();

@@ -52,6 +52,25 @@ fn alerts_are_rules_and_ask_for_what_is_served() {
     }
 }
 
+/// Each alert fires for what it is meant for, and for nothing else that is played there.
+#[test]
+fn alerts_fire_when_they_should() {
+    let cases = packaged("../crates/cli/tests/observe/alerts.yml");
+    let text = std::fs::read_to_string(packaged("prometheus/trireme.rules.yml")).unwrap();
+    let played = std::fs::read_to_string(&cases).unwrap();
+    let alerts: Vec<&str> = text.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+    assert!(alerts.len() > 5);
+    for alert in alerts {
+        let marks = played.lines().filter(|line| line.trim() == format!("alertname: {alert}")).count();
+        assert!(marks >= 2, "{alert} is to be played once when it fires, and once when it does not");
+    }
+    if there("promtool") {
+        let output = Command::new("promtool").args(["test", "rules"]).arg(&cases).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+    }
+}
+
 #[test]
 fn grafanas_dashboard_asks_for_what_is_served() {
     let dashboard: Value =

@@ -32,6 +32,22 @@ fn galera_is_seen_by_status_top_and_monitor() {
         "{out}"
     );
 
+    // What is said before a switch: an option that has no effect in Trireme, and a table that does not replicate.
+    cluster.sql(first, "CREATE TABLE d.heap_of_rows (a INT PRIMARY KEY) ENGINE=MyISAM").unwrap();
+    cluster.sql(first, "GRANT SELECT ON *.* TO look@'%'").unwrap();
+    cluster.sql(first, "SET GLOBAL wsrep_provider_options='evs.send_window=9'").unwrap();
+    let (code, out, err) = trireme(&["doctor", "--from-galera", "--host", &host, "--user", "look", "--json"]);
+    assert_eq!(code, 3, "{out}{err}");
+    let findings: Value = serde_json::from_str(&out).unwrap();
+    let found = |check: &str, words: &str| {
+        let mut list = findings["findings"].as_array().unwrap().iter();
+        list.any(|f| f["check"] == check && f["what"].as_str().is_some_and(|what| what.contains(words)))
+    };
+    assert!(found("no-effect", "evs.send_window=9"), "{out}");
+    assert!(found("not-transactional", "d.heap_of_rows"), "{out}");
+    // The servers of the test flush once a second; of Galera that is worth a word.
+    assert!(found("flush", "innodb_flush_log_at_trx_commit is 0"), "{out}");
+
     let _load = Load::start(cluster.endpoints());
     let (code, out, err) = trireme(&["top", "--once", "--host", &host, "--user", "look", "--json"]);
     let json: Value = serde_json::from_str(&out).unwrap_or_default();

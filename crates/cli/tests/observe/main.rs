@@ -1,6 +1,7 @@
 //! `trireme status`, `explain`, `events`, `doctor` and `monitor` on real servers, as an operator types them. The servers are started for
 //! `PROVIDER=… cargo test -p trireme-cli --test observe -- --ignored` only; `$FIRST_PORT` moves their ports.
 
+mod by_hand;
 mod dashboard;
 mod ecosystem;
 mod galera;
@@ -9,6 +10,7 @@ mod webdriver;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -199,6 +201,9 @@ fn an_operator_looks_at_a_cluster() {
     assert!(found("no-primary-key").unwrap()["what"].as_str().unwrap().contains("d.keyless"), "{out}");
     assert!(found("port").is_none() && found("tables").is_none(), "{out}");
 
+    // For support: neither rows nor passwords.
+    bundle_holds_no_secret(&cluster, &host);
+
     // What it measures, beside a node.
     let (port, agent) = (free_port(), free_port());
     let data = nodes[0].data();
@@ -268,7 +273,10 @@ fn an_operator_looks_at_a_cluster() {
 
     // A frozen server, of which its own status could tell nothing.
     cluster.pause(id(1)).unwrap();
+    let paused = Instant::now();
     until("the frozen server to be noticed", || is(port, "/live", "503"));
+    let took = paused.elapsed();
+    assert!(took < Duration::from_secs(3), "that took {took:?}");
     cluster.resume(id(1)).unwrap();
     until("it to be back", || is(port, "/ready", "200"));
 
@@ -299,4 +307,66 @@ fn an_operator_looks_at_a_cluster() {
     assert!(code == 3 && out.contains("they hold 1 of 3 votes") && out.contains("node1, node2"), "{out}");
     let (code, out, _) = trireme(&["doctor", "--outage", "/nowhere"]);
     assert!(code == 1 && out.contains("no write-set log could be read"), "{out}");
+}
+
+/// A word that stands in a row, in passwords, in a statement that fails, and in the secret of the transfer's account is not in the archive.
+fn bundle_holds_no_secret(cluster: &ClusterGuard, host: &str) {
+    const WORD: &str = "sesame4711";
+    let first = NodeId::new(1).unwrap();
+    let node = &cluster.nodes()[0];
+    for statement in [
+        format!("CREATE USER bundled@'%' IDENTIFIED BY '{WORD}'"),
+        "GRANT SUPER ON *.* TO bundled@'%'".to_owned(),
+        format!("SET GLOBAL wsrep_sst_auth = 'root:{WORD}'"),
+        format!("CREATE TABLE d.words (w VARCHAR(20) PRIMARY KEY COMMENT '{WORD}')"),
+        format!("INSERT INTO d.words VALUES ('{WORD}')"),
+    ] {
+        cluster.sql(first, &statement).unwrap();
+    }
+    // A DDL that fails everywhere: MariaDB writes it into the error log of the appliers.
+    let failed = cluster.sql(first, &format!("ALTER TABLE d.nowhere COMMENT '{WORD}'"));
+    assert!(failed.is_err());
+    let applier = &cluster.nodes()[1];
+    until("the statement in the log of another node", || {
+        std::fs::read_to_string(applier.log()).unwrap().contains(WORD)
+    });
+
+    let dir = std::env::temp_dir().join(format!("trireme-bundle-test-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&dir);
+    std::fs::create_dir(&dir).unwrap();
+    let archive = dir.join("b.tar.gz");
+    let named = |place: fn(&trireme_cluster::Node) -> PathBuf| {
+        [node, applier].map(|node| format!("{}={}", node.name(), place(node).display()))
+    };
+    let (logs, recorders) = (named(trireme_cluster::Node::log), named(trireme_cluster::Node::data));
+    let mut words = vec!["bundle", "--host", host, "--user", "bundled", "--out", archive.to_str().unwrap(), "--log"];
+    words.extend(logs.iter().map(String::as_str));
+    words.push("--flight");
+    words.extend(recorders.iter().map(String::as_str));
+    let output = trireme_command(&words).env("MYSQL_PWD", WORD).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(std::fs::metadata(&archive).unwrap().permissions().mode() & 0o777, 0o600);
+    let unpacked = Command::new("tar").arg("-xzf").arg(&archive).arg("-C").arg(&dir).status().unwrap();
+    assert!(unpacked.success());
+    std::fs::remove_file(&archive).unwrap();
+    let mut texts = std::collections::BTreeMap::new();
+    for entry in std::fs::read_dir(&dir).unwrap() {
+        let path = entry.unwrap().path();
+        let text = String::from_utf8_lossy(&std::fs::read(&path).unwrap()).into_owned();
+        assert!(!text.contains(WORD), "{}: {text}", path.display());
+        texts.insert(path.file_name().unwrap().to_str().unwrap().to_owned(), text);
+    }
+    std::fs::remove_dir_all(&dir).unwrap();
+    // And it is of use.
+    let names: Vec<&String> = texts.keys().collect();
+    for (name, word) in [
+        ("trireme.txt", env!("CARGO_PKG_VERSION")),
+        ("status.json", "\"node3\""),
+        ("log-node1.txt", "New COMPONENT"),
+        ("flight.jsonl", "\"kind\":\"view\""),
+    ] {
+        let text = texts.get(name).unwrap_or_else(|| panic!("{name} is not among {names:?}"));
+        assert!(text.contains(word), "{name} has no {word}: {text}");
+    }
+    assert_eq!(names.iter().filter(|name| name.starts_with("server-")).count(), 3, "{names:?}");
 }

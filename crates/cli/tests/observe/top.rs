@@ -1,4 +1,4 @@
-//! `trireme top` in a pseudo-terminal, with a monitor that is played.
+//! `trireme top` in a pseudo-terminal, with a monitor that is played; and `trireme status --watch`.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -30,7 +30,8 @@ fn monitor() -> (u16, Arc<AtomicU64>) {
             let body = json!({
                 "version": 1, "time": 60.0, "here": "alpha", "level": "well", "sentences": [format!("look {n}")], "clusters": [], "notes": [],
                 "nodes": [node("alpha", 100 + n), node("beta", 900)], "throttle": [], "slow": [], "round_trips": [],
-                "changes": [{ "number": 1, "time": 60.0, "kind": "health", "node": "beta", "text": "beta came back" }],
+                "changes": [{ "number": 1, "time": 50.0, "kind": "health", "node": "alpha", "text": "alpha was away" },
+                            { "number": 2, "time": 60.0, "kind": "health", "node": "beta", "text": "beta came back" }],
             });
             let body = body.to_string();
             let _ = write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
@@ -158,6 +159,21 @@ fn the_terminal_shows_sorts_freezes_and_ends() {
     // By commits: the greatest first.
     terminal.press("\x1b[C\x1b[C\x1b[C");
     until("the order to change", || place(&terminal, "beta") < place(&terminal, "alpha"));
+    terminal.press("r");
+    until("the order to be turned round", || place(&terminal, "alpha") < place(&terminal, "beta"));
+    terminal.press("r");
+    until("it to be as before", || place(&terminal, "beta") < place(&terminal, "alpha"));
+    // The newest event goes, and comes back.
+    terminal.press("\x1b[B");
+    until("earlier events", || {
+        !terminal.text().contains("beta came back") && terminal.text().contains("alpha was away")
+    });
+    terminal.press("\x1b[A");
+    until("the newest event", || terminal.text().contains("beta came back"));
+    terminal.press("?");
+    until("the help", || terminal.text().contains("? shows this") && !terminal.text().contains("beta came back"));
+    terminal.press("?");
+    until("what happened", || terminal.text().contains("beta came back") && !terminal.text().contains("? shows this"));
     terminal.press(" ");
     until("it to be frozen", || terminal.text().contains("FROZEN"));
     let (before, count) = (look(&terminal), asked.load(Relaxed));
@@ -181,4 +197,19 @@ fn once_is_for_scripts_and_bad_input_is_told() {
     assert!(code == 1 && out.contains("nobody listens there"), "{out}");
     let (code, _, err) = trireme(&["top", "--once", "--monitor", "no monitor"]);
     assert!(code == 2 && err.contains("no monitor"), "{err}");
+}
+
+#[test]
+fn status_is_shown_again_until_it_is_interrupted() {
+    let port = free_port();
+    let mut terminal = Terminal::start(&format!("status --watch --timeout 1 --host 127.0.0.1:{port}"));
+    until("the first look", || terminal.text().contains("nobody listens there"));
+    // Somebody who says nothing: another screen, and nothing left of the former.
+    let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
+    until("another look", || {
+        terminal.text().contains("no answer: frozen") && !terminal.text().contains("nobody listens")
+    });
+    drop(listener);
+    terminal.press("\x03");
+    until("the end", || terminal.child.try_wait().unwrap().is_some());
 }
