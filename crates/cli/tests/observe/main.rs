@@ -292,6 +292,8 @@ fn an_operator_looks_at_a_cluster() {
     assert!(code == 0 && out.contains("New COMPONENT") && out.contains("What to do"), "{out}");
     let (code, out, _) = trireme(&["events", &logs[0], &logs[1], "--only", "view"]);
     assert!(code == 0 && out.contains("node1") && out.contains("node2") && out.contains("memb_num = 3"), "{out}");
+    let (code, out, _) = trireme(&["events", &logs[0], &logs[1], "--only", "term"]);
+    assert!(code == 0 && out.contains("term ") && out.contains(", sequencer node"), "{out}");
 
     cluster.stop(id(1), Stop::Graceful).unwrap();
     until("the stop to be told", || {
