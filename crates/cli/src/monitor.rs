@@ -192,17 +192,17 @@ fn watch_peer(shared: &Shared, peer: &Peer) {
             return;
         }
         let look = ask_monitor(peer, shared.token.as_deref());
-        let failed = matches!(look, Look::Unreadable(_));
-        let taken = shared.station().handle_peer(peer, look, Instant::now());
+        let mut look = shared.station().checked(peer, look);
         let mut pause = TICK;
-        if let Some(server) = peer.server.as_ref().filter(|_| (failed || !taken) && shared.is_watched()) {
-            let answer = status::ask(&shared.asked.connect, server, false);
+        // Where no monitor answers for the node, its server is asked before anything is told: else the node would look lost in between.
+        if let (Look::Unreadable(_), Some(server), true) = (&look, &peer.server, shared.is_watched()) {
             // Of two reasons the first says what to do.
-            if answer.is_ok() {
-                shared.station().handle_peer(peer, Look::Answer(answer.map(Box::new)), Instant::now());
+            if let Ok(answer) = status::ask(&shared.asked.connect, server, false) {
+                look = Look::Answer(Ok(Box::new(answer)));
             }
             pause = ASK_EVERY;
         }
+        shared.station().handle_peer(peer, look, Instant::now());
         thread::sleep(pause.saturating_sub(begun.elapsed()).max(TICK / 5));
     }
 }

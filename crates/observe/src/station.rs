@@ -103,25 +103,24 @@ impl Station {
         }
     }
 
-    /// `false`: it is this monitor's own node, so there is another way to go.
-    pub fn handle_peer(&mut self, peer: &Peer, look: Look, now: Instant) -> bool {
-        let Some(heard) = self.peers.get_mut(peer) else { return true };
-        if let (Look::File(Ok(state)), Some(own)) = (&look, self.own.state()) {
-            if identity(state) == identity(own) {
-                let why = format!(
-                    "at {}:{} this very monitor answers: name that of the node with --peers",
-                    peer.host, peer.port
-                );
-                heard.watch.handle(Look::Unreadable(why), now);
-                return false;
-            }
+    /// The look, unless this very monitor answered: that tells nothing of the peer.
+    pub fn checked(&self, peer: &Peer, look: Look) -> Look {
+        match (&look, self.own.state()) {
+            (Look::File(Ok(state)), Some(own)) if identity(state) == identity(own) => Look::Unreadable(format!(
+                "at {}:{} this very monitor answers: name that of the node with --peers",
+                peer.host, peer.port
+            )),
+            _ => look,
         }
+    }
+
+    pub fn handle_peer(&mut self, peer: &Peer, look: Look, now: Instant) {
+        let Some(heard) = self.peers.get_mut(peer) else { return };
         heard.by_monitor = !matches!(look, Look::Answer(_));
         if matches!(look, Look::File(Ok(_)) | Look::Answer(Ok(_))) {
             heard.wanted = now;
         }
         heard.watch.handle(look, now);
-        true
     }
 
     /// Whom to ask from now on.
@@ -276,7 +275,7 @@ mod tests {
         station.handle_own(Look::File(Ok(state(1, second, |_| {}))), None, now);
         for peer in station.peers(now) {
             let node = if peer.host == "10.0.0.2" { 2 } else { 3 };
-            assert!(station.handle_peer(&peer, Look::File(Ok(state(node, second, |_| {}))), now));
+            station.handle_peer(&peer, Look::File(Ok(state(node, second, |_| {}))), now);
         }
         station.tick(now, 1000.0 + second as f64);
     }
@@ -324,7 +323,8 @@ mod tests {
         let now = Instant::now();
         let mut station = station(now);
         let peer = station.peers(now).remove(0);
-        assert!(!station.handle_peer(&peer, Look::File(Ok(state(1, 3, |_| {}))), now));
+        let look = station.checked(&peer, Look::File(Ok(state(1, 3, |_| {}))));
+        station.handle_peer(&peer, look, now);
         station.tick(now, 1000.0);
         assert!(station.overview().unwrap().notes.iter().any(|note| note.contains("this very monitor")));
     }
@@ -336,7 +336,9 @@ mod tests {
         let mut station = Station::new(Some(9105), vec![named.clone()], now);
         station.handle_own(Look::File(Ok(state(1, 2, |_| {}))), None, now);
         station.peers(now);
-        assert!(station.handle_peer(&named, Look::File(Ok(state(2, 2, |_| {}))), now));
+        let look = station.checked(&named, Look::File(Ok(state(2, 2, |_| {}))));
+        assert!(matches!(look, Look::File(Ok(_))));
+        station.handle_peer(&named, look, now);
         station.tick(now, 1000.0);
         let names: Vec<&str> = station.overview().unwrap().nodes.iter().map(|node| &*node.name).collect();
         assert_eq!(names, ["db1", "db2", "db3"]);
