@@ -220,6 +220,8 @@ impl<S: LogStore> Group<S> {
         // other may be one that cannot win.
         if rivalled && !self.gave_way {
             self.gave_way = true;
+            // Answers that are still on their way would make it stand all the same.
+            self.role = Role::Follower;
             return self.arm_election(now);
         }
         self.gave_way = false;
@@ -339,6 +341,7 @@ impl<S: LogStore> Group<S> {
             self.announce_term();
             if sequencer.is_some() {
                 self.refusals = 0;
+                self.gave_way = false;
                 self.resend_pending();
                 self.resend_reads(now);
             }

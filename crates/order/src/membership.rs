@@ -17,6 +17,12 @@ use crate::timers::Timer;
 use crate::voters::{after_leave, next_voters};
 use crate::{Content, Event, LogStore, Message, Output, Phase};
 
+/// What a voter weighs next that wishes for another weight: more only as far as the limit goes. A limit that has come down meanwhile, as
+/// others went, takes away nothing: that could be the majority.
+fn granted(has: Weight, wish: Weight, limit: Option<Weight>) -> Weight {
+    limit.map_or(wish, |limit| wish.min(limit.max(has)))
+}
+
 impl<S: LogStore> Group<S> {
     // --- asking to be let in --------------------------------------------------------------------------------------
 
@@ -1035,7 +1041,7 @@ impl<S: LogStore> Group<S> {
             let weight_max = self.weight_max_of(now, v.node);
             let Role::Sequencer(s) = &mut self.role else { return false };
             if let Some(weight) = s.weights.remove(&v.node) {
-                v.weight = weight_max.map_or(weight, |max| weight.min(max));
+                v.weight = granted(v.weight, weight, weight_max);
             }
         }
         if voters.voters == self.tail.voters.voters {
@@ -1185,5 +1191,21 @@ impl<S: LogStore> Group<S> {
         let Role::Sequencer(s) = &self.role else { return None };
         let since = s.voting_since.get(&node).filter(|at| now.since(**at) <= self.cfg.timeouts.inactive);
         since.map(|_| self.newcomer_weight_max(now, node))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wish_for_more_never_takes_away() {
+        let granted = |has, wish, limit: Option<u8>| super::granted(Weight(has), Weight(wish), limit.map(Weight)).0;
+        assert_eq!(granted(1, 255, Some(1)), 1);
+        assert_eq!(granted(1, 255, Some(3)), 3);
+        assert_eq!(granted(2, 3, Some(1)), 2, "others have gone since it got two");
+        assert_eq!(granted(2, 1, Some(1)), 1);
+        assert_eq!(granted(2, 0, Some(9)), 0);
+        assert_eq!(granted(1, 255, None), 255);
     }
 }

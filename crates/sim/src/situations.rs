@@ -85,7 +85,7 @@ situations! {
     /// It worked again.
     OutageEnded = "outage of a log's disk over": 280,
     /// And what was not synced was gone, or the process died before.
-    OutageLost = "entries lost in an outage": 50,
+    OutageLost = "entries lost in an outage": 23,
     /// A server was fed again from where it stood.
     Resumed = "server goes on after an outage": 240,
     /// Neither writes nor syncs returned.

@@ -464,12 +464,12 @@ fn a_minority_refuses_and_its_majority_commits() {
     c.conclude();
 }
 
-/// Write sets of up to forty pieces, which take some seconds to be written, on either log. With this seed the first has many.
+/// Write sets of up to four hundred pieces, which take some seconds to be written, on either log: nearly each has many.
 fn large_records(check: fn(Cluster)) {
     for store in [StoreKind::Fast, StoreKind::Real] {
         let mut o = Options::calm(2, 3);
         (o.store, o.piece_bytes) = (store, 500);
-        (o.pieced_share, o.pieces_max, o.piece_mean) = (1.0, 40, 250 * MS);
+        (o.pieced_share, o.pieces_max, o.piece_mean) = (1.0, 400, 25 * MS);
         check(Cluster::formed(o));
     }
 }
