@@ -30,15 +30,6 @@ pub enum Check {
     Passive,
 }
 
-/// What a read of a `--split` listener has seen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Causal {
-    /// All that was committed before it.
-    All,
-    /// What its client wrote and read before.
-    Own,
-}
-
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     pub listeners: Vec<ListenerConfig>,
@@ -53,7 +44,6 @@ pub struct Config {
     /// `None`: as the limit of open files allows.
     pub max_connections: Option<usize>,
     pub check: Check,
-    pub causal: Causal,
     pub send_proxy: bool,
     pub accept_proxy: Vec<Network>,
     pub control: Option<Address>,
@@ -133,11 +123,6 @@ impl Config {
             hold: time("hold", &o.hold)?,
             max_connections: limit("max-connections", o.max_connections)?,
             check: o.exec.clone().map_or(Check::Login, Check::Exec),
-            causal: match o.causal.as_str() {
-                "all" => Causal::All,
-                "own" => Causal::Own,
-                other => return Err(format!("--causal {other}: all or own")),
-            },
             send_proxy: o.send_proxy,
             accept_proxy: o.accept_proxy.iter().map(|text| Network::parse(text)).collect::<Result<_, _>>()?,
             control: o.control.as_deref().map(|text| local(text, "control")).transpose()?,
@@ -263,7 +248,6 @@ fn overlay(file: &mut Serve, typed: &Serve) {
         reader,
         any,
         split,
-        causal,
         listen,
         policy,
         top,

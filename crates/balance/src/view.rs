@@ -67,10 +67,9 @@ pub struct TotalsView {
     pub held_served: u64,
     pub broken: u64,
     pub accept_errors: u64,
-    /// Of `--split`: statements that readers answered, those of them for which the group was not asked, clients joined to the writer for good, clients that went on with another writer,
+    /// Of `--split`: statements that readers answered, clients joined to the writer for good, clients that went on with another writer,
     /// statements that were sent once more.
     pub split_reads: u64,
-    pub split_unasked: u64,
     pub split_pinned: u64,
     pub split_moved: u64,
     pub split_repeated: u64,
@@ -253,7 +252,7 @@ impl View {
             "Failures to accept, such as too many open files.",
             one(t.accept_errors as f64),
         );
-        let split = "Of --split: statements that readers answered; those of them for which the group was not asked; clients pinned to the writer; clients that went on with another \
+        let split = "Of --split: statements that readers answered; clients pinned to the writer; clients that went on with another \
                      writer; statements sent once more.";
         family(
             "split_total",
@@ -261,7 +260,6 @@ impl View {
             split,
             [
                 ("reads", t.split_reads),
-                ("unasked", t.split_unasked),
                 ("pinned", t.split_pinned),
                 ("moved", t.split_moved),
                 ("repeated", t.split_repeated),

@@ -12,14 +12,13 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::config::{Causal, Config};
+use crate::config::Config;
 use crate::packet::{self, Malformed, NATIVE, ServerError};
 use crate::pool::{ListenerId, NodeId, Role};
 use crate::proxy::{self, Origin};
 use crate::shell::balancer::{Balancer, Session};
 use crate::shell::pump::pump;
 use crate::shell::stream::{Stream, Tuning};
-use crate::split::causal::{self, Causality, Gtid, Wait};
 use crate::split::{Class, End, Login, Opening, Progress, Reply, classify, offer, switch_to_native};
 
 /// A longer command is not read: it goes to the writer as bytes.
@@ -34,9 +33,6 @@ const OUT_MAX: usize = 32 * 1024;
 const READ: usize = 16 * 1024;
 /// A statement that lost against another one is sent again so often.
 const RETRIES: u32 = 5;
-/// Packets of an answer to a question of ours, and bytes of each, at most.
-const PACKETS_MAX: usize = 16;
-const ANSWER_MAX: usize = 4096;
 /// Between two attempts while no server takes a statement.
 const PAUSE: Duration = Duration::from_millis(20);
 /// A reader that was lost is sought again after this.
@@ -54,8 +50,6 @@ const AUTOCOMMIT: u16 = 0x2;
 const LOST_TO_ANOTHER: u16 = 1213;
 const LOCK_TIMEOUT: u16 = 1205;
 const KILLED: u16 = 1927;
-/// A client that names one of these says itself how long its reads wait.
-const WAITS: [&[u8]; 2] = [b"wsrep_sync_wait", b"wsrep_causal_reads"];
 /// A read waits for everything that was committed before it.
 const CAUSAL: &[u8] = b"\x03SET SESSION wsrep_sync_wait = 1";
 const NOT_CAUSAL: &[u8] = b"\x03SET SESSION wsrep_sync_wait = DEFAULT";
@@ -65,8 +59,6 @@ const NOT_CAUSAL: &[u8] = b"\x03SET SESSION wsrep_sync_wait = DEFAULT";
 pub struct Counts {
     /// Statements that a reader answered.
     pub reads: AtomicU64,
-    /// Of these, those for which the group was not asked: the reader was known to be far enough, or waited for a commit of the client.
-    pub unasked: AtomicU64,
     /// Clients that were joined to the writer for good.
     pub pinned: AtomicU64,
     /// Clients that went on with another writer.
@@ -156,8 +148,6 @@ impl Wire {
 struct Backend {
     lease: Session,
     wire: Wire,
-    /// Its reads wait for everything that is committed, because it was told to.
-    waits: bool,
 }
 
 impl Backend {
@@ -183,67 +173,11 @@ impl Backend {
     /// Runs a command of ours, or of the client's once more, and takes in the answer.
     async fn run(&mut self, body: &[u8], without_eof: bool) -> io::Result<End> {
         self.wire.send(0, body).await?;
-        self.take_in(Reply::new(without_eof)).await
-    }
-
-    /// Whether reads of this session wait for everything that is committed, from now on.
-    async fn set_waits(&mut self, waits: bool, without_eof: bool) -> io::Result<bool> {
-        if self.waits != waits {
-            let done =
-                matches!(self.run(if waits { CAUSAL } else { NOT_CAUSAL }, without_eof).await?, End::Done { .. });
-            self.waits = if done { waits } else { self.waits };
-        }
-        Ok(self.waits == waits)
-    }
-
-    /// The only row that a question of ours has as its answer, or the code of the error that it got.
-    async fn row(&mut self, without_eof: bool) -> io::Result<Result<Vec<Vec<u8>>, u16>> {
-        let strange = || io::Error::new(io::ErrorKind::InvalidData, "not an answer to our question");
         let mut reply = Reply::new(without_eof);
-        let mut packets: Vec<Vec<u8>> = Vec::new();
         loop {
             let (progress, len) = self.first(&mut reply).await?;
-            if len > ANSWER_MAX || packets.len() >= PACKETS_MAX {
-                return Err(strange());
-            }
             self.wire.fill(len).await?;
-            packets.push(self.wire.ready()[packet::HEADER..len].to_vec());
             self.wire.at += len;
-            match progress {
-                Progress::More => {}
-                Progress::Last(End::Error { code }) => return Ok(Err(code)),
-                Progress::Last(End::Done { .. }) => break,
-                Progress::Opaque => return Err(strange()),
-            }
-        }
-        // The number of columns, their descriptions and an end stand before it.
-        let columns = packets[0].first().map_or(0, |n| usize::from(*n));
-        let row = packets.get(1 + columns + usize::from(!without_eof)).ok_or_else(strange)?;
-        let mut cursor = packet::Cursor(row);
-        let cells: Result<Vec<Vec<u8>>, Malformed> =
-            (0..columns).map(|_| Ok(cursor.nullable_bytes()?.unwrap_or_default().to_vec())).collect();
-        cells.map(Ok).map_err(|_| strange())
-    }
-
-    /// A packet of any length, without keeping it.
-    async fn skip(&mut self, len: usize) -> io::Result<()> {
-        let mut left = len;
-        while left > 0 {
-            if self.wire.ready().is_empty() {
-                self.wire.fill(1).await?;
-            }
-            let part = self.wire.ready().len().min(left);
-            self.wire.at += part;
-            left -= part;
-        }
-        Ok(())
-    }
-
-    /// An answer that nobody wants.
-    async fn take_in(&mut self, mut reply: Reply) -> io::Result<End> {
-        loop {
-            let (progress, len) = self.first(&mut reply).await?;
-            self.skip(len).await?;
             match progress {
                 Progress::More => {}
                 Progress::Last(end) => return Ok(end),
@@ -266,14 +200,6 @@ enum Credential {
 enum Side {
     Writer,
     Reader,
-}
-
-/// The outcome of a read that was sent together with a request to wait.
-enum Behind {
-    /// The client has its answer; `false`: it has none yet, and the reader will not give one.
-    Answered(bool),
-    /// The reader waits for nothing that it was asked for.
-    Unproven,
 }
 
 enum Flow {
@@ -310,16 +236,6 @@ struct Conversation<'a> {
     status: u16,
     /// Which one ran the last statement.
     last: Side,
-    /// How far a reader has to be, as far as that is followed.
-    causality: Causality,
-    /// The number of the commit that the writer's last answer told.
-    committed: Option<Gtid>,
-    /// The writer may still have to tell the number of an earlier commit, which would pass for that of the next statement.
-    untold: bool,
-    /// The reader did not catch up in time: when that was, or when it was asked last.
-    lags: Option<Instant>,
-    /// The client said itself how long its reads wait.
-    chosen: bool,
     /// The writer has the number of an inserted row, which a move would lose; it was lost.
     inserted: bool,
     forgotten: bool,
@@ -337,8 +253,7 @@ pub async fn serve(
     first: Vec<u8>,
 ) {
     let end = lease.end.clone();
-    let (mut client, mut writer) =
-        (Wire::new(stream, Vec::new()), Backend { lease, wire: Wire::new(server, first), waits: false });
+    let (mut client, mut writer) = (Wire::new(stream, Vec::new()), Backend { lease, wire: Wire::new(server, first) });
     let entered = tokio::select! {
         entered = enter(&mut client, &mut writer) => entered,
         () = end.notified() => return,
@@ -359,11 +274,6 @@ pub async fn serve(
                 settings: Vec::new(),
                 status: 0,
                 last: Side::Writer,
-                causality: Causality::default(),
-                committed: None,
-                untold: false,
-                lags: None,
-                chosen: false,
                 inserted: false,
                 forgotten: false,
             };
@@ -471,7 +381,6 @@ impl Conversation<'_> {
             Credential::Spent if self.login.can_switch() && !asked => self.enter_reader(number).await?,
             Credential::Spent => number,
         };
-        self.follow_commits().await?;
         self.client.send(number, &welcome).await?;
         loop {
             tokio::select! {
@@ -566,10 +475,10 @@ impl Conversation<'_> {
                 match statement.class {
                     Class::Pins => return Ok(Flow::Pin(Some(body))),
                     Class::Read if self.is_free() && self.read(&body).await? => {}
-                    Class::Read => self.work(&body, true, true).await?,
-                    Class::About if self.last == Side::Reader && self.ask_reader(&body, Wait::Nothing).await? => {}
+                    Class::Read => drop(self.write(&body, true, true).await?),
+                    Class::About if self.last == Side::Reader && self.read(&body).await? => {}
                     Class::About => drop(self.write(&body, false, false).await?),
-                    Class::Write { retry } => self.work(&body, retry, false).await?,
+                    Class::Write { retry } => drop(self.write(&body, retry, false).await?),
                     Class::Setting => self.set(body).await?,
                 }
             }
@@ -585,7 +494,6 @@ impl Conversation<'_> {
         if !matches!(self.write(&body, false, false).await?, Some(End::Done { .. })) {
             return Ok(());
         }
-        self.chosen |= WAITS.iter().any(|name| body.windows(name.len()).any(|part| part.eq_ignore_ascii_case(name)));
         let without_eof = self.login.deprecates_eof();
         if let Some(reader) = &mut self.reader
             && !matches!(reader.run(&body, without_eof).await, Ok(End::Done { .. }))
@@ -602,16 +510,14 @@ impl Conversation<'_> {
         if !matches!(self.write(body, false, false).await?, Some(End::Done { .. })) {
             return Ok(());
         }
-        (self.inserted, self.forgotten, self.chosen) = (false, false, false);
-        self.follow_commits().await?;
+        (self.inserted, self.forgotten) = (false, false);
         // The default schema is kept by a reset.
         self.settings
             .retain(|setting| setting.first() == Some(&INIT_DB) || classify(&setting[1..]).is_use(&setting[1..]));
         if let Some(mut reader) = self.reader.take() {
             let without_eof = self.login.deprecates_eof();
             let reset = matches!(reader.run(body, without_eof).await, Ok(End::Done { .. }));
-            reader.waits = false;
-            if reset && matches!(reader.set_waits(true, without_eof).await, Ok(true)) {
+            if reset && matches!(reader.run(CAUSAL, without_eof).await, Ok(End::Done { .. })) {
                 self.reader = Some(reader);
             }
         }
@@ -620,126 +526,17 @@ impl Conversation<'_> {
 
     // ---- statements ------------------------------------------------------------------------------------------------
 
-    /// Has the reader answer a read, when it is far enough. `false`: nobody has answered yet.
+    /// Has the reader answer. `false`: nobody has answered yet.
     async fn read(&mut self, body: &[u8]) -> Result<bool, Over> {
         if self.reader.is_none() && self.credential == Credential::Empty && self.sought.elapsed() >= SEEK_READER {
             self.seek_reader().await;
         }
-        if self.reader.is_none() {
-            return Ok(false);
-        }
-        let follows = self.config.causal == Causal::Own && !self.chosen;
-        if follows && !self.has_caught_up().await {
-            return Ok(false);
-        }
-        let mut wait = if follows { self.causality.wait() } else { Wait::Nothing };
-        if let Wait::Upto(gtid) = wait {
-            match self.read_behind(body, gtid).await? {
-                Behind::Answered(answered) => return Ok(answered),
-                // Nothing is known of how it numbers.
-                Behind::Unproven => wait = self.causality.wait(),
-            }
-        }
-        if follows && let Some(reader) = &mut self.reader {
-            let set = reader.set_waits(wait == Wait::All, self.login.deprecates_eof()).await;
-            if !matches!(set, Ok(true)) {
-                self.reader = None;
-            }
-        }
-        let answered = self.ask_reader(body, wait).await?;
-        self.balancer.split.unasked.fetch_add(u64::from(answered && follows && wait == Wait::Nothing), Relaxed);
-        Ok(answered)
-    }
-
-    /// Whether a reader that did not catch up in time has what the client wrote. It is asked now and then, and not told to wait.
-    async fn has_caught_up(&mut self) -> bool {
-        let (Some(asked), Some(newest), Some(reader)) = (self.lags, self.causality.newest(), &mut self.reader) else {
-            self.lags = None;
-            return true;
-        };
-        if asked.elapsed() < SEEK_READER {
-            return false;
-        }
-        let without_eof = self.login.deprecates_eof();
-        let seen = async {
-            if !reader.set_waits(false, without_eof).await? {
-                return Err(io::ErrorKind::InvalidData.into());
-            }
-            reader.wire.send(0, causal::SEEN).await?;
-            reader.row(without_eof).await
-        };
-        match seen.await {
-            Ok(row) => {
-                let has = row.is_ok_and(|row| causal::has_waited(&row, &newest));
-                self.lags = (!has).then(Instant::now);
-                has
-            }
-            Err(_) => {
-                self.reader = None;
-                false
-            }
-        }
-    }
-
-    /// Sends a read together with the request to wait for a commit of this client, so that it costs no round trip.
-    async fn read_behind(&mut self, body: &[u8], gtid: Gtid) -> Result<Behind, Over> {
-        let without_eof = self.login.deprecates_eof();
-        let Some(reader) = &mut self.reader else { return Ok(Behind::Answered(false)) };
-        let both = [packet::packet(0, &causal::question(&gtid)), packet::packet(0, body)].concat();
-        let asked = async {
-            if !reader.set_waits(false, without_eof).await? {
-                return Err(io::ErrorKind::InvalidData.into());
-            }
-            reader.wire.stream.write_all(&both).await?;
-            reader.row(without_eof).await
-        };
-        match asked.await {
-            Ok(Ok(row)) if causal::has_waited(&row, &gtid) => {
-                let reply = Reply::new(without_eof);
-                let answered = self.hear_reader(reply, Wait::Upto(gtid)).await?;
-                self.balancer.split.unasked.fetch_add(u64::from(answered), Relaxed);
-                Ok(Behind::Answered(answered))
-            }
-            // The read ran all the same, and what it saw may be too old.
-            Ok(unproven) => {
-                if reader.take_in(Reply::new(without_eof)).await.is_err() {
-                    self.reader = None;
-                }
-                match unproven {
-                    // It did not catch up in time.
-                    Err(LOCK_TIMEOUT) => {
-                        self.lags = Some(Instant::now());
-                        Ok(Behind::Answered(false))
-                    }
-                    Ok(_) | Err(_) => {
-                        self.causality.handle_incomparable();
-                        Ok(Behind::Unproven)
-                    }
-                }
-            }
-            Err(_) => {
-                self.reader = None;
-                Ok(Behind::Answered(false))
-            }
-        }
-    }
-
-    /// Has the reader answer. `false`: nobody has answered yet.
-    async fn ask_reader(&mut self, body: &[u8], wait: Wait) -> Result<bool, Over> {
         let Some(reader) = &mut self.reader else { return Ok(false) };
-        match reader.wire.send(0, body).await {
-            Ok(()) => self.hear_reader(Reply::new(self.login.deprecates_eof()), wait).await,
-            Err(_) => {
-                self.reader = None;
-                Ok(false)
-            }
-        }
-    }
-
-    /// Hands the reader's answer on. `false`: it is none for the client.
-    async fn hear_reader(&mut self, mut reply: Reply, wait: Wait) -> Result<bool, Over> {
-        let Some(reader) = &mut self.reader else { return Ok(false) };
-        let first = reader.first(&mut reply).await;
+        let mut reply = Reply::new(self.login.deprecates_eof());
+        let first = match reader.wire.send(0, body).await {
+            Ok(()) => reader.first(&mut reply).await,
+            Err(error) => Err(error),
+        };
         match first {
             // A read can be repeated, whatever became of it. The writer answers instead.
             Err(_) => {
@@ -758,22 +555,11 @@ impl Conversation<'_> {
             }
             Ok(first) => {
                 self.balancer.split.reads.fetch_add(1, Relaxed);
-                let end = relay(reader, &mut self.client, reply, first).await?;
+                relay(reader, &mut self.client, reply, first).await?;
                 self.last = Side::Reader;
-                // An error may have come before it had waited.
-                if matches!(end, End::Done { .. }) {
-                    self.causality.handle_read(wait);
-                }
                 Ok(true)
             }
         }
-    }
-
-    /// Has the writer answer a statement that shows or changes something.
-    async fn work(&mut self, body: &[u8], retry: bool, harmless: bool) -> Result<(), Over> {
-        self.write(body, retry, harmless).await?;
-        self.causality.handle_writer(self.committed.take());
-        Ok(())
     }
 
     /// Has the writer answer. `retry`: it may be sent again when the server says that nothing happened; `harmless`: also when it says nothing.
@@ -782,7 +568,6 @@ impl Conversation<'_> {
         let free = self.is_free();
         let deadline = Instant::now() + self.config.hold;
         let mut lost = 0;
-        self.committed = None;
         loop {
             if self.writer.is_none() && !self.find_writer(deadline).await? {
                 return Ok(None);
@@ -822,24 +607,7 @@ impl Conversation<'_> {
                 }
                 continue;
             }
-            // An answer that is still on its way is not waited for: then a read waits for everything.
-            let whole = match first.0 {
-                Progress::Last(End::Done { .. }) => writer.wire.ready().get(..first.1),
-                Progress::Last(End::Error { .. }) | Progress::More | Progress::Opaque => None,
-            };
-            if let Some(whole) = whole
-                && self.login.tracks_session()
-                && !self.untold
-            {
-                self.committed = causal::committed(&whole[packet::HEADER..]);
-            }
-            let told = whole.is_some() || code.is_none() && self.login.deprecates_eof();
             let end = relay(writer, &mut self.client, reply, first).await?;
-            // An error says nothing of the session's state, and the older end of a result only that there is something to say.
-            self.untold = match end {
-                End::Error { .. } => true,
-                End::Done { status, .. } => !told && status & causal::STATE_CHANGED != 0,
-            };
             if let End::Done { status, inserted } = end {
                 self.status = status;
                 self.inserted |= inserted;
@@ -912,7 +680,7 @@ impl Conversation<'_> {
                     return Ok(false);
                 }
                 let mut reader = self.reader.take().ok_or(Over)?;
-                if !matches!(reader.set_waits(false, self.login.deprecates_eof()).await, Ok(true)) {
+                if !matches!(reader.run(NOT_CAUSAL, self.login.deprecates_eof()).await, Ok(End::Done { .. })) {
                     return Err(Over);
                 }
                 reader
@@ -922,12 +690,6 @@ impl Conversation<'_> {
             Some(status) => {
                 self.status = status;
                 self.writer = Some(backend);
-                self.untold = false;
-                self.causality.handle_new_writer();
-                if self.follow_commits().await.is_err() {
-                    self.writer = None;
-                    return Ok(false);
-                }
                 Ok(true)
             }
             None => Ok(false),
@@ -953,29 +715,8 @@ impl Conversation<'_> {
         if let Ok((backend, _)) = self.connect(lease).await
             && let Some(backend) = self.log_in(backend, b"").await
         {
-            self.take_reader(backend).await;
+            self.reader = self.make_causal(backend).await;
         }
-    }
-
-    /// Makes a new session the client's reader.
-    async fn take_reader(&mut self, backend: Backend) {
-        self.reader = self.make_causal(backend).await;
-        self.lags = None;
-        self.causality.handle_reader();
-    }
-
-    /// Has the writer tell the numbers of this client's commits, if they are the group's.
-    async fn follow_commits(&mut self) -> Result<(), Over> {
-        let without_eof = self.login.deprecates_eof();
-        if self.config.causal == Causal::All || !self.login.tracks_session() {
-            return Ok(());
-        }
-        let Some(writer) = &mut self.writer else { return Ok(()) };
-        writer.wire.send(0, causal::NUMBERS).await?;
-        if writer.row(without_eof).await? == Ok(vec![b"1".to_vec()]) {
-            writer.run(causal::TRACK, without_eof).await?;
-        }
-        Ok(())
     }
 
     /// A reader while the client still answers: it waits for the writer's welcome. Gives that one's number.
@@ -987,7 +728,7 @@ impl Conversation<'_> {
         if proof.len() == crate::split::PROOF
             && let Some(backend) = self.log_in(backend, &proof).await
         {
-            self.take_reader(backend).await;
+            self.reader = self.make_causal(backend).await;
         }
         Ok(number.wrapping_add(1))
     }
@@ -1001,8 +742,9 @@ impl Conversation<'_> {
     }
 
     async fn make_causal(&self, mut backend: Backend) -> Option<Backend> {
-        if !matches!(backend.set_waits(true, self.login.deprecates_eof()).await, Ok(true)) {
-            return None;
+        match backend.run(CAUSAL, self.login.deprecates_eof()).await {
+            Ok(End::Done { .. }) => {}
+            Ok(End::Error { .. }) | Err(_) => return None,
         }
         self.prepare(&mut backend).await?;
         Some(backend)
@@ -1024,7 +766,7 @@ impl Conversation<'_> {
             let greeting = packet::parse_greeting(&body)
                 .map_err(|malformed| io::Error::new(io::ErrorKind::InvalidData, malformed.to_string()))?;
             lease.greeted();
-            Ok((Backend { lease, wire, waits: false }, greeting.scramble))
+            Ok((Backend { lease, wire }, greeting.scramble))
         };
         timeout(self.config.connect_timeout, connect).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
     }

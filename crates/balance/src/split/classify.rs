@@ -372,7 +372,6 @@ const NO_SETTING: &[&str] = &[
     "sql_log_bin",
     "gtid_domain_id",
     "gtid_seq_no",
-    "wsrep_gtid_seq_no",
     "server_id",
     "pseudo_thread_id",
     "pseudo_slave_mode",

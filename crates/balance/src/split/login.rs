@@ -11,7 +11,6 @@ const PROTOCOL_41: u32 = 0x200;
 const SSL: u32 = 0x800;
 const SECURE_CONNECTION: u32 = 0x8000;
 const PLUGIN_AUTH: u32 = 0x8_0000;
-const SESSION_TRACK: u32 = 0x80_0000;
 const LENENC_AUTH: u32 = 0x20_0000;
 const ZSTD: u32 = 0x400_0000;
 const DEPRECATE_EOF: u32 = 0x100_0000;
@@ -86,11 +85,6 @@ impl Login {
     /// Answers of servers end as this capability says.
     pub fn deprecates_eof(&self) -> bool {
         self.capabilities & DEPRECATE_EOF != 0
-    }
-
-    /// Answers of servers tell what changed in the session.
-    pub fn tracks_session(&self) -> bool {
-        self.capabilities & SESSION_TRACK != 0
     }
 
     /// Whether the client can be asked to switch the method.

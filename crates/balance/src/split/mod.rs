@@ -1,7 +1,6 @@
 //! Sessions that read on one server and write on another: which statement may go where, and the part of the protocol that must be read
 //! for that. Pure; `shell::split` owns the connections.
 
-pub mod causal;
 mod classify;
 mod login;
 mod reply;

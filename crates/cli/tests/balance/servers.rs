@@ -5,10 +5,9 @@
 //! nothing else; `$GAP_LIMIT_MS` sets another for one that does.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead, BufReader, Lines, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -34,18 +33,6 @@ impl Bed {
         let top = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
         let provider = top.join(std::env::var("PROVIDER").expect("PROVIDER names the library"));
         Bed::with(provider, index)
-    }
-
-    /// Three that number their commits alike, and tell the numbers.
-    fn numbered(index: u16) -> Bed {
-        let top = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
-        let provider = top.join(std::env::var("PROVIDER").expect("PROVIDER names the library"));
-        let lines =
-            ["log_bin=binlog", "log_slave_updates=ON", "wsrep_gtid_mode=ON", "wsrep_gtid_domain_id=9", "server_id=7"];
-        Bed::of(index, |spec| {
-            spec.provider = provider;
-            spec.options.extend(lines.map(str::to_owned));
-        })
     }
 
     fn with(provider: PathBuf, index: u16) -> Bed {
@@ -90,19 +77,6 @@ impl Bed {
 
     fn session(&self, listener: &str) -> Session {
         Session::open(&PathBuf::from(self.place.path(listener)), Some("d"), Duration::from_secs(20)).unwrap()
-    }
-
-    /// Nothing is applied to the table on any node but this one, as long as these are there.
-    fn lock_readers(&self, writer: NodeId) -> Vec<Session> {
-        let endpoints = self.cluster.endpoints();
-        let readers = endpoints.iter().filter(|endpoint| endpoint.node != writer);
-        readers
-            .map(|endpoint| {
-                let mut session = Session::open(endpoint.socket(), Some("d"), PATIENCE).unwrap();
-                session.query("LOCK TABLES t READ").unwrap();
-                session
-            })
-            .collect()
     }
 
     /// On which node a session of this listener is.
@@ -357,168 +331,6 @@ fn a_split_session_reads_its_own_writes_and_outlives_its_writer() {
     assert_gap("a statement was held", began.elapsed());
     assert_eq!(session.query("SELECT COUNT(*) FROM t").unwrap().text(), Some("202".to_owned()));
     assert_eq!(count("split_moved"), 1);
-}
-
-/// The servers number their commits alike, and tell their numbers.
-#[test]
-#[ignore = "starts real servers"]
-fn a_split_session_reads_its_own_writes_and_the_group_is_not_asked() {
-    let bed = Bed::numbered(10);
-    let split = bed.place.path("split");
-    let balancer = bed.balance(&format!("--split {split} --causal own --hold 20s"));
-    let count = |name: &str| balancer.status()["totals"][name].as_u64().unwrap();
-    let asked = || -> u64 {
-        let of =
-            |id| bed.cluster.sql(id, "SHOW STATUS LIKE 'wsrep_trireme_read_requests'").unwrap().texts()[0][1].clone();
-        bed.cluster.ids().into_iter().map(|id| of(id).parse::<u64>().unwrap()).sum()
-    };
-    let pairs = |from: u32, to: u32| -> String {
-        (from..=to).map(|n| format!("INSERT INTO t (c) VALUES ('own-{n}'); SELECT COUNT(*) FROM t;")).collect()
-    };
-    let counted = |from: u32, to: u32| (from..=to).map(|n| format!("{n}\n")).collect::<String>();
-    let before = asked();
-    assert_eq!(client(&split, &["-uroot", "d", "-Ne", &pairs(1, 100)]), counted(1, 100), "its own writes");
-    assert_eq!((count("split_reads"), count("split_unasked")), (100, 100), "each comes behind a commit");
-    assert_eq!(asked(), before);
-    // In a transaction the writer reads; a commit covers what was seen before it, and what only was seen has no number.
-    let sql = "SELECT COUNT(*) FROM t; BEGIN; INSERT INTO t (c) VALUES ('own-101'); SELECT COUNT(*) FROM t; COMMIT; \
-               SELECT COUNT(*) FROM t; SELECT COUNT(*) FROM t FOR UPDATE; SELECT COUNT(*) FROM t;";
-    let (reads, unasked) = (count("split_reads"), count("split_unasked"));
-    assert_eq!(client(&split, &["-uroot", "d", "-Ne", sql]), "100\n101\n101\n101\n101\n");
-    assert_eq!((count("split_reads") - reads, count("split_unasked") - unasked), (3, 1));
-    // A reader that cannot apply leaves the reads to the writer.
-    let writer = bed.node_behind(WRITER);
-    let locks = bed.lock_readers(writer);
-    let sql = format!("SELECT COUNT(*) FROM t; {}", pairs(102, 103));
-    let reads = count("split_reads");
-    assert_eq!(client(&split, &["-uroot", "d", "-Ne", &sql]), format!("101\n{}", counted(102, 103)));
-    assert_eq!(count("split_reads") - reads, 1, "the first only");
-    drop(locks);
-}
-
-/// The server's own client, which follows its session's state, one line after the other.
-struct Typing {
-    child: Child,
-    lines: Lines<BufReader<ChildStdout>>,
-    /// In the table, as far as this one wrote them.
-    rows: u32,
-}
-
-impl Typing {
-    fn at(socket: &str, rows: u32) -> Typing {
-        let mut child = Command::new("mariadb")
-            .args([&format!("--socket={socket}"), "-uroot", "-Nn", "--force", "d"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Typing { child, lines, rows }
-    }
-
-    /// The only line that these statements print.
-    fn ask(&mut self, sql: &str) -> String {
-        writeln!(self.child.stdin.as_mut().unwrap(), "{sql}").unwrap();
-        self.lines.next().expect("an answer").unwrap()
-    }
-
-    /// Writes a row, and has to see it.
-    fn write_and_count(&mut self) {
-        self.rows += 1;
-        let rows = self.rows;
-        let told = self.ask(&format!("INSERT INTO d.t (c) VALUES ('typed-{rows}'); SELECT COUNT(*) FROM d.t;"));
-        assert_eq!(told, rows.to_string(), "its own writes");
-    }
-}
-
-impl Drop for Typing {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Readers that are late, desynced, stuck or number differently, errors, other schemas, and a writer that is lost.
-#[test]
-#[ignore = "starts real servers"]
-fn own_reads_stay_right_whatever_happens_to_readers_and_numbers() {
-    let mut bed = Bed::numbered(11);
-    let split = bed.place.path("split");
-    let balancer = bed.balance(&format!("--split {split} --causal own --hold 20s"));
-    let count = |name: &str| balancer.status()["totals"][name].as_u64().unwrap();
-    let writer = bed.node_behind(WRITER);
-    let readers: Vec<NodeId> = bed.cluster.ids().into_iter().filter(|id| *id != writer).collect();
-    let on_readers = |bed: &Bed, sql: &str| readers.iter().for_each(|id| drop(bed.cluster.sql(*id, sql).unwrap()));
-    let mut typing = Typing::at(&split, 0);
-    typing.write_and_count();
-
-    // A reader that is a little late is waited for.
-    let unasked = count("split_unasked");
-    let locks = bed.lock_readers(writer);
-    let release = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(200));
-        drop(locks);
-    });
-    typing.write_and_count();
-    release.join().unwrap();
-    assert_eq!(count("split_unasked") - unasked, 1, "it showed that it had waited");
-    // Another schema, and statements that change schemas.
-    let sql = "CREATE DATABASE e; USE e; CREATE TABLE s (a INT PRIMARY KEY); INSERT INTO s VALUES (1); SELECT COUNT(*) FROM s;";
-    assert_eq!(typing.ask(sql), "1");
-    assert_eq!(typing.ask("CREATE TABLE r AS SELECT * FROM s; SELECT COUNT(*) FROM r;"), "1");
-    assert_eq!(count("split_unasked") - unasked, 3);
-    // Statements that fail, alone and in a transaction.
-    assert_eq!(typing.ask("INSERT INTO s VALUES (1); SELECT COUNT(*) FROM s;"), "1");
-    typing.write_and_count();
-    let sql = "BEGIN; INSERT INTO s VALUES (2); INSERT INTO s VALUES (1); COMMIT; SELECT COUNT(*) FROM s;";
-    assert_eq!(typing.ask(sql), "2");
-    typing.write_and_count();
-    assert_eq!(typing.ask("BEGIN; INSERT INTO s VALUES (3); ROLLBACK; SELECT COUNT(*) FROM s;"), "2");
-    on_readers(&bed, "SET GLOBAL wsrep_desync=ON");
-    for _ in 0..3 {
-        typing.write_and_count();
-    }
-    on_readers(&bed, "SET GLOBAL wsrep_desync=OFF");
-
-    // One that stands is left alone until it has what the client wrote.
-    let reads = count("split_reads");
-    let locks = bed.lock_readers(writer);
-    typing.write_and_count();
-    let began = Instant::now();
-    while began.elapsed() < Duration::from_millis(1500) {
-        typing.write_and_count();
-    }
-    assert_eq!(count("split_reads"), reads);
-    drop(locks);
-    await_that("readers answer again", || {
-        typing.write_and_count();
-        count("split_reads") > reads
-    });
-    let unasked = count("split_unasked");
-    typing.write_and_count();
-    assert_eq!(count("split_unasked") - unasked, 1);
-
-    // Readers that number differently have to ask the group.
-    on_readers(&bed, "SET GLOBAL wsrep_gtid_domain_id=10");
-    let (reads, unasked) = (count("split_reads"), count("split_unasked"));
-    for _ in 0..3 {
-        typing.write_and_count();
-    }
-    assert_eq!((count("split_reads") - reads, count("split_unasked") - unasked), (3, 0));
-    on_readers(&bed, "SET GLOBAL wsrep_gtid_domain_id=9");
-
-    // Another writer, and the same session.
-    bed.cluster.kill(writer).unwrap();
-    await_that("the balancer knows", || ready(&balancer) == 2);
-    for _ in 0..3 {
-        typing.write_and_count();
-    }
-    assert_eq!(count("split_moved"), 1);
-    // A prepared statement pins.
-    let rows = typing.rows.to_string();
-    assert_eq!(typing.ask("PREPARE p FROM 'SELECT COUNT(*) FROM d.t'; EXECUTE p;"), rows);
-    typing.write_and_count();
-    assert_eq!(count("split_pinned"), 1);
 }
 
 /// Output of the server's own client.

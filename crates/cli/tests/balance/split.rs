@@ -10,9 +10,6 @@ use crate::support::*;
 
 const IN_TRANSACTION: u16 = 1;
 const AUTOCOMMIT: u16 = 2;
-const CHANGED: u16 = 0x4000;
-/// A client that follows its session's state.
-const TRACKS: u32 = 0x80_0000;
 
 /// A member of a group of two: it answers a `SELECT` with its name, anything else with an OK, and errors as it is told.
 struct Member {
@@ -28,10 +25,6 @@ struct Told {
     errors: Mutex<Vec<(String, u16)>>,
     /// It orders.
     writes: Mutex<bool>,
-    /// Rows that questions with this beginning get.
-    rows: Mutex<Vec<(String, Vec<&'static str>)>>,
-    /// The number that the next `INSERT` tells to clients that follow their session's state.
-    commits: Mutex<Option<&'static str>>,
     /// The scramble of its last greeting.
     scramble: Mutex<Vec<u8>>,
     streams: Mutex<Vec<TcpStream>>,
@@ -65,15 +58,6 @@ impl Member {
         self.told.errors.lock().unwrap().push((statement.to_owned(), code));
     }
 
-    fn answer(&self, question: &str, row: &[&'static str]) {
-        self.told.rows.lock().unwrap().insert(0, (question.to_owned(), row.to_vec()));
-    }
-
-    /// What was asked since the last time.
-    fn news(&self) -> Vec<String> {
-        std::mem::take(&mut *self.told.heard.lock().unwrap())
-    }
-
     /// Ends every connection, and takes none any more.
     fn die(&self) {
         self.told.dead.store(true, Ordering::Relaxed);
@@ -94,7 +78,6 @@ fn converse(mut stream: TcpStream, name: &str, number: u8, told: &Told) -> std::
     let (_, login) = numbered(&mut stream)?;
     let end = login[32..].iter().position(|b| *b == 0).unwrap() + 32;
     let user = String::from_utf8_lossy(&login[32..end]).into_owned();
-    let tracks = u32::from_le_bytes(login[..4].try_into().unwrap()) & TRACKS != 0;
     let proof = login[end + 2..end + 2 + usize::from(login[end + 1])].to_vec();
     stream.write_all(&packet(2, &ok(AUTOCOMMIT)))?;
     let client = user != "root";
@@ -141,20 +124,9 @@ fn converse(mut stream: TcpStream, name: &str, number: u8, told: &Told) -> std::
             "COMMIT" => status &= !IN_TRANSACTION,
             _ => {}
         }
-        let row = told
-            .rows
-            .lock()
-            .unwrap()
-            .iter()
-            .find(|(question, _)| sql.starts_with(question))
-            .map(|(_, row)| row.clone());
-        let commit = told.commits.lock().unwrap().filter(|_| tracks && sql.starts_with("INSERT"));
-        let answer = match (row, commit) {
-            (Some(row), _) => result(&[row], status),
-            (None, Some(_)) if sql.contains("RETURNING") => result(&[vec![name]], status | CHANGED),
-            (None, Some(gtid)) => packet(1, &ok_of_commit(status, gtid)),
-            (None, None) if sql.starts_with("SELECT") => result(&[vec![name]], status),
-            (None, None) => packet(1, &ok(status)),
+        let answer = match sql.starts_with("SELECT") {
+            true => result(&[vec![name]], status),
+            false => packet(1, &ok(status)),
         };
         stream.write_all(&answer)?;
     }
@@ -162,15 +134,6 @@ fn converse(mut stream: TcpStream, name: &str, number: u8, told: &Told) -> std::
 
 fn ok(status: u16) -> Vec<u8> {
     vec![0, 0, 0, status as u8, (status >> 8) as u8, 0, 0]
-}
-
-/// With the number of the commit, as a change of the session's state.
-fn ok_of_commit(status: u16, gtid: &str) -> Vec<u8> {
-    let text = |text: &str| [&[text.len() as u8], text.as_bytes()].concat();
-    let pair = [text("last_gtid"), text(gtid)].concat();
-    let change = [&[0, pair.len() as u8], &pair[..]].concat();
-    let status = status | CHANGED;
-    [&[0, 1, 0, status as u8, (status >> 8) as u8, 0, 0, 0, change.len() as u8], &change[..]].concat()
 }
 
 fn result(rows: &[Vec<&str>], status: u16) -> Vec<u8> {
@@ -208,16 +171,11 @@ enum Said {
 impl Client {
     /// `password`: it answers each scramble with the scramble's own first bytes, as far as a proof has place.
     fn enter(balancer: &Balancer, password: bool) -> Client {
-        Client::enter_as(balancer, password, 0)
-    }
-
-    /// `more`: capabilities beside the usual ones.
-    fn enter_as(balancer: &Balancer, password: bool, more: u32) -> Client {
         let mut stream = balancer.connect(0);
         let (number, greeting) = numbered(&mut stream).unwrap();
         assert_eq!((number, greeting[0]), (0, 10));
         // PROTOCOL_41, SECURE_CONNECTION, PLUGIN_AUTH.
-        let mut body = (0x200u32 | 0x8000 | 0x8_0000 | more).to_le_bytes().to_vec();
+        let mut body = (0x200u32 | 0x8000 | 0x8_0000).to_le_bytes().to_vec();
         body.extend_from_slice(&[0, 0, 0, 1, 45]);
         body.extend_from_slice(&[0; 23]);
         body.extend_from_slice(b"app\0");
@@ -276,13 +234,9 @@ struct Stage {
 
 impl Stage {
     fn set() -> Stage {
-        Stage::set_with("")
-    }
-
-    fn set_with(words: &str) -> Stage {
         let place = Place::new();
         let (writer, reader) = (Member::start("writer", true), Member::start("reader", false));
-        let words = format!("--nodes {},{} --split 127.0.0.1:0 --hold 20s {words}", writer.address, reader.address);
+        let words = format!("--nodes {},{} --split 127.0.0.1:0 --hold 20s", writer.address, reader.address);
         let balancer = Balancer::start(&place, &words);
         await_that("both are ready, and the writer is known", || {
             let status = balancer.status();
@@ -395,134 +349,4 @@ fn a_session_without_state_goes_on_with_the_next_writer() {
         assert!(busy.try_command(0x03, "COMMIT").is_err(), "its transaction is gone");
         assert_eq!(stage.count("split_moved"), 1);
     }
-}
-
-const NUMBERS: &str = "SELECT @@GLOBAL.wsrep_gtid_mode AND";
-const WAIT: &str = "SELECT WSREP_SYNC_WAIT_UPTO_GTID('0-7-5', 1), WSREP_LAST_SEEN_GTID(), @@GLOBAL.wsrep_gtid_mode";
-const ALL: &str = "03 SET SESSION wsrep_sync_wait = 1";
-const DEFAULT: &str = "03 SET SESSION wsrep_sync_wait = DEFAULT";
-
-/// Two that number their commits, and a client that has read once, and then inserted number 5.
-fn own_commits(more: u32) -> (Stage, Client) {
-    let stage = Stage::set_with("--causal own");
-    stage.writer.answer(NUMBERS, &["1"]);
-    *stage.writer.told.commits.lock().unwrap() = Some("0-7-5");
-    let mut client = Client::enter_as(&stage.balancer, false, more);
-    assert!(client.is_on("reader"));
-    assert_eq!(stage.reader.news()[1..], [ALL, "03 SELECT 1"], "it may have written in an earlier connection");
-    assert_eq!(client.ask("INSERT INTO t VALUES (1)"), Said::Ok);
-    (stage, client)
-}
-
-#[test]
-fn a_reader_waits_for_the_clients_own_commit_and_the_group_is_not_asked() {
-    let (stage, mut client) = own_commits(TRACKS);
-    assert!(stage.writer.heard().iter().any(|sql| sql.contains("last_gtid")));
-    stage.reader.answer(WAIT, &["1", "0-7-6", "1"]);
-    assert!(client.is_on("reader"));
-    assert_eq!(stage.reader.news(), [DEFAULT, &format!("03 {WAIT}"), "03 SELECT 1"]);
-    assert!(client.is_on("reader"));
-    assert_eq!(stage.reader.news(), ["03 SELECT 1"], "it has that one");
-    assert_eq!((stage.count("split_reads"), stage.count("split_unasked")), (3, 2));
-    // What it saw on the writer has no number.
-    assert_eq!(client.ask("SELECT a FROM t FOR UPDATE"), Said::Text("writer".into()));
-    assert!(client.is_on("reader"));
-    assert_eq!(stage.reader.news(), [ALL, "03 SELECT 1"]);
-    // A commit covers all that was seen before it.
-    assert_eq!(client.ask("BEGIN"), Said::Ok);
-    assert!(client.is_on("writer"));
-    assert_eq!(client.ask("INSERT INTO t VALUES (2)"), Said::Ok);
-    assert_eq!(client.ask("COMMIT"), Said::Ok);
-    stage.reader.news();
-    assert!(client.is_on("reader"));
-    assert_eq!(
-        stage.reader.news(),
-        ["03 SELECT 1"],
-        "the answer to this COMMIT tells no number, so all is waited for, as before"
-    );
-}
-
-#[test]
-fn a_reader_that_cannot_show_that_it_waited_is_not_believed() {
-    for row in [["1", "0-8-5", "1"], ["1", "0-7-4", "1"], ["1", "0-7-5", "0"], ["0", "0-7-5", "1"]] {
-        let (stage, mut client) = own_commits(TRACKS);
-        stage.reader.answer(WAIT, &row);
-        for _ in 0..2 {
-            assert!(client.is_on("reader"));
-        }
-        let question = format!("03 {WAIT}");
-        let asked = [DEFAULT, &question, "03 SELECT 1", ALL, "03 SELECT 1", DEFAULT, "03 SELECT 1"];
-        assert_eq!(stage.reader.news(), asked, "{row:?}");
-        assert_eq!(client.ask("INSERT INTO t VALUES (2)"), Said::Ok);
-        *stage.writer.told.commits.lock().unwrap() = Some("0-7-6");
-        assert_eq!(client.ask("INSERT INTO t VALUES (3)"), Said::Ok);
-        assert!(client.is_on("reader"));
-        assert_eq!(stage.reader.news(), [ALL, "03 SELECT 1"], "{row:?}");
-    }
-}
-
-const SEEN: &str = "SELECT 1, WSREP_LAST_SEEN_GTID()";
-
-#[test]
-fn a_reader_that_does_not_get_there_leaves_reads_to_the_writer_until_it_has() {
-    let (stage, mut client) = own_commits(TRACKS);
-    stage.reader.fail_next("SELECT WSREP", 1205);
-    stage.reader.answer(SEEN, &["1", "0-7-4", "1"]);
-    assert!(client.is_on("writer"));
-    stage.reader.news();
-    assert!(client.is_on("writer"));
-    assert!(stage.reader.news().is_empty(), "it is asked now and then only");
-    await_that("it is asked", || client.is_on("writer") && stage.reader.news().iter().any(|sql| sql.contains(SEEN)));
-    stage.reader.answer(SEEN, &["1", "0-7-5", "1"]);
-    await_that("it reads again", || client.is_on("reader"));
-    let news = stage.reader.news();
-    assert_eq!(news[news.len() - 2..], [ALL, "03 SELECT 1"], "what the writer showed meanwhile has no number");
-    assert_eq!(client.ask("SELECT 1"), Said::Text("reader".into()), "answers stay with their questions");
-}
-
-#[test]
-fn a_reader_without_a_majority_leaves_the_read_to_the_writer() {
-    let (stage, mut client) = own_commits(TRACKS);
-    for question in ["SELECT WSREP", "SELECT 1", "SELECT 1"] {
-        stage.reader.fail_next(question, 1047);
-    }
-    assert!(client.is_on("writer"));
-    await_that("another session there", || client.is_on("reader"));
-    assert_eq!(client.ask("SELECT 1"), Said::Text("reader".into()), "answers stay with their questions");
-}
-
-#[test]
-fn a_number_that_may_be_another_statements_does_not_count() {
-    // An error has no room for the number of what it committed nevertheless, and this client's results have none at their end.
-    for before in ["INSERT INTO t VALUES (2)", "INSERT INTO t VALUES (1) RETURNING a"] {
-        let (stage, mut client) = own_commits(TRACKS);
-        stage.reader.answer(WAIT, &["1", "0-7-5", "1"]);
-        assert!(client.is_on("reader"));
-        *stage.writer.told.commits.lock().unwrap() = Some("0-7-6");
-        stage.writer.fail_next("INSERT INTO t VALUES (2)", 1062);
-        client.ask(before);
-        assert_eq!(client.ask("INSERT INTO t VALUES (3)"), Said::Ok);
-        stage.reader.news();
-        assert!(client.is_on("reader"));
-        assert_eq!(stage.reader.news(), [ALL, "03 SELECT 1"], "{before}");
-    }
-}
-
-#[test]
-fn clients_and_servers_that_tell_no_numbers_wait_for_all() {
-    // The client does not follow its session's state.
-    let (stage, mut client) = own_commits(0);
-    assert!(client.is_on("reader"));
-    assert_eq!(stage.reader.news(), ["03 SELECT 1"], "the session still waits for all");
-    assert!(!stage.writer.heard().iter().any(|sql| sql.contains("last_gtid")));
-    // Nor do servers that number each for itself.
-    let stage = Stage::set_with("--causal own");
-    stage.writer.answer(NUMBERS, &["0"]);
-    let _client = Client::enter_as(&stage.balancer, false, TRACKS);
-    assert!(!stage.writer.heard().iter().any(|sql| sql.contains("last_gtid")));
-    // A client that says itself how long its reads wait is not meddled with.
-    let (stage, mut client) = own_commits(TRACKS);
-    assert_eq!(client.ask("SET wsrep_sync_wait = 0"), Said::Ok);
-    assert!(client.is_on("reader"));
-    assert_eq!(stage.reader.news(), ["03 SET wsrep_sync_wait = 0", "03 SELECT 1"]);
 }
