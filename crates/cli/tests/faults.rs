@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use trireme_cluster::{ClusterGuard, Disks, Endpoint, Node, NodeId, Spec, disks_available};
@@ -38,13 +38,18 @@ struct Bed {
     recorders: Vec<String>,
     /// The one that is asked, beside the first node.
     monitor: String,
-    /// When the present fault began, in nanoseconds since 1970. What was recorded before is of an earlier one.
-    began_ns: u128,
+    /// What the recorders held when the present fault began, without times.
+    before: Vec<String>,
     _monitors: Vec<Process>,
 }
 
-fn unix_ns() -> u128 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos()
+/// A record without its times, which are set right anew each time.
+fn words_of(row: &Value) -> String {
+    let mut row = row.clone();
+    for changing in ["unix_ns", "time", "clock_known"] {
+        row.as_object_mut().unwrap().remove(changing);
+    }
+    row.to_string()
 }
 
 /// Is killed when dropped.
@@ -123,18 +128,30 @@ impl Bed {
         });
     }
 
-    /// A fault begins now. `trireme flight` sets the clocks right by what all have recorded, and a node that a fault before held up has recorded
-    /// that late: its times come out too early by a part of it.
+    /// A fault begins now: what the recorders hold so far is none of its. Times do not tell, since `trireme flight` sets the clocks right by
+    /// what all have recorded, and a node that a fault held up has recorded that late.
     fn begin(&mut self) {
-        self.began_ns = unix_ns() - Duration::from_secs(2).as_nanos();
+        self.before = self.rows(&[]).iter().map(words_of).collect();
+    }
+
+    fn rows(&self, filter: &[&str]) -> Vec<Value> {
+        let places: Vec<&str> = self.recorders.iter().map(String::as_str).collect();
+        let seen = trireme(&[&["flight", "--json"][..], filter, &["--"], &places].concat());
+        seen.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()).collect()
     }
 
     /// What `trireme flight` shows of these kinds from that node, since the fault began.
     fn flight(&self, node: &str, kinds: &str) -> Vec<Value> {
-        let places: Vec<&str> = self.recorders.iter().map(String::as_str).collect();
-        let seen = trireme(&[&["flight", "--json", "--kind", kinds, "--node", node][..], &["--"], &places].concat());
-        let rows = seen.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        rows.filter(|row| row["unix_ns"].as_u64().is_some_and(|at| u128::from(at) >= self.began_ns)).collect()
+        let mut before = self.before.clone();
+        let mut rows = self.rows(&["--kind", kinds, "--node", node]);
+        rows.retain(|row| match before.iter().position(|words| *words == words_of(row)) {
+            Some(at) => {
+                before.swap_remove(at);
+                false
+            }
+            None => true,
+        });
+        rows
     }
 
     /// `trireme flight` shows one of these kinds from that node, with these words in its sentence.
@@ -202,7 +219,7 @@ fn six_faults_are_found_and_named() {
     };
     let monitors = nodes.iter().map(monitor).collect();
     let monitor = format!("{}:{port}", nodes[0].address);
-    let mut bed = Bed { cluster, host, recorders, monitor, began_ns: unix_ns(), _monitors: monitors };
+    let mut bed = Bed { cluster, host, recorders, monitor, before: Vec::new(), _monitors: monitors };
     let (first, third) = (nodes[0].name(), nodes[2].name());
     let others = format!("{first},{}", nodes[1].name());
     let disk = bed.cluster.disk(sick).unwrap();
