@@ -40,7 +40,7 @@ impl Beside {
         std::fs::rename(new, self.dir.join(FILE_NAME)).unwrap();
     }
 
-    /// What a node that is well tells now.
+    /// The state file of a node that is well, as of now.
     fn tells(&self, name: &str) -> Vec<u8> {
         let mut body = Body::default();
         body.number("trireme_primary", 1.0);
@@ -101,6 +101,9 @@ fn a_token_opens_and_nothing_else_does() {
     own.put(&own.tells("alpha"));
     let file = own.token("sesame-one");
     own.start(&["--token-file", &file]);
+    // From here on there is something to tell.
+    let bearer = "Authorization: Bearer sesame-one\r\n";
+    until("the file to be read", || own.get("/cluster", bearer).contains("alpha"));
     for path in ["/", "/metrics", "/health", "/live", "/ready", "/state", "/cluster", "/watch", "/history", "/node"] {
         for header in [
             "",
@@ -117,7 +120,7 @@ fn a_token_opens_and_nothing_else_does() {
         }
     }
     // As a bearer, and as the password that a browser sends, with any name.
-    for header in ["Authorization: Bearer sesame-one\r\n", "Authorization: Basic eDpzZXNhbWUtb25l\r\n"] {
+    for header in [bearer, "Authorization: Basic eDpzZXNhbWUtb25l\r\n"] {
         assert_eq!(status(&own.get("/metrics", header)), "200", "{header}");
     }
 
