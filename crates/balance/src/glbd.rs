@@ -119,12 +119,12 @@ impl Glbd {
         Ok(glbd)
     }
 
-    /// The same for a library inside of a client, without the name of a program. What is not known is left out, and comes second.
+    /// The same for a library inside of a client, without the name of a program. Unknown arguments are left out, and come second.
     pub fn of_library(options: &str) -> Result<(Glbd, Vec<String>), String> {
         let mut words: Vec<String> = options.split_whitespace().map(str::to_owned).collect();
         let mut unknown = Vec::new();
         loop {
-            // What is changed goes to the end, and LISTEN comes before the destinations.
+            // Options go to the end as they are rewritten, and LISTEN comes before the destinations.
             let command = Glbd::command()
                 .no_binary_name(true)
                 .mut_arg("listen", |listen| listen.required(false))

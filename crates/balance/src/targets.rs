@@ -27,7 +27,7 @@ impl Targets {
             .filter(|name| given(name).is_some())
             .map(str::to_owned)
             .collect();
-        // The command line first. What the single variables say goes over it.
+        // The command line first. The single variables go over it.
         let (mut bind, mut list, mut policy, mut top) = (None, Vec::new(), Policy::Round, false);
         if let Some(options) = given("GLB_OPTIONS") {
             let (glbd, unknown) = Glbd::of_library(&options).map_err(|e| format!("GLB_OPTIONS: {e}"))?;

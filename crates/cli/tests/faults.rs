@@ -38,7 +38,7 @@ struct Bed {
     recorders: Vec<String>,
     /// The one that is asked, beside the first node.
     monitor: String,
-    /// What the recorders held when the present fault began, without times.
+    /// The records from before the present fault, without times.
     before: Vec<String>,
     _monitors: Vec<Process>,
 }

@@ -634,7 +634,7 @@ impl Cluster {
         self.save()
     }
 
-    /// What has a network of its own cannot be started, nor cut off, where that is not seen.
+    /// A node with a network of its own cannot be started, nor cut off, where that network is not seen.
     fn find_network(&self, id: NodeId) -> Result<()> {
         match &self.state.network {
             Some(network) if !network.is_here(id) => Err(Error::NetworkElsewhere(id)),

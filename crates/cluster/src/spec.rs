@@ -207,7 +207,7 @@ pub fn default_dir() -> PathBuf {
     }
 }
 
-/// What cannot be read is left to the one who loads it.
+/// A file that cannot be read is left to the one who loads it.
 fn is_elf(path: &Path) -> bool {
     let mut magic = [0; 4];
     let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic));

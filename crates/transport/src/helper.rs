@@ -35,6 +35,10 @@ struct Inbox<Q> {
 }
 
 impl<Q> Inbox<Q> {
+    fn new() -> Inbox<Q> {
+        Inbox { first: VecDeque::new(), second: VecDeque::new(), last: VecDeque::new(), closed: false, panicked: None }
+    }
+
     fn next(&mut self) -> Option<Q> {
         self.first.pop_front().or_else(|| self.second.pop_front()).or_else(|| self.last.pop_back())
     }
@@ -130,14 +134,7 @@ impl<Q: Send + 'static, A: Send + 'static> Helper<Q, A> {
     }
 
     fn start(&self) -> Result<Running<Q, A>, String> {
-        let inbox = Inbox {
-            first: VecDeque::new(),
-            second: VecDeque::new(),
-            last: VecDeque::new(),
-            closed: false,
-            panicked: None,
-        };
-        let requests = Arc::new(Requests { inbox: Mutex::new(inbox), filled: Condvar::new() });
+        let requests = Arc::new(Requests { inbox: Mutex::new(Inbox::new()), filled: Condvar::new() });
         let (outbox, answers) = channel();
         let inbox = requests.clone();
         let (work, waker) = (self.work, self.waker.clone());
@@ -207,13 +204,8 @@ mod tests {
 
     #[test]
     fn a_flood_of_last_ones_delays_nobody_else_and_starves_not_itself() {
-        let mut inbox = Inbox {
-            first: VecDeque::new(),
-            second: VecDeque::new(),
-            last: (0..1000).collect(),
-            closed: false,
-            panicked: None,
-        };
+        let mut inbox = Inbox::new();
+        inbox.last.extend(0..1000);
         inbox.second.extend([2001, 2002]);
         inbox.first.extend([3001, 3002]);
         let order: Vec<i32> = std::iter::from_fn(|| inbox.next()).take(6).collect();
@@ -222,13 +214,7 @@ mod tests {
 
     #[test]
     fn a_flood_that_nobody_works_off_keeps_no_more_than_its_newest() {
-        let mut inbox = Inbox {
-            first: VecDeque::new(),
-            second: VecDeque::new(),
-            last: VecDeque::new(),
-            closed: false,
-            panicked: None,
-        };
+        let mut inbox = Inbox::new();
         (0..10_000).for_each(|n| inbox.add(n, Turn::Last));
         inbox.add(-1, Turn::First);
         let kept: Vec<i32> = std::iter::from_fn(|| inbox.next()).collect();

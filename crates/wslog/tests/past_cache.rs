@@ -1,43 +1,37 @@
 //! A log in a real directory that is written past the page cache: by io_uring, where this machine has it.
 
+mod support;
+
 use std::os::fd::AsRawFd;
-use std::path::PathBuf;
 
 use bytes::Bytes;
 use trireme_order::LogStore;
-use trireme_types::{
-    Base, Durability, Entry, EntryHeader, EntryKind, LogIndex, NodeId, Seqno, Session, SplitMix, Term, Uuid,
-};
+use trireme_types::{Base, Durability, Entry, LogIndex, NodeId, SplitMix, Uuid};
 use trireme_wslog::{DirStorage, KEY_BYTES, LogKeys, Options, WriteSetLog, inspect};
+
+use support::dir::Dir;
+use support::entries;
 
 const NODE: NodeId = NodeId(Uuid([7; 16]));
 
 type Log = WriteSetLog<DirStorage>;
 
-struct Dir {
-    path: PathBuf,
+/// Where a log lies, and its key if it has one.
+struct Place {
+    dir: Dir,
     keys: Option<LogKeys>,
 }
 
-impl Dir {
-    fn new(name: &str) -> Dir {
-        let path = std::env::temp_dir().join(format!("trireme-past-cache-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir(&path).unwrap();
-        Dir { path, keys: None }
+impl Place {
+    fn new(keys: Option<LogKeys>) -> Place {
+        Place { dir: Dir::new(), keys }
     }
 
     fn open(&self) -> Log {
         let options = Options { size: 8 << 20, keys: self.keys.clone(), ..Options::new(NODE, "boot") };
-        let (log, report) = WriteSetLog::open(DirStorage::new(&self.path).unwrap(), &options).unwrap();
+        let (log, report) = WriteSetLog::open(DirStorage::new(self.dir.path()).unwrap(), &options).unwrap();
         assert_eq!((report.hole, report.torn_tail_cut), (None, false));
         log
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.path);
     }
 }
 
@@ -56,18 +50,10 @@ fn directly(mut log: Log) -> Option<Log> {
     }
 }
 
+/// Every byte tells its place: one that lands elsewhere in a page is seen.
 fn entry(index: u64, len: usize) -> Entry {
     let payload: Vec<u8> = (0..len).map(|at| (at as u64 ^ index) as u8).collect();
-    let header = EntryHeader {
-        index: LogIndex(index),
-        term: Term(1),
-        seqno: Seqno(index),
-        voters: LogIndex(1),
-        session: Session { node: NODE, number: 1 },
-        number: index,
-        kind: EntryKind::WriteSet,
-    };
-    Entry { header, payload: Bytes::from(payload) }
+    Entry { payload: Bytes::from(payload), ..entries::entry(index, 1, 0) }
 }
 
 /// As a node's group thread does it. Was it written past the cache?
@@ -110,18 +96,16 @@ fn check(log: &Log, lengths: &[usize]) {
 
 #[test]
 fn what_is_written_past_the_cache_is_read_through_it() {
-    write_and_read(Dir::new("read"));
+    write_and_read(Place::new(None));
 }
 
 #[test]
 fn what_is_written_past_the_cache_is_sealed_where_there_is_a_key() {
-    let mut dir = Dir::new("sealed");
-    dir.keys = Some(LogKeys::new(&[[5; KEY_BYTES]]).unwrap());
-    write_and_read(dir);
+    write_and_read(Place::new(Some(LogKeys::new(&[[5; KEY_BYTES]]).unwrap())));
 }
 
-fn write_and_read(dir: Dir) {
-    let mut log = dir.open();
+fn write_and_read(place: Place) {
+    let mut log = place.open();
     log.reset(Base { history: Uuid([1; 16]), ..Base::default() }).unwrap();
     let Some(mut log) = directly(log) else { return };
     let mut reader = log.reader();
@@ -170,11 +154,12 @@ fn write_and_read(dir: Dir) {
                 }
                 sync(&mut log);
             }
-            // Who only looks sees it too.
-            let looked = inspect::verify(&DirStorage::read_only(&dir.path).unwrap(), None, dir.keys.as_ref()).unwrap();
+            // A reader of the files alone sees it too.
+            let looked =
+                inspect::verify(&DirStorage::read_only(place.dir.path()).unwrap(), None, place.keys.as_ref()).unwrap();
             assert_eq!((looked.last, looked.report.hole), (log.last(), None));
             drop(log);
-            log = directly(dir.open()).unwrap();
+            log = directly(place.open()).unwrap();
             check(&log, &lengths);
             reader = log.reader();
         }
@@ -183,13 +168,13 @@ fn write_and_read(dir: Dir) {
     let reader = log.reader();
     log.close().unwrap();
     drop(reader);
-    check(&dir.open(), &lengths);
+    check(&place.open(), &lengths);
 }
 
 #[test]
 fn a_change_of_mode_writes_what_waits() {
-    let dir = Dir::new("mode");
-    let mut log = dir.open();
+    let place = Place::new(None);
+    let mut log = place.open();
     log.reset(Base { history: Uuid([1; 16]), ..Base::default() }).unwrap();
     let Some(mut log) = directly(log) else { return };
     let mut lengths = vec![100];
@@ -211,5 +196,5 @@ fn a_change_of_mode_writes_what_waits() {
     assert_eq!(log.written(), LogIndex(4));
     assert_eq!(log.begin_write().unwrap(), None);
     drop(log);
-    check(&dir.open(), &lengths);
+    check(&place.open(), &lengths);
 }

@@ -380,7 +380,7 @@ impl Service {
         if config.control != old.control {
             return Err("the control socket cannot be moved: use --takeover".to_owned());
         }
-        // Everything that can fail comes first. What was opened is closed again if something does.
+        // Everything that can fail comes first. Sockets that were opened are closed again if something does.
         let opened = self.open(&config, &mut None)?;
         self.balancer.with(|pool, now| pool.configure(config.settings.clone(), &config.nodes, now))?;
         let opened = self.begin(opened);

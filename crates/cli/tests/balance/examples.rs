@@ -212,7 +212,7 @@ fn kubernetes() {
     let hosts = file(&place, "hosts", "127.0.0.1 localhost\n10.0.0.1 mariadb-0.mariadb\n");
     run(&format!("mount --bind {hosts} /etc/hosts"));
     file(&place, "password", "secret\n");
-    // What the container runs, with its two places in ours.
+    // The container's command, with its two places in ours.
     let command = manifest.split("command: [").nth(1).unwrap().split(']').next().unwrap();
     let command = command.replace("/secret/", &place.path("")).replace("/tmp/control", &place.path("control"));
     let words: Vec<String> = command.split(',').map(|word| word.trim().trim_matches('"').to_owned()).collect();

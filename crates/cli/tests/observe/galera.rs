@@ -32,7 +32,7 @@ fn galera_is_seen_by_status_top_and_monitor() {
         "{out}"
     );
 
-    // What is said before a switch: an option that has no effect in Trireme, and a table that does not replicate.
+    // Two findings before a switch: an option that has no effect in Trireme, and a table that does not replicate.
     cluster.sql(first, "CREATE TABLE d.heap_of_rows (a INT PRIMARY KEY) ENGINE=MyISAM").unwrap();
     cluster.sql(first, "GRANT SELECT ON *.* TO look@'%'").unwrap();
     cluster.sql(first, "SET GLOBAL wsrep_provider_options='evs.send_window=9'").unwrap();
