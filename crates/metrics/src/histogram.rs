@@ -1,6 +1,7 @@
 //! Histograms of times, from 10 µs to 10 s.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// Upper bounds of the buckets in nanoseconds, each included: 1, 2.5 and 5 of every power of ten. What is longer goes into one bucket more.
@@ -140,35 +141,25 @@ impl Snapshot {
     }
 }
 
-/// Least, mean, greatest and spread, for `wsrep_evs_repl_latency`.
+/// What `wsrep_evs_repl_latency` tells of the times in a histogram since the last reset. A sample costs two looks in memory: how many, and their sum, are
+/// the histogram's.
 pub struct Moments {
-    count: AtomicU64,
-    sum_ns: AtomicU64,
-    /// Of microseconds.
-    squares: AtomicU64,
     min_ns: AtomicU64,
     max_ns: AtomicU64,
+    /// The histogram at the last reset.
+    before: Mutex<Snapshot>,
 }
 
 impl Default for Moments {
     fn default() -> Moments {
-        Moments {
-            count: AtomicU64::new(0),
-            sum_ns: AtomicU64::new(0),
-            squares: AtomicU64::new(0),
-            min_ns: AtomicU64::new(u64::MAX),
-            max_ns: AtomicU64::new(0),
-        }
+        Moments { min_ns: AtomicU64::new(u64::MAX), max_ns: AtomicU64::new(0), before: Mutex::default() }
     }
 }
 
 impl Moments {
+    /// Beside [`Histogram::record`] of the same time.
     pub fn record(&self, time: Duration) {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let us = ns / 1000;
-        self.count.fetch_add(1, Relaxed);
-        self.sum_ns.fetch_add(ns, Relaxed);
-        self.squares.fetch_add(us.saturating_mul(us), Relaxed);
         // Seldom: the extremes are found early.
         if ns < self.min_ns.load(Relaxed) {
             self.min_ns.fetch_min(ns, Relaxed);
@@ -178,24 +169,32 @@ impl Moments {
         }
     }
 
-    pub fn reset(&self) {
-        for cell in [&self.count, &self.sum_ns, &self.squares, &self.max_ns] {
-            cell.store(0, Relaxed);
-        }
+    pub fn reset(&self, histogram: &Histogram) {
+        *self.before.lock().unwrap_or_else(PoisonError::into_inner) = histogram.snapshot();
+        self.max_ns.store(0, Relaxed);
         self.min_ns.store(u64::MAX, Relaxed);
     }
 
-    /// Least, mean, greatest, standard deviation in seconds, and how many; zeros when nothing was recorded.
-    pub fn take(&self) -> (f64, f64, f64, f64, u64) {
-        let count = self.count.load(Relaxed);
-        if count == 0 {
+    /// Least, mean, greatest, standard deviation in seconds, and how many; zeros when nothing was recorded. The deviation is as exact as the buckets are:
+    /// each time counts as the middle of its bucket.
+    pub fn take(&self, histogram: &Histogram) -> (f64, f64, f64, f64, u64) {
+        let seen = histogram.snapshot().since(&self.before.lock().unwrap_or_else(PoisonError::into_inner));
+        let (min, max) = (self.min_ns.load(Relaxed), self.max_ns.load(Relaxed));
+        let count = seen.count();
+        // The counts may be ahead of the extremes.
+        if count == 0 || min > max {
             return (0.0, 0.0, 0.0, 0.0, 0);
         }
-        let seconds = |cell: &AtomicU64| cell.load(Relaxed) as f64 / 1e9;
-        let mean = seconds(&self.sum_ns) / count as f64;
-        let square = self.squares.load(Relaxed) as f64 / 1e12 / count as f64;
-        let deviation = (square - mean * mean).max(0.0).sqrt();
-        (seconds(&self.min_ns), mean, seconds(&self.max_ns), deviation, count)
+        let mean = seen.sum_ns as f64 / count as f64;
+        let mut squares = 0.0;
+        let mut lower = 0;
+        for (bucket, n) in seen.counts.iter().enumerate() {
+            let upper = BOUNDS_NS.get(bucket).copied().unwrap_or(max);
+            let middle = (lower.clamp(min, max) as f64 + upper.clamp(min, max) as f64) / 2.0;
+            squares += *n as f64 * (middle - mean).powi(2);
+            lower = upper;
+        }
+        (min as f64 / 1e9, mean / 1e9, max as f64 / 1e9, (squares / count as f64).sqrt() / 1e9, count)
     }
 }
 
@@ -254,15 +253,22 @@ mod tests {
 
     #[test]
     fn moments() {
-        let moments = Moments::default();
-        assert_eq!(moments.take(), (0.0, 0.0, 0.0, 0.0, 0));
-        for ms in [1, 3] {
-            moments.record(Duration::from_millis(ms));
-        }
-        let (min, mean, max, deviation, count) = moments.take();
-        assert_eq!((min, max, count), (0.001, 0.003, 2));
-        assert!((mean - 0.002).abs() < 1e-9 && (deviation - 0.001).abs() < 1e-6, "{mean} {deviation}");
-        moments.reset();
-        assert_eq!(moments.take().4, 0);
+        let (histogram, moments) = (Histogram::default(), Moments::default());
+        assert_eq!(moments.take(&histogram), (0.0, 0.0, 0.0, 0.0, 0));
+        let record = |us| {
+            histogram.record(Duration::from_micros(us));
+            moments.record(Duration::from_micros(us));
+        };
+        (0..50).for_each(|_| record(1000));
+        (0..50).for_each(|_| record(3000));
+        let (min, mean, max, deviation, count) = moments.take(&histogram);
+        assert_eq!((min, max, count), (0.001, 0.003, 100));
+        assert!((mean - 0.002).abs() < 1e-9, "{mean}");
+        assert!((deviation - 0.001).abs() < 0.0004, "{deviation}");
+        moments.reset(&histogram);
+        assert_eq!(moments.take(&histogram).4, 0);
+        record(20_000_000);
+        let (min, mean, max, deviation, count) = moments.take(&histogram);
+        assert_eq!((min, mean, max, deviation, count), (20.0, 20.0, 20.0, 0.0, 1), "beyond the buckets too");
     }
 }

@@ -25,7 +25,7 @@ pub struct Metrics {
     pub causal_read: Histogram,
     pub apply_lag: Histogram,
     pub delay: Histogram,
-    /// From sending to knowing the place: `wsrep_evs_repl_latency`.
+    /// Of `order`, from sending to knowing the place: `wsrep_evs_repl_latency`.
     pub latency: Moments,
     /// Length of the queue behind flow control at each write set, see [`SendQueue`].
     pub send_queue: SendQueue,

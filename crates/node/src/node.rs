@@ -344,7 +344,7 @@ impl Node {
 
     pub fn stats_reset(&self) {
         self.shared.status.counters.reset();
-        self.shared.metrics.latency.reset();
+        self.shared.metrics.latency.reset(&self.shared.metrics.order);
         self.shared.metrics.send_queue.reset();
         self.shared.monitor.reset_stats();
         self.shared.queue.reset_stats();

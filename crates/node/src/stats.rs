@@ -31,7 +31,7 @@ pub fn collect(shared: &Arc<Shared>) -> Vec<(String, StatValue)> {
         Some(None) | None => Vec::new(),
     };
     let send_queue = shared.metrics.send_queue.take();
-    let (min, avg, max, stddev, samples) = shared.metrics.latency.take();
+    let (min, avg, max, stddev, samples) = shared.metrics.latency.take(&shared.metrics.order);
     let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Relaxed) as i64;
     let stats = Stats {
         local_state_uuid: shared.data.history().to_string(),
