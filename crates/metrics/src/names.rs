@@ -121,6 +121,10 @@ pub const METRICS: &[Metric] = &[
     gauge("trireme_send_queue", "Write sets that flow control holds back"),
     gauge("trireme_open_transactions", "Local transactions that have written something"),
     gauge("trireme_certification_keys", "Keys in the certification index"),
+    gauge(
+        "trireme_log_sync_longest_seconds",
+        "The longest sync of the write-set log in the last ten seconds, one that has not ended included",
+    ),
     labelled(
         Kind::Gauge,
         "trireme_flow_control_rate",

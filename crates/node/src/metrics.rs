@@ -7,7 +7,7 @@ use trireme_metrics::{Histogram, Moments};
 
 use crate::command::Outcome;
 use crate::slot::Slot;
-use crate::stages::{Since, Slowest, Stages, Worst};
+use crate::stages::{Recent, Since, Slowest, Stages, Worst};
 
 /// Any thread may record; nothing here waits for a lock.
 #[derive(Default)]
@@ -29,6 +29,8 @@ pub struct Metrics {
     pub latency: Moments,
     /// Length of the queue behind flow control at each write set, see [`SendQueue`].
     pub send_queue: SendQueue,
+    /// See [`Metrics::longest_sync`].
+    recent_syncs: Recent,
     // For the flight recorder, since it last looked:
     pub slowest: Slowest,
     pub slowest_sync: Worst,
@@ -52,10 +54,18 @@ impl Metrics {
 
     /// The sync of the log that has been under way since `begun` has ended.
     pub fn note_sync(&self, begun: Instant) {
-        let took = begun.elapsed();
+        let now = Instant::now();
+        let took = now.saturating_duration_since(begun);
         self.sync_since.end();
         self.log_sync.record(took);
         self.slowest_sync.record(took);
+        self.recent_syncs.record(now, took);
+    }
+
+    /// The longest sync of the log that ended in the last ten seconds, or is under way.
+    pub fn longest_sync(&self, now: Instant) -> Duration {
+        let under_way = self.sync_since.get().map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        self.recent_syncs.longest(now).max(under_way)
     }
 
     /// A local write set was ordered. `slot`: what its thread waited at since `begun`.

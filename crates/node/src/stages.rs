@@ -79,6 +79,46 @@ impl Worst {
     }
 }
 
+/// Seconds that [`Recent`] looks back.
+const RECENT: u32 = 10;
+/// More than that: one that is written now is never read as one of long ago.
+const SLOTS: usize = 16;
+const _: () = assert!(SLOTS > RECENT as usize);
+
+/// The longest of the times of the last ten seconds.
+pub struct Recent {
+    start: Instant,
+    /// By the second after `start`: it stands in the upper half, the longest of its times, in steps of 10 µs, in the lower. So the greater value
+    /// is the one to keep, whether it is of a later second or longer.
+    slots: [AtomicU64; SLOTS],
+}
+
+impl Default for Recent {
+    fn default() -> Recent {
+        Recent { start: Instant::now(), slots: Default::default() }
+    }
+}
+
+impl Recent {
+    fn second(&self, now: Instant) -> u32 {
+        u32::try_from(now.saturating_duration_since(self.start).as_secs()).unwrap_or(u32::MAX)
+    }
+
+    pub fn record(&self, now: Instant, time: Duration) {
+        let second = self.second(now);
+        let steps = u32::try_from(time.as_micros() / 10).unwrap_or(u32::MAX);
+        self.slots[second as usize % SLOTS].fetch_max(u64::from(second) << 32 | u64::from(steps), Relaxed);
+    }
+
+    pub fn longest(&self, now: Instant) -> Duration {
+        let now = self.second(now);
+        let slots = self.slots.iter().map(|slot| slot.load(Relaxed));
+        let recent =
+            slots.filter(|slot| ((slot >> 32) as u32).saturating_add(RECENT) > now).map(|slot| u64::from(slot as u32));
+        Duration::from_micros(recent.max().unwrap_or(0) * 10)
+    }
+}
+
 /// When something began that has not ended.
 pub struct Since {
     start: Instant,
@@ -127,6 +167,22 @@ mod tests {
         assert_eq!(slowest.take_if(|_| true).map(|commit| commit.seqno), Some(Seqno(2)));
         slowest.record(commit(4, 1));
         assert_eq!(slowest.take_if(|_| true).map(|commit| commit.seqno), Some(Seqno(4)));
+    }
+
+    #[test]
+    fn the_longest_of_the_last_ten_seconds() {
+        let recent = Recent::default();
+        let at = |seconds| recent.start + Duration::from_secs(seconds);
+        assert_eq!(recent.longest(at(0)), Duration::ZERO);
+        for (second, ms) in [(0, 70), (5, 300), (5, 200), (8, 40)] {
+            recent.record(at(second), Duration::from_millis(ms));
+        }
+        for (second, ms) in [(8, 300), (14, 300), (15, 40), (17, 40), (18, 0), (4000, 0)] {
+            assert_eq!(recent.longest(at(second)), Duration::from_millis(ms), "after {second} s");
+        }
+        // The slot of a second long ago is taken by a later one, though that brought shorter times.
+        recent.record(at(21), Duration::from_millis(1));
+        assert_eq!(recent.longest(at(21)), Duration::from_millis(1));
     }
 
     #[test]

@@ -481,6 +481,7 @@ fn from_facts(facts: &Facts) -> State {
         ("trireme_log_last_index", "wsrep_trireme_log_last"),
         ("trireme_log_bytes", "wsrep_trireme_log_bytes"),
         ("trireme_log_max_bytes", "wsrep_trireme_log_bytes_max"),
+        ("trireme_log_sync_longest_seconds", "wsrep_trireme_log_sync_longest"),
         ("trireme_unknown_outcomes_total", "wsrep_trireme_unknown_outcomes"),
         ("trireme_silences_total", "wsrep_trireme_silences"),
     ] {

@@ -394,6 +394,7 @@ fn facts(state: &State, fresh: bool, unix: f64) -> Facts {
         ("wsrep_trireme_authentication", text("authentication")),
         ("wsrep_trireme_flow_control_gave_up", if gave_up(state) { "yes" } else { "no" }.to_owned()),
         ("wsrep_trireme_log_bytes_max", number("trireme_log_max_bytes")),
+        ("wsrep_trireme_log_sync_longest", number("trireme_log_sync_longest_seconds")),
     ] {
         facts.status.insert(name.to_owned(), value);
     }

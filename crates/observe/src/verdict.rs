@@ -162,6 +162,16 @@ pub fn verdict(group: &[&Facts], votes: Option<&Votes>, witness: Option<&Facts>,
             say(Level::Well, text);
         }
     }
+    // A majority of fast disks is enough for a commit, so this changes no exit code.
+    for facts in group.iter() {
+        if let Some(longest) = facts.number("wsrep_trireme_log_sync_longest").filter(|s| *s >= SLOW_SYNC) {
+            let text = format!(
+                "the disk of {} is slow: in the last ten seconds a sync of its write-set log took {longest:.2} s. Look for what else uses that disk",
+                name(facts)
+            );
+            say(Level::Well, text);
+        }
+    }
     let silent: BTreeSet<String> = primary.iter().flat_map(|facts| facts.names("wsrep_trireme_silent")).collect();
     for silent in silent {
         say(Level::Degraded, format!("{silent} is not heard by the others"));
@@ -198,6 +208,8 @@ pub fn verdict(group: &[&Facts], votes: Option<&Votes>, witness: Option<&Facts>,
 
 /// Write sets that wait to be applied: more than flow control lets pass by default.
 const LONG_QUEUE: i64 = 32;
+/// Of a sync of the log, in seconds: what the flight recorder calls slow, too.
+const SLOW_SYNC: f64 = 0.1;
 
 fn of_votes(votes: &Votes, primary: bool) -> (Level, String) {
     let Votes { voters, voters_there: there, weight, weight_there, needed, failures_survived, absent } = votes;
@@ -366,6 +378,20 @@ mod tests {
             |line: &String| line.starts_with("db2 has 99 write sets to apply, applies none, and slows nobody any more");
         assert!(sentences.iter().any(told), "{sentences:?}");
         assert_eq!(picture.level(), Level::Degraded);
+    }
+
+    #[test]
+    fn one_has_a_slow_disk() {
+        let seconds = |seconds: &str| {
+            let slow = [("wsrep_trireme_log_sync_longest", seconds)];
+            let members = vec![member(1, &[1, 2, 3], &[]), member(2, &[1, 2, 3], &slow), member(3, &[1, 2, 3], &[])];
+            let picture = seen(members, &[]);
+            assert_eq!(picture.level(), Level::Well);
+            picture.clusters[0].verdict.sentences.join("\n")
+        };
+        let told = "the disk of db2 is slow: in the last ten seconds a sync of its write-set log took 0.15 s";
+        assert!(seconds("0.15").contains(told), "{}", seconds("0.15"));
+        assert!(!seconds("0.099").contains("slow"), "{}", seconds("0.099"));
     }
 
     #[test]

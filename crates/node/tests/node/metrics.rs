@@ -64,6 +64,7 @@ fn set(host: &Host, options: &str) {
 const BY_COMMITS: &[&str] = &[
     "trireme_commit_seconds",
     "trireme_log_sync_seconds",
+    "trireme_log_sync_longest_seconds",
     "trireme_commits_total",
     "trireme_write_sets_sent_total",
     "trireme_write_sets_sent_bytes_total",
