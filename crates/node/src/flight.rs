@@ -11,6 +11,7 @@ use trireme_flight::{Event, Identity, Keeper, Recorder};
 use trireme_types::{NodeId, Seqno};
 
 use crate::Level;
+use crate::metrics::Metrics;
 use crate::picture::{Picture, Slow};
 use crate::settings::Settings;
 use crate::shared::Shared;
@@ -140,7 +141,7 @@ impl Watch {
         }
         self.look_at_clocks(flight, now);
         self.look_at_appliers(shared, now);
-        self.look_at_syncs(shared, now);
+        self.look_at_syncs(flight, &shared.metrics, now);
         self.look_at_commits(shared, now);
         self.look_at_flow(shared, picture, now);
         let more = flight.take_more();
@@ -197,13 +198,12 @@ impl Watch {
         }
     }
 
-    fn look_at_syncs(&mut self, shared: &Shared, now: Instant) {
-        let flight = &shared.host.flight;
-        let slowest = shared.metrics.slowest_sync.take();
+    fn look_at_syncs(&mut self, flight: &Recorder, metrics: &Metrics, now: Instant) {
+        let slowest = metrics.slowest_sync.take();
         if slowest >= SLOW_SYNC {
             flight.note(Event::SlowSync { time: slowest });
         }
-        let since = shared.metrics.sync_since.get();
+        let since = metrics.sync_since.get();
         if since != self.sync_hangs.0 {
             self.sync_hangs = (since, SYNC_HANGS);
         }
@@ -253,5 +253,98 @@ impl Watch {
             let by = self.slowed_by.as_ref().map_or_else(String::new, |(by, _)| by.clone());
             flight.note(Event::HeldBack { by, time: held });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trireme_flight::{Incoming, Record};
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    /// Kinds and times of what was noted since the last call.
+    fn noted(incoming: &Incoming) -> Vec<(&'static str, Duration)> {
+        let mut records: Vec<Record> = Vec::new();
+        incoming.take(&mut records);
+        let one = |record: Record| match record.event {
+            Event::StoodStill { time } | Event::GroupLate { time } => (record.event.word(), time),
+            Event::SlowSync { time } | Event::SyncHangs { time } => (record.event.word(), time),
+            // It depends on the clock of this machine, too.
+            ref event => (event.word(), Duration::ZERO),
+        };
+        records.into_iter().map(one).collect()
+    }
+
+    /// A look after a second in which the clock of the machine went on by `clock`.
+    fn second(watch: &mut Watch, recorder: &Recorder, clock: i64) {
+        let now = watch.looked + LOOK;
+        watch.looked_unix_ns = unix_ns().wrapping_add_signed(clock * -1_000_000_000);
+        watch.look_at_clocks(recorder, now);
+    }
+
+    #[test]
+    fn a_process_that_did_not_run_and_one_whose_group_thread_alone_did_not() {
+        let (recorder, incoming) = Recorder::new();
+        let mut watch = Watch::new(Instant::now());
+        watch.note_sleep(ms(60), EVERY);
+        watch.note_group(ms(40));
+        second(&mut watch, &recorder, 1);
+        assert_eq!(noted(&incoming), []);
+        // A frozen process: its group thread was late as well, and that says no more.
+        watch.note_sleep(ms(6050), EVERY);
+        watch.note_group(ms(5990));
+        second(&mut watch, &recorder, 1);
+        assert_eq!(noted(&incoming), [("stood-still", ms(6000))]);
+        watch.note_group(ms(2300));
+        second(&mut watch, &recorder, 1);
+        assert_eq!(noted(&incoming), [("group-late", ms(2300))]);
+    }
+
+    #[test]
+    fn a_clock_that_was_set() {
+        let (recorder, incoming) = Recorder::new();
+        let mut watch = Watch::new(Instant::now());
+        for (seconds, ahead) in [(61, true), (-59, false)] {
+            second(&mut watch, &recorder, seconds);
+            let mut records = Vec::new();
+            incoming.take(&mut records);
+            let [Record { event, .. }] = &records[..] else { panic!("{records:?}") };
+            assert_eq!(event.word(), "clock-set");
+            let Event::ClockSet { ahead: told, by } = event else { panic!("{event:?}") };
+            assert!(*told == ahead && by.abs_diff(ms(60_000)) < ms(1000), "{event:?}");
+        }
+        second(&mut watch, &recorder, 1);
+        assert_eq!(noted(&incoming), []);
+    }
+
+    #[test]
+    fn a_slow_sync_and_one_that_hangs() {
+        let (recorder, incoming) = Recorder::new();
+        let (metrics, start) = (Metrics::new(true), Instant::now());
+        let mut watch = Watch::new(start);
+        let mut look = |after| {
+            watch.look_at_syncs(&recorder, &metrics, start + after);
+            noted(&incoming)
+        };
+        for fast in [ms(3), ms(99)] {
+            metrics.slowest_sync.record(fast);
+        }
+        assert_eq!(look(ms(0)), []);
+        for slow in [ms(180), ms(150)] {
+            metrics.slowest_sync.record(slow);
+        }
+        assert_eq!(look(ms(0)), [("slow-sync", ms(180))]);
+        // One that hangs is told of while it does, and less and less often.
+        metrics.sync_since.begin(start);
+        let hangs = [(900, false), (1000, true), (2000, false), (9900, false), (10_000, true), (99_000, false)];
+        for (after, told) in hangs {
+            let expected = [("sync-hangs", ms(after))];
+            let seen = look(ms(after));
+            assert_eq!(seen, expected[..usize::from(told)], "after {after} ms");
+        }
+        assert!(metrics.longest_sync(start + ms(99_000)) >= ms(98_000), "told while it lasts");
     }
 }

@@ -1,4 +1,4 @@
-//! The measurements of a node, and the file by which it tells them. Each metric has a test here that moves it, but for those of [`NOT_HERE`].
+//! The measurements of a node, and the file by which it tells them. Each metric has a test here that moves it.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -14,6 +14,7 @@ use trireme_node::{Code, StatValue, TrxId};
 
 use crate::cluster::{Cluster, Host, agree, block, write_much};
 use crate::fake::{End, Hook, until};
+use crate::flight::{BY_AN_OPEN_OUTCOME, BY_SILENCE, BY_STANDING, recorded};
 
 /// The newest whole content.
 fn read(dir: &Path) -> Option<State> {
@@ -30,6 +31,16 @@ fn value(state: &State, name: &str) -> Option<f64> {
 
 fn metric(dir: &Path, name: &str) -> Option<f64> {
     read(dir).and_then(|state| value(&state, name))
+}
+
+/// Place of the node that orders.
+pub fn sequencer(dirs: &[&Path]) -> usize {
+    let mut first = None;
+    until("a sequencer", || {
+        first = dirs.iter().position(|dir| metric(dir, "trireme_is_sequencer") == Some(1.0));
+        first.is_some()
+    });
+    first.unwrap()
 }
 
 /// All that a node told before something happened.
@@ -255,9 +266,6 @@ const BY_BEING_CUT_OFF: &[&str] = &[
     "trireme_has_sequencer",
     "trireme_cluster_size",
 ];
-/// They need a member whose process is frozen, and here all are in one: a link that ends is no silence. The test of six faults on real servers
-/// (crates/cli/tests/faults.rs) freezes one and moves them.
-const NOT_HERE: &[&str] = &["trireme_member_silent", "trireme_silences_total"];
 /// On the others.
 const BY_AN_ELECTION: &[&str] = &["trireme_term", "trireme_term_changes_total"];
 
@@ -267,12 +275,7 @@ fn a_sequencer_that_is_cut_off_and_the_election_without_it() {
     let hosts = cluster.start();
     let dirs: Vec<&Path> = cluster.sites.iter().map(|site| &*site.dir).collect();
     let before: Vec<Before<'_>> = dirs.iter().map(|dir| Before::of(dir)).collect();
-    let mut first = None;
-    until("a sequencer", || {
-        first = dirs.iter().position(|dir| metric(dir, "trireme_is_sequencer") == Some(1.0));
-        first.is_some()
-    });
-    let first = first.unwrap();
+    let first = sequencer(&dirs);
     let other = (first + 1) % 3;
     set(&hosts[first], "gmcast.isolate=1");
     before[first].have_moved(BY_BEING_CUT_OFF);
@@ -298,6 +301,35 @@ fn a_sequencer_that_is_cut_off_and_the_election_without_it() {
     });
     set(&hosts[first], "gmcast.isolate=0");
     hosts.iter().for_each(|host| host.wait("all in", |s| s.size() == 3));
+    agree(hosts);
+}
+
+/// On the sequencer, which judges the others.
+const BY_A_SILENCE: &[&str] = &["trireme_member_silent", "trireme_silences_total"];
+
+/// As in a process that is frozen. A link that ends is no silence.
+#[test]
+fn a_member_whose_thread_stands_is_silent() {
+    let cluster = Cluster::new(3);
+    let hosts = cluster.start();
+    let dirs: Vec<&Path> = cluster.sites.iter().map(|site| &*site.dir).collect();
+    // It is in the view for as long as this takes.
+    hosts.iter().for_each(|host| set(host, "evs.inactive_timeout=PT30S; evs.suspect_timeout=PT20S"));
+    let first = sequencer(&dirs);
+    let silent = (first + 1) % 3;
+    let before = Before::of(dirs[first]);
+    hosts[silent].node().stall_in("trireme-group", true);
+    before.have_moved(BY_A_SILENCE);
+    let name = format!("trireme_member_silent{{member=\"{}\"}}", cluster.sites[silent].name);
+    let told = || read(dirs[first]).and_then(|state| state.number(&name));
+    until("it to be named", || told() == Some(1.0));
+    until("its own file to tell how long its thread has stood", || {
+        metric(dirs[silent], "trireme_group_thread_silent_seconds").is_some_and(|seconds| seconds > 0.5)
+    });
+    hosts[silent].node().stall_in("trireme-group", false);
+    until("it to be heard", || told() == Some(0.0));
+    recorded(&[dirs[first]], BY_SILENCE);
+    recorded(&[dirs[silent]], BY_STANDING);
     agree(hosts);
 }
 
@@ -371,6 +403,7 @@ fn an_outcome_that_is_left_open_is_counted() {
     hosts[first].disconnect();
     assert_eq!(writer.join().unwrap(), Some(Code::NodeFail));
     before[first].have_moved(BY_A_STOP_IN_THE_MIDDLE);
+    recorded(&[dirs[first]], BY_AN_OPEN_OUTCOME);
     hosts.into_iter().for_each(|host| drop(host.stop()));
 }
 
@@ -387,8 +420,8 @@ fn every_metric_is_moved_by_one_of_these() {
         BY_GIVING_UP,
         BY_A_REPLAY,
         BY_BEING_CUT_OFF,
-        NOT_HERE,
         BY_AN_ELECTION,
+        BY_A_SILENCE,
         BY_OPTIONS,
         BY_STRANGERS,
         BY_MUCH,

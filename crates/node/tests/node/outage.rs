@@ -10,6 +10,7 @@ use trireme_types::Seqno;
 
 use crate::cluster::{Cluster, Host, agree, copy, goes_on_with, write_much};
 use crate::fake::{End, Tables, until};
+use crate::flight::{BY_A_BROKEN_LOG, recorded};
 use crate::operators::block;
 
 /// Bytes.
@@ -94,6 +95,8 @@ fn it_comes_back_by_itself_once_the_disk_works() {
     disk.mend();
     third.wait("synced again", |s| s.synced == 2);
     hosts[0].wait("three", |s| s.size() == 3);
+    // Their file lies on that disk, and was away with it.
+    recorded(&[&disk.there], BY_A_BROKEN_LOG);
     {
         let s = third.lock();
         assert_eq!((s.sst_requests, s.finals), (1, 0), "no copy but the first, and the server was not disconnected");

@@ -6,6 +6,7 @@ use trireme_node::Code;
 
 use crate::cluster::{Cluster, Host, agree, write_much};
 use crate::fake::{End, Tables, until};
+use crate::flight::{BY_A_PANIC, recorded};
 
 /// Three nodes; the last one's thread panics during `provoke`, in which the first one writes.
 fn goes_out(thread: &str, provoke: impl Fn(&Cluster, &Host)) {
@@ -22,6 +23,7 @@ fn goes_out(thread: &str, provoke: impl Fn(&Cluster, &Host)) {
         s.log.iter().any(|(_, text)| text.starts_with(&line))
     });
     third.wait("tells its server", |s| s.finals == 1);
+    recorded(&[&cluster.sites[2].dir], BY_A_PANIC);
     hosts[0].wait("two left", |s| s.size() == 2);
     hosts[1].commit("b", "goes on");
     assert!(matches!(third.run("c", "refused"), End::Failed(_)), "it takes no commits");
