@@ -94,14 +94,34 @@ pub struct Certificate {
     pub days: Result<i64, String>,
 }
 
+/// What others connect to a port for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Purpose {
+    /// To be in the group.
+    Members,
+    /// To send a full copy. Somebody listens there as long as one arrives.
+    FullCopy,
+    /// To send what a node missed (Galera). Somebody listens there as long as that arrives.
+    CatchUp,
+}
+
+/// A port that was tried from this machine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Port {
+    pub node: String,
+    pub address: String,
+    pub purpose: Purpose,
+    /// Whether a connection gets there, or why not.
+    pub outcome: Result<(), String>,
+}
+
 /// All that is judged.
 #[derive(Clone, Debug, Default)]
 pub struct Inputs {
     pub answers: Vec<(Target, Answer)>,
     /// `None`: they could not be asked for.
     pub tables: Option<Vec<Table>>,
-    /// Ports for members, tried from this machine: node, address, outcome.
-    pub ports: Vec<(String, String, Result<(), String>)>,
+    pub ports: Vec<Port>,
     pub local: Option<Local>,
     /// Before a switch from Galera.
     pub from_galera: bool,
@@ -129,17 +149,8 @@ pub fn examine(inputs: &Inputs) -> Vec<Finding> {
     }
     group(&mut out, &members);
     tables(&mut out, inputs.tables.as_deref());
-    for (node, address, outcome) in &inputs.ports {
-        if let Err(why) = outcome {
-            out.error(
-                "port",
-                node,
-                format!("the port for members, {address}, cannot be reached from this machine: {why}"),
-                "Members connect to each other there; one that is not reached is out of the group.",
-                "Open it in the firewall for all members. If this machine is none of them, try from one that is.",
-            );
-        }
-    }
+    inputs.ports.iter().for_each(|tried| port(&mut out, tried));
+    links(&mut out, &members);
     if let Some(local) = &inputs.local {
         machine(&mut out, local, &members);
     }
@@ -581,6 +592,53 @@ fn group(out: &mut Findings, members: &[&Facts]) {
     }
 }
 
+fn port(out: &mut Findings, tried: &Port) {
+    let Err(reason) = &tried.outcome else { return };
+    let (check, what, why) = match tried.purpose {
+        Purpose::Members => (
+            "port",
+            "port for members",
+            "Members connect to each other there; one that is not reached is out of the group.",
+        ),
+        Purpose::FullCopy => (
+            "transfer-port",
+            "port for full copies",
+            "The donor of a full copy connects to it there. Without it this node cannot join when it needs one.",
+        ),
+        Purpose::CatchUp => (
+            "transfer-port",
+            "port for what it missed (IST)",
+            "A donor connects to it there when it comes back. Without it this node needs a full copy each time. Trireme uses the port for members.",
+        ),
+    };
+    let what = format!("the {what}, {}, cannot be reached from this machine: {reason}", tried.address);
+    let remedy = "Open it in the firewall for all members. If this machine is none of them, try from one that is.";
+    out.error(check, &tried.node, what, why, remedy);
+}
+
+/// Between members that both answer. What they say themselves is worth more than any try from here.
+fn links(out: &mut Findings, members: &[&Facts]) {
+    let tells: Vec<&&Facts> = members.iter().filter(|facts| facts.is_primary() && facts.is_extended()).collect();
+    for (place, one) in tells.iter().enumerate() {
+        for other in &tells[place + 1..] {
+            let same = |variable: &str| one.text(variable) == other.text(variable);
+            let has = |facts: &Facts, peer: &str| facts.linked().iter().any(|linked| linked == peer);
+            if !same("wsrep_cluster_state_uuid") || name(one) == name(other) {
+                continue;
+            }
+            if !has(one, name(other)) && !has(other, name(one)) {
+                out.warn(
+                    "link",
+                    "",
+                    format!("{} and {} have no connection with each other", name(one), name(other)),
+                    "What one of them writes has to take a way round by the others, and each takes the other for lost when these fail.",
+                    "Open the port for members (4567) between the two machines, in both directions. Their error logs say why a connection fails.",
+                );
+            }
+        }
+    }
+}
+
 /// As many names as are told; the rest is counted.
 const NAMES_MAX: usize = 10;
 
@@ -882,12 +940,59 @@ mod tests {
             |name: &str, engine: &str, primary_key| Table { name: name.into(), engine: engine.into(), primary_key };
         let mut inputs = of(vec![member(&[])]);
         inputs.tables = Some(vec![table("d.a", "MyISAM", true), table("d.b", "InnoDB", false)]);
-        inputs.ports =
-            vec![("db2".into(), "10.0.0.2:4567".into(), Err("refused".into())), ("db3".into(), "x".into(), Ok(()))];
+        let port = |purpose, outcome| Port { node: "db2".into(), address: "10.0.0.2:1".into(), purpose, outcome };
+        let closed = || Err("it does not answer".to_owned());
+        inputs.ports = vec![
+            port(Purpose::Members, closed()),
+            port(Purpose::FullCopy, closed()),
+            port(Purpose::CatchUp, closed()),
+            port(Purpose::Members, Ok(())),
+        ];
         inputs.answers.push((Target::Default, Err(Trouble::Silent)));
-        assert_eq!(checks(&inputs), ["answer", "not-transactional", "port", "no-primary-key"]);
+        let found = ["answer", "not-transactional", "port", "transfer-port", "transfer-port", "no-primary-key"];
+        assert_eq!(checks(&inputs), found);
         inputs.tables = None;
         assert!(checks(&inputs).contains(&"tables"));
+    }
+
+    #[test]
+    fn members_without_a_connection_are_told_once() {
+        let member = |name: &str, trips: &str, more: &[(&str, &str)]| {
+            let own = [("wsrep_node_name", name), ("wsrep_trireme_round_trips", trips)];
+            member(&[&own[..], more].concat())
+        };
+        let whole = [member("a", "b:0.1,c:0.1", &[]), member("b", "a:0.1,c:0.1", &[]), member("c", "a:0.1,b:0.1", &[])];
+        assert_eq!(checks(&of(whole.to_vec())), <[&str; 0]>::default());
+        let [a, ..] = whole;
+        let cut = of(vec![a, member("b", "a:0.1", &[]), member("c", "a:0.1", &[])]);
+        let found = examine(&cut);
+        let [finding] = &found[..] else { panic!("{found:?}") };
+        assert_eq!((finding.check, &*finding.what), ("link", "b and c have no connection with each other"));
+        // Another group, one that is out of it, and one that tells nothing: it is not known.
+        for more in
+            [("wsrep_cluster_state_uuid", "x"), ("wsrep_cluster_status", "non-Primary"), ("wsrep_trireme_role", "")]
+        {
+            let found = examine(&of(vec![member("b", "", &[]), member("c", "", &[more])]));
+            assert!(found.iter().all(|finding| finding.check != "link"), "{more:?}: {found:?}");
+        }
+    }
+
+    /// A check on what nobody asks for finds nothing.
+    #[test]
+    fn servers_are_asked_for_all_that_is_judged() {
+        const OWN: &str = include_str!("doctor.rs");
+        let code = OWN.split_once("mod tests {").unwrap().0;
+        let words = code.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '"');
+        let variables = words.filter_map(|word| word.strip_prefix('"')?.strip_suffix('"'));
+        let asked = |variable: &&str| {
+            ["wsrep_", "innodb_flush_log"].iter().any(|prefix| variable.starts_with(prefix))
+                || crate::facts::ASK.replace('\\', "").contains(&format!("'{variable}'"))
+        };
+        let known = ["binlog_", "innodb_", "log_", "default_", "character_", "version"];
+        let judged: Vec<&str> = variables.filter(|word| known.iter().any(|known| word.starts_with(known))).collect();
+        assert!(judged.len() >= 8, "{judged:?}");
+        let missing: Vec<&&str> = judged.iter().filter(|variable| !asked(variable)).collect();
+        assert_eq!(missing, <[&&str; 0]>::default());
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! Gathers what `trireme doctor` judges. Nothing here decides.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -13,14 +14,14 @@ use serde_json::json;
 
 use crate::batch;
 use crate::client::Connect;
-use crate::doctor::{Certificate, Disk, Finding, Inputs, Local, SecretFile, Severity, Table, examine};
+use crate::doctor::{Certificate, Disk, Finding, Inputs, Local, Port, Purpose, SecretFile, Severity, Table, examine};
 use crate::facts::Facts;
 use crate::status::ask_all;
 use crate::survey::{Answer, Target};
 use crate::table::printable;
 
 const NOTES: &str = "\
-Asks all servers as `trireme status` does, tries their ports for members from this machine, and looks at this machine where a server's data
+Asks all servers as `trireme status` does, tries their ports for members and for full copies from this machine, and looks at this machine where a server's data
 directory is here. Each finding has a reason and a remedy. Nothing is changed; with --disk some small files are written and removed.
 
 --outage reads the write-set logs of stopped nodes and says who would go on, and what a forced start would lose.
@@ -76,7 +77,7 @@ pub fn run(asked: &Doctor) -> ExitCode {
     let tables = answers.iter().filter(|(_, answer)| answer.as_ref().is_ok_and(Facts::is_primary));
     let tables = tables.map(|(target, _)| target).next().and_then(|target| tables_of(&asked.connect, target));
     let inputs = Inputs {
-        ports: answers.iter().filter_map(port).collect(),
+        ports: ports(&answers),
         local: answers.iter().find_map(|answer| local(answer, asked.disk)),
         tables,
         answers,
@@ -124,16 +125,67 @@ fn tables_of(connect: &Connect, target: &Target) -> Option<Vec<Table>> {
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 
-/// Tries the port for members of a server. `None`: its address is not known.
-fn port((target, answer): &(Target, Answer)) -> Option<(String, String, Result<(), String>)> {
-    let facts = answer.as_ref().ok().filter(|facts| facts.has_provider())?;
-    let (host, port) = member_address(target, facts)?;
-    let address = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-    let tried = (host.as_str(), port).to_socket_addrs().map_err(|e| e.to_string()).and_then(|mut all| {
-        let first = all.next().ok_or("the name has no address")?;
-        TcpStream::connect_timeout(&first, CONNECT_LIMIT).map(drop).map_err(|error| error.to_string())
-    });
-    Some((facts.name().unwrap_or("?").to_owned(), address, tried))
+/// All at the same time: one that drops packets takes its time.
+fn ports(answers: &[(Target, Answer)]) -> Vec<Port> {
+    thread::scope(|scope| {
+        let tried: Vec<_> = answers
+            .iter()
+            .flat_map(ports_of)
+            .map(|(node, host, port, purpose)| {
+                scope.spawn(move || {
+                    let address =
+                        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+                    let outcome = try_port(&host, port, purpose);
+                    Port { node, address, purpose, outcome }
+                })
+            })
+            .collect();
+        tried.into_iter().filter_map(|thread| thread.join().ok()).collect()
+    })
+}
+
+/// Of a server: its name, and where others connect to it, as far as that is known.
+fn ports_of((target, answer): &(Target, Answer)) -> Vec<(String, String, u16, Purpose)> {
+    let Some(facts) = answer.as_ref().ok().filter(|facts| facts.has_provider()) else { return Vec::new() };
+    let Some((host, port)) = member_address(target, facts) else { return Vec::new() };
+    let name = facts.name().unwrap_or("?");
+    let mut out = vec![(name.to_owned(), host.clone(), port, Purpose::Members)];
+    let mut add = |given: Option<&str>, usual: u16, purpose| {
+        let given = given.map(|given| given.split_once("://").map_or(given, |(_, address)| address));
+        let (host, port) = match given.map(|given| Target::parse(given, Some(usual))) {
+            Some(Ok(Target::Tcp { host, port })) if !host.eq_ignore_ascii_case("auto") => (host, port),
+            Some(Ok(Target::Tcp { .. } | Target::Default) | Err(_)) | None => (host.clone(), None),
+        };
+        out.push((name.to_owned(), host, port.unwrap_or(usual), purpose));
+    };
+    // The others use the server's own port, or transfer nothing.
+    if ["rsync", "mariabackup"].iter().any(|method| facts.text("wsrep_sst_method") == Some(method)) {
+        add(facts.text("wsrep_sst_receive_address"), 4444, Purpose::FullCopy);
+    }
+    if !facts.is_trireme() {
+        let options = facts.options();
+        let given = options.get("ist.recv_addr").map(String::as_str).filter(|given| !given.is_empty());
+        add(given, port.saturating_add(1), Purpose::CatchUp);
+    }
+    out
+}
+
+fn try_port(host: &str, port: u16, purpose: Purpose) -> Result<(), String> {
+    let mut all = (host, port).to_socket_addrs().map_err(|error| error.to_string())?;
+    let first = all.next().ok_or("the name has no address")?;
+    match TcpStream::connect_timeout(&first, CONNECT_LIMIT) {
+        Ok(_) => Ok(()),
+        Err(error) if gets_through(error.kind(), purpose) => Ok(()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Does a failed connection show that nothing is in the way? A machine that refuses for want of a listener has been reached.
+fn gets_through(error: ErrorKind, purpose: Purpose) -> bool {
+    match purpose {
+        Purpose::Members => false,
+        Purpose::FullCopy | Purpose::CatchUp => error == ErrorKind::ConnectionRefused,
+    }
 }
 
 /// Where it listens for members: an address of its own, or that of its clients.
@@ -300,6 +352,43 @@ mod tests {
         assert_eq!(of("gmcast.listen_addr = ssl://10.9.9.9:7000; base_port = 1;"), ("10.9.9.9".to_owned(), 7000));
         assert_eq!(of("base_port = 5000;"), ("10.0.0.1".to_owned(), 5000));
         assert_eq!(of("gmcast.listen_addr = tcp://[::]:4568;"), ("10.0.0.1".to_owned(), 4568));
+    }
+
+    #[test]
+    fn ports_for_transfers() {
+        let of = |pairs: &[(&str, &str)]| -> Vec<(String, u16, Purpose)> {
+            let all =
+                [&[("wsrep_on", "ON"), ("wsrep_provider_name", "Trireme"), ("wsrep_node_name", "db1")], pairs].concat();
+            let mut known = facts(&[]);
+            known.status = all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            let ports = ports_of(&(Target::parse("10.0.0.1:3306", None).unwrap(), Ok(known)));
+            ports.into_iter().map(|(_, host, port, purpose)| (host, port, purpose)).collect()
+        };
+        let here = |port, purpose| ("10.0.0.1".to_owned(), port, purpose);
+        let members = here(4567, Purpose::Members);
+        assert_eq!(of(&[("wsrep_sst_method", "mysqldump")]), std::slice::from_ref(&members));
+        assert_eq!(of(&[("wsrep_sst_method", "rsync")]), [members, here(4444, Purpose::FullCopy)]);
+        let given = |given| of(&[("wsrep_sst_method", "mariabackup"), ("wsrep_sst_receive_address", given)]).pop();
+        assert_eq!(given("AUTO"), Some(here(4444, Purpose::FullCopy)));
+        assert_eq!(given("10.9.9.9"), Some(("10.9.9.9".to_owned(), 4444, Purpose::FullCopy)));
+        assert_eq!(given("10.9.9.9:5000"), Some(("10.9.9.9".to_owned(), 5000, Purpose::FullCopy)));
+        let galera = |options| of(&[("wsrep_provider_name", "Galera"), ("wsrep_provider_options", options)]).pop();
+        assert_eq!(galera("gmcast.listen_addr = tcp://0.0.0.0:4000;"), Some(here(4001, Purpose::CatchUp)));
+        let own = Some(("10.9.9.9".to_owned(), 7, Purpose::CatchUp));
+        assert_eq!(galera("ist.recv_addr = ssl://10.9.9.9:7;"), own);
+        let none = (Target::Default, Err(crate::client::Trouble::Silent));
+        assert_eq!(ports_of(&none), []);
+    }
+
+    #[test]
+    fn a_machine_that_refuses_was_reached_and_one_that_is_silent_was_not() {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        assert_eq!(try_port("127.0.0.1", free, Purpose::FullCopy), Ok(()));
+        assert!(try_port("127.0.0.1", free, Purpose::Members).is_err());
+        // A firewall drops, or says so.
+        for kind in [ErrorKind::TimedOut, ErrorKind::HostUnreachable, ErrorKind::PermissionDenied] {
+            assert!(!gets_through(kind, Purpose::FullCopy) && !gets_through(kind, Purpose::CatchUp), "{kind}");
+        }
     }
 
     #[test]

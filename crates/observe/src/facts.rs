@@ -12,7 +12,7 @@ pub const ASK: &str = "SHOW GLOBAL STATUS WHERE Variable_name LIKE 'wsrep\\_%' O
      'version_comment', 'hostname', 'port', 'datadir', 'log_error', 'timestamp', 'read_only', 'log_bin', 'binlog_format', 'sync_binlog', \
      'innodb_autoinc_lock_mode', 'innodb_doublewrite', 'innodb_locks_unsafe_for_binlog', 'innodb_force_recovery', 'max_connections', \
      'default_storage_engine', 'gtid_strict_mode', 'log_slave_updates', 'query_cache_type', 'server_id', 'innodb_use_native_aio', \
-     'innodb_flush_method', 'pid_file')";
+     'innodb_flush_method', 'pid_file', 'character_set_server')";
 /// Makes a Trireme node tell its role, the votes and its log.
 pub const ASK_FOR_MORE: &str = "SET GLOBAL wsrep_provider_options = 'repl.status_extended=yes'";
 
@@ -112,6 +112,12 @@ impl Facts {
     /// A list of names.
     pub fn names(&self, name: &str) -> Vec<String> {
         self.text(name).unwrap_or_default().split(',').filter(|n| !n.is_empty()).map(str::to_owned).collect()
+    }
+
+    /// Members to whom it has a connection.
+    pub fn linked(&self) -> Vec<String> {
+        let trips = self.names("wsrep_trireme_round_trips");
+        trips.iter().filter_map(|trip| trip.rsplit_once(':')).map(|(peer, _)| peer.to_owned()).collect()
     }
 
     /// Bytes of write sets per second since the server started; its uptime is that of the server, which joins a little later.
