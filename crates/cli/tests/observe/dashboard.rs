@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use trireme_cluster::{Cluster, Endpoint, Node, NodeId};
+use trireme_cluster::{Cluster, Endpoint, Node, NodeId, Start};
 
 use crate::webdriver::Browser;
 use crate::{Process, cluster_of_three, get, trireme_command, until};
@@ -18,14 +18,16 @@ use crate::{Process, cluster_of_three, get, trireme_command, until};
 pub struct Load {
     stop: Arc<AtomicBool>,
     pause: Arc<AtomicBool>,
+    /// All write the row that is all clients' all the time.
+    meet: Arc<AtomicBool>,
     threads: Vec<thread::JoinHandle<()>>,
 }
 
 impl Load {
     pub fn start(endpoints: Vec<Endpoint>) -> Load {
-        let (stop, pause) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let [stop, pause, meet] = [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
         let one = |(place, endpoint): (usize, Endpoint)| {
-            let (stop, pause) = (stop.clone(), pause.clone());
+            let (stop, pause, meet) = (stop.clone(), pause.clone(), meet.clone());
             thread::spawn(move || {
                 let mut session = None;
                 for n in 0u64.. {
@@ -41,7 +43,7 @@ impl Load {
                         thread::sleep(Duration::from_millis(20));
                         continue;
                     };
-                    let row = if n % 10 == 0 { 0 } else { 1 + place };
+                    let row = if n % 10 == 0 || meet.load(Relaxed) { 0 } else { 1 + place };
                     // Failures are the business of other tests.
                     if let Err(error) = open.query(&format!("UPDATE load_ SET n = n + 1 WHERE id = {row}")) {
                         if error.code().is_none() {
@@ -52,11 +54,15 @@ impl Load {
                 }
             })
         };
-        Load { threads: endpoints.into_iter().enumerate().map(one).collect(), stop, pause }
+        Load { threads: endpoints.into_iter().enumerate().map(one).collect(), stop, pause, meet }
     }
 
     pub fn pause(&self, pause: bool) {
         self.pause.store(pause, Relaxed);
+    }
+
+    pub fn meet(&self, meet: bool) {
+        self.meet.store(meet, Relaxed);
     }
 }
 
@@ -106,6 +112,19 @@ fn points(browser: &Browser, chart: &str) -> u64 {
     browser.run(&script).as_str().and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
+/// The greatest value that a chart shows of one line.
+fn most(browser: &Browser, chart: &str, line: &str) -> f64 {
+    let shown = browser.run(&format!("return document.getElementById('plot-{chart}').dataset.most"));
+    let shown: Value = serde_json::from_str(shown.as_str().unwrap_or_default()).unwrap_or_default();
+    shown[line].as_f64().unwrap_or(0.0)
+}
+
+/// What a panel says changes.
+fn moves(browser: &Browser, panel: &str) {
+    let before = browser.text(panel);
+    until(&format!("{panel} to move"), || browser.text(panel) != before);
+}
+
 fn picture(browser: &Browser, name: &str) {
     let png = browser.picture();
     assert!(png.starts_with(b"\x89PNG"), "no picture");
@@ -129,6 +148,7 @@ fn the_dashboard_in_a_browser() {
     };
     let mut cluster = cluster_of_three("dashboard", 100);
     schema(&cluster);
+    cluster.sql(NodeId::new(1).unwrap(), "CREATE TABLE d.apart (id INT PRIMARY KEY)").unwrap();
     let load = Load::start(cluster.endpoints());
     let port = cluster.nodes()[0].ports.sql + 50;
     let _monitors = monitors(&cluster, port);
@@ -158,11 +178,13 @@ fn the_dashboard_in_a_browser() {
         let drawn = browser.run(&format!("return document.getElementById('plot-{chart}').dataset.drawn"));
         assert!(drawn.as_str().is_some_and(|time| time.parse::<f64>().is_ok()), "{chart} draws nothing: {drawn}");
     }
-    for chart in ["commits", "latency", "stages", "syncs", "delay"] {
+    for chart in ["commits", "latency", "stages", "syncs", "delay", "away"] {
         let last = || browser.run(&format!("return document.getElementById('plot-{chart}').dataset.last"));
         let before = last();
         until(&format!("{chart} to move"), || last() != before);
     }
+    moves(&browser, "#members");
+    moves(&browser, "#log");
     for (panel, words) in [
         ("#trips", " / "),
         ("#log", "iB"),
@@ -197,6 +219,15 @@ fn the_dashboard_in_a_browser() {
          || e.getAttribute('aria-labelledby') || e.labels?.length)).map(e => e.outerHTML)",
     );
     assert_eq!(unnamed, serde_json::json!([]));
+    // Frozen, it stays as it is, and the stream goes on.
+    let freeze = || browser.run("document.getElementById('freeze').click()");
+    let frames = || browser.run("return Number(document.documentElement.dataset.frames)").as_f64().unwrap_or(0.0);
+    freeze();
+    let (before, shown) = (frames(), browser.text("#members"));
+    until("three more answers", || frames() >= before + 3.0);
+    assert_eq!(browser.text("#members"), shown);
+    freeze();
+    moves(&browser, "#members");
     thread::sleep(Duration::from_secs(3)); // For the picture: some seconds of lines.
     picture(&browser, "dashboard-wide.png");
     browser.screen(390, 844, true, true);
@@ -205,12 +236,38 @@ fn the_dashboard_in_a_browser() {
     picture(&browser, "dashboard-phone.png");
     browser.screen(1280, 1700, false, false);
 
+    // Clients that write one row: conflicts.
+    let names = ["node1", "node2", "node3"];
+    let conflicts = || names.map(|name| most(&browser, "conflicts", name)).into_iter().fold(0.0, f64::max);
+    let before = conflicts();
+    load.meet(true);
+    until("more conflicts", || conflicts() > before);
+    load.meet(false);
+
+    // A frozen node: the way to it takes as long as it is.
+    let far = "const at = [...document.querySelectorAll('#trips thead th')].findIndex(cell => cell.innerText === 'node3'); \
+               return [...document.querySelectorAll('#trips tbody tr')].map(row => row.cells[at].innerText.split(' / ')[1] || '')";
+    let seconds = |text: &str| match text.split_once(' ') {
+        Some((number, "s")) => number.parse().unwrap_or(0.0),
+        Some((number, "ms")) => number.parse::<f64>().unwrap_or(0.0) / 1e3,
+        _ => 0.0,
+    };
+    cluster.pause(NodeId::new(3).unwrap()).unwrap();
+    until("the way to node3 to be long", || {
+        let ways = browser.run(far);
+        ways.as_array().into_iter().flatten().filter_map(Value::as_str).any(|way| seconds(way) > 0.6)
+    });
+    cluster.resume(NodeId::new(3).unwrap()).unwrap();
+    until("all to be well", || browser.text("#level").eq_ignore_ascii_case("well"));
+
     // A locked table: its node is named.
     let mut locker = cluster.session(NodeId::new(3).unwrap()).unwrap();
     load.pause(true);
     // A write that comes late takes the lock away while it is waited for.
     locker.query("SET SESSION lock_wait_timeout = 1").unwrap();
     until("the lock", || locker.query("LOCK TABLES d.load_ WRITE").is_ok());
+    let held = || most(&browser, "held", "node1").max(most(&browser, "held", "node2"));
+    let before = (held(), most(&browser, "backlog", "node3"), most(&browser, "lag", "node3"));
     load.pause(false);
     let locked = Instant::now();
     let hot = "return [...document.querySelectorAll('#throttle tbody tr')].flatMap(row => [...row.cells].map((cell, n) => cell.className.includes('hot') ? \
@@ -222,7 +279,17 @@ fn the_dashboard_in_a_browser() {
     println!("the throttle matrix named node3 after {took:?}");
     assert!(took < AT_ONCE, "the throttle matrix took {took:?}");
     until("the time line to tell", || browser.text("#changes").contains("writers wait for node3"));
+    // Chosen, it is marked; its line in the charts is drawn on a canvas, where no test can look.
+    let chosen = || browser.run("return document.querySelectorAll('#changes button[aria-pressed=true]').length");
+    assert_eq!(chosen(), 0);
+    browser.run("document.querySelector('#changes button').click()");
+    assert_eq!(chosen(), 1);
+    until("the chart of those who are held back", || held() > before.0);
+    until("the chart of backlogs", || most(&browser, "backlog", "node3") > before.1);
     locker.query("UNLOCK TABLES").unwrap();
+    // As long as it was locked.
+    until("the chart of what is applied late", || most(&browser, "lag", "node3") > before.2.max(0.5));
+    until("nobody to wait", || browser.text("#throttle-words") == "Nobody waits.");
     until("all to be well again", || browser.text("#level").eq_ignore_ascii_case("well"));
 
     // A node is killed: the banner turns.
@@ -234,6 +301,26 @@ fn the_dashboard_in_a_browser() {
     assert!(took < AT_ONCE, "the banner took {took:?}");
     until("the verdict to name it", || browser.text("#verdict").contains("2 of 3 voters are there (node3 is not)"));
     until("the time line to tell of it", || browser.text("#changes").contains("node3 was synced, is gone"));
+
+    // It comes back without data. Its donor cannot begin to copy as long as a table is locked there.
+    let lock = |n| {
+        let mut session = cluster.session(NodeId::new(n).unwrap()).unwrap();
+        session.query("LOCK TABLES d.apart WRITE").unwrap();
+        session
+    };
+    let locks = [lock(1), lock(2)];
+    std::fs::remove_file(cluster.nodes()[2].data().join("grastate.dat")).unwrap();
+    cluster.launch(NodeId::new(3).unwrap(), Start::Plain).unwrap();
+    until("the transfer to be shown", || {
+        let shown = browser.text("#transfers");
+        shown.contains("node3 is Joining") && shown.contains("is Donor/Desynced")
+    });
+    drop(locks);
+    until("its end to be shown", || {
+        let shown = browser.text("#transfers");
+        shown.contains("None at present") && shown.contains("node3 is Synced, was Jo")
+    });
+    until("all to be well in the end", || browser.text("#level").eq_ignore_ascii_case("well"));
     drop(load);
 
     // Nobody complained, and nothing was asked of anywhere else.
@@ -248,4 +335,11 @@ fn the_dashboard_in_a_browser() {
         }
         assert!(url.starts_with(&origin) || url.starts_with("data:") || url == "about:blank", "{url}");
     }
+
+    // The same cluster from another node.
+    browser.open(&format!("http://{}:{port}/", cluster.nodes()[0].address));
+    until("that page to show all", || {
+        let members = browser.text("#members");
+        browser.text("#level").eq_ignore_ascii_case("well") && names.iter().all(|name| members.contains(name))
+    });
 }

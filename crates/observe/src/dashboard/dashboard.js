@@ -256,6 +256,8 @@
     let last = known.times.length - 1;
     plot.dataset.points = String(all.reduce((sum, values) => sum + values.filter((v) => v !== null).length, 0));
     plot.dataset.last = JSON.stringify(all.map((values) => values[last] ?? null));
+    const most = (values) => values.reduce((top, v) => (v !== null && (top === null || v > top) ? v : top), null);
+    plot.dataset.most = JSON.stringify(Object.fromEntries(lines.map((line, n) => [line.label, most(all[n])])));
     const text = last < 0 ? 'nothing yet' : 'now: ' + textAt(chart, last);
     plot.setAttribute('aria-label', chart.title + '; ' + text + '. Arrow keys read earlier values.');
     if (unknown(u.cursor.idx)) say($('read-' + chart.id), text);
