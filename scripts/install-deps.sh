@@ -59,7 +59,7 @@ case " $* " in *" --packages "*) packages+=(
 ) ;; esac
 case " $* " in *" --balance "*) packages+=(
     haproxy sysbench
-    libmariadb-dev python3-pymysql libmariadb-java default-jdk-headless
+    libmariadb-dev python3-pymysql python3-dev python3-venv libmariadb-java default-jdk-headless
 ) ;; esac
 case " $* " in *" --browser "*) packages+=(
     chromium chromium-driver fonts-dejavu-core

@@ -1,6 +1,6 @@
 //! From what was typed to what is done.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Parser;
@@ -10,6 +10,7 @@ use crate::options::{Serve, Words};
 use crate::policy::Policy;
 use crate::pool::{Role, Settings};
 use crate::proxy::Network;
+use crate::shell::check_ca;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ListenerConfig {
@@ -30,6 +31,15 @@ pub enum Check {
     Passive,
 }
 
+/// Where monitors of the servers are listened to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Monitors {
+    Off,
+    /// At this port of each server's host, if one answers there.
+    Beside(u16),
+    At(Vec<Address>),
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     pub listeners: Vec<ListenerConfig>,
@@ -37,6 +47,8 @@ pub struct Config {
     pub settings: Settings,
     pub user: String,
     pub password: String,
+    /// Looks log in by TLS, to servers whose certificate this file's signed.
+    pub tls_ca: Option<PathBuf>,
     pub interval: Duration,
     pub timeout: Duration,
     pub connect_timeout: Duration,
@@ -44,6 +56,9 @@ pub struct Config {
     /// `None`: as the limit of open files allows.
     pub max_connections: Option<usize>,
     pub check: Check,
+    pub monitors: Monitors,
+    /// A word that monitors ask for.
+    pub monitor_token: Option<String>,
     pub send_proxy: bool,
     pub accept_proxy: Vec<Network>,
     pub control: Option<Address>,
@@ -51,6 +66,9 @@ pub struct Config {
     pub nodelay: bool,
     pub keepalive: bool,
 }
+
+/// Where `trireme monitor` answers.
+pub const MONITOR_PORT: u16 = 9105;
 
 /// Shorter looks would be a load of their own.
 const INTERVAL_MIN: Duration = Duration::from_millis(10);
@@ -116,13 +134,16 @@ impl Config {
                 by_latency: o.by_latency,
             },
             user: o.user.clone(),
-            password: o.password_file.as_deref().map(password).transpose()?.unwrap_or_default(),
+            password: o.password_file.as_deref().map(first_line).transpose()?.unwrap_or_default(),
+            tls_ca: o.tls_ca.clone().map(|file| check_ca(&file).map(|()| file)).transpose()?,
             interval,
             timeout,
             connect_timeout: time("connect-timeout", &o.connect_timeout)?,
             hold: time("hold", &o.hold)?,
             max_connections: limit("max-connections", o.max_connections)?,
             check: o.exec.clone().map_or(Check::Login, Check::Exec),
+            monitors: monitors(&o.monitors)?,
+            monitor_token: o.monitor_token_file.as_deref().map(first_line).transpose()?,
             send_proxy: o.send_proxy,
             accept_proxy: o.accept_proxy.iter().map(|text| Network::parse(text)).collect::<Result<_, _>>()?,
             control: o.control.as_deref().map(|text| local(text, "control")).transpose()?,
@@ -186,6 +207,18 @@ fn listener(text: &str, bind: &str, policy: Policy, top: bool) -> Result<Listene
     Ok(ListenerConfig { address: Address::listener(address, bind)?, role, policy, top })
 }
 
+/// `off`, a port, or addresses.
+fn monitors(words: &[String]) -> Result<Monitors, String> {
+    match words {
+        [word] if word == "off" => Ok(Monitors::Off),
+        [word] if word.bytes().all(|byte| byte.is_ascii_digit()) => match word.parse() {
+            Ok(port) if port > 0 => Ok(Monitors::Beside(port)),
+            Ok(_) | Err(_) => Err(format!("--monitors {word}: a port is 1 to 65535; `off` for none")),
+        },
+        _ => words.iter().map(|word| Address::server(word, MONITOR_PORT)).collect::<Result<_, _>>().map(Monitors::At),
+    }
+}
+
 /// `250ms`, `5s`, `1m`, or seconds without a unit.
 pub fn time(name: &str, text: &str) -> Result<Duration, String> {
     let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
@@ -204,7 +237,7 @@ pub fn time(name: &str, text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-fn password(path: &Path) -> Result<String, String> {
+fn first_line(path: &Path) -> Result<String, String> {
     let text = std::fs::read_to_string(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
     Ok(text.lines().next().unwrap_or_default().to_owned())
 }
@@ -254,12 +287,13 @@ fn overlay(file: &mut Serve, typed: &Serve) {
         bind,
         user,
         password_file,
+        tls_ca,
         interval,
         timeout,
         connect_timeout
     );
     take!(hold, grace, ramp, max_connections, node_limit, connecting_limit, no_discover, segment, by_latency, exec);
-    take!(send_proxy, accept_proxy, control, http);
+    take!(monitors, monitor_token_file, send_proxy, accept_proxy, control, http);
     let Serve { config: _, takeover: _, threads: _, .. } = file;
 }
 
@@ -315,6 +349,16 @@ mod tests {
         assert!(resolve(&["--nodes", "a", "--writer", "1", "--interval", "0"]).is_err());
         assert!(resolve(&["--nodes", "a", "--writer", "1", "--control", "10.0.0.1:4444"]).is_err());
         assert!(resolve(&["--nodes", "a", "--writer", "1", "--node-limit", "0"]).is_err());
+    }
+
+    #[test]
+    fn monitors_beside_the_servers_named_ones_and_none() {
+        let of = |text: &str| resolve(&["--nodes", "a", "--writer", "1", "--monitors", text]).map(|c| c.monitors);
+        assert_eq!(resolve(&["--nodes", "a", "--writer", "1"]).unwrap().monitors, Monitors::Beside(MONITOR_PORT));
+        assert_eq!((of("off"), of("9200")), (Ok(Monitors::Off), Ok(Monitors::Beside(9200))));
+        let named = |text: &str| Address::server(text, 0).unwrap();
+        assert_eq!(of("a,b:1,/run/m"), Ok(Monitors::At(vec![named("a:9105"), named("b:1"), named("/run/m")])));
+        assert!(of("0").is_err() && of("70000").is_err() && of("a,off:x").is_err());
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub enum Command {
     Reload,
     /// Hands the listeners to the one who asks.
     Handover,
+    /// Starts the program anew, as it is on disk now, and hands the listeners to it.
+    Upgrade,
     /// Ends with the last session, as after SIGUSR1.
     Leave,
     Help,
@@ -38,6 +40,7 @@ remove SERVER                remove a server, and end its sessions
 drain SERVER [now]           no new clients; with `now` its sessions end
 undrain SERVER               new clients again
 reload                       read the file of --config again
+upgrade                      start the program on disk, which takes the clients that come from then on
 leave                        no new clients; end with the last session
 SERVER is HOST:PORT, [IPV6]:PORT, a socket's path, or the server's name
 ";
@@ -61,6 +64,7 @@ pub fn parse(line: &str, default_port: u16) -> Result<Command, String> {
         ["status"] => Ok(Command::Status),
         ["reload"] => Ok(Command::Reload),
         ["handover"] => Ok(Command::Handover),
+        ["upgrade"] => Ok(Command::Upgrade),
         ["leave"] => Ok(Command::Leave),
         ["help"] => Ok(Command::Help),
         ["set", server, text] => set(server, weight(text)?),

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::report::{Kind, LocalState, Member, Report};
+use crate::report::{Kind, LocalState, Member, Order, Pushed, Report};
 
 /// The result of one look at a server.
 #[derive(Clone, Debug, PartialEq)]
@@ -243,11 +243,8 @@ impl Health {
         self.last = match heard {
             Heard::Late => return,
             Heard::Answer(report) => {
-                let without = report.order().is_some_and(|order| order.leaderless);
-                self.leaderless = without.then(|| self.leaderless.unwrap_or(now));
-                self.led = report.order().filter(|order| order.sequencer).map(|order| order.term).or(self.led);
-                self.leaderless_for = self.leaderless.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
                 self.report = Some(report);
+                self.note_order(now);
                 self.answered = Some(now);
                 Last::Answer
             }
@@ -261,6 +258,34 @@ impl Health {
                 Last::Watchdog(verdict)
             }
         };
+    }
+
+    /// Keeps what follows from the order that the newest report tells.
+    fn note_order(&mut self, now: Instant) {
+        let order = self.report.as_ref().and_then(Report::order);
+        self.led = order.filter(|order| order.sequencer).map(|order| order.term).or(self.led);
+        let without = order.is_some_and(|order| order.leaderless);
+        self.leaderless = without.then(|| self.leaderless.unwrap_or(now));
+        self.leaderless_for = self.leaderless.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+    }
+
+    /// The order as a monitor beside the server tells it, between two answers. It is no sign that the server answers clients. Returns whether it
+    /// was news.
+    pub fn handle_pushed(&mut self, pushed: &Pushed, now: Instant) -> bool {
+        let order = match self.report.as_mut().map(|report| &mut report.kind) {
+            Some(Kind::Member(Member { order: Some(order), .. })) if pushed.alive => order,
+            Some(Kind::Member(_) | Kind::Plain) | None => return false,
+        };
+        // It may have been on its way while the server answered itself.
+        if pushed.term < order.term {
+            return false;
+        }
+        let Pushed { sequencer, term, leaderless, .. } = *pushed;
+        let told = Order { sequencer, term, leaderless, silent: pushed.silent.clone(), ..order.clone() };
+        let news = *order != told;
+        *order = told;
+        self.note_order(now);
+        news
     }
 
     /// Whether another member is known to order in a later term than this one's last answer is of.

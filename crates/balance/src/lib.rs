@@ -6,7 +6,7 @@
 //! **Invariant:** bytes between a client and its server are not interpreted after the server's first packet, but for clients of a `--split`
 //! listener ([`split`]), and theirs are not changed.
 
-#![deny(unsafe_code)] // but for received descriptors, see `shell::handover`, and for a fork, see `glbd`
+#![deny(unsafe_code)] // but for received descriptors, see `shell::handover`, and for forks, see `glbd` and `shell::upgrade`
 
 mod address;
 mod config;

@@ -86,6 +86,9 @@ pub struct Serve {
     /// File whose first line is that account's password
     #[arg(long, value_name = "FILE")]
     pub password_file: Option<PathBuf>,
+    /// That account logs in by TLS, to servers whose certificate was signed by one in this file; without it, by TLS where a server insists
+    #[arg(long, value_name = "FILE")]
+    pub tls_ca: Option<PathBuf>,
     /// Time between two looks at a server
     #[arg(long, value_name = "TIME", default_value = "250ms")]
     pub interval: String,
@@ -125,6 +128,13 @@ pub struct Serve {
     /// Ask this program instead of the servers: it gets HOST:PORT as its first argument, and for each line `poll` answers 0 to 3 (GLB's watchdog)
     #[arg(long, value_name = "COMMAND")]
     pub exec: Option<String>,
+    /// Where `trireme monitor` is listened to, which says at once what its node sees: a port, at each server's host; or HOST[:PORT] or sockets,
+    /// with commas between; or `off`. The servers are asked besides, and alone where no monitor answers
+    #[arg(long, value_name = "MONITORS", value_delimiter = ',', default_value = "9105")]
+    pub monitors: Vec<String>,
+    /// File whose first line the monitors ask for (their --token-file)
+    #[arg(long, value_name = "FILE")]
+    pub monitor_token_file: Option<PathBuf>,
     /// Tell the servers who the client is, by the PROXY protocol (the servers must allow it: proxy_protocol_networks)
     #[arg(long)]
     pub send_proxy: bool,

@@ -19,6 +19,10 @@ pub const NOT_PREPARED: u16 = 1047;
 pub const SHUTTING_DOWN: u16 = 1053;
 /// `ER_HOST_IS_BLOCKED`: too many incomplete logins from our host.
 pub const HOST_BLOCKED: u16 = 1129;
+/// `ER_ACCESS_DENIED_ERROR`: also for an account that may come by TLS only, and came without.
+pub const ACCESS_DENIED: u16 = 1045;
+/// `ER_SECURE_TRANSPORT_REQUIRED` of MySQL. MariaDB says that access is denied.
+pub const TLS_REQUIRED: u16 = 3159;
 
 /// An error that a server or we send to a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +87,8 @@ pub struct Greeting {
     pub version: String,
     pub connection_id: u32,
     pub scramble: [u8; 20],
+    /// It offers TLS.
+    pub tls: bool,
 }
 
 /// Reads the body of a greeting of protocol version 10.
@@ -94,26 +100,35 @@ pub fn parse_greeting(body: &[u8]) -> Result<Greeting, Malformed> {
     let version = String::from_utf8_lossy(cursor.zero_terminated()?).into_owned();
     let connection_id = cursor.u32()?;
     let first = cursor.take(8)?;
-    cursor.take(1 + 2 + 1 + 2 + 2 + 1 + 6 + 4)?; // filler, capabilities, character set, status, more of each, lengths
+    cursor.take(1)?;
+    let tls = cursor.little(2)? & u64::from(TLS) != 0;
+    cursor.take(1 + 2 + 2 + 1 + 6 + 4)?; // character set, status, more capabilities, length, filler, MariaDB's capabilities
     let second = cursor.take(12)?;
     let mut scramble = [0; 20];
     scramble[..8].copy_from_slice(first);
     scramble[8..].copy_from_slice(second);
-    Ok(Greeting { version, connection_id, scramble })
+    Ok(Greeting { version, connection_id, scramble, tls })
 }
 
 // LONG_PASSWORD, PROTOCOL_41, TRANSACTIONS, SECURE_CONNECTION, PLUGIN_AUTH.
 const CAPABILITIES: u32 = 0x1 | 0x200 | 0x2000 | 0x8000 | 0x8_0000;
+const TLS: u32 = 0x800;
 const UTF8MB4: u8 = 45;
 pub const NATIVE: &[u8] = b"mysql_native_password";
 
-/// The body of the login packet.
-pub fn login(user: &str, password: &str, scramble: &[u8; 20]) -> Vec<u8> {
-    let mut body = Vec::new();
-    body.extend_from_slice(&CAPABILITIES.to_le_bytes());
+/// What a login begins with. Alone, with `tls`, it asks for TLS; the whole login follows encrypted.
+pub fn login_head(tls: bool) -> Vec<u8> {
+    let capabilities = CAPABILITIES | if tls { TLS } else { 0 };
+    let mut body = capabilities.to_le_bytes().to_vec();
     body.extend_from_slice(&(PACKET_MAX as u32).to_le_bytes());
     body.push(UTF8MB4);
     body.extend_from_slice(&[0; 23]);
+    body
+}
+
+/// The body of the login packet.
+pub fn login(user: &str, password: &str, scramble: &[u8; 20], tls: bool) -> Vec<u8> {
+    let mut body = login_head(tls);
     body.extend(user.bytes().filter(|byte| *byte != 0));
     body.push(0);
     let proof = native_proof(password, scramble);

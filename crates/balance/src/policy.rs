@@ -89,6 +89,14 @@ impl Chooser {
         }
     }
 
+    /// It leads a client to one server as long as that is there, and not to another one because that is quicker.
+    pub fn is_faithful(&self) -> bool {
+        match self.policy {
+            Policy::Single | Policy::Source => true,
+            Policy::Least | Policy::Round | Policy::Random => false,
+        }
+    }
+
     /// `None`: there is nobody to choose from. `source` is the client's address; without one (a unix socket) all are alike.
     pub fn choose(&mut self, candidates: &[Candidate], source: Option<IpAddr>) -> Option<NodeId> {
         let highest = candidates.iter().map(|c| c.weight).fold(0.0, f64::max);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::address::Address;
 use crate::health::{Fitness, Health, Heard, Verdict, Why, Word};
 use crate::policy::{self, Chooser, Policy};
-use crate::report::Report;
+use crate::report::{Pushed, Report};
 use crate::writer::{self, Writer};
 
 /// A server in this process's table; never used again after its removal.
@@ -105,6 +105,8 @@ pub enum Output {
     LogIn(NodeId),
     /// From now on, or no longer: look more often, as some server is late with its answer, knows of no sequencer, or went out just now.
     Hurry(bool),
+    /// Look at all servers now: there is news of one.
+    Look,
 }
 
 /// The answer to a client that asks for a server.
@@ -178,6 +180,8 @@ pub struct Node {
     seen: bool,
     /// Clients that left in the middle of a login, since we made a whole one.
     broken: u32,
+    /// A monitor beside it said last that it lives; or there is none.
+    told_alive: bool,
 }
 
 /// Since the start of the process.
@@ -467,6 +471,7 @@ impl Pool {
                 listed: (cause == Cause::Found).then_some(now),
                 seen: false,
                 broken: 0,
+                told_alive: true,
             },
         );
         Ok(id)
@@ -506,6 +511,20 @@ impl Pool {
         self.unify(id, now);
         self.discover(lists, now);
         self.review(now);
+    }
+
+    /// A monitor tells how a member sees the order. Servers that no monitor tells about are asked.
+    pub fn handle_pushed(&mut self, pushed: &Pushed, now: Instant) {
+        let named = |node: &Node| node.health.report().and_then(Report::member).is_some_and(|m| m.name == pushed.name);
+        // Two members with one name: nobody can say which one is meant.
+        let mut found = self.nodes.values_mut().filter(|node| named(node));
+        let (Some(node), None) = (found.next(), found.next()) else { return };
+        let news = node.health.handle_pushed(pushed, now);
+        if news || pushed.alive != node.told_alive {
+            node.told_alive = pushed.alive;
+            self.outputs.push_back(Output::Look);
+            self.review(now);
+        }
     }
 
     /// Takes the other members that a watchdog script lists.
@@ -787,10 +806,12 @@ impl Pool {
         if left.is_empty() {
             return Choice::Wait(Nobody::Left);
         }
+        let faithful = self.listeners.get(&listener).is_some_and(|listener| listener.chooser.is_faithful());
+        let busy = |n: &Node| n.connecting >= self.settings.connecting_limit;
         let candidates: Vec<policy::Candidate> = left
             .iter()
             .map(|id| &self.nodes[id])
-            .filter(|n| n.connections < self.settings.node_limit && n.connecting < self.settings.connecting_limit)
+            .filter(|n| n.connections < self.settings.node_limit && (faithful || !busy(n)))
             .map(|n| policy::Candidate {
                 id: n.id,
                 key: n.key,
@@ -802,6 +823,10 @@ impl Pool {
             return Choice::Wait(Nobody::Fit);
         };
         let Some(id) = chooser.choose(&candidates, source) else { return Choice::Wait(Nobody::Free) };
+        // It will have time in a moment.
+        if self.nodes.get(&id).is_some_and(|node| node.connecting >= self.settings.connecting_limit) {
+            return Choice::Wait(Nobody::Free);
+        }
         let session = SessionId(self.next_session);
         self.next_session += 1;
         self.sessions.insert(session, Session { node: id, role, connecting: true });
@@ -960,7 +985,8 @@ mod tests {
                 | Output::Changed
                 | Output::Free
                 | Output::LogIn(_)
-                | Output::Hurry(_) => None,
+                | Output::Hurry(_)
+                | Output::Look => None,
             };
             self.outputs().into_iter().filter_map(closed).collect()
         }
@@ -1261,6 +1287,47 @@ mod tests {
         assert_eq!(world.go(READER).1, 2);
     }
 
+    fn pushed(name: &str, term: u64, silent: &[&str]) -> Pushed {
+        let silent = silent.iter().map(|name| (*name).to_owned()).collect();
+        Pushed { name: name.into(), alive: true, sequencer: false, term, silent, leaderless: false }
+    }
+
+    #[test]
+    fn what_a_monitor_pushes_counts_as_what_its_member_answers() {
+        let mut world = World::new();
+        let (session, _) = world.go(WRITER);
+        world.outputs();
+        world.pool.handle_pushed(&pushed("n2", 1, &["n1"]), world.now);
+        assert!(world.outputs().contains(&Output::Look), "all are asked at once");
+        assert_eq!(world.pool.nodes[&NodeId(1)].fitness, Fitness::LastChoice(Why::Contested("n2".into())));
+        world.pool.handle_pushed(&pushed("n2", 1, &["n1"]), world.now);
+        assert!(!world.outputs().contains(&Output::Look), "no news");
+        world.hear(1, Heard::Late);
+        assert_eq!(world.closed(), [session], "long before its time limit");
+    }
+
+    #[test]
+    fn a_push_is_no_sign_of_life_and_an_older_one_no_news() {
+        let mut world = World::new();
+        world.hear(1, Heard::Late);
+        world.pool.handle_pushed(&pushed("n1", 1, &[]), world.now);
+        assert!(world.pool.nodes[&NodeId(1)].health.is_late());
+        world.hear(2, Heard::Answer(synced("n2", false, 2)));
+        world.outputs();
+        world.pool.handle_pushed(&pushed("n2", 1, &["n3"]), world.now);
+        assert_eq!(world.outputs(), []);
+        // Nobody knows which of two is meant.
+        world.hear(3, Heard::Answer(synced("n2", false, 2)));
+        world.outputs();
+        for name in ["n2", "n7"] {
+            world.pool.handle_pushed(&pushed(name, 2, &["n1"]), world.now);
+        }
+        assert_eq!(world.outputs(), []);
+        // A monitor that says that its node is dead: it may be wrong, so the node is asked.
+        world.pool.handle_pushed(&Pushed { alive: false, ..pushed("n1", 2, &["n2", "n3"]) }, world.now);
+        assert_eq!(world.outputs(), [Output::Look]);
+    }
+
     #[test]
     fn readers_get_the_writer_if_there_is_no_other() {
         let mut world = World::new();
@@ -1293,6 +1360,25 @@ mod tests {
         world.pool.handle_end(session);
         assert_eq!(world.outputs(), [Output::Free]);
         world.go(WRITER);
+    }
+
+    #[test]
+    fn a_storm_moves_nobody_who_belongs_to_one_server() {
+        for policy in [Policy::Single, Policy::Source, Policy::Least] {
+            let mut world = World::new();
+            world.pool.settings = Settings { connecting_limit: 1, ..settings() };
+            world.pool.add_listener(ANY, Role::Any, policy, false);
+            let begin = |world: &mut World| world.pool.begin(ANY, None, &[], world.now);
+            let Choice::Go { session, node, .. } = begin(&mut world) else { panic!("nobody is there") };
+            match begin(&mut world) {
+                Choice::Go { node: other, .. } => assert!(policy == Policy::Least && other != node, "{policy:?}"),
+                Choice::Wait(nobody) => assert!(policy != Policy::Least && nobody == Nobody::Free, "{policy:?}"),
+            }
+            world.pool.handle_greeting(session);
+            if policy != Policy::Least {
+                assert!(matches!(begin(&mut world), Choice::Go { node: again, .. } if again == node), "{policy:?}");
+            }
+        }
     }
 
     #[test]

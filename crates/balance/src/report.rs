@@ -93,6 +93,43 @@ impl Order {
     }
 }
 
+/// What a monitor beside a member pushes about it (`/watch?node`): the order, as that member sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pushed {
+    /// `wsrep_node_name`.
+    pub name: String,
+    /// It tells about itself, as far as the monitor can see.
+    pub alive: bool,
+    pub sequencer: bool,
+    pub term: u64,
+    pub silent: Vec<String>,
+    pub leaderless: bool,
+}
+
+/// What a member told longer ago is not passed on as news, in seconds. It tells every 50 ms.
+const PUSHED_AGE_MAX: f64 = 0.5;
+
+impl Pushed {
+    /// `None`: it is no such event, or is not of now.
+    pub fn parse(json: &str) -> Option<Pushed> {
+        let event: serde_json::Value = serde_json::from_str(json).ok()?;
+        let text = |name: &str| event[name].as_str();
+        let alive = event["alive"].as_bool()?;
+        if alive && event["age"].as_f64().is_none_or(|age| age > PUSHED_AGE_MAX) {
+            return None;
+        }
+        let silent = event["silent"].as_array()?;
+        Some(Pushed {
+            name: text("name").filter(|name| !name.is_empty())?.to_owned(),
+            alive,
+            sequencer: text("role")? == "sequencer",
+            term: event["term"].as_u64()?,
+            silent: silent.iter().take(MEMBERS_MAX).filter_map(|name| name.as_str().map(str::to_owned)).collect(),
+            leaderless: text("sequencer")?.is_empty(),
+        })
+    }
+}
+
 /// One answer of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
@@ -280,5 +317,32 @@ pub mod tests {
         assert!(majority(&["b", "x"], "a:1,b:1,c:1"), "a member without a vote");
         // Not told, or not understood.
         assert!(majority(&["b", "c"], "") && majority(&["b", "c"], "a:1,b,c:1"));
+    }
+
+    #[test]
+    fn events_of_a_monitor() {
+        let event = |change: fn(&mut serde_json::Value)| {
+            let mut event = serde_json::json!({
+                "name": "n1", "alive": true, "age": 0.04, "role": "voter", "sequencer": "n2", "term": 7, "silent": ["n3"],
+            });
+            change(&mut event);
+            Pushed::parse(&event.to_string())
+        };
+        let pushed = event(|_| {}).unwrap();
+        assert_eq!((pushed.name.as_str(), pushed.term, pushed.silent.as_slice()), ("n1", 7, &["n3".to_owned()][..]));
+        assert!(pushed.alive && !pushed.sequencer && !pushed.leaderless);
+        let leader = event(|e| (e["role"], e["sequencer"]) = ("sequencer".into(), "".into())).unwrap();
+        assert!(leader.sequencer && leader.leaderless);
+        assert_eq!(event(|e| e["age"] = 0.6.into()), None, "old");
+        assert!(event(|e| (e["alive"], e["age"]) = (false.into(), 9.into())).is_some_and(|gone| !gone.alive));
+        for wrong in ["name", "alive", "age", "role", "sequencer", "term", "silent"] {
+            let mut event = serde_json::json!({
+                "name": "n1", "alive": true, "age": 0.04, "role": "voter", "sequencer": "n2", "term": 7, "silent": [],
+            });
+            event[wrong] = serde_json::Value::Null;
+            assert_eq!(Pushed::parse(&event.to_string()), None, "{wrong}");
+        }
+        assert_eq!(Pushed::parse("{\"nodes\": []}"), None);
+        assert_eq!(Pushed::parse("[1"), None);
     }
 }

@@ -67,6 +67,8 @@ pub struct TotalsView {
     pub held_served: u64,
     pub broken: u64,
     pub accept_errors: u64,
+    /// Events of monitors.
+    pub pushed: u64,
     /// Of `--split`: statements that readers answered, clients joined to the writer for good, clients that went on with another writer,
     /// statements that were sent once more.
     pub split_reads: u64,
@@ -252,6 +254,7 @@ impl View {
             "Failures to accept, such as too many open files.",
             one(t.accept_errors as f64),
         );
+        family("monitor_events_total", "counter", "Events that monitors of servers pushed.", one(t.pushed as f64));
         let split = "Of --split: statements that readers answered; clients pinned to the writer; clients that went on with another \
                      writer; statements sent once more.";
         family(

@@ -28,6 +28,8 @@ use crate::ask::ask;
 const SAID_MAX: usize = 300;
 /// Between two looks at the file.
 const EVERY: Duration = Duration::from_millis(250);
+/// The same while somebody wants to know at once. The node writes it as often.
+const AT_ONCE: Duration = Duration::from_millis(50);
 /// Between two questions to a server without such a file.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 /// For another monitor to answer.
@@ -51,6 +53,8 @@ struct Shared {
     token: Option<String>,
     station: Mutex<Station>,
     feed: Feed,
+    /// What this node sees of the order.
+    order: Feed,
     /// When somebody last asked for the whole cluster.
     watched: Mutex<Option<Instant>>,
 }
@@ -74,6 +78,10 @@ impl Shared {
                 headers: "WWW-Authenticate: Basic realm=\"trireme monitor\"\r\n",
                 body: "the token is missing or wrong\n".to_owned().into(),
             };
+        }
+        if request.target == "/watch?node" {
+            let body = Body::Events(self.order.watch());
+            return Answer { status: "200 OK", kind: "text/event-stream", headers: HEADERS, body };
         }
         let path = request.target.split('?').next().unwrap_or_default();
         if matches!(path, "/cluster" | "/state" | "/history") {
@@ -115,6 +123,7 @@ fn serve(asked: &Monitor) -> Result<(), String> {
         token,
         station: Mutex::new(Station::new(port, named, Instant::now())),
         feed: Feed::default(),
+        order: Feed::default(),
         watched: Mutex::new(None),
     });
     for work in [watch_own, tick] {
@@ -133,9 +142,11 @@ const DEFAULT_PORT: u16 = 9105;
 fn watch_own(shared: &Arc<Shared>) {
     let connect = &shared.asked.connect;
     let target = connect.targets().ok().and_then(|targets| targets.into_iter().next());
+    let mut told = Told::default();
     loop {
+        let at_once = shared.order.watchers() > 0;
         let (look, pause) = match (read(&shared.asked.data_dir), &target) {
-            (Some(look), _) => (look, EVERY),
+            (Some(look), _) => (look, if at_once { AT_ONCE } else { EVERY }),
             (None, Some(target)) => (ask_server(shared, connect, target), ASK_EVERY),
             (None, None) => return,
         };
@@ -143,8 +154,33 @@ fn watch_own(shared: &Arc<Shared>) {
             Look::File(Ok(state)) => Some((state.process, runs(state.process))),
             Look::File(Err(_)) | Look::Unreadable(_) | Look::Answer(_) => None,
         };
-        shared.station().handle_own(look, process, Instant::now());
+        let now = Instant::now();
+        let order = {
+            let mut station = shared.station();
+            station.handle_own(look, process, now);
+            station.own().order(now)
+        };
+        if let Some(order) = order.filter(|order| !at_once || told.is_due(order, now)) {
+            shared.order.publish(format!("event: node\ndata: {order}\n\n"));
+        }
         thread::sleep(pause);
+    }
+}
+
+/// What was told last to those who want to know at once.
+#[derive(Default)]
+struct Told(Option<(serde_json::Value, Instant)>);
+
+impl Told {
+    /// Whether there is news, or nothing was told for a while. Notes that it is told now.
+    fn is_due(&mut self, order: &serde_json::Value, now: Instant) -> bool {
+        let mut content = order.clone();
+        content["age"] = serde_json::Value::Null;
+        let due = self.0.as_ref().is_none_or(|(old, at)| *old != content || now.duration_since(*at) >= TICK);
+        if due {
+            self.0 = Some((content, now));
+        }
+        due
     }
 }
 

@@ -50,15 +50,26 @@ fn names(port: u16, times: usize, variables: &[(&str, String)]) -> String {
 fn program() {
     let port: u16 = std::env::var("PORT").unwrap().parse().unwrap();
     let times: usize = std::env::var("TIMES").unwrap().parse().unwrap();
-    let mut names = String::new();
-    for _ in 0..times {
-        let mut name = [b'-'; 1];
-        match TcpStream::connect(("127.0.0.1", port)) {
-            Ok(mut stream) => stream.read_exact(&mut name).unwrap(),
-            Err(error) => println!("{error}"),
-        }
-        names.push(char::from(name[0]));
-    }
+    let number = |name: &str, default| std::env::var(name).map_or(default, |text| text.parse().unwrap());
+    let pause = std::time::Duration::from_millis(number("PAUSE_MS", 0));
+    let threads: Vec<thread::JoinHandle<String>> = (0..number("THREADS", 1))
+        .map(|_| {
+            thread::spawn(move || {
+                let mut names = String::new();
+                for _ in 0..times {
+                    let mut name = [b'-'; 1];
+                    match TcpStream::connect(("127.0.0.1", port)) {
+                        Ok(mut stream) => stream.read_exact(&mut name).unwrap(),
+                        Err(error) => println!("{error}"),
+                    }
+                    names.push(char::from(name[0]));
+                    thread::sleep(pause);
+                }
+                names
+            })
+        })
+        .collect();
+    let names: String = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
     println!("names={names}");
 }
 
@@ -94,4 +105,93 @@ fn when_all_are_down_the_error_is_theirs() {
     let (down, bind) = (free_port(), free_port());
     let variables = [("GLB_BIND", bind.to_string()), ("GLB_TARGETS", format!("127.0.0.1:{down}"))];
     assert_eq!(names(bind, 2, &variables), "--");
+}
+
+/// Says its name to so many, and ends. The port is free from then on.
+fn server_for(name: u8, times: usize) -> (u16, thread::JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let thread = thread::spawn(move || {
+        for _ in 0..times {
+            use std::io::Write;
+            let (mut stream, _) = listener.accept().unwrap();
+            // Closed before anybody can see the name: no later connection is in the queue.
+            stream.write_all(&[name]).unwrap();
+        }
+    });
+    (port, thread)
+}
+
+#[test]
+fn a_target_that_dies_in_the_middle_is_passed_over_and_nobody_notices() {
+    let ((a, dies), b, bind) = (server_for(b'a', 2), server(b'b'), free_port());
+    let targets = format!("127.0.0.1:{a},127.0.0.1:{b}");
+    let variables = [("GLB_BIND", bind.to_string()), ("GLB_TARGETS", targets), ("PAUSE_MS", "30".to_owned())];
+    let names = names(bind, 12, &variables);
+    assert_eq!((names.matches('a').count(), names.matches('b').count()), (2, 10), "{names}");
+    dies.join().unwrap();
+}
+
+#[test]
+fn a_target_that_comes_back_is_used_again() {
+    let (b, bind, a) = (server(b'b'), free_port(), free_port());
+    thread::spawn(move || {
+        use std::io::Write;
+        thread::sleep(std::time::Duration::from_millis(300));
+        let listener = TcpListener::bind(("127.0.0.1", a)).unwrap();
+        listener.incoming().for_each(|stream| stream.unwrap().write_all(b"a").unwrap());
+    });
+    let targets = format!("127.0.0.1:{a},127.0.0.1:{b}");
+    // It is avoided for two seconds.
+    let variables = [("GLB_BIND", bind.to_string()), ("GLB_TARGETS", targets), ("PAUSE_MS", "200".to_owned())];
+    let names = names(bind, 25, &variables);
+    assert!(names.starts_with('b') && names.contains('a') && !names.contains('-'), "{names}");
+}
+
+/// Its kernel answers nobody: the queue is full, and no one is accepted.
+struct Standing {
+    _listener: socket2::Socket,
+    _waiting: Vec<socket2::Socket>,
+    port: u16,
+}
+
+impl Standing {
+    fn start() -> Standing {
+        use socket2::{Domain, Socket, Type};
+        use std::net::SocketAddr;
+        let tcp = || Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        let listener = tcp();
+        listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        listener.listen(0).unwrap();
+        let address = listener.local_addr().unwrap();
+        let waiting: Vec<Socket> = (0..4)
+            .map(|_| {
+                let socket = tcp();
+                socket.set_nonblocking(true).unwrap();
+                let _ = socket.connect(&address);
+                socket
+            })
+            .collect();
+        Standing { _listener: listener, _waiting: waiting, port: address.as_socket().unwrap().port() }
+    }
+}
+
+#[test]
+fn a_target_that_stands_still_costs_a_second_and_then_nothing() {
+    let (standing, b, bind) = (Standing::start(), server(b'b'), free_port());
+    let targets = format!("127.0.0.1:{},127.0.0.1:{b}", standing.port);
+    let began = std::time::Instant::now();
+    assert_eq!(names(bind, 6, &[("GLB_BIND", bind.to_string()), ("GLB_TARGETS", targets)]), "bbbbbb");
+    let took = began.elapsed().as_secs_f64();
+    assert!(took < 10.0, "{took} s: it is not tried again each time");
+}
+
+#[test]
+fn all_threads_of_a_program_are_led() {
+    let (a, b, bind) = (server(b'a'), server(b'b'), free_port());
+    let targets = format!("127.0.0.1:{a},127.0.0.1:{b}");
+    let variables = [("GLB_BIND", bind.to_string()), ("GLB_TARGETS", targets), ("THREADS", "8".to_owned())];
+    let names = names(bind, 25, &variables);
+    assert_eq!(names.matches('a').count() + names.matches('b').count(), 200, "{names}");
+    assert!(names.matches('a').count() >= 50 && names.matches('b').count() >= 50, "{names}");
 }

@@ -28,7 +28,7 @@ settings of `trireme status`.
   /ready    200 when it may get clients
   /state    all of it, as JSON: this node, and the whole cluster
   /cluster  the whole cluster alone
-  /watch    the same twice a second, as server-sent events
+  /watch    the same twice a second, as server-sent events; /watch?node: what this node sees of the order, at once when it changes
   /history  what the dashboard draws: /history?seconds=600
   /node     what this node told last, for the monitors of the others
 
@@ -296,6 +296,22 @@ impl Watch {
             Some(2.0) => Health::Donor,
             _ => Health::Unfit(state.text("local_state_comment").unwrap_or("not synced").to_owned()),
         }
+    }
+
+    /// What it sees of the order, for load balancers (`/watch?node`). `None`: it tells nothing of that, as a node without a state file.
+    pub fn order(&self, now: Instant) -> Option<serde_json::Value> {
+        let state = self.state.as_ref().filter(|_| self.by_file)?;
+        let text = |name| state.text(name).unwrap_or_default();
+        let silent: Vec<&str> = text("silent").split(',').filter(|name| !name.is_empty()).collect();
+        Some(json!({
+            "name": state.text("name")?,
+            "alive": !matches!(self.health(now), Health::Gone(_)),
+            "age": self.age(now),
+            "role": state.text("role")?,
+            "sequencer": text("sequencer"),
+            "term": state.number("trireme_term")? as u64,
+            "silent": silent,
+        }))
     }
 
     /// For what concerns this node alone. `target`: path and query.
@@ -594,6 +610,26 @@ mod tests {
             Content::Text(text) => text,
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn the_order_is_told_for_balancers_while_the_node_tells_it() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut watch = Watch::new(start);
+        assert_eq!(watch.order(start), None);
+        let told = |state: &mut State| {
+            for (name, text) in [("role", "voter"), ("sequencer", "n2"), ("silent", "n3,n4")] {
+                state.texts.insert(name.into(), text.into());
+            }
+            state.numbers.insert("trireme_term".into(), 7.0);
+        };
+        watch.handle(state(1, told), at(0));
+        watch.handle(state(2, told), at(100));
+        let event = watch.order(at(140)).unwrap();
+        assert_eq!((&event["role"], &event["term"], &event["alive"]), (&json!("voter"), &json!(7), &json!(true)));
+        assert_eq!((&event["silent"], event["age"].as_f64()), (&json!(["n3", "n4"]), Some(0.04)));
+        assert_eq!(watch.order(at(3000)).unwrap()["alive"], false);
     }
 
     #[test]

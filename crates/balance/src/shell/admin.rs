@@ -11,10 +11,10 @@ use tokio::net::unix::pipe;
 use tokio::time::timeout;
 
 use crate::control::{self, Command, HELP, LINE_MAX};
-use crate::shell::handover;
 use crate::shell::listen::Listener;
 use crate::shell::run::Service;
 use crate::shell::stream::Stream;
+use crate::shell::{handover, notify, upgrade};
 
 /// Connections at the same time, as GLB has it.
 const CONNECTIONS_MAX: usize = 32;
@@ -50,6 +50,13 @@ async fn converse(service: &Arc<Service>, stream: Stream) -> Option<()> {
         let line = timeout(IDLE, read_line(&mut stream)).await.ok()??;
         match control::parse(&line, service.default_port()) {
             Ok(Command::Handover) => return hand_over(service, stream.into_inner()).await,
+            Ok(Command::Upgrade) => {
+                let answer = match upgrade::run(service).await {
+                    Ok(answer) => answer,
+                    Err(reason) => format!("Error: {reason}\n"),
+                };
+                timeout(WRITE_LIMIT, stream.get_mut().write_all(answer.as_bytes())).await.ok()?.ok()?;
+            }
             command => {
                 let answer = match command.and_then(|command| service.execute(command)) {
                     Ok(answer) => answer,
@@ -74,14 +81,25 @@ async fn read_line(stream: &mut (impl AsyncBufReadExt + AsyncRead + Unpin)) -> O
 
 async fn hand_over(service: &Arc<Service>, stream: Stream) -> Option<()> {
     let Stream::Unix(stream) = stream else { return None };
+    let next = stream.peer_cred().ok().and_then(|peer| u32::try_from(peer.pid()?).ok()).filter(|pid| *pid > 0);
     let stream = stream.into_std().ok()?;
     stream.set_nonblocking(false).ok()?;
     let listeners = service.listeners();
     let given = tokio::task::spawn_blocking(move || {
         let named: Vec<_> = listeners.iter().map(|(name, l)| (name.clone(), l.as_fd().as_raw_fd())).collect();
-        handover::give(&stream, &named)
+        let given = handover::give(&stream, &named);
+        // Before this process may end: its end must not pass for the end of the service.
+        let told = match (&given, next) {
+            (Ok(()), Some(next)) => notify::hand_on(next),
+            (Ok(()), None) | (Err(_), _) => Ok(()),
+        };
+        (given, told)
     });
-    match given.await.ok()? {
+    let (given, told) = given.await.ok()?;
+    if let Err(reason) = told {
+        service.balancer.log(&format!("the next process was not made known as the service: {reason}"));
+    }
+    match given {
         Ok(()) => service.leave("another process has taken the listeners over", true),
         Err(reason) => service.balancer.log(&format!("the listeners were not handed over: {reason}")),
     }
@@ -101,7 +119,7 @@ pub async fn read_fifo(service: Arc<Service>, path: &Path) {
             continue;
         };
         match control::parse(&line, service.default_port()) {
-            Ok(Command::Handover) => {}
+            Ok(Command::Handover | Command::Upgrade) => {}
             command => {
                 if let Err(reason) = command.and_then(|command| service.execute(command)) {
                     service.balancer.log(&format!("{}: {}: {reason}", path.display(), line.trim()));

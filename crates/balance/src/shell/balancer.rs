@@ -12,6 +12,7 @@ use crate::address::Address;
 use crate::config::Config;
 use crate::health::Heard;
 use crate::pool::{Choice, ListenerId, NodeId, Output, Pool, Role, SessionId};
+use crate::report::Pushed;
 use crate::shell::lookout;
 use crate::shell::output::Log;
 use crate::shell::pump::Traffic;
@@ -30,13 +31,16 @@ pub struct Totals {
     /// Clients that broke the PROXY protocol, or went away before they had a server.
     pub broken: AtomicU64,
     pub accept_errors: AtomicU64,
+    /// Events of monitors.
+    pub pushed: AtomicU64,
 }
 
 pub struct Balancer {
     inner: Mutex<Inner>,
     config: RwLock<Arc<Config>>,
     changed: Notify,
-    hurry: watch::Sender<bool>,
+    /// Look more often, and look now: whenever the number changes.
+    hurry: watch::Sender<(bool, u64)>,
     log: Log,
     pub totals: Totals,
     pub split: Counts,
@@ -110,7 +114,7 @@ impl Balancer {
             }),
             config: RwLock::new(Arc::new(config)),
             changed: Notify::new(),
-            hurry: watch::channel(false).0,
+            hurry: watch::channel((false, 0)).0,
             log,
             totals: Totals::default(),
             split: Counts::default(),
@@ -165,7 +169,8 @@ impl Balancer {
                         log_in.notify_one();
                     }
                 }
-                Output::Hurry(hurry) => drop(self.hurry.send_replace(hurry)),
+                Output::Hurry(hurry) => self.hurry.send_modify(|(old, _)| *old = hurry),
+                Output::Look => self.hurry.send_modify(|(_, times)| *times += 1),
             }
         }
     }
@@ -214,6 +219,11 @@ impl Balancer {
         self.with(|pool, now| pool.handle_heard(id, heard, now));
     }
 
+    pub fn pushed(self: &Arc<Self>, pushed: &Pushed) {
+        self.totals.pushed.fetch_add(1, Relaxed);
+        self.with(|pool, now| pool.handle_pushed(pushed, now));
+    }
+
     pub fn members(self: &Arc<Self>, members: Vec<Address>) {
         self.with(|pool, now| pool.handle_members(members, now));
     }
@@ -231,7 +241,7 @@ impl Balancer {
         &self.changed
     }
 
-    pub fn hurry(&self) -> watch::Receiver<bool> {
+    pub fn hurry(&self) -> watch::Receiver<(bool, u64)> {
         self.hurry.subscribe()
     }
 

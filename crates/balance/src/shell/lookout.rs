@@ -9,11 +9,11 @@ use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use crate::address::Address;
-use crate::config::Check;
+use crate::config::{Check, Config};
 use crate::health::{HURRY, Heard, Verdict};
 use crate::pool::NodeId;
 use crate::shell::balancer::Balancer;
-use crate::shell::client::{Client, Trouble};
+use crate::shell::client::{Client, Login, Trouble};
 use crate::shell::watchdog;
 
 /// Without an answer for so long, a question is late: an answer takes some milliseconds as a rule.
@@ -29,6 +29,7 @@ const PASSIVE: Duration = Duration::from_secs(1);
 
 /// Until it is aborted.
 pub async fn watch(balancer: Arc<Balancer>, id: NodeId, address: Address, log_in: Arc<Notify>) {
+    let mut by_tls = false;
     loop {
         let config = balancer.config();
         match &config.check {
@@ -38,7 +39,7 @@ pub async fn watch(balancer: Arc<Balancer>, id: NodeId, address: Address, log_in
                 sleep(config.interval + PASSIVE).await;
             }
             Check::Login => {
-                if let Err((trouble, logging_in)) = session(&balancer, id, &address, &log_in).await {
+                if let Err((trouble, logging_in)) = session(&balancer, id, &address, &log_in, &mut by_tls).await {
                     let heard = trouble.heard(logging_in);
                     let pause = balancer.jitter(match &heard {
                         Heard::Refused(_) => config.interval,
@@ -53,23 +54,35 @@ pub async fn watch(balancer: Arc<Balancer>, id: NodeId, address: Address, log_in
     }
 }
 
-/// One connection, until it fails or a new login is asked for. The flag: its login was not through.
+/// One connection, until it fails or a new login is asked for. The flag: its login was not through. `by_tls`: it let us in that way only.
 async fn session(
     balancer: &Arc<Balancer>,
     id: NodeId,
     address: &Address,
     log_in: &Notify,
+    by_tls: &mut bool,
 ) -> Result<(), (Trouble, bool)> {
     let config = balancer.config();
     let gone = |text: &str| Trouble::Gone(std::io::Error::new(std::io::ErrorKind::TimedOut, text.to_owned()));
-    let connect = timeout(config.timeout, Client::connect(address)).await;
-    let mut client = match connect {
-        // The kernel's own patience grows with each try; a host that is back would be noticed late.
-        Err(_) => return Err((gone("no answer to a connection"), true)),
-        Ok(outcome) => outcome.map_err(|trouble| (trouble, true))?,
+    let mut client = loop {
+        let connect = timeout(config.timeout, Client::connect(address)).await;
+        let mut client = match connect {
+            // The kernel's own patience grows with each try; a host that is back would be noticed late.
+            Err(_) => return Err((gone("no answer to a connection"), true)),
+            Ok(outcome) => outcome.map_err(|trouble| (trouble, true))?,
+        };
+        let (user, password, ca) = (&config.user, &config.password, config.tls_ca.as_deref());
+        let login = Login { user, password, by_tls: *by_tls, ca };
+        let outcome = patiently(balancer, id, client.log_in(&login)).await;
+        match outcome.ok_or_else(|| (gone("no greeting"), true))? {
+            Ok(()) => break client,
+            Err(trouble) if client.may_need_tls(&login, &trouble) => *by_tls = true,
+            Err(trouble) => {
+                *by_tls = false;
+                return Err((trouble, true));
+            }
+        }
     };
-    let login = client.log_in(&config.user, &config.password);
-    patiently(balancer, id, login).await.ok_or_else(|| (gone("no greeting"), true))?.map_err(|t| (t, true))?;
     let mut asked_for_more = false;
     let mut hurry = balancer.hurry();
     loop {
@@ -97,7 +110,7 @@ async fn session(
                 )),
             }
         }
-        let pause = balancer.jitter(if *hurry.borrow() { HURRY } else { config.interval });
+        let pause = balancer.jitter(if hurry.borrow_and_update().0 { HURRY } else { config.interval });
         tokio::select! {
             () = sleep(pause) => {}
             _ = hurry.changed() => {}
@@ -105,7 +118,8 @@ async fn session(
             () = log_in.notified() => return Ok(()),
         }
         let newest = balancer.config();
-        if (&newest.user, &newest.password, &newest.check) != (&config.user, &config.password, &config.check) {
+        let account = |config: &Config| (config.user.clone(), config.password.clone(), config.tls_ca.clone());
+        if account(&newest) != account(&config) || newest.check != config.check {
             return Ok(());
         }
     }

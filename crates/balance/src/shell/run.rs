@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{PipeWriter, Read, Write};
 use std::path::PathBuf;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ use crate::shell::balancer::Balancer;
 use crate::shell::handover::Taken;
 use crate::shell::listen::{self, Listener, SocketFile};
 use crate::shell::output::Log;
-use crate::shell::{admin, http, session};
+use crate::shell::{admin, http, monitors, notify, session};
 use crate::view::{self, NodeView, TotalsView, View};
 
 /// Descriptors that are not a client's: listeners, looks, control, log.
@@ -73,6 +73,8 @@ pub struct Service {
     next_listener: Mutex<u32>,
     side: Mutex<Side>,
     last_stat: Mutex<(Instant, [u64; 5])>,
+    /// Another process is the service now.
+    given: AtomicBool,
     ended: Notify,
 }
 
@@ -161,6 +163,7 @@ async fn run(typed: Serve, extra: Extra, config: Config, descriptors: usize) -> 
         next_listener: Mutex::new(0),
         side: Mutex::default(),
         last_stat: Mutex::new((Instant::now(), [0; 5])),
+        given: AtomicBool::new(false),
         ended: Notify::new(),
     });
     // Signals are caught before anybody can be told that we are there.
@@ -179,6 +182,7 @@ async fn run(typed: Serve, extra: Extra, config: Config, descriptors: usize) -> 
         clients_max,
         service.lines().join("; ")
     ));
+    tokio::spawn(monitors::supervise(balancer.clone()));
     let ticking = balancer.clone();
     tokio::spawn(async move {
         let mut ticks = tokio::time::interval(TICK);
@@ -195,6 +199,7 @@ async fn run(typed: Serve, extra: Extra, config: Config, descriptors: usize) -> 
     if let Some(starter) = &service.extra.starter {
         starter.tell(Starter::DONE);
     }
+    tell(&balancer, notify::READY);
     let why = loop {
         tokio::select! {
             () = service.ended.notified() => break "the last session has ended",
@@ -210,10 +215,19 @@ async fn run(typed: Serve, extra: Extra, config: Config, descriptors: usize) -> 
         }
     };
     balancer.log(why);
+    if !service.given.load(Relaxed) {
+        tell(&balancer, notify::STOPPING);
+    }
     service.close_all();
     // The log's thread gets the time to write the last line.
     tokio::time::sleep(Duration::from_millis(20)).await;
     Ok(())
+}
+
+fn tell(balancer: &Balancer, state: &str) {
+    if let Err(reason) = notify::tell(state) {
+        balancer.log(&format!("{state} was not told: {reason}"));
+    }
 }
 
 enum Event {
@@ -356,6 +370,11 @@ impl Service {
         Ok(())
     }
 
+    /// Another process has the listeners.
+    pub fn is_given(&self) -> bool {
+        self.given.load(Relaxed)
+    }
+
     /// Where clients come in, and HTTP, for the next process.
     pub fn listeners(&self) -> Vec<(String, Arc<Listener>)> {
         let mut all: Vec<_> =
@@ -412,6 +431,7 @@ impl Service {
         if self.balancer.leaving.swap(true, Relaxed) {
             return;
         }
+        self.given.store(given, Relaxed);
         self.balancer.log(&format!("no new clients: {why}; {} sessions go on", self.balancer.clients()));
         for mut active in self.active().drain(..) {
             active.task.abort();
@@ -488,7 +508,7 @@ impl Service {
                 self.leave("asked to by command", false);
                 Ok(ok())
             }
-            Command::Handover => Err("only over a unix socket".to_owned()),
+            Command::Handover | Command::Upgrade => Err("only over a unix socket".to_owned()),
         }
     }
 
@@ -539,6 +559,7 @@ impl Service {
                 held_served: t.held_served.load(Relaxed),
                 broken: t.broken.load(Relaxed),
                 accept_errors: t.accept_errors.load(Relaxed),
+                pushed: t.pushed.load(Relaxed),
                 split_reads: balancer.split.reads.load(Relaxed),
                 split_pinned: balancer.split.pinned.load(Relaxed),
                 split_moved: balancer.split.moved.load(Relaxed),

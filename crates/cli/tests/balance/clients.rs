@@ -23,29 +23,7 @@ impl Scene {
     /// One server with TLS, and one member beside it for reads. `None`: certificates cannot be made here.
     fn set(index: u16) -> Option<Scene> {
         let place = Place::new();
-        let (key, certificate) = (place.path("key.pem"), place.path("cert.pem"));
-        let words = [
-            "req",
-            "-x509",
-            "-newkey",
-            "rsa:2048",
-            "-nodes",
-            "-days",
-            "2",
-            "-subj",
-            "/CN=test",
-            "-keyout",
-            &key,
-            "-out",
-            &certificate,
-        ];
-        let made = Command::new("openssl").args(words).output();
-        if !made.is_ok_and(|output| output.status.success()) {
-            eprintln!("skipped: there is no openssl command to make a certificate with");
-            return None;
-        }
-        open_to_all(&place.0, 0o755);
-        open_to_all(Path::new(&key), 0o644);
+        let (key, certificate) = certificate(&place)?;
         let top = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
         let provider = top.join(std::env::var("PROVIDER").expect("PROVIDER names the library"));
         let first: u16 = std::env::var("FIRST_PORT").ok().map_or(27000, |text| text.parse().unwrap());
@@ -97,6 +75,34 @@ impl Scene {
     }
 }
 
+/// A key and a certificate of its own. `None`: they cannot be made here.
+pub fn certificate(place: &Place) -> Option<(String, String)> {
+    let (key, certificate) = (place.path("key.pem"), place.path("cert.pem"));
+    let words = [
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=test",
+        "-keyout",
+        &key,
+        "-out",
+        &certificate,
+    ];
+    let made = Command::new("openssl").args(words).output();
+    if !made.is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: there is no openssl command to make a certificate with");
+        return None;
+    }
+    open_to_all(&place.0, 0o755);
+    open_to_all(Path::new(&key), 0o644);
+    Some((key, certificate))
+}
+
 fn open_to_all(path: &Path, mode: u32) {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
@@ -120,6 +126,19 @@ fn works(command: &mut Command) -> bool {
 pub fn python_with_pymysql() -> Option<&'static str> {
     let has_it = |python: &&str| works(Command::new(python).args(["-c", "import pymysql"]));
     ["/usr/bin/python3", "python3"].into_iter().find(has_it)
+}
+
+/// One of its own with MariaDB Connector/Python. `None`, with a reason: that cannot be done here.
+pub fn python_with_connector(place: &Place) -> Option<String> {
+    let (dir, connector) = (place.path("python"), "mariadb==1.1.14");
+    let python = format!("{dir}/bin/python");
+    let made = works(Command::new("python3").args(["-m", "venv", &dir]))
+        && works(Command::new(&python).args(["-m", "pip", "install", "-q", connector]));
+    if !made {
+        eprintln!("skipped: {connector} cannot be built: apt-get install gcc libmariadb-dev python3-dev python3-venv");
+        return None;
+    }
+    Some(python)
 }
 
 /// Builds one of the programs in Go. `None`, with a reason: that cannot be done here.
@@ -182,6 +201,19 @@ fn pymysql() {
         let output =
             command.arg(source("client.py")).args(scene.ways(role)).args([&scene.file, MEGABYTES]).output().unwrap();
         assert_eq!(printed(&output), "socket tcp tls ", "{role}");
+    }
+}
+
+#[test]
+#[ignore = "starts real servers"]
+fn connector_python() {
+    let place = Place::new();
+    let Some(python) = python_with_connector(&place) else { return };
+    let Some(scene) = Scene::set(10) else { return };
+    for role in LISTENERS {
+        let mut command = Command::new(&python);
+        let command = command.arg(source("connector.py")).args(scene.ways(role)).args([&scene.file, MEGABYTES]);
+        assert_eq!(printed(&command.output().unwrap()), "socket tcp tls ", "{role}");
     }
 }
 

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use trireme_cluster::NodeId;
 
-use crate::clients::{go_program, jar_of_connector_j, printed, python_with_pymysql, source};
+use crate::clients::{go_program, jar_of_connector_j, printed, python_with_connector, python_with_pymysql, source};
 use crate::servers::Bed;
 
 /// Words that run a connector; the strings come behind them.
@@ -28,6 +28,9 @@ fn connectors(bed: &Bed) -> Vec<Connector> {
     match python_with_pymysql() {
         Some(python) => found.push(("python", vec![python.to_owned(), source("hosts.py")])),
         None => eprintln!("skipped: apt-get install python3-pymysql"),
+    }
+    if let Some(python) = python_with_connector(&bed.place) {
+        found.push(("python", vec![python, source("hosts_connector.py")]));
     }
     if let Some(program) = go_program(&bed.place, "hosts.go") {
         found.push(("go", vec![program]));

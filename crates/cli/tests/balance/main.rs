@@ -6,6 +6,8 @@ mod examples;
 mod glbd;
 mod hosts;
 mod operation;
+mod pushes;
 mod servers;
 mod split;
+mod storms;
 mod support;

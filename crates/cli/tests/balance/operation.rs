@@ -237,6 +237,80 @@ fn the_next_process_takes_over_without_refusing_a_client() {
     greeted(&mut UnixStream::connect(place.path("clients")).unwrap()).unwrap();
 }
 
+/// Ends a process that is not our child.
+struct Next(u32);
+
+impl Drop for Next {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("kill").arg(self.0.to_string()).status();
+    }
+}
+
+/// As under systemd: it is told when we serve, and which process is the service after an upgrade, before the old one can end.
+#[test]
+fn an_upgrade_starts_the_next_process_and_makes_it_known_as_the_service() {
+    let (place, server) = (Place::new(), Server::start("one", Manner::Echo));
+    let path = place.path("notify");
+    let notify = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    notify.set_read_timeout(Some(PATIENCE)).unwrap();
+    let told = || {
+        let mut bytes = [0; 256];
+        let len = notify.recv(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes[..len]).into_owned()
+    };
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let words = format!("--nodes {} --any 127.0.0.1:{port} --hold 20s", server.address);
+    let mut old = Balancer::start_after(&place, "control", &format!("export NOTIFY_SOCKET={path};"), &words);
+    assert_eq!(told(), "READY=1");
+    old.await_ready();
+    let mut kept = old.connect(0);
+    greeted(&mut kept).unwrap();
+    let control = old.control.clone();
+    let answer = std::thread::spawn(move || ask(control.as_ref(), "upgrade"));
+    // Two of the new one come from it, and say nothing to a service manager that listens to the main process only.
+    let main = std::iter::repeat_with(told).find(|text| text.starts_with("MAINPID=")).unwrap();
+    let (process, rest) = main["MAINPID=".len()..].split_once('\n').unwrap();
+    let next = Next(process.parse().unwrap());
+    assert_eq!(rest, "READY=1");
+    assert_ne!(next.0, old.pid());
+    std::iter::repeat_with(told).find(|text| text == "BARRIER=1").unwrap();
+    assert!(answer.join().unwrap().starts_with("Ok: "));
+    // It is nobody's child here: it was handed to the system's first process, or to what stands for it.
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", next.0)).unwrap();
+    let parent: u32 = stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap().parse().unwrap();
+    assert!(parent != old.pid() && parent != std::process::id(), "{stat}");
+    await_that("the new one takes commands at the same place", || {
+        try_ask(old.control.as_ref(), "status").is_ok_and(|status| status.contains("\"leaving\":false"))
+    });
+    assert_echo(&mut kept, &packet(7, b"goes on"));
+    greeted(&mut TcpStream::connect(("127.0.0.1", port)).unwrap()).unwrap();
+    assert!(old.child.try_wait().unwrap().is_none());
+    drop(kept);
+    await_that("the old process ends", || old.child.try_wait().unwrap().is_some());
+    let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    greeted(&mut client).unwrap();
+}
+
+/// The program on disk does not start: nothing is lost.
+#[test]
+fn an_upgrade_that_fails_leaves_everything_as_it_is() {
+    let (place, server) = (Place::new(), Server::start("one", Manner::Echo));
+    let file = place.path("conf");
+    std::fs::write(&file, format!("nodes = {}\nany = 127.0.0.1:0\n", server.address)).unwrap();
+    let balancer = Balancer::start(&place, &format!("--config {file}"));
+    balancer.await_ready();
+    std::fs::write(&file, "nonsense = 1\n").unwrap();
+    let mut stream = UnixStream::connect(&balancer.control).unwrap();
+    stream.write_all(b"upgrade\n").unwrap();
+    greeted(&mut balancer.connect(0)).unwrap();
+    let mut answer = [0; 7];
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"Error: ");
+    greeted(&mut balancer.connect(0)).unwrap();
+}
+
 #[test]
 fn metrics_and_readiness() {
     let place = Place::new();

@@ -333,6 +333,68 @@ fn a_split_session_reads_its_own_writes_and_outlives_its_writer() {
     assert_eq!(count("split_moved"), 1);
 }
 
+/// Kills what a test started.
+struct Beside(std::process::Child);
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+#[ignore = "starts real servers"]
+fn a_frozen_server_is_left_by_what_the_monitors_of_the_others_push() {
+    let mut bed = Bed::up(13);
+    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let monitors: Vec<(String, Beside)> = bed
+        .cluster
+        .nodes()
+        .iter()
+        .map(|node| {
+            let at = free();
+            let mut command = Command::new(env!("CARGO_BIN_EXE_trireme"));
+            command.arg("monitor").arg("--data-dir").arg(node.data()).args(["--listen", &at]);
+            (at, Beside(command.spawn().unwrap()))
+        })
+        .collect();
+    let addresses: Vec<&str> = monitors.iter().map(|(at, _)| at.as_str()).collect();
+    // Looks alone would find out far too late.
+    let balancer = bed.balance(&format!("--monitors {} --interval 3s --timeout 10s", addresses.join(",")));
+    await_that("monitors are heard", || balancer.status()["totals"]["pushed"].as_u64().unwrap() > 20);
+    let writer = bed.node_behind(WRITER);
+    let load = Load::start(&bed, "pushed");
+    bed.cluster.pause(writer).unwrap();
+    load.progress(50);
+    let gap = load.end(&bed);
+    bed.cluster.resume(writer).unwrap();
+    // Its own answer is looked for as soon as a monitor says that something is wrong.
+    assert_gap("the writer was frozen, and monitors told", gap);
+}
+
+#[test]
+#[ignore = "starts real servers"]
+fn a_server_that_insists_on_tls_is_looked_at_by_tls() {
+    let place = Place::new();
+    let Some((key, certificate)) = crate::clients::certificate(&place) else { return };
+    let bed = Bed::of(14, |spec| {
+        (spec.plain, spec.nodes) = (true, 1);
+        let lines = [format!("ssl_cert={certificate}"), format!("ssl_key={key}"), "require_secure_transport=ON".into()];
+        spec.options.extend(lines);
+    });
+    let wrong = Place::new();
+    let other = crate::clients::certificate(&wrong).unwrap().1;
+    for (words, state) in [
+        (String::new(), "ready"),
+        (format!("--tls-ca {certificate}"), "ready"),
+        (format!("--tls-ca {other}"), "last-choice"),
+    ] {
+        let balancer = Balancer::start(&place, &format!("--nodes {} --any 127.0.0.1:0 {words}", bed.address()));
+        await_that(&format!("{state} with `{words}`"), || balancer.status()["nodes"][0]["state"] == state);
+    }
+}
+
 /// Output of the server's own client.
 fn client(socket: &str, words: &[&str]) -> String {
     let output = Command::new("mariadb").arg(format!("--socket={socket}")).args(words).output().unwrap();

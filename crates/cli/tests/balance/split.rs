@@ -12,8 +12,8 @@ const IN_TRANSACTION: u16 = 1;
 const AUTOCOMMIT: u16 = 2;
 
 /// A member of a group of two: it answers a `SELECT` with its name, anything else with an OK, and errors as it is told.
-struct Member {
-    address: String,
+pub struct Member {
+    pub address: String,
     told: Arc<Told>,
 }
 
@@ -29,10 +29,12 @@ struct Told {
     scramble: Mutex<Vec<u8>>,
     streams: Mutex<Vec<TcpStream>>,
     dead: AtomicBool,
+    /// It says nothing any more.
+    frozen: AtomicBool,
 }
 
 impl Member {
-    fn start(name: &'static str, writes: bool) -> Member {
+    pub fn start(name: &'static str, writes: bool) -> Member {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let told = Arc::new(Told { writes: Mutex::new(writes), ..Told::default() });
@@ -56,6 +58,11 @@ impl Member {
 
     fn fail_next(&self, statement: &str, code: u16) {
         self.told.errors.lock().unwrap().push((statement.to_owned(), code));
+    }
+
+    /// Its connections stay, and nothing is said over them.
+    pub fn freeze(&self) {
+        self.told.frozen.store(true, Ordering::Relaxed);
     }
 
     /// Ends every connection, and takes none any more.
@@ -88,6 +95,9 @@ fn converse(mut stream: TcpStream, name: &str, number: u8, told: &Told) -> std::
     let mut status = AUTOCOMMIT;
     loop {
         let (_, body) = numbered(&mut stream)?;
+        if told.frozen.load(Ordering::Relaxed) {
+            continue;
+        }
         let sql = String::from_utf8_lossy(&body[1..]).into_owned();
         if sql.starts_with("SHOW GLOBAL STATUS") {
             let role = if *told.writes.lock().unwrap() { "sequencer" } else { "voter" };

@@ -48,12 +48,17 @@ impl Balancer {
 
     /// `descriptors`: the limit of open files.
     pub fn start_as(place: &Place, control: &str, words: &str, descriptors: Option<u32>) -> Balancer {
-        let control = place.path(control);
         let limit = descriptors.map_or(String::new(), |n| format!("ulimit -n {n};"));
+        Balancer::start_after(place, control, &limit, words)
+    }
+
+    /// `first`: what the shell does before.
+    pub fn start_after(place: &Place, control: &str, first: &str, words: &str) -> Balancer {
+        let control = place.path(control);
         let program = env!("CARGO_BIN_EXE_trireme");
         let child = Command::new("/bin/sh")
             .arg("-c")
-            .arg(format!("{limit} exec {program} balance --control {control} {words}"))
+            .arg(format!("{first} exec {program} balance --control {control} {words}"))
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
