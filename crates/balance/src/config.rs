@@ -31,6 +31,15 @@ pub enum Check {
     Passive,
 }
 
+/// What a read of a `--split` listener has seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Causal {
+    /// All that was committed before it.
+    All,
+    /// What its client wrote and read before.
+    Own,
+}
+
 /// Where monitors of the servers are listened to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Monitors {
@@ -56,6 +65,7 @@ pub struct Config {
     /// `None`: as the limit of open files allows.
     pub max_connections: Option<usize>,
     pub check: Check,
+    pub causal: Causal,
     pub monitors: Monitors,
     /// A word that monitors ask for.
     pub monitor_token: Option<String>,
@@ -142,6 +152,14 @@ impl Config {
             hold: time("hold", &o.hold)?,
             max_connections: limit("max-connections", o.max_connections)?,
             check: o.exec.clone().map_or(Check::Login, Check::Exec),
+            causal: match (o.causal.as_str(), &o.exec) {
+                ("all", _) => Causal::All,
+                ("own", None) => Causal::Own,
+                ("own", Some(_)) => {
+                    return Err("--causal own needs an account to ask with, and --exec has none".to_owned());
+                }
+                (other, _) => return Err(format!("--causal {other}: all or own")),
+            },
             monitors: monitors(&o.monitors)?,
             monitor_token: o.monitor_token_file.as_deref().map(first_line).transpose()?,
             send_proxy: o.send_proxy,
@@ -281,6 +299,7 @@ fn overlay(file: &mut Serve, typed: &Serve) {
         reader,
         any,
         split,
+        causal,
         listen,
         policy,
         top,
@@ -349,6 +368,8 @@ mod tests {
         assert!(resolve(&["--nodes", "a", "--writer", "1", "--interval", "0"]).is_err());
         assert!(resolve(&["--nodes", "a", "--writer", "1", "--control", "10.0.0.1:4444"]).is_err());
         assert!(resolve(&["--nodes", "a", "--writer", "1", "--node-limit", "0"]).is_err());
+        assert!(resolve(&["--nodes", "a", "--split", "1", "--causal", "none"]).is_err());
+        assert!(resolve(&["--nodes", "a", "--split", "1", "--causal", "own", "--exec", "x"]).is_err());
     }
 
     #[test]

@@ -14,6 +14,10 @@ pub const ASK_VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('
 /// Makes a Trireme node tell its role and whom it does not hear.
 pub const ASK_FOR_MORE: &str = "SET GLOBAL wsrep_provider_options = 'repl.status_extended=yes'";
 
+/// Two that make an answer wait until the server has all that was committed when the second was asked.
+pub const WAIT_FOR_ALL: &str = "SET SESSION wsrep_sync_wait = 1";
+pub const PROVE: &str = "SELECT 1";
+
 /// The server's part in its group. The numbers are those of `wsrep_local_state`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LocalState {

@@ -69,9 +69,10 @@ pub struct TotalsView {
     pub accept_errors: u64,
     /// Events of monitors.
     pub pushed: u64,
-    /// Of `--split`: statements that readers answered, clients joined to the writer for good, clients that went on with another writer,
+    /// Of `--split`: statements that readers answered, those of them that waited for nothing, clients joined to the writer for good, clients that went on with another writer,
     /// statements that were sent once more.
     pub split_reads: u64,
+    pub split_unasked: u64,
     pub split_pinned: u64,
     pub split_moved: u64,
     pub split_repeated: u64,
@@ -255,7 +256,7 @@ impl View {
             one(t.accept_errors as f64),
         );
         family("monitor_events_total", "counter", "Events that monitors of servers pushed.", one(t.pushed as f64));
-        let split = "Of --split: statements that readers answered; clients pinned to the writer; clients that went on with another \
+        let split = "Of --split: statements that readers answered; those of them that waited for nothing; clients pinned to the writer; clients that went on with another \
                      writer; statements sent once more.";
         family(
             "split_total",
@@ -263,6 +264,7 @@ impl View {
             split,
             [
                 ("reads", t.split_reads),
+                ("unasked", t.split_unasked),
                 ("pinned", t.split_pinned),
                 ("moved", t.split_moved),
                 ("repeated", t.split_repeated),

@@ -15,6 +15,7 @@ use crate::pool::{Choice, ListenerId, NodeId, Output, Pool, Role, SessionId};
 use crate::report::Pushed;
 use crate::shell::lookout;
 use crate::shell::output::Log;
+use crate::shell::proof::{Proof, prove};
 use crate::shell::pump::Traffic;
 use crate::shell::split::Counts;
 
@@ -60,6 +61,8 @@ struct Inner {
     ends: HashMap<SessionId, Arc<Notify>>,
     /// The task of each, and a sign to it to log in again.
     lookouts: HashMap<NodeId, (AbortHandle, Arc<Notify>)>,
+    /// Of servers that answered reads of `--split`, where these do not wait each for themselves.
+    proofs: HashMap<NodeId, (AbortHandle, Arc<Proof>)>,
     traffic: HashMap<NodeId, Arc<Traffic>>,
     /// Traffic of servers that are removed.
     past: Traffic,
@@ -109,6 +112,7 @@ impl Balancer {
                 pool: Pool::new(config.settings.clone(), seed),
                 ends: HashMap::new(),
                 lookouts: HashMap::new(),
+                proofs: HashMap::new(),
                 traffic: HashMap::new(),
                 past: Traffic::default(),
             }),
@@ -150,6 +154,9 @@ impl Balancer {
                 }
                 Output::Unwatch(id) => {
                     if let Some((task, _)) = inner.lookouts.remove(&id) {
+                        task.abort();
+                    }
+                    if let Some((task, _)) = inner.proofs.remove(&id) {
                         task.abort();
                     }
                     if let Some(traffic) = inner.traffic.remove(&id) {
@@ -217,6 +224,16 @@ impl Balancer {
 
     pub fn heard(self: &Arc<Self>, id: NodeId, heard: Heard) {
         self.with(|pool, now| pool.handle_heard(id, heard, now));
+    }
+
+    /// Of a server that has a session.
+    pub fn proof(self: &Arc<Self>, session: &Session) -> Arc<Proof> {
+        let begin = || {
+            let proof = Arc::new(Proof::default());
+            let task = tokio::spawn(prove(self.clone(), session.address.clone(), proof.clone()));
+            (task.abort_handle(), proof)
+        };
+        self.lock().proofs.entry(session.node).or_insert_with(begin).1.clone()
     }
 
     pub fn pushed(self: &Arc<Self>, pushed: &Pushed) {

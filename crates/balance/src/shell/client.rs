@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use crate::address::Address;
 use crate::health::Heard;
 use crate::packet::{self, Answer, LoginAnswer, Malformed, ServerError, Step};
-use crate::report::{ASK_FOR_MORE, ASK_STATUS, ASK_VARIABLES, Report};
+use crate::report::{ASK_FOR_MORE, ASK_STATUS, ASK_VARIABLES, PROVE, Report, WAIT_FOR_ALL};
 use crate::shell::stream::{Stream, Tuning};
 use crate::shell::tls::Tls;
 
@@ -20,6 +21,8 @@ pub struct Client {
     number: u8,
     /// It was offered TLS.
     tls: bool,
+    /// Who is at the other end.
+    peer: Option<SocketAddr>,
 }
 
 enum Link {
@@ -98,14 +101,7 @@ impl Trouble {
 pub async fn look_once(address: &Address, user: &str, password: &str, limit: Duration) -> Heard {
     let look = async {
         let mut login = Login { user, password, by_tls: false, ca: None };
-        let mut client = loop {
-            let mut client = Client::connect(address).await.map_err(|trouble| trouble.heard(true))?;
-            match client.log_in(&login).await {
-                Ok(()) => break client,
-                Err(trouble) if client.may_need_tls(&login, &trouble) => login.by_tls = true,
-                Err(trouble) => return Err(trouble.heard(true)),
-            }
-        };
+        let mut client = Client::enter(address, &mut login).await.map_err(|trouble| trouble.heard(true))?;
         let report = client.look().await.map_err(|trouble| trouble.heard(false))?;
         let tells_nothing = report.member().is_some_and(|m| m.trireme && m.primary && m.order.is_none());
         // Without the right to switch it on, the writer is chosen by index.
@@ -125,7 +121,24 @@ impl Client {
     pub async fn connect(address: &Address) -> Result<Client, Trouble> {
         let tuning = Tuning { nodelay: true, keepalive: true };
         let stream = Stream::connect(address, tuning).await?;
-        Ok(Client { link: Link::Plain(BufReader::new(stream)), number: 0, tls: false })
+        let peer = stream.peer_address();
+        Ok(Client { link: Link::Plain(BufReader::new(stream)), number: 0, tls: false, peer })
+    }
+
+    /// A connection that is logged in, by TLS if the server lets nobody in without.
+    pub async fn enter(address: &Address, login: &mut Login<'_>) -> Result<Client, Trouble> {
+        loop {
+            let mut client = Client::connect(address).await?;
+            match client.log_in(login).await {
+                Ok(()) => return Ok(client),
+                Err(trouble) if client.may_need_tls(login, &trouble) => login.by_tls = true,
+                Err(trouble) => return Err(trouble),
+            }
+        }
+    }
+
+    pub fn peer(&self) -> Option<SocketAddr> {
+        self.peer
     }
 
     /// Whether another connection, by TLS, may be let in where this one was refused.
@@ -174,6 +187,16 @@ impl Client {
     /// Switches the extended status on.
     pub async fn ask_for_more(&mut self) -> Result<(), Trouble> {
         self.ask(ASK_FOR_MORE).await.map(drop)
+    }
+
+    /// Before the first [`Client::prove`].
+    pub async fn begin_proofs(&mut self) -> Result<(), Trouble> {
+        self.ask(WAIT_FOR_ALL).await.map(drop)
+    }
+
+    /// Returns when the server has all that was committed before this was called.
+    pub async fn prove(&mut self) -> Result<(), Trouble> {
+        self.ask(PROVE).await.map(drop)
     }
 
     async fn ask(&mut self, sql: &str) -> Result<Vec<Vec<String>>, Trouble> {

@@ -11,6 +11,7 @@ mod monitors;
 mod names;
 mod notify;
 mod output;
+mod proof;
 mod pump;
 mod run;
 mod session;

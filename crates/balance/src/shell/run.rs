@@ -561,6 +561,7 @@ impl Service {
                 accept_errors: t.accept_errors.load(Relaxed),
                 pushed: t.pushed.load(Relaxed),
                 split_reads: balancer.split.reads.load(Relaxed),
+                split_unasked: balancer.split.unasked.load(Relaxed),
                 split_pinned: balancer.split.pinned.load(Relaxed),
                 split_moved: balancer.split.moved.load(Relaxed),
                 split_repeated: balancer.split.repeated.load(Relaxed),

@@ -12,11 +12,12 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::config::Config;
+use crate::config::{Causal, Config};
 use crate::packet::{self, Malformed, NATIVE, ServerError};
 use crate::pool::{ListenerId, NodeId, Role};
 use crate::proxy::{self, Origin};
 use crate::shell::balancer::{Balancer, Session};
+use crate::shell::proof::{Proof, Reached};
 use crate::shell::pump::pump;
 use crate::shell::stream::{Stream, Tuning};
 use crate::split::{Class, End, Login, Opening, Progress, Reply, classify, offer, switch_to_native};
@@ -59,6 +60,8 @@ const NOT_CAUSAL: &[u8] = b"\x03SET SESSION wsrep_sync_wait = DEFAULT";
 pub struct Counts {
     /// Statements that a reader answered.
     pub reads: AtomicU64,
+    /// Of these, with `--causal own`, those that waited for nothing: the reader was known to be far enough.
+    pub unasked: AtomicU64,
     /// Clients that were joined to the writer for good.
     pub pinned: AtomicU64,
     /// Clients that went on with another writer.
@@ -148,6 +151,8 @@ impl Wire {
 struct Backend {
     lease: Session,
     wire: Wire,
+    /// Of a reader whose reads do not wait each for themselves.
+    proof: Option<Arc<Proof>>,
 }
 
 impl Backend {
@@ -228,6 +233,9 @@ struct Conversation<'a> {
     reader: Option<Backend>,
     /// When a reader was sought last.
     sought: Instant,
+    /// When the client may have learnt something last that this reader need not have: from the writer, from another reader, or elsewhere before it
+    /// came.
+    since: Instant,
     login: Login,
     credential: Credential,
     /// Commands that made the session what it is, for every server that serves it.
@@ -253,7 +261,8 @@ pub async fn serve(
     first: Vec<u8>,
 ) {
     let end = lease.end.clone();
-    let (mut client, mut writer) = (Wire::new(stream, Vec::new()), Backend { lease, wire: Wire::new(server, first) });
+    let (mut client, wire) = (Wire::new(stream, Vec::new()), Wire::new(server, first));
+    let mut writer = Backend { lease, wire, proof: None };
     let entered = tokio::select! {
         entered = enter(&mut client, &mut writer) => entered,
         () = end.notified() => return,
@@ -269,6 +278,7 @@ pub async fn serve(
                 writer: Some(writer),
                 reader: None,
                 sought: Instant::now(),
+                since: Instant::now(),
                 login,
                 credential,
                 settings: Vec::new(),
@@ -517,8 +527,8 @@ impl Conversation<'_> {
         if let Some(mut reader) = self.reader.take() {
             let without_eof = self.login.deprecates_eof();
             let reset = matches!(reader.run(body, without_eof).await, Ok(End::Done { .. }));
-            if reset && matches!(reader.run(CAUSAL, without_eof).await, Ok(End::Done { .. })) {
-                self.reader = Some(reader);
+            if reset {
+                self.reader = self.make_wait(reader).await;
             }
         }
         Ok(())
@@ -532,6 +542,20 @@ impl Conversation<'_> {
             self.seek_reader().await;
         }
         let Some(reader) = &mut self.reader else { return Ok(false) };
+        if let Some(proof) = &reader.proof {
+            let reached = tokio::select! {
+                reached = proof.reaches(self.since, reader.wire.stream.peer_address()) => reached,
+                () = reader.lease.end.notified() => {
+                    self.reader = None;
+                    return Ok(false);
+                }
+            };
+            match reached {
+                Reached::Already => drop(self.balancer.split.unasked.fetch_add(1, Relaxed)),
+                Reached::Now => {}
+                Reached::No => return Ok(false),
+            }
+        }
         let mut reply = Reply::new(self.login.deprecates_eof());
         let first = match reader.wire.send(0, body).await {
             Ok(()) => reader.first(&mut reply).await,
@@ -565,6 +589,17 @@ impl Conversation<'_> {
     /// Has the writer answer. `retry`: it may be sent again when the server says that nothing happened; `harmless`: also when it says nothing.
     /// `None`: nobody was there, which the client was told.
     async fn write(&mut self, body: &[u8], retry: bool, harmless: bool) -> Result<Option<End>, Over> {
+        let outcome = self.write_there(body, retry, harmless).await;
+        if body != [PING] {
+            self.since = Instant::now();
+            if let Some(proof) = self.reader.as_ref().and_then(|reader| reader.proof.as_ref()) {
+                proof.ask();
+            }
+        }
+        outcome
+    }
+
+    async fn write_there(&mut self, body: &[u8], retry: bool, harmless: bool) -> Result<Option<End>, Over> {
         let free = self.is_free();
         let deadline = Instant::now() + self.config.hold;
         let mut lost = 0;
@@ -680,6 +715,7 @@ impl Conversation<'_> {
                     return Ok(false);
                 }
                 let mut reader = self.reader.take().ok_or(Over)?;
+                reader.proof = None;
                 if !matches!(reader.run(NOT_CAUSAL, self.login.deprecates_eof()).await, Ok(End::Done { .. })) {
                     return Err(Over);
                 }
@@ -716,6 +752,7 @@ impl Conversation<'_> {
             && let Some(backend) = self.log_in(backend, b"").await
         {
             self.reader = self.make_causal(backend).await;
+            self.since = Instant::now();
         }
     }
 
@@ -729,6 +766,7 @@ impl Conversation<'_> {
             && let Some(backend) = self.log_in(backend, &proof).await
         {
             self.reader = self.make_causal(backend).await;
+            self.since = Instant::now();
         }
         Ok(number.wrapping_add(1))
     }
@@ -741,13 +779,26 @@ impl Conversation<'_> {
         self.balancer.with(|pool, _| pool.is_member(lease.node)).then_some(lease)
     }
 
-    async fn make_causal(&self, mut backend: Backend) -> Option<Backend> {
-        match backend.run(CAUSAL, self.login.deprecates_eof()).await {
-            Ok(End::Done { .. }) => {}
-            Ok(End::Error { .. }) | Err(_) => return None,
-        }
+    async fn make_causal(&self, backend: Backend) -> Option<Backend> {
+        let mut backend = self.make_wait(backend).await?;
         self.prepare(&mut backend).await?;
         Some(backend)
+    }
+
+    /// Has each read wait for all commits, or sees to it that somebody knows how far the server is.
+    async fn make_wait(&self, mut backend: Backend) -> Option<Backend> {
+        match self.config.causal {
+            Causal::Own => {
+                let proof = self.balancer.proof(&backend.lease);
+                proof.ask();
+                backend.proof = Some(proof);
+                Some(backend)
+            }
+            Causal::All => match backend.run(CAUSAL, self.login.deprecates_eof()).await {
+                Ok(End::Done { .. }) => Some(backend),
+                Ok(End::Error { .. }) | Err(_) => None,
+            },
+        }
     }
 
     /// Up to the greeting, with the scramble in it.
@@ -766,7 +817,7 @@ impl Conversation<'_> {
             let greeting = packet::parse_greeting(&body)
                 .map_err(|malformed| io::Error::new(io::ErrorKind::InvalidData, malformed.to_string()))?;
             lease.greeted();
-            Ok((Backend { lease, wire }, greeting.scramble))
+            Ok((Backend { lease, wire, proof: None }, greeting.scramble))
         };
         timeout(self.config.connect_timeout, connect).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
     }

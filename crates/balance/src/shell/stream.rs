@@ -82,6 +82,14 @@ impl Stream {
         }
     }
 
+    /// The other one's; `None` for unix sockets.
+    pub fn peer_address(&self) -> Option<SocketAddr> {
+        match self {
+            Stream::Tcp(stream) => stream.peer_addr().ok(),
+            Stream::Unix(_) => None,
+        }
+    }
+
     /// Ours; `None` for unix sockets.
     pub fn local_address(&self) -> Option<SocketAddr> {
         match self {

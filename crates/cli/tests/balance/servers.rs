@@ -395,6 +395,80 @@ fn a_server_that_insists_on_tls_is_looked_at_by_tls() {
     }
 }
 
+/// Of servers that number their commits. They write a binary log, so a commit is ordered some time before it can be seen.
+fn numbered(index: u16) -> Bed {
+    let top = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+    let provider = top.join(std::env::var("PROVIDER").expect("PROVIDER names the library"));
+    let lines =
+        ["log_bin=binlog", "log_slave_updates=ON", "wsrep_gtid_mode=ON", "wsrep_gtid_domain_id=9", "server_id=7"];
+    Bed::of(index, |spec| {
+        spec.provider = provider;
+        spec.options.extend(lines.map(str::to_owned));
+    })
+}
+
+#[test]
+#[ignore = "starts real servers"]
+fn own_reads_see_what_their_session_wrote_thousands_of_times() {
+    const WRITERS: u32 = 4;
+    let pairs: u32 = std::env::var("PAIRS").ok().map_or(1000, |text| text.parse().unwrap());
+    let bed = numbered(11);
+    let split = bed.place.path("split");
+    let balancer = bed.balance(&format!("--split {split} --causal own --hold 20s"));
+    let threads: Vec<JoinHandle<()>> = (0..WRITERS)
+        .map(|writer| {
+            let split = PathBuf::from(&split);
+            std::thread::spawn(move || {
+                let mut session = Session::open(&split, Some("d"), Duration::from_secs(30)).unwrap();
+                for n in 0..pairs {
+                    let name = format!("own-{writer}-{n}");
+                    session.query(&format!("INSERT INTO t (c) VALUES ('{name}')")).unwrap();
+                    if n % 16 == 15 {
+                        // One that thinks finds the reader proved.
+                        std::thread::sleep(Duration::from_millis(20));
+                    }
+                    let seen = session.query(&format!("SELECT COUNT(*) FROM t WHERE c = '{name}'")).unwrap().text();
+                    assert_eq!(seen.as_deref(), Some("1"), "{name}");
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    let count = |name: &str| balancer.status()["totals"][name].as_u64().unwrap();
+    let (reads, unasked) = (count("split_reads"), count("split_unasked"));
+    println!("{reads} reads on readers of {}, {unasked} of them without any wait", WRITERS * pairs);
+    assert!(reads > u64::from(WRITERS * pairs) / 2 && unasked > 0);
+}
+
+/// Why reads of `--split` do not wait by number: decision 0010.
+#[test]
+#[ignore = "starts real servers"]
+fn a_reader_that_has_given_out_a_number_has_not_committed_it() {
+    let bed = numbered(12);
+    let writer = bed.cluster.ids()[0];
+    let reader = bed.cluster.ids()[1];
+    let ask = |id: NodeId, sql: &str| bed.cluster.sql(id, sql).unwrap().text().unwrap_or_default();
+    // From here on each commit there stands between its place in the binary log and its engine, until the time is over.
+    for sql in [
+        "SET GLOBAL rpl_semi_sync_master_wait_point = AFTER_SYNC",
+        "SET GLOBAL rpl_semi_sync_master_timeout = 4000",
+        "SET GLOBAL rpl_semi_sync_master_enabled = ON",
+    ] {
+        bed.cluster.sql(reader, sql).unwrap();
+    }
+    let mut session = bed.cluster.session(writer).unwrap();
+    session.query("INSERT INTO d.t (c) VALUES ('numbered')").unwrap();
+    let number = session.query("SELECT WSREP_LAST_WRITTEN_GTID()").unwrap().text().unwrap();
+    await_that("the reader has given it the number", || ask(reader, "SELECT WSREP_LAST_SEEN_GTID()") == number);
+    assert_eq!(ask(reader, &format!("SELECT WSREP_SYNC_WAIT_UPTO_GTID('{number}', 1)")), "1", "all is well, it says");
+    assert_eq!(ask(reader, "SELECT COUNT(*) FROM d.t"), "0", "and it is not there");
+    let mut waits = bed.cluster.session(reader).unwrap();
+    waits.query("SET SESSION wsrep_sync_wait = 1").unwrap();
+    // What the balancer asks for all.
+    waits.query("SELECT 1").unwrap();
+    assert_eq!(ask(reader, "SELECT COUNT(*) FROM d.t"), "1", "this one waits");
+}
+
 /// Output of the server's own client.
 fn client(socket: &str, words: &[&str]) -> String {
     let output = Command::new("mariadb").arg(format!("--socket={socket}")).args(words).output().unwrap();

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -29,6 +29,9 @@ struct Told {
     scramble: Mutex<Vec<u8>>,
     streams: Mutex<Vec<TcpStream>>,
     dead: AtomicBool,
+    /// Questions for a proof that it is up to date; it does not answer them.
+    proofs: AtomicU64,
+    withholds: AtomicBool,
     /// It says nothing any more.
     frozen: AtomicBool,
 }
@@ -58,6 +61,15 @@ impl Member {
 
     fn fail_next(&self, statement: &str, code: u16) {
         self.told.errors.lock().unwrap().push((statement.to_owned(), code));
+    }
+
+    fn proofs(&self) -> u64 {
+        self.told.proofs.load(Ordering::Relaxed)
+    }
+
+    /// It is late, and cannot say that it is up to date.
+    fn withhold(&self, withholds: bool) {
+        self.told.withholds.store(withholds, Ordering::Relaxed);
     }
 
     /// Its connections stay, and nothing is said over them.
@@ -99,6 +111,12 @@ fn converse(mut stream: TcpStream, name: &str, number: u8, told: &Told) -> std::
             continue;
         }
         let sql = String::from_utf8_lossy(&body[1..]).into_owned();
+        if !client && sql == "SELECT 1" {
+            told.proofs.fetch_add(1, Ordering::Relaxed);
+            while told.withholds.load(Ordering::Relaxed) {
+                thread::sleep(std::time::Duration::from_millis(1));
+            }
+        }
         if sql.starts_with("SHOW GLOBAL STATUS") {
             let role = if *told.writes.lock().unwrap() { "sequencer" } else { "voter" };
             let rows = [
@@ -244,9 +262,13 @@ struct Stage {
 
 impl Stage {
     fn set() -> Stage {
+        Stage::set_with("")
+    }
+
+    fn set_with(words: &str) -> Stage {
         let place = Place::new();
         let (writer, reader) = (Member::start("writer", true), Member::start("reader", false));
-        let words = format!("--nodes {},{} --split 127.0.0.1:0 --hold 20s", writer.address, reader.address);
+        let words = format!("--nodes {},{} --split 127.0.0.1:0 --hold 20s {words}", writer.address, reader.address);
         let balancer = Balancer::start(&place, &words);
         await_that("both are ready, and the writer is known", || {
             let status = balancer.status();
@@ -359,4 +381,44 @@ fn a_session_without_state_goes_on_with_the_next_writer() {
         assert!(busy.try_command(0x03, "COMMIT").is_err(), "its transaction is gone");
         assert_eq!(stage.count("split_moved"), 1);
     }
+}
+
+#[test]
+fn own_reads_wait_for_nothing_where_the_reader_is_known_to_be_up_to_date() {
+    let stage = Stage::set_with("--causal own");
+    let mut client = Client::enter(&stage.balancer, false);
+    assert!(client.is_on("reader"));
+    let (asked, unasked) = (stage.reader.proofs(), stage.count("split_unasked"));
+    assert!(asked >= 1, "it may have written in an earlier connection");
+    for _ in 0..10 {
+        assert!(client.is_on("reader"));
+    }
+    assert_eq!((stage.reader.proofs(), stage.count("split_unasked")), (asked, unasked + 10));
+    assert_eq!(client.ask("INSERT INTO t VALUES (1)"), Said::Ok);
+    await_that("somebody asks before it reads", || stage.reader.proofs() > asked);
+    assert!(client.is_on("reader"));
+    assert!(!stage.reader.heard().iter().any(|sql| sql.contains("sync_wait")), "{:?}", stage.reader.heard());
+    assert!(Stage::set_with("--causal all").reader.proofs() == 0);
+}
+
+#[test]
+fn a_reader_that_does_not_prove_that_it_is_up_to_date_leaves_own_reads_to_the_writer() {
+    let stage = Stage::set_with("--causal own");
+    let mut client = Client::enter(&stage.balancer, false);
+    assert!(client.is_on("reader"));
+    let mut reads = Client::enter(&stage.balancer, false);
+    assert!(reads.is_on("reader"));
+    stage.reader.withhold(true);
+    assert_eq!(client.ask("INSERT INTO t VALUES (1)"), Said::Ok);
+    for _ in 0..3 {
+        assert!(client.is_on("writer"));
+        assert!(reads.is_on("reader"), "it has heard nothing from the writer");
+    }
+    stage.reader.withhold(false);
+    await_that("it has caught up", || client.is_on("reader"));
+    // Not in a primary component; and then the connection breaks.
+    stage.reader.fail_next("SELECT 1", 1047);
+    assert_eq!(client.ask("INSERT INTO t VALUES (2)"), Said::Ok);
+    assert!(client.is_on("writer"));
+    await_that("it proves it over another connection", || client.is_on("reader"));
 }

@@ -199,11 +199,8 @@ fn a_server_that_comes_back_begins_with_a_small_share() {
         let nodes = format!("{},{}", one.address, two.address);
         let balancer = Balancer::start(&place, &format!("--nodes {nodes} --any 127.0.0.1:0 --ramp {ramp}"));
         balancer.await_ready();
-        let ready = || {
-            let states =
-                balancer.status()["nodes"].as_array().unwrap().iter().filter(|n| n["state"] == "ready").count();
-            states
-        };
+        let status = || balancer.status()["nodes"].as_array().unwrap().clone();
+        let ready = || status().iter().filter(|n| n["state"] == "ready").count();
         await_that("both are ready", || ready() == 2);
         two.die();
         await_that("it is out", || ready() == 1);
