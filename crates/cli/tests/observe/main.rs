@@ -6,6 +6,7 @@ mod dashboard;
 mod ecosystem;
 mod galera;
 mod top;
+mod variables;
 mod webdriver;
 
 use std::io::{Read, Write};
@@ -199,7 +200,14 @@ fn an_operator_looks_at_a_cluster() {
     let json: Value = serde_json::from_str(&out).unwrap();
     let found = |check: &str| json["findings"].as_array().unwrap().iter().find(|f| f["check"] == check).cloned();
     assert!(found("no-primary-key").unwrap()["what"].as_str().unwrap().contains("d.keyless"), "{out}");
-    assert!(found("port").is_none() && found("tables").is_none(), "{out}");
+    for check in ["port", "transfer-port", "link", "tables"] {
+        assert!(found(check).is_none(), "{out}");
+    }
+    for finding in json["findings"].as_array().unwrap() {
+        for part in ["what", "why", "remedy"] {
+            assert!(finding[part].as_str().is_some_and(|text| !text.is_empty()), "{finding}");
+        }
+    }
 
     // For support: neither rows nor passwords.
     bundle_holds_no_secret(&cluster, &host);
