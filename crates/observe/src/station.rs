@@ -149,8 +149,11 @@ impl Station {
         self.peers.keys().cloned().collect()
     }
 
-    /// `unix`: seconds since 1970.
+    /// `unix`: seconds since 1970. Before the first look at the own node there is nothing to say: a cluster of which nothing is known is not down.
     pub fn tick(&mut self, now: Instant, unix: f64) {
+        if self.own.state().is_none() && self.own.trouble().is_none() {
+            return;
+        }
         let mut seen = vec![Seen {
             target: self
                 .own
@@ -316,6 +319,19 @@ mod tests {
         let overview = station.overview().unwrap();
         assert_eq!((&*overview.nodes[2].name, &*overview.nodes[2].health), ("db3", "unknown"));
         assert_eq!(overview.sentences[0], "3 of 3 voters are there: any one of them may fail");
+    }
+
+    #[test]
+    fn before_the_first_look_nothing_is_said() {
+        let now = Instant::now();
+        let mut station = Station::new(Some(9105), vec![], now);
+        station.tick(now, 1000.0);
+        assert!(station.overview().is_none() && station.frame().is_empty());
+        let Content::Text(text) = station.respond("/cluster", false, now).body else { panic!() };
+        assert_eq!(text, "null\n");
+        station.handle_own(Look::Unreadable("there is no state file".into()), None, now);
+        station.tick(now, 1000.5);
+        assert!(station.overview().is_some_and(|overview| overview.notes[0].contains("there is no state file")));
     }
 
     #[test]
