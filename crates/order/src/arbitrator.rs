@@ -6,14 +6,14 @@
 //! its own and tells it to stand. So an election that a server can win is left to the servers, and what only the arbitrator
 //! holds is not lost.
 //!
-//! What it has dropped it cannot give, and a snapshot from it would have no data behind it: a server whose log ends below its
-//! base is not stood for, and if that shows only after the election, the arbitrator steps down. Then the group waits for
-//! somebody who holds more.
+//! What it has dropped it cannot give. A server whose log ends below its base is stood for only if that one's *data* hold what was
+//! dropped: then the state at the beginning of the log here is all that the server needs, and no copy is. Whoever has neither is not stood
+//! for, and if that shows only after the election, the arbitrator steps down. Then the group waits for somebody who holds more.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use trireme_types::{Kinship, LogIndex, MemberKind, NodeId, Timestamp, Voter, VoterSet};
+use trireme_types::{Base, Kinship, LogIndex, MemberKind, NodeId, Seqno, Timestamp, Voter, VoterSet};
 
 use crate::election::Role;
 use crate::group::Group;
@@ -84,9 +84,10 @@ impl<S: LogStore> Group<S> {
             return;
         }
         let known = self.arbiter.heard.get(&from);
-        if known.is_none_or(|h| h.last != last) {
+        let by_data = self.state_for(from).is_some();
+        if known.is_none_or(|h| h.last != last || h.beyond && by_data) {
             self.arbiter.heard.insert(from, Heard { last, beyond: false });
-            if last.index < self.store.base().index {
+            if last.index < self.store.base().index && !by_data {
                 self.cannot_bring_up(from);
             }
         }
@@ -110,6 +111,41 @@ impl<S: LogStore> Group<S> {
         self.all_voters(|n| self.is_here(n)) && !self.is_evidence(whole)
     }
 
+    /// The state from which this server could go on with the log here, although its own log ends before: its data hold all that lies
+    /// below. They are no log, so what they hold has to be proven the same as what was dropped here:
+    ///
+    /// - The state is one that was delivered here: what lies below was committed on this branch.
+    /// - The server's log is of the branch to which that state belongs, so its data hold what was committed there, up to where they reach.
+    /// - They reach no further than this log, or the fork at which it left that branch. So they are a part of this log's past.
+    /// - The server's log ends at or before the state: it forgets nothing that it acknowledged.
+    fn state_for(&self, node: NodeId) -> Option<Base> {
+        let theirs = self.peers.get(&node)?.told()?;
+        let data = self.data_of(node)?;
+        let end = match theirs.lineage.kinship(&self.tail.lineage) {
+            Kinship::Same => self.tail.seqno,
+            Kinship::Descendant(fork) => fork.seqno,
+            Kinship::Ancestor | Kinship::Sibling => return None,
+        };
+        let state = self.store.checkpoint_before(data)?;
+        let meets = state.lineage == theirs.lineage && theirs.last_index <= state.index;
+        (meets && data <= end).then_some(state)
+    }
+
+    /// Arbitrator as sequencer: this server lacks what the log here has dropped. If its data hold that, it begins where the log does.
+    pub(crate) fn bring_up_by_state(&mut self, now: Timestamp, node: NodeId) {
+        let Some(state) = self.state_for(node) else { return self.cannot_bring_up(node) };
+        if self.progress_of(node).is_none_or(|p| p.rests_from_snapshots(now)) {
+            return self.defer_snapshot_for(now, node);
+        }
+        let text = format!(
+            "the data of {} hold all that this arbitrator has dropped: it gets the log from seqno {} on",
+            self.names_of(&[node]),
+            state.seqno.next()
+        );
+        self.log(false, text);
+        self.send_snapshot(now, node, state);
+    }
+
     /// Does the log here go on where that one ends, as far as is known?
     fn can_bring_up(&self, node: NodeId) -> bool {
         self.is(Mutant::ArbitratorForgets) || self.arbiter.heard.get(&node).is_some_and(|h| !h.beyond)
@@ -119,13 +155,43 @@ impl<S: LogStore> Group<S> {
     pub(crate) fn someone_to_bring_up(&self, alive: &[Voter]) -> Option<NodeId> {
         let base = self.store.base().index;
         let log = |v: &Voter| self.peers.get(&v.node).and_then(|p| p.told());
-        let server = |v: &&Voter| {
-            v.weight.0 > 0
-                && !self.kind_of(v.node).is_arbitrator()
-                && log(v).is_some_and(|p| p.last_index >= base)
-                && self.arbiter.heard.get(&v.node).is_none_or(|h| !h.beyond)
+        let by_log = |v: &Voter| {
+            let meets = self.arbiter.heard.get(&v.node).is_none_or(|h| !h.beyond);
+            meets && log(v).is_some_and(|p| p.last_index >= base)
         };
-        alive.iter().filter(server).max_by_key(|v| log(v).map(|p| p.end())).map(|v| v.node)
+        let server = |v: &&Voter| {
+            v.weight.0 > 0 && !self.kind_of(v.node).is_arbitrator() && (by_log(v) || self.state_for(v.node).is_some())
+        };
+        alive.iter().filter(server).max_by_key(|v| (by_log(v), log(v).map(|p| p.end()))).map(|v| v.node)
+    }
+
+    /// Could this member's log be gone on with, as far as is known here? An arbitrator gives its log to a server or to nobody.
+    pub(crate) fn is_of_use(&self, now: Timestamp, node: NodeId) -> bool {
+        let Some(peer) = self.peers.get(&node).filter(|p| p.member.kind.is_arbitrator()) else { return true };
+        let Some(log) = peer.told() else { return true };
+        let meets = |end: Seqno, data: Option<Seqno>| {
+            end >= log.base || data.is_some_and(|data| (log.base..=log.seqno).contains(&data))
+        };
+        !self.arbitrates() && meets(self.tail.seqno, self.holds())
+            || self.servers_here(now).iter().any(|(_, p)| meets(p.seqno, p.holds))
+    }
+
+    /// Server, before it goes on alone: what only an arbitrator has kept, and nobody here can go on with, is given up.
+    pub(crate) fn tell_what_is_given_up(&mut self, now: Timestamp) {
+        let end = self.data.map_or(self.tail.seqno, |(_, data)| data.max(self.tail.seqno));
+        let of_arbitrators = self.peers.iter().filter(|(node, peer)| {
+            let same = self.kinship_of(**node) == Some(Kinship::Same);
+            peer.member.kind.is_arbitrator() && same && !self.is_of_use(now, **node)
+        });
+        let kept = of_arbitrators.filter_map(|(node, peer)| Some((*node, peer.told_lately(now)?)));
+        let best = kept.filter(|(_, log)| log.seqno > end).max_by_key(|(_, log)| log.end());
+        let Some((node, base, seqno)) = best.map(|(node, log)| (node, log.base, log.seqno)) else { return };
+        let text = format!(
+            "{} holds write sets up to seqno {seqno}, but only those behind {base}, and nothing that is here reaches that: what was \
+             committed behind seqno {end} is lost",
+            self.names_of(&[node])
+        );
+        self.log(true, text);
     }
 
     /// This server lacks what the log here has dropped.
@@ -139,8 +205,8 @@ impl<S: LogStore> Group<S> {
         self.log(
             true,
             format!(
-                "this arbitrator cannot help {node} to go on: its log ends at {last}, the log here begins at {first}; waiting for a \
-                 server that has more"
+                "this arbitrator cannot help {node} to go on: its log ends at {last} and its data lack what lies between, the log here \
+                 begins at {first}; waiting for a server that has more"
             ),
         );
     }

@@ -225,7 +225,7 @@ impl<S: LogStore> Group<S> {
             .checkpoint_before(start.unwrap_or(Seqno(u64::MAX)))
             .unwrap_or_else(|| group.store.base().clone());
         group.begin_at(base);
-        group.commit = group.commit.max(group.hard.committed.min(group.store.written()));
+        group.commit = group.commit.max(group.hard.committed.min(group.deliverable()));
         // What peers acknowledge is remembered before a sequencer is found, too (rule 12).
         group.enter_era(group.tail.lineage.clone());
         group
@@ -989,6 +989,13 @@ impl<S: LogStore> Group<S> {
     /// Held so that it may be delivered when the others have committed it.
     pub(crate) fn held(&self) -> LogIndex {
         if self.syncs() { self.written().max(self.store.held()) } else { self.written() }
+    }
+
+    /// Up to here it may be delivered what others have committed. Nothing of a term, or of a voter change, before its first entry is
+    /// on the own disk, in both modes: the server may keep what it is given, whatever becomes of the log. So the log always names the
+    /// newest term and the newest branch that the data hold anything of (rules 14, 16).
+    pub(crate) fn deliverable(&self) -> LogIndex {
+        if self.synced < self.landmark() { self.held().min(self.synced) } else { self.held() }
     }
 
     fn is_writing(&self) -> bool {

@@ -172,7 +172,7 @@ impl<S: LogStore> Group<S> {
     /// The peer's log can't be continued: give it a state to begin with, as old as its data need and we still have.
     pub(crate) fn need_snapshot_for(&mut self, now: Timestamp, node: NodeId) {
         if self.arbitrates() && !self.is(Mutant::ArbitratorForgets) {
-            return self.cannot_bring_up(node);
+            return self.bring_up_by_state(now, node);
         }
         let history = self.tail.history;
         let Role::Sequencer(s) = &mut self.role else { return };
@@ -217,7 +217,7 @@ impl<S: LogStore> Group<S> {
     }
 
     /// Wait, don't repeat it at the speed of the network.
-    fn defer_snapshot_for(&mut self, now: Timestamp, node: NodeId) {
+    pub(crate) fn defer_snapshot_for(&mut self, now: Timestamp, node: NodeId) {
         let next = self.tail.index.next();
         if let Some(p) = self.progress_of(node) {
             p.snapshot_since = None;
@@ -756,8 +756,9 @@ impl<S: LogStore> Group<S> {
             let Some(p) = peer.told_lately(now).filter(|p| !p.primary) else { continue };
             // A branch that grew from this one was forced later, and knows more of what was meant to last.
             let forks = match self.kinship_of(*node) {
-                Some(Kinship::Same) if p.base > reach => continue,
+                Some(Kinship::Same) if p.base > reach || !self.is_of_use(now, *node) => continue,
                 Some(Kinship::Same) => 0,
+                Some(Kinship::Descendant(fork)) if self.is_bare_branch(now, p, &fork) => continue,
                 Some(Kinship::Descendant(_)) => p.lineage.forks().len(),
                 Some(Kinship::Ancestor | Kinship::Sibling) | None => continue,
             };
@@ -779,6 +780,7 @@ impl<S: LogStore> Group<S> {
                 }
             },
             None => {
+                self.tell_what_is_given_up(now);
                 let me = self.me();
                 self.force(now, me);
             }

@@ -37,6 +37,10 @@ struct LogHere {
     node: NodeId,
 }
 
+fn log_here(node: NodeId, p: &Presence) -> LogHere {
+    LogHere { last: p.end(), own: false, base: p.base, seqno: p.seqno, node }
+}
+
 /// What this member holds against its own log, and what it could tell others about theirs.
 #[derive(Default)]
 pub(crate) struct Suspicion {
@@ -194,7 +198,9 @@ impl<S: LogStore> Group<S> {
         }
         let own = self.tail.index;
         let log = self.best_log_here(now);
-        if let Some(ahead) = self.furthest_data(now, log.map(|l| l.seqno).unwrap_or_default()) {
+        let ahead = self.furthest_data(now, log.map(|l| l.seqno).unwrap_or_default());
+        self.tell_what_is_dropped(log.map(|l| l.seqno).max(ahead.map(|a| a.seqno)).unwrap_or_default());
+        if let Some(ahead) = ahead {
             return self.hand_to_data(now, &ahead);
         }
         if let Some(log) = log.filter(|log| log.node != self.me()) {
@@ -226,10 +232,23 @@ impl<S: LogStore> Group<S> {
         self.become_sequencer(now, Some(voters));
     }
 
+    /// Arbitrator: others go on without what only the log here holds.
+    fn tell_what_is_dropped(&mut self, end: Seqno) {
+        let (base, own) = (self.store.base().seqno, self.tail.seqno);
+        if self.arbitrates() && end < own {
+            let text = format!(
+                "the write-set log of this arbitrator holds write sets up to seqno {own}, but only those behind {base}, and nothing that is \
+                 here reaches that: the cluster goes on from seqno {end}, and what was committed behind it is lost"
+            );
+            self.log(true, text);
+        }
+    }
+
     pub(crate) fn on_entrust(&mut self, now: Timestamp, branch: Uuid, term: Term) {
         let free = term >= self.hard.term && self.sequencer.is_none() && self.standing().keeps_log();
-        let idle = matches!(self.phase(), Phase::Joining | Phase::NonPrimary) && !self.arbitrates();
-        if !self.is_own_branch(branch) || !free || !idle {
+        let idle = matches!(self.phase(), Phase::Joining | Phase::NonPrimary);
+        let useful = !self.arbitrates() || self.someone_here_to_bring_up(now).is_some();
+        if !self.is_own_branch(branch) || !free || !idle || !useful {
             return;
         }
         // All voters promised that term; none of them can be elected in it, nor in the next without this one being heard of.
@@ -246,7 +265,7 @@ impl<S: LogStore> Group<S> {
         let Some(reach) = self.reach_of_data(now) else { return Some(self.own_log()) };
         // What an arbitrator can give to nobody is of no use.
         let useful = !self.arbitrates() || self.someone_here_to_bring_up(now).is_some();
-        let logs = self.logs_of_others(now).chain(useful.then(|| self.own_log()));
+        let logs = self.logs_of_others(now).chain(self.logs_of_arbitrators(now)).chain(useful.then(|| self.own_log()));
         logs.filter(|log| log.base <= reach).max()
     }
 
@@ -261,12 +280,15 @@ impl<S: LogStore> Group<S> {
     }
 
     fn logs_of_others(&self, now: Timestamp) -> impl Iterator<Item = LogHere> {
-        self.servers_here(now).into_iter().map(|(node, p)| LogHere {
-            last: p.end(),
-            own: false,
-            base: p.base,
-            seqno: p.seqno,
-            node,
+        self.servers_here(now).into_iter().map(|(node, p)| log_here(node, p))
+    }
+
+    /// What other arbitrators could give to a server.
+    fn logs_of_arbitrators(&self, now: Timestamp) -> impl Iterator<Item = LogHere> {
+        self.peers.iter().filter_map(move |(node, peer)| {
+            let p = peer.told_lately(now).filter(|p| peer.member.kind.is_arbitrator() && !p.primary)?;
+            let same = self.kinship_of(*node) == Some(Kinship::Same);
+            (same && self.is_of_use(now, *node)).then(|| log_here(*node, p))
         })
     }
 
@@ -274,7 +296,8 @@ impl<S: LogStore> Group<S> {
     /// that goes on from data, end. `None`: nobody here has data.
     pub(crate) fn reach_of_data(&self, now: Timestamp) -> Option<Seqno> {
         let held = self.servers_here(now).into_iter().filter_map(|(_, p)| p.holds);
-        let mut reach = held.chain(self.holds()).max()?;
+        let followers = self.peers.keys().filter_map(|node| self.reach_of_ancestor(now, *node));
+        let mut reach = held.chain(self.holds()).chain(followers).max()?;
         let logs: Vec<LogHere> = self.logs_of_others(now).chain([self.own_log()]).collect();
         while let Some(further) = logs.iter().filter(|l| l.base <= reach && l.seqno > reach).map(|l| l.seqno).max() {
             reach = further;
@@ -282,8 +305,34 @@ impl<S: LogStore> Group<S> {
         Some(reach)
     }
 
+    /// Up to where a linked server without a primary component gets by its own log and data that has not heard of the fork at which the own
+    /// branch began, if its data let it follow.
+    fn reach_of_ancestor(&self, now: Timestamp, node: NodeId) -> Option<Seqno> {
+        let data = self.data_of(node)?;
+        let theirs = self.peers.get(&node)?.told_lately(now).filter(|p| !p.primary)?;
+        match theirs.lineage.kinship(&self.tail.lineage) {
+            Kinship::Descendant(fork) if data <= fork.seqno => Some(data.max(theirs.seqno).min(fork.seqno)),
+            Kinship::Descendant(_) | Kinship::Same | Kinship::Ancestor | Kinship::Sibling => None,
+        }
+    }
+
+    /// Has nobody data on the branch of this peer, which grew from the own one at `fork`, although somebody has on the own one, and could
+    /// those not follow there (rule 10)?
+    pub(crate) fn is_bare_branch(&self, now: Timestamp, theirs: &Presence, fork: &Fork) -> bool {
+        let branch = theirs.lineage.branch(theirs.history);
+        let there = self.peers.values().filter_map(|peer| peer.told_lately(now));
+        let mut there = there.filter(|p| p.history == theirs.history && p.lineage.branch(p.history) == branch);
+        let own = self.servers_here(now).into_iter().filter_map(|(_, p)| p.holds).chain(self.holds());
+        let lowest = own.min();
+        let follows = || {
+            let reach = self.reach_of_data(now).map(|reach| reach.min(fork.seqno));
+            lowest.is_some_and(|data| data <= fork.seqno) && reach.is_some_and(|reach| theirs.base <= reach)
+        };
+        lowest.is_some() && !there.any(|p| p.holds.is_some()) && !follows()
+    }
+
     /// Linked servers of the own branch without a primary component.
-    fn servers_here(&self, now: Timestamp) -> Vec<(NodeId, &Presence)> {
+    pub(crate) fn servers_here(&self, now: Timestamp) -> Vec<(NodeId, &Presence)> {
         let heard = self.peers.iter().filter_map(|(node, peer)| {
             let p = peer.told_lately(now)?;
             let counts = !p.primary && !peer.member.kind.is_arbitrator();

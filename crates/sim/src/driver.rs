@@ -771,8 +771,11 @@ impl Cluster {
     fn check_message(&mut self, slot: usize, to: NodeId, message: &Message) {
         let node = self.slots[slot].node;
         if self.options.is_arbitrator(slot) {
-            let result = arbitrates(message);
+            let result = arbitrates(message, self.slot_of(to).and_then(|to| self.slots[to].db.recovered()));
             self.check(slot, result);
+            if matches!(message, Message::Snapshot { .. }) {
+                self.arose(Situation::DroppedInData);
+            }
         }
         let store = self.slots[slot].store();
         let hard = store.hard_state();
@@ -1060,9 +1063,13 @@ impl Cluster {
     }
 }
 
-/// What an arbitrator may say: it begins terms, forces one if it is told to, and has no state to give (rule 14).
-fn arbitrates(message: &Message) -> Result<(), String> {
+/// What an arbitrator may say: it begins terms, forces one if it is told to, and gives a state only to a server whose `data` hold what that
+/// begins with (rule 14).
+fn arbitrates(message: &Message, data: Option<(Uuid, u64)>) -> Result<(), String> {
     match message {
+        Message::Snapshot { base, .. } if data.is_some_and(|(of, at)| of == base.history && at >= base.seqno.0) => {
+            Ok(())
+        }
         Message::Snapshot { base, .. } => Err(format!("an arbitrator gives a state without data, at {}", base.index)),
         Message::InTerm(Envelope { term, content: Content::Append(Append { entries, .. }), .. }) => {
             let own =

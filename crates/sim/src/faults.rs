@@ -647,12 +647,17 @@ impl Cluster {
     }
 
     /// Power was lost: how far do the logs and the data of those reach who voted before and still do? A log that begins beyond all data,
-    /// and beyond every log that goes on from them, is of no use to anybody: the end that an arbitrator kept of what servers had.
+    /// and beyond every log that goes on from them, is of no use to anybody. An arbitrator's is given to a server, and not to another
+    /// arbitrator: the best one of those that begin in some server's log or data counts.
     fn see_what_is_left(&mut self, voters: &VoterSet) {
         let now = self.voters_on_disk();
         let mut left = Vec::new();
         let mut logs = Vec::new();
-        for s in self.slots.iter().filter(|s| voters.weight(s.node) > 0 && now.weight(s.node) > 0) {
+        let mut arbitrators = Vec::new();
+        for (slot, s) in self.slots.iter().enumerate() {
+            if voters.weight(s.node) == 0 || now.weight(s.node) == 0 {
+                continue;
+            }
             if s.db.valid {
                 let data = s.db.on_disk();
                 left.push(Reach { history: data.history, lineage: data.lineage.clone(), seqno: data.position });
@@ -668,7 +673,12 @@ impl Cluster {
             let seqno = store.read(index, 0).ok().and_then(|e| e.first().map(|e| e.header.seqno));
             let lineage = lineage.forks().iter().copied().filter(|fork| fork.index <= index).collect();
             let reach = Reach { history, lineage, seqno: committed.and(seqno).unwrap_or(store.base().seqno).0 };
-            logs.push((store.base().seqno.0, reach));
+            let base = store.base().seqno.0;
+            if self.options.is_arbitrator(slot) {
+                arbitrators.push(((store.term_at(store.last()), store.last()), base, reach));
+            } else {
+                logs.push((base, reach));
+            }
         }
         logs.sort_by_key(|(base, _)| *base);
         let mut end = left.iter().map(|data| data.seqno).max().unwrap_or(u64::MAX);
@@ -678,6 +688,8 @@ impl Cluster {
                 left.push(log);
             }
         }
+        let given = arbitrators.into_iter().filter(|(_, base, _)| *base <= end).max_by_key(|(end, ..)| *end);
+        left.extend(given.map(|(_, _, log)| log));
         self.losses.power_lost(left);
     }
 

@@ -633,11 +633,6 @@ impl Options {
         if !r.chance(0.3) || self.durability == Durability::Disk || self.forced || self.switches_durability() {
             return;
         }
-        // An arbitrator may keep the only newest log, and cannot give it to servers whose own logs end before it begins: a person has to
-        // choose then, and what only that log has is gone (docs/operations/arbitrator.md).
-        if self.arbitrators > 0 {
-            return;
-        }
         self.darken(&mut r);
     }
 

@@ -70,6 +70,8 @@ situations! {
     Entrusted = "best log told to decide": 0,
     /// A branch began where data reach beyond all logs.
     BegunFromData = "branch begun from data": 25,
+    /// An arbitrator's log was gone on with by a server whose data hold what it had dropped.
+    DroppedInData = "arbitrator's log begins in data": 2,
     /// Power was lost, and entries with it.
     EntriesLost = "entries lost with the power": 440,
     /// A change of the durability setting was committed.

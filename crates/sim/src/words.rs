@@ -148,8 +148,11 @@ impl Cluster {
         })));
     }
 
-    /// Syncs of `slot` take `factor` times as long from now on.
+    /// Syncs of `slot` take `factor` times as long from now on. With 1 the one that is under way ends as well.
     pub fn stall_syncs(&mut self, slot: usize, factor: u64) {
+        if factor == 1 {
+            return self.end_sync_stall(slot);
+        }
         self.slots[slot].sync_factor = factor;
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use trireme_order::{Content, Event, JoinState, LogStore, MemStore, Phase};
+use trireme_order::{Config, Content, Event, JoinState, LogStore, MemStore, Phase};
 use trireme_types::{Incarnation, LogIndex, MemberKind, Seqno};
 
 use crate::net::*;
@@ -86,16 +86,16 @@ fn a_log_that_covers_all_data_goes_before_any_data() {
     }
 }
 
-/// Two servers and an arbitrator lose their power. The arbitrator has kept the most, but only the end of it: what data reach is the
-/// beginning of a server's log, and that log reaches the beginning of the arbitrator's.
-#[test]
-fn what_only_an_arbitrator_has_kept_is_brought_to_a_server_whose_log_reaches_it() {
+fn arbitrator() -> Config {
+    let mut cfg = Net::config(3);
+    cfg.me.kind = MemberKind::Arbitrator;
+    cfg
+}
+
+/// Two servers and an arbitrator, with 30 commits, before all lose their power: their logs, the servers' without so many entries at the
+/// end, the arbitrator's without what lies `kept` entries below the end.
+fn two_servers_and_an_arbitrator(lost: [u64; 2], kept: u64) -> (Net, Vec<MemStore>) {
     let mut net = Net::cluster(2);
-    let arbitrator = || {
-        let mut cfg = Net::config(3);
-        cfg.me.kind = MemberKind::Arbitrator;
-        cfg
-    };
     net.start(3, arbitrator(), MemStore::new(), None);
     let third = net.nodes.get_mut(&3).unwrap();
     third.group.store_mut().checkpoint_every = 5;
@@ -108,27 +108,191 @@ fn what_only_an_arbitrator_has_kept_is_brought_to_a_server_whose_log_reaches_it(
     }
     let mut logs: Vec<MemStore> = (1..=3).map(|n| net.kill(n)).collect();
     let end = logs[0].last();
-    for (log, lost) in logs.iter_mut().zip([4, 9, 0]) {
+    for (log, lost) in logs.iter_mut().zip([lost[0], lost[1], 0]) {
         let kept = LogIndex(end.0 - lost);
         log.truncate_after(kept).unwrap();
         log.set_suspect(Some(kept)).unwrap();
     }
-    logs[2].trim(LogIndex(end.0 - 5));
-    assert!(logs[2].base().index > LogIndex(end.0 - 12), "the arbitrator has dropped the rest");
+    logs[2].trim(LogIndex(end.0 - kept));
+    assert!(logs[2].base().index > LogIndex(end.0 - kept - 7), "the arbitrator has dropped the rest");
+    (net, logs)
+}
+
+fn start_arbitrator(net: &mut Net, log: MemStore) {
+    let mut cfg = arbitrator();
+    cfg.me.incarnation = Incarnation(2);
+    net.start(3, cfg, log, None);
+    net.nodes.get_mut(&3).unwrap().group.join(net.now, JoinState { position: None });
+}
+
+/// Two servers and an arbitrator lose their power. The arbitrator has kept the most, but only the end of it: what data reach is the
+/// beginning of a server's log, and that log reaches the beginning of the arbitrator's.
+#[test]
+fn what_only_an_arbitrator_has_kept_is_brought_to_a_server_whose_log_reaches_it() {
+    let (mut net, mut logs) = two_servers_and_an_arbitrator([4, 9], 5);
     let third = logs.pop().unwrap();
     for (n, log) in (1..=2).zip(logs) {
         net.restart(n, log, 2, Seqno(0));
     }
-    let mut cfg = arbitrator();
-    cfg.me.incarnation = Incarnation(2);
-    net.start(3, cfg, third, None);
-    net.nodes.get_mut(&3).unwrap().group.join(net.now, JoinState { position: None });
+    start_arbitrator(&mut net, third);
     net.run(Duration::from_secs(20));
     for n in 1..=2 {
         assert_eq!(net.phase(n), Phase::Primary, "node {n}");
         assert_eq!(net.bodies(n).last().unwrap(), "commit 29", "node {n}");
         assert_eq!(net.bodies(n).len(), 30, "node {n}");
     }
+}
+
+/// No server's log reaches the beginning of the arbitrator's, but the data of one do.
+#[test]
+fn what_only_an_arbitrator_has_kept_is_brought_to_a_server_whose_data_reach_it() {
+    for beyond in [0, 3] {
+        let (mut net, logs) = two_servers_and_an_arbitrator([15, 20], 5);
+        let (base, end) = (logs[2].base().clone(), logs[2].read(logs[2].last(), 0).unwrap()[0].header.seqno);
+        assert!(logs[0].last() < base.index && logs[1].last() < base.index);
+        let data = Seqno(base.seqno.0 + beyond);
+        net.restart(1, logs[0].clone(), 2, Seqno(3));
+        net.restart(2, logs[1].clone(), 2, data);
+        start_arbitrator(&mut net, logs[2].clone());
+        net.run(Duration::from_secs(20));
+        for n in 1..=2 {
+            assert_eq!(net.phase(n), Phase::Primary, "node {n}");
+            assert_eq!(net.nodes[&n].group.store().suspect(), None, "node {n}");
+            assert!(!net.nodes[&n].events.contains(&Event::DataDiverged), "node {n}");
+        }
+        assert_eq!(base_of(&net, 2), base.seqno, "it needs no copy");
+        let given: Vec<u64> = net.nodes[&2].delivered.iter().map(|(seqno, _)| *seqno).collect();
+        assert_eq!(given, (base.seqno.0 + 1..=end.0).collect::<Vec<_>>());
+        assert_eq!(net.bodies(2).last().unwrap(), "commit 29");
+        assert_eq!(net.nodes[&1].group.lineage().newest().unwrap().seqno, end, "nothing is lost");
+    }
+}
+
+#[test]
+fn a_person_who_decides_for_a_server_whose_data_reach_the_arbitrators_log_gets_both() {
+    let (mut net, logs) = two_servers_and_an_arbitrator([15, 20], 5);
+    let base = logs[2].base().clone();
+    net.restart(2, logs[1].clone(), 2, Seqno(base.seqno.0 + 1));
+    start_arbitrator(&mut net, logs[2].clone());
+    net.run(Duration::from_secs(20));
+    assert!([2, 3].iter().all(|n| net.phase(*n) != Phase::Primary), "the first one may have more");
+    let now = net.now;
+    net.nodes.get_mut(&2).unwrap().group.force_primary(now);
+    net.run(Duration::from_secs(5));
+    assert_eq!(net.phase(2), Phase::Primary);
+    assert_eq!(base_of(&net, 2), base.seqno);
+    assert_eq!(net.bodies(2).last().unwrap(), "commit 29");
+    net.restart(1, logs[0].clone(), 2, Seqno(3));
+    net.run(Duration::from_secs(10));
+    assert_eq!(net.phase(1), Phase::Primary);
+}
+
+#[test]
+fn what_an_arbitrator_has_kept_and_no_data_reach_is_lost_in_words() {
+    for forced in [false, true] {
+        let (mut net, logs) = two_servers_and_an_arbitrator([15, 20], 5);
+        let data = Seqno(logs[2].base().seqno.0 - 1);
+        start_arbitrator(&mut net, logs[2].clone());
+        net.restart(2, logs[1].clone(), 2, data);
+        if !forced {
+            net.restart(1, logs[0].clone(), 2, Seqno(3));
+        }
+        net.run(Duration::from_secs(20));
+        assert_eq!(net.phase(2) == Phase::Primary, !forced);
+        let now = net.now;
+        net.nodes.get_mut(&2).unwrap().group.force_primary(now);
+        net.run(Duration::from_secs(10));
+        assert_eq!(net.phase(2), Phase::Primary);
+        let words = format!("behind seqno {data} is lost");
+        let others = format!("from seqno {data}, and what was committed behind it is lost");
+        assert!(warned(&net, 2, &words) || warned(&net, 3, &others), "{:?}", net.nodes[&3].events);
+        net.propose(2, "after");
+        net.settle();
+        assert_eq!(net.bodies(2).last().unwrap(), "after");
+    }
+}
+
+/// One was forced, and has lost its data since. The other one's end where the log of that branch has been dropped: it is told to decide
+/// for its own, and what it says is done.
+#[test]
+fn a_person_decides_for_the_only_data_also_where_they_cannot_follow_a_later_branch() {
+    for dropped in [false, true] {
+        let mut net = Net::cluster(2);
+        net.propose(1, "in both");
+        net.settle();
+        let mut logs: Vec<MemStore> = (1..=2).map(|n| net.kill(n)).collect();
+        let end = logs[0].read(logs[0].last(), 0).unwrap()[0].header.seqno;
+        logs[0].checkpoint_every = 5;
+        net.restart(1, logs[0].clone(), 2, end);
+        net.settle();
+        let now = net.now;
+        net.nodes.get_mut(&1).unwrap().group.force_primary(now);
+        net.run(Duration::from_secs(2));
+        for n in 0..20 {
+            net.propose(1, &format!("of the branch {n}"));
+            net.settle();
+        }
+        let mut first = net.kill(1);
+        if dropped {
+            first.trim(LogIndex(first.last().0 - 3));
+            assert!(first.base().seqno > end);
+        }
+        let mut cfg = Net::config(1);
+        cfg.me.incarnation = Incarnation(3);
+        net.start(1, cfg, first, None);
+        net.nodes.get_mut(&1).unwrap().group.join(net.now, JoinState { position: None });
+        net.restart(2, logs[1].clone(), 2, end);
+        net.run(Duration::from_secs(60));
+        if dropped {
+            assert_ne!(net.phase(2), Phase::Primary);
+            let now = net.now;
+            net.nodes.get_mut(&2).unwrap().group.force_primary(now);
+            net.run(Duration::from_secs(20));
+        }
+        for n in 1..=2 {
+            assert_eq!(net.phase(n), Phase::Primary, "node {n}, {dropped}: {:?}", net.nodes[&2].events);
+        }
+        assert!(!net.nodes[&2].events.contains(&Event::DataDiverged), "its data are the only ones");
+        assert_eq!(net.bodies(2).iter().any(|body| body.starts_with("of the branch")), !dropped);
+    }
+}
+
+/// The arbitrator's log is of a branch that was forced without a server. Data of that one that lie behind the fork are of another past,
+/// wherever they end.
+#[test]
+fn data_behind_a_fork_are_not_those_that_an_arbitrator_of_the_branch_has_dropped() {
+    let (mut net, logs) = two_servers_and_an_arbitrator([0, 0], 0);
+    let now = net.now;
+    // The second one goes on alone with the arbitrator.
+    start_arbitrator(&mut net, logs[2].clone());
+    net.restart(2, logs[1].clone(), 2, Seqno(0));
+    net.settle();
+    net.nodes.get_mut(&2).unwrap().group.force_primary(now);
+    net.nodes.get_mut(&3).unwrap().group.store_mut().checkpoint_every = 5;
+    net.run(Duration::from_secs(5));
+    assert_eq!(net.phase(2), Phase::Primary);
+    let fork = *net.nodes[&2].group.lineage().newest().expect("forced");
+    for n in 0..20 {
+        net.propose(2, &format!("of the branch {n}"));
+        net.settle();
+    }
+    net.kill(2);
+    let mut third = net.kill(3);
+    third.trim(LogIndex(third.last().0 - 5));
+    assert!(third.base().lineage.newest().is_some());
+    let data = Seqno(third.base().seqno.0 + 1);
+    assert!(data > fork.seqno);
+    start_arbitrator(&mut net, third);
+    net.restart(1, logs[0].clone(), 2, data);
+    net.run(Duration::from_secs(20));
+    let now = net.now;
+    net.nodes.get_mut(&1).unwrap().group.force_primary(now);
+    net.run(Duration::from_secs(20));
+    let first = &net.nodes[&1];
+    assert!(
+        first.group.lineage().newest().is_none_or(|f| f.id != fork.id) || first.events.contains(&Event::DataDiverged)
+    );
+    assert!(!net.bodies(1).iter().any(|body| body.starts_with("of the branch")));
 }
 
 #[test]

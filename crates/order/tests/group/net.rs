@@ -36,6 +36,8 @@ pub struct Net {
     pub links: Vec<(u8, u8)>,
     /// What the first sends the second is lost, although the link stands.
     pub lost: Vec<(u8, u8)>,
+    /// Their disks hang: nothing is synced.
+    pub stalled: Vec<u8>,
     /// Members that are in a view get their data at once.
     pub copies: bool,
     /// How often a member's state was encoded for another one.
@@ -51,6 +53,7 @@ impl Net {
             now: Timestamp(1),
             links: vec![],
             lost: vec![],
+            stalled: vec![],
             copies: true,
             encoded: 0,
         }
@@ -217,6 +220,9 @@ impl Net {
                 }
                 Output::Event(event) => node.events.push(event),
             }
+        }
+        if self.stalled.contains(&n) {
+            return;
         }
         let again = node.group.wants_sync();
         let (generation, upto) = node.group.store_mut().sync();

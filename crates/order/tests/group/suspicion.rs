@@ -174,6 +174,31 @@ fn is_fork(e: &Entry) -> bool {
     e.header.kind == EntryKind::Voters && !VoterSet::decode(&mut Reader::new(&e.payload)).unwrap().fork.is_nil()
 }
 
+/// The server keeps what it is given, also where the log loses its end. So the log names the newest term, and the newest branch, of which
+/// the data hold anything.
+#[test]
+fn nothing_of_a_term_is_delivered_before_its_first_entry_is_on_the_own_disk() {
+    let mut net = Net::cluster(5);
+    let before = net.sequencer();
+    let hangs = (1..=5).find(|n| *n != before).unwrap();
+    net.stalled.push(hangs);
+    net.kill(before);
+    net.run(Duration::from_secs(2));
+    let writer = (1..=5).find(|n| ![before, hangs].contains(n)).unwrap();
+    net.propose(writer, "of the new term");
+    net.run(Duration::from_secs(2));
+    assert_eq!(net.bodies(writer), ["of the new term"], "the others are a majority");
+    assert_eq!(net.phase(hangs), Phase::Primary);
+    assert!(net.bodies(hangs).is_empty());
+    let mut log = net.nodes[&hangs].group.store().clone();
+    log.lose_unsynced();
+    let held = log.read(log.last(), 0).unwrap()[0].header.seqno;
+    assert!(net.nodes[&hangs].group.status().delivered <= log.last(), "the log ends at {held}");
+    net.stalled.clear();
+    net.run(Duration::from_secs(1));
+    assert_eq!(net.bodies(hangs), ["of the new term"]);
+}
+
 #[test]
 fn a_single_node_goes_on_with_what_it_has() {
     let mut net = Net::cluster(1);
