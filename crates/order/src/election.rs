@@ -536,6 +536,10 @@ impl<S: LogStore> Group<S> {
                 return false;
             }
             self.become_follower(now, Some((from, lineage)));
+            if self.phase() == Phase::Leaving {
+                // Before anything is acknowledged, and so before that one can take this member for its heir: it may leave as well.
+                self.continue_leave(now);
+            }
         }
         self.arm_election(now);
         true

@@ -2,6 +2,7 @@ mod data;
 mod forks;
 mod founding;
 mod hostile;
+mod leaves;
 mod levels;
 mod liar;
 #[cfg(feature = "mutants")]
