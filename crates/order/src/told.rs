@@ -1,6 +1,6 @@
 //! What was said already, so that it is said once, or again when it changes. Nothing is decided by these.
 
-use trireme_types::{Level, NodeId, Seqno, Uuid};
+use trireme_types::{Level, NodeId, Seqno, Timestamp, Uuid};
 
 #[derive(Default)]
 pub(crate) struct Told {
@@ -27,4 +27,14 @@ pub(crate) struct Told {
     pub founders: Vec<NodeId>,
     /// The branch of another primary component that runs.
     pub met: Uuid,
+    /// What peers say that nobody named.
+    pub strangers: OfStrangers,
+}
+
+/// Lines about strangers.
+#[derive(Default)]
+pub(crate) struct OfStrangers {
+    pub since: Timestamp,
+    /// Since then, those that were left out included.
+    pub lines: u32,
 }

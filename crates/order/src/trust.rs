@@ -16,6 +16,7 @@ use trireme_types::{Base, Kinship, Lineage, NodeId, Term, Timestamp};
 use crate::election::Role;
 use crate::group::Group;
 use crate::mutant::Mutant;
+use crate::told::OfStrangers;
 use crate::{Content, LogStore, Message, Phase};
 
 /// No group gets here by counting. A term from outside has to leave room for the next ones.
@@ -32,6 +33,8 @@ const FOREIGN_TERM_EVERY: Duration = Duration::from_secs(5);
 const FOREIGN_TERM_OF_ONE_EVERY: Duration = Duration::from_secs(60);
 /// Between two lines about the same peer.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
+/// Lines about strangers in that time, whoever they are: there may be any number of them.
+const COMPLAINTS_MAX: u32 = 16;
 /// Nodes remembered at most: more than a history ever has, but for one that a liar made.
 const REMEMBERED_MAX: usize = 4096;
 
@@ -320,6 +323,20 @@ impl<S: LogStore> Group<S> {
         }
         peer.complained_at = Some(now);
         let name = self.names_of(&[from]);
-        self.log(true, format!("{name} {what}"));
+        let mut text = format!("{name} {what}");
+        if !self.is_named(from) {
+            let told = &mut self.told.strangers;
+            if now.since(told.since) >= COMPLAIN_EVERY {
+                if told.lines > COMPLAINTS_MAX {
+                    text.push_str(&format!("; {} lines about others were left out", told.lines - COMPLAINTS_MAX));
+                }
+                *told = OfStrangers { since: now, lines: 0 };
+            }
+            told.lines = told.lines.saturating_add(1);
+            if told.lines > COMPLAINTS_MAX {
+                return;
+            }
+        }
+        self.log(true, text);
     }
 }

@@ -570,3 +570,30 @@ pub fn an_entry_that_nobody_could_read_is_not_written() {
         is_not_taken(kind, |_| Session::default(), 0, b"\xff\xff\xff\xff\xff");
     }
 }
+
+#[test]
+fn strangers_without_end_do_not_fill_the_log() {
+    let mut net = Net::cluster(3);
+    let begun = |net: &Net| {
+        let is_told = |e: &&Event| matches!(e, Event::Log { warn: true, text } if text.contains("is ignored"));
+        net.nodes[&1].events.iter().filter(is_told).count()
+    };
+    let lie = |net: &mut Net, id: u16| {
+        let [high, low] = id.to_be_bytes();
+        let stranger =
+            Member { node: NodeId(Uuid([9, high, low, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9])), ..Member::default() };
+        let (now, from) = (net.now, stranger.node);
+        let term = Term((1 << 62) - 1);
+        let group = &mut net.nodes.get_mut(&1).unwrap().group;
+        group.handle_link_up(now, stranger, trireme_order::SUPPORTED);
+        group.handle_message(now, from, Content::HeartbeatAck { round: 1 }.in_term(HISTORY, term));
+        group.handle_link_down(now, from);
+        net.drain(1);
+    };
+    (0..1000).for_each(|id| lie(&mut net, id));
+    assert_eq!(begun(&net), 16);
+    net.run(Duration::from_secs(61));
+    lie(&mut net, 1000);
+    assert_eq!(begun(&net), 17);
+    assert!(net.warned(1, "984 lines about others were left out"));
+}
