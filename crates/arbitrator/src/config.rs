@@ -31,6 +31,8 @@ pub struct Plan {
     pub daemon: bool,
     pub request: Option<Request>,
     pub status_file: Option<PathBuf>,
+    /// Files with the secret, or with key, certificates and revocation list.
+    pub secrets: Vec<PathBuf>,
 }
 
 /// Something that a server shall do for somebody else.
@@ -103,7 +105,21 @@ pub fn resolve(mut asked: Arbitrate) -> Result<Plan, String> {
         options.push_str("; pc.weight=0; pc.recovery=no");
     }
     let log_max = if known.is_set("gcache.size") { known.size("gcache.size") } else { place::half_of_free_space(&dir) };
-    Ok(Plan { address, group, name, options, dir, log_max, log, daemon: asked.daemon, request, status_file })
+    let secrets = files_of(&known);
+    Ok(Plan { address, group, name, options, dir, log_max, log, daemon: asked.daemon, request, status_file, secrets })
+}
+
+/// What the group's traffic is protected with.
+fn files_of(options: &Options) -> Vec<PathBuf> {
+    let names = [
+        "repl.secret_file",
+        "socket.ssl_key",
+        "socket.ssl_cert",
+        "socket.ssl_ca",
+        "socket.ssl_password_file",
+        "socket.ssl_crl",
+    ];
+    names.map(|name| options.text(name)).into_iter().filter(|path| !path.is_empty()).map(PathBuf::from).collect()
 }
 
 /// A daemon has another working directory.

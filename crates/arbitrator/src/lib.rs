@@ -11,6 +11,7 @@ mod nobody;
 mod place;
 mod run;
 mod status;
+mod watch;
 
 pub use args::{Arbitrate, garbd};
 pub use run::run;

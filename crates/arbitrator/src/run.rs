@@ -15,13 +15,14 @@ use crate::config::{Plan, resolve};
 use crate::log::Log;
 use crate::nobody::Nobody;
 use crate::status::StatusFile;
+use crate::watch::Watch;
 use crate::{Arbitrate, place};
 
 /// More than any protocol that servers agree on: an arbitrator never holds back an upgrade.
 const ANY_PROTOCOL: i32 = 127;
 /// As everywhere: 1 is for what was understood and failed.
 const WRONG_USAGE: u8 = 2;
-/// How often the status file is looked at.
+/// How often the status file is brought up to date, and the files with the secret are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 enum News {
@@ -104,6 +105,7 @@ fn arbitrate(plan: &Plan, log: &Arc<Log>) -> Result<String, String> {
         arbitrator: Some(Arbitrator { log_max: plan.log_max }),
         ..InitArgs::default()
     };
+    let mut watch = Watch::new(plan.secrets.clone());
     let node = Arc::new(Node::new(args, nobody.clone()).map_err(|e| e.to_string())?);
     let company = {
         let (node, news) = (node.clone(), news.clone());
@@ -120,6 +122,10 @@ fn arbitrate(plan: &Plan, log: &Arc<Log>) -> Result<String, String> {
             Ok(News::Taken(Err(reason))) => break Err(format!("no server can take on the request: {reason}")),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break Err("all threads have ended".to_string()),
+        }
+        if watch.look() {
+            // The node's log says what came of it. With files that do not fit it goes on with those before.
+            node.options_set("repl.secret_reload=1");
         }
         if let Some(trouble) = status.as_mut().and_then(|s| s.update(&node, &nobody).err()) {
             log.line(Level::Warn, &trouble);

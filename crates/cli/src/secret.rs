@@ -24,7 +24,7 @@ pub fn run(action: SecretAction) -> Result<(), String> {
             write(&file, &secrets, Use::Members)?;
             println!("{} shows a new secret and accepts the one before it too.", file.display());
             println!(
-                "Copy it to every node, and then, on every node: SET GLOBAL wsrep_provider_options='repl.secret_reload=1'"
+                "Copy it to every node and arbitrator (which sees it by itself), and then, on every node: SET GLOBAL wsrep_provider_options='repl.secret_reload=1'"
             );
             println!("When all have it: `trireme secret retire`, copy and reload again.");
         }
@@ -33,7 +33,7 @@ pub fn run(action: SecretAction) -> Result<(), String> {
             write(&file, &secrets[..1], Use::Members)?;
             println!("{} holds one secret: the {} before it are gone.", file.display(), secrets.len() - 1);
             println!(
-                "Copy it to every node, and then, on every node: SET GLOBAL wsrep_provider_options='repl.secret_reload=1'"
+                "Copy it to every node and arbitrator (which sees it by itself), and then, on every node: SET GLOBAL wsrep_provider_options='repl.secret_reload=1'"
             );
         }
         SecretAction::Transfer { file, dir } => transfer(&read(&file, Use::Members)?, &dir)?,
