@@ -451,6 +451,7 @@ impl Core {
             uuid: self.inc.me.uuid(),
             segment: self.inc.me.segment,
             first_seqno: self.inc.group.store().base().seqno.next(),
+            protection: Some(self.inc.transport.protection()),
         });
     }
 

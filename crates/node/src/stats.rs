@@ -5,13 +5,21 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use trireme_surface::status::{GroupStats, Latency, Stats};
+use trireme_transport::Protection;
 
 use crate::StatValue;
+use crate::exposure;
 use crate::shared::Shared;
 
 /// Replication and group protocol that this version speaks, in Galera's numbering, so that tools which compare them go on.
 const PROTOCOL_REPLICATOR: i64 = 11;
 const PROTOCOL_GCS: i64 = 5;
+
+/// What is shown without `repl.status_extended`: the list is otherwise Galera's, and suites that run on loopback addresses compare it.
+fn unasked(protection: Option<Protection>) -> Vec<(String, StatValue)> {
+    let shown = protection.filter(|protection| *protection != Protection::Loopback).map(exposure::name);
+    shown.map(|name| ("trireme_authentication".to_owned(), name.into())).into_iter().collect()
+}
 
 /// Names come without the `wsrep_` prefix.
 pub fn collect(shared: &Arc<Shared>) -> Vec<(String, StatValue)> {
@@ -30,7 +38,7 @@ pub fn collect(shared: &Arc<Shared>) -> Vec<(String, StatValue)> {
             pairs.push(("trireme_log_sync_longest".to_owned(), StatValue::Double(longest)));
             pairs
         }
-        Some(None) | None => Vec::new(),
+        Some(None) | None => unasked(status.protection),
     };
     let send_queue = shared.metrics.send_queue.take();
     let (min, avg, max, stddev, samples) = shared.metrics.latency.take(&shared.metrics.order);

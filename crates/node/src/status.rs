@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use trireme_certification::WriteSet;
 use trireme_surface::status::LocalState;
+use trireme_transport::Protection;
 use trireme_types::{Seqno, Uuid};
 
 use trireme_replicator::roster::NodeState;
@@ -75,6 +76,8 @@ pub struct GroupStatus {
     pub uuid: Uuid,
     pub segment: u8,
     pub first_seqno: Seqno,
+    /// What peers must show; `None` before the node has listened.
+    pub protection: Option<Protection>,
 }
 
 impl GroupStatus {

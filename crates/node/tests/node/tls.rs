@@ -276,6 +276,22 @@ fn who_listens_for_everybody_is_told_how_to_mend_it() {
     host.wait("the first line", |s| s.log.iter().any(|(_, t)| t.contains("trireme secret new")));
     host.wait("the second line", |s| s.log.iter().any(|(_, t)| t.contains("repl.secret_file=/etc/mysql")));
     assert_eq!(count(&host, "whoever reaches that port"), 1);
+    // Without being asked for.
+    assert_eq!(host.stat("trireme_authentication"), trireme_node::StatValue::Text("none".into()));
+    host.stop();
+}
+
+#[test]
+fn what_protects_a_node_is_shown_without_being_asked_for() {
+    let mut cluster = Cluster::new(2);
+    share(&mut cluster.sites[0], &[1]);
+    let host = cluster.bootstrap();
+    assert_eq!(host.stat("trireme_authentication"), trireme_node::StatValue::Text("secret".into()));
+    host.stop();
+    // In clear text on a loopback address there is nothing to tell.
+    cluster.sites[0].options = String::new();
+    let host = cluster.bootstrap();
+    assert!(host.node().stats().iter().all(|(name, _)| !name.starts_with("trireme")));
     host.stop();
 }
 
