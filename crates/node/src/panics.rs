@@ -57,7 +57,7 @@ impl Panics {
         holds
     }
 
-    /// A line in this file names a place that is to panic.
+    /// Each line of this file names a place that is to panic; `stall PLACE` is one to be passed by nobody, until `pass PLACE`.
     pub fn take_file(&self, data_dir: &str) {
         let path = std::path::Path::new(data_dir).join("panic-in");
         // Whoever removes it has it.
@@ -65,7 +65,13 @@ impl Panics {
             && text.ends_with('\n')
             && std::fs::remove_file(&path).is_ok()
         {
-            self.arm(text.trim());
+            for line in text.lines() {
+                match line.split_once(' ') {
+                    Some(("stall", place)) => self.stall(place, true),
+                    Some(("pass", place)) => self.stall(place, false),
+                    Some(_) | None => self.arm(line),
+                }
+            }
         }
     }
 

@@ -84,7 +84,12 @@ impl Instance {
     /// nothing of the instance may be dropped, because threads may still use it.
     pub fn close(&self) -> bool {
         self.boundary.join();
-        let ended = catch_unwind(AssertUnwindSafe(|| self.node.close())).unwrap_or_else(|payload| {
+        let close = || {
+            #[cfg(feature = "panics")]
+            self.node.panic_if_asked("free");
+            self.node.close()
+        };
+        let ended = catch_unwind(AssertUnwindSafe(close)).unwrap_or_else(|payload| {
             log_panic(&self.boundary.server, "free", &*payload);
             false
         });

@@ -66,7 +66,11 @@ pub unsafe extern "C" fn init(wsrep: W, args: *const sys::InitArgs) -> sys::Stat
     let made = catch_unwind(AssertUnwindSafe(|| {
         // SAFETY: argument.
         let args = unsafe { init_args(args) };
-        Node::new(args, Arc::clone(&server) as Arc<dyn Server>).map(|node| Instance::new(node, Arc::clone(&server)))
+        Node::new(args, Arc::clone(&server) as Arc<dyn Server>).map(|node| {
+            #[cfg(feature = "panics")]
+            node.panic_if_asked("init");
+            Instance::new(node, Arc::clone(&server))
+        })
     }));
     match made {
         Ok(Ok(instance)) => {

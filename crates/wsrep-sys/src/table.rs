@@ -61,3 +61,79 @@ pub struct Wsrep {
     /// The provider's.
     pub ctx: *mut c_void,
 }
+
+macro_rules! calls {
+    ($($call:ident)*) => {
+        /// Every call of the table, in its order.
+        #[allow(non_camel_case_types)]
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum Call {
+            $($call),*
+        }
+
+        impl Call {
+            pub const ALL: &[Call] = &[$(Call::$call),*];
+
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Call::$call => stringify!($call)),*
+                }
+            }
+        }
+
+        // A call that is missing in the list does not compile.
+        const _: fn(&Wsrep) = |table| {
+            let Wsrep {
+                $($call: _,)*
+                version: _,
+                provider_name: _,
+                provider_version: _,
+                provider_vendor: _,
+                dlh: _,
+                ctx: _,
+            } = table;
+        };
+    };
+}
+
+calls! {
+    init
+    capabilities
+    options_set
+    options_get
+    enc_set_key
+    connect
+    disconnect
+    recv
+    assign_read_view
+    certify
+    commit_order_enter
+    commit_order_leave
+    release
+    replay_trx
+    abort_certification
+    rollback
+    append_key
+    append_data
+    sync_wait
+    last_committed_id
+    free_connection
+    to_execute_start
+    to_execute_end
+    preordered_collect
+    preordered_commit
+    sst_sent
+    sst_received
+    snapshot
+    stats_get
+    stats_free
+    stats_reset
+    pause
+    resume
+    desync
+    resync
+    lock
+    unlock
+    is_locked
+    free
+}
