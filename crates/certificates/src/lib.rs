@@ -1,7 +1,7 @@
 //! An authority and the certificates it issues, for test clusters (`trireme cluster up --tls`), tests, and full copies between nodes that share a
 //! secret ([`of_secret`]).
 //!
-//! Keys are on the curve P-256. Nothing is kept secret beyond file permissions, and what is revoked is remembered by nobody: a cluster that
+//! Keys are on the curve P-256, unless RSA is asked for. Nothing is kept secret beyond file permissions, and what is revoked is remembered by nobody: a cluster that
 //! matters gets its certificates from whoever issues them there (docs/operations/tls.md).
 
 use std::io;
@@ -15,6 +15,7 @@ use openssl::error::ErrorStack;
 use openssl::hash::MessageDigest;
 use openssl::nid::Nid;
 use openssl::pkey::{PKey, Private};
+use openssl::rsa::Rsa;
 use openssl::symm::Cipher;
 use openssl::x509::extension::{BasicConstraints, ExtendedKeyUsage, KeyUsage};
 use openssl::x509::{X509, X509Builder, X509CrlBuilder, X509Extension, X509NameBuilder, X509RevokedBuilder};
@@ -36,10 +37,18 @@ impl Validity {
     pub const OVER: Validity = Validity { from: -2, until: -1 };
 }
 
+/// The kind of key in what an authority issues.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Keys {
+    P256,
+    Rsa2048,
+}
+
 /// A key and a certificate that signs itself.
 pub struct Authority {
     key: PKey<Private>,
     cert: X509,
+    issues: Keys,
 }
 
 /// A node's key and certificate as PEM.
@@ -53,13 +62,18 @@ impl Authority {
         Authority::with_key(name, new_key()?)
     }
 
+    /// It issues RSA keys of 2048 bits: a handshake with one costs the server more than with any other usual key.
+    pub fn with_rsa(name: &str) -> Result<Authority, ErrorStack> {
+        Ok(Authority { issues: Keys::Rsa2048, ..Authority::new(name)? })
+    }
+
     fn with_key(name: &str, key: PKey<Private>) -> Result<Authority, ErrorStack> {
         let mut builder = begin(name, &key, Validity::YEARS)?;
         builder.set_issuer_name(&*subject(name)?)?;
         builder.append_extension(BasicConstraints::new().critical().ca().build()?)?;
         builder.append_extension(KeyUsage::new().critical().key_cert_sign().crl_sign().build()?)?;
         builder.sign(&key, MessageDigest::sha256())?;
-        Ok(Authority { key, cert: builder.build() })
+        Ok(Authority { key, cert: builder.build(), issues: Keys::P256 })
     }
 
     /// What `of_dir` keeps.
@@ -70,7 +84,8 @@ impl Authority {
         let [key, cert] = Authority::FILES.map(|name| dir.join(name));
         match std::fs::read(&key) {
             Ok(pem) => {
-                Ok(Authority { key: PKey::private_key_from_pem(&pem)?, cert: X509::from_pem(&std::fs::read(&cert)?)? })
+                let (key, cert) = (PKey::private_key_from_pem(&pem)?, X509::from_pem(&std::fs::read(&cert)?)?);
+                Ok(Authority { key, cert, issues: Keys::P256 })
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let authority = Authority::new("trial cluster")?;
@@ -127,7 +142,10 @@ impl Authority {
         password: Option<&str>,
         usage: Option<&ExtendedKeyUsage>,
     ) -> Result<Issued, ErrorStack> {
-        let key = new_key()?;
+        let key = match self.issues {
+            Keys::P256 => new_key()?,
+            Keys::Rsa2048 => PKey::from_rsa(Rsa::generate(2048)?)?,
+        };
         let mut builder = begin(name, &key, validity)?;
         builder.set_issuer_name(self.cert.subject_name())?;
         builder.append_extension(BasicConstraints::new().critical().build()?)?;

@@ -176,6 +176,8 @@ fn every_test_that_stands_beside_an_attack_exists() {
                 let here: Vec<&PathBuf> = files.iter().filter(|path| path.ends_with(span)).collect();
                 texts = here.iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
                 missing.extend(here.is_empty().then(|| span.to_owned()));
+            } else if span.contains('/') {
+                missing.extend((!top().join(span).is_file()).then(|| span.to_owned()));
             } else {
                 named += 1;
                 let there = texts.iter().any(|text| text.contains(&format!("fn {span}(")));

@@ -1,12 +1,14 @@
 //! Two servers and an arbitrator: either server may be lost, and nothing that was acknowledged is.
 
 use crate::support::{
-    Bed, Load, assert_equal, await_status, client, client_in_d, eventually, from_environment, node, schema,
+    Bed, Load, Watch, assert_equal, await_status, client, client_in_d, eventually, from_environment, node, schema,
 };
 use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::{Duration, Instant};
-use trireme_cluster::{Cluster, ClusterGuard, Start, Stop, sample};
+use trireme_cluster::{Cluster, ClusterGuard, LogCursor, Start, Stop, sample};
 
 const ARBITRATOR: u8 = 3;
 /// `evs.suspect_timeout` as it is by default.
@@ -131,4 +133,63 @@ pub fn arbitrator_brings_what_only_it_holds(bed: &Bed) {
     has_all(&cluster, 1, &acknowledged);
     has_all(&cluster, 2, &acknowledged);
     assert_equal(&cluster);
+}
+
+/// Under load, on servers and arbitrator: nobody notices, and in the end the new one alone links them.
+pub fn a_secret_is_changed_beside_an_arbitrator(bed: &Bed) {
+    let Some(mut cluster) = two_servers_and_an_arbitrator(bed) else { return };
+    schema(&cluster, 1);
+    only_its_user_reads(&cluster);
+    let command = command(bed).expect("there is an arbitrator");
+    let load = Load::start(&cluster.endpoints());
+    let watch = Watch::start(&load);
+    let shared = cluster.dir().join("secret");
+    for step in ["rotate", "retire"] {
+        let said = Command::new(&command).args(["secret", step]).arg(&shared).output().unwrap();
+        assert!(said.status.success(), "{said:?}");
+        let mut log = LogCursor::at_end(&cluster.node(node(ARBITRATOR)).unwrap().log());
+        let secret = std::fs::read(&shared).unwrap();
+        for id in cluster.ids() {
+            // Owner and mode stay.
+            std::fs::write(cluster.node(id).unwrap().secret_file(), &secret).unwrap();
+        }
+        for n in [1, 2] {
+            client(&cluster, n).run("SET GLOBAL wsrep_provider_options = 'repl.secret_reload=1'");
+        }
+        let mut seen = Vec::new();
+        eventually("the arbitrator reads its file again", || {
+            seen.extend(log.lines());
+            let is_read = seen.iter().any(|line| line.contains("repl.secret_reload: the secrets were read again"));
+            if is_read { Ok(()) } else { Err(seen.join("\n")) }
+        });
+    }
+    load.await_progress(20);
+    let gap = watch.longest();
+    assert_eq!(load.errors(), 0, "a change of the secret is seen by clients");
+    let acknowledged = load.finish();
+    println!("  the secret was changed and the old one taken out; longest gap {gap:?}");
+    // Each server that starts knows the new one only, and needs the arbitrator when the other one is gone.
+    for (back, gone) in [(2, 1), (1, 2)] {
+        cluster.stop(node(back), Stop::Graceful).unwrap();
+        cluster.start(node(back), Start::Plain, &mut |_| {}).unwrap();
+        await_status(&cluster, back, "wsrep_cluster_size", "3");
+        cluster.kill(node(gone)).unwrap();
+        client_in_d(&cluster, back).run(&format!("CREATE TABLE without_{gone} (id INT PRIMARY KEY)"));
+        cluster.start(node(gone), Start::Recover, &mut |_| {}).unwrap();
+        await_status(&cluster, back, "wsrep_cluster_size", "3");
+    }
+    has_all(&cluster, 1, &acknowledged);
+    assert_equal(&cluster);
+}
+
+/// Its log holds rows, and statements with the passwords in them.
+fn only_its_user_reads(cluster: &Cluster) {
+    client(cluster, 1).run("CREATE USER 'somebody'@'localhost' IDENTIFIED BY 'in the statement'");
+    let dir = cluster.node(node(ARBITRATOR)).unwrap().data();
+    let files: Vec<PathBuf> = std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(files.iter().any(|path| path.to_string_lossy().ends_with("galera.cache")), "{files:?}");
+    for path in files.iter().chain([&dir]) {
+        let mode = std::fs::metadata(path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{} has mode {mode:o}", path.display());
+    }
 }

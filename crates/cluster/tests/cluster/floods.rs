@@ -3,98 +3,168 @@
 //! What is allowed is wide, because a machine that runs other work as well is slow by itself. With `QUIET=1` in the environment the bounds are
 //! those that a quiet machine has to keep: a longest gap between commits of 1 s, a member back within 5 s, 64 MB.
 
-use crate::support::{Bed, Load, assert_all_there, assert_equal, await_status, client, from_environment, node, schema};
+use crate::attacker::{SECOND, client_hello, dial, encoded, frame, handshake, hello, source, stranger};
+use crate::support::{
+    Bed, Load, Watch, assert_all_there, assert_equal, await_status, client, from_environment, node, schema,
+};
+use std::collections::VecDeque;
 use std::io::Write;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddrV4, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use openssl::ssl::{Ssl, SslContext, SslMethod};
+use openssl::pkey::PKey;
+use openssl::ssl::{SslConnector, SslMethod, SslVerifyMode};
+use openssl::x509::X509;
+use trireme_certificates::{Authority, Issued, Validity};
 use trireme_cluster::{Cluster, LogCursor, Start, Stop};
-use trireme_order::{Append, Content, Heartbeat, LogEnd, Message};
+use trireme_order::{Append, Content, Heartbeat, JoinRequest, LogEnd, Message};
 use trireme_types::{
-    Base, Durability, EntryHeader, EntryKind, Incarnation, Lineage, LogIndex, Member, MemberKind, NodeId, Seqno,
-    Session, Term, Uuid, Weight, Writer,
+    Base, Durability, EntryHeader, EntryKind, Incarnation, Lineage, LogIndex, NodeId, Seqno, Session, Term, Uuid,
+    Weight,
 };
 
 /// How long each flood lasts before a member has to come back through it.
 const FLOOD: Duration = Duration::from_secs(4);
-/// Attempts of one attacking thread per second.
-const RATE: u32 = 300;
-const ATTACKERS: u64 = 2;
+const ATTACKERS: u64 = 4;
+/// What all attackers together hold open, the newest.
+const HELD: usize = 2000;
+/// Lines that a flood may add to the log of a node.
+const LINES: usize = 500;
 
 struct Bounds {
     gap: Duration,
     back: Duration,
     memory_kb: u64,
+    /// Where other work takes the processors nobody can attack at a certain rate.
+    rate_counts: bool,
 }
 
 fn bounds() -> Bounds {
     match from_environment::<u8>("QUIET") {
-        Some(1) => Bounds { gap: Duration::from_secs(1), back: Duration::from_secs(5), memory_kb: 64 << 10 },
-        Some(_) | None => Bounds { gap: Duration::from_secs(15), back: Duration::from_secs(60), memory_kb: 256 << 10 },
+        Some(1) => Bounds { gap: SECOND, back: Duration::from_secs(5), memory_kb: 64 << 10, rate_counts: true },
+        Some(_) | None => Bounds {
+            gap: Duration::from_secs(15),
+            back: Duration::from_secs(60),
+            memory_kb: 256 << 10,
+            rate_counts: false,
+        },
     }
 }
 
 pub fn floods_of_silent_and_shaking_strangers(bed: &Bed) {
-    let spec = bed.spec();
+    let mut cluster = bed.up(&bed.spec());
+    schema(&cluster, 1);
+    let silent = |n, to| dial(source(n), to).ok();
+    through(&mut cluster, Flood { what: "half open", rate: 3000, attempt: Arc::new(silent) });
+    through(&mut cluster, Flood { what: "TLS handshakes", rate: 1500, attempt: shake() });
+    assert_equal(&cluster);
+}
+
+/// Says what begins a TLS handshake, which costs the other end a signature, and no more.
+fn shake() -> Attempt {
+    let hello = client_hello();
+    Arc::new(move |n, to| {
+        let mut stream = dial(source(n), to).ok()?;
+        stream.write_all(&hello).ok()?;
+        Some(stream)
+    })
+}
+
+/// With keys as most authorities issue them: of all usual ones those cost a server the most.
+pub fn floods_of_handshakes_with_certificates(bed: &Bed) {
+    let mut spec = bed.spec();
+    spec.tls = true;
     let mut cluster = bed.up(&spec);
     schema(&cluster, 1);
-    let hello = client_hello();
-    through(&mut cluster, "half open", Arc::new(|_, to: SocketAddr| TcpStream::connect_timeout(&to, SECOND).ok()));
-    through(
-        &mut cluster,
-        "TLS handshakes",
-        Arc::new(move |_, to: SocketAddr| {
-            let mut stream = TcpStream::connect_timeout(&to, SECOND).ok()?;
-            stream.write_all(&hello).ok()?;
-            Some(stream)
-        }),
-    );
+    let authority = Authority::with_rsa("with RSA").unwrap();
+    for id in cluster.ids() {
+        cluster.certify(id, &authority).unwrap();
+    }
+    for n in 1..=3 {
+        client(&cluster, n).run("SET GLOBAL wsrep_provider_options = 'socket.ssl_reload=1'");
+    }
+    // Who has a certificate of the authority that is not for members, as a laptop of an administrator, is none.
+    let target = targets(&cluster)[0];
+    let member = authority.issue("node9", Validity::YEARS, None).unwrap();
+    assert!(is_heard_with(&spec.name, target, &member), "a certificate for members");
+    assert!(!is_heard_with(&spec.name, target, &authority.issue_to_client("laptop").unwrap()));
+    let other = Authority::with_rsa("with RSA").unwrap();
+    assert!(!is_heard_with(&spec.name, target, &other.issue("node9", Validity::YEARS, None).unwrap()));
+    through(&mut cluster, Flood { what: "RSA handshakes", rate: 1500, attempt: shake() });
     assert_equal(&cluster);
+}
+
+/// Says hello over TLS with this certificate. Is there an answer?
+fn is_heard_with(cluster: &str, to: SocketAddrV4, shown: &Issued) -> bool {
+    let mut builder = SslConnector::builder(SslMethod::tls()).unwrap();
+    builder.set_verify(SslVerifyMode::NONE);
+    builder.set_private_key(&PKey::private_key_from_pem(&shown.key).unwrap()).unwrap();
+    builder.set_certificate(&X509::from_pem(&shown.cert).unwrap()).unwrap();
+    let setting = builder.build().configure().unwrap().verify_hostname(false);
+    let Ok(mut stream) = setting.connect("a node", dial(source(0), to).unwrap()) else { return false };
+    // Whoever verifies last finds out after the other end believes that all is well.
+    let _ = stream.write_all(&hello(cluster, &stranger(0), 1));
+    matches!(crate::attacker::answer(&mut stream), crate::attacker::Answer::Hello(_))
 }
 
 pub fn floods_of_strangers_in_clear_text(bed: &Bed) {
     let mut spec = bed.spec();
     spec.secret = false;
-    let name = spec.name.clone();
     let mut cluster = bed.up(&spec);
     schema(&cluster, 1);
-    let cluster_name = name.clone();
     let mut log = LogCursor::at_end(&cluster.node(node(1)).unwrap().log());
     // Handshake and stream in one go: what used to hold the group thread for as long as bytes came.
+    let small = frame(&encoded(&Message::Signal { body: Bytes::from_static(b"x") }), None);
     through(
         &mut cluster,
-        "pipelined streams",
-        Arc::new(move |n, to| {
-            let mut stream = TcpStream::connect_timeout(&to, SECOND).ok()?;
-            stream.set_write_timeout(Some(SECOND)).ok()?;
-            let mut wire = handshake(&cluster_name, n);
-            let small = frame(&encoded(&Message::Signal { body: Bytes::from_static(b"x") }), None);
-            (0..20_000).for_each(|_| wire.extend_from_slice(&small));
-            stream.write_all(&wire).ok()?;
-            Some(stream)
-        }),
+        Flood { what: "pipelined streams", rate: 200, attempt: linked(&spec.name, small.repeat(20_000)) },
     );
-    // Messages of 4 GiB that are begun.
-    through(
-        &mut cluster,
-        "unfinished messages",
-        Arc::new(move |n, to| {
-            let mut stream = TcpStream::connect_timeout(&to, SECOND).ok()?;
-            stream.set_write_timeout(Some(SECOND)).ok()?;
-            let mut wire = handshake(&name, n);
-            wire.extend_from_slice(&frame(&[0; 60_000], Some(15 << 20)));
-            stream.write_all(&wire).ok()?;
-            Some(stream)
-        }),
+    // The first of very large ones.
+    let begun = frame(&[0; 60_000], Some(15 << 20));
+    through(&mut cluster, Flood { what: "unfinished messages", rate: 1000, attempt: linked(&spec.name, begun) });
+    let question = frame(
+        &encoded(&Content::PreVote { last: LogEnd { term: Term(1), index: LogIndex(1) } }.in_term(Uuid::NIL, Term(1))),
+        None,
     );
-    let is_linked = |line: &String| line.contains("connection established to") && line.contains("'stranger'");
+    let asked = linked(&spec.name, question.repeat(2000));
+    through(&mut cluster, Flood { what: "unread answers", rate: 500, attempt: asked });
+    // Each wants to be a member.
+    let name = spec.name.clone();
+    let join = move |n, to| {
+        let mut stream = dial(source(n), to).ok()?;
+        let join = JoinRequest {
+            member: stranger(n),
+            history: Uuid::NIL,
+            lineage: Lineage::default(),
+            usable: false,
+            last_index: LogIndex::ZERO,
+            last_term: Term::ZERO,
+            position: None,
+            view: 0,
+        };
+        let wire = [handshake(&name, n), frame(&encoded(&Message::Join(join)), None)].concat();
+        stream.write_all(&wire).ok()?;
+        Some(stream)
+    };
+    through(&mut cluster, Flood { what: "would-be members", rate: 2000, attempt: Arc::new(join) });
+    let is_linked = |line: &String| line.contains("connection established to") && line.contains("'stranger");
     assert!(log.lines().iter().any(is_linked), "no stranger was ever linked");
     assert_equal(&cluster);
+}
+
+/// Links with a node, says `then`, and keeps the connection.
+fn linked(cluster: &str, then: Vec<u8>) -> Attempt {
+    let cluster = cluster.to_owned();
+    Arc::new(move |n, to| {
+        let mut stream = dial(source(n), to).ok()?;
+        stream.write_all(&handshake(&cluster, n)).ok()?;
+        stream.write_all(&then).ok()?;
+        Some(stream)
+    })
 }
 
 /// Messages by which a stranger with a link wants to be believed: terms to the end of time, votes, entries, commits, states, evictions, durability.
@@ -112,19 +182,15 @@ pub fn lies_of_linked_strangers(bed: &Bed) {
     let durability = status(1, "wsrep_trireme_durability");
     let mut logs: Vec<LogCursor> = (1..=2).map(|n| LogCursor::at_end(&cluster.node(node(n)).unwrap().log())).collect();
     let told: Vec<Vec<u8>> = [term.next(), Term((1 << 62) - 1)].iter().map(|term| lies(branch, *term, last)).collect();
-    through(
-        &mut cluster,
-        "lies",
-        Arc::new(move |n, to| {
-            let mut stream = TcpStream::connect_timeout(&to, SECOND).ok()?;
-            stream.set_write_timeout(Some(SECOND)).ok()?;
-            let wire = [handshake(&name, n), told[(n % 2) as usize].clone()].concat();
-            stream.write_all(&wire).ok()?;
-            // Its place is free for the next one when it was heard to the end.
-            stream.shutdown(std::net::Shutdown::Write).ok()?;
-            Some(stream)
-        }),
-    );
+    let tell = move |n: u64, to| {
+        let mut stream = dial(source(n), to).ok()?;
+        let wire = [handshake(&name, n), told[(n % 2) as usize].clone()].concat();
+        stream.write_all(&wire).ok()?;
+        // Its place is free for the next one when it was heard to the end.
+        stream.shutdown(std::net::Shutdown::Write).ok()?;
+        Some(stream)
+    };
+    through(&mut cluster, Flood { what: "lies", rate: 1000, attempt: Arc::new(tell) });
     for (n, log) in (1..=2).zip(&mut logs) {
         let lines = log.lines();
         let is_said = |text: &str| lines.iter().any(|line| line.contains(text));
@@ -182,20 +248,21 @@ fn lies(branch: Uuid, term: Term, last: LogIndex) -> Vec<u8> {
     messages.iter().flat_map(|message| frame(&encoded(message), None)).collect()
 }
 
-const SECOND: Duration = Duration::from_secs(1);
-
 /// Makes one attempt, by its number; gives what is to be held open.
-type Attempt = Arc<dyn Fn(u64, SocketAddr) -> Option<TcpStream> + Send + Sync>;
+type Attempt = Arc<dyn Fn(u64, SocketAddrV4) -> Option<TcpStream> + Send + Sync>;
+
+fn targets(cluster: &Cluster) -> Vec<SocketAddrV4> {
+    cluster.nodes().iter().map(|node| node.group_endpoint().parse().expect("an address")).collect()
+}
 
 /// Lets the flood run against all nodes under load, and a member come back through it.
-fn through(cluster: &mut Cluster, what: &str, attempt: Attempt) {
-    let bounds = bounds();
-    let targets: Vec<SocketAddr> =
-        cluster.nodes().iter().map(|node| node.group_endpoint().parse().expect("an address")).collect();
+fn through(cluster: &mut Cluster, flood: Flood) {
+    let (bounds, what, rate) = (bounds(), flood.what, flood.rate);
     let before: Vec<u64> = (1..=2).map(|n| memory_kb(cluster, n)).collect();
+    let mut logs: Vec<LogCursor> = (1..=2).map(|n| LogCursor::at_end(&cluster.node(node(n)).unwrap().log())).collect();
     let load = Load::start_round(&cluster.endpoints()[..2], what);
     let watch = Watch::start(&load);
-    let flood = Flood::start(&targets, attempt);
+    let flood = flood.start(&targets(cluster));
     std::thread::sleep(FLOOD);
     load.await_progress(20);
     // A member that is known comes back.
@@ -205,85 +272,84 @@ fn through(cluster: &mut Cluster, what: &str, attempt: Attempt) {
     cluster.start(node(3), Start::Recover, &mut |_| {}).unwrap_or_else(|error| panic!("{what}: {error}"));
     let back = begun.elapsed();
     let gap = watch.longest();
-    let attempts = flood.stop();
+    let (attempts, lasted) = flood.stop();
     let acknowledged = load.finish();
     for n in 1..=3 {
         await_status(cluster, n, "wsrep_cluster_size", "3");
         assert_all_there(cluster, n, &acknowledged);
     }
-    let grown = (1..=2).map(|n| memory_kb(cluster, n).saturating_sub(before[usize::from(n) - 1])).max().unwrap_or(0);
-    println!("  {what}: {attempts} attempts, longest gap {gap:?}, back after {back:?}, {grown} kB more memory");
+    // What is closed is given back at once, and what had been begun some moments later.
+    let ended = Instant::now();
+    let grown = loop {
+        let grown =
+            (1..=2).map(|n| memory_kb(cluster, n).saturating_sub(before[usize::from(n) - 1])).max().unwrap_or(0);
+        if grown < bounds.memory_kb || ended.elapsed() > Duration::from_secs(10) {
+            break grown;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    let lines = logs.iter_mut().map(|log| log.lines().len()).max().unwrap_or(0);
+    let reached = attempts as f64 / lasted.as_secs_f64();
+    println!(
+        "  {what}: {attempts} attempts, {reached:.0} per second, longest gap {gap:?}, back after {back:?}, {grown} kB more memory, {lines} lines"
+    );
     assert!(attempts > 100, "{what}: a flood of {attempts}");
+    assert!(!bounds.rate_counts || reached > f64::from(rate) / 3.0, "{what}: {reached:.0} of {rate} attempts a second");
     assert!(gap < bounds.gap, "{what}: no commit for {gap:?}");
     assert!(back < bounds.back, "{what}: back after {back:?}");
     assert!(grown < bounds.memory_kb, "{what}: {grown} kB more memory");
+    assert!(lines < LINES, "{what}: {lines} lines in a log");
 }
 
-/// Threads that attack until they are stopped, and hold what they have opened, the newest hundreds of it.
 struct Flood {
+    what: &'static str,
+    /// Attempts per second of all attackers together, if the machine has the time.
+    rate: u32,
+    attempt: Attempt,
+}
+
+/// Threads that attack until they are stopped.
+struct Running {
     stop: Arc<AtomicBool>,
     attempts: Arc<AtomicU64>,
+    begun: Instant,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Flood {
-    fn start(targets: &[SocketAddr], attempt: Attempt) -> Flood {
-        let (stop, attempts) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    fn start(self, targets: &[SocketAddrV4]) -> Running {
+        let (stop, attempts, begun) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)), Instant::now());
         let threads = (0..ATTACKERS)
             .map(|_| {
                 let (stop, attempts, attempt, targets) =
-                    (stop.clone(), attempts.clone(), attempt.clone(), targets.to_vec());
+                    (stop.clone(), attempts.clone(), self.attempt.clone(), targets.to_vec());
+                let pause = SECOND * ATTACKERS as u32 / self.rate;
                 std::thread::spawn(move || {
-                    let mut held = std::collections::VecDeque::new();
+                    let (mut held, mut due) = (VecDeque::new(), begun);
                     while !stop.load(Ordering::Relaxed) {
                         let n = attempts.fetch_add(1, Ordering::Relaxed);
                         held.extend(attempt(n, targets[(n % targets.len() as u64) as usize]));
-                        if held.len() > 400 {
+                        if held.len() > HELD / ATTACKERS as usize {
                             held.pop_front();
                         }
-                        std::thread::sleep(SECOND / RATE);
+                        due += pause;
+                        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+                        // What was missed is not made up for at once.
+                        due = due.max(Instant::now() - SECOND / 10);
                     }
                 })
             })
             .collect();
-        Flood { stop, attempts, threads }
+        Running { stop, attempts, begun, threads }
     }
+}
 
-    fn stop(mut self) -> u64 {
+impl Running {
+    /// How many attempts were made, and for how long.
+    fn stop(mut self) -> (u64, Duration) {
         self.stop.store(true, Ordering::Relaxed);
         self.threads.drain(..).for_each(|thread| thread.join().expect("an attacker"));
-        self.attempts.load(Ordering::Relaxed)
-    }
-}
-
-/// The longest time without a commit.
-struct Watch {
-    stop: Arc<AtomicBool>,
-    thread: JoinHandle<Duration>,
-}
-
-impl Watch {
-    fn start(load: &Load) -> Watch {
-        let stop = Arc::new(AtomicBool::new(false));
-        let (over, counter) = (stop.clone(), load.counter());
-        let thread = std::thread::spawn(move || {
-            let (mut last, mut since, mut longest) = (counter.load(Ordering::Relaxed), Instant::now(), Duration::ZERO);
-            while !over.load(Ordering::Relaxed) {
-                std::thread::sleep(Duration::from_millis(10));
-                let now = counter.load(Ordering::Relaxed);
-                longest = longest.max(since.elapsed());
-                if now != last {
-                    (last, since) = (now, Instant::now());
-                }
-            }
-            longest
-        });
-        Watch { stop, thread }
-    }
-
-    fn longest(self) -> Duration {
-        self.stop.store(true, Ordering::Relaxed);
-        self.thread.join().expect("the watch")
+        (self.attempts.load(Ordering::Relaxed), self.begun.elapsed())
     }
 }
 
@@ -292,91 +358,4 @@ fn memory_kb(cluster: &Cluster, n: u8) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("every process has it");
     line.split_whitespace().nth(1).and_then(|kb| kb.parse().ok()).expect("a number")
-}
-
-/// What a dialler says first, as OpenSSL writes it.
-fn client_hello() -> Vec<u8> {
-    struct Caught(Vec<u8>);
-    impl std::io::Read for Caught {
-        fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
-            Err(std::io::ErrorKind::WouldBlock.into())
-        }
-    }
-    impl Write for Caught {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-    let context = SslContext::builder(SslMethod::tls()).unwrap().build();
-    let waits = Ssl::new(&context).unwrap().connect(Caught(Vec::new()));
-    match waits {
-        Err(openssl::ssl::HandshakeError::WouldBlock(waits)) => waits.get_ref().0.clone(),
-        _ => panic!("nobody has answered"),
-    }
-}
-
-/// Hello and Confirm of a stranger whose id is below every other, so that it decides about the link.
-fn handshake(cluster: &str, n: u64) -> Vec<u8> {
-    let mut id = [0; 16];
-    id[8..].copy_from_slice(&(n + 1).to_be_bytes());
-    let member = Member {
-        node: NodeId(Uuid(id)),
-        incarnation: Incarnation(1),
-        name: "stranger".to_owned(),
-        incoming: String::new(),
-        address: String::new(),
-        segment: 0,
-        weight: Weight(1),
-        kind: MemberKind::Data,
-    };
-    let mut hello = Writer::new();
-    hello.u8(1);
-    hello.u16(2);
-    hello.u16(2);
-    hello.str(cluster);
-    hello.u64(n + 77);
-    member.encode(&mut hello);
-    // A build that says nothing of levels is refused as an old one.
-    let levels = trireme_order::SUPPORTED;
-    for level in [levels.min, levels.max, levels.min] {
-        hello.u16(level.0);
-    }
-    let mut confirm = Writer::new();
-    confirm.u8(4);
-    confirm.u64(n + 1);
-    [step(&hello.buf), step(&confirm.buf)].concat()
-}
-
-fn step(body: &[u8]) -> Vec<u8> {
-    let mut out = b"TRIREME\x01".to_vec();
-    out.extend_from_slice(&(body.len() as u32).to_le_bytes());
-    let mut sum = crc32fast::Hasher::new();
-    sum.update(&out);
-    sum.update(body);
-    out.extend_from_slice(&sum.finalize().to_le_bytes());
-    out.extend_from_slice(body);
-    out
-}
-
-fn encoded(message: &Message) -> Vec<u8> {
-    let mut parts = Vec::new();
-    message.encode_vectored(&mut parts);
-    parts.concat()
-}
-
-/// One chunk: a whole control message, or the first of a bulk message of `total` bytes.
-fn frame(payload: &[u8], total: Option<u64>) -> Vec<u8> {
-    let mut body = total.map_or_else(Vec::new, |total| total.to_le_bytes().to_vec());
-    body.extend_from_slice(payload);
-    let mut out = (body.len() as u32).to_le_bytes().to_vec();
-    // First, and last unless there is more; the lane.
-    out.push(if total.is_some() { 1 | 4 } else { 4 | 8 });
-    out.extend_from_slice(&[0; 3]);
-    out.extend_from_slice(&crc32fast::hash(&out).to_le_bytes());
-    out.extend_from_slice(&body);
-    out
 }

@@ -10,6 +10,8 @@
 
 mod appliers;
 mod arbitrator;
+mod attacker;
+mod attacks;
 mod bad_input;
 mod binlog;
 mod calm;
@@ -102,6 +104,10 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("lies_of_linked_strangers", floods::lies_of_linked_strangers),
     ("a_rolling_upgrade_under_load", upgrades::a_rolling_upgrade_under_load),
     ("the_library_is_changed_and_changed_back", switch::the_library_is_changed_and_changed_back),
+    ("floods_of_handshakes_with_certificates", floods::floods_of_handshakes_with_certificates),
+    ("strangers_get_nothing_from_a_group_with_a_secret", attacks::strangers_get_nothing_from_a_group_with_a_secret),
+    ("attacks_on_a_group_in_clear_text", attacks::attacks_on_a_group_in_clear_text),
+    ("a_secret_is_changed_beside_an_arbitrator", arbitrator::a_secret_is_changed_beside_an_arbitrator),
 ];
 
 /// Those that end in starts after a crash: how a server finds its position then depends on where its settings are.
@@ -122,6 +128,7 @@ const ALONE: &[&str] = &[
     "small_logs_stay_small",
     "the_loss_of_the_majority_is_told_behind_an_applier",
     "floods_of_silent_and_shaking_strangers",
+    "floods_of_handshakes_with_certificates",
     "floods_of_strangers_in_clear_text",
     "lies_of_linked_strangers",
 ];

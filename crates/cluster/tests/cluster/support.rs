@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use trireme_cluster::{
     Cancel, Cluster, ClusterGuard, Dice, Endpoint, LogCursor, NodeId, Session, Settings, Spec, Start, TableSums,
     namespaces_available, tail, until, wait_equal,
@@ -278,6 +278,37 @@ impl Load {
 impl Drop for Load {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The longest time without a commit.
+pub struct Watch {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Duration>,
+}
+
+impl Watch {
+    pub fn start(load: &Load) -> Watch {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (over, counter) = (stop.clone(), load.counter());
+        let thread = std::thread::spawn(move || {
+            let (mut last, mut since, mut longest) = (counter.load(Ordering::Relaxed), Instant::now(), Duration::ZERO);
+            while !over.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(10));
+                let now = counter.load(Ordering::Relaxed);
+                longest = longest.max(since.elapsed());
+                if now != last {
+                    (last, since) = (now, Instant::now());
+                }
+            }
+            longest
+        });
+        Watch { stop, thread }
+    }
+
+    pub fn longest(self) -> Duration {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().expect("the watch")
     }
 }
 
