@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use trireme_types::{
-    EntryKind, Kinship, Level, Lineage, LogIndex, Member, NodeId, Session, Term, Timestamp, Uuid, VoterSet, Weight,
+    EntryKind, Kinship, Level, Lineage, LogIndex, Member, NodeId, Session, TERM_MAX, Term, Timestamp, Uuid, VoterSet,
+    Weight,
 };
 
 use crate::group::Group;
@@ -132,6 +133,8 @@ impl<S: LogStore> Group<S> {
         matches!(self.phase(), Phase::Joining | Phase::Primary | Phase::NonPrimary | Phase::Leaving)
             && self.standing().keeps_log()
             && !self.tail.history.is_nil()
+            // The next term has to be one that others can read.
+            && self.hard.term < TERM_MAX
             // A log that lost its end may have lost the newest voters with it: it does not know who decides.
             && self.tail.index >= self.hard.voters_committed
             && (votes(&self.tail.voters) || votes(&self.tail.voters_before))

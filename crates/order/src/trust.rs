@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use trireme_types::{Base, Kinship, Lineage, NodeId, Term, Timestamp};
+use trireme_types::{Base, Kinship, Lineage, NodeId, TERM_MAX, Term, Timestamp};
 
 use crate::election::Role;
 use crate::group::Group;
@@ -19,8 +19,6 @@ use crate::mutant::Mutant;
 use crate::told::OfStrangers;
 use crate::{Content, LogStore, Message, Phase};
 
-/// No group gets here by counting. A term from outside has to leave room for the next ones.
-const TERM_MAX: Term = Term(1 << 63);
 /// Terms rise by one with every election: no member is so far ahead of another, unless somebody has driven it up.
 const TERM_JUMP_MAX: u64 = 1 << 20;
 /// Higher than this only a majority of voters leads, and steps that are no jumps.
@@ -146,6 +144,11 @@ impl<S: LogStore> Group<S> {
         matches!(self.phase(), Phase::Primary | Phase::Leaving) || matches!(self.role, Role::Sequencer(_))
     }
 
+    /// Does this member take this peer's word about who leads and what was committed? For tests.
+    pub fn believes(&self, node: NodeId) -> bool {
+        self.is_believed(node)
+    }
+
     fn is_believed(&self, node: NodeId) -> bool {
         !self.is_inside()
             || self.is_named(node)
@@ -212,7 +215,7 @@ impl<S: LogStore> Group<S> {
     /// Does this peer's word count? Otherwise it is as if it had not been said; a line names the peer now and then.
     pub(crate) fn may_say(&mut self, now: Timestamp, from: NodeId, message: &Message) -> bool {
         if from == self.me() {
-            return message.term() < TERM_MAX;
+            return message.term() <= TERM_MAX;
         }
         // Where somebody stands is good to know, whatever its term: it is what makes a jump believable.
         if !self.is_plausible(now, from, message.term()) && !matches!(message, Message::Presence(_)) {
@@ -249,7 +252,7 @@ impl<S: LogStore> Group<S> {
     fn is_plausible(&mut self, now: Timestamp, from: NodeId, term: Term) -> bool {
         let near = |to: Term| term.0 <= to.0.saturating_add(TERM_JUMP_MAX) || self.is(Mutant::TermsUnbounded);
         // A log of no history has no terms of its own, and takes over those of the group that it joins.
-        if term < TERM_MAX
+        if term <= TERM_MAX
             && (self.tail.history.is_nil()
                 || near(self.hard.term)
                 || near(self.term_of_majority()) && !self.is(Mutant::AwayStaysOut))
@@ -278,7 +281,7 @@ impl<S: LogStore> Group<S> {
 
     /// The highest term that a majority of the voters has reached, as far as they told.
     fn term_of_majority(&self) -> Term {
-        let told = |n: NodeId| self.peers.get(&n).and_then(|p| p.told()).map(|p| p.term).filter(|t| *t < TERM_MAX);
+        let told = |n: NodeId| self.peers.get(&n).and_then(|p| p.told()).map(|p| p.term).filter(|t| *t <= TERM_MAX);
         let reached = |n: NodeId| if n == self.me() { self.hard.term } else { told(n).unwrap_or_default() };
         let terms = self.deciding().flat_map(|set| &set.voters).map(|v| reached(v.node));
         terms.filter(|term| self.quorum(|n| reached(n) >= *term)).max().unwrap_or_default()

@@ -2,7 +2,7 @@
 //!
 //! Decoding never panics and never allocates more than the input's own length: every count is checked against what is left.
 
-use crate::{LogIndex, NUMBER_MAX, Seqno, Term, Uuid};
+use crate::{LogIndex, NUMBER_MAX, Seqno, TERM_MAX, Term, Uuid};
 
 /// Why bytes could not be decoded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -126,7 +126,7 @@ impl<'a> Reader<'a> {
         self.number("log index").map(LogIndex)
     }
     pub fn term(&mut self) -> Result<Term, DecodeError> {
-        self.number("term").map(Term)
+        Some(Term(self.u64()?)).filter(|term| *term <= TERM_MAX).ok_or(DecodeError::TooLong("term"))
     }
     /// A u32 count of items of at least one byte each, at most `max`.
     pub fn count(&mut self, max: usize) -> Result<usize, DecodeError> {
@@ -173,17 +173,25 @@ mod tests {
             let bytes = number.to_le_bytes();
             assert_eq!(Reader::new(&bytes).seqno().is_ok(), taken, "{number}");
             assert_eq!(Reader::new(&bytes).index().is_ok(), taken, "{number}");
-            assert_eq!(Reader::new(&bytes).term().is_ok(), taken, "{number}");
             assert_eq!(Seqno::from_outside(number).is_some(), taken, "{number}");
         }
         assert_eq!(Seqno::from_outside(-1), None);
+    }
+
+    /// Above where a liar can drive them to there is room for elections.
+    #[test]
+    fn terms_end_later() {
+        for (term, taken) in [(0, true), (BEYOND, true), (TERM_MAX.0, true), (TERM_MAX.0 + 1, false), (u64::MAX, false)]
+        {
+            assert_eq!(Reader::new(&term.to_le_bytes()).term().is_ok(), taken, "{term}");
+        }
     }
 
     #[test]
     fn no_part_of_an_entry_lies_beyond() {
         let header = EntryHeader {
             index: LogIndex(NUMBER_MAX),
-            term: Term(NUMBER_MAX),
+            term: TERM_MAX,
             seqno: Seqno(NUMBER_MAX),
             voters: LogIndex(NUMBER_MAX),
             session: Session { node: NodeId(Uuid([1; 16])), number: u64::MAX },
@@ -194,7 +202,7 @@ mod tests {
         assert_eq!(decode(&header), Ok(header));
         let beyond = [
             EntryHeader { index: LogIndex(BEYOND), ..header },
-            EntryHeader { term: Term(BEYOND), ..header },
+            EntryHeader { term: TERM_MAX.next(), ..header },
             EntryHeader { seqno: Seqno(BEYOND), ..header },
             EntryHeader { voters: LogIndex(BEYOND), ..header },
             EntryHeader { number: BEYOND, ..header },
@@ -213,7 +221,7 @@ mod tests {
         assert_eq!(Lineage::decode(&mut Reader::new(&lineage)), Err(DecodeError::TooLong("seqno")));
         let beyond = [
             Base { index: LogIndex(BEYOND), ..Base::default() },
-            Base { term: Term(BEYOND), ..Base::default() },
+            Base { term: TERM_MAX.next(), ..Base::default() },
             Base { seqno: Seqno(BEYOND), ..Base::default() },
             Base { voters_at: LogIndex(BEYOND), ..Base::default() },
             Base { view: View { number: BEYOND, members: Vec::new() }, ..Base::default() },
