@@ -213,6 +213,7 @@ sim:
 	$(BUILD)/sim/trireme-sim --kind harmless --seeds 0..$$(($(SEEDS) / 5)) --jobs $$(nproc)
 	$(BUILD)/sim/trireme-sim --kind restored --seeds 0..$$(($(SEEDS) / 20)) --jobs $$(nproc)
 	$(BUILD)/sim/trireme-sim --kind large --seeds 0..$$(($(SEEDS) / 10)) --jobs $$(nproc)
+	$(BUILD)/sim/trireme-sim --kind hostile --seeds 0..$$(($(SEEDS) / 10)) --jobs $$(nproc)
 
 model:
 	cargo build --release --locked -p trireme-model

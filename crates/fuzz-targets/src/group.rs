@@ -13,7 +13,12 @@ use trireme_types::{Durability, LogIndex, Seqno, Term, Timestamp, Uuid, Weight, 
 mod net;
 
 #[path = "../../order/tests/group/liar.rs"]
+#[allow(dead_code)]
 mod liar;
+
+#[path = "../../order/tests/group/lies.rs"]
+#[allow(dead_code)]
+mod lies;
 
 use net::{Net, node};
 

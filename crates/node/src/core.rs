@@ -324,6 +324,7 @@ impl Core {
                 self.shared.host.log(Level::Info, format!("member {} {state}", self.name(node)));
                 self.publish();
             }
+            Event::Refuse { node, refused } => self.inc.transport.bar(node, refused),
             Event::Evicted => {
                 self.shared.host.flight.note(flight::Event::Evicted {});
                 self.fail(texts::EVICTED.into());
@@ -534,6 +535,7 @@ impl Core {
             connections_refused: self.inc.transport.stats().refused,
             connections_half_open: self.inc.transport.stats().half_open,
             links_of_strangers: self.inc.transport.stats().stranger_links,
+            violators: self.inc.group.left_peers().into_iter().map(name).collect(),
             unknown_outcomes: self.shared.status.counters.unknown_outcomes.load(Relaxed),
         }
     }

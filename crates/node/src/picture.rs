@@ -72,6 +72,8 @@ pub struct Picture {
     pub connections_half_open: u64,
     /// Links of nodes that are not in the view, now.
     pub links_of_strangers: u64,
+    /// Peers that violated the protocol and get no link for a time.
+    pub violators: Vec<String>,
 }
 
 impl Picture {
@@ -129,6 +131,7 @@ impl Picture {
             ("term", int(self.term)),
             ("term_changes", int(self.term_changes)),
             ("unknown_outcomes", int(self.unknown_outcomes)),
+            ("violators", self.violators.join(",").into()),
             ("voters", voters.join(",").into()),
         ]
         .map(|(name, value)| (format!("trireme_{name}"), value));

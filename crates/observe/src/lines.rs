@@ -233,6 +233,12 @@ pub const LINES: &[Line] = &[
         "Too few whole logs are here to be sure that nothing acknowledged is lost.",
         "Start more nodes; with all of them the cluster goes on by itself.",
     ),
+    ours(
+        Topic::Fork,
+        &["most voters are here, but those that are not weigh at least as much", "Waiting for "],
+        "The majority counts by weight (pc.weight), and a member that is not here has too much of it.",
+        "Start the named node. If it is gone for good: SET GLOBAL wsrep_provider_options='pc.bootstrap=yes' on one of those that are here. Then give no member more weight than all others together.",
+    ),
     // --- members, links
     ours(Topic::Link, &["connection established to "], "A link to a member stands.", NOTHING),
     ours(
@@ -711,6 +717,24 @@ pub const LINES: &[Line] = &[
         &["this node listens on ", ": whoever reaches that port can read and change all data"],
         "The port for members is open to everybody who reaches it.",
         "`trireme secret new FILE`, copy it to all nodes, and set repl.secret_file; or use TLS with certificates.",
+    ),
+    ours(
+        Topic::Security,
+        &[", violates the protocol: it ", "Its link is closed and refused for "],
+        "A peer, named with its address and node id, has sent what no build of Trireme sends: a faulty build, a faulty machine, or somebody else with the secret. This node has left it, and so the group loses that member.",
+        "Find out what runs on that node, and stop it. If it is not yours: change the secret (`trireme secret rotate`) or revoke its certificate, and restart the nodes one after the other. If it is yours and mended: it is let in again when the time is over, or when the nodes that name it are restarted.",
+    ),
+    ours(
+        Topic::Security,
+        &[" violates the protocol: it ", "That is ignored. Its link stays"],
+        "The same, of a peer without which the others are no majority. What it says beyond the protocol is ignored.",
+        "The same. Before you stop it, start another member.",
+    ),
+    ours(
+        Topic::Security,
+        &[", which violated the protocol, may be linked again: "],
+        "The time for which a peer was refused is over, or the others need it for their majority.",
+        NOTHING,
     ),
     ours(
         Topic::Security,

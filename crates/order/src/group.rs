@@ -23,6 +23,7 @@ use crate::standing::{CurrentStanding, Offer, Standing};
 use crate::suspicion::Suspicion;
 use crate::timers::{Timer, Timers};
 use crate::told::Told;
+use crate::violation::Violators;
 use crate::{
     Append, BootstrapError, Class, Config, Content, Envelope, Failure, JoinState, LogStore, Message, Output, Phase,
     Presence, ProposeError, ReadId, Status, StoreError, Unread,
@@ -126,6 +127,7 @@ pub struct Group<S: LogStore> {
     pub(crate) foreign_terms: BTreeMap<NodeId, Timestamp>,
     /// Everybody whom the log has named, as far as it was read: those are of this cluster, whatever became of them.
     pub(crate) remembered: BTreeSet<NodeId>,
+    pub(crate) violators: Violators,
     /// Not to stand before then: whoever is alone on a branch that was forced looks for others first.
     pub(crate) stand_after: Timestamp,
     /// The server's data hold everything up to here, whatever `commit` knows of it. Zero: unknown, or passed by delivery.
@@ -201,6 +203,7 @@ impl<S: LogStore> Group<S> {
             out_of_reach: BTreeSet::new(),
             foreign_terms: BTreeMap::new(),
             remembered: BTreeSet::new(),
+            violators: Violators::default(),
             stand_after: now,
             applied: start.unwrap_or_default(),
             reads: Reads::default(),
@@ -714,7 +717,7 @@ impl<S: LogStore> Group<S> {
 
     fn on_linked(&mut self, now: Timestamp, peer: Member, levels: Levels) {
         let node = peer.node;
-        if node == self.me() || !self.fits_level(&peer, levels) {
+        if node == self.me() || self.is_refused(node) || !self.fits_level(&peer, levels) {
             return;
         }
         self.gone.remove(&node);
@@ -766,7 +769,7 @@ impl<S: LogStore> Group<S> {
         } else if from != self.me() {
             return;
         }
-        if !self.may_say(now, from, &message) {
+        if self.is_violation(now, from, &message) || !self.may_say(now, from, &message) {
             return;
         }
         if let Message::Presence(presence) = message {

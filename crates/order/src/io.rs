@@ -218,6 +218,12 @@ pub enum Event {
         node: NodeId,
         silent: bool,
     },
+    /// The link to this peer, which violates the protocol, is to be closed, and none of this node is to be made or taken until the same
+    /// comes with `refused: false`.
+    Refuse {
+        node: NodeId,
+        refused: bool,
+    },
     /// This member was thrown out. The phase is `Idle`.
     Evicted,
     /// A line for the log. `warn` for what an operator would want to know.

@@ -28,6 +28,7 @@ mod suspicion;
 mod timers;
 mod told;
 mod trust;
+mod violation;
 mod voters;
 
 pub use chain::LogCheck;
@@ -44,6 +45,7 @@ pub use message::{Class, Founding, JoinRequest, Message, Presence, WireEntry};
 pub use mutant::Mutant;
 pub use store::{LogStore, StoreError};
 pub use trust::TERM_RAISED_MAX;
+pub use violation::{Violation, violation};
 
 /// With the feature `mutants`, which no server needs.
 pub const TEST_BUILD: bool = cfg!(feature = "mutants");

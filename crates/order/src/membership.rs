@@ -448,6 +448,7 @@ impl<S: LogStore> Group<S> {
         if !self.timers.is_armed(Timer::Election) && !matches!(self.role, Role::Sequencer(_)) {
             self.arm_election(now);
         }
+        self.readmit(now);
         self.restart_stalled(now);
         self.note_silence(now);
         self.step_membership(now);

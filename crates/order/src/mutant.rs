@@ -71,6 +71,8 @@ pub enum Mutant {
     UnreadableWritten,
     /// 37: the group level rises without those that do not support it.
     LevelAlone,
+    /// 38: a message that proves its sender a liar is handled like any other.
+    ViolatorKept,
 }
 
 #[cfg(feature = "mutants")]
@@ -107,6 +109,7 @@ impl Mutant {
         Mutant::MarksOverFork,
         Mutant::UnreadableWritten,
         Mutant::LevelAlone,
+        Mutant::ViolatorKept,
     ];
 
     pub fn name(self) -> &'static str {
@@ -142,6 +145,7 @@ impl Mutant {
             Mutant::MarksOverFork => "marks-over-fork",
             Mutant::UnreadableWritten => "unreadable-written",
             Mutant::LevelAlone => "level-alone",
+            Mutant::ViolatorKept => "violator-kept",
         }
     }
 }

@@ -496,6 +496,10 @@ impl<S: LogStore> Group<S> {
         let me = self.me();
         let fresh = |n: NodeId| Some(self.peers.get(&n)?.told_lately(now)?.whole);
         let whole = |n: NodeId| if n == me { Some(self.is_whole()) } else { fresh(n) };
+        let by_number = self.deciding().all(|set| {
+            let heavy = || set.voters.iter().filter(|v| v.weight.0 > 0);
+            heavy().filter(|v| whole(v.node).is_some()).count() * 2 > heavy().count()
+        });
         let voters: BTreeSet<NodeId> =
             self.deciding().flat_map(|set| &set.voters).filter(|v| v.weight.0 > 0).map(|v| v.node).collect();
         let missing: Vec<NodeId> = voters.iter().copied().filter(|n| whole(*n).is_none()).collect();
@@ -510,6 +514,9 @@ impl<S: LogStore> Group<S> {
         } else if self.tail.voters.majority(here) && !self.quorum(here) {
             "the voters were about to change, and whether they did is not known here: a primary component needs a majority of \
              those before the change, too"
+                .into()
+        } else if by_number && !self.quorum(here) {
+            "most voters are here, but those that are not weigh at least as much as all of them together (pc.weight)"
                 .into()
         } else {
             return;

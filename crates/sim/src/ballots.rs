@@ -24,7 +24,7 @@ impl Cluster {
         }
         let fails = match self.options.kind {
             Kind::Harmless => Rng::new(self.options.seed ^ mix(op)).chance(self.options.error_share),
-            Kind::Swarm | Kind::Restored | Kind::Large => {
+            Kind::Swarm | Kind::Restored | Kind::Large | Kind::Hostile => {
                 let alone = Rng::new(self.options.seed ^ 0x0065_7272).below(self.slots.len() as u64);
                 alone == slot as u64 && Rng::new(self.options.seed ^ mix(op)).chance(self.options.error_share)
             }

@@ -20,6 +20,7 @@ use crate::check::{Branches, Clients, Histories, Isolation, Logs, Losses, ReadRe
 use crate::database::{Change, Database};
 use crate::disk::Store;
 use crate::faults::Undo;
+use crate::hostile::Hostile;
 use crate::judge::Judge;
 use crate::net::{Network, Payload};
 use crate::options::{MS, Options, Sabotage, US};
@@ -98,6 +99,8 @@ pub(crate) struct Process {
     pub snapshots: Vec<(SnapshotRequest, bytes::Bytes)>,
     /// The newest acknowledgement that has come from each member.
     pub heard: BTreeMap<NodeId, (Term, LogIndex)>,
+    /// Peers that violated the protocol.
+    pub refuses: BTreeSet<NodeId>,
     /// The newest incarnation of each node that was linked.
     pub newest: BTreeMap<NodeId, u32>,
     /// Die after this many more outputs.
@@ -335,6 +338,8 @@ pub(crate) enum Event {
     },
     Client,
     Fault,
+    /// The liar's turn.
+    Lie,
     Undo(Undo),
     Strike {
         slot: usize,
@@ -419,6 +424,7 @@ pub struct Cluster {
     pub(crate) operations_left: u64,
     pub(crate) next_read: u64,
     pub(crate) calm: bool,
+    pub(crate) hostile: Option<Hostile>,
     /// The levels that entries put in force, by branch.
     pub(crate) raised: BTreeMap<(Uuid, LogIndex), Level>,
     /// Entries that were to do so, by term, branch and index: the first sight of each is judged.
@@ -476,6 +482,7 @@ impl Cluster {
             operations_left: 0,
             next_read: 0,
             calm: false,
+            hostile: None,
             raised: BTreeMap::new(),
             raises: BTreeSet::new(),
             undisturbed: false,
@@ -488,7 +495,7 @@ impl Cluster {
     pub(crate) fn fail(&mut self, text: String) {
         if self.failure.is_none() {
             self.log(|| format!("VIOLATION {text}"));
-            self.failure = Some(text);
+            self.failure = Some(text + &self.who_lies());
         }
     }
 
@@ -605,6 +612,7 @@ impl Cluster {
             Event::Look { slot, boot } => self.look(slot, boot),
             Event::Client => self.client(),
             Event::Fault => self.fault(),
+            Event::Lie => self.lie(),
             Event::Undo(undo) => self.undo(undo),
             Event::Strike { slot, boot, stage, strike } => self.strike(slot, boot, stage, strike),
             Event::Restart { slot, boot } => {
@@ -650,6 +658,12 @@ impl Cluster {
         let now = s.local(self.now);
         let position = s.begins_at().map(|(h, p)| (h, Seqno(p)));
         s.process.as_mut().expect("just started").group.join(now, JoinState { position });
+        self.schedule_step(slot);
+    }
+
+    /// Starts a process that is linked, and takes no part.
+    pub(crate) fn start_idle(&mut self, slot: usize) {
+        self.start(slot);
         self.schedule_step(slot);
     }
 
@@ -743,6 +757,7 @@ impl Cluster {
             reads: BTreeMap::new(),
             snapshots: Vec::new(),
             heard: BTreeMap::new(),
+            refuses: BTreeSet::new(),
             newest: BTreeMap::new(),
             crash_after: None,
             stall_after: None,

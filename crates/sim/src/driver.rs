@@ -91,6 +91,7 @@ impl Cluster {
                 }
                 let message = match payload {
                     Payload::Plain(m) => m,
+                    Payload::Lie(m) => return self.hear_lie(slot, from, m),
                     Payload::Encoded(bytes) => match Message::decode(&bytes) {
                         Ok(m) => m,
                         Err(e) => return self.fail(format!("n{slot}: message does not decode: {e}")),
@@ -444,6 +445,7 @@ impl Cluster {
             }
             GroupEvent::TermChanged { .. } => self.terms += 1,
             GroupEvent::Silent { .. } => {}
+            GroupEvent::Refuse { node, refused } => self.on_refuse(slot, node, refused),
             GroupEvent::Evicted => p.stopped = Some(Stop::Evicted),
             GroupEvent::Log { .. } => {}
             GroupEvent::Failed(why) => p.stopped = Some(Stop::Failed(why.into())),

@@ -296,7 +296,7 @@ impl Cluster {
             Fault::SlowNode => {
                 let slot = self.any_slot();
                 self.slots[slot].step_factor = match self.options.kind {
-                    Kind::Swarm | Kind::Restored | Kind::Large => self.rng.range(2, 300),
+                    Kind::Swarm | Kind::Restored | Kind::Large | Kind::Hostile => self.rng.range(2, 300),
                     Kind::Harmless => self.rng.range(2, 5),
                 };
                 let delay = self.duration();

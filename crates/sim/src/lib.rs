@@ -5,7 +5,7 @@
 //! primary component with equal data again.
 //!
 //! Reading order: `options` (what is drawn from a seed), `cluster` (the world and its events), `driver` (what a node does),
-//! `links` and `net` (between nodes), `faults` (what is done to it), `outage` (a node whose disk fails), `watch` (where the protocol stands, by the simulator's own account),
+//! `links` and `net` (between nodes), `faults` (what is done to it), `hostile` (a node that lies), `outage` (a node whose disk fails), `watch` (where the protocol stands, by the simulator's own account),
 //! `situations` (what a run met), `check/` (what must hold), `run` (the phases). `store` and `database` are the models of what survives.
 //!
 //! The output line of a run: virtual time; time from healing to convergence; events carried out; messages sent; changes of
@@ -21,6 +21,7 @@ mod database;
 mod disk;
 mod driver;
 mod faults;
+mod hostile;
 pub mod judge;
 mod links;
 mod net;
@@ -41,6 +42,7 @@ mod words;
 pub use cluster::{Cluster, Verdict, node_id};
 pub use database::{Database, State};
 pub use disk::Store;
+pub use hostile::Liar;
 pub use options::{DbFlush, Fault, Kind, MS, Options, SEC, Sabotage, StoreKind, US};
 pub use outage::Sick;
 pub use rng::Rng;

@@ -54,12 +54,12 @@ impl Cluster {
         }
     }
 
-    /// The handshake: an older incarnation than one that was linked before runs on a disk that was cloned.
+    /// The handshake: who violated the protocol, and an older incarnation than one that was linked before runs on a disk that was cloned.
     fn refuses(&self, slot: usize, peer: usize) -> bool {
         let Some(p) = &self.slots[slot].process else { return false };
         let (node, incarnation) = (self.slots[peer].node, self.slots[peer].incarnation);
         let forgets = self.options.sabotage == Some(Sabotage::TwinReturns) && !p.links.contains_key(&node);
-        !forgets && p.newest.get(&node).is_some_and(|newest| incarnation < *newest)
+        p.refuses.contains(&node) || !forgets && p.newest.get(&node).is_some_and(|newest| incarnation < *newest)
     }
 
     /// `slot` links `peer`, and no other one of that identity any more.
@@ -177,6 +177,12 @@ impl Cluster {
     }
 
     pub(crate) fn send(&mut self, from: usize, to: NodeId, class: Class, message: Message) {
+        if let Some(message) = self.pass_liar(from, to, class, message) {
+            self.send_on(from, to, class, message);
+        }
+    }
+
+    pub(crate) fn send_on(&mut self, from: usize, to: NodeId, class: Class, message: Message) {
         let Some(p) = &self.slots[from].process else { return };
         let Some(&conn) = p.links.get(&to) else { return };
         if self.filter.is_some() {

@@ -14,6 +14,8 @@ pub const SLOTS_MAX: usize = 8;
 pub enum Payload {
     Plain(Message),
     Encoded(Bytes),
+    /// It was never sent by the core.
+    Lie(Message),
 }
 
 #[derive(Default)]

@@ -7,6 +7,7 @@ use trireme_order::{Limits, Mutant, Timeouts};
 use trireme_replicator::Distances;
 use trireme_types::Durability;
 
+use crate::hostile::Liar;
 use crate::outage::FIRST_LOOK_MAX;
 use crate::rng::Rng;
 use crate::watch::Stage;
@@ -241,6 +242,8 @@ pub enum Kind {
     Restored,
     /// Write sets that logs write in pieces; harm comes between these.
     Large,
+    /// A node lies.
+    Hostile,
 }
 
 /// All times in nanoseconds.
@@ -275,6 +278,10 @@ pub struct Options {
     pub leaves_dead: bool,
     pub ignore_sb: bool,
     pub ignore_quorum: bool,
+
+    /// What lies, and how often.
+    pub liar: Liar,
+    pub lie_mean: u64,
 
     pub sabotage: Option<Sabotage>,
     /// The core itself is broken.
@@ -377,6 +384,8 @@ impl Options {
             leaves_dead: false,
             ignore_sb: false,
             ignore_quorum: false,
+            liar: Liar::Nobody,
+            lie_mean: SEC,
             sabotage: None,
             mutant: None,
             delay_min: 100 * US,
@@ -872,6 +881,48 @@ impl Options {
         o
     }
 
+    /// A cluster with default timeouts in which one node lies, and little else happens: what a lie and a failure can do together is
+    /// named in docs/protocol.md, and not judged here.
+    pub fn hostile(seed: u64) -> Options {
+        let mut r = Rng::new(seed ^ 0x0068_6f73_u64.rotate_left(40));
+        let mut o = Options::calm(seed, r.range(3, 5) as usize);
+        o.kind = Kind::Hostile;
+        o.liar = match r.below(5) {
+            0 => Liar::Newcomer,
+            1 => Liar::ManyNames,
+            _ => Liar::Member,
+        };
+        o.nodes += usize::from(o.liar != Liar::Member);
+        o.store = if r.chance(0.2) { StoreKind::Real } else { StoreKind::Fast };
+        o.durability = if r.chance(0.5) { Durability::Disk } else { Durability::Process };
+        o.codec = r.chance(0.3);
+        o.delay_min = r.range(10, 500) * US;
+        o.delay_mean = if r.chance(0.2) { r.range(1, 20) * MS } else { r.range(10, 1_000) * US };
+        o.notice_mean = r.range(10, 10_000) * US;
+        o.connect_mean = r.range(1, 50) * MS;
+        o.step_mean = if r.chance(0.5) { 0 } else { r.range(1, 1_000) * US };
+        o.step_inputs = r.range(1, 64);
+        o.sync_mean = r.range(10, 5_000) * US;
+        o.checkpoint_every = r.range(5, 200);
+        o.db_apply_mean = r.range(10, 2_000) * US;
+        o.app_share = 0.2;
+        o.read_share = 0.2;
+        o.signal_share = 0.05;
+        o.stream_share = if r.chance(0.3) { 0.3 } else { 0.0 };
+        o.safety = r.range(3, 20) * SEC;
+        o.operations = r.range(20, 300);
+        o.client_mean = o.safety / o.operations;
+        o.lie_mean = [MS, 10 * MS, 100 * MS][r.below(3) as usize];
+        o.fault_mean = r.range(500, 5_000) * MS;
+        o.fault_duration = r.range(10, 500) * MS;
+        for fault in [Fault::ResetOne, Fault::ResetAll, Fault::Flap] {
+            if r.chance(0.2) {
+                o.faults.push((fault, r.range(1, 10) as u32));
+            }
+        }
+        o
+    }
+
     /// Breaks what `name` says: a mutant of the core, or a sabotage.
     pub fn break_by_name(&mut self, name: &str) -> bool {
         self.mutant = Mutant::ALL.iter().copied().find(|m| m.name() == name);
@@ -885,7 +936,8 @@ impl Options {
     }
 
     pub fn switches_durability(&self) -> bool {
-        self.faults.iter().any(|f| f.0 == Fault::Durability)
+        // A liar may do it.
+        self.liar != Liar::Nobody || self.faults.iter().any(|f| f.0 == Fault::Durability)
     }
 
     /// Virtual time within which a healed cluster must have converged. Generous: what it must catch is "never".
@@ -907,12 +959,13 @@ impl fmt::Display for Options {
         let ms = |ns: u64| ns as f64 / MS as f64;
         write!(
             f,
-            "seed {}: {:?} nodes {} arbitrators {} keeping {} durability {:?} store {:?} codec {} forced {} mixed {} dark {} founded {} leaves_dead {} ignore_sb {} ignore_quorum {} heartbeat {}ms election {}ms suspect {}ms linger {}ms \
+            "seed {}: {:?} liar {:?} nodes {} arbitrators {} keeping {} durability {:?} store {:?} codec {} forced {} mixed {} dark {} founded {} leaves_dead {} ignore_sb {} ignore_quorum {} heartbeat {}ms election {}ms suspect {}ms linger {}ms \
              body_wait {}ms batch {} inflight {} delay {}+{}ms bandwidth {} droppable_loss {} notice {}ms connect {}ms dead_peer {}ms \
              step {}ms x{} sync {}+{}ms checkpoint {} retain {} truncation_volatile {} report {} db {:?} apply {}ms flush {}ms \
              transfer {}ms operations {} every {}ms keys {} body {} pieced {} up to {} of {} in {}ms cached {} app {} read {} stream {} isolated {} errors {} large {} for {}ms safety {}ms fault every {}ms for {}ms drift {}ppm outage {}ms {:?} strikes {:?} faults [",
             self.seed,
             self.kind,
+            self.liar,
             self.nodes,
             self.arbitrators,
             self.arbitrator_keep,

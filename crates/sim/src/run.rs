@@ -88,6 +88,7 @@ pub fn run(options: Options, trace: bool) -> Report {
     match c.options.kind {
         Kind::Swarm | Kind::Restored | Kind::Large => c.safety_phase(),
         Kind::Harmless => c.harmless_phase(),
+        Kind::Hostile => c.hostile_phase(),
     }
     let mut healed_in = 0;
     if c.failure.is_none() {
@@ -301,7 +302,7 @@ impl Cluster {
         self.why_not_one_view().is_empty()
     }
 
-    fn why_not_one_view(&self) -> String {
+    pub(crate) fn why_not_one_view(&self) -> String {
         let mut common: Option<(&trireme_types::View, trireme_types::Uuid)> = None;
         let running = self.slots.iter().filter(|s| s.process.is_some()).count();
         for (i, s) in self.slots.iter().enumerate() {

@@ -142,6 +142,26 @@ situations! {
     StruckStatement = "struck: statement in isolation": 130,
     StruckVote = "struck: vote on an error of its own open": 85,
     StruckOutage = "struck: log's disk in outage": 90,
+    // A node lies.
+    /// A lie was heard.
+    Lie = "lie": 0,
+    /// One that docs/protocol.md names was left out.
+    HarmfulLie = "lie with a cost left out": 0,
+    /// A node proved itself a liar, and was left.
+    LiarLeft = "liar left": 0,
+}
+
+impl Situation {
+    /// The same of runs in which a node lies.
+    fn floor_of_hostile(self) -> u64 {
+        match self {
+            Situation::Lie => 9_500,
+            Situation::HarmfulLie => 5_000,
+            Situation::LiarLeft => 1_000,
+            Situation::Election => 5_000,
+            _ => 0,
+        }
+    }
 }
 
 /// Counters of one run, or of many.
@@ -193,6 +213,7 @@ impl Census {
             Kind::Harmless => 0,
             Kind::Large if situation == Situation::TornRecord => 2_200,
             Kind::Restored if situation == Situation::OldDisk => 3_900,
+            Kind::Hostile => situation.floor_of_hostile(),
             Kind::Large | Kind::Restored => 0,
         };
         let floor = self.runs * of_10_000 / 10_000;

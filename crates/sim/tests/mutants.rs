@@ -84,6 +84,7 @@ const BY_LIES: &[&str] = &[
     "marks-over-fork",
     "unreadable-written",
     "level-alone",
+    "violator-kept",
 ];
 
 #[test]

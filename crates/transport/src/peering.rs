@@ -139,6 +139,13 @@ impl Transport {
         {
             return Err((Refusal::Forgotten, format!("{remote} ('{name}') was thrown out of the group a moment ago")));
         }
+        if self.barred.contains(&member.node) {
+            let text = format!(
+                "{remote} ('{name}', node {}) violated the protocol, so '{}' gives it no link for a time",
+                member.node, self.me.name
+            );
+            return Err((Refusal::Forgotten, text));
+        }
         let linked = self.link_slot(member.node).and_then(|slot| self.conns[slot].as_ref());
         self.examine_against(linked, hello, remote)
     }

@@ -94,6 +94,8 @@ pub struct Transport {
     /// Questions to the allow list that have no answer yet, also those about connections that are gone.
     open_admits: usize,
     pub(crate) forgotten: Vec<(NodeId, Incarnation, Instant)>,
+    /// Nodes that get no link, whatever their incarnation.
+    pub(crate) barred: BTreeSet<NodeId>,
     /// The newest incarnation of each node that is linked, or was until when it is forgotten: an older one that is alive beside it is a
     /// clone.
     pub(crate) newest: BTreeMap<NodeId, (Incarnation, Option<Instant>)>,
@@ -162,6 +164,7 @@ impl Transport {
             last_admit: 0,
             open_admits: 0,
             forgotten: Vec::new(),
+            barred: BTreeSet::new(),
             newest: BTreeMap::new(),
             own_isolation: Isolation::Off,
             isolated: false,
@@ -981,6 +984,18 @@ impl Transport {
     pub fn kill_link(&mut self, node: NodeId) {
         if let Some(slot) = self.link_slot(node) {
             self.lose(slot, DownCause::Local, "closed by request", Instant::now());
+        }
+    }
+
+    /// Closes the link to a node, and makes and takes none until this is called with `false`. The number of those is the caller's to bound.
+    pub fn bar(&mut self, node: NodeId, barred: bool) {
+        if !barred {
+            self.barred.remove(&node);
+            return;
+        }
+        self.barred.insert(node);
+        if let Some(slot) = self.link_slot(node) {
+            self.lose(slot, DownCause::Local, "it is refused for now", Instant::now());
         }
     }
 

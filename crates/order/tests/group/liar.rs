@@ -1,236 +1,196 @@
-//! One that lies: a stranger with a link, or a member that says what it could sign. Its messages are those of the group, with fields that
-//! are changed by what they mean. When it is gone, the others elect and commit within 10 s.
+//! One that lies: a stranger with a link, a newcomer under one name or many, or a member that says what it could sign. Its messages are those
+//! of the group, with fields that are changed by what they mean. When it is gone, the others elect and commit within 10 s, and nothing that
+//! was committed is lost, unless a lie has had one of the effects that docs/protocol.md names.
 //!
 //! Shared with the fuzz target `order_liar`, which chooses by the fuzzer's bytes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
-use trireme_order::{Append, Content, Envelope, Heartbeat, LogEnd, Message, Phase, Presence};
-use trireme_types::{
-    Base, Durability, EntryHeader, EntryKind, Fork, Level, Lineage, LogIndex, NodeId, Seqno, Session, Term, Uuid,
-    Weight,
-};
+use trireme_order::{Event, LogStore, Message, Phase, violation};
+use trireme_types::{LogIndex, Member, NodeId, Term, Writer};
 
+use super::lies::{Choose, Field, Harm, Scene, Truth, change, fields, harm, invented};
 use super::net::{HISTORY, Net, node};
 
-/// A number below the given one.
-pub type Choose<'a> = &'a mut dyn FnMut(u64) -> u64;
-
 const STRANGER: u8 = 9;
+/// Names of one that has many, `STRANGER` the first of them.
+const NAMES: u8 = 12;
 /// Time in which the others have to be back.
 const BACK_WITHIN: Duration = Duration::from_secs(10);
 
-/// A place in a message, by its meaning.
-enum Field<'a> {
-    Term(&'a mut Term),
-    Index(&'a mut LogIndex),
-    Seqno(&'a mut Seqno),
-    Number(&'a mut u64),
-    Weight(&'a mut Weight),
-    Flag(&'a mut bool),
-    Branch(&'a mut Uuid),
-    Lineage(&'a mut Lineage),
-    Node(&'a mut Option<NodeId>),
-    Data(&'a mut Option<(Uuid, Seqno)>),
-    Holds(&'a mut Option<Seqno>),
-    Durability(&'a mut Durability),
-    Level(&'a mut Level),
+/// What the liar is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Liar {
+    /// Linked, and does not ask to be let in.
+    Stranger,
+    Newcomer,
+    /// One after the other comes and asks, and so does none of them for long.
+    ManyNames,
+    Member(u8),
 }
 
-fn fields_of_header(h: &mut EntryHeader) -> Vec<Field<'_>> {
-    vec![
-        Field::Index(&mut h.index),
-        Field::Term(&mut h.term),
-        Field::Seqno(&mut h.seqno),
-        Field::Index(&mut h.voters),
-        Field::Number(&mut h.session.number),
-        Field::Number(&mut h.number),
-    ]
+/// What a lie has brought about among the honest.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Effect {
+    /// Somebody followed it, and took or committed what it said.
+    Led,
+    /// Its word was one of those that were counted.
+    Counted,
+    /// A log counts no more as evidence.
+    Doubted,
+    /// A log or data were given up.
+    GaveUp,
+    Branched,
+    ThrownOut,
+    /// The others are no majority without it.
+    Outweighed,
 }
 
-fn fields_of_presence(p: &mut Presence) -> Vec<Field<'_>> {
-    vec![
-        Field::Branch(&mut p.history),
-        Field::Lineage(&mut p.lineage),
-        Field::Term(&mut p.term),
-        Field::Term(&mut p.last_term),
-        Field::Index(&mut p.last_index),
-        Field::Seqno(&mut p.base),
-        Field::Seqno(&mut p.seqno),
-        Field::Flag(&mut p.primary),
-        Field::Flag(&mut p.whole),
-        Field::Data(&mut p.data),
-        Field::Holds(&mut p.holds),
-        Field::Node(&mut p.sequencer),
-    ]
-}
-
-fn fields(message: &mut Message) -> Vec<Field<'_>> {
-    use Field as F;
-    match message {
-        Message::Submit { session, number, app, .. } => {
-            vec![F::Number(&mut session.number), F::Number(number), F::Flag(app)]
+impl Effect {
+    /// The rows of docs/protocol.md of which this is the effect.
+    fn rows(self) -> &'static [Harm] {
+        match self {
+            Effect::Led => &[Harm::Order],
+            Effect::Counted => &[Harm::Count],
+            Effect::Doubted => &[Harm::Doubt, Harm::Order, Harm::Branch],
+            Effect::GaveUp => &[Harm::Order, Harm::Count, Harm::Branch],
+            Effect::Branched => &[Harm::Branch, Harm::Order, Harm::Doubt],
+            Effect::ThrownOut => &[Harm::Eviction],
+            Effect::Outweighed => &[Harm::Weight, Harm::Order],
         }
-        Message::InTerm(Envelope { branch, term, content }) => {
-            let mut all = vec![F::Branch(branch), F::Term(term)];
-            all.extend(fields_of_content(content));
-            all
-        }
-        Message::Join(j) => vec![
-            F::Branch(&mut j.history),
-            F::Lineage(&mut j.lineage),
-            F::Flag(&mut j.usable),
-            F::Index(&mut j.last_index),
-            F::Term(&mut j.last_term),
-            F::Data(&mut j.position),
-            F::Number(&mut j.view),
-            F::Weight(&mut j.member.weight),
-        ],
-        Message::Snapshot { term, lineage, base } => vec![
-            F::Term(term),
-            F::Lineage(lineage),
-            F::Branch(&mut base.history),
-            F::Lineage(&mut base.lineage),
-            F::Index(&mut base.index),
-            F::Term(&mut base.term),
-            F::Seqno(&mut base.seqno),
-            F::Index(&mut base.voters_at),
-        ],
-        Message::Presence(p) => fields_of_presence(p),
-        Message::SetWeight { weight } => vec![F::Weight(weight)],
-        Message::SetDurability { durability } => vec![F::Durability(durability)],
-        Message::LevelLimit { limit } => vec![F::Level(limit)],
-        Message::Leave { .. }
-        | Message::Force
-        | Message::Evicted
-        | Message::Signal { .. }
-        | Message::Unknown { .. } => vec![],
+    }
+
+    /// May something that was committed be gone?
+    fn may_lose(self) -> bool {
+        matches!(self, Effect::Led | Effect::Counted | Effect::GaveUp | Effect::Branched | Effect::ThrownOut)
+    }
+
+    /// May the others be unable to go on without a person?
+    fn may_stop(self) -> bool {
+        matches!(self, Effect::Doubted | Effect::GaveUp | Effect::Branched | Effect::ThrownOut | Effect::Outweighed)
     }
 }
 
-fn fields_of_content(content: &mut Content) -> Vec<Field<'_>> {
-    use Field as F;
-    match content {
-        Content::Append(Append { prev_index, prev_term, commit, entries }) => {
-            let mut all = vec![F::Index(prev_index), F::Term(prev_term), F::Index(commit)];
-            all.extend(entries.iter_mut().flat_map(|(h, _)| fields_of_header(h)));
-            all
-        }
-        Content::Reject { prev_index, last } => vec![F::Index(prev_index), F::Index(last)],
-        Content::NeedBodies { from: index } | Content::Ack { index } | Content::Recall { index } => {
-            vec![F::Index(index)]
-        }
-        Content::Heartbeat(Heartbeat { commit, last, round, majority }) => {
-            vec![F::Index(commit), F::Index(last), F::Number(round), F::Flag(majority)]
-        }
-        Content::HeartbeatAck { round } => vec![F::Number(round)],
-        Content::PreVote { last } => vec![F::Term(&mut last.term), F::Index(&mut last.index)],
-        Content::PreVoteReply { granted, whole } | Content::VoteReply { granted, whole } => {
-            vec![F::Flag(granted), F::Flag(whole)]
-        }
-        Content::Vote { last, transfer } => {
-            vec![F::Term(&mut last.term), F::Index(&mut last.index), F::Flag(transfer)]
-        }
-        Content::TimeoutNow | Content::Entrust => vec![],
-        Content::ReadRequest { batch } => vec![F::Number(batch)],
-        Content::ReadReply { batch, seqno } => vec![F::Number(batch), F::Seqno(seqno)],
-        Content::BeginFromData { index, seqno } => vec![F::Index(index), F::Seqno(seqno)],
-    }
-}
-
-/// Another number of the same kind: next to it, at a bound of the code, or far away.
-fn number(choose: Choose<'_>, now: u64) -> u64 {
-    match choose(10) {
-        0 => now.wrapping_add(1),
-        1 => now.wrapping_sub(1),
-        2 => now.wrapping_add(1 << 20),
-        3 => now.wrapping_add((1 << 20) + 1),
-        4 => 0,
-        5 => 1 << 40,
-        6 => (1 << 62) - 1,
-        7 => (1 << 63) - 1,
-        8 => u64::MAX,
-        _ => now.wrapping_add(choose(200)).wrapping_sub(100),
-    }
-}
-
-fn change(choose: Choose<'_>, field: Field<'_>) {
-    let fork = |n: u64| Fork { index: LogIndex(n), seqno: Seqno(n), id: Uuid([n as u8 | 1; 16]) };
-    match field {
-        Field::Term(term) => term.0 = number(choose, term.0),
-        Field::Index(index) => index.0 = number(choose, index.0),
-        Field::Seqno(seqno) => seqno.0 = number(choose, seqno.0),
-        Field::Number(n) => *n = number(choose, *n),
-        Field::Weight(weight) => weight.0 = [0, 1, 2, 255][choose(4) as usize],
-        Field::Flag(flag) => *flag = !*flag,
-        Field::Branch(branch) => *branch = [HISTORY, Uuid::NIL, Uuid([7; 16])][choose(3) as usize],
-        Field::Lineage(lineage) => {
-            *lineage = match choose(3) {
-                0 => Lineage::default(),
-                _ => lineage.with(fork(1 + choose(100) + lineage.newest().map_or(0, |f| f.index.0))),
-            };
-        }
-        Field::Node(of) => *of = [None, Some(node(1)), Some(node(2)), Some(node(STRANGER))][choose(4) as usize],
-        Field::Data(data) => {
-            *data = [None, Some((HISTORY, Seqno(0))), Some((HISTORY, Seqno(1 << 40)))][choose(3) as usize]
-        }
-        Field::Holds(holds) => *holds = [None, Some(Seqno(0)), Some(Seqno(1 << 40))][choose(3) as usize],
-        Field::Durability(durability) => {
-            *durability = [Durability::Disk, Durability::Process][choose(2) as usize];
-        }
-        Field::Level(level) => level.0 = choose(1 << 16) as u16,
-    }
+/// How a world ended.
+pub struct End {
+    /// Something that docs/protocol.md names was brought about, so that less was asserted.
+    pub excused: bool,
+    /// The liar was caught, and left.
+    pub left: bool,
 }
 
 /// The group that is lied to.
 pub struct World {
     net: Net,
-    liar: u8,
+    liar: Liar,
+    /// The name that it has at present.
+    name: u8,
+    /// It says nothing that proves it a liar.
+    careful: bool,
+    /// It says nothing that could have an effect which docs/protocol.md names.
+    harmless: bool,
     /// One of each kind that was ever sent, the newest.
     heard: BTreeMap<u8, Message>,
     told: u32,
+    /// Where the logs began.
+    bases: BTreeMap<u8, LogIndex>,
+    said: BTreeSet<Harm>,
+    effects: BTreeSet<Effect>,
+    left: bool,
 }
 
 impl World {
     pub fn new(choose: Choose<'_>) -> World {
         let net = Net::cluster(3);
-        let liar = if choose(2) == 0 { STRANGER } else { 1 + choose(3) as u8 };
-        let mut world = World { net, liar, heard: BTreeMap::new(), told: 0 };
-        world.note(invented());
+        let (liar, name) = match choose(6) {
+            0 => (Liar::Stranger, STRANGER),
+            1 => (Liar::Newcomer, STRANGER),
+            2 => (Liar::ManyNames, STRANGER),
+            _ => {
+                let n = 1 + choose(3) as u8;
+                (Liar::Member(n), n)
+            }
+        };
+        let bases = net.nodes.iter().map(|(n, one)| (*n, one.group.store().base().index)).collect();
+        let mut world = World {
+            net,
+            bases,
+            liar,
+            name,
+            careful: choose(8) > 0,
+            harmless: choose(2) == 0,
+            heard: BTreeMap::new(),
+            told: 0,
+            said: BTreeSet::new(),
+            effects: BTreeSet::new(),
+            left: false,
+        };
+        world.note(invented(&world.scene()));
         world
+    }
+
+    fn scene(&self) -> Scene {
+        let others = (1..=3).map(node).filter(|n| *n != node(self.name)).collect();
+        Scene { history: HISTORY, liar: self.member(), others }
+    }
+
+    fn member(&self) -> Member {
+        Net::config(self.name).me
     }
 
     fn note(&mut self, messages: Vec<Message>) {
         for message in messages {
-            let mut w = trireme_types::Writer::new();
+            let mut w = Writer::new();
             message.encode(&mut w);
-            if self.sayable(&message) {
+            if self.liar != Liar::Stranger || !matches!(message, Message::Join(_)) {
                 self.heard.insert(w.buf[0], message);
             }
         }
     }
 
-    /// A stranger may try everything, but to become a member. Of a member it is known what it can bring about: it can write what it likes as a sequencer, throw
-    /// another one out, give it a state, and take away the vote of its log (docs/protocol.md, section 2, *What stays possible*).
-    fn sayable(&self, message: &Message) -> bool {
-        let beyond = matches!(
-            message,
-            Message::InTerm(Envelope { content: Content::Append(_), .. })
-                | Message::Snapshot { .. }
-                | Message::Evicted
-                | Message::InTerm(Envelope { content: Content::Recall { .. }, .. })
-                | Message::Force
-                | Message::InTerm(Envelope { content: Content::Entrust, .. })
-                | Message::InTerm(Envelope { content: Content::BeginFromData { .. }, .. })
-                | Message::SetWeight { .. }
-        );
-        if self.liar == STRANGER { !matches!(message, Message::Join(_)) } else { !beyond }
+    fn honest(&self) -> Vec<u8> {
+        (1..=3).filter(|n| self.liar != Liar::Member(*n)).collect()
     }
 
-    fn honest(&self) -> Vec<u8> {
-        (1..=3).filter(|n| *n != self.liar).collect()
+    /// Every name that it ever had.
+    fn names(&self) -> Vec<u8> {
+        match self.liar {
+            Liar::Stranger | Liar::Newcomer => vec![STRANGER],
+            Liar::ManyNames => (STRANGER..STRANGER + NAMES).collect(),
+            Liar::Member(n) => vec![n],
+        }
+    }
+
+    fn truth(&self, to: u8) -> Truth {
+        let status = self.net.nodes[&to].group.status();
+        let me = node(self.name);
+        let own = self.net.nodes.get(&self.name).map(|n| &n.group);
+        let (acked, voted) = match own {
+            Some(group) => {
+                let hard = group.store().hard_state();
+                let held = group.held_by(me).unwrap_or_default();
+                ((hard.term, held), (hard.term, hard.voted_for))
+            }
+            None => ((Term::ZERO, LogIndex::ZERO), (Term::ZERO, NodeId::default())),
+        };
+        Truth { hearer: node(to), hearer_term: status.term, acked, voted }
+    }
+
+    /// The row under which this lie falls. One by somebody who is not believed falls under none, if the hearer is in a primary
+    /// component.
+    fn harm(&self, to: u8, message: &Message) -> Option<Harm> {
+        let status = self.net.nodes[&to].group.status();
+        let believed = self.net.nodes[&to].group.believes(node(self.name));
+        let comes = matches!(self.liar, Liar::Newcomer | Liar::ManyNames);
+        let always = |harm: &Harm| match harm {
+            Harm::Weight | Harm::Branch => true,
+            // Once it has been let in.
+            Harm::Count => comes,
+            Harm::Order | Harm::Doubt | Harm::Eviction => false,
+        };
+        harm(message, &self.truth(to)).filter(|h| believed || status.phase != Phase::Primary || always(h))
     }
 
     fn lie(&mut self, choose: Choose<'_>) {
@@ -248,25 +208,83 @@ impl World {
                 Field::Node(_) | Field::Data(_) | Field::Holds(_) | Field::Durability(_) | Field::Level(_) => {}
             }
         }
+        let scene = self.scene();
         for _ in 0..choose(4) {
             let mut all = fields(&mut message);
             let at = choose(all.len().max(1) as u64) as usize;
             if at < all.len() {
-                change(choose, all.swap_remove(at));
+                change(choose, &scene, all.swap_remove(at));
             }
         }
-        if let Message::Join(j) = &mut message {
-            j.member.node = node(self.liar);
+        let me = node(self.name);
+        if let Message::Join(j) = &mut message
+            && (self.careful || choose(4) > 0)
+        {
+            j.member.node = me;
         }
-        if let Message::Submit { session, .. } = &mut message {
-            session.node = node(self.liar);
+        if let Message::Submit { session, .. } = &mut message
+            && (self.careful || choose(4) > 0)
+        {
+            session.node = me;
         }
-        let now = self.net.now;
+        // A link carries nothing that does not decode.
+        let mut w = Writer::new();
+        message.encode(&mut w);
+        let Ok(message) = Message::decode(&w.buf.into()) else { return };
+        let proof = violation(me, &message).is_some();
+        let harm = self.harm(to, &message);
+        if self.careful && proof || self.harmless && harm.is_some() {
+            return;
+        }
+        self.say(to, message, harm);
+    }
+
+    fn say(&mut self, to: u8, message: Message, harm: Option<Harm>) {
+        let (me, now) = (node(self.name), self.net.now);
+        let member = self.member();
+        self.said.extend(harm);
         let target = &mut self.net.nodes.get_mut(&to).expect("the honest ones run").group;
-        if !target.is_linked(node(self.liar)) {
-            target.handle_link_up(now, Net::config(self.liar).me, trireme_order::SUPPORTED);
+        if !target.is_linked(me) {
+            target.handle_link_up(now, member, trireme_order::SUPPORTED);
         }
-        target.handle_message(now, node(self.liar), message);
+        target.handle_message(now, me, message);
+        self.left |= target.left_peers().contains(&me);
+        if harm == Some(Harm::Order) && target.status().sequencer == Some(me) {
+            self.effects.insert(Effect::Led);
+        }
+        if harm == Some(Harm::Count) {
+            self.effects.insert(Effect::Counted);
+        }
+        self.look();
+    }
+
+    /// What became of the honest.
+    fn look(&mut self) {
+        for n in self.honest() {
+            let one = &self.net.nodes[&n];
+            let status = one.group.status();
+            let had = |event: &Event| one.events.contains(event);
+            let found = [
+                (Effect::Doubted, one.group.store().suspect().is_some()),
+                (Effect::GaveUp, had(&Event::DataDiverged) || one.group.store().base().index != self.bases[&n]),
+                (Effect::Branched, status.lineage.newest().is_some()),
+                (Effect::ThrownOut, had(&Event::Evicted)),
+            ];
+            self.effects.extend(found.iter().filter(|(_, is)| *is).map(|(effect, _)| *effect));
+            let liars: Vec<NodeId> = self.names().into_iter().map(node).collect();
+            for left in one.group.left_peers() {
+                assert!(liars.contains(&left), "node {n} calls {left} a liar");
+            }
+        }
+    }
+
+    fn is_outweighed(&self) -> bool {
+        let outweighs = |n: u8| {
+            let voters = self.net.nodes[&n].group.status().voters;
+            let honest: u32 = self.honest().iter().map(|n| voters.weight(node(*n))).sum();
+            2 * honest <= voters.total()
+        };
+        self.honest().into_iter().any(outweighs)
     }
 
     pub fn step(&mut self, choose: Choose<'_>) {
@@ -283,10 +301,15 @@ impl World {
                 newest = self.net.queue.iter().map(|(_, _, m)| m.clone()).collect();
                 self.net.settle();
             }
+            13 if self.liar == Liar::ManyNames => {
+                self.name = STRANGER + choose(u64::from(NAMES)) as u8;
+                newest = invented(&self.scene());
+            }
             13 => self.net.settle(),
             14 => self.net.run(Duration::from_millis(choose(700))),
             _ => self.net.run(Duration::from_millis(20)),
         }
+        self.look();
         self.note(newest);
     }
 
@@ -295,98 +318,53 @@ impl World {
             let node = &self.net.nodes[&n];
             let s = node.group.status();
             let state = (s.phase, s.term, s.sequencer, s.last, s.committed, s.delivered);
-            format!("\n{n} {state:?} {:?} {:#?}", s.lineage, node.events)
+            format!("\n{n} {state:?} {:?} {:?} {:#?}", s.lineage, s.voters, node.events)
         };
-        self.honest().into_iter().map(one).collect()
+        let honest: String = self.honest().into_iter().map(one).collect();
+        format!("liar {:?}, said {:?}, effects {:?}: {honest}", self.liar, self.said, self.effects)
     }
 
     /// The liar goes, or is left.
-    pub fn end(mut self) {
+    pub fn end(mut self) -> End {
         let honest = self.honest();
         let now = self.net.now;
         for n in &honest {
-            self.net.nodes.get_mut(n).expect("the honest ones run").group.handle_link_down(now, node(self.liar));
+            for name in self.names() {
+                self.net.nodes.get_mut(n).expect("the honest ones run").group.handle_link_down(now, node(name));
+            }
         }
-        if self.liar != STRANGER {
-            self.net.kill(self.liar);
+        if let Liar::Member(n) = self.liar {
+            self.net.kill(n);
+        }
+        if self.is_outweighed() {
+            self.effects.insert(Effect::Outweighed);
         }
         self.net.run(BACK_WITHIN);
+        self.look();
+        for effect in &self.effects {
+            let crowd = *effect == Effect::Outweighed && self.liar == Liar::ManyNames;
+            let is_said = effect.rows().iter().any(|row| self.said.contains(row));
+            assert!(is_said || crowd, "{effect:?} without a lie that brings it: {}", self.all());
+        }
+        let end = End { excused: !self.effects.is_empty(), left: self.left };
+        if self.effects.iter().any(|e| e.may_stop()) {
+            return end;
+        }
         for n in &honest {
             let status = self.net.nodes[n].group.status();
-            assert_eq!(status.phase, Phase::Primary, "node {n}, liar {}: {}", self.liar, self.all());
+            assert_eq!(status.phase, Phase::Primary, "node {n}: {}", self.all());
             self.net.propose(*n, &format!("in the end from {n}"));
         }
         self.net.run(Duration::from_secs(1));
         for n in &honest {
             let bodies = self.net.bodies(*n);
             let got = bodies.iter().filter(|b| b.starts_with("in the end")).count();
-            assert_eq!(got, honest.len(), "node {n}, liar {}: {}", self.liar, self.all());
+            assert_eq!(got, honest.len(), "node {n}: {}", self.all());
+            // What one has committed, all have.
             let of_first = self.net.bodies(honest[0]);
-            assert_eq!(bodies, of_first, "node {n}, liar {}", self.liar);
+            let may_lose = self.effects.iter().any(|e| e.may_lose());
+            assert!(may_lose || bodies == of_first, "node {n}: {bodies:?}, {of_first:?}: {}", self.all());
         }
+        end
     }
-}
-
-/// What a quiet group does not say by itself.
-fn invented() -> Vec<Message> {
-    let (branch, term, index, seqno) = (HISTORY, Term(2), LogIndex(5), Seqno(3));
-    let session = Session { node: node(STRANGER), number: 1 };
-    let header = EntryHeader { index, term, seqno, voters: LogIndex(1), session, number: 1, kind: EntryKind::App };
-    let base = Base { history: HISTORY, index, term, seqno, ..Base::default() };
-    let presence = Presence {
-        history: HISTORY,
-        lineage: Lineage::default(),
-        term,
-        last_term: term,
-        last_index: index,
-        base: Seqno::ZERO,
-        seqno,
-        primary: true,
-        whole: true,
-        data: None,
-        holds: Some(seqno),
-        founding: None,
-        sequencer: Some(node(STRANGER)),
-    };
-    let join = trireme_order::JoinRequest {
-        member: Net::config(STRANGER).me,
-        history: HISTORY,
-        lineage: Lineage::default(),
-        usable: true,
-        last_index: index,
-        last_term: term,
-        position: None,
-        view: 1,
-    };
-    let entries = vec![(header, Some(Bytes::from_static(b"lie")))];
-    vec![
-        Message::Submit { session, number: 1, app: false, body: Bytes::from_static(b"lie") },
-        Content::Append(Append { prev_index: index, prev_term: term, commit: index, entries }).in_term(branch, term),
-        Content::Reject { prev_index: index, last: index }.in_term(branch, term),
-        Content::NeedBodies { from: index }.in_term(branch, term),
-        Content::Ack { index }.in_term(branch, term),
-        Content::Heartbeat(Heartbeat { commit: index, last: index, round: 1, majority: true }).in_term(branch, term),
-        Content::HeartbeatAck { round: 1 }.in_term(branch, term),
-        Content::PreVote { last: LogEnd { term, index } }.in_term(branch, term),
-        Content::PreVoteReply { granted: true, whole: true }.in_term(branch, term),
-        Content::Vote { last: LogEnd { term, index }, transfer: true }.in_term(branch, term),
-        Content::VoteReply { granted: true, whole: true }.in_term(branch, term),
-        Content::TimeoutNow.in_term(branch, term),
-        Message::Join(join),
-        Message::Snapshot { term, lineage: Lineage::default(), base: Box::new(base) },
-        Message::Leave { incarnation: trireme_types::Incarnation(1) },
-        Content::ReadRequest { batch: 1 }.in_term(branch, term),
-        Content::ReadReply { batch: 1, seqno }.in_term(branch, term),
-        Message::Presence(presence),
-        Content::Recall { index }.in_term(branch, term),
-        Message::Force,
-        Content::Entrust.in_term(branch, term),
-        Content::BeginFromData { index, seqno }.in_term(branch, term),
-        Message::Evicted,
-        Message::SetWeight { weight: Weight(255) },
-        Message::SetDurability { durability: Durability::Disk },
-        Message::Signal { body: Bytes::from_static(b"lie") },
-        Message::LevelLimit { limit: Level(u16::MAX) },
-        Message::Unknown { kind: 255 },
-    ]
 }

@@ -5,6 +5,7 @@ mod hostile;
 mod leaves;
 mod levels;
 mod liar;
+mod lies;
 #[cfg(feature = "mutants")]
 mod mutants;
 mod net;
@@ -13,3 +14,5 @@ mod review;
 mod situations;
 mod suspicion;
 mod terms;
+mod violations;
+mod weights;

@@ -12,6 +12,16 @@ pub fn node(n: u8) -> NodeId {
     NodeId(Uuid([n; 16]))
 }
 
+/// As it comes out of a link: whatever a member says, the others can read.
+fn as_read(message: &Message) -> Message {
+    let mut w = trireme_types::Writer::new();
+    message.encode(&mut w);
+    match Message::decode(&w.buf.into()) {
+        Ok(read) => read,
+        Err(e) => panic!("nobody can read {message:?}: {e}"),
+    }
+}
+
 thread_local! {
     /// Done with every member that is started by this thread: to break it.
     pub static AT_START: Cell<Option<fn(&mut Group<MemStore>)>> = const { Cell::new(None) };
@@ -194,7 +204,7 @@ impl Net {
         let node = self.nodes.get_mut(&n).unwrap();
         while let Some(output) = node.group.poll_output(now) {
             match output {
-                Output::Send { to, message, .. } => self.queue.push_back((n, to.0.0[0], message)),
+                Output::Send { to, message, .. } => self.queue.push_back((n, to.0.0[0], as_read(&message))),
                 Output::Deliver(Delivery::WriteSet { seqno, body, .. }) => {
                     node.delivered.push((seqno.0, body.to_vec()))
                 }

@@ -18,7 +18,8 @@ const USAGE: &str = "usage: trireme-sim --seed N [--kind KIND] [--mutant NAME] [
   --seeds A..B    runs seeds A to B-1; prints one line per failure and a summary
   --jobs J        threads (default 1); results do not depend on it
   --kind KIND     swarm (default): anything may happen; harmless: only what must pass without a view or a refusal;
-                  restored: old copies of disks are put back; large: records that are written in pieces
+                  restored: old copies of disks are put back; large: records that are written in pieces;
+                  hostile: a node lies
   --mutant NAME   breaks one rule on purpose (docs/testing.md lists them); a seed that fails has caught it
   --stop-after F  stop after F failures (default 20)
   --print         a line per seed, also for those that hold";
@@ -40,6 +41,7 @@ impl Args {
             Kind::Harmless => Options::harmless(seed),
             Kind::Restored => Options::restored(seed),
             Kind::Large => Options::large(seed),
+            Kind::Hostile => Options::hostile(seed),
         };
         if let Some(name) = &self.mutant {
             options.break_by_name(name);
@@ -80,6 +82,7 @@ fn parse() -> Result<Args, String> {
                     "harmless" => Kind::Harmless,
                     "restored" => Kind::Restored,
                     "large" => Kind::Large,
+                    "hostile" => Kind::Hostile,
                     other => return Err(format!("no kind {other}")),
                 }
             }

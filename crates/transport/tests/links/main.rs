@@ -486,6 +486,17 @@ fn forgotten_members_are_refused_for_a_while() {
 }
 
 #[test]
+fn a_node_that_is_refused_gets_no_link_until_it_is_not() {
+    let (mut a, mut b) = pair();
+    a.transport.bar(id(2), true);
+    until([&mut a, &mut b], |[a, b]| a.downs(2) == 1 && b.logged("violated the protocol") >= 1);
+    for_a_while([&mut a, &mut b], Duration::from_millis(300));
+    assert_eq!((a.ups(2), b.ups(1), b.downs(1)), (1, 1, 1));
+    a.transport.bar(id(2), false);
+    until([&mut a, &mut b], |[a, b]| a.linked(2) && b.linked(1));
+}
+
+#[test]
 fn names_are_resolved_and_those_that_cannot_be_are_told_once() {
     let mut a = Node::new(config(1, &[]));
     let mut cfg = config(2, &[]);
