@@ -3,7 +3,8 @@
 //! caught and left.
 //!
 //! Beside the liar runs the honest core of its node, so it stays a member. All checkers are at work. What docs/protocol.md says that a lie
-//! can take (section 2, *What a lie can take*) is not said here, and nothing else is left out but proposals, which may be anything.
+//! can take (section 2, *What a lie can take*) is not said here, and nothing else is left out but proposals, which may be anything, and
+//! wishes for a durability mode.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -107,6 +108,12 @@ impl Cluster {
         self.heal_network();
         let begun = self.now;
         let done = self.majority_commits(BACK_WITHIN);
+        if !done && self.failure.is_none() && self.is_outweighed() {
+            // The vote of an honest one was taken, because its term had been driven up. They wait for the liar's node, which comes back honest.
+            self.arose(Situation::Outweighed);
+            self.slots[liar].dead = false;
+            return;
+        }
         if !done && self.failure.is_none() {
             let why = self.why_not_one_view();
             self.fail(format!("the liar is gone, and after 10 s no majority of the others commits: {why}"));
@@ -115,14 +122,22 @@ impl Cluster {
         self.log(|| format!("the others commit after {took} ms"));
     }
 
-    /// Has each of so many honest members committed something within the bound that they are the majority of all that there were? One whose
-    /// term was driven up may have to begin anew, which takes longer; in the end of the run it is there, too.
+    /// Are the honest no majority in the newest voters of one of them?
+    fn is_outweighed(&self) -> bool {
+        let honest: Vec<usize> = (0..self.slots.len()).filter(|s| self.is_honest(*s)).collect();
+        let statuses = honest.iter().filter_map(|s| self.status(*s));
+        let Some(newest) = statuses.max_by_key(|s| (s.committed, s.last)) else { return false };
+        let theirs: u32 = honest.iter().map(|s| newest.voters.weight(self.slots[*s].node)).sum();
+        2 * theirs <= newest.voters.total()
+    }
+
+    /// Has each honest member whose server runs committed something within the bound? A server whose log was replaced by a state, as after terms
+    /// that were driven up, is started again and begins with a copy, which takes longer; in the end of the run it is there, too.
     fn majority_commits(&mut self, bound: u64) -> bool {
-        let members = self.slots.len() - usize::from(self.options.liar != Liar::Member);
         let end = self.now + bound;
         let mut writes: Vec<Option<(u64, u32)>> = vec![None; self.slots.len()];
         while self.now < end && self.failure.is_none() {
-            let mut done = 0;
+            let (mut done, mut waiting) = (0, 0);
             for (slot, write) in writes.iter_mut().enumerate() {
                 if !self.is_honest(slot) {
                     continue;
@@ -134,13 +149,14 @@ impl Cluster {
                 }
                 let s = &self.slots[slot];
                 let Some(p) = s.process.as_ref().filter(|_| s.db.valid) else { continue };
+                waiting += 1;
                 let waits = write.is_some_and(|(op, boot)| boot == p.boot && p.pending.values().any(|o| o.op == op));
                 if !waits {
                     let boot = p.boot;
                     *write = Some((self.write(slot), boot));
                 }
             }
-            if 2 * done > members {
+            if done > 0 && waiting == 0 {
                 return true;
             }
             self.run_for(20 * MS);
@@ -178,8 +194,9 @@ impl Cluster {
 
     fn note_for_lies(&mut self, slot: usize, message: &Message) {
         let Some(h) = self.hostile.as_mut().filter(|h| h.slot == slot && !h.over) else { return };
-        // What a member proposes may be anything, and says nothing about the order.
-        if matches!(message, Message::Submit { .. }) {
+        // What a member proposes may be anything, and says nothing about the order. The mode of durability is not switched back and forth
+        // within a round trip: what is acknowledged between two switches that are both under way is not judged well here.
+        if matches!(message, Message::Submit { .. } | Message::SetDurability { .. }) {
             return;
         }
         let mut w = Writer::new();

@@ -936,8 +936,7 @@ impl Options {
     }
 
     pub fn switches_durability(&self) -> bool {
-        // A liar may do it.
-        self.liar != Liar::Nobody || self.faults.iter().any(|f| f.0 == Fault::Durability)
+        self.faults.iter().any(|f| f.0 == Fault::Durability)
     }
 
     /// Virtual time within which a healed cluster must have converged. Generous: what it must catch is "never".
