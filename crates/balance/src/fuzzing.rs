@@ -98,7 +98,7 @@ pub fn split_seeds() -> Vec<Vec<u8>> {
     ];
     let rows: [&[u8]; 4] = [b"\x01", b"def 1", b"\x01a", b"\xfe\0\0\x02\0\0\0"];
     vec![
-        sequence(0, &[&packet::login("app", "secret", &[b'a'; 20])]),
+        sequence(0, &[&packet::login("app", "secret", &[b'a'; 20], false)]),
         sequence(0, &statements),
         sequence(1, &rows),
         sequence(0, &[b"\0\x01\x05\x0a\0\0\0", b"\xff\x17\x04#42000no", b"\xfbfile"]),

@@ -34,6 +34,11 @@ pub enum Refusal {
     )]
     Primary { name: String, address: String },
     #[error(
+        "{reason}. A member of this cluster runs, and refuses this node for a time: a bootstrap could split the cluster. Start this node \
+         with the addresses of the others in wsrep_cluster_address and without --wsrep-new-cluster, or stop the others first"
+    )]
+    Shunned { reason: String },
+    #[error(
         "{name} holds more of this cluster's write-set log (up to entry {} of term {}; this node: entry {} of term {}): a bootstrap of \
          this node could lose commits. Bootstrap {name} instead, or start this node without --wsrep-new-cluster: the nodes form the \
          cluster again by themselves. To give up what only {name} holds, stop it first",
@@ -137,8 +142,9 @@ pub fn known_voters(host: &Host, log: &Log, cluster: &str, peers: &[String]) -> 
     let mut names: BTreeMap<NodeId, Member> = past.members.clone();
     let mut better: Option<((usize, LogEnd), NodeId)> = None;
     let mut primary = None;
+    let mut shunned = None;
     let mut events = Vec::new();
-    while primary.is_none() && !open.is_empty() && Instant::now() < until {
+    while primary.is_none() && shunned.is_none() && !open.is_empty() && Instant::now() < until {
         transport.poll(Some(until.saturating_duration_since(Instant::now())), &mut events);
         for event in events.drain(..) {
             match event {
@@ -153,6 +159,7 @@ pub fn known_voters(host: &Host, log: &Log, cluster: &str, peers: &[String]) -> 
                         better = Some((log, from));
                     }
                 }
+                NetEvent::Shunned { reason } => shunned = Some(reason),
                 _ => {}
             }
         }
@@ -162,6 +169,9 @@ pub fn known_voters(host: &Host, log: &Log, cluster: &str, peers: &[String]) -> 
     if let Some(node) = primary {
         let address = names.get(&node).map_or("", |m| m.address.as_str());
         return Err(Refusal::Primary { name: name(node), address: address.to_owned() });
+    }
+    if let Some(reason) = shunned {
+        return Err(Refusal::Shunned { reason });
     }
     if let Some(((_, theirs), node)) = better {
         return Err(Refusal::HoldsMore { name: name(node), theirs, own: past.last });

@@ -187,6 +187,13 @@ pub const LINES: &[Line] = &[
     ),
     ours(
         Topic::View,
+        &["A member of this cluster runs, and refuses this node for a time: a bootstrap could split the cluster"],
+        "A bootstrap was asked for on a node that the others have thrown out or caught in a violation of the protocol. It was refused, because \
+         two clusters with different data could be the result.",
+        "Start this node with the addresses of the others in wsrep_cluster_address, without --wsrep-new-cluster. It is let in when the time is over.",
+    ),
+    ours(
+        Topic::View,
         &[" holds more of this cluster's write-set log (up to entry "],
         "Another node has commits that this one lacks. Its bootstrap was refused.",
         "Bootstrap the node that is named, or start this node without --wsrep-new-cluster.",

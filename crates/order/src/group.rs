@@ -228,7 +228,13 @@ impl<S: LogStore> Group<S> {
             .checkpoint_before(start.unwrap_or(Seqno(u64::MAX)))
             .unwrap_or_else(|| group.store.base().clone());
         group.begin_at(base);
-        group.commit = group.commit.max(group.hard.committed.min(group.deliverable()));
+        if group.hard.term < group.tail.term {
+            // The end came between the promise of a lower term and the log that was to go with it. In the log's term this member may have
+            // voted already.
+            group.hard.term = group.tail.term;
+            group.hard.voted_for = group.me();
+        }
+        group.commit = group.commit.max(group.hard.committed.min(group.store.written()));
         // What peers acknowledge is remembered before a sequencer is found, too (rule 12).
         group.enter_era(group.tail.lineage.clone());
         group
@@ -898,9 +904,12 @@ impl<S: LogStore> Group<S> {
             if !self.running() {
                 return None;
             }
-            if self.done.index < self.commit && !self.delivery_paused {
-                self.deliver_next(now);
-                continue;
+            let mut waits = self.delivery_paused;
+            if self.done.index < self.commit && !waits {
+                waits = !self.deliver_next(now);
+                if !waits {
+                    continue;
+                }
             }
             self.send_unsent(now);
             self.replicate(now);
@@ -915,7 +924,7 @@ impl<S: LogStore> Group<S> {
                 self.send_level_limit();
             }
             // An acknowledgement of the own log may have committed something.
-            let delivered = self.done.index == self.commit || self.delivery_paused;
+            let delivered = self.done.index == self.commit || waits;
             if self.out.is_empty() && (delivered || self.phase() == Phase::Idle) {
                 return None;
             }
@@ -994,11 +1003,17 @@ impl<S: LogStore> Group<S> {
         if self.syncs() { self.written().max(self.store.held()) } else { self.written() }
     }
 
-    /// Up to here it may be delivered what others have committed. Nothing of a term, or of a voter change, before its first entry is
-    /// on the own disk, in both modes: the server may keep what it is given, whatever becomes of the log. So the log always names the
-    /// newest term and the newest branch that the data hold anything of (rules 14, 16).
-    pub(crate) fn deliverable(&self) -> LogIndex {
-        if self.synced < self.landmark() { self.held().min(self.synced) } else { self.held() }
+    /// May the server be given this entry, which is committed? Nothing of a term, or of a voter change, before its first entry is on the
+    /// own disk, in both modes: the server may keep what it is given, whatever becomes of the log. So the log always names the newest
+    /// term and the newest branch that the data hold anything of (rules 14, 16). It counts as committed before, and what has no place
+    /// in the data is carried out: a sequencer whose disk hangs goes on for the others.
+    fn may_give(&self, header: &EntryHeader) -> bool {
+        match header.kind {
+            EntryKind::WriteSet | EntryKind::App | EntryKind::View => {
+                header.index <= self.synced || self.synced >= self.landmark()
+            }
+            EntryKind::Term | EntryKind::Voters | EntryKind::Setting => true,
+        }
     }
 
     fn is_writing(&self) -> bool {
@@ -1193,9 +1208,21 @@ impl<S: LogStore> Group<S> {
 
     // --- delivery -------------------------------------------------------------------------------------------------
 
-    fn deliver_next(&mut self, now: Timestamp) {
+    /// False: the next one has to wait for the own disk.
+    fn deliver_next(&mut self, now: Timestamp) -> bool {
+        let Some(entry) = self.next_to_deliver() else { return true };
+        if !self.may_give(&entry.header) {
+            self.delivering.push_front(entry);
+            return false;
+        }
+        self.deliver(now, entry);
+        true
+    }
+
+    /// `None`: the log has failed.
+    fn next_to_deliver(&mut self) -> Option<Entry> {
         let index = self.done.index.next();
-        let entry = match self.delivering.pop_front().filter(|e| e.header.index == index) {
+        Some(match self.delivering.pop_front().filter(|e| e.header.index == index) {
             Some(entry) => entry,
             None => {
                 self.delivering.clear();
@@ -1206,14 +1233,24 @@ impl<S: LogStore> Group<S> {
                             self.delivering.extend(entries);
                             match self.delivering.pop_front() {
                                 Some(entry) => entry,
-                                None => return self.fail(Failure::Missing { index }),
+                                None => {
+                                    self.fail(Failure::Missing { index });
+                                    return None;
+                                }
                             }
                         }
-                        Err(e) => return self.fail(e),
+                        Err(e) => {
+                            self.fail(e);
+                            return None;
+                        }
                     },
                 }
             }
-        };
+        })
+    }
+
+    fn deliver(&mut self, now: Timestamp, entry: Entry) {
+        let index = entry.header.index;
         if !self.done.accepts(&entry) {
             return self.fail(Failure::DoesNotFollow { index });
         }

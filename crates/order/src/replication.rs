@@ -686,7 +686,7 @@ impl<S: LogStore> Group<S> {
         }
         let mut commit = self.commit;
         // What is committed is delivered, and may be in the server's data before the next piece of a large entry is written.
-        let held = self.verified.min(self.deliverable());
+        let held = self.verified.min(self.held());
         let mut positions: Vec<LogIndex> = self.acks.values().copied().map(|i| i.min(held)).collect();
         positions.sort_unstable();
         positions.dedup();

@@ -52,12 +52,26 @@ pub(crate) struct Suspicion {
     outdated: bool,
     /// The newest acknowledgement heard of each node on the present branch (rule 12).
     recalled: BTreeMap<NodeId, (Term, LogIndex)>,
+    /// The arbitrator that was to decide what is gone on with, with its log, and how often.
+    entrusted: Option<(NodeId, LogEnd, u32)>,
 }
+
+/// An arbitrator that has not decided after so many words finds its log of no use to anybody: it may see more than others do.
+const ENTRUSTED_MAX: u32 = 3;
 
 /// Nodes without a vote and outside of the view whose acknowledgements are remembered: more than ever join at once.
 const RECALLED_MAX: usize = 1024;
 
 impl Suspicion {
+    fn note_entrusted(&mut self, node: NodeId, last: LogEnd) {
+        let times = self.entrusted.map_or(0, |(to, log, times)| if (to, log) == (node, last) { times } else { 0 });
+        self.entrusted = Some((node, last, times + 1));
+    }
+
+    fn has_declined(&self, node: NodeId, last: LogEnd) -> bool {
+        self.entrusted.is_some_and(|(to, log, times)| (to, log) == (node, last) && times >= ENTRUSTED_MAX)
+    }
+
     /// Another term, or branch.
     pub fn forget_acknowledged(&mut self) {
         self.forgotten = LogIndex::ZERO;
@@ -210,6 +224,7 @@ impl<S: LogStore> Group<S> {
                 format!("{} has the best log, and decides what is gone on with", self.names_of(&[log.node])),
             );
             self.become_follower(now, None);
+            self.suspicion.note_entrusted(log.node, log.last);
             return self.send(log.node, Content::Entrust.in_term(branch, term));
         }
         let me = self.me();
@@ -288,7 +303,8 @@ impl<S: LogStore> Group<S> {
         self.peers.iter().filter_map(move |(node, peer)| {
             let p = peer.told_lately(now).filter(|p| peer.member.kind.is_arbitrator() && !p.primary)?;
             let same = self.kinship_of(*node) == Some(Kinship::Same);
-            (same && self.is_of_use(now, *node)).then(|| log_here(*node, p))
+            let tried = self.suspicion.has_declined(*node, p.end());
+            (same && !tried && self.is_of_use(now, *node)).then(|| log_here(*node, p))
         })
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Only the message itself is looked at, with the name of the link on which it came, never what others tell, nor what this member knows: a
 //! liar that poses as the sequencer makes honest members say wrong things about the order, but none of these. So nobody can be made to look
-//! like a liar by another one.
+//! like a liar by another one, but by whoever takes its name on a link of his own: certificates prevent that, a shared secret does not.
 //!
 //! A peer is left only while the others are a majority without it.
 
@@ -14,7 +14,7 @@ use trireme_types::{LogIndex, NodeId, Term, Timestamp};
 
 use crate::group::{CHECK_EVERY, Group};
 use crate::mutant::Mutant;
-use crate::{Append, Content, Event, Heartbeat, LogStore, Message, Output};
+use crate::{Append, Content, Event, Heartbeat, LogStore, Message, Output, Phase};
 
 /// What no honest member ever sends, whatever others have sent to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,9 +51,10 @@ pub fn violation(from: NodeId, message: &Message) -> Option<Violation> {
         Message::Submit { session, .. } => (session.node != from, Violation::ForAnother),
         Message::Join(request) => (request.member.node != from, Violation::ForAnother),
         Message::Snapshot { term, base, .. } => (base.term > *term, Violation::LogBeyondTerm),
-        Message::Presence(presence) => (presence.last_term > presence.term, Violation::LogBeyondTerm),
         Message::InTerm(envelope) => return violation_in_term(envelope.term, &envelope.content),
-        Message::Leave { .. }
+        // A node whose disk refused in the middle of taking another log may say so of itself in its presence: no violation.
+        Message::Presence(_)
+        | Message::Leave { .. }
         | Message::Force
         | Message::Evicted
         | Message::SetWeight { .. }
@@ -220,9 +221,11 @@ impl<S: LogStore> Group<S> {
         left
     }
 
-    /// Whoever has been left for long enough may come back, and so may those without whom the others are no majority any more.
+    /// Whoever has been left for long enough may come back, and so may those without whom the others are no majority any more, or no primary
+    /// component.
     pub(crate) fn readmit(&mut self, now: Timestamp) {
-        let lost = !self.quorum(|n| n == self.me() || self.is_linked(n));
+        // A link may stand although nobody answers at its other end.
+        let lost = self.phase() != Phase::Primary || !self.quorum(|n| n == self.me() || self.is_linked(n));
         let asked: Vec<NodeId> = self.violators.left().filter(|n| self.is_asked(*n)).collect();
         let mut again = Vec::new();
         self.violators.records.retain(|node, record| {

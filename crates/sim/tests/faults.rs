@@ -118,6 +118,23 @@ fn a_disk_that_hangs_is_waited_for_by_nobody() {
     }
 }
 
+/// The others decide who votes, and write on: a change of voters and a view wait on the sequencer's own disk for its own data only.
+#[test]
+fn a_sequencer_whose_disk_hangs_takes_part_in_a_change_of_voters() {
+    for seed in 1..=10 {
+        let mut c = cluster(seed, 5);
+        let s = c.the_sequencer();
+        c.stall_syncs(s, 1_000_000);
+        let leaver = (s + 1) % 5;
+        c.leave(leaver);
+        // They alone are a majority of the four that are left.
+        let others = except(5, &[s, leaver]);
+        let gap = c.longest_gap(&others, 10 * SEC) / MS;
+        assert!(gap < 1000, "seed {seed}: {gap} ms\n{}", c.dump());
+        assert!(!c.status(others[0]).unwrap().voters.contains(c.node(leaver)), "{}", c.dump());
+    }
+}
+
 // --- partial connectivity -----------------------------------------------------------------------------------------------
 
 /// After some time with these cuts: those in `going` commit without waiting, the others are out, and few terms have passed.

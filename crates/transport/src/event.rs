@@ -65,6 +65,10 @@ pub enum NetEvent {
     Unwelcome {
         reason: String,
     },
+    /// A peer that was called gives this node no link for a time: it lives, and is of this cluster.
+    Shunned {
+        reason: String,
+    },
     /// A peer refuses this process because an older incarnation of its node id lives and is linked there: this one runs on a copy of the
     /// other's disk. Two that vote under one id are a danger to all data, so this one has to go.
     Twin {

@@ -447,6 +447,9 @@ impl Transport {
                 if matches!(refusal, Refusal::Cluster | Refusal::Versions) {
                     self.pending.push(NetEvent::Unwelcome { reason: text.clone() });
                 }
+                if refusal == Refusal::Forgotten {
+                    self.pending.push(NetEvent::Shunned { reason: text.clone() });
+                }
                 self.fail(at, text, now);
             }
         }
@@ -731,6 +734,7 @@ mod tests {
                 | NetEvent::Log { .. }
                 | NetEvent::Admission { .. }
                 | NetEvent::Unwelcome { .. }
+                | NetEvent::Shunned { .. }
                 | NetEvent::Twin { .. }
                 | NetEvent::Certificates(_)
                 | NetEvent::Broken { .. }

@@ -63,6 +63,8 @@ impl Core {
             NetEvent::Unwelcome { reason } => {
                 self.inc.unwelcome.get_or_insert_with(|| (Instant::now(), reason));
             }
+            // The line in the log says it.
+            NetEvent::Shunned { .. } => {}
             NetEvent::Twin { reason } => self.fail(texts::twin(&reason)),
             NetEvent::Certificates(shown) => self.shared.jobs.keep_certificates(shown),
             NetEvent::Broken { thread, said } => self.shared.part_failed(thread, &said),

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use trireme_order::{Append, Content, Event, Heartbeat, LogEnd, Message, Phase, violation};
-use trireme_types::{EntryHeader, EntryKind, LogIndex, NodeId, Seqno, Session, Term};
+use trireme_order::{Append, Content, Event, Heartbeat, LogEnd, LogStore, Message, Phase, violation};
+use trireme_types::{EntryHeader, EntryKind, HardState, LogIndex, NodeId, Seqno, Session, Term};
 
 use crate::net::*;
 
@@ -233,5 +233,40 @@ fn nothing_that_the_honest_say_is_a_violation() {
     assert!(said > 100, "{said}");
     for one in net.nodes.values() {
         assert_eq!(one.group.left_peers(), []);
+    }
+}
+
+/// A frozen member's link stands, and it answers nothing: then the one that was left is needed.
+#[test]
+fn whoever_is_needed_by_those_that_answer_is_taken_back() {
+    let mut net = Net::cluster(3);
+    let sequencer = net.sequencer();
+    let others: Vec<u8> = (1..=3).filter(|n| *n != sequencer).collect();
+    let (liar, frozen) = (others[0], others[1]);
+    let status = net.nodes[&sequencer].group.status();
+    say(&mut net, sequencer, liar, proofs(status.term, status.last).swap_remove(0));
+    assert_eq!(refusals(&net, sequencer), [(node(liar), true)]);
+    net.mute(frozen);
+    net.run(Duration::from_secs(12));
+    assert_eq!(refusals(&net, sequencer), [(node(liar), true), (node(liar), false)]);
+    net.cut.retain(|(a, b)| ![*a, *b].contains(&liar));
+    net.run(Duration::from_secs(10));
+    assert_eq!(net.phase(sequencer), Phase::Primary);
+}
+
+/// It was to forget its old log for another history's, and its disk refused in between.
+#[test]
+fn a_log_beyond_the_promised_term_is_no_violation() {
+    let mut net = Net::cluster(3);
+    let n = (1..=3).find(|n| *n != net.sequencer()).unwrap();
+    let mut store = net.kill(n);
+    net.run(Duration::from_secs(10));
+    let hard = HardState { term: Term::ZERO, ..store.hard_state() };
+    store.save_hard_state(hard).unwrap();
+    net.restart(n, store, 2, Seqno(0));
+    net.run(Duration::from_secs(20));
+    for m in 1..=3 {
+        assert!(refusals(&net, m).is_empty(), "node {m}");
+        assert_eq!(net.phase(m), Phase::Primary, "node {m}");
     }
 }
