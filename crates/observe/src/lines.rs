@@ -188,8 +188,7 @@ pub const LINES: &[Line] = &[
     ours(
         Topic::View,
         &["A member of this cluster runs, and refuses this node for a time: a bootstrap could split the cluster"],
-        "A bootstrap was asked for on a node that the others have thrown out or caught in a violation of the protocol. It was refused, because \
-         two clusters with different data could be the result.",
+        "A bootstrap was refused: the others live, and have thrown this node out or caught it in a violation of the protocol.",
         "Start this node with the addresses of the others in wsrep_cluster_address, without --wsrep-new-cluster. It is let in when the time is over.",
     ),
     ours(
@@ -244,7 +243,7 @@ pub const LINES: &[Line] = &[
         Topic::Fork,
         &["most voters are here, but those that are not weigh at least as much", "Waiting for "],
         "The majority counts by weight (pc.weight), and a member that is not here has too much of it.",
-        "Start the named node. If it is gone for good: SET GLOBAL wsrep_provider_options='pc.bootstrap=yes' on one of those that are here. Then give no member more weight than all others together.",
+        "Start the named node. If it is gone for good: SET GLOBAL wsrep_provider_options='pc.bootstrap=yes' on another; then lower the weights.",
     ),
     // --- members, links
     ours(Topic::Link, &["connection established to "], "A link to a member stands.", NOTHING),
@@ -728,13 +727,13 @@ pub const LINES: &[Line] = &[
     ours(
         Topic::Security,
         &[", violates the protocol: it ", "Its link is closed and refused for "],
-        "A peer, named with its address and node id, has sent what no build of Trireme sends: a faulty build, a faulty machine, or somebody else with the secret. This node has left it, and so the group loses that member.",
-        "Find out what runs on that node, and stop it. If it is not yours: change the secret (`trireme secret rotate`) or revoke its certificate, and restart the nodes one after the other. If it is yours and mended: it is let in again when the time is over, or when the nodes that name it are restarted.",
+        "The named peer sent what no build of Trireme sends: a faulty build or machine, or a stranger with the secret. It is left.",
+        "Stop what runs there. If it is not yours, change the secret or revoke its certificate. A mended one is let in after the time.",
     ),
     ours(
         Topic::Security,
         &[" violates the protocol: it ", "That is ignored. Its link stays"],
-        "The same, of a peer without which the others are no majority. What it says beyond the protocol is ignored.",
+        "The same, of a peer without which the others are no majority. Such messages are ignored.",
         "The same. Before you stop it, start another member.",
     ),
     ours(
