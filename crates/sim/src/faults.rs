@@ -756,11 +756,12 @@ impl Cluster {
         let data = alive()
             .any(|s| s.db.valid && !s.at_risk && goes_on(s) && alive().all(|other| has(s, other.store().base())));
         let server = |n: NodeId| self.slot_of(n).is_some_and(|s| !dead.contains(&s) && !self.options.is_arbitrator(s));
-        // A disk that is about to come back without what was not synced puts its log in doubt, and so does the death of whoever sits out.
+        // A disk that is about to come back without what was not synced puts its log in doubt, and so does the death of whoever sits out: a
+        // log that meets a disk which refused does not know what the kernel has kept.
         let is_evidence = |n: NodeId| {
             self.slot_of(n).filter(|slot| !dead.contains(slot)).is_some_and(|slot| {
                 let s = &self.slots[slot];
-                s.doubt.is_none() && !s.sick.drops && !(self.is_former(slot) && self.sits_out(slot))
+                s.doubt.is_none() && s.sick.works_at == 0 && !(self.is_former(slot) && self.sits_out(slot))
             })
         };
         data && self.may_forget()
@@ -790,8 +791,8 @@ impl Cluster {
     pub fn heal(&mut self) {
         self.calm = true;
         self.log(|| "everything heals".into());
-        self.mend_disks();
         let dead = self.draw_dead();
+        self.mend_disks();
         if !dead.is_empty() {
             self.arose(Situation::DeadMinority);
         }

@@ -109,7 +109,7 @@ situations! {
     /// Nobody had better data: the half-done ones were gone on with.
     HalfDoneGoneOnWith = "half-done data gone on with": 0,
     /// The state file was ahead of the engine.
-    ClaimRefused = "claim not confirmed by the engine": 46,
+    ClaimRefused = "claim not confirmed by the engine": 23,
     /// A server failed to apply something, and asked the group.
     InconsistencyVote = "inconsistency vote": 180,
     /// It died before there was a result, and its engine had stored that it was done.
