@@ -26,6 +26,8 @@ const PONG_WITHIN: Duration = Duration::from_millis(750);
 
 /// Lines about links of peers that are no members, up and down each, for one address and minute: several nodes of a host may be joining.
 const LINK_LINES: u32 = 4;
+/// The same while this node does not know who the members are: a whole cluster on one host may be starting.
+const LINK_LINES_UNSETTLED: u32 = 16;
 
 impl Transport {
     pub(crate) fn hello(&self) -> Hello {
@@ -586,9 +588,12 @@ impl Transport {
         }
     }
 
-    /// About links of members every time. Of others, who could make and break them without end, once a minute and address.
+    /// About links of known members every time. Others could make and break them without end, also while this node is without a primary
+    /// component and does not know better: about them so many times a minute and address.
     fn log_link(&mut self, node: NodeId, ip: IpAddr, what: &str, warn: bool, text: String, now: Instant) {
-        if self.is_member(node) || self.limiter.allow_stranger_often(now, &format!("link {what} {ip}"), LINK_LINES) {
+        let times = if self.settled { LINK_LINES } else { LINK_LINES_UNSETTLED };
+        if self.known.contains_key(&node) || self.limiter.allow_stranger_often(now, &format!("link {what} {ip}"), times)
+        {
             self.log(warn, text);
         }
     }
@@ -1142,6 +1147,18 @@ mod tests {
             stage.pump(|stage| stage.transport.links().len() <= 1);
         }
         assert!(stage.lines() <= 20, "{} lines", stage.lines());
+    }
+
+    #[test]
+    fn lines_about_links_are_few_before_the_members_are_known() {
+        let mut stage = Stage::new(200);
+        for source in 2..=4 {
+            for id in 3..40 {
+                drop(stage.link_from(id, [127, 0, 0, source]).expect("there is room"));
+                stage.pump(|stage| stage.transport.links().is_empty());
+            }
+        }
+        assert!((10..=30).contains(&stage.lines()), "{} lines", stage.lines());
     }
 
     #[test]

@@ -112,7 +112,7 @@ pub struct Transport {
     /// Whose certificate each node showed last. Of members, and no more than there can be.
     pub(crate) shown: ShownBy,
     /// `members` is the newest view, as far as this node can know.
-    settled: bool,
+    pub(crate) settled: bool,
     pub(crate) stats: Stats,
     closed: bool,
 }
