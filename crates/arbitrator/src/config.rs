@@ -109,7 +109,7 @@ pub fn resolve(mut asked: Arbitrate) -> Result<Plan, String> {
     Ok(Plan { address, group, name, options, dir, log_max, log, daemon: asked.daemon, request, status_file, secrets })
 }
 
-/// What the group's traffic is protected with.
+/// How the group's traffic is protected.
 fn files_of(options: &Options) -> Vec<PathBuf> {
     let names = [
         "repl.secret_file",

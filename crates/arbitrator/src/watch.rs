@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// What tells one content of a file from the next. Times alone would not: the kernel's clock for files takes steps of milliseconds.
+/// A mark that differs from one content of a file to the next. Times alone would not: the kernel's clock for files takes steps of milliseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Stamp {
     place: (u64, u64),

@@ -31,12 +31,12 @@ pub enum Check {
     Passive,
 }
 
-/// What a read of a `--split` listener has seen.
+/// The writes that a read of a `--split` listener has seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Causal {
     /// All that was committed before it.
     All,
-    /// What its client wrote and read before.
+    /// Those that its client made or read before.
     Own,
 }
 

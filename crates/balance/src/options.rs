@@ -68,7 +68,7 @@ pub struct Serve {
     /// Listen here for clients whose statements are read: writes go to the writer and reads to a reader that has caught up with them
     #[arg(long, value_name = "ADDRESS")]
     pub split: Vec<String>,
-    /// What a read of --split has seen: all (every commit before it), or own (what this client wrote and read before, in this session). With own
+    /// The writes that a read of --split has seen: all (every commit before it), or own (what this client wrote and read before, in this session). With own
     /// a reader that is known to be up to date answers at once
     #[arg(long, value_name = "CAUSALITY", default_value = "all")]
     pub causal: String,

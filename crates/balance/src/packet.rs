@@ -116,7 +116,7 @@ const TLS: u32 = 0x800;
 const UTF8MB4: u8 = 45;
 pub const NATIVE: &[u8] = b"mysql_native_password";
 
-/// What a login begins with. Alone, with `tls`, it asks for TLS; the whole login follows encrypted.
+/// The first bytes of a login. Alone, with `tls`, it asks for TLS; the whole login follows encrypted.
 pub fn login_head(tls: bool) -> Vec<u8> {
     let capabilities = CAPABILITIES | if tls { TLS } else { 0 };
     let mut body = capabilities.to_le_bytes().to_vec();

@@ -97,7 +97,7 @@ impl Order {
     }
 }
 
-/// What a monitor beside a member pushes about it (`/watch?node`): the order, as that member sees it.
+/// The report that a monitor beside a member pushes about it (`/watch?node`): the order, as that member sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pushed {
     /// `wsrep_node_name`.
@@ -110,7 +110,7 @@ pub struct Pushed {
     pub leaderless: bool,
 }
 
-/// What a member told longer ago is not passed on as news, in seconds. It tells every 50 ms.
+/// A report that is older, in seconds, is not passed on as news. It tells every 50 ms.
 const PUSHED_AGE_MAX: f64 = 0.5;
 
 impl Pushed {

@@ -53,7 +53,7 @@ struct Shared {
     token: Option<String>,
     station: Mutex<Station>,
     feed: Feed,
-    /// What this node sees of the order.
+    /// The order as this node sees it.
     order: Feed,
     /// When somebody last asked for the whole cluster.
     watched: Mutex<Option<Instant>>,
@@ -167,7 +167,7 @@ fn watch_own(shared: &Arc<Shared>) {
     }
 }
 
-/// What was told last to those who want to know at once.
+/// The last report to those who want to know at once.
 #[derive(Default)]
 struct Told(Option<(serde_json::Value, Instant)>);
 

@@ -15,7 +15,7 @@ use crate::shared::Shared;
 const PROTOCOL_REPLICATOR: i64 = 11;
 const PROTOCOL_GCS: i64 = 5;
 
-/// What is shown without `repl.status_extended`: the list is otherwise Galera's, and suites that run on loopback addresses compare it.
+/// Shown without `repl.status_extended` too: the list is otherwise Galera's, and suites that run on loopback addresses compare it.
 fn unasked(protection: Option<Protection>) -> Vec<(String, StatValue)> {
     let shown = protection.filter(|protection| *protection != Protection::Loopback).map(exposure::name);
     shown.map(|name| ("trireme_authentication".to_owned(), name.into())).into_iter().collect()

@@ -76,7 +76,7 @@ pub struct GroupStatus {
     pub uuid: Uuid,
     pub segment: u8,
     pub first_seqno: Seqno,
-    /// What peers must show; `None` before the node has listened.
+    /// The proof that peers must show; `None` before the node has listened.
     pub protection: Option<Protection>,
 }
 

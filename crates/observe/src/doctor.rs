@@ -94,7 +94,7 @@ pub struct Certificate {
     pub days: Result<i64, String>,
 }
 
-/// What others connect to a port for.
+/// The purpose of a port, for those that connect to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
     /// To be in the group.
@@ -616,7 +616,7 @@ fn port(out: &mut Findings, tried: &Port) {
     out.error(check, &tried.node, what, why, remedy);
 }
 
-/// Between members that both answer. What they say themselves is worth more than any try from here.
+/// Between members that both answer. Their own word is worth more than any try from here.
 fn links(out: &mut Findings, members: &[&Facts]) {
     let tells: Vec<&&Facts> = members.iter().filter(|facts| facts.is_primary() && facts.is_extended()).collect();
     for (place, one) in tells.iter().enumerate() {

@@ -298,7 +298,7 @@ impl Watch {
         }
     }
 
-    /// What it sees of the order, for load balancers (`/watch?node`). `None`: it tells nothing of that, as a node without a state file.
+    /// The order as it sees it, for load balancers (`/watch?node`). `None`: it tells nothing of that, as a node without a state file.
     pub fn order(&self, now: Instant) -> Option<serde_json::Value> {
         let state = self.state.as_ref().filter(|_| self.by_file)?;
         let text = |name| state.text(name).unwrap_or_default();

@@ -6,8 +6,8 @@
 //! its own and tells it to stand. So an election that a server can win is left to the servers, and what only the arbitrator
 //! holds is not lost.
 //!
-//! What it has dropped it cannot give. A server whose log ends below its base is stood for only if that one's *data* hold what was
-//! dropped: then the state at the beginning of the log here is all that the server needs, and no copy is. Whoever has neither is not stood
+//! It cannot give what it has dropped. A server whose log ends below its base is stood for only if that one's *data* hold what was
+//! dropped: then the state at the beginning of the log here is all that the server needs, and no copy is. A server that has neither is not stood
 //! for, and if that shows only after the election, the arbitrator steps down. Then the group waits for somebody who holds more.
 
 use std::collections::BTreeMap;

@@ -904,12 +904,9 @@ impl<S: LogStore> Group<S> {
             if !self.running() {
                 return None;
             }
-            let mut waits = self.delivery_paused;
-            if self.done.index < self.commit && !waits {
-                waits = !self.deliver_next(now);
-                if !waits {
-                    continue;
-                }
+            let due = self.done.index < self.commit && !self.delivery_paused;
+            if due && self.deliver_next(now) {
+                continue;
             }
             self.send_unsent(now);
             self.replicate(now);
@@ -924,7 +921,7 @@ impl<S: LogStore> Group<S> {
                 self.send_level_limit();
             }
             // An acknowledgement of the own log may have committed something.
-            let delivered = self.done.index == self.commit || waits;
+            let delivered = due || self.done.index == self.commit || self.delivery_paused;
             if self.out.is_empty() && (delivered || self.phase() == Phase::Idle) {
                 return None;
             }

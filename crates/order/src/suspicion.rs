@@ -298,7 +298,7 @@ impl<S: LogStore> Group<S> {
         self.servers_here(now).into_iter().map(|(node, p)| log_here(node, p))
     }
 
-    /// What other arbitrators could give to a server.
+    /// The logs that other arbitrators could give to a server.
     fn logs_of_arbitrators(&self, now: Timestamp) -> impl Iterator<Item = LogHere> {
         self.peers.iter().filter_map(move |(node, peer)| {
             let p = peer.told_lately(now).filter(|p| peer.member.kind.is_arbitrator() && !p.primary)?;

@@ -27,7 +27,7 @@ pub(crate) struct Told {
     pub founders: Vec<NodeId>,
     /// The branch of another primary component that runs.
     pub met: Uuid,
-    /// What peers say that nobody named.
+    /// Lines about peers that nobody named.
     pub strangers: OfStrangers,
 }
 

@@ -16,7 +16,7 @@ use crate::group::{CHECK_EVERY, Group};
 use crate::mutant::Mutant;
 use crate::{Append, Content, Event, Heartbeat, LogStore, Message, Output, Phase};
 
-/// What no honest member ever sends, whatever others have sent to it.
+/// A kind of message that no honest member ever sends, in answer to anything.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Violation {
     /// It asks to be let in, or proposes, in the name of another node.
@@ -45,7 +45,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What is wrong with this message by itself, if `from` has sent it. The one list of such things; docs/protocol.md, section 2, has it in words.
+/// The rule that this message breaks by itself, if `from` has sent it. The one list of such things; docs/protocol.md, section 2, has it in words.
 pub fn violation(from: NodeId, message: &Message) -> Option<Violation> {
     let (wrong, what) = match message {
         Message::Submit { session, .. } => (session.node != from, Violation::ForAnother),
@@ -121,7 +121,7 @@ struct Record {
     until: Option<Timestamp>,
 }
 
-/// Whom this member has caught.
+/// Peers that this member has caught.
 #[derive(Default)]
 pub(crate) struct Violators {
     records: BTreeMap<NodeId, Record>,
@@ -221,7 +221,7 @@ impl<S: LogStore> Group<S> {
         left
     }
 
-    /// Whoever has been left for long enough may come back, and so may those without whom the others are no majority any more, or no primary
+    /// A peer that has been left for long enough may come back, and so may those without whom the others are no majority any more, or no primary
     /// component.
     pub(crate) fn readmit(&mut self, now: Timestamp) {
         // A link may stand although nobody answers at its other end.

@@ -1065,7 +1065,7 @@ impl Cluster {
     }
 }
 
-/// What an arbitrator may say: it begins terms, forces one if it is told to, and gives a state only to a server whose `data` hold what that
+/// The rights of an arbitrator: it begins terms, forces one if it is told to, and gives a state only to a server whose `data` hold what that
 /// begins with (rule 14).
 fn arbitrates(message: &Message, data: Option<(Uuid, u64)>) -> Result<(), String> {
     match message {

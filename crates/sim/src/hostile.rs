@@ -2,8 +2,8 @@
 //! name. It says anything that it could sign, to some and not to others, drops, repeats and delays what it should say; then it is gone, or is
 //! caught and left.
 //!
-//! Beside the liar runs the honest core of its node, so it stays a member. All checkers are at work. What docs/protocol.md says that a lie
-//! can take (section 2, *What a lie can take*) is not said here, and nothing else is left out but proposals, which may be anything, and
+//! Beside the liar runs the honest core of its node, so it stays a member. All checkers are at work. Lies whose harm docs/protocol.md
+//! excuses (section 2, *What a lie can take*) are not told here, and nothing else is left out but proposals, which may be anything, and
 //! wishes for a durability mode.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +27,7 @@ use lies::{Field, Harm, Scene, Truth, change, fields, harm, invented};
 /// In this time the majority of the others elects and commits when the liar is gone.
 const BACK_WITHIN: u64 = 10 * SEC;
 
-/// What lies in a run.
+/// The liar of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Liar {
     Nobody,
@@ -194,7 +194,7 @@ impl Cluster {
 
     fn note_for_lies(&mut self, slot: usize, message: &Message) {
         let Some(h) = self.hostile.as_mut().filter(|h| h.slot == slot && !h.over) else { return };
-        // What a member proposes may be anything, and says nothing about the order. The mode of durability is not switched back and forth
+        // A member's proposals may be anything, and says nothing about the order. The mode of durability is not switched back and forth
         // within a round trip: what is acknowledged between two switches that are both under way is not judged well here.
         if matches!(message, Message::Submit { .. } | Message::SetDurability { .. }) {
             return;

@@ -279,7 +279,7 @@ pub struct Options {
     pub ignore_sb: bool,
     pub ignore_quorum: bool,
 
-    /// What lies, and how often.
+    /// The liar, and how often it lies.
     pub liar: Liar,
     pub lie_mean: u64,
 

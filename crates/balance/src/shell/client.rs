@@ -21,7 +21,7 @@ pub struct Client {
     number: u8,
     /// It was offered TLS.
     tls: bool,
-    /// Who is at the other end.
+    /// The address at the other end.
     peer: Option<SocketAddr>,
 }
 
@@ -221,7 +221,7 @@ impl Client {
         };
         match Tls::begin(stream.into_inner(), ca).await {
             Ok(tls) => self.link = Link::Tls(Box::new(tls)),
-            // What is wrong with a certificate, no later attempt mends.
+            // No later attempt mends a wrong certificate.
             Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(Trouble::Tls(error.to_string())),
             Err(error) => return Err(Trouble::Gone(error)),
         }

@@ -1,6 +1,6 @@
 //! Listens to the monitors of the servers (`trireme monitor`, `/watch?node`), which say at once what their nodes see of the order.
 //!
-//! What they say is taken beside the servers' own answers and never in their place: where no monitor answers, nothing is missing but time.
+//! Their reports are taken beside the servers' own answers and never in their place: where no monitor answers, nothing is missing but time.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -69,7 +69,7 @@ fn wanted(balancer: &Arc<Balancer>, config: &Config) -> BTreeSet<Address> {
 }
 
 async fn listen(balancer: Arc<Balancer>, address: Address) {
-    // What the operator was told last.
+    // The last news to the operator.
     let mut told: Option<String> = None;
     loop {
         let mut heard = false;

@@ -24,12 +24,12 @@ const PACE: Duration = Duration::from_millis(2);
 /// After a failure.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// What is known of one reader.
+/// The proof of one reader.
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     /// It has everything that was committed before this.
     has: Option<Instant>,
-    /// Who proved it.
+    /// The address that proved it.
     peer: Option<SocketAddr>,
     /// Since when a question is open.
     asking: Option<Instant>,
@@ -117,7 +117,7 @@ pub async fn prove(balancer: Arc<Balancer>, address: Address, proof: Arc<Proof>)
     }
 }
 
-/// Who answered.
+/// The one that answered.
 async fn question(
     balancer: &Balancer,
     address: &Address,

@@ -464,7 +464,7 @@ fn a_reader_that_has_given_out_a_number_has_not_committed_it() {
     assert_eq!(ask(reader, "SELECT COUNT(*) FROM d.t"), "0", "and it is not there");
     let mut waits = bed.cluster.session(reader).unwrap();
     waits.query("SET SESSION wsrep_sync_wait = 1").unwrap();
-    // What the balancer asks for all.
+    // The question that the balancer asks for all.
     waits.query("SELECT 1").unwrap();
     assert_eq!(ask(reader, "SELECT COUNT(*) FROM d.t"), "1", "this one waits");
 }

@@ -119,7 +119,7 @@ fn most(browser: &Browser, chart: &str, line: &str) -> f64 {
     shown[line].as_f64().unwrap_or(0.0)
 }
 
-/// What a panel says changes.
+/// The text of a panel changes.
 fn moves(browser: &Browser, panel: &str) {
     let before = browser.text(panel);
     until(&format!("{panel} to move"), || browser.text(panel) != before);

@@ -17,7 +17,7 @@ fn stay_zero() -> BTreeSet<&'static str> {
     first_cells.flat_map(|(cell, _)| cell.split('`')).filter(|name| name.starts_with("wsrep_")).collect()
 }
 
-/// What is zero because an option says so.
+/// Variables that are zero because an option says so.
 const AS_SET: &[&str] = &["wsrep_gmcast_segment"];
 
 /// All values that a variable had on any node.

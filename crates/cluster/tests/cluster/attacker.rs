@@ -87,7 +87,7 @@ fn step(body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What is said to one that says hello.
+/// The answer to a hello.
 #[derive(Debug)]
 pub enum Answer {
     Hello(Member),
@@ -126,7 +126,7 @@ pub fn answer(stream: &mut impl Read) -> Answer {
     }
 }
 
-/// What a dialler says first, as OpenSSL writes it.
+/// The first bytes of a dialler, as OpenSSL writes them.
 pub fn client_hello() -> Vec<u8> {
     struct Caught(Vec<u8>);
     impl Read for Caught {

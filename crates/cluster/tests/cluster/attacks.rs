@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use trireme_cluster::{Cluster, LogCursor, Spec, Start, Stop};
 use trireme_types::{Incarnation, Member};
 
-/// Whatever a node does of its own accord it does several times in this.
+/// Everything that a node does of its own accord it does several times in this.
 const A_WHILE: Duration = Duration::from_secs(4);
 /// A user whom nothing of a cluster belongs to.
 const NOBODY: u32 = 65534;
@@ -164,7 +164,7 @@ fn nobody_dials_for_strangers(spec: &Spec, cluster: &Cluster) {
     drop(held);
 }
 
-/// What a node tells of itself is said by somebody else to the others, as a process of it that is newer than all.
+/// Somebody else says to the others what a node tells of itself, as a process of it that is newer than all.
 fn an_identity_is_not_taken(spec: &Spec, cluster: &mut Cluster) {
     let mut stream = dial(source(3), target(cluster, 3)).unwrap();
     stream.write_all(&hello(&spec.name, &stranger(3), 6)).unwrap();
@@ -178,7 +178,7 @@ fn an_identity_is_not_taken(spec: &Spec, cluster: &mut Cluster) {
             let mut stream = dial(source(4), target(cluster, n)).unwrap();
             stream.write_all(&[hello(&spec.name, &thief, 100 + attempt), confirm(1 << 62)].concat()).unwrap();
             let begun = Instant::now();
-            // What comes after a hello and a proposal to agree, if anything: it is refused, or hung up on.
+            // The answer to a hello and a proposal to agree, if any: it is refused, or hung up on.
             while matches!(answer(&mut stream), Answer::Hello(_) | Answer::Goes) {
                 assert!(begun.elapsed() < A_WHILE, "node{n} goes on speaking with a thief");
             }

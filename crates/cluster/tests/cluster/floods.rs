@@ -30,7 +30,7 @@ use trireme_types::{
 /// How long each flood lasts before a member has to come back through it.
 const FLOOD: Duration = Duration::from_secs(4);
 const ATTACKERS: u64 = 4;
-/// What all attackers together hold open, the newest.
+/// The connections that all attackers together hold open, the newest.
 const HELD: usize = 2000;
 /// Lines that a flood may add to the log of a node.
 const LINES: usize = 500;
@@ -87,7 +87,7 @@ pub fn floods_of_handshakes_with_certificates(bed: &Bed) {
     for n in 1..=3 {
         client(&cluster, n).run("SET GLOBAL wsrep_provider_options = 'socket.ssl_reload=1'");
     }
-    // Who has a certificate of the authority that is not for members, as a laptop of an administrator, is none.
+    // A holder of another certificate of the authority, as a laptop of an administrator, is no member.
     let target = targets(&cluster)[0];
     let member = authority.issue("node9", Validity::YEARS, None).unwrap();
     assert!(is_heard_with(&spec.name, target, &member), "a certificate for members");
@@ -106,7 +106,7 @@ fn is_heard_with(cluster: &str, to: SocketAddrV4, shown: &Issued) -> bool {
     builder.set_certificate(&X509::from_pem(&shown.cert).unwrap()).unwrap();
     let setting = builder.build().configure().unwrap().verify_hostname(false);
     let Ok(mut stream) = setting.connect("a node", dial(source(0), to).unwrap()) else { return false };
-    // Whoever verifies last finds out after the other end believes that all is well.
+    // The end that verifies last finds out after the other end believes that all is well.
     let _ = stream.write_all(&hello(cluster, &stranger(0), 1));
     matches!(crate::attacker::answer(&mut stream), crate::attacker::Answer::Hello(_))
 }
@@ -278,7 +278,7 @@ fn through(cluster: &mut Cluster, flood: Flood) {
         await_status(cluster, n, "wsrep_cluster_size", "3");
         assert_all_there(cluster, n, &acknowledged);
     }
-    // What is closed is given back at once, and what had been begun some moments later.
+    // Memory of closed links is given back at once, and that of begun ones some moments later.
     let ended = Instant::now();
     let grown = loop {
         let grown =
@@ -334,7 +334,7 @@ impl Flood {
                         }
                         due += pause;
                         std::thread::sleep(due.saturating_duration_since(Instant::now()));
-                        // What was missed is not made up for at once.
+                        // Missed attempts are not made up for at once.
                         due = due.max(Instant::now() - SECOND / 10);
                     }
                 })

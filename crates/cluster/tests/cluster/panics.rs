@@ -14,7 +14,7 @@ const NODES: u8 = 5;
 
 /// How a server comes to make a call.
 enum Way {
-    /// It runs. What is done with it, whatever comes of that.
+    /// It runs. The work that is done with it, with any result.
     Running(fn(&mut Scene)),
     /// It starts: the start ends in order, and the next one succeeds.
     Starting,
@@ -259,7 +259,7 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// What the client is told depends on the place; that the server lives is what counts.
+/// The answer to the client depends on the place; the server has to live.
 fn attempt(client: &mut Client, sql: &str) {
     let _ = client.session.query(sql);
 }

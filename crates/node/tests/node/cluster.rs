@@ -4,12 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use trireme_node::{Code, Gtid, InitArgs, Node, StatValue};
+use trireme_node::{Code, Gtid, InitArgs, Node, StatValue, TrxId};
 
-use crate::fake::{Fake, Hook, PATIENCE, Registry, Tables};
+use crate::fake::{End, Fake, Hook, PATIENCE, Registry, Tables};
 
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
@@ -255,6 +255,30 @@ pub fn block(host: &Host) -> mpsc::Sender<()> {
     });
     *host.hook.lock().unwrap() = Some(Arc::new(hook));
     release
+}
+
+/// While `host` applies the write set with these data, it aborts the local transaction that is sent here.
+pub fn abort_behind(host: &Host, data: &'static [u8]) -> mpsc::Sender<TrxId> {
+    let (go, gate) = mpsc::channel::<TrxId>();
+    let gate = Mutex::new(gate);
+    let hook: Hook = Box::new(move |fake, meta, applied| {
+        if applied == data {
+            let victim = gate.lock().unwrap().recv().unwrap();
+            assert_eq!(fake.node().abort_certification(Some(meta.seqno), victim).0, Code::Ok);
+        }
+    });
+    *host.hook.lock().unwrap() = Some(Arc::new(hook));
+    go
+}
+
+/// A local transaction that was certified, and is aborted by way of [`abort_behind`]. Its end.
+pub fn give_way(host: &Host, go: &mpsc::Sender<TrxId>) -> End {
+    let mut handle = host.begin("l", "local");
+    let answer = host.certify(&mut handle);
+    let local = host.fake.clone();
+    let client = thread::spawn(move || local.conclude(handle, answer, "local"));
+    go.send(handle.trx).unwrap();
+    client.join().unwrap()
 }
 
 /// At least so many bytes, in large write sets.

@@ -1,18 +1,17 @@
-//! What the flight recorder's file says of what happened. Each kind of record has a test that brings it about, see
+//! The flight recorder's file tells what happened. Each kind of record has a test that brings it about, see
 //! [`every_kind_is_recorded_by_one_of_these`].
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
 use trireme_flight::{Event, FILE_NAME, Lane, Reading, Record, Timeline, event};
-use trireme_node::{Code, StatValue, TrxId};
+use trireme_node::{Code, StatValue};
 
-use crate::cluster::{Cluster, Host, agree, block, kill};
-use crate::fake::{End, Hook, until};
+use crate::cluster::{Cluster, Host, abort_behind, agree, block, give_way, kill};
+use crate::fake::{End, until};
 use crate::metrics::sequencer;
 
 fn read(dir: &Path) -> Vec<Record> {
@@ -113,15 +112,7 @@ fn a_conflict_and_a_transaction_that_gives_way() {
     let cluster = Cluster::new(2);
     let hosts = cluster.start();
     let dir = &*cluster.sites[1].dir;
-    let (go, gate) = mpsc::channel::<TrxId>();
-    let gate = Mutex::new(gate);
-    let hook: Hook = Box::new(move |fake, meta, data| {
-        if data == b"remote" {
-            let victim = gate.lock().unwrap().recv().unwrap();
-            assert_eq!(fake.node().abort_certification(Some(meta.seqno), victim).0, Code::Ok);
-        }
-    });
-    *hosts[1].hook.lock().unwrap() = Some(Arc::new(hook));
+    let go = abort_behind(&hosts[1], b"remote");
     let remote = hosts[0].commit("r", "remote");
     until("it to be applied", || hosts[1].lock().is_applying());
     // It was certified before, and is not applied yet: who has not seen it loses.
@@ -135,13 +126,8 @@ fn a_conflict_and_a_transaction_that_gives_way() {
         _ => None,
     });
     assert_eq!(lost, Some((remote, true)));
-    let mut handle = hosts[1].begin("l", "local");
-    let answer = hosts[1].certify(&mut handle);
-    let local = hosts[1].fake.clone();
-    let client = thread::spawn(move || local.conclude(handle, answer, "local"));
-    go.send(handle.trx).unwrap();
+    let End::Replayed(last) = give_way(&hosts[1], &go) else { panic!("it gave way") };
     assert!(matches!(late.join().unwrap(), End::Conflict(_)));
-    let End::Replayed(last) = client.join().unwrap() else { panic!("it gave way") };
     recorded(&[dir], BY_GIVING_WAY);
     hosts[0].reach(last);
     agree(hosts);
@@ -242,7 +228,7 @@ pub const BY_AN_OPEN_OUTCOME: &[&str] = &["unknown-outcome"];
 pub const BY_A_PANIC: &[&str] = &["panicked"];
 /// In [`crate::outage`].
 pub const BY_A_BROKEN_LOG: &[&str] = &["log-failed", "log-works"];
-/// What cannot be had here without another clock, disk or process: the tests of these files have it.
+/// Kinds that cannot be had here without another clock, disk or process: the tests of these files have it.
 const ELSEWHERE: &[(&str, &str)] = &[
     ("stood-still", "crates/node/src/flight.rs"),
     ("clock-set", "crates/node/src/flight.rs"),

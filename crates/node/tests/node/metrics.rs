@@ -4,16 +4,16 @@ use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
 use trireme_metrics::names::{self, METRICS};
 use trireme_metrics::state::{FILE_NAME, State};
-use trireme_node::{Code, StatValue, TrxId};
+use trireme_node::{Code, StatValue};
 
-use crate::cluster::{Cluster, Host, agree, block, write_much};
-use crate::fake::{End, Hook, until};
+use crate::cluster::{Cluster, Host, abort_behind, agree, block, give_way, write_much};
+use crate::fake::{End, until};
 use crate::flight::{BY_AN_OPEN_OUTCOME, BY_SILENCE, BY_STANDING, recorded};
 
 /// The newest whole content.
@@ -235,23 +235,10 @@ fn replays_are_counted() {
     let cluster = Cluster::new(2);
     let hosts = cluster.start();
     let before = Before::of(&cluster.sites[1].dir);
-    let (go, gate) = mpsc::channel::<TrxId>();
-    let gate = Mutex::new(gate);
-    let hook: Hook = Box::new(move |fake, meta, data| {
-        if data == b"remote" {
-            let victim = gate.lock().unwrap().recv().unwrap();
-            assert_eq!(fake.node().abort_certification(Some(meta.seqno), victim).0, Code::Ok);
-        }
-    });
-    *hosts[1].hook.lock().unwrap() = Some(Arc::new(hook));
+    let go = abort_behind(&hosts[1], b"remote");
     let remote = hosts[0].commit("r", "remote");
     until("it to be applied", || hosts[1].lock().is_applying());
-    let mut handle = hosts[1].begin("l", "local");
-    let answer = hosts[1].certify(&mut handle);
-    let local = hosts[1].fake.clone();
-    let client = thread::spawn(move || local.conclude(handle, answer, "local"));
-    go.send(handle.trx).unwrap();
-    assert_eq!(client.join().unwrap(), End::Replayed(remote + 1));
+    assert_eq!(give_way(&hosts[1], &go), End::Replayed(remote + 1));
     before.have_moved(BY_A_REPLAY);
     hosts[0].reach(remote + 1);
     agree(hosts);

@@ -572,7 +572,7 @@ fn when_a_liar_is_gone_the_others_order_within_ten_seconds() {
     }
 }
 
-/// What is excused stands on the page.
+/// The page names each excuse.
 #[test]
 fn the_page_has_a_row_for_each_harm_and_a_line_for_each_rule() {
     let page = include_str!("../../../../docs/protocol.md");

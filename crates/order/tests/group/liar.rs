@@ -20,7 +20,7 @@ const NAMES: u8 = 12;
 /// Time in which the others have to be back.
 const BACK_WITHIN: Duration = Duration::from_secs(10);
 
-/// What the liar is.
+/// The place of the liar.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Liar {
     /// Linked, and does not ask to be let in.
@@ -31,7 +31,7 @@ enum Liar {
     Member(u8),
 }
 
-/// What a lie has brought about among the honest.
+/// The effects of a lie among the honest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Effect {
     /// Somebody followed it, and took or committed what it said.
@@ -258,7 +258,7 @@ impl World {
         self.look();
     }
 
-    /// What became of the honest.
+    /// The fate of the honest.
     fn look(&mut self) {
         for n in self.honest() {
             let one = &self.net.nodes[&n];
@@ -360,7 +360,7 @@ impl World {
             let bodies = self.net.bodies(*n);
             let got = bodies.iter().filter(|b| b.starts_with("in the end")).count();
             assert_eq!(got, honest.len(), "node {n}: {}", self.all());
-            // What one has committed, all have.
+            // All have every entry that one has committed.
             let of_first = self.net.bodies(honest[0]);
             let may_lose = self.effects.iter().any(|e| e.may_lose());
             assert!(may_lose || bodies == of_first, "node {n}: {bodies:?}, {of_first:?}: {}", self.all());

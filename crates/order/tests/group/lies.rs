@@ -1,4 +1,4 @@
-//! What one that lies can say: messages whose fields are changed by what they mean, and what docs/protocol.md says that the lie can take from
+//! The messages of one that lies, with fields that are changed by their meaning, and the harm that docs/protocol.md says they can do to
 //! the honest (section 2, *What a lie can take*).
 //!
 //! Shared by the order's own tests, the fuzz target `order_liar` and the simulator.
@@ -13,7 +13,7 @@ use trireme_types::{
 /// A number below the given one.
 pub type Choose<'a> = &'a mut dyn FnMut(u64) -> u64;
 
-/// What a lie refers to.
+/// The facts that a lie refers to.
 pub struct Scene {
     pub history: Uuid,
     pub liar: Member,
@@ -190,7 +190,7 @@ pub fn change(choose: Choose<'_>, scene: &Scene, field: Field<'_>) {
     }
 }
 
-/// What a lie can take from those who hear it: one row each of the table in docs/protocol.md.
+/// The harm of a lie to those who hear it: one row each of the table in docs/protocol.md.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Harm {
     Order,
@@ -217,12 +217,12 @@ impl Harm {
     }
 }
 
-/// What is true at the moment when a lie is heard.
+/// The truth at the moment when a lie is heard.
 pub struct Truth {
     /// The one who hears it.
     pub hearer: NodeId,
     pub hearer_term: Term,
-    /// What the liar has acknowledged, and to whom it has given its vote in which term.
+    /// The entries that the liar has acknowledged, and to whom it has given its vote in which term.
     pub acked: (Term, LogIndex),
     pub voted: (Term, NodeId),
 }
@@ -271,7 +271,7 @@ fn harm_in_term(term: Term, content: &Content, truth: &Truth) -> Option<Harm> {
     harmful.then_some(harm)
 }
 
-/// What a quiet group does not say by itself.
+/// Messages that a quiet group does not send by itself.
 pub fn invented(scene: &Scene) -> Vec<Message> {
     let (branch, term, index, seqno) = (scene.history, Term(2), LogIndex(5), Seqno(3));
     let me = scene.liar.node;

@@ -59,7 +59,17 @@ fn say(net: &mut Net, to: u8, from: u8, message: Message) {
     net.settle();
 }
 
-/// Whoever it lies to leaves it, the view drops it after the time for one that died, and the rest commits all the while.
+/// A cluster of three: it, its sequencer, the member that the sequencer has caught in a lie, and the third.
+fn caught() -> (Net, u8, u8, u8) {
+    let mut net = Net::cluster(3);
+    let sequencer = net.sequencer();
+    let others: Vec<u8> = (1..=3).filter(|n| *n != sequencer).collect();
+    let status = net.nodes[&sequencer].group.status();
+    say(&mut net, sequencer, others[0], proofs(status.term, status.last).swap_remove(0));
+    (net, sequencer, others[0], others[1])
+}
+
+/// Everybody to whom it lies leaves it, the view drops it after the time for one that died, and the rest commits all the while.
 #[test]
 pub fn a_member_that_lies_to_all_is_left_and_the_others_go_on() {
     let term = Net::cluster(3).nodes[&1].group.status().term;
@@ -142,12 +152,7 @@ fn nobody_is_left_whom_the_majority_needs() {
 /// One that was left is taken back when the rest is no majority any more: of three, another one died.
 #[test]
 fn who_was_left_is_taken_back_when_it_is_needed() {
-    let mut net = Net::cluster(3);
-    let sequencer = net.sequencer();
-    let others: Vec<u8> = (1..=3).filter(|n| *n != sequencer).collect();
-    let (liar, dies) = (others[0], others[1]);
-    let status = net.nodes[&sequencer].group.status();
-    say(&mut net, sequencer, liar, proofs(status.term, status.last).swap_remove(0));
+    let (mut net, sequencer, liar, dies) = caught();
     assert_eq!(net.nodes[&sequencer].group.left_peers(), [node(liar)]);
     net.kill(dies);
     net.run(Duration::from_secs(4));
@@ -160,11 +165,7 @@ fn who_was_left_is_taken_back_when_it_is_needed() {
 /// A link that comes up in between, and what is still on its way, is not heard.
 #[test]
 fn nothing_is_heard_of_who_was_left() {
-    let mut net = Net::cluster(3);
-    let sequencer = net.sequencer();
-    let liar = (1..=3).find(|n| *n != sequencer).unwrap();
-    let status = net.nodes[&sequencer].group.status();
-    say(&mut net, sequencer, liar, proofs(status.term, status.last).swap_remove(0));
+    let (mut net, sequencer, liar, _) = caught();
     let now = net.now;
     let group = &mut net.nodes.get_mut(&sequencer).unwrap().group;
     group.handle_link_up(now, Net::config(liar).me, trireme_order::SUPPORTED);
@@ -239,12 +240,7 @@ fn nothing_that_the_honest_say_is_a_violation() {
 /// A frozen member's link stands, and it answers nothing: then the one that was left is needed.
 #[test]
 fn whoever_is_needed_by_those_that_answer_is_taken_back() {
-    let mut net = Net::cluster(3);
-    let sequencer = net.sequencer();
-    let others: Vec<u8> = (1..=3).filter(|n| *n != sequencer).collect();
-    let (liar, frozen) = (others[0], others[1]);
-    let status = net.nodes[&sequencer].group.status();
-    say(&mut net, sequencer, liar, proofs(status.term, status.last).swap_remove(0));
+    let (mut net, sequencer, liar, frozen) = caught();
     assert_eq!(refusals(&net, sequencer), [(node(liar), true)]);
     net.mute(frozen);
     net.run(Duration::from_secs(12));
