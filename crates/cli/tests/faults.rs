@@ -21,11 +21,17 @@ fn trireme(words: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// Until `look` finds it; what it saw last is in the message.
+/// Until `look` finds it; what it saw last, how often it looked, and how busy the machine was, is in the message.
 fn until(what: &str, mut look: impl FnMut() -> Result<(), String>) {
-    let deadline = Instant::now() + PATIENCE;
+    let (began, mut looks) = (Instant::now(), 0);
     while let Err(seen) = look() {
-        assert!(Instant::now() < deadline, "waited for {what} in vain:\n{seen}");
+        looks += 1;
+        let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        let waited = began.elapsed();
+        assert!(
+            waited < PATIENCE,
+            "waited for {what} in vain, for {waited:?} with {looks} looks, at a load of {load}{seen}"
+        );
         std::thread::sleep(Duration::from_millis(100));
     }
 }
@@ -50,6 +56,15 @@ fn words_of(row: &Value) -> String {
         row.as_object_mut().unwrap().remove(changing);
     }
     row.to_string()
+}
+
+/// A line for each record.
+fn texts(rows: &[Value]) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let one = |row: &Value| {
+        format!("{} {} {}: {}\n", text(&row["time"]), row["nodes"], text(&row["kind"]), text(&row["text"]))
+    };
+    rows.iter().map(one).collect()
 }
 
 /// Is killed when dropped.
@@ -159,8 +174,22 @@ impl Bed {
         until(&format!("flight to show {kinds} of {node} with `{words}`"), || {
             let rows = self.flight(node, kinds);
             let shown = rows.iter().any(|row| row["text"].as_str().is_some_and(|text| text.contains(words)));
-            if shown { Ok(()) } else { Err(format!("{rows:#?}")) }
+            if shown {
+                Ok(())
+            } else {
+                Err(format!("{}\nAll that was recorded since the fault began:\n{}", texts(&rows), self.story()))
+            }
         });
+    }
+
+    /// For messages: what all nodes have recorded since the fault began, but for what comes by the hundred.
+    fn story(&self) -> String {
+        let mut rows = self.rows(&[]);
+        rows.retain(|row| {
+            let frequent = ["asks-to-stop", "held-back", "conflict", "aborted"].iter().any(|kind| row["kind"] == *kind);
+            !frequent && !self.before.contains(&words_of(row))
+        });
+        texts(&rows)
     }
 
     /// The sum of a metric over its labels and the first two nodes, as the monitors beside them serve it. Of the members the sequencer judges,
@@ -206,7 +235,8 @@ fn six_faults_are_found_and_named() {
     spec.name = format!("faults-{base_port}");
     // A log of its own disk, with small segments, so that the next one is needed soon.
     spec.disks = Some(Disks::of_log(96));
-    spec.provider_options = "gcache.size=32M; repl.flight_size=1M".to_owned();
+    // Writers wait for a node with a locked table for as long as it takes to look.
+    spec.provider_options = "gcache.size=32M; repl.flight_size=1M; gcs.fc_patience=PT5S".to_owned();
     let cluster = ClusterGuard::up(&spec, &mut |_| {}).unwrap();
     let [one, _, sick] = [1, 2, 3].map(|n| NodeId::new(n).unwrap());
     let nodes = cluster.nodes().to_vec();
@@ -253,18 +283,18 @@ fn six_faults_are_found_and_named() {
     bed.flight_shows(&third, "stood-still", "the process did not run for");
     bed.flight_shows(&others, "heard", &third);
 
-    // 2. A slow disk: syncs wait for their turn. The majority commits without it and nobody is missing, and yet it is named.
+    // 2. A slow disk: writes and syncs wait for their turn. The majority commits without it and nobody is missing, and yet it is named.
     bed.begin();
     let slow = Stutter::of(disk.clone());
     let writers = Writers::start(&bed.cluster.endpoints()[0]);
-    let named = format!("the disk of {third} is slow: in the last ten seconds a sync of its write-set log took ");
+    let named = format!("the disk of {third} is slow: in the last ten seconds it took ");
     bed.status_shows(&["3 of 3 voters are there", &named]);
     bed.top_shows(&["3 of 3 voters are there", &named]);
     until("the metric to tell", || {
         let longest = bed.metric_of(2, "trireme_log_sync_longest_seconds");
-        if longest >= 0.1 { Ok(()) } else { Err(format!("{longest}")) }
+        if longest >= 0.1 { Ok(()) } else { Err(format!("{longest} s\n{}", bed.story())) }
     });
-    bed.flight_shows(&third, "slow-sync", "a sync of the write-set log took");
+    bed.flight_shows(&third, "slow-sync", "for a write or a sync of the write-set log");
     drop(writers);
     drop(slow);
     bed.well();
@@ -284,7 +314,12 @@ fn six_faults_are_found_and_named() {
         if long { Ok(()) } else { Err(format!("{rows:#?}")) }
     });
     let stood = bed.flight(&third, "stood-still");
-    assert!(stood.iter().all(|row| row["facts"]["time"].as_f64() < Some(1.0)), "{stood:#?}");
+    assert!(
+        stood.iter().all(|row| row["facts"]["time"].as_f64() < Some(1.0)),
+        "a process whose disk hung is said to have stood:\n{}\nAll that was recorded since the fault began:\n{}",
+        texts(&stood),
+        bed.story()
+    );
 
     // 3. A locked table.
     bed.begin();

@@ -354,9 +354,9 @@ events! {
     /// it is applied again
     56 "applies-again" Flow AppliesAgain { after: Duration }
 
-    /// a sync of the write-set log took so long
+    /// the disk took so long for a write or a sync of the write-set log
     60 "slow-sync" Sync SlowSync { time: Duration }
-    /// a sync has not ended for so long
+    /// the disk has not answered for so long to a write or a sync
     61 "sync-hangs" Sync SyncHangs { time: Duration }
 
     /// the whole process did not run: frozen, or starved of processors
@@ -499,9 +499,11 @@ impl Event {
                 )
             }
             Event::AppliesAgain { after } => format!("applies again, after {}", time(*after)),
-            Event::SlowSync { time: took } => format!("a sync of the write-set log took {}", time(*took)),
+            Event::SlowSync { time: took } => {
+                format!("the disk took {} for a write or a sync of the write-set log", time(*took))
+            }
             Event::SyncHangs { time: since } => {
-                format!("a sync of the write-set log has not ended for {}", time(*since))
+                format!("the disk has not answered for {} to a write or a sync of the write-set log", time(*since))
             }
             Event::StoodStill { time: since } => {
                 format!("the process did not run for {}: it was frozen, or had no processor", time(*since))

@@ -123,7 +123,7 @@ pub const METRICS: &[Metric] = &[
     gauge("trireme_certification_keys", "Keys in the certification index"),
     gauge(
         "trireme_log_sync_longest_seconds",
-        "The longest sync of the write-set log in the last ten seconds, one that has not ended included",
+        "The longest write or sync of the write-set log in the last ten seconds, one that has not ended included",
     ),
     labelled(
         Kind::Gauge,

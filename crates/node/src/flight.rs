@@ -25,9 +25,9 @@ const LOOK: Duration = Duration::from_secs(1);
 const STOOD_STILL: Duration = Duration::from_millis(200);
 /// Of the thread of the group.
 const LATE: Duration = Duration::from_millis(50);
-/// Of a sync of the log.
+/// Of a write or a sync of the log.
 const SLOW_SYNC: Duration = Duration::from_millis(100);
-/// A sync that has not ended for so long is told of before it ends; again at ten times that, and so on.
+/// One that has not ended for so long is told of before it ends; again at ten times that, and so on.
 const SYNC_HANGS: Duration = Duration::from_secs(1);
 /// A commit that takes so long is noted in the second in which it ends. Else the slowest of a minute is.
 const SLOW_COMMIT: Duration = Duration::from_millis(100);
@@ -102,7 +102,7 @@ pub struct Watch {
     paused: Duration,
     /// The position after which nothing is applied, since when, and the time at which that is noted next.
     stands: Option<(Seqno, Instant, Duration)>,
-    /// The beginning of the sync that hangs, and the time at which that is noted next.
+    /// The beginning of the write or sync that hangs, and the time at which that is noted next.
     sync_hangs: (Option<Instant>, Duration),
     unknown_outcomes: u64,
 }
@@ -199,11 +199,11 @@ impl Watch {
     }
 
     fn look_at_syncs(&mut self, flight: &Recorder, metrics: &Metrics, now: Instant) {
-        let slowest = metrics.slowest_sync.take();
+        let slowest = metrics.disk.take();
         if slowest >= SLOW_SYNC {
             flight.note(Event::SlowSync { time: slowest });
         }
-        let since = metrics.sync_since.get();
+        let since = metrics.disk_since();
         if since != self.sync_hangs.0 {
             self.sync_hangs = (since, SYNC_HANGS);
         }
@@ -330,11 +330,11 @@ mod tests {
             noted(&incoming)
         };
         for fast in [ms(3), ms(99)] {
-            metrics.slowest_sync.record(fast);
+            metrics.disk.record(fast);
         }
         assert_eq!(look(ms(0)), []);
         for slow in [ms(180), ms(150)] {
-            metrics.slowest_sync.record(slow);
+            metrics.disk.record(slow);
         }
         assert_eq!(look(ms(0)), [("slow-sync", ms(180))]);
         // One that hangs is told of while it does, and less and less often.
@@ -345,6 +345,6 @@ mod tests {
             let seen = look(ms(after));
             assert_eq!(seen, expected[..usize::from(told)], "after {after} ms");
         }
-        assert!(metrics.longest_sync(start + ms(99_000)) >= ms(98_000), "told while it lasts");
+        assert!(metrics.slowest_of_disk(start + ms(99_000)) >= ms(98_000), "told while it lasts");
     }
 }

@@ -10,6 +10,7 @@ use trireme_wslog::{DirStorage, OpenReport, Options as LogOptions, WriteSetLog, 
 
 use crate::Level;
 use crate::identity::{NoChance, node_uuid};
+use crate::metrics::Writes;
 use crate::settings::{Settings, SettingsError};
 use crate::shared::Shared;
 use crate::space::free_space;
@@ -89,6 +90,7 @@ impl LogIo {
 
 /// Prepares the log for the calling thread, as `repl.log_io` says and this machine allows.
 pub fn begin_io(shared: &Arc<Shared>, log: &mut Log) -> LogIo {
+    log.watch_writes(Writes(Arc::downgrade(shared)));
     let host = &shared.host;
     let wanted = host.settings.with(|o| o.text("repl.log_io").to_owned());
     if wanted == "threads" {

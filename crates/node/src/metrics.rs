@@ -1,13 +1,19 @@
 //! What a node measures.
 
+use std::sync::Weak;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use trireme_metrics::{Histogram, Moments};
+use trireme_wslog::WriteWatch;
 
 use crate::command::Outcome;
+use crate::shared::Shared;
 use crate::slot::Slot;
 use crate::stages::{Recent, Since, Slowest, Stages, Worst};
+
+/// A write that no disk held up takes less.
+const WRITE_TOLD: Duration = Duration::from_millis(1);
 
 /// Any thread may record; nothing here waits for a lock.
 #[derive(Default)]
@@ -29,13 +35,16 @@ pub struct Metrics {
     pub latency: Moments,
     /// Length of the queue behind flow control at each write set, see [`SendQueue`].
     pub send_queue: SendQueue,
-    /// See [`Metrics::longest_sync`].
-    recent_syncs: Recent,
+    /// See [`Metrics::slowest_of_disk`].
+    recent: Recent,
     // For the flight recorder, since it last looked:
     pub slowest: Slowest,
-    pub slowest_sync: Worst,
+    /// Of syncs and writes of the log.
+    pub disk: Worst,
     /// The sync that is under way.
     pub sync_since: Since,
+    /// The write of the group thread that is under way.
+    write_since: Since,
 }
 
 impl Metrics {
@@ -58,14 +67,32 @@ impl Metrics {
         let took = now.saturating_duration_since(begun);
         self.sync_since.end();
         self.log_sync.record(took);
-        self.slowest_sync.record(took);
-        self.recent_syncs.record(now, took);
+        self.note_disk(now, took);
     }
 
-    /// The longest sync of the log that ended in the last ten seconds, or is under way.
-    pub fn longest_sync(&self, now: Instant) -> Duration {
-        let under_way = self.sync_since.get().map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-        self.recent_syncs.longest(now).max(under_way)
+    fn note_write(&self, began: Instant) {
+        let now = Instant::now();
+        let took = now.saturating_duration_since(began);
+        self.write_since.end();
+        if took >= WRITE_TOLD {
+            self.note_disk(now, took);
+        }
+    }
+
+    fn note_disk(&self, now: Instant, took: Duration) {
+        self.disk.record(took);
+        self.recent.record(now, took);
+    }
+
+    /// Since when the disk has not answered to a sync or a write of the log. `None`: nothing is under way.
+    pub fn disk_since(&self) -> Option<Instant> {
+        self.sync_since.get().into_iter().chain(self.write_since.get()).min()
+    }
+
+    /// The longest sync or write of the log that ended in the last ten seconds, or is under way.
+    pub fn slowest_of_disk(&self, now: Instant) -> Duration {
+        let under_way = self.disk_since().map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        self.recent.longest(now).max(under_way)
     }
 
     /// A local write set was ordered. `slot`: what its thread waited at since `begun`.
@@ -84,6 +111,22 @@ impl Metrics {
             self.hold.record(held);
         }
         Stages { send, hold: held, order, wait: Duration::ZERO }
+    }
+}
+
+/// The group thread's writes into the log. Weak, as the node keeps readers of the log, whose files know of this.
+pub struct Writes(pub Weak<Shared>);
+
+impl WriteWatch for Writes {
+    fn began(&self, at: Instant) {
+        if let Some(shared) = self.0.upgrade() {
+            shared.metrics.write_since.begin(at);
+        }
+    }
+
+    fn ended(&self, began: Instant) {
+        let Some(shared) = self.0.upgrade() else { return };
+        shared.metrics.note_write(began);
     }
 }
 
@@ -119,6 +162,27 @@ impl SendQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_disk_is_slow_by_writes_and_by_syncs() {
+        let ms = Duration::from_millis;
+        let (metrics, start) = (Metrics::new(true), Instant::now());
+        let ago = |time| start.checked_sub(time).unwrap();
+        // Under way at the same time: the one that has waited for longer counts.
+        metrics.sync_since.begin(start);
+        metrics.write_since.begin(start + ms(50));
+        assert_eq!(metrics.disk_since(), Some(start));
+        metrics.sync_since.end();
+        assert_eq!(metrics.slowest_of_disk(start + ms(250)), ms(200));
+        metrics.note_write(ago(ms(300)));
+        assert_eq!(metrics.disk_since(), None);
+        assert!(metrics.slowest_of_disk(start) >= ms(300) && metrics.disk.take() >= ms(300));
+        metrics.note_sync(ago(ms(400)));
+        assert!(metrics.slowest_of_disk(start) >= ms(400) && metrics.disk.take() >= ms(400));
+        // As a rule the page cache takes a write at once.
+        metrics.note_write(Instant::now());
+        assert_eq!(metrics.disk.take(), Duration::ZERO);
+    }
 
     #[test]
     fn the_queue_of_senders() {

@@ -264,7 +264,7 @@ impl Seen {
         body.number("trireme_cluster_size", if primary { status.incoming.len() as f64 } else { 0.0 });
         let silent = self.asked.as_ref().map_or(0.0, |(since, _)| since.elapsed().as_secs_f64());
         body.number("trireme_group_thread_silent_seconds", silent);
-        let sync = shared.metrics.longest_sync(Instant::now()).as_secs_f64();
+        let sync = shared.metrics.slowest_of_disk(Instant::now()).as_secs_f64();
         body.number("trireme_log_sync_longest_seconds", sync);
         body.text("name", &shared.host.args.node_name);
         body.text("version", env!("CARGO_PKG_VERSION"));

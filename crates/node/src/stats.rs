@@ -34,7 +34,7 @@ pub fn collect(shared: &Arc<Shared>) -> Vec<(String, StatValue)> {
             let mut pairs = picture.into_pairs();
             let held = if flow.active() { "ON" } else { "OFF" };
             pairs.push(("flow_control_status".to_owned(), held.into()));
-            let longest = shared.metrics.longest_sync(now).as_secs_f64();
+            let longest = shared.metrics.slowest_of_disk(now).as_secs_f64();
             pairs.push(("trireme_log_sync_longest".to_owned(), StatValue::Double(longest)));
             pairs
         }

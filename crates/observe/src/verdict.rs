@@ -166,7 +166,7 @@ pub fn verdict(group: &[&Facts], votes: Option<&Votes>, witness: Option<&Facts>,
     for facts in group.iter() {
         if let Some(longest) = facts.number("wsrep_trireme_log_sync_longest").filter(|s| *s >= SLOW_SYNC) {
             let text = format!(
-                "the disk of {} is slow: in the last ten seconds a sync of its write-set log took {longest:.2} s. Look for what else uses that disk",
+                "the disk of {} is slow: in the last ten seconds it took {longest:.2} s for a write or a sync of the write-set log. Look for what else uses that disk",
                 name(facts)
             );
             say(Level::Well, text);
@@ -208,7 +208,7 @@ pub fn verdict(group: &[&Facts], votes: Option<&Votes>, witness: Option<&Facts>,
 
 /// Write sets that wait to be applied: more than flow control lets pass by default.
 const LONG_QUEUE: i64 = 32;
-/// Of a sync of the log, in seconds: what the flight recorder calls slow, too.
+/// Of a write or a sync of the log, in seconds: what the flight recorder calls slow, too.
 const SLOW_SYNC: f64 = 0.1;
 
 fn of_votes(votes: &Votes, primary: bool) -> (Level, String) {
@@ -389,7 +389,7 @@ mod tests {
             assert_eq!(picture.level(), Level::Well);
             picture.clusters[0].verdict.sentences.join("\n")
         };
-        let told = "the disk of db2 is slow: in the last ten seconds a sync of its write-set log took 0.15 s";
+        let told = "the disk of db2 is slow: in the last ten seconds it took 0.15 s for a write or a sync of the write-set log";
         assert!(seconds("0.15").contains(told), "{}", seconds("0.15"));
         assert!(!seconds("0.099").contains("slow"), "{}", seconds("0.099"));
     }

@@ -7,7 +7,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use trireme_order::StoreError;
@@ -36,6 +36,16 @@ pub struct DirStorage {
 struct Shared {
     path: PathBuf,
     read_only: bool,
+    watch: OnceLock<Box<dyn WriteWatch>>,
+}
+
+/// Hears of the writes through the page cache on which the log's owner waits. A slow disk shows in them as it does in syncs: the kernel lets a write
+/// wait for what it is about to bring to the disk. Not of those past the page cache, and not of those that prepare a segment beside the log.
+pub trait WriteWatch: Send + Sync {
+    /// Called by the thread that writes, before it does.
+    fn began(&self, at: Instant);
+    /// Called afterwards, also after a write that failed.
+    fn ended(&self, began: Instant);
 }
 
 /// Holds the lock file's lock.
@@ -48,6 +58,7 @@ pub struct DirLock {
 pub struct DirFile {
     file: Arc<File>,
     path: Arc<str>,
+    dir: Arc<Shared>,
 }
 
 impl DirStorage {
@@ -68,11 +79,20 @@ impl DirStorage {
         if !kind.is_dir() {
             return Err(describe(&text, "use", &io::Error::from(io::ErrorKind::NotADirectory)));
         }
-        Ok(DirStorage { shared: Arc::new(Shared { path: path.to_path_buf(), read_only }) })
+        Ok(DirStorage { shared: Arc::new(Shared { path: path.to_path_buf(), read_only, watch: OnceLock::new() }) })
     }
 
     pub fn path(&self) -> &Path {
         &self.shared.path
+    }
+
+    /// For all files of this directory, the open ones as well. Only the first watch counts.
+    pub(crate) fn watch_writes(&self, watch: Box<dyn WriteWatch>) {
+        let _ = self.shared.watch.set(watch);
+    }
+
+    fn file(&self, name: &str, file: File) -> DirFile {
+        DirFile { file: Arc::new(file), path: self.text(name).into(), dir: self.shared.clone() }
     }
 
     /// `None` when another process has it.
@@ -169,7 +189,7 @@ impl Storage for DirStorage {
         let opened =
             OpenOptions::new().read(true).write(!self.shared.read_only).custom_flags(NO_LINKS).open(self.full(name));
         match opened {
-            Ok(file) => Ok(Some(DirFile { file: Arc::new(file), path: self.text(name).into() })),
+            Ok(file) => Ok(Some(self.file(name, file))),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(describe(&self.text(name), "open", &e)),
         }
@@ -186,7 +206,7 @@ impl Storage for DirStorage {
             .custom_flags(NO_LINKS)
             .open(self.full(name))
             .map_err(|e| describe(&self.text(name), "create", &e))?;
-        Ok(DirFile { file: Arc::new(file), path: self.text(name).into() })
+        Ok(self.file(name, file))
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<(), StoreError> {
@@ -232,11 +252,20 @@ impl DirFile {
     pub(crate) fn path(&self) -> &str {
         &self.path
     }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        self.file.write_all_at(bytes, offset).map_err(|e| describe(&self.path, "write to", &e))
+    }
 }
 
 impl StorageFile for DirFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        self.file.write_all_at(bytes, offset).map_err(|e| describe(&self.path, "write to", &e))
+        let Some(watch) = self.dir.watch.get() else { return self.write(offset, bytes) };
+        let began = Instant::now();
+        watch.began(began);
+        let outcome = self.write(offset, bytes);
+        watch.ended(began);
+        outcome
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize, StoreError> {
@@ -265,7 +294,7 @@ impl StorageFile for DirFile {
         let mut at = 0;
         while at < len {
             let n = (len - at).min(ZEROS.len() as u64);
-            self.write_at(at, &ZEROS[..n as usize])?;
+            self.write(at, &ZEROS[..n as usize])?;
             at += n;
         }
         Ok(())

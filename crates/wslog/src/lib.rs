@@ -33,7 +33,7 @@ mod term;
 mod uring;
 mod wish;
 
-pub use dir::{DirFile, DirLock, DirStorage};
+pub use dir::{DirFile, DirLock, DirStorage, WriteWatch};
 pub use direct::{DirectWriter, PAGE, Pages};
 pub use format::RECORD_PAYLOAD_MAX;
 pub use log::WriteSetLog;

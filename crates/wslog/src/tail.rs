@@ -10,7 +10,7 @@ use std::time::Duration;
 use trireme_order::{LogStore, StoreError};
 use trireme_types::{Durability, Entry, LogIndex};
 
-use crate::dir::DirStorage;
+use crate::dir::{DirStorage, WriteWatch};
 use crate::direct::{DirectWriter, PAGE, PAGES_MAX, Pages};
 use crate::format::{RecordHeader, TERMINATOR, record_len};
 use crate::index::Slot;
@@ -60,6 +60,11 @@ struct Flight {
 }
 
 impl WriteSetLog<DirStorage> {
+    /// Only the first watch counts.
+    pub fn watch_writes(&self, watch: impl WriteWatch + 'static) {
+        self.storage.watch_writes(Box::new(watch));
+    }
+
     /// A way past the page cache for the calling thread, to be given to [`WriteSetLog::write_past_cache`].
     ///
     /// **Errors:** why there is none, in words.

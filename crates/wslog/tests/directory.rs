@@ -2,9 +2,13 @@
 
 mod support;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
 use trireme_order::LogStore;
 use trireme_types::{Base, Entry, HardState, Incarnation, LogIndex, NodeId, Seqno, Term, Uuid};
-use trireme_wslog::{DirStorage, Options, Trim, WriteSetLog};
+use trireme_wslog::{DirStorage, Options, Trim, WriteSetLog, WriteWatch};
 
 use support::dir::Dir;
 use support::entries::entry;
@@ -28,6 +32,37 @@ fn sync(log: &mut WriteSetLog<DirStorage>) {
         let done = std::thread::spawn(move || ticket.run()).join().unwrap().unwrap();
         log.finish_sync(done).unwrap();
     }
+}
+
+/// What waits for the disk in a write is known as it is in a sync; what is prepared beside the log is nobody's wait.
+#[test]
+fn writes_are_watched_and_the_preparation_of_segments_is_not() {
+    #[derive(Clone, Default)]
+    struct Count(Arc<[AtomicU64; 2]>);
+    impl WriteWatch for Count {
+        fn began(&self, _: Instant) {
+            self.0[0].fetch_add(1, Relaxed);
+        }
+        fn ended(&self, began: Instant) {
+            assert!(began.elapsed() < Duration::from_secs(60));
+            self.0[1].fetch_add(1, Relaxed);
+        }
+    }
+    let dir = Dir::new();
+    let (mut log, _) = open(&dir);
+    let count = Count::default();
+    log.watch_writes(count.clone());
+    let seen = || [0, 1].map(|at| count.0[at].load(Relaxed));
+    log.reset(base()).unwrap();
+    let before = seen();
+    log.append(&[entry(1, 1, 100)]).unwrap();
+    let after = seen();
+    assert!(after[0] > before[0] && after[0] == after[1], "{before:?}, then {after:?}");
+    // More than half of a segment: the next one is prepared.
+    log.append(&[entry(2, 1, 40_000)]).unwrap();
+    let (before, ticket) = (seen(), log.begin_spare().unwrap());
+    log.finish_spare(ticket.run()).unwrap();
+    assert_eq!(seen(), before);
 }
 
 #[test]

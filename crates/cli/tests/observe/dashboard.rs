@@ -12,7 +12,7 @@ use serde_json::Value;
 use trireme_cluster::{Cluster, Endpoint, Node, NodeId, Start};
 
 use crate::webdriver::Browser;
-use crate::{Process, cluster_of_three, get, trireme_command, until};
+use crate::{Process, cluster_of_three, get, machine_load, trireme_command, until_seen};
 
 /// Clients that write until they are dropped. One in ten writes the row that all write, so that there are conflicts.
 pub struct Load {
@@ -119,10 +119,34 @@ fn most(browser: &Browser, chart: &str, line: &str) -> f64 {
     shown[line].as_f64().unwrap_or(0.0)
 }
 
+/// Until it is so; else the whole page is in the message.
+fn shows(browser: &Browser, what: &str, mut done: impl FnMut() -> bool) {
+    until_seen(what, || if done() { Ok(()) } else { Err(all_of(browser)) });
+}
+
+/// Everything that the page says, and its charts' greatest values.
+fn all_of(browser: &Browser) -> String {
+    let script = "return document.body.innerText + '\\n' + [...document.querySelectorAll('[id^=plot-]')].map(plot => plot.id + ' ' + plot.dataset.most).join('\\n')";
+    browser.run(script).as_str().unwrap_or_default().to_owned()
+}
+
+fn is_well(browser: &Browser) -> bool {
+    browser.text("#level").eq_ignore_ascii_case("well")
+}
+
 /// The text of a panel changes.
 fn moves(browser: &Browser, panel: &str) {
     let before = browser.text(panel);
-    until(&format!("{panel} to move"), || browser.text(panel) != before);
+    shows(browser, &format!("{panel} to move"), || browser.text(panel) != before);
+}
+
+/// Seconds for which the writers of each node were held back so far, as its server tells them.
+fn paused_times(cluster: &Cluster) -> Vec<f64> {
+    let of = |id| {
+        let answer = cluster.sql(id, "SHOW GLOBAL STATUS LIKE 'wsrep_flow_control_paused_ns'").unwrap().texts();
+        answer[0][1].parse::<f64>().unwrap() / 1e9
+    };
+    cluster.ids().into_iter().map(of).collect()
 }
 
 fn picture(browser: &Browser, name: &str) {
@@ -153,35 +177,36 @@ fn the_dashboard_in_a_browser() {
     let port = cluster.nodes()[0].ports.sql + 50;
     let _monitors = monitors(&cluster, port);
     let at = cluster.nodes()[1].address.clone();
-    until("the monitor to see all", || {
-        let Some((_, body)) = get((&*at, port), "/cluster") else { return false };
+    until_seen("the monitor to see all", || {
+        let (_, body) = get((&*at, port), "/cluster").ok_or("it does not answer")?;
         let cluster: Value = serde_json::from_str(&body).unwrap_or_default();
-        cluster["nodes"]
+        let all = cluster["nodes"]
             .as_array()
-            .is_some_and(|nodes| nodes.len() == 3 && nodes.iter().all(|node| node["health"] == "synced"))
+            .is_some_and(|nodes| nodes.len() == 3 && nodes.iter().all(|node| node["health"] == "synced"));
+        if all { Ok(()) } else { Err(body) }
     });
 
     // The whole cluster on one page, by any node's monitor.
     browser.screen(1280, 1700, false, false);
     let origin = format!("http://{at}:{port}/");
     browser.open(&origin);
-    until("the page to show all is well", || browser.text("#level").eq_ignore_ascii_case("well"));
+    shows(&browser, "the page to show all is well", || is_well(&browser));
     assert!(browser.text("#verdict").contains("3 of 3 voters are there"), "{}", browser.text("#verdict"));
     for name in ["node1", "node2", "node3"] {
         assert!(browser.text("#members").contains(name), "{}", browser.text("#members"));
     }
     // Each panel has data, and they move.
     for chart in CHARTS {
-        until(&format!("points in {chart}"), || points(&browser, chart) > 0);
+        shows(&browser, &format!("points in {chart}"), || points(&browser, chart) > 0);
         let before = points(&browser, chart);
-        until(&format!("more points in {chart}"), || points(&browser, chart) > before);
+        shows(&browser, &format!("more points in {chart}"), || points(&browser, chart) > before);
         let drawn = browser.run(&format!("return document.getElementById('plot-{chart}').dataset.drawn"));
         assert!(drawn.as_str().is_some_and(|time| time.parse::<f64>().is_ok()), "{chart} draws nothing: {drawn}");
     }
     for chart in ["commits", "latency", "stages", "syncs", "delay", "away"] {
         let last = || browser.run(&format!("return document.getElementById('plot-{chart}').dataset.last"));
         let before = last();
-        until(&format!("{chart} to move"), || last() != before);
+        shows(&browser, &format!("{chart} to move"), || last() != before);
     }
     moves(&browser, "#members");
     moves(&browser, "#log");
@@ -210,7 +235,7 @@ fn the_dashboard_in_a_browser() {
     // Without a mouse: a chart has the focus, and arrow keys read it.
     browser.run("document.getElementById('plot-commits').focus()");
     browser.key("ArrowLeft");
-    until("an earlier value to be read", || {
+    shows(&browser, "an earlier value to be read", || {
         browser.text("#read-commits").contains(':') && !browser.text("#read-commits").starts_with("now")
     });
     browser.key("Escape");
@@ -224,14 +249,16 @@ fn the_dashboard_in_a_browser() {
     let frames = || browser.run("return Number(document.documentElement.dataset.frames)").as_f64().unwrap_or(0.0);
     freeze();
     let (before, shown) = (frames(), browser.text("#members"));
-    until("three more answers", || frames() >= before + 3.0);
+    shows(&browser, "three more answers", || frames() >= before + 3.0);
     assert_eq!(browser.text("#members"), shown);
     freeze();
     moves(&browser, "#members");
     thread::sleep(Duration::from_secs(3)); // For the picture: some seconds of lines.
     picture(&browser, "dashboard-wide.png");
     browser.screen(390, 844, true, true);
-    until("the page to fit a phone", || browser.run("return document.documentElement.scrollWidth <= 390") == true);
+    shows(&browser, "the page to fit a phone", || {
+        browser.run("return document.documentElement.scrollWidth <= 390") == true
+    });
     thread::sleep(Duration::from_millis(600));
     picture(&browser, "dashboard-phone.png");
     browser.screen(1280, 1700, false, false);
@@ -241,8 +268,51 @@ fn the_dashboard_in_a_browser() {
     let conflicts = || names.map(|name| most(&browser, "conflicts", name)).into_iter().fold(0.0, f64::max);
     let before = conflicts();
     load.meet(true);
-    until("more conflicts", || conflicts() > before);
+    shows(&browser, "more conflicts", || conflicts() > before);
     load.meet(false);
+
+    // A locked table: its node is named. Before anything freezes: nobody waits for a node for what it missed, nor for what comes in the two seconds after.
+    let mut locker = cluster.session(NodeId::new(3).unwrap()).unwrap();
+    // Writers wait for as long as it takes to look.
+    locker.query("SET GLOBAL wsrep_provider_options='gcs.fc_patience=PT10S'").unwrap();
+    load.pause(true);
+    // A write that comes late takes the lock away while it is waited for.
+    locker.query("SET SESSION lock_wait_timeout = 1").unwrap();
+    shows(&browser, "the lock", || locker.query("LOCK TABLES d.load_ WRITE").is_ok());
+    let held = || most(&browser, "held", "node1").max(most(&browser, "held", "node2"));
+    let before = (held(), most(&browser, "backlog", "node3"), most(&browser, "lag", "node3"));
+    let paused = paused_times(&cluster);
+    load.pause(false);
+    let locked = Instant::now();
+    let hot = "return [...document.querySelectorAll('#throttle tbody tr')].flatMap(row => [...row.cells].map((cell, n) => cell.className.includes('hot') ? \
+               document.querySelectorAll('#throttle thead th')[n].innerText : null)).filter(x => x)";
+    shows(&browser, "the matrix to name node3", || {
+        browser.run(hot).as_array().is_some_and(|named| named.iter().any(|name| name == "node3"))
+    });
+    let took = locked.elapsed();
+    println!("the throttle matrix named node3 after {took:?}");
+    assert!(
+        took < AT_ONCE,
+        "the throttle matrix took {took:?} after the lock; writers had been held back for {:?} when it was taken, and for {:?} afterwards; the \
+         load of the machine: {}\n{}",
+        paused,
+        paused_times(&cluster),
+        machine_load(),
+        all_of(&browser)
+    );
+    shows(&browser, "the time line to tell", || browser.text("#changes").contains("writers wait for node3"));
+    // Chosen, it is marked; its line in the charts is drawn on a canvas, where no test can look.
+    let chosen = || browser.run("return document.querySelectorAll('#changes button[aria-pressed=true]').length");
+    assert_eq!(chosen(), 0);
+    browser.run("document.querySelector('#changes button').click()");
+    assert_eq!(chosen(), 1);
+    shows(&browser, "the chart of those who are held back", || held() > before.0);
+    shows(&browser, "the chart of backlogs", || most(&browser, "backlog", "node3") > before.1);
+    locker.query("UNLOCK TABLES").unwrap();
+    // As long as it was locked.
+    shows(&browser, "the chart of what is applied late", || most(&browser, "lag", "node3") > before.2.max(0.5));
+    shows(&browser, "nobody to wait", || browser.text("#throttle-words") == "Nobody waits.");
+    shows(&browser, "all to be well again", || is_well(&browser));
 
     // A frozen node: the way to it takes as long as it is.
     let far = "const at = [...document.querySelectorAll('#trips thead th')].findIndex(cell => cell.innerText === 'node3'); \
@@ -253,54 +323,31 @@ fn the_dashboard_in_a_browser() {
         _ => 0.0,
     };
     cluster.pause(NodeId::new(3).unwrap()).unwrap();
-    until("the way to node3 to be long", || {
+    until_seen("the way to node3 to be long", || {
         let ways = browser.run(far);
-        ways.as_array().into_iter().flatten().filter_map(Value::as_str).any(|way| seconds(way) > 0.6)
+        let long = ways.as_array().into_iter().flatten().filter_map(Value::as_str).any(|way| seconds(way) > 0.6);
+        if long { Ok(()) } else { Err(ways.to_string()) }
     });
+    shows(&browser, "the banner to turn for it", || !is_well(&browser));
     cluster.resume(NodeId::new(3).unwrap()).unwrap();
-    until("all to be well", || browser.text("#level").eq_ignore_ascii_case("well"));
-
-    // A locked table: its node is named.
-    let mut locker = cluster.session(NodeId::new(3).unwrap()).unwrap();
-    load.pause(true);
-    // A write that comes late takes the lock away while it is waited for.
-    locker.query("SET SESSION lock_wait_timeout = 1").unwrap();
-    until("the lock", || locker.query("LOCK TABLES d.load_ WRITE").is_ok());
-    let held = || most(&browser, "held", "node1").max(most(&browser, "held", "node2"));
-    let before = (held(), most(&browser, "backlog", "node3"), most(&browser, "lag", "node3"));
-    load.pause(false);
-    let locked = Instant::now();
-    let hot = "return [...document.querySelectorAll('#throttle tbody tr')].flatMap(row => [...row.cells].map((cell, n) => cell.className.includes('hot') ? \
-               document.querySelectorAll('#throttle thead th')[n].innerText : null)).filter(x => x)";
-    until("the matrix to name node3", || {
-        browser.run(hot).as_array().is_some_and(|named| named.iter().any(|name| name == "node3"))
-    });
-    let took = locked.elapsed();
-    println!("the throttle matrix named node3 after {took:?}");
-    assert!(took < AT_ONCE, "the throttle matrix took {took:?}");
-    until("the time line to tell", || browser.text("#changes").contains("writers wait for node3"));
-    // Chosen, it is marked; its line in the charts is drawn on a canvas, where no test can look.
-    let chosen = || browser.run("return document.querySelectorAll('#changes button[aria-pressed=true]').length");
-    assert_eq!(chosen(), 0);
-    browser.run("document.querySelector('#changes button').click()");
-    assert_eq!(chosen(), 1);
-    until("the chart of those who are held back", || held() > before.0);
-    until("the chart of backlogs", || most(&browser, "backlog", "node3") > before.1);
-    locker.query("UNLOCK TABLES").unwrap();
-    // As long as it was locked.
-    until("the chart of what is applied late", || most(&browser, "lag", "node3") > before.2.max(0.5));
-    until("nobody to wait", || browser.text("#throttle-words") == "Nobody waits.");
-    until("all to be well again", || browser.text("#level").eq_ignore_ascii_case("well"));
+    shows(&browser, "all to be well", || is_well(&browser));
 
     // A node is killed: the banner turns.
     let killed = Instant::now();
     cluster.kill(NodeId::new(3).unwrap()).unwrap();
-    until("the banner to turn", || !browser.text("#level").eq_ignore_ascii_case("well"));
+    shows(&browser, "the banner to turn", || !is_well(&browser));
     let took = killed.elapsed();
     println!("the banner turned after {took:?}");
-    assert!(took < AT_ONCE, "the banner took {took:?}");
-    until("the verdict to name it", || browser.text("#verdict").contains("2 of 3 voters are there (node3 is not)"));
-    until("the time line to tell of it", || browser.text("#changes").contains("node3 was synced, is gone"));
+    assert!(
+        took < AT_ONCE,
+        "the banner took {took:?}; the load of the machine: {}\n{}",
+        machine_load(),
+        all_of(&browser)
+    );
+    shows(&browser, "the verdict to name it", || {
+        browser.text("#verdict").contains("2 of 3 voters are there (node3 is not)")
+    });
+    shows(&browser, "the time line to tell of it", || browser.text("#changes").contains("node3 was synced, is gone"));
 
     // It comes back without data. Its donor cannot begin to copy as long as a table is locked there.
     let lock = |n| {
@@ -311,16 +358,16 @@ fn the_dashboard_in_a_browser() {
     let locks = [lock(1), lock(2)];
     std::fs::remove_file(cluster.nodes()[2].data().join("grastate.dat")).unwrap();
     cluster.launch(NodeId::new(3).unwrap(), Start::Plain).unwrap();
-    until("the transfer to be shown", || {
+    shows(&browser, "the transfer to be shown", || {
         let shown = browser.text("#transfers");
         shown.contains("node3 is Joining") && shown.contains("is Donor/Desynced")
     });
     drop(locks);
-    until("its end to be shown", || {
+    shows(&browser, "its end to be shown", || {
         let shown = browser.text("#transfers");
         shown.contains("None at present") && shown.contains("node3 is Synced, was Jo")
     });
-    until("all to be well in the end", || browser.text("#level").eq_ignore_ascii_case("well"));
+    shows(&browser, "all to be well in the end", || is_well(&browser));
     drop(load);
 
     // Nobody complained, and nothing was asked of anywhere else.
@@ -338,8 +385,8 @@ fn the_dashboard_in_a_browser() {
 
     // The same cluster from another node.
     browser.open(&format!("http://{}:{port}/", cluster.nodes()[0].address));
-    until("that page to show all", || {
+    shows(&browser, "that page to show all", || {
         let members = browser.text("#members");
-        browser.text("#level").eq_ignore_ascii_case("well") && names.iter().all(|name| members.contains(name))
+        is_well(&browser) && names.iter().all(|name| members.contains(name))
     });
 }

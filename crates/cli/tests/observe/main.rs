@@ -36,11 +36,37 @@ fn trireme(words: &[&str]) -> (i32, String, String) {
 }
 
 fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !done() {
-        assert!(Instant::now() < deadline, "waited for {what} in vain");
+    until_seen(what, || if done() { Ok(()) } else { Err(String::new()) });
+}
+
+/// Until `look` finds it; what it saw last, and how busy the machine was, is in the message.
+fn until_seen<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
+    let began = Instant::now();
+    loop {
+        let seen = match look() {
+            Ok(found) => return found,
+            Err(seen) => seen,
+        };
+        assert!(
+            began.elapsed() < PATIENCE,
+            "waited for {what} in vain, for {:?}; the load of the machine: {}\n{seen}",
+            began.elapsed(),
+            machine_load()
+        );
         std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// As the kernel tells it: a test that fails elsewhere may have had no processor, or waited for a disk.
+fn machine_load() -> String {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let mut text = read("/proc/loadavg").trim().to_owned();
+    for what in ["cpu", "io"] {
+        if let Some(some) = read(&format!("/proc/pressure/{what}")).lines().next() {
+            text += &format!("; {what} pressure: {some}");
+        }
+    }
+    text
 }
 
 /// Is killed when dropped.

@@ -1,12 +1,11 @@
 //! The status variables that servers show: all of them move on a cluster at work, but for those of which the page says why they do not.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
 
 use trireme_cluster::{ClusterGuard, NodeId};
 
 use crate::dashboard::{Load, schema};
-use crate::{PATIENCE, cluster_of_three};
+use crate::{cluster_of_three, until, until_seen};
 
 const PAGE: &str = include_str!("../../../../docs/operations/status.md");
 
@@ -41,18 +40,22 @@ impl Seen {
         self.0.get(name).is_some_and(|values| values.iter().flat_map(|value| value.split('/')).any(is_something))
     }
 
-    /// Looks until all of these have moved, or it has been long enough.
+    /// Looks until all of these have moved.
     fn until(&mut self, cluster: &ClusterGuard, nodes: &[u8], names: &[&str]) {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
+        until_seen(&format!("{names:?} to move"), || {
             self.look(cluster, nodes);
             let still: Vec<&&str> = names.iter().filter(|name| !self.has_moved(name)).collect();
-            if still.is_empty() {
-                return;
-            }
-            assert!(Instant::now() < deadline, "{still:?} stay zero");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+            if still.is_empty() { Ok(()) } else { Err(format!("{still:?} stay zero. {}", self.all())) }
+        });
+    }
+
+    /// Of each variable the values that were seen, for messages. The longest lists are cut.
+    fn all(&self) -> String {
+        let one = |(name, values): (&String, &BTreeSet<String>)| {
+            let few: Vec<&str> = values.iter().take(9).map(String::as_str).collect();
+            format!("\n{name}: {} values: {}", values.len(), few.join(", "))
+        };
+        "All that was seen:".to_owned() + &self.0.iter().map(one).collect::<String>()
     }
 
     fn numbers(&self) -> impl Iterator<Item = (&str, &BTreeSet<String>)> {
@@ -82,15 +85,15 @@ fn every_variable_moves_or_the_page_says_why_it_does_not() {
     load.meet(true);
     let mut wide = session(2);
     let names = ["wsrep_local_cert_failures", "wsrep_local_bf_aborts", "wsrep_local_replays"];
-    let deadline = Instant::now() + 2 * PATIENCE;
-    while !names.iter().all(|name| seen.has_moved(name)) {
-        assert!(Instant::now() < deadline, "{:?}", names.map(|name| (name, seen.has_moved(name))));
+    until_seen(&format!("{names:?} to move"), || {
         for _ in 0..20 {
             // Conflicts are what is wanted.
             let _ = wide.query("UPDATE load_ SET n = n + 1 WHERE id = 4 OR n < -1");
         }
         seen.look(&cluster, ALL);
-    }
+        let still: Vec<&str> = names.into_iter().filter(|name| !seen.has_moved(name)).collect();
+        if still.is_empty() { Ok(()) } else { Err(format!("{still:?} stay zero. {}", seen.all())) }
+    });
     load.meet(false);
     let moved = [
         "wsrep_apply_oooe",
@@ -116,9 +119,11 @@ fn every_variable_moves_or_the_page_says_why_it_does_not() {
     // A table that is locked for long enough, and several clients that wait for it at one node.
     let crowd = Load::start(vec![endpoints[0].clone(); 4]);
     let mut locker = session(3);
+    // Writers wait for as long as it takes to look.
+    locker.query("SET GLOBAL wsrep_provider_options='gcs.fc_patience=PT30S'").unwrap();
     load.pause(true);
     locker.query("SET SESSION lock_wait_timeout = 1").unwrap();
-    crate::until("the lock", || locker.query("LOCK TABLES load_ WRITE").is_ok());
+    until("the lock", || locker.query("LOCK TABLES load_ WRITE").is_ok());
     load.pause(false);
     let slow = [
         "wsrep_flow_control_paused",
@@ -128,6 +133,7 @@ fn every_variable_moves_or_the_page_says_why_it_does_not() {
         "wsrep_local_recv_queue",
         "wsrep_local_recv_queue_avg",
         "wsrep_local_recv_queue_max",
+        "wsrep_local_send_queue",
         "wsrep_local_send_queue_avg",
         "wsrep_local_send_queue_max",
     ];
@@ -156,7 +162,7 @@ fn every_variable_moves_or_the_page_says_why_it_does_not() {
     assert!(expected.len() >= 5, "{expected:?}");
     expected.extend(AS_SET);
     let unknown: Vec<&&str> = zero.difference(&expected).collect();
-    assert!(unknown.is_empty(), "these stayed zero: {unknown:?}");
+    assert!(unknown.is_empty(), "these stayed zero: {unknown:?}. {}", seen.all());
     let stale: Vec<&&str> = expected.difference(&zero).collect();
-    assert!(stale.is_empty(), "these moved, or are not shown: {stale:?}");
+    assert!(stale.is_empty(), "these moved, or are not shown: {stale:?}. {}", seen.all());
 }
