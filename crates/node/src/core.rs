@@ -39,6 +39,7 @@ mod incarnation;
 mod inputs;
 mod outage;
 mod past;
+mod terms;
 mod throttle;
 
 use connection::{Connection, HeldAnswer, Pending, ProposalId};
@@ -303,9 +304,7 @@ impl Core {
                 flight.note(flight::Event::Term { sequencer: name.clone() });
                 if sequencer.is_none() {
                     self.shared.host.log(Level::Debug, format!("term {term} without a sequencer so far"));
-                } else if self.inc.told_term != Some(term) {
-                    // Once, and not each time that a link comes back.
-                    self.inc.told_term = Some(term);
+                } else if self.inc.told_terms.is_worth_a_line(now, term) {
                     self.shared.host.log(Level::Info, format!("term {term}, sequencer {name}"));
                 }
             }

@@ -192,7 +192,9 @@ impl<S: LogStore> Group<S> {
         }
         self.remind(from, last);
         let as_good = lost || self.log_is_as_good(last);
-        let granted = term > self.hard.term && as_good && !self.hears_sequencer(now);
+        // A sequencer that asks is none any more.
+        let led = self.hears_sequencer(now) && self.sequencer != Some(from);
+        let granted = term > self.hard.term && as_good && !led;
         let (term, whole) = (self.hard.term, !lost && self.is_whole());
         let votes = self.is_asked(from);
         if let Role::PreCandidate(ballot) = &mut self.role {
@@ -313,10 +315,17 @@ impl<S: LogStore> Group<S> {
     /// A higher term was seen: whatever this member did in the old one is over.
     pub(crate) fn adopt_term(&mut self, now: Timestamp, term: Term) {
         debug_assert!(term > self.hard.term);
+        let ordered = matches!(self.role, Role::Sequencer(_));
         self.hard.term = term;
         self.hard.voted_for = NodeId::default();
         if self.save_hard() {
             self.become_follower(now, None);
+            if ordered {
+                // Unless that term has a sequencer, which is heard of then, nobody is better placed than this one; and it knows without any
+                // silence that nobody orders.
+                let jitter = self.random_below(RETRY_AFTER);
+                self.timers.hasten(Timer::Election, now.after(jitter));
+            }
         }
     }
 

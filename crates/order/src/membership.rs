@@ -121,9 +121,10 @@ impl<S: LogStore> Group<S> {
             && self.tail.view.get(from).is_none()
             && self.tail.view.members.len() + others.by_ref().count() >= members_max
         {
-            if !s.is_full {
-                s.is_full = true;
-                self.log(true, format!("no more than {members_max} members: others that ask are not let in"));
+            let is_known = std::mem::replace(&mut s.is_full, true);
+            if let Some(left_out) = Some(()).filter(|()| !is_known).and_then(|()| self.room_for_a_line(now, from)) {
+                let text = format!("no more than {members_max} members: others that ask are not let in{left_out}");
+                self.log(true, text);
             }
             return;
         }
@@ -137,7 +138,7 @@ impl<S: LogStore> Group<S> {
             let incarnation = request.member.incarnation;
             let before = s.joiners.insert(from, Joiner { member: request.member, position: request.position });
             if before.is_none_or(|j| j.member.incarnation != incarnation) {
-                self.tell_of_gap(request.position);
+                self.tell_of_gap(now, from, request.position);
             }
         }
         let Role::Sequencer(s) = &mut self.role else { return };
@@ -160,13 +161,15 @@ impl<S: LogStore> Group<S> {
 
     /// A joiner with data that the kept log does not reach back to. In Galera's words, and as there on the side that keeps the log:
     /// they are looked for.
-    fn tell_of_gap(&mut self, position: Option<(Uuid, Seqno)>) {
+    fn tell_of_gap(&mut self, now: Timestamp, from: NodeId, position: Option<(Uuid, Seqno)>) {
         let base = self.store.base();
         let Some((_, at)) = position.filter(|(history, at)| *history == base.history && *at < base.seqno) else {
             return;
         };
         let first = at.next();
-        self.log(false, format!("IST first seqno {first} not found from cache, falling back to SST"));
+        if let Some(left_out) = self.room_for_a_line(now, from) {
+            self.log(false, format!("IST first seqno {first} not found from cache, falling back to SST{left_out}"));
+        }
     }
 
     /// The peer's log can't be continued: give it a state to begin with, as old as its data need and we still have.

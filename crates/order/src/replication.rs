@@ -466,7 +466,7 @@ impl<S: LogStore> Group<S> {
                 let mut missing: Vec<WireEntry> = vec![(header, None)];
                 missing.extend(rest);
                 let prev_term = fresh.last().map_or_else(|| self.store.term_at(upto), |e| Some(e.header.term));
-                if !self.append_fresh(fresh) {
+                if !self.append_fresh(now, fresh) {
                     return;
                 }
                 self.verified = self.verified.max(upto);
@@ -490,7 +490,7 @@ impl<S: LogStore> Group<S> {
             upto = header.index;
             fresh.push(Entry { header, payload });
         }
-        if !self.append_fresh(fresh) {
+        if !self.append_fresh(now, fresh) {
             return;
         }
         self.verified = self.verified.max(upto);
@@ -507,7 +507,7 @@ impl<S: LogStore> Group<S> {
         self.pool.get(header.session, header.number).cloned()
     }
 
-    fn append_fresh(&mut self, fresh: Vec<Entry>) -> bool {
+    fn append_fresh(&mut self, now: Timestamp, fresh: Vec<Entry>) -> bool {
         if fresh.is_empty() {
             return true;
         }
@@ -523,7 +523,10 @@ impl<S: LogStore> Group<S> {
             }
             let numbered = self.is_numbered(h, &mut numbers);
             if h.index != check.next() || h.seqno != seqno || h.term < term || h.voters != voters || !numbered {
-                self.log(true, format!("ignoring entries that do not follow the log at {check}"));
+                if let Some(sequencer) = self.sequencer {
+                    let what = format!("sends entries that do not follow the log at {check}: they are ignored");
+                    self.complain(now, sequencer, &what);
+                }
                 return false;
             }
             check = h.index;

@@ -320,26 +320,34 @@ impl<S: LogStore> Group<S> {
     }
 
     pub(crate) fn complain(&mut self, now: Timestamp, from: NodeId, what: &str) {
-        let Some(peer) = self.peers.get_mut(&from) else { return };
+        if let Some(left_out) = self.room_for_a_line(now, from) {
+            let name = self.names_of(&[from]);
+            self.log(true, format!("{name} {what}{left_out}"));
+        }
+    }
+
+    /// May a line be written that this peer's word has brought about? One a minute for each, and few for all that nobody has named. Gives what is
+    /// to stand behind it: how many were left out before.
+    pub(crate) fn room_for_a_line(&mut self, now: Timestamp, from: NodeId) -> Option<String> {
+        let peer = self.peers.get_mut(&from)?;
         if peer.complained_at.is_some_and(|at| now.since(at) < COMPLAIN_EVERY) {
-            return;
+            return None;
         }
         peer.complained_at = Some(now);
-        let name = self.names_of(&[from]);
-        let mut text = format!("{name} {what}");
+        let mut left_out = String::new();
         if !self.is_named(from) {
             let told = &mut self.told.strangers;
             if now.since(told.since) >= COMPLAIN_EVERY {
                 if told.lines > COMPLAINTS_MAX {
-                    text.push_str(&format!("; {} lines about others were left out", told.lines - COMPLAINTS_MAX));
+                    left_out = format!("; {} lines about others were left out", told.lines - COMPLAINTS_MAX);
                 }
                 *told = OfStrangers { since: now, lines: 0 };
             }
             told.lines = told.lines.saturating_add(1);
             if told.lines > COMPLAINTS_MAX {
-                return;
+                return None;
             }
         }
-        self.log(true, text);
+        Some(left_out)
     }
 }

@@ -119,6 +119,8 @@ struct Record {
     latest: Timestamp,
     /// `None`: it is let in again.
     until: Option<Timestamp>,
+    /// A line said that it was left.
+    told: bool,
 }
 
 /// Peers that this member has caught.
@@ -139,7 +141,7 @@ impl Violators {
 
     /// One more violation. Says for how long it is left.
     fn note(&mut self, now: Timestamp, node: NodeId) -> Duration {
-        let record = self.records.entry(node).or_insert(Record { times: 0, latest: now, until: None });
+        let record = self.records.entry(node).or_insert(Record { times: 0, latest: now, until: None, told: false });
         let time = LEFT_FOR * (1 << record.times.min(DOUBLINGS_MAX));
         record.times = record.times.saturating_add(1);
         record.latest = now;
@@ -185,7 +187,11 @@ impl<S: LogStore> Group<S> {
         }
         let time = self.violators.note(now, node).as_secs();
         let quiet = self.violators.told_of_stranger.is_some_and(|at| now.since(at) < STRANGER_LINE_EVERY);
-        if named || !quiet {
+        let tells = named || !quiet;
+        if let Some(record) = self.violators.records.get_mut(&node) {
+            record.told = tells;
+        }
+        if tells {
             if !named {
                 self.violators.told_of_stranger = Some(now);
             }
@@ -234,14 +240,17 @@ impl<S: LogStore> Group<S> {
             let needed = lost && asked.contains(node) && now.since(record.latest) > CHECK_EVERY * 20;
             if record.until.is_some() && (over || needed) {
                 record.until = None;
-                again.push((*node, over));
+                again.push((*node, over, record.told));
             }
             record.until.is_some() || now.since(record.latest) < FORGOTTEN_AFTER
         });
-        for (node, over) in again {
-            let why = if over { "its time is over" } else { "the others are no majority without it" };
-            let name = self.names_of(&[node]);
-            self.log(false, format!("{name}, which violated the protocol, may be linked again: {why}"));
+        for (node, over, told) in again {
+            // Strangers may have been left by the hundred.
+            if told {
+                let why = if over { "its time is over" } else { "the others are no majority without it" };
+                let name = self.names_of(&[node]);
+                self.log(false, format!("{name}, which violated the protocol, may be linked again: {why}"));
+            }
             self.out.push_back(Output::Event(Event::Refuse { node, refused: false }));
         }
     }

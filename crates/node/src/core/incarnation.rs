@@ -17,6 +17,7 @@ use trireme_transport::Transport;
 use trireme_types::{Member, NodeId, Term, Timestamp};
 
 use super::past::Past;
+use super::terms::ToldTerms;
 use crate::Level;
 use crate::backlog::Backlog;
 use crate::index::Index;
@@ -78,8 +79,8 @@ pub(super) struct Incarnation {
     pub(super) silent: BTreeMap<NodeId, Instant>,
     /// The last term in which this node stood for sequencer.
     pub(super) stood: Option<Term>,
-    /// The last term whose sequencer was told in the error log.
-    pub(super) told_term: Option<Term>,
+    /// The terms whose sequencers were told in the error log.
+    pub(super) told_terms: ToldTerms,
     // The log, and what the storage engine has of it.
     pub(super) syncing: Syncing,
     /// How it is written.
@@ -174,7 +175,7 @@ impl Incarnation {
             heard: Timestamp::ZERO,
             silent: BTreeMap::new(),
             stood: None,
-            told_term: None,
+            told_terms: ToldTerms::default(),
             syncing: Syncing::Nothing,
             log_io,
             log_kept: started,

@@ -618,3 +618,58 @@ fn strangers_without_end_do_not_fill_the_log() {
     assert_eq!(begun(&net), 17);
     assert!(net.warned(1, "984 lines about others were left out"));
 }
+
+/// Hundreds of them, each with a lie of its own that is worth a line: to one that orders, and to one that is cut off and believes whoever is
+/// linked. When the time is over for which liars are left, they are let in again as silently.
+#[test]
+fn strangers_bring_about_few_lines_whatever_they_say() {
+    let mut net = Net::cluster(3);
+    let sequencer = net.sequencer();
+    let alone = (1..=3).find(|n| *n != sequencer).unwrap();
+    net.isolate(alone);
+    net.run(Duration::from_secs(10));
+    assert_eq!(net.phase(alone), Phase::NonPrimary);
+    for to in [sequencer, alone] {
+        let before = lines(&net, to);
+        for stranger in 20..=220 {
+            let status = net.nodes[&to].group.status();
+            let (term, last) = (status.term, status.last);
+            let session = Session { node: node(stranger), number: 1 };
+            let out_of_line = EntryHeader {
+                index: last.next(),
+                term,
+                seqno: Seqno(1 << 30),
+                voters: LogIndex(1),
+                session,
+                number: 1,
+                kind: EntryKind::App,
+            };
+            let last_term = net.nodes[&to].group.store().term_at(last).unwrap();
+            let entries = vec![(out_of_line, Some(Bytes::from_static(b"forged")))];
+            let append = Append { prev_index: last, prev_term: last_term, commit: last, entries };
+            let now = net.now;
+            let group = &mut net.nodes.get_mut(&to).unwrap().group;
+            let member = Member { node: node(stranger), name: format!("s{stranger}"), ..Member::default() };
+            group.handle_link_up(now, member, trireme_order::SUPPORTED);
+            group.handle_message(now, node(stranger), Content::Append(append).in_term(HISTORY, term));
+            group.handle_message(now, node(stranger), Content::TimeoutNow.in_term(HISTORY, Term(1 << 62)));
+            // What no build says.
+            let proof = Message::Submit {
+                session: Session { node: node(77), number: 1 },
+                number: 1,
+                app: false,
+                body: Bytes::new(),
+            };
+            group.handle_message(now, node(stranger), proof);
+            group.handle_link_down(now, node(stranger));
+            net.settle();
+        }
+        net.run(Duration::from_secs(70));
+        let more = lines(&net, to) - before;
+        assert!((3..=40).contains(&more), "node {to}: {more} lines");
+    }
+}
+
+fn lines(net: &Net, n: u8) -> usize {
+    net.nodes[&n].events.iter().filter(|event| matches!(event, Event::Log { .. })).count()
+}

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use trireme_order::{Content, LogEnd, LogStore, MemStore, Message, Phase};
+use trireme_order::{Content, Heartbeat, LogEnd, LogStore, MemStore, Message, Phase};
 use trireme_types::{HardState, LogIndex, Seqno, Term};
 
 use crate::net::*;
@@ -172,4 +172,46 @@ fn a_newcomer_with_a_later_term_is_let_in_beside_one_that_pesters() {
     }
     let risen = net.nodes[&1].group.status().term.0 - before.0;
     assert!((1..=4).contains(&risen), "a term a minute, not one every five seconds: {risen}");
+}
+
+/// A stranger leads a member that is starting into the next term, and the others have to go there with it. The one that orders has lost nothing but
+/// its term: nobody waits for the silence of a sequencer that asks for votes itself.
+#[test]
+fn a_sequencer_that_a_voter_has_brought_a_later_term_orders_again_at_once() {
+    for other in [1, 2] {
+        let mut net = Net::cluster(3);
+        let seq = net.sequencer();
+        let victim = (1..=3).filter(|n| *n != seq).nth(other - 1).unwrap();
+        net.propose(seq, "before");
+        net.run(Duration::from_secs(1));
+        let at = Seqno(net.nodes[&victim].delivered.last().unwrap().0);
+        let store = net.kill(victim);
+        net.cut.extend((1..=3).filter(|n| *n != victim).map(|n| (victim, n)));
+        net.restart(victim, store, 2, at);
+        let (now, stranger) = (net.now, Net::config(9).me);
+        let group = &mut net.nodes.get_mut(&victim).unwrap().group;
+        let status = group.status();
+        let lie = Heartbeat { commit: status.last, last: status.last, round: 1, majority: true };
+        group.handle_link_up(now, stranger, trireme_order::SUPPORTED);
+        group.handle_message(now, node(9), Content::Heartbeat(lie).in_term(HISTORY, status.term.next()));
+        assert_eq!(group.status().term, status.term.next(), "it knows nobody better");
+        group.handle_link_down(now, node(9));
+
+        // In the midst of an election timeout, as far as the others are concerned.
+        net.run(Duration::from_millis(30));
+        net.heal();
+        let mut waited = Duration::ZERO;
+        let step = Duration::from_millis(5);
+        while net.nodes[&seq].group.status().term < status.term.next().next() || net.bodies(seq).len() < 2 {
+            net.run(step);
+            waited += step;
+            if waited == step {
+                net.propose(seq, "meanwhile");
+            }
+            assert!(waited < Duration::from_secs(5), "{:?}", net.nodes[&seq].group.status());
+        }
+        assert!(waited <= Duration::from_millis(100), "nothing was ordered for {waited:?}");
+        net.run(Duration::from_secs(5));
+        all_order(&mut net, 3);
+    }
 }
