@@ -2,9 +2,10 @@
 
 use crate::cluster::{Cluster, Stop};
 use crate::error::Result;
-use crate::log::tail;
+use crate::log::digest;
 use crate::spec::{Progress, Spec};
 use std::ops::{Deref, DerefMut};
+use std::path::Path;
 
 /// Kills the servers and removes the directory when dropped; when dropped by a panic, prints the end of every
 /// node's log first and keeps the directory.
@@ -12,6 +13,12 @@ pub struct ClusterGuard(Cluster);
 
 /// Enough to see a failed start or a lost vote.
 const LINES: usize = 60;
+
+/// The end of a node's log, to standard error: for a test that failed.
+pub fn print_end_of(log: &Path) {
+    eprintln!("---- end of {} ----", log.display());
+    digest(log, LINES).iter().for_each(|line| eprintln!("{line}"));
+}
 
 impl ClusterGuard {
     /// Starts a cluster; one left behind in the same directory by a killed run is removed first.
@@ -43,12 +50,7 @@ impl Drop for ClusterGuard {
     fn drop(&mut self) {
         let failed = std::thread::panicking();
         if failed {
-            for node in self.0.nodes() {
-                eprintln!("---- end of {} ----", node.log().display());
-                for line in tail(&node.log(), LINES) {
-                    eprintln!("{line}");
-                }
-            }
+            self.0.nodes().iter().for_each(|node| print_end_of(&node.log()));
         }
         let outcome = self.0.down(Stop::Kill, !failed);
         if let Err(error) = outcome {

@@ -40,7 +40,7 @@ pub use cluster::{Cluster, Endpoint, Start, Stop};
 pub use dice::Dice;
 pub use disk::{Disk, Disks, Holds, check as disks_available};
 pub use error::{Error, Result};
-pub use guard::ClusterGuard;
+pub use guard::{ClusterGuard, print_end_of};
 pub use log::{LogCursor, tail};
 pub use netns::check as namespaces_available;
 pub use node::{Node, NodeId, Ports};

@@ -1,5 +1,6 @@
 //! Reading a node's error log: following it while something runs, and finding the reason when a server ended.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -44,6 +45,61 @@ impl LogCursor {
 pub fn tail(path: &Path, n: usize) -> Vec<String> {
     let lines = LogCursor::at_start(path).lines();
     lines[lines.len().saturating_sub(n)..].to_vec()
+}
+
+/// Beyond this a line has been out of sight for too long to be one of a run.
+const RUN_OF_KINDS: usize = 4;
+
+/// The end of a log for somebody who looks for a reason: at most `n` lines. Lines that differ in numbers, names and addresses only, and come one
+/// after the other or in turns, are one line and a count, with the time of the last of them.
+pub fn digest(path: &Path, n: usize) -> Vec<String> {
+    let folded = fold(LogCursor::at_start(path).lines());
+    folded[folded.len().saturating_sub(n)..].iter().map(Folded::to_string).collect()
+}
+
+struct Folded {
+    first: String,
+    kind: String,
+    more: usize,
+    /// Of a line with a time.
+    last_at: Option<String>,
+}
+
+impl fmt::Display for Folded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Folded { first, more, last_at, .. } = self;
+        f.write_str(first)?;
+        match last_at {
+            _ if *more == 0 => Ok(()),
+            Some(at) => write!(f, " [and {more} more like it, the last at {at}]"),
+            None => write!(f, " [and {more} more like it]"),
+        }
+    }
+}
+
+fn fold(lines: Vec<String>) -> Vec<Folded> {
+    let mut folded: Vec<Folded> = Vec::new();
+    for line in lines {
+        let kind = kind_of(&line);
+        let near = folded.len().saturating_sub(RUN_OF_KINDS);
+        // Empty lines and frames are what they are.
+        let alike = folded[near..].iter_mut().find(|seen| seen.kind == kind && kind.contains(' '));
+        match alike {
+            Some(seen) => {
+                seen.more += 1;
+                seen.last_at = line.split_whitespace().nth(1).filter(|word| word.contains(':')).map(str::to_owned);
+            }
+            None => folded.push(Folded { first: line, kind, more: 0, last_at: None }),
+        }
+    }
+    folded
+}
+
+/// A line without its words that hold a digit.
+fn kind_of(line: &str) -> String {
+    let words =
+        line.split_whitespace().map(|word| if word.contains(|c: char| c.is_ascii_digit()) { "#" } else { word });
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// The lines of the newest run among those of a server's log.
@@ -141,6 +197,34 @@ mod tests {
         assert_eq!(tail(&path, 2), ["one", "two"]);
         std::fs::remove_file(&path).unwrap();
         assert!(cursor.lines().is_empty());
+    }
+
+    #[test]
+    fn a_digest_counts_what_repeats_and_keeps_what_does_not() {
+        let path = std::env::temp_dir().join(format!("trireme-digest-{}", std::process::id()));
+        let mut text = String::new();
+        for n in 10..60 {
+            text +=
+                &format!("2026-11-21 17:34:{n} 0 [Note] WSREP: connection established to {n} tcp://127.0.0.{n}:1\n");
+            text += &format!("2026-11-21 17:34:{n} 0 [Note] WSREP: connection to {n} tcp://127.0.0.{n}:1 closed\n");
+            if n == 40 {
+                text += "2026-11-21 17:34:40 0 [ERROR] WSREP: the reason\n\n";
+            }
+        }
+        std::fs::write(&path, text).unwrap();
+        let digest = digest(&path, 60);
+        let three = |n: usize| tail(&path, 1000)[n].clone();
+        assert_eq!(
+            digest,
+            [
+                three(0) + " [and 49 more like it, the last at 17:34:59]",
+                three(1) + " [and 49 more like it, the last at 17:34:59]",
+                three(62),
+                String::new(),
+            ]
+        );
+        assert_eq!(super::digest(&path, 1), [""], "the end");
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Many writers, many appliers.
 
-use crate::support::{Bed, assert_equal, client_in_d, eventually, schema};
+use crate::support::{Bed, assert_equal, client_in_d, eventually, handed_on, schema};
 
 pub fn parallel_appliers_give_equal_data(bed: &Bed) {
     let cluster = bed.up(&bed.spec().option("wsrep_slave_threads=8"));
@@ -23,7 +23,7 @@ pub fn parallel_appliers_give_equal_data(bed: &Bed) {
             .flat_map(|n| (0..4).map(move |w| (n, w)))
             .map(|(n, w)| scope.spawn(move || write_mix(cluster_ref, n, w)))
             .collect();
-        writers.into_iter().map(|writer| writer.join().expect("writer")).sum()
+        writers.into_iter().map(|writer| handed_on(writer.join())).sum()
     });
     let mut look = client_in_d(&cluster, 2);
     assert_eq!(look.number("SELECT COUNT(*) FROM nopk"), committed, "acknowledged transactions each left one row");

@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
+use crate::support::PATIENCE;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, connect, setsockopt, socket, sockopt};
 use nix::sys::time::TimeVal;
 use openssl::ssl::{Ssl, SslContext, SslMethod};
@@ -28,6 +29,14 @@ pub fn dial(from: Ipv4Addr, to: SocketAddrV4) -> io::Result<TcpStream> {
     bind(fd.as_raw_fd(), &SockaddrIn::from(SocketAddrV4::new(from, 0)))?;
     connect(fd.as_raw_fd(), &SockaddrIn::from(to))?;
     Ok(TcpStream::from(fd))
+}
+
+/// The same for one attempt whose answer counts, however slow the machine is.
+pub fn dial_and_await(from: Ipv4Addr, to: SocketAddrV4) -> io::Result<TcpStream> {
+    let stream = dial(from, to)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(stream)
 }
 
 /// A member that is none. Its id is below every other that is drawn, so that it decides about a link.

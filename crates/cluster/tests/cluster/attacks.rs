@@ -1,7 +1,7 @@
 //! Attacks that were carried out against running clusters, one after the other. Floods are in `floods.rs`.
 
 use crate::arbitrator;
-use crate::attacker::{Answer, SECOND, answer, confirm, dial, hello, source, stranger};
+use crate::attacker::{Answer, SECOND, answer, confirm, dial, dial_and_await, hello, source, stranger};
 use crate::support::{
     Bed, Client, Load, assert_all_there, assert_equal, await_status, client, client_in_d, node, schema,
 };
@@ -138,7 +138,7 @@ pub fn attacks_on_a_group_in_clear_text(bed: &Bed) {
 }
 
 fn name_is_not_told(spec: &Spec, cluster: &Cluster) {
-    let mut stream = dial(source(1), target(cluster, 1)).unwrap();
+    let mut stream = dial_and_await(source(1), target(cluster, 1)).unwrap();
     stream.write_all(&hello("a guess", &stranger(1), 1)).unwrap();
     match answer(&mut stream) {
         Answer::Refused(text) => assert!(text.contains("a guess") && !text.contains(&spec.name), "{text}"),
@@ -153,7 +153,7 @@ fn nobody_dials_for_strangers(spec: &Spec, cluster: &Cluster) {
     let held: Vec<_> = (1..=3)
         .map(|n| {
             let member = Member { address: trap.local_addr().unwrap().to_string(), ..stranger(u64::from(n)) };
-            let mut stream = dial(source(2), target(cluster, n)).unwrap();
+            let mut stream = dial_and_await(source(2), target(cluster, n)).unwrap();
             stream.write_all(&[hello(&spec.name, &member, 5), confirm(9)].concat()).unwrap();
             assert!(matches!(answer(&mut stream), Answer::Hello(_)), "node{n} does not speak with it");
             stream
@@ -166,7 +166,7 @@ fn nobody_dials_for_strangers(spec: &Spec, cluster: &Cluster) {
 
 /// Somebody else says to the others what a node tells of itself, as a process of it that is newer than all.
 fn an_identity_is_not_taken(spec: &Spec, cluster: &mut Cluster) {
-    let mut stream = dial(source(3), target(cluster, 3)).unwrap();
+    let mut stream = dial_and_await(source(3), target(cluster, 3)).unwrap();
     stream.write_all(&hello(&spec.name, &stranger(3), 6)).unwrap();
     let Answer::Hello(victim) = answer(&mut stream) else { panic!("node3 does not say who it is") };
     drop(stream);

@@ -18,7 +18,6 @@ const JOINER: u8 = 3;
 
 pub fn heavy_work_is_no_fault(bed: &Bed) {
     let mut spec = bed.spec();
-    spec.sst = SstMethod::Mariabackup;
     spec.provider_options = "repl.status_extended=yes".to_owned();
     let mut cluster = bed.up(&spec);
     schema(&cluster, 1);
@@ -47,6 +46,8 @@ pub fn heavy_work_is_no_fault(bed: &Bed) {
     await_status(&cluster, 1, "wsrep_cluster_size", "2");
     let _ = std::fs::remove_file(cluster.node(node(JOINER)).unwrap().data().join("grastate.dat"));
     let load = Load::resume(&cluster.endpoints(), "b");
+    // The script that can be held up longest.
+    cluster.set_options(node(JOINER), vec![format!("wsrep-sst-method={}", SstMethod::Mariabackup)]).unwrap();
     cluster.launch(node(JOINER), Start::Plain).unwrap();
     let giver = eventually("a donor is at work", || donor(&cluster));
     cluster.pause_transfer(giver).unwrap();

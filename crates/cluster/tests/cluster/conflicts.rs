@@ -1,6 +1,6 @@
 //! Writers on different nodes that want the same rows.
 
-use crate::support::{Bed, assert_equal, client_in_d, eventually, schema};
+use crate::support::{Bed, assert_equal, client_in_d, eventually, handed_on, schema};
 
 const DEADLOCK: u16 = 1213;
 
@@ -150,7 +150,7 @@ pub fn no_update_is_lost_under_contention(bed: &Bed) {
             .collect();
         writers
             .into_iter()
-            .map(|writer| writer.join().expect("writer"))
+            .map(|writer| handed_on(writer.join()))
             .fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     });
     assert!(acknowledged > 0 && refused > 0, "no contention: {acknowledged} acknowledged, {refused} refused");

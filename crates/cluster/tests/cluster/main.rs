@@ -5,7 +5,7 @@
 //! reported as ignored, and so is, with its reason, a scenario that this machine cannot run ([`Bed::skip`]). `$FIRST_PORT`
 //! moves all ports, so that two checkouts can run at a time. `$SETTINGS` (`file` or `command-line`) says where servers find their
 //! settings; without it that is drawn, and those about starting after a crash run with both. Scenarios start servers for seconds, so each groups several
-//! checks. Two run at a time, as most of their time is spent waiting; `--test-threads N` says otherwise. Those that measure time or memory run
+//! checks. Three run at a time, as most of their time is spent waiting; `--test-threads N` says otherwise. Those that measure time or memory run
 //! alone, after the others.
 
 mod appliers;
@@ -20,6 +20,7 @@ mod crashes;
 mod ddl;
 mod disks;
 mod encrypted;
+mod failure;
 mod faults;
 mod floods;
 mod forks;
@@ -36,6 +37,7 @@ mod switch;
 mod tls;
 mod upgrades;
 
+use failure::Failure;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -118,23 +120,25 @@ const ABOUT_STARTING: &[&str] = &[
     "an_engine_that_is_open_first_recovers_too",
 ];
 
-/// Those that judge how long something takes, how much memory it takes, or how much a server can do.
+/// Those that judge how long something takes, how much memory it takes, or that a machine with much to do is no fault.
 const ALONE: &[&str] = &[
-    "seven_nodes_form_one_group",
-    "arbitrator_keeps_one_of_two_servers_going",
-    "a_sick_log_disk_costs_one_node",
-    "a_sick_log_disk_past_the_page_cache_costs_one_node",
     "heavy_work_is_no_fault",
-    "small_logs_stay_small",
-    "the_loss_of_the_majority_is_told_behind_an_applier",
     "floods_of_silent_and_shaking_strangers",
     "floods_of_handshakes_with_certificates",
     "floods_of_strangers_in_clear_text",
     "lies_of_linked_strangers",
 ];
 
-/// How many scenarios run at a time, unless `--test-threads` says otherwise.
-const LANES: usize = 2;
+/// Of what a scenario failed of: behind its own output, and in the summary.
+const LINES_BEHIND_LOGS: usize = 40;
+const LINES_IN_SUMMARY: usize = 2;
+
+/// These take longest, so they are begun first: else all others would be done, and wait for them.
+const LONG: &[&str] =
+    &["a_panic_costs_the_node_and_not_the_server", "a_copy_that_the_log_has_outrun_is_asked_for_again"];
+
+/// How many scenarios run at a time, unless `--test-threads` says otherwise. Each waits most of its time.
+const LANES: usize = 3;
 
 /// A scenario, and the places of settings that it runs with: one after the other, because it has the same ports each time.
 struct Job {
@@ -147,7 +151,7 @@ struct Job {
 enum Verdict {
     Passed,
     Skipped(String),
-    Failed,
+    Failed(Failure),
 }
 
 struct Ran {
@@ -162,17 +166,20 @@ impl Job {
             let bed = Bed::new(self.name, provider, self.index, *settings);
             let outcome = catch_unwind(AssertUnwindSafe(|| (self.run)(&bed)));
             let verdict = match (outcome, bed.skipped()) {
-                (Err(_), _) => Verdict::Failed,
+                (Err(panic), _) => Verdict::Failed(Failure::of(&*panic)),
                 (Ok(()), Some(why)) => Verdict::Skipped(why),
                 (Ok(()), None) => Verdict::Passed,
             };
             let said = match &verdict {
                 Verdict::Passed => "ok".to_owned(),
                 Verdict::Skipped(why) => format!("ignored: {why}"),
-                Verdict::Failed => "FAILED".to_owned(),
+                // Once more, behind the ends of the servers' logs.
+                Verdict::Failed(failure) => format!("FAILED\n{}", failure.told(LINES_BEHIND_LOGS, "    ")),
             };
             let seconds = start.elapsed().as_secs_f64();
-            println!("test {} (settings: {settings}) ... {said} ({seconds:.1} s)", self.name);
+            let first = said.lines().next().unwrap_or_default();
+            let rest = &said[first.len()..];
+            println!("test {} (settings: {settings}) ... {first} ({seconds:.1} s){rest}", self.name);
             results.lock().expect("no holder panics").push(Ran { name: self.name, verdict });
         }
     }
@@ -249,10 +256,12 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
 
+    failure::note_places();
     println!("\nrunning {chosen} scenarios with {}", provider.display());
     let began = Instant::now();
     let results = Mutex::new(Vec::new());
-    let (alone, together) = jobs.into_iter().partition::<VecDeque<Job>, _>(|job| ALONE.contains(&job.name));
+    let (alone, mut together) = jobs.into_iter().partition::<VecDeque<Job>, _>(|job| ALONE.contains(&job.name));
+    together.make_contiguous().sort_by_key(|job| !LONG.contains(&job.name));
     run(together, lanes, &provider, &results);
     run(alone, 1, &provider, &results);
 
@@ -262,7 +271,9 @@ fn main() -> ExitCode {
         match &result.verdict {
             Verdict::Passed => passed += 1,
             Verdict::Skipped(why) => skipped.push(format!("    {}: {why}", result.name)),
-            Verdict::Failed => failures.push(format!("    {}", result.name)),
+            Verdict::Failed(failure) => {
+                failures.push(format!("    {}\n{}", result.name, failure.told(LINES_IN_SUMMARY, "        ")));
+            }
         }
     }
     for (title, names) in [("not run", &skipped), ("failures", &failures)] {

@@ -3,7 +3,9 @@
 //! Needs a library that panics on purpose (`cargo build -p trireme-provider --features panics`), named by `$PANICKING_PROVIDER`. `$PANIC_IN` names
 //! some of the places, separated by commas; without it, or with `all`, it is every one.
 
-use crate::support::{Bed, Client, assert_equal, await_status, client, client_in_d, eventually, node, schema};
+use crate::support::{
+    Bed, Client, assert_equal, await_status, client, client_in_d, eventually, handed_on, node, schema,
+};
 use std::path::PathBuf;
 use std::thread;
 use trireme_cluster::{Cluster, ClusterGuard, Liveness, LogCursor, Start, Stop};
@@ -212,7 +214,7 @@ impl<'a> Scene<'a> {
                 }
             });
             self.wish("pass item-apply");
-            commit.join().unwrap();
+            handed_on(commit.join());
         });
         self.kept.push(local);
     }
@@ -289,7 +291,7 @@ fn while_running(cluster: &mut Cluster, places: &[(&'static str, fn(&mut Scene))
                 })
             })
             .collect();
-        let scenes: Vec<Scene> = begun.into_iter().map(|scene| scene.join().expect("its server lives")).collect();
+        let scenes: Vec<Scene> = begun.into_iter().map(|scene| handed_on(scene.join())).collect();
         await_status(shared, 1, "wsrep_cluster_size", &(usize::from(NODES) - victims.len()).to_string());
         client_in_d(shared, 1).run("INSERT INTO t VALUES (NULL)");
         let checked = scenes.into_iter().map(|Scene { log, seen, client, kept, .. }| {

@@ -11,7 +11,7 @@ use trireme_cluster::{Cluster, Endpoint, LogCursor, NodeId, SstMethod, Start, St
 
 use crate::support::{
     Bed, Load, assert_all_there, assert_equal, assert_no_copy, await_status, client_in_d, dice, eventually, fill,
-    from_environment, missing, node, schema, start_all,
+    from_environment, handed_on, missing, node, schema, start_all,
 };
 
 const NODES: u8 = 3;
@@ -101,7 +101,7 @@ impl Changes {
 
     fn finish(self) -> BTreeSet<String> {
         self.stop.store(true, Ordering::Relaxed);
-        self.threads.into_iter().flat_map(|thread| thread.join().expect("a client's thread")).collect()
+        self.threads.into_iter().flat_map(|thread| handed_on(thread.join())).collect()
     }
 }
 

@@ -66,30 +66,36 @@ pub fn small_logs_stay_small(bed: &Bed) {
     schema(&cluster, 1);
     let mut writer = client_in_d(&cluster, 1);
     writer.run("CREATE TABLE large (id INT PRIMARY KEY, pad LONGBLOB)");
-    let first = |n: u8| {
-        client_in_d(&cluster, n).number(
-            "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'wsrep_local_cached_downto'",
-        )
-    };
-    let before: Vec<i64> = (1..=NODES).map(first).collect();
+    let before: Vec<i64> = (1..=NODES).map(|n| kept_from(&cluster, n)).collect();
     for row in 0..ROWS {
         writer.run(&format!("INSERT INTO large VALUES ({row}, REPEAT('x', {ROW}))"));
     }
     for n in 1..=NODES {
-        // With the writing over, the next flush of the engine is a second away at most.
-        eventually(&format!("node{n} keeps less than a third of what was written"), || {
-            let now = first(n);
-            if now > before[usize::from(n - 1)] + ROWS as i64 * 2 / 3 { Ok(()) } else { Err(format!("from {now} on")) }
-        });
+        await_kept_from(&cluster, n, before[usize::from(n - 1)] + ROWS as i64 * 2 / 3);
     }
+}
+
+/// The first seqno in the log of a node.
+fn kept_from(cluster: &Cluster, n: u8) -> i64 {
+    let mut client = client_in_d(cluster, n);
+    client.run("SET SESSION wsrep_sync_wait = 0");
+    client.number(
+        "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'wsrep_local_cached_downto'",
+    )
+}
+
+/// With the writing over, the next flush of the engine is a second away at most.
+fn await_kept_from(cluster: &Cluster, n: u8, seqno: i64) {
+    eventually(&format!("the log of node{n} begins behind {seqno}"), || match kept_from(cluster, n) {
+        now if now > seqno => Ok(()),
+        now => Err(format!("it begins at {now}")),
+    });
 }
 
 /// A node is frozen while it prepares its full copy, and the small logs of the others leave behind what it lacks. The copy ends below the log
 /// that it meets: it is refused, and the next start takes another one.
 pub fn a_copy_that_the_log_has_outrun_is_asked_for_again(bed: &Bed) {
     let mut spec = bed.spec();
-    // The only script that works on for a while when it has everything.
-    spec.sst = SstMethod::Mariabackup;
     spec.provider_options = "gcache.size=4M;evs.suspect_timeout=PT2S;evs.inactive_timeout=PT4S".to_owned();
     let mut cluster = bed.up(&spec);
     schema(&cluster, 1);
@@ -99,6 +105,8 @@ pub fn a_copy_that_the_log_has_outrun_is_asked_for_again(bed: &Bed) {
     cluster.kill(joiner).unwrap();
     // Nothing that counts is left there.
     let _ = std::fs::remove_file(cluster.node(joiner).unwrap().data().join("grastate.dat"));
+    // The only script that works on for a while when it has everything.
+    cluster.set_options(joiner, vec![format!("wsrep-sst-method={}", SstMethod::Mariabackup)]).unwrap();
     let mut log = LogCursor::at_end(&cluster.node(joiner).unwrap().log());
     cluster.launch(joiner, Start::Plain).unwrap();
     let donors = |cluster: &Cluster| cluster.status().into_iter().filter(|s| s.state.starts_with("Donor")).count();
@@ -111,13 +119,16 @@ pub fn a_copy_that_the_log_has_outrun_is_asked_for_again(bed: &Bed) {
     await_status(&cluster, writer, "wsrep_cluster_size", "2");
     let mut client = client_in_d(&cluster, writer);
     client.run("SET SESSION wsrep_sync_wait = 0");
+    let copied = client.number(
+        "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'wsrep_last_committed'",
+    );
     for row in 0..ROWS {
         client.run(&format!("INSERT INTO large VALUES ({row}, REPEAT('x', {ROW}))"));
     }
     // Both have dropped what was ordered while the copy began.
-    std::thread::sleep(std::time::Duration::from_secs(4));
-    client.run("INSERT INTO large VALUES (-1, '')");
-    std::thread::sleep(std::time::Duration::from_secs(2));
+    for n in (1..=NODES).filter(|n| node(*n) != joiner) {
+        await_kept_from(&cluster, n, copied + 1);
+    }
     cluster.resume(joiner).unwrap();
     // It knows from the group's state that the donor is done, or waits for the script to tell it.
     let gone = |cluster: &Cluster| matches!(cluster.liveness(joiner), Ok(Liveness::Gone));

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use trireme_cluster::{
     Cancel, Cluster, ClusterGuard, Dice, Endpoint, LogCursor, NodeId, Session, Settings, Spec, Start, TableSums,
-    namespaces_available, tail, until, wait_equal,
+    namespaces_available, print_end_of, until, wait_equal,
 };
 
 /// For anything that a healthy cluster does in seconds.
@@ -81,11 +81,7 @@ impl Bed {
             Ok(cluster) => cluster,
             Err(error) => {
                 for n in 1..=spec.nodes {
-                    let log = spec.dir.join(format!("node{n}/error.log"));
-                    eprintln!("---- end of {} ----", log.display());
-                    for line in tail(&log, 60) {
-                        eprintln!("{line}");
-                    }
+                    print_end_of(&spec.dir.join(format!("node{n}/error.log")));
                 }
                 panic!("{}: {error}", self.name);
             }
@@ -172,6 +168,11 @@ pub fn fill(cluster: &Cluster, rows: u32) {
     let mut client = client_in_d(cluster, 1);
     client.run("CREATE TABLE bulk (id INT PRIMARY KEY, pad VARBINARY(1000))");
     client.run(&format!("INSERT INTO bulk SELECT seq, REPEAT(CHAR(65 + seq % 26), 1000) FROM seq_1_to_{rows}"));
+}
+
+/// What a thread gave; its panic goes on as this thread's.
+pub fn handed_on<T>(ended: std::thread::Result<T>) -> T {
+    ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// Waits until `look` succeeds.
@@ -271,7 +272,7 @@ impl Load {
     /// Stops writing; the ids of all acknowledged rows.
     pub fn finish(mut self) -> BTreeSet<String> {
         self.stop.store(true, Ordering::Relaxed);
-        self.threads.drain(..).flat_map(|thread| thread.join().expect("load thread")).collect()
+        self.threads.drain(..).flat_map(|thread| handed_on(thread.join())).collect()
     }
 }
 
@@ -308,7 +309,7 @@ impl Watch {
 
     pub fn longest(self) -> Duration {
         self.stop.store(true, Ordering::Relaxed);
-        self.thread.join().expect("the watch")
+        handed_on(self.thread.join())
     }
 }
 
