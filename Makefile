@@ -8,6 +8,7 @@
 #   make test MARIADB=11.8    MariaDB's own suites of another series, in a Debian that has it, with Galera and with ours (root, a mirror) [SUITE=…]
 #   make test-all            all of that in its long form: hours; before a release
 #   make sim [SEEDS=100000]   the simulator over more seeds, about a quarter of an hour on two cores
+#   make mutants              how often the simulator notices each deliberately broken rule; writes the table in docs/testing.md anew
 #   make model                the exhaustive model with its large bounds, hours
 #   make chaos [NEMESIS=kill-all] [ROUNDS=20]   faults on real servers under load; a checker judges what clients saw
 #   make mtr SUITE=galera [TESTS="…"] [PROVIDER=…]   MariaDB's own suites, compared with Galera's results
@@ -24,7 +25,7 @@
 .DEFAULT_GOAL := help
 # What fails half-way leaves no file that looks made.
 .DELETE_ON_ERROR:
-.PHONY: help deny sbom deps deps-test build install uninstall deb rpm release docs cluster down check test test-all sim model chaos mtr fuzz fuzz-corpus bench
+.PHONY: help deny sbom deps deps-test build install uninstall deb rpm release docs cluster down check test test-all sim mutants model chaos mtr fuzz fuzz-corpus bench
 
 # Where rustup puts cargo: a shell that is older than the installation does not have it on its PATH.
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
@@ -214,6 +215,10 @@ sim:
 	$(BUILD)/sim/trireme-sim --kind restored --seeds 0..$$(($(SEEDS) / 20)) --jobs $$(nproc)
 	$(BUILD)/sim/trireme-sim --kind large --seeds 0..$$(($(SEEDS) / 10)) --jobs $$(nproc)
 	$(BUILD)/sim/trireme-sim --kind hostile --seeds 0..$$(($(SEEDS) / 10)) --jobs $$(nproc)
+
+mutants:
+	cargo build --profile sim --locked -p trireme-sim
+	$(BUILD)/sim/trireme-sim --mutants --long --jobs $$(nproc) --table docs/testing.md
 
 model:
 	cargo build --release --locked -p trireme-model

@@ -974,7 +974,8 @@ impl<S: LogStore> Group<S> {
     }
 
     pub(crate) fn syncs(&self) -> bool {
-        self.tail.durability == Durability::Disk || self.done.durability == Durability::Disk
+        let begun = self.tail.durability == Durability::Disk && !self.is(Mutant::SwitchUnsynced);
+        begun || self.done.durability == Durability::Disk
     }
 
     /// Held, and durable in the mode in force.

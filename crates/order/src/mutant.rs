@@ -39,10 +39,14 @@ pub enum Mutant {
     ShortLogVotes,
     /// 14: an arbitrator leads although it has dropped what the others lack.
     ArbitratorForgets,
+    /// 15: a switch to mode `disk` is acknowledged before it is synced.
+    SwitchUnsynced,
     /// 16: a log that may have lost its end with the power counts as evidence of what was committed.
     SuspectVotes,
     /// 16: in mode `process` the beginning of a term is not synced either.
     TermUnsynced,
+    /// 16: a log whose end another branch takes the place of stays evidence of its own branch until the fork is in it.
+    ForkUnsuspected,
     /// 18: where the data of the members are is not looked at.
     DataIgnored,
     /// 23: after giving up, the same session gives the same numbers again.
@@ -93,8 +97,10 @@ impl Mutant {
         Mutant::ShortLogVotes,
         Mutant::ForkMerged,
         Mutant::ArbitratorForgets,
+        Mutant::SwitchUnsynced,
         Mutant::SuspectVotes,
         Mutant::TermUnsynced,
+        Mutant::ForkUnsuspected,
         Mutant::DataIgnored,
         Mutant::SessionKept,
         Mutant::WithdrawSent,
@@ -129,8 +135,10 @@ impl Mutant {
             Mutant::TwoIncarnations => "two-incarnations",
             Mutant::ShortLogVotes => "short-log-votes",
             Mutant::ArbitratorForgets => "arbitrator-forgets",
+            Mutant::SwitchUnsynced => "switch-unsynced",
             Mutant::SuspectVotes => "suspect-votes",
             Mutant::TermUnsynced => "term-unsynced",
+            Mutant::ForkUnsuspected => "fork-unsuspected",
             Mutant::DataIgnored => "data-ignored",
             Mutant::SessionKept => "session-kept",
             Mutant::WithdrawSent => "withdraw-sent",

@@ -457,6 +457,7 @@ impl<S: LogStore> Group<S> {
                 // Another branch takes the place of what was acknowledged on the own one. Whoever dies before it holds the fork is a member of
                 // the old branch that has lost a part of that.
                 let forked = self.era.branch != self.tail.branch() && !self.is(Mutant::ForkMerged);
+                let forked = forked && !self.is(Mutant::ForkUnsuspected);
                 if forked && !self.begin_to_doubt() || !self.truncate_after(header.index.prev()) {
                     return;
                 }

@@ -12,6 +12,7 @@ pub mod flow;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 pub mod message;
+mod mutant;
 pub mod progress;
 mod replicator;
 pub mod retention;
@@ -20,7 +21,9 @@ pub mod votes;
 
 pub use failures::Failures;
 pub use feed::{Feed, Offer, Position, Start};
+#[cfg(feature = "mutants")]
+pub use mutant::Mutant;
 pub use replicator::{Connect, Distances, Effect, Replicator, Severity, Sight};
 
-/// With the feature `fuzzing`, which no server needs.
-pub const TEST_BUILD: bool = cfg!(feature = "fuzzing");
+/// With the features `fuzzing` or `mutants`, which no server needs.
+pub const TEST_BUILD: bool = cfg!(feature = "fuzzing") || cfg!(feature = "mutants");

@@ -19,6 +19,7 @@ use trireme_types::{
 use crate::failures::Failures;
 use crate::feed::{Copying, Feed, Flaw, HalfDone, Idle, Offer, Position, Request, Stage, Start, is_trivial};
 use crate::message::AppMessage;
+use crate::mutant::Mutant;
 use crate::retention::Growth;
 use crate::roster::{self, NodeState, Roster};
 
@@ -215,6 +216,8 @@ pub struct Replicator {
     /// When those that are waited for were last looked at.
     hurried: Timestamp,
     effects: VecDeque<Effect>,
+    #[cfg(feature = "mutants")]
+    pub(crate) mutant: Option<Mutant>,
 }
 
 impl Replicator {
@@ -245,6 +248,8 @@ impl Replicator {
             votes_since: BTreeMap::new(),
             hurried: Timestamp::ZERO,
             effects: VecDeque::new(),
+            #[cfg(feature = "mutants")]
+            mutant: None,
         }
     }
 
@@ -365,15 +370,15 @@ impl Replicator {
         level: Level,
         state: &'a [u8],
     ) -> Result<&'a [u8], DecodeError> {
-        let (mut roster, rest) = if state.is_empty() {
+        let (roster, rest) = if state.is_empty() {
             (Roster::default(), state)
         } else {
             let mut reader = Reader::new(state);
             let roster = Roster::decode(&mut reader)?;
             (roster, &state[state.len() - reader.remaining()..])
         };
-        roster.set_level(level);
         self.roster = roster;
+        self.handle_level(level);
         self.base = base;
         self.branch = branch;
         self.delivered = base.seqno;
@@ -492,6 +497,7 @@ impl Replicator {
 
     /// The group is at this level from here on.
     pub fn handle_level(&mut self, level: Level) {
+        let level = if self.is(Mutant::NewcomersUnasked) { level.min(Level::FIRST) } else { level };
         self.roster.set_level(level);
     }
 
@@ -607,6 +613,9 @@ impl Replicator {
 
     /// The vote on `seqno`, which was in the data when they were found, had this result.
     fn compare(&mut self, seqno: Seqno, winner: u64) {
+        if self.is(Mutant::ContradictionIgnored) {
+            return;
+        }
         if let Some(held) = self.held(seqno).filter(|held| *held != winner) {
             self.emit(Effect::Contradicted { seqno, held });
         }
@@ -614,7 +623,7 @@ impl Replicator {
 
     /// A result that data at this position contradict.
     fn contradicted(&self, position: Seqno) -> Option<Seqno> {
-        let failures = self.failures.as_ref()?;
+        let failures = self.failures.as_ref().filter(|_| !self.is(Mutant::ContradictionIgnored))?;
         self.roster.results().find(|(s, winner)| *s <= position && failures.contradict(*s, *winner)).map(|(s, _)| s)
     }
 
@@ -936,6 +945,9 @@ impl Replicator {
     /// so data from before are not the group's (rule 26). They are gone on with only if nobody has others.
     fn on_overtaken(&mut self, at: Seqno) {
         let history = self.base.history;
+        if self.is(Mutant::OvertakenTrusted) {
+            return;
+        }
         match &mut self.feed {
             Feed::Idle(idle) => {
                 let Some(own) = idle.position.take_if(|own| own.history == history && own.seqno < at) else { return };
@@ -1042,7 +1054,7 @@ impl Replicator {
             self.end(Effect::Die(format!(
                 "The script of the donor brought position {seqno} to a server that needs no data."
             )));
-        } else if seqno < self.base.seqno || forked {
+        } else if (seqno < self.base.seqno || forked) && !self.is(Mutant::CopyUnchecked) {
             self.refuse_copy(Some(seqno));
         } else {
             if own.is_none() {
@@ -1104,6 +1116,7 @@ impl Replicator {
     /// With data that have a flaw: a full copy as soon as somebody has whole ones. If nobody has, and no voter is absent who might, one
     /// member goes on from its own. A statement that was cut off it executes again.
     fn step_half_done(&mut self, sight: &Sight<'_>) {
+        let early = self.is(Mutant::GoesOnEarly);
         let Feed::HalfDone(half_done) = &mut self.feed else { return };
         if self.roster.anyone_has_state() {
             return self.need_copy();
@@ -1126,7 +1139,7 @@ impl Replicator {
             .filter(|v| present.get(v.node).is_none())
             .map(|v| v.node.to_string())
             .collect();
-        if absent.is_empty() {
+        if absent.is_empty() || early {
             half_done.said = true;
             self.emit(Effect::Propose(AppMessage::GoOnHalfDone));
         } else if !std::mem::replace(&mut half_done.explained, true) {
@@ -1254,7 +1267,13 @@ impl Replicator {
         }
         if sight.index_large {
             for (node, seqno) in self.roster.laggards(self.distances.lag_min) {
-                self.emit(Effect::Propose(AppMessage::Lagging { node, seqno }));
+                let message = AppMessage::Lagging { node, seqno };
+                if self.is(Mutant::LagUnordered) {
+                    let effects = self.roster.apply(self.me.node, message, self.delivered);
+                    self.on_roster(now, effects, self.delivered);
+                } else {
+                    self.emit(Effect::Propose(message));
+                }
             }
         }
     }

@@ -718,7 +718,8 @@ impl Cluster {
             let failures = s.db.failures.clone().filter(|_| !forgotten);
             replicator::Start::Server { position, fallback, script: false, failures }
         };
-        let replicator = Replicator::new(&config.me, begins, String::new(), options.distances);
+        let mut replicator = Replicator::new(&config.me, begins, String::new(), options.distances);
+        replicator.set_mutant(options.replicator_mutant);
         let mut group = Group::new(config, store, start, seed, now);
         group.set_mutant(options.mutant);
         s.process = Some(Process {

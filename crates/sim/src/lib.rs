@@ -6,7 +6,7 @@
 //!
 //! Reading order: `options` (what is drawn from a seed), `cluster` (the world and its events), `driver` (what a node does),
 //! `links` and `net` (between nodes), `faults` (what is done to it), `hostile` (a node that lies), `outage` (a node whose disk fails), `watch` (where the protocol stands, by the simulator's own account),
-//! `situations` (what a run met), `check/` (what must hold), `run` (the phases). `store` and `database` are the models of what survives.
+//! `situations` (what a run met), `check/` (what must hold), `run` (the phases), `mutants` (what is broken on purpose). `store` and `database` are the models of what survives.
 //!
 //! The output line of a run: virtual time; time from healing to convergence; events carried out; messages sent; changes of
 //! term seen by all nodes; faults done; full copies; seqno at the end; then how the clients' operations ended. *Withdrawn*
@@ -18,12 +18,14 @@ mod ballots;
 pub mod check;
 mod cluster;
 mod database;
+pub mod directed;
 mod disk;
 mod driver;
 mod faults;
 mod hostile;
 pub mod judge;
 mod links;
+pub mod mutants;
 mod net;
 mod options;
 mod outage;

@@ -183,6 +183,10 @@ pub enum Sabotage {
     PositionTrusted,
     /// Data that a statement was cut off in count as whole (rule 26).
     HalfDoneTrusted,
+    /// A log that is opened again after an outage of its disk is not compared with what it had acknowledged (rules 16, 17).
+    OutageTrusted,
+    /// At an outage a client hears that its statement in total-order isolation was not executed, although it is on its way (rule 22).
+    StatementAbandoned,
     /// Whoever was outvoted about an error goes on with what it has (rule 28).
     VoteIgnored,
     /// What a server failed at its node does not know any more when it is started again (rule 28).
@@ -207,6 +211,8 @@ impl Sabotage {
         Sabotage::HalfDoneTrusted,
         Sabotage::VoteIgnored,
         Sabotage::FailureForgotten,
+        Sabotage::OutageTrusted,
+        Sabotage::StatementAbandoned,
     ];
 
     pub fn name(self) -> &'static str {
@@ -227,6 +233,8 @@ impl Sabotage {
             Sabotage::HalfDoneTrusted => "half-done-trusted",
             Sabotage::VoteIgnored => "vote-ignored",
             Sabotage::FailureForgotten => "failure-forgotten",
+            Sabotage::OutageTrusted => "outage-trusted",
+            Sabotage::StatementAbandoned => "statement-abandoned",
         }
     }
 }
@@ -244,6 +252,21 @@ pub enum Kind {
     Large,
     /// A node lies.
     Hostile,
+}
+
+impl Kind {
+    pub const ALL: &'static [Kind] = &[Kind::Swarm, Kind::Harmless, Kind::Restored, Kind::Large, Kind::Hostile];
+
+    /// As it is called on the command line and in documents.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Swarm => "swarm",
+            Kind::Harmless => "harmless",
+            Kind::Restored => "restored",
+            Kind::Large => "large",
+            Kind::Hostile => "hostile",
+        }
+    }
 }
 
 /// All times in nanoseconds.
@@ -286,6 +309,8 @@ pub struct Options {
     pub sabotage: Option<Sabotage>,
     /// The core itself is broken.
     pub mutant: Option<Mutant>,
+    /// What members decide by the history is.
+    pub replicator_mutant: Option<trireme_replicator::Mutant>,
 
     pub delay_min: u64,
     pub delay_mean: u64,
@@ -388,6 +413,7 @@ impl Options {
             lie_mean: SEC,
             sabotage: None,
             mutant: None,
+            replicator_mutant: None,
             delay_min: 100 * US,
             delay_mean: 50 * US,
             delay_max: u64::MAX,
@@ -923,11 +949,23 @@ impl Options {
         o
     }
 
-    /// Breaks what `name` says: a mutant of the core, or a sabotage.
+    /// A run of this kind.
+    pub fn of(kind: Kind, seed: u64) -> Options {
+        match kind {
+            Kind::Swarm => Options::draw(seed),
+            Kind::Harmless => Options::harmless(seed),
+            Kind::Restored => Options::restored(seed),
+            Kind::Large => Options::large(seed),
+            Kind::Hostile => Options::hostile(seed),
+        }
+    }
+
+    /// Breaks what `name` says: a mutant of the order or of the replicator, or a sabotage.
     pub fn break_by_name(&mut self, name: &str) -> bool {
         self.mutant = Mutant::ALL.iter().copied().find(|m| m.name() == name);
+        self.replicator_mutant = trireme_replicator::Mutant::ALL.iter().copied().find(|m| m.name() == name);
         self.sabotage = Sabotage::ALL.iter().copied().find(|s| s.name() == name);
-        self.mutant.is_some() || self.sabotage.is_some()
+        self.mutant.is_some() || self.replicator_mutant.is_some() || self.sabotage.is_some()
     }
 
     /// How long a piece takes, on its way and to be written.

@@ -13,7 +13,7 @@ use trireme_types::{Durability, LogIndex, Seqno};
 use crate::cluster::{Cluster, Event, TICK};
 use crate::disk::Store;
 use crate::judge::Judge;
-use crate::options::{MS, SEC};
+use crate::options::{MS, SEC, Sabotage};
 use crate::server::Owed;
 use crate::situations::Situation;
 use crate::watch::Stage;
@@ -135,6 +135,9 @@ impl Cluster {
         let now = self.now;
         let Some(p) = &mut self.slots[slot].process else { return };
         p.pending.retain(|_, asked| asked.isolated);
+        if self.options.sabotage == Some(Sabotage::StatementAbandoned) {
+            std::mem::take(&mut p.pending).values().for_each(|asked| self.clients.withdrawn(asked.op));
+        }
         p.streams.clear();
         // In a new session all is certified against these.
         p.locks.clear();
@@ -193,13 +196,17 @@ impl Cluster {
         let s = &mut self.slots[slot];
         let (boot, now) = (s.boot, s.local(self.now));
         let Some(p) = &mut s.process else { return };
-        let store = std::mem::replace(p.group.store_mut(), Store::nothing());
+        let mut store = std::mem::replace(p.group.store_mut(), Store::nothing());
+        if lost && self.options.sabotage == Some(Sabotage::OutageTrusted) {
+            let _ = store.set_suspect(None);
+        }
         let suspect = store.suspect().is_some();
         let position = Position { history: p.history, seqno: p.replicator.handed() };
         let begins = p.replicator.to_return(position.history);
         // A position counts only together with the log that led there.
         let with_log = Some(position).filter(|at| at.history == store.base().history);
         p.replicator = Replicator::new(&config.me, begins, String::new(), self.options.distances);
+        p.replicator.set_mutant(self.options.replicator_mutant);
         let mut group = Group::new(config, store, with_log.map(|at| at.seqno), seed, now);
         group.set_mutant(self.options.mutant);
         group.note_data(Some((position.history, position.seqno)));

@@ -1,22 +1,7 @@
 //! Sick members and partial connectivity: who goes on, how long anybody waits, how many terms it costs.
 
-use std::ops::RangeInclusive;
-
-use trireme_order::{Content, LogStore, Message};
-use trireme_sim::{Cluster, DbFlush, Kind, MS, Mutant, Options, SEC, Sabotage, StoreKind, run};
-use trireme_types::Durability;
-
-/// What comes of a scenario in which a rule is broken: one of the seeds has to notice, by a verdict or a panic.
-fn expect_caught(
-    mutant: &str,
-    mut seeds: RangeInclusive<u64>,
-    broken: impl Fn(u64) -> Option<String> + std::panic::RefUnwindSafe,
-) {
-    let verdict = |seed| std::panic::catch_unwind(|| broken(seed)).unwrap_or_else(|_| Some("panic".into()));
-    let caught = seeds.find_map(|seed| verdict(seed).map(|text| (seed, text)));
-    println!("{mutant} is caught: {caught:?}");
-    assert!(caught.is_some());
-}
+use trireme_sim::directed::{a_switch_to_disk, an_older_end, cloned, figure_8};
+use trireme_sim::{Cluster, Kind, MS, Options, SEC, StoreKind, run};
 
 fn with(seed: u64, nodes: usize, change: impl FnOnce(&mut Options)) -> Cluster {
     let mut o = Options::calm(seed, nodes);
@@ -322,131 +307,12 @@ fn the_checker_of_false_alarms_can_fail() {
 
 // --- Raft's figure 8 --------------------------------------------------------------------------------------------------------
 
-/// Five nodes. An entry of an older term reaches a majority in a later one, whose own entries reach nobody; then one with a
-/// newer last term wins and replaces it. Says what the checkers say.
-fn figure_8(mutant: Option<Mutant>) -> Option<String> {
-    let mut o = Options::calm(3, 5);
-    // One entry per message.
-    o.batch_bytes_max = 1;
-    o.mutant = mutant;
-    let mut c = Cluster::formed(o);
-    let old = term(&c);
-    let first = c.the_sequencer();
-    let friend = (first + 1) % 5;
-    let rest = except(5, &[first, friend]);
-    // An entry that only two hold.
-    for &r in &rest {
-        c.cut_both(first, r);
-        c.cut_both(friend, r);
-    }
-    let op = c.write(first);
-    let held = |c: &Cluster, slot: usize| c.store(slot).last();
-    let at = held(&c, friend).next();
-    c.expect(SEC, "two hold it", |c| held(c, first) >= at && held(c, friend) >= at);
-    c.crash(first, false);
-    // Of the rest one begins a term, which nobody else hears of.
-    let new_terms = move |m: &Message| match m.content() {
-        Some(Content::Append(append)) => append.entries.iter().any(|(h, _)| h.term.0 > old),
-        _ => false,
-    };
-    let hide = move |c: &mut Cluster| {
-        c.set_filter(Some(Box::new(move |_, _, m| {
-            if new_terms(m) { trireme_sim::Verdict::Drop } else { trireme_sim::Verdict::Pass }
-        })));
-    };
-    hide(&mut c);
-    let stands = |c: &Cluster| {
-        let orders = |i: &usize| c.status(*i).is_some_and(|s| s.sequencer == Some(c.node(*i)) && s.last >= at);
-        rest.iter().copied().find(orders)
-    };
-    c.expect(10 * SEC, "one of the three orders", |c| stands(c).is_some());
-    let third = stands(&c).unwrap();
-    c.crash(third, false);
-    let rest = except(5, &[first, friend, third]);
-    // The first two come back with their entry and bring it to the others, but nothing of their own term.
-    c.heal_network();
-    for &r in &rest {
-        // Only they may order: the others' logs are worse.
-        assert!(held(&c, r) < at);
-    }
-    c.join(first);
-    let reached = c.run_until(20 * SEC, |c| rest.iter().all(|&r| held(c, r) >= at));
-    if c.failure.is_some() {
-        return c.failure;
-    }
-    assert!(reached, "the old entry reaches a majority\n{}", c.dump());
-    c.run_for(500 * MS);
-    let committed = c.histories.find(op).is_some();
-    assert!(mutant.is_some() || !committed, "held by a majority, and not decided");
-    c.crash(first, false);
-    c.crash(friend, false);
-    // Now only the third can win: the others hear nobody but it.
-    c.cut_both(rest[0], rest[1]);
-    c.set_filter(None);
-    c.join(third);
-    c.run_until(20 * SEC, |c| c.status(third).is_some_and(|s| s.committed > at));
-    c.heal_network();
-    c.join(first);
-    c.join(friend);
-    c.liveness_phase();
-    if c.failure.is_none() {
-        c.final_check();
-    }
-    c.failure
-}
-
 #[test]
 fn an_entry_of_an_older_term_is_not_committed_by_counting() {
-    assert_eq!(figure_8(None), None);
-}
-
-#[test]
-fn committing_it_by_counting_is_noticed() {
-    expect_caught("older-term-commits", 0..=0, |_| figure_8(Some(Mutant::OlderTermCommits)));
+    assert_eq!(figure_8(3, None), None);
 }
 
 // --- the first entry of a term, in mode `process` ---------------------------------------------------------------------
-
-/// Three nodes whose engines flush each commit. One is left alone with an entry that nobody has; the others go on in a new term and
-/// lose their power, and with it what their logs had not synced. What the first one holds must not pass for what they had.
-fn an_older_end(seed: u64, mutant: Option<Mutant>) -> Option<String> {
-    let mut o = Options::calm(seed, 3);
-    o.durability = Durability::Process;
-    o.db_flush = DbFlush::Each;
-    // What goes on from data is another branch.
-    o.dark = true;
-    o.mutant = mutant;
-    let mut c = Cluster::formed(o);
-    let alone = c.the_sequencer();
-    let rest = except(3, &[alone]);
-    c.isolate(alone);
-    c.write(alone);
-    let orders = |c: &Cluster| {
-        rest.iter()
-            .copied()
-            .find(|&i| c.status(i).is_some_and(|s| s.sequencer == Some(c.node(i)) && s.committed == s.last))
-    };
-    c.expect(10 * SEC, "another one orders", |c| orders(c).is_some());
-    let second = orders(&c).unwrap();
-    let committed = |c: &Cluster, node| c.status(node).map(|s| s.committed);
-    let before = committed(&c, second);
-    c.write(second);
-    c.expect(SEC, "both have it", |c| rest.iter().all(|&node| committed(c, node) > before));
-    c.run_for(20 * MS);
-    for &node in &rest {
-        c.crash(node, true);
-    }
-    c.crash(alone, false);
-    c.heal_network();
-    for node in 0..3 {
-        c.join(node);
-    }
-    c.liveness_phase();
-    if c.failure.is_none() {
-        c.final_check();
-    }
-    c.failure
-}
 
 #[test]
 fn the_end_of_an_older_term_does_not_pass_for_what_was_lost() {
@@ -455,58 +321,22 @@ fn the_end_of_an_older_term_does_not_pass_for_what_was_lost() {
     }
 }
 
+// --- a switch of the durability ---------------------------------------------------------------------------------------
+
 #[test]
-fn to_acknowledge_the_first_entry_of_a_term_unsynced_is_noticed() {
-    expect_caught("term-unsynced", 1..=40, |seed| an_older_end(seed, Some(Mutant::TermUnsynced)));
+fn nothing_is_committed_behind_a_switch_to_disk_before_it_is_there() {
+    for seed in 1..=20 {
+        assert_eq!(a_switch_to_disk(seed, None), None, "seed {seed}");
+    }
 }
 
 // --- a cloned disk ----------------------------------------------------------------------------------------------------
-
-/// A copy of a member's directory is started beside the member, which loses its links to it. Later the sequencer is cut from all but the
-/// member that the copy replaced: as a voter that one would help it to commit what the others, with the copy, know nothing of.
-fn cloned(seed: u64, sabotage: Option<Sabotage>) -> Option<String> {
-    let mut o = Options::calm(seed, 3);
-    o.sabotage = sabotage;
-    let mut c = Cluster::formed(o);
-    let orders = c.the_sequencer();
-    let (original, third) = ((orders + 1) % 3, (orders + 2) % 3);
-    let clone = c.clone_disk(original);
-    c.write_committed(original);
-    c.join(clone);
-    c.expect(10 * SEC, "the copy takes the member's place", |c| c.is_primary(clone) && !c.is_primary(original));
-    for other in [clone, third] {
-        c.cut_both(orders, other);
-        c.reset_link(orders, other);
-    }
-    c.run_for(100 * MS);
-    c.write(orders);
-    let goes_on = |c: &Cluster| [clone, third].iter().all(|&i| c.is_primary(i) && c.view_size(i) == 2);
-    if !c.run_until(30 * SEC, goes_on) {
-        return Some(c.failure.unwrap_or("the others do not go on".into()));
-    }
-    c.write(third);
-    c.run_for(SEC);
-    c.heal_network();
-    // What the message in the log asks for.
-    c.wipe(original);
-    c.join(original);
-    c.liveness_phase();
-    if c.failure.is_none() {
-        c.final_check();
-    }
-    c.failure
-}
 
 #[test]
 fn who_was_replaced_by_a_clone_does_not_come_back_beside_it() {
     for seed in 1..=20 {
         assert_eq!(cloned(seed, None), None, "seed {seed}");
     }
-}
-
-#[test]
-fn to_let_it_come_back_is_noticed() {
-    expect_caught("twin-returns", 1..=20, |seed| cloned(seed, Some(Sabotage::TwinReturns)));
 }
 
 /// `--kind harmless`, seeds 1122 and 2553: a sync that had begun on a stalled disk took as long as the stall had made it, long

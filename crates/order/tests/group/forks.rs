@@ -259,7 +259,7 @@ pub fn marks_of_what_was_committed_do_not_outlive_a_fork_below_them() {
 
 /// The own end of the log goes before the fork's entry comes. Whoever dies between the two is no evidence of what it has lost.
 #[test]
-fn a_log_that_follows_a_fork_with_an_end_of_its_own_is_suspect_before_that_goes() {
+pub fn a_log_that_follows_a_fork_with_an_end_of_its_own_is_suspect_before_that_goes() {
     let mut net = Net::cluster(3);
     let old = net.sequencer();
     let forcing = (1..=3).find(|n| *n != old).unwrap();

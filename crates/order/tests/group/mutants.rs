@@ -1,5 +1,5 @@
 //! The tests can fail: each of these breaks one rule, and the test of that rule must notice. Those that the simulator finds are in its own
-//! tests; it has nobody who lies.
+//! table (`crates/sim/src/mutants.rs`); most of these take a certain lie.
 
 use std::panic::catch_unwind;
 
@@ -34,6 +34,7 @@ caught!(
     driven_up_stays_out: DrivenUpStaysOut by terms::a_voter_that_was_driven_up_comes_back_to_the_terms_of_the_others,
     away_stays_out: AwayStaysOut by terms::a_member_that_was_away_while_the_terms_were_driven_up_comes_back,
     heavy_newcomer: HeavyNewcomer by hostile::a_heavy_newcomer_takes_the_majority_from_nobody,
+    fork_unsuspected: ForkUnsuspected by forks::a_log_that_follows_a_fork_with_an_end_of_its_own_is_suspect_before_that_goes,
     marks_over_fork: MarksOverFork by forks::marks_of_what_was_committed_do_not_outlive_a_fork_below_them,
     unreadable_written: UnreadableWritten by hostile::an_entry_that_nobody_could_read_is_not_written,
     violator_kept: ViolatorKept by violations::a_member_that_lies_to_all_is_left_and_the_others_go_on,

@@ -1,17 +1,20 @@
 //! `trireme-sim`: runs seeds. A seed and a commit reproduce a run exactly.
 //!
-//! Exit status: 0 all seeds held, and they met what they are to meet; 1 a seed failed, or a situation arose too seldom; 2 wrong usage.
+//! Exit status: 0 all seeds held, and they met what they are to meet; 1 a seed failed, or a situation arose too seldom, or a mutant was
+//! noticed too seldom; 2 wrong usage.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
+use trireme_sim::mutants::{Form, Found, HEAD, KNOWN, Known};
 use trireme_sim::{Census, Failure, Kind, Options, Report, SEC, Situation};
 
 const USAGE: &str = "usage: trireme-sim --seed N [--kind KIND] [--mutant NAME] [--verbose]
        trireme-sim --seeds A..B [--kind KIND] [--mutant NAME] [--jobs J] [--stop-after F] [--print]
+       trireme-sim --mutants [--long] [--mutant NAME] [--jobs J] [--table FILE]
 
   --seed N        one run; prints its options, its verdict and, when it fails, every node's state
   --verbose       a line per event on standard error
@@ -21,6 +24,9 @@ const USAGE: &str = "usage: trireme-sim --seed N [--kind KIND] [--mutant NAME] [
                   restored: old copies of disks are put back; large: records that are written in pieces;
                   hostile: a node lies
   --mutant NAME   breaks one rule on purpose (docs/testing.md lists them); a seed that fails has caught it
+  --mutants       looks for every mutant until it is noticed; fails when that takes more runs than its floor allows
+  --long          … until it is noticed 50 times, in up to 10,000 runs, and says how often that is
+  --table FILE    writes the table of mutants in this document anew, with what was found
   --stop-after F  stop after F failures (default 20)
   --print         a line per seed, also for those that hold";
 
@@ -32,17 +38,14 @@ struct Args {
     stop_after: usize,
     kind: Kind,
     mutant: Option<String>,
+    /// All mutants are looked for.
+    mutants: Option<Form>,
+    table: Option<String>,
 }
 
 impl Args {
     fn options(&self, seed: u64) -> Options {
-        let mut options = match self.kind {
-            Kind::Swarm => Options::draw(seed),
-            Kind::Harmless => Options::harmless(seed),
-            Kind::Restored => Options::restored(seed),
-            Kind::Large => Options::large(seed),
-            Kind::Hostile => Options::hostile(seed),
-        };
+        let mut options = Options::of(self.kind, seed);
         if let Some(name) = &self.mutant {
             options.break_by_name(name);
         }
@@ -51,8 +54,18 @@ impl Args {
 }
 
 fn parse() -> Result<Args, String> {
-    let mut args =
-        Args { seeds: 0..0, jobs: 1, verbose: false, print: false, stop_after: 20, kind: Kind::Swarm, mutant: None };
+    let mut args = Args {
+        seeds: 0..0,
+        jobs: 1,
+        verbose: false,
+        print: false,
+        stop_after: 20,
+        kind: Kind::Swarm,
+        mutant: None,
+        mutants: None,
+        table: None,
+    };
+    let (mut mutants, mut long) = (false, false);
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or(format!("{word} needs a value"));
@@ -77,21 +90,28 @@ fn parse() -> Result<Args, String> {
                 args.mutant = Some(name);
             }
             "--kind" => {
-                args.kind = match value()?.as_str() {
-                    "swarm" => Kind::Swarm,
-                    "harmless" => Kind::Harmless,
-                    "restored" => Kind::Restored,
-                    "large" => Kind::Large,
-                    "hostile" => Kind::Hostile,
-                    other => return Err(format!("no kind {other}")),
-                }
+                let name = value()?;
+                args.kind = *Kind::ALL.iter().find(|kind| kind.name() == name).ok_or(format!("no kind {name}"))?;
             }
+            "--mutants" => mutants = true,
+            "--long" => long = true,
+            "--table" => args.table = Some(value()?),
             "--verbose" => args.verbose = true,
             "--print" => args.print = true,
             other => return Err(format!("unknown argument {other}")),
         }
     }
-    if args.seeds.is_empty() { Err("no seeds".into()) } else { Ok(args) }
+    if mutants {
+        args.mutants = Some(if long { Form::Long } else { Form::Short });
+        if args.table.is_some() && args.mutant.is_some() {
+            return Err("--table is made of all mutants".into());
+        }
+    } else if long || args.table.is_some() {
+        return Err("--long and --table belong to --mutants".into());
+    } else if args.seeds.is_empty() {
+        return Err("no seeds".into());
+    }
+    Ok(args)
 }
 
 /// A panic of the core is a failure of the seed, not of the simulator.
@@ -137,13 +157,18 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let loud = args.verbose || std::env::var_os("RUST_BACKTRACE").is_some();
+    // A mutant is to panic.
+    let wanted = std::env::var_os("RUST_BACKTRACE").is_some() && args.mutants.is_none();
+    let loud = args.verbose || wanted;
     std::panic::set_hook(Box::new(move |info| {
         PANIC.with(|p| *p.borrow_mut() = info.location().map(|l| l.to_string()).unwrap_or_default());
         if loud {
             eprintln!("{info}\n{}", std::backtrace::Backtrace::force_capture());
         }
     }));
+    if let Some(form) = args.mutants {
+        return mutants(&args, form);
+    }
     if args.seeds.end - args.seeds.start == 1 {
         return one(&args);
     }
@@ -232,4 +257,71 @@ fn many(args: &Args) -> ExitCode {
         println!("TOO RARE: {}", situation.name());
     }
     if failed > 0 || !rare.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+fn mutants(args: &Args, form: Form) -> ExitCode {
+    let begun = Instant::now();
+    let wanted = |known: &&Known| args.mutant.as_ref().is_none_or(|name| name == known.name);
+    let mut known: Vec<&Known> = KNOWN.iter().filter(wanted).collect();
+    // The rare ones take longest, so they come first.
+    known.sort_by_key(|known| known.floor());
+    let (next, tried, failed) = (AtomicUsize::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    let found: Mutex<BTreeMap<&str, Found>> = Mutex::new(BTreeMap::new());
+    println!("{:<22} {:>8} {:>8} {:>10}", "mutant", "noticed", "of runs", "of 100,000");
+    std::thread::scope(|scope| {
+        for _ in 0..args.jobs {
+            scope.spawn(|| {
+                while let Some(known) = known.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let outcome = known.search(form);
+                    tried.fetch_add(u64::from(outcome.is_some()), Ordering::Relaxed);
+                    if !tell(known, &outcome) {
+                        failed.fetch_add(1, Ordering::Relaxed);
+                    }
+                    let Some(Ok(one)) = outcome else { continue };
+                    found.lock().expect("no panic while held").insert(known.name, one);
+                }
+            });
+        }
+    });
+    let (found, mut failed) = (found.into_inner().expect("no panic while held"), failed.into_inner());
+    if let Some(path) = &args.table {
+        if let Err(text) = write_table(path, &found) {
+            println!("{path}: {text}");
+            failed += 1;
+        }
+    }
+    println!("{} mutants, {failed} failed, {:.1}s", tried.into_inner(), begun.elapsed().as_secs_f64());
+    if failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// A line about a mutant; `false`: it is not noticed as often as it has to be.
+fn tell(known: &Known, outcome: &Option<Result<Found, String>>) -> bool {
+    let name = known.name;
+    match outcome {
+        None => println!("{name:<22} not looked for here"),
+        Some(Ok(found)) => {
+            let (noticed, runs, rate) = (found.noticed, found.runs, found.rate());
+            let text: String = found.text.chars().take(90).collect();
+            println!("{name:<22} {noticed:>8} {runs:>8} {rate:>10}  {text}");
+            if !found.enough {
+                println!("TOO RARE: {name}");
+                return false;
+            }
+        }
+        Some(Err(text)) => {
+            println!("{text}");
+            return false;
+        }
+    }
+    true
+}
+
+/// The table of mutants in a document is written anew.
+fn write_table(path: &str, found: &BTreeMap<&str, Found>) -> Result<(), String> {
+    let text = std::fs::read_to_string(path).map_err(|e| e.to_string())?;
+    let (before, table) = text.split_once(HEAD).ok_or("there is no table of mutants in it")?;
+    let behind: String = table.split_inclusive('\n').skip(1).skip_while(|line| line.starts_with('|')).collect();
+    let none = Found { noticed: 0, runs: 0, text: String::new(), enough: false };
+    let rows: Vec<String> = KNOWN.iter().map(|known| known.row(found.get(known.name).unwrap_or(&none))).collect();
+    std::fs::write(path, format!("{before}{HEAD}\n{}\n{behind}", rows.join("\n"))).map_err(|e| e.to_string())
 }

@@ -1,0 +1,178 @@
+//! Scenarios for rules whose steps in a row come up too seldom by chance. Each says what the checkers say of it, sound or with something
+//! broken (`mutants.rs`).
+
+use trireme_order::{Content, LogStore, Message};
+use trireme_types::Durability;
+
+use crate::cluster::{Cluster, Verdict};
+use crate::options::{DbFlush, MS, Options, SEC};
+
+/// A calm cluster in which `broken` is.
+fn options(seed: u64, nodes: usize, broken: Option<&str>) -> Options {
+    let mut options = Options::calm(seed, nodes);
+    if let Some(name) = broken {
+        assert!(options.break_by_name(name), "no mutant {name}");
+    }
+    options
+}
+
+fn except(nodes: usize, out: &[usize]) -> Vec<usize> {
+    (0..nodes).filter(|i| !out.contains(i)).collect()
+}
+
+/// Five nodes. An entry of an older term reaches a majority in a later one, whose own entries reach nobody; then one with a
+/// newer last term wins and replaces it. Says what the checkers say.
+pub fn figure_8(seed: u64, broken: Option<&str>) -> Option<String> {
+    let mut o = options(seed, 5, broken);
+    // One entry per message.
+    o.batch_bytes_max = 1;
+    let mut c = Cluster::formed(o);
+    let old = (0..5).filter_map(|i| c.status(i)).map(|s| s.term.0).max().unwrap_or(0);
+    let first = c.the_sequencer();
+    let friend = (first + 1) % 5;
+    let rest = except(5, &[first, friend]);
+    // An entry that only two hold.
+    for &r in &rest {
+        c.cut_both(first, r);
+        c.cut_both(friend, r);
+    }
+    let op = c.write(first);
+    let held = |c: &Cluster, slot: usize| c.store(slot).last();
+    let at = held(&c, friend).next();
+    c.expect(SEC, "two hold it", |c| held(c, first) >= at && held(c, friend) >= at);
+    c.crash(first, false);
+    // Of the rest one begins a term, which nobody else hears of.
+    let new_terms = move |m: &Message| match m.content() {
+        Some(Content::Append(append)) => append.entries.iter().any(|(h, _)| h.term.0 > old),
+        _ => false,
+    };
+    let hide = move |c: &mut Cluster| {
+        c.set_filter(Some(Box::new(move |_, _, m| if new_terms(m) { Verdict::Drop } else { Verdict::Pass })));
+    };
+    hide(&mut c);
+    let stands = |c: &Cluster| {
+        let orders = |i: &usize| c.status(*i).is_some_and(|s| s.sequencer == Some(c.node(*i)) && s.last >= at);
+        rest.iter().copied().find(orders)
+    };
+    c.expect(10 * SEC, "one of the three orders", |c| stands(c).is_some());
+    let third = stands(&c).unwrap();
+    c.crash(third, false);
+    let rest = except(5, &[first, friend, third]);
+    // The first two come back with their entry and bring it to the others, but nothing of their own term.
+    c.heal_network();
+    for &r in &rest {
+        // Only they may order: the others' logs are worse.
+        assert!(held(&c, r) < at);
+    }
+    c.join(first);
+    let reached = c.run_until(20 * SEC, |c| rest.iter().all(|&r| held(c, r) >= at));
+    if c.failure.is_some() {
+        return c.failure;
+    }
+    assert!(reached, "the old entry reaches a majority\n{}", c.dump());
+    c.run_for(500 * MS);
+    let committed = c.histories.find(op).is_some();
+    assert!(broken.is_some() || !committed, "held by a majority, and not decided");
+    c.crash(first, false);
+    c.crash(friend, false);
+    // Now only the third can win: the others hear nobody but it.
+    c.cut_both(rest[0], rest[1]);
+    c.set_filter(None);
+    c.join(third);
+    c.run_until(20 * SEC, |c| c.status(third).is_some_and(|s| s.committed > at));
+    c.heal_network();
+    c.join(first);
+    c.join(friend);
+    judged(c)
+}
+
+/// Three nodes whose engines flush each commit. One is left alone with an entry that nobody has; the others go on in a new term and
+/// lose their power, and with it what their logs had not synced. What the first one holds must not pass for what they had.
+pub fn an_older_end(seed: u64, broken: Option<&str>) -> Option<String> {
+    let mut o = options(seed, 3, broken);
+    o.durability = Durability::Process;
+    o.db_flush = DbFlush::Each;
+    // What goes on from data is another branch.
+    o.dark = true;
+    let mut c = Cluster::formed(o);
+    let alone = c.the_sequencer();
+    let rest = except(3, &[alone]);
+    c.isolate(alone);
+    c.write(alone);
+    let orders = |c: &Cluster| {
+        rest.iter()
+            .copied()
+            .find(|&i| c.status(i).is_some_and(|s| s.sequencer == Some(c.node(i)) && s.committed == s.last))
+    };
+    c.expect(10 * SEC, "another one orders", |c| orders(c).is_some());
+    let second = orders(&c).unwrap();
+    let committed = |c: &Cluster, node| c.status(node).map(|s| s.committed);
+    let before = committed(&c, second);
+    c.write(second);
+    c.expect(SEC, "both have it", |c| rest.iter().all(|&node| committed(c, node) > before));
+    c.run_for(20 * MS);
+    for &node in &rest {
+        c.crash(node, true);
+    }
+    c.crash(alone, false);
+    c.heal_network();
+    for node in 0..3 {
+        c.join(node);
+    }
+    judged(c)
+}
+
+/// Three nodes in mode `process`, whose disks stand still. The mode is switched to `disk`, and a client commits behind that: nobody may tell
+/// it that it did before the disks work again.
+pub fn a_switch_to_disk(seed: u64, broken: Option<&str>) -> Option<String> {
+    let mut o = options(seed, 3, broken);
+    o.durability = Durability::Process;
+    let mut c = Cluster::formed(o);
+    for node in 0..3 {
+        c.stall_syncs(node, 1_000_000);
+    }
+    let orders = c.the_sequencer();
+    c.with_group(orders, |group, now| group.set_durability(now, Durability::Disk));
+    let op = c.write(orders);
+    c.run_for(SEC);
+    assert!(broken.is_some() || !c.committed(op), "nobody can know that it is durable");
+    judged(c)
+}
+
+/// A copy of a member's directory is started beside the member, which loses its links to it. Later the sequencer is cut from all but the
+/// member that the copy replaced: as a voter that one would help it to commit what the others, with the copy, know nothing of.
+pub fn cloned(seed: u64, broken: Option<&str>) -> Option<String> {
+    let mut c = Cluster::formed(options(seed, 3, broken));
+    let orders = c.the_sequencer();
+    let (original, third) = ((orders + 1) % 3, (orders + 2) % 3);
+    let clone = c.clone_disk(original);
+    c.write_committed(original);
+    c.join(clone);
+    c.expect(10 * SEC, "the copy takes the member's place", |c| c.is_primary(clone) && !c.is_primary(original));
+    for other in [clone, third] {
+        c.cut_both(orders, other);
+        c.reset_link(orders, other);
+    }
+    c.run_for(100 * MS);
+    c.write(orders);
+    let goes_on = |c: &Cluster| [clone, third].iter().all(|&i| c.is_primary(i) && c.view_size(i) == 2);
+    if !c.run_until(30 * SEC, goes_on) {
+        return Some(c.failure.unwrap_or("the others do not go on".into()));
+    }
+    c.write(third);
+    c.run_for(SEC);
+    c.heal_network();
+    // What the message in the log asks for.
+    c.wipe(original);
+    c.join(original);
+    judged(c)
+}
+
+/// Everything heals, and every promise is checked.
+fn judged(mut c: Cluster) -> Option<String> {
+    c.liveness_phase();
+    if c.failure.is_none() {
+        c.final_check();
+    }
+    c.failure
+}
