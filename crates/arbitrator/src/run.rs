@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use trireme_node::{Arbitrator, Code, InitArgs, Level, Node, RecvCtx};
+use trireme_node::{Arbitrator, Code, InitArgs, Level, NoDonor, Node, RecvCtx};
 
 use crate::config::{Plan, resolve};
 use crate::log::Log;
@@ -31,7 +31,7 @@ enum News {
     /// The group was not reached, or was left for another reason than `Stop`.
     Ended(String),
     /// A server has taken on the request.
-    Taken(Result<String, String>),
+    Taken(Result<String, NoDonor>),
 }
 
 /// `trireme arbitrate`. Until stopped; the exit code is documented in the command's help.

@@ -47,7 +47,7 @@ pub fn recovery(data: &[u8]) {
     let _ = inspect::summary(&disk, None);
     let _ = inspect::entries(&disk, None, None, |_| true);
     match WriteSetLog::open(disk.clone(), &options()) {
-        Err(error) => assert!(!error.0.is_empty()),
+        Err(error) => assert!(!error.to_string().is_empty()),
         Ok((mut log, report)) => {
             if let Ok(looked) = looked {
                 let base = Base { app: Bytes::new(), ..log.base().clone() };

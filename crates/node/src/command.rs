@@ -5,11 +5,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use trireme_certification::Encoded;
 use trireme_order::{Config, StoreError};
+use trireme_replicator::NoDonor;
 use trireme_replicator::message::AppMessage;
 use trireme_replicator::retention::{EngineLog, Look};
 use trireme_transport::{AdmitToken, Isolation, TlsContext, Waker};
 use trireme_types::{Durability, Seqno, Weight};
-use trireme_wslog::{DirStorage, LogKeys, SpareReady, Synced};
+use trireme_wslog::{DirStorage, InClearText, LogKeys, SpareReady, Synced};
 
 use crate::mailbox::{Letter, Mailbox, Wake};
 use crate::picture::Picture;
@@ -23,6 +24,15 @@ impl Wake for Waker {
     fn wake(&self) {
         Waker::wake(self);
     }
+}
+
+/// Why new keys of the log are not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum KeysRefused {
+    #[error(transparent)]
+    InClearText(#[from] InClearText),
+    #[error("not connected to a group: the next start reads the file")]
+    NotConnected,
 }
 
 /// What became of a proposal.
@@ -83,7 +93,7 @@ pub enum Command {
     /// An arbitrator wants a server to carry out this request; the answer names it.
     AskDonor {
         request: Vec<u8>,
-        slot: Arc<Slot<Result<String, String>>>,
+        slot: Arc<Slot<Result<String, NoDonor>>>,
     },
     /// The full copy is here (or failed, `None`).
     StateReceived {
@@ -103,10 +113,10 @@ pub enum Command {
     Isolate(Isolation),
     /// Certificates for connections made from now on.
     Tls(TlsContext),
-    /// For what is written to the log from now on. **Errors:** why they are not taken.
+    /// For what is written to the log from now on.
     LogKeys {
         keys: LogKeys,
-        slot: Arc<Slot<Result<(), String>>>,
+        slot: Arc<Slot<Result<(), KeysRefused>>>,
     },
     Admit {
         token: AdmitToken,
@@ -130,10 +140,8 @@ impl Letter for Command {
             Command::Read { slot } => slot.fill(None),
             Command::Weight { slot, .. } => slot.fill(false),
             Command::Describe { slot } => slot.fill(None),
-            Command::AskDonor { slot, .. } => slot.fill(Err("not connected to a group".into())),
-            Command::LogKeys { slot, .. } => {
-                slot.fill(Err("not connected to a group: the next start reads the file".into()))
-            }
+            Command::AskDonor { slot, .. } => slot.fill(Err(NoDonor::NotConnected)),
+            Command::LogKeys { slot, .. } => slot.fill(Err(KeysRefused::NotConnected)),
             Command::App { slot: None, .. }
             | Command::ProposeUnowned { .. }
             | Command::Recall

@@ -29,7 +29,7 @@ use crate::startup::{ConnectError, Plan, Start};
 use crate::status::GroupStatus;
 use crate::threads::panic_text;
 use crate::{CAPABILITIES, Level, ServerView, ViewMember, ViewStatus};
-use trireme_replicator::{self as replicator, Failures, Position};
+use trireme_replicator::{self as replicator, Failures, NoDonor, Position};
 
 mod connection;
 mod delivery;
@@ -420,7 +420,7 @@ impl Core {
             slot.fill(false);
         }
         if let Some(slot) = self.conn.asked.take() {
-            slot.fill(Err("the group was left before a server had been chosen".into()));
+            slot.fill(Err(NoDonor::Left));
         }
         let mut rest = Vec::new();
         self.shared.commands.close(&mut rest);

@@ -67,3 +67,4 @@ pub use saved::StateFileError;
 pub use settings::SettingsError;
 pub use space::free_space;
 pub use threads::{block_signals, panic_text};
+pub use trireme_replicator::NoDonor;

@@ -17,6 +17,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 use trireme_flight::Event;
+use trireme_replicator::NoDonor;
 
 mod applying;
 mod options;
@@ -332,7 +333,7 @@ impl Node {
 
     /// For an arbitrator: asks `donor` (the list given to `connect`) to carry out a state request that is not for this node's own
     /// sake. Returns when a server has been chosen, with its label; waits as long as there is one that is only busy.
-    pub fn ask_donor(&self, request: Vec<u8>) -> Result<String, String> {
+    pub fn ask_donor(&self, request: Vec<u8>) -> Result<String, NoDonor> {
         let slot = Arc::new(Slot::default());
         self.shared.commands.push(Command::AskDonor { request, slot: slot.clone() });
         slot.wait()

@@ -43,7 +43,7 @@ pub use mem_store::MemStore;
 pub use message::{Class, Founding, JoinRequest, Message, Presence, WireEntry};
 #[cfg(feature = "mutants")]
 pub use mutant::Mutant;
-pub use store::{LogStore, StoreError};
+pub use store::{DiskFault, LogStore, StoreError};
 pub use trust::TERM_RAISED_MAX;
 pub use violation::{Violation, violation};
 

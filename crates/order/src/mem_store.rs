@@ -2,7 +2,7 @@
 
 use trireme_types::{Base, Durability, Entry, HardState, LogIndex, Seqno, Term};
 
-use crate::{LogStore, StoreError};
+use crate::{DiskFault, LogStore, StoreError};
 
 #[derive(Clone, Debug, Default)]
 pub struct MemStore {
@@ -99,7 +99,12 @@ impl LogStore for MemStore {
     }
     fn append(&mut self, entries: &[Entry]) -> Result<(), StoreError> {
         if self.full {
-            return Err(StoreError("no space left".into()));
+            return Err(StoreError::Disk {
+                operation: "append to".into(),
+                path: "memory".into(),
+                cause: DiskFault::Full,
+                said: "no space left".into(),
+            });
         }
         for e in entries {
             assert_eq!(e.header.index, self.last().next(), "entries are appended without gaps");

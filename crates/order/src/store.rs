@@ -2,17 +2,64 @@
 
 use trireme_types::{Base, Durability, Entry, HardState, LogIndex, Seqno, Term};
 
-/// A failed log operation. Final: the log refuses everything afterwards and the member leaves.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoreError(pub String);
-
-impl std::fmt::Display for StoreError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
+/// A log operation that failed or was refused. A failure is final: the log refuses everything afterwards and the member leaves. A refusal
+/// has changed nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// The file system did not carry out an operation.
+    #[error("write-set log: cannot {operation} {path}: {said}; {}", cause.advice())]
+    Disk { operation: String, path: String, cause: DiskFault, said: String },
+    /// It failed before, for the reason given.
+    #[error("the write-set log refuses everything since its first failure: {0}")]
+    Failed(Box<StoreError>),
+    /// Another process has it open.
+    #[error("write-set log: {0}")]
+    InUse(String),
+    /// There is none where it should be.
+    #[error("write-set log: there is none in its directory: is the file system mounted that holds it?")]
+    Absent,
+    /// Bytes came back other than they were written, or files are missing.
+    #[error("write-set log: {0}")]
+    Damaged(String),
+    /// Another version of Trireme wrote it. Nothing was changed.
+    #[error("write-set log: {0}")]
+    OtherVersion(String),
+    /// It is encrypted with another key than those that are given, or cannot be encrypted. Nothing was changed.
+    #[error("write-set log: {0}")]
+    Key(String),
+    /// A request that does not fit this log. Nothing was changed.
+    #[error("write-set log: {0}")]
+    Refused(String),
 }
 
-impl std::error::Error for StoreError {}
+/// Why the file system did not carry out an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiskFault {
+    Full,
+    Denied,
+    ReadOnly,
+    /// It cannot do this at all.
+    Unsupported,
+    /// The file or its directory is not there.
+    Gone,
+    Other,
+}
+
+impl DiskFault {
+    /// What an operator may do about it.
+    fn advice(self) -> &'static str {
+        match self {
+            DiskFault::Full => "free space on that file system, or lower gcache.size",
+            DiskFault::Denied => "give the server's user read and write access",
+            DiskFault::ReadOnly => {
+                "the file system is read-only: look into the kernel log for the reason, and remount it"
+            }
+            DiskFault::Unsupported => "give gcache.dir another file system, or leave repl.log_io at threads",
+            DiskFault::Gone => "check gcache.dir: the directory must exist and stay mounted",
+            DiskFault::Other => "look into the kernel log for errors of the disk",
+        }
+    }
+}
 
 /// A log of entries `first()..=last()`, dense, with the state just before `first()` in `base()`.
 ///

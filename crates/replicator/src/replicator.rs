@@ -74,6 +74,20 @@ pub enum Connect {
     AtPosition { seqno: Seqno, view: View },
 }
 
+/// Why no server carries out a request.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NoDonor {
+    #[error("not connected to a group")]
+    NotConnected,
+    #[error("the group was left before a server had been chosen")]
+    Left,
+    #[error("only an arbitrator asks a server on behalf of others")]
+    NotAnArbitrator,
+    /// None of those that it names can, now or later; as the log says it.
+    #[error("{0}")]
+    Unreachable(String),
+}
+
 /// What follows from an input.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Effect {
@@ -124,7 +138,7 @@ pub enum Effect {
         absent: Vec<NodeId>,
     },
     /// For an arbitrator: which server carries out the request.
-    Answer(Result<String, String>),
+    Answer(Result<String, NoDonor>),
     /// The data that the log goes on from are here.
     DataArrived,
     /// The server cannot go on: it ends, saying this.
@@ -699,7 +713,7 @@ impl Replicator {
         }
         if let Feed::Nobody { request, .. } = &mut self.feed {
             *request = None;
-            self.emit(Effect::Answer(Err(reason)));
+            self.emit(Effect::Answer(Err(NoDonor::Unreachable(reason))));
         } else {
             self.log(Severity::Error, texts::request_failed(&reason));
             self.end(Effect::Die(texts::NEVER_RECEIVE_STATE.into()));
@@ -1031,7 +1045,7 @@ impl Replicator {
             | Feed::Copying(_)
             | Feed::Live { .. }
             | Feed::Ended { .. } => {
-                self.emit(Effect::Answer(Err("only an arbitrator asks a server on behalf of others".into())));
+                self.emit(Effect::Answer(Err(NoDonor::NotAnArbitrator)));
             }
         }
         self.invariants();

@@ -295,11 +295,6 @@ impl Cluster {
         }
     }
 
-    pub fn mend_both(&mut self, a: usize, b: usize) {
-        self.mend(a, b);
-        self.mend(b, a);
-    }
-
     fn flow(&mut self, from: usize, to: usize) {
         let ids: Vec<(u64, usize)> = self
             .net

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use trireme_order::{LogStore, StoreError};
+use trireme_order::{DiskFault, LogStore, StoreError};
 use trireme_types::{Base, Durability, Entry, EntryKind, HardState, LogIndex, Reader, Seqno, Setting, Term, VoterSet};
 
 use crate::options::{Options, Sabotage};
@@ -301,7 +301,7 @@ impl FastStore {
                 *left -= 1;
             }
         }
-        if self.failed { Err(StoreError("simulated log failure".into())) } else { Ok(()) }
+        if self.failed { Err(failure()) } else { Ok(()) }
     }
 
     /// Of a large entry no more than one piece.
@@ -373,7 +373,7 @@ impl LogStore for FastStore {
     }
     fn read(&self, from: LogIndex, max_bytes: usize) -> Result<Vec<Entry>, StoreError> {
         if self.failed && !self.let_go {
-            return Err(StoreError("simulated log failure".into()));
+            return Err(failure());
         }
         let mut out = Vec::new();
         let mut bytes = 0;
@@ -481,6 +481,11 @@ impl LogStore for FastStore {
             .or_else(|| (self.base.seqno <= seqno).then_some(&self.base))
             .cloned()
     }
+}
+
+fn failure() -> StoreError {
+    let (operation, path) = ("use".into(), "the simulated log".into());
+    StoreError::Disk { operation, path, cause: DiskFault::Other, said: "a fault was drawn".into() }
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use trireme_order::StoreError;
 
 use crate::direct::{DirectWriter, PAGE, Pages};
+use crate::error::NoDirectWriter;
 use crate::names;
 use crate::storage::{Storage, StorageFile, describe};
 use crate::uring::RingWriter;
@@ -118,14 +119,14 @@ impl DirStorage {
 
     /// A way into the files of this directory, whose lock that is, past the page cache, for the calling thread. A trial write has gone that way.
     ///
-    /// **Errors:** why there is none, in words: a kernel or a container without io_uring, a file system without `O_DIRECT`.
-    pub(crate) fn direct_writer(&self, lock: &DirLock) -> Result<RingWriter, String> {
-        let mut writer = RingWriter::new(&lock.file).map_err(|e| format!("io_uring: {e}"))?;
+    pub(crate) fn direct_writer(&self, lock: &DirLock) -> Result<RingWriter, NoDirectWriter> {
+        let mut writer = RingWriter::new(&lock.file).map_err(NoDirectWriter::Kernel)?;
         let tried = self.try_direct(&mut writer);
         if !writer.is_under_way() {
             let _ = self.remove(names::TRIAL);
         }
-        tried.map(|()| writer).map_err(|e| e.0)
+        tried?;
+        Ok(writer)
     }
 
     fn try_direct(&self, writer: &mut RingWriter) -> Result<(), StoreError> {
@@ -145,7 +146,11 @@ impl DirStorage {
         writer.wait(None).map_or(Ok(()), |outcome| outcome.map(drop))?;
         let mut found = [0; 5];
         file.read_at(0, &mut found)?;
-        if &found == b"trial" { Ok(()) } else { Err(StoreError("what was written is not what is read".into())) }
+        if &found == b"trial" {
+            Ok(())
+        } else {
+            Err(StoreError::Damaged("what was written is not what is read".into()))
+        }
     }
 
     fn full(&self, name: &str) -> PathBuf {
@@ -177,8 +182,8 @@ impl Storage for DirStorage {
                 None => break,
             }
         }
-        Err(StoreError(format!(
-            "write-set log: {} is in use by another process (it holds the lock on {}); stop that process, or give this \
+        Err(StoreError::InUse(format!(
+            "{} is in use by another process (it holds the lock on {}); stop that process, or give this \
              node its own gcache.dir. If there is none, the disk has not yet answered to the last write of one that died: wait for the disk",
             self.shared.path.display(),
             names::LOCK

@@ -505,7 +505,7 @@ pub fn encode_checkpoint(
         Purpose::Kept => 0,
         Purpose::Begins => CHECKPOINT_BEGINS,
         Purpose::Unsaid => {
-            return Err(StoreError("write-set log: a checkpoint without a purpose is not written".into()));
+            return Err(StoreError::Refused("a checkpoint without a purpose is not written".into()));
         }
     });
     encode_mark(&mut body, key.as_ref().map(|(mark, _)| mark));

@@ -148,9 +148,7 @@ impl<F: StorageFile> Shared<F> {
     pub fn check(&self) -> Result<(), StoreError> {
         match self.failed.get() {
             None => Ok(()),
-            Some(first) => {
-                Err(StoreError(format!("the write-set log refuses everything since its first failure: {}", first.0)))
-            }
+            Some(first) => Err(StoreError::Failed(Box::new(first.clone()))),
         }
     }
 
@@ -182,8 +180,8 @@ impl<F: StorageFile> Shared<F> {
                 Ok(Some(entries)) => entries,
                 // Trimmed, truncated or recycled under our hands, or damaged.
                 Ok(None) if self.locate(next, budget, out.is_empty()).is_some_and(|now| now.slots == chunk.slots) => {
-                    return Err(self.fail(StoreError(format!(
-                        "write-set log: entry {next} in segment {} cannot be read back as it was written: the disk returned \
+                    return Err(self.fail(StoreError::Damaged(format!(
+                        "entry {next} in segment {} cannot be read back as it was written: the disk returned \
                          other bytes",
                         chunk.segment.number
                     ))));

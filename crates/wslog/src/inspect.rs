@@ -228,10 +228,10 @@ fn recovered<S: Storage>(
     let meta = match meta::read(storage)? {
         Found::Meta { file, .. } => file.meta().clone(),
         Found::Unreadable => {
-            return Err(StoreError(format!("write-set log: both copies in {} are unreadable", names::META)));
+            return Err(StoreError::Damaged(format!("both copies in {} are unreadable", names::META)));
         }
         Found::Absent if recovery::any_log_files(storage)? => {
-            return Err(StoreError(format!("write-set log: there are segments but no {}", names::META)));
+            return Err(StoreError::Damaged(format!("there are segments but no {}", names::META)));
         }
         Found::Absent => Meta::default(),
     };
@@ -271,9 +271,7 @@ pub fn entries<S: Storage>(
         let segment = found.segments.iter().find(|s| s.number == slot.segment);
         let Some(entry) = segment.map(|s| load(s, slot)).transpose()?.flatten() else {
             // Recycled under our hands by the owner.
-            return Err(StoreError(format!(
-                "write-set log: entry {index} is gone or changed while it was being looked at"
-            )));
+            return Err(StoreError::Damaged(format!("entry {index} is gone or changed while it was being looked at")));
         };
         if !each(entry) {
             break;

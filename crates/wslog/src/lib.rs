@@ -11,6 +11,7 @@
 mod checkpoint;
 mod dir;
 mod direct;
+mod error;
 mod format;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
@@ -35,6 +36,7 @@ mod wish;
 
 pub use dir::{DirFile, DirLock, DirStorage, WriteWatch};
 pub use direct::{DirectWriter, PAGE, Pages};
+pub use error::{InClearText, NoDirectWriter};
 pub use format::RECORD_PAYLOAD_MAX;
 pub use log::WriteSetLog;
 pub use options::{BOOT_ID_MAX, IndexRange, OpenReport, Options, Trim, read_boot_id};

@@ -9,6 +9,7 @@ use trireme_order::{LogStore, StoreError};
 use trireme_types::{Base, Durability, Entry, EntryHeader, HardState, Incarnation, LogIndex, NodeId, Seqno, Term};
 
 use crate::checkpoint::{self, Kept};
+use crate::error::InClearText;
 use crate::format::{
     Format, Meta, Origin, Purpose, RECORD_HEADER, RECORD_PAYLOAD_MAX, RecordHeader, SEGMENT_HEADER, SegmentHeader,
     TERMINATOR, associated, record_len,
@@ -143,25 +144,22 @@ impl<S: Storage> WriteSetLog<S> {
         let (meta, copy_lost) = match meta::read(&storage)? {
             Found::Meta { file, copy_lost } => (file, copy_lost),
             Found::Unreadable => {
-                return Err(StoreError(format!(
-                    "write-set log: both copies in {} are unreadable, so this member's identity and promises are lost; remove all \
+                return Err(StoreError::Damaged(format!(
+                    "both copies in {} are unreadable, so this member's identity and promises are lost; remove all \
                      files named trireme.*.galera.cache in this directory to join as a new member with a full copy",
                     names::META
                 )));
             }
             Found::Absent if recovery::any_log_files(&storage)? => {
-                return Err(StoreError(format!(
-                    "write-set log: there are segments but no {}: the log is incomplete; put the file back, or remove all files \
+                return Err(StoreError::Damaged(format!(
+                    "there are segments but no {}: the log is incomplete; put the file back, or remove all files \
                      named trireme.*.galera.cache in this directory to join as a new member with a full copy",
                     names::META
                 )));
             }
             Found::Absent => {
                 let Some(node) = options.new_node else {
-                    return Err(StoreError(
-                        "write-set log: there is none in its directory: is the file system mounted that holds it?"
-                            .into(),
-                    ));
+                    return Err(StoreError::Absent);
                 };
                 created = true;
                 let fresh = Meta { node, clean: true, boot_id: boot_id.clone(), number_limit: 1, ..Meta::default() };
@@ -360,9 +358,9 @@ impl<S: Storage> WriteSetLog<S> {
     }
 
     /// The first of `keys` seals what is begun from now on: for a log that is sealed already. What was sealed by other keys stays readable.
-    pub fn use_keys(&mut self, keys: &LogKeys) -> Result<(), String> {
+    pub fn use_keys(&mut self, keys: &LogKeys) -> Result<(), InClearText> {
         let Some(before) = &self.keys else {
-            return Err("the write-set log is in clear text: a restart begins to encrypt it".into());
+            return Err(InClearText);
         };
         self.keys = Some(keys.and_older(before));
         Ok(())
@@ -702,7 +700,7 @@ impl<S: Storage> WriteSetLog<S> {
                 at = self.end;
             }
             let Some(current) = &segment else {
-                return Err(StoreError("write-set log: no segment to append to".into()));
+                return Err(StoreError::Damaged("no segment to append to".into()));
             };
             let stored = self.sealed(current.number, self.chain, entry)?;
             self.chain = RecordHeader::encode(
@@ -810,7 +808,7 @@ impl<S: Storage> WriteSetLog<S> {
             }
         }
         let Some(current) = self.shared.held().segments.back().cloned() else {
-            return Err(StoreError("write-set log: no segment to append to".into()));
+            return Err(StoreError::Damaged("no segment to append to".into()));
         };
         let (mut begun, mut bytes) = match begun {
             Some(begun) => (begun, Vec::new()),
@@ -1016,19 +1014,16 @@ impl<S: Storage> WriteSetLog<S> {
         for entry in entries {
             let header = &entry.header;
             if header.index != expected {
-                return Err(StoreError(format!(
-                    "write-set log: append of entry {} where {expected} is next",
-                    header.index
-                )));
+                return Err(StoreError::Refused(format!("append of entry {} where {expected} is next", header.index)));
             }
             if header.seqno < seqno {
-                return Err(StoreError(format!(
-                    "write-set log: entry {expected} takes the seqno back from {seqno} to {}",
+                return Err(StoreError::Refused(format!(
+                    "entry {expected} takes the seqno back from {seqno} to {}",
                     header.seqno
                 )));
             }
             if entry.payload.len() > RECORD_PAYLOAD_MAX {
-                return Err(StoreError(format!("write-set log: entry {expected} has {} bytes", entry.payload.len())));
+                return Err(StoreError::Refused(format!("entry {expected} has {} bytes", entry.payload.len())));
             }
             expected = expected.next();
             seqno = header.seqno;
@@ -1190,8 +1185,8 @@ impl<S: Storage> LogStore for WriteSetLog<S> {
     fn truncate_after(&mut self, index: LogIndex) -> Result<(), StoreError> {
         self.shared.check()?;
         if index < self.base.index || index > self.last() {
-            return Err(StoreError(format!(
-                "write-set log: truncation after {index} outside of {}..={}",
+            return Err(StoreError::Refused(format!(
+                "truncation after {index} outside of {}..={}",
                 self.base.index,
                 self.last()
             )));
@@ -1257,10 +1252,7 @@ impl<S: Storage> LogStore for WriteSetLog<S> {
         let fits = base.history == self.base.history
             && (base.index == self.base.index || after == Some((base.term, base.seqno)));
         if !fits {
-            return Err(StoreError(format!(
-                "write-set log: the state after entry {} is not one of this log",
-                base.index
-            )));
+            return Err(StoreError::Refused(format!("the state after entry {} is not one of this log", base.index)));
         }
         self.segment_begun = false;
         if self.kept.back().is_some_and(|k| k.index >= base.index) || base.index == self.base.index {

@@ -39,8 +39,8 @@ pub fn read<S: Storage>(storage: &S) -> Result<Found<S::File>, StoreError> {
     for offset in META_OFFSETS {
         let bytes = read_exact(&file, offset, META_SLOT)?;
         if let Some(version) = bytes.as_ref().and_then(|b| Meta::other_version(b)) {
-            return Err(StoreError(format!(
-                "write-set log: this directory is of format {version}, this provider reads formats {VERSION_BEFORE} and {VERSION}. Use the \
+            return Err(StoreError::OtherVersion(format!(
+                "this directory is of format {version}, this provider reads formats {VERSION_BEFORE} and {VERSION}. Use the \
                  provider that wrote it, or remove all files named trireme.*.galera.cache in this directory to join as a new member with \
                  a full copy"
             )));
@@ -84,7 +84,7 @@ impl<F: StorageFile> MetaFile<F> {
     }
 
     fn file(&self) -> Result<&F, StoreError> {
-        self.file.as_ref().ok_or_else(|| StoreError("write-set log: its files are closed".into()))
+        self.file.as_ref().ok_or_else(|| StoreError::Refused("its files are closed".into()))
     }
 
     /// Closes the file: nothing can be saved any more.

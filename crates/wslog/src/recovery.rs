@@ -54,7 +54,7 @@ impl<F> Recovered<F> {
     pub fn load_base<S: Storage<File = F>>(&mut self, storage: &S, keys: Option<&LogKeys>) -> Result<(), StoreError> {
         let Some(number) = self.kept.front().map(|kept| kept.number) else { return Ok(()) };
         let Some((_, base)) = checkpoint::read(storage, number, keys)? else {
-            return Err(StoreError(format!("write-set log: {} was whole and is not", names::checkpoint(number))));
+            return Err(StoreError::Damaged(format!("{} was whole and is not", names::checkpoint(number))));
         };
         self.base = base;
         Ok(())
@@ -376,7 +376,7 @@ pub fn analyse<S: Storage>(
         Some(chosen) => {
             let later = history.runs.split_off(chosen + 1);
             let Some(run) = history.runs.pop() else {
-                return Err(StoreError("write-set log: recovery lost its place".into()));
+                return Err(StoreError::Damaged("recovery lost its place".into()));
             };
             let end = begin_with(&mut out, run, states, &history, &mut findings);
             judge_end(&mut out, &end, &later, &mut history, &mut findings)?;

@@ -89,8 +89,8 @@ impl<S: Storage> WriteSetLog<S> {
         }
         let Some((kept, _)) = best else { return Ok(()) };
         let Some((_, base)) = checkpoint::read(&self.storage, kept.number, self.keys.as_ref())? else {
-            return Err(StoreError(format!(
-                "write-set log: {} cannot be read back as it was written: the disk returned other bytes",
+            return Err(StoreError::Damaged(format!(
+                "{} cannot be read back as it was written: the disk returned other bytes",
                 names::checkpoint(kept.number)
             )));
         };

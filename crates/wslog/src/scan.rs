@@ -92,8 +92,8 @@ pub fn walk<F: StorageFile>(
         let Some(record) = RecordHeader::decode(head, header.number) else {
             // Not damage: to cut it off would cut off what was acknowledged.
             if let Some(kind) = later_kind(head, header.number) {
-                return Err(StoreError(format!(
-                    "write-set log: segment {} holds an entry of kind {kind}, which a later version of Trireme wrote. Install that version; \
+                return Err(StoreError::OtherVersion(format!(
+                    "segment {} holds an entry of kind {kind}, which a later version of Trireme wrote. Install that version; \
                      nothing was changed",
                     header.number
                 )));
@@ -216,7 +216,8 @@ mod tests {
     fn an_entry_of_a_later_version_is_no_damage() {
         let (file, header) = file(77);
         let error = walk(&file, &header, None, |_, _| {}).unwrap_err();
-        assert!(error.0.contains("kind 77, which a later version of Trireme wrote"), "{error}");
+        assert!(matches!(error, StoreError::OtherVersion(_)), "{error:?}");
+        assert!(error.to_string().contains("kind 77, which a later version of Trireme wrote"), "{error}");
     }
 
     #[test]

@@ -82,7 +82,7 @@ impl LogKeys {
         let named = keys.iter().map(|key| Ok((id_of(key)?, *key))).collect::<Result<Vec<_>, ErrorStack>>();
         let named = named.map_err(failed)?;
         if named.is_empty() {
-            return Err(StoreError("write-set log: there is no key to encrypt it with".into()));
+            return Err(StoreError::Key("there is no key to encrypt it with".into()));
         }
         Ok(LogKeys { keys: named.into(), chance: Chance::System })
     }
@@ -123,7 +123,7 @@ impl LogKeys {
     }
 
     fn file_key(&self, what: What, number: u64, mark: &KeyMark) -> Result<FileKey, StoreError> {
-        let key = self.find(mark.key).ok_or_else(|| StoreError("write-set log: a key is missing".into()))?;
+        let key = self.find(mark.key).ok_or_else(|| StoreError::Key("a key is missing".into()))?;
         let mut info = what.label().to_vec();
         info.extend_from_slice(&number.to_le_bytes());
         let key = derive(key, &mark.salt, &info).map_err(failed)?;
@@ -149,8 +149,8 @@ pub(crate) fn unlock(
         }
         None => "no key file is given".to_owned(),
     };
-    Err(StoreError(format!(
-        "write-set log: {name} is encrypted with key {}, and {why}: name the file that holds that key (repl.log_key_file; --key-file of \
+    Err(StoreError::Key(format!(
+        "{name} is encrypted with key {}, and {why}: name the file that holds that key (repl.log_key_file; --key-file of \
          `trireme log`). Nothing was changed. If the key is lost, remove all files named trireme.*.galera.cache in this directory to join as \
          a new member with a full copy",
         mark.key
@@ -409,7 +409,7 @@ fn id_of(key: &Key) -> Result<KeyId, ErrorStack> {
 }
 
 fn failed(error: ErrorStack) -> StoreError {
-    StoreError(format!("write-set log: OpenSSL refuses its work: {error}"))
+    StoreError::Key(format!("OpenSSL refuses its work: {error}"))
 }
 
 #[cfg(test)]
@@ -488,11 +488,11 @@ mod tests {
     #[test]
     fn a_missing_key_is_named_and_no_key_is_told() {
         let (mark, _) = keys(&[1]).begin(What::Segment, 7).unwrap();
-        let refused = unlock(Some(&keys(&[2, 3])), What::Segment, "FILE", 7, &mark).err().unwrap().0;
+        let refused = unlock(Some(&keys(&[2, 3])), What::Segment, "FILE", 7, &mark).err().unwrap().to_string();
         let id = keys(&[1]).sealing().to_string();
         let other = keys(&[3]).sealing().to_string();
         assert!(refused.contains("FILE") && refused.contains(&id) && refused.contains(&other), "{refused}");
-        let refused = unlock(None, What::Segment, "FILE", 7, &mark).err().unwrap().0;
+        let refused = unlock(None, What::Segment, "FILE", 7, &mark).err().unwrap().to_string();
         assert!(refused.contains("no key file is given"), "{refused}");
         assert!(unlock(Some(&keys(&[2, 1])), What::Segment, "", 7, &mark).is_ok());
         assert!(!format!("{:?}", keys(&[1])).contains("1, 1, 1"));

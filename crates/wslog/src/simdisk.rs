@@ -341,24 +341,6 @@ impl SimDisk {
         state.inodes.get(state.names.get(name)?).map(|i| i.content.clone())
     }
 
-    /// Copies everything to a disk of its own, as somebody does who clones a data directory.
-    pub fn cloned_disk(&self, seed: u64) -> SimDisk {
-        let copy = SimDisk::new(seed);
-        {
-            let from = self.state();
-            let mut to = copy.state();
-            for (name, inode) in &from.names {
-                let content = from.inodes.get(inode).map(|i| i.content.clone()).unwrap_or_default();
-                let n = to.next_inode;
-                to.next_inode += 1;
-                to.inodes.insert(n, Inode { durable: content.clone(), content, ..Inode::default() });
-                to.names.insert(name.clone(), n);
-                to.durable_names.insert(name.clone(), n);
-            }
-        }
-        copy
-    }
-
     /// Removes every file, durably.
     pub fn wipe(&self) {
         let mut state = self.state();
@@ -436,7 +418,7 @@ impl Storage for SimDisk {
     fn lock(&self) -> Result<SimLock, StoreError> {
         let mut state = self.state();
         if state.locked {
-            return Err(StoreError(format!("write-set log: the disk is in use by another process ({})", names::LOCK)));
+            return Err(StoreError::InUse(format!("the disk is in use by another process ({})", names::LOCK)));
         }
         state.locked = true;
         Ok(SimLock { disk: self.clone(), life: state.life })
@@ -680,6 +662,8 @@ impl DirectWriter<SimFile> for SimWriter {
 
 #[cfg(test)]
 mod tests {
+    use trireme_order::DiskFault;
+
     use super::*;
 
     #[test]
@@ -734,8 +718,9 @@ mod tests {
         assert!(file.write_at(0, &[1; 8]).is_ok());
         assert!(file.write_at(0, &[1; 8]).is_ok(), "overwriting allocates nothing");
         let error = file.write_at(8, &[1; 8]).unwrap_err();
-        assert!(error.0.contains("free space"), "{error}");
+        assert!(matches!(error, StoreError::Disk { cause: DiskFault::Full, .. }), "{error}");
         disk.set_faults(Faults { read_only: true, ..Faults::default() });
-        assert!(file.write_at(0, &[1]).unwrap_err().0.contains("read-only"));
+        let error = file.write_at(0, &[1]).unwrap_err();
+        assert!(matches!(error, StoreError::Disk { cause: DiskFault::ReadOnly, .. }), "{error}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use trireme_order::StoreError;
+use trireme_order::{DiskFault, StoreError};
 
 /// One directory of flat files. Clones refer to the same directory.
 ///
@@ -46,21 +46,17 @@ pub trait StorageFile: Clone + Send + Sync + 'static {
     fn sync(&self) -> Result<(), StoreError>;
 }
 
-/// The text of a failed operation: file, operation, cause, and what to do about it.
+/// A failed operation: file, operation, cause, and what to do about it.
 pub(crate) fn describe(path: &str, operation: &str, error: &io::Error) -> StoreError {
-    let advice = match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "free space on that file system, or lower gcache.size"
-        }
-        io::ErrorKind::PermissionDenied => "give the server's user read and write access",
-        io::ErrorKind::ReadOnlyFilesystem => {
-            "the file system is read-only: look into the kernel log for the reason, and remount it"
-        }
-        io::ErrorKind::Unsupported => "give gcache.dir another file system, or leave repl.log_io at threads",
-        io::ErrorKind::NotFound => "check gcache.dir: the directory must exist and stay mounted",
-        _ => "look into the kernel log for errors of the disk",
+    let cause = match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => DiskFault::Full,
+        io::ErrorKind::PermissionDenied => DiskFault::Denied,
+        io::ErrorKind::ReadOnlyFilesystem => DiskFault::ReadOnly,
+        io::ErrorKind::Unsupported => DiskFault::Unsupported,
+        io::ErrorKind::NotFound => DiskFault::Gone,
+        _ => DiskFault::Other,
     };
-    StoreError(format!("write-set log: cannot {operation} {path}: {error}; {advice}"))
+    StoreError::Disk { operation: operation.to_owned(), path: path.to_owned(), cause, said: error.to_string() }
 }
 
 /// Reads exactly `len` bytes; `None` when the file ends before.

@@ -12,6 +12,7 @@ use trireme_types::{Durability, Entry, LogIndex};
 
 use crate::dir::{DirStorage, WriteWatch};
 use crate::direct::{DirectWriter, PAGE, PAGES_MAX, Pages};
+use crate::error::NoDirectWriter;
 use crate::format::{RecordHeader, TERMINATOR, record_len};
 use crate::index::Slot;
 use crate::log::{COALESCE_MAX, WriteSetLog};
@@ -67,9 +68,8 @@ impl WriteSetLog<DirStorage> {
 
     /// A way past the page cache for the calling thread, to be given to [`WriteSetLog::write_past_cache`].
     ///
-    /// **Errors:** why there is none, in words.
-    pub fn direct_writer(&self) -> Result<RingWriter, String> {
-        let lock = self.lock.as_ref().ok_or("the log has failed")?;
+    pub fn direct_writer(&self) -> Result<RingWriter, NoDirectWriter> {
+        let lock = self.lock.as_ref().ok_or(NoDirectWriter::Failed)?;
         self.storage.direct_writer(lock)
     }
 }
@@ -220,7 +220,7 @@ impl<S: Storage> WriteSetLog<S> {
         let Some(segment) = self.shared.held().segments.back().cloned() else { return Ok(None) };
         let at = self.end - self.end % PAGE as u64;
         let Some(bytes) = read_exact(&segment.file, at, (self.end - at) as usize)? else {
-            return Err(StoreError(format!("write-set log: segment {} ends before its last record", segment.number)));
+            return Err(StoreError::Damaged(format!("segment {} ends before its last record", segment.number)));
         };
         let mut pages = Pages::default();
         pages.put(&bytes);

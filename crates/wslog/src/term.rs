@@ -15,19 +15,17 @@ use crate::storage::Storage;
 pub fn raise_term<S: Storage>(storage: &S, term: Term) -> Result<Term, StoreError> {
     let _lock = storage.lock()?;
     let Found::Meta { mut file, .. } = meta::read(storage)? else {
-        return Err(StoreError("write-set log: there is no readable metadata, so there is no term to raise".into()));
+        return Err(StoreError::Damaged("there is no readable metadata, so there is no term to raise".into()));
     };
     if term > TERM_RAISED_MAX {
-        return Err(StoreError(format!(
-            "write-set log: no cluster gets to term {term} by itself, and none goes on from it. If another node shows it, that node's log is to \
+        return Err(StoreError::Refused(format!(
+            "no cluster gets to term {term} by itself, and none goes on from it. If another node shows it, that node's log is to \
              be removed (trireme.*.galera.cache), not this one's term raised"
         )));
     }
     let before = file.meta().hard.term;
     if term <= before {
-        return Err(StoreError(format!(
-            "write-set log: the term is {before} already, and a promise is not taken back"
-        )));
+        return Err(StoreError::Refused(format!("the term is {before} already, and a promise is not taken back")));
     }
     file.secure()?;
     file.save(|meta| meta.hard = HardState { term, voted_for: NodeId::default(), ..meta.hard })?;

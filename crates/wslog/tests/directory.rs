@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use trireme_order::LogStore;
+use trireme_order::{DiskFault, LogStore, StoreError};
 use trireme_types::{Base, Entry, HardState, Incarnation, LogIndex, NodeId, Seqno, Term, Uuid};
 use trireme_wslog::{DirStorage, Options, Trim, WriteSetLog, WriteWatch};
 
@@ -108,7 +108,7 @@ fn second_user_of_a_directory_is_refused() {
     let dir = Dir::new();
     let (log, _) = open(&dir);
     let error = WriteSetLog::open(DirStorage::new(dir.path()).unwrap(), &options()).err().unwrap();
-    assert!(error.0.contains("in use"), "{error}");
+    assert!(matches!(error, StoreError::InUse(_)), "{error}");
     drop(log);
     open(&dir);
 }
@@ -290,7 +290,7 @@ fn a_failed_log_that_was_let_go_of_holds_no_files() {
     std::fs::rename(dir.path(), &away).unwrap();
     // The next segment cannot be made.
     let error = (2..).find_map(|i| log.append(&[entry(i, 1, 10_000)]).err()).unwrap();
-    assert!(error.0.contains("the directory must exist"), "{error}");
+    assert!(matches!(error, StoreError::Disk { cause: DiskFault::Gone, .. }), "{error}");
     std::fs::rename(&away, dir.path()).unwrap();
     assert!(inside() > 2);
     let reader = log.reader();
@@ -307,7 +307,7 @@ fn a_log_that_must_be_there_is_not_made() {
     let dir = Dir::new();
     let there = Options { new_node: None, ..options() };
     let error = WriteSetLog::open(DirStorage::new(dir.path()).unwrap(), &there).err().unwrap();
-    assert!(error.0.contains("is the file system mounted"), "{error}");
+    assert_eq!(error, StoreError::Absent);
     drop(open(&dir));
     assert!(WriteSetLog::open(DirStorage::new(dir.path()).unwrap(), &there).is_ok());
 }
@@ -330,11 +330,14 @@ fn missing_or_unreadable_metadata_is_an_error_that_says_what_to_do() {
     for bad in [vec![], vec![0; 8192], b"edited by hand".to_vec()] {
         std::fs::write(&meta, bad).unwrap();
         let error = WriteSetLog::open(DirStorage::new(dir.path()).unwrap(), &options()).err().unwrap();
-        assert!(error.0.contains("unreadable") && error.0.contains("remove all files"), "{error}");
+        assert!(matches!(error, StoreError::Damaged(_)) && error.to_string().contains("remove all files"), "{error}");
     }
     std::fs::remove_file(&meta).unwrap();
     let error = WriteSetLog::open(DirStorage::new(dir.path()).unwrap(), &options()).err().unwrap();
-    assert!(error.0.contains("there are segments but no"), "{error}");
+    assert!(
+        matches!(error, StoreError::Damaged(_)) && error.to_string().contains("there are segments but no"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -437,7 +440,9 @@ fn a_directory_of_another_format_is_refused_by_name() {
     let Err(error) = WriteSetLog::open(DirStorage::new(dir.path()).unwrap(), &options()) else {
         panic!("opened a directory of another format");
     };
-    assert!(error.0.contains("of format 1") && error.0.contains("formats 2 and 3"), "{error}");
+    let text = error.to_string();
+    assert!(matches!(error, StoreError::OtherVersion(_)), "{error:?}");
+    assert!(text.contains("of format 1") && text.contains("formats 2 and 3"), "{text}");
     assert_eq!(std::fs::read(&path).unwrap(), bytes, "nothing is changed");
 }
 

@@ -34,7 +34,7 @@ fn open(disk: &SimDisk, bytes: &[u8]) -> (Log, OpenReport) {
 }
 
 fn refused(disk: &SimDisk, bytes: &[u8]) -> String {
-    WriteSetLog::open(disk.clone(), &options(bytes)).err().expect("opened without the key").0
+    WriteSetLog::open(disk.clone(), &options(bytes)).err().expect("opened without the key").to_string()
 }
 
 fn base(index: u64) -> Base {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use trireme_certification::Encoded;
 use trireme_metrics::Snapshot;
+use trireme_replicator::NoDonor;
 use trireme_replicator::message::AppMessage;
 use trireme_types::{Durability, NodeId, Seqno, Session, Weight};
 use trireme_wslog::TrimWish;
@@ -94,7 +95,7 @@ pub(super) struct Connection {
     pub(super) next_read: u64,
     pub(super) weight_waiters: Vec<(Weight, Arc<Slot<bool>>)>,
     /// Whom to tell which server carries out the request.
-    pub(super) asked: Option<Arc<Slot<Result<String, String>>>>,
+    pub(super) asked: Option<Arc<Slot<Result<String, NoDonor>>>>,
     /// An operator's wish to trim the log that waits for the engine, and since when.
     pub(super) wish: Option<(TrimWish, Instant)>,
     // What is known whoever this node is in the group at the moment.

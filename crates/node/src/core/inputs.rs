@@ -14,7 +14,7 @@ use super::Core;
 use super::connection::{HeldBack, Pending, PendingApp, ProposalId};
 use super::incarnation::Owed;
 use crate::Level;
-use crate::command::{Command, Outcome};
+use crate::command::{Command, KeysRefused, Outcome};
 use crate::engine::Word;
 use crate::slot::Slot;
 use trireme_replicator::feed::is_trivial;
@@ -162,7 +162,9 @@ impl Core {
                 }
             }
             Command::Tls(context) => self.inc.transport.set_tls(context),
-            Command::LogKeys { keys, slot } => slot.fill(self.inc.group.store_mut().use_keys(&keys)),
+            Command::LogKeys { keys, slot } => {
+                slot.fill(self.inc.group.store_mut().use_keys(&keys).map_err(KeysRefused::from));
+            }
             Command::Admit { token, allowed } => self.inc.transport.admit(token, allowed),
             Command::GiveUp { reason, corrupt } => {
                 self.shared.host.log(Level::Error, reason);

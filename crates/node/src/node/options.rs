@@ -121,7 +121,7 @@ fn act(shared: &Shared, name: &str, value: &str) -> Result<(), String> {
             if let Some(keys) = shared.host.settings.log_keys().map_err(|e| e.to_string())? {
                 let slot = Arc::new(Slot::default());
                 shared.commands.push(Command::LogKeys { keys, slot: slot.clone() });
-                slot.wait()?;
+                slot.wait().map_err(|e| e.to_string())?;
                 shared.host.log(Level::Info, texts::LOG_KEYS_RELOADED.into());
             }
         }
