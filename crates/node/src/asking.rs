@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use trireme_order::{LogEnd, LogStore, Message, Presence, StoreError};
-use trireme_transport::{NetConfig, NetEvent, Transport};
+use trireme_transport::{NetConfig, NetEvent, Transport, TransportError};
 use trireme_types::{EntryKind, Fork, Kinship, Lineage, LogIndex, Member, NodeId, Reader, Seqno, Uuid, View, VoterSet};
 
 use crate::Level;
@@ -26,8 +26,8 @@ pub enum Refusal {
     LogEnds(LogIndex),
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    #[error("{0}")]
-    Network(String),
+    #[error(transparent)]
+    Network(#[from] TransportError),
     #[error(
         "a primary component of this cluster is running, {name} is in it: a second one would split it. Start this node with \
          wsrep_cluster_address=gcomm://{address} and without --wsrep-new-cluster"
@@ -137,7 +137,7 @@ pub fn known_voters(host: &Host, log: &Log, cluster: &str, peers: &[String]) -> 
     net.seeds.retain(|address| !address.is_empty());
     net.seeds.extend(peers.iter().cloned());
     host.protect(&mut net)?;
-    let mut transport = Transport::new(net).map_err(Refusal::Network)?;
+    let mut transport = Transport::new(net)?;
     let until = Instant::now() + PATIENCE;
     let mut names: BTreeMap<NodeId, Member> = past.members.clone();
     let mut better: Option<((usize, LogEnd), NodeId)> = None;

@@ -10,8 +10,8 @@ use trireme_surface::address::{Backend, ClusterAddress};
 use trireme_surface::options::value::parse_bool;
 use trireme_surface::{Defaults, OptionError, Options, secret, texts};
 use trireme_transport::{
-    CERTIFICATES_FILE, NetConfig, OtherCertificate, PeerNames, SECRET_LEN, ShownBy, Shows, TlsContext, TlsFiles,
-    parse_shown, print_shown,
+    BadPeerNames, CERTIFICATES_FILE, NetConfig, OtherCertificate, PeerNames, SECRET_LEN, ShownBy, Shows, TlsContext,
+    TlsError, TlsFiles, parse_shown, print_shown,
 };
 use trireme_types::{Durability, Level as GroupLevel, Member};
 use trireme_wslog::{KEY_BYTES, LogKeys};
@@ -33,15 +33,15 @@ pub enum SettingsError {
     #[error("{option}: {why}")]
     Secret { option: &'static str, why: String },
     #[error("socket.ssl_peer_names: {0}")]
-    PeerNames(String),
+    PeerNames(#[from] BadPeerNames),
     #[error(
         "{why}. It says whose certificate each node showed last (repl.other_certificate); if it is of no use, remove it: {}",
         path.display()
     )]
     KeptCertificates { why: String, path: PathBuf },
     /// The files of TLS do not fit.
-    #[error("{0}")]
-    Tls(String),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
 }
 
 fn lines(errors: &[OptionError]) -> Vec<String> {
@@ -122,10 +122,10 @@ impl Settings {
             let secrets =
                 secret::parse(&text, secret::Use::Members).map_err(|why| bad(format!("{}: {why}", path.display())))?;
             let secrets: Vec<[u8; SECRET_LEN]> = secrets.into_iter().map(|secret| secret.0).collect();
-            return TlsContext::of_secrets(&secrets).map(Some).map_err(SettingsError::Tls);
+            return Ok(Some(TlsContext::of_secrets(&secrets)?));
         }
         let names = peers.map_or_else(|| self.with(|o| o.text("socket.ssl_peer_names").to_owned()), str::to_owned);
-        let peers = PeerNames::parse(&names).map_err(SettingsError::PeerNames)?;
+        let peers = PeerNames::parse(&names)?;
         let files = self.with(|o| {
             o.tls().then(|| {
                 let path = |name| PathBuf::from(o.text(name));
@@ -142,7 +142,7 @@ impl Settings {
                 }
             })
         });
-        files.map(|files| TlsContext::load(&files)).transpose().map_err(SettingsError::Tls)
+        Ok(files.map(|files| TlsContext::load(&files)).transpose()?)
     }
 
     /// Where the flight recorder's file lies, beside the log, and its size; `None`: it is switched off.
@@ -195,7 +195,7 @@ impl Settings {
         let path = self.certificates_file();
         let bad = |why: String| SettingsError::KeptCertificates { why, path: path.clone() };
         let Some(bytes) = trireme_private::read_own(&path).map_err(bad)? else { return Ok(ShownBy::new()) };
-        parse_shown(&String::from_utf8_lossy(&bytes)).map_err(bad)
+        parse_shown(&String::from_utf8_lossy(&bytes)).map_err(|e| bad(e.to_string()))
     }
 
     /// **Errors:** a line for the log.

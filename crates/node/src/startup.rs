@@ -6,7 +6,7 @@ use std::time::Duration;
 use trireme_order::{Config, LogStore, StoreError};
 use trireme_surface::address::HostPort;
 use trireme_surface::texts;
-use trireme_transport::{NetConfig, Transport};
+use trireme_transport::{NetConfig, Transport, TransportError};
 use trireme_types::{LogIndex, Member, Seqno, Uuid};
 
 use crate::Level;
@@ -111,8 +111,8 @@ pub enum ConnectError {
     /// `repl.require_auth`, and peers need to show nothing.
     #[error("{0}")]
     Exposed(String),
-    #[error("{0}")]
-    Network(String),
+    #[error(transparent)]
+    Network(#[from] TransportError),
     #[error("{}", texts::primary_not_reached(cluster, url).join("\n"))]
     NotReached { cluster: String, url: String },
     #[error("the server was told to stop while it waited for its peers")]
@@ -255,7 +255,7 @@ fn open_transport(
     peers: Option<&[String]>,
 ) -> Result<Transport, ConnectError> {
     let mut net = NetConfig::new(me.clone(), cluster);
-    let Some(peers) = peers else { return Transport::new(net).map_err(ConnectError::Network) };
+    let Some(peers) = peers else { return Ok(Transport::new(net)?) };
     host.protect(&mut net)?;
     let (listen, chosen) = host.settings.with(|o| {
         net.peer_timeout = o.period("gmcast.peer_timeout");
@@ -272,33 +272,26 @@ fn open_transport(
     let loopback = own.filter(|ip| matches!(ip, IpAddr::V4(v4) if v4.is_loopback() && v4.octets() != [127, 0, 0, 1]));
     net.bind_source = loopback;
     let only = |ip: IpAddr| HostPort { host: ip.to_string(), ..listen.clone() };
-    let mut candidates = match (chosen, loopback, own) {
-        (true, ..) => vec![listen.clone()],
+    let (place, other) = match (chosen, loopback, own) {
+        (true, ..) | (false, _, None) => (listen.clone(), None),
         // Nobody else is told of another address, so nobody else has a reason to connect.
-        (false, _, Some(ip)) if ip.is_loopback() => vec![only(ip)],
-        (false, _, Some(ip)) => vec![listen.clone(), only(ip)],
-        (false, _, None) => vec![listen.clone()],
+        (false, _, Some(ip)) if ip.is_loopback() => (only(ip), None),
+        (false, _, Some(ip)) => (listen.clone(), Some(only(ip))),
+    };
+    let mut listen_at = |place: HostPort| {
+        net.listen = vec![place.to_string()];
+        Transport::new(net.clone())
+    };
+    let transport = match listen_at(place) {
+        Ok(transport) => transport,
+        // The first failure is the one to tell: the other is an attempt around it.
+        Err(first) => other.and_then(|place| listen_at(place).ok()).ok_or(first)?,
+    };
+    let refusal = exposure::refusal(transport.protection(), &transport.listens());
+    match refusal.filter(|_| host.settings.with(|o| o.bool("repl.require_auth"))) {
+        Some(refusal) => Err(ConnectError::Exposed(refusal)),
+        None => Ok(transport),
     }
-    .into_iter();
-    let mut first = candidates.next();
-    let mut reason = String::new();
-    while let Some(listen) = first {
-        net.listen = vec![listen.to_string()];
-        match Transport::new(net.clone()) {
-            Ok(transport) => {
-                let refusal = exposure::refusal(transport.protection(), &transport.listens());
-                return match refusal.filter(|_| host.settings.with(|o| o.bool("repl.require_auth"))) {
-                    Some(refusal) => Err(ConnectError::Exposed(refusal)),
-                    None => Ok(transport),
-                };
-            }
-            Err(e) if reason.is_empty() => reason = e,
-            // The first failure is the one to tell: the others are attempts around it.
-            Err(_) => {}
-        }
-        first = candidates.next();
-    }
-    Err(ConnectError::Network(reason))
 }
 
 /// At least one peer has to have an address: a name that nobody knows is a mistake, and waiting would hide it.

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
+use crate::error::BadAddress;
+
 /// A place to dial or to listen on. The same place written the same way compares equal.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Address {
@@ -18,8 +20,8 @@ pub(crate) enum Host {
 
 impl Address {
     /// Accepts `host:port`, `1.2.3.4:port`, `[v6]:port`, each with an optional `tcp://` or `ssl://` in front.
-    pub fn parse(text: &str) -> Result<Address, String> {
-        let bad = |why: &str| format!("'{text}' is not an address of the form host:port ({why})");
+    pub fn parse(text: &str) -> Result<Address, BadAddress> {
+        let bad = |why| BadAddress { text: text.to_owned(), why };
         let rest = text.trim();
         let rest = rest.strip_prefix("tcp://").or_else(|| rest.strip_prefix("ssl://")).unwrap_or(rest);
         let (host, port) = match rest.strip_prefix('[') {

@@ -8,6 +8,7 @@ use trireme_types::{Member, NodeId};
 use crate::address::{Address, Host};
 use crate::book::{Attempt, EntryId};
 use crate::conn::{Channel, Conn, Phase};
+use crate::error::BadAddress;
 use crate::handshake::Handshake;
 use crate::helper::Turn;
 use crate::resolver::Resolved;
@@ -19,9 +20,7 @@ pub(crate) const KNOWN_MAX: usize = 4096;
 
 impl Transport {
     /// Dials `host:port` from now on (`gmcast.peer_addr=add:…`).
-    ///
-    /// **Errors:** a text when it is no address.
-    pub fn add_peer(&mut self, address: &str) -> Result<(), String> {
+    pub fn add_peer(&mut self, address: &str) -> Result<(), BadAddress> {
         let address = Address::parse(address)?;
         let now = Instant::now();
         // What a person asked for has room in any case.
@@ -30,13 +29,6 @@ impl Transport {
         }
         self.wake_at(now);
         Ok(())
-    }
-
-    /// Stops dialling it (`gmcast.peer_addr=del:…`). An existing link stays; a peer or a view may bring the address back.
-    pub fn remove_peer(&mut self, address: &str) {
-        if let Some(at) = Address::parse(address).ok().and_then(|address| self.book.find(&address)) {
-            self.book.remove(at);
-        }
     }
 
     /// The members of the current view: their addresses are dialled at full rate until the next call.

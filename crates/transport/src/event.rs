@@ -28,13 +28,6 @@ pub enum DownCause {
     Local,
 }
 
-impl DownCause {
-    /// Did the connection die, as opposed to having fallen silent or been closed from here?
-    pub fn is_reset(self) -> bool {
-        matches!(self, DownCause::Reset | DownCause::Bye)
-    }
-}
-
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NetEvent {
     /// The handshake is done. `protocol` is the version spoken with this peer, `levels` the group levels that its build supports.

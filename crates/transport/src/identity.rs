@@ -11,6 +11,8 @@ use openssl::nid::Nid;
 use openssl::x509::{CrlStatus, X509, X509Crl, X509Ref};
 use trireme_types::{NodeId, Uuid};
 
+use crate::error::{BadPeerNames, BadShown};
+
 /// SHA-256 of a certificate as it travels.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Fingerprint([u8; 32]);
@@ -104,8 +106,8 @@ pub fn print_shown(shown: &ShownBy) -> String {
     out
 }
 
-/// **Errors:** the number of the first line that is none of [`print_shown`]'s, in a text.
-pub fn parse_shown(text: &str) -> Result<ShownBy, String> {
+/// What [`print_shown`] made.
+pub fn parse_shown(text: &str) -> Result<ShownBy, BadShown> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
     let parsed = lines.map(|(at, line)| {
         let of_line = || {
@@ -114,7 +116,7 @@ pub fn parse_shown(text: &str) -> Result<ShownBy, String> {
             let fingerprint = Fingerprint::parse(fields.next()?.strip_prefix("SHA256:")?)?;
             Some((node, Identity { fingerprint, names: fields.map(unescape).collect::<Option<_>>()? }))
         };
-        of_line().ok_or_else(|| format!("line {} is not a node id, a fingerprint and names", at + 1))
+        of_line().ok_or(BadShown(at + 1))
     });
     parsed.collect()
 }
@@ -150,18 +152,16 @@ pub struct PeerNames(Vec<Rule>);
 
 impl PeerNames {
     /// Names and fingerprints (`SHA256:…`), separated by commas.
-    ///
-    /// **Errors:** a text that names the part at fault.
-    pub fn parse(text: &str) -> Result<PeerNames, String> {
+    pub fn parse(text: &str) -> Result<PeerNames, BadPeerNames> {
         let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
         let rules = parts.map(|part| {
             let fingerprint = part.get(..7).filter(|head| head.eq_ignore_ascii_case("sha256:"));
             match fingerprint {
                 Some(_) => Fingerprint::parse(&part[7..])
                     .map(Rule::Fingerprint)
-                    .ok_or_else(|| format!("'{part}' is no fingerprint: write SHA256: and 64 hexadecimal digits")),
+                    .ok_or_else(|| BadPeerNames::Fingerprint(part.to_owned())),
                 None if part.chars().any(|c| c.is_whitespace() || c.is_control()) => {
-                    Err(format!("'{part}' is no name: separate names by commas"))
+                    Err(BadPeerNames::Name(part.to_owned()))
                 }
                 None => Ok(Rule::Name(part.to_ascii_lowercase())),
             }
@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(parse_shown(&text).unwrap(), shown);
         assert_eq!(parse_shown("").unwrap(), ShownBy::new());
         for bad in ["x", "\t", "00000000-0000-0000-0000-000000000001\tSHA256:12", &text.replace("%0009", "%zzzz")] {
-            assert!(parse_shown(bad).unwrap_err().contains("line "), "{bad}");
+            assert!(parse_shown(bad).unwrap_err().to_string().contains("line "), "{bad}");
         }
     }
 

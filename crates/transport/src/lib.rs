@@ -24,6 +24,7 @@ mod budget;
 mod config;
 mod conn;
 mod dialing;
+mod error;
 mod event;
 mod frame;
 #[cfg(feature = "fuzzing")]
@@ -47,6 +48,7 @@ mod transport;
 mod waker;
 
 pub use config::{Limits, NetConfig, OtherCertificate, Versions};
+pub use error::{BadAddress, BadPeerNames, BadShown, TlsError, TransportError};
 pub use event::{AdmitToken, DownCause, NetEvent};
 pub use identity::{CERTIFICATES_FILE, Fingerprint, Identity, PeerNames, ShownBy, parse_shown, print_shown};
 pub use inspect::{LinkInfo, PeerInfo, Protection, Sent, Stats};

@@ -650,7 +650,7 @@ mod tests {
     use trireme_types::{Incarnation, Uuid};
 
     use super::*;
-    use crate::{NetConfig, Versions};
+    use crate::{Encoded, NetConfig, Sent, Versions};
 
     /// One connection of a peer that is played by hand.
     struct Played {
@@ -1237,7 +1237,9 @@ mod tests {
         let node = |id| NodeId(Uuid([id; 16]));
         // The same body for all is there once.
         let body = trireme_order::Message::Signal { body: Bytes::from(vec![0; 3 << 20]) };
-        assert_eq!(stage.transport.broadcast(&[2, 3, 4].map(node), trireme_order::Class::Bulk, &body), 3);
+        let body = Encoded::new(trireme_order::Class::Bulk, &body, false);
+        let sent = [2, 3, 4].map(|id| stage.transport.send_encoded(node(id), body.clone()));
+        assert_eq!(sent, [Sent::Queued; 3]);
         stage.transport.bound_memory(Instant::now());
         assert_eq!(stage.transport.links().len(), 3);
         // Others of a megabyte and more are not.

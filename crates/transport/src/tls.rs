@@ -10,7 +10,7 @@
 //! to talk to itself (RFC 9257, "Selfie") finds its own `instance` in the hello, and leaves.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::{Buf, BytesMut};
@@ -27,6 +27,7 @@ use openssl::x509::store::X509Lookup;
 use openssl::x509::verify::X509VerifyFlags;
 use openssl::x509::{X509, X509ExtendedKeyUsage, X509VerifyResult};
 
+use crate::error::TlsError;
 use crate::identity::{Identity, PeerNames, Revoked};
 
 /// Plaintext of one TLS record at most.
@@ -91,9 +92,7 @@ impl std::fmt::Debug for TlsContext {
 
 impl TlsContext {
     /// Reads the files; blocks as long as they take.
-    ///
-    /// **Errors:** a text that names the option at fault.
-    pub fn load(files: &TlsFiles) -> Result<TlsContext, String> {
+    pub fn load(files: &TlsFiles) -> Result<TlsContext, TlsError> {
         let result = TlsContext::read(files);
         // OpenSSL keeps errors per thread, and the thread is the server's: what is left there would confuse its own TLS.
         drop(ErrorStack::get());
@@ -101,17 +100,15 @@ impl TlsContext {
     }
 
     /// Of a secret that all members know; the first is shown to others, all are accepted.
-    ///
-    /// **Errors:** a text: no secret, or OpenSSL lacks what is needed.
-    pub fn of_secrets(secrets: &[[u8; SECRET_LEN]]) -> Result<TlsContext, String> {
+    pub fn of_secrets(secrets: &[[u8; SECRET_LEN]]) -> Result<TlsContext, TlsError> {
         let accepted: Arc<[Known]> = secrets.iter().map(Known::new).collect();
         if accepted.is_empty() {
-            return Err("there is no secret".to_owned());
+            return Err(TlsError::NoSecret);
         }
         let diallers: Result<Vec<SslContext>, ErrorStack> = accepted.iter().cloned().map(context_that_shows).collect();
         let acceptor = context_that_accepts(accepted);
         drop(ErrorStack::get());
-        let internal = |error: ErrorStack| format!("TLS cannot be set up: {}", reasons(&error));
+        let internal = |error: ErrorStack| TlsError::Setup(reasons(&error));
         let (acceptor, diallers) = (acceptor.map_err(internal)?, diallers.map_err(internal)?);
         Ok(TlsContext {
             acceptor,
@@ -124,8 +121,8 @@ impl TlsContext {
         })
     }
 
-    fn read(files: &TlsFiles) -> Result<TlsContext, String> {
-        let internal = |error: ErrorStack| format!("TLS cannot be set up: {}", reasons(&error));
+    fn read(files: &TlsFiles) -> Result<TlsContext, TlsError> {
+        let internal = |error: ErrorStack| TlsError::Setup(reasons(&error));
         let mut context = SslContextBuilder::new(SslMethod::tls()).map_err(internal)?;
         context.set_min_proto_version(Some(SslVersion::TLS1_2)).map_err(internal)?;
         context.set_options(SslOptions::NO_COMPRESSION | SslOptions::NO_RENEGOTIATION | SslOptions::NO_TICKET);
@@ -135,7 +132,8 @@ impl TlsContext {
         context.set_verify(SslVerifyMode::PEER | SslVerifyMode::FAIL_IF_NO_PEER_CERT);
         set_ciphers(&mut context, &files.ciphers)?;
 
-        let bad = |option: &str, path: &PathBuf, why: &str| format!("{option}='{}': {why}", path.display());
+        let bad =
+            |option, path: &Path, why: &str| TlsError::File { option, path: path.to_owned(), why: why.to_owned() };
         context.set_ca_file(&files.ca).map_err(|e| bad("socket.ssl_ca", &files.ca, &reasons(&e)))?;
         let chain = context.set_certificate_chain_file(&files.cert);
         chain.map_err(|e| bad("socket.ssl_cert", &files.cert, &reasons(&e)))?;
@@ -290,11 +288,11 @@ fn context_that_accepts(accepted: Arc<[Known]>) -> Result<SslContext, ErrorStack
     Ok(context.build())
 }
 
-fn set_ciphers(context: &mut SslContextBuilder, list: &str) -> Result<(), String> {
+fn set_ciphers(context: &mut SslContextBuilder, list: &str) -> Result<(), TlsError> {
     let names = || list.split(':').map(str::trim).filter(|name| !name.is_empty());
     let newer: Vec<&str> = names().filter(|name| name.starts_with("TLS_")).collect();
     let older: Vec<&str> = names().filter(|name| !name.starts_with("TLS_")).collect();
-    let bad = |e: ErrorStack| format!("socket.ssl_cipher='{list}': {}", reasons(&e));
+    let bad = |e: ErrorStack| TlsError::Ciphers { list: list.to_owned(), why: reasons(&e) };
     if !newer.is_empty() {
         context.set_ciphersuites(&newer.join(":")).map_err(bad)?;
     }

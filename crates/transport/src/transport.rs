@@ -15,6 +15,7 @@ use trireme_types::{Incarnation, Level, Member, NodeId};
 use crate::address::{Address, Host, plain};
 use crate::book::Book;
 use crate::conn::{Channel, Conn, Phase, READ_TURN, READ_TURN_STRANGER, ReadResult, Shown};
+use crate::error::TransportError;
 use crate::frame::Lane;
 use crate::gossip::Gossip;
 use crate::handshake::{Handshake, clip};
@@ -127,13 +128,11 @@ struct Listener {
 impl Transport {
     /// Listens, and is ready to dial at the first `poll`.
     ///
-    /// **Errors:** a text for people: an address that cannot be listened on, an unusable seed. Host names to *listen* on are
-    /// resolved here and may block.
-    pub fn new(cfg: NetConfig) -> Result<Transport, String> {
+    /// **Errors:** an address that cannot be listened on, an unusable seed. Host names to *listen* on are resolved here and may block.
+    pub fn new(cfg: NetConfig) -> Result<Transport, TransportError> {
         let now = Instant::now();
-        let poll = Poll::new().map_err(|error| format!("cannot create an event queue: {error}"))?;
-        let waker = Waker::new(poll.registry(), WAKER)
-            .map_err(|error| format!("cannot create a wake-up descriptor: {error}"))?;
+        let poll = Poll::new().map_err(TransportError::Queue)?;
+        let waker = Waker::new(poll.registry(), WAKER).map_err(TransportError::WakeUp)?;
         let mut jitter = Jitter::new();
         let instance = jitter.next();
         let mut transport = Transport {
@@ -188,28 +187,19 @@ impl Transport {
         Ok(transport)
     }
 
-    fn listen(&mut self, text: &str) -> Result<(), String> {
+    fn listen(&mut self, text: &str) -> Result<(), TransportError> {
         let address = Address::parse(text)?;
         let addr = match &address.host {
             Host::Ip(ip) => SocketAddr::new(*ip, address.port),
             Host::Name(name) => (name.as_str(), address.port)
                 .to_socket_addrs()
-                .map_err(|error| format!("cannot listen on '{text}': the name does not resolve: {error}"))?
+                .map_err(|source| TransportError::NameUnknown { address: text.to_owned(), source })?
                 .next()
-                .ok_or_else(|| format!("cannot listen on '{text}': the name has no address"))?,
+                .ok_or_else(|| TransportError::NameWithoutAddress { address: text.to_owned() })?,
         };
-        let listener = self.bind(addr, self.listeners.len()).map_err(|error| {
-            let hint = match error.kind() {
-                ErrorKind::AddrInUse => {
-                    " (Address already in use): another process listens there, perhaps another node or a previous server that \
-                     is still stopping; stop it, or choose another port with gmcast.listen_addr or base_port"
-                }
-                ErrorKind::AddrNotAvailable => ": this host has no such address; check gmcast.listen_addr and wsrep_node_address",
-                ErrorKind::PermissionDenied => ": not permitted; ports below 1024 need privileges, and SELinux or AppArmor may forbid others",
-                _ => "",
-            };
-            format!("cannot listen on {}://{address}: {error}{hint}", self.scheme())
-        })?;
+        let listener = self
+            .bind(addr, self.listeners.len())
+            .map_err(|source| TransportError::Listen { place: format!("{}://{address}", self.scheme()), source })?;
         self.listeners.push(listener);
         Ok(())
     }
@@ -574,12 +564,6 @@ impl Transport {
         }
     }
 
-    /// The same to several nodes; the message is encoded once. Returns to how many it was queued.
-    pub fn broadcast(&mut self, to: &[NodeId], class: Class, message: &Message) -> usize {
-        let encoded = Encoded::new(class, message, self.cfg.checksum);
-        to.iter().filter(|to| self.send_encoded(**to, encoded.clone()) == Sent::Queued).count()
-    }
-
     /// The same with a message that was encoded before.
     pub fn send_encoded(&mut self, to: NodeId, message: Encoded) -> Sent {
         let Some(slot) = self.link_slot(to) else { return Sent::NotLinked };
@@ -798,11 +782,6 @@ impl Transport {
         }
     }
 
-    /// Should connections with those whom nobody configured wait for `admit`?
-    pub fn set_ask_admission(&mut self, ask: bool) {
-        self.cfg.ask_admission = ask;
-    }
-
     /// Certificates for connections made from now on (`socket.ssl_reload`). Without TLS from the start nothing changes: it is
     /// not switched on while peers are linked in clear text. Links stay, except those whose certificate has been revoked or is no longer
     /// among those that are taken.
@@ -815,11 +794,6 @@ impl Transport {
                 self.lose(slot, DownCause::Garbage, &why, Instant::now());
             }
         }
-    }
-
-    /// `socket.recv_buf_size` for connections made from now on.
-    pub fn set_recv_buffer(&mut self, bytes: Option<usize>) {
-        self.cfg.recv_buffer = bytes;
     }
 
     // --- connections ----------------------------------------------------------------------------------------------

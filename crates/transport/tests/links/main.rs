@@ -4,13 +4,15 @@ mod secret;
 mod support;
 mod tls;
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use trireme_order::{Class, Message};
-use trireme_transport::{AdmitToken, DownCause, Isolation, NetEvent, Sent, Transport, Versions};
+use trireme_transport::{
+    AdmitToken, DownCause, Encoded, Isolation, NetEvent, Sent, Transport, TransportError, Versions,
+};
 use trireme_types::{Incarnation, Level, Levels};
 
 use support::{LONG, Node, config, for_a_while, id, pair, pair_with, until};
@@ -62,8 +64,9 @@ fn three_find_each_other_through_one_seed() {
     until([&mut a, &mut b, &mut c], |[a, b, c]| {
         a.linked(2) && a.linked(3) && b.linked(1) && b.linked(3) && c.linked(1) && c.linked(2)
     });
-    let all = [id(1), id(2), id(3)];
-    assert_eq!(c.transport.broadcast(&all, Class::Bulk, &Message::Signal { body: Bytes::from(vec![7; 200_000]) }), 2);
+    let body = Encoded::new(Class::Bulk, &Message::Signal { body: Bytes::from(vec![7; 200_000]) }, true);
+    let sent = [1, 2, 3].map(|to| c.transport.send_encoded(id(to), body.clone()));
+    assert_eq!(sent, [Sent::Queued, Sent::Queued, Sent::NotLinked], "nobody is linked with itself");
     until([&mut a, &mut b, &mut c], |[a, b, _]| a.bodies(3) == [vec![7; 200_000]] && b.bodies(3) == [vec![7; 200_000]]);
 }
 
@@ -544,10 +547,16 @@ fn an_address_in_use_is_an_error_that_says_what_to_do() {
     let mut cfg = config(2, &[]);
     cfg.listen = vec![format!("127.0.0.1:{}", a.port())];
     let error = Transport::new(cfg).err().unwrap();
-    assert!(error.contains("Address already in use") && error.contains("choose another port"), "{error}");
+    assert!(
+        matches!(&error, TransportError::Listen { source, .. } if source.kind() == ErrorKind::AddrInUse),
+        "{error:?}"
+    );
+    let text = error.to_string();
+    assert!(text.contains("Address already in use") && text.contains("choose another port"), "{text}");
     let mut cfg = config(2, &[]);
     cfg.seeds = vec!["no port".to_owned()];
-    assert!(Transport::new(cfg).err().unwrap().contains("host:port"));
+    let error = Transport::new(cfg).err().unwrap();
+    assert!(matches!(error, TransportError::Address(_)) && error.to_string().contains("host:port"), "{error:?}");
 }
 
 #[test]
