@@ -1,7 +1,7 @@
 //! Links with TLS, and what is no link because of it.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -112,7 +112,7 @@ fn nothing_is_lost_reordered_or_repeated_within_a_link() {
 #[derive(Default)]
 struct Tap {
     seen: Mutex<Vec<u8>>,
-    /// The next piece arrives with a bit changed.
+    /// The next piece towards `port` arrives with a bit changed.
     damage: AtomicBool,
 }
 
@@ -125,17 +125,20 @@ fn tapped(port: u16) -> (u16, Arc<Tap>) {
     std::thread::spawn(move || {
         let near = listener.accept().unwrap().0;
         let far = TcpStream::connect(("127.0.0.1", port)).unwrap();
-        for (mut from, mut to) in [(near.try_clone().unwrap(), far.try_clone().unwrap()), (far, near)] {
+        let there = (near.try_clone().unwrap(), far.try_clone().unwrap(), true);
+        for (mut from, mut to, to_port) in [there, (far, near, false)] {
             let tap = of_threads.clone();
             std::thread::spawn(move || {
                 let mut some = [0; 4096];
                 while let Ok(n @ 1..) = from.read(&mut some) {
-                    some[n - 1] ^= u8::from(tap.damage.swap(false, Ordering::Relaxed));
+                    some[n - 1] ^= u8::from(to_port && tap.damage.swap(false, Ordering::Relaxed));
                     tap.seen.lock().unwrap().extend_from_slice(&some[..n]);
                     if to.write_all(&some[..n]).is_err() {
-                        return;
+                        break;
                     }
                 }
+                // The other end hears of it: the other thread holds these sockets open.
+                let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
             });
         }
     });
