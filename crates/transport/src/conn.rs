@@ -21,7 +21,7 @@ use crate::socket::Room;
 use crate::tls::{ALERT_VERSION, HANDSHAKE_RECORD, IN_CLEAR, Session, Side};
 use crate::{AdmitToken, TlsContext, socket};
 
-/// Room offered to one read while reads fill it: four chunks of a large message.
+/// Room offered to one read while reads fill it, at most: four chunks of a large message. A stranger gets no more than its turn.
 const READ_ROOM: usize = 256 << 10;
 /// Below this much room a new buffer is taken. A buffer lives as long as a body that was received into it.
 const READ_ROOM_MIN: usize = 16 << 10;
@@ -193,8 +193,8 @@ impl Conn {
         }
     }
 
-    /// One system call, and the decryption of what it brought.
-    pub fn read(&mut self) -> io::Result<ReadResult> {
+    /// One system call, and the decryption of what it brought. `turn`: what this peer is read at a time.
+    pub fn read(&mut self, turn: usize) -> io::Result<ReadResult> {
         let up = matches!(self.phase, Phase::Up(_));
         let (into, room_first) = match &mut self.channel {
             Channel::Away(_) => return Ok(ReadResult::Drained(0)),
@@ -221,7 +221,7 @@ impl Conn {
             self.read_room = READ_ROOM_FIRST;
             return Ok(ReadResult::Drained(n));
         }
-        self.read_room = READ_ROOM;
+        self.read_room = READ_ROOM.min(turn);
         Ok(ReadResult::More(n))
     }
 

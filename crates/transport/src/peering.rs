@@ -1295,6 +1295,29 @@ mod tests {
     }
 
     #[test]
+    fn a_stranger_that_sends_without_end_is_read_no_more_than_its_turn() {
+        let mut stage = Stage::settled(200);
+        let frame = wire(&trireme_order::Message::Signal { body: Bytes::new() }, trireme_order::Class::Control);
+        let stream = frame.repeat((8 << 20) / frame.len());
+        let Some(peer) = stage.link_from(3, [127, 0, 0, 2]) else { panic!("there is room") };
+        let turn = crate::conn::READ_TURN_STRANGER / frame.len();
+        let (mut sent, mut most) = (0, 0);
+        let end = Instant::now() + Duration::from_secs(20);
+        while sent < stream.len() {
+            // As much as the kernel takes, so that reads are filled.
+            while let Ok(n @ 1..) = (&peer.socket).write(&stream[sent..]) {
+                sent += n;
+            }
+            let mut events = Vec::new();
+            stage.transport.poll(Some(Duration::from_millis(1)), &mut events);
+            most = most.max(events.iter().filter(|event| matches!(event, NetEvent::Message { .. })).count());
+            assert!(Instant::now() < end, "{sent} bytes were taken");
+        }
+        // One read ends just below a turn, and one more is made.
+        assert!((turn..turn * 5 / 2).contains(&most), "{most} messages at a time, a turn is {turn}");
+    }
+
+    #[test]
     fn many_small_messages_at_once_take_little_memory() {
         let mut stage = Stage::settled(200);
         let frame = wire(&trireme_order::Message::Signal { body: Bytes::new() }, trireme_order::Class::Control);

@@ -388,7 +388,7 @@ impl Transport {
                 return self.read_later(slot, to_end);
             }
             let Some(conn) = self.conn(slot) else { return };
-            let result = conn.read();
+            let result = conn.read(turn);
             self.stats.reads += 1;
             match result {
                 Ok(ReadResult::End) => {
