@@ -333,6 +333,9 @@ const CALLS_AT_WRITER: &[&str] = &[
     "benchmark",
 ];
 
+/// Settings that tell which server runs a statement. With any answer but that of the server that reads, nobody could see where reads go.
+const NAMES_OF_SERVER: &[&str] = &["hostname", "port", "server_id", "wsrep_node_address", "wsrep_node_name"];
+
 /// Words that make a `SELECT` more than a read, or name what differs between servers.
 const NO_READ: &[&str] = &[
     "into",
@@ -464,6 +467,7 @@ fn select(tokens: &[Token<'_>], unclear: bool) -> Class {
                 class = Class::Write { retry: false }
             }
             Token::Quoted if called => return Class::Pins,
+            Token::Setting(name) if has(NAMES_OF_SERVER, name) => {}
             Token::Setting(_) => class = Class::Write { retry: false },
             Token::Word(_) | Token::Quoted | Token::Text | Token::Number | Token::UserVariable | Token::Sign(_) => {}
         }
@@ -614,6 +618,7 @@ mod tests {
             "WITH c AS (SELECT 1 AS n) SELECT n FROM c",
             "SELECT CAST(a AS CHAR(10)), a - -1, a--1 FROM t",
             "SELECT größe FROM t WHERE name = 'ä'",
+            "SELECT @@hostname, @@WSREP_NODE_NAME, count(*) FROM t",
         ] {
             assert_eq!(class(sql), Class::Read, "{sql}");
         }
@@ -629,6 +634,7 @@ mod tests {
             "SELECT LAST_INSERT_ID()",
             "SELECT CONNECTION_ID(), DATABASE()",
             "SELECT @@version_comment LIMIT 1",
+            "SELECT @@hostname, @@read_only",
             "SELECT SQL_CALC_FOUND_ROWS a FROM t",
             "SELECT variable_value FROM information_schema.global_status",
             "SELECT 'a\\'b' FROM t",
