@@ -76,6 +76,9 @@ fn split(text: &str) -> Result<(Option<String>, Option<u16>), String> {
     let port_of = |digits: &str| {
         digits.parse::<u16>().map_err(|_| format!("`{text}`: `{digits}` is no port between 0 and 65535"))
     };
+    if text.contains('/') {
+        return Err(format!("`{text}`: write the path of a socket from the root on, as /PATH"));
+    }
     let named = |host: &str| match host.chars().find(|c| !(c.is_alphanumeric() || "-._%:".contains(*c))) {
         Some(c) => Err(format!("`{text}`: a host has no `{c}` in it")),
         None => Ok((!host.is_empty()).then(|| host.to_owned())),

@@ -11,8 +11,12 @@ pub enum Command {
     GetStat,
     /// Everything, as JSON.
     Status,
-    /// Adds a server or changes its weight; 0 drains it.
-    Set(Address, f64),
+    /// Adds a server or changes its weight; 0 drains it. `named`: as it was typed, which may be the name of a server that is there.
+    Set {
+        named: String,
+        address: Address,
+        weight: f64,
+    },
     /// GLB: a negative weight.
     Remove(String),
     /// With `true`, its sessions end at once.
@@ -56,7 +60,9 @@ pub fn parse(line: &str, default_port: u16) -> Result<Command, String> {
     };
     let set = |text: &str, weight: f64| match weight < 0.0 {
         true => Ok(Command::Remove(text.to_owned())),
-        false => Address::server(text, default_port).map(|address| Command::Set(address, weight)),
+        false => {
+            Address::server(text, default_port).map(|address| Command::Set { named: text.to_owned(), address, weight })
+        }
     };
     match words[..] {
         ["getinfo"] => Ok(Command::GetInfo),
@@ -78,7 +84,10 @@ pub fn parse(line: &str, default_port: u16) -> Result<Command, String> {
             Some((server, text)) if text.starts_with('-') && weight(text).is_ok() => {
                 Ok(Command::Remove(Address::server(server, default_port)?.to_string()))
             }
-            _ => config::server(glb, default_port).map(|(address, weight)| Command::Set(address, weight)),
+            _ => {
+                let (address, weight) = config::server(glb, default_port)?;
+                Ok(Command::Set { named: address.to_string(), address, weight })
+            }
         },
         [] => Err("an empty line".to_owned()),
         _ => Err("no such command; `help` lists them".to_owned()),
@@ -121,24 +130,24 @@ impl Stat {
 mod tests {
     use super::*;
 
-    fn address(text: &str) -> Address {
-        Address::server(text, 3306).unwrap()
+    fn set(named: &str, at: &str, weight: f64) -> Result<Command, String> {
+        Ok(Command::Set { named: named.to_owned(), address: Address::server(at, 3306).unwrap(), weight })
     }
 
     #[test]
     fn glbs_commands() {
         assert_eq!(parse("getinfo\n", 3306), Ok(Command::GetInfo));
-        assert_eq!(parse("10.0.0.1:3306:2", 3306), Ok(Command::Set(address("10.0.0.1:3306"), 2.0)));
-        assert_eq!(parse("10.0.0.1:3306:0", 3306), Ok(Command::Set(address("10.0.0.1:3306"), 0.0)));
+        assert_eq!(parse("10.0.0.1:3306:2", 3306), set("10.0.0.1:3306", "10.0.0.1:3306", 2.0));
+        assert_eq!(parse("10.0.0.1:3306:0", 3306), set("10.0.0.1:3306", "10.0.0.1:3306", 0.0));
         assert_eq!(parse("10.0.0.1:3306:-1", 3306), Ok(Command::Remove("10.0.0.1:3306".into())));
-        assert_eq!(parse("10.0.0.1:3307", 3306), Ok(Command::Set(address("10.0.0.1:3307"), 1.0)));
+        assert_eq!(parse("10.0.0.1:3307", 3306), set("10.0.0.1:3307", "10.0.0.1:3307", 1.0));
     }
 
     #[test]
     fn our_commands() {
         assert_eq!(parse(" drain  node1 now ", 3306), Ok(Command::Drain("node1".into(), true)));
-        assert_eq!(parse("set [::1]:5 0.5", 3306), Ok(Command::Set(address("[::1]:5"), 0.5)));
-        assert_eq!(parse("add a", 3306), Ok(Command::Set(address("a:3306"), 1.0)));
+        assert_eq!(parse("set [::1]:5 0.5", 3306), set("[::1]:5", "[::1]:5", 0.5));
+        assert_eq!(parse("add a", 3306), set("a", "a:3306", 1.0));
     }
 
     #[test]

@@ -147,10 +147,10 @@ pub fn proxy_seeds() -> Vec<Vec<u8>> {
 /// A line of the control socket. A server that a command names can be printed and named again.
 pub fn control_line(data: &[u8]) {
     let text = String::from_utf8_lossy(&data[..data.len().min(control::LINE_MAX)]);
-    if let Ok(Command::Set(address, weight)) = control::parse(&text, MYSQL_PORT) {
+    if let Ok(Command::Set { address, weight, .. }) = control::parse(&text, MYSQL_PORT) {
         assert!(weight.is_finite() && weight >= 0.0);
         let again = control::parse(&format!("set {address} {weight}"), MYSQL_PORT);
-        assert_eq!(again, Ok(Command::Set(address, weight)));
+        assert_eq!(again, Ok(Command::Set { named: address.to_string(), address, weight }));
     }
 }
 

@@ -308,10 +308,12 @@ impl Pool {
         let address = Address::server(text, crate::address::MYSQL_PORT).ok();
         let by_address = self.nodes.values().find(|node| Some(&node.address) == address.as_ref());
         let by_alias = || address.as_ref().and_then(|address| self.aliases.get(address)).copied();
-        by_address
-            .map(|node| node.id)
-            .or_else(by_alias)
-            .or_else(|| self.nodes.values().find(|node| node.name() == text).map(|node| node.id))
+        by_address.map(|node| node.id).or_else(by_alias).or_else(|| self.named(text))
+    }
+
+    /// The server that calls itself so.
+    pub fn named(&self, name: &str) -> Option<NodeId> {
+        self.nodes.values().find(|node| node.name() == name).map(|node| node.id)
     }
 
     /// Would a client of this listener get a server?

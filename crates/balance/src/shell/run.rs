@@ -481,9 +481,9 @@ impl Service {
             Command::GetStat => Ok(self.stat().line()),
             Command::Status => Ok(self.status()),
             Command::Help => Ok(admin::help()),
-            Command::Set(address, weight) => self
+            Command::Set { named, address, weight } => self
                 .balancer
-                .with(|pool, now| match pool.find(&address.to_string()) {
+                .with(|pool, now| match pool.find(&address.to_string()).or_else(|| pool.named(&named)) {
                     Some(id) => pool.set_weight(id, weight, now),
                     None => pool.set_node(address, weight, now).map(drop),
                 })

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use crate::config::Config;
 use crate::packet::{self, ServerError};
@@ -173,7 +173,7 @@ async fn find_server(
         }
         tokio::select! {
             () = sign => {}
-            () = sleep(balancer.jitter(ASK_AGAIN)) => {}
+            () = sleep_until(deadline.min(Instant::now() + balancer.jitter(ASK_AGAIN))) => {}
             () = gone(guest) => {
                 balancer.totals.broken.fetch_add(1, Relaxed);
                 return None;

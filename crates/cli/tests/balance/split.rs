@@ -314,6 +314,15 @@ fn reads_go_to_a_reader_that_waits_and_everything_else_to_the_writer() {
 }
 
 #[test]
+fn commands_take_the_name_that_a_server_gives_itself() {
+    let stage = Stage::set();
+    assert_eq!(stage.balancer.ask("set reader 3"), "Ok\n");
+    let nodes = stage.balancer.status()["nodes"].as_array().unwrap().clone();
+    assert_eq!(nodes.len(), 2, "none was added: {nodes:?}");
+    assert!(nodes.iter().any(|n| n["address"] == stage.reader.address.as_str() && n["weight"] == 3.0), "{nodes:?}");
+}
+
+#[test]
 fn a_client_with_a_password_answers_for_both_servers() {
     let stage = Stage::set();
     let mut client = Client::enter(&stage.balancer, true);
