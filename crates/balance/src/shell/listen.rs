@@ -17,7 +17,7 @@ use crate::address::Address;
 use crate::pool::ListenerId;
 use crate::shell::balancer::Balancer;
 use crate::shell::session::{Arrival, serve};
-use crate::shell::stream::{Stream, Tuning};
+use crate::shell::stream::{Nodelay, Stream, Tuning};
 
 /// Connections that the kernel keeps until we accept them. It lowers this to its own limit.
 const BACKLOG: i32 = 4096;
@@ -70,7 +70,7 @@ impl Listener {
                     IpAddr::V6(ip) => ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4),
                     v4 => v4,
                 };
-                Ok((Stream::Tcp(stream), Some(SocketAddr::new(ip, peer.port()))))
+                Ok((Stream::Tcp(stream, Nodelay::Settled), Some(SocketAddr::new(ip, peer.port()))))
             }
             Listener::Unix(listener) => listener.accept().await.map(|(stream, _)| (Stream::Unix(stream), None)),
         }
@@ -200,7 +200,7 @@ mod tests {
         listener.tune(Tuning { nodelay: true, keepalive: true });
         let Listener::Tcp(tcp) = &listener else { panic!("{listener:?}") };
         let _client = std::net::TcpStream::connect(tcp.local_addr().unwrap()).unwrap();
-        let (Stream::Tcp(accepted), _) = listener.accept().await.unwrap() else { panic!("not by TCP") };
+        let (Stream::Tcp(accepted, _), _) = listener.accept().await.unwrap() else { panic!("not by TCP") };
         let (accepted, tuned) = (SockRef::from(&accepted), SockRef::from(tcp));
         assert!(accepted.tcp_nodelay().unwrap() && accepted.keepalive().unwrap());
         assert_eq!(accepted.tcp_user_timeout().unwrap(), tuned.tcp_user_timeout().unwrap());

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use crate::config::Config;
 use crate::packet::{self, ServerError};
-use crate::pool::{ListenerId, Nobody, NodeId, Role};
+use crate::pool::{ListenerId, Nobody, NodeId, Role, TICK};
 use crate::proxy::{self, Header, Origin};
 use crate::shell::balancer::{Balancer, Session};
 use crate::shell::pump::Pump;
@@ -26,6 +26,9 @@ const EARLY_MAX: usize = 16 * 1024;
 const GREETING_MAX: usize = 16 * 1024;
 /// A session that lasts longer is watched for a server whose machine died: with keepalive, which takes five system calls.
 const LONG: Duration = Duration::from_secs(5);
+/// So long the server alone is listened to. Nearly all greet before, and a client says nothing before it is greeted: to look what it says
+/// would be a system call. The thread that waits is woken for each timer that is due before its next one, so this one comes later.
+const ALONE: Duration = TICK;
 /// A client that waits asks again after this, also without a sign.
 const ASK_AGAIN: Duration = Duration::from_millis(250);
 
@@ -188,9 +191,8 @@ async fn find_server(
 }
 
 async fn attempt(config: &Config, session: &Session, guest: &mut Guest) -> Attempt {
-    let tuning = Tuning { keepalive: false, ..tuning(config) };
     let connect = async {
-        let mut server = Stream::connect(&session.address, tuning).await?;
+        let mut server = Stream::begin(&session.address, config.nodelay).await?;
         if config.send_proxy {
             let origin = match (guest.from, guest.to) {
                 (Some(from), Some(to)) => Origin::Client { from, to },
@@ -205,31 +207,27 @@ async fn attempt(config: &Config, session: &Session, guest: &mut Guest) -> Attem
     let mut server = tokio::select! {
         outcome = timeout_at(deadline, connect) => match outcome {
             Ok(Ok(server)) => server,
-            Ok(Err(error)) => return match error.kind() {
-                io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound
-                | io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable
-                | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Attempt::Refused(error),
-                // Such as too many open files, which is not the server's fault.
-                _ => Attempt::Failed(None),
-            },
+            Ok(Err(error)) => return Attempt::hindered(error),
             Err(_) => return Attempt::Failed(None),
         },
         () = session.end.notified() => return Attempt::Failed(None),
     };
     if !guest.early.is_empty() {
-        return Attempt::Spoken(server);
+        return spoken(server, deadline).await;
     }
     let mut first = Vec::with_capacity(256);
+    let alone = deadline.min(Instant::now() + ALONE);
     loop {
         let mut early = [0; 1024];
+        let is_alone = Instant::now() < alone;
         let got = tokio::select! {
-            got = timeout_at(deadline, server.read_buf(&mut first)) => got,
-            got = guest.stream.read(&mut early) => match got {
+            got = timeout_at(if is_alone { alone } else { deadline }, server.read_buf(&mut first)) => got,
+            got = guest.stream.read(&mut early), if !is_alone => match got {
                 Ok(n) if n > 0 => {
                     guest.early.extend_from_slice(&early[..n]);
                     // It was in the middle of reading the greeting: both get what the other said.
                     return match first.is_empty() {
-                        true => Attempt::Spoken(server),
+                        true => spoken(server, deadline).await,
                         false => Attempt::Greeted(server, first),
                     };
                 }
@@ -239,8 +237,9 @@ async fn attempt(config: &Config, session: &Session, guest: &mut Guest) -> Attem
         };
         match got {
             Ok(Ok(n)) if n > 0 => {}
-            Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionReset => return Attempt::Refused(error),
-            Ok(_) | Err(_) => return Attempt::Failed(None),
+            Err(_) if is_alone && alone < deadline => continue,
+            Ok(Err(error)) => return Attempt::hindered(error),
+            Ok(Ok(_)) | Err(_) => return Attempt::Failed(None),
         }
         if let Some((head, body)) = first.split_first_chunk::<{ packet::HEADER }>() {
             let (len, _) = packet::header(*head);
@@ -253,6 +252,30 @@ async fn attempt(config: &Config, session: &Session, guest: &mut Guest) -> Attem
                 };
             }
         }
+    }
+}
+
+impl Attempt {
+    fn hindered(error: io::Error) -> Attempt {
+        match error.kind() {
+            io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::NotFound
+            | io::ErrorKind::HostUnreachable
+            | io::ErrorKind::NetworkUnreachable
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::BrokenPipe => Attempt::Refused(error),
+            // Such as too many open files, which is not the server's fault.
+            _ => Attempt::Failed(None),
+        }
+    }
+}
+
+/// For a client that does not wait for the greeting: whether its server is there.
+async fn spoken(server: Stream, deadline: Instant) -> Attempt {
+    match timeout_at(deadline, server.connected()).await {
+        Ok(Ok(())) => Attempt::Spoken(server),
+        Ok(Err(error)) => Attempt::hindered(error),
+        Err(_) => Attempt::Failed(None),
     }
 }
 

@@ -153,6 +153,34 @@ fn a_server_that_never_greets_is_passed_over() {
     });
 }
 
+/// Such a client would lose what it has said if it went to a server before that has accepted.
+#[test]
+fn who_speaks_first_is_led_past_a_server_that_is_not_there() {
+    use std::os::unix::fs::PermissionsExt;
+    let (place, good) = (Place::new(), Server::start("good", Manner::Echo));
+    let dead = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // It says that both are ready.
+    let script = place.path("dog");
+    std::fs::write(&script, "#!/bin/sh\nwhile read line; do echo 3; done\n").unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let words = format!(
+        "--nodes {dead},{} --no-discover --listen 127.0.0.1:0=any:round --interval 20ms --exec {script}",
+        good.address
+    );
+    let balancer = Balancer::start(&place, &words);
+    balancer.await_ready();
+    let refusals =
+        || balancer.status()["nodes"].as_array().unwrap().iter().map(|n| n["outages"].as_u64().unwrap()).sum();
+    await_that("some were led there", || {
+        let mut client = balancer.connect(0);
+        client.write_all(&packet(7, b"before the greeting")).unwrap();
+        assert_eq!(greeted(&mut client), Ok("good".to_owned()));
+        assert_eq!(read_packet(&mut client).unwrap(), b"before the greeting");
+        let refusals: u64 = refusals();
+        refusals >= 3
+    });
+}
+
 #[test]
 fn clients_that_misbehave_harm_nobody_else() {
     let (place, server) = (Place::new(), Server::start("one", Manner::Echo));
