@@ -753,8 +753,20 @@ impl Cluster {
             Some(p) => p.replicator.is_live(),
             None => s.db.now.position >= s.store().base().seqno.0,
         };
-        let data = alive()
-            .any(|s| s.db.valid && !s.at_risk && goes_on(s) && alive().all(|other| has(s, other.store().base())));
+        // An arbitrator past its bound drops what some server has acknowledged, and goes on with that until it notices that this one is dead.
+        let may_drop = |slot: usize| self.options.is_arbitrator(slot) && self.options.arbitrator_keep < u64::MAX;
+        let has_end = |s: &Slot, other: &Slot| {
+            let (store, end) = (other.store(), other.store().last());
+            s.store().last() >= end && s.store().term_at(end) == store.term_at(end)
+        };
+        let goes_on_from = |s: &Slot| {
+            let mut others = self.slots.iter().enumerate().filter(|(i, _)| !dead.contains(i));
+            others.all(|(slot, other)| {
+                let drops = may_drop(slot) && other.process.is_some();
+                has(s, other.store().base()) && (!drops || has_end(s, other))
+            })
+        };
+        let data = alive().any(|s| s.db.valid && !s.at_risk && goes_on(s) && goes_on_from(s));
         let server = |n: NodeId| self.slot_of(n).is_some_and(|s| !dead.contains(&s) && !self.options.is_arbitrator(s));
         // A disk that is about to come back without what was not synced puts its log in doubt, and so does the death of whoever sits out: a
         // log that meets a disk which refused does not know what the kernel has kept.
@@ -880,6 +892,28 @@ mod tests {
         c.end_sync_stall(second);
         c.expect(SEC, "and committed", |c| c.can_lose(second));
         c.conclude();
+    }
+
+    /// Seeds 5424 and 7656: the arbitrator held all that the server lacked that came back, and dropped it, as its bound demands, in the moment
+    /// before it noticed that the other server was dead. That one has to come back then, which nobody promised otherwise.
+    #[test]
+    fn no_server_stays_dead_whose_log_only_an_arbitrator_with_a_bound_has_beside_it() {
+        for (keep, may) in [(u64::MAX, true), (10, false)] {
+            let mut o = Options::calm(1, 3);
+            (o.arbitrators, o.arbitrator_keep) = (1, keep);
+            let mut c = Cluster::formed(o);
+            c.crash(1, false);
+            c.run_for(SEC);
+            assert!(c.may_do_without(&[1]), "keeping {keep}");
+            for _ in 0..3 {
+                c.write(0);
+                c.run_for(SEC);
+            }
+            assert!(c.store(0).last() > c.store(1).last());
+            assert_eq!(c.may_do_without(&[0]), may, "keeping {keep}");
+            c.join(1);
+            c.conclude();
+        }
     }
 
     /// Seed 8710: the only server that voted was lost. Two arbitrators were a majority, but order for nobody who has no vote.
