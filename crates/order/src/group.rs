@@ -15,6 +15,7 @@ use crate::chain::Chain;
 use crate::election::{Era, Role};
 use crate::envelope::{Counts, counts};
 use crate::io::{Delivery, Event, SnapshotRequest};
+use crate::landmarks::Landmarks;
 use crate::level::Leavers;
 use crate::mutant::Mutant;
 use crate::phase::CurrentPhase;
@@ -94,6 +95,8 @@ pub struct Group<S: LogStore> {
     /// To which `claimed_commit`, `verified` and `acks` belong.
     pub(crate) era: Era,
     pub(crate) synced: LogIndex,
+    /// All of them lie behind `synced`.
+    pub(crate) landmarks: Landmarks,
     pub(crate) cache: TailCache,
     pub(crate) pool: BodyPool,
     pub(crate) delivering: VecDeque<Entry>,
@@ -179,6 +182,7 @@ impl<S: LogStore> Group<S> {
             verified: LogIndex::ZERO,
             era: Era::default(),
             synced,
+            landmarks: Landmarks::default(),
             cache: TailCache::default(),
             pool: BodyPool::default(),
             delivering: VecDeque::new(),
@@ -251,6 +255,11 @@ impl<S: LogStore> Group<S> {
         self.delivering.clear();
         self.snapshots.clear();
         self.cache.clear();
+        self.landmarks = Landmarks::default();
+        if base.index > self.synced {
+            // It stands for those before it.
+            self.landmarks.note(base.index);
+        }
         self.out.push_back(Output::Deliver(Delivery::Reset { base }));
         self.rebuild_tail();
         self.keep_durability();
@@ -273,6 +282,8 @@ impl<S: LogStore> Group<S> {
     /// The tail state, anew from what is delivered and what follows in the log.
     pub(crate) fn rebuild_tail(&mut self) {
         self.tail = self.done.clone();
+        self.landmarks.truncate_after(self.done.index);
+        self.landmarks.synced(self.synced);
         self.remember_named();
         while self.tail.index < self.store.last() {
             let next = self.tail.index.next();
@@ -290,6 +301,7 @@ impl<S: LogStore> Group<S> {
                     Err(Unread::DoesNotFollow) => return self.fail(Failure::DoesNotFollow { index }),
                     Err(Unread::Undecodable(error)) => return self.cut_unreadable(index, error),
                 }
+                self.note_landmark();
                 if matches!(entry.header.kind, EntryKind::Voters | EntryKind::View) {
                     self.remember_named();
                 }
@@ -850,6 +862,7 @@ impl<S: LogStore> Group<S> {
             return;
         }
         self.synced = self.synced.max(upto.min(self.store.last()));
+        self.landmarks.synced(self.synced);
         self.note_own_ack(now);
         self.keep_durability();
         self.settle_suspicion();
@@ -963,7 +976,8 @@ impl<S: LogStore> Group<S> {
 
     /// Should the driver sync the log now (durability `disk`, or a switch to it is under way)?
     pub fn wants_sync(&self) -> bool {
-        let wanted = if self.syncs() { self.store.last() } else { self.landmark().max(self.repaired_to()) };
+        let landmark = self.landmarks.last().unwrap_or_default();
+        let wanted = if self.syncs() { self.store.last() } else { landmark.max(self.repaired_to()) };
         self.synced < wanted.min(self.store.last()) && self.phase() != Phase::Failed
     }
 
@@ -984,10 +998,9 @@ impl<S: LogStore> Group<S> {
             self.store.last()
         } else if self.syncs() {
             self.synced
-        } else if self.synced < self.landmark() {
-            self.written().min(self.landmark().prev())
         } else {
-            self.written()
+            let bound = self.landmarks.first().map_or(LogIndex(u64::MAX), |first| first.prev().max(self.synced));
+            self.written().min(bound)
         }
     }
 
@@ -1001,14 +1014,16 @@ impl<S: LogStore> Group<S> {
         if self.syncs() { self.written().max(self.store.held()) } else { self.written() }
     }
 
-    /// May the server be given this entry, which is committed? Nothing of a term, or of a voter change, before its first entry is on the
-    /// own disk, in both modes: the server may keep what it is given, whatever becomes of the log. So the log always names the newest
-    /// term and the newest branch that the data hold anything of (rules 14, 16). It counts as committed before, and what has no place
-    /// in the data is carried out: a sequencer whose disk hangs goes on for the others.
+    /// May the server be given this entry, which is committed? Before every term and voter change of the log is on the own disk only what
+    /// is there too, in both modes: the server may keep what it is given, whatever becomes of the log. So the log always names the newest
+    /// term and the newest branch that the data hold anything of (rules 14, 16). That is not enough for what lies before such a landmark
+    /// either: an entry of an older term, or from before a fork, may be committed by nothing but the landmark behind it, and another one
+    /// stands at its place in the logs of others. It counts as committed before, and what has no place in the data is carried out: a
+    /// sequencer whose disk hangs goes on for the others.
     fn may_give(&self, header: &EntryHeader) -> bool {
         match header.kind {
             EntryKind::WriteSet | EntryKind::App | EntryKind::View => {
-                header.index <= self.synced || self.synced >= self.landmark()
+                header.index <= self.synced || self.landmarks.first().is_none()
             }
             EntryKind::Term | EntryKind::Voters | EntryKind::Setting => true,
         }
@@ -1028,11 +1043,13 @@ impl<S: LogStore> Group<S> {
         self.note_own_ack(now);
     }
 
-    /// Up to here the log is synced in mode `process` too, before anything behind it is acknowledged. Whoever has lost unsynced
-    /// entries with the power must still know whose majority decides, and must not take the end of an older term's log, which
-    /// nobody committed, for what was (rule 16).
-    fn landmark(&self) -> LogIndex {
-        if self.is(Mutant::TermUnsynced) { self.tail.voters_at } else { self.tail.voters_at.max(self.tail.term_from) }
+    /// The newest entry of the log may be a landmark.
+    fn note_landmark(&mut self) {
+        let index = self.tail.index;
+        let begins_term = self.tail.term_from == index && !self.is(Mutant::TermUnsynced);
+        if index > self.synced && (self.tail.voters_at == index || begins_term) {
+            self.landmarks.note(index);
+        }
     }
 
     pub(crate) fn random(&mut self) -> u64 {
@@ -1144,6 +1161,7 @@ impl<S: LogStore> Group<S> {
                 self.fail(Failure::Unreadable { index: entry.header.index, error });
                 return false;
             }
+            self.note_landmark();
             if matches!(entry.header.kind, EntryKind::Voters | EntryKind::View) {
                 self.remember_named();
             }

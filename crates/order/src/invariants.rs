@@ -37,6 +37,8 @@ impl<S: LogStore> Group<S> {
         let held = self.held().max(self.store.base().index);
         assert!(self.commit <= held, "committed beyond what is held");
         assert!(self.synced <= self.store.written(), "synced beyond what is written");
+        let landmark = self.landmarks.last();
+        assert!(landmark.is_none_or(|l| self.synced < l && l <= self.tail.index), "a landmark that nobody waits for");
         let own = self.acks.get(&self.me()).copied().unwrap_or_default();
         assert!(self.acked.is_none_or(|to| to <= own), "acknowledged more than it counts for itself");
         assert!(self.era.term <= self.hard.term, "an era of a term that was never promised");

@@ -14,6 +14,7 @@ mod from_data;
 mod group;
 mod invariants;
 mod io;
+mod landmarks;
 mod level;
 mod mem_store;
 mod membership;

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use trireme_order::{Content, Envelope, Event, JoinState, LogStore, MemStore, Message, Phase};
-use trireme_types::{Entry, EntryKind, HardState, Reader, Seqno, VoterSet, Weight};
+use trireme_types::{Entry, EntryKind, HardState, LogIndex, Reader, Seqno, VoterSet, Weight};
 
 use crate::net::*;
 
 /// What a loss of power in mode `process` leaves behind.
 fn without_end(mut store: MemStore, entries: u64) -> MemStore {
-    let end = trireme_types::LogIndex(store.last().0 - entries);
+    let end = LogIndex(store.last().0 - entries);
     store.truncate_after(end).unwrap();
     store.set_suspect(Some(end)).unwrap();
     store
@@ -198,6 +198,57 @@ fn nothing_of_a_term_is_delivered_before_its_first_entry_is_on_the_own_disk() {
     net.stalled.clear();
     net.run(Duration::from_secs(1));
     assert_eq!(net.bodies(hangs), ["of the new term"]);
+}
+
+/// What lies before the first entry of a term may be committed by nothing but that entry: the server gets it once the own disk names the term.
+#[test]
+fn what_lies_before_a_new_term_is_not_delivered_before_its_first_entry_is_on_the_own_disk() {
+    let mut net = Net::cluster(5);
+    let before = net.sequencer();
+    let hangs = (1..=5).find(|n| *n != before).unwrap();
+    net.stalled.push(hangs);
+    net.nodes.get_mut(&hangs).unwrap().group.pause_delivery(true);
+    net.propose(before, "of the old term");
+    net.run(Duration::from_secs(1));
+    net.kill(before);
+    net.run(Duration::from_secs(2));
+    net.nodes.get_mut(&hangs).unwrap().group.pause_delivery(false);
+    net.run(Duration::from_secs(1));
+    assert!(net.bodies(hangs).is_empty(), "its disk does not name the new term");
+    net.stalled.clear();
+    net.run(Duration::from_secs(1));
+    assert_eq!(net.bodies(hangs), ["of the old term"]);
+}
+
+/// That a later change of voters is not synced either makes nothing of the first entry of the term that is acknowledged.
+#[test]
+fn the_first_of_two_landmarks_that_are_not_synced_bounds_what_is_acknowledged() {
+    let without_sequencer = |hangs: u8| {
+        let mut net = Net::cluster(5);
+        let before = net.sequencer();
+        let synced = net.nodes[&hangs].group.store().synced();
+        net.stalled.push(hangs);
+        net.kill(before);
+        net.run(Duration::from_secs(2));
+        (net.sequencer() != hangs).then_some((net, hangs, synced))
+    };
+    let before = Net::cluster(5).sequencer();
+    let (mut net, hangs, synced) = (1..=5).filter(|n| *n != before).find_map(without_sequencer).unwrap();
+    let seq = net.sequencer();
+    let term = net.nodes[&seq].group.status().term;
+    net.join(6);
+    net.run(Duration::from_secs(8));
+    let log = net.nodes[&hangs].group.store();
+    let first = (synced.0..=log.last().0).map(LogIndex).find(|i| log.term_at(*i) == Some(term)).unwrap();
+    let voters = net.nodes[&hangs].group.status().voters;
+    assert!(voters.contains(node(6)), "a change of the voters: {voters:?}");
+    assert!(synced < first && log.synced() == synced, "neither is synced: {first} {synced} {}", log.synced());
+    let acked = net.nodes[&seq].group.held_by(node(hangs)).unwrap_or_default();
+    assert!(acked < first, "it acknowledged {acked}, and has not synced {first}");
+    net.stalled.clear();
+    net.run(Duration::from_secs(1));
+    let acked = net.nodes[&seq].group.held_by(node(hangs)).unwrap_or_default();
+    assert_eq!(acked, net.nodes[&seq].group.store().last());
 }
 
 #[test]
