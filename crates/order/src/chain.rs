@@ -32,6 +32,8 @@ pub(crate) struct Chain {
     pub durability: Durability,
     /// The entry that set it, or the base that says so.
     pub durability_at: LogIndex,
+    /// The entry that last ended mode `disk`; zero: none since the base.
+    pub left_disk_at: LogIndex,
     /// Newest session of each origin and its last ordered number (rule 4).
     pub sessions: BTreeMap<NodeId, (u64, u64)>,
     /// Every fork up to `index`.
@@ -70,6 +72,7 @@ impl Chain {
             view: base.view.clone(),
             durability: base.durability,
             durability_at: base.index,
+            left_disk_at: LogIndex::ZERO,
             sessions: base.sessions.iter().map(|m| (m.session.node, (m.session.number, m.number))).collect(),
             lineage: base.lineage.clone(),
             level: base.level,
@@ -171,6 +174,9 @@ impl Chain {
             }
             EntryKind::Setting => match reads_setting(&entry.payload, self.level)? {
                 Setting::Durability(durability) => {
+                    if self.durability == Durability::Disk && durability == Durability::Process {
+                        self.left_disk_at = h.index;
+                    }
                     self.durability = durability;
                     self.durability_at = h.index;
                 }

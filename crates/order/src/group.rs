@@ -987,9 +987,11 @@ impl<S: LogStore> Group<S> {
         self.cfg.me.node
     }
 
+    /// Does an acknowledgement mean `synced`? As long as anything in the log that is not delivered was ordered in mode `disk`, be it between two
+    /// changes of the mode that are both under way.
     pub(crate) fn syncs(&self) -> bool {
         let begun = self.tail.durability == Durability::Disk && !self.is(Mutant::SwitchUnsynced);
-        begun || self.done.durability == Durability::Disk
+        begun || self.done.durability == Durability::Disk || self.tail.left_disk_at > self.done.index
     }
 
     /// Held, and durable in the mode in force.

@@ -821,9 +821,9 @@ impl Cluster {
         self.check(slot, result);
     }
 
-    /// Is `disk` the setting throughout?
+    /// Is `disk` the setting throughout, so far?
     fn syncs_matter(&self) -> bool {
-        self.options.durability == Durability::Disk && !self.options.switches_durability()
+        self.options.durability == Durability::Disk && !self.watch.is_switched()
     }
 
     fn observe_log(&mut self, slot: usize) {

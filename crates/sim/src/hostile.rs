@@ -3,8 +3,7 @@
 //! caught and left.
 //!
 //! Beside the liar runs the honest core of its node, so it stays a member. All checkers are at work. Lies whose harm docs/protocol.md
-//! excuses (section 2, *What a lie can take*) are not told here, and nothing else is left out but proposals, which may be anything, and
-//! wishes for a durability mode.
+//! excuses (section 2, *What a lie can take*) are not told here, and nothing else is left out but proposals, which may be anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -194,9 +193,8 @@ impl Cluster {
 
     fn note_for_lies(&mut self, slot: usize, message: &Message) {
         let Some(h) = self.hostile.as_mut().filter(|h| h.slot == slot && !h.over) else { return };
-        // A member's proposals may be anything, and says nothing about the order. The mode of durability is not switched back and forth
-        // within a round trip: what is acknowledged between two switches that are both under way is not judged well here.
-        if matches!(message, Message::Submit { .. } | Message::SetDurability { .. }) {
+        // A member's proposals may be anything, and say nothing about the order.
+        if matches!(message, Message::Submit { .. }) {
             return;
         }
         let mut w = Writer::new();

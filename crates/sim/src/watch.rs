@@ -88,6 +88,11 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
+    /// Is a change of the durability in anybody's log?
+    pub fn is_switched(&self) -> bool {
+        !self.switches.is_empty()
+    }
+
     /// Was the durability ever switched?
     pub fn has_switched(&self) -> bool {
         self.switches.iter().any(|s| s.settled)

@@ -817,6 +817,35 @@ fn the_last_wish_for_a_durability_mode_holds() {
     }
 }
 
+/// Both changes of the mode are under way when the entry between them is acknowledged: it is one of mode `disk`.
+#[test]
+fn what_is_ordered_between_two_changes_of_the_mode_is_synced_before_it_is_acknowledged() {
+    let mut net = Net::cluster(3);
+    let seq = net.sequencer();
+    let now = net.now;
+    net.stalled = vec![1, 2, 3];
+    net.propose(seq, "in mode process");
+    net.settle();
+    let group = &mut net.nodes.get_mut(&seq).unwrap().group;
+    group.set_durability(now, Durability::Disk);
+    group.propose(now, "in mode disk".into()).unwrap();
+    group.set_durability(now, Durability::Process);
+    group.propose(now, "in mode process again".into()).unwrap();
+    net.run(Duration::from_secs(1));
+    for n in 1..=3 {
+        assert_eq!(net.bodies(n), ["in mode process"], "no disk holds what was ordered in mode disk");
+    }
+    net.stalled.clear();
+    net.run(Duration::from_secs(1));
+    for n in 1..=3 {
+        assert_eq!(net.bodies(n), ["in mode process", "in mode disk", "in mode process again"]);
+    }
+    net.stalled = vec![1, 2, 3];
+    net.propose(seq, "not synced");
+    net.settle();
+    assert_eq!(net.bodies(seq).len(), 4, "the mode is process");
+}
+
 #[test]
 fn a_sequencer_that_lost_and_found_its_majority_within_its_term_is_primary_again() {
     let ms = Duration::from_millis;
