@@ -19,6 +19,7 @@ use crate::landmarks::Landmarks;
 use crate::level::Leavers;
 use crate::mutant::Mutant;
 use crate::phase::CurrentPhase;
+use crate::proposals::Proposals;
 use crate::reads::Reads;
 use crate::standing::{CurrentStanding, Offer, Standing};
 use crate::suspicion::Suspicion;
@@ -29,15 +30,6 @@ use crate::{
     Append, BootstrapError, Class, Config, Content, Envelope, Failure, JoinState, LogStore, Message, Output, Phase,
     Presence, ProposeError, ReadId, Status, StoreError, Unread,
 };
-
-/// A proposal of this member, kept until it is delivered, given up or withdrawn.
-pub(crate) struct Pending {
-    pub number: u64,
-    pub app: bool,
-    pub body: Bytes,
-    /// Somebody was given it, be it the own log: it may be ordered. Never taken back, and true of all before one of which it is true.
-    pub sent: bool,
-}
 
 /// What is known of a linked peer.
 pub(crate) struct Peer {
@@ -111,11 +103,7 @@ pub struct Group<S: LogStore> {
     /// Since when a peer is not linked any more.
     pub(crate) gone: BTreeMap<NodeId, Timestamp>,
     pub(crate) held: VecDeque<Envelope<Append>>,
-    // --- proposals
-    pub(crate) session: Session,
-    pub(crate) next_number: u64,
-    pub(crate) pending: VecDeque<Pending>,
-    pub(crate) pending_bytes: usize,
+    pub(crate) proposals: Proposals,
     // --- membership
     pub(crate) join_state: Option<JoinState>,
     pub(crate) standing: CurrentStanding,
@@ -195,10 +183,7 @@ impl<S: LogStore> Group<S> {
             peers: BTreeMap::new(),
             gone: BTreeMap::new(),
             held: VecDeque::new(),
-            session,
-            next_number: 1,
-            pending: VecDeque::new(),
-            pending_bytes: 0,
+            proposals: Proposals::new(session),
             join_state: None,
             standing: CurrentStanding::START,
             suspicion: Suspicion::default(),
@@ -557,12 +542,9 @@ impl<S: LogStore> Group<S> {
         if self.phase() != Phase::Primary {
             return Err(ProposeError::NotPrimary);
         }
-        let number = self.next_number;
-        self.next_number += 1;
-        self.pending_bytes += body.len();
-        self.pending.push_back(Pending { number, app, body, sent: false });
+        let number = self.proposals.add(app, body);
         self.send_unsent(now);
-        Ok((self.session, number))
+        Ok((self.proposals.session(), number))
     }
 
     /// Takes back what was proposed and not given to anybody: it will certainly never be ordered. The answer names it, in the order of
@@ -572,14 +554,9 @@ impl<S: LogStore> Group<S> {
     }
 
     fn take_back_unsent(&mut self) -> Vec<(Session, u64)> {
-        let sent = if self.is(Mutant::WithdrawSent) { 0 } else { self.pending.partition_point(|p| p.sent) };
-        let withdrawn = self.pending.split_off(sent);
-        if let Some(first) = withdrawn.front() {
-            debug_assert_eq!(first.number + withdrawn.len() as u64, self.next_number, "numbers are dense");
-            self.next_number = first.number;
-        }
-        self.pending_bytes -= withdrawn.iter().map(|p| p.body.len()).sum::<usize>();
-        withdrawn.iter().map(|p| (self.session, p.number)).collect()
+        let session = self.proposals.session();
+        let withdrawn = self.proposals.withdraw(self.is(Mutant::WithdrawSent));
+        withdrawn.into_iter().map(|number| (session, number)).collect()
     }
 
     /// Give up everything proposed and not delivered: a new session begins (rules 22, 23). What was given up may still
@@ -589,15 +566,10 @@ impl<S: LogStore> Group<S> {
     }
 
     fn give_up_pending(&mut self) {
-        if let Some(first) = self.pending.front().map(|p| p.number) {
-            self.pending.clear();
-            self.pending_bytes = 0;
-            if self.is(Mutant::SessionKept) {
-                self.next_number = first;
-                return;
-            }
-            self.session = self.session.following();
-            self.next_number = 1;
+        if self.is(Mutant::SessionKept) {
+            self.proposals.withdraw(true);
+        } else if !self.proposals.is_empty() {
+            self.proposals.give_up();
         }
     }
 
@@ -970,7 +942,7 @@ impl<S: LogStore> Group<S> {
             term_changes: self.term_changes,
             durable: self.durable(),
             read_requests: self.reads.requests(),
-            pending_bytes: self.pending_bytes + self.pool.bytes(),
+            pending_bytes: self.proposals.bytes() + self.pool.bytes(),
         }
     }
 
@@ -1278,12 +1250,8 @@ impl<S: LogStore> Group<S> {
         let h = entry.header;
         match h.kind {
             EntryKind::WriteSet | EntryKind::App => {
-                if h.session == self.session {
-                    while self.pending.front().is_some_and(|p| p.number <= h.number) {
-                        if let Some(p) = self.pending.pop_front() {
-                            self.pending_bytes -= p.body.len();
-                        }
-                    }
+                if h.session == self.proposals.session() {
+                    self.proposals.delivered(h.number);
                 }
                 self.pool.remove(h.session, h.number);
                 let body = entry.payload;

@@ -23,7 +23,7 @@ impl<S: LogStore> Group<S> {
             return;
         }
         self.check_log();
-        self.check_proposals();
+        self.proposals.check();
         self.check_standing();
     }
 
@@ -42,13 +42,6 @@ impl<S: LogStore> Group<S> {
         let own = self.acks.get(&self.me()).copied().unwrap_or_default();
         assert!(self.acked.is_none_or(|to| to <= own), "acknowledged more than it counts for itself");
         assert!(self.era.term <= self.hard.term, "an era of a term that was never promised");
-    }
-
-    fn check_proposals(&self) {
-        assert!(self.pending.iter().skip_while(|p| p.sent).all(|p| !p.sent), "sent behind an unsent one");
-        let bytes: usize = self.pending.iter().map(|p| p.body.len()).sum();
-        assert_eq!(bytes, self.pending_bytes, "the count of pending bytes is off");
-        assert!(self.pending.back().is_none_or(|p| p.number < self.next_number), "a number would be given twice");
     }
 
     fn check_phase_and_role(&self) {

@@ -21,6 +21,7 @@ mod membership;
 mod message;
 mod mutant;
 mod phase;
+mod proposals;
 mod reads;
 mod replication;
 mod standing;

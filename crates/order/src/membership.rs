@@ -361,16 +361,13 @@ impl<S: LogStore> Group<S> {
     /// After a fork this side may not know the numbers that the other side ordered: what comes next would wait for them for
     /// ever. What is pending is given up, as in `abandon_pending`.
     fn renew_session(&mut self) {
-        let first = self.pending.front().map_or(self.next_number, |p| p.number);
+        let first = self.proposals.first_number();
         let ordered = match self.done.sessions.get(&self.me()) {
-            Some((session, last)) if *session == self.session.number => *last,
+            Some((session, last)) if *session == self.proposals.session().number => *last,
             Some(_) | None => 0,
         };
         if ordered + 1 < first {
-            self.pending.clear();
-            self.pending_bytes = 0;
-            self.session = self.session.following();
-            self.next_number = 1;
+            self.proposals.give_up();
         }
     }
 

@@ -118,17 +118,14 @@ impl<S: LogStore> Group<S> {
     /// Hands out what was kept back, in order, as soon as it may be served. Until then nobody is given it, so that this member can still
     /// promise that it will never be ordered (rule 22).
     pub(crate) fn send_unsent(&mut self, now: Timestamp) {
-        if self.pending.back().is_none_or(|p| p.sent)
+        if !self.proposals.has_unsent()
             || !matches!(self.phase(), Phase::Primary | Phase::Leaving)
             || !self.may_be_served(now)
         {
             return;
         }
-        let session = self.session;
-        for at in self.pending.partition_point(|p| p.sent)..self.pending.len() {
-            let p = &mut self.pending[at];
-            p.sent = true;
-            let (number, app, body) = (p.number, p.app, p.body.clone());
+        let session = self.proposals.session();
+        while let Some((number, app, body)) = self.proposals.send_next().map(|p| (p.number, p.app, p.body.clone())) {
             self.disseminate(session, number, app, body);
         }
     }
@@ -155,9 +152,8 @@ impl<S: LogStore> Group<S> {
     /// A (new) sequencer hears of everything that was sent and is not delivered yet, in order.
     pub(crate) fn resend_pending(&mut self) {
         let Some(sequencer) = self.sequencer else { return };
-        let session = self.session;
-        let all: Vec<(u64, bool, Bytes)> =
-            self.pending.iter().take_while(|p| p.sent).map(|p| (p.number, p.app, p.body.clone())).collect();
+        let session = self.proposals.session();
+        let all: Vec<(u64, bool, Bytes)> = self.proposals.sent().map(|p| (p.number, p.app, p.body.clone())).collect();
         for (number, app, body) in all {
             if sequencer == self.me() {
                 self.order(session, number, app, body);
@@ -500,10 +496,8 @@ impl<S: LogStore> Group<S> {
     }
 
     fn body_of(&self, header: &EntryHeader) -> Option<Bytes> {
-        if header.session == self.session {
-            let first = self.pending.front()?.number;
-            let at = header.number.checked_sub(first)?;
-            return self.pending.get(at as usize).filter(|p| p.sent).map(|p| p.body.clone());
+        if header.session == self.proposals.session() {
+            return self.proposals.body_of(header.number).cloned();
         }
         self.pool.get(header.session, header.number).cloned()
     }

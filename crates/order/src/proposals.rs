@@ -1,0 +1,160 @@
+//! Proposals of this member: numbered in a session, sent, and delivered, withdrawn or given up.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use trireme_types::Session;
+
+/// Kept until it is delivered, given up or withdrawn.
+pub(crate) struct Proposal {
+    pub number: u64,
+    pub app: bool,
+    pub body: Bytes,
+    /// Somebody was given it, be it the own log: it may be ordered.
+    sent: bool,
+}
+
+/// Of one session, with dense numbers in order: first those that were sent, then those that were not.
+pub(crate) struct Proposals {
+    session: Session,
+    next_number: u64,
+    pending: VecDeque<Proposal>,
+    /// In `pending`.
+    bytes: usize,
+}
+
+impl Proposals {
+    pub fn new(session: Session) -> Proposals {
+        Proposals { session, next_number: 1, pending: VecDeque::new(), bytes: 0 }
+    }
+
+    pub fn session(&self) -> Session {
+        self.session
+    }
+
+    /// Of all bodies that are kept.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// The number of the first one that is kept, or else of the next one.
+    pub fn first_number(&self) -> u64 {
+        self.pending.front().map_or(self.next_number, |p| p.number)
+    }
+
+    /// Gives its number.
+    pub fn add(&mut self, app: bool, body: Bytes) -> u64 {
+        let number = self.next_number;
+        self.next_number += 1;
+        self.bytes += body.len();
+        self.pending.push_back(Proposal { number, app, body, sent: false });
+        number
+    }
+
+    fn sent_count(&self) -> usize {
+        self.pending.partition_point(|p| p.sent)
+    }
+
+    pub fn has_unsent(&self) -> bool {
+        self.pending.back().is_some_and(|p| !p.sent)
+    }
+
+    /// The next one to be sent, which counts as sent from now on.
+    pub fn send_next(&mut self) -> Option<&Proposal> {
+        let next = self.sent_count();
+        let proposal = self.pending.get_mut(next)?;
+        proposal.sent = true;
+        Some(proposal)
+    }
+
+    pub fn sent(&self) -> impl Iterator<Item = &Proposal> {
+        self.pending.iter().take_while(|p| p.sent)
+    }
+
+    /// The body of one that was sent.
+    pub fn body_of(&self, number: u64) -> Option<&Bytes> {
+        let at = number.checked_sub(self.pending.front()?.number)?;
+        self.pending.get(at as usize).filter(|p| p.sent).map(|p| &p.body)
+    }
+
+    /// This number of the session was delivered: those before it will not be any more (rule 23).
+    pub fn delivered(&mut self, number: u64) {
+        while self.pending.front().is_some_and(|p| p.number <= number) {
+            self.bytes -= self.pending.pop_front().map_or(0, |p| p.body.len());
+        }
+    }
+
+    /// Takes back what was not sent, or with `also_sent` everything. Gives the numbers, in order; they are given again: nobody else has
+    /// seen them in this session (rule 23).
+    pub fn withdraw(&mut self, also_sent: bool) -> Vec<u64> {
+        let kept = if also_sent { 0 } else { self.sent_count() };
+        let withdrawn = self.pending.split_off(kept);
+        if let Some(first) = withdrawn.front() {
+            debug_assert_eq!(first.number + withdrawn.len() as u64, self.next_number, "numbers are dense");
+            self.next_number = first.number;
+        }
+        self.bytes -= withdrawn.iter().map(|p| p.body.len()).sum::<usize>();
+        withdrawn.iter().map(|p| p.number).collect()
+    }
+
+    /// Everything is given up, and a new session begins (rules 22, 23).
+    pub fn give_up(&mut self) {
+        *self = Proposals::new(self.session.following());
+    }
+
+    pub fn check(&self) {
+        assert!(self.pending.iter().skip_while(|p| p.sent).all(|p| !p.sent), "sent behind an unsent one");
+        let bytes: usize = self.pending.iter().map(|p| p.body.len()).sum();
+        assert_eq!(bytes, self.bytes, "the count of pending bytes is off");
+        assert!(self.pending.back().is_none_or(|p| p.number < self.next_number), "a number would be given twice");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use trireme_types::{Incarnation, NodeId, Uuid};
+
+    use super::*;
+
+    fn proposals(bodies: &[&'static str]) -> Proposals {
+        let mut proposals = Proposals::new(Session::first(NodeId(Uuid([1; 16])), Incarnation(1)));
+        for body in bodies {
+            proposals.add(false, Bytes::from_static(body.as_bytes()));
+        }
+        proposals
+    }
+
+    #[test]
+    fn numbers_of_the_withdrawn_are_given_again_and_those_of_the_sent_are_not() {
+        let mut proposals = proposals(&["a", "bb", "ccc"]);
+        assert_eq!(proposals.send_next().map(|p| p.number), Some(1));
+        assert_eq!(proposals.withdraw(false), [2, 3]);
+        assert_eq!((proposals.bytes(), proposals.has_unsent()), (1, false));
+        assert_eq!(proposals.add(true, Bytes::from_static(b"d")), 2);
+        proposals.check();
+    }
+
+    #[test]
+    fn only_the_body_of_one_that_was_sent_is_known() {
+        let mut proposals = proposals(&["a", "b", "c"]);
+        proposals.send_next();
+        proposals.send_next();
+        proposals.delivered(1);
+        let known = |number| proposals.body_of(number).map(|body| &body[..]);
+        assert_eq!([1, 2, 3, 4].map(known), [None, Some(&b"b"[..]), None, None]);
+    }
+
+    #[test]
+    fn what_is_given_up_is_of_a_session_that_is_over() {
+        let mut proposals = proposals(&["a"]);
+        let session = proposals.session();
+        proposals.send_next();
+        proposals.give_up();
+        assert!(proposals.is_empty() && proposals.bytes() == 0 && proposals.session() != session);
+        assert_eq!(proposals.first_number(), 1);
+    }
+}
