@@ -178,7 +178,7 @@ impl<S: LogStore> Group<S> {
 
     /// Server, before it goes on alone: what only an arbitrator has kept, and nobody here can go on with, is given up.
     pub(crate) fn tell_what_is_given_up(&mut self, now: Timestamp) {
-        let end = self.data.map_or(self.tail.seqno, |(_, data)| data.max(self.tail.seqno));
+        let end = self.data.position.map_or(self.tail.seqno, |(_, data)| data.max(self.tail.seqno));
         let of_arbitrators = self.peers.iter().filter(|(node, peer)| {
             let same = self.kinship_of(**node) == Some(Kinship::Same);
             peer.member.kind.is_arbitrator() && same && !self.is_of_use(now, **node)

@@ -5,6 +5,15 @@ use std::collections::{HashMap, VecDeque};
 use bytes::Bytes;
 use trireme_types::{Entry, LogIndex, Session};
 
+/// What a member keeps of entries beside its log.
+#[derive(Default)]
+pub(crate) struct Memory {
+    pub tail: TailCache,
+    pub unordered: BodyPool,
+    /// Entries read back from the log that are the next to be delivered.
+    pub ahead: VecDeque<Entry>,
+}
+
 /// The newest entries of the log, so that replication and delivery need not read it back. Older ones are read from the store, but
 /// none that is not delivered: to read back a large one would hold up everything else. Their number is bounded by what clients
 /// wait for.

@@ -46,6 +46,72 @@ pub(crate) struct Ballot {
 /// First delay after which one that was refused asks again; it doubles from refusal to refusal, up to the election timeout.
 const RETRY_AFTER: Duration = Duration::from_millis(50);
 
+/// How this member's attempts to be elected went, one after the other.
+pub(crate) struct Candidacy {
+    /// Not to stand before then: whoever is alone on a branch that was forced looks for others first.
+    not_before: Timestamp,
+    /// Elections refused in a row since a sequencer was known.
+    refusals: u32,
+    /// Let a rival go first when it last could have stood.
+    gave_way: bool,
+}
+
+impl Candidacy {
+    pub fn new(now: Timestamp) -> Candidacy {
+        Candidacy { not_before: now, refusals: 0, gave_way: false }
+    }
+
+    pub fn wait_until(&mut self, at: Timestamp) {
+        self.not_before = at;
+    }
+
+    fn may_begin(&self, now: Timestamp) -> bool {
+        now >= self.not_before
+    }
+
+    /// Does it let a rival go first that it knows of? Never twice in a row.
+    fn gives_way(&mut self, rivalled: bool) -> bool {
+        self.gave_way = rivalled && !self.gave_way;
+        self.gave_way
+    }
+
+    fn refused(&mut self) {
+        self.refusals += 1;
+    }
+
+    /// The more refusals, the longer.
+    fn retry_delay(&self) -> Duration {
+        RETRY_AFTER * (1 << self.refusals.min(16))
+    }
+
+    fn won(&mut self) {
+        self.refusals = 0;
+    }
+
+    /// Somebody else was elected.
+    fn ended(&mut self) {
+        self.refusals = 0;
+        self.gave_way = false;
+    }
+}
+
+/// Terms in which this member knew a sequencer.
+#[derive(Default)]
+pub(crate) struct LedTerms {
+    pub count: u64,
+    pub newest: Term,
+}
+
+impl LedTerms {
+    /// A link that was lost and came back is no change.
+    fn note(&mut self, term: Term) {
+        if term != self.newest {
+            self.newest = term;
+            self.count += 1;
+        }
+    }
+}
+
 /// Whose words count now: a branch and a term of it.
 #[derive(Clone, Default)]
 pub(crate) struct Era {
@@ -146,7 +212,7 @@ impl<S: LogStore> Group<S> {
         if matches!(self.role, Role::Sequencer(_)) || !self.may_stand() || self.is(Mutant::NeverStands) {
             return;
         }
-        if now < self.stand_after || self.defers(now) || self.waits_for_data(now) {
+        if !self.candidacy.may_begin(now) || self.defers(now) || self.waits_for_data(now) {
             return self.arm_election(now);
         }
         self.sequencer = None;
@@ -223,13 +289,11 @@ impl<S: LogStore> Group<S> {
         }
         // Both would vote for themselves, and could do so again and again where messages take long. Never twice in a row: the
         // other may be one that cannot win.
-        if rivalled && !self.gave_way {
-            self.gave_way = true;
+        if self.candidacy.gives_way(rivalled) {
             // Answers that are still on their way would make it stand all the same.
             self.role = Role::Follower;
             return self.arm_election(now);
         }
-        self.gave_way = false;
         self.become_candidate(now, false);
     }
 
@@ -241,11 +305,11 @@ impl<S: LogStore> Group<S> {
             Role::PreCandidate(ballot) | Role::Candidate(ballot) => !self.quorum(|n| !ballot.refused.contains(&n)),
             Role::Follower | Role::Sequencer(_) => false,
         };
-        let delay = RETRY_AFTER * (1 << self.refusals.min(16));
+        let delay = self.candidacy.retry_delay();
         if !lost || delay > self.cfg.timeouts.election {
             return;
         }
-        self.refusals += 1;
+        self.candidacy.refused();
         let at = now.after(delay / 2 + self.random_below(delay / 2));
         self.timers.hasten(Timer::Election, at);
     }
@@ -352,8 +416,7 @@ impl<S: LogStore> Group<S> {
         if changed {
             self.announce_term();
             if sequencer.is_some() {
-                self.refusals = 0;
-                self.gave_way = false;
+                self.candidacy.ended();
                 self.resend_pending();
                 self.resend_reads(now);
             }
@@ -383,9 +446,8 @@ impl<S: LogStore> Group<S> {
     fn announce_term(&mut self) {
         let (term, sequencer) = (self.hard.term, self.sequencer);
         // Not a link that was lost and came back.
-        if sequencer.is_some() && term != self.counted {
-            self.counted = term;
-            self.term_changes += 1;
+        if sequencer.is_some() {
+            self.led_terms.note(term);
         }
         self.out.push_back(Output::Event(Event::TermChanged { term, sequencer }));
     }
@@ -435,7 +497,7 @@ impl<S: LogStore> Group<S> {
         }
         self.acked = None;
         self.sequencer = Some(me);
-        self.refusals = 0;
+        self.candidacy.won();
         self.good_at = now;
         let before = self.tail.index;
         let start = if voters.is_some() { before.next().next() } else { before.next() };

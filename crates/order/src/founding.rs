@@ -19,7 +19,7 @@ impl<S: LogStore> Group<S> {
         self.tail.voters.voters.is_empty()
             && self.tail.index == LogIndex::ZERO
             && self.tail.seqno == Seqno::ZERO
-            && self.data.is_none_or(|(_, seqno)| seqno == Seqno::ZERO)
+            && self.data.position.is_none_or(|(_, seqno)| seqno == Seqno::ZERO)
     }
 
     /// Whom this member hears of those that wait as it does.

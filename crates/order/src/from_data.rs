@@ -7,6 +7,8 @@
 //! furthest begins a branch at its position: its log is empty there, it alone votes, and the others follow as after any fork. Those
 //! whose data end at the very same position go on with them, the rest take a full copy. (docs/decisions/0008)
 
+use std::collections::BTreeSet;
+
 use trireme_types::{Base, Fork, Kinship, Lineage, LogIndex, Member, NodeId, Seqno, Term, Timestamp, Uuid, View};
 
 use crate::election::Role;
@@ -21,6 +23,25 @@ pub(crate) struct Ahead {
     /// A log of this branch lies beside the data. Without one nothing says on which branch of the history they are.
     pub usable: bool,
     pub node: NodeId,
+}
+
+/// What is known of the data of the server that this member belongs to, and whether logs go on from them.
+#[derive(Default)]
+pub(crate) struct ServerData {
+    /// Where they were at the start, whether or not the log vouches for them.
+    pub position: Option<(Uuid, Seqno)>,
+    /// There are data, and the log goes on where they end.
+    pub stocked: bool,
+    /// They hold everything up to here, whatever `commit` knows of it. Zero: unknown, or passed by delivery.
+    pub applied: Seqno,
+    /// Linked servers of whose data it turned out that the log here does not go on from them.
+    pub out_of_reach: BTreeSet<NodeId>,
+}
+
+impl ServerData {
+    pub fn with_applied(applied: Seqno) -> ServerData {
+        ServerData { applied, ..ServerData::default() }
+    }
 }
 
 impl<S: LogStore> Group<S> {
@@ -41,9 +62,9 @@ impl<S: LogStore> Group<S> {
                 node,
             })
         };
-        let vouched =
-            self.phase() == Phase::Joining && self.join_state.as_ref().is_some_and(|j| j.position == self.data);
-        let me = ahead(self.me(), self.data, vouched);
+        let vouched = self.phase() == Phase::Joining
+            && self.join_state.as_ref().is_some_and(|j| j.position == self.data.position);
+        let me = ahead(self.me(), self.data.position, vouched);
         let others = self.peers.iter().filter_map(|(node, peer)| {
             let p = peer.told_lately(now)?;
             let logless = p.history.is_nil();
@@ -56,7 +77,7 @@ impl<S: LogStore> Group<S> {
     /// A person decides for this member, whose log lost its end, but whose own data do not: the data go on, not the log (rule 10).
     pub(crate) fn force_from_own_data(&mut self, now: Timestamp) -> bool {
         let me = self.me();
-        let data = self.data.filter(|(_, seqno)| *seqno > self.tail.seqno);
+        let data = self.data.position.filter(|(_, seqno)| *seqno > self.tail.seqno);
         let position = self.join_state.as_ref().and_then(|j| j.position);
         let Some((history, seqno)) = data.filter(|d| Some(*d) == position) else { return false };
         if self.phase() != Phase::Joining || history != self.tail.history || self.is(Mutant::DataIgnored) {
@@ -85,7 +106,7 @@ impl<S: LogStore> Group<S> {
             }
             Some(_) => None,
             // What nobody vouches for is the server's own affair: it may know how to go on (a statement that was cut off everywhere).
-            None => self.data.is_none().then(|| "no node here has data".into()),
+            None => self.data.position.is_none().then(|| "no node here has data".into()),
         }
     }
 
@@ -164,7 +185,7 @@ impl<S: LogStore> Group<S> {
     /// A linked server with data of this history whose data a group around this log could only throw away: they are beyond what the log
     /// goes on from, or on another branch. `None` also where this member or somebody whom the log can bring up has data, too.
     fn data_at_stake(&self) -> Option<(NodeId, Seqno)> {
-        if self.stocked || self.arbitrates() || self.is(Mutant::DataIgnored) {
+        if self.data.stocked || self.arbitrates() || self.is(Mutant::DataIgnored) {
             return None;
         }
         let held = self.peers.keys().filter_map(|node| Some((self.is_reached(*node), self.data_of(*node)?, *node)));
@@ -184,7 +205,7 @@ impl<S: LogStore> Group<S> {
         let base = self.store.base().seqno;
         let theirs = self.peers.get(&node).and_then(|p| p.told());
         let (Some(theirs), Some(holds)) = (theirs, self.data_of(node)) else { return false };
-        if self.out_of_reach.contains(&node) {
+        if self.data.out_of_reach.contains(&node) {
             return false;
         }
         let end = match theirs.lineage.kinship(&self.tail.lineage) {
@@ -213,7 +234,7 @@ impl<S: LogStore> Group<S> {
     pub(crate) fn only_data(&self, node: NodeId) -> Option<Seqno> {
         let inside = |n: NodeId| self.tail.view.get(n).is_some() || self.is_reached(n);
         let others = || self.peers.keys().any(|n| *n != node && self.data_of(*n).is_some() && inside(*n));
-        self.data_of(node).filter(|_| !self.stocked && !self.is(Mutant::DataIgnored) && !others())
+        self.data_of(node).filter(|_| !self.data.stocked && !self.is(Mutant::DataIgnored) && !others())
     }
 
     /// Sequencer: does this joiner have the only data, and do they reach beyond the log here? Let in, it would have to give them up. The
@@ -253,7 +274,7 @@ impl<S: LogStore> Group<S> {
                      the data of {name} without what came behind them, set pc.bootstrap=1 there"
                 ),
             );
-            self.out_of_reach.insert(node);
+            self.data.out_of_reach.insert(node);
             return self.become_follower(now, None);
         }
         let (tail, patience) = (self.tail.index, self.cfg.timeouts.election);
@@ -321,7 +342,7 @@ impl<S: LogStore> Group<S> {
         if self.phase() != Phase::Joining
             || self.standing().gives_up_data()
             || position != Some((history, seqno))
-            || self.stocked && seqno < self.tail.seqno
+            || self.data.stocked && seqno < self.tail.seqno
             || index <= self.tail.index
             || index > INDEX_MAX
             || self.tail.lineage.forks().len() >= Lineage::FORKS_MAX
@@ -346,7 +367,7 @@ impl<S: LogStore> Group<S> {
         if !self.replace_log(base) {
             return;
         }
-        self.stocked = true;
+        self.data.stocked = true;
         self.send_presence(now);
         self.take_over(now, None);
     }

@@ -6,14 +6,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use trireme_types::{
     Base, DecodeError, Durability, Entry, EntryHeader, EntryKind, Fork, HardState, Level, Levels, Lineage, LogIndex,
-    Member, NodeId, Reader, Seqno, Session, Term, Timestamp, Uuid, View, Voter, VoterSet, Weight, Writer,
+    Member, NodeId, Reader, Seqno, Session, Timestamp, Uuid, View, Voter, VoterSet, Weight, Writer,
 };
 
 use crate::arbitrator::Arbiter;
-use crate::cache::{BodyPool, TailCache};
+use crate::cache::Memory;
 use crate::chain::Chain;
-use crate::election::{Era, Role};
+use crate::election::{Candidacy, Era, LedTerms, Role};
 use crate::envelope::{Counts, counts};
+use crate::from_data::ServerData;
 use crate::io::{Delivery, Event, SnapshotRequest};
 use crate::landmarks::Landmarks;
 use crate::level::Leavers;
@@ -25,6 +26,7 @@ use crate::standing::{CurrentStanding, Offer, Standing};
 use crate::suspicion::Suspicion;
 use crate::timers::{Timer, Timers};
 use crate::told::Told;
+use crate::trust::Acquaintances;
 use crate::violation::Violators;
 use crate::{
     Append, BootstrapError, Class, Config, Content, Envelope, Failure, JoinState, LogStore, Message, Output, Phase,
@@ -89,9 +91,7 @@ pub struct Group<S: LogStore> {
     pub(crate) synced: LogIndex,
     /// All of them lie behind `synced`.
     pub(crate) landmarks: Landmarks,
-    pub(crate) cache: TailCache,
-    pub(crate) pool: BodyPool,
-    pub(crate) delivering: VecDeque<Entry>,
+    pub(crate) memory: Memory,
     pub(crate) delivery_paused: bool,
     pub(crate) role: Role,
     pub(crate) sequencer: Option<NodeId>,
@@ -108,30 +108,12 @@ pub struct Group<S: LogStore> {
     pub(crate) join_state: Option<JoinState>,
     pub(crate) standing: CurrentStanding,
     pub(crate) suspicion: Suspicion,
-    /// Where the server's data were at the start, whether or not the log vouches for them.
-    pub(crate) data: Option<(Uuid, Seqno)>,
-    /// The server has data, and the log goes on where they end.
-    pub(crate) stocked: bool,
-    /// Linked servers of whose data it turned out that the log here does not go on from them.
-    pub(crate) out_of_reach: BTreeSet<NodeId>,
-    /// Whose terms, of newcomers, ended the own one in the last minute, and when.
-    pub(crate) foreign_terms: BTreeMap<NodeId, Timestamp>,
-    /// Everybody whom the log has named, as far as it was read: those are of this cluster, whatever became of them.
-    pub(crate) remembered: BTreeSet<NodeId>,
+    pub(crate) data: ServerData,
+    pub(crate) acquaintances: Acquaintances,
     pub(crate) violators: Violators,
-    /// Not to stand before then: whoever is alone on a branch that was forced looks for others first.
-    pub(crate) stand_after: Timestamp,
-    /// The server's data hold everything up to here, whatever `commit` knows of it. Zero: unknown, or passed by delivery.
-    pub(crate) applied: Seqno,
+    pub(crate) candidacy: Candidacy,
     pub(crate) reads: Reads,
-    /// Terms in which this member knew a sequencer.
-    pub(crate) term_changes: u64,
-    /// The newest of them.
-    pub(crate) counted: Term,
-    /// Elections refused in a row since a sequencer was known.
-    pub(crate) refusals: u32,
-    /// Let a rival go first when it last could have stood.
-    pub(crate) gave_way: bool,
+    pub(crate) led_terms: LedTerms,
     pub(crate) evicted: BTreeSet<Uuid>,
     pub(crate) leavers: Leavers,
     pub(crate) arbiter: Arbiter,
@@ -171,9 +153,7 @@ impl<S: LogStore> Group<S> {
             era: Era::default(),
             synced,
             landmarks: Landmarks::default(),
-            cache: TailCache::default(),
-            pool: BodyPool::default(),
-            delivering: VecDeque::new(),
+            memory: Memory::default(),
             delivery_paused: false,
             role: Role::Follower,
             sequencer: None,
@@ -187,19 +167,12 @@ impl<S: LogStore> Group<S> {
             join_state: None,
             standing: CurrentStanding::START,
             suspicion: Suspicion::default(),
-            data: None,
-            stocked: false,
-            out_of_reach: BTreeSet::new(),
-            foreign_terms: BTreeMap::new(),
-            remembered: BTreeSet::new(),
+            data: ServerData::with_applied(start.unwrap_or_default()),
+            acquaintances: Acquaintances::default(),
             violators: Violators::default(),
-            stand_after: now,
-            applied: start.unwrap_or_default(),
+            candidacy: Candidacy::new(now),
             reads: Reads::default(),
-            term_changes: 0,
-            counted: Term::ZERO,
-            refusals: 0,
-            gave_way: false,
+            led_terms: LedTerms::default(),
             evicted: BTreeSet::new(),
             leavers: Leavers::default(),
             arbiter: Arbiter::default(),
@@ -232,19 +205,19 @@ impl<S: LogStore> Group<S> {
     /// Delivery begins at `base`, which lies within the log.
     pub(crate) fn begin_at(&mut self, base: Base) {
         if base.history != self.tail.history {
-            self.remembered.clear();
+            self.acquaintances.forget_all();
         }
         self.done = Chain::from_base(&base);
         self.leavers.begin(&base.view);
         self.commit = base.index;
-        self.delivering.clear();
+        self.memory.ahead.clear();
         self.snapshots.clear();
-        self.cache.clear();
         self.landmarks = Landmarks::default();
         if base.index > self.synced {
             // It stands for those before it.
             self.landmarks.note(base.index);
         }
+        self.memory.tail.clear();
         self.out.push_back(Output::Deliver(Delivery::Reset { base }));
         self.rebuild_tail();
         self.keep_durability();
@@ -307,7 +280,7 @@ impl<S: LogStore> Group<S> {
         if let Err(e) = self.store.set_suspect(Some(suspect)).and_then(|()| self.store.truncate_after(last)) {
             return self.fail(e);
         }
-        self.cache.truncate_after(last);
+        self.memory.tail.truncate_after(last);
         self.synced = self.synced.min(last);
         self.verified = self.verified.min(last);
         self.log(true, format!("log entry {index} can be read by no member ({error}): the log was cut before it, and others have to repair it"));
@@ -378,7 +351,7 @@ impl<S: LogStore> Group<S> {
         }
         self.become_keeping();
         self.become_joining(now.after(CHECK_EVERY));
-        self.stocked = !self.arbitrates();
+        self.data.stocked = !self.arbitrates();
         let me = Voter { node: self.me(), weight: self.cfg.me.weight };
         let fork = if forced { self.draw_fork() } else { Uuid::NIL };
         let voters = (!self.decides_alone()).then(|| VoterSet { voters: vec![me], fork });
@@ -417,10 +390,10 @@ impl<S: LogStore> Group<S> {
         if self.phase() == Phase::Failed {
             return;
         }
-        self.stocked = state.position.is_some() && !self.is_out_of_reach(&state) && !self.arbitrates();
+        self.data.stocked = state.position.is_some() && !self.is_out_of_reach(&state) && !self.arbitrates();
         let useless = self.is_useless(&state);
         self.settle_reach(useless);
-        self.data = self.data.or(state.position);
+        self.data.position = self.data.position.or(state.position);
         self.join_state = Some(state);
         self.become_joining(now);
         self.good_at = now;
@@ -428,7 +401,7 @@ impl<S: LogStore> Group<S> {
         let doubtful = self.tail.lineage.newest().is_some() || !self.is_whole() || self.data_ahead(now).is_some();
         if doubtful && self.quorum(|n| n == me) {
             // It needs nobody's vote, but the others may have gone on without it, or hold what it has lost.
-            self.stand_after = now.after(self.cfg.timeouts.suspect);
+            self.candidacy.wait_until(now.after(self.cfg.timeouts.suspect));
         }
         self.arm_election(now);
     }
@@ -457,7 +430,7 @@ impl<S: LogStore> Group<S> {
 
     /// Before `join`: where the server's data are, although nothing vouches for them. They count as evidence only (rule 18).
     pub fn note_data(&mut self, data: Option<(Uuid, Seqno)>) {
-        self.input(|group| group.data = data);
+        self.input(|group| group.data.position = data);
     }
 
     /// Answer to `Event::DataDiverged`: the data are marked as void, durably, so the log may be replaced.
@@ -467,9 +440,9 @@ impl<S: LogStore> Group<S> {
 
     fn on_data_discarded(&mut self, now: Timestamp) {
         let offer = self.become_discarded();
-        self.stocked = false;
-        self.applied = Seqno::ZERO;
-        self.data = None;
+        self.data.stocked = false;
+        self.data.applied = Seqno::ZERO;
+        self.data.position = None;
         self.join_state = Some(JoinState { position: None });
         if !self.running() {
             return;
@@ -492,7 +465,7 @@ impl<S: LogStore> Group<S> {
 
     /// A full copy is here, durably; the log goes on where it ends.
     pub fn data_arrived(&mut self) {
-        self.input(|group| group.stocked = !group.arbitrates());
+        self.input(|group| group.data.stocked = !group.arbitrates());
     }
 
     /// How far the server's data reach at least, if the log goes on where they end. Until it is in a view it is given nothing: what was
@@ -502,7 +475,7 @@ impl<S: LogStore> Group<S> {
             Some(found) => found.position.map(|p| p.1).unwrap_or_default(),
             None => self.done.seqno,
         };
-        self.stocked.then_some(held)
+        self.data.stocked.then_some(held)
     }
 
     /// An id for a fork: no two members draw the same, because their own ids are part of it, nor does one draw the same twice.
@@ -713,7 +686,7 @@ impl<S: LogStore> Group<S> {
         self.gone.remove(&node);
         // It may have restarted and hold less than it acknowledged; it will say again what it holds.
         self.acks.remove(&node);
-        self.out_of_reach.remove(&node);
+        self.data.out_of_reach.remove(&node);
         let peer = Peer {
             member: peer,
             heard: now,
@@ -897,9 +870,10 @@ impl<S: LogStore> Group<S> {
             self.replicate(now);
             self.begin_read_round(now);
             // Where nobody has data it matters whose log goes on from those of a member that comes.
-            let base_moved = !self.stocked && !self.arbitrates() && self.told.base != self.store.base().seqno;
+            let base_moved = !self.data.stocked && !self.arbitrates() && self.told.base != self.store.base().seqno;
             let vouches = self.told.sequencer != self.vouches_for();
-            if self.told.branch != self.tail.branch() || self.told.stocked != self.stocked || base_moved || vouches {
+            if self.told.branch != self.tail.branch() || self.told.stocked != self.data.stocked || base_moved || vouches
+            {
                 self.send_presence(now);
             }
             if self.owes_level_limit() {
@@ -939,10 +913,10 @@ impl<S: LogStore> Group<S> {
             lineage: self.tail.lineage.clone(),
             durability: self.done.durability,
             level: self.done.level,
-            term_changes: self.term_changes,
+            term_changes: self.led_terms.count,
             durable: self.durable(),
             read_requests: self.reads.requests(),
-            pending_bytes: self.proposals.bytes() + self.pool.bytes(),
+            pending_bytes: self.proposals.bytes() + self.memory.unordered.bytes(),
         }
     }
 
@@ -1087,7 +1061,7 @@ impl<S: LogStore> Group<S> {
         let mut entries = Vec::new();
         let mut bytes = 0;
         let mut index = from;
-        while let Some(entry) = self.cache.get(index) {
+        while let Some(entry) = self.memory.tail.get(index) {
             if !entries.is_empty() && bytes + entry.payload.len() > max_bytes {
                 break;
             }
@@ -1139,7 +1113,7 @@ impl<S: LogStore> Group<S> {
             if matches!(entry.header.kind, EntryKind::Voters | EntryKind::View) {
                 self.remember_named();
             }
-            self.cache.push(entry, self.done.index, self.cfg.cache_bytes_max);
+            self.memory.tail.push(entry, self.done.index, self.cfg.cache_bytes_max);
         }
         true
     }
@@ -1202,7 +1176,7 @@ impl<S: LogStore> Group<S> {
     fn deliver_next(&mut self, now: Timestamp) -> bool {
         let Some(entry) = self.next_to_deliver() else { return true };
         if !self.may_give(&entry.header) {
-            self.delivering.push_front(entry);
+            self.memory.ahead.push_front(entry);
             return false;
         }
         self.deliver(now, entry);
@@ -1212,16 +1186,16 @@ impl<S: LogStore> Group<S> {
     /// `None`: the log has failed.
     fn next_to_deliver(&mut self) -> Option<Entry> {
         let index = self.done.index.next();
-        Some(match self.delivering.pop_front().filter(|e| e.header.index == index) {
+        Some(match self.memory.ahead.pop_front().filter(|e| e.header.index == index) {
             Some(entry) => entry,
             None => {
-                self.delivering.clear();
-                match self.cache.get(index) {
+                self.memory.ahead.clear();
+                match self.memory.tail.get(index) {
                     Some(entry) => entry.clone(),
                     None => match self.read_store(index, 1 << 20) {
                         Ok(entries) => {
-                            self.delivering.extend(entries);
-                            match self.delivering.pop_front() {
+                            self.memory.ahead.extend(entries);
+                            match self.memory.ahead.pop_front() {
                                 Some(entry) => entry,
                                 None => {
                                     self.fail(Failure::Missing { index });
@@ -1253,7 +1227,7 @@ impl<S: LogStore> Group<S> {
                 if h.session == self.proposals.session() {
                     self.proposals.delivered(h.number);
                 }
-                self.pool.remove(h.session, h.number);
+                self.memory.unordered.remove(h.session, h.number);
                 let body = entry.payload;
                 self.out.push_back(Output::Deliver(if h.kind == EntryKind::WriteSet {
                     Delivery::WriteSet { index, seqno: h.seqno, session: h.session, number: h.number, body }

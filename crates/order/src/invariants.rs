@@ -92,8 +92,8 @@ impl<S: LogStore> Group<S> {
                 assert!(!matches!(self.role, Role::Sequencer(_)), "it gives way and orders");
             }
             Standing::Discarded { .. } => {
-                assert!(!self.stocked && self.data.is_none(), "its data are void and count");
-                assert_eq!(self.applied, Seqno::ZERO, "its data are void and count");
+                assert!(!self.data.stocked && self.data.position.is_none(), "its data are void and count");
+                assert_eq!(self.data.applied, Seqno::ZERO, "its data are void and count");
                 assert!(!matches!(self.role, Role::Sequencer(_)), "it orders with a log that is to be replaced");
             }
         }
@@ -101,6 +101,6 @@ impl<S: LogStore> Group<S> {
             !self.suspicion.is_any() || self.store.suspect().is_some(),
             "a log that is whole is to be repaired, or is outdated"
         );
-        assert!(!self.stocked || !self.arbitrates(), "an arbitrator with data");
+        assert!(!self.data.stocked || !self.arbitrates(), "an arbitrator with data");
     }
 }

@@ -308,7 +308,7 @@ impl<S: LogStore> Group<S> {
         if !self.replace_log(base) {
             return;
         }
-        self.applied = Seqno::ZERO;
+        self.data.applied = Seqno::ZERO;
         self.become_follower(now, Some((from, lineage)));
         self.suspicion.keep_acknowledged(forgotten);
         if matches!(self.phase(), Phase::Primary | Phase::Leaving) {
@@ -333,11 +333,12 @@ impl<S: LogStore> Group<S> {
     /// From here on the log begins at `base`. `false`: it could not be replaced.
     pub(crate) fn replace_log(&mut self, base: Base) -> bool {
         // Data that no log here reached may fit this one. Those that end below it are of no use from here on.
-        let found = self.data.filter(|data| self.join_state.as_ref().is_some_and(|j| j.position == Some(*data)));
+        let found =
+            self.data.position.filter(|data| self.join_state.as_ref().is_some_and(|j| j.position == Some(*data)));
         let found = found.filter(|(history, _)| *history == base.history).map(|(_, seqno)| seqno);
-        let held = if self.stocked { self.holds() } else { found };
-        self.stocked = held.is_some_and(|held| held >= base.seqno) && !self.arbitrates();
-        self.data = self.data.filter(|_| self.stocked);
+        let held = if self.data.stocked { self.holds() } else { found };
+        self.data.stocked = held.is_some_and(|held| held >= base.seqno) && !self.arbitrates();
+        self.data.position = self.data.position.filter(|_| self.data.stocked);
         // First: positions of the old log must not be taken for committed ones of the new, whenever this stops.
         if let Err(e) = self.forget_committed().and_then(|()| self.store.reset(base.clone())) {
             self.fail(e);
@@ -506,7 +507,7 @@ impl<S: LogStore> Group<S> {
             seqno: self.tail.seqno,
             primary: self.goes_on(now),
             whole: self.is_whole(),
-            data: self.data.filter(|_| self.phase() == Phase::Joining),
+            data: self.data.position.filter(|_| self.phase() == Phase::Joining),
             holds: self.holds(),
             founding: self.founding(now),
             sequencer: self.vouches_for(),
@@ -518,14 +519,14 @@ impl<S: LogStore> Group<S> {
     fn goes_on(&self, now: Timestamp) -> bool {
         self.phase() == Phase::Primary
             && self.standing().keeps_log()
-            && self.counted == self.hard.term
+            && self.led_terms.newest == self.hard.term
             && now.since(self.good_at) <= self.cfg.timeouts.election * 2
     }
 
     pub(crate) fn send_presence(&mut self, now: Timestamp) {
         self.told.branch = self.tail.branch();
         self.told.sequencer = self.vouches_for();
-        self.told.stocked = self.stocked;
+        self.told.stocked = self.data.stocked;
         self.told.base = self.store.base().seqno;
         let message = Message::Presence(self.presence(now));
         let nodes: Vec<NodeId> = self.peers.keys().copied().collect();
@@ -849,14 +850,14 @@ impl<S: LogStore> Group<S> {
         self.leavers.on_view(now, view);
         let mine = view.get(self.me()).is_some_and(|m| m.incarnation == self.cfg.me.incarnation);
         match self.phase() {
-            Phase::Joining | Phase::NonPrimary if mine && self.applied > self.done.seqno => {
+            Phase::Joining | Phase::NonPrimary if mine && self.data.applied > self.done.seqno => {
                 // This history ends before these data do: they are of another past (rule 18).
                 self.log(
                     true,
                     format!(
                         "the data of this node reach seqno {}, the history of the group only {}: they hold commits that the group \
                          has lost, and are replaced by a full copy",
-                        self.applied, self.done.seqno
+                        self.data.applied, self.done.seqno
                     ),
                 );
                 self.become_diverged(None);
@@ -1012,7 +1013,7 @@ impl<S: LogStore> Group<S> {
     fn last_with_data(&self, now: Timestamp, leavers: &[NodeId]) -> Vec<NodeId> {
         let has_data = |n: NodeId| {
             let told = || self.peers.get(&n).and_then(|p| p.told()).is_some_and(|p| p.holds.is_some());
-            if n == self.me() { self.stocked } else { told() }
+            if n == self.me() { self.data.stocked } else { told() }
         };
         let evicted = |n: NodeId| self.tail.view.get(n).is_some_and(|m| self.evicted.contains(&m.uuid()));
         let stays =

@@ -179,7 +179,7 @@ impl<S: LogStore> Group<S> {
         if matches!(self.role, Role::Sequencer(_)) {
             self.order(session, number, app, body);
         } else if !self.tail.is_ordered(session, number) {
-            self.pool.insert(session, number, body, 2 * self.cfg.cache_bytes_max);
+            self.memory.unordered.insert(session, number, body, 2 * self.cfg.cache_bytes_max);
             self.retry_held(now);
         }
     }
@@ -499,7 +499,7 @@ impl<S: LogStore> Group<S> {
         if header.session == self.proposals.session() {
             return self.proposals.body_of(header.number).cloned();
         }
-        self.pool.get(header.session, header.number).cloned()
+        self.memory.unordered.get(header.session, header.number).cloned()
     }
 
     fn append_fresh(&mut self, now: Timestamp, fresh: Vec<Entry>) -> bool {
@@ -531,7 +531,7 @@ impl<S: LogStore> Group<S> {
             }
         }
         for entry in &fresh {
-            self.pool.remove(entry.header.session, entry.header.number);
+            self.memory.unordered.remove(entry.header.session, entry.header.number);
         }
         let done = self.append(fresh);
         self.keep_log_of_voter();
@@ -560,9 +560,9 @@ impl<S: LogStore> Group<S> {
             self.fail(e);
             return false;
         }
-        self.cache.truncate_after(index);
+        self.memory.tail.truncate_after(index);
         // Read ahead for delivery, maybe beyond what is committed.
-        self.delivering.clear();
+        self.memory.ahead.clear();
         // A write that was under way may have ended with it.
         self.synced = self.store.synced().min(index);
         self.verified = self.verified.min(index);
@@ -724,7 +724,8 @@ impl<S: LogStore> Group<S> {
     /// Do the server's data hold the own log's entry at `index`? What was applied was committed, even if this start does
     /// not remember it (after a fork: by the other side). Data ahead of the whole log say nothing about it.
     fn data_hold(&self, index: LogIndex) -> bool {
-        self.applied <= self.tail.seqno && self.seqno_at(index.prev()).is_some_and(|before| before < self.applied)
+        self.data.applied <= self.tail.seqno
+            && self.seqno_at(index.prev()).is_some_and(|before| before < self.data.applied)
     }
 
     fn seqno_at(&self, index: LogIndex) -> Option<Seqno> {
@@ -758,7 +759,7 @@ impl<S: LogStore> Group<S> {
     /// May this log and these data go on with a branch that begins at `fork`? Nothing that was committed, and nothing that the
     /// data hold, may lie behind it.
     pub(crate) fn can_follow(&self, fork: &Fork) -> bool {
-        self.commit < fork.index && self.applied <= fork.seqno
+        self.commit < fork.index && self.data.applied <= fork.seqno
     }
 
     /// How a linked peer's log relates to the own one. `None`: not known, or of another history.

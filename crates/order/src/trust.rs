@@ -8,7 +8,7 @@
 //! But what cannot be taken back (log and data are given up, a fork is made) takes somebody who is remembered, or vouched for by one. A state
 //! that continues what is committed here takes nothing back: whoever slept while all others were replaced knows nobody any more.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use trireme_types::{Base, Kinship, Lineage, NodeId, TERM_MAX, Term, Timestamp};
@@ -93,6 +93,32 @@ fn needs_in_term(content: &Content) -> Needs {
     }
 }
 
+/// Peers beside those that the sets of voters and the view name.
+#[derive(Default)]
+pub(crate) struct Acquaintances {
+    /// Everybody whom the log has named, as far as it was read: those are of this cluster, whatever became of them.
+    remembered: BTreeSet<NodeId>,
+    /// Whose terms, of newcomers, ended the own one in the last minute, and when.
+    foreign_terms: BTreeMap<NodeId, Timestamp>,
+}
+
+impl Acquaintances {
+    /// The log is read anew.
+    pub fn forget_all(&mut self) {
+        self.remembered.clear();
+    }
+
+    fn may_end_term(&mut self, now: Timestamp, newcomer: NodeId) -> bool {
+        self.foreign_terms.retain(|_, at| now.since(*at) <= FOREIGN_TERM_OF_ONE_EVERY);
+        let rested = self.foreign_terms.values().all(|at| now.since(*at) > FOREIGN_TERM_EVERY);
+        let may = rested && !self.foreign_terms.contains_key(&newcomer);
+        if may {
+            self.foreign_terms.insert(newcomer, now);
+        }
+        may
+    }
+}
+
 impl<S: LogStore> Group<S> {
     /// In a set of voters that decides, or may decide, here; or in the newest view of the own log.
     pub(crate) fn is_named(&self, node: NodeId) -> bool {
@@ -110,15 +136,16 @@ impl<S: LogStore> Group<S> {
 
     /// Named now or before, as far as the log tells: whoever had anything ordered is in its table of sessions for ever.
     fn is_remembered(&self, node: NodeId) -> bool {
-        self.is_named(node) || self.remembered.contains(&node) || self.tail.sessions.contains_key(&node)
+        self.is_named(node) || self.acquaintances.remembered.contains(&node) || self.tail.sessions.contains_key(&node)
     }
 
     /// The log, up to its present end, names these.
     pub(crate) fn remember_named(&mut self) {
         let voters = self.tail.voters.voters.iter().chain(&self.tail.voters_before.voters).map(|v| v.node);
         let named = voters.chain(self.tail.view.members.iter().map(|m| m.node));
-        let room = REMEMBERED_MAX.saturating_sub(self.remembered.len());
-        self.remembered.extend(named.take(room));
+        let remembered = &mut self.acquaintances.remembered;
+        let room = REMEMBERED_MAX.saturating_sub(remembered.len());
+        remembered.extend(named.take(room));
     }
 
     /// Does one of these say that it follows this peer, or has promised it its vote?
@@ -168,7 +195,7 @@ impl<S: LogStore> Group<S> {
 
     fn knows_nobody(&self) -> bool {
         let me = self.me();
-        self.remembered.iter().chain(self.tail.sessions.keys()).all(|n| *n == me)
+        self.acquaintances.remembered.iter().chain(self.tail.sessions.keys()).all(|n| *n == me)
     }
 
     /// Does this state go on from what is committed here? Then nothing is given up by taking it: it is no older than the log here, as in an
@@ -185,7 +212,7 @@ impl<S: LogStore> Group<S> {
         let beyond = base.history == self.tail.history
             && base.index > self.commit
             && (base.term, base.index) >= (self.tail.term, self.tail.index)
-            && base.seqno >= done.seqno.max(self.applied)
+            && base.seqno >= done.seqno.max(self.data.applied)
             && base.voters_at >= done.voters_at
             && base.view.number >= done.view.number;
         let theirs: BTreeMap<NodeId, (u64, u64)> =
@@ -299,13 +326,7 @@ impl<S: LogStore> Group<S> {
             return true;
         }
         let asked = s.joiners.contains_key(&from) || s.progress.contains_key(&from);
-        self.foreign_terms.retain(|_, at| now.since(*at) <= FOREIGN_TERM_OF_ONE_EVERY);
-        let rested = self.foreign_terms.values().all(|at| now.since(*at) > FOREIGN_TERM_EVERY);
-        let may = asked && rested && !self.foreign_terms.contains_key(&from);
-        if may {
-            self.foreign_terms.insert(from, now);
-        }
-        may
+        asked && self.acquaintances.may_end_term(now, from)
     }
 
     /// Terms of peers that count when this member takes one above all that it has heard of.
