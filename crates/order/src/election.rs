@@ -353,6 +353,10 @@ impl<S: LogStore> Group<S> {
             if !self.save_hard() {
                 return;
             }
+            if matches!(self.role, Role::PreCandidate(_)) {
+                // Answers that are still on their way would make it stand against the one that has its vote.
+                self.role = Role::Follower;
+            }
             self.arm_election(now);
         }
         let (term, whole) = (self.hard.term, !lost && self.is_whole());
