@@ -199,7 +199,7 @@ const fn restored(floor: u64) -> Runs {
 
 known! {
     "longest-log", "1", swarm(40), "the longest log wins a vote, whatever its last term" => "committed entries replaced";
-    "forgotten-promise", "1", swarm(8000), "term and vote do not survive the process" => "an assertion of the order";
+    "forgotten-promise", "1", swarm(300), "term and vote do not survive the process" => "an assertion of the order";
     "acks-of-any-term", "2", swarm(50), "an acknowledgement counts in whatever term it was given" => "delivered without a majority";
     "acks-kept", "2", swarm(375), "acknowledgements of the last term count in the next one" => "no primary view any more; delivered without a majority";
     "stale-sync", "2", swarm(40), "a sync counts that began before the tail was replaced" => "acknowledged and not on disk";
