@@ -624,7 +624,7 @@ pub const LINES: &[Line] = &[
     ),
     ours(
         Topic::Log,
-        &["write-set log: this directory is of format "],
+        &["this directory is of format "],
         "Another version of the provider wrote the log.",
         "Use that version, or remove all files trireme.*.galera.cache for a full copy.",
     ),
@@ -642,7 +642,7 @@ pub const LINES: &[Line] = &[
     ),
     ours(
         Topic::Log,
-        &["write-set log: both copies in ", " are unreadable"],
+        &["both copies in ", " are unreadable"],
         "The node's identity and promises cannot be read.",
         "Remove all files trireme.*.galera.cache: the node joins as a new member, with a full copy.",
     ),
