@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use bytes::Bytes;
 use trireme_types::{Entry, LogIndex, Session};
 
-/// What a member keeps of entries beside its log.
+/// Entries and bodies that a member keeps beside its log.
 #[derive(Default)]
 pub(crate) struct Memory {
     pub tail: TailCache,

@@ -25,7 +25,7 @@ pub(crate) struct Ahead {
     pub node: NodeId,
 }
 
-/// What is known of the data of the server that this member belongs to, and whether logs go on from them.
+/// The data of the server that this member belongs to, and whether logs go on from them.
 #[derive(Default)]
 pub(crate) struct ServerData {
     /// Where they were at the start, whether or not the log vouches for them.

@@ -1,8 +1,8 @@
 //! Entries that have to be on the own disk in mode `process` too, before anything from them on is acknowledged, or anything at all that is
 //! not on disk is given to the server: changes of the voters, and the first entry of each term (rules 14, 16).
 //!
-//! Whoever has lost unsynced entries with the power must still know whose majority decides, and must not take the end of an older term's
-//! log, which nobody committed, for what was. What lies before the first landmark that is not synced is acknowledged.
+//! A member that has lost unsynced entries with the power must still know whose majority decides. It must not take the end of an older
+//! term's log, which nobody committed, for committed. Entries before the first landmark that is not synced are acknowledged.
 
 use std::collections::VecDeque;
 

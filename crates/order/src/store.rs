@@ -46,7 +46,7 @@ pub enum DiskFault {
 }
 
 impl DiskFault {
-    /// What an operator may do about it.
+    /// The advice to an operator.
     fn advice(self) -> &'static str {
         match self {
             DiskFault::Full => "free space on that file system, or lower gcache.size",

@@ -87,12 +87,12 @@ pub fn figure_8(seed: u64, broken: Option<&str>) -> Option<String> {
 }
 
 /// Three nodes whose engines flush each commit. One is left alone with an entry that nobody has; the others go on in a new term and
-/// lose their power, and with it what their logs had not synced. What the first one holds must not pass for what they had.
+/// lose their power, and with it what their logs had not synced. The log of the first one must not pass for theirs.
 pub fn an_older_end(seed: u64, broken: Option<&str>) -> Option<String> {
     let mut o = options(seed, 3, broken);
     o.durability = Durability::Process;
     o.db_flush = DbFlush::Each;
-    // What goes on from data is another branch.
+    // A log that goes on from data is another branch.
     o.dark = true;
     let mut c = Cluster::formed(o);
     let alone = c.the_sequencer();
@@ -162,7 +162,7 @@ pub fn cloned(seed: u64, broken: Option<&str>) -> Option<String> {
     c.write(third);
     c.run_for(SEC);
     c.heal_network();
-    // What the message in the log asks for.
+    // The message in the log asks for this.
     c.wipe(original);
     c.join(original);
     judged(c)

@@ -1,4 +1,4 @@
-//! What is broken on purpose, and how often that has to be noticed. A checker that never fires proves nothing.
+//! Rules that are broken on purpose, and how often that has to be noticed. A checker that never fires proves nothing.
 //!
 //! A *mutant* breaks one rule, in the order (`crates/order/src/mutant.rs`), in what members decide by the history
 //! (`crates/replicator/src/mutant.rs`), or in what is around them ([`Sabotage`](crate::Sabotage)). The ordinary runs have to notice: by a
@@ -57,7 +57,7 @@ impl Form {
     }
 }
 
-/// What came of the search for one.
+/// The result of the search for one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Found {
     pub noticed: u64,
@@ -75,7 +75,7 @@ impl Found {
     }
 }
 
-/// What is said about a run: nothing, if all promises hold. An assertion of the code counts as well.
+/// The verdict on a run: nothing, if all promises hold. An assertion of the code counts as well.
 fn verdict(run: impl Fn() -> Option<String> + UnwindSafe) -> Option<String> {
     catch_unwind(run).unwrap_or_else(|_| Some("an assertion of the code".into()))
 }
@@ -153,7 +153,7 @@ impl Known {
         }
     }
 
-    /// What its row says before and behind what was measured.
+    /// Its row before and behind the measured values.
     pub fn row_around(&self) -> (String, String) {
         let (place, floor) = match self.runs {
             Runs::Drawn { kind, floor } => (kind.name(), floor.to_string()),

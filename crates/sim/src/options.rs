@@ -309,7 +309,7 @@ pub struct Options {
     pub sabotage: Option<Sabotage>,
     /// The core itself is broken.
     pub mutant: Option<Mutant>,
-    /// What members decide by the history is.
+    /// A decision that members make by the history is.
     pub replicator_mutant: Option<trireme_replicator::Mutant>,
 
     pub delay_min: u64,

@@ -28,7 +28,7 @@ fn scenarios_notice_their_mutants() {
     expect_noticed(|known| matches!(known.runs, Runs::Directed { .. }));
 }
 
-/// What it says was measured is not measured here; it has to be above the floor.
+/// The measured values in it are not measured again here; they have to be above the floor.
 #[test]
 fn the_table_of_mutants_in_the_documents_is_up_to_date() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/testing.md");

@@ -106,7 +106,7 @@ pub fn print_shown(shown: &ShownBy) -> String {
     out
 }
 
-/// What [`print_shown`] made.
+/// The output of [`print_shown`].
 pub fn parse_shown(text: &str) -> Result<ShownBy, BadShown> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
     let parsed = lines.map(|(at, line)| {

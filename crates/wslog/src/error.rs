@@ -1,4 +1,4 @@
-//! What the log cannot do beside its duties as a [`LogStore`](trireme_order::LogStore), and why. It goes on without.
+//! Things that the log cannot do beside its duties as a [`LogStore`](trireme_order::LogStore), and why. It goes on without.
 
 use std::io;
 

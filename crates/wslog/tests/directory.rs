@@ -34,7 +34,7 @@ fn sync(log: &mut WriteSetLog<DirStorage>) {
     }
 }
 
-/// What waits for the disk in a write is known as it is in a sync; what is prepared beside the log is nobody's wait.
+/// A write that waits for the disk is known as a sync is; preparations beside the log are nobody's wait.
 #[test]
 fn writes_are_watched_and_the_preparation_of_segments_is_not() {
     #[derive(Clone, Default)]

@@ -1,4 +1,4 @@
-//! What a scenario failed of, told again where somebody looks who sees only the end of a log.
+//! The reason why a scenario failed, told again where somebody looks who sees only the end of a log.
 
 use std::any::Any;
 use std::collections::VecDeque;

@@ -170,7 +170,7 @@ pub fn fill(cluster: &Cluster, rows: u32) {
     client.run(&format!("INSERT INTO bulk SELECT seq, REPEAT(CHAR(65 + seq % 26), 1000) FROM seq_1_to_{rows}"));
 }
 
-/// What a thread gave; its panic goes on as this thread's.
+/// The value that a thread gave; its panic goes on as this thread's.
 pub fn handed_on<T>(ended: std::thread::Result<T>) -> T {
     ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

@@ -653,7 +653,7 @@ fn strangers_bring_about_few_lines_whatever_they_say() {
             group.handle_link_up(now, member, trireme_order::SUPPORTED);
             group.handle_message(now, node(stranger), Content::Append(append).in_term(HISTORY, term));
             group.handle_message(now, node(stranger), Content::TimeoutNow.in_term(HISTORY, Term(1 << 62)));
-            // What no build says.
+            // A level that no build says.
             let proof = Message::Submit {
                 session: Session { node: node(77), number: 1 },
                 number: 1,

@@ -200,7 +200,7 @@ fn nothing_of_a_term_is_delivered_before_its_first_entry_is_on_the_own_disk() {
     assert_eq!(net.bodies(hangs), ["of the new term"]);
 }
 
-/// What lies before the first entry of a term may be committed by nothing but that entry: the server gets it once the own disk names the term.
+/// Entries before the first one of a term may be committed by nothing but that one: the server gets them once the own disk names the term.
 #[test]
 fn what_lies_before_a_new_term_is_not_delivered_before_its_first_entry_is_on_the_own_disk() {
     let mut net = Net::cluster(5);
