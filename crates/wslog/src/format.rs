@@ -9,7 +9,7 @@ use trireme_types::{
 };
 
 use crate::names;
-use crate::seal::{self, FileKey, KeyId, KeyMark, LogKeys, Opener, SALT, TAG, What};
+use crate::seal::{self, FileKey, KeyId, KeyMark, LogKeys, SALT, TAG, What};
 
 /// What is written. A reader refuses what it does not know rather than guess.
 pub const VERSION: u32 = 3;
@@ -295,9 +295,9 @@ pub fn associated(number: u64, chain: u32, synced: LogIndex, entry: &EntryHeader
 
 impl RecordHeader {
     /// The payload of this record of segment `number`. `None`: `stored` is not what was sealed.
-    pub fn open(&self, number: u64, opener: &mut Opener, stored: &[u8]) -> Result<Option<Bytes>, StoreError> {
+    pub fn open(&self, number: u64, key: &FileKey, stored: &[u8]) -> Result<Option<Bytes>, StoreError> {
         let associated = associated(number, self.chain, self.synced, &self.entry, self.payload_len as usize);
-        opener.open(&associated, stored)
+        key.open_record(&associated, stored)
     }
 }
 

@@ -261,7 +261,6 @@ impl<F: StorageFile> Chunk<F> {
         let Some(buf) = read_exact(&self.segment.file, start, (tail.end() - start) as usize)? else { return Ok(None) };
         let buf = Bytes::from(buf);
         let mut out = Vec::with_capacity(self.slots.len());
-        let mut opener = self.segment.key.as_ref().map(|key| key.opener());
         let mut index = from;
         for slot in &self.slots {
             let at = (slot.offset() - start) as usize;
@@ -274,9 +273,9 @@ impl<F: StorageFile> Chunk<F> {
             if !same {
                 return Ok(None);
             }
-            let payload = match &mut opener {
+            let payload = match &self.segment.key {
                 None => payload,
-                Some(opener) => match header.open(self.segment.number, opener, &payload)? {
+                Some(key) => match header.open(self.segment.number, key, &payload)? {
                     Some(payload) => payload,
                     None => return Ok(None),
                 },

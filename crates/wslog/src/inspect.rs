@@ -195,15 +195,15 @@ fn segment<S: Storage>(
     };
     let Some(header) = scan::header(&file)?.filter(|h| h.number == number) else { return Ok(Some(out)) };
     out.key = header.seal.map(|seal| seal.mark.key);
-    let opener = match header.unlock(keys) {
+    let key = match header.unlock(keys) {
         Ok(Unlocked::Clear) => None,
-        Ok(Unlocked::Sealed(key)) => Some(key.opener()),
+        Ok(Unlocked::Sealed(key)) => Some(key),
         Ok(Unlocked::Forged) => return Ok(Some(out)),
         // What lies aside is no part of the log.
         Err(_) if aside => None,
         Err(error) => return Err(error),
     };
-    let end = scan::walk(&file, &header, opener, |record, slot| {
+    let end = scan::walk(&file, &header, key.as_ref(), |record, slot| {
         let index = record.entry.index;
         out.range = Some(IndexRange { from: out.range.map_or(index, |r| r.from), to: index });
         out.seqnos = Some((out.seqnos.map_or(slot.seqno, |s| s.0), slot.seqno));
@@ -287,7 +287,7 @@ fn load<F: StorageFile>(segment: &Segment<F>, slot: &Slot) -> Result<Option<Entr
     let payload = bytes.slice(RECORD_HEADER..RECORD_HEADER + slot.payload_len as usize);
     let whole = header.payload_len == slot.payload_len && crc32fast::hash(&payload) == header.payload_crc;
     let payload = match &segment.key {
-        Some(key) if whole => header.open(slot.segment, &mut key.opener(), &payload)?,
+        Some(key) if whole => header.open(slot.segment, key, &payload)?,
         Some(_) => None,
         None => whole.then_some(payload),
     };

@@ -299,8 +299,7 @@ fn walk<S: Storage>(
         }
         let Some(run) = out.runs.last_mut() else { continue };
         run.format = header.format;
-        run.end =
-            scan::walk(&file, &header, key.as_ref().map(|key| key.opener()), |_, slot| run.slots.push_back(slot))?;
+        run.end = scan::walk(&file, &header, key.as_deref(), |_, slot| run.slots.push_back(slot))?;
         out.watermark = out.watermark.max(run.end.watermark);
         run.segments.push(Segment { number, first: header.first, file, capacity: len, key });
     }

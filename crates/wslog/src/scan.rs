@@ -7,7 +7,7 @@ use crate::format::{
     RECORD_HEADER, RecordHeader, SEGMENT_HEADER, SegmentHeader, is_end, later_kind, may_be_record, record_len,
 };
 use crate::index::Slot;
-use crate::seal::Opener;
+use crate::seal::FileKey;
 use crate::storage::StorageFile;
 
 /// Where and why a walk ended.
@@ -71,12 +71,12 @@ pub fn header<F: StorageFile>(file: &F) -> Result<Option<SegmentHeader>, StoreEr
     Ok(SegmentHeader::decode(&buf[..got]))
 }
 
-/// Walks from the first record on and calls `each` with every whole record and its place. Without `opener` the seals of a sealed segment
+/// Walks from the first record on and calls `each` with every whole record and its place. Without `key` the seals of a sealed segment
 /// are not looked at.
 pub fn walk<F: StorageFile>(
     file: &F,
     header: &SegmentHeader,
-    mut opener: Option<Opener>,
+    key: Option<&FileKey>,
     mut each: impl FnMut(&RecordHeader, Slot),
 ) -> Result<ScanEnd, StoreError> {
     let len = file.len()?;
@@ -113,8 +113,8 @@ pub fn walk<F: StorageFile>(
         } else {
             let payload = window.get(out.end + RECORD_HEADER as u64, record.payload_len as usize)?;
             let whole = payload.len() == record.payload_len as usize && crc32fast::hash(payload) == record.payload_crc;
-            let genuine = match &mut opener {
-                Some(opener) if whole => record.open(header.number, opener, payload)?.is_some(),
+            let genuine = match key {
+                Some(key) if whole => record.open(header.number, key, payload)?.is_some(),
                 Some(_) | None => true,
             };
             match (whole, genuine) {

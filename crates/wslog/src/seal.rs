@@ -127,7 +127,7 @@ impl LogKeys {
         let mut info = what.label().to_vec();
         info.extend_from_slice(&number.to_le_bytes());
         let key = derive(key, &mark.salt, &info).map_err(failed)?;
-        Ok(FileKey { key, chance: self.chance.clone() })
+        Ok(FileKey { key, chance: self.chance.clone(), writer: Arc::default() })
     }
 }
 
@@ -186,6 +186,8 @@ pub struct KeyMark {
 pub(crate) struct FileKey {
     key: Key,
     chance: Chance,
+    /// By whom the record was written that was opened last, and with which key: most have the same.
+    writer: Arc<Mutex<Option<([u8; WRITER], Key)>>>,
 }
 
 impl FileKey {
@@ -231,8 +233,26 @@ impl FileKey {
         Ok(Sealer { writer, key: self.key_for(&[RECORD, &writer].concat())?, count: 0 })
     }
 
-    pub fn opener(&self) -> Opener {
-        Opener { file: self.clone(), writer: None }
+    /// What a record holds. `None`: not what was sealed.
+    pub fn open_record(&self, associated: &[u8], sealed: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        let Some((head, rest)) = sealed.split_at_checked(SEAL_HEAD) else { return Ok(None) };
+        let (mut writer, mut count) = ([0; WRITER], [0; 8]);
+        writer.copy_from_slice(&head[..WRITER]);
+        count.copy_from_slice(&head[WRITER..]);
+        let key = self.key_of(writer)?;
+        Ok(open(&key, u64::from_le_bytes(count), associated, rest)?.map(Bytes::from))
+    }
+
+    fn key_of(&self, writer: [u8; WRITER]) -> Result<Key, StoreError> {
+        let mut last = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        match *last {
+            Some((known, key)) if known == writer => Ok(key),
+            _ => {
+                let key = self.key_for(&[RECORD, &writer].concat())?;
+                *last = Some((writer, key));
+                Ok(key)
+            }
+        }
     }
 }
 
@@ -334,32 +354,6 @@ impl OpenStream {
     }
 }
 
-/// Opens the records of one segment.
-pub(crate) struct Opener {
-    file: FileKey,
-    /// Of the last record: most have the same.
-    writer: Option<([u8; WRITER], Key)>,
-}
-
-impl Opener {
-    /// `None`: not what was sealed.
-    pub fn open(&mut self, associated: &[u8], sealed: &[u8]) -> Result<Option<Bytes>, StoreError> {
-        let Some((head, rest)) = sealed.split_at_checked(SEAL_HEAD) else { return Ok(None) };
-        let (mut writer, mut count) = ([0; WRITER], [0; 8]);
-        writer.copy_from_slice(&head[..WRITER]);
-        count.copy_from_slice(&head[WRITER..]);
-        let key = match self.writer {
-            Some((known, key)) if known == writer => key,
-            _ => {
-                let key = self.file.key_for(&[RECORD, &writer].concat())?;
-                self.writer = Some((writer, key));
-                key
-            }
-        };
-        Ok(open(&key, u64::from_le_bytes(count), associated, rest)?.map(Bytes::from))
-    }
-}
-
 fn open(key: &Key, count: u64, associated: &[u8], sealed: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
     let Some((text, tag)) = sealed.len().checked_sub(TAG).and_then(|at| sealed.split_at_checked(at)) else {
         return Ok(None);
@@ -424,7 +418,7 @@ mod tests {
     }
 
     fn opened(file: &FileKey, associated: &[u8], sealed: &[u8]) -> Option<Bytes> {
-        file.opener().open(associated, sealed).unwrap()
+        file.open_record(associated, sealed).unwrap()
     }
 
     proptest! {
