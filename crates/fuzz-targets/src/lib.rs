@@ -83,6 +83,12 @@ pub const TARGETS: &[Target] = &[
         mutations: CHEAP,
     },
     Target {
+        name: "transport_datagrams",
+        run: trireme_transport::fuzzing::datagrams,
+        seeds: trireme_transport::fuzzing::datagram_seeds,
+        mutations: CHEAP,
+    },
+    Target {
         name: "replicator_messages",
         run: trireme_replicator::fuzzing::messages,
         seeds: trireme_replicator::fuzzing::message_seeds,

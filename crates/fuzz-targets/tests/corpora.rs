@@ -161,6 +161,7 @@ targets!(
     transport_handshake,
     transport_secret,
     transport_gossip,
+    transport_datagrams,
     replicator_messages,
     replicator_roster,
     surface_options,

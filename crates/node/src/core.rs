@@ -534,9 +534,18 @@ impl Core {
             connections_refused: self.inc.transport.stats().refused,
             connections_half_open: self.inc.transport.stats().half_open,
             links_of_strangers: self.inc.transport.stats().stranger_links,
+            multicast: self.inc.transport.stats().multicast,
+            multicast_members: self.hear_multicast(),
             violators: self.inc.group.left_peers().into_iter().map(name).collect(),
             unknown_outcomes: self.shared.status.counters.unknown_outcomes.load(Relaxed),
         }
+    }
+
+    fn hear_multicast(&self) -> Vec<String> {
+        let links = self.inc.transport.links().into_iter().filter(|link| link.multicast);
+        let mut names: Vec<String> = links.map(|link| self.name(link.node)).collect();
+        names.sort();
+        names
     }
 
     fn round_trips(&self) -> Vec<Trip> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use trireme_metrics::Snapshot;
 use trireme_replicator::flow::Limits;
 use trireme_surface::status::StatValue as Value;
-use trireme_transport::Protection;
+use trireme_transport::{MulticastStats, Protection};
 use trireme_types::{Durability, Level, LogIndex, Seqno};
 
 use crate::exposure;
@@ -72,6 +72,9 @@ pub struct Picture {
     pub connections_half_open: u64,
     /// Links of nodes that are not in the view, now.
     pub links_of_strangers: u64,
+    pub multicast: MulticastStats,
+    /// Members that get bodies by multicast.
+    pub multicast_members: Vec<String>,
     /// Peers that violated the protocol and get no link for a time.
     pub violators: Vec<String>,
 }
@@ -122,6 +125,9 @@ impl Picture {
             ("log_first", int(self.log_first.0)),
             ("log_io", self.log_io.into()),
             ("log_last", int(self.log_last.0)),
+            ("multicast_bytes", int(self.multicast.bytes_sent)),
+            ("multicast_members", self.multicast_members.join(",").into()),
+            ("multicast_missed", int(self.multicast.missed)),
             ("read_requests", int(self.read_requests)),
             ("role", self.role.into()),
             ("round_trips", trips.join(",").into()),

@@ -1,12 +1,12 @@
 //! What is settled before the group thread starts: where to listen, and how to begin.
 
-use std::net::{IpAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
 use std::time::Duration;
 
 use trireme_order::{Config, LogStore, StoreError};
 use trireme_surface::address::HostPort;
 use trireme_surface::texts;
-use trireme_transport::{NetConfig, Transport, TransportError};
+use trireme_transport::{MulticastConfig, NetConfig, Transport, TransportError};
 use trireme_types::{LogIndex, Member, Seqno, Uuid};
 
 use crate::Level;
@@ -271,6 +271,15 @@ fn open_transport(
     // Several nodes on one machine, told apart by their loopback addresses: the port of all of them may be the same.
     let loopback = own.filter(|ip| matches!(ip, IpAddr::V4(v4) if v4.is_loopback() && v4.octets() != [127, 0, 0, 1]));
     net.bind_source = loopback;
+    net.multicast = host.settings.with(|o| {
+        let group = o.multicast()?;
+        let ttl = u8::try_from(o.int("gmcast.mcast_ttl")).unwrap_or(u8::MAX);
+        // On the network where the others are, as far as the options tell.
+        let here = |ip: IpAddr| if let IpAddr::V4(v4) = ip { Some(v4) } else { None };
+        let place = listen.host.parse().ok().and_then(here).filter(|ip| !ip.is_unspecified());
+        let interface = place.or_else(|| own.and_then(here)).unwrap_or(Ipv4Addr::UNSPECIFIED);
+        Some(MulticastConfig { group, ttl, interface })
+    });
     let only = |ip: IpAddr| HostPort { host: ip.to_string(), ..listen.clone() };
     let (place, other) = match (chosen, loopback, own) {
         (true, ..) | (false, _, None) => (listen.clone(), None),

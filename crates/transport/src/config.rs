@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use trireme_types::{Level, Levels, Member};
 
-use crate::{ShownBy, TlsContext};
+use crate::{MulticastConfig, ShownBy, TlsContext};
 
 /// Protocol versions that this build speaks, both ends included.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -131,6 +131,8 @@ pub struct NetConfig {
     /// What [`NetEvent::Certificates`](crate::NetEvent::Certificates) told last, in this process or one before.
     pub shown: ShownBy,
     pub limits: Limits,
+    /// Bodies for all go to this group where they are heard.
+    pub multicast: Option<MulticastConfig>,
 }
 
 impl NetConfig {
@@ -158,6 +160,7 @@ impl NetConfig {
             other_certificate: OtherCertificate::Warn,
             shown: ShownBy::new(),
             limits: Limits::default(),
+            multicast: None,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Why a transport cannot be had as it was configured. The text of each is the operator's: it names what is at fault, and what to do.
 
 use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
 
 /// Why there is no transport.
@@ -19,6 +20,11 @@ pub enum TransportError {
     /// `place`: with its scheme.
     #[error("cannot listen on {place}: {source}{}", hint(source.kind()))]
     Listen { place: String, source: io::Error },
+    #[error(
+        "cannot join the multicast group {group} on the interface of {interface}: {source}; check gmcast.mcast_addr, gmcast.mcast_port and \
+         wsrep_node_address, or leave gmcast.mcast_addr out: then bodies go over the links"
+    )]
+    Multicast { group: SocketAddrV4, interface: Ipv4Addr, source: io::Error },
 }
 
 fn hint(kind: io::ErrorKind) -> &'static str {

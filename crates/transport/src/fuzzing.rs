@@ -211,3 +211,18 @@ pub fn secret_seeds() -> Vec<Vec<u8>> {
     }
     seeds
 }
+
+/// Drops so many of a thousand datagrams that arrive in this process, drawn from `seed`.
+pub fn lose_datagrams(per_mille: u64, seed: u64) {
+    crate::multicast::loss::set(per_mille, seed);
+}
+
+/// Datagrams of a peer. Two bytes before each say how long it is, and what is made right before it is read: with the first bit of the upper one the
+/// stream, with the second one the number, with the third one the sum.
+pub fn datagrams(data: &[u8]) {
+    crate::multicast::fuzz(data);
+}
+
+pub fn datagram_seeds() -> Vec<Vec<u8>> {
+    crate::multicast::fuzz_seeds()
+}

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use trireme_types::NodeId;
 
+use crate::MulticastStats;
+
 /// What became of a message given to `send`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sent {
@@ -61,6 +63,7 @@ pub struct Stats {
     /// System calls that read or write on links, for counting what a message costs.
     pub reads: u64,
     pub flushes: u64,
+    pub multicast: MulticastStats,
 }
 
 /// A link as `Transport::links` shows it.
@@ -76,4 +79,6 @@ pub struct LinkInfo {
     /// How long the latest word to the peer and back took; or how long the next one has been under way, if that is longer already. `None`
     /// before the first answer.
     pub round_trip: Option<Duration>,
+    /// It gets bodies by multicast.
+    pub multicast: bool,
 }

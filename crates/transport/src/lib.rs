@@ -15,7 +15,7 @@
 //! ([`resolver`]), since `getaddrinfo` may block for seconds, and one computes TLS handshakes ([`handshaker`]). Both are a [`helper`].
 //!
 //! **Invariants.** Between the `LinkUp` and the `LinkDown` of a peer every message that the peer sent in a class arrives once
-//! and in order, unless it was droppable; what was sent before a `LinkDown` may or may not have arrived. There is at most one link to a
+//! and in order, unless it was droppable: that may be missing, and by [`multicast`] come in another order; what was sent before a `LinkDown` may or may not have arrived. There is at most one link to a
 //! node at any time, and both ends agree on which ([`handshake`]). Nothing that arrives on a socket can panic.
 
 mod address;
@@ -38,6 +38,7 @@ mod inspect;
 mod isolation;
 mod jitter;
 mod limiter;
+mod multicast;
 mod peering;
 mod probe;
 mod queue;
@@ -53,6 +54,7 @@ pub use event::{AdmitToken, DownCause, NetEvent};
 pub use identity::{CERTIFICATES_FILE, Fingerprint, Identity, PeerNames, ShownBy, parse_shown, print_shown};
 pub use inspect::{LinkInfo, PeerInfo, Protection, Sent, Stats};
 pub use isolation::{InvalidIsolation, Isolation, Registration, isolate_all, isolation_of_process};
+pub use multicast::{MulticastConfig, MulticastStats};
 pub use queue::Encoded;
 pub use tls::{SECRET_LEN, Shows, TlsContext, TlsFiles};
 pub use transport::Transport;

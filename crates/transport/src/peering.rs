@@ -600,6 +600,9 @@ impl Transport {
 
     fn link_lost(&mut self, node: NodeId, up: &Up, conn: &Conn, cause: DownCause, why: &str, now: Instant) {
         self.stats.links_down += 1;
+        if let Some(multicast) = &mut self.multicast {
+            multicast.on_link_down(node, now);
+        }
         if let Some((_, kept_until)) = self.newest.get_mut(&node) {
             *kept_until = Some(now + NEWEST_KEPT);
         }
@@ -636,7 +639,7 @@ impl Transport {
 }
 
 /// A text from a peer, fit for one line of a log.
-fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     trireme_types::printable(clip(text, 512))
 }
 

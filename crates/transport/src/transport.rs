@@ -24,18 +24,21 @@ use crate::inspect::LinkInfo;
 use crate::isolation::Registration;
 use crate::jitter::Jitter;
 use crate::limiter::Limiter;
+use crate::multicast::{Multicast, ON_LINK, Turn};
+use crate::peering::printable;
 use crate::queue::{Encoded, Flushed};
 use crate::resolver::{Resolver, resolver};
 use crate::socket::{self, SocketOptions};
 use crate::tls::HANDSHAKE_RECORD;
 use crate::{
-    AdmitToken, DownCause, Isolation, NetConfig, NetEvent, PeerInfo, Protection, Sent, ShownBy, Shows, Stats,
-    TlsContext, Waker, isolation_of_process,
+    AdmitToken, DownCause, Isolation, MulticastConfig, NetConfig, NetEvent, PeerInfo, Protection, Sent, ShownBy, Shows,
+    Stats, TlsContext, Waker, isolation_of_process,
 };
 
 const WAKER: Token = Token(usize::MAX);
 /// A descriptor of the caller's.
 const WATCHED: Token = Token(usize::MAX - 1);
+const MULTICAST: Token = Token(usize::MAX - 2);
 /// Tokens from here on are listeners, those below are connections.
 const LISTENER: usize = usize::MAX / 2;
 /// Ready sockets taken from the kernel at once.
@@ -86,6 +89,7 @@ pub struct Transport {
     pub(crate) book: Book,
     pub(crate) resolver: Resolver,
     pub(crate) handshaker: Handshaker,
+    pub(crate) multicast: Option<Multicast>,
     pub(crate) jitter: Jitter,
     pub(crate) limiter: Limiter,
     /// Last link id given and last number put into a `Ready` or `Ack`.
@@ -142,6 +146,7 @@ impl Transport {
             ready: Events::with_capacity(EVENTS),
             resolver: resolver(waker.clone()),
             handshaker: handshaker(waker.clone()),
+            multicast: None,
             waker,
             listeners: Vec::new(),
             conns: Vec::new(),
@@ -179,6 +184,13 @@ impl Transport {
         for text in transport.cfg.listen.clone() {
             transport.listen(&text)?;
         }
+        if let Some(cfg) = transport.cfg.multicast {
+            transport.multicast = Some(transport.join(&cfg, now).map_err(|source| TransportError::Multicast {
+                group: cfg.group,
+                interface: cfg.interface,
+                source,
+            })?);
+        }
         let me = transport.cfg.me.clone();
         transport.set_me(me);
         for text in transport.cfg.seeds.clone() {
@@ -211,6 +223,12 @@ impl Transport {
         self.poll.registry().register(&mut socket, Token(LISTENER + at), Interest::READABLE)?;
         let addr = socket.local_addr()?;
         Ok(Listener { _registration: registration, socket: Some(socket), addr })
+    }
+
+    fn join(&self, cfg: &MulticastConfig, now: Instant) -> io::Result<Multicast> {
+        let mut multicast = Multicast::open(cfg, self.cfg.tls.is_some(), now)?;
+        self.poll.registry().register(multicast.socket(), MULTICAST, Interest::READABLE)?;
+        Ok(multicast)
     }
 
     /// Ends `poll` from other threads.
@@ -252,7 +270,8 @@ impl Transport {
         let half_open =
             self.conns.iter().flatten().filter(|conn| conn.dialled.is_none() && conn.up().is_none()).count();
         let strangers = self.links.iter().filter(|(node, _)| self.settled && !self.members.contains(node)).count();
-        Stats { half_open: half_open as u64, stranger_links: strangers as u64, ..self.stats }
+        let multicast = self.multicast.as_ref().map(Multicast::stats).unwrap_or_default();
+        Stats { half_open: half_open as u64, stranger_links: strangers as u64, multicast, ..self.stats }
     }
 
     /// The member as peers are told, its address completed.
@@ -287,7 +306,8 @@ impl Transport {
     /// to `events`. May return early with nothing.
     pub fn poll(&mut self, timeout: Option<Duration>, events: &mut Vec<NetEvent>) {
         self.free.append(&mut self.freed);
-        let idle = self.unread.is_empty() && self.unsent.is_empty() && self.unaccepted.is_empty();
+        let mut heard = self.multicast.as_ref().is_some_and(|multicast| multicast.unread);
+        let idle = self.unread.is_empty() && self.unsent.is_empty() && self.unaccepted.is_empty() && !heard;
         let wait = if idle && self.pending.is_empty() {
             let due = self.timer.saturating_duration_since(Instant::now());
             timeout.map_or(due, |timeout| timeout.min(due))
@@ -318,6 +338,7 @@ impl Transport {
             match event.token() {
                 WAKER => self.waker.consume(),
                 WATCHED => {}
+                MULTICAST => heard = true,
                 Token(at) if at >= LISTENER => self.accept(at - LISTENER, now),
                 Token(slot) => {
                     let closed = event.is_read_closed() || event.is_write_closed() || event.is_error();
@@ -335,11 +356,72 @@ impl Transport {
         for (thread, said) in [self.resolver.take_panic(), self.handshaker.take_panic()].into_iter().flatten() {
             self.pending.push(NetEvent::Broken { thread, said });
         }
+        self.read_multicast(heard);
         if now >= self.timer {
             self.on_time(now);
         }
         self.flush_at(now);
         events.append(&mut self.pending);
+    }
+
+    /// Behind the links: what was announced there can be counted.
+    fn read_multicast(&mut self, heard: bool) {
+        let Transport { multicast: Some(multicast), pending, poll_bytes_left, .. } = self else { return };
+        multicast.begin_turn();
+        if heard {
+            multicast.receive(|from, message| {
+                *poll_bytes_left = poll_bytes_left.saturating_sub(EVENT_BYTES);
+                pending.push(NetEvent::Message { from, message });
+            });
+        }
+        for (node, answer) in multicast.answers() {
+            self.gossip_to(node, &answer);
+        }
+    }
+
+    fn tell_hearing(&mut self, slot: usize, turn: Turn, now: Instant) {
+        let Some(up) = self.conns[slot].as_ref().and_then(Conn::up) else { return };
+        let (node, name) = (up.hello.member.node, printable(&up.hello.member.name));
+        let (key, text) = match turn {
+            Turn::Hears => (
+                format!("hears {node}"),
+                format!("{node} ('{name}') hears the multicast group: bodies go to it that way"),
+            ),
+            Turn::Misses { missed, of } => {
+                let text = format!(
+                    "{node} ('{name}') misses {missed} of {of} datagrams of the multicast group: bodies go over its link for {} s or longer",
+                    ON_LINK.as_secs()
+                );
+                (format!("misses {node}"), text)
+            }
+        };
+        self.log_limited(now, &key, false, text);
+    }
+
+    fn gossip_to(&mut self, node: NodeId, gossip: &Gossip) {
+        if let Some(slot) = self.link_slot(node) {
+            self.push_raw(slot, gossip.encode());
+        }
+    }
+
+    /// Tells members what is sent by multicast.
+    fn announce_multicast(&mut self, now: Instant) {
+        let Some(multicast) = self.multicast.as_mut().filter(|multicast| multicast.due <= now) else { return };
+        let error = multicast.take_error();
+        let said = multicast.announce(now);
+        let tell: Vec<(NodeId, usize)> = self.links.iter().copied().filter(|(node, _)| self.is_member(*node)).collect();
+        for (node, slot) in tell {
+            let by_tls = matches!(self.conns[slot].as_ref().map(|conn| &conn.channel), Some(Channel::Tls(_)));
+            if let (Some(multicast), Some(said)) = (&mut self.multicast, &said)
+                && multicast.tells(node, by_tls)
+            {
+                self.push_raw(slot, said.encode());
+            }
+        }
+        if let Some(error) = error {
+            let text = format!("cannot send to the multicast group: {error}; bodies go over the links meanwhile");
+            self.log_limited(now, "multicast", false, text);
+        }
     }
 
     fn on_socket(&mut self, slot: usize, readable: bool, writable: bool, closed: bool, now: Instant) {
@@ -531,6 +613,18 @@ impl Transport {
                         Ok(Some(Gossip::Addresses(addresses))) if member => self.learn(addresses, remote, now),
                         // A stranger could make this node dial, and look up, anything.
                         Ok(Some(Gossip::Addresses(_))) => {}
+                        Ok(Some(Gossip::Stream { stream, key, sent })) => {
+                            let by_tls = matches!(conn.channel, Channel::Tls(_));
+                            if let Some(multicast) = self.multicast.as_mut().filter(|_| member) {
+                                multicast.on_stream(from, stream, key, sent, by_tls);
+                            }
+                        }
+                        Ok(Some(Gossip::Heard { stream, sent, heard })) => {
+                            let multicast = self.multicast.as_mut();
+                            if let Some(turn) = multicast.and_then(|m| m.on_heard(from, stream, sent, heard, now)) {
+                                self.tell_hearing(slot, turn, now);
+                            }
+                        }
                         Ok(None) => {}
                         Err(error) => {
                             let why = format!("received addresses that cannot be decoded: {error}");
@@ -558,6 +652,9 @@ impl Transport {
 
     /// Queues a message. Nothing is written before `flush`.
     pub fn send(&mut self, to: NodeId, class: Class, message: &Message) -> Sent {
+        if self.multicast.as_mut().is_some_and(|multicast| multicast.takes(to, class, message)) {
+            return Sent::Queued;
+        }
         match self.link_slot(to) {
             Some(_) => self.send_encoded(to, Encoded::new(class, message, self.cfg.checksum)),
             None => Sent::NotLinked,
@@ -596,6 +693,10 @@ impl Transport {
 
     /// Writes what was queued, as far as the sockets take it; `poll` writes the rest.
     pub fn flush(&mut self) {
+        if let Some(multicast) = &mut self.multicast {
+            // Before the place of a body in the order.
+            multicast.flush();
+        }
         if !self.dirty.is_empty() {
             self.flush_at(Instant::now());
         }
@@ -886,6 +987,10 @@ impl Transport {
         }
         if !self.isolated && !self.closed {
             self.probe(now);
+            self.announce_multicast(now);
+            if let Some(due) = self.multicast.as_ref().map(|multicast| multicast.due) {
+                self.wake_at(due);
+            }
             self.dial_due(now);
             self.revive_listeners(now);
         }
@@ -992,7 +1097,8 @@ impl Transport {
             let dialled = conn.dialled.is_some();
             let (queued_bytes, tls) = (conn.queued_bytes(), conn.tls());
             let round_trip = conn.up().and_then(|up| up.probe.round_trip(now));
-            Some(LinkInfo { node: *node, remote: conn.remote, dialled, queued_bytes, tls, round_trip })
+            let multicast = self.multicast.as_ref().is_some_and(|multicast| multicast.hears(*node));
+            Some(LinkInfo { node: *node, remote: conn.remote, dialled, queued_bytes, tls, round_trip, multicast })
         });
         links.collect()
     }
@@ -1016,6 +1122,7 @@ impl Transport {
             }
         }
         self.listeners.clear();
+        self.multicast = None;
         self.resolver.stop();
         self.handshaker.stop();
     }

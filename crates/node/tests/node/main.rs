@@ -7,6 +7,7 @@ mod flight;
 mod flow;
 mod lifecycle;
 mod metrics;
+mod multicast;
 mod operators;
 mod outage;
 mod panics;

@@ -1,6 +1,7 @@
 //! The values of all options, and the rules by which they change.
 
 use std::fmt;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
 use super::table::{Kind, Spec, TABLE, When, position};
@@ -339,6 +340,13 @@ impl Options {
         HostPort { host: endpoint.host, port: Some(endpoint.port.unwrap_or_else(|| self.base_port())) }
     }
 
+    /// The group and port of `gmcast.mcast_addr`, if it is set.
+    pub fn multicast(&self) -> Option<SocketAddrV4> {
+        let group = multicast(self.text("gmcast.mcast_addr"))?;
+        let port = u16::try_from(self.int("gmcast.mcast_port")).ok().filter(|port| *port != 0);
+        Some(SocketAddrV4::new(group, port.unwrap_or(DEFAULT_PORT)))
+    }
+
     /// What a donor is told to connect to. Port 0: let the system choose, and tell the real one.
     pub fn ist_recv(&self) -> HostPort {
         self.ist_address("ist.recv_addr")
@@ -486,12 +494,21 @@ fn normalise(spec: &Spec, value: &str, moment: Moment) -> Result<String, String>
             Err(reason) => Err(reason.to_string()),
         },
         Kind::Text if spec.name == "gmcast.group" && value.len() > 32 => Err("longer than 32 bytes".into()),
+        Kind::Text if spec.name == "gmcast.mcast_addr" && !value.is_empty() && multicast(value).is_none() => {
+            Err(format!(
+                "'{value}' is no IPv4 multicast address: write one of 239.0.0.0 to 239.255.255.255, the same on all nodes"
+            ))
+        }
         Kind::Text => kept,
         Kind::Choice(words) if words.iter().any(|w| w.eq_ignore_ascii_case(value)) => kept,
         Kind::Choice(words) => Err(format!("'{value}' is none of {}", words.join(", "))),
         Kind::Uuid if value.is_empty() || trireme_types::Uuid::parse(value).is_some() => kept,
         Kind::Uuid => bad("UUID type."),
     }
+}
+
+fn multicast(text: &str) -> Option<Ipv4Addr> {
+    text.parse::<Ipv4Addr>().ok().filter(Ipv4Addr::is_multicast)
 }
 
 #[cfg(test)]
@@ -840,5 +857,19 @@ mod tests {
         o.set_from_uri(&[("pc.weight".into(), "3".into())]).unwrap();
         assert_eq!(o.text("pc.weight"), "3");
         assert!(o.set_from_uri(&[("gcache.size".into(), "1M".into())]).is_err());
+    }
+
+    #[test]
+    fn a_multicast_group_is_an_ipv4_address_of_one() {
+        let group = |text: &str| started(text).multicast().map(|group| group.to_string());
+        assert_eq!(group(""), None);
+        assert_eq!(group("gmcast.mcast_port=5000"), None);
+        assert_eq!(group("gmcast.mcast_addr=239.192.0.11"), Some("239.192.0.11:4567".to_owned()));
+        let ported = "base_port=6000; gmcast.mcast_addr=239.192.0.11; gmcast.mcast_port=5000";
+        assert_eq!(group(ported), Some("239.192.0.11:5000".to_owned()));
+        for bad in ["10.0.0.1", "ff02::1", "host", "239.192.0.11:5000"] {
+            let error = options().set_at_start(&format!("gmcast.mcast_addr={bad}")).unwrap_err();
+            assert!(format!("{error:?}").contains("is no IPv4 multicast address"), "{error:?}");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Transports with real sockets on the loopback interface, pumped in turn by one thread until a condition holds.
 
+mod multicast;
 mod secret;
 mod support;
 mod tls;
