@@ -2,12 +2,13 @@
 # Installs the Debian packages that building, running and testing need; does nothing when all are there.
 # Needs root or sudo only if something is missing. The Rust toolchain is not installed here (see README).
 #
-#   scripts/install-deps.sh [--run] [--packages] [--balance] [--browser] [--deny]
+#   scripts/install-deps.sh [--run] [--packages] [--balance] [--browser] [--containers] [--deny]
 #
 # --run: only what building and running a cluster need, not what only tests need.
 # --packages: what the packages' test needs.
 # --balance: what the balancer is compared with, and the clients that its tests use where they are installed.
 # --browser: what tests of the dashboard, of metrics and of alerts need.
+# --containers: what the test of the container image needs.
 # --deny: cargo-deny too (scripts/deny), for this user; no failure when it cannot be had.
 set -euo pipefail
 
@@ -64,6 +65,11 @@ case " $* " in *" --balance "*) packages+=(
 case " $* " in *" --browser "*) packages+=(
     chromium chromium-driver fonts-dejavu-core
     prometheus prometheus-mysqld-exporter   # promtool; what reads a server's status
+) ;; esac
+
+case " $* " in *" --containers "*) packages+=(
+    podman podman-compose crun runc
+    netavark aardvark-dns iptables   # networks in which services find each other by name
 ) ;; esac
 
 missing=()
