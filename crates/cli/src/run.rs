@@ -175,21 +175,65 @@ fn status(cluster: &Cluster, json: bool) -> Result<Outcome> {
     }
     let all_synced = status.iter().all(NodeStatus::is_synced);
     if !json {
-        let down: Vec<NodeId> = status.iter().filter(|node| node.pid.is_none()).map(|node| node.node).collect();
-        let others = status.iter().filter(|node| node.pid.is_some() && !node.is_synced()).count();
-        if all_synced {
-            print_line(&format!("all {} nodes are Synced", status.len()));
-        }
-        if let Some(first) = down.first() {
-            let names: Vec<String> = down.iter().map(NodeId::to_string).collect();
-            let start = format!("`trireme cluster restart {}`", first.raw());
-            print_line(&shown(&format!("not running: {}; start one again with {start}", names.join(", "))));
-        }
-        if others > 0 {
-            print_line(&format!("{others} of {} nodes run and do not serve clients yet", status.len()));
+        let nodes: Vec<Standing> = status.iter().map(Standing::of).collect();
+        for line in verdict(&nodes, !cluster.cuts().is_empty()) {
+            print_line(&shown(&line));
         }
     }
     Ok(if all_synced { Outcome::Done } else { Outcome::Degraded })
+}
+
+/// How a node stands, as the last lines below the table sum it up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum How {
+    Synced,
+    Paused,
+    Down,
+    NotServing,
+}
+
+struct Standing {
+    node: NodeId,
+    how: How,
+}
+
+impl Standing {
+    fn of(status: &NodeStatus) -> Self {
+        let how = match status.pid {
+            None => How::Down,
+            Some(_) if status.is_paused() => How::Paused,
+            Some(_) if status.is_synced() => How::Synced,
+            Some(_) => How::NotServing,
+        };
+        Self { node: status.node, how }
+    }
+}
+
+/// What the table comes to, and the command that mends each part of it.
+fn verdict(nodes: &[Standing], cut: bool) -> Vec<String> {
+    let those = |how: How| nodes.iter().filter(move |node| node.how == how).map(|node| node.node).collect::<Vec<_>>();
+    let names = |nodes: &[NodeId]| nodes.iter().map(NodeId::to_string).collect::<Vec<_>>().join(", ");
+    let mut lines = Vec::new();
+    if nodes.iter().all(|node| node.how == How::Synced) {
+        // The others notice a cut only when they miss the node.
+        let until = if cut { "; a node that is cut off is dropped after evs.suspect_timeout (5 s)" } else { "" };
+        lines.push(format!("all {} nodes are Synced{until}", nodes.len()));
+    }
+    let down = those(How::Down);
+    if let Some(first) = down.first() {
+        let start = format!("`trireme cluster restart {}`", first.raw());
+        lines.push(format!("not running: {}; start one again with {start}", names(&down)));
+    }
+    let paused = those(How::Paused);
+    if let Some(first) = paused.first() {
+        let resume = format!("`trireme cluster resume {}`", first.raw());
+        lines.push(format!("paused: {}; let one go on with {resume}", names(&paused)));
+    }
+    let waiting = those(How::NotServing);
+    if !waiting.is_empty() {
+        lines.push(format!("running, and not serving clients yet: {}", names(&waiting)));
+    }
+    lines
 }
 
 /// Becomes the interactive client.
@@ -301,6 +345,28 @@ mod tests {
         let nodes: Vec<NodeId> = (1..=4).filter_map(NodeId::new).collect();
         assert_eq!(sides(&[vec![nodes[2]]], &nodes), "node3 | node1, node2, node4");
         assert_eq!(sides(&[nodes[..2].to_vec(), nodes[2..].to_vec()], &nodes), "node1, node2 | node3, node4");
+    }
+
+    #[test]
+    fn a_table_is_summed_up_by_what_is_the_matter() {
+        let standing = |nodes: &[How]| -> Vec<Standing> {
+            let ids = (1..).filter_map(NodeId::new);
+            ids.zip(nodes).map(|(node, how)| Standing { node, how: *how }).collect()
+        };
+        let all = standing(&[How::Synced; 3]);
+        assert_eq!(verdict(&all, false), ["all 3 nodes are Synced"]);
+        assert_eq!(
+            verdict(&all, true),
+            ["all 3 nodes are Synced; a node that is cut off is dropped after evs.suspect_timeout (5 s)"]
+        );
+        assert_eq!(
+            verdict(&standing(&[How::Down, How::Paused, How::Synced, How::NotServing, How::Paused]), false),
+            [
+                "not running: node1; start one again with `trireme cluster restart 1`",
+                "paused: node2, node5; let one go on with `trireme cluster resume 2`",
+                "running, and not serving clients yet: node4"
+            ]
+        );
     }
 
     #[test]

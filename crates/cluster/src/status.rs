@@ -43,6 +43,11 @@ impl NodeStatus {
             && self.variables.get("wsrep_cluster_status").is_some_and(|status| status == "Primary")
     }
 
+    /// Frozen by SIGSTOP.
+    pub fn is_paused(&self) -> bool {
+        self.state == "paused"
+    }
+
     /// Who slows the group and why, where the provider says so (`repl.status_extended=yes`).
     pub fn slowed_because(&self) -> Option<&str> {
         let reason = self.variables.get("wsrep_trireme_flow_control_reason")?;
