@@ -42,6 +42,9 @@ impl Transport {
                 *newest = member.incarnation.max(*newest);
             }
         }
+        if let Some(multicast) = &mut self.multicast {
+            multicast.keep_only(&self.members, now);
+        }
         for member in members.iter().filter(|member| member.node != self.me.node) {
             let Ok(address) = Address::parse(&member.address) else { continue };
             if matches!(address.host, Host::Ip(ip) if ip.is_unspecified()) {

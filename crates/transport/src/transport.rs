@@ -404,16 +404,17 @@ impl Transport {
         }
     }
 
-    /// Tells members what is sent by multicast.
+    /// Tells those in the view what is sent by multicast: they alone are sent bodies.
     fn announce_multicast(&mut self, now: Instant) {
         let Some(multicast) = self.multicast.as_mut().filter(|multicast| multicast.due <= now) else { return };
         let error = multicast.take_error();
         let said = multicast.announce(now);
-        let tell: Vec<(NodeId, usize)> = self.links.iter().copied().filter(|(node, _)| self.is_member(*node)).collect();
+        let tell: Vec<(NodeId, usize)> =
+            self.links.iter().copied().filter(|(node, _)| self.settled && self.members.contains(node)).collect();
         for (node, slot) in tell {
             let by_tls = matches!(self.conns[slot].as_ref().map(|conn| &conn.channel), Some(Channel::Tls(_)));
             if let (Some(multicast), Some(said)) = (&mut self.multicast, &said)
-                && multicast.tells(node, by_tls)
+                && multicast.tells(node, by_tls, now)
             {
                 self.push_raw(slot, said.encode());
             }
@@ -526,6 +527,9 @@ impl Transport {
     /// [`set_peers`](Transport::set_peers), that view is taken for the newest one, and peers outside of it get less.
     pub fn set_sequencer(&mut self, sequencer: Option<NodeId>) {
         self.settled = sequencer.is_some_and(|node| node == self.me.node || self.members.contains(&node));
+        if let Some(multicast) = &mut self.multicast {
+            multicast.orders = sequencer == Some(self.me.node);
+        }
     }
 
     fn received(&mut self, slot: usize, n: usize, now: Instant) {

@@ -5,7 +5,7 @@
 //!      0    8  stream, drawn by the sender
 //!      8    8  number, from 0 on in each stream
 //!     16       text: 0, then messages, each behind its length (u16); none in a probe
-//!              text: 1, message u32, fragment u16, fragments u16, then a part of a message
+//!              text: 1, fragment u16, fragments u16, then a part of a message; the numbers of its datagrams follow each other
 //!   last   16  tag of AES-256-GCM over all before it; in clear text instead 4 bytes, CRC-32
 //! ```
 //!
@@ -26,7 +26,7 @@ const SUM: usize = 4;
 /// Longest text.
 pub(crate) const TEXT_MAX: usize = DATAGRAM_MAX - HEADER - TAG;
 /// In a text before a part of a message.
-const FRAGMENT_HEADER: usize = 1 + 4 + 2 + 2;
+const FRAGMENT_HEADER: usize = 1 + 2 + 2;
 /// Longest part of a message.
 pub(crate) const PART_MAX: usize = TEXT_MAX - FRAGMENT_HEADER;
 /// A message has no more parts: what is larger goes over the links, where the receiver's pace counts.
@@ -123,7 +123,6 @@ pub(crate) enum Text {
     /// Messages; none in a probe.
     Whole(Vec<Bytes>),
     Part {
-        message: u32,
         at: usize,
         of: usize,
         bytes: Bytes,
@@ -144,10 +143,9 @@ impl Text {
                 Some(Text::Whole(all))
             }
             FRAGMENT => {
-                let message = r.u32().ok()?;
                 let (at, of) = (usize::from(r.u16().ok()?), usize::from(r.u16().ok()?));
                 let bytes = text.slice_ref(r.take(r.remaining()).ok()?);
-                (at < of && of <= PARTS_MAX && bytes.len() <= PART_MAX).then_some(Text::Part { message, at, of, bytes })
+                (at < of && of <= PARTS_MAX && bytes.len() <= PART_MAX).then_some(Text::Part { at, of, bytes })
             }
             _ => None,
         }
@@ -170,11 +168,10 @@ pub(crate) fn add(datagram: &mut Vec<u8>, message: &[Bytes]) {
 }
 
 /// A part of a message follows.
-pub(crate) fn begin_part(datagram: &mut Vec<u8>, message: u32, at: usize, of: usize) {
+pub(crate) fn begin_part(datagram: &mut Vec<u8>, at: usize, of: usize) {
     datagram.clear();
     datagram.resize(HEADER, 0);
     datagram.push(FRAGMENT);
-    datagram.extend_from_slice(&message.to_le_bytes());
     datagram.extend_from_slice(&(at as u16).to_le_bytes());
     datagram.extend_from_slice(&(of as u16).to_le_bytes());
 }

@@ -8,6 +8,8 @@ pub(crate) const ON_LINK: Duration = Duration::from_secs(10);
 const ENOUGH: u64 = 16;
 /// … or after so many answers.
 const ANSWERS: u32 = 4;
+/// A peer that leaves so many announcements in a row unanswered is taken for one that hears nothing.
+const UNANSWERED: u32 = 8;
 /// Whoever misses more than one in so many, and more than one, misses much. Each loss costs a question and a body from the sequencer.
 const ONE_IN: u64 = 20;
 
@@ -33,21 +35,32 @@ pub(crate) struct Hearing {
     /// Where the present count begins: sent here, heard there.
     base: Option<(u64, u64)>,
     answers: u32,
+    /// Announcements since the last answer.
+    unanswered: u32,
     /// All that were judged as missed.
     pub missed: u64,
 }
 
 impl Hearing {
     pub fn new() -> Hearing {
-        Hearing { way: Way::Link(None), base: None, answers: 0, missed: 0 }
+        Hearing { way: Way::Link(None), base: None, answers: 0, unanswered: 0, missed: 0 }
     }
 
     pub fn hears(&self) -> bool {
         self.way == Way::Multicast
     }
 
+    /// The peer is asked what it has heard.
+    pub fn on_announced(&mut self, now: Instant) {
+        self.unanswered = self.unanswered.saturating_add(1);
+        if self.unanswered > UNANSWERED && self.hears() {
+            (self.way, self.base) = (Way::Link(Some(now + ON_LINK)), None);
+        }
+    }
+
     /// The peer has heard so many when this node had sent so many. What was under way then counts as missed, and later as heard.
     pub fn on_answer(&mut self, sent: u64, heard: u64, now: Instant) -> Option<Turn> {
+        self.unanswered = 0;
         let Some((sent_before, heard_before)) = self.base else {
             self.base = Some((sent, heard));
             return None;

@@ -9,6 +9,9 @@ use super::datagram::{Guard, Key, Text, Use};
 
 /// Messages of which parts are missing, of one peer: then the oldest is given up. With [`PARTS_MAX`](super::datagram::PARTS_MAX) half a megabyte.
 const PARTIAL_MAX: usize = 8;
+/// A number that is so far above what the sender announced last is not the sender's: several times what a network carries between two
+/// announcements.
+const AHEAD: u64 = 1 << 20;
 /// A datagram that is so far behind the newest one comes too late.
 const WINDOW: u64 = 1024;
 /// Bytes of messages that are not whole, of one peer.
@@ -26,9 +29,10 @@ pub(crate) struct Incoming {
     partial: VecDeque<Partial>,
 }
 
-/// A message in parts.
+/// A message in parts. They are sent one after the other.
 struct Partial {
-    message: u32,
+    /// Number of the datagram with the first part. No other message of the stream has the same.
+    first: u64,
     parts: Vec<Option<Bytes>>,
     missing: usize,
 }
@@ -36,7 +40,7 @@ struct Partial {
 impl Incoming {
     /// `from`: number of the first datagram that counts.
     pub fn new(stream: u64, key: Option<&Key>, from: u64) -> Result<Incoming, ErrorStack> {
-        let window = Window { from, next: from, seen: [0; WORDS] };
+        let window = Window { from, next: from, announced: from, seen: [0; WORDS] };
         Ok(Incoming { stream, guard: Guard::new(key, Use::Open)?, window, heard: 0, partial: VecDeque::new() })
     }
 
@@ -50,13 +54,19 @@ impl Incoming {
         self.heard += 1;
         match text {
             Text::Whole(messages) => messages.into_iter().for_each(out),
-            Text::Part { message, at, of, bytes } => {
-                if let Some(whole) = self.assemble(message, at, of, bytes) {
+            Text::Part { at, of, bytes } => {
+                let whole = number.checked_sub(at as u64).and_then(|first| self.assemble(first, at, of, bytes));
+                if let Some(whole) = whole {
                     out(whole);
                 }
             }
         }
         true
+    }
+
+    /// The sender says over its link how many it has sent.
+    pub fn announced(&mut self, sent: u64) {
+        self.window.announced = self.window.announced.max(sent);
     }
 
     #[cfg(any(test, feature = "fuzzing"))]
@@ -65,13 +75,13 @@ impl Incoming {
         parts.map(Bytes::len).sum()
     }
 
-    fn assemble(&mut self, message: u32, at: usize, of: usize, bytes: Bytes) -> Option<Bytes> {
-        let place = self.partial.iter().position(|partial| partial.message == message && partial.parts.len() == of);
+    fn assemble(&mut self, first: u64, at: usize, of: usize, bytes: Bytes) -> Option<Bytes> {
+        let place = self.partial.iter().position(|partial| partial.first == first && partial.parts.len() == of);
         let place = place.unwrap_or_else(|| {
             if self.partial.len() == PARTIAL_MAX {
                 self.partial.pop_front();
             }
-            self.partial.push_back(Partial { message, parts: vec![None; of], missing: of });
+            self.partial.push_back(Partial { first, parts: vec![None; of], missing: of });
             self.partial.len() - 1
         });
         let partial = &mut self.partial[place];
@@ -93,13 +103,16 @@ struct Window {
     from: u64,
     /// Above the highest that was seen.
     next: u64,
+    /// What the sender had sent by its own account.
+    announced: u64,
     seen: [u64; WORDS],
 }
 
 impl Window {
     fn wants(&self, number: u64) -> bool {
         let late = number < self.from || self.next > number && self.next - number > WINDOW;
-        !late && (number >= self.next || !self.is_seen(number))
+        let ahead = number > self.announced.saturating_add(AHEAD);
+        !late && !ahead && (number >= self.next || !self.is_seen(number))
     }
 
     fn is_seen(&self, number: u64) -> bool {
@@ -112,7 +125,7 @@ impl Window {
             for passed in self.next.max(number.saturating_sub(WINDOW - 1))..=number {
                 self.seen[(passed % WINDOW / 64) as usize] &= !(1 << (passed % 64));
             }
-            self.next = number.saturating_add(1);
+            self.next = number + 1;
         }
         self.seen[(number % WINDOW / 64) as usize] |= 1 << (number % 64);
     }

@@ -12,8 +12,6 @@ pub(crate) struct Outgoing {
     guard: Guard,
     /// Of the next datagram: so many were sent.
     pub number: u64,
-    /// Of the next message that is cut.
-    message: u32,
     /// Small messages that wait for company.
     open: Vec<u8>,
 }
@@ -27,7 +25,7 @@ impl Outgoing {
         let key = sealed.then_some(key);
         let guard = Guard::new(key.as_ref(), Use::Seal)?;
         let open = Vec::with_capacity(DATAGRAM_MAX);
-        Ok(Outgoing { stream: u64::from_le_bytes(stream), key, guard, number: 0, message: 0, open })
+        Ok(Outgoing { stream: u64::from_le_bytes(stream), key, guard, number: 0, open })
     }
 
     /// Adds a message of at most [`MESSAGE_MAX`](datagram::MESSAGE_MAX) bytes, in parts; what is full goes to `send`.
@@ -48,12 +46,10 @@ impl Outgoing {
 
     fn cut(&mut self, message: &[Bytes], len: usize, send: &mut dyn FnMut(&[u8])) {
         let of = len.div_ceil(PART_MAX);
-        let number = self.message;
-        self.message = number.wrapping_add(1);
         let mut rest = message.iter().flat_map(|bytes| bytes.chunks(PART_MAX));
         let mut piece: &[u8] = &[];
         for at in 0..of {
-            datagram::begin_part(&mut self.open, number, at, of);
+            datagram::begin_part(&mut self.open, at, of);
             let mut room = PART_MAX;
             while room > 0 {
                 if piece.is_empty() {

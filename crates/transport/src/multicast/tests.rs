@@ -238,6 +238,44 @@ fn silence_is_noticed_without_traffic_too() {
 }
 
 #[test]
+fn a_peer_that_answers_no_more_goes_to_its_link() {
+    let mut judged = Judged::hears();
+    let mut announced = |times: u32| {
+        (0..times).for_each(|_| judged.hearing.on_announced(judged.now));
+        let hears = judged.hearing.hears();
+        judged.after(1, 1);
+        hears
+    };
+    assert_eq!([8, 8, 9].map(&mut announced), [true, true, false]);
+}
+
+/// Of a clear stream anybody can forge one.
+#[test]
+fn numbers_that_the_sender_cannot_have_reached_are_refused() {
+    let (mut out, mut incoming) = ends(false);
+    let mut wire = Vec::new();
+    for number in [0, 1 << 19, 1 << 21, u64::MAX - 1] {
+        out.number = number;
+        out.probe(&mut |datagram| wire.push(datagram.to_vec()));
+    }
+    let taken = |incoming: &mut Incoming| wire.iter().map(|one| receive(incoming, one).0).collect::<Vec<_>>();
+    assert_eq!(taken(&mut incoming), [true, true, false, false]);
+    incoming.announced(1 << 20);
+    assert_eq!(taken(&mut incoming), [false, false, true, false]);
+}
+
+#[test]
+fn parts_of_another_message_complete_none() {
+    let (mut out, mut incoming) = ends(false);
+    let (mut one, mut other) = (Vec::new(), Vec::new());
+    push(&mut out, &body(1, PART_MAX * 2), &mut one);
+    push(&mut out, &body(2, PART_MAX * 2), &mut other);
+    assert_eq!(receive(&mut incoming, &one[0]), (true, Vec::new()));
+    assert_eq!(receive(&mut incoming, &other[1]), (true, Vec::new()));
+    assert_eq!(receive(&mut incoming, &other[0]), (true, vec![body(2, PART_MAX * 2)]));
+}
+
+#[test]
 fn a_peer_that_lies_about_what_it_hears_brings_about_no_more_than_that() {
     let mut judged = Judged::hears();
     for (sent, heard) in [(u64::MAX, 0), (0, u64::MAX), (5, 3), (0, 0), (u64::MAX, u64::MAX)] {

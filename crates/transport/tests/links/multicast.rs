@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 
 use trireme_order::{Class, Message};
 use trireme_transport::{MulticastConfig, NetConfig, NetEvent, SECRET_LEN, Sent, TlsContext, Transport};
-use trireme_types::Session;
+use trireme_types::{Member, Session};
 
 use crate::support::{Node, config, id, until};
 
@@ -32,7 +32,16 @@ fn nodes<const N: usize>(edit: impl Fn(u8, &mut NetConfig)) -> [Node; N] {
         node
     });
     until(all.each_mut(), |all| all.iter().all(|node| node.transport.links().len() == N - 1));
+    let members: Vec<u8> = (1..=N as u8).collect();
+    all.iter_mut().for_each(|node| view(node, &members));
     all
+}
+
+/// The first of them orders.
+fn view(node: &mut Node, members: &[u8]) {
+    let members: Vec<Member> = members.iter().map(|n| config(*n, &[]).me).collect();
+    node.transport.set_peers(&members);
+    node.transport.set_sequencer(Some(members[0].node));
 }
 
 fn hears(node: &Node, peer: u8) -> bool {
@@ -145,6 +154,32 @@ fn a_link_that_ends_begins_another_stream() {
     let message = body(1, 2, 300);
     disseminate(&mut all[0], &[2, 3], &message);
     until(all.each_mut(), |[_, b, c]| heard(b, 1).len() == 2 && heard(c, 1).len() == 1);
+}
+
+#[test]
+fn nobody_tells_those_outside_of_the_view() {
+    let group = group();
+    let mut all = nodes::<3>(|_, cfg| cfg.multicast = at(group));
+    until(all.each_mut(), |[a, ..]| hears(a, 2) && hears(a, 3));
+    view(&mut all[0], &[1, 2]);
+    // What it has heard until now tells it nothing of what comes.
+    assert!(!hears(&all[0], 2) && !hears(&all[0], 3));
+    until(all.each_mut(), |[a, ..]| hears(a, 2));
+    disseminate(&mut all[0], &[2], &body(1, 1, 300));
+    until(all.each_mut(), |[_, b, _]| heard(b, 1).len() == 1);
+    let [a, _, c] = &all;
+    assert!(a.linked(3) && !hears(a, 3) && heard(c, 1).is_empty());
+}
+
+#[test]
+fn who_orders_takes_bodies_from_links_only() {
+    let group = group();
+    let mut all = nodes::<3>(|_, cfg| cfg.multicast = at(group));
+    until(all.each_mut(), |[_, b, _]| hears(b, 1) && hears(b, 3));
+    disseminate(&mut all[1], &[1, 3], &body(2, 1, 300));
+    all[1].transport.send(id(1), Class::Bulk, &body(2, 2, 300));
+    until(all.each_mut(), |[a, _, c]| heard(c, 2).len() == 1 && !heard(a, 2).is_empty());
+    assert_eq!(heard(&all[0], 2), [body(2, 2, 300)]);
 }
 
 #[test]
