@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use trireme_order::{Config, Limits, Timeouts};
 use trireme_surface::address::{Backend, ClusterAddress};
@@ -59,6 +59,8 @@ pub struct Settings {
     debug: AtomicBool,
 }
 
+/// The year 2026: a clock that shows less is wrong.
+const UNIX_TIME_MIN: Duration = Duration::from_secs(1_767_225_600);
 /// Long enough to get a new certificate, even over holidays.
 const EXPIRY_WARNING_DAYS: i32 = 30;
 /// Lists are issued far more often than certificates.
@@ -338,6 +340,7 @@ impl Settings {
             let mut config = Config {
                 me,
                 timeouts: Timeouts::default(),
+                unix_at_zero: unix_time(),
                 ignore_sb: o.bool("pc.ignore_sb"),
                 ignore_quorum: o.bool("pc.ignore_quorum"),
                 // Set by whoever knows that there is no state.
@@ -354,6 +357,11 @@ impl Settings {
             config
         })
     }
+}
+
+/// By the wall clock of this machine, for [`Config::unix_at_zero`].
+pub fn unix_time() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().max(UNIX_TIME_MIN)
 }
 
 /// What will keep links from coming about, now or later. Links that exist outlive a certificate; it is the next restart that fails, at a bad moment.

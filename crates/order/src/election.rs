@@ -476,7 +476,7 @@ impl<S: LogStore> Group<S> {
     /// Takes over without asking: a bootstrap, or a forced primary component. `voters`, if any, are written first and
     /// alone decide about themselves.
     pub(crate) fn take_over(&mut self, now: Timestamp, voters: Option<VoterSet>) {
-        let highest = self.plausible_term_heard();
+        let highest = self.plausible_term_heard(now);
         // Two sides of a cut may do this at the same time and choose the same term: the fork's id tells them apart (rule 13).
         self.hard.term = self.hard.term.max(highest).next();
         self.hard.voted_for = self.me();

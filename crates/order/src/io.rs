@@ -51,6 +51,8 @@ impl Default for Timeouts {
 pub struct Config {
     pub me: Member,
     pub timeouts: Timeouts,
+    /// The Unix time at the zero of all [`Timestamp`]s. It need not be exact: it tells which terms elections can have led to (rule 35).
+    pub unix_at_zero: Duration,
     /// `pc.ignore_sb`: an exact half goes on (writes a fork record).
     pub ignore_sb: bool,
     /// `pc.ignore_quorum`: goes on whatever happens (writes a fork record).

@@ -1,5 +1,7 @@
 //! Joining, leaving, views, voters, and what happens without a majority.
 
+use std::collections::BTreeSet;
+
 use trireme_types::{
     Base, Durability, EntryKind, Incarnation, Kinship, LogIndex, Member, NodeId, Seqno, Session, Setting, Term,
     Timestamp, Uuid, View, Voter, VoterSet, Weight, Writer,
@@ -98,7 +100,7 @@ impl<S: LogStore> Group<S> {
         }
         let inside = self.tail.view.get(from).is_some_and(|m| m.incarnation == request.member.incarnation);
         let mut usable = usable;
-        if self.has_driven_up_term(from) {
+        if self.has_unreachable_term(now, from) {
             // Its promises are of terms in which nobody here can ever ask for them. Without a vote they bind it no more, and it begins anew.
             if votes && heard {
                 if let Role::Sequencer(s) = &mut self.role {
@@ -190,8 +192,13 @@ impl<S: LogStore> Group<S> {
         // forgets what it acknowledged there must not be taken for one who has never left.
         let branch = self.tail.branch();
         let same = self.kinship_of(node) == Some(Kinship::Same);
+        // A member is bound no more by what it has promised only by a state in which it has no vote.
+        let renews = self.has_unreachable_term(now, node);
+        let fits = |base: &Base| {
+            (same || base.lineage.branch(base.history) == branch) && !(renews && base.voters_at < self.tail.voters_at)
+        };
         let kept = position.and_then(|(_, seqno)| self.store.checkpoint_before(seqno));
-        if let Some(base) = kept.filter(|base| same || base.lineage.branch(base.history) == branch) {
+        if let Some(base) = kept.filter(fits) {
             return self.send_snapshot(now, node, base);
         }
         if let Some(data) = self.only_data(node) {
@@ -260,7 +267,9 @@ impl<S: LogStore> Group<S> {
         };
         let of_branch = same && kinship == Kinship::Same;
         // Its sequencer has let the others take this member's vote: what was promised in terms that nobody reaches binds it no more.
-        let renewed = same && Self::is_driven_up(self.hard.term, term);
+        // A state from before that may come late, and this member may have voted since.
+        let without_vote = !base.voters.contains(self.me()) && base.index >= self.tail.voters_at;
+        let renewed = same && Self::is_driven_up(self.hard.term, term) && without_vote;
         // Shorter than the base, or with a tail that was never committed where the group has something else.
         let behind = base.index > self.tail.index
             || base.index > self.commit && self.store.term_at(base.index) != Some(base.term);
@@ -322,12 +331,6 @@ impl<S: LogStore> Group<S> {
     fn is_strange_state(&self, same: bool) -> bool {
         let belongs = !self.tail.history.is_nil() && !self.tail.voters.voters.is_empty();
         belongs && (same || self.phase() != Phase::Joining)
-    }
-
-    /// Sequencer: is this peer in a term that no election leads to from here? Somebody has driven it up.
-    fn has_driven_up_term(&self, node: NodeId) -> bool {
-        let told = self.peers.get(&node).and_then(|p| p.told());
-        told.is_some_and(|p| Self::is_driven_up(p.term, self.hard.term)) && !self.is(Mutant::DrivenUpStaysOut)
     }
 
     /// From here on the log begins at `base`. `false`: it could not be replaced.
@@ -652,8 +655,14 @@ impl<S: LogStore> Group<S> {
     }
 
     fn stop_yielding(&mut self, now: Timestamp) {
-        let inactive = self.cfg.timeouts.inactive;
-        if !matches!(self.standing(), Standing::GivesWay { heard, .. } if now.since(*heard) > inactive) {
+        let timeouts = &self.cfg.timeouts;
+        let Standing::GivesWay { rival, heard } = self.standing() else { return };
+        let patience = match rival {
+            // It says where it stands every 100 ms. A lie of one that is gone keeps nobody here for longer.
+            Rival::Branch => timeouts.suspect.max(timeouts.inactive / 3),
+            Rival::Double => timeouts.inactive,
+        };
+        if now.since(*heard) <= patience {
             return;
         }
         self.log(
@@ -1038,23 +1047,52 @@ impl<S: LogStore> Group<S> {
         self.append_voters(&VoterSet { voters: stay, fork: Uuid::NIL })
     }
 
+    /// The operator wonders why the weight stays what it is.
+    fn tell_of_wait(&mut self, node: NodeId, weight: Weight, wish: Weight, here: &BTreeSet<NodeId>) {
+        if self.told.weight_waits.replace((node, wish)) == Some((node, wish)) {
+            return;
+        }
+        let name = self.names_of(&[node]);
+        let away: Vec<NodeId> = self.tail.voters.voters.iter().map(|v| v.node).filter(|n| !here.contains(n)).collect();
+        let text = format!(
+            "{name} keeps its weight {weight} for now: with {wish} the nodes that are here would be no majority without {}. It changes when \
+             they are back, or others have taken their places",
+            self.names_of(&away)
+        );
+        self.log(false, text);
+    }
+
     fn step_weight(&mut self, now: Timestamp) -> bool {
         let mut voters = self.tail.voters.clone();
         voters.fork = Uuid::NIL;
-        for v in &mut voters.voters {
-            let weight_max = self.weight_max_of(now, v.node);
+        let here = self.tail.view.members.iter().filter(|m| self.alive(now, m)).map(|m| m.node);
+        let here: BTreeSet<NodeId> = here.collect();
+        let me = self.me();
+        let mut nodes: Vec<NodeId> = voters.voters.iter().map(|v| v.node).collect();
+        nodes.sort_by_key(|n| *n == me);
+        for node in nodes {
+            let weight_max = self.weight_max_of(now, node);
             let Role::Sequencer(s) = &mut self.role else { return false };
-            if let Some(weight) = s.weights.remove(&v.node) {
-                v.weight = granted(v.weight, weight, weight_max);
+            let Some(wish) = s.weights.remove(&node) else { continue };
+            let Some(at) = voters.voters.iter().position(|v| v.node == node) else { continue };
+            let before = voters.voters[at].weight;
+            voters.voters[at].weight = granted(before, wish, weight_max);
+            if voters.majority(|n| here.contains(&n)) {
+                continue;
+            }
+            // Those that are away would be needed. Without their votes this member may be a majority alone, as it was. Else they keep them,
+            // since somebody else would be needed instead; the wish is repeated.
+            let mut rest = voters.clone();
+            rest.voters.retain(|v| here.contains(&v.node));
+            if node == me && rest.majority(|n| n == me) {
+                voters = rest;
+            } else {
+                voters.voters[at].weight = before;
+                self.tell_of_wait(node, before, wish, &here);
             }
         }
         if voters.voters == self.tail.voters.voters {
             return false;
-        }
-        let present = |n: NodeId| self.tail.view.get(n).is_some_and(|m| self.alive(now, m));
-        if !voters.majority(present) {
-            // With the new weights those that are away would be needed: they go with the old ones, which decide this.
-            voters.voters.retain(|v| present(v.node));
         }
         if !self.can_order(&voters) {
             // No set of voters without a server that has weight: never again would anything be ordered.

@@ -63,9 +63,9 @@ pub enum Mutant {
     StrangerOverrules,
     /// 35: any term is taken over.
     TermsUnbounded,
-    /// 35: a voter whose term was driven up is not let in again. Safe, but not live.
+    /// 35: a voter whose term was raised alone is not let in again. Safe, but not live.
     DrivenUpStaysOut,
-    /// 35: a member does not follow the terms of a majority that was driven up. Safe, but not live.
+    /// 35: a member does not follow the terms of a majority beyond the bound. Safe, but not live.
     AwayStaysOut,
     /// 35: a newcomer has the weight that it asks for at once.
     HeavyNewcomer,

@@ -1,6 +1,6 @@
 //! What was said already, so that it is said once, or again when it changes. Nothing is decided by these.
 
-use trireme_types::{Level, NodeId, Seqno, Timestamp, Uuid};
+use trireme_types::{Level, NodeId, Seqno, Timestamp, Uuid, Weight};
 
 #[derive(Default)]
 pub(crate) struct Told {
@@ -25,6 +25,8 @@ pub(crate) struct Told {
     pub useless: Option<Seqno>,
     /// Who waits to begin a cluster (`pc.bootstrap_expect`).
     pub founders: Vec<NodeId>,
+    /// Whose lower weight waits for voters that are away.
+    pub weight_waits: Option<(NodeId, Weight)>,
     /// The branch of another primary component that runs.
     pub met: Uuid,
     /// Lines about peers that nobody named.

@@ -19,10 +19,11 @@ use crate::mutant::Mutant;
 use crate::told::OfStrangers;
 use crate::{Content, LogStore, Message, Phase};
 
-/// Terms rise by one with every election: no member is so far ahead of another, unless somebody has driven it up.
+/// Terms rise by one with every election: no group ever held so many in a second. So the time tells how high a term may be, to all members
+/// alike: wherever a liar leads one of them, the others can follow, and there is room for elections above it a moment later.
+const TERMS_PER_SECOND: u64 = 1 << 10;
+/// No member is so far ahead of another, unless somebody has driven it up, or raised it. More than clocks differ, in terms.
 const TERM_JUMP_MAX: u64 = 1 << 20;
-/// Higher than this only a majority of voters leads, and steps that are no jumps.
-const TERM_FAR_MAX: Term = Term(3 << 61);
 /// The highest that an operator may raise a term to: there is room above it for elections without end, and below [`TERM_MAX`].
 pub const TERM_RAISED_MAX: Term = Term(7 << 60);
 /// A newcomer may know a later term than the group, and has to be let in all the same. It costs an election, so not often.
@@ -277,33 +278,76 @@ impl<S: LogStore> Group<S> {
 
     /// Terms are promises, and on disk before anything else: one that nobody can have reached would be the last one of the cluster.
     fn is_plausible(&mut self, now: Timestamp, from: NodeId, term: Term) -> bool {
-        let near = |to: Term| term.0 <= to.0.saturating_add(TERM_JUMP_MAX) || self.is(Mutant::TermsUnbounded);
-        // A log of no history has no terms of its own, and takes over those of the group that it joins.
-        if term <= TERM_MAX
-            && (self.tail.history.is_nil()
-                || near(self.hard.term)
-                || near(self.term_of_majority()) && !self.is(Mutant::AwayStaysOut))
-        {
-            return true;
-        }
-        // Without a primary component a member may be the one that was away while the others were driven up, or they need its vote.
-        let lost = matches!(self.phase(), Phase::Joining | Phase::NonPrimary)
-            && now.since(self.good_at) > self.cfg.timeouts.suspect;
-        if term < TERM_FAR_MAX && lost && !self.is(Mutant::AwayStaysOut) {
-            return true;
-        }
         let own = self.hard.term;
-        let advice = match term <= TERM_RAISED_MAX {
-            true => format!(
+        if term <= own {
+            return true;
+        }
+        if self.is_believable(now, term) {
+            if Self::is_driven_up(term, own) && !self.tail.history.is_nil() {
+                let what = format!("speaks of term {term}, and this node is in term {own}: somebody has driven it up");
+                self.complain(now, from, &what);
+            }
+            return true;
+        }
+        let limit = self.term_limit(now);
+        let advice = if !Self::is_driven_up(term, limit) {
+            let seconds = (term.0 - limit.0).div_ceil(TERMS_PER_SECOND);
+            format!(". Its clock and the one here differ, and it is believed in {seconds} s")
+        } else if term <= TERM_RAISED_MAX {
+            format!(
                 ". If all nodes stay apart, stop this one and run trireme log term --raise {term} on its write-set log"
-            ),
-            false => String::new(),
+            )
+        } else {
+            String::new()
         };
         let text = format!(
             "speaks of term {term}, and this node is in term {own}: no election leads there, so that is ignored{advice}"
         );
         self.complain(now, from, &text);
         false
+    }
+
+    /// Can elections have led to this term by now? Beyond that a member goes with a majority of the voters, or with an operator who has raised the
+    /// terms.
+    fn is_believable(&self, now: Timestamp, term: Term) -> bool {
+        if term <= self.hard.term {
+            return true;
+        }
+        let limit = self.term_limit(now);
+        if term <= limit {
+            return true;
+        }
+        // A log of no history has no terms of its own, and takes over those of the group that it joins.
+        if term > TERM_MAX || self.tail.history.is_nil() || self.is(Mutant::TermsUnbounded) {
+            return term <= TERM_MAX;
+        }
+        let of_majority = if self.is(Mutant::AwayStaysOut) { Term::ZERO } else { self.term_of_majority() };
+        let reached = self.hard.term.max(of_majority);
+        // Nobody is led so far beyond the limit alone. Whoever is there goes on by elections.
+        let raised = Self::is_driven_up(reached, limit);
+        term <= reached || raised && !Self::is_driven_up(term, reached)
+    }
+
+    /// The highest term that elections can have led to by now, wherever they were held.
+    fn term_limit(&self, now: Timestamp) -> Term {
+        let time = self.cfg.unix_at_zero + Duration::from_nanos(now.0);
+        let parts = u128::from(TERMS_PER_SECOND) * time.as_nanos() / 1_000_000_000;
+        Term(u64::try_from(parts).unwrap_or(u64::MAX)).min(TERM_RAISED_MAX)
+    }
+
+    /// The wall clock was set, or the machine slept.
+    pub fn set_unix_at_zero(&mut self, unix_at_zero: Duration) {
+        self.cfg.unix_at_zero = unix_at_zero;
+    }
+
+    /// Sequencer: is this peer in a term that no election leads to from here, nor any time soon? Somebody whose clock is far ahead was driven
+    /// up, or an operator raised the term of it alone.
+    pub(crate) fn has_unreachable_term(&self, now: Timestamp, node: NodeId) -> bool {
+        let Some(term) = self.peers.get(&node).and_then(|p| p.told()).map(|p| p.term) else { return false };
+        Self::is_driven_up(term, self.hard.term)
+            && Self::is_driven_up(term, self.term_limit(now))
+            && !self.is_believable(now, term)
+            && !self.is(Mutant::DrivenUpStaysOut)
     }
 
     /// The highest term that a majority of the voters has reached, as far as they told.
@@ -330,14 +374,9 @@ impl<S: LogStore> Group<S> {
     }
 
     /// Terms of peers that count when this member takes one above all that it has heard of.
-    pub(crate) fn plausible_term_heard(&self) -> Term {
-        let limit = Term(self.hard.term.0.saturating_add(TERM_JUMP_MAX)).min(TERM_FAR_MAX);
-        let told = self.peers.iter().filter_map(|(node, p)| Some((*node, p.told()?.term)));
-        let counts = |(node, term): &(NodeId, Term)| {
-            let limit = if self.is_remembered(*node) { TERM_FAR_MAX } else { limit };
-            *term <= limit
-        };
-        told.filter(counts).map(|(_, term)| term).max().unwrap_or_default()
+    pub(crate) fn plausible_term_heard(&self, now: Timestamp) -> Term {
+        let told = self.peers.values().filter_map(|p| Some(p.told()?.term));
+        told.filter(|term| self.is_believable(now, *term)).max().unwrap_or_default()
     }
 
     pub(crate) fn complain(&mut self, now: Timestamp, from: NodeId, what: &str) {

@@ -6,6 +6,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use std::time::Duration;
 
 use trireme_order::{
     BootstrapError, Class, Config, Event as GroupEvent, Group, JoinState, LogStore, Message, Phase, ReadId,
@@ -20,7 +21,7 @@ use crate::check::{Branches, Clients, Histories, Isolation, Logs, Losses, ReadRe
 use crate::database::{Change, Database};
 use crate::disk::Store;
 use crate::faults::Undo;
-use crate::hostile::Hostile;
+use crate::hostile::{Hostile, UNIX_AT_ZERO};
 use crate::judge::Judge;
 use crate::net::{Network, Payload};
 use crate::options::{MS, Options, Sabotage, US};
@@ -247,6 +248,11 @@ impl Slot {
 
     pub fn local(&self, t: u64) -> Timestamp {
         Timestamp(self.offset + t + (u128::from(t) * u128::from(self.ppm) / 1_000_000) as u64)
+    }
+
+    /// Wall clocks differ by a little.
+    fn unix_at_zero(&self, slot: usize) -> Duration {
+        UNIX_AT_ZERO + Duration::from_millis(700) * slot as u32 - Duration::from_nanos(self.offset)
     }
 
     /// First global time at which the local clock shows at least `local`.
@@ -672,6 +678,7 @@ impl Cluster {
         Config {
             me: self.member(slot),
             timeouts: options.timeouts.clone(),
+            unix_at_zero: self.slots[slot].unix_at_zero(slot),
             ignore_sb: options.ignore_sb,
             ignore_quorum: options.ignore_quorum,
             expect: if options.founded { options.nodes as u8 } else { 0 },

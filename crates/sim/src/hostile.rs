@@ -21,6 +21,7 @@ use crate::situations::Situation;
 #[allow(dead_code)]
 mod lies;
 
+pub(crate) use lies::UNIX_AT_ZERO;
 use lies::{Field, Harm, Scene, Truth, change, fields, harm, invented};
 
 /// In this time the majority of the others elects and commits when the liar is gone.
@@ -107,27 +108,12 @@ impl Cluster {
         self.heal_network();
         let begun = self.now;
         let done = self.majority_commits(BACK_WITHIN);
-        if !done && self.failure.is_none() && self.is_outweighed() {
-            // The vote of an honest one was taken, because its term had been driven up. They wait for the liar's node, which comes back honest.
-            self.arose(Situation::Outweighed);
-            self.slots[liar].dead = false;
-            return;
-        }
         if !done && self.failure.is_none() {
             let why = self.why_not_one_view();
             self.fail(format!("the liar is gone, and after 10 s no majority of the others commits: {why}"));
         }
         let took = (self.now - begun) / MS;
         self.log(|| format!("the others commit after {took} ms"));
-    }
-
-    /// Are the honest no majority in the newest voters of one of them?
-    fn is_outweighed(&self) -> bool {
-        let honest: Vec<usize> = (0..self.slots.len()).filter(|s| self.is_honest(*s)).collect();
-        let statuses = honest.iter().filter_map(|s| self.status(*s));
-        let Some(newest) = statuses.max_by_key(|s| (s.committed, s.last)) else { return false };
-        let theirs: u32 = honest.iter().map(|s| newest.voters.weight(self.slots[*s].node)).sum();
-        2 * theirs <= newest.voters.total()
     }
 
     /// Has each honest member whose server runs committed something within the bound? A server whose log was replaced by a state, as after terms

@@ -255,8 +255,8 @@ known! {
     "stranger-believed", "35", hostile(5000), "whoever is linked is believed, whatever it says" => "an honest member is evicted";
     "stranger-overrules", "35", Runs::TestOfOrder, "log and data are given up for anybody" => "the test of that rule";
     "terms-unbounded", "35", hostile(2000), "any term is taken over" => "no majority when the liar is gone";
-    "driven-up-stays-out", "35", Runs::TestOfOrder, "a voter whose term was driven up is not let in again: safe, not live" => "the test of that rule";
-    "away-stays-out", "35", Runs::TestOfOrder, "a member does not follow the terms of a majority that was driven up: safe, not live" => "the test of that rule";
+    "driven-up-stays-out", "35", Runs::TestOfOrder, "a voter whose term was raised alone is not let in again: safe, not live" => "the test of that rule";
+    "away-stays-out", "35", Runs::TestOfOrder, "a member does not follow the terms of a majority beyond the bound: safe, not live" => "the test of that rule";
     "heavy-newcomer", "35", Runs::TestOfOrder, "a newcomer has the weight that it asks for at once" => "the test of that rule";
     "unreadable-written", "36", Runs::TestOfOrder, "an entry is written that no reader of the log accepts" => "the test of that rule";
     "level-alone", "37", swarm(50), "the group level rises without those that do not support it" => "a raise beside a linked member of a lower build";

@@ -149,8 +149,6 @@ situations! {
     HarmfulLie = "lie with a cost left out": 0,
     /// A node proved itself a liar, and was left.
     LiarLeft = "liar left": 0,
-    /// The others were no majority without it: a vote had been taken from one of them.
-    Outweighed = "liar gone, majority with it": 0,
 }
 
 impl Situation {

@@ -98,7 +98,7 @@ macro_rules! number {
 /// it into the signed 64 bits of the server's interface.
 pub const NUMBER_MAX: u64 = 1 << 62;
 
-/// Highest term that is taken from outside. Terms are no counters: whoever lies can drive them up, as far as the order lets it (2^62 + 2^61), and an operator
+/// Highest term that is taken from outside. Terms are no counters: whoever lies can drive them up, as far as the time lets it, and an operator
 /// a bit further. Elections have to go on from there, so terms that follow have to be readable.
 pub const TERM_MAX: Term = Term((1 << 63) - 1);
 

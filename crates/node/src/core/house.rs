@@ -16,6 +16,7 @@ use super::connection::{Pending, PendingApp};
 use super::incarnation::Owed;
 use crate::Level;
 use crate::settings::durability_name;
+use crate::settings::unix_time;
 use trireme_replicator::retention::{Growth, Need, Needs, Room};
 
 /// How often the log's housekeeping is looked at.
@@ -56,6 +57,7 @@ impl Core {
         if self.inc.log_kept.elapsed() >= KEEP_LOG_EVERY {
             self.conn.reminder.look(&self.shared.host, self.inc.transport.protection(), &self.inc.transport.listens());
             self.inc.log_kept = Instant::now();
+            self.inc.group.set_unix_at_zero(unix_time().saturating_sub(self.inc.started.elapsed()));
             self.look_at_engine();
             self.keep_log();
         }

@@ -303,3 +303,42 @@ fn a_log_without_its_end_is_suspect_before_a_fork_lowers_its_marks() {
     assert!(store.hard_state().voters_committed <= end && store.last() == end);
     assert!(store.suspect().is_some(), "it would vote as if it knew the newest voters");
 }
+
+/// Who was forced gives way to the side that was not, when one that it knows tells of it. If nothing more is heard of that side, because the one that
+/// told of it lied and is gone, it goes on within seconds.
+#[test]
+fn a_claim_of_another_primary_component_that_ends_is_given_way_to_for_seconds_only() {
+    let mut net = Net::cluster(3);
+    net.isolate(3);
+    net.run(Duration::from_secs(10));
+    let now = net.now;
+    net.nodes.get_mut(&3).unwrap().group.force_primary(now);
+    net.run(Duration::from_secs(1));
+    assert_eq!(net.phase(3), Phase::Primary);
+    for _ in 0..5 {
+        let (now, status) = (net.now, net.nodes[&3].group.status());
+        let claim = Presence {
+            history: HISTORY,
+            lineage: Lineage::default(),
+            term: status.term,
+            last_term: Term(1),
+            last_index: status.last,
+            base: Seqno(0),
+            seqno: Seqno(0),
+            primary: true,
+            whole: true,
+            data: None,
+            holds: Some(Seqno(0)),
+            founding: None,
+            sequencer: None,
+        };
+        let group = &mut net.nodes.get_mut(&3).unwrap().group;
+        group.handle_link_up(now, Net::config(2).me, trireme_order::SUPPORTED);
+        group.handle_message(now, node(2), Message::Presence(claim));
+        group.handle_link_down(now, node(2));
+        net.settle();
+        assert_eq!(net.phase(3), Phase::NonPrimary, "it gives way");
+        net.run(Duration::from_secs(7));
+        assert_eq!(net.phase(3), Phase::Primary, "{:?}", net.nodes[&3].group.status());
+    }
+}

@@ -3,12 +3,17 @@
 //!
 //! Shared by the order's own tests, the fuzz target `order_liar` and the simulator.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use trireme_order::{Append, Content, Envelope, Heartbeat, LogEnd, Message, Presence};
 use trireme_types::{
     Base, Durability, EntryHeader, EntryKind, Fork, Level, Lineage, LogIndex, Member, NodeId, Seqno, Session, Term,
     Uuid, Weight,
 };
+
+/// The wall clock at the zero of all that lie or are lied to.
+pub const UNIX_AT_ZERO: Duration = Duration::from_secs(1_800_000_000);
 
 /// A number below the given one.
 pub type Choose<'a> = &'a mut dyn FnMut(u64) -> u64;
@@ -155,10 +160,20 @@ fn number(choose: Choose<'_>, now: u64) -> u64 {
     }
 }
 
+/// Also where the time says that elections can have led, and a little behind that.
+fn later_term(choose: Choose<'_>, now: u64) -> u64 {
+    let limit = UNIX_AT_ZERO.as_secs() << 10;
+    match choose(6) {
+        0 => limit + choose(1 << 20),
+        1 => limit + (1 << 20) + choose(1 << 20),
+        _ => number(choose, now),
+    }
+}
+
 pub fn change(choose: Choose<'_>, scene: &Scene, field: Field<'_>) {
     let fork = |n: u64| Fork { index: LogIndex(n), seqno: Seqno(n), id: Uuid([n as u8 | 1; 16]) };
     match field {
-        Field::Term(term) => term.0 = number(choose, term.0),
+        Field::Term(term) => term.0 = later_term(choose, term.0),
         Field::Index(index) => index.0 = number(choose, index.0),
         Field::Seqno(seqno) => seqno.0 = number(choose, seqno.0),
         Field::Number(n) => *n = number(choose, *n),

@@ -8,6 +8,8 @@ use bytes::Bytes;
 use trireme_order::{Config, Delivery, Event, Group, JoinState, Limits, MemStore, Message, Output, Phase, Timeouts};
 use trireme_types::{Durability, Incarnation, Level, Member, NodeId, Seqno, Timestamp, Uuid, Weight};
 
+pub use super::lies::UNIX_AT_ZERO;
+
 pub fn node(n: u8) -> NodeId {
     NodeId(Uuid([n; 16]))
 }
@@ -79,6 +81,7 @@ impl Net {
                 ..Member::default()
             },
             timeouts: Timeouts::default(),
+            unix_at_zero: UNIX_AT_ZERO,
             ignore_sb: false,
             ignore_quorum: false,
             expect: 0,

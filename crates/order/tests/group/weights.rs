@@ -105,3 +105,45 @@ fn a_heavy_member_that_dies_is_waited_for_by_name_and_a_person_can_decide() {
 fn said(net: &Net, n: u8, words: &str) -> bool {
     net.nodes[&n].events.iter().any(|e| matches!(e, Event::Log { text, .. } if text.contains(words)))
 }
+
+/// A member gives its weight away while another one is not there, takes it back, and is gone. Who was away keeps its vote: with it the rest is a
+/// majority.
+#[test]
+fn a_member_that_makes_itself_light_and_heavy_again_takes_no_vote_from_one_that_is_away() {
+    for away in [0, 3, 10] {
+        let mut net = Net::cluster(3);
+        let seq = net.sequencer();
+        let (liar, other) = if seq == 1 { (2, 3) } else { (seq % 3 + 1, 6 - seq - (seq % 3 + 1)) };
+        net.isolate(other);
+        net.run(Duration::from_secs(away));
+        for weight in [0, 1] {
+            let now = net.now;
+            net.nodes.get_mut(&liar).unwrap().group.set_weight(now, Weight(weight));
+            net.run(Duration::from_secs(7));
+        }
+        net.kill(liar);
+        net.heal();
+        net.run(Duration::from_secs(10));
+        all_commit(&mut net, &[seq, other], "after it was gone");
+    }
+}
+
+/// The wish is granted when the one that was away is back.
+#[test]
+fn a_lower_weight_is_granted_when_the_rest_can_go_on_with_it() {
+    let mut net = Net::cluster(3);
+    let seq = net.sequencer();
+    let light = (1..=3).find(|n| *n != seq).unwrap();
+    let other = 6 - seq - light;
+    net.isolate(other);
+    net.run(Duration::from_secs(10));
+    let now = net.now;
+    net.nodes.get_mut(&light).unwrap().group.set_weight(now, Weight(0));
+    net.run(Duration::from_secs(3));
+    let weight = |net: &Net, n: u8| net.nodes[&seq].group.status().voters.weight(node(n));
+    assert_eq!((weight(&net, light), weight(&net, other)), (1, 1), "both are needed");
+    net.heal();
+    net.run(Duration::from_secs(10));
+    assert_eq!((weight(&net, light), weight(&net, other)), (0, 1));
+    all_commit(&mut net, &[1, 2, 3], "in the end");
+}
