@@ -15,8 +15,7 @@ use super::Core;
 use super::connection::{Pending, PendingApp};
 use super::incarnation::Owed;
 use crate::Level;
-use crate::settings::durability_name;
-use crate::settings::unix_time;
+use crate::settings::{durability_name, unix_time};
 use trireme_replicator::retention::{Growth, Need, Needs, Room};
 
 /// How often the log's housekeeping is looked at.
