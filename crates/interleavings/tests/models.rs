@@ -246,6 +246,11 @@ fn apply(n: u64) -> Item {
     })
 }
 
+/// An applier without work looks once more, some time later, before it sleeps.
+fn lingers(_: &AtomicUsize) {
+    thread::yield_now();
+}
+
 /// What two appliers took, in no order.
 fn taken(queue: &Arc<ApplyQueue>, fill: impl FnOnce()) -> Vec<Option<Seqno>> {
     let appliers: Vec<_> = [(), ()]
@@ -254,7 +259,7 @@ fn taken(queue: &Arc<ApplyQueue>, fill: impl FnOnce()) -> Vec<Option<Seqno>> {
             thread::spawn(move || {
                 let mut seen = Vec::new();
                 queue.arrive();
-                while let Some(item) = queue.take(|| ()) {
+                while let Some(item) = queue.take(|| (), lingers) {
                     seen.push(item.seqno());
                     queue.done(item.is_write_set());
                 }
@@ -308,7 +313,7 @@ fn what_waited_for_an_item_alone_is_taken_by_all_who_are_there() {
                 let (queue, together) = (queue.clone(), together.clone());
                 thread::spawn(move || {
                     queue.arrive();
-                    while let Some(item) = queue.take(|| ()) {
+                    while let Some(item) = queue.take(|| (), lingers) {
                         if item.is_write_set() {
                             // Neither ends before the other has begun: both have to be awake.
                             let mut begun = together.0.lock().unwrap();
@@ -348,12 +353,12 @@ fn an_applier_that_leaves_takes_nothing_with_it() {
         }
         queue.close();
         queue.arrive();
-        let first = queue.take(|| ()).expect("three are there");
+        let first = queue.take(|| (), lingers).expect("three are there");
         let stays = {
             let queue = queue.clone();
             thread::spawn(move || {
                 let mut count = 0;
-                while let Some(item) = queue.take(|| ()) {
+                while let Some(item) = queue.take(|| (), lingers) {
                     count += 1;
                     queue.done(item.is_write_set());
                 }

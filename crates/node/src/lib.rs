@@ -24,6 +24,7 @@ mod index;
 mod item;
 mod jobs;
 mod life;
+mod linger;
 mod log;
 mod mailbox;
 mod metrics;

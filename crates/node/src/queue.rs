@@ -16,6 +16,8 @@ struct State {
     waiting: usize,
     /// Of these, so many were woken and have not looked again. Each is called once, for one item.
     called: usize,
+    /// One thread looks for the next item without sleeping (`lingers`): it is on the way to whatever comes.
+    lingers: bool,
     /// Threads between `arrive` and `depart`.
     present: usize,
     /// Items taken whose handling has not ended.
@@ -95,7 +97,7 @@ impl ApplyQueue {
     /// lock: they would wait for that at once.
     fn call(&self, mut s: MutexGuard<'_, State>) {
         let over = s.closed && s.items.is_empty() && s.waiting > 0;
-        let one_more = s.waiting > s.called && s.items.len() > s.called && s.front_is_free();
+        let one_more = s.waiting > s.called && s.items.len() > s.called + usize::from(s.lingers) && s.front_is_free();
         s.called += usize::from(one_more);
         drop(s);
         if over {
@@ -114,9 +116,11 @@ impl ApplyQueue {
         above
     }
 
-    /// The next item, in order; `None` once closed and empty. `sank`: see [`ApplyQueue::watch`].
-    pub fn take(&self, sank: impl Fn()) -> Option<Item> {
+    /// The next item, in order; `None` once closed and empty. `sank`: see [`ApplyQueue::watch`]. `linger` waits as long
+    /// as it thinks fit for the number of items to become more than none.
+    pub fn take(&self, sank: impl Fn(), linger: impl Fn(&AtomicUsize)) -> Option<Item> {
         let mut s = self.lock();
+        let mut has_lingered = false;
         loop {
             if s.front_is_free()
                 && let Some(item) = s.items.pop()
@@ -140,6 +144,16 @@ impl ApplyQueue {
             if s.closed && s.items.is_empty() {
                 return None;
             }
+            if !has_lingered && !s.lingers && s.items.is_empty() {
+                s.lingers = true;
+                drop(s);
+                linger(&self.length);
+                s = self.lock();
+                s.lingers = false;
+                has_lingered = true;
+                continue;
+            }
+            has_lingered = false;
             s.waiting += 1;
             s = self.ready.wait(s).expect("no holder of the apply queue panics");
             s.waiting -= 1;
@@ -268,7 +282,7 @@ mod tests {
         // Two threads, which leave after their items.
         for n in [1, 2] {
             queue.arrive();
-            assert_eq!(queue.take(|| ()).unwrap().seqno(), Some(Seqno(n)));
+            assert_eq!(queue.take(|| (), |_| ()).unwrap().seqno(), Some(Seqno(n)));
         }
         let leave = || {
             queue.done(true);
@@ -280,7 +294,7 @@ mod tests {
             let queue = queue.clone();
             thread::spawn(move || {
                 for _ in 0..2 {
-                    let item = queue.take(|| ()).unwrap();
+                    let item = queue.take(|| (), |_| ()).unwrap();
                     tell.send(item.seqno()).unwrap();
                     gate.recv().unwrap();
                     queue.done(item.is_write_set());
@@ -303,18 +317,18 @@ mod tests {
         let queue = Arc::new(ApplyQueue::default());
         assert!(queue.begin_beside().is_none(), "nothing stands in the way");
         queue.push(apply(1));
-        queue.take(|| ()).unwrap();
+        queue.take(|| (), |_| ()).unwrap();
         let beside = queue.begin_beside().unwrap();
         assert!(queue.begin_beside().is_none(), "one after the other");
         queue.push(apply(2));
         queue.push(Item::Synced { at: Seqno(2) });
-        assert_eq!(queue.take(|| ()).unwrap().seqno(), Some(Seqno(2)));
+        assert_eq!(queue.take(|| (), |_| ()).unwrap().seqno(), Some(Seqno(2)));
         queue.done(true);
         queue.done(true);
         let (tell, told) = mpsc::channel();
         let taker = {
             let queue = queue.clone();
-            thread::spawn(move || tell.send(queue.take(|| ()).unwrap().is_write_set()).unwrap())
+            thread::spawn(move || tell.send(queue.take(|| (), |_| ()).unwrap().is_write_set()).unwrap())
         };
         assert!(told.try_recv().is_err());
         drop(beside);
@@ -331,7 +345,7 @@ mod tests {
     fn what_was_dropped_stands_in_nobodys_way() {
         let queue = Arc::new(ApplyQueue::default());
         queue.push(apply(1));
-        queue.take(|| ()).unwrap();
+        queue.take(|| (), |_| ()).unwrap();
         queue.push(Item::Synced { at: Seqno(1) });
         assert!(queue.begin_beside().is_none());
         queue.clear();
@@ -343,13 +357,13 @@ mod tests {
     fn what_nobody_tells_holds_nothing_up() {
         let queue = Arc::new(ApplyQueue::default());
         queue.push(apply(1));
-        queue.take(|| ()).unwrap();
+        queue.take(|| (), |_| ()).unwrap();
         let (notices, gone) = mpsc::channel();
         drop(gone);
         assert!(notices.send(queue.begin_beside().unwrap()).is_err());
         queue.done(true);
         queue.push(Item::Synced { at: Seqno(1) });
-        assert!(!queue.take(|| ()).unwrap().is_write_set());
+        assert!(!queue.take(|| (), |_| ()).unwrap().is_write_set());
     }
 
     #[test]
@@ -359,7 +373,7 @@ mod tests {
             queue.push(apply(n));
         }
         let told = std::cell::Cell::new(0);
-        let take = || queue.take(|| told.set(told.get() + 1)).unwrap();
+        let take = || queue.take(|| told.set(told.get() + 1), |_| ()).unwrap();
         assert!(!queue.watch(Some(4)), "it has sunk already");
         take();
         assert_eq!(told.get(), 0);
@@ -381,7 +395,7 @@ mod tests {
         let queue = ApplyQueue::default();
         queue.push(apply(1));
         queue.close();
-        assert!(queue.take(|| ()).is_some());
-        assert!(queue.take(|| ()).is_none());
+        assert!(queue.take(|| (), |_| ()).is_some());
+        assert!(queue.take(|| (), |_| ()).is_none());
     }
 }

@@ -21,6 +21,7 @@ use crate::host::Host;
 use crate::item::Item;
 use crate::jobs::{HELPERS_END, Jobs};
 use crate::life::Life;
+use crate::linger::Linger;
 use crate::log::{self, Log, LogError};
 use crate::metrics::Metrics;
 use crate::monitor::OrderMonitor;
@@ -44,6 +45,10 @@ pub struct Shared {
     pub commands: CommandQueue,
     pub monitor: OrderMonitor,
     pub queue: Arc<ApplyQueue>,
+    /// Of clients whose write set is being ordered.
+    pub clients: Linger,
+    /// Of appliers without work.
+    pub appliers: Linger,
     pub trxs: TrxMap,
     pub votes: Votes,
     pub failures: KeptFailures,
@@ -80,6 +85,8 @@ impl Shared {
             commands: CommandQueue::default(),
             monitor: OrderMonitor::new(left),
             queue: Arc::default(),
+            clients: Linger::default(),
+            appliers: Linger::default(),
             trxs: TrxMap::default(),
             votes: Votes::default(),
             failures,

@@ -8,6 +8,7 @@ use crate::saved::Saved;
 use crate::threads::lock;
 use crate::{Code, ConnId, Handle, Level, Meta, RecvCtx, ServerView, Source, TrxId, flags};
 use bytes::Bytes;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use trireme_certification::{Head, WriteSet};
 use trireme_types::Seqno;
@@ -24,14 +25,16 @@ const LOOK_FOR_ENTRY: Duration = Duration::from_millis(100);
 
 impl Node {
     pub fn recv(&self, ctx: RecvCtx) -> Code {
-        let queue = &self.shared.queue;
+        let shared = &self.shared;
+        let queue = &shared.queue;
         queue.arrive();
         // Also when a callback panics: the queue must know.
         let _departure = OnDrop(|| queue.depart());
         let sank = || {
             self.shared.commands.push(Command::BacklogSank);
         };
-        while let Some(item) = queue.take(sank) {
+        let linger = |waiting: &AtomicUsize| shared.appliers.until(|| waiting.load(Relaxed) > 0);
+        while let Some(item) = queue.take(sank, linger) {
             let write_set = item.is_write_set();
             let _done = OnDrop(|| queue.done(write_set));
             if let Some(code) = self.handle(ctx, item) {
@@ -47,7 +50,7 @@ impl Node {
         let queue = &self.shared.queue;
         queue.arrive();
         let _departure = OnDrop(|| queue.depart());
-        while let Some(item) = queue.take(|| ()) {
+        while let Some(item) = queue.take(|| (), |_| ()) {
             let write_set = item.is_write_set();
             let _done = OnDrop(|| queue.done(write_set));
             if matches!(item, Item::Final { .. }) {

@@ -97,6 +97,7 @@ impl Node {
         shared.commands.push(Command::Propose { body, patient: false, trx: Some(trx.clone()), slot: slot.clone() });
         // The command queue is first in, first out: the place is fixed.
         sequenced();
+        shared.clients.until(|| slot.is_full());
         let outcome = slot.wait();
         let mut state = trx.lock();
         match outcome {
