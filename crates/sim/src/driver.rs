@@ -1027,10 +1027,12 @@ impl Cluster {
 
     pub fn abandon(&mut self, slot: usize) {
         if let Some(p) = self.slots[slot].process.as_mut().filter(|p| p.outage.is_none()) {
-            p.pending.clear();
+            // What is given up is rolled back here. A new session is certified against it. What was ordered before goes on to its commit,
+            // and holds its rows until then.
+            for asked in std::mem::take(&mut p.pending).values() {
+                p.locks.remove(&asked.op);
+            }
             p.streams.values_mut().filter(|s| s.sent.is_some()).for_each(OwnStream::lose);
-            // What is given up is rolled back here. A new session is certified against it.
-            p.locks.retain(|op, _| p.streams.get(op).is_some_and(|s| !s.is_lost()));
         }
         if let Some(p) = self.slots[slot].process.as_mut().filter(|p| p.outage.is_none()) {
             p.replicator.handle_abandoned();

@@ -26,10 +26,6 @@ impl OwnStream {
         self.dead = true;
     }
 
-    pub fn is_lost(&self) -> bool {
-        self.dead
-    }
-
     fn next(&self) -> Part {
         if self.dead {
             Part::Rollback

@@ -39,6 +39,18 @@ fn every_member_originates() {
 }
 
 #[test]
+fn what_was_ordered_holds_its_rows_when_clients_are_given_up() {
+    let mut c = with(1, |o| (o.keys, o.db_apply_mean) = (1, SEC));
+    let ops: Vec<u64> = (0..10).map(|_| c.write(0)).collect();
+    c.expect(SEC, "ordered", |c| ops.iter().all(|op| c.histories.find(*op).is_some()));
+    c.abandon(0);
+    for _ in 0..10 {
+        c.write(0);
+    }
+    c.conclude();
+}
+
+#[test]
 fn a_sequencer_that_dies_with_an_uncommitted_tail_comes_back_without_it() {
     let mut c = cluster(3);
     let s = c.the_sequencer();
