@@ -1025,7 +1025,11 @@ impl Cluster {
         self.with_group(slot, |g, now| g.read(now, id));
     }
 
+    /// The group thread gives up what is undecided, and begins a new session in the same step. So nothing is given up while it stands still.
     pub fn abandon(&mut self, slot: usize) {
+        if self.slots[slot].stands_still() {
+            return;
+        }
         if let Some(p) = self.slots[slot].process.as_mut().filter(|p| p.outage.is_none()) {
             // What is given up is rolled back here. A new session is certified against it. What was ordered before goes on to its commit,
             // and holds its rows until then.

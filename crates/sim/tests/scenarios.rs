@@ -51,6 +51,21 @@ fn what_was_ordered_holds_its_rows_when_clients_are_given_up() {
 }
 
 #[test]
+fn a_node_that_stands_still_gives_up_no_client() {
+    let mut c = with(1, |o| (o.keys, o.step_mean) = (1, 10 * MS));
+    for _ in 0..10 {
+        c.write(0);
+    }
+    c.pause(0);
+    c.abandon(0);
+    c.resume(0);
+    for _ in 0..10 {
+        c.write(0);
+    }
+    c.conclude();
+}
+
+#[test]
 fn a_sequencer_that_dies_with_an_uncommitted_tail_comes_back_without_it() {
     let mut c = cluster(3);
     let s = c.the_sequencer();
