@@ -15,7 +15,7 @@ use trireme_order::{
 use trireme_replicator::retention::EngineDisk;
 use trireme_replicator::votes::Ballots;
 use trireme_replicator::{self as replicator, Position, Replicator};
-use trireme_types::{Level, Levels, LogIndex, Member, NodeId, Seqno, Term, Timestamp, Uuid, View};
+use trireme_types::{Durability, Level, Levels, LogIndex, Member, NodeId, Seqno, Term, Timestamp, Uuid, View};
 
 use crate::check::{Branches, Clients, Histories, Isolation, Logs, Losses, ReadRecord};
 use crate::database::{Change, Database};
@@ -76,6 +76,8 @@ pub(crate) struct Process {
     pub view: Option<View>,
     /// In the newest view, and not told otherwise since.
     pub primary: bool,
+    /// The durability mode that this member was told to want.
+    pub durability: Durability,
     pub leaving: bool,
     pub inbox: VecDeque<Input>,
     pub step_at: Option<u64>,
@@ -749,6 +751,7 @@ impl Cluster {
             delivering: false,
             view: None,
             primary: false,
+            durability: options.durability,
             leaving: false,
             inbox: VecDeque::new(),
             step_at: None,

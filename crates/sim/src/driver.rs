@@ -426,6 +426,7 @@ impl Cluster {
                 self.carry_out(slot);
             }
             GroupEvent::Found { history } => {
+                self.watch.founded(history, p.durability);
                 p.replicator.handle_found(history);
                 self.slots[slot].db.begin(history, 0);
                 if let Some(Err(e)) = self.with_group(slot, |g, now| g.bootstrap(now, history, Seqno(0))) {
@@ -823,7 +824,7 @@ impl Cluster {
 
     /// Is `disk` the setting throughout, so far?
     fn syncs_matter(&self) -> bool {
-        self.options.durability == Durability::Disk && !self.watch.is_switched()
+        self.options.durability == Durability::Disk && !self.watch.is_switched(Durability::Disk)
     }
 
     fn observe_log(&mut self, slot: usize) {
@@ -1023,6 +1024,15 @@ impl Cluster {
         }
         p.reads.insert(id, record);
         self.with_group(slot, |g, now| g.read(now, id));
+    }
+
+    /// An operator sets the durability on one member.
+    pub fn set_durability(&mut self, slot: usize, to: Durability) {
+        if self.with_group(slot, |g, now| g.set_durability(now, to)).is_some()
+            && let Some(p) = &mut self.slots[slot].process
+        {
+            p.durability = to;
+        }
     }
 
     /// The group thread gives up what is undecided, and begins a new session in the same step. So nothing is given up while it stands still.

@@ -355,7 +355,7 @@ impl Cluster {
             Fault::Durability => {
                 let slot = self.any_slot();
                 let to = if self.rng.chance(0.5) { Durability::Disk } else { Durability::Process };
-                self.with_group(slot, |g, now| g.set_durability(now, to));
+                self.set_durability(slot, to);
             }
             Fault::Abandon => {
                 let slot = self.any_slot();

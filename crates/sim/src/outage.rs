@@ -196,6 +196,7 @@ impl Cluster {
         let s = &mut self.slots[slot];
         let (boot, now) = (s.boot, s.local(self.now));
         let Some(p) = &mut s.process else { return };
+        p.durability = config.durability;
         let mut store = std::mem::replace(p.group.store_mut(), Store::nothing());
         if lost && self.options.sabotage == Some(Sabotage::OutageTrusted) {
             let _ = store.set_suspect(None);

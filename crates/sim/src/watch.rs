@@ -2,6 +2,8 @@
 //! not answered yet, to whom a state or a full copy is on its way. It is written from messages as they are sent and from entries as they
 //! land in logs, never from what the code under test remembers. By it harm is planned, and permitted.
 
+use std::collections::BTreeMap;
+
 use trireme_order::{Content, Envelope, LogStore, Message};
 use trireme_types::{Durability, EntryKind, LogIndex, NodeId, Term, Uuid};
 
@@ -79,6 +81,8 @@ struct Switch {
 pub(crate) struct Watch {
     changes: Vec<Change>,
     switches: Vec<Switch>,
+    /// In which mode histories began that their members founded: the founder's wish, which may have been changed before.
+    founded: BTreeMap<Uuid, Durability>,
     /// Who asked for votes in the newest term of a branch for which anybody did.
     candidates: Vec<(Uuid, Term, NodeId)>,
     /// Sender and receiver of states that have not arrived.
@@ -88,9 +92,14 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Is a change of the durability in anybody's log?
-    pub fn is_switched(&self) -> bool {
-        !self.switches.is_empty()
+    /// Is a mode in anybody's log that is not `usual`?
+    pub fn is_switched(&self, usual: Durability) -> bool {
+        !self.switches.is_empty() || self.founded.values().any(|began| *began != usual)
+    }
+
+    /// A history begins.
+    pub fn founded(&mut self, history: Uuid, durability: Durability) {
+        self.founded.insert(history, durability);
     }
 
     /// Was the durability ever switched?
@@ -195,7 +204,8 @@ impl Cluster {
             .switches
             .iter()
             .filter(|s| s.settled && s.index <= index && s.branch == lineage.branch_at(p.history, s.index));
-        before.max_by_key(|s| s.index).map_or(self.options.durability, |s| s.to)
+        let began = self.watch.founded.get(&p.history).copied().unwrap_or(self.options.durability);
+        before.max_by_key(|s| s.index).map_or(began, |s| s.to)
     }
 
     /// A message leaves `slot`.

@@ -66,6 +66,23 @@ fn a_node_that_stands_still_gives_up_no_client() {
 }
 
 #[test]
+fn a_founder_begins_in_the_mode_that_it_was_told_last() {
+    for (usual, told) in [(Durability::Disk, Durability::Process), (Durability::Process, Durability::Disk)] {
+        let mut o = Options::calm(1, 3);
+        (o.founded, o.durability, o.sync_mean) = (true, usual, 100 * MS);
+        let mut c = Cluster::new(o);
+        c.join(0);
+        c.set_durability(0, told);
+        for slot in 1..3 {
+            c.join(slot);
+        }
+        c.expect(60 * SEC, "a cluster", |c| c.one_view() && c.settled());
+        c.write_committed(0);
+        c.conclude();
+    }
+}
+
+#[test]
 fn a_sequencer_that_dies_with_an_uncommitted_tail_comes_back_without_it() {
     let mut c = cluster(3);
     let s = c.the_sequencer();
