@@ -382,7 +382,7 @@ impl<S: LogStore> Group<S> {
 
     /// A higher term was seen: whatever this member did in the old one is over.
     pub(crate) fn adopt_term(&mut self, now: Timestamp, term: Term) {
-        debug_assert!(term > self.hard.term);
+        assert!(term > self.hard.term);
         let ordered = matches!(self.role, Role::Sequencer(_));
         self.hard.term = term;
         self.hard.voted_for = NodeId::default();
@@ -487,7 +487,7 @@ impl<S: LogStore> Group<S> {
     }
 
     pub(crate) fn become_sequencer(&mut self, now: Timestamp, voters: Option<VoterSet>) {
-        debug_assert_eq!(self.hard.voted_for, self.me());
+        assert_eq!(self.hard.voted_for, self.me());
         if voters.as_ref().is_some_and(|v| !v.fork.is_nil()) && self.is_forked_out() {
             self.log(true, "not forced: this history has been forced too often; bootstrap a new one".into());
             return self.become_follower(now, None);

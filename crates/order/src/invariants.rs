@@ -1,4 +1,5 @@
-//! What holds after every input, whatever it was. Checked in debug builds, in fuzz targets and in every run of the simulator.
+//! What holds after every input, whatever it was. Checked in builds with debug assertions: tests, fuzz targets, the simulator, and the
+//! library that chaos runs are made with.
 //!
 //! A rule here is a promise of the code to itself: it may depend on nothing that a peer or a driver says.
 

@@ -15,7 +15,8 @@ impl CurrentPhase {
     pub const START: CurrentPhase = CurrentPhase(Phase::Idle);
 }
 
-/// May a member go from the first to the second? Anything else is a mistake of ours.
+/// May a member go from the first to the second? Anything else is a mistake of ours. Asserted in every build: a change is rare, and a node
+/// that makes an illegal one must not go on.
 fn is_legal(from: Phase, to: Phase) -> bool {
     match (from, to) {
         // Nothing works any more.
@@ -45,7 +46,7 @@ impl<S: LogStore> Group<S> {
 
     fn enter(&mut self, to: Phase) {
         let from = self.phase.0;
-        debug_assert!(is_legal(from, to), "from {from:?} to {to:?}");
+        assert!(is_legal(from, to), "from {from:?} to {to:?}");
         self.phase.0 = to;
     }
 

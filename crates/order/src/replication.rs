@@ -555,7 +555,7 @@ impl<S: LogStore> Group<S> {
 
     /// Forgets an uncommitted tail.
     pub(crate) fn truncate_after(&mut self, index: LogIndex) -> bool {
-        debug_assert!(index >= self.commit, "a committed entry is never forgotten");
+        assert!(index >= self.commit, "a committed entry is never forgotten");
         if let Err(e) = self.store.truncate_after(index) {
             self.fail(e);
             return false;

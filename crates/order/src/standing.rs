@@ -59,7 +59,7 @@ impl CurrentStanding {
     pub const START: CurrentStanding = CurrentStanding(Standing::Keeps);
 }
 
-/// May a member go from the first to the second? Anything else is a mistake of ours.
+/// May a member go from the first to the second? Anything else is a mistake of ours. Asserted in every build, as the phase is.
 fn is_legal(from: &Standing, to: &Standing) -> bool {
     use Standing::{Discarded, Diverged, GivesWay, Keeps, OutOfReach};
     match (from, to) {
@@ -137,7 +137,7 @@ impl<S: LogStore> Group<S> {
     }
 
     fn stand(&mut self, to: Standing) {
-        debug_assert!(is_legal(&self.standing.0, &to), "from {:?} to {to:?}", self.standing.0);
+        assert!(is_legal(&self.standing.0, &to), "from {:?} to {to:?}", self.standing.0);
         self.standing.0 = to;
     }
 

@@ -8,6 +8,8 @@
 //! What the server is not to be given yet the driver keeps ([`Offer::Keep`]), in the order in which it came, and hands over at
 //! [`Effect::GoLive`].
 
+mod inputs;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -374,10 +376,7 @@ impl Replicator {
 
     // --- what the order delivers ------------------------------------------------------------------------------------
 
-    /// Delivery begins after `base`. Part of `state` was written by [`Replicator::encode`]; the rest is the driver's and is returned.
-    ///
-    /// **Errors:** it was not. Nothing has changed then.
-    pub fn handle_reset<'a>(
+    fn on_reset<'a>(
         &mut self,
         base: Position,
         branch: Uuid,
@@ -392,7 +391,7 @@ impl Replicator {
             (roster, &state[state.len() - reader.remaining()..])
         };
         self.roster = roster;
-        self.handle_level(level);
+        self.on_level(level);
         self.base = base;
         self.branch = branch;
         self.delivered = base.seqno;
@@ -426,7 +425,6 @@ impl Replicator {
                 "what this node missed is no longer kept by any member: restart it to get a full copy".into(),
             ));
         }
-        self.invariants();
         Ok(rest)
     }
 
@@ -449,18 +447,14 @@ impl Replicator {
         self.roster.encode(w);
     }
 
-    /// Something that takes a seqno was ordered, and is no view. `owned`: a client of this member waits for it and does it itself.
-    pub fn handle_ordered(&mut self, index: LogIndex, seqno: Seqno, owned: bool) -> Offer {
+    fn on_ordered(&mut self, index: LogIndex, seqno: Seqno, owned: bool) -> Offer {
         self.delivered = seqno;
         self.delivered_index = index;
         let offer = self.feed.offer(seqno);
-        let offer = if owned { Offer::Skip } else { offer };
-        self.invariants();
-        offer
+        if owned { Offer::Skip } else { offer }
     }
 
-    /// A view. It is handed over before the effects are carried out.
-    pub fn handle_view(&mut self, now: Timestamp, index: LogIndex, seqno: Seqno, view: &View) -> Offer {
+    fn on_view(&mut self, now: Timestamp, index: LogIndex, seqno: Seqno, view: &View) -> Offer {
         self.delivered = seqno;
         self.delivered_index = index;
         let effects = self.roster.apply_view(view);
@@ -472,7 +466,6 @@ impl Replicator {
             self.on_own_view(seqno, view, again);
         }
         self.on_roster(now, effects, seqno);
-        self.invariants();
         offer
     }
 
@@ -498,25 +491,21 @@ impl Replicator {
         }
     }
 
-    /// A member said something in the order. `from`: whoever it is now, in whichever incarnation it said so.
-    pub fn handle_message(&mut self, now: Timestamp, index: LogIndex, seqno: Seqno, from: NodeId, message: AppMessage) {
+    fn on_message(&mut self, now: Timestamp, index: LogIndex, seqno: Seqno, from: NodeId, message: AppMessage) {
         self.delivered_index = index;
         if from == self.me.node {
             self.take_back(&message);
         }
         let effects = self.roster.apply(from, message, seqno);
         self.on_roster(now, effects, seqno);
-        self.invariants();
     }
 
-    /// The group is at this level from here on.
-    pub fn handle_level(&mut self, level: Level) {
+    fn on_level(&mut self, level: Level) {
         let level = if self.is(Mutant::NewcomersUnasked) { level.min(Level::FIRST) } else { level };
         self.roster.set_level(level);
     }
 
-    /// A fork, or a base, of another branch has come into the log.
-    pub fn note_branch(&mut self, branch: Uuid) {
+    fn on_branch(&mut self, branch: Uuid) {
         self.branch = branch;
     }
 
@@ -722,15 +711,13 @@ impl Replicator {
 
     // --- what else the order says -----------------------------------------------------------------------------------
 
-    /// The majority is lost. Says whether this member was in the primary component.
-    pub fn handle_non_primary(&mut self) -> bool {
+    fn on_non_primary(&mut self) -> bool {
         let was = std::mem::replace(&mut self.member, false);
-        self.handle_abandoned();
+        self.on_abandoned();
         was
     }
 
-    /// This member is to leave the group.
-    pub fn handle_leave(&mut self) {
+    fn on_leave(&mut self) {
         self.leaving = true;
     }
 
@@ -738,8 +725,7 @@ impl Replicator {
         self.leaving
     }
 
-    /// What was proposed may never be ordered.
-    pub fn handle_abandoned(&mut self) {
+    fn on_abandoned(&mut self) {
         self.announced = false;
         self.speak = true;
         if let Feed::HalfDone(half_done) = &mut self.feed {
@@ -749,20 +735,16 @@ impl Replicator {
             // It may be ordered twice, and is served once.
             request.stage = Stage::AskAt(Timestamp::ZERO);
         }
-        self.invariants();
     }
 
-    /// A history begins here, with empty data.
-    pub fn handle_found(&mut self, history: Uuid) {
+    fn on_found(&mut self, history: Uuid) {
         if let Feed::Idle(idle) = &mut self.feed {
             idle.position = Some(Position { history, seqno: Seqno::ZERO });
             idle.started_at = idle.position;
         }
-        self.invariants();
     }
 
-    /// The data have what the group's history has not. They are of no use from here on.
-    pub fn handle_diverged(&mut self) {
+    fn on_diverged(&mut self) {
         // A node that starts is made good by itself; one that serves has to be looked at.
         let severity = if matches!(self.feed, Feed::Live { .. }) { Severity::Warn } else { Severity::Info };
         if self.has_server() {
@@ -788,11 +770,9 @@ impl Replicator {
                 "the group went on without this node's last commits; restart it to get a full copy".into(),
             ));
         }
-        self.invariants();
     }
 
-    /// The order did not take this message.
-    pub fn handle_refused(&mut self, now: Timestamp, message: &AppMessage) {
+    fn on_refused(&mut self, now: Timestamp, message: &AppMessage) {
         self.take_back(message);
         if matches!(message, AppMessage::StateRequest { .. })
             && let Some(request) = self.feed.request_mut()
@@ -800,7 +780,6 @@ impl Replicator {
         {
             request.stage = Stage::AskAt(now.after(SEND_AGAIN));
         }
-        self.invariants();
     }
 
     /// What this member has said is not on its way any more: it was ordered, or never will be.
@@ -1022,21 +1001,18 @@ impl Replicator {
 
     // --- what the server says ---------------------------------------------------------------------------------------
 
-    /// The server's answer to [`Effect::AskServer`].
-    pub fn handle_state_request(&mut self, now: Timestamp, bytes: Vec<u8>) {
+    fn on_state_request(&mut self, now: Timestamp, bytes: Vec<u8>) {
         let Feed::Copying(copying) = &mut self.feed else {
             return self.log(Severity::Info, "a full copy was asked for by a server that needs none: ignored");
         };
         if is_trivial(&bytes) {
             let before = copying.own.unwrap_or(copying.joined_at.prev());
-            return self.handle_state_received(Some(before));
+            return self.on_state_received(Some(before));
         }
         copying.request = Some(Request::new(bytes, now));
-        self.invariants();
     }
 
-    /// An arbitrator wants a server to carry out this request: [`Effect::Answer`] names it.
-    pub fn handle_ask_donor(&mut self, now: Timestamp, bytes: Vec<u8>) {
+    fn on_ask_donor(&mut self, now: Timestamp, bytes: Vec<u8>) {
         match &mut self.feed {
             Feed::Nobody { request, .. } => *request = Some(Request::new(bytes, now)),
             Feed::Idle(_)
@@ -1048,12 +1024,9 @@ impl Replicator {
                 self.emit(Effect::Answer(Err(NoDonor::NotAnArbitrator)));
             }
         }
-        self.invariants();
     }
 
-    /// The full copy is here, and ends at `position`; or it failed. A copy is good only for the log that it meets: both are compared now,
-    /// and not when it was asked for (rule 33).
-    pub fn handle_state_received(&mut self, position: Option<Seqno>) {
+    fn on_state_received(&mut self, position: Option<Seqno>) {
         let Feed::Copying(Copying { own, request, .. }) = &self.feed else {
             return self.log(Severity::Info, "a state transfer was reported to a node that waits for none: ignored");
         };
@@ -1078,7 +1051,6 @@ impl Replicator {
             self.emit(Effect::DataArrived);
             self.go_live(Position { history: self.base.history, seqno }, None);
         }
-        self.invariants();
     }
 
     /// `end`: where the copy ends, unless the server has not said that it is here.
@@ -1094,9 +1066,7 @@ impl Replicator {
         )));
     }
 
-    /// The log has no more room, and nothing of it may go while the server waits for its data: what is between has to be ordered into
-    /// its certification, one entry after the other. Ignored once the server has them.
-    pub fn handle_no_room(&mut self, growth: Growth) {
+    fn on_no_room(&mut self, growth: Growth) {
         match &self.feed {
             Feed::Copying(_) | Feed::HalfDone(_) => {}
             Feed::Nobody { .. } | Feed::Idle(_) | Feed::Returning { .. } | Feed::Live { .. } | Feed::Ended { .. } => {
@@ -1109,13 +1079,11 @@ impl Replicator {
              this node stops before the disk is full. Free space, or put gcache.dir on a larger file system, and start the server again. If the log \
              itself takes the space, remove all files named trireme.*.galera.cache first: the node joins as a new member."
         )));
-        self.invariants();
     }
 
     // --- time ---------------------------------------------------------------------------------------------------------
 
-    /// To be called in every turn.
-    pub fn handle_tick(&mut self, now: Timestamp, sight: Sight<'_>) {
+    fn on_tick(&mut self, now: Timestamp, sight: Sight<'_>) {
         if !self.member {
             return;
         }
@@ -1124,7 +1092,6 @@ impl Replicator {
         self.announce(&sight);
         self.hurry(now, &sight);
         self.report(sight.left);
-        self.invariants();
     }
 
     /// With data that have a flaw: a full copy as soon as somebody has whole ones. If nobody has, and no voter is absent who might, one
@@ -1304,8 +1271,8 @@ impl Replicator {
 
     // --- what holds at all times ------------------------------------------------------------------------------------
 
-    /// Checked after every input, in debug builds and in the simulator.
-    fn invariants(&self) {
+    /// Checked after every input, in builds with debug assertions: tests, the simulator, and the library that chaos runs are made with.
+    fn check_invariants(&self) {
         if !cfg!(debug_assertions) {
             return;
         }
