@@ -253,6 +253,6 @@ fuzz-corpus:
 	rm -r fuzz/corpus/$(TARGET) && mv $(FOUND).least fuzz/corpus/$(TARGET)
 
 bench: deps-test
-	@scripts/install-deps.sh --balance
+	@scripts/install-deps.sh --bench
 	cargo build --release --locked -p trireme-provider -p trireme-cli
 	$(TRIREME) bench $(BENCH) --provider $(PROVIDER) --out $(OUT)

@@ -2,11 +2,12 @@
 # Installs the Debian packages that building, running and testing need; does nothing when all are there.
 # Needs root or sudo only if something is missing. The Rust toolchain is not installed here (see README).
 #
-#   scripts/install-deps.sh [--run] [--packages] [--balance] [--browser] [--containers] [--deny]
+#   scripts/install-deps.sh [--run] [--packages] [--balance] [--bench] [--browser] [--containers] [--deny]
 #
 # --run: only what building and running a cluster need, not what only tests need.
 # --packages: what the packages' test needs.
 # --balance: what the balancer is compared with, and the clients that its tests use where they are installed.
+# --bench: the systems of others that `trireme bench` measures.
 # --browser: what tests of the dashboard, of metrics and of alerts need.
 # --containers: what the test of the container image needs.
 # --deny: cargo-deny too (scripts/deny), for this user; no failure when it cannot be had.
@@ -52,6 +53,7 @@ packages=(
 case " $* " in *" --run "*) ;; *) packages+=(
     galera-4                     # for comparison
     mariadb-test perl            # MariaDB's own suites
+    sysbench                     # the load of two experiments of `trireme bench`
 ) ;; esac
 case " $* " in *" --packages "*) packages+=(
     debhelper                    # make deb
@@ -59,8 +61,11 @@ case " $* " in *" --packages "*) packages+=(
     debootstrap systemd-container
 ) ;; esac
 case " $* " in *" --balance "*) packages+=(
-    haproxy sysbench
+    haproxy
     libmariadb-dev python3-pymysql python3-dev python3-venv libmariadb-java default-jdk-headless
+) ;; esac
+case " $* " in *" --bench "*) packages+=(
+    postgresql etcd-server
 ) ;; esac
 case " $* " in *" --browser "*) packages+=(
     chromium chromium-driver fonts-dejavu-core

@@ -116,8 +116,9 @@ pub struct Measure {
     /// How much is measured; the other options change single numbers of it
     #[arg(long, value_enum, default_value = "quick")]
     pub preset: Preset,
-    /// In `ratio`: how write sets travel, `rows` or `statements` (wsrep_forced_binlog_format), with commas between
-    #[arg(long, value_delimiter = ',', default_value = "rows", value_parser = ["rows", "statements"])]
+    /// In `ratio`: how write sets travel, `rows` or `statements` (wsrep_forced_binlog_format), with commas between [default: rows; in the
+    /// presets tiny and full both]
+    #[arg(long, value_delimiter = ',', value_parser = ["rows", "statements"])]
     pub write_sets: Vec<String>,
     /// In `provider`: a further library as LABEL=PATH[#OPTIONS], beside the --systems; may be repeated
     #[arg(long, value_name = "LIBRARY")]

@@ -89,8 +89,9 @@ pub fn servers(point: &Point, _settings: &Settings) -> Servers {
     let Ok(system) = point.system() else { return Servers::None };
     let deployment = |options: Vec<String>, netns| Deployment { system, nodes: point.nodes, options, netns };
     match point.experiment {
-        Experiment::Insert | Experiment::Oltp | Experiment::Tpcc => Servers::Shared(deployment(Vec::new(), false)),
-        Experiment::Ratio => Servers::Shared(deployment(ratio::options(point), false)),
+        Experiment::Insert | Experiment::Ratio | Experiment::Oltp | Experiment::Tpcc => {
+            Servers::Shared(deployment(Vec::new(), false))
+        }
         Experiment::Durability => Servers::Shared(deployment(durability::options(), false)),
         Experiment::Peers if matches!(system.kind(), Kind::Postgres | Kind::Etcd | Kind::Missing) => Servers::None,
         Experiment::Peers => Servers::Own(deployment(Vec::new(), false)),

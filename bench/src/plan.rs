@@ -170,6 +170,11 @@ impl Settings {
             Preset::Quick => (0.005, 2.0, 1),
             Preset::Full => (0.1, 10.0, 3),
         };
+        let write_sets = match (asked.write_sets.is_empty(), asked.preset) {
+            (false, _) => asked.write_sets.clone(),
+            (true, Preset::Quick) => vec!["rows".to_owned()],
+            (true, Preset::Tiny | Preset::Full) => vec!["rows".to_owned(), "statements".to_owned()],
+        };
         Settings {
             preset: asked.preset,
             systems: asked.systems.clone(),
@@ -180,7 +185,7 @@ impl Settings {
             repeat: asked.repeat.unwrap_or(repeat),
             cpu_per_node: asked.cpu_per_node,
             disks: asked.disks,
-            write_sets: asked.write_sets.clone(),
+            write_sets,
             sizes: asked.sizes.clone(),
             rows: asked.rows,
             libraries: asked.library.iter().map(|subject| subject.label.clone()).collect(),

@@ -88,6 +88,17 @@ impl System {
         System::GaleraFast,
         System::GaleraDurable,
     ];
+    /// Of each kind one.
+    pub const TINY: [System; 4] = [System::Plain, System::Dummy, System::TriremeDisk, System::GaleraDurable];
+    /// Of each kind of peer one.
+    pub const TINY_PEERS: [System; 6] = [
+        System::TriremeDisk,
+        System::GaleraDurable,
+        System::SemisyncDurable,
+        System::AsyncFast,
+        System::PostgresDurable,
+        System::Etcd,
+    ];
     pub const PEERS: [System; 13] = [
         System::Plain,
         System::TriremeDisk,

@@ -32,8 +32,11 @@ const CLIENTS: u32 = 8;
 const STEP: Duration = Duration::from_millis(250);
 
 pub fn points(settings: &Settings) -> Vec<Point> {
-    let usual: &[System] =
-        settings.by_preset(&[System::TriremeDisk], &[System::TriremeDisk, System::GaleraDurable], &KNOWN);
+    let usual: &[System] = settings.by_preset(
+        &[System::TriremeDisk, System::GaleraDurable],
+        &[System::TriremeDisk, System::GaleraDurable],
+        &KNOWN,
+    );
     // With two nodes nobody is a majority without the other.
     let nodes: Vec<u8> = settings.nodes_or(&[3]).into_iter().filter(|nodes| *nodes >= 3).collect();
     let nodes = if nodes.is_empty() { vec![3] } else { nodes };

@@ -41,8 +41,7 @@ const TABLE: &str = "CREATE TABLE bench.test_insert (i INT AUTO_INCREMENT PRIMAR
 const ROW: &str = "INSERT INTO test_insert VALUES (DEFAULT, RAND(), CURDATE(), CURTIME(), 'seven_c', 'six_ch')";
 
 pub fn points(settings: &Settings) -> Vec<Point> {
-    let usual: &[System] =
-        settings.by_preset(&[System::Plain, System::Dummy, System::TriremeDisk], &System::USUAL, &System::USUAL);
+    let usual: &[System] = settings.by_preset(&System::TINY, &System::USUAL, &System::USUAL);
     let nodes = settings.nodes_or(settings.by_preset(&[2], &[1, 3], &[1, 2, 3, 4]));
     let rows: &[u32] = settings.by_preset(&[1, 100], &[1, 10, 100, 1000], &[1, 10, 100, 1000]);
     let all = settings.deployments(&settings.systems_of(usual, &System::USUAL), &nodes);

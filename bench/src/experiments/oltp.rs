@@ -38,7 +38,7 @@ const SIZE: f64 = 2_000_000.0;
 
 pub fn points(settings: &Settings) -> Vec<Point> {
     let usual: &[System] = settings.by_preset(
-        &[System::Plain, System::TriremeDisk],
+        &[System::Plain, System::TriremeDisk, System::GaleraDurable],
         &[
             System::Plain,
             System::PlainFast,

@@ -39,8 +39,7 @@ const SIZE: usize = 200;
 const FAULT_CLIENTS: u32 = 4;
 
 pub fn points(settings: &Settings) -> Vec<Point> {
-    let usual: &[System] =
-        settings.by_preset(&[System::TriremeDisk, System::SemisyncDurable], &System::PEERS, &System::PEERS);
+    let usual: &[System] = settings.by_preset(&System::TINY_PEERS, &System::PEERS, &System::PEERS);
     let nodes = settings.nodes_or(&[3]);
     let all = settings.deployments(&settings.systems_of(usual, &System::PEERS), &nodes);
     all.into_iter().map(|(system, nodes)| Point::new(Experiment::Peers, system.name(), nodes)).collect()

@@ -35,7 +35,7 @@ const SIZE: usize = 200;
 
 pub fn points(settings: &Settings) -> Vec<Point> {
     let usual: &[System] = settings.by_preset(
-        &[System::TriremeProcess],
+        &[System::TriremeProcess, System::GaleraFast],
         &[System::TriremeDisk, System::TriremeProcess, System::GaleraFast],
         &[System::TriremeDisk, System::TriremeProcess, System::GaleraFast],
     );

@@ -13,9 +13,14 @@ pub const LAYOUT: Layout = Layout {
     about: "50 tables of 1000 rows. A transaction has 2 to 8 statements, each a SELECT or an UPDATE of one random row of a random table by its key, in the given ratio. Five clients per node stay with their node and connect anew after every 15 transactions.",
     values: &[
         value("transactions_per_s", "transactions/s", 0),
+        value("committed", "transactions in all", 0),
+        value("aborted", "aborted in all", 0),
         value("aborted_percent", "aborted, %", 2),
+        value("selects", "SELECTs in all", 0),
         value("selects_per_s", "SELECTs/s", 0),
+        value("updates", "UPDATEs in all", 0),
         value("updates_per_s", "UPDATEs/s", 0),
+        value("connections", "connections in all", 0),
         value("connections_per_s", "connections/s", 1),
         value("p95_ms", "95 % of the transactions within, ms", 2),
     ],
@@ -46,7 +51,7 @@ const TRANSACTIONS_PER_CONNECTION: u32 = 15;
 
 pub fn points(settings: &Settings) -> Vec<Point> {
     let usual: &[System] = settings.by_preset(
-        &[System::Plain, System::TriremeDisk],
+        &[System::Plain, System::TriremeDisk, System::GaleraDurable],
         &[System::Plain, System::TriremeDisk, System::GaleraDurable, System::GaleraFast],
         &System::USUAL,
     );
@@ -69,16 +74,11 @@ pub fn points(settings: &Settings) -> Vec<Point> {
     all
 }
 
-pub fn options(point: &Point) -> Vec<String> {
-    match point.text("write_sets") {
-        "statements" => vec!["wsrep-forced-binlog-format=STATEMENT".to_owned()],
-        _ => Vec::new(),
-    }
-}
-
 pub fn run(context: &Context, point: &Point, field: &mut Field) -> Result<Measured, String> {
     let reads: u64 = point.text("ratio").split('/').next().and_then(|reads| reads.parse().ok()).ok_or("no ratio")?;
     field.fresh_schema()?;
+    let statements = point.text("write_sets") == "statements";
+    set_form(field, statements)?;
     for table in 0..TABLES {
         field.sql(
             1,
@@ -92,6 +92,9 @@ pub fn run(context: &Context, point: &Point, field: &mut Field) -> Result<Measur
         )?;
     }
     field.settle()?;
+    if statements {
+        check_form(field)?;
+    }
     field.reset_status()?;
     let endpoints = field.writers(usize::MAX);
     let clients = CLIENTS_PER_NODE * endpoints.len() as u32;
@@ -110,6 +113,33 @@ pub fn run(context: &Context, point: &Point, field: &mut Field) -> Result<Measur
     field.note_status(&mut measured);
     field.compare()?;
     Ok(measured)
+}
+
+/// How write sets travel from now on. Servers are shared by points, so it is set for each.
+fn set_form(field: &Field, statements: bool) -> Result<(), String> {
+    let form = if statements { "STATEMENT" } else { "NONE" };
+    field.sql_everywhere(&format!("SET GLOBAL wsrep_forced_binlog_format={form}"))
+}
+
+/// A statement that gives another row on every node shows what travels. The row is made the same everywhere afterwards.
+fn check_form(field: &Field) -> Result<(), String> {
+    for statement in [
+        "CREATE TABLE bench.form (id INT PRIMARY KEY, n INT NOT NULL) ENGINE=InnoDB",
+        "INSERT INTO bench.form VALUES (1, 0)",
+        "UPDATE bench.form SET n=@@server_id WHERE id=1",
+    ] {
+        field.sql(1, statement)?;
+    }
+    field.settle()?;
+    let last = field.deployment.nodes;
+    let seen = field.sql(last, "SELECT n FROM bench.form")?.text().unwrap_or_default();
+    field.sql(1, "DROP TABLE bench.form")?;
+    match seen == last.to_string() {
+        true => field.settle(),
+        false => Err(format!(
+            "write sets are row images although statements were asked for: node{last} has the row of server {seen}"
+        )),
+    }
 }
 
 struct Statements {

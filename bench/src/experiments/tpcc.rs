@@ -51,7 +51,7 @@ const BATCH: u64 = 500;
 
 pub fn points(settings: &Settings) -> Vec<Point> {
     let usual: &[System] = settings.by_preset(
-        &[System::TriremeDisk],
+        &[System::Plain, System::TriremeDisk, System::GaleraDurable],
         &[System::Plain, System::TriremeDisk, System::GaleraFast],
         &[System::Plain, System::TriremeDisk, System::TriremeProcess, System::GaleraDurable, System::GaleraFast],
     );
