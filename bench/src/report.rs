@@ -1,5 +1,6 @@
 //! From the files of a run to what people look at: a report in Markdown, a table for programs (CSV), and graphs.
 
+mod durability;
 mod graph;
 mod scale;
 mod statistics;
@@ -198,6 +199,9 @@ fn section(experiment: Experiment, records: &[&Record], figures: &[Figure]) -> S
     if layout.columns.is_empty() {
         text.push_str(&ratios(layout, records));
     }
+    if experiment == Experiment::Durability {
+        text.push_str(&durability::words(&Cells::of(records, layout.values[0].name)));
+    }
     if !layout.published.is_empty() {
         let _ = write!(text, "\n{}", layout.published);
     }
@@ -218,6 +222,7 @@ fn ratios(layout: &Layout, records: &[&Record]) -> String {
             format!("In units of {} ({})", System::GaleraFast.name(), System::GaleraFast.title()),
             Base::Group(System::GaleraFast),
         ),
+        (format!("In units of {} with the same settings", System::Galera.name()), Base::Group(System::Galera)),
         ("In units of the same without metrics and flight recorder".to_owned(), Base::Unmeasured),
     ] {
         let ratio = cells.in_units_of(|key| base.key(key));
@@ -268,7 +273,7 @@ fn graphs(experiment: Experiment, records: &[&Record]) -> Vec<Figure> {
         let cells = Cells::of(records, value.name);
         match layout.x {
             Some(x) => all.extend(curves(experiment, layout, &cells, x, value.name, value.title)),
-            None if !layout.columns.is_empty() => all.extend(bars(experiment, layout, &cells)),
+            None if !layout.columns.is_empty() => all.extend(bars(experiment, layout, &cells, value.title)),
             None => all.extend(clients(experiment, layout, records)),
         }
     }
@@ -300,20 +305,27 @@ fn curves(experiment: Experiment, layout: &Layout, cells: &Cells, x: &str, value
 }
 
 /// A group of bars for each row, one bar for each column.
-fn bars(experiment: Experiment, layout: &Layout, cells: &Cells) -> Option<Figure> {
-    let mut figure = Figure::new(experiment.name(), layout.title, &layout.rows.join(" / "), layout.values[0].title);
+fn bars(experiment: Experiment, layout: &Layout, cells: &Cells, y_title: &str) -> Vec<Figure> {
+    let mut figures: BTreeMap<String, Figure> = BTreeMap::new();
     let rows: Vec<String> = cells.values_of(layout.rows);
+    let joined = |key: &Key, names: &[&str], by: &str| {
+        names.iter().map(|name| key.coordinate(name)).collect::<Vec<_>>().join(by)
+    };
+    let differs = |name: &&str| !layout.figures.contains(name);
+    let columns: Vec<&str> = layout.columns.iter().copied().filter(differs).collect();
     for (key, summary) in cells.iter() {
-        let row = layout.rows.iter().map(|name| key.coordinate(name)).collect::<Vec<_>>().join(" / ");
-        let at = rows.iter().position(|known| *known == row)?;
-        figure.add(
-            &layout.columns.iter().map(|name| key.coordinate(name)).collect::<Vec<_>>().join(", "),
-            at as f64,
-            summary,
-        );
+        let row = joined(key, layout.rows, " / ");
+        let Some(at) = rows.iter().position(|known| *known == row) else { continue };
+        let place: Vec<String> = layout.figures.iter().map(|name| format!("{name} {}", key.coordinate(name))).collect();
+        let name = [vec![experiment.name().to_owned()], place.clone()].concat().join("-").replace(' ', "_");
+        let figure = figures.entry(name.clone()).or_insert_with(|| {
+            let title = [vec![layout.title.to_owned()], place].concat().join(", ");
+            Figure::new(&name, &title, &layout.rows.join(" / "), y_title)
+        });
+        figure.categories.clone_from(&rows);
+        figure.add(&joined(key, &columns, ", "), at as f64, summary);
     }
-    figure.categories = rows;
-    Some(figure)
+    figures.into_values().collect()
 }
 
 /// Values that are named by a number of clients, as bars.

@@ -29,6 +29,8 @@ pub enum System {
     #[value(name = "galera-1")]
     #[serde(rename = "galera-1")]
     GaleraDurable,
+    /// Galera with flush as the experiment sets it
+    Galera,
     /// MariaDB's asynchronous replication, nothing synced
     #[value(name = "async-0")]
     #[serde(rename = "async-0")]
@@ -128,6 +130,7 @@ impl System {
             System::TriremeProcess => "Trireme process",
             System::GaleraFast => "Galera, flush=0",
             System::GaleraDurable => "Galera, flush=1",
+            System::Galera => "Galera, flush as the row says",
             System::AsyncFast => "asynchronous, nothing synced",
             System::AsyncDurable => "asynchronous, all synced",
             System::SemisyncFast => "semi-synchronous, nothing synced",
@@ -151,6 +154,7 @@ impl System {
             }
             System::GaleraFast => "in the memory of every member; lost when all die at once",
             System::GaleraDurable => "in the memory of every member, and on the disk of the one that was asked",
+            System::Galera => "in the memory of every member; for the rest see the experiment",
             System::AsyncFast => "in the memory of the primary; lost when it dies",
             System::AsyncDurable => "on the primary's disk; lost when it does not come back",
             System::SemisyncFast => {
@@ -170,9 +174,11 @@ impl System {
     pub fn takeover(self) -> &'static str {
         match self {
             System::Plain | System::PlainFast | System::Dummy => "none: one server",
-            System::TriremeDisk | System::TriremeProcess | System::GaleraFast | System::GaleraDurable => {
-                "every node takes writes"
-            }
+            System::TriremeDisk
+            | System::TriremeProcess
+            | System::GaleraFast
+            | System::GaleraDurable
+            | System::Galera => "every node takes writes",
             System::MysqlGr | System::Etcd => "by itself",
             System::AsyncFast
             | System::AsyncDurable
@@ -187,7 +193,7 @@ impl System {
         match self {
             System::Plain | System::PlainFast => Kind::Alone,
             System::Dummy | System::TriremeDisk | System::TriremeProcess => Kind::Ours,
-            System::GaleraFast | System::GaleraDurable => Kind::Galera,
+            System::GaleraFast | System::GaleraDurable | System::Galera => Kind::Galera,
             System::AsyncFast | System::AsyncDurable => Kind::Replicated { semisync: false },
             System::SemisyncFast | System::SemisyncDurable => Kind::Replicated { semisync: true },
             System::PostgresFast | System::PostgresDurable => Kind::Postgres,
@@ -214,6 +220,7 @@ impl System {
             | System::TriremeDisk
             | System::TriremeProcess
             | System::GaleraFast
+            | System::Galera
             | System::AsyncFast
             | System::SemisyncFast
             | System::PostgresFast

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 pub const LAYOUT: Layout = Layout {
     title: "Durability settings",
-    about: "sysbench `oltp_read_write` on one table, 64 threads, through `trireme balance` over all nodes, by `sync_binlog` and `innodb_flush_log_at_trx_commit` of the servers (binary log on). With Trireme a commit is in the logs of a majority whatever these settings are.",
+    about: "sysbench `oltp_read_write` on one table, through `trireme balance` over all nodes, by `sync_binlog` and `innodb_flush_log_at_trx_commit` of the servers (binary log on). The server alone stands behind the balancer too. Each published value is the mean of ten runs; these are as many as the head of this report says.",
     values: &[
         value("transactions_per_s", "transactions/s", 0),
         value("mean_ms", "mean duration, ms", 2),
@@ -22,7 +22,8 @@ pub const LAYOUT: Layout = Layout {
         value("wsrep_flow_control_paused", "wsrep_flow_control_paused, highest of the nodes", 2),
     ],
     rows: &["sync_binlog", "flush"],
-    columns: &["system", "nodes"],
+    columns: &["system", "nodes", "threads"],
+    figures: &["threads"],
     published: "Published in 2014 (three nodes behind a balancer, 64 threads), transactions/s:
 
 | sync_binlog | flush | Galera 5.5.34 | PXC 5.5.37 | MariaDB 5.5.38 | Galera 5.6.16 | PXC 5.6 | MariaDB 10.0.12 |
@@ -42,19 +43,18 @@ const SIZE: f64 = 2_000_000.0;
 const FRONT: u16 = 190;
 const LIMIT: Duration = Duration::from_secs(20);
 
+/// The settings are what is varied, so Galera is one system here and flush is not part of its name.
+const KNOWN: [System; 4] = [System::Plain, System::TriremeDisk, System::TriremeProcess, System::Galera];
+
 pub fn points(settings: &Settings) -> Vec<Point> {
     let usual: &[System] = settings.by_preset(
-        &[System::TriremeDisk],
-        &[System::TriremeDisk, System::TriremeProcess, System::GaleraFast],
-        &[System::TriremeDisk, System::TriremeProcess, System::GaleraFast],
+        &[System::Plain, System::TriremeDisk, System::Galera],
+        &[System::Plain, System::TriremeDisk, System::TriremeProcess, System::Galera],
+        &[System::Plain, System::TriremeDisk, System::TriremeProcess, System::Galera],
     );
-    let known = [System::TriremeDisk, System::TriremeProcess, System::GaleraFast, System::GaleraDurable];
-    let mut systems = settings.systems_of(usual, &known);
-    // The settings are what is varied: Galera is Galera.
-    if systems.contains(&System::GaleraFast) {
-        systems.retain(|system| *system != System::GaleraDurable);
-    }
+    let systems = settings.systems_of(usual, &KNOWN);
     let nodes = settings.nodes_or(settings.by_preset(&[2], &[3], &[3]));
+    let threads = settings.threads_or(settings.by_preset(&[8], &[8, 64], &[1, 8, 64, 256]));
     let combinations: &[(u8, u8)] = settings.by_preset(
         &[(0, 0), (1, 1)],
         &[(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)],
@@ -63,11 +63,12 @@ pub fn points(settings: &Settings) -> Vec<Point> {
     let mut all = Vec::new();
     for (system, nodes) in settings.deployments(&systems, &nodes) {
         for (sync_binlog, flush) in combinations {
-            all.push(
+            all.extend(threads.iter().map(|threads| {
                 Point::new(Experiment::Durability, system.name(), nodes)
                     .with("sync_binlog", sync_binlog)
-                    .with("flush", flush),
-            );
+                    .with("flush", flush)
+                    .with("threads", threads)
+            }));
         }
     }
     all
@@ -86,7 +87,7 @@ pub fn run(context: &Context, point: &Point, field: &mut Field) -> Result<Measur
     field.sql_everywhere(&format!("SET GLOBAL sync_binlog={sync_binlog}"))?;
     field.sql_everywhere(&format!("SET GLOBAL innodb_flush_log_at_trx_commit={flush}"))?;
     field.reset_status()?;
-    let threads = context.settings.threads.first().copied().unwrap_or(context.settings.by_preset(8, 64, 64));
+    let threads = point.number("threads")?;
     let front = context.base_port + FRONT;
     let balancer = start_balancer(context, field, front)?;
     let mut measured = Measured::default();
@@ -94,7 +95,6 @@ pub fn run(context: &Context, point: &Point, field: &mut Field) -> Result<Measur
     let outcome = load.run(threads, &mut measured);
     drop(balancer);
     outcome?;
-    measured.set("threads", f64::from(threads));
     field.note_status(&mut measured);
     field.settle()?;
     check_tables(field, 1, size)?;
