@@ -27,7 +27,7 @@ pub struct Layout {
     /// The coordinate of the x axis; `None`: no curves.
     pub x: Option<&'static str>,
     pub x_title: &'static str,
-    /// One figure for each value of these.
+    /// One figure for each value of these. With a `?` before it: one for the points that have it, and one for the others.
     pub figures: &'static [&'static str],
     /// The experiment that was published, as a table in Markdown with its label. Never part of a graph or a ratio.
     pub published: &'static str,
@@ -89,9 +89,8 @@ pub fn servers(point: &Point, _settings: &Settings) -> Servers {
     let Ok(system) = point.system() else { return Servers::None };
     let deployment = |options: Vec<String>, netns| Deployment { system, nodes: point.nodes, options, netns };
     match point.experiment {
-        Experiment::Insert | Experiment::Ratio | Experiment::Oltp | Experiment::Tpcc => {
-            Servers::Shared(deployment(Vec::new(), false))
-        }
+        Experiment::Insert | Experiment::Ratio | Experiment::Tpcc => Servers::Shared(deployment(Vec::new(), false)),
+        Experiment::Oltp => Servers::Shared(deployment(oltp::options(point), false)),
         Experiment::Durability => Servers::Shared(deployment(durability::options(), false)),
         Experiment::Peers if matches!(system.kind(), Kind::Postgres | Kind::Etcd | Kind::Missing) => Servers::None,
         Experiment::Peers => Servers::Own(deployment(Vec::new(), false)),

@@ -256,7 +256,7 @@ pub fn points(experiments: &[Experiment], settings: &Settings) -> Vec<Point> {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use std::collections::BTreeSet;
 

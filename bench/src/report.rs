@@ -286,8 +286,7 @@ fn curves(experiment: Experiment, layout: &Layout, cells: &Cells, x: &str, value
     let mut figures: BTreeMap<String, Figure> = BTreeMap::new();
     for (key, summary) in cells.iter() {
         let Ok(at) = key.coordinate(x).parse::<f64>() else { continue };
-        // A lone server stands in every figure that has its other coordinates.
-        let place: Vec<String> = layout.figures.iter().map(|name| format!("{name} {}", key.coordinate(name))).collect();
+        let place = place(layout, key);
         let name = [vec![experiment.name().to_owned(), value.to_owned()], place.clone()].concat().join("-");
         let figure = figures.entry(name.clone()).or_insert_with(|| {
             let title = [vec![layout.title.to_owned()], place].concat().join(", ");
@@ -304,6 +303,15 @@ fn curves(experiment: Experiment, layout: &Layout, cells: &Cells, x: &str, value
     all
 }
 
+/// The figure of a point, in the words that tell it from other figures.
+fn place(layout: &Layout, key: &Key) -> Vec<String> {
+    let word = |name: &&str| match name.strip_prefix('?') {
+        Some(name) => (!key.coordinate(name).is_empty()).then(|| format!("by {name}")),
+        None => Some(format!("{name} {}", key.coordinate(name))),
+    };
+    layout.figures.iter().filter_map(word).collect()
+}
+
 /// A group of bars for each row, one bar for each column.
 fn bars(experiment: Experiment, layout: &Layout, cells: &Cells, y_title: &str) -> Vec<Figure> {
     let mut figures: BTreeMap<String, Figure> = BTreeMap::new();
@@ -316,7 +324,7 @@ fn bars(experiment: Experiment, layout: &Layout, cells: &Cells, y_title: &str) -
     for (key, summary) in cells.iter() {
         let row = joined(key, layout.rows, " / ");
         let Some(at) = rows.iter().position(|known| *known == row) else { continue };
-        let place: Vec<String> = layout.figures.iter().map(|name| format!("{name} {}", key.coordinate(name))).collect();
+        let place = place(layout, key);
         let name = [vec![experiment.name().to_owned()], place.clone()].concat().join("-").replace(' ', "_");
         let figure = figures.entry(name.clone()).or_insert_with(|| {
             let title = [vec![layout.title.to_owned()], place].concat().join(", ");

@@ -1,6 +1,6 @@
 //! Durability settings of the servers, under sysbench through a balancer over three nodes.
 
-use super::oltp::{check_tables, prepare_once};
+use super::oltp::{check_tables, prepare_once, set_durability};
 use super::{Layout, value};
 use crate::field::{Context, Field};
 use crate::plan::{Experiment, Point, Settings};
@@ -79,13 +79,13 @@ pub fn options() -> Vec<String> {
 }
 
 pub fn run(context: &Context, point: &Point, field: &mut Field) -> Result<Measured, String> {
-    let (sync_binlog, flush) = (point.number("sync_binlog")?, point.number("flush")?);
+    let small = |name: &str| point.number(name).and_then(|number| u8::try_from(number).map_err(|e| e.to_string()));
+    let (sync_binlog, flush) = (small("sync_binlog")?, small("flush")?);
     field.allow_tcp()?;
     let size = ((SIZE * context.settings.scale) as u64).max(100);
     let sockets = vec![field.writers(1)[0].socket().to_owned()];
     prepare_once(field, &Load { context, door: Door::Sockets(sockets), tables: 1, size })?;
-    field.sql_everywhere(&format!("SET GLOBAL sync_binlog={sync_binlog}"))?;
-    field.sql_everywhere(&format!("SET GLOBAL innodb_flush_log_at_trx_commit={flush}"))?;
+    set_durability(field, sync_binlog, flush)?;
     field.reset_status()?;
     let threads = point.number("threads")?;
     let front = context.base_port + FRONT;
