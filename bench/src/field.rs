@@ -100,6 +100,8 @@ impl Context {
             if semisync {
                 spec.options.push("rpl-semi-sync-master-wait-point=AFTER_SYNC".to_owned());
                 spec.options.push(format!("rpl-semi-sync-master-timeout={SEMISYNC_TIMEOUT_MS}"));
+                // It has no effect on a primary, and a replica has it again after its death.
+                spec.options.push("rpl-semi-sync-slave-enabled=ON".to_owned());
             }
         }
         spec.options.extend(deployment.options.iter().cloned());
@@ -227,15 +229,7 @@ impl Field {
         self.allow_tcp()?;
         for number in 2..=self.deployment.nodes {
             self.sql(number, "RESET MASTER")?;
-            if semisync {
-                self.sql(number, "SET GLOBAL rpl_semi_sync_slave_enabled=ON")?;
-            }
-            let change = format!(
-                "CHANGE MASTER TO MASTER_HOST='{}', MASTER_PORT={}, MASTER_USER='root', MASTER_CONNECT_RETRY=1, MASTER_USE_GTID=slave_pos",
-                primary.address, primary.ports.sql
-            );
-            self.sql(number, &change)?;
-            self.sql(number, "START SLAVE")?;
+            self.follow(number, 1)?;
         }
         if semisync {
             self.sql(1, "SET GLOBAL rpl_semi_sync_master_enabled=ON")?;
@@ -248,6 +242,17 @@ impl Field {
             .map_err(|e| e.to_string())?;
         }
         self.settle()
+    }
+
+    /// Makes one server the replica of another.
+    pub fn follow(&self, number: u8, primary: u8) -> Result<(), String> {
+        let primary = self.cluster.node(self.id(primary)?).map_err(|e| e.to_string())?;
+        let change = format!(
+            "CHANGE MASTER TO MASTER_HOST='{}', MASTER_PORT={}, MASTER_USER='root', MASTER_CONNECT_RETRY=1, MASTER_USE_GTID=slave_pos",
+            primary.address, primary.ports.sql
+        );
+        self.sql(number, &change)?;
+        self.sql(number, "START SLAVE").map(drop)
     }
 
     /// Lets `root` in from this machine over TCP.

@@ -185,7 +185,7 @@ impl System {
             | System::SemisyncFast
             | System::SemisyncDurable
             | System::PostgresFast
-            | System::PostgresDurable => "by hand, or by a tool of its own",
+            | System::PostgresDurable => "by hand, or by a tool of its own (here by a script, at once)",
         }
     }
 

@@ -4,18 +4,21 @@ use super::{Layout, value};
 use crate::field::{Context, Field, pass_until};
 use crate::plan::{Experiment, Point, Settings};
 use crate::record::Measured;
-use crate::survivors::{TABLE, through};
+use crate::survivors::{Doors, TABLE, rows_there, sockets, through};
 use crate::systems::{Kind, System};
 use std::time::{Duration, Instant};
 use trireme_cluster::{NodeId, Start};
 
 pub const LAYOUT: Layout = Layout {
     title: "Faults",
-    about: "Clients on all nodes but the last insert one row per commit. The last node is frozen, killed and started again, and cut off; then all nodes are killed and started again. The gap is the longest time without a commit on the nodes that were not hit; when all are killed, the whole outage, with what an operator has to do by hand done at once.",
+    about: "Clients on all nodes insert one row per commit, and stay with their node. The node that is hit is frozen, killed and started again, or cut off. The faults strike a node that does not order, and then the sequencer; in Galera, which has none, the second of each pair strikes the first member. At last all nodes are killed and started again. The gap is the longest time without a commit on any node; when all are killed, the whole outage, with what an operator has to do by hand done at once.",
     values: &[
         value("gap_freeze_s", "longest gap: frozen, s", 2),
+        value("gap_freeze_chief_s", "sequencer frozen, s", 2),
         value("gap_kill_s", "killed, s", 2),
+        value("gap_kill_chief_s", "sequencer killed, s", 2),
         value("gap_cut_s", "cut off, s", 2),
+        value("gap_cut_chief_s", "sequencer cut off, s", 2),
         value("gap_kill_all_s", "all killed, s", 2),
         value("lost", "acknowledged and lost", 0),
         value("quiet_commits_per_s", "commits/s without a fault", 0),
@@ -53,29 +56,45 @@ pub fn can_cut() -> bool {
 
 /// How long each fault lasts, and as long again what comes after it.
 fn lasts(settings: &Settings) -> Duration {
-    Duration::from_secs_f64((settings.duration * 3.0).clamp(1.5, 20.0))
+    Duration::from_secs_f64((settings.duration * 2.0).clamp(1.5, 20.0))
 }
 
 pub fn seconds(settings: &Settings) -> f64 {
-    lasts(settings).as_secs_f64() * 9.0
+    lasts(settings).as_secs_f64() * (1.0 + 2.0 * Fault::ALL.len() as f64)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fault {
     Freeze,
+    FreezeChief,
     Kill,
+    KillChief,
     Cut,
+    CutChief,
     KillAll,
 }
 
 impl Fault {
-    const ALL: [Fault; 4] = [Fault::Freeze, Fault::Kill, Fault::Cut, Fault::KillAll];
+    const ALL: [Fault; 7] =
+        [Fault::Freeze, Fault::FreezeChief, Fault::Kill, Fault::KillChief, Fault::Cut, Fault::CutChief, Fault::KillAll];
+
+    fn is_cut(self) -> bool {
+        matches!(self, Fault::Cut | Fault::CutChief)
+    }
+
+    /// Whether it strikes the node that orders.
+    fn strikes_chief(self) -> bool {
+        matches!(self, Fault::FreezeChief | Fault::KillChief | Fault::CutChief)
+    }
 
     fn name(self) -> &'static str {
         match self {
             Fault::Freeze => "freeze",
+            Fault::FreezeChief => "freeze_chief",
             Fault::Kill => "kill",
+            Fault::KillChief => "kill_chief",
             Fault::Cut => "cut",
+            Fault::CutChief => "cut_chief",
             Fault::KillAll => "kill_all",
         }
     }
@@ -83,8 +102,11 @@ impl Fault {
     fn title(self) -> &'static str {
         match self {
             Fault::Freeze => "one frozen",
+            Fault::FreezeChief => "sequencer frozen",
             Fault::Kill => "one killed",
+            Fault::KillChief => "sequencer killed",
             Fault::Cut => "one cut off",
+            Fault::CutChief => "sequencer cut off",
             Fault::KillAll => "all killed",
         }
     }
@@ -93,6 +115,7 @@ impl Fault {
 /// When a fault struck, and when it was over, since the clients began.
 struct Struck {
     fault: Fault,
+    victim: NodeId,
     at: Duration,
     /// All nodes were in the group again.
     back: Duration,
@@ -102,23 +125,26 @@ pub fn run(context: &Context, _point: &Point, field: &mut Field) -> Result<Measu
     field.fresh_schema()?;
     field.sql(1, TABLE)?;
     field.settle()?;
-    let victim = *field.cluster.ids().last().ok_or("no nodes")?;
-    let endpoints: Vec<_> = field.cluster.endpoints().into_iter().filter(|endpoint| endpoint.node != victim).collect();
+    let doors = Doors::fixed(sockets(&field.cluster.endpoints()));
     let lasts = lasts(&context.settings);
-    let ((struck, quiet), seen) = through(&endpoints, CLIENTS, |now| {
+    let ((struck, quiet), seen) = through(&doors, CLIENTS, |clients| {
         pass_until(Instant::now() + context.warmup(), &context.cancel)?;
-        let quiet = now();
+        let quiet = clients.now();
         pass_until(Instant::now() + lasts, &context.cancel)?;
         let mut struck = Vec::new();
         for fault in Fault::ALL {
-            if fault == Fault::Cut && !can_cut() {
+            if fault.is_cut() && !can_cut() {
                 continue;
             }
-            let at = now();
+            let victim = victim(field, fault)?;
+            let at = clients.now();
             strike(context, field, fault, victim, lasts)?;
-            let back = now();
-            pass_until(Instant::now() + (at + lasts * 2).saturating_sub(now()).max(lasts / 2), &context.cancel)?;
-            struck.push(Struck { fault, at, back });
+            let back = clients.now();
+            pass_until(
+                Instant::now() + (at + lasts * 2).saturating_sub(clients.now()).max(lasts / 2),
+                &context.cancel,
+            )?;
+            struck.push(Struck { fault, victim, at, back });
         }
         Ok((struck, quiet))
     })?;
@@ -127,7 +153,7 @@ pub fn run(context: &Context, _point: &Point, field: &mut Field) -> Result<Measu
     let within = seen.commits.iter().filter(|at| (quiet..end).contains(*at)).count();
     measured.set("quiet_commits_per_s", within as f64 / lasts.as_secs_f64());
     measured.set("fault_s", lasts.as_secs_f64());
-    measured.set("unknown", seen.unknown as f64);
+    measured.set("unknown", seen.errors.len() as f64);
     // Each fault has its place in the picture, however long the one before took.
     let mut line = Vec::new();
     let mut add = |place: f64, from: Duration, to: Duration| {
@@ -137,8 +163,11 @@ pub fn run(context: &Context, _point: &Point, field: &mut Field) -> Result<Measu
     };
     add(0.0, quiet, end);
     let mut place = lasts.as_secs_f64();
-    for Struck { fault, at, back } in &struck {
+    for Struck { fault, victim, at, back } in &struck {
         let name = fault.name();
+        if *fault != Fault::KillAll {
+            measured.note(format!("{}: {victim}", fault.title()));
+        }
         let until = (*at + lasts * 2).max(*back);
         measured.set(format!("gap_{name}_s"), seen.longest_gap(*at, until).as_secs_f64());
         measured.set(format!("back_{name}_s"), (*back - *at).as_secs_f64());
@@ -151,10 +180,12 @@ pub fn run(context: &Context, _point: &Point, field: &mut Field) -> Result<Measu
         measured.note("nothing was cut off: that needs root, for network namespaces");
     }
     field.compare()?;
+    let acknowledged = seen.until(Duration::MAX);
     let mut lost = 0;
     for id in field.cluster.ids() {
         let mut session = field.cluster.session(id).map_err(|e| e.to_string())?;
-        lost = lost.max(seen.lost(&mut session).map_err(|e| e.to_string())?);
+        let there = rows_there(&mut session).map_err(|e| e.to_string())?;
+        lost = lost.max(acknowledged.difference(&there).count());
     }
     measured.set("lost", lost as f64);
     measured.set("acknowledged", seen.acknowledged.len() as f64);
@@ -162,6 +193,23 @@ pub fn run(context: &Context, _point: &Point, field: &mut Field) -> Result<Measu
         return Err(format!("{lost} of {} acknowledged commits are lost", seen.acknowledged.len()));
     }
     Ok(measured)
+}
+
+/// The node on which most depends: the sequencer. Galera has none; there it is the first member.
+pub fn chief(field: &Field) -> NodeId {
+    let status = field.cluster.status();
+    let orders = status.iter().find(|node| node.role.as_deref() == Some("sequencer"));
+    orders.map_or_else(|| field.cluster.ids()[0], |node| node.node)
+}
+
+fn victim(field: &Field, fault: Fault) -> Result<NodeId, String> {
+    let chief = chief(field);
+    match fault.strikes_chief() {
+        true => Ok(chief),
+        false => {
+            field.cluster.ids().into_iter().rev().find(|id| *id != chief).ok_or_else(|| "one node only".to_owned())
+        }
+    }
 }
 
 /// From the fault until all nodes are in the group again.
@@ -172,18 +220,18 @@ fn strike(context: &Context, field: &mut Field, fault: Fault, victim: NodeId, la
     };
     let end = Instant::now() + lasts;
     match fault {
-        Fault::Freeze => {
+        Fault::Freeze | Fault::FreezeChief => {
             field.cluster.pause(victim).map_err(text)?;
             let waited = pass_until(end, &context.cancel);
             field.cluster.resume(victim).map_err(text)?;
             waited?;
         }
-        Fault::Kill => {
+        Fault::Kill | Fault::KillChief => {
             field.cluster.kill(victim).map_err(text)?;
             pass_until(end, &context.cancel)?;
             field.cluster.launch(victim, Start::Recover).map_err(text)?;
         }
-        Fault::Cut => {
+        Fault::Cut | Fault::CutChief => {
             field.cluster.partition(&[vec![victim]]).map_err(text)?;
             let waited = pass_until(end, &context.cancel);
             field.cluster.heal().map_err(text)?;

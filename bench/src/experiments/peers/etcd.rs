@@ -1,17 +1,16 @@
 //! etcd: a log held by a majority, with keys and values and no database. The clients put values over its JSON interface.
 
-use super::{FAULT_CLIENTS, SIZE, dead_for, numbers_of_clients};
+use super::deaths::{self, Mortal};
+use super::{SIZE, numbers_of_clients};
 use crate::field::{Context, pass_until};
-use crate::hist::Histogram;
 use crate::plan::Point;
 use crate::record::Measured;
+use crate::survivors::{Door, Doors, Row, Said, Writer};
 use crate::tool::{Tool, command};
-use crate::usage::{self, Usage};
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -87,116 +86,112 @@ impl Etcd<'_> {
     }
 
     fn measure(&self, clients: u32, measured: &mut Measured) -> Result<(), String> {
-        let pids: Vec<i32> = self.servers.iter().flatten().map(Tool::pid).collect();
-        let (counts, stop) = (AtomicBool::new(false), AtomicBool::new(false));
-        let latency = Mutex::new(Histogram::default());
         let text = "x".repeat(SIZE);
-        let (used, elapsed) = std::thread::scope(|scope| {
-            for n in 0..clients {
-                let (counts, stop, latency, text) = (&counts, &stop, &latency, &text);
-                let port = self.port((n % u32::from(self.nodes)) as u8 + 1);
-                scope.spawn(move || {
-                    let (mut own, mut k) = (Histogram::default(), 0u64);
-                    if let Ok(mut client) = Client::open(port) {
-                        while !stop.load(Ordering::Relaxed) {
-                            let began = Instant::now();
-                            k += 1;
-                            if client.put(&format!("{clients}/{n}/{k}"), text).is_ok() && counts.load(Ordering::Relaxed)
-                            {
-                                own.record(began.elapsed().as_nanos() as u64);
-                            }
-                        }
-                    }
-                    latency.lock().unwrap_or_else(std::sync::PoisonError::into_inner).merge(&own);
-                });
+        let open = |client: u32| {
+            let port = self.port((client % u32::from(self.nodes)) as u8 + 1);
+            let mut connection = Client::open(port).map_err(|e| e.to_string())?;
+            let text = text.clone();
+            Ok(move |n| connection.put(&format!("{clients}/{client}/{n}"), &text).map_err(|e| e.to_string()))
+        };
+        let pids = || self.servers.iter().flatten().map(Tool::pid).collect();
+        super::drive(self.context, clients, open, pids, measured)
+    }
+
+    fn faults(&mut self, measured: &mut Measured) -> Result<(), String> {
+        let door = |number: u8| -> Door {
+            let port = self.port(number);
+            Box::new(move || Some(Box::new(Client::open(port).ok()?)))
+        };
+        let doors = Doors::moving((1..=self.nodes).map(door).collect());
+        deaths::run(self.context, self, &doors, measured)
+    }
+}
+
+fn key((client, n): Row) -> String {
+    format!("acknowledged/{client}/{n}")
+}
+
+impl Writer for Client {
+    /// After a refusal a client tries another member, as etcd's own clients do.
+    fn write(&mut self, row: Row) -> Said {
+        if self.put(&key(row), "x").is_ok() { Said::Acknowledged } else { Said::Gone }
+    }
+}
+
+impl Mortal for Etcd<'_> {
+    fn nodes(&self) -> u8 {
+        self.nodes
+    }
+
+    fn survives_one(&self) -> bool {
+        self.nodes >= 3
+    }
+
+    fn chief(&self) -> Result<u8, String> {
+        let leads = |number: u8| {
+            let said =
+                Client::open(self.port(number)).and_then(|mut client| client.post("/v3/maintenance/status", "{}"));
+            said.is_ok_and(|said| is_leader(&said))
+        };
+        let began = Instant::now();
+        loop {
+            if let Some(number) = (1..=self.nodes).find(|number| leads(*number)) {
+                return Ok(number);
             }
-            let warm = pass_until(Instant::now() + self.context.warmup(), &self.context.cancel);
-            let (before, began) = (Usage::of(&pids), Instant::now());
-            counts.store(true, Ordering::Relaxed);
-            let measured = warm.and_then(|()| pass_until(began + self.context.duration(), &self.context.cancel));
-            let elapsed = began.elapsed();
-            let used = usage::between(&before, &Usage::of(&pids));
-            stop.store(true, Ordering::Relaxed);
-            measured.map(|()| (used, elapsed))
-        })?;
-        let latency = latency.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-        measured.set(format!("commits_per_s_{clients}"), latency.total() as f64 / elapsed.as_secs_f64());
-        for (name, q) in [("p50", 0.5), ("p95", 0.95), ("p99", 0.99)] {
-            measured.set(format!("{name}_ms_{clients}"), latency.quantile(q) as f64 / 1e6);
+            if began.elapsed() > LIMIT {
+                return Err("etcd has no leader".to_owned());
+            }
+            pass_until(Instant::now() + Duration::from_millis(100), &self.context.cancel)?;
         }
-        measured.set(format!("cpu_us_{clients}"), used.servers.as_secs_f64() * 1e6 / latency.total().max(1) as f64);
+    }
+
+    fn primary(&self) -> Option<u8> {
+        None
+    }
+
+    fn kill(&mut self, number: u8) -> Result<(), String> {
+        // Dropping kills it.
+        self.servers[usize::from(number) - 1] = None;
         Ok(())
     }
 
-    /// The last member dies under load and comes back, then all die.
-    fn faults(&mut self, measured: &mut Measured) -> Result<(), String> {
-        let dead_for = dead_for(&self.context.settings);
-        let stop = AtomicBool::new(false);
-        let commits: Mutex<Vec<Instant>> = Mutex::default();
-        let acknowledged: Mutex<Vec<String>> = Mutex::default();
-        let ports: Vec<u16> = (1..self.nodes.max(2)).map(|n| self.port(n)).collect();
-        let (struck, over) = std::thread::scope(|scope| {
-            for n in 0..FAULT_CLIENTS {
-                let (stop, commits, acknowledged, port) =
-                    (&stop, &commits, &acknowledged, ports[n as usize % ports.len()]);
-                scope.spawn(move || {
-                    let mut k = 0u64;
-                    while !stop.load(Ordering::Relaxed) {
-                        let Ok(mut client) = Client::open(port) else {
-                            std::thread::sleep(Duration::from_millis(20));
-                            continue;
-                        };
-                        while !stop.load(Ordering::Relaxed) {
-                            k += 1;
-                            let key = format!("acknowledged/{n}/{k}");
-                            if client.put(&key, "x").is_err() {
-                                break;
-                            }
-                            commits.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(Instant::now());
-                            acknowledged.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(key);
-                        }
-                    }
-                });
-            }
-            let mut body = || {
-                pass_until(Instant::now() + dead_for, &self.context.cancel)?;
-                let at = Instant::now();
-                // Dropping kills it.
-                if self.nodes >= 3 {
-                    self.servers[usize::from(self.nodes) - 1] = None;
-                }
-                pass_until(Instant::now() + dead_for, &self.context.cancel)?;
-                let over = Instant::now();
-                if self.nodes >= 3 {
-                    self.start(self.nodes)?;
-                    self.await_answer(self.nodes)?;
-                }
-                self.servers.iter_mut().for_each(|server| drop(server.take()));
-                self.start_all()?;
-                Ok::<_, String>((at, over))
-            };
-            let outcome = body();
-            stop.store(true, Ordering::Relaxed);
-            outcome
-        })?;
-        let mut at = commits.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-        at.retain(|at| (struck..over).contains(at));
-        at.sort_unstable();
-        let edges = [struck].into_iter().chain(at.iter().copied()).zip(at.iter().copied().chain([over]));
-        let gap = edges.map(|(from, to)| to - from).max().unwrap_or_default();
-        if self.nodes >= 3 {
-            measured.set("gap_one_s", gap.as_secs_f64());
-        }
-        let acknowledged = acknowledged.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let mut client = Client::open(self.port(1)).map_err(|e| e.to_string())?;
-        let mut lost = 0;
-        for key in &acknowledged {
-            lost += u64::from(!client.has(key).map_err(|e| e.to_string())?);
-        }
-        measured.set("acknowledged", acknowledged.len() as f64);
-        measured.set("lost", lost as f64);
+    fn bring_back(&mut self, number: u8) -> Result<(), String> {
+        self.start(number)?;
+        self.await_answer(number)
+    }
+
+    fn kill_all(&mut self) -> Result<(), String> {
+        self.servers.iter_mut().for_each(|server| drop(server.take()));
         Ok(())
     }
+
+    fn start_all(&mut self) -> Result<(), String> {
+        Etcd::start_all(self)
+    }
+
+    fn take_over(&mut self, _dead: u8) -> Result<Option<u8>, String> {
+        Ok(None)
+    }
+
+    fn lacks(&self, number: u8, rows: &BTreeSet<Row>) -> Result<BTreeSet<Row>, String> {
+        let mut client = Client::open(self.port(number)).map_err(|e| e.to_string())?;
+        let mut lacking = BTreeSet::new();
+        for row in rows {
+            if !client.has(&key(*row)).map_err(|e| e.to_string())? {
+                lacking.insert(*row);
+            }
+        }
+        Ok(lacking)
+    }
+}
+
+/// Whether the member that says so about itself leads.
+fn is_leader(said: &str) -> bool {
+    let id = |name: &str| {
+        let (_, rest) = said.split_once(&format!("\"{name}\":\""))?;
+        rest.split('"').next().filter(|id| *id != "0")
+    };
+    id("leader").is_some_and(|leader| id("member_id") == Some(leader))
 }
 
 impl Drop for Etcd<'_> {
@@ -274,6 +269,13 @@ fn base64(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn a_leader_is_known_by_its_own_words() {
+        let said = |leader: &str| format!("{{\"header\":{{\"member_id\":\"17\"}},\"leader\":\"{leader}\"}}");
+        assert!(super::is_leader(&said("17")));
+        assert!(!super::is_leader(&said("18")) && !super::is_leader(&said("0")) && !super::is_leader("{}"));
+    }
+
     #[test]
     fn base64_is_the_standards() {
         for (text, code) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")] {

@@ -1,12 +1,15 @@
-//! PostgreSQL: a primary that waits for any one of its standbys. The clients are `pgbench`'s.
+//! PostgreSQL: a primary that waits for any one of its standbys. The clients are our own, over the server's unix socket.
 
-use super::{FAULT_CLIENTS, SIZE, dead_for, numbers_of_clients};
+use super::deaths::{self, Mortal};
+use super::postgres_client::{Client, Failure};
+use super::{SIZE, numbers_of_clients};
 use crate::field::{Context, pass_until};
 use crate::plan::Point;
 use crate::record::Measured;
+use crate::survivors::{self, Door, Doors, Row, Said, Writer};
 use crate::systems::{System, postgres_bin};
 use crate::tool::{self, Tool, command};
-use crate::usage::{self, Usage};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -19,6 +22,8 @@ struct Postgres<'a> {
     /// Whom the servers run as; they refuse to be root.
     user: Option<&'static str>,
     servers: Vec<Option<Tool>>,
+    /// The number of the one that takes writes.
+    primary: u8,
     durable: bool,
 }
 
@@ -31,11 +36,18 @@ pub fn run(context: &Context, point: &Point) -> Result<Measured, String> {
     let (system, nodes) = (point.system()?, point.nodes);
     let bin = postgres_bin().ok_or("PostgreSQL is not installed")?;
     let dir = context.dir.join("postgres");
-    let mut all =
-        Postgres { context, bin, dir, user: run_as(), servers: Vec::new(), durable: system == System::PostgresDurable };
+    let mut all = Postgres {
+        context,
+        bin,
+        dir,
+        user: run_as(),
+        servers: Vec::new(),
+        primary: 1,
+        durable: system == System::PostgresDurable,
+    };
     all.up(nodes)?;
     let mut measured = Measured::default();
-    all.sql("CREATE TABLE t (id BIGSERIAL PRIMARY KEY, text VARCHAR(10000)); CREATE TABLE acknowledged (id BIGSERIAL PRIMARY KEY, text VARCHAR(200))")?;
+    all.sql("CREATE TABLE t (id BIGSERIAL PRIMARY KEY, text VARCHAR(10000)); CREATE TABLE acknowledged (client INT, n BIGINT, text VARCHAR(200), PRIMARY KEY (client, n))")?;
     for clients in numbers_of_clients(&context.settings) {
         all.sql("TRUNCATE t")?;
         all.measure(clients, &mut measured)?;
@@ -109,10 +121,7 @@ impl Postgres<'_> {
                 .arg(self.data(number));
             tool::run(backup, LIMIT, &self.context.cancel)?;
             let auto = self.data(number).join("postgresql.auto.conf");
-            let connect = format!(
-                "primary_conninfo='host=127.0.0.1 port={} user=bench application_name=node{number}'\n",
-                self.port(1)
-            );
+            let connect = format!("primary_conninfo='{}'\n", self.conninfo(1, number));
             std::fs::write(&auto, connect).map_err(|e| format!("{}: {e}", auto.display()))?;
             self.start(number)?;
         }
@@ -120,18 +129,23 @@ impl Postgres<'_> {
             self.sql(&format!("ALTER SYSTEM SET synchronous_standby_names='{names}'"))?;
             self.sql("SELECT pg_reload_conf()")?;
         }
-        self.await_standbys(nodes)
+        self.await_standbys(nodes - 1)
     }
 
-    fn await_standbys(&self, nodes: u8) -> Result<(), String> {
+    /// How a standby finds its primary.
+    fn conninfo(&self, primary: u8, standby: u8) -> String {
+        format!("host=127.0.0.1 port={} user=bench application_name=node{standby}", self.port(primary))
+    }
+
+    fn await_standbys(&self, number: u8) -> Result<(), String> {
         let began = Instant::now();
         loop {
             let said = self.sql("SELECT COUNT(*) FROM pg_stat_replication WHERE state='streaming'")?;
-            if said.trim() == (nodes - 1).to_string() {
+            if said.trim() == number.to_string() {
                 return Ok(());
             }
             if began.elapsed() > LIMIT {
-                return Err(format!("{} of {} standbys follow the primary", said.trim(), nodes - 1));
+                return Err(format!("{} of {number} standbys follow the primary", said.trim()));
             }
             pass_until(Instant::now() + Duration::from_millis(100), &self.context.cancel)?;
         }
@@ -159,7 +173,7 @@ impl Postgres<'_> {
     }
 
     fn sql(&self, statement: &str) -> Result<String, String> {
-        self.ask(1, statement)
+        self.ask(self.primary, statement)
     }
 
     fn ask(&self, number: u8, statement: &str) -> Result<String, String> {
@@ -178,143 +192,143 @@ impl Postgres<'_> {
         tool::run(psql, LIMIT, &self.context.cancel)
     }
 
-    /// The processes of all servers: each connection has one of its own.
-    fn pids(&self) -> Vec<i32> {
-        let parents: Vec<i32> = self.servers.iter().flatten().map(Tool::pid).collect();
+    /// The processes of a server: each connection has one of its own.
+    fn processes(&self, number: u8) -> Vec<i32> {
+        let Some(server) = self.servers.get(usize::from(number) - 1).and_then(Option::as_ref) else {
+            return Vec::new();
+        };
         let parent = |pid: i32| -> Option<i32> {
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
             stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
         };
         let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-        let mut all: Vec<i32> = entries
+        let children = entries
             .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-            .filter(|pid| parent(*pid).is_some_and(|parent| parents.contains(&parent)))
-            .collect();
-        all.extend(parents);
-        all
+            .filter(|pid| parent(*pid) == Some(server.pid()));
+        std::iter::once(server.pid()).chain(children).collect()
     }
 
-    fn pgbench(&self, clients: u32, seconds: u64, table: &str, script: &Path) -> Result<std::process::Command, String> {
-        let text = if table == "t" { SIZE } else { 100 };
-        std::fs::write(script, format!("INSERT INTO {table} (text) VALUES ('{}');\n", "x".repeat(text)))
-            .map_err(|e| format!("{}: {e}", script.display()))?;
-        let mut pgbench = self.command("pgbench");
-        pgbench
-            .args(["--host=127.0.0.1", "--username=bench", "--no-vacuum", "--protocol=prepared", "--jobs=2"])
-            .args([&format!("--port={}", self.port(1)), &format!("--client={clients}"), &format!("--time={seconds}")])
-            .arg(format!("--file={}", script.display()));
-        Ok(pgbench)
+    fn pids(&self) -> Vec<i32> {
+        (1..=self.nodes()).flat_map(|number| self.processes(number)).collect()
+    }
+
+    fn socket(&self, number: u8) -> PathBuf {
+        self.dir.join(format!(".s.PGSQL.{}", self.port(number)))
     }
 
     fn measure(&self, clients: u32, measured: &mut Measured) -> Result<(), String> {
-        let seconds = self.context.settings.duration.ceil().max(1.0) as u64;
-        let prefix = self.dir.join(format!("log{clients}"));
-        let mut pgbench = self.pgbench(clients, seconds, "t", &self.dir.join("insert.sql"))?;
-        pgbench.arg("--log").arg(format!("--log-prefix={}", prefix.display()));
-        // Processes that serve a connection end with it, and their time goes to their parents.
-        let pids: Vec<i32> = self.pids();
-        let before = Usage::of(&pids);
-        let said = tool::run(pgbench, Duration::from_secs(seconds + 60), &self.context.cancel)?;
-        let used = usage::between(&before, &Usage::of(&pids));
-        let rate = field(&said, "tps = ").ok_or_else(|| format!("pgbench's answer is not understood: {said}"))?;
-        let done = field(&said, "number of transactions actually processed: ").unwrap_or(0.0);
-        measured.set(format!("commits_per_s_{clients}"), rate);
-        measured.note(format!(
-            "processor time of {clients} clients' servers without that of their own processes: {:.0} µs per commit",
-            used.servers.as_secs_f64() * 1e6 / done.max(1.0)
-        ));
-        // client, number, microseconds, …
-        let mut times: Vec<u64> = Vec::new();
-        for entry in std::fs::read_dir(&self.dir).into_iter().flatten().flatten() {
-            if entry.file_name().to_string_lossy().starts_with(&format!("log{clients}.")) {
-                let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
-                times.extend(text.lines().filter_map(|line| line.split(' ').nth(2)?.parse::<u64>().ok()));
-                let _ = std::fs::remove_file(entry.path());
-            }
+        let (socket, text) = (self.socket(1), "x".repeat(SIZE));
+        let open = |_| {
+            let mut client = Client::open(&socket, Duration::from_secs(60)).map_err(|e| e.to_string())?;
+            client.prepare("INSERT INTO t (text) VALUES ($1)").map_err(|e| e.to_string())?;
+            let text = text.clone();
+            Ok(move |_| client.execute(&[&text]).map_err(|e| e.to_string()))
+        };
+        super::drive(self.context, clients, open, || self.pids(), measured)
+    }
+
+    fn faults(&mut self, measured: &mut Measured) -> Result<(), String> {
+        let door = |number: u8| -> Door {
+            let socket = self.socket(number);
+            Box::new(move || {
+                let mut client = Client::open(&socket, survivors::LIMIT).ok()?;
+                client.prepare("INSERT INTO acknowledged VALUES ($1, $2, $3)").ok()?;
+                Some(Box::new(client))
+            })
+        };
+        let doors = Doors::moving((1..=self.nodes()).map(door).collect());
+        deaths::run(self.context, self, &doors, measured)
+    }
+}
+
+impl Writer for Client {
+    fn write(&mut self, (client, n): Row) -> Said {
+        match self.execute(&[&client.to_string(), &n.to_string(), &"x".repeat(100)]) {
+            Ok(()) => Said::Acknowledged,
+            Err(Failure::Refused(_)) => Said::Refused,
+            Err(Failure::Gone(_)) => Said::Gone,
         }
-        times.sort_unstable();
-        for (name, q) in [("p50", 0.5), ("p95", 0.95), ("p99", 0.99)] {
-            if let Some(time) = times.get(((times.len() as f64 * q) as usize).min(times.len().saturating_sub(1))) {
-                measured.set(format!("{name}_ms_{clients}"), *time as f64 / 1e3);
-            }
+    }
+}
+
+impl Mortal for Postgres<'_> {
+    fn nodes(&self) -> u8 {
+        self.servers.len() as u8
+    }
+
+    /// `ANY 1` needs one standby: of two servers none goes on alone.
+    fn survives_one(&self) -> bool {
+        self.nodes() >= 3
+    }
+
+    fn chief(&self) -> Result<u8, String> {
+        Ok(self.primary)
+    }
+
+    fn primary(&self) -> Option<u8> {
+        Some(self.primary)
+    }
+
+    fn kill(&mut self, number: u8) -> Result<(), String> {
+        // Its processes would live on for a while, and answer.
+        for pid in self.processes(number) {
+            // SAFETY: a signal to a process that was just seen to be the server, which is ours, or its child.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
         }
+        self.servers[usize::from(number) - 1] = None;
         Ok(())
     }
 
-    /// A standby dies under load and comes back, then all die.
-    fn faults(&mut self, measured: &mut Measured) -> Result<(), String> {
-        let dead_for = dead_for(&self.context.settings);
-        let nodes = self.servers.len() as u8;
-        let script = self.dir.join("acknowledged.sql");
-        let seconds = (dead_for.as_secs_f64() * 4.0).ceil() as u64 + 120;
-        let mut pgbench = self.pgbench(FAULT_CLIENTS, seconds, "acknowledged", &script)?;
-        let prefix = self.dir.join("fault");
-        pgbench.arg("--log").arg(format!("--log-prefix={}", prefix.display()));
-        let load = Tool::start(pgbench)?;
-        pass_until(Instant::now() + dead_for, &self.context.cancel)?;
-        let mut struck = None;
-        if nodes >= 2 {
-            let at = seconds_since_1970();
-            // Dropping kills it.
-            self.servers[usize::from(nodes) - 1] = None;
-            pass_until(Instant::now() + dead_for, &self.context.cancel)?;
-            struck = Some((at, seconds_since_1970()));
-            self.start(nodes)?;
-            self.await_standbys(nodes)?;
+    fn bring_back(&mut self, number: u8) -> Result<(), String> {
+        self.start(number)?;
+        self.await_standbys(self.nodes() - 1)
+    }
+
+    fn kill_all(&mut self) -> Result<(), String> {
+        (1..=self.nodes()).try_for_each(|number| self.kill(number))
+    }
+
+    fn start_all(&mut self) -> Result<(), String> {
+        (1..=self.nodes()).try_for_each(|number| self.start(number))?;
+        self.await_standbys(self.nodes() - 1)
+    }
+
+    /// The standby that has most of the log is promoted, and the others follow it and acknowledge for it.
+    fn take_over(&mut self, dead: u8) -> Result<Option<u8>, String> {
+        let standbys: Vec<u8> = (1..=self.nodes()).filter(|number| *number != dead).collect();
+        let mut best = None;
+        for number in &standbys {
+            let received = self.ask(*number, "SELECT pg_wal_lsn_diff(pg_last_wal_receive_lsn(), '0/0')::bigint")?;
+            best = best.max(Some((received.trim().parse::<u64>().unwrap_or(0), *number)));
         }
-        self.servers.iter_mut().for_each(|server| drop(server.take()));
-        // Its clients end with the server; it says so with an exit code.
-        let _ = load.finish(LIMIT, &self.context.cancel);
-        self.context.check_interrupted()?;
-        for number in 1..=nodes {
-            self.start(number)?;
+        let (_, best) = best.ok_or("no standby is left")?;
+        let others: Vec<u8> = standbys.into_iter().filter(|number| *number != best).collect();
+        self.ask(best, "SELECT pg_promote()")?;
+        for number in &others {
+            self.ask(*number, &format!("ALTER SYSTEM SET primary_conninfo='{}'", self.conninfo(best, *number)))?;
+            self.ask(*number, "SELECT pg_reload_conf()")?;
         }
-        let there: u64 = self.sql("SELECT COUNT(*) FROM acknowledged")?.trim().parse().map_err(|_| "no number")?;
-        // When each was acknowledged: the fifth and the sixth word.
-        let mut acknowledged: Vec<f64> = Vec::new();
-        for entry in std::fs::read_dir(&self.dir).into_iter().flatten().flatten() {
-            if entry.file_name().to_string_lossy().starts_with("fault.") {
-                let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
-                acknowledged.extend(text.lines().filter_map(|line| {
-                    let mut words = line.split(' ').skip(4).map(str::parse::<f64>);
-                    Some(words.next()?.ok()? + words.next()?.ok()? / 1e6)
-                }));
-            }
-        }
-        measured.set("acknowledged", acknowledged.len() as f64);
-        measured.set("lost", (acknowledged.len() as u64).saturating_sub(there) as f64);
-        if let Some((from, to)) = struck {
-            acknowledged.retain(|at| (from..to).contains(at));
-            acknowledged.extend([from, to]);
-            acknowledged.sort_by(f64::total_cmp);
-            measured.set("gap_one_s", acknowledged.windows(2).map(|two| two[1] - two[0]).fold(0.0, f64::max));
-        }
-        Ok(())
+        let names: Vec<String> = others.iter().map(|number| format!("node{number}")).collect();
+        self.ask(best, &format!("ALTER SYSTEM SET synchronous_standby_names='ANY 1 ({})'", names.join(",")))?;
+        self.ask(best, "SELECT pg_reload_conf()")?;
+        self.primary = best;
+        Ok(Some(best))
+    }
+
+    fn lacks(&self, number: u8, rows: &BTreeSet<Row>) -> Result<BTreeSet<Row>, String> {
+        let text = self.ask(number, "SELECT client, n FROM acknowledged")?;
+        let row = |line: &str| {
+            let (client, n) = line.trim().split_once('|')?;
+            Some((client.parse().ok()?, n.parse().ok()?))
+        };
+        let there: BTreeSet<Row> = text.lines().filter_map(row).collect();
+        Ok(rows.difference(&there).copied().collect())
     }
 }
 
 impl Drop for Postgres<'_> {
     fn drop(&mut self) {
-        self.servers.clear();
+        let _ = self.kill_all();
         let _ = std::fs::remove_dir_all(&self.dir);
-    }
-}
-
-fn seconds_since_1970() -> f64 {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0.0, |now| now.as_secs_f64())
-}
-
-fn field(said: &str, name: &str) -> Option<f64> {
-    let line = said.lines().find_map(|line| line.trim().strip_prefix(name))?;
-    line.split([' ', '/']).next()?.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn reads_what_pgbench_prints() {
-        let said = "number of transactions actually processed: 8123\nlatency average = 0.985 ms\ntps = 4061.2 (without initial connection time)\n";
-        assert_eq!(super::field(said, "tps = "), Some(4061.2));
-        assert_eq!(super::field(said, "number of transactions actually processed: "), Some(8123.0));
     }
 }
