@@ -19,8 +19,9 @@ pub struct Layout {
     pub title: &'static str,
     /// The procedure in words, for the report. `docs/benchmarks/README.md` says more.
     pub about: &'static str,
-    /// The first is the one that ratios and graphs are of.
     pub values: &'static [Value],
+    /// Those of the values that are also shown in units of the lone server and of Galera.
+    pub ratios: &'static [usize],
     pub rows: &'static [&'static str],
     /// Empty: a column for each value.
     pub columns: &'static [&'static str],
@@ -39,6 +40,7 @@ impl Layout {
         title: "",
         about: "",
         values: &[],
+        ratios: &[0],
         rows: &["system", "nodes"],
         columns: &[],
         x: None,

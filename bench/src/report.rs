@@ -8,7 +8,7 @@ mod tables;
 
 use crate::environment::Environment;
 use crate::experiments::provider::UNMEASURED;
-use crate::experiments::{Layout, layout};
+use crate::experiments::{Layout, Value, layout};
 use crate::plan::Experiment;
 use crate::record::{Outcome, Record, read_all, read_json, write_text};
 use crate::runner::Plan;
@@ -18,6 +18,7 @@ use statistics::{Cells, Key, Summary};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
+use tables::{Column, Words};
 
 /// The system that a group's numbers are put in relation to, beside Galera.
 const ALONE: System = System::Plain;
@@ -185,19 +186,25 @@ fn section(experiment: Experiment, records: &[&Record], figures: &[Figure]) -> S
         let _ = write!(text, "\n![{}](figures/{}.svg)\n", figure.title, figure.name);
     }
     if layout.columns.is_empty() {
-        text.push_str(&tables::by_value(layout, records));
+        let of = |(name, title, decimals): (String, String, usize)| Column {
+            title,
+            cells: Cells::of(records, &name),
+            decimals,
+        };
+        let words: &[Words] = if experiment == Experiment::Peers { &PEERS_WORDS } else { &[] };
+        if let Some(table) = tables::by_value(layout, values(layout, records).into_iter().map(of).collect(), words) {
+            let _ = write!(text, "\n{table}");
+        }
+        text.push_str(&ratios(layout, records));
     } else {
         for (n, value) in layout.values.iter().enumerate() {
             let table = tables::pivot(layout, &Cells::of(records, value.name), value.decimals);
             let Some(table) = table else { continue };
             let _ = write!(text, "\n{}:\n\n{table}", capital(value.title));
-            if n == 0 {
-                text.push_str(&ratios(layout, records));
+            if layout.ratios.contains(&n) {
+                text.push_str(&ratios_of(layout, records, value));
             }
         }
-    }
-    if layout.columns.is_empty() {
-        text.push_str(&ratios(layout, records));
     }
     if experiment == Experiment::Durability {
         text.push_str(&durability::words(&Cells::of(records, layout.values[0].name)));
@@ -208,30 +215,71 @@ fn section(experiment: Experiment, records: &[&Record], figures: &[Figure]) -> S
     text
 }
 
-/// The first value in units of the server alone, and of Galera.
-fn ratios(layout: &Layout, records: &[&Record]) -> String {
-    let cells = Cells::of(records, layout.values[0].name);
+const PEERS_WORDS: [Words; 2] = [
+    ("an acknowledgement means", System::guarantee),
+    ("who takes over when the server that takes writes dies", System::takeover),
+];
+
+/// The values of a layout, and those that differ from them in the number of clients only: name, title, decimals.
+fn values(layout: &Layout, records: &[&Record]) -> Vec<(String, String, usize)> {
+    let mut all: Vec<(String, String, usize)> =
+        layout.values.iter().map(|value| (value.name.to_owned(), value.title.to_owned(), value.decimals)).collect();
+    let stem = |name: &str| {
+        let (stem, number) = name.rsplit_once('_')?;
+        Some((stem.to_owned(), number.parse::<u32>().ok()?))
+    };
+    let mut further: Vec<(u32, String)> = Vec::new();
+    for name in records.iter().flat_map(|record| record.measured.values.keys()) {
+        let Some((stem, clients)) = stem(name) else { continue };
+        if stem == "commits_per_s" && !all.iter().any(|(known, ..)| known == name) {
+            further.push((clients, name.clone()));
+        }
+    }
+    further.sort();
+    further.dedup();
+    let place = all.iter().take_while(|(name, ..)| name.starts_with("commits_per_s_")).count();
+    for (at, (clients, name)) in further.into_iter().enumerate() {
+        all.insert(place + at, (name, format!("{clients} clients, commits/s"), 0));
+    }
+    all
+}
+
+/// What results are put in relation to, each with its title.
+fn bases() -> Vec<(String, Base)> {
+    let of = |system: System| format!("{} ({})", system.name(), system.title());
+    vec![
+        (of(ALONE), Base::Alone),
+        (of(System::GaleraDurable), Base::Group(System::GaleraDurable)),
+        (of(System::GaleraFast), Base::Group(System::GaleraFast)),
+        (format!("{} with the same settings", System::Galera.name()), Base::Group(System::Galera)),
+        ("the same without metrics and flight recorder".to_owned(), Base::Unmeasured),
+    ]
+}
+
+/// One value in units of the server alone, and of Galera.
+fn ratios_of(layout: &Layout, records: &[&Record], value: &Value) -> String {
+    let cells = Cells::of(records, value.name);
     let mut text = String::new();
-    for (title, base) in [
-        (format!("In units of {} ({})", ALONE.name(), ALONE.title()), Base::Alone),
-        (
-            format!("In units of {} ({})", System::GaleraDurable.name(), System::GaleraDurable.title()),
-            Base::Group(System::GaleraDurable),
-        ),
-        (
-            format!("In units of {} ({})", System::GaleraFast.name(), System::GaleraFast.title()),
-            Base::Group(System::GaleraFast),
-        ),
-        (format!("In units of {} with the same settings", System::Galera.name()), Base::Group(System::Galera)),
-        ("In units of the same without metrics and flight recorder".to_owned(), Base::Unmeasured),
-    ] {
-        let ratio = cells.in_units_of(|key| base.key(key));
-        let table = match layout.columns.is_empty() {
-            true => tables::list(layout, &ratio, 2),
-            false => tables::pivot(layout, &ratio, 2),
+    for (title, base) in bases() {
+        if let Some(table) = tables::pivot(layout, &cells.in_units_of(|key| base.key(key)), 2) {
+            let _ = write!(text, "\n{}, in units of {title}:\n\n{table}", capital(value.title));
+        }
+    }
+    text
+}
+
+/// The same of all values that have ratios, in one table for each base.
+fn ratios(layout: &Layout, records: &[&Record]) -> String {
+    let mut text = String::new();
+    for (title, base) in bases() {
+        let column = |value: &Value| Column {
+            title: value.title.to_owned(),
+            cells: Cells::of(records, value.name).in_units_of(|key| base.key(key)),
+            decimals: 2,
         };
-        if let Some(table) = table {
-            let _ = write!(text, "\n{title}:\n\n{table}");
+        let all = layout.ratios.iter().filter_map(|at| layout.values.get(*at)).map(column).collect();
+        if let Some(table) = tables::by_value(layout, all, &[]) {
+            let _ = write!(text, "\nIn units of {title}:\n\n{table}");
         }
     }
     text
@@ -255,6 +303,10 @@ impl Base {
                 if set.contains_key("masters") {
                     set.insert("masters".to_owned(), "1".to_owned());
                 }
+                // A server without a provider sends no write sets.
+                if set.contains_key("write_sets") {
+                    set.insert("write_sets".to_owned(), "rows".to_owned());
+                }
                 Key { system: ALONE.name(), nodes: 1, set }
             }
         }
@@ -276,6 +328,9 @@ fn graphs(experiment: Experiment, records: &[&Record]) -> Vec<Figure> {
             None if !layout.columns.is_empty() => all.extend(bars(experiment, layout, &cells, value.title)),
             None => all.extend(clients(experiment, layout, records)),
         }
+    }
+    if experiment == Experiment::Tpcc {
+        all.push(units(experiment, layout, records));
     }
     all.retain(Figure::has_something);
     all
@@ -312,6 +367,21 @@ fn place(layout: &Layout, key: &Key) -> Vec<String> {
     layout.figures.iter().filter_map(word).collect()
 }
 
+/// Every column in units of the server alone: a group of bars for each column.
+fn units(experiment: Experiment, layout: &Layout, records: &[&Record]) -> Figure {
+    let title = format!("{}, in units of {} ({})", layout.title, ALONE.name(), ALONE.title());
+    let mut figure = Figure::new(&format!("{experiment}-units"), &title, "", "times the server alone");
+    for value in layout.ratios.iter().filter_map(|at| layout.values.get(*at)) {
+        let cells = Cells::of(records, value.name).in_units_of(|key| Base::Alone.key(key));
+        if !cells.is_empty() {
+            let at = figure.categories.len() as f64;
+            figure.categories.push(value.title.to_owned());
+            cells.iter().for_each(|(key, summary)| figure.add(&key.to_string(), at, summary));
+        }
+    }
+    figure
+}
+
 /// A group of bars for each row, one bar for each column.
 fn bars(experiment: Experiment, layout: &Layout, cells: &Cells, y_title: &str) -> Vec<Figure> {
     let mut figures: BTreeMap<String, Figure> = BTreeMap::new();
@@ -339,16 +409,16 @@ fn bars(experiment: Experiment, layout: &Layout, cells: &Cells, y_title: &str) -
 /// Values that are named by a number of clients, as bars.
 fn clients(experiment: Experiment, layout: &Layout, records: &[&Record]) -> Option<Figure> {
     let mut figure = Figure::new(experiment.name(), layout.title, "clients", "commits/s");
-    let named: Vec<(&str, &str)> = layout
-        .values
-        .iter()
-        .filter_map(|value| Some((value.name, value.name.strip_prefix("commits_per_s_")?)))
-        .collect();
+    let named = values(layout, records).into_iter();
+    let named =
+        named.filter_map(|(name, ..)| Some((name.clone(), name.strip_prefix("commits_per_s_")?.parse::<u32>().ok()?)));
+    let mut named: Vec<(String, u32)> = named.collect();
+    named.sort_by_key(|(_, clients)| *clients);
     for (name, clients) in named {
-        let cells = Cells::of(records, name);
-        if cells.keys().next().is_some() {
+        let cells = Cells::of(records, &name);
+        if !cells.is_empty() {
             let at = figure.categories.len() as f64;
-            figure.categories.push(clients.to_owned());
+            figure.categories.push(clients.to_string());
             cells.iter().for_each(|(key, summary)| figure.add(&key.system, at, summary));
         }
     }
@@ -461,8 +531,8 @@ mod tests {
         write(&one).unwrap();
         let text = std::fs::read_to_string(one.join("report.md")).unwrap();
         assert!(text.contains("8,000 (7,200–10,400)"), "{text}");
-        assert!(text.contains("| trireme-disk | 3 | 0.50 | 0.50 |"), "of plain: {text}");
-        assert!(text.contains("| trireme-disk | 3 | 2.00 | 2.00 |"), "of Galera: {text}");
+        assert!(text.contains("| trireme-disk | 3 | 0.50 (0.50–0.50) | 0.50 (0.50–0.50) |"), "of plain: {text}");
+        assert!(text.contains("| trireme-disk | 3 | 2.00 (2.00–2.00) | 2.00 (2.00–2.00) |"), "of Galera: {text}");
         assert!(text.contains("failed: the servers do not start"), "{text}");
         assert!(text.contains("Published in 2009"), "{text}");
         let svg = std::fs::read_to_string(one.join("figures/insert-rows_per_s.svg")).unwrap();

@@ -21,6 +21,7 @@ pub const LAYOUT: Layout = Layout {
         value("aborted_percent", "aborted, %", 2),
         value("wsrep_flow_control_paused", "wsrep_flow_control_paused, highest of the nodes", 2),
     ],
+    ratios: &[0, 1],
     rows: &["sync_binlog", "flush"],
     columns: &["system", "nodes", "threads"],
     figures: &["threads"],

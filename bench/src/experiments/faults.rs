@@ -26,6 +26,7 @@ pub const LAYOUT: Layout = Layout {
         value("back_kill_all_s", "all nodes back after, s", 1),
         value("unknown", "answers that left it open", 0),
     ],
+    ratios: &[8],
     ..Layout::TABLE
 };
 

@@ -18,6 +18,7 @@ pub const LAYOUT: Layout = Layout {
         value("servers_cpu_us_per_transaction", "processor time of the servers per row, µs", 1),
         value("wsrep_flow_control_paused", "share of the time in which flow control held the writers", 2),
     ],
+    ratios: &[0, 1],
     columns: &["rows"],
     x: Some("rows"),
     x_title: "rows per transaction",

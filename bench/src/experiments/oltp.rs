@@ -23,6 +23,7 @@ pub const LAYOUT: Layout = Layout {
         value("wsrep_local_recv_queue_avg", "wsrep_local_recv_queue_avg, highest of the nodes", 1),
         value("wsrep_local_send_queue_avg", "wsrep_local_send_queue_avg, highest of the nodes", 1),
     ],
+    ratios: &[0, 1, 3, 5],
     rows: &["system", "nodes", "masters", "synced"],
     columns: &["threads"],
     x: Some("threads"),

@@ -35,6 +35,7 @@ pub const LAYOUT: Layout = Layout {
         value("lost", "lost when all are killed", 0),
         value("fdatasync_p50_us", "one fdatasync before, µs", 0),
     ],
+    ratios: &[0, 1, 2, 3, 4, 5],
     ..Layout::TABLE
 };
 

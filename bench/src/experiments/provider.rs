@@ -19,6 +19,7 @@ pub const LAYOUT: Layout = Layout {
         value("conflict_percent", "in conflict, %", 2),
         value("applied_percent", "applied by the others in the same time, %", 1),
     ],
+    ratios: &[0, 1, 2, 4],
     rows: &["system", "nodes", "writers", "size"],
     columns: &["clients"],
     x: Some("clients"),

@@ -24,6 +24,7 @@ pub const LAYOUT: Layout = Layout {
         value("connections_per_s", "connections/s", 1),
         value("p95_ms", "95 % of the transactions within, ms", 2),
     ],
+    ratios: &[0],
     rows: &["ratio", "write_sets"],
     columns: &["system", "nodes"],
     x: Some("nodes"),

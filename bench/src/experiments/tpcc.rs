@@ -27,6 +27,7 @@ pub const LAYOUT: Layout = Layout {
         value("connections", "connections", 0),
         value("wsrep_local_cert_failures", "certification failures", 0),
     ],
+    ratios: &[0, 1, 2, 3, 4, 5, 6],
     x: Some("nodes"),
     x_title: "nodes",
     published: "Published in 2009 (DBT2 with 60 warehouses on EC2):

@@ -71,13 +71,16 @@ impl fmt::Display for Key {
     }
 }
 
+/// The numbers of one point: repeat, and what was measured in it.
+type Numbers = Vec<(u32, f64)>;
+
 /// One value of all points of an experiment, in the order in which the points were planned.
 #[derive(Clone, Debug, Default)]
-pub struct Cells(Vec<(Key, Summary)>);
+pub struct Cells(Vec<(Key, Summary, Numbers)>);
 
 impl Cells {
     pub fn of(records: &[&Record], value: &str) -> Cells {
-        let mut all: Vec<(Key, Vec<f64>)> = Vec::new();
+        let mut all: Vec<(Key, Numbers)> = Vec::new();
         let mut records: Vec<&&Record> = records.iter().collect();
         records.sort_by_key(|record| (record.point.repeat, record.began));
         for record in records {
@@ -85,23 +88,32 @@ impl Cells {
             let point = &record.point;
             let key = Key { system: point.system.clone(), nodes: point.nodes, set: point.set.clone() };
             match all.iter_mut().find(|(known, _)| *known == key) {
-                Some((_, numbers)) => numbers.push(number),
-                None => all.push((key, vec![number])),
+                Some((_, numbers)) => numbers.push((point.repeat, number)),
+                None => all.push((key, vec![(point.repeat, number)])),
             }
         }
-        Cells(all.into_iter().filter_map(|(key, numbers)| Some((key, Summary::of(&numbers)?))).collect())
+        Cells::made_of(all)
+    }
+
+    fn made_of(all: Vec<(Key, Numbers)>) -> Cells {
+        let summary = |numbers: &Numbers| Summary::of(&numbers.iter().map(|(_, number)| *number).collect::<Vec<_>>());
+        Cells(all.into_iter().filter_map(|(key, numbers)| Some((key, summary(&numbers)?, numbers))).collect())
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&Key, &Summary)> {
-        self.0.iter().map(|(key, summary)| (key, summary))
+        self.0.iter().map(|(key, summary, _)| (key, summary))
     }
 
     pub fn keys(&self) -> impl Iterator<Item = &Key> {
-        self.0.iter().map(|(key, _)| key)
+        self.0.iter().map(|(key, ..)| key)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     pub fn get(&self, key: &Key) -> Option<&Summary> {
-        self.0.iter().find(|(known, _)| known == key).map(|(_, summary)| summary)
+        self.iter().find(|(known, _)| *known == key).map(|(_, summary)| summary)
     }
 
     /// The different values of these coordinates together: numbers by size, the rest as they come.
@@ -134,21 +146,22 @@ impl Cells {
         all.into_iter().map(|value| value.join(" / ")).collect()
     }
 
-    /// Each as a multiple of another one's median; without those that have none, and the ones themselves.
+    /// Each as a multiple of another one, repeat by repeat: in one repeat both had the same machine. Those that have no other, and the others
+    /// themselves, are left out.
     pub fn in_units_of(&self, base: impl Fn(&Key) -> Key) -> Cells {
-        let ratio = |(key, summary): &(Key, Summary)| {
+        let ratio = |(key, _, numbers): &(Key, Summary, Numbers)| {
             let base = base(key);
             if base == *key {
                 return None;
             }
-            let unit = self.get(&base)?.median;
-            let of = |value: f64| value / unit;
-            let Summary { median, least, most, count } = *summary;
-            (unit > 0.0).then(|| {
-                (key.clone(), Summary { median: of(median), least: of(least), most: of(most), count: count.min(1) })
-            })
+            let (.., units) = self.0.iter().find(|(known, ..)| *known == base)?;
+            let paired = numbers.iter().filter_map(|(repeat, number)| {
+                let (_, unit) = units.iter().find(|(known, _)| known == repeat)?;
+                (*unit > 0.0).then(|| (*repeat, number / unit))
+            });
+            Some((key.clone(), paired.collect()))
         };
-        Cells(self.0.iter().filter_map(ratio).collect())
+        Cells::made_of(self.0.iter().filter_map(ratio).collect())
     }
 }
 
@@ -161,5 +174,18 @@ mod tests {
         assert_eq!(Summary::of(&[]), None);
         assert_eq!(Summary::of(&[5.0, 1.0, 3.0]), Some(Summary { median: 3.0, least: 1.0, most: 5.0, count: 3 }));
         assert_eq!(Summary::of(&[4.0, 2.0]).unwrap().median, 3.0);
+    }
+
+    #[test]
+    fn ratios_are_those_of_each_repeat() {
+        let key = |system: &str| Key { system: system.to_owned(), nodes: 1, set: BTreeMap::new() };
+        // A machine that was half as fast in the second repeat changes no ratio.
+        let cells = Cells::made_of(vec![
+            (key("plain"), vec![(1, 1000.0), (2, 500.0)]),
+            (key("ours"), vec![(1, 2000.0), (2, 1000.0), (3, 7.0)]),
+        ]);
+        let ratio = cells.in_units_of(|_| key("plain"));
+        assert_eq!(ratio.get(&key("ours")), Some(&Summary { median: 2.0, least: 2.0, most: 2.0, count: 2 }));
+        assert_eq!(ratio.get(&key("plain")), None);
     }
 }

@@ -3,6 +3,8 @@
 use super::statistics::{Cells, Key};
 use crate::experiments::Layout;
 use crate::record::{Outcome, Record};
+use crate::systems::System;
+use clap::ValueEnum;
 use std::fmt::Write;
 
 fn head(out: &mut String, words: &[String]) {
@@ -32,54 +34,49 @@ pub fn pivot(layout: &Layout, cells: &Cells, decimals: usize) -> Option<String> 
     Some(out)
 }
 
-/// One value, a row for each point.
-pub fn list(layout: &Layout, cells: &Cells, decimals: usize) -> Option<String> {
-    cells.keys().next()?;
-    let mut out = String::new();
-    let names = layout.rows.iter().map(|name| (*name).to_owned());
-    head(&mut out, &names.chain([layout.values[0].title.to_owned()]).collect::<Vec<_>>());
-    for row in cells.values_of(layout.rows) {
-        let found = cells.iter().find(|(key, _)| place(key, layout.rows) == row);
-        let _ = writeln!(
-            out,
-            "| {} | {} |",
-            row.replace(" / ", " | "),
-            found.map_or_else(String::new, |(_, s)| s.shown(decimals))
-        );
-    }
-    Some(out)
+/// A column of [`by_value`]: title, numbers, decimals.
+pub struct Column {
+    pub title: String,
+    pub cells: Cells,
+    pub decimals: usize,
 }
 
-/// A column for each value that is there.
-pub fn by_value(layout: &Layout, records: &[&Record]) -> String {
-    let all: Vec<_> = layout.values.iter().map(|value| (value, Cells::of(records, value.name))).collect();
-    let all: Vec<_> = all.into_iter().filter(|(_, cells)| cells.keys().next().is_some()).collect();
+/// Text beside the numbers of a system: title, and the text.
+pub type Words = (&'static str, fn(System) -> &'static str);
+
+/// A column for each value that is there, and one for each of the words. `None`: nothing to show.
+pub fn by_value(layout: &Layout, all: Vec<Column>, words: &[Words]) -> Option<String> {
+    let all: Vec<Column> = all.into_iter().filter(|column| !column.cells.is_empty()).collect();
     // Some points may lack some values.
     let mut rows: Vec<String> = Vec::new();
-    for row in all.iter().flat_map(|(_, cells)| cells.values_of(layout.rows)) {
+    for row in all.iter().flat_map(|column| column.cells.values_of(layout.rows)) {
         if !rows.contains(&row) {
             rows.push(row);
         }
     }
     if rows.is_empty() {
-        return String::new();
+        return None;
     }
-    let mut out = "\n".to_owned();
+    let mut out = String::new();
     let names = layout.rows.iter().map(|name| (*name).to_owned());
-    head(&mut out, &names.chain(all.iter().map(|(value, _)| value.title.to_owned())).collect::<Vec<_>>());
+    let titles = all.iter().map(|column| column.title.clone());
+    let further = words.iter().map(|(title, _)| (*title).to_owned());
+    head(&mut out, &names.chain(titles).chain(further).collect::<Vec<_>>());
     for row in rows {
         let _ = write!(out, "| {} |", row.replace(" / ", " | "));
-        for (value, cells) in &all {
+        for Column { cells, decimals, .. } in &all {
             let found = cells.iter().find(|(key, _)| place(key, layout.rows) == row);
-            let _ = write!(
-                out,
-                " {} |",
-                found.map_or_else(|| "–".to_owned(), |(_, summary)| summary.shown(value.decimals))
-            );
+            let _ = write!(out, " {} |", found.map_or_else(|| "–".to_owned(), |(_, summary)| summary.shown(*decimals)));
+        }
+        let keys = all.iter().flat_map(|column| column.cells.keys());
+        let system =
+            keys.filter(|key| place(key, layout.rows) == row).find_map(|key| System::from_str(&key.system, false).ok());
+        for (_, of) in words {
+            let _ = write!(out, " {} |", system.map_or("", of));
         }
         out.push('\n');
     }
-    out
+    Some(out)
 }
 
 /// One line for each value of each point.
