@@ -49,9 +49,9 @@ pub enum Command {
     Provider(Measure),
     /// All of these
     All(Measure),
-    /// Writes the report of a run again, or compares several runs
+    /// Writes the report of a run again, or compares several runs by the ratios within each
     Report {
-        /// Directories of runs (--out); the first one is what the others are compared with
+        /// Directories of runs (--out)
         #[arg(required = true, value_name = "DIR")]
         dirs: Vec<PathBuf>,
         /// Write the comparison to this file instead of the terminal

@@ -123,6 +123,9 @@ pub fn run(
 
 fn report(dirs: &[PathBuf], to: Option<&Path>, print: &mut dyn FnMut(&str)) -> Result<Outcome, String> {
     if let [dir] = dirs {
+        if to.is_some() {
+            return Err("--to is for the comparison of several runs; a run's report stays in its directory".to_owned());
+        }
         report::write(dir)?;
         print(&dir.join("report.md").display().to_string());
         return Ok(Outcome::Done);

@@ -50,7 +50,8 @@ pub fn write(dir: &Path) -> Result<(), String> {
     write_text(&dir.join("report.md"), &text)
 }
 
-/// The runs side by side: the first one's numbers, and the others' as multiples of them.
+/// The runs side by side: what each measured in units of its own lone server and its own Galera. Numbers of different runs stand beside each
+/// other only where machine, server and settings are the same.
 pub fn compare(dirs: &[PathBuf]) -> Result<String, String> {
     let runs: Vec<Run> = dirs.iter().map(|dir| Run::read(dir)).collect::<Result<_, _>>()?;
     let mut text = "# Runs of `trireme bench` compared\n\n".to_owned();
@@ -60,40 +61,79 @@ pub fn compare(dirs: &[PathBuf]) -> Result<String, String> {
             let _ = writeln!(text, "   - {name}: {version}");
         }
     }
-    if runs
-        .windows(2)
-        .any(|two| two[0].environment.machine.get("processor") != two[1].environment.machine.get("processor"))
-    {
-        text.push_str("\nThe machines differ: compare ratios within each run, not these numbers.\n");
-    }
-    if runs.windows(2).any(|two| two[0].plan.settings != two[1].plan.settings) {
-        text.push_str("\nThe settings differ (`plan.json` of each has them).\n");
-    }
+    let differ = differences(&runs);
+    let _ = match differ.is_empty() {
+        true => writeln!(
+            text,
+            "\nProcessor, MariaDB and settings are the same in all of them, so the numbers themselves are compared too, after the ratios. Times at \
+             which a machine does other work make such numbers differ as well."
+        ),
+        false => writeln!(
+            text,
+            "\nOnly ratios within each run are compared, and no numbers of different runs, since these differ: {}.",
+            differ.join(", ")
+        ),
+    };
     for experiment in Experiment::ALL {
         let layout = layout(experiment);
-        let all: Vec<Cells> = runs.iter().map(|run| Cells::of(&run.of(experiment), layout.values[0].name)).collect();
-        let shared: Vec<&Key> =
-            all[0].keys().filter(|key| all[1..].iter().any(|cells| cells.get(key).is_some())).collect();
-        if shared.is_empty() {
-            continue;
-        }
-        let _ = write!(text, "\n## {}: {}\n\n| point | 1 |", layout.title, layout.values[0].title);
-        (2..=runs.len()).for_each(|n| text.push_str(&format!(" {n} / 1 |")));
-        text.push_str(&format!("\n|---|{}\n", "---|".repeat(runs.len())));
-        for key in shared {
-            let Some(first) = all[0].get(key) else { continue };
-            let _ = write!(text, "| {key} | {} |", first.shown(layout.values[0].decimals));
-            for cells in &all[1..] {
-                let ratio = cells
-                    .get(key)
-                    .filter(|_| first.median > 0.0)
-                    .map(|other| format!("×{:.2}", other.median / first.median));
-                text.push_str(&format!(" {} |", ratio.unwrap_or_else(|| "–".to_owned())));
+        let mut section = String::new();
+        for value in layout.ratios.iter().filter_map(|at| layout.values.get(*at)) {
+            let all: Vec<Cells> = runs.iter().map(|run| Cells::of(&run.of(experiment), value.name)).collect();
+            for (title, base) in bases() {
+                let ratios: Vec<Cells> = all.iter().map(|cells| cells.in_units_of(|key| base.key(key))).collect();
+                let title = format!("{}, in units of {title} in the same run", capital(value.title));
+                section.push_str(&side_by_side(&title, &ratios, 2));
             }
-            text.push('\n');
+            if differ.is_empty() {
+                section.push_str(&side_by_side(&capital(value.title), &all, value.decimals));
+            }
+        }
+        if !section.is_empty() {
+            let _ = write!(text, "\n## {}\n{section}", layout.title);
         }
     }
     Ok(text)
+}
+
+/// Why numbers of these runs cannot be compared.
+fn differences(runs: &[Run]) -> Vec<&'static str> {
+    let differs = |of: &dyn Fn(&Run) -> Option<String>| runs.windows(2).any(|two| of(&two[0]) != of(&two[1]));
+    let mut all = Vec::new();
+    if differs(&|run| run.environment.machine.get("processor").cloned()) {
+        all.push("the processor");
+    }
+    if differs(&|run| run.environment.versions.get("MariaDB").cloned()) {
+        all.push("MariaDB's version");
+    }
+    if runs.windows(2).any(|two| two[0].plan.settings != two[1].plan.settings) {
+        all.push("the settings (`plan.json` of each has them)");
+    }
+    all
+}
+
+/// A row for each point that any run has, a column for each run. Nothing where no two runs share a point.
+fn side_by_side(title: &str, runs: &[Cells], decimals: usize) -> String {
+    let mut keys: Vec<&Key> = Vec::new();
+    for key in runs.iter().flat_map(Cells::keys) {
+        if !keys.contains(&key) {
+            keys.push(key);
+        }
+    }
+    let has = |key: &Key| runs.iter().filter(|cells| cells.get(key).is_some()).count();
+    if !keys.iter().any(|key| has(key) > 1) {
+        return String::new();
+    }
+    let columns: String = (1..=runs.len()).map(|n| format!(" run {n} |")).collect();
+    let mut text = format!("\n{title}:\n\n| point |{columns}\n|---|{}\n", "---|".repeat(runs.len()));
+    for key in keys {
+        let _ = write!(text, "| {key} |");
+        for cells in runs {
+            let shown = cells.get(key).map_or_else(|| "–".to_owned(), |summary| summary.shown(decimals));
+            let _ = write!(text, " {shown} |");
+        }
+        text.push('\n');
+    }
+    text
 }
 
 struct Run {
@@ -541,8 +581,17 @@ mod tests {
         assert!(png.starts_with(b"\x89PNG") && png.len() > 5000, "{}", png.len());
         let csv = std::fs::read_to_string(one.join("results.csv")).unwrap();
         assert!(csv.lines().any(|line| line.starts_with("insert,plain,1,rows=1,2,measured,rows_per_s,8000")), "{csv}");
+        // One machine was half as fast: the ratios are the same.
+        let both = compare(&[one.clone(), other.clone()]).unwrap();
+        assert!(both.contains("| trireme-disk, nodes 3, rows 1 | 0.50 (0.50–0.50) | 0.50 (0.50–0.50) |"), "{both}");
+        assert!(both.contains("| plain, nodes 1, rows 1 | 8,000 (7,200–10,400) | 4,000 (3,600–5,200) |"), "{both}");
+        let file = other.join("environment.json");
+        let mut environment: Environment = read_json(&file).unwrap();
+        environment.machine.insert("processor".into(), "another one".into());
+        crate::record::write_json(&file, &environment).unwrap();
         let both = compare(&[one, other]).unwrap();
-        assert!(both.contains("×0.50"), "{both}");
+        assert!(both.contains("0.50 (0.50–0.50) |") && both.contains("these differ: the processor."), "{both}");
+        assert!(!both.contains("8,000"), "{both}");
         assert!(compare(&[base.join("neither"), base.join("nor")]).unwrap_err().contains("holds no run"));
         std::fs::remove_dir_all(&base).unwrap();
     }
