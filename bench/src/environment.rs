@@ -21,6 +21,9 @@ pub struct Environment {
     pub versions: BTreeMap<String, String>,
     /// Lines that every MariaDB server has, beside those of its system.
     pub options: Vec<String>,
+    /// When the run was gone on with, UTC.
+    #[serde(default)]
+    pub continued: Vec<String>,
     /// Remarks that a reader has to take into account.
     pub remarks: Vec<String>,
 }
@@ -40,9 +43,8 @@ fn said(program: &str, argument: &str) -> Option<String> {
     Some(first_line(&text)).filter(|line| !line.is_empty())
 }
 
-/// The version that a provider's library tells, as the words around `4.26` or `trireme` in it would be guessed: the file's package, else its
-/// size and date.
-fn library(path: &Path) -> String {
+/// What is known of a library: its package or the version that it holds, its place, and the beginning of its hash.
+fn library(path: &Path, builds: &BTreeMap<String, String>) -> String {
     let package = || {
         let mut dpkg = command("dpkg-query");
         dpkg.args(["-S", &path.display().to_string()]);
@@ -52,11 +54,19 @@ fn library(path: &Path) -> String {
         version.args(["-W", "-f=${Package} ${Version}", &name]);
         run(version, Duration::from_secs(10), &Cancel::default()).ok()
     };
-    package().unwrap_or_else(|| path.display().to_string())
+    let place = path.display().to_string();
+    let hash = builds.get(&place).and_then(|hash| hash.get(..16)).unwrap_or("unknown");
+    let known = package().or_else(|| crate::build::version(path)).unwrap_or_else(|| "no version known".to_owned());
+    format!("{known}, {place}, SHA-256 {hash}…")
 }
 
 impl Environment {
-    pub fn of(context: &Context, systems: &[System], command_line: String) -> Environment {
+    pub fn of(
+        context: &Context,
+        systems: &[System],
+        command_line: String,
+        builds: &BTreeMap<String, String>,
+    ) -> Environment {
         let mut machine = BTreeMap::new();
         let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let model = cpuinfo
@@ -74,8 +84,7 @@ impl Environment {
         machine.insert("load average at the beginning".to_owned(), read("/proc/loadavg"));
         machine.insert("file system of the servers".to_owned(), file_system(&context.dir));
         let mut versions = BTreeMap::new();
-        versions
-            .insert("trireme".to_owned(), format!("{} ({})", env!("CARGO_PKG_VERSION"), library(&context.provider)));
+        versions.insert("trireme".to_owned(), library(&context.provider, builds));
         for (name, program, argument) in [
             ("MariaDB", "mariadbd", "--version"),
             ("sysbench", "sysbench", "--version"),
@@ -87,7 +96,7 @@ impl Environment {
             }
         }
         if let Some(galera) = &context.galera {
-            versions.insert("Galera".to_owned(), library(galera));
+            versions.insert("Galera".to_owned(), library(galera, builds));
         }
         if let Some(version) =
             postgres_bin().and_then(|bin| said(&bin.join("postgres").display().to_string(), "--version"))
@@ -102,6 +111,7 @@ impl Environment {
             machine,
             versions,
             options,
+            continued: Vec::new(),
             remarks: remarks(context, systems, cores),
         }
     }

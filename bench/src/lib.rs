@@ -7,6 +7,7 @@
 //! **Invariant:** a number in a report comes from a file of a point, and nothing is measured anywhere else.
 
 pub mod args;
+mod build;
 mod clients;
 mod environment;
 mod experiments;
@@ -87,8 +88,13 @@ pub fn run(
     check_tools(&experiments, asked, &context)?;
     check_machine(&context, &points)?;
     // Written to first: a run whose results cannot be kept is not begun.
+    let mut files = vec![context.provider.clone()];
+    files.extend(context.galera.clone());
+    files.extend(context.libraries.iter().map(|subject| subject.library.clone()));
+    files.extend(systems::path_of("mariadbd"));
     let plan = Plan {
         experiments,
+        builds: build::of(&files)?,
         settings: context.settings.clone(),
         provider: context.provider.display().to_string(),
         galera: context.galera.as_ref().map(|path| path.display().to_string()),
@@ -103,7 +109,7 @@ pub fn run(
     let systems: Vec<System> = points.iter().filter_map(|point| point.system().ok()).collect();
     let command_line: Vec<OsString> = std::env::args_os().collect();
     let command_line = command_line.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
-    let environment = Environment::of(&context, &systems, command_line);
+    let environment = Environment::of(&context, &systems, command_line, &plan.builds);
     let ended = runner::run(&context, &points, &environment, say)?;
     let _ = std::fs::remove_dir_all(&context.dir);
     report::write(&context.out)?;

@@ -160,6 +160,13 @@ impl Run {
         let environment = &self.environment;
         let mut text =
             format!("# Results of `trireme bench`\n\nBegun {}, with `{}`.\n\n", environment.began, environment.command);
+        if !environment.continued.is_empty() {
+            let _ = writeln!(
+                text,
+                "- Gone on with at {}, with the same builds and settings.",
+                environment.continued.join(", ")
+            );
+        }
         for remark in &environment.remarks {
             let _ = writeln!(text, "- {remark}");
         }
@@ -537,7 +544,13 @@ mod tests {
             options: Vec::new(),
             provider_options: String::new(),
         };
-        let plan = Plan { experiments: vec![Experiment::Insert], settings, provider: "p".into(), galera: None };
+        let plan = Plan {
+            experiments: vec![Experiment::Insert],
+            settings,
+            provider: "p".into(),
+            galera: None,
+            builds: BTreeMap::new(),
+        };
         crate::runner::open(dir, &plan).unwrap();
         let environment = Environment {
             began: "2026-01-01 00:00:00 UTC".into(),
@@ -545,6 +558,7 @@ mod tests {
             machine: BTreeMap::new(),
             versions: BTreeMap::new(),
             options: Vec::new(),
+            continued: Vec::new(),
             remarks: Vec::new(),
         };
         crate::record::write_json(&dir.join("environment.json"), &environment).unwrap();

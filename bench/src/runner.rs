@@ -8,6 +8,7 @@ use crate::record::{Measured, Outcome, Record, read_all, read_json, write_json};
 use crate::systems::have;
 use crate::usage::{self, Usage};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -16,9 +17,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 pub struct Plan {
     pub experiments: Vec<Experiment>,
     pub settings: Settings,
-    /// The libraries, as a result of another build is another result.
     pub provider: String,
     pub galera: Option<String>,
+    /// The libraries and the server, each with the hash of its file: a result of another build is another result.
+    #[serde(default)]
+    pub builds: BTreeMap<String, String>,
 }
 
 /// How a run ended.
@@ -35,6 +38,15 @@ pub fn open(dir: &Path, plan: &Plan) -> Result<(), String> {
     let file = dir.join("plan.json");
     if file.exists() {
         let old: Plan = read_json(&file)?;
+        let rebuilt = |(file, hash): (&String, &String)| {
+            plan.builds.get(file).is_some_and(|now| now != hash).then(|| file.clone())
+        };
+        if let Some(file) = old.builds.iter().find_map(rebuilt) {
+            return Err(format!(
+                "{file} is another build than the one that {} holds results of: choose another --out, or install that build again",
+                dir.display()
+            ));
+        }
         if old != *plan {
             return Err(format!(
                 "{} holds a run with other settings: choose another --out, or repeat its command to go on with it ({} has it)",
@@ -86,8 +98,12 @@ pub fn run(
     say: &mut dyn FnMut(&str),
 ) -> Result<Ended, String> {
     let environment_file = context.out.join("environment.json");
-    if !environment_file.exists() {
-        write_json(&environment_file, environment)?;
+    match read_json::<Environment>(&environment_file) {
+        Ok(mut first) => {
+            first.continued.push(environment.began.clone());
+            write_json(&environment_file, &first)?;
+        }
+        Err(_) => write_json(&environment_file, environment)?,
     }
     let done: Vec<Record> = read_all(&context.out)?.into_iter().filter(Record::is_done).collect();
     let left: Vec<&Point> = points.iter().filter(|point| !done.iter().any(|record| record.point == **point)).collect();
@@ -227,5 +243,28 @@ fn summary(record: &Record) -> String {
             });
             shown.take(4).collect::<Vec<_>>().join(", ")
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_goes_on_with_the_same_builds_only() {
+        let dir = trireme_private::fresh_dir(&std::env::temp_dir(), "trireme-bench-open").unwrap();
+        let plan = |hash: &str, experiments: &[Experiment]| Plan {
+            experiments: experiments.to_vec(),
+            settings: crate::plan::tests::settings(&[]),
+            provider: "lib.so".to_owned(),
+            galera: None,
+            builds: BTreeMap::from([("lib.so".to_owned(), hash.to_owned())]),
+        };
+        open(&dir, &plan("one", &[Experiment::Ratio])).unwrap();
+        open(&dir, &plan("one", &[Experiment::Ratio])).unwrap();
+        let refused = open(&dir, &plan("other", &[Experiment::Ratio])).unwrap_err();
+        assert!(refused.contains("lib.so is another build"), "{refused}");
+        assert!(open(&dir, &plan("one", &[Experiment::Oltp])).unwrap_err().contains("other settings"));
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 }

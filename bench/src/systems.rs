@@ -269,7 +269,13 @@ pub fn postgres_bin() -> Option<PathBuf> {
 
 /// Whether a program is in the path, sbin included.
 pub fn have(program: &str) -> bool {
-    search_path().split(':').any(|dir| !dir.is_empty() && std::path::Path::new(dir).join(program).is_file())
+    path_of(program).is_some()
+}
+
+pub fn path_of(program: &str) -> Option<PathBuf> {
+    let path = search_path();
+    let dirs = path.split(':').filter(|dir| !dir.is_empty());
+    dirs.map(|dir| std::path::Path::new(dir).join(program)).find(|file| file.is_file())
 }
 
 /// sbin, where Debian keeps servers, is not in every user's PATH.
