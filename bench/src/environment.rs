@@ -1,7 +1,7 @@
 //! The surroundings of a result, which a reader has to know: machine, versions, settings, and who else worked.
 
 use crate::args::Disks;
-use crate::field::{APPLIERS, Context};
+use crate::field::Context;
 use crate::quota::Version;
 use crate::systems::{System, postgres_bin};
 use crate::tool::{command, run};
@@ -19,8 +19,6 @@ pub struct Environment {
     /// By name, in the words of the system.
     pub machine: BTreeMap<String, String>,
     pub versions: BTreeMap<String, String>,
-    /// Lines that every MariaDB server has, beside those of its system.
-    pub options: Vec<String>,
     /// When the run was gone on with, UTC.
     #[serde(default)]
     pub continued: Vec<String>,
@@ -103,14 +101,11 @@ impl Environment {
         {
             versions.insert("PostgreSQL".to_owned(), version);
         }
-        let mut options = context.common_options();
-        options.push(format!("wsrep-slave-threads={APPLIERS} (with a provider)"));
         Environment {
             began: now_utc(),
             command: command_line,
             machine,
             versions,
-            options,
             continued: Vec::new(),
             remarks: remarks(context, systems, cores),
         }
@@ -125,7 +120,7 @@ fn remarks(context: &Context, systems: &[System], cores: usize) -> Vec<String> {
         ),
         "Group traffic is in clear text in all systems.".to_owned(),
         format!(
-            "Scale {}: tables and rows have this part of the published experiments' size. Measured time of each point: {} s.",
+            "Scale {} and {} s for each point: each experiment says below what sizes and times that makes, and what the published ones are.",
             s.scale, s.duration
         ),
     ];
@@ -138,17 +133,23 @@ fn remarks(context: &Context, systems: &[System], cores: usize) -> Vec<String> {
                 Err(_) => "a cgroup",
             };
             format!(
-                "Every node, and the server alone, has {cores} processors at most ({name}); clients have what is left."
+                "Every node, and the server alone, has {cores} processors at most ({name}), whatever the system; clients have what is left."
             )
         }
         None => {
             "No limit of processor time per node: with more nodes each has less, so scale-out does not show.".to_owned()
         }
     });
+    let most = s.nodes.iter().copied().max().unwrap_or(if s.cpu_per_node.is_some() { 4 } else { 3 });
+    if s.cpu_per_node.is_some_and(|share| share * f64::from(most) > cores as f64 * 2.0 / 3.0) {
+        all.push(format!(
+            "With {most} nodes the shares are more than two thirds of the machine, so clients may be the limit: a smaller --cpu-per-node shows more."
+        ));
+    }
     all.push(match s.disks {
         Disks::Shared => "All nodes share one file system: the syncs of one slow those of the others, as they would not on machines of their own.".to_owned(),
         Disks::Separate => {
-            "Each node has a file system of its own in an image behind a loop device; all images lie on one device, so a sync of one node no longer writes the others' journals, but the device is still shared.".to_owned()
+            "Each MariaDB node has a file system of its own in an image behind a loop device; all images lie on one device, so a sync of one node no longer writes the others' journals, but the device is still shared. PostgreSQL and etcd share one file system.".to_owned()
         }
     });
     if systems.iter().any(|system| matches!(system.kind(), crate::systems::Kind::Replicated { .. })) {

@@ -113,6 +113,20 @@ pub fn seconds(point: &Point, settings: &Settings) -> f64 {
     }
 }
 
+/// How large a point is, beside the published one.
+pub fn size(experiment: Experiment, settings: &Settings) -> String {
+    match experiment {
+        Experiment::Insert => insert::size(settings),
+        Experiment::Ratio => ratio::size(settings),
+        Experiment::Oltp => oltp::size(settings),
+        Experiment::Tpcc => tpcc::size(settings),
+        Experiment::Durability => durability::size(settings),
+        Experiment::Peers => peers::size(settings),
+        Experiment::Faults => faults::size(settings),
+        Experiment::Provider => provider::size(settings),
+    }
+}
+
 /// Programs without which it cannot be measured, each with the package that has it.
 pub fn tools(experiment: Experiment) -> &'static [(&'static str, &'static str)] {
     match experiment {

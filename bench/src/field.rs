@@ -30,6 +30,30 @@ const SEMISYNC_TIMEOUT_MS: u32 = 10_000;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Context {
+    /// The shares of the processor, where they are asked for.
+    pub fn quotas(&self) -> Result<Option<Quotas>, String> {
+        self.settings.cpu_per_node.map(Quotas::new).transpose()
+    }
+
+    /// Keeps what a server was told, for the report.
+    pub fn keep_settings(&self, file: &str, text: &str) -> Result<(), String> {
+        let dir = self.out.join("settings");
+        std::fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+        crate::record::write_text(&dir.join(file), text)
+    }
+
+    /// The first server's, without what is secret. Servers with other options have a file of their own.
+    fn keep_config(&self, field: &Field) -> Result<(), String> {
+        let Some(node) = field.cluster.nodes().first() else { return Ok(()) };
+        let path = node.config();
+        let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with("wsrep-sst-auth")).collect();
+        let deployment = &field.deployment;
+        let words =
+            [vec![format!("{}, {} nodes", deployment.system.name(), deployment.nodes)], deployment.options.clone()];
+        self.keep_settings(&format!("{}.cnf", words.concat().join(", ")), &(lines.join("\n") + "\n"))
+    }
+
     pub fn duration(&self) -> Duration {
         Duration::from_secs_f64(self.settings.duration)
     }
@@ -118,10 +142,9 @@ impl Context {
             false => format!("the servers of {} do not start: {error}", system.name()),
         })?;
         let mut field = Field { deployment: deployment.clone(), quotas: None, cluster };
-        if let Some(cores) = self.settings.cpu_per_node {
-            field.quotas = Some(Quotas::new(cores)?);
-            field.limit()?;
-        }
+        field.quotas = self.quotas()?;
+        field.limit()?;
+        self.keep_config(&field)?;
         if let Kind::Replicated { semisync } = system.kind() {
             field.replicate(semisync)?;
         }
@@ -159,8 +182,7 @@ impl Field {
         if let Some(quotas) = &mut self.quotas {
             for node in self.cluster.nodes() {
                 if let Some(pid) = node.pid {
-                    // One that is dead stays without.
-                    let _ = quotas.limit(node.id.raw(), pid);
+                    quotas.limit(node.id.raw(), pid)?;
                 }
             }
         }

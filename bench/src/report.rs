@@ -3,13 +3,14 @@
 mod durability;
 mod graph;
 mod scale;
+mod settings;
 mod statistics;
 mod tables;
 
 use crate::environment::Environment;
 use crate::experiments::provider::UNMEASURED;
-use crate::experiments::{Layout, Value, layout};
-use crate::plan::Experiment;
+use crate::experiments::{self, Layout, Value, layout};
+use crate::plan::{Experiment, Settings};
 use crate::record::{Outcome, Record, read_all, read_json, write_text};
 use crate::runner::Plan;
 use crate::systems::System;
@@ -22,6 +23,8 @@ use tables::{Column, Words};
 
 /// The system that a group's numbers are put in relation to, beside Galera.
 const ALONE: System = System::Plain;
+/// Percent of the machine's processor time from which on the work of others is marked.
+const OTHERS_MOST: f64 = 10.0;
 
 /// Writes `report.md`, `results.csv` and the graphs of a run.
 pub fn write(dir: &Path) -> Result<(), String> {
@@ -39,13 +42,14 @@ pub fn write(dir: &Path) -> Result<(), String> {
         for figure in &drawn {
             figure.draw(&figures)?;
         }
-        text.push_str(&section(experiment, &records, &drawn));
+        text.push_str(&section(experiment, &run.plan.settings, &records, &drawn));
         // Without a share of its own a node's processors are not the limit.
         let is_of_nodes = matches!(experiment, Experiment::Insert | Experiment::Ratio | Experiment::Tpcc);
         if is_of_nodes && run.plan.settings.cpu_per_node.is_some() {
             text.push_str(&scale::table(&Cells::of(&records, layout(experiment).values[0].name)).unwrap_or_default());
         }
     }
+    text.push_str(&settings::section(dir));
     text.push_str(&run.tail());
     write_text(&dir.join("report.md"), &text)
 }
@@ -170,14 +174,7 @@ impl Run {
         for remark in &environment.remarks {
             let _ = writeln!(text, "- {remark}");
         }
-        let loads: Vec<f64> = self.records.iter().filter_map(|record| record.others_percent).collect();
-        if let Some(all) = Summary::of(&loads) {
-            let _ = writeln!(
-                text,
-                "- Work of others on the machine while points were measured: {:.0} % of its processor time in the median, {:.0} % at most.",
-                all.median, all.most
-            );
-        }
+        text.push_str(&self.others());
         let repeats = self.plan.settings.repeat;
         let spread = if repeats > 1 { "the median (least–most)" } else { "the only measurement" };
         let _ = writeln!(
@@ -189,7 +186,6 @@ impl Run {
         for (name, value) in environment.machine.iter().chain(&environment.versions) {
             let _ = writeln!(text, "| {name} | {value} |");
         }
-        let _ = write!(text, "\nEvery MariaDB server has: `{}`\n", environment.options.join("`, `"));
         let mut systems: Vec<System> = self.records.iter().filter_map(|record| record.point.system().ok()).collect();
         systems.sort_unstable();
         systems.dedup();
@@ -204,6 +200,42 @@ impl Run {
                 system.title(),
                 system.guarantee(),
                 system.takeover()
+            );
+        }
+        text
+    }
+
+    /// How much others worked while points were measured: of each experiment, and the points that they may have spoilt.
+    fn others(&self) -> String {
+        let mut parts = Vec::new();
+        for experiment in Experiment::ALL {
+            let loads: Vec<f64> = self.of(experiment).iter().filter_map(|record| record.others_percent).collect();
+            if let Some(all) = Summary::of(&loads) {
+                parts.push(format!("{experiment} {:.0} % ({:.0} % at most)", all.median, all.most));
+            }
+        }
+        let spoilt: Vec<String> = self
+            .records
+            .iter()
+            .filter(|record| record.others_percent.is_some_and(|percent| percent > OTHERS_MOST))
+            .map(|record| record.point.to_string())
+            .collect();
+        let mut text = String::new();
+        if !parts.is_empty() {
+            let _ = writeln!(
+                text,
+                "- Work of others while points were measured, of the machine's processor time in the median: {}.",
+                parts.join(", ")
+            );
+        }
+        if !spoilt.is_empty() {
+            let shown = spoilt.iter().take(10).cloned().collect::<Vec<_>>().join("; ");
+            let _ = writeln!(
+                text,
+                "- **Others took more than {OTHERS_MOST} % while {} of {} points were measured**, so those may be too low: {shown}{}.",
+                spoilt.len(),
+                self.records.len(),
+                if spoilt.len() > 10 { "; …" } else { "" }
             );
         }
         text
@@ -226,9 +258,10 @@ impl Run {
     }
 }
 
-fn section(experiment: Experiment, records: &[&Record], figures: &[Figure]) -> String {
+fn section(experiment: Experiment, settings: &Settings, records: &[&Record], figures: &[Figure]) -> String {
     let layout = layout(experiment);
-    let mut text = format!("\n## {}\n\n{}\n", layout.title, layout.about);
+    let mut text =
+        format!("\n## {}\n\n{}\n\n{}\n", layout.title, layout.about, experiments::size(experiment, settings));
     for figure in figures {
         let _ = write!(text, "\n![{}](figures/{}.svg)\n", figure.title, figure.name);
     }
@@ -253,6 +286,7 @@ fn section(experiment: Experiment, records: &[&Record], figures: &[Figure]) -> S
             }
         }
     }
+    text.push_str(&notes(records));
     if experiment == Experiment::Durability {
         text.push_str(&durability::words(&Cells::of(records, layout.values[0].name)));
     }
@@ -260,6 +294,20 @@ fn section(experiment: Experiment, records: &[&Record], figures: &[Figure]) -> S
         let _ = write!(text, "\n{}", layout.published);
     }
     text
+}
+
+/// What was noted while points were measured, each note once for each system.
+fn notes(records: &[&Record]) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for record in records {
+        for note in &record.measured.notes {
+            let line = format!("- {}, {} nodes: {note}", record.point.system, record.point.nodes);
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
+        }
+    }
+    if lines.is_empty() { String::new() } else { format!("\nNotes:\n\n{}\n", lines.join("\n")) }
 }
 
 const PEERS_WORDS: [Words; 2] = [
@@ -521,8 +569,12 @@ mod tests {
     fn record(system: &str, nodes: u8, rows: u32, repeat: u32, rate: f64) -> Record {
         let mut measured = Measured::default();
         measured.set("rows_per_s", rate);
+        if system == "plain" {
+            measured.note("a remark of this point");
+        }
+        let others = if system == "plain" && repeat == 1 { 30.0 } else { 3.0 };
         let point = Point { repeat, ..Point::new(Experiment::Insert, system, nodes).with("rows", rows) };
-        Record { point, outcome: Outcome::Measured, began: 0, took: 1.0, others_percent: Some(3.0), measured }
+        Record { point, outcome: Outcome::Measured, began: 0, took: 1.0, others_percent: Some(others), measured }
     }
 
     fn run(dir: &Path, factor: f64) {
@@ -557,7 +609,6 @@ mod tests {
             command: "trireme bench insert".into(),
             machine: BTreeMap::new(),
             versions: BTreeMap::new(),
-            options: Vec::new(),
             continued: Vec::new(),
             remarks: Vec::new(),
         };
@@ -589,6 +640,12 @@ mod tests {
         assert!(text.contains("| trireme-disk | 3 | 2.00 (2.00–2.00) | 2.00 (2.00–2.00) |"), "of Galera: {text}");
         assert!(text.contains("failed: the servers do not start"), "{text}");
         assert!(text.contains("Published in 2009"), "{text}");
+        assert!(text.contains("The published run inserted 1,000,000 rows"), "{text}");
+        assert!(text.contains("- plain, 1 nodes: a remark of this point"), "{text}");
+        assert!(
+            text.contains("insert 3 % (30 % at most)") && text.contains("may be too low: insert plain, 1 node"),
+            "{text}"
+        );
         let svg = std::fs::read_to_string(one.join("figures/insert-rows_per_s.svg")).unwrap();
         assert!(svg.contains("trireme-disk, nodes 3") && svg.contains("rows per transaction"), "{svg}");
         let png = std::fs::read(one.join("figures/insert-rows_per_s.png")).unwrap();

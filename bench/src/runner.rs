@@ -6,7 +6,7 @@ use crate::field::{Context, Field};
 use crate::plan::{Deployment, Experiment, Point, Servers, Settings};
 use crate::record::{Measured, Outcome, Record, read_all, read_json, write_json};
 use crate::systems::have;
-use crate::usage::{self, Usage};
+use crate::usage::Machine;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -187,13 +187,12 @@ fn measure(
     match experiments::servers(point, &context.settings) {
         Servers::None => {
             *field = None;
-            // Processes that come and go within the point count as others': nothing is told.
-            experiments::run(context, point, None)
+            run_beside_others(context, point, None, others)
         }
         Servers::Own(deployment) => {
             *field = None;
             let mut own = start(context, &deployment)?;
-            let outcome = experiments::run(context, point, Some(&mut own));
+            let outcome = run_beside_others(context, point, Some(&mut own), others);
             outcome.map_err(|error| with_log(&own, error))
         }
         Servers::Shared(deployment) => {
@@ -203,13 +202,23 @@ fn measure(
                 *field = Some(start(context, &deployment)?);
             }
             let Some(field) = field else { return Err("no servers".to_owned()) };
-            let pids = field.pids();
-            let before = Usage::of(&pids);
-            let outcome = experiments::run(context, point, Some(field));
-            *others = Some(usage::between(&before, &Usage::of(&pids)).others_percent);
+            let outcome = run_beside_others(context, point, Some(field), others);
             outcome.map_err(|error| with_log(field, error))
         }
     }
+}
+
+/// Measures, and notes how much others worked meanwhile.
+fn run_beside_others(
+    context: &Context,
+    point: &Point,
+    field: Option<&mut Field>,
+    others: &mut Option<f64>,
+) -> Result<Measured, String> {
+    let before = Machine::now();
+    let outcome = experiments::run(context, point, field);
+    *others = Some(Machine::now().others_percent_since(&before));
+    outcome
 }
 
 fn start(context: &Context, deployment: &Deployment) -> Result<Field, String> {

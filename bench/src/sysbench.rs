@@ -1,6 +1,7 @@
 //! sysbench's `oltp_read_write`: one transaction is 14 selects, 2 updates, 1 delete and 1 insert.
 
 use crate::field::Context;
+use crate::plan::Settings;
 use crate::record::Measured;
 use crate::tool::{command, run};
 use std::process::Command;
@@ -11,6 +12,11 @@ pub enum Door {
     /// Sockets; clients take them in turn.
     Sockets(Vec<std::path::PathBuf>),
     Tcp(String, u16),
+}
+
+/// It takes whole seconds.
+pub fn seconds(settings: &Settings) -> f64 {
+    settings.duration.ceil().max(1.0)
 }
 
 pub struct Load<'a> {
@@ -55,11 +61,11 @@ impl Load<'_> {
     pub fn run(&self, threads: u32, measured: &mut Measured) -> Result<u64, String> {
         let duration = self.context.settings.duration;
         let mut sysbench = self.command();
-        sysbench
-            .arg(format!("--threads={threads}"))
-            // It takes whole seconds.
-            .arg(format!("--time={}", duration.ceil().max(1.0)))
-            .args(["--histogram", "--percentile=95", "run"]);
+        sysbench.arg(format!("--threads={threads}")).arg(format!("--time={}", seconds(&self.context.settings))).args([
+            "--histogram",
+            "--percentile=95",
+            "run",
+        ]);
         let said = run(sysbench, Duration::from_secs_f64(duration * 2.0 + 300.0), &self.context.cancel)?;
         parse(&said, measured).ok_or_else(|| format!("sysbench's answer is not understood: {said}"))
     }

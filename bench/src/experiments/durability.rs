@@ -47,6 +47,18 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// The settings are what is varied, so Galera is one system here and flush is not part of its name.
 const KNOWN: [System; 4] = [System::Plain, System::TriremeDisk, System::TriremeProcess, System::Galera];
 
+fn rows(settings: &Settings) -> u64 {
+    ((SIZE * settings.scale) as u64).max(100)
+}
+
+pub fn size(settings: &Settings) -> String {
+    format!(
+        "One table of {} rows. Measured for {} s.",
+        crate::report::number(rows(settings) as f64, 0),
+        crate::sysbench::seconds(settings)
+    )
+}
+
 pub fn points(settings: &Settings) -> Vec<Point> {
     let usual: &[System] = settings.by_preset(
         &[System::Plain, System::TriremeDisk, System::Galera],
@@ -83,7 +95,7 @@ pub fn run(context: &Context, point: &Point, field: &mut Field) -> Result<Measur
     let small = |name: &str| point.number(name).and_then(|number| u8::try_from(number).map_err(|e| e.to_string()));
     let (sync_binlog, flush) = (small("sync_binlog")?, small("flush")?);
     field.allow_tcp()?;
-    let size = ((SIZE * context.settings.scale) as u64).max(100);
+    let size = rows(&context.settings);
     let sockets = vec![field.writers(1)[0].socket().to_owned()];
     prepare_once(field, &Load { context, door: Door::Sockets(sockets), tables: 1, size })?;
     set_durability(field, sync_binlog, flush)?;

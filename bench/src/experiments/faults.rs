@@ -35,6 +35,10 @@ const CLIENTS: u32 = 8;
 /// Width of a step of the picture.
 const STEP: Duration = Duration::from_millis(250);
 
+pub fn size(settings: &Settings) -> String {
+    format!("{CLIENTS} clients. Each fault lasts {} s.", lasts(settings).as_secs_f64())
+}
+
 pub fn points(settings: &Settings) -> Vec<Point> {
     let usual: &[System] = settings.by_preset(
         &[System::TriremeDisk, System::GaleraDurable],

@@ -41,6 +41,14 @@ const ROWS: f64 = 1_000_000.0;
 const TABLE: &str = "CREATE TABLE bench.test_insert (i INT AUTO_INCREMENT PRIMARY KEY, f FLOAT, d DATE, t TIME, c CHAR(8), v VARCHAR(1024)) ENGINE=InnoDB";
 const ROW: &str = "INSERT INTO test_insert VALUES (DEFAULT, RAND(), CURDATE(), CURTIME(), 'seven_c', 'six_ch')";
 
+pub fn size(settings: &Settings) -> String {
+    format!(
+        "Rows are inserted for {} s or nearly so, in rounds; with a `--scale`, half of that is enough once {} rows are there. The published run inserted 1,000,000 rows.",
+        settings.duration,
+        crate::report::number(ROWS * settings.scale, 0)
+    )
+}
+
 pub fn points(settings: &Settings) -> Vec<Point> {
     let usual: &[System] = settings.by_preset(&System::TINY, &System::USUAL, &System::USUAL);
     let nodes = settings.nodes_or(settings.by_preset(&[2], &[1, 3], &[1, 2, 3, 4]));

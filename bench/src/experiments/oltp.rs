@@ -37,6 +37,18 @@ const TABLES: u32 = 10;
 /// Rows of each table in the published run.
 const SIZE: f64 = 2_000_000.0;
 
+fn rows(settings: &Settings) -> u64 {
+    ((SIZE * settings.scale) as u64).max(100)
+}
+
+pub fn size(settings: &Settings) -> String {
+    format!(
+        "{TABLES} tables of {} rows; published 2,000,000. Measured for {} s without a warm-up; published 60 s.",
+        crate::report::number(rows(settings) as f64, 0),
+        crate::sysbench::seconds(settings)
+    )
+}
+
 pub fn points(settings: &Settings) -> Vec<Point> {
     let usual: &[System] = settings.by_preset(
         &[System::Plain, System::TriremeDisk, System::GaleraDurable],
@@ -115,7 +127,7 @@ pub fn options(point: &Point) -> Vec<String> {
 pub fn run(context: &Context, point: &Point, field: &mut Field) -> Result<Measured, String> {
     let (threads, masters) = (point.number("threads")?, point.number("masters")?);
     let sockets = field.writers(masters as usize).iter().map(|endpoint| endpoint.socket().to_owned()).collect();
-    let size = ((SIZE * context.settings.scale) as u64).max(100);
+    let size = rows(&context.settings);
     let load = Load { context, door: Door::Sockets(sockets), tables: TABLES, size };
     prepare_once(field, &load)?;
     if let Some(Synced(_, sync_binlog, flush, _)) = Synced::of(point) {

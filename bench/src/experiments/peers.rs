@@ -44,6 +44,14 @@ const SIZE: usize = 200;
 /// While servers are killed.
 const FAULT_CLIENTS: u32 = 4;
 
+pub fn size(settings: &Settings) -> String {
+    format!(
+        "Measured for {} s with each number of clients. A server that dies is dead for {} s, with {FAULT_CLIENTS} clients.",
+        settings.duration,
+        dead_for(settings).as_secs_f64()
+    )
+}
+
 pub fn points(settings: &Settings) -> Vec<Point> {
     let usual: &[System] = settings.by_preset(&System::TINY_PEERS, &System::PEERS, &System::PEERS);
     let nodes = settings.nodes_or(&[3]);
@@ -62,14 +70,12 @@ fn dead_for(settings: &Settings) -> Duration {
 
 pub fn run(context: &Context, point: &Point, field: Option<&mut Field>) -> Result<Measured, String> {
     let system = point.system()?;
-    let mut measured = match (system.kind(), field) {
+    let measured = match (system.kind(), field) {
         (Kind::Postgres, None) => postgres::run(context, point)?,
         (Kind::Etcd, None) => etcd::run(context, point)?,
         (_, Some(field)) => mariadb::run(context, field)?,
         (_, None) => return Err(system.missing(context.galera.as_deref()).unwrap_or_else(|| "no servers".to_owned())),
     };
-    measured.note(format!("an acknowledgement means: {}", system.guarantee()));
-    measured.note(format!("when the server that takes writes dies: {}", system.takeover()));
     Ok(measured)
 }
 

@@ -34,6 +34,14 @@ pub const UNMEASURED: &str = "-unmeasured";
 /// Bytes of data in each write set.
 const SIZE: usize = 200;
 
+pub fn size(settings: &Settings) -> String {
+    format!(
+        "Measured for {} s; keys are drawn from {} rows.",
+        settings.duration,
+        crate::report::number(settings.rows as f64, 0)
+    )
+}
+
 pub fn points(settings: &Settings) -> Vec<Point> {
     let usual: &[System] = settings.by_preset(
         &[System::TriremeProcess, System::GaleraFast],
@@ -97,7 +105,12 @@ pub fn run(context: &Context, point: &Point) -> Result<Measured, String> {
     let subject = subject(context, &point.system)?;
     let nodes = usize::from(point.nodes);
     let shape = Shape { nodes, appliers: APPLIERS as usize, dummy: nodes == 1, verbose: false };
+    // Before the cluster, so that it goes after it.
+    let mut quotas = context.quotas()?;
     let mut cluster = Cluster::start(&subject, shape)?;
+    if let Some(quotas) = &mut quotas {
+        cluster.pids().into_iter().zip(1..).try_for_each(|(pid, number)| quotas.limit(number, pid))?;
+    }
     let load = Load {
         clients: point.number("clients")? as usize,
         size: point.number("size")? as usize,

@@ -50,6 +50,13 @@ const CLIENTS_PER_NODE: u32 = 5;
 const RATIOS: [u32; 6] = [100, 90, 70, 50, 30, 0];
 const TRANSACTIONS_PER_CONNECTION: u32 = 15;
 
+pub fn size(settings: &Settings) -> String {
+    format!(
+        "Tables, rows and clients are the published ones, whatever the scale. Measured for {} s; published 800 s.",
+        settings.duration
+    )
+}
+
 pub fn points(settings: &Settings) -> Vec<Point> {
     let usual: &[System] = settings.by_preset(
         &[System::Plain, System::TriremeDisk, System::GaleraDurable],

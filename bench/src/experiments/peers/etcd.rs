@@ -4,6 +4,7 @@ use super::deaths::{self, Mortal};
 use super::{SIZE, numbers_of_clients};
 use crate::field::{Context, pass_until};
 use crate::plan::Point;
+use crate::quota::Quotas;
 use crate::record::Measured;
 use crate::survivors::{Door, Doors, Row, Said, Writer};
 use crate::tool::{Tool, command};
@@ -20,13 +21,14 @@ struct Etcd<'a> {
     dir: PathBuf,
     nodes: u8,
     servers: Vec<Option<Tool>>,
+    quotas: Option<Quotas>,
 }
 
 pub fn run(context: &Context, point: &Point) -> Result<Measured, String> {
     let dir = context.dir.join("etcd");
     let _ = std::fs::remove_dir_all(&dir);
     std::fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
-    let mut all = Etcd { context, dir, nodes: point.nodes, servers: Vec::new() };
+    let mut all = Etcd { context, dir, nodes: point.nodes, servers: Vec::new(), quotas: context.quotas()? };
     all.servers.resize_with(usize::from(point.nodes), || None);
     all.start_all()?;
     let mut measured = Measured::default();
@@ -58,7 +60,15 @@ impl Etcd<'_> {
         .arg(format!("--data-dir={}", self.dir.join(format!("node{number}")).display()))
         .args(["--initial-advertise-peer-urls", "--listen-peer-urls"].map(|o| format!("{o}=http://127.0.0.1:{peer}")))
         .args(["--advertise-client-urls", "--listen-client-urls"].map(|o| format!("{o}=http://127.0.0.1:{client}")));
-        self.servers[usize::from(number) - 1] = Some(Tool::start(etcd)?);
+        let words: Vec<String> = etcd.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
+        let server = Tool::start(etcd)?;
+        if let Some(quotas) = &mut self.quotas {
+            quotas.limit(number, server.pid())?;
+        }
+        if number == 1 {
+            self.context.keep_settings("etcd.txt", &format!("etcd {}\n", words.join(" ")))?;
+        }
+        self.servers[usize::from(number) - 1] = Some(server);
         Ok(())
     }
 

@@ -5,6 +5,7 @@ use super::postgres_client::{Client, Failure};
 use super::{SIZE, numbers_of_clients};
 use crate::field::{Context, pass_until};
 use crate::plan::Point;
+use crate::quota::Quotas;
 use crate::record::Measured;
 use crate::survivors::{self, Door, Doors, Row, Said, Writer};
 use crate::systems::{System, postgres_bin};
@@ -25,6 +26,7 @@ struct Postgres<'a> {
     /// The number of the one that takes writes.
     primary: u8,
     durable: bool,
+    quotas: Option<Quotas>,
 }
 
 fn run_as() -> Option<&'static str> {
@@ -43,6 +45,7 @@ pub fn run(context: &Context, point: &Point) -> Result<Measured, String> {
         user: run_as(),
         servers: Vec::new(),
         primary: 1,
+        quotas: context.quotas()?,
         durable: system == System::PostgresDurable,
     };
     all.up(nodes)?;
@@ -103,6 +106,9 @@ impl Postgres<'_> {
              synchronous_commit={commit}\nhot_standby=on\n",
             self.dir.display()
         );
+        let told = format!("{config}synchronous_standby_names='{names}'\n");
+        let name = if self.durable { "postgres-1" } else { "postgres-0" };
+        self.context.keep_settings(&format!("{name}.txt"), &told)?;
         let path = self.data(1).join("postgresql.conf");
         std::fs::write(&path, &config).map_err(|e| format!("{}: {e}", path.display()))?;
         self.start(1)?;
@@ -160,7 +166,11 @@ impl Postgres<'_> {
             if self.servers[at].as_mut().is_none_or(Tool::has_ended) {
                 let mut server = self.command("postgres");
                 server.arg("-D").arg(self.data(number)).args(["-p", &self.port(number).to_string()]);
-                self.servers[at] = Some(Tool::start(server)?);
+                let server = Tool::start(server)?;
+                if let Some(quotas) = &mut self.quotas {
+                    quotas.limit(number, server.pid())?;
+                }
+                self.servers[at] = Some(server);
             }
             match self.ask(number, "SELECT 1") {
                 Ok(_) => return Ok(()),
