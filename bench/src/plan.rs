@@ -216,6 +216,14 @@ impl Settings {
         if self.nodes.is_empty() { usual.to_vec() } else { self.nodes.clone() }
     }
 
+    /// Numbers of nodes where the throughput over them is the subject. With a share of the processor for each it is a curve, and the scale
+    /// model needs one and two.
+    pub fn nodes_that_scale(&self, quick: &[u8]) -> Vec<u8> {
+        let quick = if self.cpu_per_node.is_some() { &[1, 2, 3, 4] } else { quick };
+        let tiny: &[u8] = if self.cpu_per_node.is_some() { &[1, 2] } else { &[2] };
+        self.nodes_or(self.by_preset(tiny, quick, &[1, 2, 3, 4]))
+    }
+
     pub fn threads_or(&self, usual: &[u32]) -> Vec<u32> {
         if self.threads.is_empty() { usual.to_vec() } else { self.threads.clone() }
     }
@@ -291,6 +299,16 @@ pub mod tests {
         // Both experiments of one deployment stand beside each other.
         let first: Vec<_> = points.iter().take_while(|p| p.system == "plain").map(|p| p.experiment).collect();
         assert!(first.contains(&Experiment::Insert) && first.contains(&Experiment::Ratio), "{first:?}");
+    }
+
+    #[test]
+    fn with_shares_of_the_processor_there_is_a_curve_over_the_nodes() {
+        let nodes = |words: &[&str]| -> BTreeSet<u8> {
+            let all = points(&[Experiment::Ratio, Experiment::Insert], &settings(words));
+            all.iter().filter(|point| point.system == "trireme-disk").map(|point| point.nodes).collect()
+        };
+        assert_eq!(nodes(&["--cpu-per-node", "0.3"]), BTreeSet::from([1, 2, 3, 4]));
+        assert_eq!(nodes(&["--cpu-per-node", "0.3", "--nodes", "1,5"]), BTreeSet::from([1, 5]));
     }
 
     #[test]

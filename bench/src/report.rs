@@ -43,10 +43,8 @@ pub fn write(dir: &Path) -> Result<(), String> {
             figure.draw(&figures)?;
         }
         text.push_str(&section(experiment, &run.plan.settings, &records, &drawn));
-        // Without a share of its own a node's processors are not the limit.
-        let is_of_nodes = matches!(experiment, Experiment::Insert | Experiment::Ratio | Experiment::Tpcc);
-        if is_of_nodes && run.plan.settings.cpu_per_node.is_some() {
-            text.push_str(&scale::table(&Cells::of(&records, layout(experiment).values[0].name)).unwrap_or_default());
+        if matches!(experiment, Experiment::Insert | Experiment::Ratio | Experiment::Tpcc) {
+            text.push_str(&scale::section(experiment, &records, run.plan.settings.cpu_per_node.is_some()));
         }
     }
     text.push_str(&settings::section(dir));

@@ -64,7 +64,7 @@ pub fn points(settings: &Settings) -> Vec<Point> {
         &System::USUAL,
     );
     let known: Vec<System> = System::USUAL.into_iter().filter(|system| *system != System::Dummy).collect();
-    let nodes = settings.nodes_or(settings.by_preset(&[2], &[1, 3], &[1, 2, 3, 4]));
+    let nodes = settings.nodes_that_scale(&[1, 3]);
     let ratios: &[u32] = settings.by_preset(&[70], &RATIOS, &RATIOS);
     let mut all = Vec::new();
     for (system, nodes) in settings.deployments(&settings.systems_of(usual, &known), &nodes) {

@@ -1,77 +1,259 @@
 //! A model of throughput on separate machines, from costs that this run measured, and how far it is from what this run measured (docs/scaling.md).
 
 use super::statistics::{Cells, Key};
+use crate::experiments::layout;
+use crate::plan::Experiment;
+use crate::record::Record;
+use crate::systems::System;
 use std::fmt::Write;
 
-/// Of one system and load.
+/// What a transaction costs, in whatever unit: only their relation counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
-    /// Processor time of a transaction where its client is, in units of one node's share for one second.
+    /// Where its client is.
     pub origin: f64,
-    /// The same on every other node.
+    /// On every other node. Not below 0.
     pub applied: f64,
 }
 
 impl Costs {
-    /// From the throughput of one and of two nodes whose processors were the limit.
-    pub fn of(one: f64, two: f64) -> Option<Costs> {
-        let origin = 1.0 / one;
-        let applied = 2.0 / two - origin;
-        (one > 0.0 && two > 0.0 && applied > 0.0).then_some(Costs { origin, applied })
+    /// From the throughput of one node and of `nodes`, whose processors were the limit.
+    pub fn of_rates(one: f64, nodes: f64, many: f64) -> Option<Costs> {
+        (one > 0.0 && many > 0.0).then(|| Costs::of(1.0 / one, nodes, nodes / many))
     }
 
-    /// Transactions per second of `nodes` that share the clients evenly.
-    pub fn rate(&self, nodes: f64) -> f64 {
-        nodes / (self.origin + (nodes - 1.0) * self.applied)
+    /// From the processor time that a transaction takes on all servers together.
+    pub fn of_processor_time(one: f64, nodes: f64, many: f64) -> Option<Costs> {
+        (one > 0.0 && many > 0.0).then(|| Costs::of(one, nodes, many))
+    }
+
+    fn of(origin: f64, nodes: f64, all: f64) -> Costs {
+        Costs { origin, applied: ((all - origin) / (nodes - 1.0)).max(0.0) }
+    }
+
+    /// Throughput of `nodes` that share the clients evenly, in units of one node.
+    pub fn times_one(&self, nodes: f64) -> f64 {
+        nodes * self.origin / (self.origin + (nodes - 1.0) * self.applied)
     }
 }
 
-/// For every system and load that was measured with 1 and 2 nodes. `None`: there is none.
-pub fn table(cells: &Cells) -> Option<String> {
-    const NODES: [u8; 7] = [3, 4, 5, 6, 7, 8, 9];
+/// One load of one system.
+struct Load<'a> {
+    key: &'a Key,
+    rates: &'a Cells,
+    processor: &'a Cells,
+}
+
+impl Load<'_> {
+    fn with(&self, cells: &Cells, nodes: u8) -> Option<f64> {
+        cells.get(&Key { nodes, ..self.key.clone() }).map(|summary| summary.median)
+    }
+
+    /// From one node and from the least number beyond it.
+    fn costs(&self, cells: &Cells, of: fn(f64, f64, f64) -> Option<Costs>) -> Option<(u8, Costs)> {
+        let one = self.with(cells, 1)?;
+        (2..=9).find_map(|nodes| Some((nodes, of(one, f64::from(nodes), self.with(cells, nodes)?)?)))
+    }
+
+    fn name(&self) -> String {
+        self.key.words(|name| name != "nodes")
+    }
+}
+
+const NODES: [u8; 8] = [2, 3, 4, 5, 6, 7, 8, 9];
+
+/// `limited`: every node had a share of the processor that was its limit, so the throughput says what separate machines would do.
+pub fn section(experiment: Experiment, records: &[&Record], limited: bool) -> String {
+    let layout = layout(experiment);
+    let rates = Cells::of(records, layout.values[0].name);
+    let processor = Cells::of(records, "servers_cpu_us_per_transaction");
+    let is_group = |key: &&Key| {
+        let system: Result<System, _> = clap::ValueEnum::from_str(&key.system, false);
+        key.nodes == 1 && system.is_ok_and(System::is_group)
+    };
+    let loads: Vec<Load> = rates
+        .keys()
+        .filter(is_group)
+        .map(|key| Load { key, rates: &rates, processor: &processor })
+        .filter(|load| load.costs(load.processor, Costs::of_processor_time).is_some())
+        .collect();
+    let mut text = format!("\n### The scale model of {}\n", layout.title.to_lowercase());
+    if loads.is_empty() {
+        let _ = writeln!(
+            text,
+            "\nNo model: it needs a group of one node and one of more, of the same system under the same load, and this run has none."
+        );
+        return text;
+    }
+    text.push_str(&table(&loads, limited));
+    text.push_str(&wan(experiment, &loads));
+    text
+}
+
+/// Both models beside each other, with their errors.
+fn table(loads: &[Load], limited: bool) -> String {
     let mut out = String::new();
-    let mut worst: Option<f64> = None;
-    for (key, one) in cells.iter().filter(|(key, _)| key.nodes == 1) {
-        let with = |nodes: u8| cells.get(&Key { nodes, ..key.clone() });
-        let Some(costs) = with(2).and_then(|two| Costs::of(one.median, two.median)) else { continue };
-        let _ = write!(out, "| {} | {:.2} |", key.words(|name| name != "nodes"), costs.applied / costs.origin);
+    let mut errors: [Vec<f64>; 2] = Default::default();
+    let mut line = |load: &Load, of: usize, (from, costs): (u8, Costs)| {
+        let title = ["throughput", "processor time"][of];
+        let _ = write!(out, "| {} | {title}, 1 and {from} nodes | {:.2} |", load.name(), costs.applied / costs.origin);
         for nodes in NODES {
-            let model = costs.rate(f64::from(nodes)) / one.median;
-            let _ = match with(nodes) {
+            let model = costs.times_one(f64::from(nodes));
+            let measured = load.with(load.rates, nodes).zip(load.with(load.rates, 1)).map(|(many, one)| many / one);
+            // What a model is made of says nothing about its error.
+            match measured.filter(|_| limited && (of == 1 || nodes != from)) {
                 Some(measured) => {
-                    let error = (model / (measured.median / one.median) - 1.0) * 100.0;
-                    worst = Some(worst.map_or(error.abs(), |worst: f64| worst.max(error.abs())));
-                    write!(out, " {model:.2} ({error:+.0} %) |")
+                    let error = (model / measured - 1.0) * 100.0;
+                    errors[of].push(error.abs());
+                    let _ = write!(out, " {model:.2} ({error:+.0} %) |");
                 }
-                None => write!(out, " {model:.2} |"),
-            };
+                None => {
+                    let _ = write!(out, " {model:.2} |");
+                }
+            }
         }
         out.push('\n');
+    };
+    for load in loads {
+        if let Some(costs) = load.costs(load.rates, Costs::of_rates).filter(|_| limited) {
+            line(load, 0, costs);
+        }
+        if let Some(costs) = load.costs(load.processor, Costs::of_processor_time) {
+            line(load, 1, costs);
+        }
     }
-    let error = worst.map_or_else(
-        || "This run measured no more than two nodes, so the error of the model is not known.".to_owned(),
-        |worst| format!("In brackets: the model's error against this run; {worst:.0} % at most."),
-    );
-    (!out.is_empty()).then(|| {
-        let columns: String = NODES.iter().map(|nodes| format!(" {nodes} nodes |")).collect();
-        let rule = "---|".repeat(NODES.len());
-        format!(
-            "\nThe scale model (docs/scaling.md): throughput in units of one node, if every node is a machine of this share. {error}\n\n\
-             | load | applying / executing |{columns}\n|---|---|{rule}\n{out}"
-        )
-    })
+    let mut words = Vec::new();
+    for (title, errors) in ["throughput", "processor time"].iter().zip(&errors) {
+        if let Some(all) = super::Summary::of(errors) {
+            words.push(format!("the model from {title}: {:.0} % in the median, {:.0} % at most", all.median, all.most));
+        }
+    }
+    let error = match (limited, words.is_empty()) {
+        (false, _) => {
+            "It is not checked by this run: without `--cpu-per-node` the nodes take each other's processors, so only the costs are of use.".to_owned()
+        }
+        (true, true) => "This run has no further number of nodes, so the error is not known.".to_owned(),
+        (true, false) => format!("In brackets: the error against this run. Error of {}.", words.join("; of ")),
+    };
+    let columns: String = NODES.iter().map(|nodes| format!(" {nodes} nodes |")).collect();
+    format!(
+        "\nThroughput in units of one node, if every node is a machine of its own (docs/scaling.md). {error}\n\n\
+         | load | model from | applying / executing |{columns}\n|---|---|---|{}\n{out}",
+        "---|".repeat(NODES.len())
+    )
+}
+
+/// Round trips, in milliseconds.
+const ROUND_TRIPS: [f64; 4] = [1.0, 10.0, 30.0, 100.0];
+/// On each node.
+const CLIENTS: [f64; 2] = [1.0, 32.0];
+
+/// Round trips that a commit waits for, on the mean of all nodes, each of which is as far from each other one.
+///
+/// On the sequencer, and in a group of three, the way to one other node and back makes a majority. Elsewhere a third node gets the position from
+/// the sequencer and answers to the origin: three times one way.
+fn round_trips(nodes: u8) -> f64 {
+    match nodes {
+        0..=3 => 1.0,
+        _ => (1.0 + 1.5 * (f64::from(nodes) - 1.0)) / f64::from(nodes),
+    }
+}
+
+/// Transactions per second of the whole group: the least of what processors and what round trips allow.
+fn wan_rate(one: f64, costs: Costs, own_s: f64, nodes: u8, rtt_ms: f64, clients: f64) -> f64 {
+    let latency = own_s + rtt_ms / 1e3 * round_trips(nodes);
+    (one * costs.times_one(f64::from(nodes))).min(clients * f64::from(nodes) / latency)
+}
+
+/// The loads for which the table is made: writing ones, and one of each experiment.
+fn is_shown(experiment: Experiment, key: &Key) -> bool {
+    match experiment {
+        Experiment::Insert => key.coordinate("rows") == "1",
+        Experiment::Ratio => key.coordinate("ratio") == "50/50" && key.coordinate("write_sets") == "rows",
+        _ => true,
+    }
+}
+
+fn wan(experiment: Experiment, loads: &[Load]) -> String {
+    let mut out = String::new();
+    for load in loads.iter().filter(|load| is_shown(experiment, load.key)) {
+        let Some((_, costs)) = load.costs(load.processor, Costs::of_processor_time) else { continue };
+        let Some(one) = load.with(load.rates, 1) else { continue };
+        for nodes in [3, 5, 7, 9] {
+            let _ = write!(out, "| {} | {nodes} |", load.name());
+            for rtt in ROUND_TRIPS {
+                let rate = |clients| wan_rate(one, costs, costs.origin / 1e6, nodes, rtt, clients);
+                let shown = CLIENTS.map(|clients| super::number(rate(clients), 0));
+                let _ = write!(out, " {} |", shown.join(" / "));
+            }
+            out.push('\n');
+        }
+    }
+    if out.is_empty() {
+        return out;
+    }
+    let columns: String = ROUND_TRIPS.iter().map(|rtt| format!(" {rtt} ms |")).collect();
+    format!(
+        "\nWith round trips between the nodes, computed and not measured: {} per second of the whole group with {} client / with {} clients on each node. \
+         Assumed: every node is as far from each other one, and has what one node had in this run; a transaction takes its processor time and the round trips of \
+         its commit, one on the sequencer and in a group of three, one and a half elsewhere; nothing is in conflict, and no network card is full.\n\n\
+         | load | nodes |{columns}\n|---|---|{}\n{out}",
+        layout(experiment).values[0].title.trim_end_matches("/s").trim_end_matches(" per minute"),
+        CLIENTS[0],
+        CLIENTS[1],
+        "---|".repeat(ROUND_TRIPS.len())
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Point;
+    use crate::record::{Measured, Outcome};
 
     #[test]
     fn the_model_meets_what_it_is_made_of_and_has_a_limit() {
-        let costs = Costs::of(1000.0, 1600.0).unwrap();
-        assert!((costs.rate(1.0) - 1000.0).abs() < 1e-6 && (costs.rate(2.0) - 1600.0).abs() < 1e-6);
+        let costs = Costs::of_rates(1000.0, 2.0, 1600.0).unwrap();
+        assert!((costs.times_one(1.0) - 1.0).abs() < 1e-9 && (costs.times_one(2.0) - 1.6).abs() < 1e-9);
         // However many nodes there are, each applies what all write.
-        assert!(costs.rate(1000.0) < 1.0 / costs.applied && costs.rate(9.0) > costs.rate(4.0));
-        assert_eq!(Costs::of(1000.0, 2500.0), None, "two nodes cannot do more than twice");
+        let limit = costs.origin / costs.applied;
+        assert!(costs.times_one(1000.0) < limit && costs.times_one(9.0) > costs.times_one(4.0));
+        assert_eq!(Costs::of_rates(1000.0, 2.0, 2500.0).unwrap().applied, 0.0, "two nodes cannot do more than twice");
+        // 100 µs where the client is, and 60 on each of two others.
+        let costs = Costs::of_processor_time(100.0, 3.0, 220.0).unwrap();
+        assert!((costs.applied - 60.0).abs() < 1e-9 && (costs.times_one(2.0) - 1.25).abs() < 1e-9);
+    }
+
+    #[test]
+    fn round_trips_hold_few_clients_and_processors_many() {
+        let costs = Costs { origin: 1000.0, applied: 100.0 };
+        let rate = |nodes, rtt, clients| wan_rate(1000.0, costs, 0.001, nodes, rtt, clients);
+        assert!((rate(3, 9.0, 1.0) - 300.0).abs() < 1e-6, "three clients that wait 10 ms each");
+        assert!((rate(3, 1.0, 1000.0) - 2500.0).abs() < 1e-6, "what processors allow");
+        assert!(rate(5, 30.0, 1.0) / 5.0 < rate(3, 30.0, 1.0) / 3.0, "the third of five is further away");
+    }
+
+    fn record(nodes: u8, rate: f64, processor: f64) -> Record {
+        let mut measured = Measured::default();
+        measured.set("transactions_per_s", rate);
+        measured.set("servers_cpu_us_per_transaction", processor);
+        let point =
+            Point::new(Experiment::Ratio, "trireme-disk", nodes).with("ratio", "50/50").with("write_sets", "rows");
+        Record { point, outcome: Outcome::Measured, began: 0, took: 1.0, others_percent: None, measured }
+    }
+
+    #[test]
+    fn a_section_has_both_models_with_their_errors_or_says_why_not() {
+        let all = [record(1, 1000.0, 500.0), record(2, 1600.0, 625.0), record(4, 2500.0, 900.0)];
+        let text = section(Experiment::Ratio, &all.iter().collect::<Vec<_>>(), true);
+        assert!(text.contains("throughput, 1 and 2 nodes") && text.contains("processor time, 1 and 2 nodes"), "{text}");
+        assert!(text.contains("Error of the model from throughput: 9 % in the median"), "{text}");
+        assert!(text.contains("computed and not measured") && text.contains("| 100 ms |"), "{text}");
+        let unlimited = section(Experiment::Ratio, &all.iter().collect::<Vec<_>>(), false);
+        assert!(
+            unlimited.contains("not checked by this run") && !unlimited.contains("throughput, 1 and"),
+            "{unlimited}"
+        );
+        assert!(section(Experiment::Ratio, &[&all[1]], true).contains("No model: it needs"));
     }
 }
