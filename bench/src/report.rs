@@ -431,18 +431,38 @@ fn graphs(experiment: Experiment, records: &[&Record]) -> Vec<Figure> {
 
 /// A curve for everything that is neither the x axis nor what figures differ in.
 fn curves(experiment: Experiment, layout: &Layout, cells: &Cells, x: &str, value: &str, y_title: &str) -> Vec<Figure> {
-    let mut figures: BTreeMap<String, Figure> = BTreeMap::new();
+    let mut figures: BTreeMap<Vec<String>, Figure> = BTreeMap::new();
+    for (key, _) in cells.iter() {
+        let place = place(layout, key);
+        figures.entry(place.clone()).or_insert_with(|| {
+            let name = [vec![experiment.name().to_owned(), value.to_owned()], place.clone()].concat().join("-");
+            let title = [vec![layout.title.to_owned()], place].concat().join(", ");
+            let mut figure = Figure::new(&name.replace([' ', '/'], "_"), &title, layout.x_title, y_title);
+            figure.logarithmic = x != "nodes";
+            figure
+        });
+    }
+    let mut nodes: Vec<u8> = cells.keys().map(|key| key.nodes).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
     for (key, summary) in cells.iter() {
         let Ok(at) = key.coordinate(x).parse::<f64>() else { continue };
-        let place = place(layout, key);
-        let name = [vec![experiment.name().to_owned(), value.to_owned()], place.clone()].concat().join("-");
-        let figure = figures.entry(name.clone()).or_insert_with(|| {
-            let title = [vec![layout.title.to_owned()], place].concat().join(", ");
-            Figure::new(&name.replace([' ', '/'], "_"), &title, layout.x_title, y_title)
-        });
-        figure.logarithmic = x != "nodes";
-        let rest = key.words(|name| name != x && !layout.figures.contains(&name));
-        figure.add(&rest, at, summary);
+        let alone: Result<System, _> = clap::ValueEnum::from_str(&key.system, false);
+        // A lone server stands in the figures of all numbers of nodes: it is what groups are compared with.
+        let alone = alone.is_ok_and(System::is_single);
+        let of_group = |name: &str| alone && matches!(name, "nodes" | "masters");
+        let label = key.words(|name| name != x && !layout.figures.contains(&name) && !of_group(name));
+        let mut seen: Vec<Vec<String>> = Vec::new();
+        for nodes in nodes.iter().copied().filter(|nodes| alone || *nodes == key.nodes) {
+            let place = place(layout, &Key { nodes, ..key.clone() });
+            if seen.contains(&place) {
+                continue;
+            }
+            if let Some(figure) = figures.get_mut(&place) {
+                figure.add(&key.system, &label, at, summary);
+            }
+            seen.push(place);
+        }
     }
     let mut all: Vec<Figure> = figures.into_values().collect();
     if x == "nodes" {
@@ -469,7 +489,7 @@ fn units(experiment: Experiment, layout: &Layout, records: &[&Record]) -> Figure
         if !cells.is_empty() {
             let at = figure.categories.len() as f64;
             figure.categories.push(value.title.to_owned());
-            cells.iter().for_each(|(key, summary)| figure.add(&key.to_string(), at, summary));
+            cells.iter().for_each(|(key, summary)| figure.add(&key.system, &key.to_string(), at, summary));
         }
     }
     figure
@@ -494,7 +514,7 @@ fn bars(experiment: Experiment, layout: &Layout, cells: &Cells, y_title: &str) -
             Figure::new(&name, &title, &layout.rows.join(" / "), y_title)
         });
         figure.categories.clone_from(&rows);
-        figure.add(&joined(key, &columns, ", "), at as f64, summary);
+        figure.add(&key.system, &joined(key, &columns, ", "), at as f64, summary);
     }
     figures.into_values().collect()
 }
@@ -512,7 +532,7 @@ fn clients(experiment: Experiment, layout: &Layout, records: &[&Record]) -> Opti
         if !cells.is_empty() {
             let at = figure.categories.len() as f64;
             figure.categories.push(clients.to_string());
-            cells.iter().for_each(|(key, summary)| figure.add(&key.system, at, summary));
+            cells.iter().for_each(|(key, summary)| figure.add(&key.system, &key.system, at, summary));
         }
     }
     Some(figure)
@@ -526,6 +546,7 @@ fn faults(records: &[&Record]) -> Option<Figure> {
         let Some(line) = record.measured.series.get("commits_per_s") else { continue };
         figure.curves.push(Curve {
             label: format!("{}, {} nodes", record.point.system, record.point.nodes),
+            family: record.point.system.clone(),
             points: line.iter().map(|(x, y)| (*x, Summary { median: *y, least: *y, most: *y, count: 1 })).collect(),
         });
         for (name, band) in &record.measured.series {
@@ -663,6 +684,21 @@ mod tests {
         assert!(!both.contains("8,000"), "{both}");
         assert!(compare(&[base.join("neither"), base.join("nor")]).unwrap_err().contains("holds no run"));
         std::fs::remove_dir_all(&base).unwrap();
+    }
+
+    #[test]
+    fn the_lone_server_stands_in_the_figure_of_three_nodes() {
+        let of = |system: &str, nodes: u8, threads: u32| {
+            let mut measured = Measured::default();
+            measured.set("transactions_per_s", f64::from(threads));
+            let point = Point::new(Experiment::Oltp, system, nodes).with("threads", threads).with("masters", nodes);
+            Record { point, outcome: Outcome::Measured, began: 0, took: 1.0, others_percent: None, measured }
+        };
+        let records = [of("plain", 1, 1), of("plain", 1, 8), of("galera-1", 3, 1), of("galera-1", 3, 8)];
+        let drawn = graphs(Experiment::Oltp, &records.iter().collect::<Vec<_>>());
+        let figure = drawn.iter().find(|figure| figure.name.ends_with("nodes_3")).unwrap();
+        let labels: Vec<&str> = figure.curves.iter().map(|curve| curve.label.as_str()).collect();
+        assert_eq!(labels, ["plain", "galera-1, masters 3"]);
     }
 
     #[test]
