@@ -6,10 +6,13 @@ use crate::harness::{Cluster, Load, Shape, Subject, sum};
 use crate::plan::{Experiment, Point, Settings};
 use crate::record::Measured;
 use crate::systems::{Kind, System};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use trireme_certificates::{Authority, Files, Validity};
 
 pub const LAYOUT: Layout = Layout {
     title: "Providers alone",
-    about: "Each provider is driven through the wsrep interface by a stand-in for the server: no engine and no client protocol. `writers`: which nodes have clients; `clients`: how many on each of them. With one node there is no group communication (`dummy://`).",
+    about: "Each provider is driven through the wsrep interface by a stand-in for the server: no engine and no client protocol. `writers`: which nodes have clients; `clients`: how many on each of them. With one node there is no group communication (`dummy://`). `size`: bytes of a write set. `wire`: group traffic in clear text, protected by a secret that all nodes share, or by TLS. `key_rows`: rows that keys are drawn from; fewer rows, more conflicts.",
     values: &[
         value("commits_per_s", "commits/s", 0),
         value("p50_us", "half within, µs", 0),
@@ -20,11 +23,11 @@ pub const LAYOUT: Layout = Layout {
         value("applied_percent", "applied by the others in the same time, %", 1),
     ],
     ratios: &[0, 1, 2, 4],
-    rows: &["system", "nodes", "writers", "size"],
+    rows: &["system", "nodes", "writers", "size", "wire", "key_rows"],
     columns: &["clients"],
     x: Some("clients"),
     x_title: "clients on each writing node",
-    figures: &["nodes", "writers", "size"],
+    figures: &["nodes", "writers", "size", "wire", "key_rows"],
     ..Layout::TABLE
 };
 
@@ -59,29 +62,103 @@ pub fn points(settings: &Settings) -> Vec<Point> {
     groups.extend(settings.libraries.iter().map(|label| vec![label.clone()]));
     let nodes = settings.nodes_or(settings.by_preset(&[2], &[1, 3], &[1, 2, 3, 5, 7]));
     let clients = settings.threads_or(settings.by_preset(&[4], &[1, 8, 32], &[1, 2, 4, 8, 16, 32, 64]));
-    let sizes = match settings.sizes.is_empty() {
-        false => settings.sizes.clone(),
-        true => settings.by_preset(vec![SIZE], vec![SIZE], vec![SIZE, 2000, 20_000]),
-    };
+    let variant_clients: &[u32] = settings.by_preset(&[4], &[8], &[8, 32]);
     let mut all = Vec::new();
     for labels in &groups {
+        let mut cells: Vec<Cell> = Vec::new();
         for nodes in &nodes {
-            let writers: &[&str] = if *nodes == 1 { &["first"] } else { &["first", "last", "all"] };
-            for writers in writers {
-                for size in &sizes {
-                    for clients in &clients {
-                        all.extend(labels.iter().map(|label| {
-                            Point::new(Experiment::Provider, label.clone(), *nodes)
-                                .with("writers", writers)
-                                .with("size", size)
-                                .with("clients", clients)
-                        }));
-                    }
-                }
+            let writers: &[&'static str] = if *nodes == 1 { &["first"] } else { &["first", "last", "all"] };
+            cells.extend(writers.iter().map(|writers| Cell { nodes: *nodes, writers, ..Cell::usual(settings) }));
+        }
+        cells.extend(variants(settings, &nodes));
+        for cell in cells {
+            let clients = if cell.is_variant { settings.threads_or(variant_clients) } else { clients.clone() };
+            for clients in clients {
+                all.extend(labels.iter().filter(|label| cell.suits(label)).map(|label| {
+                    Point::new(Experiment::Provider, label.clone(), cell.nodes)
+                        .with("writers", cell.writers)
+                        .with("size", cell.size)
+                        .with("wire", cell.wire)
+                        .with("key_rows", cell.rows)
+                        .with("clients", clients)
+                }));
             }
         }
     }
     all
+}
+
+/// All but the library and the clients.
+#[derive(Clone, Copy, Debug)]
+struct Cell {
+    nodes: u8,
+    writers: &'static str,
+    size: usize,
+    wire: &'static str,
+    /// Rows that keys are drawn from: fewer rows, more conflicts.
+    rows: u64,
+    /// Beside the usual ones.
+    is_variant: bool,
+}
+
+impl Cell {
+    fn usual(settings: &Settings) -> Cell {
+        let size = settings.sizes.first().copied().unwrap_or(SIZE);
+        Cell { nodes: 1, writers: "first", size, wire: CLEAR, rows: settings.rows, is_variant: false }
+    }
+
+    /// A secret for all is ours alone. What the options of a named library protect is not known here.
+    fn suits(&self, label: &str) -> bool {
+        let bare = label.strip_suffix(UNMEASURED).unwrap_or(label);
+        match (self.wire, <System as clap::ValueEnum>::from_str(bare, false)) {
+            (CLEAR, _) => true,
+            (SECRET, Ok(system)) => !matches!(system.kind(), Kind::Galera),
+            (_, system) => system.is_ok(),
+        }
+    }
+}
+
+/// Other sizes, what protects the wire, and keys in conflict: each with all else as usual, on one number of nodes that all write.
+fn variants(settings: &Settings, nodes: &[u8]) -> Vec<Cell> {
+    let Some(nodes) = nodes.iter().copied().find(|nodes| *nodes == 3).or(nodes.iter().copied().find(|n| *n > 1)) else {
+        return Vec::new();
+    };
+    let usual = Cell { nodes, writers: "all", is_variant: true, ..Cell::usual(settings) };
+    let sizes = match settings.sizes.get(1..) {
+        Some(further) => further.to_vec(),
+        None => settings.by_preset(Vec::new(), Vec::new(), vec![2000, 20_000]),
+    };
+    let mut all: Vec<Cell> = sizes.into_iter().map(|size| Cell { size, ..usual }).collect();
+    all.extend([SECRET, TLS].map(|wire| Cell { wire, ..usual }));
+    let rows: &[u64] = settings.by_preset(&[10], &[1000, 10], &[1000, 10]);
+    all.extend(rows.iter().filter(|rows| **rows != settings.rows).map(|rows| Cell { rows: *rows, ..usual }));
+    all
+}
+
+/// Group traffic as it is; with a secret that all nodes share; with certificates.
+const CLEAR: &str = "clear";
+const SECRET: &str = "secret";
+const TLS: &str = "tls";
+
+/// Options that protect the wire; what they name is written to `dir`.
+fn protection(wire: &str, dir: &Path) -> Result<String, String> {
+    let failed = |e: &dyn std::fmt::Display| format!("{}: {e}", dir.display());
+    match wire {
+        SECRET => {
+            let file = dir.join("secret");
+            std::fs::write(&file, "a secret that protects nothing but this measurement\n").map_err(|e| failed(&e))?;
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).map_err(|e| failed(&e))?;
+            Ok(format!("repl.secret_file={};", file.display()))
+        }
+        TLS => {
+            let authority = Authority::new("trireme bench").map_err(|e| failed(&e))?;
+            let issued = authority.issue("bench", Validity::YEARS, None).map_err(|e| failed(&e))?;
+            let files = Files::below(dir);
+            files.write(&issued, &authority).map_err(|e| failed(&e))?;
+            Ok(format!("{};", files.options()))
+        }
+        _ => Ok(String::new()),
+    }
 }
 
 /// The library behind a label: one that was named with --library, or a system's.
@@ -102,12 +179,23 @@ fn subject(context: &Context, label: &str) -> Result<Subject, String> {
 }
 
 pub fn run(context: &Context, point: &Point) -> Result<Measured, String> {
-    let subject = subject(context, &point.system)?;
+    let mut subject = subject(context, &point.system)?;
+    let files =
+        trireme_private::fresh_dir(&context.dir, "wire").map_err(|e| format!("{}: {e}", context.dir.display()))?;
+    let protection = protection(point.text("wire"), &files)?;
+    // Options that were asked for come last, so that they win.
+    subject.options = format!("{protection}{}", subject.options);
+    let outcome = measure(context, point, &subject);
+    let _ = std::fs::remove_dir_all(&files);
+    outcome
+}
+
+fn measure(context: &Context, point: &Point, subject: &Subject) -> Result<Measured, String> {
     let nodes = usize::from(point.nodes);
     let shape = Shape { nodes, appliers: APPLIERS as usize, dummy: nodes == 1, verbose: false };
     // Before the cluster, so that it goes after it.
     let mut quotas = context.quotas()?;
-    let mut cluster = Cluster::start(&subject, shape)?;
+    let mut cluster = Cluster::start(subject, shape)?;
     if let Some(quotas) = &mut quotas {
         cluster.pids().into_iter().zip(1..).try_for_each(|(pid, number)| quotas.limit(number, pid))?;
     }
@@ -115,7 +203,7 @@ pub fn run(context: &Context, point: &Point) -> Result<Measured, String> {
         clients: point.number("clients")? as usize,
         size: point.number("size")? as usize,
         keys: 1,
-        rows: context.settings.rows,
+        rows: u64::from(point.number("key_rows")?),
         warmup: context.warmup(),
         measure: context.duration(),
         seed: u64::from(point.repeat),
@@ -150,4 +238,33 @@ pub fn run(context: &Context, point: &Point) -> Result<Measured, String> {
         measured.set("applied_percent", 100.0 * total.applied as f64 / expected.max(1.0));
     }
     Ok(measured)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::tests::settings;
+
+    #[test]
+    fn wires_and_conflicts_are_coordinates() {
+        let all = points(&settings(&["--preset", "quick", "--nodes", "3"]));
+        let has = |system: &str, name: &str, value: &str| {
+            all.iter().any(|point| point.system == system && point.text(name) == value)
+        };
+        assert!(has("trireme-disk", "wire", "secret") && has("galera-0", "wire", "tls"));
+        assert!(!has("galera-0", "wire", "secret"), "it has none");
+        assert!(has("galera-0", "key_rows", "10") && has("trireme-process", "key_rows", "1000000"));
+        // Runs with other rows do not look alike.
+        let ids = |words: &[&str]| points(&settings(words)).iter().map(Point::id).collect::<Vec<_>>();
+        assert_ne!(ids(&["--rows", "50", "--nodes", "1"]), ids(&["--nodes", "1"]));
+    }
+
+    #[test]
+    fn what_protects_the_wire_is_there() {
+        let dir = trireme_private::fresh_dir(&std::env::temp_dir(), "trireme-bench-wire").unwrap();
+        assert_eq!(protection(CLEAR, &dir).unwrap(), "");
+        assert!(protection(SECRET, &dir).unwrap().starts_with("repl.secret_file=") && dir.join("secret").exists());
+        assert!(protection(TLS, &dir).unwrap().contains("socket.ssl_cert=") && dir.join("cert.pem").exists());
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
 }

@@ -59,7 +59,7 @@ impl Key {
             words.push(format!("nodes {}", self.nodes));
         }
         // A setting that is the same everywhere goes without saying.
-        let rest = self.set.iter().filter(|(name, value)| wanted(name) && value.as_str() != "rows");
+        let rest = self.set.iter().filter(|(name, value)| wanted(name) && !matches!(value.as_str(), "rows" | "clear"));
         words.extend(rest.map(|(name, value)| format!("{name} {value}")));
         words.join(", ")
     }
