@@ -8,7 +8,8 @@ use std::path::PathBuf;
 
 pub const HELP: &str = "\
 Examples:
-  trireme bench all --preset quick --out results      every experiment once, about 20 minutes
+  trireme bench all --preset quick --out results      every experiment once, about 25 minutes
+  trireme bench all --preset report --out results     fewer systems, most points twice, about 25 minutes
   trireme bench oltp --systems plain,trireme-disk,galera-1 --threads 1,8,32 --repeat 3
   trireme bench faults --systems trireme-disk,galera-0 --out faults
   trireme bench all --preset quick --plan              what would be measured, and how long that takes
@@ -72,8 +73,10 @@ pub enum Command {
 pub enum Preset {
     /// Shape and consistency only: a minute for all experiments
     Tiny,
-    /// Every experiment in its full shape with short points: about 20 minutes for all
+    /// Every experiment in the shape of the published one, with short points and fewer numbers of threads: about 25 minutes for all
     Quick,
+    /// For a report that others read: fewer systems than `quick`, most points twice: about 25 minutes for all
+    Report,
     /// Long points, three repeats, all numbers of nodes: for all experiments a night and longer
     Full,
 }

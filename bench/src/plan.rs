@@ -149,6 +149,9 @@ pub struct Settings {
     /// Empty: the experiment's own.
     pub threads: Vec<u32>,
     pub repeat: u32,
+    /// Measured once, whatever `repeat` says.
+    #[serde(default)]
+    pub once: Vec<Experiment>,
     pub cpu_per_node: Option<f64>,
     pub disks: Disks,
     pub write_sets: Vec<String>,
@@ -168,12 +171,18 @@ impl Settings {
         let (scale, duration, repeat) = match asked.preset {
             Preset::Tiny => (0.0001, 0.7, 1),
             Preset::Quick => (0.005, 2.0, 1),
+            Preset::Report => (0.005, 1.5, 2),
             Preset::Full => (0.1, 10.0, 3),
         };
         let write_sets = match (asked.write_sets.is_empty(), asked.preset) {
             (false, _) => asked.write_sets.clone(),
-            (true, Preset::Quick) => vec!["rows".to_owned()],
+            (true, Preset::Quick | Preset::Report) => vec!["rows".to_owned()],
             (true, Preset::Tiny | Preset::Full) => vec!["rows".to_owned(), "statements".to_owned()],
+        };
+        // Faults are about seconds, and the numbers of these three are many already.
+        let once = match (asked.preset, asked.repeat) {
+            (Preset::Report, None) => vec![Experiment::Peers, Experiment::Faults, Experiment::Provider],
+            _ => Vec::new(),
         };
         Settings {
             preset: asked.preset,
@@ -183,6 +192,7 @@ impl Settings {
             duration: asked.duration.unwrap_or(duration),
             threads: asked.threads.clone(),
             repeat: asked.repeat.unwrap_or(repeat),
+            once,
             cpu_per_node: asked.cpu_per_node,
             disks: asked.disks,
             write_sets,
@@ -195,13 +205,18 @@ impl Settings {
         }
     }
 
-    /// One of three values.
+    /// One of three values; in the preset `report` that of `quick`.
     pub fn by_preset<T>(&self, tiny: T, quick: T, full: T) -> T {
         match self.preset {
             Preset::Tiny => tiny,
-            Preset::Quick => quick,
+            Preset::Quick | Preset::Report => quick,
             Preset::Full => full,
         }
+    }
+
+    /// Another value in the preset `report`.
+    pub fn in_report<T>(&self, report: T, others: T) -> T {
+        if self.preset == Preset::Report { report } else { others }
     }
 
     /// The systems to measure of those that an experiment knows; `usual` unless some are named.
@@ -219,7 +234,7 @@ impl Settings {
     /// Numbers of nodes where the throughput over them is the subject. With a share of the processor for each it is a curve, and the scale
     /// model needs one and two.
     pub fn nodes_that_scale(&self, quick: &[u8]) -> Vec<u8> {
-        let quick = if self.cpu_per_node.is_some() { &[1, 2, 3, 4] } else { quick };
+        let quick: &[u8] = if self.cpu_per_node.is_some() { &[1, 2, 3, 4] } else { quick };
         let tiny: &[u8] = if self.cpu_per_node.is_some() { &[1, 2] } else { &[2] };
         self.nodes_or(self.by_preset(tiny, quick, &[1, 2, 3, 4]))
     }
@@ -254,7 +269,8 @@ pub fn points(experiments: &[Experiment], settings: &Settings) -> Vec<Point> {
     let mut all = Vec::new();
     for repeat in 1..=settings.repeat {
         for (_, group) in &groups {
-            all.extend(group.iter().map(|point| Point { repeat, ..point.clone() }));
+            let due = group.iter().filter(|point| repeat == 1 || !settings.once.contains(&point.experiment));
+            all.extend(due.map(|point| Point { repeat, ..point.clone() }));
         }
         if !groups.is_empty() {
             groups.rotate_left(1);
@@ -279,7 +295,7 @@ pub mod tests {
 
     #[test]
     fn every_point_has_a_file_of_its_own_in_every_preset() {
-        for preset in ["tiny", "quick", "full"] {
+        for preset in ["tiny", "quick", "report", "full"] {
             let points = points(&Experiment::ALL, &settings(&["--preset", preset, "--repeat", "2"]));
             let ids: BTreeSet<String> = points.iter().map(Point::id).collect();
             assert_eq!(ids.len(), points.len(), "{preset}");
@@ -299,6 +315,16 @@ pub mod tests {
         // Both experiments of one deployment stand beside each other.
         let first: Vec<_> = points.iter().take_while(|p| p.system == "plain").map(|p| p.experiment).collect();
         assert!(first.contains(&Experiment::Insert) && first.contains(&Experiment::Ratio), "{first:?}");
+    }
+
+    #[test]
+    fn a_report_measures_twice_what_has_a_spread() {
+        let repeats = |words: &[&str], experiment: Experiment| {
+            let settings = settings(&[&["--preset", "report"], words].concat());
+            points(&[experiment], &settings).iter().map(|point| point.repeat).max()
+        };
+        assert_eq!((repeats(&[], Experiment::Ratio), repeats(&[], Experiment::Faults)), (Some(2), Some(1)));
+        assert_eq!(repeats(&["--repeat", "3"], Experiment::Faults), Some(3), "what is named wins");
     }
 
     #[test]

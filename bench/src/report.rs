@@ -175,9 +175,14 @@ impl Run {
         text.push_str(&self.others());
         let repeats = self.plan.settings.repeat;
         let spread = if repeats > 1 { "the median (least–most)" } else { "the only measurement" };
+        let once = &self.plan.settings.once;
+        let once = match once.is_empty() || repeats == 1 {
+            true => String::new(),
+            false => format!(", but those of {} once", once.iter().map(|e| e.name()).collect::<Vec<_>>().join(", ")),
+        };
         let _ = writeln!(
             text,
-            "- Each point was measured {repeats} time{}; shown is {spread}.",
+            "- Each point was measured {repeats} time{}{once}; shown is {spread}.",
             if repeats == 1 { "" } else { "s" }
         );
         text.push_str("\n| machine | |\n|---|---|\n");
@@ -605,6 +610,7 @@ mod tests {
             duration: 1.0,
             threads: Vec::new(),
             repeat: 3,
+            once: Vec::new(),
             cpu_per_node: None,
             disks: crate::args::Disks::Shared,
             write_sets: Vec::new(),

@@ -90,7 +90,7 @@ impl Doors {
 pub fn sockets(endpoints: &[Endpoint]) -> Vec<Door> {
     let door = |endpoint: &Endpoint| -> Door {
         let socket = endpoint.socket().to_owned();
-        Box::new(move || {
+        Box::new(move || -> Option<Box<dyn Writer>> {
             let session = Session::open(&socket, Some("bench"), LIMIT).ok()?;
             Some(Box::new(session))
         })

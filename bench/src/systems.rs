@@ -259,9 +259,7 @@ pub fn postgres_bin() -> Option<PathBuf> {
         .ok()?
         .flatten()
         .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path().join("bin"))))
-        .filter(|(_, bin)| {
-            ["initdb", "postgres", "pg_basebackup", "pgbench", "psql"].iter().all(|p| bin.join(p).exists())
-        })
+        .filter(|(_, bin)| ["initdb", "postgres", "pg_basebackup", "psql"].iter().all(|p| bin.join(p).exists()))
         .collect();
     versions.sort();
     versions.pop().map(|(_, bin)| bin)

@@ -51,6 +51,8 @@ fn rows(settings: &Settings) -> u64 {
     ((SIZE * settings.scale) as u64).max(100)
 }
 
+const KNOWN_BUT_PROCESS: [System; 3] = [System::Plain, System::TriremeDisk, System::Galera];
+
 pub fn size(settings: &Settings) -> String {
     format!(
         "One table of {} rows. Measured for {} s.",
@@ -60,14 +62,11 @@ pub fn size(settings: &Settings) -> String {
 }
 
 pub fn points(settings: &Settings) -> Vec<Point> {
-    let usual: &[System] = settings.by_preset(
-        &[System::Plain, System::TriremeDisk, System::Galera],
-        &[System::Plain, System::TriremeDisk, System::TriremeProcess, System::Galera],
-        &[System::Plain, System::TriremeDisk, System::TriremeProcess, System::Galera],
-    );
+    let usual: &[System] =
+        settings.by_preset(&KNOWN_BUT_PROCESS, settings.in_report(&KNOWN_BUT_PROCESS, &KNOWN), &KNOWN);
     let systems = settings.systems_of(usual, &KNOWN);
     let nodes = settings.nodes_or(settings.by_preset(&[2], &[3], &[3]));
-    let threads = settings.threads_or(settings.by_preset(&[8], &[8, 64], &[1, 8, 64, 256]));
+    let threads = settings.threads_or(settings.by_preset(&[8], settings.in_report(&[64], &[8, 64]), &[1, 8, 64, 256]));
     let combinations: &[(u8, u8)] = settings.by_preset(
         &[(0, 0), (1, 1)],
         &[(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)],

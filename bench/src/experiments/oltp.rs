@@ -67,7 +67,13 @@ pub fn points(settings: &Settings) -> Vec<Point> {
         settings.threads_or(settings.by_preset(&[4], &[1, 8, 32, 128], &[1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1023]));
     let mut all = Vec::new();
     for (system, nodes) in settings.deployments(&settings.systems_of(usual, &System::USUAL), &nodes) {
-        for masters in settings.by_preset(vec![nodes], (1..=nodes).collect(), (1..=nodes).collect::<Vec<_>>()) {
+        // A group of one is among the durability variants.
+        if nodes == 1 && !system.is_single() && settings.in_report(settings.nodes.is_empty(), false) {
+            continue;
+        }
+        let some: Vec<u8> =
+            (1..=nodes).filter(|masters| settings.in_report([1, nodes].contains(masters), true)).collect();
+        for masters in settings.by_preset(vec![nodes], some.clone(), some) {
             all.extend(threads.iter().map(|threads| {
                 Point::new(Experiment::Oltp, system.name(), nodes).with("masters", masters).with("threads", threads)
             }));

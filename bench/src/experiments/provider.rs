@@ -61,13 +61,20 @@ pub fn points(settings: &Settings) -> Vec<Point> {
     let mut groups: Vec<Vec<String>> = settings.systems_of(usual, &known).into_iter().map(names).collect();
     groups.extend(settings.libraries.iter().map(|label| vec![label.clone()]));
     let nodes = settings.nodes_or(settings.by_preset(&[2], &[1, 3], &[1, 2, 3, 5, 7]));
-    let clients = settings.threads_or(settings.by_preset(&[4], &[1, 8, 32], &[1, 2, 4, 8, 16, 32, 64]));
+    let clients = settings.threads_or(settings.by_preset(
+        &[4],
+        settings.in_report(&[1, 32], &[1, 8, 32]),
+        &[1, 2, 4, 8, 16, 32, 64],
+    ));
     let variant_clients: &[u32] = settings.by_preset(&[4], &[8], &[8, 32]);
     let mut all = Vec::new();
     for labels in &groups {
         let mut cells: Vec<Cell> = Vec::new();
         for nodes in &nodes {
-            let writers: &[&'static str] = if *nodes == 1 { &["first"] } else { &["first", "last", "all"] };
+            let writers: &[&'static str] = match *nodes {
+                1 => &["first"],
+                _ => settings.in_report(&["first", "all"], &["first", "last", "all"]),
+            };
             cells.extend(writers.iter().map(|writers| Cell { nodes: *nodes, writers, ..Cell::usual(settings) }));
         }
         cells.extend(variants(settings, &nodes));

@@ -60,11 +60,11 @@ pub fn size(settings: &Settings) -> String {
 pub fn points(settings: &Settings) -> Vec<Point> {
     let usual: &[System] = settings.by_preset(
         &[System::Plain, System::TriremeDisk, System::GaleraDurable],
-        &[System::Plain, System::TriremeDisk, System::GaleraDurable, System::GaleraFast],
+        &[System::Plain, System::TriremeDisk, System::GaleraDurable],
         &System::USUAL,
     );
     let known: Vec<System> = System::USUAL.into_iter().filter(|system| *system != System::Dummy).collect();
-    let nodes = settings.nodes_that_scale(&[1, 3]);
+    let nodes = settings.nodes_that_scale(&[1, 2, 3, 4]);
     let ratios: &[u32] = settings.by_preset(&[70], &RATIOS, &RATIOS);
     let mut all = Vec::new();
     for (system, nodes) in settings.deployments(&settings.systems_of(usual, &known), &nodes) {

@@ -66,7 +66,7 @@ pub fn points(settings: &Settings) -> Vec<Point> {
         &[System::Plain, System::TriremeDisk, System::GaleraFast],
         &[System::Plain, System::TriremeDisk, System::TriremeProcess, System::GaleraDurable, System::GaleraFast],
     );
-    let nodes = settings.nodes_that_scale(&[1, 3]);
+    let nodes = settings.nodes_that_scale(&[1, 2, 3, 4]);
     let all = settings.deployments(&settings.systems_of(usual, &System::USUAL), &nodes);
     all.into_iter().map(|(system, nodes)| Point::new(Experiment::Tpcc, system.name(), nodes)).collect()
 }

@@ -110,7 +110,7 @@ impl Etcd<'_> {
     fn faults(&mut self, measured: &mut Measured) -> Result<(), String> {
         let door = |number: u8| -> Door {
             let port = self.port(number);
-            Box::new(move || Some(Box::new(Client::open(port).ok()?)))
+            Box::new(move || -> Option<Box<dyn Writer>> { Some(Box::new(Client::open(port).ok()?)) })
         };
         let doors = Doors::moving((1..=self.nodes).map(door).collect());
         deaths::run(self.context, self, &doors, measured)

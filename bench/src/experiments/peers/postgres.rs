@@ -240,7 +240,7 @@ impl Postgres<'_> {
     fn faults(&mut self, measured: &mut Measured) -> Result<(), String> {
         let door = |number: u8| -> Door {
             let socket = self.socket(number);
-            Box::new(move || {
+            Box::new(move || -> Option<Box<dyn Writer>> {
                 let mut client = Client::open(&socket, survivors::LIMIT).ok()?;
                 client.prepare("INSERT INTO acknowledged VALUES ($1, $2, $3)").ok()?;
                 Some(Box::new(client))
