@@ -6,6 +6,9 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
+/// The usual value of `--rows`.
+pub const ROWS: u64 = 1_000_000;
+
 pub const HELP: &str = "\
 Examples:
   trireme bench all --preset quick --out results      every experiment once, about 25 minutes
@@ -133,7 +136,7 @@ pub struct Measure {
     #[arg(long, value_delimiter = ',', value_name = "BYTES")]
     pub sizes: Vec<usize>,
     /// In `provider`: rows that keys are drawn from; fewer rows, more conflicts
-    #[arg(long, default_value_t = 1_000_000)]
+    #[arg(long, default_value_t = ROWS)]
     pub rows: u64,
     /// Where everything is written [default: trireme-bench-TIME in this directory]
     #[arg(long, value_name = "DIR")]

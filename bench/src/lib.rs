@@ -183,8 +183,30 @@ fn context(asked: &Measure, settings: Settings, provider: PathBuf, cancel: Cance
     })
 }
 
+/// An option that changes nothing in any of these experiments is a mistake of whoever gave it.
+fn check_options(experiments: &[Experiment], asked: &Measure) -> Result<(), String> {
+    use Experiment as E;
+    let options: [(&str, bool, &[Experiment]); 7] = [
+        ("--threads", !asked.threads.is_empty(), &[E::Oltp, E::Durability, E::Peers, E::Provider]),
+        ("--scale", asked.scale.is_some(), &[E::Insert, E::Oltp, E::Tpcc, E::Durability]),
+        ("--write-sets", !asked.write_sets.is_empty(), &[E::Ratio]),
+        ("--library", !asked.library.is_empty(), &[E::Provider]),
+        ("--unmeasured", asked.unmeasured, &[E::Provider]),
+        ("--sizes", !asked.sizes.is_empty(), &[E::Provider]),
+        ("--rows", asked.rows != args::ROWS, &[E::Provider]),
+    ];
+    for (option, is_given, known) in options {
+        if is_given && !experiments.iter().any(|experiment| known.contains(experiment)) {
+            let names: Vec<&str> = experiments.iter().map(|e| e.name()).collect();
+            return Err(format!("{option} changes nothing in {}", names.join(", ")));
+        }
+    }
+    Ok(())
+}
+
 /// Every system that was named must be known to an experiment.
 fn check_choice(experiments: &[Experiment], points: &[plan::Point], asked: &Measure) -> Result<(), String> {
+    check_options(experiments, asked)?;
     let names: Vec<&str> = experiments.iter().map(|e| e.name()).collect();
     if points.is_empty() {
         return Err(format!("nothing to measure: {} cannot be had with these --systems", names.join(", ")));

@@ -56,6 +56,8 @@ fn refuses_what_cannot_be_measured() {
         (&["insert", "--scale", "0"], 2, "a number above 0"),
         (&["oltp", "--threads", "0"], 2, "0 is not in"),
         (&["insert", "--systems", "etcd"], 1, "nothing to measure"),
+        (&["ratio", "--threads", "8"], 1, "--threads changes nothing in ratio"),
+        (&["peers", "--rows", "8"], 1, "--rows changes nothing in peers"),
         (&["durability", "--systems", "galera-1"], 1, "nothing to measure"),
         (&["insert", "--systems", "plain,etcd"], 1, "insert does not measure etcd"),
         (&["insert", "--provider", "/no/such/lib.so"], 1, "build it with"),
