@@ -13,7 +13,7 @@
 #   make chaos [NEMESIS=kill-all] [ROUNDS=20]   faults on real servers under load; a checker judges what clients saw
 #   make mtr SUITE=galera [TESTS="…"] [PROVIDER=…]   MariaDB's own suites, compared with Galera's results
 #   make fuzz TARGET=order_group [SECONDS=60]        search for inputs that do harm (nightly toolchain, cargo-fuzz)
-#   make bench [BENCH="all --preset quick"] [OUT=build/bench]   the published experiments, ours beside its rivals, in one run; about 25 minutes
+#   make bench [BENCH="all --preset quick"] [OUT=build/bench]   the published experiments, ours beside its rivals, in one run; less than half an hour
 #   make install [PREFIX=/usr/local] [DESTDIR=] [STRIP=no] [GARBD=yes]   the library, the command, and the services of arbitrator and
 #                            balancer; make uninstall
 #   make deb                  Debian packages of provider, command and arbitrator, in build/deb

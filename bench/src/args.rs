@@ -11,8 +11,8 @@ pub const ROWS: u64 = 1_000_000;
 
 pub const HELP: &str = "\
 Examples:
-  trireme bench all --preset quick --out results      every experiment once, about 25 minutes
-  trireme bench all --preset report --out results     fewer systems, most points twice, about 25 minutes
+  trireme bench all --preset quick --out results      every experiment once, less than half an hour
+  trireme bench all --preset report --out results     fewer systems, most points twice, as long
   trireme bench oltp --systems plain,trireme-disk,galera-1 --threads 1,8,32 --repeat 3
   trireme bench faults --systems trireme-disk,galera-0 --out faults
   trireme bench all --preset quick --plan              what would be measured, and how long that takes
@@ -76,9 +76,9 @@ pub enum Command {
 pub enum Preset {
     /// Shape and consistency only: a minute for all experiments
     Tiny,
-    /// Every experiment in the shape of the published one, with short points and fewer numbers of threads: about 25 minutes for all
+    /// Every experiment in the shape of the published one, with short points and fewer numbers of threads: less than half an hour for all
     Quick,
-    /// For a report that others read: fewer systems than `quick`, most points twice: about 25 minutes for all
+    /// For a report that others read: fewer systems than `quick`, most points twice: less than half an hour for all
     Report,
     /// Long points, three repeats, all numbers of nodes: for all experiments a night and longer
     Full,

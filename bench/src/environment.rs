@@ -118,7 +118,7 @@ fn remarks(context: &Context, systems: &[System], cores: usize) -> Vec<String> {
         format!(
             "All nodes, and the clients, run on this one machine ({cores} processors) and talk over loopback. Ratios within this run say more than numbers."
         ),
-        "Group traffic is in clear text in all systems.".to_owned(),
+        "Group traffic is in clear text in all systems, but where `provider` says otherwise.".to_owned(),
         format!(
             "Scale {} and {} s for each point: each experiment says below what sizes and times that makes, and what the published ones are.",
             s.scale, s.duration

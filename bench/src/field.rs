@@ -49,9 +49,9 @@ impl Context {
         let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with("wsrep-sst-auth")).collect();
         let deployment = &field.deployment;
-        let words =
-            [vec![format!("{}, {} nodes", deployment.system.name(), deployment.nodes)], deployment.options.clone()];
-        self.keep_settings(&format!("{}.cnf", words.concat().join(", ")), &(lines.join("\n") + "\n"))
+        let nodes = format!("n{}", deployment.nodes);
+        let words = [vec![deployment.system.name(), nodes], deployment.options.clone()].concat();
+        self.keep_settings(&format!("{}.cnf", words.join(".")), &(lines.join("\n") + "\n"))
     }
 
     pub fn duration(&self) -> Duration {

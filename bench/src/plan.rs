@@ -179,9 +179,11 @@ impl Settings {
             (true, Preset::Quick | Preset::Report) => vec!["rows".to_owned()],
             (true, Preset::Tiny | Preset::Full) => vec!["rows".to_owned(), "statements".to_owned()],
         };
-        // Faults are about seconds, and the numbers of these three are many already.
+        // Loading the tables, starting servers and waiting for them takes most of the time of these.
         let once = match (asked.preset, asked.repeat) {
-            (Preset::Report, None) => vec![Experiment::Peers, Experiment::Faults, Experiment::Provider],
+            (Preset::Report, None) => {
+                vec![Experiment::Tpcc, Experiment::Peers, Experiment::Faults, Experiment::Provider]
+            }
             _ => Vec::new(),
         };
         Settings {

@@ -25,6 +25,8 @@ use tables::{Column, Words};
 const ALONE: System = System::Plain;
 /// Percent of the machine's processor time from which on the work of others is marked.
 const OTHERS_MOST: f64 = 10.0;
+/// Columns that are higher than this have a figure of their own.
+const UNITS_MOST: f64 = 8.0;
 
 /// Writes `report.md`, `results.csv` and the graphs of a run.
 pub fn write(dir: &Path) -> Result<(), String> {
@@ -337,7 +339,7 @@ fn values(layout: &Layout, records: &[&Record]) -> Vec<(String, String, usize)> 
     further.dedup();
     let place = all.iter().take_while(|(name, ..)| name.starts_with("commits_per_s_")).count();
     for (at, (clients, name)) in further.into_iter().enumerate() {
-        all.insert(place + at, (name, format!("{clients} clients, commits/s"), 0));
+        all.insert(place + at, (name, format!("commits/s, {clients} clients"), 0));
     }
     all
 }
@@ -345,8 +347,10 @@ fn values(layout: &Layout, records: &[&Record]) -> Vec<(String, String, usize)> 
 /// What results are put in relation to, each with its title.
 fn bases() -> Vec<(String, Base)> {
     let of = |system: System| format!("{} ({})", system.name(), system.title());
+    let alone =
+        format!("{} (MariaDB alone, with the settings of the point where it has some, else flush=1)", ALONE.name());
     vec![
-        (of(ALONE), Base::Alone),
+        (alone, Base::Alone),
         (of(System::GaleraDurable), Base::Group(System::GaleraDurable)),
         (of(System::GaleraFast), Base::Group(System::GaleraFast)),
         (format!("{} with the same settings", System::Galera.name()), Base::Group(System::Galera)),
@@ -428,7 +432,7 @@ fn graphs(experiment: Experiment, records: &[&Record]) -> Vec<Figure> {
         }
     }
     if experiment == Experiment::Tpcc {
-        all.push(units(experiment, layout, records));
+        all.extend(units(experiment, layout, records));
     }
     all.retain(Figure::has_something);
     all
@@ -485,19 +489,25 @@ fn place(layout: &Layout, key: &Key) -> Vec<String> {
     layout.figures.iter().filter_map(word).collect()
 }
 
-/// Every column in units of the server alone: a group of bars for each column.
-fn units(experiment: Experiment, layout: &Layout, records: &[&Record]) -> Figure {
-    let title = format!("{}, in units of {} ({})", layout.title, ALONE.name(), ALONE.title());
-    let mut figure = Figure::new(&format!("{experiment}-units"), &title, "", "times the server alone");
+/// Every column in units of the server alone: a group of bars for each column. Those that are many times higher than others have a figure of
+/// their own, as else the others could not be seen.
+fn units(experiment: Experiment, layout: &Layout, records: &[&Record]) -> Vec<Figure> {
+    let figure = |name: &str| {
+        let title = format!("{}, in units of {} ({})", layout.title, ALONE.name(), ALONE.title());
+        Figure::new(&format!("{experiment}-{name}"), &title, "", "times the server alone")
+    };
+    let mut all = [figure("units"), figure("units-of-the-high")];
     for value in layout.ratios.iter().filter_map(|at| layout.values.get(*at)) {
         let cells = Cells::of(records, value.name).in_units_of(|key| Base::Alone.key(key));
+        let most = cells.iter().map(|(_, summary)| summary.most).fold(0.0, f64::max);
+        let figure = &mut all[usize::from(most > UNITS_MOST)];
         if !cells.is_empty() {
             let at = figure.categories.len() as f64;
             figure.categories.push(value.title.to_owned());
             cells.iter().for_each(|(key, summary)| figure.add(&key.system, &key.to_string(), at, summary));
         }
     }
-    figure
+    all.into()
 }
 
 /// A group of bars for each row, one bar for each column.

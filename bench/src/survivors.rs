@@ -177,6 +177,12 @@ impl Clients<'_> {
         self.began.elapsed()
     }
 
+    /// Since the last commit, or since the clients began.
+    pub fn silence(&self) -> Duration {
+        let last = lock(self.seen).commits.last().copied().unwrap_or_default();
+        self.now().saturating_sub(last)
+    }
+
     /// The rows that were acknowledged until a moment.
     pub fn acknowledged(&self, moment: Duration) -> BTreeSet<Row> {
         lock(self.seen).until(moment)

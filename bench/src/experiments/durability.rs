@@ -62,8 +62,7 @@ pub fn size(settings: &Settings) -> String {
 }
 
 pub fn points(settings: &Settings) -> Vec<Point> {
-    let usual: &[System] =
-        settings.by_preset(&KNOWN_BUT_PROCESS, settings.in_report(&KNOWN_BUT_PROCESS, &KNOWN), &KNOWN);
+    let usual: &[System] = settings.by_preset(&KNOWN_BUT_PROCESS, &KNOWN_BUT_PROCESS, &KNOWN);
     let systems = settings.systems_of(usual, &KNOWN);
     let nodes = settings.nodes_or(settings.by_preset(&[2], &[3], &[3]));
     let threads = settings.threads_or(settings.by_preset(&[8], settings.in_report(&[64], &[8, 64]), &[1, 8, 64, 256]));

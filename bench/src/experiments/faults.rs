@@ -61,7 +61,9 @@ pub fn can_cut() -> bool {
 
 /// How long each fault lasts, and as long again what comes after it.
 fn lasts(settings: &Settings) -> Duration {
-    Duration::from_secs_f64((settings.duration * 2.0).clamp(1.5, 20.0))
+    // Longer than what the systems take to notice by their defaults, as else their gaps would be as long as the fault.
+    let least = settings.by_preset(1.5, 6.0, 6.0);
+    Duration::from_secs_f64((settings.duration * 3.0).clamp(least, 20.0))
 }
 
 pub fn seconds(settings: &Settings) -> f64 {

@@ -41,6 +41,17 @@ fn rows(settings: &Settings) -> u64 {
     ((SIZE * settings.scale) as u64).max(100)
 }
 
+const IN_REPORT: [System; 3] = [System::Plain, System::TriremeDisk, System::GaleraDurable];
+
+const IN_QUICK: [System; 6] = [
+    System::Plain,
+    System::PlainFast,
+    System::TriremeDisk,
+    System::TriremeProcess,
+    System::GaleraDurable,
+    System::GaleraFast,
+];
+
 pub fn size(settings: &Settings) -> String {
     format!(
         "{TABLES} tables of {} rows; published 2,000,000. Measured for {} s without a warm-up; published 60 s.",
@@ -52,14 +63,7 @@ pub fn size(settings: &Settings) -> String {
 pub fn points(settings: &Settings) -> Vec<Point> {
     let usual: &[System] = settings.by_preset(
         &[System::Plain, System::TriremeDisk, System::GaleraDurable],
-        &[
-            System::Plain,
-            System::PlainFast,
-            System::TriremeDisk,
-            System::TriremeProcess,
-            System::GaleraDurable,
-            System::GaleraFast,
-        ],
+        settings.in_report(&IN_REPORT, &IN_QUICK),
         &System::USUAL,
     );
     let nodes = settings.nodes_or(settings.by_preset(&[2], &[1, 3], &[1, 3]));
@@ -97,7 +101,7 @@ impl Synced {
 
 /// One node with what it syncs varied, with a provider and without.
 fn durability_points(settings: &Settings, nodes: &[u8]) -> Vec<Point> {
-    if !nodes.contains(&1) {
+    if !nodes.contains(&1) && !settings.nodes.is_empty() {
         return Vec::new();
     }
     let usual = [System::Plain, System::TriremeDisk, System::Galera];

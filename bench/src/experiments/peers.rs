@@ -23,8 +23,8 @@ pub const LAYOUT: Layout = Layout {
     about: "Clients insert rows of 200 bytes, one per commit: on all nodes of a group, on the primary of the others. Then servers are killed under load: one that serves no client, after its return all at once, and at last the one on which most depends: the sequencer, the leader, the primary. Clients know all servers and go to another one when theirs fails. Where nobody takes over by itself, a script promotes the most advanced replica at once, which is the best that an operator's tool could do. Lost is each acknowledged row that is gone: when all were killed, on the servers as they came back; when one died, on those that went on.",
     values: &[
         value("commits_per_s_1", "commits/s, 1 client", 0),
-        value("commits_per_s_8", "8 clients", 0),
-        value("commits_per_s_32", "32 clients", 0),
+        value("commits_per_s_8", "commits/s, 8 clients", 0),
+        value("commits_per_s_32", "commits/s, 32 clients", 0),
         value("p50_ms_1", "half within, 1 client, ms", 2),
         value("p99_ms_32", "99 % within, 32 clients, ms", 2),
         value("cpu_us_32", "processor time per commit, 32 clients, µs", 0),
@@ -46,7 +46,7 @@ const FAULT_CLIENTS: u32 = 4;
 
 pub fn size(settings: &Settings) -> String {
     format!(
-        "Measured for {} s with each number of clients. A server that dies is dead for {} s, with {FAULT_CLIENTS} clients.",
+        "Measured for {} s with each number of clients. A server that dies is dead for {} s, or as long as clients are held up, with {FAULT_CLIENTS} clients.",
         settings.duration,
         dead_for(settings).as_secs_f64()
     )

@@ -38,11 +38,7 @@ pub const UNMEASURED: &str = "-unmeasured";
 const SIZE: usize = 200;
 
 pub fn size(settings: &Settings) -> String {
-    format!(
-        "Measured for {} s; keys are drawn from {} rows.",
-        settings.duration,
-        crate::report::number(settings.rows as f64, 0)
-    )
+    format!("Measured for {} s.", settings.duration)
 }
 
 pub fn points(settings: &Settings) -> Vec<Point> {
@@ -153,7 +149,8 @@ fn protection(wire: &str, dir: &Path) -> Result<String, String> {
     match wire {
         SECRET => {
             let file = dir.join("secret");
-            std::fs::write(&file, "a secret that protects nothing but this measurement\n").map_err(|e| failed(&e))?;
+            // As many digits as a real one has; it protects nothing but this measurement.
+            std::fs::write(&file, "0123456789abcdef".repeat(4) + "\n").map_err(|e| failed(&e))?;
             std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).map_err(|e| failed(&e))?;
             Ok(format!("repl.secret_file={};", file.display()))
         }
@@ -204,7 +201,8 @@ fn measure(context: &Context, point: &Point, subject: &Subject) -> Result<Measur
     let mut quotas = context.quotas()?;
     let mut cluster = Cluster::start(subject, shape)?;
     if let Some(quotas) = &mut quotas {
-        cluster.pids().into_iter().zip(1..).try_for_each(|(pid, number)| quotas.limit(number, pid))?;
+        let pids = cluster.pids().into_iter().map(|pid| i32::try_from(pid).unwrap_or(i32::MAX));
+        pids.zip(1..).try_for_each(|(pid, number)| quotas.limit(number, pid))?;
     }
     let load = Load {
         clients: point.number("clients")? as usize,

@@ -77,7 +77,7 @@ pub fn section(experiment: Experiment, records: &[&Record], limited: bool) -> St
         .map(|key| Load { key, rates: &rates, processor: &processor })
         .filter(|load| load.costs(load.processor, Costs::of_processor_time).is_some())
         .collect();
-    let mut text = format!("\n### The scale model of {}\n", layout.title.to_lowercase());
+    let mut text = format!("\n### The scale model of `{experiment}`\n");
     if loads.is_empty() {
         let _ = writeln!(
             text,

@@ -3,9 +3,12 @@
 use super::{FAULT_CLIENTS, dead_for};
 use crate::field::{Context, pass_until};
 use crate::record::Measured;
-use crate::survivors::{Doors, Row, through};
+use crate::survivors::{Clients, Doors, Row, through};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
+
+/// A gap that is longer is not waited for.
+const GAP_MOST: Duration = Duration::from_secs(30);
 
 /// Servers that can be killed. They have numbers from 1.
 pub trait Mortal {
@@ -39,6 +42,15 @@ struct Deaths {
 pub fn run(context: &Context, servers: &mut dyn Mortal, doors: &Doors, measured: &mut Measured) -> Result<(), String> {
     let dead_for = dead_for(&context.settings);
     let pass = |time: Duration| pass_until(Instant::now() + time, &context.cancel);
+    // A gap that lasts is waited for: cut off, it would look short.
+    let dead_time = |clients: &Clients| {
+        let end = Instant::now() + GAP_MOST;
+        pass(dead_for)?;
+        while clients.silence() > dead_for / 4 && Instant::now() < end {
+            pass(Duration::from_millis(20))?;
+        }
+        Ok::<_, String>(clients.now())
+    };
     let first_chief = servers.chief()?;
     let other = (1..=servers.nodes()).rev().find(|number| *number != first_chief).filter(|_| servers.survives_one());
     doors.spare(other);
@@ -49,8 +61,7 @@ pub fn run(context: &Context, servers: &mut dyn Mortal, doors: &Doors, measured:
         if let Some(number) = other {
             let at = clients.now();
             servers.kill(number)?;
-            pass(dead_for)?;
-            deaths.other = Some((at, clients.now()));
+            deaths.other = Some((at, dead_time(clients)?));
             servers.bring_back(number)?;
             pass(dead_for)?;
         }
@@ -66,8 +77,7 @@ pub fn run(context: &Context, servers: &mut dyn Mortal, doors: &Doors, measured:
             let at = clients.now();
             servers.kill(number)?;
             doors.lead_all_to(servers.take_over(number)?);
-            pass(dead_for)?;
-            deaths.chief = Some(((at, clients.now()), number));
+            deaths.chief = Some(((at, dead_time(clients)?), number));
         }
         Ok(deaths)
     })?;

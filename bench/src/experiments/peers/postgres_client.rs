@@ -122,7 +122,7 @@ mod tests {
         let listener = UnixListener::bind(&path).unwrap();
         let server = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            let mut seen = vec![0; 41];
+            let mut seen = vec![0; 38];
             stream.read_exact(&mut seen).unwrap();
             let ready = message(b'Z', b"I");
             stream.write_all(&[message(b'R', &[0; 4]), ready.clone()].concat()).unwrap();
@@ -137,7 +137,7 @@ mod tests {
         assert!(matches!(client.execute(&["1"]), Err(Failure::Refused(reason)) if reason == "read-only transaction"));
         client.execute(&["1"]).unwrap();
         let seen = server.join().unwrap();
-        assert_eq!(&seen[..8], &[0, 0, 0, 41, 0, 3, 0, 0]);
+        assert_eq!(&seen[..8], &[0, 0, 0, 38, 0, 3, 0, 0]);
         assert!(matches!(client.execute(&["1"]), Err(Failure::Gone(_))));
         std::fs::remove_dir_all(&dir).unwrap();
     }
