@@ -354,7 +354,7 @@ fn a_broken_point_is_reported_and_the_rest_goes_on() {
     assert!(
         report.contains("| trireme-process | 2 |")
             && report.contains("| trireme-process-unmeasured | 2 |")
-            && report.contains("In units of the same without metrics and flight recorder")
+            && report.contains("in units of the same without metrics and flight recorder")
             && report.contains("broken, 2 nodes")
             && report.contains("failed:"),
         "{report}"
