@@ -90,7 +90,7 @@ pub fn run(context: &Context, servers: &mut dyn Mortal, doors: &Doors, measured:
     if let Some(((from, to), dead)) = deaths.chief {
         measured.set("gap_chief_s", seen.longest_gap(from, to).as_secs_f64());
         measured.set("errors_chief", seen.errors_between(from, to) as f64);
-        let asked = servers.primary().unwrap_or_else(|| if dead == 1 { 2 } else { 1 });
+        let asked = servers.primary().unwrap_or(if dead == 1 { 2 } else { 1 });
         let lacking = servers.lacks(asked, &seen.until(to))?;
         measured.set("lost_chief", lacking.difference(&deaths.lost).count() as f64);
     }
