@@ -89,6 +89,8 @@ pub struct Report {
     pub views: Option<u64>,
     /// Why the nodes could not be shown to hold the same data; `None`: they do.
     pub difference: Option<String>,
+    /// Lines of the servers' logs by which a mistake of the provider shows, each once and with its node.
+    pub internal_errors: Vec<String>,
     pub findings: Findings,
     /// What was promised and not kept; empty: all is well.
     pub broken: Vec<String>,
@@ -215,6 +217,36 @@ pub fn describe(findings: &Findings) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use trireme_history::{Header, History, Isolation, check};
+
+    impl Report {
+        /// Of a run in which nothing happened.
+        pub(crate) fn uneventful() -> Report {
+            Report {
+                about: String::new(),
+                seconds: 1.0,
+                ok: 0,
+                failed: 0,
+                unknown: 0,
+                commits: 0,
+                errors: BTreeMap::new(),
+                gap_overall_ms: 0,
+                gap_healthy_ms: 0,
+                gap_single_ms: 0,
+                gap_client_ms: 0,
+                gap_quiet_ms: 0,
+                gap_quiet_limit_ms: None,
+                stall_quiet_ms: 0,
+                stall_ms: 0,
+                recoveries: Vec::new(),
+                views: None,
+                difference: None,
+                internal_errors: Vec::new(),
+                findings: check(&History { header: Header::new(Isolation::Snapshot), operations: Vec::new() }),
+                broken: Vec::new(),
+            }
+        }
+    }
 
     #[test]
     fn a_gap_is_judged_by_its_limit_and_what_the_machine_stood() {

@@ -16,7 +16,7 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::time::{Duration, Instant};
 use trireme_cluster::Dice;
-use trireme_cluster::{Cluster, ClusterGuard, Error, NodeId, Result, until, wait_equal};
+use trireme_cluster::{Cluster, ClusterGuard, Error, LogCursor, NodeId, Result, until, wait_equal};
 use trireme_history::{History, Isolation, Micros, Operation, Outcome, check};
 
 /// For what a healthy cluster does in moments.
@@ -164,6 +164,7 @@ impl Field {
             recoveries,
             views,
             difference,
+            internal_errors: internal_errors(&self.cluster),
             findings,
             broken: Vec::new(),
         };
@@ -303,6 +304,22 @@ fn view_of(cluster: &Cluster) -> Option<u64> {
     cluster.status().iter().filter_map(|status| status.number("wsrep_cluster_conf_id")).map(|n| n as u64).max()
 }
 
+/// The provider catches a panic, says so in its server's log, and takes the node out of the group: from outside that looks like a fault
+/// from which the cluster recovered.
+fn tells_internal_error(line: &str) -> bool {
+    ["Internal error in ", "panicked at "].iter().any(|text| line.contains(text))
+}
+
+/// Such lines of all runs of all servers.
+fn internal_errors(cluster: &Cluster) -> Vec<String> {
+    let mut said = BTreeSet::new();
+    for node in cluster.nodes() {
+        let lines = LogCursor::at_start(&node.log()).lines();
+        said.extend(lines.iter().filter(|line| tells_internal_error(line)).map(|line| format!("{}: {line}", node.id)));
+    }
+    said.into_iter().collect()
+}
+
 /// What each kind of provider promises.
 fn broken(report: &Report, kind: Kind, nemesis: Nemesis) -> Vec<String> {
     let mut broken = Vec::new();
@@ -312,6 +329,7 @@ fn broken(report: &Report, kind: Kind, nemesis: Nemesis) -> Vec<String> {
     if report.difference.is_some() {
         broken.push("the nodes differ".to_owned());
     }
+    broken.extend(report.internal_errors.iter().cloned());
     match report.by_hand() {
         0 => {}
         n => broken.push(format!("did not come back by itself ×{n}")),
@@ -382,4 +400,25 @@ fn pass(time: Duration, options: &Options) -> Result<()> {
 
 fn io(path: &std::path::Path, error: std::io::Error) -> Error {
     Error::Io { what: format!("cannot write to {}", path.display()), error }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_in_the_provider_breaks_a_run_however_well_the_cluster_recovered() {
+        let invariant = "2026-11-25 10:00:00 0 [ERROR] WSREP: Internal error in thread trireme-group: committed beyond the log. This node \
+                         leaves the group; restart the server.";
+        let entry = "2026-11-25 10:00:00 9 [ERROR] WSREP: Internal error in certify: seqno 7 is gone. This node is out of service until \
+                     the server is restarted.";
+        let caught = "thread 'trireme-group' panicked at crates/order/src/invariants.rs:36:9:";
+        assert!([invariant, entry, caught].iter().all(|line| tells_internal_error(line)));
+        assert!(!tells_internal_error("2026-11-25 10:00:00 0 [ERROR] WSREP: the log's disk does not answer"));
+
+        let well = Report::uneventful();
+        assert_eq!(broken(&well, Kind::Ours, Nemesis::KillAll), Vec::<String>::new());
+        let report = Report { internal_errors: vec![format!("node2: {invariant}")], ..well };
+        assert_eq!(broken(&report, Kind::Ours, Nemesis::KillAll), report.internal_errors);
+    }
 }
