@@ -274,7 +274,8 @@ pub struct ChaosRun {
     /// innodb_flush_log_at_trx_commit of the servers
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=2))]
     pub flush: u8,
-    /// Where the servers find their settings: file (my.cnf) or command-line (as in containers). Default: drawn
+    /// Where the servers find their settings: file (my.cnf), command-line (as in containers) or mixed (every second
+    /// server). Default: file or command-line, drawn
     #[arg(long, value_name = "PLACE")]
     pub settings: Option<Settings>,
     /// repl.durability of our provider: disk or process
@@ -512,7 +513,7 @@ pub struct Up {
     /// How joining nodes receive their data: rsync, mariabackup or mysqldump
     #[arg(long, default_value_t = SstMethod::Rsync, value_name = "METHOD")]
     pub sst: SstMethod,
-    /// Where the servers find their settings: file (my.cnf) or command-line (as in containers)
+    /// Where the servers find their settings: file (my.cnf), command-line (as in containers) or mixed (every second server)
     #[arg(long, default_value_t = Settings::File, value_name = "PLACE")]
     pub settings: Settings,
     /// wsrep_cluster_name

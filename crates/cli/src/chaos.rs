@@ -8,7 +8,7 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use trireme_chaos::{Nemesis, Options, Report, Through, describe};
-use trireme_cluster::{Cancel, Error, Result, enter_user_namespace, namespaces_available};
+use trireme_cluster::{Cancel, Error, Result, Settings, enter_user_namespace, namespaces_available};
 use trireme_history::{History, check};
 
 /// Whoever has not the right to cut networks gets one of its own, where that is possible.
@@ -59,35 +59,41 @@ fn judge(file: &Path, json: bool) -> Result<Outcome> {
     Ok(outcome(findings.counted() == 0))
 }
 
-/// Both providers, nemesis by nemesis, so that whatever else the machine does meets both.
+/// Both providers, nemesis by nemesis, so that all the rest that the machine does meets both; ours with either place of settings.
 fn matrix(only: &[Nemesis], asked: &ChaosRun, cancel: &Cancel) -> Result<Outcome> {
     let nemeses = if only.is_empty() { &Nemesis::ALL[..] } else { only };
     let mut rows = vec![
-        "| nemesis | provider | commits | longest gap: nodes not hit / anywhere | back after, at most | catch-ups / full copies | \
+        "| nemesis | provider | settings | commits | longest gap: nodes not hit / anywhere | back after, at most | catch-ups / full copies | \
          by hand | unknown answers | anomalies that count |"
             .to_owned(),
-        "|---|---|---|---|---|---|---|---|---|".to_owned(),
+        "|---|---|---|---|---|---|---|---|---|---|".to_owned(),
     ];
     let mut well = true;
     let base = resolve(asked, cancel.clone())?;
+    // Galera's operators tell a dead server its position, wherever its settings are.
+    let places = base.settings.map_or(Settings::UNIFORM.to_vec(), |settings| vec![settings]);
+    let ours = places.iter().map(|settings| (false, *settings));
+    let runs: Vec<(bool, Settings)> = ours.chain([(true, places[0])]).collect();
     for nemesis in nemeses {
-        for galera in [false, true] {
+        for &(galera, settings) in &runs {
             let mut options = base.clone();
             options.nemesis = *nemesis;
+            options.settings = Some(settings);
             if galera {
                 options.provider = provider(Some(PathBuf::from("galera")))?;
                 options.durability = None;
             }
-            options.out = base.out.join(format!("{nemesis}-{}", options.provider_name().to_lowercase()));
+            let name = options.provider_name();
+            options.out = base.out.join(format!("{nemesis}-{}-{settings}", name.to_lowercase()));
             match trireme_chaos::run(&options, &mut say) {
                 Ok(report) => {
                     well &= galera || report.broken.is_empty();
-                    rows.push(row(*nemesis, options.provider_name(), &report));
+                    rows.push(row(*nemesis, name, settings, &report));
                 }
                 Err(Error::Interrupted) => return Err(Error::Interrupted),
                 Err(error) => {
                     well &= galera;
-                    rows.push(format!("| {nemesis} | {} | run failed: {error} | | | | | | |", options.provider_name()));
+                    rows.push(format!("| {nemesis} | {name} | {settings} | run failed: {error} | | | | | | |"));
                 }
             }
             if let Some(row) = rows.last() {
@@ -167,10 +173,10 @@ fn anomalies(report: &Report) -> String {
     if anomalies.is_empty() { "none".to_owned() } else { anomalies.join(", ") }
 }
 
-fn row(nemesis: Nemesis, name: &str, report: &Report) -> String {
+fn row(nemesis: Nemesis, name: &str, settings: Settings, report: &Report) -> String {
     let seconds = |ms: u64| format!("{:.2} s", ms as f64 / 1e3);
     format!(
-        "| {nemesis} | {name} | {} | {} / {} | {} | {} / {} | {} | {:.2} % | {} |",
+        "| {nemesis} | {name} | {settings} | {} | {} / {} | {} | {} / {} | {} | {:.2} % | {} |",
         report.commits,
         seconds(report.gap_healthy_ms),
         seconds(report.gap_overall_ms),

@@ -8,7 +8,7 @@ use crate::netns::{self, Network};
 use crate::node::{Node, NodeId, Ports};
 use crate::process::{self, Launch, Liveness, kill_helpers, liveness, run};
 use crate::recovery::{self, Position};
-use crate::spec::{Progress, Settings, Spec, is_galera};
+use crate::spec::{Progress, Spec, is_galera};
 use crate::sql::{Answer, Session};
 use crate::state::{self, FORMAT, Lock, State};
 use crate::status::{NodeStatus, sample};
@@ -863,10 +863,7 @@ impl Cluster {
 
     /// What the node's server is told beside its file, whatever it is started for.
     fn arguments(&self, node: &Node) -> Vec<String> {
-        match self.state.settings {
-            Settings::File => Vec::new(),
-            Settings::CommandLine => config::arguments(&self.state, node),
-        }
+        if self.state.settings.on_command_line(node.id) { config::arguments(&self.state, node) } else { Vec::new() }
     }
 
     fn write_config(&self, node: &Node) -> Result<()> {

@@ -3,7 +3,7 @@
 
 use crate::disk::Holds;
 use crate::node::Node;
-use crate::spec::{Settings, SstMethod};
+use crate::spec::SstMethod;
 use crate::state::State;
 use std::fmt::Write;
 use std::path::Path;
@@ -51,14 +51,14 @@ pub fn render(state: &State, node: &Node) -> String {
     let mut scripts = ("sst", vec!["sockopt=,reuseaddr".to_owned()]);
     scripts.1.extend(protection_of_copies(state, node));
     let for_scripts = || server.iter().chain(&asked).filter(|line| trips_scripts(line)).cloned().collect();
-    let sections = match (state.settings, state.plain) {
-        (Settings::File, true) => vec![("mysqld", server), ("mysqld", asked)],
-        (Settings::File, false) => {
+    let sections = match (state.settings.on_command_line(node.id), state.plain) {
+        (false, true) => vec![("mysqld", server), ("mysqld", asked)],
+        (false, false) => {
             vec![("mysqld", server), ("galera", group), ("galera", vec![account]), ("mysqld", asked), scripts]
         }
-        (Settings::CommandLine, true) => Vec::new(),
+        (true, true) => Vec::new(),
         // Everybody can read a command line.
-        (Settings::CommandLine, false) => vec![("mysqld", for_scripts()), ("galera", vec![account]), scripts],
+        (true, false) => vec![("mysqld", for_scripts()), ("galera", vec![account]), scripts],
     };
     let mut out = "# Written by `trireme cluster` at every start of this node; edits are lost.\n".to_owned();
     for (name, lines) in sections {

@@ -56,10 +56,22 @@ pub enum Settings {
     File,
     /// On its command line, as in containers. Its file holds no more than a password and what scripts read.
     CommandLine,
+    /// In its file where the node's number is odd, else on its command line.
+    Mixed,
 }
 
 impl Settings {
-    pub const ALL: [Settings; 2] = [Settings::File, Settings::CommandLine];
+    /// The same place for all nodes.
+    pub const UNIFORM: [Settings; 2] = [Settings::File, Settings::CommandLine];
+    pub const ALL: [Settings; 3] = [Settings::File, Settings::CommandLine, Settings::Mixed];
+
+    pub(crate) fn on_command_line(self, id: NodeId) -> bool {
+        match self {
+            Settings::File => false,
+            Settings::CommandLine => true,
+            Settings::Mixed => id.raw().is_multiple_of(2),
+        }
+    }
 }
 
 impl fmt::Display for Settings {
@@ -67,6 +79,7 @@ impl fmt::Display for Settings {
         f.write_str(match self {
             Settings::File => "file",
             Settings::CommandLine => "command-line",
+            Settings::Mixed => "mixed",
         })
     }
 }
@@ -75,7 +88,7 @@ impl FromStr for Settings {
     type Err = String;
     fn from_str(s: &str) -> std::result::Result<Self, String> {
         let found = Settings::ALL.into_iter().find(|settings| settings.to_string() == s);
-        found.ok_or_else(|| format!("`{s}` is no place for settings: file or command-line"))
+        found.ok_or_else(|| format!("`{s}` is no place for settings: file, command-line or mixed"))
     }
 }
 

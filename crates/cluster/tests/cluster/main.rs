@@ -3,9 +3,10 @@
 //! `cargo test -p trireme-cluster --test cluster -- name` runs the scenarios whose name contains `name`; `--list`
 //! shows them. The provider is `$PROVIDER`, else `target/release/libtrireme.so`; without one everything is
 //! reported as ignored, and so is, with its reason, a scenario that this machine cannot run ([`Bed::skip`]). `$FIRST_PORT`
-//! moves all ports, so that two checkouts can run at a time. `$SETTINGS` (`file` or `command-line`) says where servers find their
-//! settings; without it that is drawn, and those about starting after a crash run with both. Scenarios start servers for seconds, so each groups several
-//! checks. Three run at a time, as most of their time is spent waiting; `--test-threads N` says otherwise. Those that measure time or memory run
+//! moves all ports, so that two checkouts can run at a time. `$SETTINGS` (`file`, `command-line` or `mixed`) says where servers find their
+//! settings. Without it those about starting after a crash run with both, and so do all with `$LONG`; where several servers are restarted
+//! some have one place and some the other; else it is drawn. Scenarios start servers for seconds, so each groups several checks.
+//! Three run at a time, as most of their time is spent waiting; `--test-threads N` says otherwise. Those that measure time or memory run
 //! alone, after the others.
 
 mod appliers;
@@ -45,7 +46,7 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 use std::thread;
 use std::time::Instant;
-use support::Bed;
+use support::{About, Bed};
 use trireme_cluster::Settings;
 
 type Scenario = fn(&Bed);
@@ -112,12 +113,29 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("a_secret_is_changed_beside_an_arbitrator", arbitrator::a_secret_is_changed_beside_an_arbitrator),
 ];
 
-/// Those that end in starts after a crash: how a server finds its position then depends on where its settings are.
+/// Those that end in starts after a crash, or of a whole cluster: how a server finds its position then depends on where its settings are.
 const ABOUT_STARTING: &[&str] = &[
     "killed_nodes_come_back_without_loss",
+    "a_stop_that_is_cut_short_loses_nothing",
     "whole_cluster_stops_and_starts_again",
+    "power_loss_in_mode_disk",
     "killed_again_while_recovering",
     "an_engine_that_is_open_first_recovers_too",
+];
+
+/// Those in which several servers start after a stop, a kill or a loss of power: some have their settings in one place, and some in the
+/// other.
+const WITH_RESTARTS: &[&str] = &[
+    "power_loss_past_the_page_cache",
+    "power_loss_in_mode_process",
+    "all_without_power_in_mode_process",
+    "restarts_in_random_order",
+    "who_may_begin_is_decided_by_the_last_voters",
+    "killed_in_the_midst_of_ddl",
+    "who_begins",
+    "binary_log_is_exact_after_a_crash",
+    "small_logs_keep_what_the_engines_would_lose",
+    "an_encrypted_log_outlives_kills_and_new_keys",
 ];
 
 /// Those that judge how long something takes, how much memory it takes, or that a machine with much to do is no fault.
@@ -237,8 +255,12 @@ fn main() -> ExitCode {
         .enumerate()
         .filter(|(_, (name, _))| wanted(name))
         .map(|(index, (name, run))| {
-            let places = support::places(ABOUT_STARTING.contains(name));
-            Job { index, name, run: *run, places }
+            let about = match () {
+                () if ABOUT_STARTING.contains(name) => About::Starting,
+                () if WITH_RESTARTS.contains(name) => About::Restarts,
+                () => About::Else,
+            };
+            Job { index, name, run: *run, places: support::places(about) }
         })
         .collect();
     let filtered = SCENARIOS.len() - jobs.len();

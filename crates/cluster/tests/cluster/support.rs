@@ -398,12 +398,24 @@ fn seed() -> Dice {
     Dice::new(from_environment("SEED").unwrap_or_else(now))
 }
 
-/// Where a scenario's servers find their settings: where `SETTINGS` of the environment says, else everywhere for those that are about
-/// starting after a crash, and by lot for the others.
-pub fn places(about_starting: bool) -> Vec<Settings> {
-    match from_environment("SETTINGS") {
-        Some(settings) => vec![settings],
-        None if about_starting => Settings::ALL.to_vec(),
-        None => vec![Settings::ALL[seed().below(2) as usize]],
+/// How much a scenario is about starts after a stop, a kill or a loss of power.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum About {
+    /// It runs with either place of settings.
+    Starting,
+    /// Some of its servers have one place, and some the other.
+    Restarts,
+    Else,
+}
+
+/// Where a scenario's servers find their settings: where `SETTINGS` of the environment says. Else one run after the other with either, in
+/// the long form or where it is about that.
+pub fn places(about: About) -> Vec<Settings> {
+    match (from_environment("SETTINGS"), about) {
+        (Some(settings), _) => vec![settings],
+        _ if std::env::var_os("LONG").is_some_and(|long| !long.is_empty()) => Settings::UNIFORM.to_vec(),
+        (None, About::Starting) => Settings::UNIFORM.to_vec(),
+        (None, About::Restarts) => vec![Settings::Mixed],
+        (None, About::Else) => vec![Settings::UNIFORM[seed().below(2) as usize]],
     }
 }
