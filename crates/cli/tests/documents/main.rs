@@ -1,6 +1,7 @@
-//! Everything exists that the documents point at: files, headings, commands. They are in plain English.
+//! Everything exists that the documents point at: files, headings, commands, functions. They are in plain English.
 
 mod plain;
+mod pointers;
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
