@@ -9,10 +9,11 @@ use trireme_types::{Entry, EntryKind, LogIndex, NodeId, Reader, Seqno, View, Vot
 use trireme_wslog::{DirStorage, OpenReport, Options as LogOptions, WriteSetLog, read_boot_id};
 
 use crate::Level;
+use crate::host::Host;
 use crate::identity::{NoChance, node_uuid};
-use crate::metrics::Writes;
+use crate::metrics::{Metrics, Writes};
+use crate::panics::Panics;
 use crate::settings::{Settings, SettingsError};
-use crate::shared::Shared;
 use crate::space::free_space;
 
 pub type Log = WriteSetLog<DirStorage>;
@@ -88,10 +89,9 @@ impl LogIo {
     }
 }
 
-/// Prepares the log for the calling thread, as `repl.log_io` says and this machine allows.
-pub fn begin_io(shared: &Arc<Shared>, log: &mut Log) -> LogIo {
-    log.watch_writes(Writes(Arc::downgrade(shared)));
-    let host = &shared.host;
+/// Prepares the log for the calling thread, as `repl.log_io` says and this machine allows. Its writes are measured.
+pub fn begin_io(log: &mut Log, host: &Host, metrics: &Arc<Metrics>, panics: &Arc<Panics>) -> LogIo {
+    log.watch_writes(Writes(metrics.clone()));
     let wanted = host.settings.with(|o| o.text("repl.log_io").to_owned());
     if wanted == "threads" {
         return LogIo::Threads;
@@ -99,7 +99,9 @@ pub fn begin_io(shared: &Arc<Shared>, log: &mut Log) -> LogIo {
     match log.direct_writer() {
         Ok(writer) => {
             #[cfg(feature = "panics")]
-            let writer = crate::stalled::StalledWriter::new(writer, shared.clone());
+            let writer = crate::stalled::StalledWriter::new(writer, panics.clone());
+            #[cfg(not(feature = "panics"))]
+            let _ = panics;
             log.write_past_cache(writer);
             LogIo::Uring
         }

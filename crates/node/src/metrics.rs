@@ -1,6 +1,6 @@
 //! What a node measures.
 
-use std::sync::Weak;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,6 @@ use trireme_metrics::{Histogram, Moments};
 use trireme_wslog::WriteWatch;
 
 use crate::command::Outcome;
-use crate::shared::Shared;
 use crate::slot::Slot;
 use crate::stages::{Recent, Since, Slowest, Stages, Worst};
 
@@ -114,19 +113,16 @@ impl Metrics {
     }
 }
 
-/// The group thread's writes into the log. Weak, as the node keeps readers of the log, whose files know of this.
-pub struct Writes(pub Weak<Shared>);
+/// The group thread's writes into the log.
+pub struct Writes(pub Arc<Metrics>);
 
 impl WriteWatch for Writes {
     fn began(&self, at: Instant) {
-        if let Some(shared) = self.0.upgrade() {
-            shared.metrics.write_since.begin(at);
-        }
+        self.0.write_since.begin(at);
     }
 
     fn ended(&self, began: Instant) {
-        let Some(shared) = self.0.upgrade() else { return };
-        shared.metrics.note_write(began);
+        self.0.note_write(began);
     }
 }
 

@@ -54,10 +54,10 @@ pub struct Shared {
     pub failures: KeptFailures,
     pub data: Data,
     pub status: Status,
-    pub metrics: Metrics,
+    pub metrics: Arc<Metrics>,
     pub life: Life,
     pub outage: Outage,
-    pub panics: Panics,
+    pub panics: Arc<Panics>,
     /// Statements in total-order isolation that are being executed. Changed by the clients that execute them.
     pub tois: Mutex<HashMap<ConnId, Seqno>>,
     /// For appliers that read a body from the log. Changed with the log, by whoever opens it; `None` once the node is closed.
@@ -75,7 +75,7 @@ const PICTURE_PATIENCE: Duration = Duration::from_secs(1);
 
 impl Shared {
     pub fn new(host: Arc<Host>, jobs: Jobs, saved: Saved, log: &Log) -> Shared {
-        let metrics = Metrics::new(host.settings.with(|o| o.bool("repl.metrics")));
+        let metrics = Arc::new(Metrics::new(host.settings.with(|o| o.bool("repl.metrics"))));
         let left = saved.position().map_or(Seqno::ZERO, |(_, seqno)| seqno);
         let failures = KeptFailures::open(&host.settings.with(|o| PathBuf::from(o.text("gcache.dir"))));
         let shared = Shared {
@@ -94,7 +94,7 @@ impl Shared {
             metrics,
             life: Life::default(),
             outage: Outage::default(),
-            panics: Panics::default(),
+            panics: Arc::default(),
             tois: Mutex::default(),
             reader: Mutex::default(),
             desyncs: AtomicU32::new(0),

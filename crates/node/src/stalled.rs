@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use trireme_order::StoreError;
 use trireme_wslog::{DirFile, DirectWriter, Pages};
 
-use crate::shared::Shared;
+use crate::panics::Panics;
 
 /// The place where its writes stand still.
 const PLACE: &str = "write past the cache";
@@ -16,12 +16,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// No write ends while nobody may pass the place. That it may again is not told to a poll: the next look finds out.
 pub struct StalledWriter<W> {
     writer: W,
-    shared: Arc<Shared>,
+    panics: Arc<Panics>,
 }
 
 impl<W> StalledWriter<W> {
-    pub fn new(writer: W, shared: Arc<Shared>) -> StalledWriter<W> {
-        StalledWriter { writer, shared }
+    pub fn new(writer: W, panics: Arc<Panics>) -> StalledWriter<W> {
+        StalledWriter { writer, panics }
     }
 }
 
@@ -35,7 +35,7 @@ impl<W: DirectWriter<DirFile>> DirectWriter<DirFile> for StalledWriter<W> {
     }
 
     fn outcome(&mut self) -> Option<Result<Pages, StoreError>> {
-        if self.shared.panics.holds(PLACE) { None } else { self.writer.outcome() }
+        if self.panics.holds(PLACE) { None } else { self.writer.outcome() }
     }
 
     fn wait(&mut self, longest: Option<Duration>) -> Option<Result<Pages, StoreError>> {
@@ -43,7 +43,7 @@ impl<W: DirectWriter<DirFile>> DirectWriter<DirFile> for StalledWriter<W> {
             return None;
         }
         let until = longest.map(|longest| Instant::now() + longest);
-        while self.shared.panics.holds(PLACE) {
+        while self.panics.holds(PLACE) {
             if until.is_some_and(|until| Instant::now() >= until) {
                 return None;
             }

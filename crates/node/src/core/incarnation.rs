@@ -125,7 +125,7 @@ impl Incarnation {
         } = plan;
         let started = Instant::now();
         let mut log = log;
-        let mut log_io = log::begin_io(shared, &mut log);
+        let mut log_io = log::begin_io(&mut log, &shared.host, &shared.metrics, &shared.panics);
         if let Some(readable) = log.readable()
             && let Err(error) = transport.watch(readable)
         {
