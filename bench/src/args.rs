@@ -65,6 +65,8 @@ pub enum Command {
     /// Where the time of one commit goes in a provider: each call, and who is woken for it on every node
     #[command(after_help = crate::harness::STAGES_HELP)]
     Stages(crate::harness::Stages),
+    /// The real disk and those of `--disks separate`, measured the same ways
+    Disks(CheckDisks),
     /// One node of a provider's cluster (started by `provider` and `stages`)
     #[command(hide = true)]
     Node(crate::harness::NodeArgs),
@@ -89,8 +91,30 @@ pub enum Preset {
 pub enum Disks {
     /// All nodes on one file system: the syncs of one slow the others, as they would not on machines of their own
     Shared,
-    /// A file system per node, in an image behind a loop device (root only)
+    /// A disk per node, in RAM, with the sync time of the real disk or a given one (root only)
     Separate,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct CheckDisks {
+    /// Modelled disks that are measured at the same time
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9))]
+    pub nodes: u8,
+    /// Seconds of each measurement
+    #[arg(long, default_value_t = 1.0, value_name = "SECONDS", value_parser = positive)]
+    pub duration: f64,
+    /// Modelled microseconds of one sync [default: the median of the real disk's fdatasync]
+    #[arg(long, value_name = "MICROSECONDS", value_parser = positive)]
+    pub disk_sync: Option<f64>,
+    /// Modelled microseconds more for each MiB written since the last sync [default: as measured on the real disk]
+    #[arg(long, value_name = "MICROSECONDS", value_parser = not_negative)]
+    pub disk_per_mib: Option<f64>,
+    /// A directory on the real disk; made, and removed at the end [default: below /var/tmp]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// One JSON object instead of a table
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -116,9 +140,15 @@ pub struct Measure {
     /// How often each point is measured; the systems take turns
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub repeat: Option<u32>,
-    /// Whether nodes share a disk
+    /// Whether nodes share a disk; `trireme bench disks` shows what `separate` gives
     #[arg(long, value_enum, default_value = "shared")]
     pub disks: Disks,
+    /// With `--disks separate`: modelled microseconds of one sync [default: the median of the real disk's fdatasync]
+    #[arg(long, value_name = "MICROSECONDS", value_parser = positive)]
+    pub disk_sync: Option<f64>,
+    /// With `--disks separate`: microseconds more for each MiB written since the last sync [default: as measured on the real disk]
+    #[arg(long, value_name = "MICROSECONDS", value_parser = not_negative)]
+    pub disk_per_mib: Option<f64>,
     /// How much is measured; the other options change single numbers of it
     #[arg(long, value_enum, default_value = "quick")]
     pub preset: Preset,
@@ -171,6 +201,13 @@ fn positive(text: &str) -> Result<f64, String> {
     }
 }
 
+fn not_negative(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(number) if number >= 0.0 && number.is_finite() => Ok(number),
+        _ => Err("write a number of at least 0".to_owned()),
+    }
+}
+
 impl Command {
     /// The experiments that are asked for; `None` for what measures none.
     pub fn experiments(&self) -> Option<(Vec<Experiment>, &Measure)> {
@@ -185,7 +222,7 @@ impl Command {
             Command::Faults(m) => (vec![E::Faults], m),
             Command::Provider(m) => (vec![E::Provider], m),
             Command::All(m) => (E::ALL.to_vec(), m),
-            Command::Report { .. } | Command::Stages(_) | Command::Node(_) => return None,
+            Command::Report { .. } | Command::Stages(_) | Command::Disks(_) | Command::Node(_) => return None,
         })
     }
 }

@@ -1,6 +1,5 @@
 //! The surroundings of a result, which a reader has to know: machine, versions, settings, and who else worked.
 
-use crate::args::Disks;
 use crate::field::Context;
 use crate::quota::Version;
 use crate::systems::{System, postgres_bin};
@@ -146,11 +145,9 @@ fn remarks(context: &Context, systems: &[System], cores: usize) -> Vec<String> {
             "With {most} nodes the shares are more than two thirds of the machine, so clients may be the limit: a smaller --cpu-per-node shows more."
         ));
     }
-    all.push(match s.disks {
-        Disks::Shared => "All nodes share one file system: the syncs of one slow those of the others, as they would not on machines of their own.".to_owned(),
-        Disks::Separate => {
-            "Each MariaDB node has a file system of its own in an image behind a loop device; all images lie on one device, so a sync of one node no longer writes the others' journals, but the device is still shared. PostgreSQL and etcd share one file system.".to_owned()
-        }
+    all.push(match &context.disks {
+        None => "All nodes share one file system: the syncs of one slow those of the others, as they would not on machines of their own.".to_owned(),
+        Some(disks) => disks.told(),
     });
     if systems.iter().any(|system| matches!(system.kind(), crate::systems::Kind::Replicated { .. })) {
         all.push("A semi-synchronous primary waits 10 s for its replica before it goes on without.".to_owned());

@@ -1,6 +1,6 @@
 //! The servers that points are measured on: starting them with settings that are the same but for the system, and asking them.
 
-use crate::args::Disks;
+use crate::disks::{OwnDisk, Separate};
 use crate::plan::{Deployment, Settings};
 use crate::quota::Quotas;
 use crate::record::Measured;
@@ -19,6 +19,8 @@ pub struct Context {
     pub provider: PathBuf,
     pub galera: Option<PathBuf>,
     pub libraries: Vec<crate::harness::Subject>,
+    /// With `--disks separate`.
+    pub disks: Option<Separate>,
     pub cancel: Cancel,
 }
 
@@ -83,6 +85,13 @@ impl Context {
         options
     }
 
+    /// A disk for a server that is none of a [`Field`], mounted on its directory; `None` where all share one.
+    pub fn own_disk(&self, directory: &Path) -> Result<Option<OwnDisk>, String> {
+        let Some(separate) = &self.disks else { return Ok(None) };
+        let name = directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        separate.disk(&name, directory, self.settings.disk_mib()).map(Some)
+    }
+
     /// Starts the servers.
     pub fn start(&self, deployment: &Deployment) -> Result<Field, String> {
         let system = deployment.system;
@@ -129,9 +138,10 @@ impl Context {
             }
         }
         spec.options.extend(deployment.options.iter().cloned());
-        if self.settings.disks == Disks::Separate {
+        if let Some(separate) = &self.disks {
             spec.disks = Some(trireme_cluster::Disks {
-                mib: self.settings.by_preset(900, 1500, 12_000),
+                mib: self.settings.disk_mib(),
+                images: Some(separate.images().to_owned()),
                 ..trireme_cluster::Disks::of_data()
             });
         }

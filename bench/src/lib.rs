@@ -9,6 +9,7 @@
 pub mod args;
 mod build;
 mod clients;
+mod disks;
 mod environment;
 mod experiments;
 mod field;
@@ -67,6 +68,7 @@ pub fn run(
             harness::serve(node);
             return Ok(Outcome::Done);
         }
+        Command::Disks(asked) => return disks::check::run(asked, print).map(|()| Outcome::Done),
         Command::Stages(stages) => return harness::dissect(stages).map(|()| Outcome::Done),
         Command::Report { dirs, to } => return report(dirs, to.as_deref(), print),
         _ => {}
@@ -84,9 +86,13 @@ pub fn run(
         return Ok(Outcome::Done);
     }
     let provider = provider(asked.provider.clone())?;
-    let context = context(asked, settings, provider, cancel)?;
+    let mut context = context(asked, settings, provider, cancel)?;
     check_tools(&experiments, asked, &context)?;
     check_machine(&context, &points)?;
+    if context.settings.disks == Disks::Separate {
+        let separate = disks::Separate::new(&context.dir, context.settings.disk_model);
+        context.disks = Some(separate.map_err(|error| format!("--disks separate cannot be had here: {error}"))?);
+    }
     // Written to first: a run whose results cannot be kept is not begun.
     let mut files = vec![context.provider.clone()];
     files.extend(context.galera.clone());
@@ -111,6 +117,8 @@ pub fn run(
     let command_line = command_line.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
     let environment = Environment::of(&context, &systems, command_line, &plan.builds);
     let ended = runner::run(&context, &points, &environment, say)?;
+    // Unmounted before the directory goes.
+    drop(context.disks.take());
     let _ = std::fs::remove_dir_all(&context.dir);
     report::write(&context.out)?;
     say(&format!(
@@ -179,6 +187,7 @@ fn context(asked: &Measure, settings: Settings, provider: PathBuf, cancel: Cance
         provider: absolute(&provider)?,
         galera: systems::galera(asked.galera.as_ref()),
         libraries: asked.library.clone(),
+        disks: None,
         cancel,
     })
 }
@@ -246,7 +255,9 @@ fn check_machine(context: &Context, points: &[plan::Point]) -> Result<(), String
         quota::Quotas::new(cores)?;
     }
     if context.settings.disks == Disks::Separate {
-        trireme_cluster::disks_available().map_err(|error| format!("--disks separate cannot be had here: {error}"))?;
+        disks::available().map_err(|error| format!("--disks separate cannot be had here: {error}"))?;
+    } else if asked_model(&context.settings) {
+        return Err("--disk-sync and --disk-per-mib are of --disks separate: add it".to_owned());
     }
     let first = context.base_port;
     let last = first.checked_add(PORTS).filter(|_| first >= 1024);
@@ -275,6 +286,10 @@ fn check_machine(context: &Context, points: &[plan::Point]) -> Result<(), String
     Ok(())
 }
 
+fn asked_model(settings: &Settings) -> bool {
+    settings.disk_model != disks::Asked::default()
+}
+
 /// Others may pass through, and see nothing.
 fn open_for_servers(dir: &Path) -> Result<(), String> {
     use std::os::unix::fs::PermissionsExt;
@@ -285,9 +300,17 @@ fn open_for_servers(dir: &Path) -> Result<(), String> {
 fn room(dir: &Path, nodes: u8, settings: &Settings) -> Result<(), String> {
     let log = settings.by_preset(32, 128, 512);
     let data = (settings.scale * 10.0 * 2000.0) as u64;
-    let disk =
-        if settings.disks == Disks::Separate { settings.by_preset(900, 1500, 12_000) } else { NODE_MIB + log + data };
-    let needed = u64::from(nodes.max(1)) * disk;
+    let needed = u64::from(nodes.max(1)) * (NODE_MIB + log + data);
+    if settings.disks == Disks::Separate {
+        // An image takes what was written to it.
+        let memory = memory_mib();
+        if memory < needed {
+            return Err(format!(
+                "the modelled disks of {nodes} nodes need about {needed} MiB of memory, and {memory} are available: choose a smaller --scale, or --disks shared"
+            ));
+        }
+        return Ok(());
+    }
     let free = free_mib(dir)?;
     if free < needed {
         return Err(format!(
@@ -296,6 +319,13 @@ fn room(dir: &Path, nodes: u8, settings: &Settings) -> Result<(), String> {
         ));
     }
     Ok(())
+}
+
+/// Memory that can be had without taking it from somebody.
+fn memory_mib() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) / 1024
 }
 
 fn free_mib(dir: &Path) -> Result<u64, String> {

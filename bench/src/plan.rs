@@ -154,6 +154,9 @@ pub struct Settings {
     pub once: Vec<Experiment>,
     pub cpu_per_node: Option<f64>,
     pub disks: Disks,
+    /// Of `--disks separate`, where it was given.
+    #[serde(default)]
+    pub disk_model: crate::disks::Asked,
     pub write_sets: Vec<String>,
     pub sizes: Vec<usize>,
     pub rows: u64,
@@ -197,6 +200,7 @@ impl Settings {
             once,
             cpu_per_node: asked.cpu_per_node,
             disks: asked.disks,
+            disk_model: crate::disks::Asked { sync_us: asked.disk_sync, mib_us: asked.disk_per_mib },
             write_sets,
             sizes: asked.sizes.clone(),
             rows: asked.rows,
@@ -219,6 +223,11 @@ impl Settings {
     /// Another value in the preset `report`.
     pub fn in_report<T>(&self, report: T, others: T) -> T {
         if self.preset == Preset::Report { report } else { others }
+    }
+
+    /// MiB of a node's disk with `--disks separate`.
+    pub fn disk_mib(&self) -> u32 {
+        self.by_preset(900, 1500, 12_000)
     }
 
     /// The systems to measure of those that an experiment knows; `usual` unless some are named.

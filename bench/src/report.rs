@@ -623,6 +623,7 @@ mod tests {
             once: Vec::new(),
             cpu_per_node: None,
             disks: crate::args::Disks::Shared,
+            disk_model: crate::disks::Asked::default(),
             write_sets: Vec::new(),
             sizes: Vec::new(),
             rows: 1,

@@ -40,16 +40,19 @@ pub enum Holds {
 pub struct Disks {
     pub holds: Holds,
     pub mib: u32,
+    /// Where the images lie; `None`: beside the nodes' directories.
+    #[serde(default)]
+    pub images: Option<PathBuf>,
 }
 
 impl Disks {
     /// Room for a small data directory and the default write-set log.
     pub fn of_data() -> Disks {
-        Disks { holds: Holds::Data, mib: 700 }
+        Disks { holds: Holds::Data, mib: 700, images: None }
     }
 
     pub fn of_log(mib: u32) -> Disks {
-        Disks { holds: Holds::Log, mib }
+        Disks { holds: Holds::Log, mib, images: None }
     }
 }
 
@@ -88,10 +91,21 @@ impl Disk {
             Holds::Data => node.data(),
             Holds::Log => node.log_dir(),
         };
-        Disk { image: node.dir.with_extension("disk"), mount }
+        let beside = node.dir.with_extension("disk");
+        let image = match (&disks.images, beside.file_name()) {
+            (Some(dir), Some(name)) => dir.join(name),
+            _ => beside,
+        };
+        Disk { image, mount }
     }
 
-    pub(crate) fn create(&self, mib: u32) -> Result<()> {
+    /// A disk outside a cluster: its image, and the directory in which it is seen. Nothing is made yet.
+    pub fn new(image: PathBuf, mount: PathBuf) -> Disk {
+        Disk { image, mount }
+    }
+
+    /// Makes the image with an empty file system on it, and mounts it.
+    pub fn create(&self, mib: u32) -> Result<()> {
         // Left behind by a failed start. The new one is never made through a link.
         let _ = std::fs::remove_file(&self.image);
         let image = File::create_new(&self.image).during(|| format!("cannot create {}", self.image.display()))?;
@@ -185,7 +199,7 @@ impl Disk {
     }
 
     /// Unmounts and removes the image; fine if it is gone.
-    pub(crate) fn remove(&self) -> Result<()> {
+    pub fn remove(&self) -> Result<()> {
         until(format!("{} is unmounted", self.mount.display()), UMOUNT_LIMIT, &Cancel::default(), || {
             // A frozen file system cannot be unmounted; one that is not frozen refuses to be thawed.
             if self.is_mounted() {

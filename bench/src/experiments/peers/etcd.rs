@@ -2,6 +2,7 @@
 
 use super::deaths::{self, Mortal};
 use super::{SIZE, numbers_of_clients};
+use crate::disks::OwnDisk;
 use crate::field::{Context, pass_until};
 use crate::plan::Point;
 use crate::quota::Quotas;
@@ -22,14 +23,21 @@ struct Etcd<'a> {
     nodes: u8,
     servers: Vec<Option<Tool>>,
     quotas: Option<Quotas>,
+    /// With `--disks separate`; after the servers, which use them.
+    disks: Vec<OwnDisk>,
 }
 
 pub fn run(context: &Context, point: &Point) -> Result<Measured, String> {
     let dir = context.dir.join("etcd");
     let _ = std::fs::remove_dir_all(&dir);
     std::fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
-    let mut all = Etcd { context, dir, nodes: point.nodes, servers: Vec::new(), quotas: context.quotas()? };
+    let mut all =
+        Etcd { context, dir, nodes: point.nodes, servers: Vec::new(), disks: Vec::new(), quotas: context.quotas()? };
     all.servers.resize_with(usize::from(point.nodes), || None);
+    for number in 1..=point.nodes {
+        let disk = context.own_disk(&all.data(number))?;
+        all.disks.extend(disk);
+    }
     all.start_all()?;
     let mut measured = Measured::default();
     for clients in numbers_of_clients(&context.settings) {
@@ -42,6 +50,10 @@ pub fn run(context: &Context, point: &Point) -> Result<Measured, String> {
 impl Etcd<'_> {
     fn port(&self, number: u8) -> u16 {
         self.context.base_port + 10 * (u16::from(number) - 1)
+    }
+
+    fn data(&self, number: u8) -> PathBuf {
+        self.dir.join(format!("node{number}"))
     }
 
     fn start(&mut self, number: u8) -> Result<(), String> {
@@ -57,7 +69,7 @@ impl Etcd<'_> {
             "--log-level",
             "error",
         ])
-        .arg(format!("--data-dir={}", self.dir.join(format!("node{number}")).display()))
+        .arg(format!("--data-dir={}", self.data(number).display()))
         .args(["--initial-advertise-peer-urls", "--listen-peer-urls"].map(|o| format!("{o}=http://127.0.0.1:{peer}")))
         .args(["--advertise-client-urls", "--listen-client-urls"].map(|o| format!("{o}=http://127.0.0.1:{client}")));
         let words: Vec<String> = etcd.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
@@ -207,6 +219,7 @@ fn is_leader(said: &str) -> bool {
 impl Drop for Etcd<'_> {
     fn drop(&mut self) {
         self.servers.clear();
+        self.disks.clear();
         let _ = std::fs::remove_dir_all(&self.dir);
     }
 }

@@ -3,6 +3,7 @@
 use super::deaths::{self, Mortal};
 use super::postgres_client::{Client, Failure};
 use super::{SIZE, numbers_of_clients};
+use crate::disks::OwnDisk;
 use crate::field::{Context, pass_until};
 use crate::plan::Point;
 use crate::quota::Quotas;
@@ -25,6 +26,8 @@ struct Postgres<'a> {
     servers: Vec<Option<Tool>>,
     /// The number of the one that takes writes.
     primary: u8,
+    /// With `--disks separate`; after the servers, which use them.
+    disks: Vec<OwnDisk>,
     durable: bool,
     quotas: Option<Quotas>,
 }
@@ -44,6 +47,7 @@ pub fn run(context: &Context, point: &Point) -> Result<Measured, String> {
         dir,
         user: run_as(),
         servers: Vec::new(),
+        disks: Vec::new(),
         primary: 1,
         quotas: context.quotas()?,
         durable: system == System::PostgresDurable,
@@ -95,6 +99,17 @@ impl Postgres<'_> {
         open.arg("0711").arg(&self.context.dir);
         tool::run(open, LIMIT, &self.context.cancel)?;
         self.own(&self.dir)?;
+        for number in 1..=nodes {
+            let data = self.data(number);
+            if let Some(disk) = self.context.own_disk(&data)? {
+                self.disks.push(disk);
+                self.own(&data)?;
+                // It refuses a directory that others may enter.
+                let mut close = command("chmod");
+                close.arg("0700").arg(&data);
+                tool::run(close, LIMIT, &self.context.cancel)?;
+            }
+        }
         let mut initdb = self.command("initdb");
         initdb.args(["--auth=trust", "--username=bench", "--no-sync", "-D"]).arg(self.data(1));
         tool::run(initdb, LIMIT, &self.context.cancel)?;
@@ -339,6 +354,7 @@ impl Mortal for Postgres<'_> {
 impl Drop for Postgres<'_> {
     fn drop(&mut self) {
         let _ = self.kill_all();
+        self.disks.clear();
         let _ = std::fs::remove_dir_all(&self.dir);
     }
 }
