@@ -59,6 +59,10 @@ pub enum System {
     MysqlGr,
     /// etcd: the replicated log without a database
     Etcd,
+    /// etcd with --unsafe-no-fsync
+    #[value(name = "etcd-0")]
+    #[serde(rename = "etcd-0")]
+    EtcdFast,
 }
 
 /// How the servers of a system are started.
@@ -101,7 +105,7 @@ impl System {
         System::PostgresDurable,
         System::Etcd,
     ];
-    pub const PEERS: [System; 13] = [
+    pub const PEERS: [System; 14] = [
         System::Plain,
         System::TriremeDisk,
         System::TriremeProcess,
@@ -115,6 +119,7 @@ impl System {
         System::PostgresFast,
         System::MysqlGr,
         System::Etcd,
+        System::EtcdFast,
     ];
 
     pub fn name(self) -> String {
@@ -139,6 +144,7 @@ impl System {
             System::PostgresDurable => "PostgreSQL ANY 1, on",
             System::MysqlGr => "MySQL Group Replication",
             System::Etcd => "etcd (a log without a database)",
+            System::EtcdFast => "etcd, --unsafe-no-fsync",
         }
     }
 
@@ -167,6 +173,9 @@ impl System {
             System::PostgresDurable => "on the disks of the primary and of one standby",
             System::MysqlGr => "ordered by a majority, in memory",
             System::Etcd => "in the logs of a majority, on disk",
+            System::EtcdFast => {
+                "in the logs of a majority, in files: survives the death of every server, not the loss of power"
+            }
         }
     }
 
@@ -179,7 +188,7 @@ impl System {
             | System::GaleraFast
             | System::GaleraDurable
             | System::Galera => "every node takes writes",
-            System::MysqlGr | System::Etcd => "by itself",
+            System::MysqlGr | System::Etcd | System::EtcdFast => "by itself",
             System::AsyncFast
             | System::AsyncDurable
             | System::SemisyncFast
@@ -197,7 +206,7 @@ impl System {
             System::AsyncFast | System::AsyncDurable => Kind::Replicated { semisync: false },
             System::SemisyncFast | System::SemisyncDurable => Kind::Replicated { semisync: true },
             System::PostgresFast | System::PostgresDurable => Kind::Postgres,
-            System::Etcd => Kind::Etcd,
+            System::Etcd | System::EtcdFast => Kind::Etcd,
             System::MysqlGr => Kind::Missing,
         }
     }
@@ -226,7 +235,8 @@ impl System {
             | System::PostgresFast
             | System::PostgresDurable
             | System::MysqlGr
-            | System::Etcd => 0,
+            | System::Etcd
+            | System::EtcdFast => 0,
         }
     }
 

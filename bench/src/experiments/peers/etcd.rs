@@ -8,6 +8,7 @@ use crate::plan::Point;
 use crate::quota::Quotas;
 use crate::record::Measured;
 use crate::survivors::{Door, Doors, Row, Said, Writer};
+use crate::systems::System;
 use crate::tool::{Tool, command};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -21,6 +22,7 @@ struct Etcd<'a> {
     context: &'a Context,
     dir: PathBuf,
     nodes: u8,
+    system: System,
     servers: Vec<Option<Tool>>,
     quotas: Option<Quotas>,
     /// With `--disks separate`; after the servers, which use them.
@@ -31,8 +33,15 @@ pub fn run(context: &Context, point: &Point) -> Result<Measured, String> {
     let dir = context.dir.join("etcd");
     let _ = std::fs::remove_dir_all(&dir);
     std::fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
-    let mut all =
-        Etcd { context, dir, nodes: point.nodes, servers: Vec::new(), disks: Vec::new(), quotas: context.quotas()? };
+    let mut all = Etcd {
+        context,
+        dir,
+        nodes: point.nodes,
+        system: point.system()?,
+        servers: Vec::new(),
+        disks: Vec::new(),
+        quotas: context.quotas()?,
+    };
     all.servers.resize_with(usize::from(point.nodes), || None);
     for number in 1..=point.nodes {
         let disk = context.own_disk(&all.data(number))?;
@@ -72,13 +81,17 @@ impl Etcd<'_> {
         .arg(format!("--data-dir={}", self.data(number).display()))
         .args(["--initial-advertise-peer-urls", "--listen-peer-urls"].map(|o| format!("{o}=http://127.0.0.1:{peer}")))
         .args(["--advertise-client-urls", "--listen-client-urls"].map(|o| format!("{o}=http://127.0.0.1:{client}")));
+        if self.system == System::EtcdFast {
+            etcd.arg("--unsafe-no-fsync");
+        }
         let words: Vec<String> = etcd.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
         let server = Tool::start(etcd)?;
         if let Some(quotas) = &mut self.quotas {
             quotas.limit(number, server.pid())?;
         }
         if number == 1 {
-            self.context.keep_settings("etcd.txt", &format!("etcd {}\n", words.join(" ")))?;
+            self.context
+                .keep_settings(&format!("{}.txt", self.system.name()), &format!("etcd {}\n", words.join(" ")))?;
         }
         self.servers[usize::from(number) - 1] = Some(server);
         Ok(())
