@@ -2,45 +2,17 @@
 
 use std::time::{Duration, Instant};
 
+use trireme_replicator::position::{self, Elsewhere, Word};
 use trireme_types::{Seqno, Uuid};
 
 use crate::{EngineLog, Server};
 
-/// On whose word a node goes on from a position.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Word {
-    /// The storage engine has to hold it.
-    Engine,
-    /// The operator says that the data are the group's (`wsrep_sst_method=skip`). An engine that was in this history contradicts that if it
-    /// is elsewhere in it; one that was not has nothing to say.
-    Operator,
-}
-
-/// Where an engine is that is not where it is to be gone on from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Elsewhere {
-    #[error("at {0}")]
-    At(Seqno),
-    /// In another history.
-    #[error("at {0}:{1}")]
-    In(Uuid, Seqno),
-    #[error("without a position")]
-    Nowhere,
-}
-
-/// Compares a position with that of the engine, which runs. Where no engine is in the process there is nothing to compare with. May wait
-/// for the engine.
+/// Compares a position with that of the engine, which runs. May wait for the engine.
 ///
 /// **Errors:** where the engine is instead.
-pub fn compare(server: &dyn Server, (history, seqno): (Uuid, Seqno), word: Word) -> Result<(), Elsewhere> {
-    match (server.engine_position(), word) {
-        (Some(found), _) if found == (history, seqno) => Ok(()),
-        (Some((found, at)), _) if found == history => Err(Elsewhere::At(at)),
-        (Some(_) | None, Word::Operator) => Ok(()),
-        (Some((found, at)), Word::Engine) => Err(Elsewhere::In(found, at)),
-        (None, Word::Engine) if server.process().is_some() => Err(Elsewhere::Nowhere),
-        (None, Word::Engine) => Ok(()),
-    }
+pub fn compare(server: &dyn Server, at: (Uuid, Seqno), word: Word) -> Result<(), Elsewhere> {
+    let found = server.engine_position().map(Into::into);
+    position::compare(found, server.process().is_some(), at.into(), word)
 }
 
 /// How long a stop waits for the engine to flush its log. InnoDB does so every second unless told otherwise.

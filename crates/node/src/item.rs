@@ -1,10 +1,10 @@
 //! What the server is to be told, one thing after the other.
 
 use bytes::Bytes;
+use trireme_replicator::position::Word;
 use trireme_types::{LogIndex, NodeId, Seqno};
 
 use crate::ServerView;
-use crate::engine::Word;
 
 /// A write set to be applied, or a dummy that only closes its seqno.
 #[derive(Clone, Debug)]

@@ -7,6 +7,8 @@
 use std::fmt;
 
 use trireme_order::LogStore;
+use trireme_replicator::Position;
+use trireme_replicator::position::{self, Reason, Refusal, Strict};
 use trireme_types::{Seqno, Uuid};
 
 use crate::Level;
@@ -24,19 +26,8 @@ pub struct Settled {
     pub unconfirmed: bool,
 }
 
-/// What the storage engine says.
-enum Told {
-    At(Uuid, Seqno),
-    /// It holds no position.
-    None(Untold),
-    /// There is no engine in this process, as in a test host.
-    Nobody,
-    /// It could not be asked, and the last lines of the attempt.
-    Failed {
-        reason: RunError,
-        said: Vec<String>,
-    },
-}
+/// What the storage engine says, and why it says nothing: with the last lines of the attempt to ask it.
+type Told = position::Told<Untold, (RunError, Vec<String>)>;
 
 /// The position of the server's data. The engine is asked in any case, before the first view: on files that are not of this history, the
 /// server makes the view's position the engine's own, and nothing could be compared any more.
@@ -56,27 +47,12 @@ pub fn settle(host: &Host, log: &Log, saved: &mut Saved, bootstrap: bool) -> Res
         let text = "the position of the data is not known (unclean stop): asking the storage engine for it";
         host.log(Level::Info, text.into());
     }
-    let told = opened.map_or_else(|| ask(host), |(history, seqno)| Told::At(history, seqno));
-    // What a stop found on disk, or somebody has just read from the engine for this start, is good enough where it cannot be asked.
-    let vouched_for = saved.is_on_disk() || saved.given() == claim;
-    let strict = match (bootstrap, vouched_for) {
-        (false, _) => Strict::No,
-        (true, true) => Strict::Contradiction,
-        (true, false) => Strict::Silence,
-    };
-    let position = weigh(claim, history, told, strict, &|level, text| host.log(level, text))?;
+    let told = opened.map_or_else(|| ask(host), |found| Told::At(found.into()));
+    let strict = Strict::of(bootstrap, saved.is_on_disk() || saved.given() == claim);
+    let position =
+        weigh(claim.map(Into::into), history, told, strict, &|level, text| host.log(level, text))?.map(Into::into);
     saved.set_position(position);
     Ok(Settled { position, unconfirmed: opened.is_none() })
-}
-
-/// What is an error and not only a reason to take a full copy: for a bootstrap, there is nobody to take one from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Strict {
-    No,
-    /// An engine that says something else, or a position that nobody knows.
-    Contradiction,
-    /// Also an engine that could not be asked.
-    Silence,
 }
 
 /// Why a bootstrap is refused on data that belong to a history and are not where it could go on.
@@ -111,72 +87,54 @@ fn refusal(history: &Uuid, why: fmt::Arguments<'_>) -> String {
     )
 }
 
-/// The claim against what the engine says.
+/// The claim against what the engine says. The operator is told what that comes to.
 fn weigh(
-    claim: Option<(Uuid, Seqno)>,
+    claim: Option<Position>,
     history: Uuid,
     told: Told,
     strict: Strict,
     say: &dyn Fn(Level, String),
-) -> Result<Option<(Uuid, Seqno)>, NoBeginning> {
-    // Whatever the data are, a history begins with them.
-    let beginning = claim.filter(|(_, seqno)| *seqno == Seqno::ZERO);
-    Ok(match told {
-        Told::Nobody => claim,
-        Told::At(found, seqno) if found == history => {
-            match claim {
-                Some((_, claimed)) if claimed != seqno => say(
-                    Level::Warn,
-                    format!(
-                        "the storage engine is at {found}:{seqno}, not at {claimed} as grastate.dat or --wsrep-start-position has it: \
-                         going on from where the engine is"
-                    ),
-                ),
-                Some(_) => {}
-                None => say(Level::Info, format!("recovered position {found}:{seqno}")),
-            }
-            Some((found, seqno))
-        }
-        Told::At(..) | Told::None(_) if beginning.is_some() => beginning,
-        Told::At(found, seqno) if strict != Strict::No => {
-            return Err(NoBeginning::Elsewhere { history, found, seqno });
-        }
-        Told::None(untold) if strict != Strict::No => return Err(NoBeginning::Nowhere { history, untold }),
-        Told::At(found, seqno) => {
-            say(Level::Info, format!("recovered position {found}:{seqno} is not of history {history}: not used"));
-            None
-        }
-        Told::None(reason) => {
-            match claim {
-                Some((_, claimed)) => say(
-                    Level::Warn,
-                    format!(
-                        "the position {history}:{claimed}, as grastate.dat or --wsrep-start-position has it, is not used: {reason}"
-                    ),
-                ),
-                None => say(Level::Info, unrecovered(&reason)),
-            }
-            None
-        }
-        Told::Failed { reason, said } => {
+) -> Result<Option<Position>, NoBeginning> {
+    let weighed = position::weigh(claim, history, told, strict).map_err(|refusal| match refusal {
+        Refusal::Elsewhere(Position { history: found, seqno }) => NoBeginning::Elsewhere { history, found, seqno },
+        Refusal::Nowhere(untold) => NoBeginning::Nowhere { history, untold },
+        Refusal::Unknown((error, said)) => {
             repeat(said, say);
-            match (claim, beginning) {
-                (None, _) if strict != Strict::No => {
-                    return Err(NoBeginning::Unknown { history, error: reason });
-                }
-                (Some((_, claimed)), None) if strict == Strict::Silence => {
-                    return Err(NoBeginning::Unconfirmed { history, claimed, error: reason });
-                }
-                _ => say(Level::Warn, unrecovered(&reason)),
-            }
-            claim
+            NoBeginning::Unknown { history, error }
         }
-    })
+        Refusal::Unconfirmed(claimed, (error, said)) => {
+            repeat(said, say);
+            NoBeginning::Unconfirmed { history, claimed, error }
+        }
+    })?;
+    match (weighed.reason, claim) {
+        (Reason::NoEngine | Reason::Confirmed | Reason::Beginning, _) => {}
+        (Reason::Corrected { found, claimed }, _) => say(
+            Level::Warn,
+            format!(
+                "the storage engine is at {found}, not at {claimed} as grastate.dat or --wsrep-start-position has it: going on from where the \
+                 engine is"
+            ),
+        ),
+        (Reason::Found(found), _) => say(Level::Info, format!("recovered position {found}")),
+        (Reason::Foreign(found), _) => {
+            say(Level::Info, format!("recovered position {found} is not of history {history}: not used"));
+        }
+        (Reason::Nowhere(untold), Some(claim)) => say(
+            Level::Warn,
+            format!("the position {claim}, as grastate.dat or --wsrep-start-position has it, is not used: {untold}"),
+        ),
+        (Reason::Nowhere(untold), None) => say(Level::Info, unrecovered(&untold)),
+        (Reason::Unheard((error, said)), _) => {
+            repeat(said, say);
+            say(Level::Warn, unrecovered(&error));
+        }
+    }
+    Ok(weighed.position)
 }
 
-/// Is there something in the log with which data of this history could be gone on with, wherever they stand?
 fn continues(log: &Log, saved: &Saved, history: Uuid) -> bool {
-    !history.is_nil() && !saved.is_damaged() && log.base().history == history && log.last() != log.base().index
+    !saved.is_damaged() && position::continues(history, log.base())
 }
 
 fn ask(host: &Host) -> Told {
@@ -184,9 +142,9 @@ fn ask(host: &Host) -> Told {
         return Told::Nobody;
     }
     match recover::position(&host.args.data_dir, &*host.server, |text| host.log(Level::Info, text)) {
-        Ok((history, seqno)) => Told::At(history, seqno),
-        Err(Unknown::Untold(untold)) => Told::None(untold),
-        Err(Unknown::Failed { reason, said }) => Told::Failed { reason, said },
+        Ok(found) => Told::At(found.into()),
+        Err(Unknown::Untold(untold)) => Told::Nowhere(untold),
+        Err(Unknown::Failed { reason, said }) => Told::Unheard((reason, said)),
     }
 }
 
@@ -215,19 +173,19 @@ pub fn of_half_done(host: &Host, log: &Log, saved: &Saved) -> Option<(Uuid, Seqn
             .into(),
     );
     let found = match ask(host) {
-        Told::At(history, seqno) => Some((history, seqno)),
-        Told::None(untold) => {
+        Told::At(found) => Some(found),
+        Told::Nowhere(untold) => {
             host.log(Level::Warn, unrecovered(&untold));
-            saved.given()
+            saved.given().map(Into::into)
         }
-        Told::Failed { reason, said } => {
+        Told::Unheard((reason, said)) => {
             repeat(said, &|level, text| host.log(level, text));
             host.log(Level::Warn, unrecovered(&reason));
-            saved.given()
+            saved.given().map(Into::into)
         }
-        Told::Nobody => saved.given(),
+        Told::Nobody => saved.given().map(Into::into),
     };
-    found.filter(|(h, seqno)| *h == history && *seqno >= log.base().seqno)
+    position::of_half_done(history, found, log.base()).map(Into::into)
 }
 
 /// **Errors:** a statement was cut off in the data, and nobody knows where they are: no history can go on with them.
@@ -236,18 +194,17 @@ pub fn refuse_half_done(log: &Log, saved: &Saved) -> Result<(), NoBeginning> {
     if continues(log, saved, history) { Err(NoBeginning::HalfDone { history }) } else { Ok(()) }
 }
 
-/// To join, a position counts only together with the log that led there: nothing else says on which branch of the history it
-/// lies (rule 18).
+/// The position as far as it counts for a node that joins: see [`position::with_log`].
 pub fn with_log(host: &Host, log: &Log, position: Option<(Uuid, Seqno)>) -> Option<(Uuid, Seqno)> {
-    let (history, seqno) = position?;
-    if log.base().history == history {
-        return Some((history, seqno));
+    let position = position.map(Position::from);
+    let counts = position::with_log(position, log.base());
+    if let (Some(position), None) = (position, counts) {
+        host.log(
+            Level::Info,
+            format!("local state {position} has no write-set log that belongs to it: a full copy is needed"),
+        );
     }
-    host.log(
-        Level::Info,
-        format!("local state {history}:{seqno} has no write-set log that belongs to it: a full copy is needed"),
-    );
-    None
+    counts.map(Into::into)
 }
 
 #[cfg(test)]
@@ -258,20 +215,20 @@ mod tests {
     const HERE: Uuid = Uuid([1; 16]);
     const ELSEWHERE: Uuid = Uuid([2; 16]);
 
-    fn at(seqno: u64) -> Option<(Uuid, Seqno)> {
-        Some((HERE, Seqno(seqno)))
+    fn at(seqno: u64) -> Option<Position> {
+        Some(Position { history: HERE, seqno: Seqno(seqno) })
+    }
+
+    fn elsewhere() -> Told {
+        Told::At(Position { history: ELSEWHERE, seqno: Seqno(9) })
     }
 
     fn failed() -> Told {
-        Told::Failed { reason: RunError::ToldNothing, said: vec!["no tablespace".into()] }
+        Told::Unheard((RunError::ToldNothing, vec!["no tablespace".into()]))
     }
 
     /// What it comes to, and whether the operator hears of it.
-    fn weighed(
-        claim: Option<(Uuid, Seqno)>,
-        told: Told,
-        strict: Strict,
-    ) -> (Result<Option<(Uuid, Seqno)>, String>, bool) {
+    fn weighed(claim: Option<Position>, told: Told, strict: Strict) -> (Result<Option<Position>, String>, bool) {
         let warned = RefCell::new(false);
         let say = |level: Level, _: String| *warned.borrow_mut() |= level == Level::Warn;
         let result = weigh(claim, HERE, told, strict, &say).map_err(|why| why.to_string());
@@ -279,28 +236,21 @@ mod tests {
     }
 
     #[test]
-    fn the_engine_goes_before_every_claim() {
-        for strict in [Strict::No, Strict::Contradiction, Strict::Silence] {
-            assert_eq!(weighed(at(9), Told::At(HERE, Seqno(9)), strict), (Ok(at(9)), false));
-            assert_eq!(weighed(at(9), Told::At(HERE, Seqno(7)), strict), (Ok(at(7)), true));
-            assert_eq!(weighed(None, Told::At(HERE, Seqno(7)), strict), (Ok(at(7)), false));
-        }
-    }
-
-    #[test]
-    fn a_joiner_takes_a_copy_where_the_engine_contradicts() {
-        for told in [Told::At(ELSEWHERE, Seqno(9)), Told::None(Untold::NoPosition)] {
-            assert_eq!(weighed(at(9), told, Strict::No).0, Ok(None));
-        }
+    fn the_operator_is_warned_where_a_claim_is_not_what_counts() {
+        let told = |seqno| Told::At(Position { history: HERE, seqno: Seqno(seqno) });
+        assert_eq!(weighed(at(9), told(9), Strict::No), (Ok(at(9)), false));
+        assert_eq!(weighed(at(9), told(7), Strict::No), (Ok(at(7)), true));
+        assert_eq!(weighed(None, told(7), Strict::No), (Ok(at(7)), false));
+        assert_eq!(weighed(at(9), Told::Nowhere(Untold::NoPosition), Strict::No), (Ok(None), true));
         assert_eq!(weighed(None, failed(), Strict::No), (Ok(None), true));
-        assert_eq!(weighed(at(9), failed(), Strict::No), (Ok(at(9)), true), "compared once the engine runs");
+        assert_eq!(weighed(at(9), failed(), Strict::No), (Ok(at(9)), true));
     }
 
     #[test]
-    fn a_bootstrap_is_refused_where_the_engine_contradicts() {
+    fn a_bootstrap_that_is_refused_says_what_can_be_done() {
         for strict in [Strict::Contradiction, Strict::Silence] {
             for claim in [at(9), None] {
-                for told in [Told::At(ELSEWHERE, Seqno(9)), Told::None(Untold::NoPosition)] {
+                for told in [elsewhere(), Told::Nowhere(Untold::NoPosition)] {
                     let why = weighed(claim, told, strict).0.unwrap_err();
                     assert!(
                         why.contains("remove grastate.dat") && why.contains("without --wsrep-new-cluster"),
@@ -308,20 +258,10 @@ mod tests {
                     );
                 }
             }
-            let why = weighed(None, failed(), strict).0.unwrap_err();
-            assert!(why.contains(&format!("--wsrep-start-position={HERE}:SEQNO")), "{why}");
+            let (why, warned) = weighed(None, failed(), strict);
+            let why = why.unwrap_err();
+            assert!(warned && why.contains(&format!("--wsrep-start-position={HERE}:SEQNO")), "{why}");
         }
         assert!(weighed(at(9), failed(), Strict::Silence).0.is_err());
-        assert_eq!(weighed(at(9), failed(), Strict::Contradiction).0, Ok(at(9)), "somebody vouches for it");
-    }
-
-    #[test]
-    fn a_history_begins_with_whatever_data_there_are() {
-        let beginning = at(0);
-        for strict in [Strict::No, Strict::Contradiction, Strict::Silence] {
-            for told in [Told::At(ELSEWHERE, Seqno(9)), Told::None(Untold::NoPosition), failed(), Told::Nobody] {
-                assert_eq!(weighed(beginning, told, strict).0, Ok(beginning));
-            }
-        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use trireme_types::{LogIndex, NodeId};
+use trireme_types::{LogIndex, NodeId, View, VoterSet};
 
 /// Members that were here and are not, be it that they left, died or are cut off. Remembered until they are back, or until this process
 /// ends.
@@ -14,8 +14,16 @@ pub struct Absent {
     away: BTreeMap<NodeId, Option<LogIndex>>,
 }
 
+/// Those for whom something may have to be kept: who is in the view and has data, and who votes and is not in it, because it died before
+/// this node, `me`, came.
+pub fn others<'a>(view: &'a View, voters: &'a VoterSet, me: NodeId) -> impl Iterator<Item = NodeId> + 'a {
+    let members = view.members.iter().filter(|m| !m.kind.is_arbitrator()).map(|m| m.node);
+    let dead = voters.voters.iter().map(|v| v.node).filter(|n| view.get(*n).is_none());
+    members.chain(dead).filter(move |n| *n != me)
+}
+
 impl Absent {
-    /// Members, and whether each is linked; and up to where a member's log is known to go.
+    /// [`others`], and whether each is linked; and up to where a member's log is known to go.
     pub fn look(&mut self, members: impl Iterator<Item = (NodeId, bool)>, held: impl Fn(NodeId) -> LogIndex) {
         let mut missed = std::mem::take(&mut self.here);
         for (node, linked) in members {

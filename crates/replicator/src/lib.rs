@@ -13,6 +13,7 @@ pub mod flow;
 pub mod fuzzing;
 pub mod message;
 mod mutant;
+pub mod position;
 pub mod progress;
 mod replicator;
 pub mod retention;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use trireme_types::{LogIndex, Seqno, Timestamp};
+use trireme_types::{Base, LogIndex, Seqno, Timestamp};
 
 /// How long a commit may take from the engine's memory to its disk on a server that does not tell how far its engine's log is on disk.
 /// InnoDB flushes it every second unless told otherwise (`innodb_flush_log_at_timeout`), and a slow disk may take seconds for that. The
@@ -175,6 +175,17 @@ pub struct Needs {
     pub absent: Option<LogIndex>,
 }
 
+/// The first entry of a log, which begins behind `base` and ends at `last`, that is needed by whom everything up to `upto` has reached.
+/// `index_of`: where a seqno lies in it.
+pub fn needed_from(
+    upto: Seqno,
+    base: &Base,
+    last: LogIndex,
+    index_of: impl FnOnce(Seqno) -> Option<LogIndex>,
+) -> LogIndex {
+    if upto <= base.seqno { base.index.next() } else { index_of(upto.next()).unwrap_or(last.next()) }
+}
+
 impl Needs {
     /// The first entry that has to stay, and for whom. What this node needs itself is told first, since no setting changes that.
     pub fn keep_from(&self) -> (LogIndex, Need) {
@@ -268,6 +279,19 @@ mod tests {
         assert_eq!(room(1, FREE_MIN - 1), Room::None);
         assert_eq!(room(1, 0), Room::Enough, "unknown");
         assert_eq!(room(0, 1), Room::Enough, "within its size it may fill what it was given");
+    }
+
+    #[test]
+    fn a_log_is_needed_from_the_next_seqno_on() {
+        let base = Base { index: LogIndex(10), seqno: Seqno(4), ..Base::default() };
+        let from = |upto| {
+            // Seqnos 5 to 7 lie at 12, 14 and 16.
+            let index_of = |seqno: Seqno| (5..8).contains(&seqno.0).then_some(LogIndex(2 * seqno.0 + 2));
+            needed_from(Seqno(upto), &base, LogIndex(17), index_of)
+        };
+        assert_eq!((from(0), from(4)), (LogIndex(11), LogIndex(11)), "all of it");
+        assert_eq!((from(5), from(6)), (LogIndex(14), LogIndex(16)));
+        assert_eq!(from(7), LogIndex(18), "nothing");
     }
 
     #[test]

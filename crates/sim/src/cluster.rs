@@ -12,6 +12,8 @@ use trireme_order::{
     BootstrapError, Class, Config, Event as GroupEvent, Group, JoinState, LogStore, Message, Phase, ReadId,
     SnapshotRequest,
 };
+use trireme_replicator::absent::Absent;
+use trireme_replicator::position::{self, Reason, Strict, Told};
 use trireme_replicator::retention::EngineDisk;
 use trireme_replicator::votes::Ballots;
 use trireme_replicator::{self as replicator, Position, Replicator};
@@ -65,6 +67,8 @@ pub(crate) struct Process {
     pub donations: Vec<(NodeId, u64)>,
     /// What the node knows of the engine's disk.
     pub engine: EngineDisk,
+    /// Who is away, and what the log keeps for them.
+    pub absent: Absent,
     pub owed: Owed,
     pub ballots: Ballots<()>,
     /// The server waits for the outcome of the vote on this.
@@ -152,6 +156,10 @@ pub(crate) struct Slot {
     pub db: Database,
     /// The position that the state file claims since the provider's end, which comes before the engine's.
     pub claim: Option<(Uuid, u64)>,
+    /// From where the process in this place goes on, as it was decided at its start.
+    pub begins_at: Option<Position>,
+    /// That is a claim about which the engine could not be asked.
+    pub unheard: bool,
     /// The state file says that a donor may be replacing the data.
     pub at_risk: bool,
     pub process: Option<Process>,
@@ -200,11 +208,6 @@ pub(crate) struct Copy {
 }
 
 impl Slot {
-    /// From where a server that is started here says that it goes on: the state file's word, or else the engine's.
-    pub fn begins_at(&self) -> Option<(Uuid, u64)> {
-        self.claim.filter(|_| self.db.valid).or(self.db.recovered())
-    }
-
     fn new(node: NodeId, disk: Store) -> Slot {
         Slot {
             node,
@@ -216,6 +219,8 @@ impl Slot {
             disk: Some(disk),
             db: Database::default(),
             claim: None,
+            begins_at: None,
+            unheard: false,
             at_risk: false,
             process: None,
             paused: false,
@@ -428,6 +433,8 @@ pub struct Cluster {
     pub(crate) strikes_done: u32,
     /// Decides on outages of disks.
     pub(crate) outages: Rng,
+    /// Decides on the steps of starts and stops.
+    pub(crate) starts: Rng,
     /// Client operations still to be begun.
     pub(crate) operations_left: u64,
     pub(crate) next_read: u64,
@@ -449,6 +456,7 @@ impl Cluster {
         let mut rng = Rng::new(options.seed);
         let strikes = Rng::new(options.seed ^ 0x0073_7472_u64.rotate_left(32));
         let outages = Rng::new(options.seed ^ 0x006f_7574_u64.rotate_left(32));
+        let starts = Rng::new(options.seed ^ 0x0073_7461_u64.rotate_left(32));
         let mut slots = Vec::new();
         for i in 0..options.nodes {
             let disk = Store::create(&options.of_slot(i), node_id(i, 0), mix(options.seed ^ i as u64));
@@ -487,6 +495,7 @@ impl Cluster {
             strikes,
             strikes_done: 0,
             outages,
+            starts,
             operations_left: 0,
             next_read: 0,
             calm: false,
@@ -647,8 +656,7 @@ impl Cluster {
     pub fn bootstrap(&mut self, slot: usize) {
         self.histories_made += 1;
         let history = Uuid(*b"history-\0\0\0\0\0\0\0\0").with(self.histories_made);
-        self.slots[slot].db.begin(history, 0);
-        self.slots[slot].claim = None;
+        self.begin_history(slot, history);
         self.start(slot);
         let s = &mut self.slots[slot];
         let now = s.local(self.now);
@@ -659,12 +667,18 @@ impl Cluster {
         self.schedule_step(slot);
     }
 
+    /// Empty data are the beginning of a history, and the state file says so.
+    pub(crate) fn begin_history(&mut self, slot: usize, history: Uuid) {
+        self.slots[slot].db.begin(history, 0);
+        self.slots[slot].claim = Some((history, 0));
+    }
+
     /// Starts a process that looks for its group.
     pub fn join(&mut self, slot: usize) {
         self.start(slot);
         let s = &mut self.slots[slot];
         let now = s.local(self.now);
-        let position = s.begins_at().map(|(h, p)| (h, Seqno(p)));
+        let position = position::with_log(s.begins_at, s.store().base()).map(Into::into);
         s.process.as_mut().expect("just started").group.join(now, JoinState { position });
         self.schedule_step(slot);
     }
@@ -701,6 +715,7 @@ impl Cluster {
         let seed = self.rng.next();
         self.slots[slot].incarnation = incarnation;
         self.install(slot);
+        self.settle(slot);
         let config = self.config(slot);
         let arbitrates = options.is_arbitrator(slot);
         let s = &mut self.slots[slot];
@@ -710,19 +725,19 @@ impl Cluster {
         (s.paused, s.hangs) = (false, false);
         s.sick = Sickness::default();
         s.out = false;
-        let mut store = s.disk.take().expect("a stopped slot has its disk");
-        let history = store.base().history;
-        let half_done = s.db.half_done_at().map(|at| (history, at));
-        let start = s.begins_at().or(half_done).filter(|(h, _)| *h == history).map(|(_, p)| Seqno(p));
-        store.set_keep(Seqno::ZERO, LogIndex::ZERO);
+        let store = s.disk.take().expect("a stopped slot has its disk");
+        let base = store.base();
+        let position = s.begins_at;
+        let half_done = s.db.half_done_at().map(|at| Position { history: base.history, seqno: Seqno(at) });
+        let fallback = position::of_half_done(base.history, half_done.filter(|_| position.is_none()), base);
+        let start = position::with_log(position, base).or(fallback).map(|at| at.seqno);
         let suspect = store.suspect().is_some();
         let now = s.local(self.now);
         let boot = s.boot;
         let begins = if arbitrates {
             replicator::Start::Nobody
         } else {
-            let position = s.begins_at().map(|(history, p)| Position { history, seqno: Seqno(p) });
-            let fallback = s.db.half_done_at().map(Seqno);
+            let fallback = fallback.map(|at| at.seqno);
             let forgotten = options.sabotage == Some(Sabotage::FailureForgotten);
             let failures = s.db.failures.clone().filter(|_| !forgotten);
             replicator::Start::Server { position, fallback, script: false, failures }
@@ -742,6 +757,7 @@ impl Cluster {
             kept: VecDeque::new(),
             donations: Vec::new(),
             engine: EngineDisk::new(0),
+            absent: Absent::default(),
             owed: Owed::default(),
             ballots: Ballots::default(),
             voting: None,
@@ -784,6 +800,39 @@ impl Cluster {
         let delay = self.rng.exp(options.db_flush_mean);
         self.after(delay, Event::Flush { slot, boot });
         self.after(TICK, Event::Tick { slot, boot });
+    }
+
+    /// From where the server that is started here goes on: what the state file says is weighed against the engine, which cannot be asked in
+    /// some starts.
+    fn settle(&mut self, slot: usize) {
+        let s = &mut self.slots[slot];
+        (s.begins_at, s.unheard) = (None, false);
+        if self.options.is_arbitrator(slot) || !s.db.valid {
+            // The state file says that the data here are of no use.
+            return;
+        }
+        let plain = |(history, seqno)| Position { history, seqno: Seqno(seqno) };
+        let claim = s.claim.map(plain);
+        let history = claim.map_or(s.db.now.history, |at| at.history);
+        if claim.is_none() && !position::continues(history, s.store().base()) {
+            return;
+        }
+        // After a crash nobody claims anything: an engine that cannot be asked then costs a full copy, or an operator's time.
+        let told = match s.db.recovered() {
+            _ if claim.is_some() && self.starts.chance(self.options.unheard_share) => Told::Unheard(()),
+            Some(found) => Told::At(plain(found)),
+            None => Told::Nowhere(()),
+        };
+        let trusted = claim.filter(|_| self.options.sabotage == Some(Sabotage::PositionTrusted));
+        let told = trusted.map_or(told, |_| Told::Unheard(()));
+        let Ok(weighed) = position::weigh(claim, history, told, Strict::No) else { return };
+        s.begins_at = weighed.position;
+        match weighed.reason {
+            Reason::Unheard(()) => s.unheard = true,
+            Reason::Corrected { .. } => self.arose(Situation::ClaimCorrected),
+            Reason::NoEngine | Reason::Confirmed | Reason::Found(_) | Reason::Beginning => {}
+            Reason::Foreign(_) | Reason::Nowhere(()) => {}
+        }
     }
 
     /// The process dies; `power`: with its machine.

@@ -34,9 +34,13 @@ impl Store {
     pub fn nothing() -> Store {
         Store::Fast(Box::new(FastStore::new(&Options::calm(0, 1))))
     }
-    /// The own database needs nothing up to `seqno`, and everything up to `delivered` was handed out: what lies above stays.
-    pub fn set_keep(&mut self, seqno: Seqno, delivered: LogIndex) {
-        each!(self, s => s.set_keep(seqno, delivered))
+    /// About how many entries it holds beyond what it is to hold in any case; zero: nothing may go.
+    pub fn excess(&self) -> u64 {
+        each!(self, s => s.excess())
+    }
+    /// Drops some of these, none from `keep_from` on.
+    pub fn trim(&mut self, keep_from: LogIndex) {
+        each!(self, s => s.trim(keep_from))
     }
     /// Let an operation fail soon.
     pub fn set_fuse(&mut self, operations: u32) {

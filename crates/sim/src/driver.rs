@@ -6,6 +6,7 @@ use trireme_order::{
     Append, Content, Delivery, Envelope, Event as GroupEvent, LogStore, Message, Output, Phase, ReadId,
 };
 use trireme_replicator::message::AppMessage;
+use trireme_replicator::retention::{Needs, needed_from};
 use trireme_replicator::{Offer, Position};
 use trireme_types::{Durability, EntryKind, Lineage, LogIndex, NodeId, Reader, Seqno, Uuid, VoterSet};
 
@@ -14,7 +15,7 @@ use crate::cluster::{Asked, Cluster, Event, Input, Slot, Stop, Sync};
 use crate::database::{Change, Staging};
 use crate::judge::{Judge, Part, WriteSet};
 use crate::net::Payload;
-use crate::options::{MS, SEC, Sabotage};
+use crate::options::{Kind, MS, SEC, Sabotage};
 use crate::rng::{Rng, hash_bytes, mix};
 use crate::situations::Situation;
 use crate::streaming::OwnStream;
@@ -204,7 +205,7 @@ impl Cluster {
         }
         self.note_suspicion(slot);
         self.settle_doubt(slot);
-        self.update_keep(slot);
+        self.keep_log(slot);
         self.snapshots(slot, boot);
         self.start_sync(slot, boot);
         self.start_apply(slot, boot);
@@ -428,7 +429,7 @@ impl Cluster {
             GroupEvent::Found { history } => {
                 self.watch.founded(history, p.durability);
                 p.replicator.handle_found(history);
-                self.slots[slot].db.begin(history, 0);
+                self.begin_history(slot, history);
                 if let Some(Err(e)) = self.with_group(slot, |g, now| g.bootstrap(now, history, Seqno(0))) {
                     if let Some(p) = &mut self.slots[slot].process {
                         p.stopped = Some(Stop::Failed(e));
@@ -883,46 +884,42 @@ impl Cluster {
                 Err(text) => return self.fail(format!("n{slot}: {text}")),
             }
         }
-        self.update_keep(slot);
+        self.keep_log(slot);
         self.start_apply(slot, boot);
     }
 
-    /// What the log must keep: all that is not delivered yet in this life, and all that the data lacks. A server also keeps what linked
-    /// members have not received; that they have to live without it is a fault of its own, which no harmless run has.
-    pub(crate) fn update_keep(&mut self, slot: usize) {
-        if self.options.is_arbitrator(slot) {
-            return self.update_arbitrator_keep(slot);
-        }
-        let harmless = self.options.kind == crate::options::Kind::Harmless;
-        let in_memory = self.options.sabotage == Some(Sabotage::TrimmedInMemory);
+    /// Drops from the log what nobody needs, as a node does. In a harmless run what a linked member has not received is kept whatever it
+    /// takes: that members have to live without it is a fault of its own.
+    pub(crate) fn keep_log(&mut self, slot: usize) {
+        let options = &self.options;
+        let kept_for_members = if options.kind == Kind::Harmless { u64::MAX } else { options.kept_for_members };
+        let arbitrates = options.is_arbitrator(slot);
+        let in_memory = options.sabotage == Some(Sabotage::TrimmedInMemory);
         let s = &mut self.slots[slot];
-        let committed = s.db.now.position;
-        if let Some(p) = &mut s.process {
-            let engine = match p.replicator.is_live() {
-                // Until the server's position is known nothing says what it will need.
-                false => Seqno::ZERO,
-                true if in_memory => Seqno(committed),
-                true => p.engine.upto(),
-            };
-            let keep = p.last_seqno.min(engine);
-            let last = if harmless { p.last_index.min(p.group.held_by_members()) } else { p.last_index };
-            p.group.store_mut().set_keep(keep, last);
+        let committed = Seqno(s.db.now.position);
+        let Some(p) = &mut s.process else { return };
+        let log = p.group.store();
+        let excess = log.excess();
+        // Until the server's position is known nothing says what it will need.
+        if excess == 0 || !p.replicator.is_live() {
+            return;
         }
-    }
-
-    /// An arbitrator's log keeps what some server lacks, up to the bound; never less than what at least one has.
-    fn update_arbitrator_keep(&mut self, slot: usize) {
-        let bound = self.options.arbitrator_keep;
-        let Some(p) = &mut self.slots[slot].process else { return };
-        let (all, some) = p.group.held_by_servers();
-        let store = p.group.store();
-        let keep = if store.last().0 - all.0.min(store.last().0) > bound { some } else { all };
-        let seqno = match store.read(keep.min(store.last()), 0) {
-            Ok(entries) if keep > store.base().index => entries.first().map(|e| e.header.seqno),
-            Ok(_) | Err(_) => None,
+        let upto = match () {
+            () if arbitrates => p.last_seqno,
+            () if in_memory => committed.min(p.last_seqno),
+            () => p.engine.upto(),
         };
-        let keep = seqno.unwrap_or(store.base().seqno).min(p.last_seqno);
-        p.group.store_mut().set_keep(keep, p.last_index);
+        let from = needed_from(upto, log.base(), log.last(), |seqno| log.index_of(seqno));
+        let (all, some) = p.group.held_by_servers();
+        let own = if arbitrates { from.min(all.next()) } else { from };
+        let members = (excess <= kept_for_members).then(|| p.group.held_by_members().next());
+        let needs = Needs { own, members, absent: p.absent.hold().map(LogIndex::next) };
+        let (mut keep_from, _) = needs.keep_from();
+        if arbitrates && log.last().0 - log.base().index.0 > options.arbitrator_keep {
+            // Its bound; never what no server has.
+            keep_from = keep_from.max(some.next());
+        }
+        p.group.store_mut().trim(keep_from);
     }
 
     pub(crate) fn flush(&mut self, slot: usize, boot: u32) {
@@ -931,7 +928,7 @@ impl Cluster {
         }
         if !self.slots[slot].paused {
             self.slots[slot].db.flush();
-            self.update_keep(slot);
+            self.keep_log(slot);
         }
         let delay = MS + self.rng.exp(self.options.db_flush_mean);
         self.after(delay, Event::Flush { slot, boot });

@@ -335,11 +335,16 @@ pub struct Options {
     pub checkpoint_every: u64,
     /// Entries kept below the end when the log is trimmed.
     pub retain: u64,
+    /// Entries beyond these that a log keeps for members that have not received them, and for those that are away; zero: none.
+    pub kept_for_members: u64,
+    pub kept_for_absent: u64,
     /// A truncation may be undone by a power loss until the next sync.
     pub truncation_volatile: bool,
     /// Write sets between two reports, and how far behind a member lags.
     pub distances: Distances,
 
+    /// Of the starts: the engine cannot be asked before it runs.
+    pub unheard_share: f64,
     pub db_flush: DbFlush,
     pub db_apply_mean: u64,
     pub db_flush_mean: u64,
@@ -429,8 +434,11 @@ impl Options {
             sync_mean: 100 * US,
             checkpoint_every: 1000,
             retain: 10_000,
+            kept_for_members: 0,
+            kept_for_absent: 0,
             truncation_volatile: false,
             distances: Distances { report_every: 8, lag_min: 64 },
+            unheard_share: 0.0,
             db_flush: DbFlush::Lazy,
             db_apply_mean: 100 * US,
             db_flush_mean: SEC,
@@ -569,6 +577,7 @@ impl Options {
         o.draw_outages();
         o.draw_strikes();
         o.draw_errors();
+        o.draw_starts();
         // Below the newest level a vote does not wait for those that have just come back.
         o.mixed = o.error_share == 0.0 && Rng::new(seed ^ 0x006c_6576_u64.rotate_left(32)).chance(0.15);
         o
@@ -612,6 +621,18 @@ impl Options {
     fn draw_distances(&mut self) {
         let mut r = Rng::new(self.seed ^ 0x0064_6973_u64.rotate_left(24));
         self.distances = Distances { report_every: r.range(1, 20), lag_min: r.range(5, 100) };
+    }
+
+    /// From a stream of its own.
+    fn draw_starts(&mut self) {
+        let mut r = Rng::new(self.seed ^ 0x0073_7461_u64.rotate_left(24));
+        self.unheard_share = [0.0, 0.5, 1.0][r.below(3) as usize];
+        if r.chance(0.3) {
+            self.kept_for_members = r.range(1, 100);
+        }
+        if r.chance(0.4) {
+            self.kept_for_absent = r.range(1, 200);
+        }
     }
 
     /// From a stream of its own, as the arbitrators.
@@ -998,7 +1019,7 @@ impl fmt::Display for Options {
             f,
             "seed {}: {:?} liar {:?} nodes {} arbitrators {} keeping {} durability {:?} store {:?} codec {} forced {} mixed {} dark {} founded {} leaves_dead {} ignore_sb {} ignore_quorum {} heartbeat {}ms election {}ms suspect {}ms linger {}ms \
              body_wait {}ms batch {} inflight {} delay {}+{}ms bandwidth {} droppable_loss {} notice {}ms connect {}ms dead_peer {}ms \
-             step {}ms x{} sync {}+{}ms checkpoint {} retain {} truncation_volatile {} report {} db {:?} apply {}ms flush {}ms \
+             step {}ms x{} sync {}+{}ms checkpoint {} retain {}, {} for members, {} for absent truncation_volatile {} report {} unheard {} db {:?} apply {}ms flush {}ms \
              transfer {}ms operations {} every {}ms keys {} body {} pieced {} up to {} of {} in {}ms cached {} app {} read {} stream {} isolated {} errors {} large {} for {}ms safety {}ms fault every {}ms for {}ms drift {}ppm outage {}ms {:?} strikes {:?} faults [",
             self.seed,
             self.kind,
@@ -1036,8 +1057,11 @@ impl fmt::Display for Options {
             ms(self.sync_mean),
             self.checkpoint_every,
             self.retain,
+            self.kept_for_members,
+            self.kept_for_absent,
             self.truncation_volatile,
             self.distances.report_every,
+            self.unheard_share,
             self.db_flush,
             ms(self.db_apply_mean),
             ms(self.db_flush_mean),

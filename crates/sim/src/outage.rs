@@ -6,6 +6,7 @@
 //! where the others make up for it, as with a loss of power (`may_lose_power`).
 
 use trireme_order::{Group, JoinState, LogStore};
+use trireme_replicator::absent::Absent;
 use trireme_replicator::retention::EngineDisk;
 use trireme_replicator::{Position, Replicator};
 use trireme_types::{Durability, LogIndex, Seqno};
@@ -213,7 +214,7 @@ impl Cluster {
         group.note_data(Some((position.history, position.seqno)));
         group.join(now, JoinState { position: with_log.map(|at| (at.history, at.seqno)) });
         p.group = group;
-        p.group.store_mut().set_keep(Seqno::ZERO, LogIndex::ZERO);
+        p.absent = Absent::default();
         p.boot = boot;
         p.judge = Judge::default();
         p.engine = EngineDisk::new(0);
@@ -263,7 +264,7 @@ impl Cluster {
         }
         s.db.queue.extend(p.kept.drain(..).filter(|c| c.seqno > position.seqno.0));
         let boot = p.boot;
-        self.update_keep(slot);
+        self.keep_log(slot);
         self.start_apply(slot, boot);
     }
 

@@ -27,8 +27,8 @@ pub struct RealStore {
     size: u64,
     segment: u64,
     slice: usize,
-    keep: Seqno,
-    delivered: LogIndex,
+    /// About so much a write set adds.
+    record: u64,
     sabotage: Option<Sabotage>,
     appended: Vec<Appended>,
     /// What a recovery reported that no fault explains.
@@ -62,8 +62,7 @@ impl RealStore {
             size: (o.retain * o.record_bytes()).max(16 << 10),
             segment: 4096 + o.checkpoint_every * 64,
             slice: o.piece_bytes,
-            keep: Seqno(u64::MAX),
-            delivered: LogIndex(u64::MAX),
+            record: o.record_bytes(),
             sabotage: o.sabotage,
             appended: Vec::new(),
             complaint: None,
@@ -165,10 +164,6 @@ impl RealStore {
 
     pub fn take_complaint(&mut self) -> Option<String> {
         self.complaint.take()
-    }
-
-    pub fn set_keep(&mut self, seqno: Seqno, delivered: LogIndex) {
-        (self.keep, self.delivered) = (seqno, delivered);
     }
 
     pub fn set_fuse(&mut self, operations: u32) {
@@ -306,21 +301,18 @@ impl RealStore {
     }
 
     pub fn housekeeping(&mut self) {
-        let (keep, delivered) = (self.keep, self.delivered);
         let log = self.log_mut();
         if let Some(ticket) = log.begin_spare() {
             let _ = log.finish_spare(ticket.run());
         }
-        if log.wants_trim() {
-            let keep_from = log.index_of(Seqno(keep.0.saturating_add(1))).unwrap_or(if keep >= log.base().seqno {
-                log.last()
-            } else {
-                LogIndex::ZERO
-            });
-            // Entries that take no seqno may follow, and wait to be committed.
-            let keep_from = keep_from.min(LogIndex(delivered.0.saturating_add(1)));
-            let _ = log.trim(Trim { keep_from, bytes_max: None });
-        }
+    }
+
+    pub fn excess(&self) -> u64 {
+        if self.failed() { 0 } else { self.log().excess().div_ceil(self.record) }
+    }
+
+    pub fn trim(&mut self, keep_from: LogIndex) {
+        let _ = self.log_mut().trim(Trim { keep_from, bytes_max: None });
     }
 
     /// See [`crate::disk::Store::process_died`]; what is not noted as lost is not lost, as in the simple log.

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use trireme_order::LogStore;
+use trireme_replicator::absent::others;
 use trireme_replicator::message::AppMessage;
+use trireme_replicator::position::{self, Word};
 use trireme_replicator::retention::{EngineDisk, EngineLog, Look};
 use trireme_replicator::{Effect, Feed, Position, Sight};
 use trireme_types::{NodeId, Seqno, Session, Uuid, Writer};
@@ -154,22 +156,20 @@ impl Cluster {
             s.db.trust();
             self.situations.arose(Situation::HalfDoneGoneOnWith);
         }
-        let engine = s.db.recovered();
-        match s.claim.take() {
-            // The engine does not confirm it.
-            Some(claim) if claim == at && engine != Some(at) => {
-                self.situations.arose(Situation::ClaimRefused);
-                if self.options.sabotage == Some(Sabotage::PositionTrusted) {
-                    s.db.pretend(at.1);
-                } else {
-                    p.stopped = Some(Stop::Server("the state file is ahead of the engine".into()));
-                    return self.schedule_step(slot);
-                }
-            }
-            _ if engine != Some(at) => {
+        s.claim = None;
+        let engine = s.db.recovered().map(|(history, seqno)| Position { history, seqno: Seqno(seqno) });
+        if position::compare(engine, true, position, Word::Engine).is_err() {
+            // Only a claim that nobody has asked the engine about may turn out to be wrong.
+            if !s.unheard || s.begins_at != Some(position) {
                 return self.fail(format!("n{slot} is fed from {position:?}, its data are at {engine:?}"));
             }
-            _ => {}
+            self.situations.arose(Situation::ClaimRefused);
+            if self.options.sabotage == Some(Sabotage::PositionTrusted) {
+                s.db.pretend(at.1);
+            } else {
+                p.stopped = Some(Stop::Server("the state file is ahead of the engine".into()));
+                return self.schedule_step(slot);
+            }
         }
         let s = &mut self.slots[slot];
         let Some(p) = &mut s.process else { return };
@@ -177,7 +177,7 @@ impl Cluster {
         p.locks.clear();
         p.ballots.forget(position.seqno);
         s.db.queue.extend(p.kept.drain(..).filter(|c| c.seqno > position.seqno.0));
-        self.update_keep(slot);
+        self.keep_log(slot);
         let boot = self.slots[slot].boot;
         self.start_apply(slot, boot);
     }
@@ -216,8 +216,31 @@ impl Cluster {
             let log = EngineLog::At { written: s.db.now.position, durable: s.db.said_durable() };
             p.engine.see(look, log, now);
         }
+        self.look_for_absent(slot);
         self.carry_out(slot);
         self.pay_owed(slot);
+    }
+
+    /// Looks who is away, and gives them up when what they lack gets too much.
+    fn look_for_absent(&mut self, slot: usize) {
+        let most = self.options.kept_for_absent;
+        let s = &mut self.slots[slot];
+        let node = s.node;
+        let Some(p) = &mut s.process else { return };
+        if most == 0 || self.options.is_arbitrator(slot) || !p.replicator.is_live() {
+            return;
+        }
+        let group = &p.group;
+        let first = group.store().base().index;
+        let status = group.status();
+        let others = others(&status.view, &status.voters, node).map(|n| (n, group.is_linked(n)));
+        p.absent.look(others, |n| group.held_by(n).unwrap_or(first));
+        if p.absent.hold().is_some() {
+            self.situations.arose(Situation::KeptForAbsent);
+            if group.store().excess() > most {
+                p.absent.give_up();
+            }
+        }
     }
 
     fn pay_owed(&mut self, slot: usize) {

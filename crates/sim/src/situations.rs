@@ -108,8 +108,10 @@ situations! {
     HalfDone = "half-done statement": 35,
     /// Nobody had better data: the half-done ones were gone on with.
     HalfDoneGoneOnWith = "half-done data gone on with": 0,
-    /// The state file was ahead of the engine.
-    ClaimRefused = "claim not confirmed by the engine": 23,
+    /// The engine could not be asked at a start, and when it ran it was elsewhere than the state file says.
+    ClaimRefused = "claim not confirmed by the engine": 15,
+    /// The engine was asked at a start, and was elsewhere than the state file says.
+    ClaimCorrected = "claim corrected by the engine": 10,
     /// A server failed to apply something, and asked the group.
     InconsistencyVote = "inconsistency vote": 180,
     /// It died before there was a result, and its engine had stored that it was done.
@@ -122,6 +124,8 @@ situations! {
     GivenUp = "proposals given up": 690,
     /// A view ended streaming transactions.
     StreamsEnded = "streams ended by a view": 1_200,
+    /// A log kept what a member that is away lacks.
+    KeptForAbsent = "log kept for an absent member": 1_500,
     /// A laggard was left out of the commit cut.
     Laggard = "laggard left out of the cut": 1_300,
     /// Nodes are dead for good, and the others have to go on.

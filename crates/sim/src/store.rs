@@ -59,9 +59,6 @@ pub struct FastStore {
     last_checkpoint: u64,
     /// Synced entries that were truncated and not overwritten by a sync since: a power loss may bring them back.
     ghost: Vec<Entry>,
-    /// Seqno below which the own database needs nothing any more, and up to where all is delivered.
-    keep: Seqno,
-    delivered: LogIndex,
 
     checkpoint_every: u64,
     retain: u64,
@@ -105,8 +102,6 @@ impl FastStore {
             checkpoints: BTreeMap::new(),
             last_checkpoint: 0,
             ghost: Vec::new(),
-            keep: Seqno(u64::MAX),
-            delivered: LogIndex(u64::MAX),
             checkpoint_every: o.checkpoint_every,
             retain: o.retain,
             piece_bytes: o.piece_bytes,
@@ -120,10 +115,6 @@ impl FastStore {
             appended: Vec::new(),
             operations: 0,
         }
-    }
-
-    pub fn set_keep(&mut self, seqno: Seqno, delivered: LogIndex) {
-        (self.keep, self.delivered) = (seqno, delivered);
     }
 
     /// Refuse everything after `operations` more writing operations.
@@ -325,15 +316,19 @@ impl FastStore {
         }
     }
 
-    fn trim(&mut self) {
+    /// How many entries it has beyond those that it is to keep in any case.
+    pub fn excess(&self) -> u64 {
+        if self.failed { 0 } else { (self.entries.len() as u64).saturating_sub(self.retain) }
+    }
+
+    /// Drops what lies below `keep_from`, down to what is to be kept in any case.
+    pub fn trim(&mut self, keep_from: LogIndex) {
         let last = self.last().0;
         let usable = self
             .checkpoints
-            .iter()
-            .filter(|(index, _)| last - **index >= self.retain && **index <= self.synced.min(self.delivered.0))
-            .filter(|(_, c)| c.seqno <= self.keep)
-            .map(|(index, _)| *index)
-            .next_back();
+            .keys()
+            .copied()
+            .rfind(|index| last - index >= self.retain && *index <= self.synced && *index < keep_from.0);
         let Some(index) = usable else { return };
         let base = self.checkpoints.remove(&index).expect("just found");
         self.entries.drain(..(index - self.base.index.0) as usize);
@@ -469,7 +464,6 @@ impl LogStore for FastStore {
         self.last_checkpoint = self.last_checkpoint.max(base.index.0);
         if base.index > self.base.index {
             self.checkpoints.insert(base.index.0, base.clone());
-            self.trim();
         }
         Ok(())
     }
@@ -573,11 +567,11 @@ mod tests {
     #[test]
     fn trimming_keeps_what_the_database_needs() {
         let mut s = filled(|o| o.retain = 2);
-        s.set_keep(Seqno(4), LogIndex(5));
         for at in [3, 5] {
             let base = Base { index: LogIndex(at), seqno: Seqno(at), term: Term(1), ..Base::default() };
             s.save_checkpoint(&base).unwrap();
         }
+        s.trim(LogIndex(5));
         assert_eq!(s.base().index, LogIndex(3));
         assert_eq!(s.checkpoint_before(Seqno(9)).unwrap().index, LogIndex(5));
     }

@@ -9,11 +9,11 @@ use trireme_certification::Encoded;
 use trireme_metrics::Snapshot;
 use trireme_replicator::NoDonor;
 use trireme_replicator::message::AppMessage;
+use trireme_replicator::position::Word;
 use trireme_types::{Durability, NodeId, Seqno, Session, Weight};
 use trireme_wslog::TrimWish;
 
 use crate::command::Outcome;
-use crate::engine::Word;
 use crate::exposure::Reminder;
 use crate::shared::Shared;
 use crate::slot::Slot;

@@ -16,7 +16,8 @@ use super::connection::{Pending, PendingApp};
 use super::incarnation::Owed;
 use crate::Level;
 use crate::settings::{durability_name, unix_time};
-use trireme_replicator::retention::{Growth, Need, Needs, Room};
+use trireme_replicator::absent::others;
+use trireme_replicator::retention::{Growth, Need, Needs, Room, needed_from};
 
 /// How often the log's housekeeping is looked at.
 const KEEP_LOG_EVERY: Duration = Duration::from_secs(1);
@@ -143,10 +144,7 @@ impl Core {
         let group = &self.inc.group;
         let first = group.store().first().prev();
         let status = group.status();
-        let members = status.view.members.iter().filter(|m| !m.kind.is_arbitrator()).map(|m| m.node);
-        // Who votes and is not in the view died before this node came.
-        let dead = status.voters.voters.iter().map(|v| v.node).filter(|n| status.view.get(*n).is_none());
-        let others = members.chain(dead).filter(|n| *n != self.inc.me.node).map(|n| (n, group.is_linked(n)));
+        let others = others(&status.view, &status.voters, self.inc.me.node).map(|n| (n, group.is_linked(n)));
         self.inc.absent.look(others, |n| group.held_by(n).unwrap_or(first));
         let max = self.inc.kept_for_absent_max;
         if self.inc.absent.hold().is_some() && group.store().bytes_held() > max {
@@ -274,8 +272,7 @@ impl Core {
     fn own_need(&self) -> LogIndex {
         let log = self.inc.group.store();
         let upto = if self.arbitrates() { self.shared.monitor.left() } else { self.inc.engine.upto() };
-        let after =
-            if upto <= log.base().seqno { log.first() } else { log.index_of(upto.next()).unwrap_or(log.last().next()) };
+        let after = needed_from(upto, log.base(), log.last(), |seqno| log.index_of(seqno));
         if self.arbitrates() { after.min(self.inc.group.held_by_servers().0.next()) } else { after }
     }
 

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use trireme_certification::Encoded;
 use trireme_flight as flight;
 use trireme_order::{Phase, ReadId};
+use trireme_replicator::position::Word;
 use trireme_surface::texts;
 use trireme_transport::{DownCause, Isolation, NetEvent};
 
@@ -15,7 +16,6 @@ use super::connection::{HeldBack, Pending, PendingApp, ProposalId};
 use super::incarnation::Owed;
 use crate::Level;
 use crate::command::{Command, KeysRefused, Outcome};
-use crate::engine::Word;
 use crate::slot::Slot;
 use trireme_replicator::feed::is_trivial;
 use trireme_replicator::message::AppMessage;

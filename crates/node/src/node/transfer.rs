@@ -2,12 +2,12 @@
 
 use super::Node;
 use crate::command::Command;
-use crate::engine::Word;
 use crate::saved::Saved;
 use crate::threads::lock;
 use crate::{Code, Gtid, Level, RecvCtx, copying, engine};
 use trireme_flight::Event;
 use trireme_replicator::message::AppMessage;
+use trireme_replicator::position::Word;
 use trireme_surface::texts;
 use trireme_types::{NodeId, Seqno};
 
