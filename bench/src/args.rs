@@ -177,6 +177,10 @@ pub struct Measure {
     /// Galera's library [default: the installed one]
     #[arg(long, value_name = "PATH")]
     pub galera: Option<PathBuf>,
+    /// In `peers`: the tree with MySQL's programs. It is made there when a system of MySQL is named, and kept (root, debootstrap, network, 700 MB)
+    /// [default: /var/cache/trireme-bench/mysql]
+    #[arg(long, value_name = "DIR")]
+    pub mysql_root: Option<PathBuf>,
     /// First of the 200 TCP ports that the servers use
     #[arg(long, default_value_t = 22000, value_name = "PORT")]
     pub base_port: u16,

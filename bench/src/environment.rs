@@ -95,6 +95,9 @@ impl Environment {
         if let Some(galera) = &context.galera {
             versions.insert("Galera".to_owned(), library(galera, builds));
         }
+        if let Some(version) = context.mysql.as_ref().ok().and_then(|tree| crate::mysql::version(tree)) {
+            versions.insert("MySQL".to_owned(), version);
+        }
         if let Some(version) =
             postgres_bin().and_then(|bin| said(&bin.join("postgres").display().to_string(), "--version"))
         {

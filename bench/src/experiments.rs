@@ -94,7 +94,7 @@ pub fn servers(point: &Point, _settings: &Settings) -> Servers {
         Experiment::Insert | Experiment::Ratio | Experiment::Tpcc => Servers::Shared(deployment(Vec::new(), false)),
         Experiment::Oltp => Servers::Shared(deployment(oltp::options(point), false)),
         Experiment::Durability => Servers::Shared(deployment(durability::options(), false)),
-        Experiment::Peers if matches!(system.kind(), Kind::Postgres | Kind::Etcd | Kind::Missing) => Servers::None,
+        Experiment::Peers if matches!(system.kind(), Kind::Postgres | Kind::Etcd | Kind::Mysql) => Servers::None,
         Experiment::Peers => Servers::Own(deployment(Vec::new(), false)),
         Experiment::Faults => Servers::Own(deployment(Vec::new(), faults::can_cut())),
         Experiment::Provider => Servers::None,
@@ -108,7 +108,6 @@ pub fn seconds(point: &Point, settings: &Settings) -> f64 {
         Experiment::Insert | Experiment::Ratio | Experiment::Oltp | Experiment::Provider => once + 1.0,
         Experiment::Durability => once + 1.5,
         Experiment::Tpcc => once + settings.by_preset(2.0, 10.0, 300.0),
-        Experiment::Peers if point.system().is_ok_and(|system| system.kind() == Kind::Missing) => 0.0,
         Experiment::Peers => once * 3.0 + 4.5 * settings.duration.clamp(0.5, 10.0) + 8.0,
         Experiment::Faults => faults::seconds(settings) + 15.0,
     }

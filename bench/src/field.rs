@@ -19,6 +19,8 @@ pub struct Context {
     pub provider: PathBuf,
     pub galera: Option<PathBuf>,
     pub libraries: Vec<crate::harness::Subject>,
+    /// The tree of MySQL's programs, or why there is none.
+    pub mysql: Result<PathBuf, String>,
     /// With `--disks separate`.
     pub disks: Option<Separate>,
     pub cancel: Cancel,

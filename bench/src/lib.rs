@@ -15,6 +15,7 @@ mod experiments;
 mod field;
 mod harness;
 mod hist;
+mod mysql;
 mod plan;
 mod probe;
 mod quota;
@@ -87,6 +88,10 @@ pub fn run(
     }
     let provider = provider(asked.provider.clone())?;
     let mut context = context(asked, settings, provider, cancel)?;
+    if asked.systems.iter().any(|system| system.kind() == Kind::Mysql) {
+        context.mysql = mysql::make(&mysql_root(asked), &context.cancel, say);
+        context.check_interrupted()?;
+    }
     check_tools(&experiments, asked, &context)?;
     check_machine(&context, &points)?;
     if context.settings.disks == Disks::Separate {
@@ -152,6 +157,10 @@ fn report(dirs: &[PathBuf], to: Option<&Path>, print: &mut dyn FnMut(&str)) -> R
     Ok(Outcome::Done)
 }
 
+fn mysql_root(asked: &Measure) -> PathBuf {
+    asked.mysql_root.clone().unwrap_or_else(|| PathBuf::from(mysql::DEFAULT_ROOT))
+}
+
 fn context(asked: &Measure, settings: Settings, provider: PathBuf, cancel: Cancel) -> Result<Context, String> {
     let absolute = |path: &Path| std::path::absolute(path).map_err(|e| format!("{}: {e}", path.display()));
     let out = match &asked.out {
@@ -187,6 +196,7 @@ fn context(asked: &Measure, settings: Settings, provider: PathBuf, cancel: Cance
         provider: absolute(&provider)?,
         galera: systems::galera(asked.galera.as_ref()),
         libraries: asked.library.clone(),
+        mysql: mysql::tree(&mysql_root(asked)),
         disks: None,
         cancel,
     })
@@ -237,7 +247,9 @@ fn check_tools(experiments: &[Experiment], asked: &Measure, context: &Context) -
             }
         }
     }
-    match asked.systems.iter().find_map(|system| Some((system, system.missing(context.galera.as_deref())?))) {
+    // Making the tree of MySQL's was tried; where it failed, its systems are left out with the reason.
+    let named = asked.systems.iter().filter(|system| system.kind() != Kind::Mysql || asked.systems.len() == 1);
+    match named.into_iter().find_map(|system| Some((system, system.missing(context)?))) {
         Some((system, reason)) => Err(format!("--systems {}: {reason}", system.name())),
         None => Ok(()),
     }
@@ -279,8 +291,10 @@ fn check_machine(context: &Context, points: &[plan::Point]) -> Result<(), String
     // Servers are started by an account of their own, which has to get through.
     trireme_private::own_dir(&context.dir)?;
     room(&context.dir, nodes, &context.settings)?;
-    let postgres = points.iter().any(|point| point.system().is_ok_and(|system| system.kind() == Kind::Postgres));
-    if nodes > 0 || postgres {
+    let others = points
+        .iter()
+        .any(|point| point.system().is_ok_and(|system| matches!(system.kind(), Kind::Postgres | Kind::Mysql)));
+    if nodes > 0 || others {
         open_for_servers(&context.dir)?;
     }
     Ok(())

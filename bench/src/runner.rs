@@ -88,7 +88,7 @@ fn missing(context: &Context, point: &Point) -> Option<String> {
             return Some(format!("{tool} is not installed: apt-get install {package}"));
         }
     }
-    point.system().ok().and_then(|system| system.missing(context.galera.as_deref()))
+    point.system().ok().and_then(|system| system.missing(context))
 }
 
 pub fn run(

@@ -1,5 +1,6 @@
 //! The systems: a server alone, ours, and what a user would take instead; each with what its acknowledgement means.
 
+use crate::field::Context;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -55,8 +56,14 @@ pub enum System {
     #[value(name = "postgres-1")]
     #[serde(rename = "postgres-1")]
     PostgresDurable,
-    /// MySQL Group Replication
-    MysqlGr,
+    /// MySQL Group Replication with one primary, nothing synced
+    #[value(name = "mysql-gr-0")]
+    #[serde(rename = "mysql-gr-0")]
+    MysqlFast,
+    /// MySQL Group Replication with one primary, sync_binlog=1 and flush=1
+    #[value(name = "mysql-gr-1")]
+    #[serde(rename = "mysql-gr-1")]
+    MysqlDurable,
     /// etcd: the replicated log without a database
     Etcd,
     /// etcd with --unsafe-no-fsync
@@ -79,8 +86,7 @@ pub enum Kind {
     },
     Postgres,
     Etcd,
-    /// Cannot be started here yet.
-    Missing,
+    Mysql,
 }
 
 impl System {
@@ -105,7 +111,7 @@ impl System {
         System::PostgresDurable,
         System::Etcd,
     ];
-    pub const PEERS: [System; 14] = [
+    pub const PEERS: [System; 15] = [
         System::Plain,
         System::TriremeDisk,
         System::TriremeProcess,
@@ -117,7 +123,8 @@ impl System {
         System::AsyncFast,
         System::PostgresDurable,
         System::PostgresFast,
-        System::MysqlGr,
+        System::MysqlDurable,
+        System::MysqlFast,
         System::Etcd,
         System::EtcdFast,
     ];
@@ -142,7 +149,8 @@ impl System {
             System::SemisyncDurable => "semi-synchronous, all synced",
             System::PostgresFast => "PostgreSQL ANY 1, remote_write",
             System::PostgresDurable => "PostgreSQL ANY 1, on",
-            System::MysqlGr => "MySQL Group Replication",
+            System::MysqlFast => "MySQL Group Replication, nothing synced",
+            System::MysqlDurable => "MySQL Group Replication, all synced",
             System::Etcd => "etcd (a log without a database)",
             System::EtcdFast => "etcd, --unsafe-no-fsync",
         }
@@ -171,7 +179,8 @@ impl System {
             }
             System::PostgresFast => "on the primary's disk and in the memory of one standby",
             System::PostgresDurable => "on the disks of the primary and of one standby",
-            System::MysqlGr => "ordered by a majority, in memory",
+            System::MysqlFast => "certified, and in the memory of a majority; lost when all die at once",
+            System::MysqlDurable => "certified, in the memory of a majority, and on the disk of the primary",
             System::Etcd => "in the logs of a majority, on disk",
             System::EtcdFast => {
                 "in the logs of a majority, in files: survives the death of every server, not the loss of power"
@@ -188,7 +197,8 @@ impl System {
             | System::GaleraFast
             | System::GaleraDurable
             | System::Galera => "every node takes writes",
-            System::MysqlGr | System::Etcd | System::EtcdFast => "by itself",
+            System::MysqlFast | System::MysqlDurable => "by itself; a router leads the clients",
+            System::Etcd | System::EtcdFast => "by itself",
             System::AsyncFast
             | System::AsyncDurable
             | System::SemisyncFast
@@ -207,7 +217,7 @@ impl System {
             System::SemisyncFast | System::SemisyncDurable => Kind::Replicated { semisync: true },
             System::PostgresFast | System::PostgresDurable => Kind::Postgres,
             System::Etcd | System::EtcdFast => Kind::Etcd,
-            System::MysqlGr => Kind::Missing,
+            System::MysqlFast | System::MysqlDurable => Kind::Mysql,
         }
     }
 
@@ -223,7 +233,11 @@ impl System {
     /// `innodb_flush_log_at_trx_commit`.
     pub fn flush(self) -> u8 {
         match self {
-            System::Plain | System::GaleraDurable | System::AsyncDurable | System::SemisyncDurable => 1,
+            System::Plain
+            | System::GaleraDurable
+            | System::AsyncDurable
+            | System::SemisyncDurable
+            | System::MysqlDurable => 1,
             System::PlainFast
             | System::Dummy
             | System::TriremeDisk
@@ -234,25 +248,23 @@ impl System {
             | System::SemisyncFast
             | System::PostgresFast
             | System::PostgresDurable
-            | System::MysqlGr
+            | System::MysqlFast
             | System::Etcd
             | System::EtcdFast => 0,
         }
     }
 
     /// Why it cannot be measured on this machine.
-    pub fn missing(self, galera: Option<&std::path::Path>) -> Option<String> {
+    pub fn missing(self, context: &Context) -> Option<String> {
         match self.kind() {
-            Kind::Galera if galera.is_none() => {
+            Kind::Galera if context.galera.is_none() => {
                 Some("Galera's library is not installed: apt-get install galera-4, or name it with --galera".to_owned())
             }
             Kind::Postgres if postgres_bin().is_none() => {
                 Some("PostgreSQL is not installed: apt-get install postgresql".to_owned())
             }
             Kind::Etcd if !have("etcd") => Some("etcd is not installed: apt-get install etcd-server".to_owned()),
-            Kind::Missing => {
-                Some("MySQL's packages cannot be installed beside MariaDB's, and this command starts no system of its own for them".to_owned())
-            }
+            Kind::Mysql => context.mysql.clone().err(),
             Kind::Alone | Kind::Ours | Kind::Galera | Kind::Replicated { .. } | Kind::Postgres | Kind::Etcd => None,
         }
     }

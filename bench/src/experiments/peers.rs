@@ -4,6 +4,7 @@
 mod deaths;
 mod etcd;
 mod mariadb;
+mod mysql;
 mod postgres;
 mod postgres_client;
 
@@ -73,8 +74,9 @@ pub fn run(context: &Context, point: &Point, field: Option<&mut Field>) -> Resul
     let measured = match (system.kind(), field) {
         (Kind::Postgres, None) => postgres::run(context, point)?,
         (Kind::Etcd, None) => etcd::run(context, point)?,
+        (Kind::Mysql, None) => mysql::run(context, point)?,
         (_, Some(field)) => mariadb::run(context, field)?,
-        (_, None) => return Err(system.missing(context.galera.as_deref()).unwrap_or_else(|| "no servers".to_owned())),
+        (_, None) => return Err(system.missing(context).unwrap_or_else(|| "no servers".to_owned())),
     };
     Ok(measured)
 }

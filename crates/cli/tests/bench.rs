@@ -63,7 +63,11 @@ fn refuses_what_cannot_be_measured() {
         (&["insert", "--provider", "/no/such/lib.so"], 1, "build it with"),
         (&["insert", "--provider", &library, "--galera", "/no/such/galera.so"], 1, "there is no such file"),
         (&["insert", "--provider", &library, "--base-port", "80"], 1, "between 1024 and 65535"),
-        (&["peers", "--provider", &library, "--systems", "mysql-gr"], 1, "MySQL's packages"),
+        (
+            &["peers", "--provider", &library, "--systems", "mysql-gr-1", "--mysql-root", &scratch.path("")],
+            1,
+            "mysql-gr-1: ",
+        ),
         (&["report", "/no/such/run"], 1, "holds no run"),
         (&["report", "/no/such/run", "--to", "/tmp/file"], 1, "comparison of several runs"),
     ] {
