@@ -120,7 +120,7 @@ impl Context {
             let durability = if system == System::TriremeProcess { "process" } else { "disk" };
             spec.provider_options = format!("repl.durability={durability};{}", self.settings.provider_options);
         }
-        if system == System::Dummy {
+        if system.has_null_backend() {
             spec.options.push("wsrep-cluster-address=dummy://".to_owned());
         }
         if let Kind::Replicated { semisync } = system.kind() {

@@ -350,7 +350,9 @@ fn bases() -> Vec<(String, Base)> {
     let alone =
         format!("{} (MariaDB alone, with the settings of the point where it has some, else flush=1)", ALONE.name());
     vec![
-        (alone, Base::Alone),
+        (alone, Base::Alone(ALONE)),
+        // With flush=0 as most groups have it: what a provider adds.
+        (of(System::PlainFast), Base::Alone(System::PlainFast)),
         (of(System::GaleraDurable), Base::Group(System::GaleraDurable)),
         (of(System::GaleraFast), Base::Group(System::GaleraFast)),
         (format!("{} with the same settings", System::Galera.name()), Base::Group(System::Galera)),
@@ -388,7 +390,7 @@ fn ratios(layout: &Layout, records: &[&Record]) -> String {
 }
 
 enum Base {
-    Alone,
+    Alone(System),
     /// As many nodes of that system, with all else alike.
     Group(System),
     /// The same library with nothing measured.
@@ -400,7 +402,7 @@ impl Base {
         match self {
             Base::Group(system) => Key { system: system.name(), ..key.clone() },
             Base::Unmeasured => Key { system: format!("{}{UNMEASURED}", key.system), ..key.clone() },
-            Base::Alone => {
+            Base::Alone(system) => {
                 let mut set = key.set.clone();
                 if set.contains_key("masters") {
                     set.insert("masters".to_owned(), "1".to_owned());
@@ -409,7 +411,7 @@ impl Base {
                 if set.contains_key("write_sets") {
                     set.insert("write_sets".to_owned(), "rows".to_owned());
                 }
-                Key { system: ALONE.name(), nodes: 1, set }
+                Key { system: system.name(), nodes: 1, set }
             }
         }
     }
@@ -498,7 +500,7 @@ fn units(experiment: Experiment, layout: &Layout, records: &[&Record]) -> Vec<Fi
     };
     let mut all = [figure("units"), figure("units-of-the-high")];
     for value in layout.ratios.iter().filter_map(|at| layout.values.get(*at)) {
-        let cells = Cells::of(records, value.name).in_units_of(|key| Base::Alone.key(key));
+        let cells = Cells::of(records, value.name).in_units_of(|key| Base::Alone(ALONE).key(key));
         let most = cells.iter().map(|(_, summary)| summary.most).fold(0.0, f64::max);
         let figure = &mut all[usize::from(most > UNITS_MOST)];
         if !cells.is_empty() {

@@ -18,6 +18,8 @@ pub enum System {
     PlainFast,
     /// One server with our provider and no group communication (dummy://), flush=0
     Dummy,
+    /// One server with Galera's provider and its null backend (dummy://), flush=0
+    GaleraDummy,
     /// Trireme, repl.durability=disk, flush=0
     TriremeDisk,
     /// Trireme, repl.durability=process, flush=0
@@ -100,6 +102,17 @@ impl System {
         System::GaleraFast,
         System::GaleraDurable,
     ];
+    /// The same with Galera's null backend.
+    pub const USUAL_ALSO_NULL: [System; 8] = [
+        System::Plain,
+        System::PlainFast,
+        System::Dummy,
+        System::GaleraDummy,
+        System::TriremeDisk,
+        System::TriremeProcess,
+        System::GaleraFast,
+        System::GaleraDurable,
+    ];
     /// Of each kind one.
     pub const TINY: [System; 4] = [System::Plain, System::Dummy, System::TriremeDisk, System::GaleraDurable];
     /// Of each kind of peer one.
@@ -138,6 +151,7 @@ impl System {
             System::Plain => "MariaDB alone, flush=1",
             System::PlainFast => "MariaDB alone, flush=0",
             System::Dummy => "Trireme without a group (dummy://), flush=0",
+            System::GaleraDummy => "Galera without a group (dummy://), flush=0",
             System::TriremeDisk => "Trireme disk",
             System::TriremeProcess => "Trireme process",
             System::GaleraFast => "Galera, flush=0",
@@ -162,6 +176,7 @@ impl System {
             System::Plain => "on this server's disk; one server only",
             System::PlainFast => "in this server's memory; the last second is lost when it dies",
             System::Dummy => "in this server's log on disk; one server only",
+            System::GaleraDummy => "in this server's memory; the last second is lost when it dies",
             System::TriremeDisk => "in the logs of a majority, on disk: survives the loss of power everywhere",
             System::TriremeProcess => {
                 "in the logs of a majority, in files: survives the death of every server, not the loss of power everywhere"
@@ -191,7 +206,7 @@ impl System {
     /// How clients go on when the server that takes writes dies.
     pub fn takeover(self) -> &'static str {
         match self {
-            System::Plain | System::PlainFast | System::Dummy => "none: one server",
+            System::Plain | System::PlainFast | System::Dummy | System::GaleraDummy => "none: one server",
             System::TriremeDisk
             | System::TriremeProcess
             | System::GaleraFast
@@ -212,7 +227,7 @@ impl System {
         match self {
             System::Plain | System::PlainFast => Kind::Alone,
             System::Dummy | System::TriremeDisk | System::TriremeProcess => Kind::Ours,
-            System::GaleraFast | System::GaleraDurable | System::Galera => Kind::Galera,
+            System::GaleraDummy | System::GaleraFast | System::GaleraDurable | System::Galera => Kind::Galera,
             System::AsyncFast | System::AsyncDurable => Kind::Replicated { semisync: false },
             System::SemisyncFast | System::SemisyncDurable => Kind::Replicated { semisync: true },
             System::PostgresFast | System::PostgresDurable => Kind::Postgres,
@@ -222,12 +237,17 @@ impl System {
     }
 
     pub fn is_group(self) -> bool {
-        matches!(self.kind(), Kind::Ours | Kind::Galera) && self != System::Dummy
+        matches!(self.kind(), Kind::Ours | Kind::Galera) && !self.has_null_backend()
     }
 
     /// One server, whatever `--nodes` says.
     pub fn is_single(self) -> bool {
-        matches!(self, System::Plain | System::PlainFast | System::Dummy)
+        matches!(self, System::Plain | System::PlainFast) || self.has_null_backend()
+    }
+
+    /// A provider that talks to nobody.
+    pub fn has_null_backend(self) -> bool {
+        matches!(self, System::Dummy | System::GaleraDummy)
     }
 
     /// `innodb_flush_log_at_trx_commit`.
@@ -240,6 +260,7 @@ impl System {
             | System::MysqlDurable => 1,
             System::PlainFast
             | System::Dummy
+            | System::GaleraDummy
             | System::TriremeDisk
             | System::TriremeProcess
             | System::GaleraFast

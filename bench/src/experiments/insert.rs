@@ -50,10 +50,10 @@ pub fn size(settings: &Settings) -> String {
 }
 
 pub fn points(settings: &Settings) -> Vec<Point> {
-    let usual: &[System] = settings.by_preset(&System::TINY, &System::TINY, &System::USUAL);
+    let usual: &[System] = settings.by_preset(&System::TINY, &System::TINY, &System::USUAL_ALSO_NULL);
     let nodes = settings.nodes_that_scale(settings.in_report(&[1, 3], &[1, 2, 3, 4]));
     let rows: &[u32] = settings.by_preset(&[1, 100], &[1, 10, 100, 1000], &[1, 10, 100, 1000]);
-    let all = settings.deployments(&settings.systems_of(usual, &System::USUAL), &nodes);
+    let all = settings.deployments(&settings.systems_of(usual, &System::USUAL_ALSO_NULL), &nodes);
     all.into_iter()
         .flat_map(|(system, nodes)| {
             rows.iter().map(move |rows| Point::new(Experiment::Insert, system.name(), nodes).with("rows", rows))

@@ -63,11 +63,10 @@ pub fn points(settings: &Settings) -> Vec<Point> {
         &[System::Plain, System::TriremeDisk, System::GaleraDurable],
         &System::USUAL,
     );
-    let known: Vec<System> = System::USUAL.into_iter().filter(|system| *system != System::Dummy).collect();
     let nodes = settings.nodes_that_scale(&[1, 2, 3, 4]);
     let ratios: &[u32] = settings.by_preset(&[70], &RATIOS, &RATIOS);
     let mut all = Vec::new();
-    for (system, nodes) in settings.deployments(&settings.systems_of(usual, &known), &nodes) {
+    for (system, nodes) in settings.deployments(&settings.systems_of(usual, &System::USUAL_ALSO_NULL), &nodes) {
         for write_sets in &settings.write_sets {
             // A server without a provider sends none.
             if write_sets == "statements" && system.is_single() {
