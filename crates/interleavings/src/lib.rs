@@ -28,9 +28,3 @@ pub mod slot;
 /// What items of the queue carry, and nobody looks into here.
 #[derive(Clone, Debug)]
 pub struct ServerView;
-
-pub mod engine {
-    /// As above.
-    #[derive(Clone, Copy, Debug)]
-    pub enum Word {}
-}
