@@ -65,7 +65,7 @@ pub fn points(settings: &Settings) -> Vec<Point> {
     let usual: &[System] = settings.by_preset(&KNOWN_BUT_PROCESS, &KNOWN_BUT_PROCESS, &KNOWN);
     let systems = settings.systems_of(usual, &KNOWN);
     let nodes = settings.nodes_or(settings.by_preset(&[2], &[3], &[3]));
-    let threads = settings.threads_or(settings.by_preset(&[8], settings.in_report(&[64], &[8, 64]), &[1, 8, 64, 256]));
+    let threads = settings.threads_or(settings.by_preset(&[8], &[64], &[1, 8, 64, 256]));
     let combinations: &[(u8, u8)] = settings.by_preset(
         &[(0, 0), (1, 1)],
         &[(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)],
