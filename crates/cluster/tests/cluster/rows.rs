@@ -95,6 +95,7 @@ pub fn rows_of_every_shape_replicate(bed: &Bed) {
     let lines: String = (1..=2000).map(|n| format!("{n},name {n}\n")).collect();
     std::fs::write(&file, lines).unwrap();
     a.run("CREATE TABLE loaded (id INT PRIMARY KEY, name VARCHAR(20))");
+    b.run("SELECT COUNT(*) FROM loaded"); // LOAD DATA does not wait for the table, a SELECT does
     b.run(&format!("LOAD DATA INFILE '{}' INTO TABLE loaded FIELDS TERMINATED BY ','", file.display()));
     assert_eq!(c.number("SELECT COUNT(*) FROM loaded"), 2000);
     let rows: Vec<Vec<Option<&str>>> =
