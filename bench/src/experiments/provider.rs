@@ -12,7 +12,7 @@ use trireme_certificates::{Authority, Files, Validity};
 
 pub const LAYOUT: Layout = Layout {
     title: "Providers alone",
-    about: "Each provider is driven through the wsrep interface by a stand-in for the server: no engine and no client protocol. `writers`: which nodes have clients; `clients`: how many on each of them. With one node there is no group communication (`dummy://`). `size`: bytes of a write set. `wire`: group traffic in clear text, protected by a secret that all nodes share, or by TLS. `key_rows`: rows that keys are drawn from; fewer rows, more conflicts.",
+    about: "Each provider is driven through the wsrep interface by a stand-in for the server: no engine and no client protocol. `writers`: which nodes have clients; `clients`: how many on each of them. With one node there is no group communication (`dummy://`). `size`: bytes of a write set. `wire`: group traffic in clear text, protected by a secret that all nodes share, or by TLS. `key_rows`: rows that keys are drawn from; fewer rows, more conflicts. `transport`: bodies of write sets over links, or by UDP multicast. Bytes sent are the provider's own count, without the headers of IP.",
     values: &[
         value("commits_per_s", "commits/s", 0),
         value("p50_us", "half within, µs", 0),
@@ -21,13 +21,15 @@ pub const LAYOUT: Layout = Layout {
         value("cpu_us_per_commit", "processor time of all nodes per commit, µs", 1),
         value("conflict_percent", "in conflict, %", 2),
         value("applied_percent", "applied by the others in the same time, %", 1),
+        value("writer_bytes_per_commit", "bytes that writing nodes send per commit", 0),
+        value("sent_bytes_per_commit", "bytes that all nodes send per commit", 0),
     ],
     ratios: &[0, 1, 2, 4],
-    rows: &["system", "nodes", "writers", "size", "wire", "key_rows"],
+    rows: &["system", "nodes", "writers", "size", "wire", "transport", "key_rows"],
     columns: &["clients"],
     x: Some("clients"),
     x_title: "clients on each writing node",
-    figures: &["nodes", "writers", "size", "wire", "key_rows"],
+    figures: &["nodes", "writers", "size", "wire", "transport", "key_rows"],
     ..Layout::TABLE
 };
 
@@ -36,6 +38,8 @@ pub const UNMEASURED: &str = "-unmeasured";
 
 /// Bytes of data in each write set.
 const SIZE: usize = 200;
+/// The same where it is about the bodies.
+const BODY: usize = 2000;
 
 pub fn size(settings: &Settings) -> String {
     format!("Measured for {} s.", settings.duration)
@@ -82,6 +86,7 @@ pub fn points(settings: &Settings) -> Vec<Point> {
                         .with("writers", cell.writers)
                         .with("size", cell.size)
                         .with("wire", cell.wire)
+                        .with("transport", cell.transport)
                         .with("key_rows", cell.rows)
                         .with("clients", clients)
                 }));
@@ -98,6 +103,7 @@ struct Cell {
     writers: &'static str,
     size: usize,
     wire: &'static str,
+    transport: &'static str,
     /// Rows that keys are drawn from: fewer rows, more conflicts.
     rows: u64,
     /// Beside the usual ones.
@@ -107,21 +113,34 @@ struct Cell {
 impl Cell {
     fn usual(settings: &Settings) -> Cell {
         let size = settings.sizes.first().copied().unwrap_or(SIZE);
-        Cell { nodes: 1, writers: "first", size, wire: CLEAR, rows: settings.rows, is_variant: false }
+        Cell { nodes: 1, writers: "first", size, wire: CLEAR, transport: LINKS, rows: settings.rows, is_variant: false }
     }
 
     /// A secret for all is ours alone. What the options of a named library protect is not known here.
     fn suits(&self, label: &str) -> bool {
         let bare = label.strip_suffix(UNMEASURED).unwrap_or(label);
-        match (self.wire, <System as clap::ValueEnum>::from_str(bare, false)) {
-            (CLEAR, _) => true,
-            (SECRET, Ok(system)) => !matches!(system.kind(), Kind::Galera),
-            (_, system) => system.is_ok(),
+        let system = <System as clap::ValueEnum>::from_str(bare, false);
+        let is_ours = || system.as_ref().is_ok_and(|system| !matches!(system.kind(), Kind::Galera));
+        match (self.wire, self.transport) {
+            (CLEAR, LINKS) => true,
+            // Galera forms no cluster by multicast.
+            (SECRET, _) | (_, MULTICAST) => is_ours(),
+            _ => system.is_ok(),
         }
     }
 }
 
-/// Other sizes, what protects the wire, and keys in conflict: each with all else as usual, on one number of nodes that all write.
+/// Bodies by multicast and, beside them, the same over links: one node writes, so that it is clear whose bytes they are.
+fn transports(settings: &Settings, usual: &Cell) -> Vec<Cell> {
+    let nodes: &[u8] = settings.by_preset(&[2], &[3], &[3, 5, 7]);
+    let mut nodes = settings.nodes_or(nodes);
+    nodes.retain(|nodes| *nodes > 1);
+    let size = settings.sizes.first().copied().unwrap_or(BODY);
+    let cell = |nodes, transport| Cell { nodes, transport, size, writers: "first", ..*usual };
+    nodes.into_iter().flat_map(|nodes| [LINKS, MULTICAST].map(|transport| cell(nodes, transport))).collect()
+}
+
+/// Other sizes, what protects the wire, the transport, and keys in conflict: each with all else as usual, on one number of nodes that all write.
 fn variants(settings: &Settings, nodes: &[u8]) -> Vec<Cell> {
     let Some(nodes) = nodes.iter().copied().find(|nodes| *nodes == 3).or(nodes.iter().copied().find(|n| *n > 1)) else {
         return Vec::new();
@@ -134,6 +153,7 @@ fn variants(settings: &Settings, nodes: &[u8]) -> Vec<Cell> {
     let mut all: Vec<Cell> = sizes.into_iter().map(|size| Cell { size, ..usual }).collect();
     all.extend([SECRET, TLS].map(|wire| Cell { wire, ..usual }));
     let rows: &[u64] = settings.by_preset(&[10], &[1000, 10], &[1000, 10]);
+    all.extend(transports(settings, &usual));
     all.extend(rows.iter().filter(|rows| **rows != settings.rows).map(|rows| Cell { rows: *rows, ..usual }));
     all
 }
@@ -142,6 +162,16 @@ fn variants(settings: &Settings, nodes: &[u8]) -> Vec<Cell> {
 const CLEAR: &str = "clear";
 const SECRET: &str = "secret";
 const TLS: &str = "tls";
+
+/// How bodies of write sets get to the others.
+const LINKS: &str = "links";
+const MULTICAST: &str = "multicast";
+
+/// A group of multicast that no other run has.
+fn multicast() -> String {
+    let [low, high, ..] = std::process::id().to_le_bytes();
+    format!("gmcast.mcast_addr=239.254.{high}.{low};")
+}
 
 /// Options that protect the wire; what they name is written to `dir`.
 fn protection(wire: &str, dir: &Path) -> Result<String, String> {
@@ -172,10 +202,11 @@ fn subject(context: &Context, label: &str) -> Result<Subject, String> {
     }
     let bare = label.strip_suffix(UNMEASURED);
     let system: System = clap::ValueEnum::from_str(bare.unwrap_or(label), false)?;
+    let ours = |mode: &str| (context.provider.clone(), format!("repl.durability={mode};repl.status_extended=yes;"));
     let (library, options) = match (system, system.kind()) {
         (_, Kind::Galera) => (context.galera.clone().ok_or("Galera's library is not installed")?, String::new()),
-        (System::TriremeProcess, _) => (context.provider.clone(), "repl.durability=process;".to_owned()),
-        _ => (context.provider.clone(), "repl.durability=disk;".to_owned()),
+        (System::TriremeProcess, _) => ours("process"),
+        _ => ours("disk"),
     };
     let more = if matches!(system.kind(), Kind::Galera) { "" } else { &context.settings.provider_options };
     let less = if bare.is_some() { "repl.metrics=no;repl.flight_size=0;" } else { "" };
@@ -188,7 +219,8 @@ pub fn run(context: &Context, point: &Point) -> Result<Measured, String> {
         trireme_private::fresh_dir(&context.dir, "wire").map_err(|e| format!("{}: {e}", context.dir.display()))?;
     let protection = protection(point.text("wire"), &files)?;
     // Options that were asked for come last, so that they win.
-    subject.options = format!("{protection}{}", subject.options);
+    let transport = if point.text("transport") == MULTICAST { multicast() } else { String::new() };
+    subject.options = format!("{protection}{transport}{}", subject.options);
     let outcome = measure(context, point, &subject);
     let _ = std::fs::remove_dir_all(&files);
     outcome
@@ -219,7 +251,9 @@ fn measure(context: &Context, point: &Point, subject: &Subject) -> Result<Measur
         "last" => node + 1 == nodes,
         _ => true,
     };
-    let total = sum(&cluster.run(load, writes)?);
+    let reports = cluster.run(load, writes)?;
+    let total = sum(&reports);
+    let by_writers: u64 = reports.iter().enumerate().filter(|(n, _)| writes(*n)).map(|(_, r)| r.sent_bytes).sum();
     cluster.converge()?;
     context.check_interrupted()?;
     if total.errors > 0 {
@@ -238,6 +272,10 @@ fn measure(context: &Context, point: &Point, subject: &Subject) -> Result<Measur
     measured.set("gap_ms", total.gap.as_secs_f64() * 1e3);
     measured.set("cpu_us_per_commit", total.cpu.as_secs_f64() * 1e6 / commits.max(1.0));
     measured.set("conflict_percent", 100.0 * total.conflicts as f64 / (commits + total.conflicts as f64).max(1.0));
+    if total.sent_bytes > 0 {
+        measured.set("writer_bytes_per_commit", by_writers as f64 / commits.max(1.0));
+        measured.set("sent_bytes_per_commit", total.sent_bytes as f64 / commits.max(1.0));
+    }
     if nodes > 1 {
         let expected = (commits + total.conflicts as f64) * (nodes - 1) as f64;
         measured.set("applied_percent", 100.0 * total.applied as f64 / expected.max(1.0));
@@ -258,6 +296,7 @@ mod tests {
         };
         assert!(has("trireme-disk", "wire", "secret") && has("galera-0", "wire", "tls"));
         assert!(!has("galera-0", "wire", "secret"), "it has none");
+        assert!(has("trireme-disk", "transport", "multicast") && !has("galera-0", "transport", "multicast"));
         assert!(has("galera-0", "key_rows", "10") && has("trireme-process", "key_rows", "1000000"));
         // Runs with other rows do not look alike.
         let ids = |words: &[&str]| points(&settings(words)).iter().map(Point::id).collect::<Vec<_>>();

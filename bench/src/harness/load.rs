@@ -44,6 +44,8 @@ pub struct Report {
     pub elapsed: Duration,
     /// CPU of the whole process, user and system.
     pub cpu: Duration,
+    /// Bytes that the provider sent to other nodes, over links and by multicast. Zero: it does not say.
+    pub sent_bytes: u64,
     /// certify to release, of the commits.
     pub latency: Histogram,
 }
@@ -51,7 +53,7 @@ pub struct Report {
 impl Report {
     pub fn to_text(&self) -> String {
         format!(
-            "{} {} {} {} {} {} {} {} {} {}",
+            "{} {} {} {} {} {} {} {} {} {} {}",
             self.commits,
             self.conflicts,
             self.errors,
@@ -61,6 +63,7 @@ impl Report {
             self.gap.as_nanos(),
             self.elapsed.as_nanos(),
             self.cpu.as_nanos(),
+            self.sent_bytes,
             self.latency.to_text()
         )
     }
@@ -77,6 +80,7 @@ impl Report {
             gap: Duration::from_nanos(f.next()?.parse().ok()?),
             elapsed: Duration::from_nanos(f.next()?.parse().ok()?),
             cpu: Duration::from_nanos(f.next()?.parse().ok()?),
+            sent_bytes: f.next()?.parse().ok()?,
             latency: Histogram::from_text(f.next()?)?,
         })
     }
@@ -92,6 +96,7 @@ impl Report {
         self.gap = self.gap.max(other.gap);
         self.elapsed = self.elapsed.max(other.elapsed);
         self.cpu += other.cpu;
+        self.sent_bytes += other.sent_bytes;
         self.latency.merge(&other.latency);
     }
 }
@@ -117,12 +122,13 @@ pub fn run(shared: &'static Shared, load: Load) -> Report {
         .collect();
 
     sleep_until(from);
-    let (cpu, applied) = (cpu_time(), shared.applied.load(Ordering::Relaxed));
+    let (cpu, applied, sent) = (cpu_time(), shared.applied.load(Ordering::Relaxed), sent_bytes(shared));
     let measured = Instant::now();
     sleep_until(until);
     let mut report = Report {
         elapsed: measured.elapsed(),
         cpu: cpu_time() - cpu,
+        sent_bytes: sent_bytes(shared).saturating_sub(sent),
         applied: shared.applied.load(Ordering::Relaxed) - applied,
         ..Report::default()
     };
@@ -137,6 +143,12 @@ pub fn run(shared: &'static Shared, load: Load) -> Report {
     report.elapsed = elapsed;
     report.out_of_order = shared.out_of_order.load(Ordering::Relaxed);
     report
+}
+
+/// Ours tells it with `repl.status_extended`; Galera does not.
+fn sent_bytes(shared: &Shared) -> u64 {
+    let stat = |name| shared.provider().stat(name).and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(0);
+    stat("trireme_link_bytes") + stat("trireme_multicast_bytes")
 }
 
 /// Finds the longest time without a commit.

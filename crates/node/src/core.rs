@@ -534,6 +534,7 @@ impl Core {
             connections_refused: self.inc.transport.stats().refused,
             connections_half_open: self.inc.transport.stats().half_open,
             links_of_strangers: self.inc.transport.stats().stranger_links,
+            link_bytes: self.inc.transport.stats().bytes_sent,
             multicast: self.inc.transport.stats().multicast,
             multicast_members: self.hear_multicast(),
             violators: self.inc.group.left_peers().into_iter().map(name).collect(),

@@ -72,6 +72,8 @@ pub struct Picture {
     pub connections_half_open: u64,
     /// Links of nodes that are not in the view, now.
     pub links_of_strangers: u64,
+    /// Bytes that were sent over links.
+    pub link_bytes: u64,
     pub multicast: MulticastStats,
     /// Members that get bodies by multicast.
     pub multicast_members: Vec<String>,
@@ -117,6 +119,7 @@ impl Picture {
             ("group_level_max", Value::Int(i64::from(trireme_order::SUPPORTED.max.0))),
             ("group_level_waits_for", self.level_waits_for.join("; ").into()),
             ("hears_majority", yes(self.hears_majority)),
+            ("link_bytes", int(self.link_bytes)),
             ("links_of_strangers", int(self.links_of_strangers)),
             ("log_bytes", int(self.log_bytes)),
             ("log_bytes_max", int(self.log_bytes_max)),

@@ -101,6 +101,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
         small_logs::a_copy_that_the_log_has_outrun_is_asked_for_again,
     ),
     ("the_loss_of_the_majority_is_told_behind_an_applier", network::the_loss_of_the_majority_is_told_behind_an_applier),
+    ("bodies_by_multicast_between_machines", network::bodies_by_multicast_between_machines),
     ("floods_of_silent_and_shaking_strangers", floods::floods_of_silent_and_shaking_strangers),
     ("floods_of_strangers_in_clear_text", floods::floods_of_strangers_in_clear_text),
     ("an_encrypted_log_outlives_kills_and_new_keys", encrypted::an_encrypted_log_outlives_kills_and_new_keys),

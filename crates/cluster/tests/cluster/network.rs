@@ -1,4 +1,6 @@
-//! Nodes cut off from each other; needs root for network namespaces.
+//! Nodes cut off from each other, and multicast between them; needs root for network namespaces.
+
+use trireme_cluster::Cluster;
 
 use crate::support::{
     Bed, Load, assert_all_there, assert_equal, await_status, client, client_in_d, eventually, node, schema,
@@ -75,5 +77,100 @@ pub fn the_loss_of_the_majority_is_told_behind_an_applier(bed: &Bed) {
     await_status(&cluster, 3, "wsrep_local_state_comment", "Synced");
     await_status(&cluster, 3, "wsrep_ready", "ON");
     client_in_d(&cluster, 3).run("INSERT INTO t VALUES ()");
+    assert_equal(&cluster);
+}
+
+/// What a node has sent since it is in the group.
+#[derive(Clone, Copy)]
+struct Sent {
+    links: i64,
+    multicast: i64,
+    /// Of everything, as the other end of its cable counts it.
+    cable: i64,
+}
+
+impl Sent {
+    fn by(cluster: &Cluster, base_port: u16, n: u8) -> Sent {
+        let status = |name: &str| {
+            let sql = format!(
+                "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'wsrep_trireme_{name}'"
+            );
+            client(cluster, n).number(&sql)
+        };
+        let file = format!("/sys/class/net/tr{base_port}v{n}/statistics/rx_bytes");
+        let cable = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{file}: {error}"));
+        Sent { links: status("link_bytes"), multicast: status("multicast_bytes"), cable: cable.trim().parse().unwrap() }
+    }
+
+    fn since(self, before: Sent) -> Sent {
+        Sent {
+            links: self.links - before.links,
+            multicast: self.multicast - before.multicast,
+            cable: self.cable - before.cable,
+        }
+    }
+}
+
+/// Bodies leave a node once for all that hear them. One that hears none gets them by its link, and so does one that was cut off meanwhile:
+/// the cut stops what is addressed to it, and no multicast.
+pub fn bodies_by_multicast_between_machines(bed: &Bed) {
+    const BODY: i64 = 36 * 111;
+    const ROWS: i64 = 300;
+    let Some(mut spec) = bed.spec_with_networks() else { return };
+    spec.provider_options = "gmcast.mcast_addr=239.192.0.11; repl.status_extended=yes".to_owned();
+    let mut cluster = bed.up(&spec);
+    schema(&cluster, 1);
+    let hears = |cluster: &Cluster, n: u8, names: &str| {
+        await_status(cluster, n, "wsrep_trireme_multicast_members", names);
+    };
+    let all_hear = |cluster: &Cluster| {
+        hears(cluster, 1, "node2,node3");
+        hears(cluster, 2, "node1,node3");
+        hears(cluster, 3, "node1,node2");
+    };
+    all_hear(&cluster);
+    let mut one = client_in_d(&cluster, 1);
+    one.run("CREATE TABLE bodies (id INT AUTO_INCREMENT PRIMARY KEY, body VARBINARY(4000))");
+    let write = |client: &mut crate::support::Client, rows: i64| {
+        for _ in 0..rows {
+            client.run("INSERT INTO bodies (body) VALUES (REPEAT(UUID(), 111))");
+        }
+    };
+    let before = Sent::by(&cluster, spec.base_port, 1);
+    write(&mut one, ROWS);
+    let sent = Sent::by(&cluster, spec.base_port, 1).since(before);
+    let bodies = ROWS * BODY;
+    assert!(sent.multicast >= bodies, "{} by multicast, of {bodies}", sent.multicast);
+    assert!(sent.links < bodies / 2, "{} over links, of {bodies}", sent.links);
+    assert!(sent.cable < 2 * bodies, "{} on the cable, and two copies are {}", sent.cable, 2 * bodies);
+
+    // The switch lets no multicast through to one of them.
+    let lets_through = format!("/sys/class/net/tr{}v3/brport/multicast_flood", spec.base_port);
+    std::fs::write(&lets_through, "0").unwrap_or_else(|error| panic!("{lets_through}: {error}"));
+    eventually("node3 is counted on no longer", || {
+        write(&mut one, 20);
+        let status = trireme_cluster::sample(cluster.node(node(1)).expect("node exists"));
+        match status.variables.get("wsrep_trireme_multicast_members").map(String::as_str) {
+            Some("node2") => Ok(()),
+            other => Err(format!("{other:?} hear")),
+        }
+    });
+    assert_equal(&cluster);
+    std::fs::write(&lets_through, "1").unwrap();
+    hears(&cluster, 1, "node2,node3");
+
+    // Cut off, and back.
+    let load = Load::start(&cluster.endpoints());
+    cluster.partition(&[vec![node(3)]]).unwrap();
+    await_status(&cluster, 3, "wsrep_cluster_status", "non-Primary");
+    write(&mut one, ROWS);
+    load.await_progress(50);
+    cluster.heal().unwrap();
+    await_status(&cluster, 3, "wsrep_local_state_comment", "Synced");
+    all_hear(&cluster);
+    let acknowledged = load.finish();
+    for n in 1..=3 {
+        assert_all_there(&cluster, n, &acknowledged);
+    }
     assert_equal(&cluster);
 }
