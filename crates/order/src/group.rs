@@ -104,6 +104,8 @@ pub struct Group<S: LogStore> {
     pub(crate) gone: BTreeMap<NodeId, Timestamp>,
     pub(crate) held: VecDeque<Envelope<Append>>,
     pub(crate) proposals: Proposals,
+    /// Linked members that get bodies of proposals by multicast, as the driver says (`set_hear_multicast`).
+    pub(crate) hear_multicast: BTreeSet<NodeId>,
     // --- membership
     pub(crate) join_state: Option<JoinState>,
     pub(crate) standing: CurrentStanding,
@@ -164,6 +166,7 @@ impl<S: LogStore> Group<S> {
             gone: BTreeMap::new(),
             held: VecDeque::new(),
             proposals: Proposals::new(session),
+            hear_multicast: BTreeSet::new(),
             join_state: None,
             standing: CurrentStanding::START,
             suspicion: Suspicion::default(),
@@ -606,6 +609,12 @@ impl<S: LogStore> Group<S> {
                 group.log(true, text);
             }
         });
+    }
+
+    /// These members get the bodies that are sent to all (`Class::Droppable`) by multicast: from here on a sequencer sends them its own
+    /// bodies that way, and their place in the order without them.
+    pub fn set_hear_multicast(&mut self, members: BTreeSet<NodeId>) {
+        self.input(|group| group.hear_multicast = members);
     }
 
     /// The members that are thrown out (`evs.evict`), by the UUID of their incarnation. The application keeps this list as

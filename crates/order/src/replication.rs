@@ -130,14 +130,15 @@ impl<S: LogStore> Group<S> {
         }
     }
 
-    /// To the sequencer to be ordered, to everybody else so that the body travels once.
+    /// To the sequencer to be ordered, to everybody else so that the body travels once. What the sequencer itself proposes goes with its place
+    /// in the order instead, but to those that hear multicast.
     fn disseminate(&mut self, session: Session, number: u64, app: bool, body: Bytes) {
         let me = self.me();
         let submit = Message::Submit { session, number, app, body: body.clone() };
         for node in self.linked_members() {
             if self.sequencer == Some(node) {
                 self.send(node, submit.clone());
-            } else {
+            } else if self.sequencer != Some(me) || self.hear_multicast.contains(&node) {
                 self.send_droppable(node, submit.clone());
             }
         }
@@ -303,7 +304,7 @@ impl<S: LogStore> Group<S> {
                 let h = e.header;
                 let origin = h.session.node;
                 let has_it = h.index > full_until
-                    && origin != me
+                    && (origin != me || self.hear_multicast.contains(&node))
                     && matches!(h.kind, EntryKind::WriteSet | EntryKind::App)
                     && h.term == self.hard.term;
                 bytes += EntryHeader::ENCODED + if has_it { 0 } else { e.payload.len() };

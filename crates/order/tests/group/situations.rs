@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use trireme_order::{Event, LogStore, MemStore, Message, Phase, ReadId};
-use trireme_types::{Durability, Entry, EntryHeader, EntryKind, Seqno, Session, Uuid, Voter, VoterSet, Weight, Writer};
+use trireme_order::{Content, Envelope, Event, LogStore, MemStore, Message, Phase, ReadId};
+use trireme_types::{
+    Durability, Entry, EntryHeader, EntryKind, NodeId, Seqno, Session, Uuid, Voter, VoterSet, Weight, Writer,
+};
 
 use crate::net::*;
 
@@ -925,5 +927,42 @@ fn a_sequencer_that_is_cut_off_says_so_after_one_timeout_and_has_a_successor_aft
             assert!(found.is_some() && group.hears_majority(net.now), "{phase}: {:?}", group.status());
         }
         assert!(!net.nodes[&old].group.hears_majority(net.now), "{phase}");
+    }
+}
+
+/// How often a body is on its way from this node, alone and with a place in the order.
+fn on_its_way(net: &Net, from: u8, body: &[u8]) -> (usize, usize) {
+    let sent = || net.queue.iter().filter(|(by, _, _)| *by == from).map(|(_, _, message)| message);
+    let alone = sent().filter(|m| matches!(m, Message::Submit { body: b, .. } if b == body)).count();
+    let carries = |m: &&Message| match m {
+        Message::InTerm(Envelope { content: Content::Append(append), .. }) => {
+            append.entries.iter().any(|(_, b)| b.as_ref().is_some_and(|b| b == body))
+        }
+        _ => false,
+    };
+    (alone, sent().filter(carries).count())
+}
+
+/// To those that hear multicast it goes alone, for the transport to send once; what gets lost there is asked for.
+#[test]
+fn what_the_sequencer_proposes_goes_to_each_member_once() {
+    let mut net = Net::cluster(3);
+    let s = net.sequencer();
+    net.propose(s, "by links");
+    net.drain(s);
+    assert_eq!(on_its_way(&net, s, b"by links"), (0, 2));
+    net.settle();
+    let others: BTreeSet<NodeId> = (1..=3).filter(|n| *n != s).map(node).collect();
+    net.nodes.get_mut(&s).unwrap().group.set_hear_multicast(others);
+    net.propose(s, "by multicast");
+    net.drain(s);
+    assert_eq!(on_its_way(&net, s, b"by multicast"), (2, 0));
+    net.settle();
+    net.propose(s, "lost");
+    net.drain(s);
+    net.queue.retain(|(_, _, m)| !matches!(m, Message::Submit { .. }));
+    net.run(Duration::from_secs(1));
+    for n in 1..=3 {
+        assert_eq!(net.bodies(n), ["by links", "by multicast", "lost"], "node {n}");
     }
 }
