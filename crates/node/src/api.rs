@@ -1,4 +1,5 @@
-//! What the C edge calls (`Node`, in node.rs) and what a node calls back (`Server`). Plain Rust values only: the provider translates.
+//! The calls of the C edge (`Node`, in node.rs) and those that a node makes to its server (`Server`). Plain Rust values
+//! only: the provider translates.
 
 use std::ffi::{OsString, c_void};
 use std::path::PathBuf;
@@ -53,7 +54,7 @@ impl ConnId {
     pub const NONE: ConnId = ConnId(u64::MAX);
 }
 
-/// What a write set is of, within its origin.
+/// The source of a write set, within its origin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Source {
     pub trx: TrxId,
@@ -175,7 +176,7 @@ pub trait Server: Send + Sync {
 /// How the server's process was started, as far as its executable tells.
 #[derive(Clone, Debug, Default)]
 pub struct ServerProcess {
-    /// What the server's main function was called with, its own name first.
+    /// The arguments of the server's main function, its own name first.
     pub arguments: Vec<OsString>,
     /// `--defaults-file`, absolute.
     pub defaults_file: Option<PathBuf>,
@@ -187,7 +188,7 @@ pub struct ServerProcess {
     pub plugin_dir: Option<PathBuf>,
 }
 
-/// What `init` receives (contract 1.7), owned.
+/// The arguments of `init` (contract 1.7), owned.
 #[derive(Clone, Debug, Default)]
 pub struct InitArgs {
     pub node_name: String,
@@ -201,7 +202,7 @@ pub struct InitArgs {
     pub arbitrator: Option<Arbitrator>,
 }
 
-/// What an arbitrator is told beyond the options.
+/// The settings of an arbitrator beyond the options.
 #[derive(Clone, Debug)]
 pub struct Arbitrator {
     /// Bytes that its log may take for the sake of servers that are away. Beyond, what at least one of them has is dropped, and

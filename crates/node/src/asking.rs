@@ -50,7 +50,7 @@ pub enum Refusal {
 /// How long known peers have to answer. A few round trips and a connection; who is down does not answer at all.
 const PATIENCE: Duration = Duration::from_millis(1500);
 
-/// What the own log knows of the cluster it belonged to.
+/// The own log's knowledge of the cluster it belonged to.
 struct Past {
     history: Uuid,
     lineage: Lineage,
@@ -80,7 +80,7 @@ impl Past {
             for entry in entries {
                 let header = entry.header;
                 let mut r = Reader::new(&entry.payload);
-                // What does not decode stops the group thread, with a better message.
+                // An entry that does not decode stops the group thread, with a better message.
                 match header.kind {
                     EntryKind::View => View::decode(&mut r).iter().for_each(|view| past.meet(view)),
                     EntryKind::Voters => {

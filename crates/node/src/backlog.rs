@@ -12,7 +12,7 @@ const BODY_BYTES_MAX: usize = 32 << 20;
 /// Items beyond this many are kept in short: 32 bytes each.
 const ITEMS_MAX: usize = 1 << 16;
 
-/// What cannot be read from the log: where it is, and what certification said.
+/// An item that cannot be kept whole: where the log has it, and what certification said.
 struct Short {
     seqno: Seqno,
     index: LogIndex,
@@ -48,7 +48,7 @@ impl Backlog {
     }
 
     pub fn is_empty(&self) -> bool {
-        // What is kept in short comes after these.
+        // The items that are kept in short come after these.
         self.items.is_empty()
     }
 

@@ -1,4 +1,4 @@
-//! What other threads ask of the group thread, and what it answers.
+//! The questions and orders of other threads to the group thread, and its answers.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ pub enum KeysRefused {
     NotConnected,
 }
 
-/// What became of a proposal.
+/// The end of a proposal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// Nothing was sent, or what was sent will certainly never be ordered.
@@ -46,7 +46,7 @@ pub enum Outcome {
     Ordered { seqno: Seqno, ok: bool, depends_on: Seqno, body: Bytes },
 }
 
-/// What other threads ask of the group thread.
+/// The questions and orders of other threads to the group thread.
 pub enum Command {
     /// `patient`: waits through a loss of the majority however long it lasts. There is no truthful answer for a statement in
     /// total-order isolation whose order is not known (rule 22).
@@ -79,7 +79,7 @@ pub enum Command {
     },
     Synced(Result<Synced, StoreError>),
     SpareReady(SpareReady<DirStorage>),
-    /// What the storage engine said.
+    /// The answer of the storage engine.
     EngineSeen {
         look: Look,
         log: EngineLog,
@@ -105,7 +105,7 @@ pub enum Command {
         slot: Arc<Slot<bool>>,
     },
     Durability(Durability),
-    /// What the extended status shows.
+    /// The picture that the extended status shows.
     Describe {
         slot: Arc<Slot<Option<Picture>>>,
     },

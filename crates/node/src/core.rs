@@ -1,8 +1,8 @@
 //! The group thread: owns the sockets, the ordering core and the certification index; turns deliveries into answers for
 //! waiting clients and items for the appliers. It never calls the server (rule 29).
 //!
-//! Here: its turn, and what it tells. What comes in is in `inputs`, what the group has ordered in `delivery`, how the server begins in
-//! `feed`, what every turn looks after in `house`, flow control in `throttle`, the time without a log in `outage`.
+//! Here: its turn, and what it tells. Inputs are in `inputs`, what the group has ordered in `delivery`, how the server
+//! begins in `feed`, what every turn looks after in `house`, flow control in `throttle`, the time without a log in `outage`.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -89,7 +89,7 @@ impl Core {
         if let Err(payload) = &ended {
             self.tell_panic(&**payload);
         }
-        // Whoever waits for this thread would wait for ever; and the server waits for the final view.
+        // A thread that waits for this one would wait for ever; and the server waits for the final view.
         let answered = catch_unwind(AssertUnwindSafe(|| self.answer_all()));
         let finished = catch_unwind(AssertUnwindSafe(|| self.last_words()));
         for payload in [&answered, &finished].into_iter().filter_map(|outcome| outcome.as_ref().err()) {
@@ -182,7 +182,7 @@ impl Core {
         match output {
             Output::Send { to, message, .. }
                 if matches!(message.content(), Some(Content::Ack { .. })) && self.reads_nothing(to) => {}
-            // What cannot be sent now is the protocol's own business: it hears of the link's end.
+            // A message that cannot be sent now is the protocol's own business: it hears of the link's end.
             Output::Send { to, class, message } => {
                 self.note_vote(to, &message);
                 let _ = self.inc.transport.send(to, class, &message);
@@ -192,7 +192,7 @@ impl Core {
         }
     }
 
-    /// What happens in an election shows in what is said.
+    /// The messages of an election tell the recorder what happens in it.
     fn note_vote(&mut self, to: NodeId, message: &Message) {
         let flight = &self.shared.host.flight;
         let Message::InTerm(Envelope { term, content, .. }) = message else { return };
@@ -401,7 +401,7 @@ impl Core {
         self.shared.queue.close();
     }
 
-    /// Whoever waits for the group is answered, and nobody is heard from here on. Commands that came too late.
+    /// All who wait for the group are answered, and nobody is heard from here on. Commands that came too late.
     fn hang_up(&mut self) -> Vec<Command> {
         self.abandon_all();
         self.shared.status.change_flow(|f| {
@@ -434,7 +434,7 @@ impl Core {
         let state = if member { roster.state(self.inc.me.node) } else { None };
         self.set_flow_counts(state);
         let roster = self.inc.replicator.roster();
-        // What decides; without the majority nobody does.
+        // The members that decide; without the majority nobody does.
         let decides = if member { &roster.view().members[..] } else { &[] };
         let total: u32 = decides.iter().map(|m| u32::from(m.weight.0)).sum();
         self.shared.status.set_group(GroupStatus {
@@ -560,7 +560,7 @@ impl Core {
         trips
     }
 
-    /// Whoever waits for a write set is answered.
+    /// Each client that waits for a write set is answered.
     fn abandon_all(&mut self) {
         self.withdraw();
         for (_, pending) in std::mem::take(&mut self.conn.pending) {

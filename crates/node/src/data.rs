@@ -1,4 +1,5 @@
-//! What this node knows of the server's data: of which history they are, how far they may be trusted, and what the state files say of them.
+//! This node's knowledge of the server's data: of which history they are, how far they may be trusted, and what the state
+//! files say of them.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -53,7 +54,7 @@ impl Data {
         self.epochs.fetch_add(1, Relaxed)
     }
 
-    /// Whatever changes the state files; tells the operator when they cannot be written.
+    /// Changes the state files; tells the operator when they cannot be written.
     pub fn save<T>(&self, change: impl FnOnce(&mut Saved) -> T) -> T {
         let mut saved = lock(&self.saved);
         let result = change(&mut saved);
@@ -102,7 +103,7 @@ impl Data {
         self.save(Saved::corrupt);
     }
 
-    /// What the server is about to store is not known to follow what it has. Only a full copy makes the data good.
+    /// It is not known that what the server is about to store follows what it has. Only a full copy makes the data good.
     pub fn doubt(&self) {
         if !self.is_inconsistent() {
             let reason = "the data here may lack what the group has: a full copy is needed at the next start";

@@ -23,7 +23,7 @@ const _: () = assert!(STOP_MAX.as_millis() > FLUSH_MAX.as_millis() + LOOK_EVERY.
 /// How often the engine is looked at meanwhile.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// What a stop may say of the position.
+/// The position that a stop may write down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stop {
     /// The storage engine has it on disk.

@@ -1,4 +1,4 @@
-//! Who could become a member: what peers must show, and what is said when they need to show nothing.
+//! The strangers who could become members: what peers must show, and what is said when they need to show nothing.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ pub fn name(protection: Protection) -> &'static str {
     }
 }
 
-/// What is wrong, if anything is.
+/// The flaw in it, if there is one.
 fn complaint(protection: Protection) -> Option<&'static str> {
     match protection {
         Protection::Secret | Protection::Certificates | Protection::Loopback => None,
@@ -55,7 +55,7 @@ impl Reminder {
         }
     }
 
-    /// What is to be said now.
+    /// The lines that are to be said now.
     fn due(&mut self, now: Instant, protection: Protection, place: &str) -> Vec<String> {
         let Some(complaint) = complaint(protection) else { return Vec::new() };
         if self.said.is_some_and(|said| now.saturating_duration_since(said) < AGAIN) {

@@ -23,7 +23,7 @@ pub struct KeptFailures {
 }
 
 impl KeptFailures {
-    /// Reads what an earlier life left in that directory. What cannot be read says nothing.
+    /// Reads what an earlier life left in that directory. A file that cannot be read says nothing.
     pub fn open(dir: &Path) -> KeptFailures {
         let path = dir.join(FILE_NAME);
         let mut content = String::new();

@@ -87,7 +87,7 @@ fn run(shared: &Shared, mut keeper: Keeper, end: &mpsc::Receiver<()>) {
     }
 }
 
-/// What the state thread remembers for the recorder from one look to the next.
+/// The state thread's memory from one look to the next, for the recorder.
 pub struct Watch {
     looked: Instant,
     /// The clock of the machine then, in nanoseconds since 1970.
@@ -97,7 +97,7 @@ pub struct Watch {
     group_late: Duration,
     /// When the slowest commit was last noted, and the commits until then.
     slowest: (Instant, u64),
-    /// Whom the writers wait for, and whether it stands still.
+    /// The member that the writers wait for, and whether it stands still.
     slowed_by: Option<(String, bool)>,
     paused: Duration,
     /// The position after which nothing is applied, since when, and the time at which that is noted next.

@@ -38,7 +38,7 @@ impl GroupThread {
         let tells = Tells(told.clone());
         let handle = spawn("trireme-group", move || {
             let mut log = body();
-            // What this thread has begun to write the kernel finishes in this thread's name.
+            // A write that this thread has begun is finished by the kernel in this thread's name.
             if let Some(log) = &mut log
                 && !log.write_by_cache(Some(LAST_WRITE))
             {

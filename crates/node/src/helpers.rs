@@ -156,8 +156,8 @@ fn run_looks(shared: &Shared, jobs: &Receiver<EngineJob>) {
         match job {
             EngineJob::Look { epoch } => {
                 shared.panics.come_by("trireme-engine");
-                // Before the engine is asked: what has ended by now is in what it says it has written. Who has only left commit order may
-                // not have committed in the engine yet.
+                // Before the engine is asked: what has ended by now is in what it says it has written. A write set that has
+                // only left commit order may not be committed in the engine yet.
                 let look = Look { epoch, ended: shared.monitor.ended() };
                 let log = shared.host.server.engine_log();
                 shared.commands.push(Command::EngineSeen { look, log });

@@ -15,7 +15,7 @@ pub struct Host {
     pub server: Arc<dyn Server>,
     pub args: InitArgs,
     pub settings: Settings,
-    /// What is to outlive the process.
+    /// The records that are to outlive the process.
     pub flight: Recorder,
     /// For `trireme-chores`.
     chores: mpsc::Sender<Chore>,

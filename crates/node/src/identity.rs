@@ -1,4 +1,4 @@
-//! Who this node is: its ids, what it tells others of itself, and the chance that ids are made of.
+//! The identity of this node: its ids, what it tells others of itself, and the chance that ids are made of.
 
 use std::fs::File;
 use std::io::{self, Read};

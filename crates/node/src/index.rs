@@ -1,9 +1,9 @@
 //! The group thread's certification index, and the errands on which it goes.
 //!
-//! What takes long (a write set with very many keys, the state of an index that holds as many) is done by a thread of its own, to which
-//! the whole index is handed over. Until it is back nothing is delivered; heartbeats, acknowledgements and votes go on, so that no other
-//! member takes this one for dead. Nothing but time depends on where a piece of work was done: the index is always with one thread, and
-//! sees the history in its order.
+//! Long work (a write set with very many keys, the state of an index that holds as many) is done by a thread of its own, to
+//! which the whole index is handed over. Until it is back nothing is delivered; heartbeats, acknowledgements and votes go
+//! on, so that no other member takes this one for dead. Nothing but time depends on where a piece of work was done: the
+//! index is always with one thread, and sees the history in its order.
 
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
@@ -21,7 +21,7 @@ pub struct Delivered {
     pub body: Bytes,
 }
 
-/// What can take long.
+/// The work that can take long.
 pub enum Work {
     Judge {
         delivered: Delivered,
@@ -38,7 +38,7 @@ pub enum Work {
     },
 }
 
-/// What came of it.
+/// The result of it.
 pub enum Found {
     Verdict { delivered: Delivered, write_set: WriteSet, verdict: Verdict },
     State { request: SnapshotRequest, state: Bytes },
@@ -140,7 +140,7 @@ impl Index {
         None
     }
 
-    /// What came of the errand, once that has ended.
+    /// The result of the errand, once that has ended.
     ///
     /// **Errors:** the index will not come back.
     pub fn fetch(&mut self) -> Result<Option<Found>, Lost> {

@@ -1,4 +1,4 @@
-//! What the server is to be told, one thing after the other.
+//! The queue's items: what the server is to be told, one thing after the other.
 
 use bytes::Bytes;
 use trireme_replicator::position::Word;

@@ -1,5 +1,5 @@
-//! What the node's own threads are asked to do. The group thread waits for none of them (rule 29); what may block is not in the way of
-//! anything else, because each kind has a thread of its own.
+//! The work of the node's own threads. The group thread waits for none of them (rule 29); what may block is not in the way
+//! of anything else, because each kind has a thread of its own.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -87,7 +87,7 @@ pub enum EngineJob {
     End,
 }
 
-/// The ways to the threads. What nobody takes any more is dropped.
+/// The ways to the threads. Work that nobody takes any more is dropped.
 pub struct Jobs {
     chores: Sender<Chore>,
     services: Sender<Service>,
@@ -173,7 +173,7 @@ impl Jobs {
         let _ = self.looks.send(EngineJob::Look { epoch });
     }
 
-    /// What a stop may say of the position; `None` when the engine has not answered by then. For a thread that may wait.
+    /// The position that a stop may write down; `None` when the engine has not answered by then. For a thread that may wait.
     pub fn engine_at_stop(&self, history: Uuid, left: Seqno, ended: Seqno) -> Option<Stop> {
         let slot = Arc::new(Slot::default());
         let _ = self.looks.send(EngineJob::Stop { history, left, ended, slot: slot.clone() });

@@ -155,7 +155,7 @@ fn tell(log: &Log, report: &OpenReport, say: &dyn Fn(Level, &str)) {
             if report.unclean { ", not closed by its last user" } else { "" },
         ),
     );
-    // What may cost this member its vote wants an operator's eye; the rest is what recovery is there for.
+    // A note that may cost this member its vote wants an operator's eye; the rest is what recovery is there for.
     let level = if report.suspect.is_some() || report.hole.is_some() { Level::Warn } else { Level::Info };
     for note in &report.notes {
         say(level, note);

@@ -8,7 +8,7 @@ pub trait Letter {
     fn refuse(self);
 }
 
-/// Gets the reader out of its sleep. Whatever was put into the mailbox before is seen after it.
+/// Gets the reader out of its sleep. All that was put into the mailbox before is seen after it.
 pub trait Wake: Clone {
     fn wake(&self);
 }
@@ -52,7 +52,7 @@ impl<L: Letter, W: Wake> Mailbox<L, W> {
                 let first = s.letters.is_empty();
                 s.letters.push(letter);
                 drop(s);
-                // Whoever finds others waiting knows that a wake-up is under way.
+                // A sender that finds other letters waiting knows that a wake-up is under way.
                 if first {
                     reader.wake();
                 }

@@ -1,4 +1,4 @@
-//! What a node measures.
+//! The measurements of a node.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -105,7 +105,7 @@ impl Metrics {
         self.send.record(send);
         self.order.record(order);
         self.latency.record(order);
-        // What was let through at once was not held.
+        // A write set that was let through at once was not held.
         if held > Duration::from_micros(10) {
             self.hold.record(held);
         }

@@ -331,8 +331,8 @@ impl OrderMonitor {
 
     /// Stops everything that has not begun, waits until the rest has left, and returns the position.
     ///
-    /// What has not begun must not be waited for: the server pauses while it holds locks (FLUSH TABLES WITH READ LOCK)
-    /// that an applier which begins now would need.
+    /// It must not wait for what has not begun: the server pauses while it holds locks (FLUSH TABLES WITH READ LOCK) that an
+    /// applier which begins now would need.
     pub fn pause(&self) -> Result<Seqno, Interrupted> {
         let mut s = self.lock();
         let limit = s.left.max(s.begun);

@@ -52,7 +52,7 @@ fn wait_to_connect(connected: &Connected, deadline: Option<Instant>) -> Option<R
     }
 }
 
-/// What only `connect`, `disconnect` and `close` touch.
+/// The state that only `connect`, `disconnect` and `close` touch.
 #[derive(Default)]
 struct Running {
     core: Option<GroupThread>,

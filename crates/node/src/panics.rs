@@ -60,7 +60,7 @@ impl Panics {
     /// Each line of this file names a place that is to panic; `stall PLACE` is one to be passed by nobody, until `pass PLACE`.
     pub fn take_file(&self, data_dir: &str) {
         let path = std::path::Path::new(data_dir).join("panic-in");
-        // Whoever removes it has it.
+        // The thread that removes it has it.
         if let Ok(text) = std::fs::read_to_string(&path)
             && text.ends_with('\n')
             && std::fs::remove_file(&path).is_ok()

@@ -15,7 +15,7 @@ use crate::settings::durability_name;
 /// A member that slows the group.
 pub struct Slow {
     pub name: String,
-    /// What it lets the group write, per second.
+    /// The rate at which it lets the group write, per second.
     pub rate: f64,
     /// Write sets that it has to apply.
     pub backlog: u64,
@@ -105,7 +105,7 @@ impl Picture {
         let percona = [("low", self.flow_limits.lower), ("high", self.flow_limits.upper)]
             .map(|(end, backlog)| (format!("flow_control_interval_{end}"), int(backlog)));
         let own = [
-            // What a stranger would have to show.
+            // The proof that a stranger would have to show.
             ("authentication", exposure::name(self.protection).into()),
             ("commit_cut", int(self.commit_cut.0)),
             ("connections_half_open", int(self.connections_half_open)),

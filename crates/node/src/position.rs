@@ -26,7 +26,7 @@ pub struct Settled {
     pub unconfirmed: bool,
 }
 
-/// What the storage engine says, and why it says nothing: with the last lines of the attempt to ask it.
+/// The storage engine's answer, and why there is none: with the last lines of the attempt to ask it.
 type Told = position::Told<Untold, (RunError, Vec<String>)>;
 
 /// The position of the server's data. The engine is asked in any case, before the first view: on files that are not of this history, the
@@ -227,7 +227,7 @@ mod tests {
         Told::Unheard((RunError::ToldNothing, vec!["no tablespace".into()]))
     }
 
-    /// What it comes to, and whether the operator hears of it.
+    /// The conclusion, and whether the operator hears of it.
     fn weighed(claim: Option<Position>, told: Told, strict: Strict) -> (Result<Option<Position>, String>, bool) {
         let warned = RefCell::new(false);
         let say = |level: Level, _: String| *warned.borrow_mut() |= level == Level::Warn;

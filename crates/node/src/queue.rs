@@ -1,4 +1,4 @@
-//! What the group has delivered and the server has not yet been told: taken in order by the `recv` threads.
+//! The items that the group has delivered and the server has not yet been told: taken in order by the `recv` threads.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -134,7 +134,7 @@ impl ApplyQueue {
                 s.alone = item.alone();
                 let left = s.items.len();
                 let has_sunk = s.watched.take_if(|mark| left <= *mark).is_some();
-                // What stands behind it may have waited for the same.
+                // The item behind it may have waited for the same.
                 self.call(s);
                 if has_sunk {
                     sank();
@@ -161,8 +161,8 @@ impl ApplyQueue {
         }
     }
 
-    /// The handling of a taken item has ended. Whoever calls this looks for the next item, or departs: so nobody is woken for what that
-    /// one takes anyway.
+    /// The handling of a taken item has ended. The caller looks for the next item, or departs: so nobody is woken for an
+    /// item that the caller takes anyway.
     pub fn done(&self, write_set: bool) {
         let mut s = self.lock();
         s.busy -= 1;
@@ -193,7 +193,7 @@ impl ApplyQueue {
         if s.present == 0 {
             self.empty.notify_all();
         }
-        // What it did may have held up what another one can take now.
+        // Its last item may have held up one that another thread can take now.
         self.call(s);
     }
 

@@ -36,12 +36,12 @@ const MARK: &str = "WSREP: Recovered position:";
 const HEURISTIC: &str = "tc-heuristic-recover";
 /// Files of a running engine, which nobody else can open then.
 const ENGINE_FILES: [&str; 2] = ["ibdata1", "ib_logfile0"];
-/// What a run says is short. Of one that crashes, only the end is of interest.
+/// The output of a run is short. Of one that crashes, only the end is of interest.
 const SAID_BYTES_MAX: u64 = 1 << 20;
 /// Lines of a failed run that are repeated in this server's log.
 const SAID_LINES_MAX: usize = 5;
-/// Variables by which a service manager hands over sockets, and hears of a service. Whatever the run would tell it, it would tell in this
-/// server's name.
+/// Variables by which a service manager hands over sockets, and hears of a service. The run would tell the manager all it
+/// tells in this server's name.
 const MANAGERS: [&str; 6] =
     ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"];
 
@@ -56,7 +56,7 @@ pub enum Unknown {
     Failed { reason: RunError, said: Vec<String> },
 }
 
-/// What an engine says that has no position to tell.
+/// The reason of an engine that has no position to tell.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Untold {
     #[error("this process is not a database server")]
@@ -98,7 +98,7 @@ impl From<RunError> for Unknown {
     }
 }
 
-/// What bounds the runs of a question was reached.
+/// The bound of a question's runs that was reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Limit {
     #[error("the server was told to stop meanwhile")]
@@ -148,7 +148,7 @@ fn engine_runs_here() -> bool {
         .any(|file| file.file_name().is_some_and(|name| ENGINE_FILES.iter().any(|engine| name == *engine)))
 }
 
-/// What bounds the runs of one question.
+/// The bounds of the runs of one question.
 #[derive(Clone, Copy)]
 struct Limits {
     until: Instant,
@@ -187,7 +187,7 @@ fn ask(plain: &Command, limits: Limits) -> Result<(Uuid, Seqno), Unknown> {
     }
 }
 
-/// What one run found, and all that it said.
+/// The finding of one run, and all that it said.
 type Found = (Result<(Uuid, Seqno), Unknown>, String);
 
 /// One run. **Errors:** none may begin.
@@ -222,7 +222,7 @@ fn end_of(output: &mut File) -> String {
     let mut bytes = Vec::new();
     let length = output.metadata().map_or(0, |meta| meta.len());
     let start = std::io::SeekFrom::Start(length.saturating_sub(SAID_BYTES_MAX));
-    // What cannot be read says nothing.
+    // An output that cannot be read says nothing.
     let _ = output.seek(start).and_then(|_| output.read_to_end(&mut bytes));
     String::from_utf8_lossy(&bytes).into_owned()
 }
@@ -297,7 +297,7 @@ fn run(command: &Command, output: &File, limits: Limits) -> Result<(), RunError>
     Err(failed)
 }
 
-/// What a run told.
+/// The position that a run told.
 enum Told {
     Position(Uuid, Seqno),
     /// A position, but an undefined one.

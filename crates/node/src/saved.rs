@@ -18,9 +18,9 @@ pub struct Saved {
     /// Where `gvwstate.dat` lies; `None` with `pc.recovery=no`.
     view_dir: Option<PathBuf>,
     position: Option<(Uuid, Seqno)>,
-    /// What the server was started with (`--wsrep-start-position`).
+    /// The position that the server was started with (`--wsrep-start-position`).
     given: Option<(Uuid, Seqno)>,
-    /// What the storage engine had on disk at the last stop, if that was one.
+    /// The position that the storage engine had on disk at the last stop, if that was one.
     on_disk: Option<(Uuid, Seqno)>,
     /// The server has its state and the file says "running".
     live: bool,
@@ -57,8 +57,8 @@ impl Saved {
         }
         let own = state.seqno.filter(|_| !state.uuid.is_nil()).map(|s| (state.uuid, s));
         let given = args.position.filter(|g| !g.history.is_nil()).and_then(|g| g.seqno.map(|s| (g.history, s)));
-        // What the server read from its engine wins: it is where the data are (contract 3.8). But never a position of a
-        // history that the file calls unsafe: a half-done DDL or a broken transfer leaves no usable data.
+        // The position that the server read from its engine wins: it is where the data are (contract 3.8). But never a
+        // position of a history that the file calls unsafe: a half-done DDL or a broken transfer leaves no usable data.
         let position = match (own, given) {
             (_, Some(given)) if state.uuid == given.0 || state.uuid.is_nil() && !found => Some(given),
             (Some(own), _) => Some(own),

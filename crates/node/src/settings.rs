@@ -103,7 +103,7 @@ impl Settings {
         };
         settings.with(|o| o.set_group_connected(false));
         settings.cache();
-        // What is wrong with the files is found now, not when the network is wanted.
+        // A fault in the files is found now, not when the network is wanted.
         settings.tls(None)?;
         Ok(settings)
     }
@@ -211,7 +211,7 @@ impl Settings {
         })
     }
 
-    /// What is amiss with the files of TLS although they can be used.
+    /// Faults of the TLS files that do not prevent their use.
     pub fn complaints(&self, context: &TlsContext) -> Vec<(Level, String)> {
         let key = self.with(|o| PathBuf::from(o.text("socket.ssl_key")));
         let by_others = (context.shows() == Shows::Certificates).then(|| key_complaint(&key)).flatten();
@@ -364,7 +364,8 @@ pub fn unix_time() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().max(UNIX_TIME_MIN)
 }
 
-/// What will keep links from coming about, now or later. Links that exist outlive a certificate; it is the next restart that fails, at a bad moment.
+/// Reasons for which links will not come about, now or later. Links that exist outlive a certificate; it is the next restart
+/// that fails, at a bad moment.
 fn complaints(context: &TlsContext) -> Vec<String> {
     let when = |days: i32| if days < 0 { "has expired".to_owned() } else { format!("expires in {days} days") };
     let mut lines = Vec::new();
@@ -381,7 +382,7 @@ fn complaints(context: &TlsContext) -> Vec<String> {
     lines
 }
 
-/// Whoever reads the key can be this node.
+/// A program that can read the key can be this node.
 fn key_complaint(path: &Path) -> Option<String> {
     let mode = trireme_private::used_by_others(path)?;
     Some(format!(

@@ -1,4 +1,4 @@
-//! What the threads of one node share, in parts; and what concerns several parts at once.
+//! The state that the threads of one node share, in parts; and all that concerns several parts at once.
 
 use std::collections::HashMap;
 use std::io;
@@ -37,7 +37,7 @@ use crate::trx::TrxMap;
 use crate::votes::Votes;
 use crate::{ConnId, Gtid, Level, Meta, RecvCtx, ServerView, Source};
 
-/// See the module. Who changes a part is said there.
+/// See the module. Each part says who changes it.
 pub struct Shared {
     pub host: Arc<Host>,
     pub jobs: Jobs,
@@ -64,7 +64,8 @@ pub struct Shared {
     pub reader: Mutex<Option<LogReader<DirStorage>>>,
     /// How often the server has asked to be desynced, and not been resynced since. Changed by its clients.
     pub desyncs: AtomicU32,
-    /// Whom this node is sending a full copy to. Changed by the applier that begins it, and by the server when it ends.
+    /// The member that this node is sending a full copy to. Changed by the applier that begins it, and by the server when it
+    /// ends.
     pub donating: Mutex<Option<NodeId>>,
 }
 
@@ -142,7 +143,7 @@ impl Shared {
         (state.number(), state.comment())
     }
 
-    /// What the group thread knows; `None` while there is no connection to a group, or its thread does not answer.
+    /// The group thread's knowledge; `None` while there is no connection to a group, or its thread does not answer.
     pub fn picture(&self) -> Option<Picture> {
         let slot = Arc::new(Slot::default());
         self.commands.push(Command::Describe { slot: slot.clone() });
@@ -287,7 +288,7 @@ impl Shared {
 
     /// A new log in the place of one that has failed. Waits for the disk as long as `wanted` says so.
     pub fn reopen_log(&self, failed: &mut Log, wanted: impl Fn() -> bool) -> Result<Log, LogError> {
-        // What these threads still have to say is about the old one.
+        // The last reports of these threads are about the old one.
         for passed in self.jobs.pass_disk() {
             while passed.wait_until(Instant::now() + LOOK_AT_HELPERS).is_none() {
                 if !wanted() {

@@ -1,4 +1,4 @@
-//! What is settled before the group thread starts: where to listen, and how to begin.
+//! All that is settled before the group thread starts: where to listen, and how to begin.
 
 use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
 use std::time::Duration;
@@ -69,7 +69,7 @@ pub struct Plan {
     pub seed: u64,
 }
 
-/// What `connect` was called with.
+/// The arguments of `connect`.
 pub struct Wish<'a> {
     pub cluster: &'a str,
     pub target: &'a Target,

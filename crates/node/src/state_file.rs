@@ -59,7 +59,7 @@ pub fn run_state(shared: &Shared, end: &Receiver<()>) {
     }
 }
 
-/// What the state thread's panic leads to.
+/// The consequence of a panic of the state thread.
 pub fn state_failed(shared: &Shared, said: &str) {
     shared.host.flight.note(Event::Panicked { thread: "trireme-state".into(), said: said.to_owned() });
     let text = format!("metrics: nothing is measured any more after an internal error: {said}. The node goes on");
@@ -116,7 +116,7 @@ impl Writer {
     }
 }
 
-/// What the state thread remembers from one look to the next.
+/// The state thread's memory from one look to the next.
 #[derive(Default)]
 struct Seen {
     /// The question that is open, and since when.

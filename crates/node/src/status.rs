@@ -13,7 +13,7 @@ use trireme_replicator::roster::NodeState;
 
 use crate::threads::lock;
 
-/// What the status variables are made of, but for what others own.
+/// The sources of the status variables, but for what others own.
 pub struct Status {
     /// Any thread counts.
     pub counters: Counters,
@@ -56,7 +56,7 @@ impl Status {
     }
 }
 
-/// What the group thread publishes for others to read.
+/// The figures that the group thread publishes for others to read.
 #[derive(Clone, Debug, Default)]
 pub struct GroupStatus {
     pub member: bool,

@@ -1,4 +1,5 @@
-//! What threads share state with. Tests put a scheduler in its place that tries their interleavings (`crates/interleavings`).
+//! The types by which threads share state. Tests put a scheduler in its place that tries their interleavings
+//! (`crates/interleavings`).
 
 pub use std::sync::atomic;
 pub use std::sync::{Condvar, Mutex, MutexGuard};

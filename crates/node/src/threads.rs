@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::slot::Slot;
 
-/// What a helper's job may wait for.
+/// The things that a helper's job may wait for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Waits {
     /// The disk with the write-set log.
@@ -81,7 +81,7 @@ impl Helper {
     pub fn join(self, deadline: Instant) -> Result<(), Helper> {
         match self.ended.wait_until(deadline) {
             Some(()) => {
-                // What it panicked of was told by itself.
+                // Its panic was told by the thread itself.
                 let _ = self.handle.join();
                 Ok(())
             }
@@ -101,7 +101,7 @@ pub fn within(limit: Duration) -> impl Fn() -> bool {
     move || Instant::now() < deadline
 }
 
-/// What a panic said.
+/// The text of a panic.
 pub fn panic_text(payload: &(dyn Any + Send)) -> &str {
     let said = payload.downcast_ref::<&str>().copied();
     said.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("(no text)")

@@ -51,7 +51,7 @@ impl Stage {
 pub struct TrxState {
     pub stage: Stage,
     pub builder: Option<WriteSetBuilder>,
-    /// What was sent, kept for a replay.
+    /// The body that was sent, kept for a replay.
     pub body: Option<Bytes>,
     pub meta: Option<Meta>,
     /// An append failed: certify must fail too, the server does not remember (contract 4.4).
@@ -66,8 +66,9 @@ pub struct TrxState {
 }
 
 impl TrxState {
-    /// What an ordered victim of an abort is told. A whole transaction is applied again; a fragment before the last one is not:
-    /// its transaction rolls back, and its own thread closes the seqno as after a failed certification (contract 4.5, 6.4).
+    /// The answer to an ordered victim of an abort. A whole transaction is applied again; a fragment before the last one is
+    /// not: its transaction rolls back, and its own thread closes the seqno as after a failed certification (contract 4.5,
+    /// 6.4).
     pub fn hit(&mut self, seqno: Seqno) -> Code {
         if self.flags & flags::TRX_END != 0 {
             return Code::BfAbort;

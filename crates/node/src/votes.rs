@@ -84,7 +84,7 @@ impl Votes {
         self.note(&ballots);
     }
 
-    /// What was decided up to here came with the data.
+    /// The results up to here came with the data.
     pub fn forget(&self, upto: Seqno) {
         let mut ballots = self.lock();
         ballots.forget(upto);
@@ -95,7 +95,7 @@ impl Votes {
         self.lock().end().into_iter().for_each(|slot| slot.fill(None));
     }
 
-    /// Nobody can hear this node: who waits for a result gets none. What was decided before stays decided.
+    /// Nobody can hear this node: who waits for a result gets none. A vote that was decided before stays decided.
     pub fn abandon(&self) {
         self.lock().abandon().into_iter().for_each(|slot| slot.fill(None));
     }

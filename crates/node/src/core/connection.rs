@@ -1,4 +1,4 @@
-//! What the group thread keeps as long as the server is connected, through outages of the log's disk.
+//! The state that the group thread keeps as long as the server is connected, through outages of the log's disk.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -81,7 +81,7 @@ pub(super) struct Connection {
     pub(super) log_max: Option<u64>,
     /// Answers `connect`: filled at the first own view or at failure.
     pub(super) connected: Option<Arc<Slot<Result<(), ConnectError>>>>,
-    // What the server, and who waits for the group through it, is owed.
+    // Debts to the server, and to those who wait for the group through it.
     /// On whose word the server goes on from its position, as long as that has not been compared with the storage engine's (rule 31).
     pub(super) word: Option<Word>,
     /// By session and number.
@@ -94,11 +94,11 @@ pub(super) struct Connection {
     pub(super) reads: HashMap<u64, Arc<Slot<Option<Seqno>>>>,
     pub(super) next_read: u64,
     pub(super) weight_waiters: Vec<(Weight, Arc<Slot<bool>>)>,
-    /// Whom to tell which server carries out the request.
+    /// The thread to tell which server carries out the request.
     pub(super) asked: Option<Arc<Slot<Result<String, NoDonor>>>>,
     /// An operator's wish to trim the log that waits for the engine, and since when.
     pub(super) wish: Option<(TrimWish, Instant)>,
-    // What is known whoever this node is in the group at the moment.
+    // Facts that hold whoever this node is in the group at the moment.
     /// Names of all members there ever were, since one that is looked for may not be in the view.
     pub(super) names: HashMap<NodeId, String>,
     /// How often each of them fell silent.
@@ -109,7 +109,7 @@ pub(super) struct Connection {
     pub(super) durability: Option<Durability>,
     /// When it last came back, and how long it waits before the next look at the disk.
     pub(super) returned: Option<(Instant, Duration)>,
-    // What the operator has been told, and when.
+    // Times at which the operator was told something.
     pub(super) reminder: Reminder,
     /// When the operator was last told that this node no longer slows the others.
     pub(super) gave_up_told: Option<Instant>,

@@ -1,4 +1,5 @@
-//! What the group has ordered: write sets through the certification index to the appliers, views, and messages of members.
+//! The way of all that the group has ordered: write sets through the certification index to the appliers, views, and
+//! messages of members.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -48,7 +49,7 @@ impl Core {
         if let Some(past) = &mut self.inc.past {
             *past = Past::begin();
         }
-        // What came before is of no use: the server has it, or needs a copy that reaches further.
+        // Earlier items are of no use: the server has them, or needs a copy that reaches further.
         self.inc.backlog.clear();
         let position = Position { history: base.history, seqno: base.seqno };
         let branch = base.lineage.branch(base.history);
@@ -129,7 +130,7 @@ impl Core {
         self.shared.monitor.reset(seqno);
     }
 
-    /// What the replicator says of something that closes a seqno.
+    /// Does with something that closes a seqno what the replicator says.
     fn hand(&mut self, offer: Offer, item: Item) {
         match offer {
             Offer::Keep => self.inc.backlog.push(item),
@@ -234,7 +235,7 @@ impl Core {
             None => self.count_past(&Entry::View, seqno),
             Some(_) => self.end_past(),
         }
-        // What was before is on the others' records.
+        // Earlier views are on the others' records.
         if self.inc.past.is_none() {
             let members = view.members.iter().map(|m| m.name.clone()).collect();
             self.shared.host.flight.note_at(index, false, flight::Event::View { number: view.number, seqno, members });
@@ -247,7 +248,7 @@ impl Core {
         self.inc.replicator.note_branch(self.branch());
         let now = self.now();
         let offer = self.inc.replicator.handle_view(now, index, seqno, &view);
-        // Whoever is told of the view can also read it.
+        // A thread that is told of the view can also read it.
         self.publish();
         let server_view = self.server_view(ViewStatus::Primary, Some(seqno), &view);
         self.hand(offer, Item::View { view: server_view, closes: Some(seqno) });
@@ -308,7 +309,7 @@ impl Core {
         self.inc.replicator.note_branch(self.branch());
         let now = self.now();
         self.inc.replicator.handle_message(now, index, seqno, session.node, message);
-        // Whoever is told of the new state can also read it.
+        // A thread that is told of the new state can also read it.
         self.publish();
         self.carry_out();
         if session.node == self.inc.me.node {

@@ -1,4 +1,4 @@
-//! What depends on state rather than on one event, looked at in every turn.
+//! Work that depends on state rather than on one event, looked at in every turn.
 
 use std::time::{Duration, Instant};
 
@@ -199,7 +199,7 @@ impl Core {
             },
             Err(error) => return self.shared.host.log(Level::Warn, format!("a wish to trim the log: {error}")),
         };
-        // What has been committed by now is on disk in a moment.
+        // All commits so far are on disk in a moment.
         if self.waits_for_engine(wish.keep_from) && since.elapsed() < WISH_PATIENCE {
             self.conn.wish = Some((wish, since));
             return;

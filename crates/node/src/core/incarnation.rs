@@ -1,5 +1,5 @@
-//! What the group thread keeps as long as it is one incarnation of its member: from opening the log to the end of the connection, or to
-//! a failure of the log's disk.
+//! The state that the group thread keeps as long as it is one incarnation of its member: from opening the log to the end of
+//! the connection, or to a failure of the log's disk.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -25,13 +25,13 @@ use crate::log::{self, Log, LogIo};
 use crate::shared::Shared;
 use crate::startup::{Plan, Start};
 
-/// What has to be ordered once this node is a member again.
+/// An entry that has to be ordered once this node is a member again.
 pub(super) enum Owed {
     App(AppMessage),
     Rollback(Bytes),
 }
 
-/// What of the log is on its way to the disk.
+/// The part of the log that is on its way to the disk.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Syncing {
     Nothing,
@@ -51,19 +51,19 @@ pub(super) struct Incarnation {
     pub(super) index: Index,
     /// Deliveries and requests for snapshots that came while the index was away, in order: few, as the group delivers no entry then.
     pub(super) waiting: VecDeque<Output>,
-    /// What follows from all that, for this member.
+    /// The consequences of all that, for this member.
     pub(super) replicator: Replicator,
     pub(super) flow: Flow,
     pub(super) absent: Absent,
     // Between them and the server.
-    /// What the replicator has said is to be kept back from the server.
+    /// Items that the replicator keeps back from the server.
     pub(super) backlog: Backlog,
     pub(super) owed: VecDeque<Owed>,
     /// Newest own session of which something was ordered.
     pub(super) session: u64,
-    /// What is delivered is of before this incarnation was in the group, and no news.
+    /// Deliveries are of before this incarnation was in the group, and no news.
     pub(super) past: Option<Past>,
-    /// What the server missed is being applied.
+    /// The write sets that the server missed are being applied.
     pub(super) catch_up: Option<CatchUp>,
     pub(super) non_primary_since: Option<Instant>,
     /// Large bodies that were delivered, until nobody else needs them: so that this thread is never the last to let go of one.
@@ -87,7 +87,7 @@ pub(super) struct Incarnation {
     pub(super) log_io: LogIo,
     /// When the log's housekeeping was last done.
     pub(super) log_kept: Instant,
-    /// What this node's storage engine has on disk.
+    /// The storage engine's state on disk.
     pub(super) engine: EngineDisk,
     /// It is being asked.
     pub(super) engine_asked: bool,

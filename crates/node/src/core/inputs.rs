@@ -1,4 +1,4 @@
-//! What comes in: events of the transport, and commands of the server's threads.
+//! The inputs: events of the transport, and commands of the server's threads.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use crate::slot::Slot;
 use trireme_replicator::feed::is_trivial;
 use trireme_replicator::message::AppMessage;
 
-/// Who has not heard the sequencer for so long, several heartbeats, was frozen or cut off from it.
+/// A node that has not heard the sequencer for so long, several heartbeats, was frozen or cut off from it.
 const OUT_OF_TOUCH_AFTER: Duration = Duration::from_millis(300);
 
 /// Why a link ended, for the flight recorder.
@@ -126,7 +126,7 @@ impl Core {
                 self.inc.engine.see(look, log, now);
             }
             Command::StateRequest { request } => {
-                // What a copy brought is compared when the server reports it.
+                // The position that a copy brought is compared when the server reports it.
                 self.conn.word = is_trivial(&request).then(|| self.conn.word.unwrap_or(Word::Operator));
                 self.inc.replicator.handle_state_request(now, request);
                 self.carry_out();
@@ -244,7 +244,8 @@ impl Core {
         }
     }
 
-    /// It is certain that this proposal will not be ordered. Who waits hears of it; what must not get lost is owed.
+    /// It is certain that this proposal will not be ordered. The client that waits hears of it; a message that must not get
+    /// lost is owed.
     fn never_ordered(&mut self, key: ProposalId) {
         match self.conn.pending.remove(&key) {
             Some(Pending::Owned { slot, .. }) => slot.fill(Outcome::NotSent),
@@ -258,7 +259,7 @@ impl Core {
         }
     }
 
-    /// What was given to nobody gets a definite answer (rule 22).
+    /// A proposal that was given to nobody gets a definite answer (rule 22).
     pub(super) fn withdraw(&mut self) {
         for (session, number) in self.inc.group.withdraw_unsent() {
             self.never_ordered(ProposalId::of(session, number));

@@ -52,7 +52,7 @@ impl Core {
             }
             pause = (pause * 2).min(LOOKS_APART_MAX.max(first));
         }
-        // Who ended the connection before the commands were opened again was not heard in any other way.
+        // A thread that ended the connection before the commands were opened again was not heard in any other way.
         if self.shared.outage.await_end(Duration::ZERO) {
             if self.shared.data.is_inconsistent() {
                 // As when a node gives up in its group.
@@ -64,8 +64,9 @@ impl Core {
         }
     }
 
-    /// Out of the group. What was sent and is not decided is left open, as at the end of a connection (rule 22), but for statements in
-    /// total-order isolation: they go on waiting, as in a loss of the majority, until the core that comes back knows.
+    /// Out of the group. Proposals that were sent and are not decided are left open, as at the end of a connection (rule
+    /// 22), but for statements in total-order isolation: they go on waiting, as in a loss of the majority, until the core
+    /// that comes back knows.
     fn retire(&mut self) {
         self.on_non_primary(vec![self.inc.me.clone()]);
         let patient = self.take_patient();
@@ -112,8 +113,9 @@ impl Core {
         let first = self.inc.replicator.to_return(position.0);
         self.conn.cluster.clone_from(&plan.cluster);
         self.conn.peers.clone_from(&plan.peers);
-        // What the former incarnation still had to say means nothing now: the others close its streaming transactions themselves. What its
-        // clients wait for stays: the entry is delivered, or the first of this incarnation's own session shows that it never will be.
+        // The unsent messages of the former incarnation mean nothing now: the others close its streaming transactions
+        // themselves. The write sets that its clients wait for stay: the entry is delivered, or the first of this
+        // incarnation's own session shows that it never will be.
         let (incarnation, failure) = Incarnation::begin(&shared, plan, log, self.conn.donor_list.clone(), first);
         self.inc = incarnation;
         self.conn.returned = Some((Instant::now(), first_look));

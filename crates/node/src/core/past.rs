@@ -1,5 +1,6 @@
-//! What was ordered before this node was in the group. At each start the log is read again from its beginning, so that the roster and the
-//! certification index are what they were; the log of the server speaks of what happens now.
+//! The part of the history that was ordered before this node was in the group. At each start the log is read again from its
+//! beginning, so that the roster and the certification index are what they were; the log of the server speaks of what
+//! happens now.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -45,7 +46,7 @@ impl Past {
         }
     }
 
-    /// What an operator is told of it; nothing, if there was nothing.
+    /// The summary for the operator; nothing, if there was nothing.
     pub(super) fn summary(&self) -> Option<String> {
         let summary = Summary { past: self, took: self.began.elapsed() };
         (self.entries() > 0).then(|| summary.to_string())

@@ -95,7 +95,7 @@ impl Core {
         self.shared.status.counters.held_back.store(self.conn.held_back.len() as u64, Relaxed);
     }
 
-    /// Who was aborted by an applier while held back lets go of its locks: the applier may be what everybody waits for.
+    /// A held-back write set that an applier has aborted lets go of its locks: the applier may be what everybody waits for.
     pub(super) fn recall(&mut self) {
         self.conn.held_back.retain(|held| {
             if held.recalled() {

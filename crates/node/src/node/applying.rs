@@ -1,4 +1,4 @@
-//! What appliers do: they take items from the queue, in order, and hand them to the server.
+//! The appliers' work: they take items from the queue, in order, and hand them to the server.
 
 use super::{LAST_COMMITS, Node, OnDrop};
 use crate::api::APPLIER;
@@ -44,8 +44,8 @@ impl Node {
         Code::ConnFail
     }
 
-    /// For a thread whose `recv` panicked: waits for the last item, which tells the server of the end. What comes before is left to the
-    /// other threads, or to the next start.
+    /// For a thread whose `recv` panicked: waits for the last item, which tells the server of the end. The items before it
+    /// are left to the other threads, or to the next start.
     pub fn recv_end(&self, ctx: RecvCtx) -> Code {
         let queue = &self.shared.queue;
         queue.arrive();
@@ -143,7 +143,7 @@ impl Node {
                     return None;
                 }
                 Err(Unreadable::LogFailed) => {
-                    // The connection ends. Whoever has committed above this already leaves a gap here.
+                    // The connection ends. A write set above this one that has committed already leaves a gap here.
                     let reason = format!("write set {} cannot be read back before the connection ends", item.seqno);
                     shared.host.log(Level::Error, reason);
                     shared.data.mark_inconsistent();

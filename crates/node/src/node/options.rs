@@ -70,7 +70,7 @@ impl Node {
     }
 }
 
-/// What takes effect outside the table.
+/// Puts a setting into effect outside the table.
 fn act(shared: &Shared, name: &str, value: &str) -> Result<(), String> {
     match name {
         "pc.bootstrap" => {

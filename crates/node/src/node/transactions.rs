@@ -158,8 +158,8 @@ impl Node {
         match entered {
             Ok(()) => Code::Ok,
             Err(Interrupted::Aborted) => trx.map_or(Code::BfAbort, |t| t.lock().hit(meta.seqno)),
-            // The node has left in the middle: nothing orders this any more. What the group has committed a client may be
-            // told; an applier's work is of no use to anybody.
+            // The node has left in the middle: nothing orders this any more. A client may be told what the group has
+            // committed; an applier's work is of no use to anybody.
             Err(Interrupted::Closed) if handle.opaque == APPLIER => Code::NodeFail,
             Err(Interrupted::Closed | Interrupted::TimedOut) => {
                 if meta.seqno > self.shared.monitor.left().next() {
@@ -350,9 +350,9 @@ impl Node {
     }
 }
 
-/// What `repl.max_ws_size` is compared with: the size that Galera reckons with for the same write set, so that a limit means the
-/// same to a user of either. That is a header of 64 bytes; 40 reserved for the header and the checksum of each of three sets (keys,
-/// data, unordered data), used or not; 8 for each key and for its database, table and root.
+/// The size that `repl.max_ws_size` is compared with: the one that Galera reckons with for the same write set, so that a
+/// limit means the same to a user of either. That is a header of 64 bytes; 40 reserved for the header and the checksum of
+/// each of three sets (keys, data, unordered data), used or not; 8 for each key and for its database, table and root.
 pub(super) fn accounted_bytes(builder: &WriteSetBuilder) -> usize {
     64 + 3 * 40 + builder.data_bytes() + 8 * (builder.key_count() + 3)
 }

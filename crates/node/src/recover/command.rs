@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 
 use crate::ServerProcess;
 
-/// What a recovery run is told, whatever the server was.
+/// The options of a recovery run, whatever the server was.
 const OVERRIDES: [&str; 11] = [
     "--wsrep-recover",
     // Servers refuse to start without one where the method of full copies is a script. A recovery run neither loads the provider nor
     // connects.
     "--wsrep-cluster-address=gcomm://",
-    // What somebody else said is no answer.
+    // A position that somebody else gave is no answer.
     "--wsrep-start-position=00000000-0000-0000-0000-000000000000:-1",
     // See the module above: the position is that without a binary log.
     "--skip-log-bin",
@@ -38,7 +38,7 @@ const PID_FILE: &str = "trireme-recover.pid";
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Command {
     pub program: PathBuf,
-    /// What the program is told that it is called.
+    /// The name under which the program is called.
     pub name: OsString,
     pub arguments: Vec<OsString>,
 }
@@ -140,7 +140,7 @@ mod tests {
         ServerProcess { arguments: words(list), ..ServerProcess::default() }
     }
 
-    /// What comes before the appended words.
+    /// The words before the appended ones.
     fn kept(process: &ServerProcess) -> Vec<OsString> {
         let run = recovery("/usr/sbin/mariadbd".into(), &process.arguments, process, Path::new("/data dir"));
         let at = run.arguments.iter().position(|w| w == "--datadir=/data dir").expect("the data directory is named");

@@ -52,7 +52,7 @@ impl Cluster {
         let number = NEXT.fetch_add(1, Ordering::SeqCst);
         let pid = std::process::id();
         let root = std::env::temp_dir().join(format!("trireme-node-{pid}-{number}"));
-        // What a run left that was killed, and had the same number.
+        // The files of a run that was killed, and had the same number.
         let _ = fs::remove_dir_all(&root);
         let port = 20_000 + pid % 10_000;
         let sites = (1..=nodes)
@@ -289,7 +289,7 @@ pub fn write_much(host: &Host, bytes: usize) {
     }
 }
 
-/// All of them are killed at once, cut off from each other, so that nobody hears of an end. What the servers' tables hold.
+/// All of them are killed at once, cut off from each other, so that nobody hears of an end. Returns the servers' tables.
 pub fn kill(sites: &[Site], hosts: Vec<Host>) -> Vec<Tables> {
     assert_eq!(sites.len(), hosts.len());
     for (site, host) in sites.iter().zip(&hosts) {
@@ -301,7 +301,7 @@ pub fn kill(sites: &[Site], hosts: Vec<Host>) -> Vec<Tables> {
     kept
 }
 
-/// What a machine finds on its disk after the process was killed now.
+/// The disk as a machine finds it after the process was killed now.
 pub fn crash_image(site: &Site) {
     let image = site.dir.with_extension("image");
     copy(&site.dir, &image);

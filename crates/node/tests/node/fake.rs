@@ -27,7 +27,7 @@ pub fn until(what: &str, mut reached: impl FnMut() -> bool) {
     }
 }
 
-/// What was closed at a seqno.
+/// The item that was closed at a seqno.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Closed {
     View(Vec<Uuid>),
@@ -36,7 +36,7 @@ pub enum Closed {
     Nothing,
 }
 
-/// What survives the server: its tables.
+/// The part of the server that survives: its tables.
 #[derive(Clone, Default)]
 pub struct Tables {
     pub history: Uuid,
@@ -94,7 +94,7 @@ pub struct State {
     /// Data whose application fails with this text.
     pub failing: HashMap<Vec<u8>, Vec<u8>>,
     pub exit_next: bool,
-    /// What the event service was told: names and values.
+    /// The events that the event service was told: names and values.
     pub events: Vec<(String, String)>,
     pub leave_codes: BTreeMap<u64, Code>,
     pub engine: Engine,
@@ -102,11 +102,11 @@ pub struct State {
     pub process: Option<PathBuf>,
 }
 
-/// What the engine says in a recovery run, in the data directory.
+/// The engine's answer in a recovery run, in the data directory.
 pub const ENGINE_SAYS: &str = "engine-says";
 
-/// The server's process for the node: this test program, whose test `positions::the_recovery_run` plays the server that is started with
-/// `--wsrep-recover`. What the node appends to its words counts as names of tests that there are none of.
+/// The server's process for the node: this test program, whose test `positions::the_recovery_run` plays the server that is
+/// started with `--wsrep-recover`. The words that the node appends count as names of tests that there are none of.
 fn recovery_run() -> ServerProcess {
     let words = ["mariadbd", "--exact", "--ignored", "--nocapture", "--", "positions::the_recovery_run"];
     ServerProcess { arguments: words.map(OsString::from).to_vec(), ..ServerProcess::default() }
@@ -131,13 +131,13 @@ impl State {
         self.engine.flushed = self.engine_position().max(self.floor);
     }
 
-    /// What is only queued for the binary log is not in the engine.
+    /// A commit that is only queued for the binary log is not in the engine.
     fn engine_position(&self) -> u64 {
         let queued = self.queued.first().map_or(u64::MAX, |first| first - 1);
         self.tables.position().min(queued)
     }
 
-    /// What a crash leaves.
+    /// The tables that a crash leaves.
     pub fn durable_tables(&self) -> Tables {
         let mut tables = self.tables.clone();
         tables.closed.split_off(&(self.engine.flushed + 1));

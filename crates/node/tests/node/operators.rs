@@ -1,4 +1,4 @@
-//! What an operator does to a running group, and what the status says of it.
+//! An operator's changes to a running group, and what the status says of them.
 
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
@@ -77,7 +77,7 @@ fn the_durability_mode_is_the_clusters_whoever_sets_it() {
         set(&hosts[setter], "repl.durability=process");
         hosts.iter().for_each(|host| until("process", || shown(host)));
         await_line(&hosts[1 - setter], "repl.durability is now process, on all members");
-        // What the other one showed until then must not make it think that there is nothing to do.
+        // The value that the other one showed until then must not make it think that there is nothing to do.
         set(&hosts[1 - setter], "repl.durability=disk");
         hosts.iter().for_each(|host| until("disk", || !shown(host)));
     }

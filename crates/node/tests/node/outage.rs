@@ -42,7 +42,7 @@ impl Disk {
         fs::rename(&self.away, &self.there).unwrap();
     }
 
-    /// What it holds now.
+    /// The present content.
     fn image(&self) -> PathBuf {
         let image = self.there.with_extension("image");
         copy(&self.there, &image);
@@ -189,7 +189,7 @@ fn without_peers_it_goes_on_alone() {
     disk.mend();
     host.wait("synced again", |s| s.synced == 2);
     {
-        // What the old incarnation streamed the server rolls back at a view without itself.
+        // The server rolls back at a view without itself what the old incarnation streamed.
         let s = host.lock();
         let back: Vec<_> = s.views.iter().rev().take(3).map(|v| (v.status, v.own, v.members.len())).collect();
         let primary = ViewStatus::Primary;
@@ -368,7 +368,7 @@ fn a_write_past_the_cache_that_hangs_holds_up_nobody_for_long() {
         eprintln!("SKIPPED: this machine has no io_uring");
         return;
     }
-    // What is begun in another way is done with.
+    // A write that was begun in another way is done with.
     hosts[0].commit("a", "before");
     third.reach(hosts[0].lock().tables.position());
     let node = third.node();

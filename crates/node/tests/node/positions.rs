@@ -119,7 +119,7 @@ fn a_stop_names_a_position_only_when_the_engine_has_it_on_disk() {
     assert!(text.contains(&format!("# on disk {history}:{}", last + 2)), "{text}");
 }
 
-/// With a logical transfer method the engine runs before the connection, and is simply asked.
+/// With a logical transfer method the engine runs before the connection, and is asked.
 #[test]
 fn an_engine_that_runs_already_says_where_to_go_on() {
     let cluster = Cluster::new(3);
@@ -201,8 +201,8 @@ fn a_statement_that_cannot_be_marked_is_refused() {
     host.stop();
 }
 
-/// What is ordered cannot be taken back, and what comes behind it would be committed without it: the server ends, and executes the
-/// statement when it is back.
+/// An ordered statement cannot be taken back, and what comes behind it would be committed without it: the server ends, and
+/// executes the statement when it is back.
 #[test]
 fn a_statement_of_others_that_cannot_be_marked_ends_the_server() {
     let cluster = Cluster::new(2);
@@ -286,7 +286,7 @@ fn an_engine_that_is_not_where_its_recovery_run_said_ends_the_server() {
         assert_eq!((s.tables.position(), s.synced), (before, 0), "nothing was applied");
     }
     let tables = back.stop();
-    // Whoever starts it again has a node that goes on.
+    // The next start gives a node that goes on.
     let mut back = cluster.server(2, tables, None);
     back.comes_back_without_a_copy(&cluster);
     goes_on_with(back, hosts);
@@ -337,7 +337,7 @@ fn a_bootstrap_on_data_that_are_nowhere_says_what_to_do() {
     back.wait("synced", |s| s.synced == 1);
     assert_eq!(back.commit("a", "two"), tables.position() + 2);
     let tables = back.stop();
-    // What was advised.
+    // The operator follows the advice.
     fs::remove_file(cluster.sites[0].dir.join("grastate.dat")).unwrap();
     let says = format!("WSREP: Recovered position: {nobody}:-1");
     let mut anew = cluster.server(0, tables.clone(), Some(&says));

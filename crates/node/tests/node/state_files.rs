@@ -7,7 +7,7 @@ use trireme_node::Code;
 
 use crate::cluster::{Cluster, agree};
 
-/// What the third node does when it comes back.
+/// The third node's way back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Expect {
     /// Its position counts: no full copy.

@@ -53,7 +53,7 @@ fn an_encrypted_group_commits_and_takes_new_certificates_without_a_stop() {
         host.wait("both links encrypted", |s| s.log.iter().filter(|(_, t)| t.contains("(TLSv1.3, ")).count() >= 2);
         assert_eq!(count(host, "tcp://"), 0);
     }
-    // What does not fit is refused and changes nothing.
+    // A file that does not fit is refused and changes nothing.
     let third = &cluster.sites[2];
     let key = std::fs::read(third.dir.join("key.pem")).unwrap();
     std::fs::copy(cluster.sites[0].dir.join("key.pem"), third.dir.join("key.pem")).unwrap();
@@ -396,7 +396,7 @@ fn whose_certificate_a_node_showed_is_known_after_a_restart() {
     other.serve(2);
     joined.wait("together", |s| s.size() == 2);
     agree(vec![joined, other]);
-    // What cannot be read is not overlooked.
+    // A list that cannot be read is not overlooked.
     std::fs::write(&kept, "n2 is good\n").unwrap();
     let host = cluster.host(0, Tables::default(), None, "");
     assert_ne!(host.connect(&cluster.url(), true), Code::Ok);
