@@ -1,4 +1,4 @@
-//! Who is away, and what each of them lacks: the log keeps it, as long as there is room.
+//! The members that are away, and what each of them lacks: the log keeps it, as long as there is room.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,6 @@
-//! What a server's data lack because it failed to apply it there (rule 28). An engine stores its position before a vote has a result, and the
-//! result may come in another life of the node; so this is kept on disk beside the data, and compared with every result that comes.
+//! The write sets that a server's data lack because it failed to apply them there (rule 28). An engine stores its position
+//! before a vote has a result, and the result may come in another life of the node; so this is kept on disk beside the data,
+//! and compared with every result that comes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -15,9 +16,9 @@ pub const FAILURES_MAX: usize = 256;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failures {
     history: Uuid,
-    /// What the data hold up to here came with them, and whether it failed where they come from is not known.
+    /// The data up to here came from elsewhere, and it is not known whether anything failed there.
     since: Seqno,
-    /// Beyond `since`: with which error. What is not among them was applied.
+    /// Beyond `since`: with which error. A seqno that is not among them was applied.
     failed: BTreeMap<Seqno, u64>,
 }
 
@@ -27,7 +28,8 @@ impl Failures {
         Failures { history: position.history, since: position.seqno, failed: BTreeMap::new() }
     }
 
-    /// What is known of data that are found at `position`. The engine may have lost what was noted here, and applies that once more.
+    /// The failures of data that are found at `position`, as far as they are known. The engine may have lost what was noted
+    /// here, and applies that once more.
     pub fn of_data_at(found: Option<&Failures>, position: Position) -> Failures {
         let known = found.filter(|f| f.history == position.history && f.since <= position.seqno);
         known.map_or_else(

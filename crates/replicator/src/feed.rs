@@ -1,5 +1,5 @@
-//! What the server is given: whether it goes on from its own data, takes a full copy, or waits, and from which seqno on it gets what is
-//! ordered.
+//! The feed of the server: whether it goes on from its own data, takes a full copy, or waits, and from which seqno on it
+//! gets what is ordered.
 
 use trireme_types::{LogIndex, NodeId, Seqno, Timestamp, Uuid, View};
 
@@ -12,7 +12,7 @@ pub struct Position {
     pub seqno: Seqno,
 }
 
-/// What a member is before it has seen a view with its own incarnation.
+/// The kind of a member before it has seen a view with its own incarnation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Start {
     /// There is no server: an arbitrator.
@@ -98,7 +98,7 @@ pub struct Copying {
     pub told: Option<Vec<NodeId>>,
 }
 
-/// What a server that has been told nothing begins from.
+/// The beginning of a server that has been told nothing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Idle {
     /// Where its data are, as far as the log goes on from there; `None`: a full copy is needed.
@@ -110,7 +110,7 @@ pub struct Idle {
     pub script: bool,
 }
 
-/// Where the server stands. What is ordered before it is [`Feed::Live`] is kept back by the driver.
+/// Where the server stands. The driver keeps back what is ordered before it is [`Feed::Live`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Feed {
     /// An arbitrator: everything is done as soon as it is delivered. `connected`: it was told of a view.
@@ -127,7 +127,7 @@ pub enum Feed {
     },
     HalfDone(HalfDone),
     Copying(Copying),
-    /// It gets everything beyond `handed`. What came up to `floor` was in its data when it was first fed.
+    /// It gets everything beyond `handed`. All up to `floor` was in its data when it was first fed.
     Live {
         handed: Seqno,
         floor: Seqno,
@@ -139,7 +139,7 @@ pub enum Feed {
     },
 }
 
-/// What is to be done with something that closes a seqno.
+/// The driver's part when something closes a seqno.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Offer {
     /// Kept back until the server has its data.
@@ -164,7 +164,7 @@ impl Feed {
         }
     }
 
-    /// What is ordered goes on to the server, or there is none that would have to be waited for.
+    /// Ordered items go on to the server, or there is none that would have to be waited for.
     pub fn is_live(&self) -> bool {
         matches!(self, Feed::Live { .. } | Feed::Nobody { connected: true, .. })
     }

@@ -6,7 +6,7 @@
 //! long as the patience is bounded, but goes on at a [`WALK`].
 //!
 //! **Level-triggered**, since signals are neither ordered nor repeated by anybody: a stop is said again while it lasts, and
-//! one that is not heard again expires. Who is dead, frozen or cut off holds nobody up.
+//! one that is not heard again expires. A member that is dead, frozen or cut off holds nobody up.
 //!
 //! **Bounded**: a member that has applied nothing for [`Flow::set_patience`] stops counting. It lags, its backlog being the
 //! log on disk, and counts again from the backlog that it has when it gets on.
@@ -40,14 +40,14 @@ const MEASURE_OVER: Duration = Duration::from_millis(50);
 const MOMENT: Duration = Duration::from_millis(20);
 /// Slower than this counts as standing still.
 const RATE_MIN: f64 = 0.5;
-/// What may be saved up for a burst: as much as comes in during this part of a second.
+/// The most that may be saved up for a burst: as much as comes in during this part of a second.
 const BURST: f64 = 0.02;
 /// While a member that stands still may yet lose patience, this part of what the group writes goes on.
 const WALK: f64 = 0.25;
 /// A node's part of the permitted rate is its part of what was ordered in the last one or two of these.
 const SHARE_OVER: Duration = Duration::from_secs(1);
-/// What comes within this time after a node was out of touch counts as missed. The log of a peer gives tens of thousands of
-/// write sets in it.
+/// A write set that comes within this time after a node was out of touch counts as missed. The log of a peer gives tens of
+/// thousands of write sets in it.
 const CATCH_UP_FOR: Duration = Duration::from_secs(2);
 /// The operator is told who holds up writes once it has lasted so long.
 const TELL_AFTER: Duration = Duration::from_secs(1);
@@ -76,7 +76,7 @@ impl Limits {
     }
 }
 
-/// What is to be done, in order.
+/// The actions of the driver, in order.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Act {
     /// To all members.
@@ -117,7 +117,7 @@ struct Stop {
     heard: Timestamp,
     /// Write sets per second that the whole group may send.
     rate: f64,
-    /// What waits to be applied there.
+    /// The write sets that wait to be applied there.
     backlog: u64,
     told: bool,
 }
@@ -189,7 +189,7 @@ impl Share {
         }
     }
 
-    /// What the whole group writes per second.
+    /// The rate at which the whole group writes, per second.
     fn pace(&self, now: Timestamp) -> f64 {
         (self.all[0] + self.all[1]) as f64 / (SHARE_OVER + now.since(self.from)).as_secs_f64()
     }
@@ -257,7 +257,7 @@ impl Flow {
         !self.stops.is_empty()
     }
 
-    /// Who slows the group, the slowest first.
+    /// The members that slow the group, the slowest first.
     pub fn slow(&self) -> Vec<Slow> {
         let mut slow: Vec<Slow> =
             self.stops.iter().map(|(node, s)| Slow { node: *node, rate: s.rate, backlog: s.backlog }).collect();
@@ -297,8 +297,8 @@ impl Flow {
         }
     }
 
-    /// A node that does not count (desynced, or receiving its state) lags without asking for a stop. What has gathered by
-    /// the time it counts again is its own affair: only what comes on top of it slows others.
+    /// A node that does not count (desynced, or receiving its state) lags without asking for a stop. The write sets that
+    /// have gathered by the time it counts again are its own affair: only those that come on top of them slow others.
     pub fn set_counts(&mut self, counts: bool, backlog: u64) {
         if counts == self.counts {
             return;
@@ -413,7 +413,7 @@ impl Flow {
         if quick <= upper { self.limits } else { Limits { lower: quick * lower / upper.max(1), upper: quick } }
     }
 
-    /// What the group may send while this node has so much too much.
+    /// The rate at which the group may send while this node has so much too much.
     fn permitted(&self, now: Timestamp, Limits { lower, upper }: Limits, excess: u64) -> f64 {
         let ceiling = (2 * upper).max(lower + 1);
         let part = ceiling.saturating_sub(excess) as f64 / (ceiling - lower) as f64;
@@ -475,7 +475,7 @@ impl Flow {
         }
     }
 
-    /// What this node may send, per second.
+    /// The rate at which this node may send, per second.
     fn rate(&self) -> f64 {
         let slowest = self.stops.values().map(|s| s.rate).fold(f64::INFINITY, f64::min);
         slowest * self.share.get(self.members.len())
@@ -568,7 +568,7 @@ mod tests {
         std::iter::from_fn(|| flow.poll()).collect()
     }
 
-    /// What was said: true for stop.
+    /// The signals that were sent: true for stop.
     fn said(acts: &[Act]) -> Vec<bool> {
         acts.iter().filter_map(|a| if let Act::Signal(b) = a { decode(b).map(|s| s.is_some()) } else { None }).collect()
     }

@@ -1,5 +1,5 @@
-//! What members compute from the ordered history: who is in which state, who gives a copy to whom, the commit cut and votes; and what a
-//! member decides for itself by what it knows, without asking anybody.
+//! The decisions that members compute from the ordered history: who is in which state, who gives a copy to whom, the commit
+//! cut and votes; and those that a member makes for itself by what it knows, without asking anybody.
 //!
 //! **Invariant:** no socket, thread, clock, lock or randomness; time is an argument, effects are values. So the simulator runs the same
 //! code as a node.

@@ -1,4 +1,4 @@
-//! What members say to all in the order, without taking a seqno.
+//! The messages of members to all in the order, without a seqno.
 
 use trireme_types::{DecodeError, NodeId, Reader, Seqno, Uuid, Writer};
 

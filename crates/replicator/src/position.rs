@@ -27,7 +27,8 @@ impl fmt::Display for Position {
     }
 }
 
-/// What the storage engine says when it is asked before the server begins. `N`: why it holds no position; `U`: why it could not be asked.
+/// The storage engine's answer when it is asked before the server begins. `N`: why it holds no position; `U`: why it could
+/// not be asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Told<N = (), U = ()> {
     At(Position),
@@ -37,7 +38,8 @@ pub enum Told<N = (), U = ()> {
     Unheard(U),
 }
 
-/// What is an error and not only a reason to take a full copy: for a bootstrap, there is nobody to take one from.
+/// The findings that are an error and not only a reason to take a full copy: for a bootstrap, there is nobody to take one
+/// from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Strict {
     No,
@@ -70,7 +72,7 @@ pub enum Reason<N = (), U = ()> {
     Corrected { found: Position, claimed: Seqno },
     /// Nobody had claimed anything, and the engine knows.
     Found(Position),
-    /// Whatever the data are, a history begins with them.
+    /// A history begins with the data, whatever they are.
     Beginning,
     /// The engine is in another history.
     Foreign(Position),

@@ -46,7 +46,7 @@ impl CatchUp {
         })
     }
 
-    /// What is to be told now, if anything; `left` has left commit order.
+    /// The line that is to be told now, if anything; `left` has left commit order.
     pub fn look(&mut self, left: Seqno, now: Timestamp) -> Option<Progress> {
         let total = self.last.0 - self.first.0;
         let done = left.0.saturating_sub(self.first.0).min(total);

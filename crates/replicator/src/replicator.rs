@@ -5,8 +5,8 @@
 //! (`handle_non_primary`, `handle_diverged`, `handle_found`), what the server says (`handle_state_*`), and time ([`Replicator::handle_tick`]).
 //! Effects are values that [`Replicator::poll_effect`] yields; they are carried out in order, all of them before the next input.
 //!
-//! What the server is not to be given yet the driver keeps ([`Offer::Keep`]), in the order in which it came, and hands over at
-//! [`Effect::GoLive`].
+//! The driver keeps what the server is not to be given yet ([`Offer::Keep`]), in the order in which it came, and hands it
+//! over at [`Effect::GoLive`].
 
 mod inputs;
 
@@ -37,7 +37,7 @@ const LAG_MIN: u64 = 8 * REPORT_EVERY;
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 const SEND_AGAIN: Duration = Duration::from_millis(200);
 
-/// What this member says of a write set that it was done with in an earlier life.
+/// This member's vote on a write set that it was done with in an earlier life.
 fn vote_of_the_past(seqno: Seqno, code: u64) -> AppMessage {
     let text = if code == 0 { "Success" } else { "failed before this node was started again" };
     AppMessage::Vote { seqno, code, text: text.into() }
@@ -90,7 +90,7 @@ pub enum NoDonor {
     Unreachable(String),
 }
 
-/// What follows from an input.
+/// The consequences of an input.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Effect {
     Log(Severity, String),
@@ -169,20 +169,20 @@ pub enum Effect {
     },
     /// To be on disk before anything that follows: with it this member is started next time, and with what fails meanwhile.
     Remember(Failures),
-    /// What the data hold at `seqno` since they were found here is not what the group has decided: they are not the group's. `held`: how it
-    /// went here, zero for success.
+    /// The data hold at `seqno`, since they were found here, something else than the group has decided: they are not the
+    /// group's. `held`: how it went here, zero for success.
     Contradicted {
         seqno: Seqno,
         held: u64,
     },
 }
 
-/// What a member sees around it when time passes.
+/// The state around a member when time passes.
 #[derive(Clone, Copy)]
 pub struct Sight<'a> {
     /// Up to where the server has committed in memory.
     pub left: Seqno,
-    /// What waits to be applied.
+    /// The write sets that wait to be applied.
     pub backlog: u64,
     /// A member with no more than this is synced.
     pub backlog_small: u64,
@@ -204,8 +204,8 @@ pub struct Replicator {
     distances: Distances,
     roster: Roster,
     feed: Feed,
-    /// What the data that were found at the start lack: of a live server, up to its floor. What it fails at from there on, votes of this
-    /// life settle.
+    /// The failures in the data that were found at the start: of a live server, up to its floor. Votes of this life settle
+    /// its failures from there on.
     failures: Option<Failures>,
     /// Where delivery began: what lies below no log of ours has.
     base: Position,
@@ -214,7 +214,7 @@ pub struct Replicator {
     delivered: Seqno,
     /// Index of the newest delivery.
     delivered_index: LogIndex,
-    /// What follows from deliveries up to here an earlier life of this member has done.
+    /// An earlier life of this member has done what follows from deliveries up to here.
     heard_upto: LogIndex,
     /// The newest primary view names this incarnation.
     member: bool,
@@ -408,7 +408,7 @@ impl Replicator {
             Feed::Returning { position, .. } => !fits(position),
             Feed::HalfDone(half_done) => {
                 if half_done.position < base.seqno {
-                    // What comes behind these data is in no log here.
+                    // The entries behind these data are in no log here.
                     self.need_copy();
                 }
                 false
@@ -428,7 +428,7 @@ impl Replicator {
         Ok(rest)
     }
 
-    /// What became of the own request in the part of the history that a new base skips, the others know.
+    /// The others know what became of the own request in the part of the history that a new base skips.
     fn settle_request(&mut self) {
         let gives = self.roster.donor_of(&self.me);
         let Some(request) = self.feed.request_mut() else { return };
@@ -550,7 +550,7 @@ impl Replicator {
                 roster::Effect::VoteBegun { seqno } => self.on_vote_begun(seqno),
                 roster::Effect::VoteDone { seqno, winner, losers: _ } => match &self.feed {
                     Feed::Nobody { .. } | Feed::Ended { .. } => {}
-                    // What lies below the floor came with the data, and is compared with what is known of them.
+                    // A write set below the floor came with the data, and its result is compared with what is known of them.
                     Feed::Live { floor, .. } | Feed::Returning { floor, .. } => {
                         if seqno > *floor {
                             self.emit(Effect::VoteDone { seqno, winner, applied: true });
@@ -630,7 +630,8 @@ impl Replicator {
         self.roster.results().find(|(s, winner)| *s <= position && failures.contradict(*s, *winner)).map(|(s, _)| s)
     }
 
-    /// What failed in an earlier life, and has no result that is known here: nobody may have heard of it, and the data lack it.
+    /// Votes once more on each failure of an earlier life that has no result known here: nobody may have heard of it, and
+    /// the data lack it.
     fn vote_again(&mut self) {
         if !matches!(self.feed, Feed::Live { .. }) {
             return;
@@ -643,7 +644,7 @@ impl Replicator {
         }
     }
 
-    /// What failed in an earlier life, and has no result.
+    /// The failures of an earlier life that have no result.
     fn unsettled(&self) -> impl Iterator<Item = (Seqno, u64)> {
         self.failures.iter().flat_map(Failures::iter).filter(|(seqno, _)| !self.roster.is_settled(*seqno))
     }
@@ -782,7 +783,7 @@ impl Replicator {
         }
     }
 
-    /// What this member has said is not on its way any more: it was ordered, or never will be.
+    /// A message of this member is not on its way any more: it was ordered, or never will be.
     fn take_back(&mut self, message: &AppMessage) {
         match message {
             AppMessage::Joined | AppMessage::Synced => self.announced = false,
@@ -796,7 +797,7 @@ impl Replicator {
                     request.in_flight = request.in_flight.saturating_sub(1);
                 }
             }
-            // Nothing here waits for them. Whoever needs one says it again.
+            // Nothing here waits for them. A member that needs one says it again.
             AppMessage::Desync
             | AppMessage::Resync
             | AppMessage::DonorDone { .. }
@@ -815,7 +816,7 @@ impl Replicator {
     fn begin_feed(&mut self, own_view: Seqno, view: &View) {
         let Feed::Idle(idle) = &mut self.feed else { return };
         if let Some(Position { history, seqno }) = idle.position.take_if(|p| p.seqno >= own_view) {
-            // What the group orders next would be taken for applied already (rule 18).
+            // The group's next entries would be taken for applied already (rule 18).
             idle.started_at = None;
             self.log(
                 Severity::Warn,
@@ -924,8 +925,8 @@ impl Replicator {
             self.end(Effect::Fail("the running server cannot take a full copy: restart it".into()));
             return;
         }
-        // An earlier incarnation is gone. What it streamed the others have rolled back, and the server does it when it sees a view without
-        // itself; after the loss of all sequencers the history has none.
+        // An earlier incarnation is gone. The others have rolled back what it streamed, and the server does it when it sees
+        // a view without itself; after the loss of all sequencers the history has none.
         let me = self.me.node;
         let members = view.members.iter().filter(|m| m.node != me).cloned().collect();
         let others = View { members, ..*view };
@@ -934,8 +935,8 @@ impl Replicator {
         self.emit(Effect::Resume { position, seqno: own_view, view: others });
     }
 
-    /// While this member was away, another one went on from data with a flaw; that was ordered behind `at`. What it did to them no log says,
-    /// so data from before are not the group's (rule 26). They are gone on with only if nobody has others.
+    /// While this member was away, another one went on from data with a flaw; that was ordered behind `at`. No log says what
+    /// it did to them, so data from before are not the group's (rule 26). They are gone on with only if nobody has others.
     fn on_overtaken(&mut self, at: Seqno) {
         let history = self.base.history;
         if self.is(Mutant::OvertakenTrusted) {
@@ -1045,7 +1046,7 @@ impl Replicator {
             self.refuse_copy(Some(seqno));
         } else {
             if own.is_none() {
-                // What it failed at is known where it comes from.
+                // Its failures are known where it comes from.
                 self.failures = None;
             }
             self.emit(Effect::DataArrived);
@@ -1154,7 +1155,8 @@ impl Replicator {
         self.needs_data() && (alone || self.roster.lacks_state(me) && self.roster.nobody_has_state())
     }
 
-    /// Says, once for each set of missing voters, that nobody here has data. Whoever asked all the same would be refused without end.
+    /// Says, once for each set of missing voters, that nobody here has data. A member that asked all the same would be
+    /// refused without end.
     fn tell_nobody_has_data(&mut self, sight: &Sight<'_>) {
         let present = self.roster.view();
         let voters = (sight.voters)();
@@ -1225,8 +1227,8 @@ impl Replicator {
         self.emit(Effect::Propose(message));
     }
 
-    /// Whoever orders sees to it that nobody is waited for without end. Only a proposal: what comes of it is decided where it is ordered,
-    /// by all members alike. One that gets lost is repeated.
+    /// The sequencer sees to it that nobody is waited for without end. Only a proposal: what comes of it is decided where it
+    /// is ordered, by all members alike. One that gets lost is repeated.
     fn hurry(&mut self, now: Timestamp, sight: &Sight<'_>) {
         if now.since(self.hurried) < HURRY_EVERY {
             return;

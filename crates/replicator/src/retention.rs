@@ -1,4 +1,5 @@
-//! What may go from the own log: nothing that this node's engine, a member, or whoever is away for a while may still need.
+//! The entries that may go from the own log: none that this node's engine, a member, or a member that is away for a while
+//! may still need.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use trireme_types::{Base, LogIndex, Seqno, Timestamp};
 /// kernel writes what no process syncs after half a minute (`vm.dirty_expire_centisecs`).
 pub const UNSEEN_FLUSH_MAX: Duration = Duration::from_secs(60);
 
-/// What the server tells of its storage engine's own log (InnoDB's redo log).
+/// The state of the storage engine's own log (InnoDB's redo log), as the server tells it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EngineLog {
     /// The engine is not open: the server is starting, or waits for a full copy.
@@ -44,8 +45,9 @@ enum Due {
 pub struct EngineDisk {
     epoch: u64,
     upto: Seqno,
-    /// How much of its log the disk had at the first look, and when that was. What a killed process wrote without a sync is read back after
-    /// a restart as if the disk had it: a sync of this process proves it, or the time in which the kernel writes it by itself.
+    /// How much of its log the disk had at the first look, and when that was. A log that a killed process wrote without a
+    /// sync is read back after a restart as if the disk had it: a sync of this process proves it, or the time in which the
+    /// kernel writes it by itself.
     at_first: Option<(u64, Timestamp)>,
     /// One at a time: the bound follows with one flush of delay.
     waiting: Option<(Seqno, Due)>,
@@ -131,7 +133,7 @@ pub const FREE_MIN: u64 = 128 << 20;
 /// The operator is told before.
 const FREE_TOLD: u64 = 8 * FREE_MIN;
 
-/// What is done about it.
+/// The verdict on the room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Room {
     Enough,
@@ -187,7 +189,7 @@ pub fn needed_from(
 }
 
 impl Needs {
-    /// The first entry that has to stay, and for whom. What this node needs itself is told first, since no setting changes that.
+    /// The first entry that has to stay, and for whom. This node's own need is told first, since no setting changes it.
     pub fn keep_from(&self) -> (LogIndex, Need) {
         let mut keep = (self.own, Need::Own);
         for (first, need) in [(self.members, Need::Member), (self.absent, Need::Absent)] {

@@ -37,7 +37,7 @@ impl NodeState {
     }
 }
 
-/// What a step means for this member.
+/// The meaning of a step for this member.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Effect {
     /// A log line.
@@ -91,7 +91,7 @@ pub enum Effect {
     },
 }
 
-/// Whom a donor serves: a member in one of its lives. The next one asks anew.
+/// The member that a donor serves, in one of its lives. The next one asks anew.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Joiner {
     node: NodeId,
@@ -135,8 +135,8 @@ pub struct Roster {
 
 /// In the byte of an encoded state.
 const LAGGING: u8 = 0x80;
-/// In the same byte: the incarnation of whom the donor serves follows its id. What was written before there was one reads as an
-/// incarnation that nobody has.
+/// In the same byte: the incarnation of whom the donor serves follows its id. A state that was written before there was one
+/// reads as an incarnation that nobody has.
 const SERVES_ONE_LIFE: u8 = 0x40;
 /// How many decided votes are remembered.
 const DECIDED_MAX: usize = 256;
@@ -195,12 +195,12 @@ impl Roster {
         self.level >= Level::WAITS_FOR_ALL
     }
 
-    /// Who is thrown out: a function of the history, so it outlives every sequencer.
+    /// The nodes that are thrown out: a function of the history, so the list outlives every sequencer.
     pub fn evicted(&self) -> &[Uuid] {
         &self.evicted
     }
 
-    /// Who was chosen to give to `joiner`, which is this incarnation of it, and is not done.
+    /// The donor that was chosen for `joiner`, which is this incarnation of it, and is not done.
     pub fn donor_of(&self, joiner: &Member) -> Option<NodeId> {
         let joiner = Joiner { node: joiner.node, incarnation: joiner.incarnation.0 };
         self.members.iter().find(|m| m.serves == Some(joiner)).map(|m| m.node)
@@ -262,7 +262,8 @@ impl Roster {
             })
             .collect();
         self.view = view.clone();
-        // Whom a donor serves nobody else knows: in another incarnation it has forgotten. The joiner hears of it out of the view as well.
+        // Nobody else knows whom a donor serves: in another incarnation it has forgotten. The joiner hears of it out of the
+        // view as well.
         for o in &old {
             let stays = self.members.iter().any(|m| m.node == o.node && m.incarnation == o.incarnation);
             if let Some(joiner) = o.serves.filter(|_| !stays) {
@@ -438,8 +439,8 @@ impl Roster {
             && self.view.get(m.node).is_some_and(|v| v.kind.has_state())
     }
 
-    /// Does a vote wait for its answer? It may have data that hold what was voted on, as long as it has not said that it has none. Whoever
-    /// has just come back has said nothing yet, and would be outvoted by the first one that has.
+    /// Does a vote wait for its answer? It may have data that hold what was voted on, as long as it has not said that it has
+    /// none. A member that has just come back has said nothing yet, and would be outvoted by the first one that has.
     fn is_asked(&self, m: &MemberState) -> bool {
         let has_data = || self.view.get(m.node).is_some_and(|v| v.kind.has_state());
         self.counted(m) || self.waits_for_all() && m.lacks.is_none() && has_data()
@@ -495,8 +496,8 @@ impl Roster {
         }
     }
 
-    /// Who could serve `joiner` now (Galera's rules D1-D8): named donors in order, by prefix; a trailing comma means "or any"; own
-    /// segment first.
+    /// The donor that could serve `joiner` now (Galera's rules D1-D8): named donors in order, by prefix; a trailing comma
+    /// means "or any"; own segment first.
     ///
     /// **Errors:** nobody; the flag: somebody may later.
     pub fn ready_donor(&self, joiner: NodeId, list: &str) -> Result<NodeId, bool> {
@@ -580,10 +581,10 @@ impl Roster {
         effects.push(Effect::VoteDone { seqno: Seqno(seqno), winner, losers });
     }
 
-    /// A vote that is still open has no majority for anything, or it would be decided. Who found an error then stands alone
-    /// with it, as far as anybody knows, and leaves. Nothing is decided for those that have not got there: an error that they
-    /// find begins another vote. (To count the silent as successes, or not at all, would let one sick member or one slow
-    /// moment throw out all the others.)
+    /// A vote that is still open has no majority for anything, or it would be decided. A member that found an error then
+    /// stands alone with it, as far as anybody knows, and leaves. Nothing is decided for those that have not got there: an
+    /// error that they find begins another vote. (To count the silent as successes, or not at all, would let one sick member
+    /// or one slow moment throw out all the others.)
     fn close_vote(&mut self, seqno: Seqno, effects: &mut Vec<Effect>) {
         let Some(vote) = self.votes.remove(&seqno.0) else { return };
         let losers: Vec<NodeId> = vote.codes.iter().filter(|(_, code)| **code != 0).map(|(node, _)| *node).collect();

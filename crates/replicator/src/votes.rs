@@ -16,7 +16,7 @@ pub struct Ballots<W> {
     outcomes: BTreeMap<Seqno, u64>,
 }
 
-/// What follows from having applied something without error.
+/// The consequence of having applied something without error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Settled {
     Nothing,
@@ -98,7 +98,8 @@ impl<W: Clone> Ballots<W> {
         }
     }
 
-    /// The vote on `seqno` is over. Whoever waits for the outcome here. With nobody, the outcome is kept for [`Ballots::settle`].
+    /// The vote on `seqno` is over. Returns the one that waits for the outcome here. With nobody, the outcome is kept for
+    /// [`Ballots::settle`].
     pub fn decided(&mut self, seqno: Seqno, winner: u64) -> Option<W> {
         self.owed.remove(&seqno);
         let waiter = self.failed.remove(&seqno);
@@ -118,13 +119,13 @@ impl<W: Clone> Ballots<W> {
         if lost { self.failed.remove(&seqno) } else { None }
     }
 
-    /// What was decided up to here came with the data.
+    /// The results up to here came with the data.
     pub fn forget(&mut self, upto: Seqno) {
         self.outcomes = self.outcomes.split_off(&upto.next());
         self.owed = self.owed.split_off(&upto.next());
     }
 
-    /// Nobody can hear this node: those who wait for a result get none. What was decided before stays decided.
+    /// Nobody can hear this node: those who wait for a result get none. A vote that was decided before stays decided.
     pub fn abandon(&mut self) -> Vec<W> {
         std::mem::take(&mut self.failed).into_values().collect()
     }

@@ -107,7 +107,7 @@ impl Subject {
         s
     }
 
-    /// What is not for the log, nor about evictions or what failed.
+    /// The effects but for the log's, and those about evictions or failures.
     fn effects(&mut self) -> Vec<Effect> {
         let all = std::iter::from_fn(|| self.replicator.poll_effect());
         all.filter(|e| {
@@ -206,7 +206,7 @@ fn a_server_without_data_that_is_alone_waits_for_the_other_voters() {
     assert_eq!(s.tick_at(Timestamp::ZERO, &[1, 2]), [Effect::DataAtRisk, Effect::Propose(asks())]);
 }
 
-/// What was said before a loss of the majority may still be ordered, and served.
+/// A request from before a loss of the majority may still be ordered, and served.
 #[test]
 fn data_are_at_risk_until_every_request_was_refused() {
     let mut s = Subject::new(None, None, 3);
@@ -305,7 +305,8 @@ fn nothing_is_for_the_server_of_a_member_that_has_failed() {
     assert!(!s.replicator.serves());
 }
 
-/// What an earlier session of this member left unsaid is known to be lost once something of the new one is ordered.
+/// The messages that an earlier session of this member left unsaid are known to be lost once something of the new one is
+/// ordered.
 #[test]
 fn after_a_loss_of_the_majority_a_member_of_an_idle_group_says_where_it_is() {
     let mut s = Subject::new(Some(5), None, 5);

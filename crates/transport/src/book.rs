@@ -37,7 +37,7 @@ pub(crate) struct Entry {
     pub seed: bool,
     /// Of a member of the current view.
     pub current: bool,
-    /// Who answered here last. Not dialled while that node is linked.
+    /// The node that answered here last. Not dialled while that node is linked.
     pub node: Option<NodeId>,
     pub attempt: Attempt,
     /// When to try next, if `attempt` is `None`.
@@ -158,8 +158,8 @@ impl Book {
         entry.failures = entry.failures.saturating_add(1);
     }
 
-    /// Whoever is at `remote` does not understand TLS, it seems: once more without, at once. The attempt after that is made with
-    /// TLS again, since by then the peer may have been restarted with it.
+    /// The peer at `remote` does not understand TLS, it seems: once more without, at once. The attempt after that is made
+    /// with TLS again, since by then the peer may have been restarted with it.
     pub fn retry_in_clear(&mut self, at: EntryId, remote: SocketAddr, now: Instant) {
         let Some(entry) = self.get_mut(at) else { return };
         entry.attempt = Attempt::None;
@@ -168,7 +168,7 @@ impl Book {
         entry.next = now;
     }
 
-    /// Whoever answers at entry `at` is ourselves.
+    /// The node that answers at entry `at` is ourselves.
     pub fn found_own(&mut self, at: EntryId, now: Instant) {
         let Some(entry) = self.get_mut(at) else { return };
         entry.attempt = Attempt::None;

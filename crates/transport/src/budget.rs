@@ -1,4 +1,4 @@
-//! What links may make this node hold: messages that do not end, and messages that nobody takes.
+//! The memory that links may make this node hold: messages that do not end, and messages that nobody takes.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -41,7 +41,7 @@ impl Progress {
 }
 
 impl Transport {
-    /// What a peer that is no member may make us hold is little, and so is what all of them may.
+    /// A peer that is no member may make us hold little, and so may all of them together.
     pub(crate) fn bound_stranger(&mut self, slot: usize, node: NodeId, now: Instant) {
         let max = self.cfg.limits.stranger_bytes;
         let held = |conn: &Conn| conn.frames.held() + conn.queue.control_cost();

@@ -1,4 +1,4 @@
-//! What a transport is told at its start.
+//! The settings of a transport at its start.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -81,7 +81,7 @@ impl Default for Limits {
     }
 }
 
-/// What happens when a node id comes with a certificate of other names than before.
+/// The treatment of a node id that comes with a certificate of other names than before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OtherCertificate {
     /// It is linked, and a line warns.
@@ -124,11 +124,12 @@ pub struct NetConfig {
     pub recv_buffer: Option<usize>,
     /// Connections are encrypted with this; `None`: in clear text.
     pub tls: Option<TlsContext>,
-    /// `socket.dynamic`: with TLS, peers that speak in clear text are accepted too, and one that ends a TLS handshake without a
-    /// word is dialled again in clear text. Whoever controls the network can then make any link a clear one.
+    /// `socket.dynamic`: with TLS, peers that speak in clear text are accepted too, and one that ends a TLS handshake
+    /// without a word is dialled again in clear text. An attacker who controls the network can then make any link a clear
+    /// one.
     pub clear_too: bool,
     pub other_certificate: OtherCertificate,
-    /// What [`NetEvent::Certificates`](crate::NetEvent::Certificates) told last, in this process or one before.
+    /// The names that [`NetEvent::Certificates`](crate::NetEvent::Certificates) told last, in this process or one before.
     pub shown: ShownBy,
     pub limits: Limits,
     /// Bodies for all go to this group where they are heard.

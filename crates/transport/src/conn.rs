@@ -73,7 +73,8 @@ pub(crate) enum Channel {
     Tls(Session),
 }
 
-/// What the peer of a connection that is not up has done so far, least first. Whoever does more can be kept out less easily.
+/// The progress of the peer of a connection that is not up, least first. A peer that has done more can be kept out less
+/// easily.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Shown {
     Nothing,
@@ -81,11 +82,11 @@ pub(crate) enum Shown {
     Something,
     /// A TLS handshake, to its end.
     Tls,
-    /// Who it says it is.
+    /// The identity that it claims.
     Hello,
 }
 
-/// What becomes of a connection if the link in its way does not answer.
+/// A connection that takes the place of the link in its way, if that does not answer.
 pub(crate) struct Contest {
     pub hello: Hello,
     pub claim: Claim,
@@ -137,7 +138,7 @@ pub(crate) struct Conn {
     pub narrowed: Option<Room>,
 }
 
-/// What a read came to.
+/// The result of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ReadResult {
     /// So many bytes came and there may be more.
@@ -306,7 +307,7 @@ impl Conn {
         self.go_on(handshaker, true)
     }
 
-    /// What its peer has shown while it is not up.
+    /// The progress of its peer while it is not up.
     pub fn shown(&self) -> Shown {
         match (&self.channel, self.hello()) {
             (_, Some(_)) => Shown::Hello,

@@ -23,7 +23,7 @@ impl Transport {
     pub fn add_peer(&mut self, address: &str) -> Result<(), BadAddress> {
         let address = Address::parse(address)?;
         let now = Instant::now();
-        // What a person asked for has room in any case.
+        // An address that a person asked for has room in any case.
         if let Some(entry) = self.book.add(address, now, usize::MAX).and_then(|at| self.book.get_mut(at)) {
             entry.seed = true;
         }
@@ -96,7 +96,7 @@ impl Transport {
         Some(text)
     }
 
-    /// What peers are told: where the members of the view and all linked peers listen.
+    /// The addresses for peers: where the members of the view and all linked peers listen.
     pub(crate) fn addresses_to_tell(&self) -> Vec<String> {
         let linked = |node: Option<NodeId>| node.is_some_and(|node| self.link_slot(node).is_some());
         let told = self.book.iter().filter(|(_, entry)| entry.current || linked(entry.node));

@@ -1,4 +1,4 @@
-//! What a poll reports.
+//! The reports of a poll.
 
 use std::time::Duration;
 

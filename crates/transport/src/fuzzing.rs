@@ -117,7 +117,7 @@ pub fn gossip_seeds() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// What the dialler says once it is in.
+/// The dialler's first words once it is in.
 const SAID: &[u8] = b"what one member says to the other, and nobody else knows";
 
 /// Two ends that show each other a secret, and somebody between them. The first byte chooses whose secrets they have, its upper half in what pieces

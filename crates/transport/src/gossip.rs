@@ -1,5 +1,5 @@
-//! What transports tell each other on a link, besides messages: goodbye, where others listen, that a link lives, and what is
-//! sent by multicast.
+//! The messages of transports to each other on a link, besides those of the order: goodbye, where others listen, that a link
+//! lives, and what is sent by multicast.
 //!
 //! Addresses travel here and not in the handshake, because two members may join through a third at the same moment: whoever
 //! is linked later is told to those who were there before.

@@ -250,7 +250,7 @@ pub(crate) fn clip(text: &str, max: usize) -> &str {
     &text[..end]
 }
 
-/// What a stranger seems to speak: says more to whoever reads the log than "bad magic".
+/// The protocol that a stranger seems to speak: says more to the reader of the log than "bad magic".
 fn guess(bytes: &[u8]) -> &'static str {
     let starts = |text: &str| {
         let n = text.len().min(bytes.len());

@@ -30,7 +30,7 @@ struct Inbox<Q> {
     last: VecDeque<Q>,
     /// The asker, or the thread, is gone.
     closed: bool,
-    /// What the thread said when it panicked. Nobody gets an answer any more.
+    /// The text of the thread's panic. Nobody gets an answer any more.
     panicked: Option<String>,
 }
 

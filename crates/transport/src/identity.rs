@@ -46,7 +46,7 @@ impl Fingerprint {
     }
 }
 
-/// What a certificate says of its owner.
+/// The facts of a certificate about its owner.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Identity {
     /// Common names of the subject, then alternative names (DNS, IP), in the certificate's order.

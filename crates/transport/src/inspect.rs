@@ -7,7 +7,7 @@ use trireme_types::NodeId;
 
 use crate::MulticastStats;
 
-/// What became of a message given to `send`.
+/// The fate of a message given to `send`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sent {
     Queued,
@@ -17,7 +17,7 @@ pub enum Sent {
     NotLinked,
 }
 
-/// What a peer must show to be linked.
+/// The proof that a peer must show to be linked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Protection {
     /// That it knows the secret of the cluster.
@@ -37,7 +37,7 @@ pub enum Protection {
 pub struct PeerInfo {
     /// As written in the configuration or told by a peer.
     pub address: String,
-    /// Who answered there last.
+    /// The node that answered there last.
     pub node: Option<NodeId>,
     pub linked: bool,
     /// From the configuration (as opposed to learned from peers and views).

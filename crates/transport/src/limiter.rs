@@ -1,6 +1,7 @@
 //! At most so many log lines, whatever strangers do.
 //!
-//! What strangers do and what happens to this node itself have budgets of their own: else whoever makes lines could hush those that matter.
+//! Lines about strangers and lines about this node itself have budgets of their own: else a stranger could hush those that
+//! matter.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

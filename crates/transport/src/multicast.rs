@@ -1,18 +1,19 @@
 //! Bodies to all at once: one series of datagrams to a multicast group in place of one copy for each peer.
 //!
-//! Only bodies that may get lost go this way, those that an origin hands to members other than the sequencer ([`Message::Submit`] in the droppable class). Who lacks one asks the
-//! sequencer for it over the link, as always; so nothing waits for what is lost here, and there is no repair of its own. All else stays on
-//! the links.
+//! Only bodies that may get lost go this way, those that an origin hands to members other than the sequencer
+//! ([`Message::Submit`] in the droppable class). A member that lacks one asks the sequencer for it over the link, as always;
+//! so nothing waits for what is lost here, and there is no repair of its own. All else stays on the links.
 //!
-//! Who gets bodies this way is decided for each peer ([`hearing`]). Four times a second this node tells each member over its link which stream
-//! it sends, with the key, and how many datagrams it has sent ([`Gossip::Stream`]); the answer is how many were heard ([`Gossip::Heard`]). A
-//! probe sees to it that there is something to hear. A peer that misses much, or answers no more, gets bodies over its link.
+//! [`hearing`] decides for each peer whether it gets bodies this way. Four times a second this node tells each member over
+//! its link which stream it sends, with the key, and how many datagrams it has sent ([`Gossip::Stream`]); the answer is how
+//! many were heard ([`Gossip::Heard`]). A probe sees to it that there is something to hear. A peer that misses much, or
+//! answers no more, gets bodies over its link.
 //!
 //! When a link ends, or a member leaves the view, a new stream begins, with a new key: whoever has gone can read and write no more.
 //!
-//! **Invariants.** What is heard counts only from a peer that is linked, and only in the stream that it announced over that link. A datagram counts
-//! once. What strangers send costs a look at its first 16 bytes, and at most its seal.
-//! The sequencer takes no body from here: what is put in order came over the link of its origin.
+//! **Invariants.** A datagram counts only from a peer that is linked, and only in the stream that it announced over that
+//! link. A datagram counts once. A stranger's datagram costs a look at its first 16 bytes, and at most its seal. The
+//! sequencer takes no body from here: what is put in order came over the link of its origin.
 
 mod datagram;
 mod edge;
@@ -63,7 +64,7 @@ pub struct MulticastConfig {
     pub interface: Ipv4Addr,
 }
 
-/// What went by multicast, and how it got there.
+/// The bodies that went by multicast, and how they got there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MulticastStats {
     /// Bodies that were sent so, and bytes of all datagrams.
@@ -81,7 +82,7 @@ pub(crate) struct Multicast {
     sealed: bool,
     /// `None`: a new one is due.
     out: Option<Outgoing>,
-    /// Whom the present stream was announced to over a link that still stands.
+    /// The peers that the present stream was announced to over a link that still stands.
     peers: Vec<(NodeId, Hearing)>,
     streams: Vec<(NodeId, Incoming)>,
     /// Announcements that want an answer: of whom, and how many it had sent.
@@ -217,7 +218,7 @@ impl Multicast {
         });
     }
 
-    /// What peers are told now, after something to hear. `None`: a stream could not be begun.
+    /// The announcement for peers, after something to hear. `None`: a stream could not be begun.
     pub fn announce(&mut self, now: Instant) -> Option<Gossip> {
         self.due = now + ANNOUNCE_EVERY;
         self.paused = false;
@@ -241,7 +242,7 @@ impl Multicast {
         true
     }
 
-    /// Why datagrams could not be sent of late.
+    /// Why datagrams could not be sent recently.
     pub fn take_error(&mut self) -> Option<io::Error> {
         self.failed.take()
     }

@@ -1252,7 +1252,7 @@ mod tests {
         }
         stage.transport.bound_memory(Instant::now());
         assert!(stage.transport.link_slot(node(3)).is_none() && stage.transport.links().len() == 2);
-        // What does not end counts as what is not taken.
+        // A message that does not end counts as one that is not taken.
         let large = trireme_order::Message::Signal { body: Bytes::from(vec![0; 3 << 20]) };
         peers[2].socket.set_nonblocking(false).unwrap();
         let mut socket = peers[2].socket.try_clone().unwrap();
@@ -1263,7 +1263,7 @@ mod tests {
         assert!(stage.transport.link_slot(node(2)).is_some());
     }
 
-    /// Who joins is a stranger until the view names it, and is given a snapshot before.
+    /// A joiner is a stranger until the view names it, and is given a snapshot before.
     #[test]
     fn joiners_that_take_large_snapshots_are_left_to_it_and_who_takes_nothing_goes() {
         let mut stage = Stage::settled(200);
@@ -1330,7 +1330,7 @@ mod tests {
             (&peer.socket).write_all(&stream).unwrap();
         }
         let all = peers.len() * (stream.len() / frame.len());
-        // What fits, and the turn of the connection with which it was too much.
+        // The events that fit, and the turn of the connection with which it was too much.
         let most = (8 << 20) / std::mem::size_of::<NetEvent>() + crate::conn::READ_TURN_STRANGER / frame.len() * 2;
         assert!(all > most * 2, "{all} messages show nothing");
         let (mut came, end) = (0, Instant::now() + Duration::from_secs(20));

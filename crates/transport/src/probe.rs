@@ -44,7 +44,7 @@ impl Transport {
                 probe.due = now + every;
             }
             let next = probe.due;
-            // Whoever does not answer is not asked once more.
+            // A peer that does not answer is not asked once more.
             if is_due && member && probe.asked.is_none() {
                 // Later than `now`, which lies before all that came in this poll.
                 probe.asked = Some((number, Instant::now()));

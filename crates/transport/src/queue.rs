@@ -1,4 +1,4 @@
-//! What waits to be written on a link.
+//! The bytes that wait to be written on a link.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice};
@@ -78,7 +78,7 @@ impl Encoded {
         self.class
     }
 
-    /// What it adds to a link's queue.
+    /// The bytes that it adds to a link's queue.
     pub fn wire_bytes(&self) -> usize {
         self.wire_bytes
     }
@@ -168,7 +168,7 @@ fn push_chunk_parts(out: &mut VecDeque<Piece>, parts: &[Bytes]) {
     out.extend(parts.iter().enumerate().map(|(at, part)| Piece { bytes: part.clone(), ends_chunk: at == last }));
 }
 
-/// What a flush came to.
+/// The result of a flush.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Flushed {
     Empty,

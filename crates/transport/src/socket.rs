@@ -12,8 +12,8 @@ use bytes::{BufMut, BytesMut};
 use libc::{c_int, c_void, socklen_t};
 use mio::net::TcpStream;
 
-/// Bytes that the kernel may hold unsent. What is in there cannot be overtaken by a control message; this is 0.2 ms at
-/// 10 Gbit/s. It does not limit what is in flight.
+/// Bytes that the kernel may hold unsent. A control message cannot overtake them; this is 0.2 ms at 10 Gbit/s. It does not
+/// limit what is in flight.
 const UNSENT_MAX: c_int = 256 << 10;
 /// An idle link is probed after this, at this spacing, and is dead after so many unanswered probes.
 const KEEPALIVE_IDLE_SECONDS: c_int = 5;
@@ -92,7 +92,7 @@ pub(crate) fn narrow(fd: RawFd) -> Option<Room> {
     Some(Room(room))
 }
 
-/// What the kernel gave a connection to begin with.
+/// The room that the kernel gave a connection to begin with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Room(c_int);
 
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(state(fd).0, Some(2 * STRANGERS_ROOM));
         widen(fd, room);
         assert_eq!(state(fd), before);
-        // What an operator has chosen stays.
+        // A size that an operator has chosen stays.
         set(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, 100_000);
         assert_eq!((narrow(fd), state(fd).0), (None, Some(200_000)));
     }

@@ -4,10 +4,11 @@
 //! of the authority is a member as far as the network goes, unless [`PeerNames`] and revocation lists say less. Host names are not
 //! compared, since members know each other by addresses that change.
 //!
-//! Or both ends show that they know a secret: TLS 1.3 with an external pre-shared key (RFC 8446, 4.2.11) and fresh Diffie-Hellman keys for each
-//! connection, so that a secret that gets known later opens nothing that was recorded. Who a peer is comes in the first message
-//! within the channel, so it is covered like everything else, and nothing of one connection can be used in another. One end that is made
-//! to talk to itself (RFC 9257, "Selfie") finds its own `instance` in the hello, and leaves.
+//! Or both ends show that they know a secret: TLS 1.3 with an external pre-shared key (RFC 8446, 4.2.11) and fresh
+//! Diffie-Hellman keys for each connection, so that a secret that gets known later opens nothing that was recorded. A peer
+//! says who it is in the first message within the channel, so that is covered like everything else, and nothing of one
+//! connection can be used in another. One end that is made to talk to itself (RFC 9257, "Selfie") finds its own `instance`
+//! in the hello, and leaves.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::path::{Path, PathBuf};
@@ -39,7 +40,7 @@ pub(crate) const HANDSHAKE_RECORD: u8 = 0x16;
 /// Alert, fatal, protocol_version: says to someone who speaks in clear text what is amiss.
 pub(crate) const ALERT_VERSION: [u8; 7] = [0x15, 0x03, 0x01, 0x00, 0x02, 0x02, 0x46];
 
-/// What is wrong with a peer that does.
+/// The text about a peer that does.
 pub(crate) const IN_CLEAR: &str = "it speaks in clear text, and TLS is on here (socket.ssl or repl.secret_file)";
 /// Those of TLS 1.3 whose hash is the one of a pre-shared key.
 const SECRET_CIPHERS: &str = "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256";
@@ -62,7 +63,7 @@ pub struct TlsFiles {
     pub ciphers: String,
 }
 
-/// What members show each other: certificates, or that they know a secret.
+/// The proof that members show each other: certificates, or that they know a secret.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shows {
     Certificates,
@@ -329,7 +330,7 @@ pub(crate) enum Side {
     Acceptor,
 }
 
-/// What the socket brought and what it shall take.
+/// The bytes that the socket brought and those that it shall take.
 #[derive(Default)]
 struct Wire {
     incoming: BytesMut,
@@ -408,7 +409,7 @@ impl Session {
 
     /// Goes on with the handshake as far as the received bytes allow; true when it is done. Takes milliseconds of computing.
     ///
-    /// **Errors:** a text. What is then in `outgoing` tells the peer.
+    /// **Errors:** a text. The bytes then in `outgoing` tell the peer.
     pub fn handshake(&mut self) -> Result<bool, String> {
         if !self.heard
             && let Some(first) = self.stream.get_ref().incoming.first().copied()

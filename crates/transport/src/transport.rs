@@ -254,7 +254,7 @@ impl Transport {
         places.join(", ")
     }
 
-    /// What peers must show to be linked.
+    /// The proof that peers must show to be linked.
     pub fn protection(&self) -> Protection {
         let loopback = self.listeners.iter().all(|listener| listener.addr.ip().is_loopback());
         match self.cfg.tls.as_ref().map(TlsContext::shows) {
@@ -279,9 +279,9 @@ impl Transport {
         &self.me
     }
 
-    /// What peers are told in handshakes from now on.
+    /// The facts that peers are told in handshakes from now on.
     pub fn set_me(&mut self, me: Member) {
-        // What is longer than the decoder's limits would make every handshake fail.
+        // A text longer than the decoder's limits would make every handshake fail.
         let cut = |text: &str, max| clip(text, max).to_owned();
         self.me = Member {
             name: cut(&me.name, 256),
@@ -486,7 +486,8 @@ impl Transport {
                     };
                     return self.lose(slot, cause, why, now);
                 }
-                // What cannot be decrypted: before the link is up, the peer's refusal of the own certificate (TLS 1.3 tells late).
+                // The bytes cannot be decrypted: before the link is up, this is the peer's refusal of the own certificate
+                // (TLS 1.3 tells late).
                 Err(error) if error.kind() == ErrorKind::InvalidData => {
                     let why = error.to_string();
                     return match self.conn(slot).is_some_and(|conn| conn.up().is_some()) {
@@ -523,7 +524,7 @@ impl Transport {
         !self.settled || self.known.contains_key(&node)
     }
 
-    /// Who orders, if this node is in the primary component, else `None`. While that is a member of the view given to
+    /// The sequencer, if this node is in the primary component, else `None`. While that is a member of the view given to
     /// [`set_peers`](Transport::set_peers), that view is taken for the newest one, and peers outside of it get less.
     pub fn set_sequencer(&mut self, sequencer: Option<NodeId>) {
         self.settled = sequencer.is_some_and(|node| node == self.me.node || self.members.contains(&node));
@@ -569,7 +570,7 @@ impl Transport {
         }
         self.mark_dirty(slot);
         self.process(slot, now);
-        // What came while nobody read is not reported again, nor is the end.
+        // Messages that came while nobody read are not reported again, nor is the end.
         self.read(slot, now, true);
     }
 
@@ -586,8 +587,8 @@ impl Transport {
                     Ok(Some(message)) => self.on_handshake(slot, message, now),
                     Err(what) => {
                         let tls_from = (conn.buf.first() == Some(&HANDSHAKE_RECORD)).then(|| conn.remote.ip());
-                        // A peer with socket.dynamic tries TLS once and goes on in clear text. Who comes with TLS again and
-                        // again has a mistake in its configuration.
+                        // A peer with socket.dynamic tries TLS once and goes on in clear text. A peer that comes with TLS
+                        // again and again has a mistake in its configuration.
                         let tried = |ip| {
                             (0..TLS_TRIES).any(|n| self.limiter.allow_stranger(now, &format!("TLS {n} from {ip}")))
                         };
@@ -734,7 +735,7 @@ impl Transport {
             Ok(Flushed::TurnOver) => return self.unsent.push(slot),
             Err(error) => error,
         };
-        // What the peer wrote before it went is still there to be read.
+        // The bytes that the peer wrote before it went are still there to be read.
         self.read(slot, now, true);
         self.lose(slot, cause_of(&error), &error.to_string(), now);
     }
@@ -882,7 +883,7 @@ impl Transport {
         }
         if let Some(conn) = self.conn(slot) {
             conn.phase = Phase::Hello;
-            // What came while nobody read is not reported again, nor is the end.
+            // Messages that came while nobody read are not reported again, nor is the end.
             self.read(slot, now, true);
         }
     }

@@ -26,7 +26,7 @@ impl Waker {
         })
     }
 
-    /// Whatever was made visible to other threads before this call is seen after the `poll` that it ends.
+    /// All that was made visible to other threads before this call is seen after the `poll` that it ends.
     pub fn wake(&self) {
         if !self.inner.pending.swap(true, Ordering::SeqCst) {
             // Writing to an eventfd fails only when its counter is full, and then it is readable anyway.

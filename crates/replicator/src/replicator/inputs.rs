@@ -63,7 +63,7 @@ impl Replicator {
         self.input(Self::on_leave)
     }
 
-    /// What was proposed may never be ordered.
+    /// A proposal may never be ordered.
     pub fn handle_abandoned(&mut self) {
         self.input(Self::on_abandoned)
     }

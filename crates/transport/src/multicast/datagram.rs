@@ -47,7 +47,7 @@ pub(crate) enum Guard {
     Sealed(Box<CipherCtx>),
 }
 
-/// What a guard does.
+/// The use of a guard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Use {
     Seal,
@@ -117,7 +117,7 @@ pub(crate) fn address(datagram: &[u8]) -> Option<(u64, u64)> {
     Some((r.u64().ok()?, r.u64().ok()?))
 }
 
-/// What a text says.
+/// The content of a text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Text {
     /// Messages; none in a probe.

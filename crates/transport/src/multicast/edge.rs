@@ -10,7 +10,8 @@ use mio::net::UdpSocket;
 
 use super::MulticastConfig;
 
-/// What the kernel may keep while the thread is at something else. It gives less where `net.core.rmem_max` is lower.
+/// The bytes that the kernel may keep while the thread is at something else. It gives less where `net.core.rmem_max` is
+/// lower.
 const RECEIVE_BUFFER: c_int = 4 << 20;
 const SEND_BUFFER: c_int = 1 << 20;
 
@@ -45,7 +46,8 @@ impl Edge {
         let interface = libc::in_addr { s_addr: number(cfg.interface) };
         set_to(&fd, libc::IPPROTO_IP, libc::IP_MULTICAST_IF, &interface)?;
         set(&fd, libc::IPPROTO_IP, libc::IP_MULTICAST_TTL, c_int::from(cfg.ttl))?;
-        // What other sockets of this host have joined does not come here. A path with a smaller MTU cuts datagrams. Best effort, both, and the sizes.
+        // Datagrams of groups that other sockets of this host have joined do not come here. A path with a smaller MTU cuts
+        // datagrams. Best effort, both, and the sizes.
         let _ = set(&fd, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0);
         let _ = set(&fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DONT);
         let _ = set(&fd, libc::SOL_SOCKET, libc::SO_RCVBUF, RECEIVE_BUFFER);

@@ -10,7 +10,8 @@ const ENOUGH: u64 = 16;
 const ANSWERS: u32 = 4;
 /// A peer that leaves so many announcements in a row unanswered is taken for one that hears nothing.
 const UNANSWERED: u32 = 8;
-/// Whoever misses more than one in so many, and more than one, misses much. Each loss costs a question and a body from the sequencer.
+/// A peer that misses more than one in so many, and more than one, misses much. Each loss costs a question and a body from
+/// the sequencer.
 const ONE_IN: u64 = 20;
 
 /// How bodies get to a peer.
@@ -21,7 +22,7 @@ enum Way {
     Multicast,
 }
 
-/// What an answer brought.
+/// The result of an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Turn {
     /// From now on by multicast.
@@ -58,7 +59,8 @@ impl Hearing {
         }
     }
 
-    /// The peer has heard so many when this node had sent so many. What was under way then counts as missed, and later as heard.
+    /// The peer has heard so many when this node had sent so many. Datagrams that were under way then count as missed, and
+    /// later as heard.
     pub fn on_answer(&mut self, sent: u64, heard: u64, now: Instant) -> Option<Turn> {
         self.unanswered = 0;
         let Some((sent_before, heard_before)) = self.base else {

@@ -103,7 +103,7 @@ struct Window {
     from: u64,
     /// Above the highest that was seen.
     next: u64,
-    /// What the sender had sent by its own account.
+    /// The number that the sender had sent by its own account.
     announced: u64,
     seen: [u64; WORDS],
 }

@@ -76,7 +76,7 @@ impl Outgoing {
         if self.open.is_empty() {
             return;
         }
-        // What cannot be sealed is lost, and asked for again.
+        // A datagram that cannot be sealed is lost, and asked for again.
         if self.guard.seal(self.stream, self.number, &mut self.open).is_ok() {
             send(&self.open);
         }

@@ -171,7 +171,7 @@ fn messages_that_never_become_whole_take_little_memory() {
     }
 }
 
-/// What `hearing` says when so many of so many were heard since the last time.
+/// The judgement of `hearing` when so many of so many were heard since the last time.
 struct Judged {
     hearing: Hearing,
     now: Instant,

@@ -395,7 +395,7 @@ fn an_overfull_queue_closes_the_link() {
     assert_eq!(a.count(|event| *event == NetEvent::LinkDown { node: id(2), cause: DownCause::Local }), 1);
 }
 
-/// What the allow list has been asked so far.
+/// The questions to the allow list so far.
 fn asked(node: &Node) -> Vec<AdmitToken> {
     let tokens = node.events.iter().filter_map(|event| match event {
         NetEvent::Admission { token, address } => {
@@ -461,7 +461,7 @@ fn the_allow_list_decides_about_places_that_peers_told_as_well() {
     assert!(!a.linked(2) && !b.linked(1));
     a.transport.admit(asked(&a)[1], true);
     until([&mut a, &mut b], |[a, b]| a.linked(2) && b.linked(1));
-    // What is configured here is trusted here.
+    // A peer that is configured here is trusted here.
     let mut c = Node::new(config(3, &[]));
     a.transport.add_peer(&format!("127.0.0.1:{}", c.port())).unwrap();
     until([&mut a, &mut c], |[a, c]| a.linked(3) && c.linked(1));

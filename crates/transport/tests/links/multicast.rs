@@ -162,7 +162,7 @@ fn nobody_tells_those_outside_of_the_view() {
     let mut all = nodes::<3>(|_, cfg| cfg.multicast = at(group));
     until(all.each_mut(), |[a, ..]| hears(a, 2) && hears(a, 3));
     view(&mut all[0], &[1, 2]);
-    // What it has heard until now tells it nothing of what comes.
+    // The answers that it has heard until now tell it nothing of what comes.
     assert!(!hears(&all[0], 2) && !hears(&all[0], 3));
     until(all.each_mut(), |[a, ..]| hears(a, 2));
     disseminate(&mut all[0], &[2], &body(1, 1, 300));

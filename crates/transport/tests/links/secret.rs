@@ -96,7 +96,7 @@ fn a_secret_is_changed_one_node_after_the_other() {
     assert_eq!(a.ups(3), 0);
 }
 
-/// What one connection showed is worth nothing in another: the very same bytes once more.
+/// The bytes that one connection showed are worth nothing in another: the very same bytes once more.
 #[test]
 fn a_recorded_connection_cannot_be_played_again() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -159,7 +159,7 @@ fn what_a_node_asks_of_others_shows_where_it_listens() {
     assert_eq!(listening(Some(context(&[7])), true), Protection::Optional);
 }
 
-/// Who a peer says it is, which incarnation and what was drawn for it, cannot be changed on the way.
+/// A peer's identity, its incarnation and what was drawn for it cannot be changed on the way.
 #[test]
 fn what_is_changed_on_the_way_ends_the_connection() {
     let mut a = Node::new(secret_config(1, &[], &[7]));

@@ -7,7 +7,7 @@ use trireme_order::{Class, Message};
 use trireme_transport::{NetConfig, NetEvent, Sent, Transport};
 use trireme_types::{Incarnation, Member, MemberKind, NodeId, Uuid, Weight};
 
-/// Whatever takes longer does not happen.
+/// All that takes longer does not happen.
 pub const LONG: Duration = Duration::from_secs(20);
 
 pub fn id(n: u8) -> NodeId {

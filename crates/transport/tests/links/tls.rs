@@ -46,7 +46,7 @@ fn authority() -> Authority {
     Authority::new("test authority").unwrap()
 }
 
-/// What a node of `authority` has.
+/// The files of a node of `authority`.
 fn context(authority: &Authority) -> TlsContext {
     let certs = Certs::new();
     TlsContext::load(&certs.files(authority, authority, Validity::YEARS)).unwrap()
@@ -108,7 +108,7 @@ fn nothing_is_lost_reordered_or_repeated_within_a_link() {
     super::nothing_is_lost(tls_pair());
 }
 
-/// What goes through a connection on its way.
+/// The bytes that go through a connection on its way.
 #[derive(Default)]
 struct Tap {
     seen: Mutex<Vec<u8>>,
@@ -438,7 +438,7 @@ fn only_named_certificates_are_members() {
     let plain = |name: &str| named(&authority, name, |_, _| {});
     let choosy = |peers: &str| named(&authority, "node1", |tls, _| tls.peers = PeerNames::parse(peers).unwrap());
     assert!(choosy("node2").refuses_own().is_some() && choosy("node?").refuses_own().is_none());
-    // Whoever dials.
+    // Either side dials.
     for a_dials in [false, true] {
         for (name, taken) in [("node2", true), ("joe-laptop", false)] {
             let (mut a, mut b);
@@ -524,7 +524,7 @@ fn a_node_that_comes_with_another_certificate_is_named_or_refused() {
         assert_eq!(a.logged("shows the certificate"), 0);
         drop(b);
         until([&mut a], |[a]| !a.linked(2));
-        // What strangers do at that address keeps nothing back.
+        // Connections of strangers at that address keep nothing back.
         drop(std::net::TcpStream::connect(("127.0.0.1", a.port())).unwrap());
         until([&mut a], |[a]| a.logged("no handshake") > 0);
         // Another member's certificate, under the same id.
