@@ -76,7 +76,7 @@ impl Authority {
         Ok(Authority { key, cert: builder.build(), issues: Keys::P256 })
     }
 
-    /// What `of_dir` keeps.
+    /// The files that `of_dir` keeps.
     pub const FILES: [&str; 2] = ["ca-key.pem", "ca.pem"];
 
     /// The authority that is kept in `dir`, made if there is none.

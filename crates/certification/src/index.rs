@@ -21,7 +21,7 @@ use crate::key::{KeyHash, KeyHasher, KeyKind, Place, conflicts, orders};
 use crate::records::{Record, Records, SessionSlot, Use};
 use crate::writeset::{Head, WriteSet, flags};
 
-/// What certification decided.
+/// The decision of certification.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Verdict {
     /// Applying may start once everything up to here has left commit order.
@@ -316,7 +316,7 @@ impl Certifier {
         let search = Search { cut: self.cut.0, last_seen: ws.head().last_seen.0, own: self.sessions.find(session) };
         let mut newest = 0;
         for group in ws.groups() {
-            // What a prefix does to the keys below it does not depend on their kind: any leaf stands for all of them.
+            // A prefix does the same to the keys below it whatever their kind: any leaf stands for all of them.
             let any = group.leaves().next().map_or(KeyKind::Shared, |(_, kind)| kind);
             for prefix in group.prefixes() {
                 if let Some(records) = self.keys.get(&prefix.0) {

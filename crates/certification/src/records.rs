@@ -1,12 +1,12 @@
-//! What the index remembers of one key: the write sets that used it or something below it.
+//! The memory of the index for one key: the write sets that used it or something below it.
 //!
 //! A record is forgotten as soon as newer ones give every later write set the same answer:
 //! * a newer record of the same session that is at least as strong, or
 //! * two newer records of different sessions, both at least as strong: a later write set is foreign to at least one of them, or
 //! * a newer TOI, which is foreign to everybody.
 //!
-//! What is left does not depend on the order in which records were forgotten, so equal histories leave equal records. A row that one
-//! member writes holds one record, a row that many write holds two.
+//! The records that are left do not depend on the order in which others were forgotten, so equal histories leave equal
+//! records. A row that one member writes holds one record, a row that many write holds two.
 
 use crate::key::KeyKind;
 

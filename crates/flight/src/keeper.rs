@@ -36,8 +36,8 @@ impl Keeper {
         Keeper { dir, len, identity, incoming, ring: None, tried: None, looked: None, waiting: Vec::new(), told: false }
     }
 
-    /// Writes what was noted. Waits for the disk. What it returns belongs into the server's log: it is said once that the disk refuses, and
-    /// once that it works again.
+    /// Writes what was noted. Waits for the disk. The text that it returns belongs into the server's log: it is said once
+    /// that the disk refuses, and once that it works again.
     pub fn keep(&mut self, recorder: &Recorder, now: Instant) -> Option<String> {
         self.incoming.take(&mut self.waiting);
         let mut dropped = recorder.take_dropped();

@@ -93,8 +93,8 @@ pub(crate) fn head(units: u32, identity: &Identity, unix_ns: u64) -> Vec<u8> {
 }
 
 impl Ring {
-    /// Goes on with the file in `dir`, or makes it, `len` bytes long. What another node left there, or a later version, is put aside under
-    /// [`FORMER_NAME`]. `now`: in nanoseconds since 1970. **Errors:** the disk's.
+    /// Goes on with the file in `dir`, or makes it, `len` bytes long. A file of another node, or of a later version, is put
+    /// aside under [`FORMER_NAME`]. `now`: in nanoseconds since 1970. **Errors:** the disk's.
     pub fn open(dir: &Path, len: u64, identity: &Identity, now: u64) -> io::Result<Ring> {
         let path = dir.join(FILE_NAME);
         let units = units_of(len);
@@ -211,7 +211,7 @@ impl<M: Medium> Ring<M> {
             record.encode(self.unit, &mut batch);
             let units = ((batch.len() - before) / UNIT) as u32;
             if self.unit + units > self.units {
-                // To the beginning. What an older lap left at the end would be older than what is between them.
+                // To the beginning. The records that an older lap left at the end would be older than those between.
                 batch.truncate(before);
                 batch.resize((self.units - begin) as usize * UNIT, 0);
                 self.flush(&batch, begin)?;

@@ -11,7 +11,7 @@ mod model;
 
 use model::{Key, Model, PLAIN, TOI, Trx, session, verdict};
 
-/// A body as it comes out of the log. What can be read can be certified and purged.
+/// A body as it comes out of the log. A body that can be read can be certified and purged.
 pub fn writeset(data: &[u8]) {
     let bytes = Bytes::copy_from_slice(data);
     let Ok(ws) = WriteSet::parse(bytes) else { return };
@@ -43,7 +43,7 @@ pub fn writeset_seeds() -> Vec<Vec<u8>> {
     bodies.to_vec()
 }
 
-/// The index as a joiner gets it. What is restored snapshots to what every other member has, and goes on.
+/// The index as a joiner gets it. A restored index gives a snapshot like that of every other member, and goes on.
 pub fn snapshot(data: &[u8]) {
     let Ok(mut index) = Certifier::restore(data) else { return };
     let once = index.snapshot();

@@ -28,7 +28,7 @@ fn encoded(message: &Message) -> Vec<u8> {
     w.buf
 }
 
-/// A frame. What decodes encodes to something that means the same.
+/// A frame. A frame that decodes encodes to something that means the same.
 pub fn message(data: &[u8]) {
     if let Ok(message) = Message::decode(&Bytes::copy_from_slice(data)) {
         let again = Message::decode(&Bytes::from(encoded(&message)));

@@ -1,4 +1,4 @@
-//! What the fuzzers call: one function per target, on any bytes, that panics where a promise is broken.
+//! The functions that the fuzzers call: one per target, on any bytes, that panics where a promise is broken.
 //!
 //! Coverage-guided runs (`make fuzz`, in `fuzz/`) and the ordinary tests, which replay `fuzz/corpus` and mutate it a little,
 //! call the same functions. `docs/testing.md` says how to run and to add one.

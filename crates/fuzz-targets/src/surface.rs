@@ -1,4 +1,4 @@
-//! What operators write: options, addresses, state files.
+//! The texts that operators write: options, addresses, state files.
 
 use trireme_surface::address::{ClusterAddress, Endpoint, HostPort};
 use trireme_surface::grastate::SavedState;
@@ -6,7 +6,8 @@ use trireme_surface::gvwstate::SavedView;
 use trireme_surface::{Defaults, Options};
 use trireme_types::{Seqno, Uuid};
 
-/// An option string at start; then, behind a line break, one at run time. What is printed can be read back and means the same.
+/// An option string at start; then, behind a line break, one at run time. A printed string can be read back and means the
+/// same.
 pub fn options(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (start, later) = text.split_once('\n').unwrap_or((&text, ""));
@@ -51,7 +52,7 @@ pub fn option_seeds() -> Vec<Vec<u8>> {
     each.chain(more.iter().map(|one| one.as_bytes().to_vec())).collect()
 }
 
-/// Addresses of members and of the cluster. What is printed is read back the same.
+/// Addresses of members and of the cluster. A printed address is read back the same.
 pub fn addresses(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     if let Ok(one) = HostPort::parse(&text) {

@@ -1,12 +1,12 @@
-//! What travels in entries, checkpoints and snapshots.
+//! The types that travel in entries, checkpoints and snapshots.
 
 use trireme_types::{
     Base, DecodeError, EntryHeader, EntryKind, LogIndex, Member, NodeId, Reader, Seqno, Session, SessionMark, Term,
     Uuid, View, Voter, VoterSet, Weight, Writer,
 };
 
-/// The first byte chooses the type. What decodes encodes to the same bytes, but for names of members, of which only what can be printed is
-/// taken.
+/// The first byte chooses the type. A value that decodes encodes to the same bytes, but for names of members, of which only
+/// what can be printed is taken.
 pub fn codecs(data: &[u8]) {
     let Some((&which, rest)) = data.split_first() else { return };
     match which % 5 {
@@ -28,7 +28,7 @@ fn same<T>(bytes: &[u8], decode: fn(&mut Reader<'_>) -> Result<T, DecodeError>, 
     }
 }
 
-/// What was decoded once stays as it is.
+/// A value that was decoded once stays as it is.
 fn printable<T>(bytes: &[u8], decode: fn(&mut Reader<'_>) -> Result<T, DecodeError>, encode: fn(&T, &mut Writer)) {
     if let Ok(value) = decode(&mut Reader::new(bytes)) {
         let mut w = Writer::new();

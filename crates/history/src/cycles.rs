@@ -35,7 +35,7 @@ struct Search<'a, 'l> {
     lists: &'a Lists<'l>,
     graph: &'a DiGraph<Vertex, Why>,
     findings: &'a mut Findings,
-    /// What was reported, by its transactions.
+    /// The cycles that were reported, by their transactions.
     seen: BTreeSet<BTreeSet<OpId>>,
 }
 

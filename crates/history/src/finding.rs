@@ -1,4 +1,4 @@
-//! What was found, and whether it counts.
+//! The anomalies that were found, and whether they count.
 
 use crate::operation::{Header, Isolation, OpId};
 use serde::Serialize;
@@ -117,7 +117,7 @@ pub(crate) struct Rules {
     pub single: bool,
 }
 
-/// What else an excuse may depend on.
+/// The other facts that an excuse may depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reader {
     /// The transaction whose read was overtaken writes nothing.

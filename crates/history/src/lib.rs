@@ -1,4 +1,4 @@
-//! What clients of a database saw, and whether they may have seen it.
+//! Judges what clients of a database saw: whether they may have seen it.
 //!
 //! A [`History`] is a list of operations, each with the time of the question, the time of the answer, and one of three
 //! outcomes: done, not done, unknown. [`check`] judges it against what the isolation level promises. It knows nothing

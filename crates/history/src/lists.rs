@@ -1,4 +1,4 @@
-//! What reads of lists tell: the order of appends to each key, and every anomaly that shows without a graph.
+//! The facts that reads of lists show: the order of appends to each key, and every anomaly that shows without a graph.
 
 use crate::finding::{Class, Findings, Reader};
 use crate::operation::{Element, History, Key, Micros, OpId, Outcome, Step};
@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) struct Lists<'a> {
     pub history: &'a History,
-    /// Who appends an element.
+    /// The transaction that appends an element.
     pub writers: BTreeMap<(Key, Element), OpId>,
     pub orders: BTreeMap<Key, Order>,
     /// Reads of committed transactions before their own appends to the key, which agree with the key's order.
@@ -187,7 +187,7 @@ impl<'a> Lists<'a> {
     /// A transaction's reads against its own earlier steps.
     fn check_internal(&self, findings: &mut Findings) {
         for (id, operation) in self.history.each().filter(|(_, operation)| operation.outcome == Outcome::Ok) {
-            // What a key must read as; before its first read only how it must end.
+            // The list that a key must read as; before its first read only its end.
             let mut expected: BTreeMap<Key, (bool, Vec<Element>)> = BTreeMap::new();
             for step in operation.steps() {
                 match step {
@@ -243,7 +243,7 @@ impl<'a> Lists<'a> {
     }
 
     fn check_stale(&self, findings: &mut Findings) {
-        // What the final reads miss is lost, not late.
+        // An element that the final reads miss is lost, not late.
         for read in self.reads.iter().filter(|read| !self.history.get(read.op).last) {
             let began = self.history.get(read.op).invoked;
             let Some(missed) = self.orders[&read.key].acknowledged_from(read.seen).filter(|time| *time < began) else {

@@ -17,7 +17,7 @@ pub struct Micros(pub u64);
 #[serde(transparent)]
 pub struct Key(pub u64);
 
-/// What is appended; never twice in a run.
+/// The element that is appended; never twice in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Element(pub u64);
@@ -88,7 +88,7 @@ pub struct Operation {
     /// `None`: no answer came, so the operation may still take effect at any later time.
     pub completed: Option<Micros>,
     pub outcome: Outcome,
-    /// What the client was told when it was not done.
+    /// The client's error when it was not done.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub error: Option<String>,
     /// One of the reads after everything has ended, which show what is left of a key, or of all money.
@@ -116,7 +116,7 @@ impl Operation {
     }
 }
 
-/// What the sessions of the run asked of the server.
+/// The isolation that the sessions of the run asked of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Isolation {
@@ -155,7 +155,7 @@ impl FromStr for Isolation {
     }
 }
 
-/// What must hold of the money.
+/// The rules for the money.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BankRules {
     /// Every account begins with so much.

@@ -1,4 +1,4 @@
-//! What the threads of a node share, for a scheduler that tries their interleavings one after the other (loom).
+//! The state that the threads of a node share, for a scheduler that tries their interleavings one after the other (loom).
 //!
 //! The files are the node's own. Only [`sync`] is another one: its locks and conditions belong to the scheduler. `tests/models.rs` has the
 //! models; a thread that would wait for ever is found by the scheduler itself.
@@ -25,6 +25,6 @@ pub mod queue;
 #[path = "../../node/src/slot.rs"]
 pub mod slot;
 
-/// What items of the queue carry, and nobody looks into here.
+/// Items of the queue carry these, and nobody looks into them here.
 #[derive(Clone, Debug)]
 pub struct ServerView;

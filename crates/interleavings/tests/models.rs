@@ -98,7 +98,7 @@ fn a_reader_that_sleeps_is_woken_for_every_letter() {
     model(|| a_reader_is_woken(2));
 }
 
-/// Whoever waits for an answer gets one, from the reader or by the refusal.
+/// A thread that waits for an answer gets one, from the reader or by the refusal.
 #[test]
 fn a_letter_is_handed_out_or_refused_and_never_both_or_neither() {
     model(|| {
@@ -188,7 +188,7 @@ fn a_victim_that_waits_for_its_turn_is_woken() {
     });
 }
 
-/// What has begun ends before a pause, what has not waits until it is over.
+/// A statement that has begun ends before a pause, one that has not waits until it is over.
 #[test]
 fn nothing_begins_above_a_pause() {
     model(|| {
@@ -251,7 +251,7 @@ fn lingers(_: &AtomicUsize) {
     thread::yield_now();
 }
 
-/// What two appliers took, in no order.
+/// The items that two appliers took, in no order.
 fn taken(queue: &Arc<ApplyQueue>, fill: impl FnOnce()) -> Vec<Option<Seqno>> {
     let appliers: Vec<_> = [(), ()]
         .map(|()| {

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Upper bounds of the buckets in nanoseconds, each included: 1, 2.5 and 5 of every power of ten. What is longer goes into one bucket more.
+/// Upper bounds of the buckets in nanoseconds, each included: 1, 2.5 and 5 of every power of ten. A longer time goes into
+/// one bucket more.
 pub const BOUNDS_NS: [u64; 19] = [
     10_000,
     25_000,
@@ -83,7 +84,7 @@ impl Histogram {
         stripe.sum_ns.fetch_add(ns, Relaxed);
     }
 
-    /// What was recorded so far. What is recorded meanwhile may be in the counts and not yet in the sum.
+    /// The counts so far. A time that is recorded meanwhile may be in the counts and not yet in the sum.
     pub fn snapshot(&self) -> Snapshot {
         let mut out = Snapshot::default();
         for stripe in &self.stripes {
@@ -114,7 +115,7 @@ impl Snapshot {
         self.counts.iter().sum()
     }
 
-    /// What came since an earlier one of the same histogram.
+    /// The times since an earlier one of the same histogram.
     pub fn since(&self, earlier: &Snapshot) -> Snapshot {
         let mut out = self.clone();
         for (now, then) in out.counts.iter_mut().zip(&earlier.counts) {
@@ -141,8 +142,8 @@ impl Snapshot {
     }
 }
 
-/// What `wsrep_evs_repl_latency` tells of the times in a histogram since the last reset. A sample costs two looks in memory: how many, and their sum, are
-/// the histogram's.
+/// The figures of `wsrep_evs_repl_latency`, from the times in a histogram since the last reset. A sample costs two looks in
+/// memory: how many, and their sum, are the histogram's.
 pub struct Moments {
     min_ns: AtomicU64,
     max_ns: AtomicU64,

@@ -1,4 +1,5 @@
-//! What a node measures, and the file by which it tells: [`histogram`], the names in [`names`], the file in [`state`].
+//! The measurements of a node, and the file by which it tells them: [`histogram`], the names in [`names`], the file in
+//! [`state`].
 //!
 //! The provider writes the file and listens nowhere; whoever wants to know reads it, also while the server hangs or is dead.
 //!

@@ -28,7 +28,7 @@ const MAGIC: &[u8; 8] = b"TRIREME\0";
 const VERSION: u32 = 1;
 const CLOSED: u32 = 1;
 
-/// What is going to be written.
+/// The lines that are going to be written.
 #[derive(Default)]
 pub struct Body {
     text: String,
@@ -53,7 +53,7 @@ impl Body {
         let _ = writeln!(self.text, "t {name} {line}");
     }
 
-    /// The whole file. What does not fit is left out, whole lines from the end, and that is told.
+    /// The whole file. Lines that do not fit are left out, from the end, and a line says so.
     pub fn encode(mut self, sequence: u64, unix_ns: u64, process: u32, closed: bool) -> Vec<u8> {
         const CUT: &str = "t truncated yes\n";
         if self.text.len() > LEN - HEAD {
@@ -104,7 +104,7 @@ fn checksum(head: &[u8], body: &[u8]) -> u32 {
     crc.finalize()
 }
 
-/// What was read.
+/// A file that was read.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct State {
     pub sequence: u64,

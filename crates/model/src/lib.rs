@@ -9,7 +9,7 @@
 //! - A vote is asked for, given and counted at once. A reply that arrives late is the same as an earlier vote that is used late.
 //! - An append and its acknowledgement are one step, and the acknowledgement stays counted when its sender loses it later.
 //!   A lost acknowledgement is the same as a commit that the sequencer does not take.
-//! - A member that is down is one that takes no step. What a crash does to its memory happens in the step `Restart`.
+//! - A member that is down is one that takes no step. The step `Restart` does what a crash does to its memory.
 //!
 //! Left out: views, snapshots, arbitrators, positions of data, branches that an operator forces, and pre-votes. They decide
 //! who is served and when, but only votes, acknowledgements and forks decide what is committed.
@@ -51,7 +51,7 @@ impl Set {
     }
 }
 
-/// What stands in an entry.
+/// The kinds of entries.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub enum Kind {
     /// The first entry of a term.
@@ -77,7 +77,7 @@ pub enum Role {
     Follower,
     /// For each member whether it promised, and whether its log is whole.
     Candidate([Option<bool>; NODES]),
-    /// What each member acknowledged in this term.
+    /// The length that each member acknowledged in this term.
     Sequencer([Len; NODES]),
 }
 
@@ -96,7 +96,7 @@ pub struct Member {
     /// So much was known to be committed when that was last written down, which may be longer ago.
     pub hint: Len,
     pub role: Role,
-    /// Whom it follows in its term; itself as the sequencer.
+    /// The sequencer that it follows in its term; itself as the sequencer.
     pub follows: Option<Node>,
     /// As far as the log is known to be the sequencer's.
     pub verified: Len,
@@ -205,7 +205,7 @@ impl Member {
         self.verified = self.verified.min(to);
     }
 
-    /// What a death of the process leaves.
+    /// Its state after a death of the process.
     fn restart(&mut self) {
         self.follow(None);
         self.commit = self.mark.max(self.hint).min(self.log.len());
@@ -258,7 +258,7 @@ pub struct Rules {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct State {
     pub members: [Member; NODES],
-    /// What was committed anywhere, and so may have been acknowledged to a client.
+    /// The entries that were committed anywhere, and so may have been acknowledged to a client.
     pub done: Vec<Entry>,
     /// The term in which each of these was.
     pub done_in: Vec<u8>,
@@ -357,8 +357,8 @@ fn common(one: &[Entry], other: &[Entry]) -> Len {
 }
 
 impl Rules {
-    /// How much of what was committed the sequencer of a term has to have. What was committed in a later term is not its
-    /// business: it only has not heard yet that its own term is over.
+    /// How much of what was committed the sequencer of a term has to have. An entry that was committed in a later term is
+    /// not its business: it only has not heard yet that its own term is over.
     fn due(state: &State, term: u8) -> Len {
         state.done_in.iter().take_while(|of| **of < term).count()
     }
@@ -434,7 +434,7 @@ impl Rules {
         self.acknowledge(state, node);
     }
 
-    /// What this member may acknowledge reaches its sequencer.
+    /// Tells its sequencer how much this member may acknowledge.
     fn acknowledge(&self, state: &mut State, node: Node) {
         let me = &state.members[node];
         let (term, held) = (me.term, me.durable(self).min(me.verified));
@@ -456,7 +456,7 @@ impl Rules {
         }
         match kinship(&peer.log, &source.log) {
             Kinship::Same => {}
-            // Whoever is led by somebody of its own branch stays there.
+            // A member that somebody of its own branch leads stays there.
             Kinship::Ancestor(fork) if peer.commit <= fork && peer.follows.is_none_or(|f| f == from) => {}
             Kinship::Ancestor(_) | Kinship::Other => return None,
         }
@@ -762,7 +762,7 @@ impl Model for Rules {
     }
 }
 
-/// What the exploration of one run has shown.
+/// The result of the exploration of one run.
 pub struct Found {
     /// Different states that were reached.
     pub states: usize,

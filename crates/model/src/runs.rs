@@ -1,4 +1,4 @@
-//! What is explored: bounds within which nothing may break, and broken rules that must be found.
+//! The runs: bounds within which nothing may break, and broken rules that must be found.
 
 use crate::{Mutant, Rules, Set};
 

@@ -1,7 +1,8 @@
 //! Directories and files that other local users can neither read nor have prepared.
 //!
-//! Whoever writes below `/tmp` under a name that can be guessed writes where somebody else has put a link. Whoever reads a file out of a
-//! directory that others can change runs what they wrote. All directories that this project makes for itself are made or checked here.
+//! A program that writes below `/tmp` under a name that can be guessed writes where somebody else has put a link. A program
+//! that reads a file out of a directory that others can change runs what they wrote. All directories that this project makes
+//! for itself are made or checked here.
 #![deny(unsafe_code)]
 
 use std::fs::{DirBuilder, File, Metadata, OpenOptions};
@@ -149,7 +150,7 @@ pub fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 fn write_new_with(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
-    // Whatever the process's mask says.
+    // The mode holds whatever the process's mask says.
     file.set_permissions(std::fs::Permissions::from_mode(mode))?;
     file.write_all(bytes)?;
     file.sync_all()
@@ -209,7 +210,7 @@ fn euid() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// What the kernel shows inside a user namespace for everybody who is not mapped.
+/// The kernel shows this inside a user namespace for everybody who is not mapped.
 const OVERFLOW_UID: u32 = 65534;
 
 #[allow(unsafe_code)] // no safe wrapper in the standard library

@@ -163,7 +163,7 @@ impl Boundary {
     }
 }
 
-/// What a call is for, as far as a poisoned instance cares.
+/// The purpose of a call, as far as a poisoned instance cares.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     /// Something new: not any more.

@@ -27,7 +27,8 @@ pub fn seqno_in(seqno: sys::Seqno) -> Option<Seqno> {
     Seqno::from_outside(seqno)
 }
 
-/// Whatever a node can count up to from [`NUMBER_MAX`] fits, and nothing above that gets in; it must not turn into "undefined".
+/// Every number that a node can count up to from [`NUMBER_MAX`] fits, and nothing above that gets in; it must not turn into
+/// "undefined".
 pub fn seqno_out(seqno: Option<Seqno>) -> sys::Seqno {
     seqno.map_or(sys::SEQNO_UNDEFINED, |s| number_out(s.raw()))
 }

@@ -81,9 +81,8 @@ struct Visiting {
 unsafe extern "C-unwind" fn look(_session: *mut c_void, plugin: *mut c_void, visiting: *mut c_void) -> c_char {
     // SAFETY: `log` passes it, and waits for us.
     let visiting = unsafe { &mut *visiting.cast::<Visiting>() };
-    // What the server keeps of a plugin begins with its name (two words) and what the plugin declares. One that is laid out in another way
-    // is not recognised.
-    // SAFETY: three words of an object that has many.
+    // The server's record of a plugin begins with its name (two words) and the plugin's declaration. One that is laid out in
+    // another way is not recognised. SAFETY: three words of an object that has many.
     let declared = unsafe { plugin.cast::<*const Plugin>().add(2).read() };
     if declared != visiting.innodb {
         return 0;
@@ -144,7 +143,7 @@ unsafe fn variable(list: *const Variable, name: &CStr) -> Option<Variable> {
     }
 }
 
-/// What InnoDB declares, if it is part of this server and the server's declarations have the form that we know.
+/// InnoDB's declaration, if it is part of this server and the server's declarations have the form that we know.
 fn innodb() -> Option<*const Plugin> {
     let size = find(c"builtin_maria_wsrep_sizeof_struct_st_plugin")?;
     // SAFETY: a constant of the server.

@@ -49,7 +49,7 @@ fn stands_at(instance: &Instance) -> sys::Seqno {
 /// For an ordered transaction whose turn or replay panicked: the server finishes it as if that had gone well, or rolls it back, and
 /// either may differ from what the group has.
 fn doubt_data(instance: &Instance) {
-    // What it panics of was said when the first call did.
+    // The reason of its panic was said when the first call failed.
     let _ = catch_unwind(AssertUnwindSafe(|| instance.node.doubt_data()));
 }
 

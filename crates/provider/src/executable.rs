@@ -1,5 +1,5 @@
-//! What no call of the interface tells, taken from the server's executable, which exports all that its plugins may use. Where a
-//! name is missing, as in a test host or perhaps in a later server, nothing is known.
+//! Facts that no call of the interface tells, taken from the server's executable, which exports all that its plugins may
+//! use. Where a name is missing, as in a test host or perhaps in a later server, nothing is known.
 
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -43,7 +43,7 @@ pub fn process() -> Option<ServerProcess> {
     })
 }
 
-/// What the server's main function was called with: `int orig_argc; char **orig_argv`.
+/// The arguments of the server's main function: `int orig_argc; char **orig_argv`.
 fn arguments() -> Option<Vec<OsString>> {
     let (count, words) = (find(c"orig_argc")?.cast::<c_int>(), find(c"orig_argv")?.cast::<*const *const c_char>());
     // SAFETY: both are the server's, set once, when its main function begins, which is over when it loads a provider. The words are those

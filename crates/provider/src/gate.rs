@@ -9,7 +9,7 @@ struct State {
     inside: usize,
 }
 
-/// Lets calls through until it is closed. What is called may wait, so no lock is held meanwhile.
+/// Lets calls through until it is closed. The call may wait, so no lock is held meanwhile.
 #[derive(Default)]
 pub struct Gate {
     state: Mutex<State>,

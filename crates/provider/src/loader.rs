@@ -25,7 +25,7 @@ const VERSION: &str = if TEST_BUILD {
 } else {
     concat!("4.23(trireme ", env!("TRIREME_VERSION"), ")\0")
 };
-/// Built together with the simulator or the fuzzers, whose features reach into the crates below, or in order to panic: not for servers
+/// Built together with the simulator or the fuzzers, whose features reach into the crates below, or whose features make it panic: not for servers
 /// with data. `make install` refuses a library that says so.
 const TEST_BUILD: bool = cfg!(feature = "panics") || trireme_node::TEST_BUILD;
 const VENDOR: &CStr = c"The Trireme project";
@@ -129,7 +129,7 @@ mod tests {
     fn the_version_passes_the_gates_of_the_suites() {
         // SAFETY: the table's strings are constants.
         let version = unsafe { CStr::from_ptr(loaded().provider_version) }.to_str().unwrap();
-        // What check_galera_version.inc reads: the leading run of digits and dots; minor.release are its last two numbers.
+        // check_galera_version.inc reads the leading run of digits and dots; minor.release are its last two numbers.
         let end = version.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap();
         let numbers: Vec<u32> = version[..end].split('.').map(|n| n.parse().unwrap()).collect();
         assert_eq!(numbers[numbers.len() - 2..], [4, 23], "{version}");

@@ -1,7 +1,7 @@
 //! Symbols that the server looks up by name: optional services, isolation, `wsrep_certify_v1`.
 //!
-//! They exist once per process, while there may be several instances. What is not supported is not exported: exporting and
-//! ignoring a service is worse than not having it.
+//! They exist once per process, while there may be several instances. A service that is not supported is not exported:
+//! exporting and ignoring it is worse than not having it.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
@@ -113,7 +113,7 @@ pub unsafe extern "C" fn wsrep_certify_v1(
     };
     // SAFETY: the caller's promises, passed on.
     let answer = unsafe { certify(wsrep, conn, handle, flags, meta, &mut tell) };
-    // Whatever happened: the caller holds a lock until it is told.
+    // It is told whatever happened: the caller holds a lock until then.
     tell();
     answer
 }

@@ -112,7 +112,7 @@ impl Endpoint {
 
 // --- cluster address -------------------------------------------------------------------------------------------------------
 
-/// What connects the members.
+/// The way in which the members are connected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Backend {
     /// The network.

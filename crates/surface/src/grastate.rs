@@ -9,8 +9,8 @@
 //! ```
 //!
 //! The file is always written in place and never replaced: its inode and owner stay. It is small enough for one sector, so a
-//! write is not torn in practice; a torn one would parse to an unknown position, which is the safe reading. What recovery
-//! trusts is the write-set log; this file may be rewritten by others at any time while the server is down.
+//! write is not torn in practice; a torn one would parse to an unknown position, which is the safe reading. Recovery trusts
+//! the write-set log; this file may be rewritten by others at any time while the server is down.
 //!
 //! While a statement in total order isolation or a state transfer changes data that a crash would leave half done, the file
 //! carries the *unsafe* mark: zero UUID, seqno -1. Marks are counted. For a statement a comment names the history, in case no member
@@ -25,7 +25,7 @@ use trireme_types::{Seqno, Uuid};
 /// Longest content. A longer file is rewritten short.
 const MAX_LEN: usize = 256;
 
-/// What the file says.
+/// The content of the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SavedState {
     /// Nil: no state.
@@ -36,7 +36,7 @@ pub struct SavedState {
     /// The history in which a statement was being executed when the file was last written; nil: none was. Kept in a comment, so
     /// that to everybody else the file says "no state", as Galera's does.
     pub unfinished: Uuid,
-    /// What the storage engine had on disk when the node stopped. Kept in a comment, as above.
+    /// The position that the storage engine had on disk when the node stopped. Kept in a comment, as above.
     pub on_disk: Option<(Uuid, Seqno)>,
 }
 
@@ -46,7 +46,7 @@ const UNFINISHED: &str = "# unfinished statement in ";
 const ON_DISK: &str = "# on disk ";
 
 impl SavedState {
-    /// What a missing file means.
+    /// The meaning of a missing file.
     pub const NONE: SavedState =
         SavedState { uuid: Uuid::NIL, seqno: None, safe_to_bootstrap: true, unfinished: Uuid::NIL, on_disk: None };
 
@@ -103,14 +103,14 @@ pub struct StateFile {
     path: PathBuf,
     /// Opened at the first write: a start that fails before must leave no file behind.
     file: Option<File>,
-    /// What the file would say without marks.
+    /// The content of the file if there were no marks.
     state: SavedState,
     /// Open marks of [`StateFile::mark_unsafe`].
     unsafe_marks: u32,
     corrupt: bool,
     /// The data are being replaced.
     receiving: bool,
-    /// What was last written, to skip equal writes, and its length, to pad shorter ones.
+    /// The state that was last written, to skip equal writes, and its length, to pad shorter ones.
     written: Option<SavedState>,
     len: usize,
 }

@@ -25,7 +25,7 @@ pub struct SavedView {
     pub members: Vec<(Uuid, u8)>,
 }
 
-/// What reading found.
+/// The result of reading.
 #[derive(Debug)]
 pub enum Found {
     View(SavedView),

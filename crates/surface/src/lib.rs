@@ -1,5 +1,5 @@
-//! What operators, scripts and the server's test suites see of a provider: options, addresses, state files, status
-//! variables and the wording of log lines.
+//! The provider as operators, scripts and the server's test suites see it: options, addresses, state files, status variables
+//! and the wording of log lines.
 //!
 //! Everything here is a compatibility surface: names, formats and texts follow Galera 26.4.23, because configuration files,
 //! monitoring and MariaDB's own test suites read them. No threads, no sockets, no clock; only the two state files touch the

@@ -10,7 +10,7 @@ pub const LEN: usize = 32;
 /// Secrets in one file: the new one, the old one, and room for mistakes.
 const MAX: usize = 8;
 
-/// What the secrets of a file are for.
+/// The use of the secrets in a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Use {
     /// Members show it to each other.

@@ -136,7 +136,7 @@ impl<'a> Reader<'a> {
         }
         Ok(n)
     }
-    /// What [`Writer::bytes`] wrote, at most `max` bytes.
+    /// The bytes that [`Writer::bytes`] wrote, at most `max` of them.
     pub fn bytes(&mut self, max: usize) -> Result<&'a [u8], DecodeError> {
         let n = self.u64()?;
         if n > max as u64 {

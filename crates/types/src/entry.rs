@@ -6,7 +6,7 @@ use crate::{
     DecodeError, Durability, Level, Lineage, LogIndex, NodeId, Reader, Seqno, Session, Term, Uuid, View, Weight, Writer,
 };
 
-/// What an entry is. Only `WriteSet` and `View` take a seqno (rule 5).
+/// The kind of an entry. Only `WriteSet` and `View` take a seqno (rule 5).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum EntryKind {
@@ -20,7 +20,7 @@ pub enum EntryKind {
     Voters = 3,
     /// A member's ordered message that takes no seqno (state transfer, joined, synced, votes). Payload: opaque to the order.
     App = 4,
-    /// What is in force in the whole group from here on. Payload: [`Setting`](crate::Setting).
+    /// A setting that is in force in the whole group from here on. Payload: [`Setting`](crate::Setting).
     Setting = 5,
 }
 
@@ -51,7 +51,7 @@ pub struct EntryHeader {
     pub seqno: Seqno,
     /// Index of the `Voters` entry in force *before* this entry.
     pub voters: LogIndex,
-    /// Who proposed it and under which number; (node nil, 0) for the sequencer's own internal entries.
+    /// The proposer and its number for the entry; (node nil, 0) for the sequencer's own internal entries.
     pub session: Session,
     /// Rises by one from 1 within a session; 0 for internal entries.
     pub number: u64,
@@ -253,7 +253,7 @@ fn decode_modes(r: &mut Reader<'_>) -> Result<(Durability, Level), DecodeError> 
     if said && level <= Level::FIRST { Err(DecodeError::Invalid("group level")) } else { Ok((durability, level)) }
 }
 
-/// What must be on disk before a promise, in both durability modes (rule 1).
+/// The state that must be on disk before a promise, in both durability modes (rule 1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HardState {
     /// Highest term promised or taken part in.

@@ -111,7 +111,7 @@ number!(
     LogIndex, u64
 );
 number!(
-    /// Who orders now. Changes often, takes no seqno, invisible to the server.
+    /// The time in which one sequencer orders, by number. Changes often, takes no seqno, invisible to the server.
     Term, u64
 );
 number!(

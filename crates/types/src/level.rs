@@ -1,4 +1,4 @@
-//! What all members of a group do alike: the group level.
+//! The group level: all that the members of a group do alike.
 
 use std::fmt;
 
@@ -51,7 +51,7 @@ impl fmt::Display for Levels {
     }
 }
 
-/// What a `Setting` entry puts in force, for the whole group and from its place in the order on.
+/// A setting that an entry `Setting` puts in force, for the whole group and from its place in the order on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Setting {
     /// One byte: 0 for disk, 1 for process.

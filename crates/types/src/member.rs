@@ -3,7 +3,7 @@
 use crate::printable;
 use crate::{DecodeError, Incarnation, NodeId, Reader, Uuid, Weight, Writer};
 
-/// What every member knows of every other. Travels in the handshake and in view entries.
+/// The facts of a member that every other one knows. Travels in the handshake and in view entries.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Member {
     pub node: NodeId,
@@ -19,7 +19,7 @@ pub struct Member {
     pub kind: MemberKind,
 }
 
-/// What a member is there for.
+/// The purpose of a member.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum MemberKind {
     /// A server with the cluster's data.
@@ -28,7 +28,7 @@ pub enum MemberKind {
     /// A server that counts for no state transfer, no vote on inconsistency and no commit cut (`gcs.stateless`). Its log is
     /// like any other's.
     Stateless,
-    /// No server at all: as above, and it orders only in order to hand over (rule 14).
+    /// No server at all: as above, and it orders only to hand over (rule 14).
     Arbitrator,
 }
 
@@ -82,7 +82,7 @@ impl Member {
     }
 }
 
-/// Who is in, as the server and operators see it. An ordered entry that takes one seqno.
+/// The members, as the server and operators see them. An ordered entry that takes one seqno.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct View {
     /// Rises by one with every view of a history.
@@ -116,7 +116,7 @@ impl View {
     }
 }
 
-/// What an acknowledgement means (`repl.durability`): one ordered, cluster-wide setting.
+/// The meaning of an acknowledgement (`repl.durability`): one ordered, cluster-wide setting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Durability {
     /// After fdatasync: survives power loss of all nodes.

@@ -25,7 +25,7 @@ const FILE_MODE: u32 = 0o660;
 /// after the death of any that wrote so. A disk that takes longer is for a person to look at.
 const LOCK_WITHIN: Duration = Duration::from_secs(3);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// What a link points to is not the log's.
+/// The target of a link is not the log's.
 const NO_LINKS: i32 = libc::O_NOFOLLOW;
 
 /// Flat files in an existing directory.

@@ -1,6 +1,6 @@
 //! Writing past the page cache: one write at a time, of whole pages, which nobody waits for and which is durable when it is done.
 //!
-//! What is under way belongs to whoever writes it, so nobody can change it meanwhile: the buffer goes there and comes back.
+//! A buffer under way belongs to its writer, so nobody can change it meanwhile: it goes there and comes back.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use trireme_order::StoreError;
 /// Writes begin and end at multiples of this, in the file and in memory. The logical blocks of a device are no larger (one where they are fails
 /// the trial write and is not written to in this way), and the pages of the cache that a write passes by are as large.
 pub const PAGE: usize = 4096;
-/// Most bytes of one write. What waits beyond them goes with the next one.
+/// Most bytes of one write. Bytes that wait beyond them go with the next one.
 pub const PAGES_MAX: usize = 512 * 1024;
 
 /// A buffer for whole pages, at such an address.
@@ -40,7 +40,7 @@ impl Pages {
         PAGES_MAX - self.len
     }
 
-    /// Appends. What does not fit is a mistake of the caller's.
+    /// Appends. More than fits is a mistake of the caller's.
     pub fn put(&mut self, bytes: &[u8]) {
         assert!(bytes.len() <= self.room(), "more than fits into a write");
         let at = self.start + self.len;
@@ -97,7 +97,7 @@ mod tests {
         assert!(pages.bytes()[PAGE + 10..].iter().all(|b| *b == 0));
         assert_eq!(pages.keep_last_page(PAGE + 10), PAGE);
         assert_eq!(pages.bytes(), [1; 10]);
-        // What lay there before is no padding.
+        // The bytes that lay there before are no padding.
         pages.pad(PAGE - 10);
         assert_eq!(pages.bytes().len(), PAGE);
         assert_eq!(pages.keep_last_page(PAGE), PAGE);

@@ -11,9 +11,9 @@ use trireme_types::{
 use crate::names;
 use crate::seal::{self, FileKey, KeyId, KeyMark, LogKeys, SALT, TAG, What};
 
-/// What is written. A reader refuses what it does not know rather than guess.
+/// The version that is written. A reader refuses what it does not know rather than guess.
 pub const VERSION: u32 = 3;
-/// What is read besides: without encryption, and without a word of which state a log began with.
+/// The version that is read besides: without encryption, and without a word of which state a log began with.
 pub const VERSION_BEFORE: u32 = 2;
 
 /// Bytes before the first record. A sector, so that no write of records ever touches the header's sector.
@@ -34,12 +34,12 @@ const RECORD_MAGIC: u32 = 0x6365_5254; // "TRec"
 const FLAG_CUT: u32 = 1;
 const FLAG_RESET: u32 = 2;
 
-/// What a segment says about the log before it.
+/// The relation of a segment to the log before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
     /// Continues the segment before: its first index follows that one's last.
     Continues,
-    /// Whatever segments of lower number hold from `first` on is void.
+    /// All that segments of lower number hold from `first` on is void.
     Cut,
     /// Segments of lower number are void altogether.
     Reset,
@@ -191,7 +191,7 @@ impl SegmentHeader {
         (crc == crc32fast::hash(&bytes[..covered]) && rest_is_zero && header.first.0 > 0).then_some(header)
     }
 
-    /// What the first record names as its predecessor.
+    /// The first record names this as its predecessor.
     pub fn chain(&self) -> u32 {
         crc32fast::hash(&self.encode())
     }
@@ -285,7 +285,8 @@ pub fn set_kind(bytes: &mut [u8], number: u64, kind: u8) {
     bytes[RECORD_HEADER - 4..RECORD_HEADER].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// What the seal of a record covers besides its payload: the header, but for the two checksums that follow from the sealed payload.
+/// The part of a record that its seal covers besides the payload: the header, but for the two checksums that follow from the
+/// sealed payload.
 pub fn associated(number: u64, chain: u32, synced: LogIndex, entry: &EntryHeader, stored_len: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(RECORD_HEADER);
     RecordHeader::encode(&mut out, number, chain, synced, entry, stored_len, 0);
@@ -346,7 +347,7 @@ pub const META_OFFSETS: [u64; 2] = [0, 4096];
 /// Length of the metadata file.
 pub const META_FILE: u64 = 8192;
 
-/// What outlives every segment.
+/// The state that outlives every segment.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Meta {
     /// Rises with every write; the highest whole copy counts.
@@ -477,7 +478,7 @@ const CHECKPOINT_HEADER: usize = 80;
 const CHECKPOINT_HEADER_BEFORE: usize = 32;
 const CHECKPOINT_BEGINS: u64 = 1;
 
-/// What a checkpoint is to the log.
+/// The purpose of a checkpoint in the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
     /// A state within the log that is being written.
@@ -524,7 +525,7 @@ pub fn encode_checkpoint(
     Ok(w.buf)
 }
 
-/// Whatever of a checkpoint can be read without its key.
+/// The part of a checkpoint that can be read without its key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CheckpointHead {
     pub purpose: Purpose,
@@ -574,7 +575,7 @@ impl CheckpointHead {
         mark.map(|mark| seal::unlock(keys, What::Checkpoint, &names::checkpoint(number), number, mark)).transpose()
     }
 
-    /// What the seal of the state covers besides it.
+    /// The bytes that the seal of the state covers besides it.
     pub fn associated<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         &bytes[CheckpointHead::SUMMED..self.state]
     }

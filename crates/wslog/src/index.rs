@@ -57,14 +57,14 @@ pub struct Segment<F> {
     pub key: Option<Arc<FileKey>>,
 }
 
-/// What is held now.
+/// The entries that are held now.
 pub struct Held<F> {
     /// Index before the first entry held.
     pub base: LogIndex,
     pub slots: VecDeque<Slot>,
     /// In order of number and of first index; the last one takes the appends.
     pub segments: VecDeque<Segment<F>>,
-    /// What was appended and is in no file as yet, or not in whole: it follows the slots.
+    /// Entries that were appended and are in no file as yet, or not in whole: they follow the slots.
     pub unwritten: Unwritten,
 }
 
@@ -162,8 +162,8 @@ impl<F: StorageFile> Shared<F> {
         self.failed.get()
     }
 
-    /// Consecutive entries from `from`: at least one when held, then as many as fit into `max_bytes` of payload. What is written and what is not
-    /// may be answered one after the other.
+    /// Consecutive entries from `from`: at least one when held, then as many as fit into `max_bytes` of payload. The written
+    /// entries and those that are not written yet may be answered one after the other.
     pub fn read(&self, from: LogIndex, max_bytes: usize) -> Result<Vec<Entry>, StoreError> {
         self.check()?;
         // First, as an entry that is written meanwhile is found in its file then.
@@ -243,7 +243,8 @@ impl<F: StorageFile> Shared<F> {
     }
 }
 
-/// Most entries in one answer (or little more): entries without payload cost memory too. Whoever wants more asks again.
+/// Most entries in one answer (or little more): entries without payload cost memory too. A caller that wants more asks
+/// again.
 const READ_ENTRIES_MAX: usize = 1 << 16;
 /// Most bytes read at once, unless a single entry is larger.
 const CHUNK_MAX: u64 = 1 << 20;

@@ -59,7 +59,7 @@ pub struct SegmentInfo {
     pub bad: Option<&'static str>,
 }
 
-/// What a segment is to the log.
+/// The relation of a segment to the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SegmentState {
     /// Continues the one before.
@@ -98,7 +98,7 @@ pub struct Summary {
     pub spare: bool,
 }
 
-/// What opening the log would find.
+/// The result that opening the log would have.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Verdict {
     pub report: OpenReport,
@@ -199,7 +199,7 @@ fn segment<S: Storage>(
         Ok(Unlocked::Clear) => None,
         Ok(Unlocked::Sealed(key)) => Some(key),
         Ok(Unlocked::Forged) => return Ok(Some(out)),
-        // What lies aside is no part of the log.
+        // A file that lies aside is no part of the log.
         Err(_) if aside => None,
         Err(error) => return Err(error),
     };

@@ -93,10 +93,10 @@ pub struct WriteSetLog<S: Storage> {
     doubted: Option<Doubt>,
 }
 
-/// What a failed log noted of itself.
+/// The note of a failed log about itself.
 #[derive(Clone, Copy)]
 struct Doubt {
-    /// What was suspect before.
+    /// The first suspect index before.
     before: Option<LogIndex>,
     noted: LogIndex,
 }
@@ -299,15 +299,16 @@ impl<S: Storage> WriteSetLog<S> {
             Some(_) if plan.cut => {}
             Some(_) if plan.ends_in_format_before => self.begin_segment(Origin::Continues, self.segment_size)?,
             Some(Some(key)) => self.sealer = Some(key.sealer()?),
-            // What was in clear text goes on sealed.
+            // A log that was in clear text goes on sealed.
             Some(None) if self.keys.is_some() => self.begin_segment(Origin::Continues, self.segment_size)?,
             Some(None) => {}
         }
         self.storage.sync_dir()
     }
 
-    /// What recovery read may have come from the page cache without ever reaching the disk, even after a failed sync that made
-    /// the kernel forget it (rule 17). Equal bytes make the pages dirty again, so that the sync really writes them.
+    /// Entries that recovery read may have come from the page cache without ever reaching the disk, even after a failed sync
+    /// that made the kernel forget them (rule 17). Equal bytes make the pages dirty again, so that the sync really writes
+    /// them.
     fn rewrite_unsynced(&mut self) -> Result<(), StoreError> {
         let held = self.shared.held();
         for (at, segment) in held.segments.iter().enumerate() {
@@ -357,7 +358,8 @@ impl<S: Storage> WriteSetLog<S> {
         Ok(self.incarnation())
     }
 
-    /// The first of `keys` seals what is begun from now on: for a log that is sealed already. What was sealed by other keys stays readable.
+    /// The first of `keys` seals what is begun from now on: for a log that is sealed already. A file that was sealed by
+    /// other keys stays readable.
     pub fn use_keys(&mut self, keys: &LogKeys) -> Result<(), InClearText> {
         let Some(before) = &self.keys else {
             return Err(InClearText);
@@ -1041,7 +1043,7 @@ impl<S: Storage> WriteSetLog<S> {
     }
 }
 
-/// What recovery wants done.
+/// The work that recovery wants done.
 struct Plan {
     cut: bool,
     ends_in_format_before: bool,
@@ -1230,7 +1232,7 @@ impl<S: Storage> LogStore for WriteSetLog<S> {
             return self.shared.check();
         }
         if process {
-            // What is acknowledged from here on is written.
+            // An entry that is acknowledged from here on is written.
             self.guarded(|log| log.write_all())?;
         }
         self.save_meta(|m| m.process = process)

@@ -19,7 +19,7 @@ pub struct MetaFile<F> {
     meta: Meta,
 }
 
-/// What was found in the file.
+/// The content of the file, as it was found.
 pub enum Found<F> {
     /// No metadata file.
     Absent,

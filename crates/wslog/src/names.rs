@@ -7,7 +7,7 @@ pub const LOCK: &str = "trireme.lock.galera.cache";
 pub const SPARE: &str = "trireme.spare.galera.cache";
 pub const SPARE_TMP: &str = "trireme.spare.tmp.galera.cache";
 pub const SEGMENT_TMP: &str = "trireme.segment.tmp.galera.cache";
-/// What an operator's tool asks of the log's owner, and the owner's answer.
+/// The wish of an operator's tool to the log's owner, and the owner's answer.
 pub const WISH: &str = "trireme.trim.galera.cache";
 pub const WISH_TMP: &str = "trireme.trim.tmp.galera.cache";
 pub const ANSWER: &str = "trireme.trimmed.galera.cache";
@@ -16,7 +16,7 @@ pub const ANSWER_TMP: &str = "trireme.trimmed.tmp.galera.cache";
 pub const TRIAL: &str = "trireme.trial.tmp.galera.cache";
 const SUFFIX: &str = ".galera.cache";
 
-/// What a file of the log is.
+/// The kinds of files of the log.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Name {
     Segment(u64),

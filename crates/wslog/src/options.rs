@@ -1,4 +1,4 @@
-//! What the caller says at open, and what it is told.
+//! The caller's options at open, and the report that it gets.
 
 use trireme_types::{LogIndex, NodeId};
 
@@ -19,10 +19,11 @@ pub struct Options {
     pub recover: bool,
     /// Voter id for a directory that has none yet: a fresh random UUID. `None`: there must be a log.
     pub new_node: Option<NodeId>,
-    /// What changes when the page cache was lost: kernel boot id, and the host. At most [`BOOT_ID_MAX`] bytes count. Empty:
-    /// unknown, treated as changed.
+    /// A string that changes when the page cache was lost: kernel boot id, and the host. At most [`BOOT_ID_MAX`] bytes
+    /// count. Empty: unknown, treated as changed.
     pub boot_id: String,
-    /// What the log is encrypted with; `None`: it is in clear text. A log that was sealed is not opened without its keys.
+    /// The keys that the log is encrypted with; `None`: it is in clear text. A log that was sealed is not opened without its
+    /// keys.
     pub keys: Option<LogKeys>,
     /// Overrides the segment size derived from `size` (the simulator's small disks).
     pub segment_size_override: Option<u64>,
@@ -79,7 +80,7 @@ impl std::fmt::Display for IndexRange {
     }
 }
 
-/// What recovery found. The log is usable in every case; what it may claim to the group is the caller's decision.
+/// The findings of recovery. The log is usable in every case; what it may claim to the group is the caller's decision.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct OpenReport {
     /// The directory held no log: the voter id is new.

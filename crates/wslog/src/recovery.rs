@@ -1,4 +1,4 @@
-//! What the files in the directory amount to. Reads only: `open` carries the decision out, `inspect` prints it.
+//! The state that the files in the directory amount to. Reads only: `open` carries the decision out, `inspect` prints it.
 //!
 //! The rules, with their reasons, are in `docs/wslog-format.md`; in short: a record that cannot be read and lies above the durable
 //! watermark, with nothing whole behind it, is a torn tail; so is one with whole records behind it when the page cache was lost
@@ -95,7 +95,7 @@ impl<F> Run<F> {
     }
 }
 
-/// What is to become of files, and what is said of it. Every step adds to it.
+/// The fate of files, and the remarks on it. Every step adds to it.
 #[derive(Default)]
 struct Findings {
     /// A line per thing an operator would want to know.
@@ -218,7 +218,7 @@ pub fn any_log_files<S: Storage>(storage: &S) -> Result<bool, StoreError> {
     Ok(storage.list()?.iter().any(|n| matches!(names::parse(n), Some(Name::Segment(_) | Name::Checkpoint(_)))))
 }
 
-/// What the segments hold.
+/// The content of the segments.
 struct History<F> {
     /// In order; a gap or damage between each two.
     runs: Vec<Run<F>>,
@@ -398,7 +398,7 @@ struct End {
     scan: ScanEnd,
 }
 
-/// The log is `run`, from its lowest state on. What precedes it in `history` is lost.
+/// The log is `run`, from its lowest state on. The entries that precede it in `history` are lost.
 fn begin_with<F>(
     out: &mut Recovered<F>,
     mut run: Run<F>,
@@ -524,7 +524,7 @@ fn begin_with_nothing<F>(
     findings.put_aside.extend(history.unreadable.iter().copied());
 }
 
-/// What may be missing although it was acknowledged.
+/// The entries that may be missing although they were acknowledged.
 fn suspect<F>(out: &mut Recovered<F>, meta: &Meta, watermark: LogIndex, findings: &mut Findings) {
     let last = LogIndex(out.base.index.0 + out.slots.len() as u64);
     let report = &mut out.report;

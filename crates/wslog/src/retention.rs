@@ -30,9 +30,9 @@ impl<S: Storage> WriteSetLog<S> {
         self.bytes_held().saturating_sub(self.bytes_max)
     }
 
-    /// From now on no checkpoint is wanted before the segments behind the newest one take `bytes`: for a time in which the state is
-    /// so large that to write it, and to read it back for trimming, takes long. Zero: one for each segment. What lies behind the newest
-    /// checkpoint cannot be trimmed, and is delivered again after a restart.
+    /// From now on no checkpoint is wanted before the segments behind the newest one take `bytes`: for a time in which the
+    /// state is so large that to write it, and to read it back for trimming, takes long. Zero: one for each segment. Entries
+    /// behind the newest checkpoint cannot be trimmed, and are delivered again after a restart.
     pub fn space_checkpoints(&mut self, bytes: u64) {
         self.checkpoint_spacing = bytes;
     }
@@ -107,7 +107,7 @@ impl<S: Storage> WriteSetLog<S> {
         for segment in dropped {
             self.forget_dirty(segment.number);
             let name = names::segment(segment.number);
-            // What is in clear text does not lie about in the files of a log that is sealed.
+            // Clear text does not lie about in the files of a log that is sealed.
             let may_stay = self.keys.is_none() || segment.key.is_some();
             let recycle =
                 may_stay && segment.capacity == self.segment_size && self.spare.is_none() && !self.spare_in_flight;
@@ -131,7 +131,7 @@ impl<S: Storage> WriteSetLog<S> {
         Ok(())
     }
 
-    /// What an operator wishes to be dropped, once.
+    /// An operator's wish to drop entries, once.
     pub fn take_wish(&self) -> Result<Option<TrimWish>, StoreError> {
         TrimWish::take(&self.storage)
     }

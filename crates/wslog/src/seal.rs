@@ -157,7 +157,7 @@ pub(crate) fn unlock(
     )))
 }
 
-/// What a key is for: one of these opens nothing of the other.
+/// The purpose of a key: one of these opens nothing of the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum What {
     Segment,
@@ -233,7 +233,7 @@ impl FileKey {
         Ok(Sealer { writer, key: self.key_for(&[RECORD, &writer].concat())?, count: 0 })
     }
 
-    /// What a record holds. `None`: not what was sealed.
+    /// The content of a record. `None`: not what was sealed.
     pub fn open_record(&self, associated: &[u8], sealed: &[u8]) -> Result<Option<Bytes>, StoreError> {
         let Some((head, rest)) = sealed.split_at_checked(SEAL_HEAD) else { return Ok(None) };
         let (mut writer, mut count) = ([0; WRITER], [0; 8]);
@@ -318,7 +318,7 @@ impl Stream {
         Ok(out)
     }
 
-    /// What goes behind the text.
+    /// The bytes that go behind the text.
     pub fn end(mut self) -> Result<[u8; TAG], StoreError> {
         let mut tag = [0; TAG];
         self.crypter.finalize(&mut [0; 16]).and_then(|_| self.crypter.get_tag(&mut tag)).map_err(failed)?;
@@ -326,7 +326,7 @@ impl Stream {
     }
 }
 
-/// A text that is opened piece by piece. What it says is to be believed at its end only.
+/// A text that is opened piece by piece. Its content is to be believed at its end only.
 pub(crate) struct OpenStream {
     crypter: Crypter,
     /// The last bytes so far: the tag, if nothing follows.

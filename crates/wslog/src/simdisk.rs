@@ -1,10 +1,10 @@
 //! A disk in memory that fails the way disks do, from a seed: for the simulator and the tests.
 //!
-//! What it models: writes go to a page cache that every reader sees; `sync` moves a file's content to the disk, `sync_dir` the
-//! names. [`SimDisk::crash`] (loss of power) decides for every sector how many of the unsynced writes to it arrived (a sector is
-//! written whole: a later write never arrives without the earlier ones to the same sector), and how many of the unsynced
-//! changes of names did (in order, as a journal does). [`SimDisk::kill`] (death of the process) loses nothing. Both make
-//! every open handle useless and release the lock.
+//! The model: writes go to a page cache that every reader sees; `sync` moves a file's content to the disk, `sync_dir` the
+//! names. [`SimDisk::crash`] (loss of power) decides for every sector how many of the unsynced writes to it arrived (a
+//! sector is written whole: a later write never arrives without the earlier ones to the same sector), and how many of the
+//! unsynced changes of names did (in order, as a journal does). [`SimDisk::kill`] (death of the process) loses nothing. Both
+//! make every open handle useless and release the lock.
 //!
 //! A write past the page cache ([`SimWriter`]) is seen by readers, and is on the disk, when its end is taken. If its process dies before, all of it arrives or
 //! nothing; if it fails or the power does, any of its sectors. To write into pages that are under way, or past unsynced bytes of the cache, is a mistake of the log's, and a

@@ -1,4 +1,4 @@
-//! What the log needs of a disk: named flat files in one directory. The seam at which the simulator puts its own disk.
+//! The log's needs of a disk: named flat files in one directory. The seam at which the simulator puts its own disk.
 
 use std::io;
 

@@ -90,7 +90,7 @@ impl<S: Storage> WriteSetLog<S> {
     /// changed.
     pub fn write_by_cache(&mut self, longest: Option<Duration>) -> bool {
         if self.shared.failed().is_none() {
-            // What it meets is the log's failure.
+            // A failure of the disk is the log's failure.
             let _ = self.guarded(|log| log.land_within(longest));
         } else if let Some(past) = &mut self.past_cache {
             let _ = past.writer.wait(longest);
@@ -288,7 +288,7 @@ impl<S: Storage> WriteSetLog<S> {
         Ok(Some(upto))
     }
 
-    /// What was under way is on the disk.
+    /// The write that was under way is on the disk.
     fn land(&mut self, mut pages: Pages) -> Result<Synced, StoreError> {
         let way = self.past_cache.as_mut().map(|past| std::mem::replace(&mut past.way, Way::Cached));
         let Some(Way::Flight(Flight { at, len, slots, last, chain, end })) = way else {

@@ -47,7 +47,7 @@ struct Flight {
     attempts: u32,
 }
 
-/// What a result of the kernel's says of a write.
+/// The end of a write, by a result of the kernel's.
 #[derive(Debug)]
 enum End {
     Done,

@@ -1,5 +1,5 @@
-//! What an operator's tool asks of the process that has the log open: to drop old entries. Two small files of text in the log's
-//! directory, a wish and its answer, each renamed into place whole; an open of the log removes what is left of them.
+//! The wish of an operator's tool to the process that has the log open: to drop old entries. Two small files of text in the
+//! log's directory, a wish and its answer, each renamed into place whole; an open of the log removes what is left of them.
 
 use trireme_order::StoreError;
 use trireme_types::Seqno;
@@ -18,7 +18,7 @@ pub struct TrimWish {
     pub keep_from: Seqno,
 }
 
-/// What became of it.
+/// The result of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TrimAnswer {
     pub id: u64,
@@ -31,7 +31,8 @@ impl TrimWish {
         put(storage, names::WISH_TMP, names::WISH, &format!("id {}\nkeep-from {}\n", self.id, self.keep_from.0))
     }
 
-    /// The wish, if there is one; it is gone afterwards (for who made it: taken back). What cannot be read as one is none.
+    /// The wish, if there is one; it is gone afterwards (for who made it: taken back). A file that cannot be read as one is
+    /// none.
     pub fn take<S: Storage>(storage: &S) -> Result<Option<TrimWish>, StoreError> {
         let Some(text) = take(storage, names::WISH)? else { return Ok(None) };
         Ok(parse_wish(&text))

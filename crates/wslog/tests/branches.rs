@@ -114,7 +114,7 @@ fn die_within(change: impl Fn(&mut Log) -> Result<(), StoreError>, mut each: imp
         for syncs in [false, true] {
             for left in 0.. {
                 let mut done = false;
-                // What a loss of power takes depends on the seed.
+                // The seed decides what a loss of power takes.
                 for seed in 0..if power { 12 } else { 1 } {
                     let (disk, mut log) = first_branch(seed + 100 * left);
                     let faults = match syncs {
@@ -175,7 +175,7 @@ fn states_above_a_cut_do_not_come_back_with_their_files() {
         let (disk, mut log) = first_branch(seed);
         log.truncate_after(LogIndex(15)).unwrap();
         log.append(&entries(2, 16, 35)).unwrap();
-        // What of the entries and of the removals is on disk, the seed decides.
+        // The seed decides which of the entries and of the removals are on disk.
         disk.crash();
         let (log, _) = WriteSetLog::open(disk, &options(2)).unwrap();
         for seqno in 16..=log.last().0 {

@@ -65,7 +65,7 @@ impl Mounted {
         run("fsfreeze", &[if freeze { "--freeze" } else { "--unfreeze" }, name(&self.at)]).unwrap();
     }
 
-    /// Whatever is written from now on fails.
+    /// Every write from now on fails.
     fn fail(&self) {
         let root = File::open(&self.at).unwrap();
         let without_its_journal: u32 = 2;

@@ -115,7 +115,7 @@ fn it_goes_on_in_the_current_format_with_everything_that_it_held() {
             assert_eq!(log.hard_state(), hard);
             // A checkpoint of that time, with the application's part.
             assert_eq!(log.checkpoint_before(Seqno(40)).map(|b| (b.index.0 > 0, b.app)), Some((true, base(0).app)));
-            // What is written is of today: none of the old files is written to.
+            // New files are of today's version: none of the old files is written to.
             let kept: Vec<Vec<u8>> = old.iter().map(|name| std::fs::read(dir.path().join(name)).unwrap()).collect();
             for index in 52..=60 {
                 log.append(&[nth(index)]).unwrap();

@@ -233,7 +233,7 @@ fn a_key_is_replaced_in_the_middle_and_the_old_one_needed_as_long_as_its_files_a
     assert!(open(&clear, &[]).0.use_keys(&keys(&[1]).unwrap()).is_err());
 }
 
-/// Whoever can write to the disk makes the checksums right as well.
+/// An attacker who can write to the disk makes the checksums right as well.
 #[test]
 fn what_was_changed_by_somebody_without_the_key_is_damage() {
     let segment = |disk: &SimDisk| {
@@ -280,7 +280,8 @@ fn what_was_changed_by_somebody_without_the_key_is_damage() {
     }
 }
 
-/// A process that dies in the middle of a large record leaves a part of it where the next one writes. What seals the two must differ.
+/// A process that dies in the middle of a large record leaves a part of it where the next one writes. The seals of the two
+/// must differ.
 #[test]
 fn what_is_written_anew_at_a_place_is_sealed_anew() {
     let disk = sealed(&[1], 3);

@@ -50,7 +50,7 @@ pub struct TrxMeta {
 }
 
 impl TrxMeta {
-    /// What a server passes in, and what must come back for a write set that was never ordered.
+    /// A server passes this in, and it must come back for a write set that was never ordered.
     pub const UNDEFINED: TrxMeta = TrxMeta {
         gtid: Gtid::UNDEFINED,
         stid: Stid { node: Uuid { data: [0; 16] }, trx: crate::TRX_ID_NONE, conn: u64::MAX },
@@ -167,7 +167,7 @@ pub type SstDonateCb =
 /// (app_ctx)
 pub type SyncedCb = unsafe extern "C-unwind" fn(*mut c_void) -> CbStatus;
 
-/// What `init` receives. Everything pointed at lives only as long as the call.
+/// The arguments of `init`. Everything pointed at lives only as long as the call.
 #[repr(C)]
 pub struct InitArgs {
     pub app_ctx: *mut c_void,

@@ -6,7 +6,7 @@ use trireme_history::{
     Body, Class, Element, Findings, Header, History, Isolation, Key, Micros, Operation, Outcome, Step, check,
 };
 
-/// What one transaction wants: a key per step, and whether to append.
+/// The wish of one transaction: a key per step, and whether to append.
 type Wish = (Vec<(u64, bool)>, u8, u64, u64);
 
 const KEYS: u64 = 3;

@@ -43,7 +43,7 @@ impl Script {
         self.add(process, time, Outcome::Ok, steps)
     }
 
-    /// What `node` shows at the end.
+    /// The last read of `node`.
     pub fn last(self, node: u32, steps: Vec<Step>) -> Script {
         let mut script = self.ok(100 + node, 100_000..100_001, steps);
         let operation = script.0.operations.last_mut().unwrap();

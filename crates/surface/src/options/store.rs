@@ -9,7 +9,7 @@ use super::text;
 use super::value::{parse_bool, parse_int, parse_period, parse_real, parse_size, print_period, print_size};
 use crate::address::{DEFAULT_PORT, Endpoint, HostPort, Scheme};
 
-/// What defaults are derived from.
+/// The facts that defaults are derived from.
 #[derive(Clone, Default, Debug)]
 pub struct Defaults {
     /// The server's data directory as it came from the server.
@@ -347,12 +347,12 @@ impl Options {
         Some(SocketAddrV4::new(group, port.unwrap_or(DEFAULT_PORT)))
     }
 
-    /// What a donor is told to connect to. Port 0: let the system choose, and tell the real one.
+    /// The address that a donor is told to connect to. Port 0: let the system choose, and tell the real one.
     pub fn ist_recv(&self) -> HostPort {
         self.ist_address("ist.recv_addr")
     }
 
-    /// What to bind for it.
+    /// The address to bind for it.
     pub fn ist_bind(&self) -> HostPort {
         if self.text("ist.recv_bind").is_empty() { self.ist_recv() } else { self.ist_address("ist.recv_bind") }
     }
@@ -545,7 +545,7 @@ mod tests {
         assert!(names.is_sorted());
     }
 
-    /// What Galera 26.4.23 shows after connecting with `gcache.size=4M` and node address 127.0.0.1:28777.
+    /// Galera 26.4.23 shows this after connecting with `gcache.size=4M` and node address 127.0.0.1:28777.
     #[test]
     fn the_printed_string_equals_galeras() {
         let galera = "base_dir = /data/; base_host = 127.0.0.1; base_port = 28777; cert.log_conflicts = no; \

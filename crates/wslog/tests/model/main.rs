@@ -125,7 +125,7 @@ fn flipped_bit_is_never_content_and_never_a_silent_loss() {
             }
             histories += u32::from(report.lost_history.is_some());
             copies += u32::from(report.metadata_copy_lost);
-            // What was found is remembered until it is repaired.
+            // A finding is remembered until it is repaired.
             let (hole, suspect, base) = (report.hole, report.suspect, log.base().clone());
             drop(log);
             world.disk.kill();

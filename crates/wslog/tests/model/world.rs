@@ -36,7 +36,7 @@ impl Rng {
     }
 }
 
-/// What the log must amount to: one of these, when the last operation failed.
+/// The log must amount to one of these when the last operation failed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Version {
     base: Base,
@@ -96,7 +96,7 @@ pub struct World {
     pub directly: u32,
 }
 
-/// What an operator does with keys between two starts.
+/// An operator's way with keys between two starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Seals {
     Never,
@@ -281,7 +281,7 @@ impl World {
         let result = match choice {
             0..=9 => {
                 name = "write on";
-                // What goes past the cache need not be asked for, and may be.
+                // Writing on need not be asked for where the cache is passed by, and may be.
                 let asked = self.log().wants_write_on() || self.rng.one_in(8);
                 let result = if asked { self.log().write_on() } else { Ok(()) };
                 if result.is_ok() {
@@ -298,7 +298,7 @@ impl World {
                     let (from, to) = (entries[0].header.index, self.log().last());
                     let read = self.log().read(from, usize::MAX).unwrap();
                     let terms: Vec<_> = (from.0..=to.0).map(|i| self.log().term_at(LogIndex(i))).collect();
-                    // What is written and what is not may be answered one after the other.
+                    // The written entries and those that are not written yet may be answered one after the other.
                     assert!(!read.is_empty() && entries.starts_with(&read), "what is appended can be read");
                     assert!(terms.iter().all(|term| *term == Some(entries[0].header.term)));
                     for e in entries.iter().filter(|e| e.header.kind.takes_seqno()) {
@@ -369,7 +369,7 @@ impl World {
                 let index = high - self.rng.below(12).min(high - low);
                 let before = self.version().clone();
                 let result = self.log().truncate_after(LogIndex(index));
-                // What was under way has ended before.
+                // The write that was under way has ended before.
                 let (written, synced) = (self.log().written().0, self.log().synced().0);
                 let version = self.version();
                 version.entries.retain(|i, _| *i <= index);
