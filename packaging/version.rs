@@ -12,7 +12,7 @@ fn git(arguments: &[&str]) -> Option<String> {
 fn tell_version() {
     println!("cargo:rerun-if-env-changed=TRIREME_COMMIT");
     println!("cargo:rerun-if-changed=../../packaging/version.rs");
-    // What moves with each commit. A path that is not there would make every build a new one.
+    // These files move with each commit. A path that is not there would make every build a new one.
     for name in ["HEAD", "logs/HEAD"] {
         if let Some(file) = git(&["rev-parse", "--git-path", name]).filter(|file| std::path::Path::new(file).exists()) {
             println!("cargo:rerun-if-changed={file}");

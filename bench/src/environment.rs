@@ -40,7 +40,7 @@ fn said(program: &str, argument: &str) -> Option<String> {
     Some(first_line(&text)).filter(|line| !line.is_empty())
 }
 
-/// What is known of a library: its package or the version that it holds, its place, and the beginning of its hash.
+/// The known facts of a library: its package or the version that it holds, its place, and the beginning of its hash.
 fn library(path: &Path, builds: &BTreeMap<String, String>) -> String {
     let package = || {
         let mut dpkg = command("dpkg-query");

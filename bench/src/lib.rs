@@ -1,8 +1,9 @@
 //! `trireme bench`: the experiments by which systems of this kind are judged, on real servers, beside every rival, in one run.
 //!
-//! Arguments ([`args`]) become a list of points (`plan.rs`); `runner.rs` measures them one after another on servers that `field.rs` starts, and
-//! writes a file for each; `report` makes tables and graphs of the files. What each experiment is stands in `experiments/`. Load comes from
-//! `clients.rs` (our own sessions), `sysbench.rs` and `mariadb-slap` (`tool.rs`). `harness` drives any provider through its C interface.
+//! Arguments ([`args`]) become a list of points (`plan.rs`); `runner.rs` measures them one after another on servers that
+//! `field.rs` starts, and writes a file for each; `report` makes tables and graphs of the files. `experiments/` says what
+//! each experiment is. Load comes from `clients.rs` (our own sessions), `sysbench.rs` and `mariadb-slap` (`tool.rs`).
+//! `harness` drives any provider through its C interface.
 //!
 //! **Invariant:** a number in a report comes from a file of a point, and nothing is measured anywhere else.
 

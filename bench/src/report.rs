@@ -301,7 +301,7 @@ fn section(experiment: Experiment, settings: &Settings, records: &[&Record], fig
     text
 }
 
-/// What was noted while points were measured, each note once for each system.
+/// The remarks that were noted while points were measured, each once for each system.
 fn notes(records: &[&Record]) -> String {
     let mut lines: Vec<String> = Vec::new();
     for record in records {
@@ -344,7 +344,7 @@ fn values(layout: &Layout, records: &[&Record]) -> Vec<(String, String, usize)> 
     all
 }
 
-/// What results are put in relation to, each with its title.
+/// The systems that results are put in relation to, each with its title.
 fn bases() -> Vec<(String, Base)> {
     let of = |system: System| format!("{} ({})", system.name(), system.title());
     let alone =

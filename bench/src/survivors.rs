@@ -19,7 +19,7 @@ pub const TABLE: &str =
 /// A client and the number of its row.
 pub type Row = (u32, u64);
 
-/// What a client was told about a row.
+/// The answer that a client got about a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Said {
     Acknowledged,

@@ -24,7 +24,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Each disk syncs at its own pace, so there is a thread for each, and some for all else.
 const THREADS: usize = 16;
-/// What is known of a file changes by the kernel's own doing only.
+/// The kernel alone changes a file, so all that is known of it stays valid.
 const VALID: Duration = Duration::from_secs(3600);
 const MODE: u16 = 0o600;
 /// As `/sys/block/…/stat` counts.

@@ -87,7 +87,8 @@ pub fn points(settings: &Settings) -> Vec<Point> {
     all
 }
 
-/// What of one node's files is synced: a name, `sync_binlog`, `innodb_flush_log_at_trx_commit`, and whether there is a doublewrite.
+/// The syncs of one node's files: a name, `sync_binlog`, `innodb_flush_log_at_trx_commit`, and whether there is a
+/// doublewrite.
 struct Synced(&'static str, u8, u8, bool);
 
 const SYNCED: [Synced; 3] =

@@ -116,7 +116,7 @@ impl Cell {
         Cell { nodes: 1, writers: "first", size, wire: CLEAR, transport: LINKS, rows: settings.rows, is_variant: false }
     }
 
-    /// A secret for all is ours alone. What the options of a named library protect is not known here.
+    /// A secret for all is ours alone. The options of a named library may protect anything: that is not known here.
     fn suits(&self, label: &str) -> bool {
         let bare = label.strip_suffix(UNMEASURED).unwrap_or(label);
         let system = <System as clap::ValueEnum>::from_str(bare, false);

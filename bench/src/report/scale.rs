@@ -7,7 +7,7 @@ use crate::record::Record;
 use crate::systems::System;
 use std::fmt::Write;
 
-/// What a transaction costs, in whatever unit: only their relation counts.
+/// The costs of a transaction, in whatever unit: only their relation counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
     /// Where its client is.
@@ -100,7 +100,7 @@ fn table(loads: &[Load], limited: bool) -> String {
         for nodes in NODES {
             let model = costs.times_one(f64::from(nodes));
             let measured = load.with(load.rates, nodes).zip(load.with(load.rates, 1)).map(|(many, one)| many / one);
-            // What a model is made of says nothing about its error.
+            // A model meets the points it is made of: they say nothing about its error.
             match measured.filter(|_| limited && (of == 1 || nodes != from)) {
                 Some(measured) => {
                     let error = (model / measured - 1.0) * 100.0;

@@ -1,4 +1,4 @@
-//! What every server was told, from the files that were kept: what all have in common, and the rest of each.
+//! The settings of every server, from the files that were kept: those that all have in common, and the rest of each.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -1,4 +1,4 @@
-//! What can be typed. The names are garbd's.
+//! The command line. The names are garbd's.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! What was asked for, complete and checked: command line before file before defaults.
+//! The configuration, complete and checked: command line before file before defaults.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -81,7 +81,7 @@ pub fn resolve(mut asked: Arbitrate) -> Result<Plan, String> {
         ));
     }
     let request = match asked.sst.as_deref() {
-        // What garbd sends when it wants nothing.
+        // garbd sends this when it wants nothing.
         None | Some("" | "trivial") => None,
         Some(sst) => Some(Request::new(sst, asked.donor.unwrap_or_default())?),
     };

@@ -287,7 +287,7 @@ fn file_words(text: &str) -> Result<Vec<String>, String> {
     Ok(words)
 }
 
-/// Puts what was typed over what a file says. What has a default counts as typed if it differs from that.
+/// Puts what was typed over what a file says. An option that has a default counts as typed if it differs from that.
 fn overlay(file: &mut Serve, typed: &Serve) {
     let default = Words::default_serve();
     macro_rules! take {

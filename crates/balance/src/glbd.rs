@@ -352,7 +352,7 @@ mod tests {
         assert!(!extra.passive && !serve.no_discover && serve.exec.is_some());
     }
 
-    /// Whatever getopt takes: what is repeated counts once, and long options may be cut short.
+    /// All that getopt takes: an option that is repeated counts once, and long options may be cut short.
     #[test]
     fn command_lines_that_glb_takes_too() {
         let listens: [(&[&str], &str); 10] = [

@@ -29,11 +29,11 @@ const MAY_HAVE_HAPPENED: [u16; 6] = [
     1927, // ER_CONNECTION_KILLED
 ];
 
-/// What the provider answers when it does not know, and, with a text that says so, for a commit that nobody was given.
+/// The provider answers this when it does not know, and, with a text that says so, for a commit that nobody was given.
 const ERROR_DURING_COMMIT: u16 = 1180;
 const GIVEN_TO_NOBODY: &str = "Not connected to Primary Component";
 
-/// What all clients share.
+/// The state that all clients share.
 pub(crate) struct Clients {
     began: Instant,
     stop: AtomicBool,
@@ -83,7 +83,7 @@ pub(crate) struct Load {
     stalls: Option<JoinHandle<Vec<Span>>>,
 }
 
-/// What one or all clients remember.
+/// The records of one client or of all.
 #[derive(Default)]
 pub(crate) struct Recorded {
     pub operations: Vec<Operation>,
@@ -201,7 +201,7 @@ fn work(clients: &Clients, door: &Door, process: u32, mut dice: Dice) -> Recorde
             }
             continue;
         };
-        // What was missed is not made up for: a storm after each fault would say nothing.
+        // Missed turns are not made up for: a storm after each fault would say nothing.
         due = (due + clients.pace).max(Instant::now() - clients.pace);
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
 
@@ -246,7 +246,8 @@ fn work(clients: &Clients, door: &Door, process: u32, mut dice: Dice) -> Recorde
 /// ER_UNKNOWN_COM_ERROR, by which a node outside the primary component refuses.
 const NOT_PREPARED: u16 = 1047;
 
-/// What an application may conclude. Any other answer than these promises that nothing happened, and is held to it.
+/// The conclusion that an application may draw. Any other answer than these promises that nothing happened, and is held to
+/// it.
 fn outcome(failure: &Failure) -> Outcome {
     match (failure.at, &failure.error) {
         (Moment::BeforeCommit, _) => Outcome::Failed,

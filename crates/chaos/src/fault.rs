@@ -70,7 +70,7 @@ pub(crate) enum Moment {
     After(Duration),
 }
 
-/// What happens to a full copy.
+/// The trouble of a full copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Disturbance {
     KillJoiner,
@@ -162,9 +162,8 @@ impl Fault {
         }
     }
 
-    /// What a round does; empty for none. What is acknowledged only from memory (`volatile`) outlives one loss of power at
-    /// a time, and so a mix has none of them.
-    /// `first`: hit this node, as the clients are there.
+    /// The faults of a round; empty for none. Commits that are acknowledged only from memory (`volatile`) outlive one loss
+    /// of power at a time, and so a mix has none of them. `first`: hit this node, as the clients are there.
     pub fn draw(
         nemesis: Nemesis,
         volatile: bool,
@@ -263,7 +262,7 @@ fn mix(volatile: bool, all: &[NodeId], first: Option<NodeId>, dice: &mut Dice) -
     faults
 }
 
-/// What is in force as long as somebody keeps it up.
+/// The faults that are in force as long as somebody keeps them up.
 #[derive(Default)]
 pub(crate) struct InForce {
     slow: BTreeMap<NodeId, Stutter>,
@@ -271,8 +270,7 @@ pub(crate) struct InForce {
 }
 
 impl InForce {
-    /// Does it. What is dead or frozen already stays so.
-    /// `how`: servers start again.
+    /// Does it. A node that is dead or frozen already stays so. `how`: servers start again.
     pub fn inject(&mut self, cluster: &mut Cluster, fault: &Fault, how: Start) -> Result<()> {
         match fault {
             Fault::Kill(node) => {

@@ -1,4 +1,4 @@
-//! Who went on committing while a fault was in force, and how long anybody may have had to wait.
+//! The nodes that went on committing while a fault was in force, and how long anybody may have had to wait.
 
 use crate::fault::Fault;
 use crate::timeline::{Span, longest_gap};
@@ -28,7 +28,7 @@ pub(crate) fn limit(faults: &[Fault], sequencers: &[Vec<NodeId>], all: &[NodeId]
         return None;
     }
     let of_one = |(fault, ordered): (&Fault, &Vec<NodeId>)| match fault {
-        // Who orders goes on doing so.
+        // The sequencer goes on.
         Fault::LockTables(_) => LAGGARD,
         Fault::SlowDisk(node) if !ordered.contains(node) => LAGGARD,
         _ if ordered.is_empty() || fault.hit(all).iter().any(|node| ordered.contains(node)) => SEQUENCER,

@@ -1,9 +1,9 @@
-//! What a run does to its cluster, by name.
+//! The kinds of faults of a run, by name.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What a run does to its cluster.
+/// The kinds of faults of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nemesis {
     None,

@@ -1,4 +1,4 @@
-//! What a caller asks for.
+//! The options of a caller.
 
 use crate::nemesis::Nemesis;
 use crate::through::Through;
@@ -112,7 +112,7 @@ impl Options {
         self.provider.file_name().is_some_and(|name| name.to_string_lossy().contains("galera"))
     }
 
-    /// What ran, in a word.
+    /// The provider that ran, in a word.
     pub fn provider_name(&self) -> &'static str {
         match (self.single, self.is_galera()) {
             (true, _) => "single server",

@@ -40,7 +40,8 @@ impl Logs {
     }
 }
 
-/// Undoes the faults and brings every node back. Who is dead and not among the `killed` has ended by itself. **Errors** when not even an operator's last resort does.
+/// Undoes the faults and brings every node back. A node that is dead and not among the `killed` has ended by itself.
+/// **Errors** when not even an operator's last resort does.
 pub(crate) fn recover(
     cluster: &mut Cluster,
     in_force: &mut InForce,

@@ -1,4 +1,4 @@
-//! What a run showed.
+//! The results of a run.
 
 use crate::gaps::{SINGLE_MORE, THREADS};
 use serde::Serialize;
@@ -19,7 +19,7 @@ pub struct Recovery {
     pub gap_ms: u64,
     /// The same on one node alone that was not hit, or was back.
     pub gap_single_ms: u64,
-    /// What was promised of it.
+    /// The promise for it.
     pub gap_limit_ms: Option<u64>,
     /// The same as one client saw it: the longest time without an answer to any of its operations.
     pub gap_client_ms: u64,
@@ -38,7 +38,7 @@ pub struct Recovery {
     pub catch_ups: u32,
     /// Servers that ended by themselves, and why.
     pub ended: Vec<String>,
-    /// It did not come back: all were killed and the most advanced one bootstrapped. What had been waited for.
+    /// It did not come back: all were killed and the most advanced one bootstrapped. The condition that had been waited for.
     pub by_hand: Option<String>,
 }
 
@@ -92,7 +92,7 @@ pub struct Report {
     /// Lines of the servers' logs by which a mistake of the provider shows, each once and with its node.
     pub internal_errors: Vec<String>,
     pub findings: Findings,
-    /// What was promised and not kept; empty: all is well.
+    /// The broken promises; empty: all is well.
     pub broken: Vec<String>,
 }
 

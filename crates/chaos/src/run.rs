@@ -40,7 +40,7 @@ pub fn run(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Report> {
         Field { cluster: ClusterGuard::up(&spec, &mut |_| {})?, in_force: InForce::default(), rounds: Vec::new() };
     let outcome = field.play(options, &mut dice, say);
     for node in field.cluster.nodes() {
-        // What the servers said is wanted most when something else failed.
+        // The servers' logs are wanted most when something else failed.
         let _ = std::fs::copy(node.log(), options.file(format!("{}.log", node.id)));
     }
     let report = outcome?;
@@ -289,7 +289,7 @@ impl Field {
         Ok(())
     }
 
-    /// Who orders, as far as the nodes say so.
+    /// The nodes that order, as far as they say so.
     fn sequencers(&self) -> Vec<NodeId> {
         let status = self.cluster.status();
         status.iter().filter(|status| status.role.as_deref() == Some("sequencer")).map(|status| status.node).collect()
@@ -320,7 +320,7 @@ fn internal_errors(cluster: &Cluster) -> Vec<String> {
     said.into_iter().collect()
 }
 
-/// What each kind of provider promises.
+/// The promises of each kind of provider.
 fn broken(report: &Report, kind: Kind, nemesis: Nemesis) -> Vec<String> {
     let mut broken = Vec::new();
     for (class, tally) in report.findings.classes.iter().filter(|(_, tally)| tally.counted > 0) {

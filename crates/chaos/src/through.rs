@@ -149,8 +149,8 @@ fn haproxy(options: &Options, cluster: &Cluster, socket: &Path) -> Result<(Comma
     Ok((command, checks))
 }
 
-/// What `clustercheck` does behind xinetd: each HTTP request is a login to the node and a look at its state, and 200 is the answer of a
-/// Synced one.
+/// A stand-in for `clustercheck` behind xinetd: each HTTP request is a login to the node and a look at its state, and 200 is
+/// the answer of a Synced one.
 struct CheckServer {
     stop: Arc<AtomicBool>,
     port: u16,

@@ -1,4 +1,4 @@
-//! What clients do.
+//! The work of the clients.
 
 mod bank;
 mod list_append;

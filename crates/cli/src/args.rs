@@ -1,4 +1,4 @@
-//! What can be typed.
+//! The command line.
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
 use std::path::PathBuf;
@@ -232,7 +232,7 @@ pub struct ChaosRun {
     /// Number of nodes
     #[arg(short, long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=32))]
     pub nodes: u8,
-    /// What clients do: list-append or bank
+    /// The work of the clients: list-append or bank
     #[arg(long, default_value_t = Workload::ListAppend, value_name = "WORKLOAD")]
     pub workload: Workload,
     /// Faults: none, kill-one, kill-all, stop-kill, pause, partition-whole, partition-one-way, partition-ring, hung-disk, slow-disk,
@@ -363,8 +363,8 @@ pub enum LogAction {
         /// Oldest seqno to keep. Segments go as a whole, so more than that may stay
         #[arg(long, value_name = "SEQNO")]
         keep_from: u64,
-        /// Of a stopped node: also a log that its last user did not close. What its engine lacks may be in what goes, and it may then need
-        /// a full copy
+        /// Of a stopped node: also a log that its last user did not close. The engine may lack something of the part that
+        /// goes, and may then need a full copy
         #[arg(long)]
         force: bool,
         /// How long a node that runs may take to notice; it looks every second

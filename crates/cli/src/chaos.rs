@@ -11,7 +11,7 @@ use trireme_chaos::{Nemesis, Options, Report, Through, describe};
 use trireme_cluster::{Cancel, Error, Result, Settings, enter_user_namespace, namespaces_available};
 use trireme_history::{History, check};
 
-/// Whoever has not the right to cut networks gets one of its own, where that is possible.
+/// A caller who may not cut networks gets one of its own, where that is possible.
 pub fn enter_namespace(action: Option<&ChaosAction>, asked: &ChaosRun) -> Result<()> {
     let needed = match action {
         None => asked.nemesis.needs_network(),

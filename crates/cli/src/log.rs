@@ -51,7 +51,7 @@ pub fn run(action: LogAction) -> Result<Outcome, String> {
     Ok(Outcome::Done)
 }
 
-/// What is in the directory, and what opening it would make of that.
+/// The content of the directory, and the result of opening it.
 pub struct Look {
     pub storage: DirStorage,
     /// `None`: none were given.
@@ -67,7 +67,7 @@ impl Look {
         (from <= self.verdict.last).then_some(IndexRange { from, to: self.verdict.last })
     }
 
-    /// What is wrong, a line each.
+    /// The damage, a line each.
     pub fn damage(&self) -> Vec<String> {
         let mut out = Vec::new();
         let report = &self.verdict.report;

@@ -1,5 +1,5 @@
-//! `trireme monitor`: reads the node's state file, or asks its server, asks the monitors of the other nodes, and answers. What it answers is
-//! decided in `trireme-observe`.
+//! `trireme monitor`: reads the node's state file, or asks its server, asks the monitors of the other nodes, and answers.
+//! `trireme-observe` decides the answer.
 
 use std::collections::BTreeSet;
 use std::fs::File;

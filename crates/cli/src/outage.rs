@@ -1,4 +1,4 @@
-//! `trireme doctor --outage`: reads the logs of stopped nodes. What they mean is said by `trireme-observe`.
+//! `trireme doctor --outage`: reads the logs of stopped nodes. `trireme-observe` says what they mean.
 
 use std::collections::BTreeMap;
 use std::fs;

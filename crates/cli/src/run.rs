@@ -209,7 +209,7 @@ impl Standing {
     }
 }
 
-/// What the table comes to, and the command that mends each part of it.
+/// The sum of the table, and the command that mends each part of it.
 fn verdict(nodes: &[Standing], cut: bool) -> Vec<String> {
     let those = |how: How| nodes.iter().filter(move |node| node.how == how).map(|node| node.node).collect::<Vec<_>>();
     let names = |nodes: &[NodeId]| nodes.iter().map(NodeId::to_string).collect::<Vec<_>>().join(", ");
@@ -301,7 +301,7 @@ enum Hints<'a> {
     Trial,
 }
 
-/// What `trireme up` tells the commands that are typed in it, in their environment.
+/// `trireme up` tells the commands that are typed in it by this variable of their environment.
 pub const IN_TRIAL: &str = "TRIREME_IN_TRIAL";
 
 /// Hints can be pasted where the command was typed.

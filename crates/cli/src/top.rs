@@ -1,4 +1,5 @@
-//! `trireme top`: a cluster in the terminal. What is shown comes from a monitor, or from the servers themselves ([`trireme_observe::overview`]).
+//! `trireme top`: a cluster in the terminal. The data come from a monitor, or from the servers themselves
+//! ([`trireme_observe::overview`]).
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;

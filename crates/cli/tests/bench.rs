@@ -1,5 +1,5 @@
-//! `trireme bench` as a user has it: what it refuses, and every experiment in its tiny preset on real servers. What is looked at is the shape of
-//! the results and whether they fit together; speeds are not.
+//! `trireme bench` as a user has it: what it refuses, and every experiment in its tiny preset on real servers. The tests
+//! look at the shape of the results and at whether they fit together, not at speeds.
 
 use serde_json::Value;
 use std::net::TcpListener;

@@ -128,7 +128,7 @@ impl Bed {
         });
     }
 
-    /// What happened, as `trireme top` and the dashboard list it, has all of these.
+    /// The list of events, as `trireme top` and the dashboard show it, has all of these.
     fn happened(&self, texts: &[&str]) {
         until(&format!("{texts:?} to have happened"), || {
             let seen = trireme(&["top", "--once", "--json", "--monitor", &self.monitor]);
@@ -155,7 +155,7 @@ impl Bed {
         seen.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()).collect()
     }
 
-    /// What `trireme flight` shows of these kinds from that node, since the fault began.
+    /// The events of these kinds from that node that `trireme flight` shows since the fault began.
     fn flight(&self, node: &str, kinds: &str) -> Vec<Value> {
         let mut before = self.before.clone();
         let mut rows = self.rows(&["--kind", kinds, "--node", node]);

@@ -335,7 +335,7 @@ fn flip_a_bit(segment: &Path) {
     file.write_all_at(&[byte[0] ^ 4], 20_000).unwrap();
 }
 
-/// What `verify` reports, and that it says so by its exit code.
+/// The report of `verify`, whose exit code says the same.
 fn damaged(dir: &Dir) -> Value {
     let output = trireme(&["verify", "--json"], dir);
     assert_eq!(output.status.code(), Some(1), "{output:?}");

@@ -41,7 +41,7 @@ pub enum Stop {
     Kill,
 }
 
-/// What all nodes of the cluster share (`repl.secret_file`).
+/// The secret that all nodes of the cluster share (`repl.secret_file`).
 const SECRET_FILE: &str = "secret";
 /// A graceful stop writes out every dirty page and waits for clients.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
@@ -533,7 +533,7 @@ impl Cluster {
     pub fn wait_synced(&self, id: NodeId, say: Progress<'_>) -> Result<()> {
         let node = self.node(id)?;
         let mut log = LogCursor::at_end(&node.log());
-        // What was written before we began to look may hold the reason of an early end.
+        // Lines that were written before we began to look may hold the reason of an early end.
         let mut seen: Vec<String> = crate::log::tail(&node.log(), 200);
         until(format!("{id} becomes Synced"), self.start_limit, &self.cancel, || {
             let fresh = log.lines();
@@ -861,7 +861,7 @@ impl Cluster {
         self.change_node(id, |node| node.pid = Some(pid))
     }
 
-    /// What the node's server is told beside its file, whatever it is started for.
+    /// The arguments of the node's server beside its file, whatever it is started for.
     fn arguments(&self, node: &Node) -> Vec<String> {
         if self.state.settings.on_command_line(node.id) { config::arguments(&self.state, node) } else { Vec::new() }
     }

@@ -1,5 +1,5 @@
-//! What one node is told, in its `my.cnf` or on its command line: an ordinary Galera configuration plus what keeps many servers on one
-//! machine apart.
+//! The configuration of one node, in its `my.cnf` or on its command line: an ordinary Galera configuration plus what keeps
+//! many servers on one machine apart.
 
 use crate::disk::Holds;
 use crate::node::Node;
@@ -26,8 +26,8 @@ pub fn render_arbitrator(state: &State, node: &Node) -> String {
     )
 }
 
-/// The provider options of `node`, `own` being what not every kind of node has. What was asked for comes last, so that it
-/// wins.
+/// The provider options of `node`, `own` being what not every kind of node has. The caller's settings come last, so that
+/// they win.
 fn provider_options(state: &State, node: &Node, own: Vec<String>) -> String {
     let scheme = if state.tls || state.secret { "ssl" } else { "tcp" };
     let mut options = vec![format!("gmcast.listen_addr={scheme}://{}:{}", node.address, node.ports.group)];
@@ -68,7 +68,8 @@ pub fn render(state: &State, node: &Node) -> String {
     out
 }
 
-/// What makes the scripts for full copies verify each other, where the group is protected and the program that they need for it is there.
+/// The settings that make the scripts for full copies verify each other, where the group is protected and the program that
+/// they need for it is there.
 fn protection_of_copies(state: &State, node: &Node) -> Vec<String> {
     let needs = match state.sst {
         SstMethod::Rsync => "stunnel",
@@ -110,11 +111,11 @@ fn word(line: &str) -> String {
     format!("--{}={}", name.trim(), quoted('"').or_else(|| quoted('\'')).unwrap_or(value))
 }
 
-/// What a server is told, in lines of an option file. Of several settings of one option the last counts.
+/// The settings of a server, in lines of an option file. Of several settings of one option the last counts.
 struct Told {
     server: Vec<String>,
     group: Vec<String>,
-    /// What was asked for.
+    /// The settings that the caller asked for.
     asked: Vec<String>,
 }
 

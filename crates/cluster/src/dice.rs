@@ -5,7 +5,7 @@ use trireme_types::SplitMix;
 
 #[derive(Debug)]
 pub struct Dice {
-    /// What they began with.
+    /// The seed that they began with.
     pub seed: u64,
     random: SplitMix,
 }

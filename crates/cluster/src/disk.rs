@@ -1,8 +1,8 @@
 //! A disk per node: an ext4 file system in an image, whose power can be cut, which can fill up, hang or turn read-only.
 //!
 //! A cut drops what was not synced, as a machine that loses power does: ext4 is shut down without writing its journal, and
-//! what was only in memory is gone once the file system is mounted again. What was synced has reached the image. The node's
-//! processes see another boot id afterwards: they run in a mount namespace in which that file is another one, so the
+//! what was only in memory is gone once the file system is mounted again. All that was synced has reached the image. The
+//! node's processes see another boot id afterwards: they run in a mount namespace in which that file is another one, so the
 //! provider needs no hook for it.
 
 use crate::error::{During, Error, Result};
@@ -22,10 +22,10 @@ const SHUTDOWN: libc::c_ulong = 0x8004_587d;
 const NO_LOG_FLUSH: u32 = 2;
 /// Dying processes keep a file system busy for a moment.
 const UMOUNT_LIMIT: Duration = Duration::from_secs(30);
-/// What the kernel tells every process about this boot.
+/// The kernel tells every process by this file which boot it is.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// What lies on a node's disk.
+/// The content of a node's disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Holds {
     /// The data directory: engine, write-set log, state files. The error log lies elsewhere, so that it can be read after
@@ -129,7 +129,7 @@ impl Disk {
         shut_down(&root).during(|| format!("cannot shut down {}", self.mount.display()))
     }
 
-    /// Mounts the file system anew. Whoever used it must have ended.
+    /// Mounts the file system anew. All its users must have ended.
     pub fn power_on(&self) -> Result<()> {
         until(format!("{} comes back", self.mount.display()), UMOUNT_LIMIT, &Cancel::default(), || {
             if let Err(error) = self.unmount() {

@@ -1,4 +1,4 @@
-//! What can go wrong, each as one line that says what to do.
+//! The errors, each as one line that says what to do.
 
 use crate::node::NodeId;
 use crate::sql::SqlError;

@@ -129,7 +129,7 @@ pub fn cause_of_death(lines: &[String]) -> String {
     }
 }
 
-/// What a line says about a running state transfer or a change of state, in words for a user; `None` for all others.
+/// The news in a line about a running state transfer or a change of state, in words for a user; `None` for all others.
 pub fn milestone(line: &str) -> Option<String> {
     let text = strip_stamp(line);
     let text = text.strip_prefix("WSREP: ").unwrap_or(text);

@@ -131,7 +131,7 @@ impl Node {
     pub fn tls_files(&self) -> Files {
         Files::below(&self.dir)
     }
-    /// What all nodes share, where the group is encrypted with it.
+    /// The secret that all nodes share, where the group is encrypted with it.
     pub fn secret_file(&self) -> PathBuf {
         self.dir.join("secret")
     }

@@ -1,4 +1,4 @@
-//! What a caller asks for.
+//! The cluster that a caller asks for.
 
 use crate::disk::Disks;
 use crate::error::{Error, Result};

@@ -1,4 +1,4 @@
-//! What a cluster directory remembers between two commands: `cluster.json`, and a lock file.
+//! The memory of a cluster directory between two commands: `cluster.json`, and a lock file.
 
 use crate::disk::Disks;
 use crate::error::{During, Error, Result};
@@ -34,7 +34,7 @@ pub struct State {
     /// Each node has a copy of the secret in the cluster's directory.
     #[serde(default)]
     pub secret: bool,
-    /// Whom the servers run as; `None`: the user of this process.
+    /// The user that the servers run as; `None`: the user of this process.
     pub user: Option<String>,
     pub network: Option<Network>,
     /// The command that runs as an arbitrator; nodes start copies.

@@ -1,4 +1,4 @@
-//! What a node says about itself.
+//! The state of a node by its own account.
 
 use crate::node::{Node, NodeId};
 use crate::process::{Liveness, liveness};
@@ -48,7 +48,7 @@ impl NodeStatus {
         self.state == "paused"
     }
 
-    /// Who slows the group and why, where the provider says so (`repl.status_extended=yes`).
+    /// The node that slows the group and why, where the provider says so (`repl.status_extended=yes`).
     pub fn slowed_because(&self) -> Option<&str> {
         let reason = self.variables.get("wsrep_trireme_flow_control_reason")?;
         Some(reason.as_str()).filter(|r| !r.is_empty())
@@ -118,7 +118,7 @@ pub fn sample(node: &Node) -> NodeStatus {
     status
 }
 
-/// What an arbitrator writes into its status file.
+/// The content of an arbitrator's status file.
 #[derive(Deserialize)]
 struct Report {
     pid: i32,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// A sync waits half as long on average. Less than what a member takes for a death, or the disk would count as one that hangs.
 const HANGS: Duration = Duration::from_millis(150);
-/// What gathers meanwhile must get through, or the disk would hang in effect.
+/// The writes that gather meanwhile must get through, or the disk would hang in effect.
 const TAKES: Duration = Duration::from_millis(50);
 
 /// The disk is slow until this is dropped.

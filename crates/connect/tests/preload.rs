@@ -30,7 +30,7 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// What a program reads that connects so often to this port.
+/// The names that a program reads when it connects so often to this port.
 fn names(port: u16, times: usize, variables: &[(&str, String)]) -> String {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", "--nocapture", "program"])

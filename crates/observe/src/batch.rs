@@ -1,4 +1,4 @@
-//! What `mariadb --batch` prints: a line with column names for each result, then the rows, cells separated by tabs.
+//! The output of `mariadb --batch`: a line with column names for each result, then the rows, cells separated by tabs.
 
 use std::collections::BTreeMap;
 

@@ -185,7 +185,7 @@ fn of_log(line: &str) -> Option<String> {
     let (time, level) = (entry.time?, entry.level?);
     let mut text = entry.text;
     let lower = text.to_ascii_lowercase();
-    // What stands behind is a statement, with values.
+    // A statement stands behind it, with values.
     for mark in ["query:", "query '", "statement:", "query was:", "query is", "sql:"] {
         if let Some(at) = lower.find(mark).filter(|at| text.is_char_boundary(at + mark.len())) {
             text = text.get(..(at + mark.len()).min(text.len()))?;

@@ -1,4 +1,4 @@
-//! What happened between two looks at the cluster: the time line of the dashboard.
+//! The events between two looks at the cluster: the time line of the dashboard.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -14,14 +14,14 @@ pub struct Change {
     pub time: f64,
     /// `verdict`, `member`, `health`, `state`, `sequencer`, `silence`, `throttle`, `restart`, `durability`, `outcome`.
     pub kind: String,
-    /// Whom it concerns; empty: the cluster.
+    /// The node that it concerns; empty: the cluster.
     pub node: String,
     pub text: String,
 }
 
-/// What is kept.
+/// Changes that are kept.
 const CHANGES_MAX: usize = 1000;
-/// What goes with each overview.
+/// Changes that go with each overview.
 pub const SHOWN: usize = 50;
 /// Writers wait for more than this share of their time: it is told.
 const THROTTLED: f64 = 0.05;
@@ -37,7 +37,7 @@ pub struct Chronicle {
     /// By cluster's name and history: the sequencer last known, and its term.
     sequencers: BTreeMap<String, (String, Option<u64>)>,
     silent: BTreeSet<String>,
-    /// Whom writers wait for, and when they last did.
+    /// The nodes that writers wait for, and when they last did.
     throttling: BTreeMap<String, f64>,
 }
 

@@ -12,7 +12,7 @@ use clap::Args;
 use crate::batch;
 use crate::survey::Target;
 
-/// How to reach the servers. What is not given comes from the client's own option files (`[client]` in my.cnf).
+/// How to reach the servers. A setting that is not given comes from the client's own option files (`[client]` in my.cnf).
 #[derive(Clone, Debug, Args)]
 pub struct Connect {
     /// Read the client's settings from this file only, as `mariadb --defaults-file` does

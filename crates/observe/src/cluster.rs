@@ -51,7 +51,7 @@ pub struct Server {
     pub group_level_max: Option<u64>,
     /// Are the connections between members encrypted?
     pub tls: Option<bool>,
-    /// What a peer must show (Trireme).
+    /// The proof that a peer must show (Trireme).
     pub authentication: Option<String>,
     /// Seconds that its clock is ahead of this machine's, where more than the measurement's own error.
     pub clock_ahead_seconds: Option<f64>,
@@ -78,7 +78,7 @@ pub struct Cluster {
     /// Members of the primary view, arbitrators included.
     pub members: Option<u64>,
     pub votes: Option<Votes>,
-    /// Who orders; empty while a successor is elected. Of Trireme only.
+    /// The sequencer; empty while a successor is elected. Of Trireme only.
     pub sequencer: Option<String>,
     pub term: Option<u64>,
     pub durability: Option<String>,
@@ -110,7 +110,8 @@ pub struct Votes {
 pub struct Picture {
     pub clusters: Vec<Cluster>,
     pub servers: Vec<Server>,
-    /// What belongs to no cluster: servers that do not answer, servers without a provider, clusters that are mixed up.
+    /// Remarks that belong to no cluster: servers that do not answer, servers without a provider, clusters that are mixed
+    /// up.
     pub notes: Vec<String>,
 }
 

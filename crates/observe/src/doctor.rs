@@ -52,7 +52,7 @@ pub struct Table {
     pub primary_key: bool,
 }
 
-/// What was found on this machine.
+/// The facts that were found on this machine.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Local {
     /// Of the server here.
@@ -335,7 +335,7 @@ fn server(out: &mut Findings, facts: &Facts, from_galera: bool) {
     }
 }
 
-/// What docs/operations/versions.md says of a series of MariaDB.
+/// The word of docs/operations/versions.md for a series of MariaDB.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Support {
     Tried,
@@ -468,7 +468,7 @@ fn same_value(one: &str, other: &str) -> bool {
     plain(one) == plain(other)
 }
 
-/// What concerns all nodes together.
+/// The checks of all nodes together.
 fn group(out: &mut Findings, members: &[&Facts]) {
     let differ = |variable: &str| -> Option<Vec<String>> {
         let all: BTreeSet<&str> = members.iter().filter_map(|facts| facts.text(variable)).collect();

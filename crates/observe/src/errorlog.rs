@@ -10,7 +10,7 @@ pub struct Entry<'a> {
     pub text: &'a str,
 }
 
-/// `2026-11-23  0:01:20 0 [Note] WSREP: text`. Whatever does not look so is text as a whole.
+/// `2026-11-23  0:01:20 0 [Note] WSREP: text`. A line of another form is text as a whole.
 pub fn parse(line: &str) -> Entry<'_> {
     let whole = Entry { time: None, level: None, text: line.trim() };
     let (Some(date), Some(rest)) = (line.get(..10), line.get(10..)) else { return whole };

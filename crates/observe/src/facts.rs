@@ -1,4 +1,4 @@
-//! What one server answered.
+//! The answer of one server.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -115,11 +115,11 @@ fn stamp(unix_ns: u64) -> String {
     format!("{year}-{month:02}-{date:02} {hour:02}:{minute:02}:{second:02}.{ms:03}")
 }
 
-/// What the files hold, and what is to be said about them.
+/// The records of the files, and remarks on them.
 #[derive(Default)]
 pub struct Files {
     lanes: Vec<Lane>,
-    /// What could not be read, or is damaged.
+    /// Files that could not be read, or are damaged.
     troubles: Vec<String>,
     notes: Vec<String>,
 }
@@ -129,7 +129,7 @@ const LEN_MAX: u64 = ring::LEN_MAX;
 
 fn bytes(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut options = OpenOptions::new();
-    // Whatever lies there is not waited for.
+    // The open waits for nothing, whatever lies there.
     let file = options.read(true).custom_flags(O_NONBLOCK).open(path)?;
     if !file.metadata()?.is_file() {
         return Err(std::io::Error::other("it is no file"));
@@ -275,7 +275,7 @@ fn clocks(lanes: &[Lane], timeline: &Timeline) -> Vec<String> {
     let reference = reference.map_or("", |at| lanes[at].name.as_str());
     let words = |lane: &Lane, clock: &Clock| match clock {
         Clock::Reference => None,
-        // What travels takes some of it.
+        // The way of an entry takes some of it.
         Clock::Ahead { ns, entries } if ns.unsigned_abs() < 20_000_000 => {
             Some(format!("the clock of {} agrees with that of {reference} (by {entries} entries)", lane.name))
         }

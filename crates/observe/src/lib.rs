@@ -1,4 +1,4 @@
-//! What a cluster says of itself, and what that means.
+//! The account that a cluster gives of itself, and its meaning.
 //!
 //! Pure: [`batch`] (what the client program printed), [`facts`] (one server's answers), [`survey`] (whom to ask next), [`cluster`] (all
 //! answers together), [`verdict`] (in words), [`table`] and [`status`] (how it is shown). [`client`] runs the `mariadb` client, and decides

@@ -1,10 +1,10 @@
-//! What lines of a server's error log mean, and what to do about them.
+//! The meaning of lines in a server's error log, and what to do about them.
 //!
 //! Every piece of text stands in the source of the provider; a test looks whether it still does.
 
 use serde::Serialize;
 
-/// What a line is about. `trireme events` shows those that have one.
+/// The subject of a line. `trireme events` shows those that have one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Topic {
@@ -65,7 +65,7 @@ impl Topic {
     }
 }
 
-/// Who prints it.
+/// The program that prints it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
     Provider,

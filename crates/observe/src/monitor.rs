@@ -1,4 +1,5 @@
-//! What one node says of itself: for Prometheus, load balancers and orchestrators, and as a part of the whole ([`crate::station`]).
+//! The account that one node gives of itself: for Prometheus, load balancers and orchestrators, and as a part of the whole
+//! ([`crate::station`]).
 //!
 //! Pure: [`Watch`] takes what was read or heard, and answers for paths. Sockets are the caller's.
 
@@ -63,7 +64,7 @@ pub struct Monitor {
     pub connect: Connect,
 }
 
-/// What one look brought.
+/// The result of one look.
 #[derive(Clone, Debug)]
 pub enum Look {
     File(Result<State, Bad>),
@@ -96,7 +97,7 @@ pub enum Content {
     Bytes(Vec<u8>),
     /// Of the program.
     Asset(&'static [u8]),
-    /// What is published from now on.
+    /// All that is published from now on.
     Watch,
 }
 
@@ -147,7 +148,7 @@ impl Health {
     }
 }
 
-/// What is known of one node.
+/// The knowledge of one node.
 #[derive(Debug)]
 pub struct Watch {
     started: Instant,
@@ -201,7 +202,7 @@ impl Watch {
         self.news
     }
 
-    /// What it told last, for the monitors of other nodes: as in its state file, and why it is no longer so.
+    /// Its last state, for the monitors of other nodes: as in its state file, and why it is no longer so.
     pub fn to_file(&self, now: Instant) -> Option<Vec<u8>> {
         let state = self.state.as_ref()?;
         let mut body = Body::default();
@@ -373,7 +374,7 @@ impl Watch {
             text("version"),
             text("history")
         );
-        // What a node without life last said of its levels is not true any more, but for those that say so.
+        // The last levels of a node without life are not true any more, but for those that say so.
         let dead = matches!(health, Health::Gone(_));
         for metric in names::METRICS {
             if dead && metric.kind == Kind::Gauge && metric.name != "trireme_status" && metric.name != "trireme_primary"
@@ -462,7 +463,7 @@ fn write_histogram(out: &mut String, name: &str, snapshot: &Snapshot) {
     let _ = writeln!(out, "{bare}_sum{labels} {}\n{bare}_count{labels} {below}", snapshot.sum_ns as f64 / 1e9);
 }
 
-/// What a server's status says, in our names: for Galera.
+/// The status of a server in our names: for Galera.
 fn from_facts(facts: &Facts) -> State {
     let mut state = State::default();
     let primary = facts.is_primary();

@@ -30,7 +30,7 @@ pub struct Held {
     pub doubt: Option<String>,
     /// Id, weight, and the name if the log knows it.
     pub voters: Vec<(String, u32, String)>,
-    /// What `grastate.dat` says: the position of the data.
+    /// The word of `grastate.dat`: the position of the data.
     pub data: Option<String>,
 }
 
@@ -49,7 +49,7 @@ pub enum Outlook {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Verdict {
     pub outlook: Outlook,
-    /// Who has the log that is gone on with.
+    /// The node whose log is gone on with.
     pub best: Option<String>,
     pub sentences: Vec<String>,
 }

@@ -31,7 +31,7 @@ pub struct Overview {
     /// The most important first.
     pub sentences: Vec<String>,
     pub clusters: Vec<Cluster>,
-    /// What belongs to no cluster, and what was not reached.
+    /// Remarks that belong to no cluster, and addresses that were not reached.
     pub notes: Vec<String>,
     pub nodes: Vec<Node>,
     pub throttle: Vec<Throttle>,
@@ -158,14 +158,14 @@ pub struct Seen<'a> {
 const WINDOW: Duration = Duration::from_millis(950);
 /// Of the rate by which the log fills, and of who was waited for.
 const LONG_WINDOW: Duration = Duration::from_secs(60);
-/// What is kept for it, a sample each second.
+/// Samples that are kept for it, one each second.
 const LONG_SAMPLES: usize = 60;
 /// Of round trips, of which there are two a second.
 const TRIPS_WINDOW: Duration = Duration::from_secs(10);
-/// Who is not seen for so long is forgotten.
+/// A node that is not seen for so long is forgotten.
 const FORGET: Duration = Duration::from_secs(600);
 
-/// What one node said before.
+/// The earlier states of one node.
 #[derive(Debug)]
 struct Past {
     last: Instant,
@@ -317,7 +317,7 @@ impl Roundup {
 }
 
 impl Past {
-    /// What is compared, and the seconds between.
+    /// The two states that are compared, and the seconds between.
     fn pair(&self) -> Option<(&State, &State, f64)> {
         let ((from, old), (to, new)) = (self.states.front()?, self.states.back()?);
         let heard = to.saturating_duration_since(*from).as_secs_f64();
@@ -340,7 +340,7 @@ fn answer(one: &Seen<'_>, now: Instant, unix: f64) -> Answer {
         return Err(Trouble::Other(one.watch.trouble().unwrap_or("nothing is known of it yet").to_owned()));
     };
     match one.watch.health(now) {
-        // Whoever is gone for certain need not be waited for.
+        // A node that is gone for certain need not be waited for.
         Health::Gone(why) if state.closed || one.watch.ended(now) => Err(Trouble::Refused(why)),
         Health::Gone(why) => Err(Trouble::Other(why)),
         Health::Synced | Health::Donor | Health::Unfit(_) => Ok(facts(state, one.watch.news() == Some(now), unix)),
@@ -437,7 +437,7 @@ fn describe(name: String, one: &Seen<'_>, now: Instant) -> Node {
     };
     let text = |name: &str| state.text(name).map(str::to_owned);
     let gone = matches!(health, Health::Gone(_));
-    // What it last said of itself is no longer so.
+    // Its last levels are no longer so.
     let level = |name: &str| state.number(name).filter(|_| !gone);
     let silent = state.text("silent").unwrap_or_default();
     Node {
@@ -502,7 +502,7 @@ fn verdict(picture: &Picture, nodes: &[Node]) -> (Level, Vec<String>) {
         sentences.push(format!("{}: {}", node.name, node.why.as_deref().unwrap_or("gone")));
     }
     for node in nodes.iter().filter(|node| node.health == "unfit") {
-        // What its state says by itself, and what the verdict has said.
+        // A reason that its state gives by itself, or that the verdict has given.
         let told = |why: &&str| *why == NOT_PRIMARY || node.state.as_deref() == Some(*why);
         let Some(why) = node.why.as_deref().filter(|why| !told(why)) else { continue };
         level = level.max(Level::Degraded);
@@ -510,7 +510,7 @@ fn verdict(picture: &Picture, nodes: &[Node]) -> (Level, Vec<String>) {
     }
     let keys: Vec<(String, Option<String>)> =
         picture.clusters.iter().map(|cluster| (cluster.name.clone(), cluster.uuid.clone())).collect();
-    // Clusters that are taken for each other. What concerns servers comes and goes with their answers.
+    // Clusters that are taken for each other. Those of servers come and go with their answers.
     let mixed = crate::verdict::notes(&[], &keys);
     if !mixed.is_empty() {
         level = level.max(Level::Degraded);
@@ -677,7 +677,7 @@ pub struct Rounds {
 impl Rounds {
     /// `answers`: of one round; `unix`: seconds since 1970.
     pub fn look(&mut self, answers: Vec<(Target, Answer)>, now: Instant, unix: f64) -> Overview {
-        // What is reached at another address now is not shown twice.
+        // A node that is reached at another address now is not shown twice.
         self.watches.retain(|target, _| answers.iter().any(|(asked, _)| asked == target));
         for (target, answer) in answers {
             self.watches

@@ -1,4 +1,5 @@
-//! What the dashboard draws: numbers of every node, each second for an hour, and the worst or the mean of ten seconds for a day.
+//! The curves of the dashboard: numbers of every node, each second for an hour, and the worst or the mean of ten seconds for
+//! a day.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,4 +1,4 @@
-//! What one monitor knows: of its own node, of the others, of all together, and since when.
+//! The knowledge of one monitor: of its own node, of the others, of all together, and since when.
 //!
 //! Inputs: [`Station::handle_own`], [`Station::handle_peer`], and [`Station::tick`] twice a second. Outputs: [`Station::peers`] (whom to ask),
 //! [`Station::frame`] (what goes to those who watch), [`Station::respond`]. Pure but for the words of the clock that it is given.
@@ -123,7 +123,7 @@ impl Station {
         heard.watch.handle(look, now);
     }
 
-    /// Whom to ask from now on.
+    /// The monitors to ask from now on.
     pub fn peers(&mut self, now: Instant) -> Vec<Peer> {
         let mut wanted = self.named.clone();
         let states = std::iter::once(&self.own).chain(self.peers.values().map(|heard| &heard.watch));

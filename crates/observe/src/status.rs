@@ -105,7 +105,7 @@ pub fn ask_all(connect: &Connect, targets: Vec<Target>, extend: bool) -> Vec<(Ta
     if answers.iter().all(|(_, answer)| *answer != Err(Trouble::Silent)) {
         return answers;
     }
-    // Those that answered did so before the silence was waited for. What they say of it now is worth more.
+    // Those that answered did so before the silence was waited for. Their word of now is worth more.
     let (heard, silent): (Vec<_>, Vec<_>) = answers.into_iter().partition(|(_, answer)| answer.is_ok());
     let mut answers = ask_round(connect, heard.into_iter().map(|(target, _)| target).collect(), extend);
     answers.extend(silent);
@@ -191,7 +191,6 @@ fn to_text(picture: &Picture) -> String {
     out.iter().map(|line| printable(line) + "\n").collect()
 }
 
-/// What all have.
 /// How the members' traffic is protected, as far as one of the servers tells.
 fn traffic(tls: Option<bool>, mut said: Vec<&str>) -> Option<String> {
     said.sort_unstable();

@@ -1,4 +1,4 @@
-//! Whom to ask: the servers that were named, and those that they list as members.
+//! The servers to ask: those that were named, and those that they list as members.
 //!
 //! Input: [`Survey::handle_answer`]. Output: [`Survey::poll_target`], until it yields nothing while no question is open.
 
@@ -51,7 +51,7 @@ impl std::fmt::Display for Target {
     }
 }
 
-/// What became of one question.
+/// The result of one question.
 pub type Answer = Result<Facts, Trouble>;
 
 /// Servers to ask are bounded: no group has more members, and one that lists more is wrong.
@@ -101,8 +101,8 @@ impl Survey {
         self.answers.push((target, answer));
     }
 
-    /// What was heard, one entry per server: who answered at two addresses is one, and what is not reached at an address that
-    /// an answering server has is that server.
+    /// The answers, one entry per server: a server that answered at two addresses is one, and an address that does not
+    /// answer, but that an answering server has, is that server.
     pub fn finish(self) -> Vec<(Target, Answer)> {
         let mut seen = BTreeSet::new();
         let own: BTreeSet<Target> = self.answers.iter().filter_map(|(_, a)| a.as_ref().ok()?.own_address()).collect();

@@ -47,7 +47,7 @@ pub fn time(seconds: f64) -> String {
     }
 }
 
-/// What another machine said, as it may be shown on a terminal: no control characters.
+/// The word of another machine, as it may be shown on a terminal: no control characters.
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }

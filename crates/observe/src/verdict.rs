@@ -1,4 +1,4 @@
-//! What the answers mean, in words.
+//! The meaning of the answers, in words.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ pub struct Verdict {
     pub sentences: Vec<String>,
 }
 
-/// Who of the voters is there, by the word of the witness and by what was reached. `None`: no voters are known.
+/// The voters that are there, by the word of the witness and by what was reached. `None`: no voters are known.
 pub fn votes(witness: &Facts, group: &[&Facts], failed: &[(&Target, &Trouble)]) -> Option<Votes> {
     let voters = witness.voters();
     if voters.is_empty() {
@@ -262,7 +262,7 @@ fn two_parts(primary: &[&Facts]) -> Option<(String, String)> {
     None
 }
 
-/// What concerns no cluster, or several.
+/// Remarks that concern no cluster, or several.
 pub fn notes(servers: &[Server], clusters: &[(String, Option<String>)]) -> Vec<String> {
     let mut out = Vec::new();
     for server in servers {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-/// What the packages `roots` are built from. What only tests use is left out.
+/// The bill of the packages `roots`. Packages that only tests use are left out.
 ///
 /// **Errors:** a text: a package that is not there, or metadata in another shape.
 pub fn of(metadata: &Value, lock: &str, roots: &[&str]) -> Result<Value, String> {
@@ -57,7 +57,7 @@ pub fn of(metadata: &Value, lock: &str, roots: &[&str]) -> Result<Value, String>
     }))
 }
 
-/// What a package is built with: not what its tests use.
+/// The packages that a package is built with: not those of its tests.
 fn needed(node: &Value) -> Vec<&str> {
     let deps = node["deps"].as_array().map(Vec::as_slice).unwrap_or_default();
     let counts =

@@ -1,4 +1,5 @@
-//! What is in a build: a bill of materials as CycloneDX 1.5 (JSON), from `cargo metadata` and `Cargo.lock`. `make sbom` calls it.
+//! The content of a build: a bill of materials as CycloneDX 1.5 (JSON), from `cargo metadata` and `Cargo.lock`. `make sbom`
+//! calls it.
 //!
 //! The same commit gives the same bytes: no date, no random serial number.
 

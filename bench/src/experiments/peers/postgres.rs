@@ -21,7 +21,7 @@ struct Postgres<'a> {
     context: &'a Context,
     bin: PathBuf,
     dir: PathBuf,
-    /// Whom the servers run as; they refuse to be root.
+    /// The user that the servers run as; they refuse to be root.
     user: Option<&'static str>,
     servers: Vec<Option<Tool>>,
     /// The number of the one that takes writes.

@@ -23,9 +23,10 @@ pub struct Request<'a> {
     pub method: &'a str,
     /// Path and query.
     pub target: &'a str,
-    /// What `Authorization: Bearer` brought, or the password of `Authorization: Basic`, which is how a browser asks people for it.
+    /// The token of `Authorization: Bearer`, or the password of `Authorization: Basic`, which is how a browser asks people
+    /// for it.
     pub token: Option<&'a str>,
-    /// What the client can show.
+    /// The kinds of answer that the client can show.
     pub accept: Option<&'a str>,
 }
 
@@ -41,7 +42,8 @@ pub struct Answer {
 pub enum Body {
     Bytes(Vec<u8>),
     Static(&'static [u8]),
-    /// Whatever is published from now on, as server-sent events, until the client goes. Who reads slowly misses some.
+    /// All that is published from now on, as server-sent events, until the client goes. A client that reads slowly misses
+    /// some.
     Events(Events),
 }
 
@@ -54,7 +56,7 @@ impl From<String> for Body {
 /// One client's end of a [`Feed`].
 pub struct Events(watch::Receiver<Arc<str>>);
 
-/// What is published here goes to all who watch. Only the latest is kept.
+/// All that is published here goes to everybody who watches. Only the latest is kept.
 pub struct Feed(watch::Sender<Arc<str>>);
 
 impl Default for Feed {
@@ -213,7 +215,7 @@ async fn stream_events(mut stream: Stream, mut events: Events) {
     }
 }
 
-/// What an `Authorization` header brought.
+/// The token or password in an `Authorization` header.
 fn token(value: &str) -> Option<String> {
     let (scheme, rest) = value.split_once(' ')?;
     if scheme.eq_ignore_ascii_case("bearer") {

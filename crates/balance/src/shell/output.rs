@@ -36,7 +36,7 @@ impl Log {
     }
 
     pub fn line(&self, text: &str) {
-        // What servers and clients send stands in lines: nobody else may begin one.
+        // Texts of servers and clients get a line each: nobody else may begin one.
         let clean: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         if self.lines.try_send(format!("{} {clean}", stamp())).is_err() {
             self.lost.fetch_add(1, Relaxed);

@@ -62,7 +62,7 @@ enum WayState {
     Done,
 }
 
-/// What is under way between a client and its server. It can be left and gone on with.
+/// The bytes under way between a client and its server. It can be left and gone on with.
 #[derive(Debug, Default)]
 pub struct Pump {
     up: Way,

@@ -279,7 +279,7 @@ async fn spoken(server: Stream, deadline: Instant) -> Attempt {
     }
 }
 
-/// Until the client has gone. What it says meanwhile is kept, as long as it is little.
+/// Until the client has gone. The bytes that it sends meanwhile are kept, as long as they are few.
 async fn gone(guest: &mut Guest) {
     loop {
         if guest.early.len() >= EARLY_MAX {

@@ -38,7 +38,7 @@ pub struct Tuning {
 }
 
 impl Tuning {
-    /// Best effort. What is set on a listening socket those have that are accepted from it.
+    /// Best effort. A socket inherits them from the listening one that it is accepted from.
     pub fn apply(self, socket: SockRef<'_>) {
         let _ = socket.set_tcp_nodelay(self.nodelay);
         if self.keepalive {

@@ -39,7 +39,7 @@ pub fn run(action: LogKeyAction) -> Result<(), String> {
     Ok(())
 }
 
-/// What needs no key any more may be read by nobody any more.
+/// Takes out the keys that no file of the log needs any more.
 fn retire(file: &Path, dir: &Path) -> Result<(), String> {
     let storage = DirStorage::read_only(dir).map_err(text)?;
     let needed = keys_needed(&storage).map_err(text)?;

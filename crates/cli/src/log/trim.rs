@@ -44,7 +44,7 @@ pub fn log(
     }
     let mut options = Options::new(NodeId::default(), read_boot_id());
     options.keys = keys.clone();
-    // What was kept in files of some size goes on in such.
+    // A log that was kept in files of some size goes on in such.
     options.segment_size_override = before.summary.segments.iter().map(|s| s.bytes_file).max().filter(|size| *size > 0);
     let (mut log, _) = WriteSetLog::open(storage, &options).map_err(text)?;
     let held_before = log.bytes_held();

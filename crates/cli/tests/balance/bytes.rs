@@ -74,7 +74,7 @@ fn a_server_learns_who_the_client_is() {
     assert_eq!(headers.len(), 1);
     assert_eq!(headers[0][16..20], [192, 0, 2, 1]);
     assert_eq!(headers[0][24..26], 4000u16.to_be_bytes());
-    // Whoever does not say it is sent away.
+    // A client that does not say it is sent away.
     let mut liar = inner.connect(0);
     liar.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     assert_eq!(liar.read(&mut [0; 16]).unwrap_or(0), 0);

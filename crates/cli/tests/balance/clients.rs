@@ -112,7 +112,7 @@ pub fn source(name: &str) -> String {
     format!("{}/tests/balance/clients/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// What it printed: the ways that worked.
+/// The printed lines: the ways that worked.
 pub fn printed(output: &Output) -> String {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).replace('\n', " ")

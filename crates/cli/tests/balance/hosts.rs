@@ -1,5 +1,5 @@
-//! What `trireme hosts` prints, given to each connector as it stands there. It runs with the tests of real servers; a connector that is not
-//! installed is skipped with a reason.
+//! The lines that `trireme hosts` prints, given to each connector as they stand there. It runs with the tests of real
+//! servers; a connector that is not installed is skipped with a reason.
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -1,8 +1,8 @@
 //! Real servers behind a balancer. They are started for `PROVIDER=… cargo test -p trireme-cli --test balance -- --ignored
 //! --test-threads 1` only; `$FIRST_PORT` moves their ports.
 //!
-//! What is measured is what a client sees: how long no write succeeded. The limit is one second on a machine that does
-//! nothing else; `$GAP_LIMIT_MS` sets another for one that does.
+//! The measure is what a client sees: how long no write succeeded. The limit is one second on a machine that does nothing
+//! else; `$GAP_LIMIT_MS` sets another for one that does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt;
@@ -308,7 +308,7 @@ fn a_split_session_reads_its_own_writes_and_outlives_its_writer() {
         assert_eq!(session.query("SELECT COUNT(*) FROM t").unwrap().text(), Some(n.to_string()), "its own writes");
     }
     assert_eq!(count("split_reads"), 200, "all of them by a reader");
-    // What the reader cannot know stays with the writer.
+    // A statement that the reader cannot judge stays with the writer.
     session.query("BEGIN").unwrap();
     session.query("INSERT INTO t (c) VALUES ('open')").unwrap();
     assert_eq!(session.query("SELECT COUNT(*) FROM t").unwrap().text(), Some("201".to_owned()));

@@ -19,7 +19,7 @@ pub struct Member {
 
 #[derive(Default)]
 struct Told {
-    /// What clients asked, in order, and how they logged in; not what the balancer asked for itself.
+    /// The clients' statements, in order, and how they logged in; the balancer's own are left out.
     heard: Mutex<Vec<String>>,
     /// Errors that the next statements with this beginning get.
     errors: Mutex<Vec<(String, u16)>>,

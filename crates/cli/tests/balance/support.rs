@@ -144,7 +144,7 @@ pub fn await_that(what: &str, mut look: impl FnMut() -> bool) {
 pub struct Server {
     pub address: String,
     stop: Arc<AtomicBool>,
-    /// What came before the first packet of each client.
+    /// The bytes before the first packet of each client.
     pub headers: Arc<Mutex<Vec<Vec<u8>>>>,
     /// Sessions that are open, the balancer's own left out.
     pub clients: Arc<AtomicU32>,

@@ -103,7 +103,7 @@ fn grafanas_dashboard_asks_for_what_is_served() {
     }
 }
 
-/// What `myq_status` reads for its wsrep view.
+/// The variables that `myq_status` reads for its wsrep view.
 const MYQ: [&str; 16] = [
     "wsrep_cluster_conf_id",
     "wsrep_cluster_size",
@@ -123,7 +123,7 @@ const MYQ: [&str; 16] = [
     "wsrep_apply_window",
 ];
 
-/// What PMM's dashboards for Galera ask of `mysqld_exporter`, and the exporter's own alerts.
+/// The metrics that PMM's dashboards for Galera ask of `mysqld_exporter`, and the exporter's own alerts.
 const PMM: [&str; 29] = [
     "mysql_global_status_wsrep_cluster_size",
     "mysql_global_status_wsrep_cluster_status",

@@ -215,7 +215,7 @@ fn an_operator_looks_at_a_cluster() {
     let (code, out, _) = trireme(&["status", "--host", &host, "--user", "nobody"]);
     assert!(code == 1 && out.contains("refuses the account"), "{out}");
 
-    // What is wrong with it.
+    // The doctor says what is wrong with it.
     let (code, out, err) = trireme(&["doctor", "--host", &host, "--user", "root", "--json"]);
     assert_eq!(code, 1, "{out}{err}");
     cluster.sql(id(1), "GRANT SELECT ON *.* TO look@'%'").unwrap();
@@ -238,7 +238,7 @@ fn an_operator_looks_at_a_cluster() {
     // For support: neither rows nor passwords.
     bundle_holds_no_secret(&cluster, &host);
 
-    // What it measures, beside a node.
+    // A monitor beside a node serves its metrics.
     let (port, agent) = (free_port(), free_port());
     let data = nodes[0].data();
     let _monitor = Process(
@@ -320,7 +320,7 @@ fn an_operator_looks_at_a_cluster() {
     assert_eq!(code, 3, "{out}");
     assert!(out.contains("2 of 3 voters are there (node3 is not): one more failure stops the cluster."), "{out}");
 
-    // What was logged.
+    // The commands that read logs.
     let logs: Vec<String> = nodes[..2].iter().map(|n| n.log().to_str().unwrap().to_owned()).collect();
     let (code, out, _) = trireme(&["explain", "--log", &logs[0]]);
     assert!(code == 0 && out.contains("New COMPONENT") && out.contains("What to do"), "{out}");

@@ -101,8 +101,8 @@ pub fn arbitrator_keeps_one_of_two_servers_going(bed: &Bed) {
     assert_equal(&cluster);
 }
 
-/// What one server committed with the arbitrator alone is on the other one before the first is back; also when all three died
-/// in between.
+/// Commits of one server with the arbitrator alone are on the other server before the first is back; also when all three
+/// died in between.
 pub fn arbitrator_brings_what_only_it_holds(bed: &Bed) {
     let Some(mut cluster) = two_servers_and_an_arbitrator(bed) else { return };
     schema(&cluster, 1);

@@ -104,7 +104,7 @@ pub fn strangers_and_mistakes_are_refused(bed: &Bed) {
     assert_equal(&cluster);
 }
 
-/// What port scanners and lost clients send, and what an attacker would try first.
+/// The bytes that port scanners and lost clients send, and that an attacker would try first.
 fn strange_bytes() -> Vec<Vec<u8>> {
     let mut noise = 12345u64;
     let random: Vec<u8> = (0..100_000)

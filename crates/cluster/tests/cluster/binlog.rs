@@ -37,8 +37,8 @@ pub fn binlog_and_gtid_agree_on_all_nodes(bed: &Bed) {
     assert_equal(&cluster);
 }
 
-/// What docs/durability.md tells those who replicate from a node: nothing is missing in its binary log after a crash of
-/// all, and nothing stands there twice.
+/// The promises of docs/durability.md to those who replicate from a node: nothing is missing in its binary log after a crash
+/// of all, and nothing stands there twice.
 pub fn binary_log_is_exact_after_a_crash(bed: &Bed) {
     let spec = ["log_bin=binlog", "log_slave_updates=ON", "sync_binlog=1", "wsrep_slave_threads=4"]
         .into_iter()

@@ -73,7 +73,7 @@ fn donor(cluster: &Cluster) -> Result<NodeId, String> {
     donor.map(|status| status.node).ok_or_else(|| format!("{:?}", states.iter().map(|s| &s.state).collect::<Vec<_>>()))
 }
 
-/// What must not change, and the time since when.
+/// The figures that must not change, and the time since when.
 struct Calm {
     began: Instant,
     views: f64,
@@ -91,7 +91,7 @@ impl Calm {
         }
     }
 
-    /// No view, hence no eviction, and no client error. Who orders may have changed silently, which is counted.
+    /// No view, hence no eviction, and no client error. The sequencer may have changed silently, which is counted.
     fn still(&self, cluster: &Cluster, load: &Load, what: &str) {
         let terms = highest(cluster, "wsrep_trireme_term_changes") - self.terms;
         let peaks: Vec<String> = cluster.nodes().iter().map(|node| peak_memory(node.pid)).collect();

@@ -45,7 +45,7 @@ impl Keys {
         trireme_private::replace(&self.0.join("own"), text.as_bytes(), 0o600).unwrap();
     }
 
-    /// What `trireme log verify` says about a node that is down.
+    /// The answer of `trireme log verify` about a node that is down.
     fn verify(&self, program: &Path, data: &Path, with_key: bool) -> Result<String, String> {
         let mut command = Command::new(program);
         command.args(["log", "verify"]);

@@ -1,4 +1,4 @@
-//! What clients and operators are told in faults (docs/operations/faults.md), by real servers.
+//! The promises to clients and operators in faults (docs/operations/faults.md), kept by real servers.
 
 use crate::support::{Bed, assert_equal, await_status, client, client_in_d, eventually, node, schema};
 use trireme_cluster::{Start, Stop};

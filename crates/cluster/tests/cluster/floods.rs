@@ -1,7 +1,8 @@
 //! Strangers at the group port who do as much as they can: commits go on, a member comes back, memory is given back.
 //!
-//! What is allowed is wide, because a machine that runs other work as well is slow by itself. With `QUIET=1` in the environment the bounds are
-//! those that a quiet machine has to keep: a longest gap between commits of 1 s, a member back within 5 s, 64 MB.
+//! The bounds are wide, because a machine that runs other work as well is slow by itself. With `QUIET=1` in the environment
+//! the bounds are those that a quiet machine has to keep: a longest gap between commits of 1 s, a member back within 5 s, 64
+//! MB.
 
 use crate::attacker::{SECOND, client_hello, dial, dial_and_await, encoded, frame, handshake, hello, source, stranger};
 use crate::support::{

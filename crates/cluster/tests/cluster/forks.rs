@@ -1,4 +1,4 @@
-//! Who may begin, and what happens to two sides that were forced apart.
+//! The right to begin, and the fate of two sides that were forced apart.
 
 use std::collections::BTreeSet;
 

@@ -80,7 +80,7 @@ pub fn the_loss_of_the_majority_is_told_behind_an_applier(bed: &Bed) {
     assert_equal(&cluster);
 }
 
-/// What a node has sent since it is in the group.
+/// The bytes that a node has sent since it is in the group.
 #[derive(Clone, Copy)]
 struct Sent {
     links: i64,

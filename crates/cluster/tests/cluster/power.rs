@@ -93,7 +93,7 @@ pub fn power_loss_in_mode_process(bed: &Bed) {
                 await_status(&cluster, other, "wsrep_cluster_size", "2");
             }
             load.await_progress(50);
-            // What an engine with flush=1 has to catch up with takes a while.
+            // An engine with flush=1 takes a while to catch up.
             kept.extend(load.finish());
             let logs = start_all(&mut cluster, &[node(n)], &when);
             for line in logs.iter().flat_map(|(_, lines)| lines).filter(|line| interesting(line)) {
@@ -175,7 +175,7 @@ fn assert_kept(cluster: &Cluster, kept: &BTreeSet<String>, when: &str) {
     assert_equal(cluster);
 }
 
-/// What the servers take for the id of this boot.
+/// The id of this boot as the servers see it.
 fn boots_seen(cluster: &Cluster) -> Vec<String> {
     let file = |pid: i32| format!("/proc/{pid}/root/proc/sys/kernel/random/boot_id");
     let pids = cluster.nodes().iter().map(|node| node.pid.expect("runs"));

@@ -172,7 +172,7 @@ pub fn donor_and_joiner_killed_in_mid_transfer(bed: &Bed) {
     assert_equal(&cluster);
 }
 
-/// What a server logs on its way back; after each of these it is killed once more.
+/// Lines that a server logs on its way back; after each of these it is killed once more.
 const MOMENTS: [&str; 5] = [
     "asking the storage engine for it",
     "recovered position",

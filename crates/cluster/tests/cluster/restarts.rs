@@ -91,7 +91,7 @@ fn step(cluster: &mut Cluster, all: &[NodeId], load: &Load, dice: &mut Dice) -> 
     what
 }
 
-/// What docs/durability.md says of who may begin, one case after the other.
+/// The rules of docs/durability.md for who may begin, one case after the other.
 pub fn who_may_begin_is_decided_by_the_last_voters(bed: &Bed) {
     let mut cluster = bed.up(&bed.spec());
     schema(&cluster, 1);

@@ -58,7 +58,7 @@ fn run(bed: &Bed, spec: &Spec, die: impl Fn(&mut Cluster, &[NodeId]) -> trireme_
     }
 }
 
-/// What the engine has on disk goes, as the size says.
+/// Entries that the engine has on disk go, as the size says.
 pub fn small_logs_stay_small(bed: &Bed) {
     let mut spec = bed.spec();
     spec.provider_options = "gcache.size=4M".to_owned();

@@ -1,4 +1,4 @@
-//! What every scenario needs: a cluster of its own, statements that must succeed, and a checked load.
+//! The needs of every scenario: a cluster of its own, statements that must succeed, and a checked load.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

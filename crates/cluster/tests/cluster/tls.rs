@@ -29,7 +29,7 @@ impl Tap {
     fn of(ports: Vec<u16>) -> Option<Tap> {
         let raw = socket(AddressFamily::Inet, SockType::Raw, SockFlag::empty(), SockProtocol::Tcp).ok()?;
         setsockopt(&raw, sockopt::ReceiveTimeout, &TimeVal::new(0, 100_000)).unwrap();
-        // What the kernel has no room for is not seen.
+        // Packets that the kernel has no room for are not seen.
         let _ = setsockopt(&raw, sockopt::RcvBufForce, &(64 << 20));
         let (seen, stop) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
         let (keep, over) = (seen.clone(), stop.clone());
