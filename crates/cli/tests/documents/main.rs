@@ -1,5 +1,7 @@
-//! Everything exists that the documents point at: files, headings, commands, functions. They are in plain English.
+//! Everything exists that the documents point at: files, headings, commands, functions. They are in plain English,
+//! and so are the comments of the sources.
 
+mod comments;
 mod plain;
 mod pointers;
 

@@ -5,8 +5,8 @@ use super::{pages, top};
 
 /// Words in a sentence of a page for users.
 const SENTENCE_MAX: usize = 40;
-/// Words in a sentence of a page for developers, which argues.
-const ARGUMENT_MAX: usize = 60;
+/// Words in a sentence of a page for developers, or of a comment, which argue.
+pub(super) const ARGUMENT_MAX: usize = 60;
 /// Pages for developers.
 const FOR_DEVELOPERS: [&str; 11] = [
     "ARCHITECTURE.md",
@@ -27,7 +27,7 @@ const CELL_MAX: usize = 25;
 const HEADING_MAX: usize = 7;
 
 /// Words that may not begin a sentence that is no question: the clause takes the place of the subject, and the verb comes too late.
-const FUSED: [&str; 4] = ["Who", "What", "Whoever", "Whatever"];
+const FUSED: [&str; 5] = ["Who", "What", "Whoever", "Whatever", "Whom"];
 
 /// Words that say nothing, talk down to the reader, or have a plainer form.
 const BANNED: [(&str, &str); 20] = [
@@ -177,8 +177,8 @@ fn banned(sentence: &str) -> Vec<String> {
         .collect()
 }
 
-/// Everything that is wrong with a page, each with its line.
-fn findings(text: &str, sentence_max: usize) -> Vec<(usize, String)> {
+/// Everything that is wrong with a page or a comment, each with its line.
+pub(super) fn findings(text: &str, sentence_max: usize) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (line, piece) in pieces(text) {
         let body = match &piece {
@@ -232,6 +232,7 @@ fn finds_a_clause_that_stands_for_the_subject() {
         "It ends. What is left is dropped.",
         "- Whatever it says is a claim.",
         "| a | Who waits, waits |",
+        "Whom it names is told.",
     ] {
         assert_eq!(found(wrong).len(), 1, "{wrong}");
     }
