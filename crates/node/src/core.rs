@@ -2,7 +2,7 @@
 //! waiting clients and items for the appliers. It never calls the server (rule 29).
 //!
 //! Here: its turn, and what it tells. Inputs are in `inputs`, what the group has ordered in `delivery`, how the server
-//! begins in `feed`, what every turn looks after in `house`, flow control in `throttle`, the time without a log in `outage`.
+//! begins in `feed`, what every turn looks after in `house`, flow control in `throttle`, the time without a log in `outage`, the end in `ending`.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -33,6 +33,7 @@ use trireme_replicator::{self as replicator, Failures, NoDonor, Position};
 
 mod connection;
 mod delivery;
+mod ending;
 mod feed;
 mod house;
 mod incarnation;
@@ -43,6 +44,7 @@ mod terms;
 mod throttle;
 
 use connection::{Connection, HeldAnswer, Pending, ProposalId};
+use ending::Ending;
 use incarnation::{Incarnation, Syncing};
 
 /// The group thread. Its state lives as long as the server's connection, or as long as one incarnation in the group: a return after an
@@ -116,10 +118,14 @@ impl Core {
         let mut commands = Vec::new();
         let mut releasing = false;
         self.drain();
-        while !self.conn.ended {
-            if self.inc.log_failed {
-                self.sit_out();
-                continue;
+        loop {
+            match self.ending() {
+                Ending::Over { .. } => return,
+                Ending::SitsOut => {
+                    self.sit_out();
+                    continue;
+                }
+                Ending::GoesOn | Ending::Leaves | Ending::Drops => {}
             }
             let timeout = if releasing { Duration::ZERO } else { self.next_timeout() };
             self.inc.transport.poll(Some(timeout), &mut events);
@@ -261,7 +267,7 @@ impl Core {
         let now = self.now();
         match event {
             Event::NonPrimary { reachable } => self.on_non_primary(reachable),
-            Event::Left => self.end_now(),
+            Event::Left => self.become_over(),
             Event::ReadAt { read, seqno } => {
                 if let Some(slot) = self.conn.reads.remove(&read.0) {
                     slot.fill(Some(seqno));
@@ -342,12 +348,12 @@ impl Core {
         }
         // Without a log, a server whose data are good needs no more than to wait.
         let waits = self.inc.replicator.serves() && !self.shared.data.is_inconsistent();
-        if waits && !self.inc.replicator.is_leaving() && self.inc.group.store().failed().is_some() {
+        if waits && self.ending().may_sit_out() && self.inc.group.store().failed().is_some() {
             let reason = self.inc.group.store().failed().map_or_else(String::new, |error| error.to_string());
             self.shared.host.flight.note(flight::Event::LogFailed { reason });
-            self.inc.log_failed = true;
+            self.become_out();
         } else {
-            self.end_now();
+            self.become_over();
         }
     }
 
@@ -370,10 +376,6 @@ impl Core {
                 ),
             ),
         }
-    }
-
-    fn end_now(&mut self) {
-        self.conn.ended = true;
     }
 
     /// The last words to everybody who waits.

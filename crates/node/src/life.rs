@@ -1,4 +1,5 @@
 //! How far the end of this node, or of its connection, has come, as all threads may ask. Each mark is set once; a connection takes back its own.
+//! The group thread keeps how far the end of its connection has come (`core/ending.rs`).
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;

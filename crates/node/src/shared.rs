@@ -228,6 +228,15 @@ impl Shared {
         }
     }
 
+    /// Nothing that is ordered goes to the server any more. `corrupt`: its data are not the group's, and the state file says so.
+    pub fn drop_all(&self, corrupt: bool) {
+        if corrupt {
+            self.data.mark_inconsistent();
+        }
+        self.queue.clear();
+        self.monitor.set_closed(true);
+    }
+
     /// The process was to end, and has not: a test host's.
     pub fn outlive(&self, reason: String) {
         self.give_up(reason, false);

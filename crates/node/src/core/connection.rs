@@ -13,6 +13,7 @@ use trireme_replicator::position::Word;
 use trireme_types::{Durability, NodeId, Seqno, Session, Weight};
 use trireme_wslog::TrimWish;
 
+use super::ending::CurrentEnding;
 use crate::command::Outcome;
 use crate::exposure::Reminder;
 use crate::shared::Shared;
@@ -122,9 +123,8 @@ pub(super) struct Connection {
     /// When it was last looked whether a server that cannot be heard was told to stop.
     pub(super) looked_for_stop: Instant,
     // How it ends.
-    /// This node's data are wrong: nothing more goes to the server while the leave is being ordered.
-    pub(super) dropping: bool,
-    pub(super) ended: bool,
+    /// How far the end has come. Changed in `ending.rs` alone.
+    pub(super) ending: CurrentEnding,
 }
 
 impl Connection {
@@ -161,8 +161,7 @@ impl Connection {
             growth_told: None,
             told_of_bound: false,
             looked_for_stop: Instant::now(),
-            dropping: false,
-            ended: false,
+            ending: CurrentEnding::START,
         }
     }
 }

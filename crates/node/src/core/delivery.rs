@@ -120,7 +120,7 @@ impl Core {
 
     /// To the server, unless it is not to be told anything more.
     pub(super) fn tell(&self, item: Item) {
-        if !self.conn.dropping {
+        if !self.ending().drops() {
             self.shared.queue.push(item);
         }
     }
@@ -441,7 +441,7 @@ impl Core {
         if self.inc.replicator.is_live() {
             self.shared.monitor.set_last(Some(self.inc.replicator.handed()));
             let view = self.server_view(ViewStatus::NonPrimary, None, &View { number: 0, members: reachable });
-            if !self.conn.dropping {
+            if !self.ending().drops() {
                 self.shared.tell_non_primary(view);
             }
         }

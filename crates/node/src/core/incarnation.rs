@@ -93,8 +93,6 @@ pub(super) struct Incarnation {
     pub(super) engine_asked: bool,
     /// For a server without an explicit `gcache.size`: how much the log may take for the sake of members that are away.
     pub(super) kept_for_absent_max: u64,
-    /// The log has failed: this node sits out until its disk works.
-    pub(super) log_failed: bool,
     // How the group was found.
     /// When, and why, a peer first refused this node for what waiting does not mend.
     pub(super) unwelcome: Option<(Instant, String)>,
@@ -182,7 +180,6 @@ impl Incarnation {
             engine: EngineDisk::new(shared.data.new_epoch()),
             engine_asked: false,
             kept_for_absent_max: log::kept_for_absent(&shared.host.settings),
-            log_failed: false,
             unwelcome: None,
             unwelcome_max,
             me,

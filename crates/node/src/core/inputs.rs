@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use trireme_certification::Encoded;
 use trireme_flight as flight;
-use trireme_order::{Phase, ReadId};
+use trireme_order::ReadId;
 use trireme_replicator::position::Word;
 use trireme_surface::texts;
 use trireme_transport::{DownCause, Isolation, NetEvent};
@@ -158,7 +158,7 @@ impl Core {
                 self.inc.transport.isolate(mode);
                 if mode == Isolation::ForceQuit {
                     self.shared.host.log(Level::Error, texts::FORCED_QUIT.into());
-                    self.end_now();
+                    self.become_over();
                 }
             }
             Command::Tls(context) => self.inc.transport.set_tls(context),
@@ -168,32 +168,9 @@ impl Core {
             Command::Admit { token, allowed } => self.inc.transport.admit(token, allowed),
             Command::GiveUp { reason, corrupt } => {
                 self.shared.host.log(Level::Error, reason);
-                if corrupt {
-                    self.shared.data.mark_inconsistent();
-                }
-                self.shared.queue.clear();
-                self.shared.monitor.set_closed(true);
-                // In order, so that the others need not take this node for failed: two nodes would lose their majority.
-                self.conn.dropping = true;
-                self.inc.replicator.handle_leave();
-                self.abandon_all();
-                self.inc.group.leave(now);
+                self.become_dropping(corrupt);
             }
-            Command::Leave => match self.inc.group.status().phase {
-                // Nobody is there to order the leave.
-                Phase::Idle | Phase::Joining | Phase::Failed => self.end_now(),
-                Phase::NonPrimary => {
-                    self.inc.group.leave(now);
-                    self.drain();
-                    self.end_now();
-                }
-                Phase::Primary => {
-                    self.inc.replicator.handle_leave();
-                    self.drop_held_back();
-                    self.inc.group.leave(now);
-                }
-                Phase::Leaving => {}
-            },
+            Command::Leave => self.become_leaving(),
         }
     }
 

@@ -23,8 +23,8 @@ const MENDED_AFTER: Duration = Duration::from_secs(60);
 impl Core {
     /// Until the disk works, or the connection is to end.
     pub(super) fn sit_out(&mut self) {
-        if self.inc.replicator.is_leaving() || self.shared.data.is_inconsistent() {
-            return self.end_now();
+        if self.shared.data.is_inconsistent() {
+            return self.become_over();
         }
         self.retire();
         let again = self.conn.returned.filter(|(when, _)| when.elapsed() < MENDED_AFTER);
@@ -56,11 +56,9 @@ impl Core {
         if self.shared.outage.await_end(Duration::ZERO) {
             if self.shared.data.is_inconsistent() {
                 // As when a node gives up in its group.
-                self.shared.data.mark_inconsistent();
-                self.shared.queue.clear();
-                self.shared.monitor.set_closed(true);
+                self.shared.drop_all(true);
             }
-            self.end_now();
+            self.become_over();
         }
     }
 
@@ -118,6 +116,7 @@ impl Core {
         // incarnation's own session shows that it never will be.
         let (incarnation, failure) = Incarnation::begin(&shared, plan, log, self.conn.donor_list.clone(), first);
         self.inc = incarnation;
+        self.become_back();
         self.conn.returned = Some((Instant::now(), first_look));
         if let Some(reason) = failure {
             self.fail(reason);

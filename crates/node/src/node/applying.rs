@@ -146,6 +146,7 @@ impl Node {
                     // The connection ends. A write set above this one that has committed already leaves a gap here.
                     let reason = format!("write set {} cannot be read back before the connection ends", item.seqno);
                     shared.host.log(Level::Error, reason);
+                    // The queue stays: the final view may be in it.
                     shared.data.mark_inconsistent();
                     shared.monitor.set_closed(true);
                     return None;
