@@ -71,56 +71,71 @@ pub(super) struct PendingApp {
     pub(super) slot: Option<Arc<Slot<bool>>>,
 }
 
-/// Changed by the group thread alone.
+/// Made when the server connects, changed by the group thread alone, and dropped with it. Each field names the functions that change it.
 pub(super) struct Connection {
     // How it was made.
-    /// Where the group was looked for, for the case that it has to be looked for again.
+    /// The name of the group, as `connect` was told (`come_back` keeps it).
     pub(super) cluster: String,
+    /// Addresses at which the group was looked for, for the case that it has to be looked for again; `None`: a node without network.
+    /// `come_back` adds those of the last view.
     pub(super) peers: Option<Vec<String>>,
+    /// Donors that the server prefers (`wsrep_sst_donor`). Never changed.
     pub(super) donor_list: String,
-    /// For an arbitrator: the most that its log may take.
+    /// For an arbitrator: the most bytes that its log may take. `None`: there is a server. Never changed.
     pub(super) log_max: Option<u64>,
-    /// Answers `connect`: filled at the first own view or at failure.
+    /// Answers `connect`. Taken once: at the first view as a member (`on_view`), at a failure (`fail`) or at the end (`answer_all`).
     pub(super) connected: Option<Arc<Slot<Result<(), ConnectError>>>>,
-    // Debts to the server, and to those who wait for the group through it.
-    /// On whose word the server goes on from its position, as long as that has not been compared with the storage engine's (rule 31).
+    // Debts to the server, and to those who wait for the group through it. An end, or an outage, answers every thread that waits (`hang_up`).
+    /// On whose word the server goes on from its position, as long as that has not been compared with the storage engine's (rule 31): from
+    /// the plan or a state request (`on_command`) to the first item for the server (`go_live`).
     pub(super) word: Option<Word>,
-    /// By session and number.
+    /// Write sets without an outcome, by session and number: from `propose` and `propose_rollback` to their delivery, to the proof that
+    /// they never will be ordered (`never_ordered`), or to the end of patience (`give_up_waiting`). Those of statements in total-order
+    /// isolation outlive an outage of the log's disk.
     pub(super) pending: HashMap<ProposalId, Pending>,
-    /// Only of a core that returns to a server: what its clients waited for through the outage.
+    /// Outcomes that came while the feed was held, after an outage: from `on_verdict` to the server's return (`catch_up_from`).
     pub(super) held_answers: Vec<HeldAnswer>,
-    /// In the order of sending. Bounded by the server's threads: each waits for one.
+    /// Write sets that flow control holds, in the order in which they came; each of the server's threads has at most one. From
+    /// `on_command` to `release_held_back`, `recall` or `drop_held_back`.
     pub(super) held_back: VecDeque<HeldBack>,
+    /// Messages of this node without an outcome, by session and number: from `propose_owed` or `on_command` to their delivery, the proof
+    /// that they never will be ordered, or, where a thread waits, the end of patience.
     pub(super) pending_app: HashMap<ProposalId, PendingApp>,
+    /// Causal reads that the group has not placed yet, by id: from `on_command` to the group's answer or the loss of the majority.
     pub(super) reads: HashMap<u64, Arc<Slot<Option<Seqno>>>>,
+    /// The id of the next one. Only rises, so that a late answer is never another read's.
     pub(super) next_read: u64,
+    /// Threads that wait for a view in which this node has that weight: from `on_command` to that view (`on_own_view`) or the loss of the
+    /// majority.
     pub(super) weight_waiters: Vec<(Weight, Arc<Slot<bool>>)>,
-    /// The thread to tell which server carries out the request.
+    /// The thread to tell which server carries out an arbitrator's request: from `on_command` to the replicator's answer (`carry_out`).
     pub(super) asked: Option<Arc<Slot<Result<String, NoDonor>>>>,
-    /// An operator's wish to trim the log that waits for the engine, and since when.
+    /// An operator's wish to trim the log that waits for the engine, and since when (`trim_as_wished`).
     pub(super) wish: Option<(TrimWish, Instant)>,
     // Facts that hold whoever this node is in the group at the moment.
-    /// Names of all members there ever were, since one that is looked for may not be in the view.
+    /// Names of all members there ever were, since one that is looked for may not be in the view. Added to at each view.
     pub(super) names: HashMap<NodeId, String>,
-    /// How often each of them fell silent.
+    /// How often each of them fell silent (`on_event`).
     pub(super) silences: HashMap<NodeId, u64>,
-    /// Of the members that were ever linked, as many as there are names.
+    /// Times of round trips to each member that was ever linked, as many as there are names (`on_net`).
     pub(super) round_trips: HashMap<NodeId, Snapshot>,
-    /// The durability mode that was last seen in force.
+    /// The durability mode that was last seen in force; `None`: none yet (`look_at_durability`).
     pub(super) durability: Option<Durability>,
-    /// When it last came back, and how long it waits before the next look at the disk.
+    /// When this node last came back from an outage, and how long it had waited before its first look at the disk (`come_back`).
     pub(super) returned: Option<(Instant, Duration)>,
     // Times at which the operator was told something.
+    /// That peers need to show nothing.
     pub(super) reminder: Reminder,
-    /// When the operator was last told that this node no longer slows the others.
+    /// That this node no longer slows the others (`throttle.rs`).
     pub(super) gave_up_told: Option<Instant>,
-    /// When the operator was last told that the log holds more than it should for the engine's sake.
+    /// That the log holds more than it should for the engine's sake (`house.rs`).
     pub(super) engine_told: Option<Instant>,
-    /// When the operator was last told that the disk gets short for the log of a server that waits for its data.
+    /// That the disk gets short for the log of a server that waits for its data (`house.rs`).
     pub(super) growth_told: Option<Instant>,
-    /// It was told that this is not enough for a server that is away.
+    /// The bound of an arbitrator's log is not enough for a server that is away, and the operator was told. Looked at anew each time the log
+    /// reaches its bound (`keep_log`).
     pub(super) told_of_bound: bool,
-    /// When it was last looked whether a server that cannot be heard was told to stop.
+    /// When it was last looked whether a server that cannot be heard was told to stop (`look_for_stop`).
     pub(super) looked_for_stop: Instant,
     // How it ends.
     /// How far the end has come. Changed in `ending.rs` alone.

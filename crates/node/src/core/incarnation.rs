@@ -41,61 +41,76 @@ pub(super) enum Syncing {
     Writing(Instant),
 }
 
-/// Changed by the group thread alone.
+/// Made with a log (`begin`), changed by the group thread alone, and replaced as a whole when an outage of the log's disk ends
+/// (`come_back`). Each field names the functions that change it.
 pub(super) struct Incarnation {
-    // The parts that decide.
+    // The parts that decide. Inputs go to them from all of `core/`.
+    /// This member as it tells the others of itself. Its weight is the newest own view's (`on_own_view`); the rest is never changed.
     pub(super) me: Member,
+    /// The zero of the group's clock. Never changed.
     pub(super) started: Instant,
     pub(super) group: Group<Log>,
     pub(super) transport: Transport,
+    /// The certification index, or the thread that has it: given away in `begin_work`, taken back in `fetch_index`, begun anew with a
+    /// snapshot.
     pub(super) index: Index,
-    /// Deliveries and requests for snapshots that came while the index was away, in order: few, as the group delivers no entry then.
+    /// Deliveries and requests for snapshots that came while the index was away, in order: few, as the group delivers no entry then. From
+    /// `drain` to `fetch_index`.
     pub(super) waiting: VecDeque<Output>,
     /// The consequences of all that, for this member.
     pub(super) replicator: Replicator,
+    /// Flow control (`throttle.rs`; deliveries and signals are counted where they come).
     pub(super) flow: Flow,
+    /// Members that are away, whose entries the log keeps (`house.rs`).
     pub(super) absent: Absent,
     // Between them and the server.
-    /// Items that the replicator keeps back from the server.
+    /// Items that the replicator keeps back from the server: from `hand` to `catch_up_from`, or to a snapshot that skips them (`on_reset`).
     pub(super) backlog: Backlog,
+    /// Messages and rollbacks that must be ordered and were not, in order: from an attempt in vain (`inputs.rs`) to the next one as a member
+    /// (`pay_owed`). A return begins with the desyncs that still count.
     pub(super) owed: VecDeque<Owed>,
-    /// Newest own session of which something was ordered.
+    /// Newest own session of which something was ordered; 0: none. Only rises (`note_session`).
     pub(super) session: u64,
-    /// Deliveries are of before this incarnation was in the group, and no news.
+    /// Deliveries are of before this incarnation was in the group, and no news. `None` from its first own view on (`end_past`).
     pub(super) past: Option<Past>,
-    /// The write sets that the server missed are being applied.
+    /// The write sets that the server missed are being applied: from `catch_up_from` to the last of them (`tell_progress`).
     pub(super) catch_up: Option<CatchUp>,
+    /// The majority is lost since then, and the patience with it is not over: from `on_non_primary` to the next own view or the end of
+    /// patience (`keep_house`).
     pub(super) non_primary_since: Option<Instant>,
-    /// Large bodies that were delivered, until nobody else needs them: so that this thread is never the last to let go of one.
+    /// Large bodies that were delivered, until nobody else needs them (`keep_log`): so that this thread is never the last to let go of one.
     pub(super) large: Vec<Bytes>,
     // Flow control.
-    /// The queue is to say when it has sunk.
+    /// The queue is to say when it has sunk (`regulate`).
     pub(super) watching: bool,
-    /// `gcs.sync_donor`: a donor slows the others as any member does.
+    /// `gcs.sync_donor`: a donor slows the others as any member does (`set_flow_options`).
     pub(super) donors_count: bool,
-    /// When the sequencer was last heard.
+    /// When the sequencer was last heard (`on_net`).
     pub(super) heard: Timestamp,
-    /// Members that are not heard at the moment, as far as this one judges, and since when.
+    /// Members that are not heard at the moment, as far as this one judges, and since when (`on_event`).
     pub(super) silent: BTreeMap<NodeId, Instant>,
-    /// The last term in which this node stood for sequencer.
+    /// The last term in which this node stood for sequencer (`note_vote`). For the recorder only.
     pub(super) stood: Option<Term>,
-    /// The terms whose sequencers were told in the error log.
+    /// The terms whose sequencers were told in the error log (`on_event`).
     pub(super) told_terms: ToldTerms,
     // The log, and what the storage engine has of it.
+    /// From `begin_sync` to `on_synced`; at most one at a time.
     pub(super) syncing: Syncing,
-    /// How it is written.
+    /// How it is written. Never changed.
     pub(super) log_io: LogIo,
-    /// When the log's housekeeping was last done.
+    /// When the log's housekeeping was last done (`keep_house`).
     pub(super) log_kept: Instant,
-    /// The storage engine's state on disk.
+    /// The storage engine's state on disk, as it answered last (`on_command`). Begun anew when the server's data become others (`go_live`).
     pub(super) engine: EngineDisk,
-    /// It is being asked.
+    /// It is being asked: from `look_at_engine` to its answer.
     pub(super) engine_asked: bool,
-    /// For a server without an explicit `gcache.size`: how much the log may take for the sake of members that are away.
+    /// For a server without an explicit `gcache.size`: bytes that the log may take for the sake of members that are away. 0: none are kept.
+    /// Never changed.
     pub(super) kept_for_absent_max: u64,
     // How the group was found.
-    /// When, and why, a peer first refused this node for what waiting does not mend.
+    /// When, and why, a peer first refused this node for what waiting does not mend (`on_net`). Counts only until `connect` is answered.
     pub(super) unwelcome: Option<(Instant, String)>,
+    /// After this the node gives up (`pc.wait_prim_timeout`). Never changed.
     pub(super) unwelcome_max: Duration,
 }
 
