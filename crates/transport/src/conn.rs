@@ -12,13 +12,13 @@ use crate::book::EntryId;
 use crate::frame::FrameReader;
 use crate::handshake::{Hello, LinkId, WHOLE_MAX};
 use crate::handshaker::{Handshaker, Stepped, Ticket};
-use crate::helper::Turn;
+use crate::helper::{HelperError, Turn};
 use crate::identity::Identity;
 use crate::isolation::Registration;
 use crate::probe::Probe;
 use crate::queue::{Flushed, SendQueue};
 use crate::socket::Room;
-use crate::tls::{ALERT_VERSION, HANDSHAKE_RECORD, IN_CLEAR, Session, Side};
+use crate::tls::{ALERT_VERSION, HANDSHAKE_RECORD, Session, SessionError, Side};
 use crate::{AdmitToken, TlsContext, socket};
 
 /// Room offered to one read while reads fill it, at most: four chunks of a large message. A stranger gets no more than its turn.
@@ -84,6 +84,16 @@ pub(crate) enum Shown {
     Tls,
     /// The identity that it claims.
     Hello,
+}
+
+/// Why a connection has no TLS, or has it no more.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TlsFailed {
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// Nobody computes handshakes here.
+    #[error(transparent)]
+    Helper(#[from] HelperError),
 }
 
 /// A connection that takes the place of the link in its way, if that does not answer.
@@ -302,7 +312,12 @@ impl Conn {
     }
 
     /// Begins TLS as the dialler. `attempt` counts those that failed before.
-    pub fn dial_tls(&mut self, context: &TlsContext, attempt: u32, handshaker: &mut Handshaker) -> Result<(), String> {
+    pub fn dial_tls(
+        &mut self,
+        context: &TlsContext,
+        attempt: u32,
+        handshaker: &mut Handshaker,
+    ) -> Result<(), TlsFailed> {
         self.channel = Channel::Shaking(Session::new(context, Side::Dialler { attempt })?);
         self.go_on(handshaker, true)
     }
@@ -322,7 +337,7 @@ impl Conn {
     /// member's, as far as one can tell.
     ///
     /// **Errors:** why the connection is to be closed.
-    pub fn go_on(&mut self, handshaker: &mut Handshaker, known: bool) -> Result<(), String> {
+    pub fn go_on(&mut self, handshaker: &mut Handshaker, known: bool) -> Result<(), TlsFailed> {
         if let Channel::Accepted { context, clear_too } = &self.channel
             && let Some(&first) = self.buf.first()
         {
@@ -335,7 +350,7 @@ impl Conn {
             } else {
                 // Best effort: the closed connection says as much to those who know.
                 let _ = socket::send(&self.stream, &[io::IoSlice::new(&ALERT_VERSION)]);
-                return Err(IN_CLEAR.to_owned());
+                return Err(SessionError::InClear.into());
             };
         }
         self.channel = match std::mem::replace(&mut self.channel, Channel::Clear) {
@@ -355,7 +370,7 @@ impl Conn {
     /// Takes the session back from the handshaker. True when the handshake is done.
     ///
     /// **Errors:** why the connection is to be closed; the peer has been told.
-    pub fn stepped(&mut self, answer: Stepped) -> Result<bool, String> {
+    pub fn stepped(&mut self, answer: Stepped) -> Result<bool, SessionError> {
         let Stepped { mut session, result, .. } = answer;
         if result.is_err() {
             let _ = session.flush(|parts| socket::send(&self.stream, parts));

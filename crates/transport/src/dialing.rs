@@ -133,7 +133,7 @@ impl Transport {
                 Host::Name(name) => {
                     entry.attempt = Attempt::Resolving;
                     if let Err(error) = self.resolver.ask((name.clone(), port), Turn::Second) {
-                        self.dial_failed(at, &error, now);
+                        self.dial_failed(at, &error.to_string(), now);
                     }
                     return;
                 }
@@ -160,7 +160,7 @@ impl Transport {
                 }
             }
             Ok(_) => self.resolve_failed(at, &key, "the name has no address", now),
-            Err(error) => self.resolve_failed(at, &key, &error, now),
+            Err(error) => self.resolve_failed(at, &key, &error.to_string(), now),
         }
     }
 
@@ -254,7 +254,7 @@ impl Transport {
         if let Some(context) = cfg.tls.as_ref().filter(|_| !clear)
             && let Err(why) = conn.dial_tls(context, attempt, handshaker)
         {
-            return self.tls_failed(slot, &why, now);
+            return self.tls_failed(slot, &why.to_string(), now);
         }
         self.mark_dirty(slot);
         self.wake_at(deadline);

@@ -6,7 +6,7 @@ use trireme_types::{Member, NodeId, Uuid};
 use crate::frame::{self, FrameReader, Lane};
 use crate::gossip::Gossip;
 use crate::handshake::{Handshake, Hello};
-use crate::tls::{SECRET_LEN, Session, Side};
+use crate::tls::{SECRET_LEN, Session, SessionError, Side};
 use crate::{TlsContext, Versions};
 
 /// Messages are at most this long here, so that the limit is met.
@@ -184,7 +184,7 @@ pub fn secret(data: &[u8]) {
                 match to.decrypt(&mut text) {
                     Ok(0) => break,
                     Ok(_) => {}
-                    Err(error) => *to_state = Err(error.to_string()),
+                    Err(error) => *to_state = Err(SessionError::Failed { why: error.to_string() }),
                 }
             }
             heard.extend_from_slice(&text);

@@ -98,6 +98,20 @@ impl Refusal {
     }
 }
 
+/// The bytes that a peer sent instead of a handshake. The texts go on from "it sent".
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum NoHandshake {
+    /// Another protocol's first bytes, named as far as they can be.
+    #[error("{0}")]
+    Foreign(&'static str),
+    #[error("a handshake of {0} bytes")]
+    TooLong(usize),
+    #[error("a damaged handshake")]
+    Damaged,
+    #[error("an unreadable handshake: {0}")]
+    Unreadable(#[from] DecodeError),
+}
+
 /// Is `me` the one who decides about links with `peer`?
 pub(crate) fn is_arbiter(me: NodeId, peer: NodeId) -> bool {
     me < peer
@@ -148,11 +162,11 @@ impl Handshake {
         w.buf.into()
     }
 
-    /// Takes one from the front of `buf`; `None` when more must arrive first. The error says what was sent instead.
-    pub fn take(buf: &mut BytesMut) -> Result<Option<Handshake>, String> {
+    /// Takes one from the front of `buf`; `None` when more must arrive first.
+    pub fn take(buf: &mut BytesMut) -> Result<Option<Handshake>, NoHandshake> {
         let n = buf.len().min(MAGIC.len());
         if buf[..n] != MAGIC[..n] {
-            return Err(guess(buf).to_owned());
+            return Err(NoHandshake::Foreign(guess(buf)));
         }
         if buf.len() < HEADER {
             return Ok(None);
@@ -160,17 +174,17 @@ impl Handshake {
         let word = |at: usize| u32::from_le_bytes([buf[at], buf[at + 1], buf[at + 2], buf[at + 3]]);
         let (len, crc) = (word(8) as usize, word(12));
         if len > BODY_MAX {
-            return Err(format!("a handshake of {len} bytes"));
+            return Err(NoHandshake::TooLong(len));
         }
         if buf.len() < HEADER + len {
             return Ok(None);
         }
         if checksum(&buf[..12], &buf[HEADER..HEADER + len]) != crc {
-            return Err("a damaged handshake".to_owned());
+            return Err(NoHandshake::Damaged);
         }
         buf.advance(HEADER);
         let body = buf.split_to(len);
-        Handshake::decode(&body).map(Some).map_err(|error| format!("an unreadable handshake: {error}"))
+        Ok(Some(Handshake::decode(&body)?))
     }
 
     fn decode(body: &[u8]) -> Result<Handshake, DecodeError> {
@@ -286,7 +300,7 @@ mod tests {
             level: Level::FIRST,
         };
         let mut wire = BytesMut::from(&Handshake::Hello(hello).encode()[..]);
-        assert!(Handshake::take(&mut wire).unwrap_err().contains("node id"));
+        assert!(Handshake::take(&mut wire).unwrap_err().to_string().contains("node id"));
     }
 
     fn all() -> Vec<Handshake> {
@@ -359,7 +373,7 @@ mod tests {
             (b"\0\0\0\0", "not this protocol"),
             (b"TRIREME\x01\xff\xff\xff\xff\0\0\0\0", "4294967295 bytes"),
         ] {
-            let error = Handshake::take(&mut BytesMut::from(sent)).unwrap_err();
+            let error = Handshake::take(&mut BytesMut::from(sent)).unwrap_err().to_string();
             assert!(error.contains(named), "{error}");
         }
     }

@@ -8,8 +8,8 @@
 use std::sync::{Arc, Weak};
 
 use crate::Waker;
-use crate::helper::{Helper, Turn};
-use crate::tls::Session;
+use crate::helper::{Helper, HelperError, Turn};
+use crate::tls::{Session, SessionError};
 
 /// Asked by `step`.
 pub(crate) type Handshaker = Helper<(Weak<()>, Session), Stepped>;
@@ -24,7 +24,7 @@ pub(crate) struct Stepped {
     ticket: Weak<()>,
     pub session: Session,
     /// Is the handshake done? The error says why it failed.
-    pub result: Result<bool, String>,
+    pub result: Result<bool, SessionError>,
 }
 
 impl Stepped {
@@ -45,7 +45,7 @@ pub(crate) fn handshaker(waker: Waker) -> Handshaker {
 
 impl Handshaker {
     /// Goes on with the handshake of `session`.
-    pub fn step(&mut self, session: Session, turn: Turn) -> Result<Ticket, String> {
+    pub fn step(&mut self, session: Session, turn: Turn) -> Result<Ticket, HelperError> {
         let ticket = Ticket(Arc::new(()));
         self.ask((Arc::downgrade(&ticket.0), session), turn)?;
         Ok(ticket)

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::collections::VecDeque;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -92,6 +93,16 @@ impl<Q> Drop for Ends<Q> {
     }
 }
 
+/// Why a request is not worked off. Each names the thread.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HelperError {
+    #[error("cannot start {title}: {source}")]
+    Start { title: &'static str, source: io::Error },
+    /// It panicked.
+    #[error("{title} is gone")]
+    Gone { title: &'static str },
+}
+
 /// Started with the first request. Requests are worked off one after the other.
 pub(crate) struct Helper<Q, A> {
     waker: Waker,
@@ -118,14 +129,14 @@ impl<Q: Send + 'static, A: Send + 'static> Helper<Q, A> {
     }
 
     /// The answer comes out of `poll` after a wake-up.
-    pub fn ask(&mut self, request: Q, turn: Turn) -> Result<(), String> {
+    pub fn ask(&mut self, request: Q, turn: Turn) -> Result<(), HelperError> {
         if self.thread.is_none() {
             self.thread = Some(self.start()?);
         }
         let running = self.thread.as_ref().expect("started above");
         let mut inbox = running.requests.lock();
         if inbox.closed {
-            return Err(format!("{} is gone", self.title));
+            return Err(HelperError::Gone { title: self.title });
         }
         inbox.add(request, turn);
         drop(inbox);
@@ -133,7 +144,7 @@ impl<Q: Send + 'static, A: Send + 'static> Helper<Q, A> {
         Ok(())
     }
 
-    fn start(&self) -> Result<Running<Q, A>, String> {
+    fn start(&self) -> Result<Running<Q, A>, HelperError> {
         let requests = Arc::new(Requests { inbox: Mutex::new(Inbox::new()), filled: Condvar::new() });
         let (outbox, answers) = channel();
         let inbox = requests.clone();
@@ -160,7 +171,7 @@ impl<Q: Send + 'static, A: Send + 'static> Helper<Q, A> {
         // The server has a thread of its own for signals, so none may be delivered here; the mask is inherited.
         let spawned =
             crate::socket::with_signals_blocked(|| std::thread::Builder::new().name(self.name.to_owned()).spawn(run));
-        let handle = spawned.map_err(|error| format!("cannot start {}: {error}", self.title))?;
+        let handle = spawned.map_err(|source| HelperError::Start { title: self.title, source })?;
         Ok(Running { requests, answers, handle })
     }
 }
@@ -234,6 +245,7 @@ mod tests {
         poll.poll(&mut mio::Events::with_capacity(1), None).unwrap();
         assert_eq!(helper.take_panic(), Some(("trireme-test", "asked for 0".to_owned())));
         assert_eq!(helper.take_panic(), None, "once");
-        assert!(helper.ask(1, Turn::First).is_err());
+        let gone = helper.ask(1, Turn::First).unwrap_err();
+        assert_eq!(gone.to_string(), "the thread is gone");
     }
 }

@@ -201,6 +201,15 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
     at[pattern.len()]
 }
 
+/// No revocation lists.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum BadRevoked {
+    #[error("a list in it is damaged")]
+    Damaged,
+    #[error("it holds no revocation list (PEM, `-----BEGIN X509 CRL-----`)")]
+    None,
+}
+
 /// Certificates that their authorities have taken back.
 #[derive(Clone)]
 pub(crate) struct Revoked(Arc<[X509Crl]>);
@@ -213,13 +222,13 @@ impl Default for Revoked {
 
 impl Revoked {
     /// All lists in a PEM file.
-    pub fn parse(pem: &[u8]) -> Result<Revoked, String> {
+    pub fn parse(pem: &[u8]) -> Result<Revoked, BadRevoked> {
         const BEGIN: &[u8] = b"-----BEGIN X509 CRL-----";
         let starts: Vec<usize> = (0..pem.len()).filter(|at| pem[*at..].starts_with(BEGIN)).chain([pem.len()]).collect();
         let lists = starts.windows(2).map(|part| X509Crl::from_pem(&pem[part[0]..part[1]]));
-        let lists: Vec<X509Crl> = lists.collect::<Result<_, _>>().map_err(|_| "a list in it is damaged".to_owned())?;
+        let lists: Vec<X509Crl> = lists.collect::<Result<_, _>>().map_err(|_| BadRevoked::Damaged)?;
         if lists.is_empty() {
-            return Err("it holds no revocation list (PEM, `-----BEGIN X509 CRL-----`)".to_owned());
+            return Err(BadRevoked::None);
         }
         Ok(Revoked(lists.into()))
     }

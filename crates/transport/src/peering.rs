@@ -11,7 +11,7 @@ use crate::conn::{Claim, Conn, Contest, Phase, Up};
 use crate::dialing::KNOWN_MAX;
 use crate::gossip::Gossip;
 use crate::handshake::{Handshake, Hello, LinkId, Refusal, clip, is_arbiter};
-use crate::identity::CERTIFICATES_FILE;
+use crate::identity::{CERTIFICATES_FILE, Identity};
 use crate::probe::Probe;
 use crate::socket;
 use crate::{DownCause, NetEvent, OtherCertificate, Transport};
@@ -28,6 +28,26 @@ const PONG_WITHIN: Duration = Duration::from_millis(750);
 const LINK_LINES: u32 = 4;
 /// The same while this node does not know who the members are: a whole cluster on one host may be starting.
 const LINK_LINES_UNSETTLED: u32 = 16;
+
+/// A node shows a certificate of other names than before. The text is for the log.
+#[derive(Debug, thiserror::Error)]
+#[error("node {node} ('{name}') shows the certificate {now}, and showed {before} before")]
+struct CertificateChange {
+    node: NodeId,
+    /// Those characters of it that can be printed.
+    name: String,
+    now: Identity,
+    before: Identity,
+}
+
+/// Why a node with such a certificate is not linked, where that is configured.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{0}: refused (repl.other_certificate). If that is right, stop this node, remove that node's line from {file} beside its write-set log, \
+     and start it",
+    file = CERTIFICATES_FILE
+)]
+struct OtherCertificateShown(Box<CertificateChange>);
 
 impl Transport {
     pub(crate) fn hello(&self) -> Hello {
@@ -343,26 +363,21 @@ impl Transport {
     /// Remembers whose certificate a node shows. New files for the same names are no news.
     ///
     /// **Errors:** why it is not linked, when that is configured.
-    fn know_by_certificate(&mut self, slot: usize, member: &Member, now: Instant) -> Result<(), String> {
+    fn know_by_certificate(&mut self, slot: usize, member: &Member, now: Instant) -> Result<(), OtherCertificateShown> {
         let Some(conn) = self.conns[slot].as_ref() else { return Ok(()) };
         // On one machine it is a trial, where nodes change their certificates for tests.
         let warn = !conn.remote.ip().is_loopback();
         let Some(who) = conn.identity().cloned() else { return Ok(()) };
         let before = self.shown.get(&member.node).filter(|before| before.names != who.names).cloned();
         if let Some(before) = before {
-            let name = printable(&member.name);
-            let what =
-                format!("node {} ('{name}') shows the certificate {who}, and showed {before} before", member.node);
+            let change =
+                CertificateChange { node: member.node, name: printable(&member.name), now: who.clone(), before };
             match self.cfg.other_certificate {
                 OtherCertificate::Warn => {
-                    self.log_limited(now, &format!("certificate of {}", member.node), warn, printable(&what))
+                    let key = format!("certificate of {}", member.node);
+                    self.log_limited(now, &key, warn, printable(&change.to_string()));
                 }
-                OtherCertificate::Refuse => {
-                    return Err(format!(
-                        "{what}: refused (repl.other_certificate). If that is right, stop this node, remove that node's line from \
-                         {CERTIFICATES_FILE} beside its write-set log, and start it"
-                    ));
-                }
+                OtherCertificate::Refuse => return Err(OtherCertificateShown(Box::new(change))),
             }
         }
         let room = self.shown.len() < KNOWN_MAX || self.shown.contains_key(&member.node);
@@ -381,7 +396,7 @@ impl Transport {
             return self.reject(slot, "too many links of nodes that are no members", now);
         }
         if let Err(why) = self.know_by_certificate(slot, &member, now) {
-            return self.certificate_refused(slot, &why, now);
+            return self.certificate_refused(slot, &why.to_string(), now);
         }
         let first_probe = now + self.cfg.probe_every;
         let Some(conn) = self.conn(slot) else { return };

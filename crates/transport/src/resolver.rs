@@ -2,6 +2,7 @@
 //!
 //! That a dead name server delays all names does not matter, since then all names are dead.
 
+use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use crate::Waker;
@@ -14,15 +15,12 @@ pub(crate) type Resolver = Helper<(String, u16), Resolved>;
 pub(crate) struct Resolved {
     pub host: String,
     pub port: u16,
-    pub result: Result<Vec<SocketAddr>, String>,
+    pub result: io::Result<Vec<SocketAddr>>,
 }
 
 pub(crate) fn resolver(waker: Waker) -> Resolver {
     Helper::new(waker, "trireme-dns", "the resolver thread", |(host, port)| {
-        let result = match (host.as_str(), port).to_socket_addrs() {
-            Ok(found) => Ok(found.collect()),
-            Err(error) => Err(error.to_string()),
-        };
+        let result = (host.as_str(), port).to_socket_addrs().map(Iterator::collect);
         Some(Resolved { host, port, result })
     })
 }

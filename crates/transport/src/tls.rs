@@ -40,8 +40,6 @@ pub(crate) const HANDSHAKE_RECORD: u8 = 0x16;
 /// Alert, fatal, protocol_version: says to someone who speaks in clear text what is amiss.
 pub(crate) const ALERT_VERSION: [u8; 7] = [0x15, 0x03, 0x01, 0x00, 0x02, 0x02, 0x46];
 
-/// The text about a peer that does.
-pub(crate) const IN_CLEAR: &str = "it speaks in clear text, and TLS is on here (socket.ssl or repl.secret_file)";
 /// Those of TLS 1.3 whose hash is the one of a pre-shared key.
 const SECRET_CIPHERS: &str = "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256";
 
@@ -167,7 +165,7 @@ impl TlsContext {
         let mut revoked = Revoked::default();
         if let Some(path) = &files.crl {
             let pem = std::fs::read(path).map_err(|e| bad("socket.ssl_crl", path, &e.to_string()))?;
-            revoked = Revoked::parse(&pem).map_err(|why| bad("socket.ssl_crl", path, &why))?;
+            revoked = Revoked::parse(&pem).map_err(|why| bad("socket.ssl_crl", path, &why.to_string()))?;
             let store = context.cert_store_mut();
             let lists =
                 store.add_lookup(X509Lookup::file()).and_then(|file| file.load_crl_file(path, SslFiletype::PEM));
@@ -213,16 +211,13 @@ impl TlsContext {
     /// Is this a member's certificate, as far as names and lists tell? That it is of an authority is known already.
     ///
     /// **Errors:** why not.
-    fn judge(&self, certificate: &X509) -> Result<Identity, String> {
-        let who =
-            Identity::of(certificate).map_err(|e| format!("TLS: its certificate cannot be read: {}", reasons(&e)))?;
+    fn judge(&self, certificate: &X509) -> Result<Identity, BadCertificate> {
+        let who = Identity::of(certificate).map_err(|e| BadCertificate::Unreadable(reasons(&e)))?;
         if self.revoked.has(certificate) {
-            return Err(format!("TLS: its certificate {who} is refused: it is revoked (socket.ssl_crl)"));
+            return Err(BadCertificate::Revoked(who));
         }
         if !self.peers.allow(&who) {
-            return Err(format!(
-                "TLS: its certificate {who} is refused: it is not among those in socket.ssl_peer_names"
-            ));
+            return Err(BadCertificate::NoMember(who));
         }
         Ok(who)
     }
@@ -320,6 +315,56 @@ fn reasons(error: &ErrorStack) -> String {
     if all.is_empty() { "for a reason that OpenSSL does not tell".to_owned() } else { all.join(", ") }
 }
 
+/// Why a peer's certificate is refused. The texts are for the log.
+#[derive(PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum BadCertificate {
+    /// OpenSSL's reasons.
+    #[error("TLS: its certificate cannot be read: {0}")]
+    Unreadable(String),
+    #[error("TLS: its certificate {0} is refused: it is revoked (socket.ssl_crl)")]
+    Revoked(Identity),
+    #[error("TLS: its certificate {0} is refused: it is not among those in socket.ssl_peer_names")]
+    NoMember(Identity),
+    /// Good for one end of a connection only.
+    #[error("TLS: its certificate {subject} is refused: its extended key usage is not both serverAuth and clientAuth")]
+    OneEnd { subject: String },
+    /// By OpenSSL, for what `option` names. `whose`: with a space before it, if known.
+    #[error("TLS: its certificate{whose} is refused: {why} ({option})")]
+    Unverified { whose: String, why: &'static str, option: &'static str },
+}
+
+/// Why a session does not come about, or ends. The texts are for the log. `why`: OpenSSL's reasons.
+#[derive(PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum SessionError {
+    /// Nothing that the peer did.
+    #[error("{why}")]
+    Setup { why: String },
+    #[error("it speaks in clear text, and TLS is on here (socket.ssl or repl.secret_file)")]
+    InClear,
+    #[error("TLS: the handshake was finished without the secret (repl.secret_file)")]
+    WithoutSecret,
+    #[error(
+        "TLS: it does not show the secret of this cluster: {why} (do both have the same secret in repl.secret_file?)"
+    )]
+    OtherSecret { why: String },
+    /// It does not take the own secret.
+    #[error("TLS: it refused the handshake: {why} (do both have the same secret in repl.secret_file?)")]
+    SecretRefused { why: String },
+    #[error(transparent)]
+    Certificate(#[from] BadCertificate),
+    /// It does not take the own certificate.
+    #[error("TLS: it refused the handshake: {why} (does its socket.ssl_ca cover this node's certificate?)")]
+    CertificateRefused { why: String },
+    #[error("TLS: the handshake failed: {why}")]
+    Failed { why: String },
+}
+
+impl SessionError {
+    fn setup(error: ErrorStack) -> SessionError {
+        SessionError::Setup { why: reasons(&error) }
+    }
+}
+
 /// Which end of a connection a session is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Side {
@@ -376,17 +421,17 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub fn new(context: &TlsContext, side: Side) -> Result<Session, String> {
+    pub fn new(context: &TlsContext, side: Side) -> Result<Session, SessionError> {
         let chosen = match side {
             Side::Dialler { attempt } => &context.diallers[attempt as usize % context.diallers.len()],
             Side::Acceptor => &context.acceptor,
         };
-        let mut ssl = Ssl::new(chosen).map_err(|e| reasons(&e))?;
+        let mut ssl = Ssl::new(chosen).map_err(SessionError::setup)?;
         match side {
             Side::Dialler { .. } => ssl.set_connect_state(),
             Side::Acceptor => ssl.set_accept_state(),
         }
-        let stream = SslStream::new(ssl, Wire::default()).map_err(|e| reasons(&e))?;
+        let stream = SslStream::new(ssl, Wire::default()).map_err(SessionError::setup)?;
         Ok(Session {
             stream,
             heard: false,
@@ -409,40 +454,37 @@ impl Session {
 
     /// Goes on with the handshake as far as the received bytes allow; true when it is done. Takes milliseconds of computing.
     ///
-    /// **Errors:** a text. The bytes then in `outgoing` tell the peer.
-    pub fn handshake(&mut self) -> Result<bool, String> {
+    /// **Errors:** the bytes then in `outgoing` tell the peer.
+    pub fn handshake(&mut self) -> Result<bool, SessionError> {
         if !self.heard
             && let Some(first) = self.stream.get_ref().incoming.first().copied()
         {
             self.heard = true;
             // 20 to 23: the types of TLS records.
             if !(0x14..=0x17).contains(&first) {
-                return Err(IN_CLEAR.to_owned());
+                return Err(SessionError::InClear);
             }
         }
         match self.stream.do_handshake() {
             // OpenSSL's word for a handshake that rests on a pre-shared key.
             Ok(()) if self.context.shows == Shows::Secret && !self.stream.ssl().session_reused() => {
-                Err("TLS: the handshake was finished without the secret (repl.secret_file)".to_owned())
+                Err(SessionError::WithoutSecret)
             }
-            Ok(()) => self.check_peer().map(|()| true),
+            Ok(()) => Ok(self.check_peer().map(|()| true)?),
             Err(error) if error.code() == ErrorCode::WANT_READ => Ok(false),
             Err(error) => Err(self.explain(&error)),
         }
     }
 
     /// A member dials and is dialled, so a certificate for one of the two is no member's. OpenSSL asks for the one that is in use.
-    fn check_peer(&mut self) -> Result<(), String> {
+    fn check_peer(&mut self) -> Result<(), BadCertificate> {
         let Some(certificate) = self.stream.ssl().peer_certificate() else { return Ok(()) };
         let both = X509ExtendedKeyUsage::SSL_SERVER | X509ExtendedKeyUsage::SSL_CLIENT;
         if certificate.extended_key_usage().is_none_or(|usage| usage.contains(both)) {
             self.peer = Some(self.context.judge(&certificate)?);
             return Ok(());
         }
-        Err(format!(
-            "TLS: its certificate {:?} is refused: its extended key usage is not both serverAuth and clientAuth",
-            certificate.subject_name()
-        ))
+        Err(BadCertificate::OneEnd { subject: format!("{:?}", certificate.subject_name()) })
     }
 
     /// Whose certificate the peer has shown.
@@ -451,21 +493,19 @@ impl Session {
     }
 
     /// Would the peer's certificate be taken now?
-    pub fn still_taken(&self, context: &TlsContext) -> Result<(), String> {
+    pub fn still_taken(&self, context: &TlsContext) -> Result<(), BadCertificate> {
         match self.stream.ssl().peer_certificate() {
             Some(certificate) => context.judge(&certificate).map(|_| ()),
             None => Ok(()),
         }
     }
 
-    fn explain(&self, error: &openssl::ssl::Error) -> String {
+    fn explain(&self, error: &openssl::ssl::Error) -> SessionError {
+        let why = error.ssl_error().map_or_else(|| error.to_string(), reasons);
+        // A reason is named after the alert that came from the other side.
+        let by_peer = why.contains("alert");
         if self.context.shows == Shows::Secret {
-            let why = error.ssl_error().map_or_else(|| error.to_string(), reasons);
-            let hint = "do both have the same secret in repl.secret_file?";
-            return match why.contains("alert") {
-                true => format!("TLS: it refused the handshake: {why} ({hint})"),
-                false => format!("TLS: it does not show the secret of this cluster: {why} ({hint})"),
-            };
+            return if by_peer { SessionError::SecretRefused { why } } else { SessionError::OtherSecret { why } };
         }
         let verdict = self.stream.ssl().verify_result();
         if verdict != X509VerifyResult::OK {
@@ -473,19 +513,9 @@ impl Session {
             let whose = subject.map(|name| format!(" {name}")).unwrap_or_default();
             let by_lists = verdict.error_string().contains("CRL") || verdict.error_string().contains("revoked");
             let option = if by_lists { "socket.ssl_crl" } else { "socket.ssl_ca" };
-            return format!("TLS: its certificate{whose} is refused: {} ({option})", verdict.error_string());
+            return BadCertificate::Unverified { whose, why: verdict.error_string(), option }.into();
         }
-        let why = match error.ssl_error() {
-            Some(stack) => reasons(stack),
-            None => error.to_string(),
-        };
-        // It is named after the alert that came from the other side.
-        if why.contains("alert") {
-            return format!(
-                "TLS: it refused the handshake: {why} (does its socket.ssl_ca cover this node's certificate?)"
-            );
-        }
-        format!("TLS: the handshake failed: {why}")
+        if by_peer { SessionError::CertificateRefused { why } } else { SessionError::Failed { why } }
     }
 
     /// Version and cipher, once the handshake is done.

@@ -556,7 +556,7 @@ impl Transport {
                     self.mark_dirty(slot);
                 }
             }
-            Err(why) => self.tls_failed(slot, &why, now),
+            Err(why) => self.tls_failed(slot, &why.to_string(), now),
         }
     }
 
@@ -565,7 +565,8 @@ impl Transport {
         let waits = |conn: &Conn| matches!(&conn.channel, Channel::Away(ticket) if answer.answers(ticket));
         let Some(slot) = self.conns.iter().position(|conn| conn.as_ref().is_some_and(waits)) else { return };
         let Some(conn) = self.conn(slot) else { return };
-        if let Err(why) = conn.stepped(answer).and_then(|_| conn.decrypt().map_err(|error| error.to_string())) {
+        let stepped = conn.stepped(answer).map_err(|why| why.to_string());
+        if let Err(why) = stepped.and_then(|_| conn.decrypt().map_err(|error| error.to_string())) {
             return self.tls_failed(slot, &why, now);
         }
         self.mark_dirty(slot);
@@ -593,7 +594,7 @@ impl Transport {
                             (0..TLS_TRIES).any(|n| self.limiter.allow_stranger(now, &format!("TLS {n} from {ip}")))
                         };
                         match tls_from.is_some_and(tried) {
-                            true => self.lose(slot, DownCause::Local, &what, now),
+                            true => self.lose(slot, DownCause::Local, &what.to_string(), now),
                             false => self.reject(slot, &format!("it sent {what}"), now),
                         }
                     }
@@ -897,7 +898,7 @@ impl Transport {
         for (_, slot) in self.links.clone() {
             let Some(Channel::Tls(session)) = self.conn(slot).map(|conn| &conn.channel) else { continue };
             if let Err(why) = session.still_taken(&context) {
-                self.lose(slot, DownCause::Garbage, &why, Instant::now());
+                self.lose(slot, DownCause::Garbage, &why.to_string(), Instant::now());
             }
         }
     }
