@@ -126,7 +126,7 @@ fn run_space(shared: &Shared, jobs: &Receiver<SpaceJob>) {
             SpaceJob::Drop(large) => drop(large),
             SpaceJob::Certificates(shown) => {
                 if let Err(why) = shared.host.settings.keep_certificates(&shown) {
-                    shared.host.log(Level::Warn, why);
+                    shared.host.log(Level::Warn, why.to_string());
                 }
             }
             SpaceJob::Pass(slot) => slot.fill(()),

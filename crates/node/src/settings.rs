@@ -1,5 +1,6 @@
 //! Options in force: the table of `surface`, with what is read on hot paths kept aside.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -42,6 +43,14 @@ pub enum SettingsError {
     /// The files of TLS do not fit.
     #[error(transparent)]
     Tls(#[from] TlsError),
+}
+
+/// The disk does not take the file. The text is a line for the log.
+#[derive(Debug, thiserror::Error)]
+#[error("whose certificates the nodes show is not kept over a restart: {} cannot be written: {source}", path.display())]
+pub struct CertificatesNotKept {
+    path: PathBuf,
+    source: io::Error,
 }
 
 fn lines(errors: &[OptionError]) -> Vec<String> {
@@ -200,15 +209,11 @@ impl Settings {
         parse_shown(&String::from_utf8_lossy(&bytes)).map_err(|e| bad(e.to_string()))
     }
 
-    /// **Errors:** a line for the log.
-    pub fn keep_certificates(&self, shown: &ShownBy) -> Result<(), String> {
+    /// For the next process.
+    pub fn keep_certificates(&self, shown: &ShownBy) -> Result<(), CertificatesNotKept> {
         let path = self.certificates_file();
-        trireme_private::replace(&path, print_shown(shown).as_bytes(), 0o600).map_err(|e| {
-            format!(
-                "whose certificates the nodes show is not kept over a restart: {} cannot be written: {e}",
-                path.display()
-            )
-        })
+        let kept = trireme_private::replace(&path, print_shown(shown).as_bytes(), 0o600);
+        kept.map_err(|source| CertificatesNotKept { path, source })
     }
 
     /// Faults of the TLS files that do not prevent their use.

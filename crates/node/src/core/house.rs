@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use trireme_flight as flight;
-use trireme_order::{LogStore, Phase};
+use trireme_order::{LogStore, Phase, StoreError};
 use trireme_surface::texts;
 use trireme_types::{LogIndex, Seqno};
 use trireme_wslog::{Trim, TrimAnswer};
@@ -37,6 +37,51 @@ const INDEX_KEYS_MAX: usize = 1 << 21;
 const GROWTH_TOLD_EVERY: Duration = Duration::from_secs(60);
 /// How long a sent, undecided commit waits in a non-primary component before it is given up.
 const NON_PRIMARY_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The result of a trim that an operator wished for.
+struct Trimmed {
+    /// Bytes.
+    freed: u64,
+    kept: Kept,
+    /// Names of members that are away and lack something of what was dropped.
+    lost: Option<String>,
+}
+
+/// The part of a trim that could not be done.
+enum Kept {
+    Nothing,
+    /// By an arbitrator.
+    ForServer,
+    ForEngine,
+    ForMember,
+}
+
+impl Trimmed {
+    /// The part that had to stay, and the members that lack something now, for a line that has told of the bytes.
+    fn remainder(&self) -> String {
+        let kept = match self.kept {
+            Kept::Nothing => "",
+            Kept::ForServer => "; a server lacks some of the rest",
+            Kept::ForEngine => "; the storage engine of this node does not have the rest on disk yet",
+            Kept::ForMember => "; a member that is here lacks some of the rest",
+        };
+        let lost = self.lost.as_ref().map(|names| {
+            format!("; {names} needs a full copy now when it comes back, unless another member has what was dropped")
+        });
+        format!("{kept}{}", lost.unwrap_or_default())
+    }
+}
+
+/// Why an operator's wish to trim the log is not granted.
+#[derive(Debug, thiserror::Error)]
+enum TrimRefused {
+    #[error("the server of this node is being brought up and needs the log: try again when it is synced")]
+    ServerNeedsIt,
+    #[error("seqno {0} is not in the log: the newest entries have to stay, so name one that is")]
+    NotInLog(Seqno),
+    #[error(transparent)]
+    Log(#[from] StoreError),
+}
 
 impl Core {
     pub(super) fn keep_house(&mut self) {
@@ -204,7 +249,8 @@ impl Core {
             self.conn.wish = Some((wish, since));
             return;
         }
-        let outcome = self.trim_to(wish.keep_from);
+        let trimmed = self.trim_to(wish.keep_from);
+        let outcome = trimmed.map(|t| (t.freed, t.remainder())).map_err(|refused| refused.to_string());
         let (level, text) = match &outcome {
             Ok((freed, kept)) => (Level::Info, format!("{freed} bytes freed{kept}")),
             Err(reason) => (Level::Warn, reason.clone()),
@@ -228,12 +274,10 @@ impl Core {
     }
 
     /// Drops what lies below `keep_from`, though members that are away may lack it; never what the server behind this node or a linked
-    /// member needs. Bytes freed, and what had to stay.
-    fn trim_to(&mut self, keep_from: Seqno) -> Result<(u64, String), String> {
+    /// member needs.
+    fn trim_to(&mut self, keep_from: Seqno) -> Result<Trimmed, TrimRefused> {
         if !self.inc.replicator.is_live() {
-            return Err(
-                "the server of this node is being brought up and needs the log: try again when it is synced".into()
-            );
+            return Err(TrimRefused::ServerNeedsIt);
         }
         let own = self.own_need();
         let by_members = self.inc.group.held_by_members();
@@ -241,32 +285,23 @@ impl Core {
         let log = self.inc.group.store_mut();
         // Nothing with a number lies below.
         if keep_from <= log.base().seqno.next() {
-            return Ok((0, String::new()));
+            return Ok(Trimmed { freed: 0, kept: Kept::Nothing, lost: None });
         }
-        let wanted = log.index_of(keep_from).ok_or_else(|| {
-            format!("seqno {keep_from} is not in the log: the newest entries have to stay, so name one that is")
-        })?;
+        let wanted = log.index_of(keep_from).ok_or(TrimRefused::NotInLog(keep_from))?;
         let needs = Needs { own, members: Some(by_members.next()), absent: None };
         let (keep, kept) = match needs.keep_from() {
-            (keep, _) if wanted <= keep => (wanted, ""),
-            (keep, Need::Own) if arbitrates => (keep, "; a server lacks some of the rest"),
-            (keep, Need::Own) => (keep, "; the storage engine of this node does not have the rest on disk yet"),
-            (keep, Need::Member | Need::Absent) => (keep, "; a member that is here lacks some of the rest"),
+            (keep, _) if wanted <= keep => (wanted, Kept::Nothing),
+            (keep, Need::Own) if arbitrates => (keep, Kept::ForServer),
+            (keep, Need::Own) => (keep, Kept::ForEngine),
+            (keep, Need::Member | Need::Absent) => (keep, Kept::ForMember),
         };
         let before = log.bytes_held();
-        log.trim(Trim { keep_from: keep, bytes_max: Some(0) }).map_err(|e| e.to_string())?;
+        log.trim(Trim { keep_from: keep, bytes_max: Some(0) })?;
         let freed = before.saturating_sub(log.bytes_held());
         let base = log.first().prev();
         let lost = self.inc.absent.trimmed(base);
-        let lost = if lost.is_empty() {
-            String::new()
-        } else {
-            format!(
-                "; {} needs a full copy now when it comes back, unless another member has what was dropped",
-                self.names_of(&lost)
-            )
-        };
-        Ok((freed, format!("{kept}{lost}")))
+        let lost = (!lost.is_empty()).then(|| self.names_of(&lost));
+        Ok(Trimmed { freed, kept, lost })
     }
 
     /// The first entry that this node may need itself: to replay what its storage engine loses in a crash (rule 32). Nobody's wish and

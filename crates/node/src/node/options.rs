@@ -1,17 +1,18 @@
 //! Options that are set while the node runs, and what takes effect then.
 
 use super::Node;
-use crate::command::Command;
-use crate::settings::{DURABILITY, LEVEL_HOLD, durability};
+use crate::command::{Command, KeysRefused};
+use crate::settings::{DURABILITY, LEVEL_HOLD, SettingsError, durability};
 use crate::shared::Shared;
 use crate::slot::Slot;
 use crate::{Code, Level};
+use std::num::ParseIntError;
 use std::sync::Arc;
 use trireme_flight::Event;
 use trireme_replicator::message::AppMessage;
 use trireme_surface::options::text;
-use trireme_surface::texts;
-use trireme_transport::{Isolation, Shows};
+use trireme_surface::{OptionError, texts};
+use trireme_transport::{InvalidIsolation, Isolation, Shows};
 use trireme_types::{Member, Uuid, Weight};
 
 impl Node {
@@ -19,8 +20,8 @@ impl Node {
     pub fn options_set(&self, text: &str) -> Code {
         match self.set_options(text) {
             Ok(()) => Code::Ok,
-            Err(lines) => {
-                for line in lines {
+            Err(error) => {
+                for line in error.log_lines() {
                     self.shared.host.server.log(Level::Warn, &line);
                 }
                 Code::NodeFail
@@ -33,18 +34,20 @@ impl Node {
     }
 
     /// `SET GLOBAL wsrep_provider_options`: left to right; what precedes a failure stays applied.
-    fn set_options(&self, given: &str) -> Result<(), Vec<String>> {
+    fn set_options(&self, given: &str) -> Result<(), OptionError> {
         let shared = &self.shared;
         let settings = &shared.host.settings;
-        for (name, value) in text::pairs(given).map_err(|e| e.log_lines())? {
-            let change = settings.with(|o| o.check_runtime(&name, &value)).map_err(|e| e.log_lines())?;
+        for (name, value) in text::pairs(given)? {
+            let change = settings.with(|o| o.check_runtime(&name, &value))?;
             // The durability mode is the cluster's: another node may have changed what is still shown here.
             if change.nothing_to_do && change.name != DURABILITY {
                 continue;
             }
             // Without the lock: a weight change waits for its delivery.
-            act(shared, change.name, &change.value).map_err(|reason| {
-                trireme_surface::OptionError::Refused { name: name.clone(), value: value.clone(), reason }.log_lines()
+            act(shared, change.name, &change.value).map_err(|reason| OptionError::Refused {
+                name: name.clone(),
+                value: value.clone(),
+                reason: reason.to_string(),
             })?;
             let (name, value) = (change.name.to_owned(), change.value.clone());
             shared.host.flight.note(Event::Option { name, value });
@@ -70,8 +73,30 @@ impl Node {
     }
 }
 
+/// Why a setting that has passed the table's checks does not come into effect.
+#[derive(Debug, thiserror::Error)]
+enum NoEffect {
+    #[error(transparent)]
+    Number(#[from] ParseIntError),
+    #[error(transparent)]
+    Isolation(#[from] InvalidIsolation),
+    #[error("not a UUID")]
+    Uuid,
+    /// Files do not fit.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    #[error(transparent)]
+    LogKeys(#[from] KeysRefused),
+    #[error("weights change only in a primary view")]
+    WeightWithoutView,
+    #[error("evictions are decided in a primary view only")]
+    EvictionWithoutView,
+    #[error("this node waits for the disk with its log: set it on another one")]
+    Out,
+}
+
 /// Puts a setting into effect outside the table.
-fn act(shared: &Shared, name: &str, value: &str) -> Result<(), String> {
+fn act(shared: &Shared, name: &str, value: &str) -> Result<(), NoEffect> {
     match name {
         "pc.bootstrap" => {
             if shared.status.group().member {
@@ -81,16 +106,16 @@ fn act(shared: &Shared, name: &str, value: &str) -> Result<(), String> {
             }
         }
         "pc.weight" => {
-            let weight = value.parse::<u8>().map_err(|e| e.to_string())?;
+            let weight = value.parse::<u8>()?;
             let slot = Arc::new(Slot::default());
             shared.commands.push(Command::Weight { weight: Weight(weight), slot: slot.clone() });
             if !slot.wait() {
-                return Err("weights change only in a primary view".into());
+                return Err(NoEffect::WeightWithoutView);
             }
         }
         "gmcast.isolate" => {
-            let mode = value.parse::<i32>().map_err(|e| e.to_string())?;
-            let mode = Isolation::try_from(mode).map_err(|e| e.to_string())?;
+            let mode = value.parse::<i32>()?;
+            let mode = Isolation::try_from(mode)?;
             let text = match mode {
                 Isolation::Off => texts::ISOLATION_OFF,
                 Isolation::On => texts::ISOLATION_ON,
@@ -101,7 +126,7 @@ fn act(shared: &Shared, name: &str, value: &str) -> Result<(), String> {
         }
         // The server's FLUSH SSL knows only the first name.
         "socket.ssl_reload" | "repl.secret_reload" => {
-            if let Some(context) = shared.host.settings.tls(None).map_err(|e| e.to_string())? {
+            if let Some(context) = shared.host.settings.tls(None)? {
                 let text = match context.shows() {
                     Shows::Certificates => texts::SSL_RELOADED,
                     Shows::Secret => texts::SECRET_RELOADED,
@@ -112,32 +137,32 @@ fn act(shared: &Shared, name: &str, value: &str) -> Result<(), String> {
             }
         }
         "socket.ssl_peer_names" => {
-            if let Some(context) = shared.host.settings.tls(Some(value)).map_err(|e| e.to_string())? {
+            if let Some(context) = shared.host.settings.tls(Some(value))? {
                 shared.host.warn_of_files(&context);
                 shared.commands.push(Command::Tls(context));
             }
         }
         "repl.log_key_reload" => {
-            if let Some(keys) = shared.host.settings.log_keys().map_err(|e| e.to_string())? {
+            if let Some(keys) = shared.host.settings.log_keys()? {
                 let slot = Arc::new(Slot::default());
                 shared.commands.push(Command::LogKeys { keys, slot: slot.clone() });
-                slot.wait().map_err(|e| e.to_string())?;
+                slot.wait()?;
                 shared.host.log(Level::Info, texts::LOG_KEYS_RELOADED.into());
             }
         }
         DURABILITY if shared.outage.is_out() => {
-            return Err("this node waits for the disk with its log: set it on another one".into());
+            return Err(NoEffect::Out);
         }
         DURABILITY => {
             shared.commands.push(Command::Durability(durability(value)));
         }
         "evs.evict" => {
-            let member = if value.is_empty() { Uuid::NIL } else { Uuid::parse(value).ok_or("not a UUID")? };
+            let member = if value.is_empty() { Uuid::NIL } else { Uuid::parse(value).ok_or(NoEffect::Uuid)? };
             let slot = Arc::new(Slot::default());
             let message = AppMessage::Evict { member };
             shared.commands.push(Command::App { message, slot: Some(slot.clone()) });
             if !slot.wait() {
-                return Err("evictions are decided in a primary view only".into());
+                return Err(NoEffect::EvictionWithoutView);
             }
         }
         _ => {}
