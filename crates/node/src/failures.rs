@@ -7,6 +7,7 @@ use std::sync::Mutex;
 
 use trireme_private as private;
 use trireme_replicator::Failures;
+use trireme_replicator::votes::ErrorClass;
 use trireme_types::Seqno;
 
 use crate::threads::lock;
@@ -46,10 +47,10 @@ impl KeptFailures {
     }
 
     /// This node failed at `seqno`. Errors as above.
-    pub fn note(&self, seqno: Seqno, code: u64) -> io::Result<()> {
+    pub fn note(&self, seqno: Seqno, class: ErrorClass) -> io::Result<()> {
         let mut kept = lock(&self.kept);
         let Some(mut failures) = kept.clone() else { return Ok(()) };
-        failures.note(seqno, code);
+        failures.note(seqno, class);
         self.write(&mut kept, failures)
     }
 
@@ -75,11 +76,11 @@ mod tests {
         let dir = private::fresh_dir(&std::env::temp_dir(), "trireme-failures-").unwrap();
         let begun = Failures::begin(Position { history: Uuid([7; 16]), seqno: Seqno(4) });
         let first = KeptFailures::open(&dir);
-        first.note(Seqno(5), 77).unwrap();
+        first.note(Seqno(5), ErrorClass(77)).unwrap();
         assert_eq!(first.known(), None, "of these data nothing is known");
         first.remember(begun).unwrap();
-        first.note(Seqno(6), 77).unwrap();
-        assert_eq!(KeptFailures::open(&dir).known().unwrap().held(Seqno(6)), Some(77));
+        first.note(Seqno(6), ErrorClass(77)).unwrap();
+        assert_eq!(KeptFailures::open(&dir).known().unwrap().held(Seqno(6)), Some(ErrorClass(77)));
         std::fs::write(dir.join(FILE_NAME), "torn").unwrap();
         assert_eq!(KeptFailures::open(&dir).known(), None);
         std::fs::remove_dir_all(&dir).unwrap();

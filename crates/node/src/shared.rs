@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use trireme_flight::Event;
 use trireme_replicator::message::AppMessage;
+use trireme_replicator::votes::ErrorClass;
 use trireme_surface::status::LocalState;
 use trireme_surface::texts;
 use trireme_types::{NodeId, Seqno};
@@ -162,15 +163,15 @@ impl Shared {
     // Votes.
 
     /// False when there is no group to vote in.
-    pub fn vote(&self, seqno: Seqno, code: u64, text: &str) -> bool {
-        self.host.flight.note(Event::VoteCast { seqno, class: code });
-        let message = AppMessage::Vote { seqno, code, text: text.chars().take(1024).collect() };
+    pub fn vote(&self, seqno: Seqno, class: ErrorClass, text: &str) -> bool {
+        self.host.flight.note(Event::VoteCast { seqno, class: class.0 });
+        let message = AppMessage::Vote { seqno, class, text: text.chars().take(1024).collect() };
         self.commands.push(Command::App { message, slot: None })
     }
 
     pub fn on_vote_begun(&self, seqno: Seqno) {
         if self.votes.begun(seqno, || self.monitor.left()) {
-            self.vote(seqno, 0, "Success");
+            self.vote(seqno, ErrorClass::SUCCESS, "Success");
         }
     }
 
@@ -179,18 +180,19 @@ impl Shared {
         self.give_up(texts::vote_inconsistent(self.data.history(), seqno), true);
     }
 
-    /// `seqno` went here in an earlier life otherwise than the group decided. `held`: how, zero for success.
-    pub fn lost_vote_of_the_past(&self, seqno: Seqno, held: u64) {
-        match held {
-            0 => self.lost_vote(seqno),
-            _ => self.give_up(texts::inconsistent_by_consensus(self.data.history(), seqno), true),
+    /// `seqno` went here in an earlier life otherwise than the group decided. `held`: how.
+    pub fn lost_vote_of_the_past(&self, seqno: Seqno, held: ErrorClass) {
+        if held == ErrorClass::SUCCESS {
+            self.lost_vote(seqno);
+        } else {
+            self.give_up(texts::inconsistent_by_consensus(self.data.history(), seqno), true);
         }
     }
 
     /// This node fails at `seqno`. To be called before anybody else hears of it: the engine may store that it is done with it, and the
     /// result of the vote may come in another life.
-    pub fn note_failure(&self, seqno: Seqno, code: u64) {
-        let result = self.failures.note(seqno, code);
+    pub fn note_failure(&self, seqno: Seqno, class: ErrorClass) {
+        let result = self.failures.note(seqno, class);
         self.complain_of_failures(result);
     }
 

@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use trireme_replicator::votes::{Ballots, Settled};
+use trireme_replicator::votes::{Ballots, ErrorClass, Settled};
 use trireme_types::Seqno;
 
 use crate::slot::Slot;
 
-type Waiter = Arc<Slot<Option<u64>>>;
+type Waiter = Arc<Slot<Option<ErrorClass>>>;
 
 #[derive(Default)]
 pub struct Votes {
@@ -59,7 +59,7 @@ impl Votes {
 
     /// The vote on `seqno` is over. True when this node applied it without error and the group says that it is one. `left`: up
     /// to where this node has applied, zero when that is not known.
-    pub fn decided(&self, seqno: Seqno, winner: u64, left: impl Fn() -> Seqno) -> bool {
+    pub fn decided(&self, seqno: Seqno, winner: ErrorClass, left: impl Fn() -> Seqno) -> bool {
         let mut ballots = self.lock();
         let lost = match ballots.decided(seqno, winner) {
             Some(slot) => {
@@ -79,7 +79,7 @@ impl Votes {
     pub fn dismissed(&self, seqno: Seqno, lost: bool) {
         let mut ballots = self.lock();
         if let Some(slot) = ballots.dismissed(seqno, lost) {
-            slot.fill(Some(0));
+            slot.fill(Some(ErrorClass::SUCCESS));
         }
         self.note(&ballots);
     }
@@ -118,11 +118,11 @@ mod tests {
     #[test]
     fn a_laggard_takes_the_historic_result() {
         let votes = Votes::default();
-        assert!(!votes.decided(Seqno(5), 77, || Seqno(4)));
-        assert!(!votes.decided(Seqno(6), 77, || Seqno(4)));
-        assert!(!votes.decided(Seqno(7), 0, || Seqno(4)));
+        assert!(!votes.decided(Seqno(5), ErrorClass(77), || Seqno(4)));
+        assert!(!votes.decided(Seqno(6), ErrorClass(77), || Seqno(4)));
+        assert!(!votes.decided(Seqno(7), ErrorClass::SUCCESS, || Seqno(4)));
         assert_eq!(votes.settle(Seqno(5)), Settled::Lost);
-        assert_eq!(votes.failed(Seqno(6)).wait(), Some(77));
+        assert_eq!(votes.failed(Seqno(6)).wait(), Some(ErrorClass(77)));
         assert_eq!(votes.settle(Seqno(6)), Settled::Nothing, "it failed as the others did");
         assert_eq!(votes.settle(Seqno(7)), Settled::Nothing);
     }
@@ -132,11 +132,11 @@ mod tests {
         let votes = Votes::default();
         let mine = votes.failed(Seqno(5));
         votes.dismissed(Seqno(5), true);
-        assert_eq!(mine.wait(), Some(0));
+        assert_eq!(mine.wait(), Some(ErrorClass::SUCCESS));
         let late = votes.failed(Seqno(6));
         votes.dismissed(Seqno(6), false);
-        assert!(!votes.decided(Seqno(6), 77, || Seqno(5)));
-        assert_eq!(late.wait(), Some(77), "its own vote came after the dismissal and began another one");
+        assert!(!votes.decided(Seqno(6), ErrorClass(77), || Seqno(5)));
+        assert_eq!(late.wait(), Some(ErrorClass(77)), "its own vote came after the dismissal and began another one");
         assert!(!votes.begun(Seqno(7), || Seqno(6)));
         votes.dismissed(Seqno(7), false);
         assert_eq!(votes.settle(Seqno(7)), Settled::Nothing, "nobody waits for it any more");
@@ -145,9 +145,9 @@ mod tests {
     #[test]
     fn success_against_a_decided_error_is_noticed_once() {
         let votes = Votes::default();
-        assert!(votes.decided(Seqno(5), 77, || Seqno(5)));
+        assert!(votes.decided(Seqno(5), ErrorClass(77), || Seqno(5)));
         assert_eq!(votes.settle(Seqno(5)), Settled::Nothing);
-        assert!(!votes.decided(Seqno(6), 77, || Seqno(5)));
+        assert!(!votes.decided(Seqno(6), ErrorClass(77), || Seqno(5)));
         votes.forget(Seqno(6));
         assert_eq!(votes.settle(Seqno(6)), Settled::Nothing, "it came with a state transfer");
     }

@@ -8,6 +8,7 @@ use std::fmt::Write;
 use trireme_types::{Seqno, Uuid};
 
 use crate::feed::Position;
+use crate::votes::ErrorClass;
 
 /// Write sets that failed, as far as they are remembered: as many as the group remembers results.
 pub const FAILURES_MAX: usize = 256;
@@ -19,7 +20,7 @@ pub struct Failures {
     /// The data up to here came from elsewhere, and it is not known whether anything failed there.
     since: Seqno,
     /// Beyond `since`: with which error. A seqno that is not among them was applied.
-    failed: BTreeMap<Seqno, u64>,
+    failed: BTreeMap<Seqno, ErrorClass>,
 }
 
 impl Failures {
@@ -43,11 +44,11 @@ impl Failures {
     }
 
     /// To be on disk before anybody hears of it.
-    pub fn note(&mut self, seqno: Seqno, code: u64) {
+    pub fn note(&mut self, seqno: Seqno, class: ErrorClass) {
         if seqno <= self.since {
             return;
         }
-        self.failed.insert(seqno, code);
+        self.failed.insert(seqno, class);
         while self.failed.len() > FAILURES_MAX
             && let Some((oldest, _)) = self.failed.pop_first()
         {
@@ -55,25 +56,25 @@ impl Failures {
         }
     }
 
-    /// How `seqno`, which the data hold, went here: zero for success. `None`: that is not known.
-    pub fn held(&self, seqno: Seqno) -> Option<u64> {
-        (seqno > self.since).then(|| self.failed.get(&seqno).copied().unwrap_or(0))
+    /// How `seqno`, which the data hold, went here. `None`: that is not known.
+    pub fn held(&self, seqno: Seqno) -> Option<ErrorClass> {
+        (seqno > self.since).then(|| self.failed.get(&seqno).copied().unwrap_or(ErrorClass::SUCCESS))
     }
 
     /// Do data that hold `seqno` contradict the result of the vote on it?
-    pub fn contradict(&self, seqno: Seqno, winner: u64) -> bool {
+    pub fn contradict(&self, seqno: Seqno, winner: ErrorClass) -> bool {
         self.held(seqno).is_some_and(|held| held != winner)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (Seqno, u64)> {
-        self.failed.iter().map(|(seqno, code)| (*seqno, *code))
+    pub fn iter(&self) -> impl Iterator<Item = (Seqno, ErrorClass)> {
+        self.failed.iter().map(|(seqno, class)| (*seqno, *class))
     }
 
     /// The content of its file.
     pub fn print(&self) -> String {
         let mut out = format!("{FIRST_LINE}\nhistory: {}\nsince: {}\n", self.history, self.since);
-        for (seqno, code) in &self.failed {
-            let _ = writeln!(out, "failed: {seqno} {code:016x}");
+        for (seqno, class) in &self.failed {
+            let _ = writeln!(out, "failed: {seqno} {class}");
         }
         out
     }
@@ -88,10 +89,10 @@ impl Failures {
         let since = parse_seqno(lines.next()?.strip_prefix("since: ")?)?;
         let failed = lines
             .map(|line| {
-                let (seqno, code) = line.strip_prefix("failed: ")?.split_once(' ')?;
-                Some((parse_seqno(seqno)?, u64::from_str_radix(code, 16).ok()?))
+                let (seqno, class) = line.strip_prefix("failed: ")?.split_once(' ')?;
+                Some((parse_seqno(seqno)?, ErrorClass(u64::from_str_radix(class, 16).ok()?)))
             })
-            .collect::<Option<BTreeMap<Seqno, u64>>>()?;
+            .collect::<Option<BTreeMap<Seqno, ErrorClass>>>()?;
         Some(Failures { history, since, failed })
     }
 }
@@ -115,9 +116,9 @@ mod tests {
     #[test]
     fn a_result_is_compared_with_what_the_data_hold() {
         let mut f = Failures::begin(at(4));
-        f.note(Seqno(6), 77);
-        f.note(Seqno(3), 77);
-        let contradicted = |seqno, winner| f.contradict(Seqno(seqno), winner);
+        f.note(Seqno(6), ErrorClass(77));
+        f.note(Seqno(3), ErrorClass(77));
+        let contradicted = |seqno, winner| f.contradict(Seqno(seqno), ErrorClass(winner));
         assert!(!contradicted(4, 77) && !contradicted(3, 0), "it came with the data");
         assert!(contradicted(5, 77) && !contradicted(5, 0));
         assert!(contradicted(6, 0) && contradicted(6, 78) && !contradicted(6, 77));
@@ -126,7 +127,7 @@ mod tests {
     #[test]
     fn what_the_engine_lost_is_applied_again() {
         let mut f = Failures::begin(at(4));
-        f.note(Seqno(6), 77);
+        f.note(Seqno(6), ErrorClass(77));
         assert_eq!(Failures::of_data_at(Some(&f), at(6)), f);
         assert_eq!(Failures::of_data_at(Some(&f), at(5)), Failures::begin(at(4)));
     }
@@ -143,8 +144,8 @@ mod tests {
     #[test]
     fn of_what_is_forgotten_nothing_is_known() {
         let mut f = Failures::begin(at(0));
-        (1..=FAILURES_MAX as u64 + 1).for_each(|n| f.note(Seqno(n), 77));
-        assert_eq!((f.held(Seqno(1)), f.held(Seqno(2))), (None, Some(77)));
+        (1..=FAILURES_MAX as u64 + 1).for_each(|n| f.note(Seqno(n), ErrorClass(77)));
+        assert_eq!((f.held(Seqno(1)), f.held(Seqno(2))), (None, Some(ErrorClass(77))));
         assert_eq!(f.iter().count(), FAILURES_MAX);
     }
 
@@ -152,7 +153,7 @@ mod tests {
     fn is_read_as_it_was_written() {
         let mut f = Failures::begin(at(4));
         assert_eq!(Failures::parse(&f.print()), Some(f.clone()));
-        f.note(Seqno(6), 1 << 63 | 5);
+        f.note(Seqno(6), ErrorClass(1 << 63 | 5));
         assert_eq!(Failures::parse(&f.print()), Some(f.clone()));
         for broken in ["", "# something else\n", &f.print().replace("since: 4", "since: -1")] {
             assert_eq!(Failures::parse(broken), None);

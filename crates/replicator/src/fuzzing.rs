@@ -5,6 +5,7 @@ use trireme_types::{Incarnation, Member, NodeId, Reader, Seqno, Uuid, View, Writ
 use crate::flow;
 use crate::message::AppMessage;
 use crate::roster::Roster;
+use crate::votes::ErrorClass;
 
 /// Ordered messages without a seqno, and the signal of flow control.
 pub fn messages(data: &[u8]) {
@@ -30,7 +31,7 @@ fn all_messages() -> Vec<AppMessage> {
         AppMessage::StateRequest { donors: String::new(), request: b"rsync".to_vec(), position: Some(Seqno(7)) },
         AppMessage::DonorDone { joiner: node(2), ok: true },
         AppMessage::LastCommitted { seqno: Seqno(7) },
-        AppMessage::Vote { seqno: Seqno(5), code: 77, text: "error".into() },
+        AppMessage::Vote { seqno: Seqno(5), class: ErrorClass(77), text: "error".into() },
         AppMessage::Evict { member: Uuid([3; 16]) },
         AppMessage::Lagging { node: node(2), seqno: Seqno(7) },
         AppMessage::CloseVote { seqno: Seqno(5) },

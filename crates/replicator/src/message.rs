@@ -2,6 +2,8 @@
 
 use trireme_types::{DecodeError, NodeId, Reader, Seqno, Uuid, Writer};
 
+use crate::votes::ErrorClass;
+
 /// A member's ordered message that takes no seqno.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AppMessage {
@@ -27,10 +29,10 @@ pub enum AppMessage {
     LastCommitted {
         seqno: Seqno,
     },
-    /// Result of applying `seqno` at the sender: zero is success, else a hash of the error.
+    /// How `seqno` went at the sender.
     Vote {
         seqno: Seqno,
-        code: u64,
+        class: ErrorClass,
         text: String,
     },
     /// Throw the member with this UUID out, and do not let it in again (`evs.evict`); nil: forget all evictions.
@@ -80,10 +82,10 @@ impl AppMessage {
                 w.u8(7);
                 w.u64(seqno.0);
             }
-            AppMessage::Vote { seqno, code, text } => {
+            AppMessage::Vote { seqno, class, text } => {
                 w.u8(8);
                 w.u64(seqno.0);
-                w.u64(*code);
+                w.u64(class.0);
                 w.str(text);
             }
             AppMessage::Evict { member } => {
@@ -123,7 +125,7 @@ impl AppMessage {
             },
             6 => AppMessage::DonorDone { joiner: NodeId(r.uuid()?), ok: r.bool()? },
             7 => AppMessage::LastCommitted { seqno: r.seqno()? },
-            8 => AppMessage::Vote { seqno: r.seqno()?, code: r.u64()?, text: r.str(1 << 16)? },
+            8 => AppMessage::Vote { seqno: r.seqno()?, class: ErrorClass(r.u64()?), text: r.str(1 << 16)? },
             9 => AppMessage::Evict { member: r.uuid()? },
             10 => AppMessage::HalfDone { position: r.seqno()? },
             11 => AppMessage::GoOnHalfDone,

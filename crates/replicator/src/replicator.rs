@@ -24,6 +24,7 @@ use crate::message::AppMessage;
 use crate::mutant::Mutant;
 use crate::retention::Growth;
 use crate::roster::{self, NodeState, Roster};
+use crate::votes::ErrorClass;
 
 /// Write sets between two reports of the committed position (Galera's 127).
 const REPORT_EVERY: u64 = 128;
@@ -38,9 +39,9 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 const SEND_AGAIN: Duration = Duration::from_millis(200);
 
 /// This member's vote on a write set that it was done with in an earlier life.
-fn vote_of_the_past(seqno: Seqno, code: u64) -> AppMessage {
-    let text = if code == 0 { "Success" } else { "failed before this node was started again" };
-    AppMessage::Vote { seqno, code, text: text.into() }
+fn vote_of_the_past(seqno: Seqno, class: ErrorClass) -> AppMessage {
+    let text = if class == ErrorClass::SUCCESS { "Success" } else { "failed before this node was started again" };
+    AppMessage::Vote { seqno, class, text: text.into() }
 }
 
 /// Distances in write sets. A simulated cluster, which writes less, has them smaller.
@@ -159,7 +160,7 @@ pub enum Effect {
     /// `applied`: what the server has applied counts; its position is not known otherwise.
     VoteDone {
         seqno: Seqno,
-        winner: u64,
+        winner: ErrorClass,
         applied: bool,
     },
     /// `lost`: this member's error is among those that nobody confirmed.
@@ -170,10 +171,10 @@ pub enum Effect {
     /// To be on disk before anything that follows: with it this member is started next time, and with what fails meanwhile.
     Remember(Failures),
     /// The data hold at `seqno`, since they were found here, something else than the group has decided: they are not the
-    /// group's. `held`: how it went here, zero for success.
+    /// group's. `held`: how it went here.
     Contradicted {
         seqno: Seqno,
-        held: u64,
+        held: ErrorClass,
     },
 }
 
@@ -567,8 +568,8 @@ impl Replicator {
                     match &self.feed {
                         // Nobody has confirmed an error of an earlier life.
                         Feed::Live { floor, .. } | Feed::Returning { floor, .. } if seqno <= *floor => {
-                            if lost && self.held(seqno).is_some_and(|code| code != 0) {
-                                self.compare(seqno, 0);
+                            if lost && self.held(seqno).is_some_and(|class| class != ErrorClass::SUCCESS) {
+                                self.compare(seqno, ErrorClass::SUCCESS);
                             }
                         }
                         Feed::Nobody { .. }
@@ -594,8 +595,8 @@ impl Replicator {
             Feed::Live { floor, .. } if self.member && seqno <= floor => {
                 // One vote may have been enough.
                 if !self.roster.has_voted(self.me.node, seqno) && self.roster.decided(seqno).is_none() {
-                    let code = self.held(seqno).unwrap_or(0);
-                    self.emit(Effect::Propose(vote_of_the_past(seqno, code)));
+                    let class = self.held(seqno).unwrap_or(ErrorClass::SUCCESS);
+                    self.emit(Effect::Propose(vote_of_the_past(seqno, class)));
                 }
             }
             Feed::Live { .. } if self.member => self.emit(Effect::VoteBegun { seqno }),
@@ -610,12 +611,12 @@ impl Replicator {
     }
 
     /// How `seqno`, which was in the data when they were found, went here, as far as that is known.
-    fn held(&self, seqno: Seqno) -> Option<u64> {
+    fn held(&self, seqno: Seqno) -> Option<ErrorClass> {
         self.failures.as_ref().and_then(|f| f.held(seqno))
     }
 
     /// The vote on `seqno`, which was in the data when they were found, had this result.
-    fn compare(&mut self, seqno: Seqno, winner: u64) {
+    fn compare(&mut self, seqno: Seqno, winner: ErrorClass) {
         if self.is(Mutant::ContradictionIgnored) {
             return;
         }
@@ -637,15 +638,15 @@ impl Replicator {
             return;
         }
         let me = self.me.node;
-        let again: Vec<(Seqno, u64)> =
+        let again: Vec<(Seqno, ErrorClass)> =
             self.unsettled().filter(|(seqno, _)| !self.roster.has_voted(me, *seqno)).collect();
-        for (seqno, code) in again {
-            self.emit(Effect::Propose(vote_of_the_past(seqno, code)));
+        for (seqno, class) in again {
+            self.emit(Effect::Propose(vote_of_the_past(seqno, class)));
         }
     }
 
     /// The failures of an earlier life that have no result.
-    fn unsettled(&self) -> impl Iterator<Item = (Seqno, u64)> {
+    fn unsettled(&self) -> impl Iterator<Item = (Seqno, ErrorClass)> {
         self.failures.iter().flat_map(Failures::iter).filter(|(seqno, _)| !self.roster.is_settled(*seqno))
     }
 

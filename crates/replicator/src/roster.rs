@@ -1,12 +1,14 @@
 //! Member states as a pure function of the ordered history: who is joiner, donor, joined, synced; which donor serves
 //! whom; the commit cut; inconsistency votes. Every member computes the same.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use trireme_surface::texts;
-use trireme_types::{DecodeError, Level, Member, NodeId, Reader, Seqno, Uuid, View, Writer, printable};
+use trireme_types::{DecodeError, Incarnation, Level, Member, NodeId, Reader, Seqno, Uuid, View, Writer, printable};
 
 use crate::message::AppMessage;
+use crate::votes::ErrorClass;
 
 /// Node states as `wsrep_local_state` and the log lines name them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -76,10 +78,10 @@ pub enum Effect {
     VoteBegun {
         seqno: Seqno,
     },
-    /// The vote is decided: members whose code is another one are inconsistent.
+    /// The vote is decided: members that voted for another class are inconsistent.
     VoteDone {
         seqno: Seqno,
-        winner: u64,
+        winner: ErrorClass,
         losers: Vec<NodeId>,
     },
     /// [`Roster::evicted`] has changed.
@@ -95,27 +97,45 @@ pub enum Effect {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Joiner {
     node: NodeId,
-    incarnation: u32,
+    incarnation: Incarnation,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct MemberState {
     node: NodeId,
-    incarnation: u32,
+    incarnation: Incarnation,
     state: NodeState,
     desyncs: u32,
-    last_committed: u64,
+    last_committed: Seqno,
     /// Too far behind to count in the commit cut, until a report reaches the cut.
     lagging: bool,
     /// As a donor: whom it serves.
     serves: Option<Joiner>,
-    /// It has said that it has no whole data; and where the half done ones are, if it could go on from them.
-    lacks: Option<Option<u64>>,
+    /// It has said that it has no whole data.
+    lacks: Option<Lack>,
+}
+
+/// The data of a member without whole ones.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Lack {
+    /// Nothing of use.
+    All,
+    /// It could go on from those that are at this position.
+    HalfDone(Seqno),
+}
+
+impl Lack {
+    fn half_done(self) -> Option<Seqno> {
+        match self {
+            Lack::All => None,
+            Lack::HalfDone(position) => Some(position),
+        }
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Vote {
-    codes: BTreeMap<NodeId, u64>,
+    classes: BTreeMap<NodeId, ErrorClass>,
 }
 
 /// See the module.
@@ -123,10 +143,10 @@ struct Vote {
 pub struct Roster {
     view: View,
     members: Vec<MemberState>,
-    cut: u64,
-    votes: BTreeMap<u64, Vote>,
+    cut: Seqno,
+    votes: BTreeMap<Seqno, Vote>,
     /// Decided votes, newest last, bounded: a laggard takes the historic result (rule 28).
-    decided: Vec<(u64, u64)>,
+    decided: Vec<(Seqno, ErrorClass)>,
     /// UUIDs of members that were thrown out, in order and bounded.
     evicted: Vec<Uuid>,
     /// The group level. Not encoded: whoever reads a state knows of which level it is.
@@ -150,7 +170,7 @@ impl Roster {
 
     /// Everything up to here has been committed by every counted member.
     pub fn cut(&self) -> Seqno {
-        Seqno(self.cut)
+        self.cut
     }
 
     pub fn state(&self, node: NodeId) -> Option<NodeState> {
@@ -163,27 +183,27 @@ impl Roster {
 
     /// Votes that wait for answers.
     pub fn open_votes(&self) -> Vec<Seqno> {
-        self.votes.keys().map(|s| Seqno(*s)).collect()
+        self.votes.keys().copied().collect()
     }
 
-    pub fn decided(&self, seqno: Seqno) -> Option<u64> {
-        self.decided.iter().find(|(s, _)| *s == seqno.0).map(|(_, code)| *code)
+    pub fn decided(&self, seqno: Seqno) -> Option<ErrorClass> {
+        self.decided.iter().find(|(s, _)| *s == seqno).map(|(_, winner)| *winner)
     }
 
     /// The results that are remembered, in the order in which they came.
-    pub fn results(&self) -> impl Iterator<Item = (Seqno, u64)> {
-        self.decided.iter().map(|(seqno, winner)| (Seqno(*seqno), *winner))
+    pub fn results(&self) -> impl Iterator<Item = (Seqno, ErrorClass)> {
+        self.decided.iter().copied()
     }
 
     /// Is the vote on `seqno` decided, or may it be, so long ago that the result is forgotten?
     pub fn is_settled(&self, seqno: Seqno) -> bool {
         let oldest = || self.decided.iter().map(|(s, _)| *s).min();
-        self.decided(seqno).is_some() || self.decided.len() >= DECIDED_MAX && oldest() > Some(seqno.0)
+        self.decided(seqno).is_some() || self.decided.len() >= DECIDED_MAX && oldest() > Some(seqno)
     }
 
     /// Has this member said how `seqno`, which is not decided, went?
     pub fn has_voted(&self, node: NodeId, seqno: Seqno) -> bool {
-        self.votes.get(&seqno.0).is_some_and(|vote| vote.codes.contains_key(&node))
+        self.votes.get(&seqno).is_some_and(|vote| vote.classes.contains_key(&node))
     }
 
     /// The group is at this level from here on.
@@ -202,7 +222,7 @@ impl Roster {
 
     /// The donor that was chosen for `joiner`, which is this incarnation of it, and is not done.
     pub fn donor_of(&self, joiner: &Member) -> Option<NodeId> {
-        let joiner = Joiner { node: joiner.node, incarnation: joiner.incarnation.0 };
+        let joiner = Joiner { node: joiner.node, incarnation: joiner.incarnation };
         self.members.iter().find(|m| m.serves == Some(joiner)).map(|m| m.node)
     }
 
@@ -247,13 +267,13 @@ impl Roster {
             .members
             .iter()
             .map(|m| {
-                old.iter().find(|o| o.node == m.node && o.incarnation == m.incarnation.0).cloned().unwrap_or(
+                old.iter().find(|o| o.node == m.node && o.incarnation == m.incarnation).cloned().unwrap_or(
                     MemberState {
                         node: m.node,
-                        incarnation: m.incarnation.0,
+                        incarnation: m.incarnation,
                         state: NodeState::Primary,
                         desyncs: 0,
-                        last_committed: 0,
+                        last_committed: Seqno::ZERO,
                         lagging: false,
                         serves: None,
                         lacks: None,
@@ -281,7 +301,7 @@ impl Roster {
     }
 
     /// A member has said that it has no data: no vote waits for it any more.
-    fn note_lack(&mut self, node: NodeId, lacks: Option<u64>, effects: &mut Vec<Effect>) {
+    fn note_lack(&mut self, node: NodeId, lacks: Lack, effects: &mut Vec<Effect>) {
         if let Some(m) = self.find_mut(node) {
             m.lacks = Some(lacks);
         }
@@ -343,17 +363,17 @@ impl Roster {
                 }
             }
             AppMessage::HalfDone { position } => {
-                self.note_lack(from, Some(position.0), &mut effects);
+                self.note_lack(from, Lack::HalfDone(position), &mut effects);
             }
             AppMessage::NoData => {
                 if self.waits_for_all() && matches!(self.state(from), Some(NodeState::Primary)) {
-                    self.note_lack(from, None, &mut effects);
+                    self.note_lack(from, Lack::All, &mut effects);
                 }
             }
             AppMessage::GoOnHalfDone => {
                 if self.nobody_has_state() {
-                    let best = self.members.iter().filter_map(|m| Some((m.lacks??, std::cmp::Reverse(m.node)))).max();
-                    if let Some((_, std::cmp::Reverse(node))) = best {
+                    let half_done = |m: &MemberState| Some((m.lacks?.half_done()?, Reverse(m.node)));
+                    if let Some((_, Reverse(node))) = self.members.iter().filter_map(half_done).max() {
                         let m = self.find_mut(node).expect("it is a member");
                         m.lacks = None;
                         effects.push(Effect::GoesOnHalfDone { node });
@@ -362,13 +382,13 @@ impl Roster {
             }
             AppMessage::LastCommitted { seqno } => {
                 let m = self.find_mut(from).expect("checked above");
-                m.last_committed = m.last_committed.max(seqno.0.min(at.0));
+                m.last_committed = m.last_committed.max(seqno.min(at));
                 self.let_back_in(from, &mut effects);
                 self.move_cut(&mut effects);
             }
             AppMessage::Lagging { node, seqno } => self.exclude(node, seqno, &mut effects),
             AppMessage::CloseVote { seqno } => self.close_vote(seqno, &mut effects),
-            AppMessage::Vote { seqno, code, text } => self.vote(from, seqno, code, &text, at, &mut effects),
+            AppMessage::Vote { seqno, class, text } => self.vote(from, seqno, class, &text, at, &mut effects),
             AppMessage::Evict { member } => self.evict(member, &mut effects),
         }
         effects
@@ -407,7 +427,7 @@ impl Roster {
     /// forget the same (rule 24). It goes on applying; what its own clients have begun before the cut fails certification.
     fn exclude(&mut self, node: NodeId, seqno: Seqno, effects: &mut Vec<Effect>) {
         let label = self.label(node);
-        let Some(m) = self.find_mut(node).filter(|m| !m.lagging && m.last_committed <= seqno.0) else { return };
+        let Some(m) = self.find_mut(node).filter(|m| !m.lagging && m.last_committed <= seqno) else { return };
         m.lagging = true;
         effects.push(Effect::Note(format!(
             "Member {label} lags behind at {} and does not hold up certification any more",
@@ -426,10 +446,10 @@ impl Roster {
     /// Counted members that report less than some other one by more than `distance`, and what they last reported.
     pub fn laggards(&self, distance: u64) -> Vec<(NodeId, Seqno)> {
         let counted = || self.members.iter().filter(|m| self.counted(m) && !m.lagging);
-        let best = counted().map(|m| m.last_committed).max().unwrap_or(0);
+        let best = counted().map(|m| m.last_committed).max().unwrap_or(Seqno::ZERO);
         counted()
-            .filter(|m| m.last_committed.saturating_add(distance) < best)
-            .map(|m| (m.node, Seqno(m.last_committed)))
+            .filter(|m| m.last_committed.0.saturating_add(distance) < best.0)
+            .map(|m| (m.node, m.last_committed))
             .collect()
     }
 
@@ -453,7 +473,7 @@ impl Roster {
         };
         if low > self.cut {
             self.cut = low;
-            effects.push(Effect::Cut(Seqno(low)));
+            effects.push(Effect::Cut(low));
         }
     }
 
@@ -472,7 +492,7 @@ impl Roster {
         }
         self.shift(joiner, NodeState::Joiner, effects);
         if position.is_none() {
-            self.note_lack(joiner, None, effects);
+            self.note_lack(joiner, Lack::All, effects);
         }
         match self.ready_donor(joiner, list) {
             Ok(donor) => {
@@ -483,7 +503,7 @@ impl Roster {
                     NodeState::Synced.name(),
                 )));
                 let m = self.find_mut(donor).expect("candidates are members");
-                m.serves = Some(Joiner { node: joiner, incarnation: asks.incarnation.0 });
+                m.serves = Some(Joiner { node: joiner, incarnation: asks.incarnation });
                 m.desyncs = m.desyncs.saturating_add(1);
                 self.shift(donor, NodeState::Donor, effects);
                 effects.push(Effect::DonorChosen { joiner, donor, request, position });
@@ -518,46 +538,53 @@ impl Roster {
         ready.ok_or(!candidates.is_empty())
     }
 
-    fn vote(&mut self, from: NodeId, seqno: Seqno, code: u64, text: &str, at: Seqno, effects: &mut Vec<Effect>) {
+    fn vote(
+        &mut self,
+        from: NodeId,
+        seqno: Seqno,
+        class: ErrorClass,
+        text: &str,
+        at: Seqno,
+        effects: &mut Vec<Effect>,
+    ) {
         if seqno > at || self.decided(seqno).is_some() {
             return;
         }
-        let first = !self.votes.contains_key(&seqno.0);
+        let first = !self.votes.contains_key(&seqno);
         let name = self.view.get(from).map_or("?", |m| m.name.as_str()).to_string();
         let place = self.view.position(from).map_or(-1, |p| p as i64);
         let verb = if first { "initiates vote" } else { "responds to vote" };
-        effects
-            .push(Effect::Note(format!("Member {place}({name}) {verb} on {seqno},{code:016x}:  {}", printable(text))));
-        self.votes.entry(seqno.0).or_default().codes.insert(from, code);
+        effects.push(Effect::Note(format!("Member {place}({name}) {verb} on {seqno},{class}:  {}", printable(text))));
+        self.votes.entry(seqno).or_default().classes.insert(from, class);
         if first {
             effects.push(Effect::VoteBegun { seqno });
         }
-        self.count_vote(seqno.0, effects);
+        self.count_vote(seqno, effects);
     }
 
     /// Decided as soon as outstanding votes cannot change it: most votes win, success wins ties.
-    fn count_vote(&mut self, seqno: u64, effects: &mut Vec<Effect>) {
+    fn count_vote(&mut self, seqno: Seqno, effects: &mut Vec<Effect>) {
         let Some(vote) = self.votes.get(&seqno) else { return };
         let voters: Vec<NodeId> = self
             .members
             .iter()
-            .filter(|m| self.is_asked(m) || vote.codes.contains_key(&m.node))
+            .filter(|m| self.is_asked(m) || vote.classes.contains_key(&m.node))
             .map(|m| m.node)
             .collect();
-        let mut tally: BTreeMap<u64, usize> = BTreeMap::new();
+        let mut tally: BTreeMap<ErrorClass, usize> = BTreeMap::new();
         for node in &voters {
-            if let Some(code) = vote.codes.get(node) {
-                *tally.entry(*code).or_default() += 1;
+            if let Some(class) = vote.classes.get(node) {
+                *tally.entry(*class).or_default() += 1;
             }
         }
-        let outstanding = voters.iter().filter(|n| !vote.codes.contains_key(n)).count();
-        // Highest count; among equals the lowest code, and success is zero.
-        let Some((winner, most)) = tally.iter().map(|(c, n)| (*c, *n)).max_by_key(|(c, n)| (*n, u64::MAX - *c)) else {
+        let outstanding = voters.iter().filter(|n| !vote.classes.contains_key(n)).count();
+        // Highest count; among equals the lowest class, and success is below all others.
+        let Some((winner, most)) = tally.iter().map(|(c, n)| (*c, *n)).max_by_key(|(c, n)| (*n, Reverse(*c))) else {
             return;
         };
         let rival = tally.iter().filter(|(c, _)| **c != winner).map(|(_, n)| *n).max().unwrap_or(0);
-        let success = tally.get(&0).copied().unwrap_or(0);
-        let safe = if winner == 0 {
+        let success = tally.get(&ErrorClass::SUCCESS).copied().unwrap_or(0);
+        let safe = if winner == ErrorClass::SUCCESS {
             most >= rival + outstanding
         } else {
             most > rival + outstanding && most > success + outstanding
@@ -566,19 +593,19 @@ impl Roster {
             return;
         }
         let losers: Vec<NodeId> =
-            voters.iter().copied().filter(|n| vote.codes.get(n).is_some_and(|c| *c != winner)).collect();
+            voters.iter().copied().filter(|n| vote.classes.get(n).is_some_and(|c| *c != winner)).collect();
         let mut lines = format!("Votes over {seqno}:");
-        for (code, n) in &tally {
-            lines.push_str(&format!("\n   {code:016x}: {n}/{}", voters.len()));
+        for (class, n) in &tally {
+            lines.push_str(&format!("\n   {class}: {n}/{}", voters.len()));
         }
-        lines.push_str(&format!("\nWinner: {winner:016x}"));
+        lines.push_str(&format!("\nWinner: {winner}"));
         effects.push(Effect::Note(lines));
         self.votes.remove(&seqno);
         self.decided.push((seqno, winner));
         if self.decided.len() > DECIDED_MAX {
             self.decided.remove(0);
         }
-        effects.push(Effect::VoteDone { seqno: Seqno(seqno), winner, losers });
+        effects.push(Effect::VoteDone { seqno, winner, losers });
     }
 
     /// A vote that is still open has no majority for anything, or it would be decided. A member that found an error then
@@ -586,8 +613,9 @@ impl Roster {
     /// error that they find begins another vote. (To count the silent as successes, or not at all, would let one sick member
     /// or one slow moment throw out all the others.)
     fn close_vote(&mut self, seqno: Seqno, effects: &mut Vec<Effect>) {
-        let Some(vote) = self.votes.remove(&seqno.0) else { return };
-        let losers: Vec<NodeId> = vote.codes.iter().filter(|(_, code)| **code != 0).map(|(node, _)| *node).collect();
+        let Some(vote) = self.votes.remove(&seqno) else { return };
+        let failed = vote.classes.iter().filter(|(_, class)| **class != ErrorClass::SUCCESS);
+        let losers: Vec<NodeId> = failed.map(|(node, _)| *node).collect();
         effects.push(Effect::Note(format!("Vote over {seqno} found no majority in time and is dismissed")));
         effects.push(Effect::VoteDismissed { seqno, losers });
     }
@@ -597,40 +625,40 @@ impl Roster {
         w.u32(self.members.len() as u32);
         for m in &self.members {
             w.uuid(m.node.0);
-            w.u32(m.incarnation);
+            w.u32(m.incarnation.0);
             // One byte for both: what was written before there were laggards reads as none.
             let lagging = if m.lagging { LAGGING } else { 0 };
             let serving = if m.serves.is_some() { SERVES_ONE_LIFE } else { 0 };
             w.u8(m.state as u8 | lagging | serving);
             w.u32(m.desyncs);
-            w.u64(m.last_committed);
+            w.u64(m.last_committed.0);
             w.uuid(m.serves.map_or(Uuid::NIL, |joiner| joiner.node.0));
             if let Some(joiner) = m.serves {
-                w.u32(joiner.incarnation);
+                w.u32(joiner.incarnation.0);
             }
             match m.lacks {
                 None => w.u8(0),
-                Some(None) => w.u8(1),
-                Some(Some(position)) => {
+                Some(Lack::All) => w.u8(1),
+                Some(Lack::HalfDone(position)) => {
                     w.u8(2);
-                    w.u64(position);
+                    w.u64(position.0);
                 }
             }
         }
-        w.u64(self.cut);
+        w.u64(self.cut.0);
         w.u32(self.votes.len() as u32);
         for (seqno, vote) in &self.votes {
-            w.u64(*seqno);
-            w.u32(vote.codes.len() as u32);
-            for (node, code) in &vote.codes {
+            w.u64(seqno.0);
+            w.u32(vote.classes.len() as u32);
+            for (node, class) in &vote.classes {
                 w.uuid(node.0);
-                w.u64(*code);
+                w.u64(class.0);
             }
         }
         w.u32(self.decided.len() as u32);
-        for (seqno, code) in &self.decided {
-            w.u64(*seqno);
-            w.u64(*code);
+        for (seqno, winner) in &self.decided {
+            w.u64(seqno.0);
+            w.u64(winner.0);
         }
         w.u32(self.evicted.len() as u32);
         for uuid in &self.evicted {
@@ -643,20 +671,20 @@ impl Roster {
         let count = r.count(1024)?;
         let members = (0..count)
             .map(|_| {
-                let (node, incarnation, state) = (NodeId(r.uuid()?), r.u32()?, r.u8()?);
+                let (node, incarnation, state) = (NodeId(r.uuid()?), Incarnation(r.u32()?), r.u8()?);
                 Ok(MemberState {
                     node,
                     incarnation,
                     state: NodeState::from_u8(state & !(LAGGING | SERVES_ONE_LIFE))
                         .ok_or(DecodeError::Invalid("node state"))?,
                     desyncs: r.u32()?,
-                    last_committed: r.seqno()?.0,
+                    last_committed: r.seqno()?,
                     lagging: state & LAGGING != 0,
                     serves: decode_joiner(r, state & SERVES_ONE_LIFE != 0)?,
                     lacks: match r.u8()? {
                         0 => None,
-                        1 => Some(None),
-                        2 => Some(Some(r.seqno()?.0)),
+                        1 => Some(Lack::All),
+                        2 => Some(Lack::HalfDone(r.seqno()?)),
                         _ => return Err(DecodeError::Invalid("what a member lacks")),
                     },
                 })
@@ -665,18 +693,19 @@ impl Roster {
         if members.iter().any(|m| m.node.0.is_nil()) {
             return Err(DecodeError::Invalid("member without an id"));
         }
-        let cut = r.seqno()?.0;
+        let cut = r.seqno()?;
         let votes = (0..r.count(1 << 16)?)
             .map(|_| {
-                let seqno = r.seqno()?.0;
-                let codes = (0..r.count(1024)?)
-                    .map(|_| Ok((NodeId(r.uuid()?), r.u64()?)))
+                let seqno = r.seqno()?;
+                let classes = (0..r.count(1024)?)
+                    .map(|_| Ok((NodeId(r.uuid()?), ErrorClass(r.u64()?))))
                     .collect::<Result<_, DecodeError>>()?;
-                Ok((seqno, Vote { codes }))
+                Ok((seqno, Vote { classes }))
             })
             .collect::<Result<_, DecodeError>>()?;
-        let decided =
-            (0..r.count(DECIDED_MAX)?).map(|_| Ok((r.seqno()?.0, r.u64()?))).collect::<Result<_, DecodeError>>()?;
+        let decided = (0..r.count(DECIDED_MAX)?)
+            .map(|_| Ok((r.seqno()?, ErrorClass(r.u64()?))))
+            .collect::<Result<_, DecodeError>>()?;
         let evicted = (0..r.count(EVICTED_MAX)?).map(|_| r.uuid()).collect::<Result<_, DecodeError>>()?;
         Ok(Roster { view, members, cut, votes, decided, evicted, level: Level::FIRST })
     }
@@ -687,14 +716,13 @@ fn decode_joiner(r: &mut Reader<'_>, one_life: bool) -> Result<Option<Joiner>, D
     if one_life && node.is_none() {
         return Err(DecodeError::Invalid("a donor that serves nobody"));
     }
-    let incarnation = if one_life { r.u32()? } else { 0 };
+    let incarnation = if one_life { Incarnation(r.u32()?) } else { Incarnation::ZERO };
     Ok(node.map(|node| Joiner { node, incarnation }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trireme_types::Incarnation;
 
     fn node(n: u8) -> NodeId {
         NodeId(Uuid([n; 16]))
@@ -922,13 +950,17 @@ mod tests {
 
     fn outcome(effects: &[Effect]) -> Option<(u64, Vec<NodeId>)> {
         effects.iter().find_map(|e| match e {
-            Effect::VoteDone { winner, losers, .. } => Some((*winner, losers.clone())),
+            Effect::VoteDone { winner, losers, .. } => Some((winner.0, losers.clone())),
             _ => None,
         })
     }
 
     fn cast(r: &mut Roster, from: u8, code: u64) -> Vec<Effect> {
-        r.apply(node(from), AppMessage::Vote { seqno: Seqno(5), code, text: String::new() }, Seqno(9))
+        r.apply(
+            node(from),
+            AppMessage::Vote { seqno: Seqno(5), class: ErrorClass(code), text: String::new() },
+            Seqno(9),
+        )
     }
 
     #[test]
@@ -937,7 +969,7 @@ mod tests {
         sync(&mut r, &[1, 2, 3]);
         assert_eq!(outcome(&cast(&mut r, 1, 77)), None);
         assert_eq!(outcome(&cast(&mut r, 2, 77)), Some((77, vec![])));
-        assert_eq!(r.decided(Seqno(5)), Some(77));
+        assert_eq!(r.decided(Seqno(5)), Some(ErrorClass(77)));
         let mut two = roster(&["n1", "n2"]);
         sync(&mut two, &[1, 2]);
         assert_eq!(outcome(&cast(&mut two, 1, 77)), None);
@@ -973,7 +1005,7 @@ mod tests {
         let mut r = roster(&["n1", "n2"]);
         sync(&mut r, &[1, 2]);
         let text = "an error\n2026-11-22 [ERROR] made up\u{202e}".to_owned();
-        let effects = r.apply(node(1), AppMessage::Vote { seqno: Seqno(1), code: 7, text }, Seqno(9));
+        let effects = r.apply(node(1), AppMessage::Vote { seqno: Seqno(1), class: ErrorClass(7), text }, Seqno(9));
         let said = effects.iter().find_map(|e| if let Effect::Note(line) = e { Some(line) } else { None }).unwrap();
         assert!(said.contains("an error?2026-11-22 [ERROR] made up?"), "{said}");
     }

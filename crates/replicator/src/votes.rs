@@ -1,8 +1,45 @@
 //! Inconsistency votes as the appliers see them: who has failed, who owes an answer, who waits for the result.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use trireme_types::Seqno;
+
+/// How a write set went at a member, as far as votes tell errors apart: members vote alike that have the same class.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ErrorClass(pub u64);
+
+impl ErrorClass {
+    /// No error. Below all others.
+    pub const SUCCESS: ErrorClass = ErrorClass(0);
+
+    /// Of an error's text: the MariaDB error numbers in it, never the wording (which depends on language and privileges). Never
+    /// [`ErrorClass::SUCCESS`].
+    pub fn of(error: &[u8]) -> ErrorClass {
+        const MARK: &[u8] = b"Error_code: ";
+        let mut class: u64 = 0xcbf2_9ce4_8422_2325;
+        let mut mix = |byte: u8| class = (class ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        let mut found = false;
+        let mut rest = error;
+        while let Some(at) = rest.windows(MARK.len()).position(|w| w == MARK) {
+            rest = &rest[at + MARK.len()..];
+            found = true;
+            rest.iter().take_while(|b| b.is_ascii_digit()).for_each(|b| mix(*b));
+            mix(b';');
+        }
+        if !found {
+            mix(1);
+        }
+        ErrorClass(class | 1 << 63)
+    }
+}
+
+/// As log lines and files show it.
+impl fmt::Display for ErrorClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
 
 /// `W`: whom to tell the result.
 #[derive(Debug)]
@@ -13,7 +50,7 @@ pub struct Ballots<W> {
     owed: BTreeSet<Seqno>,
     /// Outcomes of votes on what this node has not applied yet: a laggard takes the historic result (rule 28). The oldest go first when
     /// there are too many.
-    outcomes: BTreeMap<Seqno, u64>,
+    outcomes: BTreeMap<Seqno, ErrorClass>,
 }
 
 /// The consequence of having applied something without error.
@@ -35,26 +72,6 @@ impl<W> Default for Ballots<W> {
     }
 }
 
-/// The class of an error: the MariaDB error numbers in its text, never the wording (which depends on language and
-/// privileges). Zero is success, so a failure has the top bit set.
-pub fn error_class(error: &[u8]) -> u64 {
-    const MARK: &[u8] = b"Error_code: ";
-    let mut class: u64 = 0xcbf2_9ce4_8422_2325;
-    let mut mix = |byte: u8| class = (class ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-    let mut found = false;
-    let mut rest = error;
-    while let Some(at) = rest.windows(MARK.len()).position(|w| w == MARK) {
-        rest = &rest[at + MARK.len()..];
-        found = true;
-        rest.iter().take_while(|b| b.is_ascii_digit()).for_each(|b| mix(*b));
-        mix(b';');
-    }
-    if !found {
-        mix(1);
-    }
-    class | 1 << 63
-}
-
 impl<W: Clone> Ballots<W> {
     /// Something is to be looked at when an applier is done.
     pub fn any(&self) -> bool {
@@ -63,7 +80,7 @@ impl<W: Clone> Ballots<W> {
 
     /// This node failed at `seqno`, and `waiter` wants the outcome (the one that waits already does, if there is one, which is returned).
     /// With the outcome if that is known already.
-    pub fn failed(&mut self, seqno: Seqno, waiter: impl FnOnce() -> W) -> (W, Option<u64>) {
+    pub fn failed(&mut self, seqno: Seqno, waiter: impl FnOnce() -> W) -> (W, Option<ErrorClass>) {
         self.owed.remove(&seqno);
         let waiter = self.failed.entry(seqno).or_insert_with(waiter).clone();
         let outcome = self.outcomes.remove(&seqno);
@@ -91,7 +108,7 @@ impl<W: Clone> Ballots<W> {
     pub fn settle(&mut self, seqno: Seqno) -> Settled {
         let owed = self.owed.remove(&seqno);
         match self.outcomes.remove(&seqno) {
-            Some(winner) if winner != 0 => Settled::Lost,
+            Some(winner) if winner != ErrorClass::SUCCESS => Settled::Lost,
             Some(_) => Settled::Nothing,
             None if owed => Settled::Owed,
             None => Settled::Nothing,
@@ -100,7 +117,7 @@ impl<W: Clone> Ballots<W> {
 
     /// The vote on `seqno` is over. Returns the one that waits for the outcome here. With nobody, the outcome is kept for
     /// [`Ballots::settle`].
-    pub fn decided(&mut self, seqno: Seqno, winner: u64) -> Option<W> {
+    pub fn decided(&mut self, seqno: Seqno, winner: ErrorClass) -> Option<W> {
         self.owed.remove(&seqno);
         let waiter = self.failed.remove(&seqno);
         if waiter.is_none() {
@@ -145,8 +162,8 @@ mod tests {
     fn equal_error_numbers_are_equal_votes_whatever_the_wording() {
         let english = b" Can't find record in 't1', Error_code: 1032;\0";
         let german = b" Kann Datensatz in 't1' nicht finden, Error_code: 1032;\0";
-        assert_eq!(error_class(english), error_class(german));
-        assert_ne!(error_class(english), error_class(b" Duplicate entry, Error_code: 1062;\0"));
-        assert_ne!(error_class(b"x"), 0);
+        assert_eq!(ErrorClass::of(english), ErrorClass::of(german));
+        assert_ne!(ErrorClass::of(english), ErrorClass::of(b" Duplicate entry, Error_code: 1062;\0"));
+        assert_ne!(ErrorClass::of(b"x"), ErrorClass::SUCCESS);
     }
 }

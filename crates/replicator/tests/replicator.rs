@@ -3,6 +3,7 @@
 use std::time::Duration;
 use trireme_replicator::message::AppMessage;
 use trireme_replicator::retention::Growth;
+use trireme_replicator::votes::ErrorClass;
 use trireme_replicator::{
     Connect, Distances, Effect, Failures, Feed, Offer, Position, Replicator, Severity, Sight, Start,
 };
@@ -395,13 +396,13 @@ fn who_comes_back_to_a_running_server_goes_on_where_it_stands() {
 }
 
 fn vote(seqno: u64, code: u64) -> AppMessage {
-    AppMessage::Vote { seqno: Seqno(seqno), code, text: String::new() }
+    AppMessage::Vote { seqno: Seqno(seqno), class: ErrorClass(code), text: String::new() }
 }
 
 /// Of data from the beginning on: `failed` with error 77.
 fn failures(failed: &[u64]) -> Option<Failures> {
     let mut failures = Failures::begin(at(0));
-    failed.iter().for_each(|seqno| failures.note(Seqno(*seqno), 77));
+    failed.iter().for_each(|seqno| failures.note(Seqno(*seqno), ErrorClass(77)));
     Some(failures)
 }
 
@@ -429,7 +430,7 @@ fn data_that_contradict_a_result_from_before_the_return_are_replaced_by_a_copy()
         let mut s = back(failed);
         s.say(2, vote(3, codes[0]));
         s.say(3, vote(3, codes[1]));
-        assert_eq!(s.replicator.roster().decided(Seqno(3)), Some(codes[0]));
+        assert_eq!(s.replicator.roster().decided(Seqno(3)), Some(ErrorClass(codes[0])));
         s.view(8, &[2, 3, 1]);
         let copying = matches!(s.replicator.feed(), Feed::Copying(_));
         assert_eq!(copying, copies, "failed {failed:?}, decided {codes:?}");
@@ -460,7 +461,7 @@ fn a_result_after_the_return_is_compared_with_what_the_data_hold() {
         s.view(8, &[2, 3, 1]);
         let mut effects = s.say(2, vote(5, code));
         effects.extend(s.say(3, vote(5, code)));
-        let held = contradicted.map(|held| Effect::Contradicted { seqno: Seqno(5), held });
+        let held = contradicted.map(|held| Effect::Contradicted { seqno: Seqno(5), held: ErrorClass(held) });
         assert_eq!(effects.into_iter().find(|e| matches!(e, Effect::Contradicted { .. })), held, "{failed:?} {code}");
     }
 }
@@ -471,17 +472,20 @@ fn who_is_back_answers_as_its_data_are_and_asks_about_what_it_failed_at() {
     s.view(8, &[2, 3, 1]);
     let asked = s.tick_at(Timestamp::ZERO.after(Duration::from_secs(2)), &[]);
     let again = proposes(&asked);
-    let own = |m: &&AppMessage| matches!(m, AppMessage::Vote { seqno: Seqno(5), code: 77, .. });
+    let own = |m: &&AppMessage| matches!(m, AppMessage::Vote { seqno: Seqno(5), class: ErrorClass(77), .. });
     assert!(again.iter().any(|m| own(&m)), "nobody may have heard of it: {asked:?}");
     s.say(1, again.iter().find(own).unwrap().clone());
     let quiet = s.tick_at(Timestamp::ZERO.after(Duration::from_secs(4)), &[]);
     assert!(!proposes(&quiet).iter().any(|m| own(&m)), "it has voted");
     // On what it has applied somebody else asks.
     let begun = s.say(2, vote(6, 77));
-    assert!(matches!(&proposes(&begun)[..], [AppMessage::Vote { seqno: Seqno(6), code: 0, .. }]), "{begun:?}");
+    assert!(
+        matches!(&proposes(&begun)[..], [AppMessage::Vote { seqno: Seqno(6), class: ErrorClass::SUCCESS, .. }]),
+        "{begun:?}"
+    );
     // Nobody has confirmed it in time.
     let closed = s.say(2, AppMessage::CloseVote { seqno: Seqno(5) });
-    assert_eq!(closed, [Effect::Contradicted { seqno: Seqno(5), held: 77 }]);
+    assert_eq!(closed, [Effect::Contradicted { seqno: Seqno(5), held: ErrorClass(77) }]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use trireme_replicator::message::AppMessage;
 use trireme_replicator::roster::NodeState;
-use trireme_replicator::votes::Settled;
+use trireme_replicator::votes::{ErrorClass, Settled};
 use trireme_types::{Member, Seqno};
 
 use crate::cluster::{Cluster, Stop};
@@ -18,7 +18,7 @@ const MEMBERS_MIN: usize = 3;
 impl Cluster {
     /// With which error the server in this place fails to apply an operation: follows from the seed. In a harmless run all fail alike, in
     /// others one server fails alone.
-    pub(crate) fn error_of(&self, slot: usize, op: u64) -> Option<u64> {
+    pub(crate) fn error_of(&self, slot: usize, op: u64) -> Option<ErrorClass> {
         if self.options.error_share == 0.0 {
             return None;
         }
@@ -29,7 +29,7 @@ impl Cluster {
                 alone == slot as u64 && Rng::new(self.options.seed ^ mix(op)).chance(self.options.error_share)
             }
         };
-        fails.then_some(1 << 63 | op)
+        fails.then_some(ErrorClass(1 << 63 | op))
     }
 
     /// May the server go on with what is next for it? Not while it waits for the outcome of a vote.
@@ -61,7 +61,7 @@ impl Cluster {
             }
             None => {
                 p.voting = Some(seqno);
-                p.owed.say(AppMessage::Vote { seqno, code, text: "error".into() });
+                p.owed.say(AppMessage::Vote { seqno, class: code, text: "error".into() });
                 self.slots[slot].db.note_failure(code);
                 self.log(|| format!("n{slot} fails at {seqno}"));
                 self.arose(Situation::InconsistencyVote);
@@ -72,7 +72,7 @@ impl Cluster {
     }
 
     /// The server in this place failed at `seqno`, and the group has decided. `true`: it goes on.
-    fn on_outcome(&mut self, slot: usize, seqno: Seqno, winner: u64) -> bool {
+    fn on_outcome(&mut self, slot: usize, seqno: Seqno, winner: ErrorClass) -> bool {
         let ignored = self.options.sabotage == Some(Sabotage::VoteIgnored);
         let Some(change) = self.slots[slot].db.queue.front_mut().filter(|c| Seqno(c.seqno) == seqno) else {
             return true;
@@ -106,7 +106,9 @@ impl Cluster {
         let Some(p) = s.process.as_mut().filter(|p| p.ballots.any()) else { return };
         match p.ballots.settle(at) {
             Settled::Nothing => {}
-            Settled::Owed => p.owed.say(AppMessage::Vote { seqno: at, code: 0, text: String::new() }),
+            Settled::Owed => {
+                p.owed.say(AppMessage::Vote { seqno: at, class: ErrorClass::SUCCESS, text: String::new() })
+            }
             Settled::Lost => self.be_inconsistent(slot),
         }
     }
@@ -116,11 +118,11 @@ impl Cluster {
         let applied = s.db.valid && s.db.now.position >= seqno.0;
         let Some(p) = &mut s.process else { return };
         if p.ballots.begun(seqno) && applied && p.ballots.repay(seqno) {
-            p.owed.say(AppMessage::Vote { seqno, code: 0, text: String::new() });
+            p.owed.say(AppMessage::Vote { seqno, class: ErrorClass::SUCCESS, text: String::new() });
         }
     }
 
-    pub(crate) fn on_vote_done(&mut self, slot: usize, seqno: Seqno, winner: u64, applied: bool) {
+    pub(crate) fn on_vote_done(&mut self, slot: usize, seqno: Seqno, winner: ErrorClass, applied: bool) {
         let s = &mut self.slots[slot];
         let applied = applied && s.db.valid && s.db.now.position >= seqno.0;
         let Some(p) = &mut s.process else { return };
@@ -134,11 +136,11 @@ impl Cluster {
     pub(crate) fn on_vote_dismissed(&mut self, slot: usize, seqno: Seqno, lost: bool) {
         let Some(p) = &mut self.slots[slot].process else { return };
         if p.ballots.dismissed(seqno, lost).is_some() {
-            self.end_vote(slot, seqno, 0);
+            self.end_vote(slot, seqno, ErrorClass::SUCCESS);
         }
     }
 
-    fn end_vote(&mut self, slot: usize, seqno: Seqno, winner: u64) {
+    fn end_vote(&mut self, slot: usize, seqno: Seqno, winner: ErrorClass) {
         if let Some(p) = &mut self.slots[slot].process {
             p.voting = None;
         }

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use trireme_replicator::votes::ErrorClass;
 use trireme_replicator::{Failures, Position};
 use trireme_types::{Lineage, Seqno, Uuid};
 
@@ -81,7 +82,7 @@ pub struct Change {
     pub rows: Vec<(u16, u64)>,
     pub stage: Staging,
     /// The server fails to apply it, with this error.
-    pub fails: Option<u64>,
+    pub fails: Option<ErrorClass>,
     /// A statement in total-order isolation: a death in the middle leaves its beginnings.
     pub isolated: bool,
 }
@@ -216,7 +217,7 @@ impl Database {
     }
 
     /// The server fails to apply what is next, and its node notes that.
-    pub fn note_failure(&mut self, code: u64) {
+    pub fn note_failure(&mut self, code: ErrorClass) {
         let Some(next) = self.queue.front() else { return };
         let found = Position { history: self.now.history, seqno: Seqno(self.now.position) };
         self.failures.get_or_insert_with(|| Failures::begin(found)).note(Seqno(next.seqno), code);

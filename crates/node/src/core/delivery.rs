@@ -400,7 +400,7 @@ impl Core {
             Effect::VoteDone { seqno, .. } | Effect::VoteDismissed { seqno, .. }
                 if self.inc.replicator.is_repeated() && seqno <= self.shared.monitor.left() => {}
             Effect::VoteDone { seqno, winner, applied } => {
-                self.shared.host.flight.note(flight::Event::VoteDone { seqno, winner });
+                self.shared.host.flight.note(flight::Event::VoteDone { seqno, winner: winner.0 });
                 let left = || if applied { self.shared.monitor.left() } else { Seqno::ZERO };
                 if self.shared.votes.decided(seqno, winner, left) {
                     self.shared.lost_vote(seqno);

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 use trireme_certification::{Head, WriteSet, WriteSetBuilder};
 use trireme_flight::Event;
-use trireme_replicator::votes::{Settled, error_class};
+use trireme_replicator::votes::{ErrorClass, Settled};
 use trireme_surface::texts;
 use trireme_types::Seqno;
 
@@ -321,7 +321,7 @@ impl Node {
         match self.shared.votes.settle(seqno) {
             Settled::Nothing => {}
             Settled::Owed => {
-                self.shared.vote(seqno, 0, "Success");
+                self.shared.vote(seqno, ErrorClass::SUCCESS, "Success");
             }
             Settled::Lost => self.shared.lost_vote(seqno),
         }
@@ -331,7 +331,7 @@ impl Node {
     /// This node failed where others may have succeeded: the group decides who is wrong.
     pub(super) fn vote_on_error(&self, seqno: Seqno, error: &[u8]) -> Code {
         let shared = &self.shared;
-        let class = error_class(error);
+        let class = ErrorClass::of(error);
         shared.note_failure(seqno, class);
         let slot = shared.votes.failed(seqno);
         let text = String::from_utf8_lossy(error);
