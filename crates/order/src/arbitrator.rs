@@ -8,12 +8,12 @@
 //!
 //! It cannot give what it has dropped. A server whose log ends below its base is stood for only if that one's *data* hold what was
 //! dropped: then the state at the beginning of the log here is all that the server needs, and no copy is. A server that has neither is not stood
-//! for, and if that shows only after the election, the arbitrator steps down. Then the group waits for somebody who holds more.
+//! for, and if that shows only after the election, the arbitrator steps down. Then the group waits for somebody who holds more, or for all voters.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use trireme_types::{Base, Kinship, LogIndex, MemberKind, NodeId, Seqno, Timestamp, Voter, VoterSet};
+use trireme_types::{Base, Kinship, LogIndex, MemberKind, NodeId, Seqno, Timestamp, Voter, VoterSet, Weight};
 
 use crate::election::Role;
 use crate::group::Group;
@@ -91,24 +91,46 @@ impl<S: LogStore> Group<S> {
                 self.cannot_bring_up(from);
             }
         }
-        if !self.can_bring_up(from) && !self.decides_what_is_left() {
+        if !self.can_bring_up(from) && !self.decides_what_is_left(now) {
             return;
         }
-        self.arbiter.stands_for = Some(from);
+        // One that it can bring up is not forgotten for one that it cannot.
+        if self.can_bring_up(from) || !self.arbiter.stands_for.is_some_and(|server| self.can_bring_up(server)) {
+            self.arbiter.stands_for = Some(from);
+        }
         if !self.timers.is_armed(Timer::Election) && self.may_stand() {
             let at = now.after(self.random_below(STAND_WITHIN));
             self.timers.arm(Timer::Election, at);
         }
     }
 
-    /// Are the logs such that all voters together have to say what is left, and are they here? The best log decides that, and its
-    /// owner asks for the promises although it can give its log to nobody.
-    fn decides_what_is_left(&self) -> bool {
+    /// Have all voters together to say what is left, and are they here? So it is when there are too few whole logs, and also when this log
+    /// holds everything, but only behind what it has dropped, and nobody gets so far. The best log decides that, and its owner asks for the
+    /// promises although it can give its log to nobody.
+    fn decides_what_is_left(&self, now: Timestamp) -> bool {
         let whole = |n: NodeId| {
             let told = || self.peers.get(&n).and_then(|p| p.told()).is_some_and(|p| p.whole);
             if n == self.me() { self.is_whole() } else { self.kinship_of(n) == Some(Kinship::Same) && told() }
         };
-        self.all_voters(|n| self.is_here(n)) && !self.is_evidence(whole)
+        let no_use = || self.all_have_told(now) && !self.reaches_anyone(now);
+        // Without any data there is nothing to go on with.
+        self.all_voters(|n| self.is_here(n))
+            && (!self.is_evidence(whole) || no_use())
+            && self.reach_of_data(now).is_some()
+    }
+
+    /// Does this arbitrator stand although it can give its log to nobody, as far as is known here?
+    pub(crate) fn leads_nobody(&self, now: Timestamp) -> bool {
+        self.arbitrates()
+            && !self.arbiter.stands_for.is_some_and(|server| self.can_bring_up(server))
+            && !self.reaches_anyone(now)
+    }
+
+    /// Does the log here go on from that of any linked server, or from its data, whatever its vote?
+    fn reaches_anyone(&self, now: Timestamp) -> bool {
+        let linked = self.peers.iter().filter(|(n, p)| p.told_lately(now).is_some() && self.kinship_of(**n).is_some());
+        let linked: Vec<Voter> = linked.map(|(node, _)| Voter { node: *node, weight: Weight(1) }).collect();
+        self.someone_to_bring_up(&linked).is_some()
     }
 
     /// The state from which this server could go on with the log here, although its own log ends before: its data hold all that lies

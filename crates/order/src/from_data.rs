@@ -155,7 +155,7 @@ impl<S: LogStore> Group<S> {
         let base = self.store.base().seqno;
         let reach =
             self.reach_of_data(now).filter(|r| *r < base && !self.arbitrates() && !self.is(Mutant::DataIgnored));
-        let at_stake = self.data_at_stake().filter(|(node, _)| self.heirs_for(*node).is_empty());
+        let at_stake = self.data_at_stake().filter(|(node, _)| self.heirs_for(now, *node).is_empty());
         let Some(short) = reach.or(at_stake.map(|(_, seqno)| seqno)) else {
             self.told.useless = None;
             return false;
@@ -202,32 +202,43 @@ impl<S: LogStore> Group<S> {
 
     /// Does the log here go on where the data of this server, or its own log behind them, end?
     fn is_reached(&self, node: NodeId) -> bool {
-        let base = self.store.base().seqno;
-        let theirs = self.peers.get(&node).and_then(|p| p.told());
-        let (Some(theirs), Some(holds)) = (theirs, self.data_of(node)) else { return false };
-        if self.data.out_of_reach.contains(&node) {
-            return false;
+        !self.data.out_of_reach.contains(&node)
+            && self.end_on_this_branch(node).is_some_and(|end| self.store.base().seqno <= end)
+    }
+
+    /// How far this linked server gets on the branch here by its own data and its own log behind them. It may not have heard yet of the fork
+    /// at which the branch began, if its data let it follow.
+    fn end_on_this_branch(&self, node: NodeId) -> Option<Seqno> {
+        let holds = self.data_of(node)?;
+        let theirs = self.peers.get(&node)?.told()?;
+        match theirs.lineage.kinship(&self.tail.lineage) {
+            Kinship::Same => Some(holds.max(theirs.seqno)),
+            Kinship::Descendant(fork) if holds <= fork.seqno => Some(holds.max(theirs.seqno).min(fork.seqno)),
+            Kinship::Descendant(_) | Kinship::Ancestor | Kinship::Sibling => None,
         }
-        let end = match theirs.lineage.kinship(&self.tail.lineage) {
-            Kinship::Same => holds.max(theirs.seqno),
-            Kinship::Descendant(fork) if holds <= fork.seqno => holds.max(theirs.seqno).min(fork.seqno),
-            Kinship::Descendant(_) | Kinship::Ancestor | Kinship::Sibling => return false,
-        };
-        base <= end
     }
 
     /// Linked servers whose logs go on from the data of this one, or from its own log behind them, so that they could order and bring it
-    /// up.
-    fn heirs_for(&self, node: NodeId) -> Vec<NodeId> {
-        let same = |n: NodeId| self.kinship_of(n) == Some(Kinship::Same);
-        let Some(data) = self.data_of(node).filter(|_| same(node)) else { return Vec::new() };
-        let log = self.peers.get(&node).and_then(|p| p.told()).map(|p| p.seqno).unwrap_or_default();
-        let end = data.max(log);
+    /// up. Some may have to follow the branch here first. Those that begin no earlier than the log here are of no more use than that.
+    fn heirs_for(&self, now: Timestamp, node: NodeId) -> Vec<NodeId> {
+        let Some(end) = self.end_on_this_branch(node) else { return Vec::new() };
+        let own = self.store.base().seqno;
         let goes_on = |n: NodeId| {
             let may_order = |m: &Member| m.weight.0 > 0 && !m.kind.is_arbitrator();
-            self.peers.get(&n).is_some_and(|p| may_order(&p.member) && p.told().is_some_and(|p| p.base <= end))
+            let reaches = |base: Seqno| base <= end && base < own;
+            self.peers.get(&n).is_some_and(|p| may_order(&p.member) && p.told().is_some_and(|p| reaches(p.base)))
         };
-        self.peers.keys().copied().filter(|n| *n != node && same(*n) && goes_on(*n)).collect()
+        let heirs = self.peers.keys().copied().filter(|n| *n != node && goes_on(*n));
+        heirs.filter(|n| self.kinship_of(*n) == Some(Kinship::Same) || self.may_follow_by_log(now, *n)).collect()
+    }
+
+    /// Has this linked server not heard yet of the fork at which the branch here began, and does its log end where the one here goes on, with
+    /// no data beyond the fork?
+    fn may_follow_by_log(&self, now: Timestamp, node: NodeId) -> bool {
+        let Some(theirs) = self.peers.get(&node).and_then(|p| p.told_lately(now)) else { return false };
+        let Kinship::Descendant(fork) = theirs.lineage.kinship(&self.tail.lineage) else { return false };
+        let meets = self.store.base().index <= theirs.last_index.min(fork.index.prev());
+        theirs.history == self.tail.history && meets && theirs.holds.is_none_or(|data| data <= fork.seqno)
     }
 
     /// Up to where this linked server has data, if nobody in the group around this member has any.
@@ -263,7 +274,7 @@ impl<S: LogStore> Group<S> {
     /// nothing. Whoever has a log that goes on from those data orders instead; without such a log the group has nothing to offer to
     /// anybody, and ends.
     pub(crate) fn spare_data_of(&mut self, now: Timestamp, node: NodeId, data: Seqno) {
-        let heirs = self.heirs_for(node);
+        let heirs = self.heirs_for(now, node);
         let name = self.names_of(&[node]);
         if heirs.is_empty() {
             self.log(
@@ -323,7 +334,7 @@ impl<S: LogStore> Group<S> {
         index: LogIndex,
         seqno: Seqno,
     ) {
-        if !self.is_own_branch(branch) || self.sequencer.is_some() {
+        if !self.is_own_branch(branch) || !self.may_obey(now, term) {
             return;
         }
         // As it was when this member gave its promise; or by whom the one that it gave it to has entrusted.

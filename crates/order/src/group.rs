@@ -352,6 +352,9 @@ impl<S: LogStore> Group<S> {
             self.out.clear();
             self.begin_at(base);
         }
+        if self.phase() == Phase::Failed {
+            return Err(self.why_it_failed());
+        }
         self.become_keeping();
         self.become_joining(now.after(CHECK_EVERY));
         self.data.stocked = !self.arbitrates();

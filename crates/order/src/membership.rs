@@ -17,7 +17,7 @@ use crate::replication::Progress;
 use crate::standing::{Offer, Rival, Standing};
 use crate::timers::Timer;
 use crate::voters::{after_leave, next_voters};
-use crate::{Content, Event, LogStore, Message, Output, Phase};
+use crate::{Content, Event, LogEnd, LogStore, Message, Output, Phase};
 
 /// What a voter weighs next that wishes for another weight: more only as far as the limit goes. A limit that has come down meanwhile, as
 /// others went, takes away nothing: that could be the majority.
@@ -308,8 +308,10 @@ impl<S: LogStore> Group<S> {
             self.hard.term = term;
             self.hard.voted_for = from;
         }
-        // The base need not reach what the old log acknowledged: no evidence of that any more (rules 10, 12).
-        if !self.tail.history.is_nil() && (!of_branch || base.index < self.tail.index) && !self.begin_to_doubt() {
+        // The base need not reach what the old log acknowledged: no evidence of that any more (rules 10, 12). One of a later term does: its
+        // sequencer held all that was committed before, and of that term itself the old log has nothing.
+        let reaches = of_branch && LogEnd { term: base.term, index: base.index } >= self.tail.end();
+        if !self.tail.history.is_nil() && !reaches && !self.begin_to_doubt() {
             return;
         }
         let forgotten = self.suspicion.acknowledged_before();

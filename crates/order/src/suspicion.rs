@@ -128,7 +128,13 @@ impl<S: LogStore> Group<S> {
         }
         let ahead = self.data_ahead(now);
         if ahead.is_none() && self.is_evidence(|n| votes.get(&n) == Some(&true)) {
-            return Some(Mandate::Complete);
+            if !self.leads_nobody(now) {
+                return Some(Mandate::Complete);
+            }
+            // Whatever was committed is in this log, and nobody can get it from here.
+            if !self.all_have_told(now) || self.reach_of_data(now).is_none() {
+                return None;
+            }
         }
         let usable = ahead.is_none_or(|ahead| ahead.usable);
         // By an old disk the voters may be others than those who decide by now.
@@ -145,6 +151,12 @@ impl<S: LogStore> Group<S> {
     /// Holds it for everybody whose vote counts for anything?
     pub(crate) fn all_voters(&self, holds: impl Fn(NodeId) -> bool) -> bool {
         self.deciding().all(|set| set.voters.iter().all(|v| v.weight.0 == 0 || holds(v.node)))
+    }
+
+    /// Is it known of all voters how far their logs and data reach just now? Who has a primary component does not go on telling.
+    pub(crate) fn all_have_told(&self, now: Timestamp) -> bool {
+        let told = |n: NodeId| self.peers.get(&n).and_then(|p| p.told_lately(now)).is_some_and(|p| !p.primary);
+        self.all_voters(|n| n == self.me() || self.is_here(n) && told(n))
     }
 
     /// Is this member here, with a log of the own branch, or with one that lost the fork at which this branch began?
@@ -189,11 +201,13 @@ impl<S: LogStore> Group<S> {
             Some(Mandate::Complete) => self.become_sequencer(now, None),
             Some(Mandate::WhatIsLeft) => {
                 let doubtful: Vec<NodeId> = votes.iter().filter(|(_, whole)| !**whole).map(|(n, _)| *n).collect();
-                let text = format!(
-                    "all voters are here, but the write-set logs of {} may lack entries that were acknowledged",
-                    self.names_of(&doubtful)
-                );
-                self.log(true, text);
+                if !doubtful.is_empty() {
+                    let text = format!(
+                        "all voters are here, but the write-set logs of {} may lack entries that were acknowledged",
+                        self.names_of(&doubtful)
+                    );
+                    self.log(true, text);
+                }
                 self.go_on_with_what_is_left(now);
             }
         }
@@ -259,8 +273,15 @@ impl<S: LogStore> Group<S> {
         }
     }
 
+    /// May the word of one who has all promises of `term` be followed here? A sequencer of an earlier term is deposed by these, though nobody
+    /// has told this member so, which has no vote to be asked for. One that orders and hears a majority shows that there are no such promises.
+    pub(crate) fn may_obey(&self, now: Timestamp, term: Term) -> bool {
+        let deposed = || term > self.hard.term && !self.hears_sequencer(now);
+        term >= self.hard.term && (self.sequencer.is_none() || deposed())
+    }
+
     pub(crate) fn on_entrust(&mut self, now: Timestamp, branch: Uuid, term: Term) {
-        let free = term >= self.hard.term && self.sequencer.is_none() && self.standing().keeps_log();
+        let free = self.may_obey(now, term) && self.standing().keeps_log();
         let idle = matches!(self.phase(), Phase::Joining | Phase::NonPrimary);
         let useful = !self.arbitrates() || self.someone_here_to_bring_up(now).is_some();
         if !self.is_own_branch(branch) || !free || !idle || !useful {
@@ -362,7 +383,7 @@ impl<S: LogStore> Group<S> {
         self.deciding().all(|set| set.weight(node) > 0)
     }
 
-    fn someone_here_to_bring_up(&self, now: Timestamp) -> Option<NodeId> {
+    pub(crate) fn someone_here_to_bring_up(&self, now: Timestamp) -> Option<NodeId> {
         let here = self.tail.voters.voters.iter().copied().filter(|v| {
             self.kinship_of(v.node) == Some(Kinship::Same)
                 && self.votes_in_all(v.node)
@@ -439,10 +460,27 @@ impl<S: LogStore> Group<S> {
 
     /// A disk that was put back from a backup does not know what is missing. Its peers do.
     pub(crate) fn send_recall(&mut self, node: NodeId) {
-        if let Some((term, index)) = self.suspicion.recalled.get(&node).copied() {
+        if let Some((term, index)) = self.acknowledged_by(node) {
             let branch = self.tail.branch();
             self.send(node, Content::Recall { index }.in_term(branch, term));
         }
+    }
+
+    /// The newest acknowledgement heard of this node, as far as it still counts: where the own log has gone on with a later term, nothing of an
+    /// earlier one was committed, or the later sequencer would have had it. Such a node may have taken off what it had acknowledged, to
+    /// make room for that, and have got no further.
+    fn acknowledged_by(&self, node: NodeId) -> Option<(Term, LogIndex)> {
+        let (term, index) = self.suspicion.recalled.get(&node).copied()?;
+        let is_later = |at: LogIndex| self.store.term_at(at).is_some_and(|of| of > term);
+        let (mut before, mut later) = (self.store.base().index, index.min(self.tail.index));
+        if self.store.base().term > term || !is_later(later) {
+            return Some((term, index));
+        }
+        while before.next() < later {
+            let middle = LogIndex(before.0 + (later.0 - before.0) / 2);
+            if is_later(middle) { later = middle } else { before = middle }
+        }
+        Some((term, before))
     }
 
     pub(crate) fn on_recall(&mut self, now: Timestamp, branch: Uuid, term: Term, index: LogIndex) {
@@ -489,12 +527,7 @@ impl<S: LogStore> Group<S> {
     /// A candidate that acknowledged more than its log holds hears so before it hears of a vote: then its own log is no evidence, and
     /// it needs that of others, whose refusal would only keep the best log that is left from going on.
     pub(crate) fn remind(&mut self, candidate: NodeId, last: LogEnd) {
-        if self
-            .suspicion
-            .recalled
-            .get(&candidate)
-            .is_some_and(|(term, index)| last.term <= *term && last.index < *index)
-        {
+        if self.acknowledged_by(candidate).is_some_and(|(term, index)| last.term <= term && last.index < index) {
             self.send_recall(candidate);
         }
     }

@@ -391,6 +391,7 @@ impl Replicator {
             let roster = Roster::decode(&mut reader)?;
             (roster, &state[state.len() - reader.remaining()..])
         };
+        let was_synced = self.is_synced();
         self.roster = roster;
         self.on_level(level);
         self.base = base;
@@ -421,12 +422,21 @@ impl Replicator {
             Feed::Live { handed, .. } => *handed < base.seqno,
         };
         self.settle_request();
+        // What it has said of itself may be in the part that is skipped. It may be ordered twice, and counts once.
+        self.announced = false;
         if gap {
             self.end(Effect::Fail(
                 "what this node missed is no longer kept by any member: restart it to get a full copy".into(),
             ));
+        } else if !was_synced && self.is_synced() {
+            self.emit(Effect::Synced { at: base.seqno });
         }
         Ok(rest)
+    }
+
+    /// Fed, and in the state in which the server takes clients.
+    fn is_synced(&self) -> bool {
+        self.member && self.feed.is_live() && self.roster.state(self.me.node) == Some(NodeState::Synced)
     }
 
     /// The others know what became of the own request in the part of the history that a new base skips.
@@ -486,7 +496,7 @@ impl Replicator {
         if !again {
             return;
         }
-        if self.feed.is_live() && self.roster.state(self.me.node) == Some(NodeState::Synced) {
+        if self.is_synced() {
             // The loss of the majority took "synced" from the server, but not from the member.
             self.emit(Effect::Synced { at: seqno });
         }

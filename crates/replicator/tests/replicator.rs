@@ -377,6 +377,24 @@ fn the_view_without_a_leaver_is_not_for_its_server() {
     assert_eq!(s.replicator.handed(), Seqno(6), "where its data will be");
 }
 
+/// Its data, by a copy, were ahead of its log, which then began anew: behind what it had said of itself, and behind what followed from that.
+#[test]
+fn a_member_whose_own_word_lies_before_its_new_base_becomes_synced_all_the_same() {
+    let (mut s, mut others) = (Subject::new(Some(5), None, 5), Subject::new(Some(5), None, 5));
+    for subject in [&mut s, &mut others] {
+        subject.view(6, &[1, 2]);
+    }
+    assert_eq!(s.tick(), [Effect::Propose(AppMessage::Joined)]);
+    assert_eq!(s.tick(), [], "it is on its way");
+    others.say(1, AppMessage::Joined);
+    assert_eq!(s.reset_to(6, &others.state()), []);
+    assert_eq!(s.tick(), [Effect::Propose(AppMessage::Synced)]);
+    others.say(1, AppMessage::Synced);
+    assert_eq!(s.reset_to(6, &others.state()), [Effect::Synced { at: Seqno(6) }]);
+    assert_eq!(s.reset_to(6, &others.state()), [], "it knows");
+    assert_eq!(s.tick(), []);
+}
+
 #[test]
 fn who_comes_back_to_a_running_server_goes_on_where_it_stands() {
     let mut s = Subject::new(Some(5), None, 5);

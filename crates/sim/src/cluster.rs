@@ -82,6 +82,8 @@ pub(crate) struct Process {
     pub primary: bool,
     /// The durability mode that this member was told to want.
     pub durability: Durability,
+    /// The server was told so, and not of the end since: only then it takes clients.
+    pub synced: bool,
     pub leaving: bool,
     pub inbox: VecDeque<Input>,
     pub step_at: Option<u64>,
@@ -768,6 +770,7 @@ impl Cluster {
             view: None,
             primary: false,
             durability: options.durability,
+            synced: false,
             leaving: false,
             inbox: VecDeque::new(),
             step_at: None,
@@ -838,8 +841,8 @@ impl Cluster {
     /// The process dies; `power`: with its machine.
     pub fn crash(&mut self, slot: usize, power: bool) {
         self.note_struck(slot);
-        let drops =
-            self.sits_out(slot) && self.slots[slot].sick.drops && self.may_lose_power(slot) && self.may_forget();
+        let sat_out = self.sits_out(slot);
+        let drops = sat_out && self.slots[slot].sick.drops && self.may_lose_power(slot) && self.may_forget();
         let Some(mut p) = self.slots[slot].process.take() else {
             if power {
                 self.lose_power_down(slot);
@@ -885,9 +888,10 @@ impl Cluster {
         }
         if lost && drops {
             self.arose(Situation::OutageLost);
-            if self.doubts_what_is_lost() {
-                self.begin_doubt(slot);
-            }
+        }
+        // The next process does not know what the kernel has kept of what the last one wrote to a disk that refused.
+        if sat_out && self.doubts_what_is_lost() {
+            self.begin_doubt(slot);
         }
         if power {
             self.lose_power_down(slot);

@@ -10,7 +10,7 @@ use trireme_replicator::retention::{Needs, needed_from};
 use trireme_replicator::{Offer, Position};
 use trireme_types::{Durability, EntryKind, Lineage, LogIndex, NodeId, Reader, Seqno, Uuid, VoterSet};
 
-use crate::check::{Delivered, Judged, Outcome, Reach, What};
+use crate::check::{Delivered, Judged, Outcome, Place, Reach, What};
 use crate::cluster::{Asked, Cluster, Event, Input, Slot, Stop, Sync};
 use crate::database::{Change, Staging};
 use crate::judge::{Judge, Part, WriteSet};
@@ -382,7 +382,7 @@ impl Cluster {
         let Some(p) = &mut self.slots[slot].process else { return };
         match event {
             GroupEvent::NonPrimary { .. } => {
-                p.primary = false;
+                (p.primary, p.synced) = (false, false);
                 p.replicator.handle_non_primary();
                 self.arose(Situation::NonPrimary);
                 self.abandon_vote(slot);
@@ -399,7 +399,7 @@ impl Cluster {
                         false => record.floor,
                     };
                     let result = self.clients.read_at(floor, seqno.0);
-                    if let Some(p) = &mut self.slots[slot].process {
+                    if let Some(p) = self.slots[slot].process.as_mut().filter(|p| p.synced) {
                         p.waiting_reads.push(Values::wait(seqno.0, record.begun, read.0));
                     }
                     self.read_values(slot);
@@ -557,11 +557,11 @@ impl Cluster {
                         return self.own_part(slot, op, ws.part, index, seqno.0, verdict);
                     }
                     let result = self.clients.answered(op, seqno.0, verdict);
-                    self.values_answered(slot, op, index, seqno.0, verdict);
+                    self.values_answered(slot, op, index, seqno.0);
                     self.check(slot, result);
                     if self.options.branches() {
-                        let history = self.slots[slot].process.as_ref().map_or(Uuid::NIL, |p| p.history);
-                        self.branches.acknowledged(op, Reach { history, lineage: lineage.clone(), seqno: seqno.0 });
+                        let place = self.place(slot, index, seqno);
+                        self.branches.acknowledged(op, place);
                     }
                     if verdict && self.options.dark {
                         let history = self.slots[slot].process.as_ref().map_or(Uuid::NIL, |p| p.history);
@@ -692,6 +692,12 @@ impl Cluster {
         p.group.lineage().forks().iter().copied().filter(|fork| fork.index <= index).collect()
     }
 
+    /// A delivery of the member in this place.
+    pub(crate) fn place(&self, slot: usize, index: LogIndex, seqno: Seqno) -> Place {
+        let Some(p) = self.slots[slot].process.as_ref() else { return Place::default() };
+        Place { index, seqno: seqno.0, history: p.history, lineage: p.group.lineage().clone() }
+    }
+
     /// Is this the first delivery of the entry in the one history? (Where histories may fork, nobody can say.)
     fn record(&mut self, slot: usize, delivered: Delivered) -> bool {
         let Some(p) = self.slots[slot].process.as_ref() else { return false };
@@ -704,8 +710,7 @@ impl Cluster {
             let first = self.branches.deliver(branch, &delivered);
             if let (Ok(true), What::WriteSet { op, part, verdict, .. }) = (&first, &delivered.what) {
                 if part.decides(*verdict) {
-                    let at =
-                        Reach { history, lineage: self.lineage_at(slot, delivered.index), seqno: delivered.seqno.0 };
+                    let at = self.place(slot, delivered.index, delivered.seqno);
                     self.branches.decided(*op, at, *verdict);
                 }
             }
@@ -992,8 +997,9 @@ impl Cluster {
             self.rng.below(self.options.body_bytes + 1)
         };
         let last_seen = self.slots[slot].db.now.position;
-        // A joiner's server takes no clients before its data is there; one that is left does not either.
-        let serving = self.slots[slot].process.as_ref().is_some_and(|p| p.replicator.is_live());
+        // A server takes no clients before it is synced: what its data hold may still turn out to be wrong (rule 28). One that is left does
+        // not either.
+        let serving = self.slots[slot].process.as_ref().is_some_and(|p| p.synced && p.replicator.is_live());
         let keys = self.free_keys(slot, op, part, keys);
         let body = WriteSet { op, part, last_seen, keys: keys.clone(), padding }.encode(origin);
         let answer = if serving { self.with_group(slot, |g, now| g.propose(now, body)) } else { None };

@@ -397,8 +397,12 @@ impl Cluster {
                 }
             }
             Fault::Force => {
-                // Whatever the others do: an operator may be wrong about them, and may do it on both sides of a cut.
+                // Whatever the others do: an operator may be wrong about them, and may do it on both sides of a cut. But a node without data is
+                // not what anybody goes on with while another one has some.
                 let slot = self.any_slot();
+                if !self.slots[slot].db.valid && self.slots.iter().any(|s| s.db.valid) {
+                    return;
+                }
                 if self.with_group(slot, |g, now| g.force_primary(now)).is_some() {
                     self.arose(Situation::ForcedRun);
                 }
@@ -577,11 +581,9 @@ impl Cluster {
         let has = |s: &Slot, base: &Base| {
             s.store().base().index >= base.index || s.store().term_at(base.index) == Some(base.term)
         };
-        let data = self
-            .slots
-            .iter()
-            .enumerate()
-            .any(|(i, s)| i != slot && s.db.valid && arbitrators().all(|x| has(s, self.slots[x].store().base())));
+        let data = self.slots.iter().enumerate().any(|(i, s)| {
+            i != slot && self.has_data_to_go_on_with(i) && arbitrators().all(|x| has(s, self.slots[x].store().base()))
+        });
         let orders = |n: NodeId| n != node && self.slot_of(n).is_some_and(|s| !self.options.is_arbitrator(s));
         // One that is just being added would never answer, and its addition could never commit. Arbitrators alone order nothing.
         data && self.every_configuration(|set| {
@@ -600,10 +602,31 @@ impl Cluster {
     /// survive.
     fn may_doubt(&self, slot: usize) -> bool {
         let node = self.slots[slot].node;
-        self.every_configuration(|set| {
+        let evidence = self.every_configuration(|set| {
             let others = self.slots.iter().filter(|s| s.node != node && s.doubt.is_none());
             2 * others.map(|s| set.weight(s.node)).sum::<u32>() >= set.total()
-        })
+        });
+        // An arbitrator past its bound drops what a server has acknowledged, on its disk or not.
+        let n = self.slots.len();
+        let servers = || (0..n).filter(|&i| i != slot && !self.options.is_arbitrator(i));
+        let mut bounded = (0..n).filter(|&i| i != slot && self.may_drop(i));
+        let kept = bounded.all(|x| servers().any(|i| self.has_data_to_go_on_with(i) && self.has_end_of(i, x)));
+        // The only data are of use as far as the log beside them reaches to where the others begin.
+        let reaches = |end: LogIndex| (0..n).all(|i| i == slot || self.slots[i].store().base().index <= end);
+        let reached = servers().any(|i| self.has_data_to_go_on_with(i)) || reaches(self.slots[slot].store().synced());
+        evidence && (kept && reached || self.options.is_arbitrator(slot))
+    }
+
+    /// Is this an arbitrator with a bound?
+    fn may_drop(&self, slot: usize) -> bool {
+        self.options.is_arbitrator(slot) && self.options.arbitrator_keep < u64::MAX
+    }
+
+    /// Does the log in the first place hold the end of the one in the second?
+    fn has_end_of(&self, slot: usize, other: usize) -> bool {
+        let (log, other) = (self.slots[slot].store(), self.slots[other].store());
+        let end = other.last();
+        log.last() >= end && log.term_at(end) == other.term_at(end)
     }
 
     /// May a process die, and with it what it remembers of others? Not while one of those needs it, because an old copy of its disk
@@ -741,32 +764,32 @@ impl Cluster {
         dead
     }
 
+    /// Has the server in this place data that the log beside it goes on from, and keeps them? One that is on its way to a copy may find that
+    /// nobody is left to give one; and a state that is on its way to it takes the place of its log.
+    fn has_data_to_go_on_with(&self, slot: usize) -> bool {
+        let s = &self.slots[slot];
+        let goes_on = match &s.process {
+            Some(p) => p.replicator.is_live() && !self.is_sent_a_state(slot),
+            None => s.db.now.position >= s.store().base().seqno.0,
+        };
+        s.db.valid && !s.at_risk && goes_on && s.db.now.position >= self.watch.overtaken
+    }
+
     /// Do the others hold all that was promised, and can they go on? A majority of the voters of every configuration that any disk knows
     /// of, whose logs are evidence, and data from which every log of theirs can be gone on with.
     fn may_do_without(&self, dead: &[usize]) -> bool {
-        let alive = || self.slots.iter().enumerate().filter(|(i, _)| !dead.contains(i)).map(|(_, s)| s);
+        let alive = || self.slots.iter().enumerate().filter(|(i, _)| !dead.contains(i));
         let has = |s: &Slot, base: &Base| {
             s.store().base().index >= base.index || s.store().term_at(base.index) == Some(base.term)
         };
-        // A server that is on its way to a copy may find that nobody is left to give one.
-        let goes_on = |s: &Slot| match &s.process {
-            Some(p) => p.replicator.is_live(),
-            None => s.db.now.position >= s.store().base().seqno.0,
-        };
         // An arbitrator past its bound drops what some server has acknowledged, and goes on with that until it notices that this one is dead.
-        let may_drop = |slot: usize| self.options.is_arbitrator(slot) && self.options.arbitrator_keep < u64::MAX;
-        let has_end = |s: &Slot, other: &Slot| {
-            let (store, end) = (other.store(), other.store().last());
-            s.store().last() >= end && s.store().term_at(end) == store.term_at(end)
-        };
-        let goes_on_from = |s: &Slot| {
-            let mut others = self.slots.iter().enumerate().filter(|(i, _)| !dead.contains(i));
-            others.all(|(slot, other)| {
-                let drops = may_drop(slot) && other.process.is_some();
-                has(s, other.store().base()) && (!drops || has_end(s, other))
+        let goes_on_from = |slot: usize| {
+            alive().all(|(other, o)| {
+                let drops = self.may_drop(other) && o.process.is_some();
+                has(&self.slots[slot], o.store().base()) && (!drops || self.has_end_of(slot, other))
             })
         };
-        let data = alive().any(|s| s.db.valid && !s.at_risk && goes_on(s) && goes_on_from(s));
+        let data = alive().any(|(slot, _)| self.has_data_to_go_on_with(slot) && goes_on_from(slot));
         let server = |n: NodeId| self.slot_of(n).is_some_and(|s| !dead.contains(&s) && !self.options.is_arbitrator(s));
         // A disk that is about to come back without what was not synced puts its log in doubt, and so does the death of whoever sits out: a
         // log that meets a disk which refused does not know what the kernel has kept.
@@ -785,18 +808,49 @@ impl Cluster {
     }
 
     /// Are the others a majority still if `set` changes once more before anybody has noticed who is dead? Each may have the weight that it
-    /// wants by then, and who is about to get a vote may have it.
+    /// wants by then, or starts with; who is about to get a vote may have it, and who leaves has none. Besides, who orders may leave out
+    /// those that are away for the moment, as in `may_leave_out`.
     fn outweigh(&self, set: &VoterSet, dead: &[usize]) -> bool {
-        let (mut here, mut gone) = (0, 0);
-        for v in &set.voters {
-            match self.slot_of(v.node) {
-                Some(slot) if !dead.contains(&slot) => here += v.weight.0.min(self.slots[slot].wished),
-                Some(slot) => gone += v.weight.0.max(self.slots[slot].wished),
-                None => gone += v.weight.0,
-            }
-        }
+        let slots: Vec<(Option<usize>, u8)> = set.voters.iter().map(|v| (self.slot_of(v.node), v.weight.0)).collect();
+        let leaves = |slot: usize| self.slots[slot].process.as_ref().is_some_and(|p| p.leaving);
         let strangers = dead.iter().map(|slot| &self.slots[*slot]).filter(|s| !set.contains(s.node));
-        here > gone + strangers.map(|s| s.wished).sum::<u8>()
+        let strangers: u8 = strangers.map(|s| s.wished).sum();
+        let outweighed_without = |out: &[usize]| {
+            let (mut here, mut gone) = (0, strangers);
+            for (slot, weight) in &slots {
+                match slot.map(|slot| (slot, &self.slots[slot])) {
+                    Some((slot, _)) if out.contains(&slot) => {}
+                    Some((slot, s)) if !dead.contains(&slot) => here += (*weight).min(s.wished).min(s.weight),
+                    Some((_, s)) => gone += (*weight).max(s.wished),
+                    None => gone += weight,
+                }
+            }
+            here <= gone
+        };
+        let leavers: Vec<usize> = (0..self.slots.len()).filter(|slot| leaves(*slot) && !dead.contains(slot)).collect();
+        let away: Vec<usize> = slots
+            .iter()
+            .filter_map(|(slot, _)| *slot)
+            .filter(|slot| !dead.contains(slot) && !leavers.contains(slot) && self.is_away(*slot))
+            .collect();
+        (0..1_usize << away.len()).all(|choice| {
+            let out = away.iter().enumerate().filter(|(i, _)| (choice >> i) & 1 == 1).map(|(_, slot)| *slot);
+            let out: Vec<usize> = out.collect();
+            let left_out = |n: NodeId| self.slot_of(n).is_none_or(|slot| out.contains(&slot));
+            let possible = out.is_empty() || !leavers.is_empty() || may_leave_out(set, left_out);
+            !possible || !outweighed_without(&[leavers.clone(), out].concat())
+        })
+    }
+
+    /// May others take the node in this place for dead now, or in a moment, although it is not meant to be?
+    fn is_away(&self, slot: usize) -> bool {
+        let s = &self.slots[slot];
+        let cut = |other: usize| self.net.is_blocked(slot, other) || self.net.is_blocked(other, slot);
+        s.process.is_none()
+            || s.stands_still()
+            || self.is_former(slot)
+            || self.sits_out(slot)
+            || (0..self.slots.len()).any(|other| other != slot && cut(other))
     }
 
     /// Ends every fault at once and starts whatever is down, but for those who are dead for good.
@@ -855,6 +909,23 @@ impl Cluster {
     }
 }
 
+/// Could a majority of `set` survive more failures if these had no votes? Then whoever orders may take their votes away (rule 9).
+fn may_leave_out(set: &VoterSet, out: impl Fn(NodeId) -> bool) -> bool {
+    let mut alive: Vec<u32> = set.voters.iter().filter(|v| !out(v.node)).map(|v| u32::from(v.weight.0)).collect();
+    alive.sort_unstable_by(|a, b| b.cmp(a));
+    let sum: u32 = alive.iter().sum();
+    // The heaviest fail first.
+    let survived = |total: u32| {
+        let mut left = sum;
+        let enough = alive.iter().take_while(|weight| {
+            left -= **weight;
+            2 * left > total
+        });
+        enough.count()
+    };
+    2 * sum > set.total() && survived(sum) > survived(set.total())
+}
+
 /// Every fork that led to this log.
 fn lineage_of(store: &Store) -> Lineage {
     let base = store.base();
@@ -911,6 +982,7 @@ mod tests {
             }
             assert!(c.store(0).last() > c.store(1).last());
             assert_eq!(c.may_do_without(&[0]), may, "keeping {keep}");
+            assert_eq!(c.may_doubt(0), may, "keeping {keep}: a loss of power would cost the same");
             c.join(1);
             c.conclude();
         }
@@ -926,6 +998,68 @@ mod tests {
         c.leave(1);
         c.expect(30 * SEC, "it has left", |c| c.voters() == [0, 2, 3] && !c.is_running(1));
         assert!(!c.can_lose(0));
+        c.conclude();
+    }
+
+    /// The sequencer may order the leave before it notices that one of the two that are left has died.
+    #[test]
+    fn nobody_stays_dead_without_whom_those_that_stay_after_a_leave_are_no_majority() {
+        let mut c = Cluster::formed(Options::calm(1, 3));
+        assert!(c.may_do_without(&[0]));
+        c.leave(2);
+        assert!(!c.may_do_without(&[0]));
+        c.expect(30 * SEC, "it has left", |c| !c.is_running(2));
+        c.conclude();
+    }
+
+    /// A node starts with the weight of its configuration, whatever an operator gave the last one.
+    #[test]
+    fn nobody_stays_dead_without_whom_a_majority_rests_on_a_weight_that_goes_with_a_restart() {
+        let mut c = Cluster::formed(Options::calm(1, 4));
+        c.slots[1].wished = 3;
+        c.with_group(1, |g, now| g.set_weight(now, Weight(3)));
+        c.expect(30 * SEC, "it weighs three", |c| c.status(0).is_some_and(|s| s.voters.total() == 6));
+        assert!(c.may_do_without(&[2]) && !c.may_do_without(&[2, 3]));
+        c.conclude();
+    }
+
+    /// Of five voters two are away for the moment and two die for good: whoever orders may have taken the votes of the first two by then.
+    #[test]
+    fn nobody_stays_dead_without_whom_the_others_are_no_majority_if_those_that_are_away_lose_their_votes() {
+        let mut c = Cluster::formed(Options::calm(1, 5));
+        let s = c.the_sequencer();
+        let [a, b, x, y] = [1, 2, 3, 4].map(|i| (s + i) % 5);
+        assert!(c.may_do_without(&[x, y]));
+        c.crash(a, false);
+        c.crash(b, false);
+        assert!(c.may_do_without(&[x]) && !c.may_do_without(&[x, y]));
+        for slot in [a, b] {
+            c.join(slot);
+        }
+        c.conclude();
+    }
+
+    /// Data that a server is about to replace by a copy are valid until the copy begins, and of no use to anybody.
+    #[test]
+    fn data_that_the_log_beside_them_does_not_go_on_from_are_not_counted_on() {
+        let mut o = Options::calm(1, 3);
+        (o.checkpoint_every, o.retain, o.db_flush) = (5, 0, crate::options::DbFlush::Each);
+        let mut c = Cluster::formed(o);
+        let s = c.the_sequencer();
+        let away = (s + 1) % 3;
+        assert!(c.has_data_to_go_on_with(away));
+        c.crash(away, false);
+        assert!(c.has_data_to_go_on_with(away));
+        for _ in 0..60 {
+            c.write_committed(s);
+        }
+        let waits = |s: &Slot| {
+            let feed = s.process.as_ref().map(|p| p.replicator.feed());
+            s.db.valid && matches!(feed, Some(trireme_replicator::Feed::Copying(_)))
+        };
+        c.join(away);
+        c.expect(60 * SEC, "it waits for a copy", |c| waits(&c.slots[away]));
+        assert!(!c.has_data_to_go_on_with(away));
         c.conclude();
     }
 }

@@ -127,7 +127,7 @@ impl Cluster {
         self.note_end(slot);
         // As at a loss of the majority. What was sent is left open, but for statements in total-order isolation: they wait on.
         if let Some(p) = &mut self.slots[slot].process {
-            p.primary = false;
+            (p.primary, p.synced) = (false, false);
             p.replicator.handle_non_primary();
         }
         self.withdraw(slot);

@@ -54,6 +54,8 @@ pub(crate) struct Transfer {
     slot: usize,
     boot: u32,
     state: State,
+    /// The script has ended, well or not, and the server that waits for it stood still.
+    ended: Option<bool>,
 }
 
 impl Process {
@@ -90,7 +92,8 @@ impl Cluster {
         let boot = self.slots[slot].boot;
         let Some(p) = &mut self.slots[slot].process else { return };
         match effect {
-            Effect::Log(..) | Effect::News(..) | Effect::ConnectNobody { .. } | Effect::Synced { .. } => {}
+            Effect::Log(..) | Effect::News(..) | Effect::ConnectNobody { .. } => {}
+            Effect::Synced { .. } => p.synced = true,
             Effect::Propose(message) => {
                 if !self.propose_app(slot, message.clone()) {
                     let now = self.slots[slot].local(self.now);
@@ -155,6 +158,7 @@ impl Cluster {
         if s.db.half_done_at() == Some(at.1) {
             s.db.trust();
             self.situations.arose(Situation::HalfDoneGoneOnWith);
+            self.watch.overtaken = self.watch.overtaken.max(p.last_seqno.0);
         }
         s.claim = None;
         let engine = s.db.recovered().map(|(history, seqno)| Position { history, seqno: Seqno(seqno) });
@@ -263,6 +267,9 @@ impl Cluster {
 
     pub(crate) fn server_asks(&mut self, slot: usize, boot: u32) {
         let now = self.slots[slot].local(self.now);
+        if self.life(slot, boot).is_some() && self.slots[slot].stands_still() {
+            return self.after(TICK, Event::Asks { slot, boot });
+        }
         let Some(p) = self.life(slot, boot) else { return };
         p.replicator.handle_state_request(now, b"copy".to_vec());
         self.carry_out(slot);
@@ -296,7 +303,7 @@ impl Cluster {
             if self.is_tempted(Stage::Copy) {
                 delay = self.outrun(slot, to, delay);
             }
-            let transfer = Transfer { donor: slot, donor_server, joiner, slot: to, boot, state };
+            let transfer = Transfer { donor: slot, donor_server, joiner, slot: to, boot, state, ended: None };
             self.after(delay, Event::Copied(Box::new(transfer)));
         }
     }
@@ -308,21 +315,28 @@ impl Cluster {
         }
     }
 
+    /// The script is at its end. Server and node are one process: while that stands still, neither hears of it.
     pub(crate) fn copied(&mut self, transfer: Transfer) {
-        let Transfer { donor, donor_server, joiner, slot, boot, state } = transfer;
+        let Transfer { donor, donor_server, joiner, slot, boot, state, ended } = transfer;
         let cut = self.net.is_blocked(donor, slot) || self.net.is_blocked(slot, donor);
         let gives = self.slots[donor].process.as_ref().is_some_and(|p| p.server == donor_server);
         let takes = self.slots[slot].node == joiner && self.life(slot, boot).is_some_and(|p| waits(p));
-        let ok = gives && takes && !cut;
-        self.watch.copies.retain(|c| *c != (donor, slot));
-        if !ok {
-            self.arose(Situation::CopyFailed);
-        }
-        if gives {
-            self.done_giving(donor, joiner, ok);
+        let ok = ended.unwrap_or(gives && takes && !cut);
+        if ended.is_none() {
+            self.watch.copies.retain(|c| *c != (donor, slot));
+            if !ok {
+                self.arose(Situation::CopyFailed);
+            }
+            if gives {
+                self.done_giving(donor, joiner, ok);
+            }
         }
         if !takes {
             return;
+        }
+        if self.slots[slot].stands_still() {
+            let transfer = Transfer { donor, donor_server, joiner, slot, boot, state, ended: Some(ok) };
+            return self.after(TICK, Event::Copied(Box::new(transfer)));
         }
         let position = ok.then_some(Seqno(state.position));
         if ok {

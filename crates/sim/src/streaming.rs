@@ -113,7 +113,7 @@ impl Cluster {
         if effect {
             p.streams.remove(&op);
         }
-        self.values_answered(slot, op, index, seqno, effect);
+        self.values_answered(slot, op, index, seqno);
         self.check(slot, told);
     }
 

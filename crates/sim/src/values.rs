@@ -13,13 +13,13 @@ use std::rc::Rc;
 use trireme_certification::KeyKind;
 use trireme_history::{Body, Element, Header, History, Isolation, Key, Micros, Operation, Step};
 
-use crate::check::{Outcome, Reach};
+use crate::check::{Branches, Outcome, Place, Reach};
 use crate::cluster::Cluster;
 use crate::database::State;
 use crate::judge::Part;
 use crate::rng::mix;
 
-use trireme_types::LogIndex;
+use trireme_types::{LogIndex, Seqno};
 
 /// A list of operations, the newest first. Cheap to copy.
 #[derive(Clone, Default)]
@@ -88,9 +88,20 @@ struct Seen {
     client: u32,
     invoked: u64,
     completed: Option<u64>,
-    /// Where the data were that it read, or what it wrote.
-    at: Option<Reach>,
+    at: At,
     steps: Vec<Step>,
+}
+
+/// What a transaction or a read is a part of.
+#[derive(Default)]
+enum At {
+    /// Not answered, or by the node alone.
+    #[default]
+    Nowhere,
+    /// A transaction, by what was delivered.
+    Ordered(Place),
+    /// A read, by the data that it saw.
+    Data(Reach),
 }
 
 /// A causal read that waits for its position.
@@ -146,7 +157,7 @@ impl Values {
                     client,
                     invoked: now,
                     completed: None,
-                    at: None,
+                    at: At::Nowhere,
                     steps: Vec::new(),
                 });
                 self.places.insert(op, self.seen.len() - 1);
@@ -165,11 +176,11 @@ impl Values {
         }
     }
 
-    /// The client was told how it ended; `at`: where, if it took effect.
-    pub fn answered(&mut self, op: u64, now: u64, at: Option<Reach>) {
+    /// The client was told how it ended; `at`: where that was decided, if by the order.
+    pub fn answered(&mut self, op: u64, now: u64, at: Option<Place>) {
         let Some(seen) = self.places.get(&op).map(|place| &mut self.seen[*place]) else { return };
         if seen.completed.is_none() {
-            (seen.completed, seen.at) = (Some(now), at);
+            (seen.completed, seen.at) = (Some(now), at.map_or(At::Nowhere, At::Ordered));
             self.idle.entry(seen.slot).or_default().push(seen.client);
         }
     }
@@ -189,7 +200,7 @@ impl Values {
         // It may have begun before another one that was answered meanwhile.
         self.clients += 1;
         let client = self.clients;
-        let at = Some(reach(state));
+        let at = At::Data(reach(state));
         let seen = Seen { op: None, slot, client, invoked: waiting.invoked, completed: Some(now), at, steps };
         if !seen.steps.is_empty() {
             self.seen.push(seen);
@@ -201,6 +212,7 @@ impl Values {
     fn history(
         &self,
         end: &Reach,
+        branches: &Branches,
         last: &[(usize, &State)],
         told: impl Fn(u64) -> Option<Outcome>,
         now: u64,
@@ -211,13 +223,20 @@ impl Values {
         let micros = |ns: u64| Micros(ns / 1_000);
         let mut operations = Vec::new();
         for seen in &self.seen {
-            let kept = seen.at.as_ref().is_none_or(|at| end.covers(at));
+            let kept = match &seen.at {
+                At::Nowhere => true,
+                At::Ordered(place) => branches.is_past_of(end, place),
+                At::Data(reach) => end.covers(reach),
+            };
             let outcome = match seen.op.map(&told) {
                 None if !kept => continue,
                 None => To::Ok,
                 Some(_) if seen.op.is_some_and(|op| self.without_effect.contains(&op)) => To::Unknown,
                 Some(Some(Outcome::Committed(_))) if kept => To::Ok,
-                Some(Some(Outcome::Committed(_) | Outcome::Unknown) | None) => To::Unknown,
+                // What a lost branch has answered says nothing of the one that survives.
+                Some(Some(Outcome::Committed(_))) => To::Unknown,
+                Some(Some(Outcome::Conflict(_) | Outcome::RolledBack)) if !kept => To::Unknown,
+                Some(Some(Outcome::Unknown) | None) => To::Unknown,
                 Some(Some(Outcome::Refused | Outcome::Withdrawn | Outcome::RolledBack | Outcome::Conflict(_))) => {
                     To::Failed
                 }
@@ -299,10 +318,9 @@ impl Cluster {
         change.ends().for_each(|op| drop(p.locks.remove(&op)));
     }
 
-    pub(crate) fn values_answered(&mut self, slot: usize, op: u64, index: LogIndex, seqno: u64, effect: bool) {
-        let Some(p) = &self.slots[slot].process else { return };
-        let at = effect.then(|| Reach { history: p.history, lineage: self.lineage_at(slot, index), seqno });
-        self.values.answered(op, self.now, at);
+    pub(crate) fn values_answered(&mut self, slot: usize, op: u64, index: LogIndex, seqno: u64) {
+        let place = self.place(slot, index, Seqno(seqno));
+        self.values.answered(op, self.now, Some(place));
     }
 
     pub(crate) fn read_values(&mut self, slot: usize) {
@@ -317,7 +335,7 @@ impl Cluster {
     /// The verdict on what clients saw.
     pub(crate) fn judge_values(&self, end: &Reach, servers: &[usize]) -> Result<(), String> {
         let last: Vec<(usize, &State)> = servers.iter().map(|&slot| (slot, &self.slots[slot].db.now)).collect();
-        let history = self.values.history(end, &last, |op| self.clients.outcome(op), self.now);
+        let history = self.values.history(end, &self.branches, &last, |op| self.clients.outcome(op), self.now);
         let findings = trireme_history::check(&history);
         let counted = findings.classes.iter().filter(|(_, tally)| tally.counted > 0);
         let text = |(class, tally): (_, &trireme_history::Tally)| {
@@ -347,7 +365,8 @@ mod tests {
     }
 
     fn verdict(values: &Values, told: Outcome, last: &State) -> Vec<String> {
-        let history = values.history(&Reach { seqno: 9, ..Reach::default() }, &[(0, last)], |_| Some(told), 9_000_000);
+        let end = Reach { seqno: 9, ..Reach::default() };
+        let history = values.history(&end, &Branches::default(), &[(0, last)], |_| Some(told), 9_000_000);
         trireme_history::check(&history).classes.keys().map(ToString::to_string).collect()
     }
 
@@ -355,7 +374,7 @@ mod tests {
     fn an_acknowledged_append_that_is_gone_is_found_and_one_that_nobody_promises_is_not() {
         let mut values = Values::default();
         values.asked(0, 1_000, 7, Part::Whole, &[(3, KeyKind::Exclusive)], &state(&[], 0));
-        let at = Some(Reach { seqno: 1, ..Reach::default() });
+        let at = Some(Place { seqno: 1, ..Place::default() });
         values.answered(7, 2_000, at);
         let there = state(&[(3, &[7])], 1);
         assert_eq!(verdict(&values, Outcome::Committed(1), &there), [""; 0]);
@@ -369,7 +388,7 @@ mod tests {
     fn a_read_that_misses_what_was_acknowledged_before_it_is_found() {
         let mut values = Values::default();
         values.asked(0, 1_000, 7, Part::Whole, &[(0, KeyKind::Update)], &state(&[], 0));
-        values.answered(7, 2_000, Some(Reach { seqno: 1, ..Reach::default() }));
+        values.answered(7, 2_000, Some(Place { seqno: 1, ..Place::default() }));
         let there = state(&[(0, &[7])], 1);
         values.performed(&Values::wait(1, 3_000, 1), 1, 4_000, 1, &there);
         assert_eq!(verdict(&values, Outcome::Committed(1), &there), [""; 0]);
@@ -384,7 +403,7 @@ mod tests {
             values.asked(0, 1_000, op, Part::Whole, &[(0, KeyKind::Update)], &state(&[], 0));
         }
         for op in [7, 8] {
-            values.answered(op, 5_000 * op, Some(Reach { seqno: op - 6, ..Reach::default() }));
+            values.answered(op, 5_000 * op, Some(Place { seqno: op - 6, ..Place::default() }));
         }
         assert_eq!(verdict(&values, Outcome::Committed(1), &state(&[(0, &[7, 8])], 2)), ["lost update (P4)"]);
     }

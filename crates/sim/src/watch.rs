@@ -89,6 +89,8 @@ pub(crate) struct Watch {
     snapshots: Vec<(usize, NodeId)>,
     /// Donor and receiver of full copies.
     pub copies: Vec<(usize, usize)>,
+    /// Somebody went on from data with a flaw at this seqno, the newest one: older data are not the group's any more (rule 26).
+    pub overtaken: u64,
 }
 
 impl Watch {
@@ -290,6 +292,12 @@ impl Cluster {
         self.watch.snapshots.retain(|(_, to)| *to != node);
     }
 
+    /// Is a state on its way to the member in this place?
+    pub(crate) fn is_sent_a_state(&self, slot: usize) -> bool {
+        let node = self.slots[slot].node;
+        self.watch.snapshots.iter().any(|(_, to)| *to == node)
+    }
+
     /// A process begins in this place.
     pub(crate) fn note_begin(&mut self, slot: usize, suspect: bool) {
         let s = &mut self.slots[slot];
@@ -358,7 +366,9 @@ impl Cluster {
         let Some((term, last)) = doubt.until else { return };
         let store = s.store();
         let last = if term == doubt.acked.0 { last.max(doubt.acked.1) } else { last };
-        if s.acked >= (term, last) && store.synced().max(store.base().index) >= last {
+        // A sequencer knows only then that it was not elected in vain. And a disk that refuses meanwhile keeps what is noted on it.
+        let delivered = s.process.as_ref().map_or(LogIndex::ZERO, |p| p.group.status().delivered);
+        if s.acked >= (term, last) && store.synced().max(store.base().index) >= last && delivered >= last {
             self.slots[slot].doubt = None;
         }
     }

@@ -44,9 +44,15 @@ impl Cluster {
         slots
     }
 
-    /// All running nodes hold the same data and wait for none.
+    /// All running nodes hold the same data and wait for none, and their servers take clients.
     pub fn settled(&self) -> bool {
-        self.same_data()
+        let all = |slot| self.options.is_arbitrator(slot) || self.slots[slot].process.is_none() || self.is_synced(slot);
+        self.same_data() && (0..self.slots.len()).all(all)
+    }
+
+    /// Does the server in this place take clients?
+    pub fn is_synced(&self, slot: usize) -> bool {
+        self.slots[slot].process.as_ref().is_some_and(|p| p.synced)
     }
 
     /// Index before the first entry that the log in this place holds.
@@ -63,8 +69,9 @@ impl Cluster {
         matches!(self.clients.outcome(op), Some(Outcome::Committed(_)))
     }
 
-    /// Writes on `slot` and waits until the client is told "committed".
+    /// Writes on `slot`, once its server takes clients, and waits until the client is told "committed".
     pub fn write_committed(&mut self, slot: usize) -> u64 {
+        self.expect(30 * SEC, "a server takes clients", |c| c.is_synced(slot));
         let op = self.write(slot);
         self.expect(30 * SEC, "a write set commits", |c| c.committed(op));
         op

@@ -2,8 +2,10 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::time::Duration;
 
 use trireme_order::{Content, Envelope, LogStore, Message, Phase};
+use trireme_sim::check::Outcome;
 use trireme_sim::{Cluster, DbFlush, MS, Options, SEC, StoreKind, Verdict};
 use trireme_types::Durability;
 
@@ -80,6 +82,20 @@ fn a_founder_begins_in_the_mode_that_it_was_told_last() {
         c.write_committed(0);
         c.conclude();
     }
+}
+
+#[test]
+fn a_server_takes_no_clients_before_it_is_synced() {
+    // rule 28: until then its data may turn out to be wrong.
+    let mut c = cluster(3);
+    c.crash(2, false);
+    c.join(2);
+    c.expect(10 * SEC, "a member", |c| c.is_primary(2));
+    assert!(!c.is_synced(2));
+    let early = c.write(2);
+    assert!(matches!(c.clients.outcome(early), Some(Outcome::Refused)));
+    c.write_committed(2);
+    c.conclude();
 }
 
 #[test]
@@ -256,6 +272,39 @@ fn a_joiner_that_dies_in_the_middle_of_its_copy_starts_over() {
     }
     c.join(2);
     c.expect(120 * SEC, "the copy is there", |c| c.database_position(2).is_some() && c.settled());
+    c.conclude();
+}
+
+/// Server and node are one process. A copy that is complete while it stands still is heard of when it moves again, by both.
+#[test]
+fn a_copy_that_ends_while_its_joiner_stands_still_counts_when_that_one_goes_on() {
+    let mut c = with(3, |o| {
+        (o.checkpoint_every, o.retain, o.db_flush) = (5, 0, DbFlush::Each);
+        o.transfer_mean = 200 * MS;
+        o.timeouts.suspect = Duration::from_secs(60);
+    });
+    let s = c.the_sequencer();
+    let joiner = (s + 1) % 3;
+    c.crash(joiner, false);
+    for _ in 0..60 {
+        c.write_committed(s);
+    }
+    let copies = c.copies;
+    c.join(joiner);
+    c.expect(60 * SEC, "its data are being replaced", |c| c.database_position(joiner).is_none());
+    c.pause(joiner);
+    c.pass(5 * SEC);
+    assert_eq!(c.copies, copies);
+    c.resume(joiner);
+    c.expect(60 * SEC, "equal data", |c| c.one_view() && c.settled());
+    assert_eq!(c.copies, copies + 1);
+    // The group knows of the data as well: with them alone it is formed again.
+    let others = [(joiner + 1) % 3, (joiner + 2) % 3];
+    c.write_committed(joiner);
+    c.crash(others[0], false);
+    c.expect(60 * SEC, "the other two go on", |c| c.sequencer().is_some());
+    c.write_committed(joiner);
+    c.join(others[0]);
     c.conclude();
 }
 

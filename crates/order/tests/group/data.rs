@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use trireme_order::{Config, Content, Event, JoinState, LogStore, MemStore, Phase};
-use trireme_types::{Incarnation, LogIndex, MemberKind, Seqno};
+use trireme_types::{Incarnation, LogIndex, MemberKind, Seqno, Weight};
 
 use crate::net::*;
 
@@ -209,6 +209,69 @@ fn what_an_arbitrator_has_kept_and_no_data_reach_is_lost_in_words() {
         net.propose(2, "after");
         net.settle();
         assert_eq!(net.bodies(2).last().unwrap(), "after");
+    }
+}
+
+/// One server has lost the end of its log with its power, and the arbitrator has dropped that, since that server had acknowledged it. The other
+/// server lags. The two whole logs are evidence of everything, and of no use to each other.
+#[test]
+fn what_an_arbitrator_has_dropped_and_the_only_server_that_had_it_has_lost_is_waited_for_until_all_voters_are_there() {
+    let (mut net, mut logs) = two_servers_and_an_arbitrator([15, 20], 5);
+    for log in &mut logs[1..] {
+        log.set_suspect(None).unwrap();
+    }
+    start_arbitrator(&mut net, logs[2].clone());
+    net.restart(2, logs[1].clone(), 2, Seqno(3));
+    net.run(Duration::from_secs(20));
+    assert!([2, 3].iter().all(|n| net.phase(*n) != Phase::Primary), "the first one may have more");
+    net.restart(1, logs[0].clone(), 2, Seqno(3));
+    net.run(Duration::from_secs(20));
+    for n in 1..=3 {
+        assert_eq!(net.phase(n), Phase::Primary, "node {n}: {:?}", net.nodes[&n].events);
+    }
+    assert!(warned(&net, 3, "and what was committed behind it is lost"), "{:?}", net.nodes[&3].events);
+    let best = logs[0].read(logs[0].last(), 0).unwrap()[0].header.seqno;
+    assert_eq!(net.nodes[&2].group.lineage().newest().unwrap().seqno, best, "the better one of the two");
+    net.propose(2, "after");
+    net.settle();
+    assert_eq!(net.bodies(1).last().unwrap(), "after");
+}
+
+/// Whoever ordered has lost its majority for a moment, and holds everything. As a member that takes itself for primary it does not go on telling
+/// how far it gets, so the arbitrator knows nothing newer than what it told long ago.
+#[test]
+fn an_arbitrator_gives_up_nothing_before_all_have_told_how_far_they_get() {
+    // Who asks first afterwards differs.
+    for outage in (600..2000).step_by(50) {
+        let mut net = Net::cluster(2);
+        net.start(3, arbitrator(), MemStore::new(), None);
+        let third = net.nodes.get_mut(&3).unwrap();
+        third.group.store_mut().checkpoint_every = 5;
+        third.group.join(net.now, JoinState { position: None });
+        net.run(Duration::from_secs(2));
+        let (orders, lags) = (net.sequencer(), 3 - net.sequencer());
+        net.isolate(lags);
+        for n in 0..30 {
+            net.propose(orders, &format!("commit {n}"));
+            net.settle();
+        }
+        net.run(Duration::from_secs(10));
+        let end = net.nodes[&3].group.store().last();
+        net.nodes.get_mut(&3).unwrap().group.store_mut().trim(LogIndex(end.0 - 5));
+        assert!(net.nodes[&3].group.store().base().index > net.nodes[&lags].group.store().last());
+        net.lost = vec![(orders, 3), (3, orders), (orders, lags), (lags, orders)];
+        net.heal();
+        net.run(Duration::from_millis(outage));
+        net.lost.clear();
+        net.run(Duration::from_secs(10));
+        for n in 1..=3 {
+            assert_eq!(net.phase(n), Phase::Primary, "node {n} after {outage} ms");
+            assert!(
+                net.nodes[&n].group.lineage().newest().is_none(),
+                "node {n} after {outage} ms: nothing is given up"
+            );
+        }
+        assert_eq!(net.bodies(lags).last().unwrap(), "commit 29");
     }
 }
 
@@ -605,6 +668,59 @@ fn the_only_data_are_brought_up_by_the_log_that_goes_on_from_them() {
     assert_eq!(net.bodies(1), ["commit 5", "commit 6", "commit 7", "commit 8", "commit 9"]);
 }
 
+/// The same where those data are from before the fork at which the branch of the others began, and can follow it.
+#[test]
+fn the_only_data_are_brought_up_by_the_log_that_goes_on_from_them_also_over_a_fork() {
+    let mut net = one_with_data();
+    for n in 0..5 {
+        net.propose(1, &format!("commit {n}"));
+        net.settle();
+    }
+    let log = net.nodes[&1].group.store().clone();
+    let data = log.read(log.last(), 0).unwrap()[0].header.seqno;
+    for n in 1..=3 {
+        net.isolate(n);
+    }
+    net.run(Duration::from_secs(10));
+    let now = net.now;
+    let second = &mut net.nodes.get_mut(&2).unwrap().group;
+    second.data_arrived();
+    second.force_primary(now);
+    net.run(Duration::from_secs(2));
+    net.cut = vec![(1, 2), (1, 3)];
+    net.update_links();
+    net.run(Duration::from_secs(5));
+    for n in 5..10 {
+        net.propose(2, &format!("commit {n}"));
+        net.settle();
+    }
+    assert!((2..=3).all(|n| net.phase(n) == Phase::Primary));
+    let mut logs: Vec<MemStore> = (1..=3).map(|n| net.kill(n)).skip(1).collect();
+    // The second lost the end of its log, so only the third can be elected, and brings it up first.
+    let end = LogIndex(logs[0].last().0 - 2);
+    logs[0].truncate_after(end).unwrap();
+    logs[0].set_suspect(Some(end)).unwrap();
+    for (log, behind) in logs.iter_mut().zip([log.last().0 - 3, log.last().0 + 5]) {
+        log.trim(LogIndex(behind));
+    }
+    net.heal();
+    net.restart(1, log, 2, data);
+    for (n, log) in (2..=3).zip(logs) {
+        let mut cfg = Net::config(n);
+        cfg.me.incarnation = Incarnation(2);
+        net.start(n, cfg, log, None);
+        net.nodes.get_mut(&n).unwrap().group.join(net.now, JoinState { position: None });
+    }
+    assert!(base_of(&net, 2) < data && base_of(&net, 3) > data);
+    net.run(Duration::from_secs(10));
+    assert_eq!(net.sequencer(), 2, "its log goes on from those data");
+    for n in 1..=3 {
+        assert_eq!(net.phase(n), Phase::Primary, "node {n}");
+    }
+    assert_eq!(base_of(&net, 1), Seqno(0), "it needed nothing but entries");
+    assert_eq!(net.bodies(1).last().unwrap(), "commit 9");
+}
+
 #[test]
 fn a_group_without_data_or_a_log_for_the_only_ones_ends_and_a_person_decides() {
     let (mut net, log, data) = without_the_only_data([8, 8]);
@@ -674,4 +790,84 @@ fn the_only_data_are_not_given_up_to_a_group_whose_logs_end_before_them() {
         assert_eq!(net.nodes[&n].group.lineage().newest().unwrap().seqno, end, "node {n}");
     }
     assert!(!net.nodes[&1].events.contains(&Event::DataDiverged));
+}
+
+/// Two servers, an arbitrator, and a server whose weight is raised from zero by the newest change of voters, which nobody knows to be committed.
+/// Of those that hold the arbitrator's whole log it is the only one that the arbitrator can help. Says whether the last commit was kept.
+fn server_whose_vote_is_in_doubt(order: [u8; 4], step: u64) -> bool {
+    let mut net = Net::cluster(2);
+    net.start(3, arbitrator(), MemStore::new(), None);
+    let third = net.nodes.get_mut(&3).unwrap();
+    third.group.store_mut().checkpoint_every = 5;
+    third.group.join(net.now, JoinState { position: None });
+    net.run(Duration::from_secs(2));
+    let mut cfg = Net::config(4);
+    cfg.me.weight = Weight(0);
+    net.start(4, cfg, MemStore::new(), None);
+    net.nodes.get_mut(&4).unwrap().group.join(net.now, JoinState { position: None });
+    net.run(Duration::from_secs(2));
+    for n in 0..32 {
+        net.propose(1, &format!("commit {n}"));
+        net.settle();
+    }
+    let before = net.nodes[&3].group.status().voters.clone();
+    let change = net.nodes[&3].group.store().last().next();
+    let now = net.now;
+    net.nodes.get_mut(&4).unwrap().group.set_weight(now, Weight(1));
+    while net.nodes[&3].group.status().voters == before {
+        net.run(Duration::from_millis(1));
+    }
+    let mut logs: Vec<MemStore> = (1..=4).map(|n| net.kill(n)).collect();
+    // The first has lost its end with its power, the second lags far, the fourth by two commits and the change.
+    let keep = [LogIndex(change.0 - 16), LogIndex(change.0 - 21), change, LogIndex(change.0 - 3)];
+    for (log, keep) in logs.iter_mut().zip(keep) {
+        log.truncate_after(keep).unwrap();
+        let mut hard = log.hard_state();
+        hard.voters_committed = hard.voters_committed.min(change.prev());
+        hard.committed = hard.committed.min(change.prev());
+        log.save_hard_state(hard).unwrap();
+    }
+    logs[0].set_suspect(Some(keep[0])).unwrap();
+    logs[2].trim(LogIndex(change.0 - 6));
+    assert!(logs[2].base().index <= keep[3] && logs[2].base().index > keep[0]);
+    for n in order {
+        let mut cfg = if n == 3 { arbitrator() } else { Net::config(n) };
+        cfg.me.incarnation = Incarnation(2);
+        let at = (n != 3).then_some(Seqno(3));
+        net.start(n, cfg, logs[usize::from(n) - 1].clone(), at);
+        let position = at.map(|at| (HISTORY, at));
+        net.nodes.get_mut(&n).unwrap().group.join(net.now, JoinState { position });
+        net.run(Duration::from_millis(step));
+    }
+    net.run(Duration::from_secs(20));
+    net.bodies(4).contains(&"commit 31".to_string())
+}
+
+/// Its vote may count or not: what the arbitrator holds is given to it, not given up.
+#[test]
+fn an_arbitrator_gives_up_nothing_that_a_server_with_a_vote_in_doubt_can_take() {
+    for order in [[3, 4, 1, 2], [4, 1, 3, 2]] {
+        for step in [1, 3, 7, 13, 23, 31, 37, 47, 53, 60] {
+            assert!(server_whose_vote_is_in_doubt(order, step), "order {order:?}, {step} ms apart");
+        }
+    }
+}
+
+/// Nobody has data: there is nothing to decide.
+#[test]
+fn an_arbitrator_that_is_of_use_to_nobody_asks_for_no_terms_where_nobody_has_data() {
+    let (mut net, logs) = two_servers_and_an_arbitrator([15, 20], 5);
+    net.copies = false;
+    start_arbitrator(&mut net, logs[2].clone());
+    for n in 1..=2 {
+        let mut cfg = Net::config(n);
+        cfg.me.incarnation = Incarnation(2);
+        net.start(n, cfg, logs[usize::from(n) - 1].clone(), None);
+        net.nodes.get_mut(&n).unwrap().group.join(net.now, JoinState { position: None });
+    }
+    net.run(Duration::from_secs(5));
+    let before = net.nodes[&3].group.status().term;
+    net.run(Duration::from_secs(20));
+    let after = net.nodes[&3].group.status().term;
+    assert!(after.0 - before.0 < 3, "terms {before:?} to {after:?}");
 }

@@ -342,3 +342,47 @@ fn a_claim_of_another_primary_component_that_ends_is_given_way_to_for_seconds_on
         assert_eq!(net.phase(3), Phase::Primary, "{:?}", net.nodes[&3].group.status());
     }
 }
+
+/// The sequencer is cut off with a write set that nobody else has, and the view of the others without it takes the same seqno. Then it is
+/// forced. Data of the other side that end there lack the write set: no comparison of seqnos shows it.
+#[test]
+fn data_of_the_other_side_are_no_past_of_a_fork_because_their_seqno_is_none_beyond_it() {
+    let mut net = Net::cluster(3);
+    let forced = net.sequencer();
+    let [other, third] = [1, 2, 3].into_iter().filter(|n| *n != forced).collect::<Vec<_>>()[..] else { panic!() };
+    for n in 1..=3 {
+        net.nodes.get_mut(&n).unwrap().group.store_mut().checkpoint_every = 1;
+    }
+    net.propose(forced, "common");
+    net.settle();
+    net.mute(forced);
+    net.propose(forced, "never committed, then forced");
+    net.settle();
+    net.isolate(forced);
+    net.lost.clear();
+    net.run(Duration::from_secs(10));
+    let end = |net: &Net, n: u8| {
+        let log = net.nodes[&n].group.store();
+        log.read(log.last(), 0).unwrap()[0].header.seqno
+    };
+    let data = end(&net, forced);
+    while end(&net, other) < data {
+        net.propose(other, "of the others");
+        net.settle();
+    }
+    let held = net.bodies(other);
+    let log = net.kill(other);
+    net.kill(third);
+    net.heal();
+    let now = net.now;
+    net.nodes.get_mut(&forced).unwrap().group.force_primary(now);
+    net.run(Duration::from_secs(3));
+    assert_eq!(net.phase(forced), Phase::Primary);
+    net.restart(other, log, 2, data);
+    net.run(Duration::from_secs(20));
+    net.propose(forced, "after");
+    net.settle();
+    let all: Vec<String> = held.into_iter().chain(net.bodies(other)).collect();
+    let copied = net.nodes[&other].events.contains(&Event::DataDiverged);
+    assert!(copied || all == net.bodies(forced), "{all:?} against {:?}", net.bodies(forced));
+}

@@ -129,6 +129,69 @@ fn whoever_has_the_best_log_and_no_vote_commits_nothing_before_a_voter_has_it() 
     }
 }
 
+/// The only voter lost the end of its log with its power, and was back before the link of its former self was seen to end. So the one that had
+/// followed it, and has no vote to be asked for, took it for the sequencer still, and did not do what it was entrusted with.
+#[test]
+fn whoever_takes_the_one_that_entrusts_it_for_the_sequencer_of_an_earlier_term_obeys() {
+    let mut net = Net::new();
+    net.bootstrap(1);
+    let mut cfg = Net::config(2);
+    cfg.me.weight = Weight(0);
+    net.start(2, cfg, MemStore::new(), None);
+    let now = net.now;
+    net.nodes.get_mut(&2).unwrap().group.join(now, JoinState { position: None });
+    net.run(Duration::from_secs(2));
+    net.propose(1, "acknowledged");
+    net.settle();
+    net.run(Duration::from_secs(1));
+    let lost = without_end(net.nodes.remove(&1).unwrap().group.into_store(), 1);
+    // Each sees a link to the other that is newer than the last one, and no end of that one.
+    net.links.clear();
+    net.queue.clear();
+    net.restart(1, lost, 2, Seqno(0));
+    net.run(Duration::from_secs(20));
+    for n in 1..=2 {
+        assert_eq!(net.phase(n), Phase::Primary, "node {n}: {:?}", net.nodes[&n].group.status());
+        assert!(net.bodies(n).contains(&"acknowledged".to_string()), "node {n}");
+    }
+}
+
+/// A sequencer that was deposed has a longer log than the others, of an earlier term, and is too far behind to get theirs entry by entry. What
+/// their state begins with holds all that it acknowledged and that was committed.
+#[test]
+fn a_state_of_a_later_term_forgets_nothing_that_counts() {
+    let mut net = Net::cluster(3);
+    let deposed = net.sequencer();
+    net.mute(deposed);
+    for i in 0..9 {
+        net.propose(deposed, &format!("uncommitted {i}"));
+    }
+    net.settle();
+    net.isolate(deposed);
+    net.lost.clear();
+    net.run(Duration::from_secs(10));
+    let new = net.nodes[&other(&[deposed])].group.status().sequencer.unwrap().0.0[0];
+    let status = net.nodes[&new].group.status();
+    assert!(status.committed < net.nodes[&deposed].group.status().last && status.committed == status.last);
+    let base = trireme_types::Base {
+        history: HISTORY,
+        index: status.committed,
+        term: status.term,
+        seqno: Seqno(status.view.number),
+        voters: status.voters,
+        view: status.view,
+        ..trireme_types::Base::default()
+    };
+    let state = Message::Snapshot { term: status.term, lineage: base.lineage.clone(), base: Box::new(base) };
+    net.cut.clear();
+    net.update_links();
+    let now = net.now;
+    let group = &mut net.nodes.get_mut(&deposed).unwrap().group;
+    group.handle_message(now, node(new), state);
+    assert_eq!(group.store().base().index, status.committed);
+    assert_eq!(group.store().suspect(), None);
+}
+
 /// Swarm seed 7634: it died before that voter heard of the branch, and came back with a log on a branch that nobody could lead. Its own
 /// vote was about to be added, so the others needed it.
 #[test]
@@ -537,4 +600,36 @@ fn a_voter_that_lost_its_vote_is_brought_up_before_it_gets_another_log() {
         assert_eq!(net.bodies(1).last().unwrap(), "after");
         assert!(net.bodies(2).contains(&"acknowledged".to_string()));
     }
+}
+
+/// It had acknowledged an entry that a later term has put another one in the place of, and was interrupted when it had taken its own off, before
+/// it had got the other.
+#[test]
+fn an_acknowledgement_of_what_a_later_term_has_replaced_is_held_against_nobody() {
+    let mut net = Net::cluster(3);
+    let s = net.sequencer();
+    let [v, w] = [1, 2, 3].into_iter().filter(|n| *n != s).collect::<Vec<_>>()[..] else { panic!() };
+    net.propose(s, "common");
+    net.settle();
+    let common = net.nodes[&s].group.store().last();
+    // Only the one has it on disk, and the other one hears it say so.
+    net.stalled.push(s);
+    net.lost = vec![(s, w)];
+    net.propose(s, "replaced");
+    net.settle();
+    let (mut lost, mut cut_short) = (net.kill(s), net.kill(v));
+    assert_eq!(cut_short.last(), common.next());
+    net.lost.clear();
+    net.stalled.clear();
+    lost.truncate_after(common).unwrap();
+    net.restart(s, lost, 2, Seqno(2));
+    net.run(Duration::from_secs(5));
+    net.propose(s, "of the later term");
+    net.settle();
+    assert!(net.nodes[&w].group.store().last() > common.next());
+    cut_short.truncate_after(common).unwrap();
+    net.restart(v, cut_short, 2, Seqno(2));
+    net.run(Duration::from_secs(5));
+    assert_eq!(net.phase(v), Phase::Primary);
+    assert!(!net.warned(v, "a peer has seen this node acknowledge"), "{:?}", net.nodes[&v].events);
 }

@@ -3,19 +3,29 @@
 //! that survives, as far as it was told there or before that branch began.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use trireme_types::{LogIndex, Uuid};
+use trireme_types::{Fork, Lineage, LogIndex, Uuid};
 
 use super::{Clients, Delivered, Outcome, Reach};
+
+/// A delivery.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Place {
+    pub index: LogIndex,
+    pub seqno: u64,
+    pub history: Uuid,
+    /// All forks that the member knew which delivered it, those behind it as well.
+    pub lineage: Lineage,
+}
 
 #[derive(Default)]
 pub struct Branches {
     delivered: HashMap<(Uuid, LogIndex), Delivered>,
     /// Where an operation ended, on whichever branches, and whether it took effect there.
-    decided: BTreeMap<u64, Vec<(Reach, bool)>>,
+    decided: BTreeMap<u64, Vec<(Place, bool)>>,
     /// Answers to clients, in the order in which they were given.
-    acknowledged: Vec<(u64, Reach)>,
+    acknowledged: Vec<(u64, Place)>,
 }
 
 impl Branches {
@@ -34,15 +44,11 @@ impl Branches {
         }
     }
 
-    pub fn decided(&mut self, op: u64, at: Reach, effect: bool) {
-        // What comes before a fork is delivered by members of both branches.
-        let places = self.decided.entry(op).or_default();
-        if !places.contains(&(at.clone(), effect)) {
-            places.push((at, effect));
-        }
+    pub fn decided(&mut self, op: u64, at: Place, effect: bool) {
+        self.decided.entry(op).or_default().push((at, effect));
     }
 
-    pub fn acknowledged(&mut self, op: u64, at: Reach) {
+    pub fn acknowledged(&mut self, op: u64, at: Place) {
         self.acknowledged.push((op, at));
     }
 
@@ -56,18 +62,37 @@ impl Branches {
         self.acknowledged[..acks]
             .iter()
             .map(|(_, at)| at)
-            .filter(|at| reader.covers(at))
+            .filter(|at| self.is_past_of(reader, at))
             .map(|at| at.seqno)
             .max()
             .unwrap_or(0)
     }
 
+    /// Is this delivery a part of that past? An entry below a fork may have been committed only by those who went on behind the fork. So it is
+    /// of their branch, and of an earlier one only if members that know no more than that have delivered the same.
+    pub fn is_past_of(&self, end: &Reach, at: &Place) -> bool {
+        let forks = at.lineage.forks();
+        let entry = |forks: &[Fork]| {
+            let branch = forks.last().map_or(at.history, |fork| fork.id);
+            self.delivered.get(&(branch, at.index))
+        };
+        let first = forks.iter().take_while(|fork| fork.index <= at.index).count();
+        let alike = (first..=forks.len()).filter(|n| *n == forks.len() || entry(&forks[..*n]) == entry(forks));
+        alike
+            .map(|n| forks[..n].iter().copied().collect())
+            .any(|lineage| end.covers(&Reach { history: at.history, lineage, seqno: at.seqno }))
+    }
+
     /// Every promise to a client, as far as it is about the branch that survives. `end`: where that ends.
     pub fn check(&self, end: &Reach, clients: &Clients) -> Result<(), String> {
-        let none = Vec::new();
-        let here = |op: &u64| self.decided.get(op).unwrap_or(&none).iter().filter(|(at, _)| end.covers(at));
+        let here = |op: &u64| -> Vec<(u64, bool)> {
+            // What comes before a fork is delivered by members of both branches.
+            let places = self.decided.get(op).into_iter().flatten().filter(|(at, _)| self.is_past_of(end, at));
+            let places: BTreeSet<(u64, bool)> = places.map(|(at, effect)| (at.seqno, *effect)).collect();
+            places.into_iter().collect()
+        };
         for op in self.decided.keys() {
-            let places: Vec<&(Reach, bool)> = here(op).collect();
+            let places = here(op);
             let wrong = match (clients.outcome(*op), &places[..]) {
                 (_, []) => false,
                 (_, [_, _, ..]) => true,
@@ -82,11 +107,11 @@ impl Branches {
                 ));
             }
         }
-        for (op, at) in self.acknowledged.iter().filter(|(_, at)| end.covers(at)) {
+        for (op, at) in self.acknowledged.iter().filter(|(_, at)| self.is_past_of(end, at)) {
             let told = clients.outcome(*op);
-            let holds = here(op).any(|(there, effect)| {
-                let outcome = if *effect { Outcome::Committed(there.seqno) } else { Outcome::Conflict(there.seqno) };
-                there == at && told == Some(outcome)
+            let holds = here(op).into_iter().any(|(seqno, effect)| {
+                let outcome = if effect { Outcome::Committed(seqno) } else { Outcome::Conflict(seqno) };
+                seqno == at.seqno && told == Some(outcome)
             });
             if !holds {
                 return Err(format!(
@@ -125,23 +150,52 @@ mod tests {
             let fork = |(at, id): &(u64, u8)| Fork { index: LogIndex(*at), seqno: Seqno(*at), id: Uuid([*id; 16]) };
             Reach { history: Uuid([9; 16]), lineage: forks.iter().map(fork).collect(), seqno }
         };
+        let place = |forks: &[(u64, u8)], seqno: u64| {
+            let Reach { history, lineage, seqno } = reach(forks, seqno);
+            Place { index: LogIndex(seqno), seqno, history, lineage }
+        };
         let (mut b, mut clients) = (Branches::default(), Clients::default());
         let op = clients.begin();
         clients.answered(op, 7, true).unwrap();
-        b.acknowledged(op, reach(&[], 7));
+        b.acknowledged(op, place(&[], 7));
         let (lost, kept) = (reach(&[(5, 1)], 9), reach(&[(8, 2)], 9));
         assert_eq!(b.floor(&kept, 1), 7);
         assert_eq!(b.floor(&lost, 1), 0);
         assert_eq!(b.floor(&kept, 0), 0, "answered later");
         assert!(b.check(&lost, &clients).is_ok(), "the operator gave it up");
         assert!(b.check(&kept, &clients).is_err(), "it is nowhere");
-        b.decided(op, reach(&[], 7), true);
+        b.decided(op, place(&[], 7), true);
         assert_eq!(b.check(&kept, &clients), Ok(()));
-        b.decided(op, reach(&[(8, 2)], 9), true);
+        b.decided(op, place(&[(8, 2)], 9), true);
         assert!(b.check(&kept, &clients).is_err(), "it is there twice");
         let withdrawn = clients.begin();
         clients.withdrawn(withdrawn);
-        b.decided(withdrawn, reach(&[(5, 1)], 8), true);
+        b.decided(withdrawn, place(&[(5, 1)], 8), true);
         assert!(b.check(&lost, &clients).is_err());
+    }
+
+    /// A fork that begins behind an entry may commit it alone, while the others of the old branch put another one in its place.
+    #[test]
+    fn what_only_those_behind_a_fork_have_delivered_is_no_part_of_the_branch_before() {
+        let history = Uuid([9; 16]);
+        let fork = Fork { index: LogIndex(8), seqno: Seqno(8), id: Uuid([1; 16]) };
+        let d = |chain| Delivered {
+            index: LogIndex(7),
+            seqno: Seqno(7),
+            what: What::App { session: Session::default(), number: 1 },
+            chain,
+        };
+        let at = Place { index: LogIndex(7), seqno: 7, history, lineage: Lineage::default().with(fork) };
+        let old = Reach { history, lineage: Lineage::default(), seqno: 20 };
+        let new = Reach { lineage: at.lineage.clone(), ..old.clone() };
+        for (there, shared) in [(None, false), (Some(3), false), (Some(2), true)] {
+            let mut b = Branches::default();
+            b.deliver(fork.id, &d(2)).unwrap();
+            if let Some(chain) = there {
+                b.deliver(history, &d(chain)).unwrap();
+            }
+            assert_eq!(b.is_past_of(&old, &at), shared, "{there:?}");
+            assert!(b.is_past_of(&new, &at));
+        }
     }
 }
