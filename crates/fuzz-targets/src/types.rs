@@ -1,8 +1,8 @@
 //! The types that travel in entries, checkpoints and snapshots.
 
 use trireme_types::{
-    Base, DecodeError, EntryHeader, EntryKind, LogIndex, Member, NodeId, Reader, Seqno, Session, SessionMark, Term,
-    Uuid, View, Voter, VoterSet, Weight, Writer,
+    Base, DecodeError, EntryHeader, EntryKind, LogIndex, Member, NodeId, ProposalNumber, Reader, Seqno, Session,
+    SessionMark, Term, Uuid, View, Voter, VoterSet, Weight, Writer,
 };
 
 /// The first byte chooses the type. A value that decodes encodes to the same bytes, but for names of members, of which only
@@ -53,7 +53,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         voters: voters.clone(),
         voters_at: LogIndex(2),
         view: view.clone(),
-        sessions: vec![SessionMark { session, number: 7 }],
+        sessions: vec![SessionMark { session, number: ProposalNumber(7) }],
         app: bytes::Bytes::from_static(b"state"),
         ..Base::default()
     };

@@ -15,7 +15,6 @@ use std::time::Duration;
 
 use trireme_types::{Base, Kinship, LogIndex, MemberKind, NodeId, Seqno, Timestamp, Voter, VoterSet, Weight};
 
-use crate::election::Role;
 use crate::group::Group;
 use crate::mutant::Mutant;
 use crate::timers::Timer;
@@ -29,10 +28,12 @@ struct Heard {
     beyond: bool,
 }
 
-/// What only an arbitrator keeps; empty on all others.
+/// State that only an arbitrator has; empty on all others.
 #[derive(Default)]
 pub(crate) struct Arbiter {
+    /// The server that it would be elected for. Set by that one's word about its log, until somebody orders.
     stands_for: Option<NodeId>,
+    /// The logs that servers told of while nobody ordered.
     heard: BTreeMap<NodeId, Heard>,
 }
 
@@ -61,7 +62,7 @@ impl<S: LogStore> Group<S> {
             return self.cfg.me.kind;
         }
         let linked = self.peers.get(&node).map(|p| p.member.kind);
-        linked.or_else(|| self.tail.view.get(node).map(|m| m.kind)).unwrap_or_default()
+        linked.or_else(|| self.own.tail().view.get(node).map(|m| m.kind)).unwrap_or_default()
     }
 
     /// Is there one among these voters that could be their sequencer?
@@ -70,13 +71,13 @@ impl<S: LogStore> Group<S> {
     }
 
     fn is_heir(&self, node: NodeId) -> bool {
-        self.tail.voters.weight(node) > 0 && !self.kind_of(node).is_arbitrator()
+        self.own.tail().voters.weight(node) > 0 && !self.kind_of(node).is_arbitrator()
     }
 
     /// A member tells where its log ends, because it hears nobody order.
     pub(crate) fn hear_of_log(&mut self, now: Timestamp, from: NodeId, last: LogEnd) {
         if !self.arbitrates()
-            || matches!(self.role, Role::Sequencer(_))
+            || self.leads()
             || self.hears_sequencer(now)
             || self.log_is_as_good(last)
             || !self.is_heir(from)
@@ -87,7 +88,7 @@ impl<S: LogStore> Group<S> {
         let by_data = self.state_for(from).is_some();
         if known.is_none_or(|h| h.last != last || h.beyond && by_data) {
             self.arbiter.heard.insert(from, Heard { last, beyond: false });
-            if last.index < self.store.base().index && !by_data {
+            if last.index < self.own.store().base().index && !by_data {
                 self.cannot_bring_up(from);
             }
         }
@@ -143,12 +144,12 @@ impl<S: LogStore> Group<S> {
     fn state_for(&self, node: NodeId) -> Option<Base> {
         let theirs = self.peers.get(&node)?.told()?;
         let data = self.data_of(node)?;
-        let end = match theirs.lineage.kinship(&self.tail.lineage) {
-            Kinship::Same => self.tail.seqno,
+        let end = match theirs.lineage.kinship(&self.own.tail().lineage) {
+            Kinship::Same => self.own.tail().seqno,
             Kinship::Descendant(fork) => fork.seqno,
             Kinship::Ancestor | Kinship::Sibling => return None,
         };
-        let state = self.store.checkpoint_before(data)?;
+        let state = self.own.store().checkpoint_before(data)?;
         let meets = state.lineage == theirs.lineage && theirs.last_index <= state.index;
         (meets && data <= end).then_some(state)
     }
@@ -175,7 +176,7 @@ impl<S: LogStore> Group<S> {
 
     /// The same, of servers that were heard lately, whatever their votes.
     pub(crate) fn someone_to_bring_up(&self, alive: &[Voter]) -> Option<NodeId> {
-        let base = self.store.base().index;
+        let base = self.own.store().base().index;
         let log = |v: &Voter| self.peers.get(&v.node).and_then(|p| p.told());
         let by_log = |v: &Voter| {
             let meets = self.arbiter.heard.get(&v.node).is_none_or(|h| !h.beyond);
@@ -194,13 +195,13 @@ impl<S: LogStore> Group<S> {
         let meets = |end: Seqno, data: Option<Seqno>| {
             end >= log.base || data.is_some_and(|data| (log.base..=log.seqno).contains(&data))
         };
-        !self.arbitrates() && meets(self.tail.seqno, self.holds())
+        !self.arbitrates() && meets(self.own.tail().seqno, self.holds())
             || self.servers_here(now).iter().any(|(_, p)| meets(p.seqno, p.holds))
     }
 
     /// Server, before it goes on alone: what only an arbitrator has kept, and nobody here can go on with, is given up.
     pub(crate) fn tell_what_is_given_up(&mut self, now: Timestamp) {
-        let end = self.data.position.map_or(self.tail.seqno, |(_, data)| data.max(self.tail.seqno));
+        let end = self.data.position.map_or(self.own.tail().seqno, |(_, data)| data.max(self.own.tail().seqno));
         let of_arbitrators = self.peers.iter().filter(|(node, peer)| {
             let same = self.kinship_of(**node) == Some(Kinship::Same);
             peer.member.kind.is_arbitrator() && same && !self.is_of_use(now, **node)
@@ -223,7 +224,7 @@ impl<S: LogStore> Group<S> {
         }
         let Some(heard) = self.arbiter.heard.get_mut(&node).filter(|h| !h.beyond) else { return };
         heard.beyond = true;
-        let (first, last) = (self.store.first(), heard.last.index);
+        let (first, last) = (self.own.store().first(), heard.last.index);
         self.log(
             true,
             format!(
@@ -240,7 +241,7 @@ impl<S: LogStore> Group<S> {
             return;
         }
         let patience = self.cfg.timeouts.election;
-        let Role::Sequencer(s) = &self.role else { return };
+        let Some(s) = self.role.leading() else { return };
         let heirs = s.progress.iter().filter(|(n, p)| {
             self.peers.contains_key(n) && self.is_heir(**n) && !p.beyond && now.since(p.heard) < 2 * patience
         });
@@ -248,8 +249,8 @@ impl<S: LogStore> Group<S> {
             self.arbiter.sit();
             return self.become_follower(now, None);
         };
-        if matched == self.tail.index && s.handed_over_at.is_none_or(|at| now.since(at) > patience) {
-            if let Role::Sequencer(s) = &mut self.role {
+        if matched == self.own.tail().index && s.handed_over_at.is_none_or(|at| now.since(at) > patience) {
+            if let Some(s) = self.role.leading_mut() {
                 s.handed_over_at = Some(now);
             }
             self.send_in_term(heir, Content::TimeoutNow);
@@ -260,13 +261,13 @@ impl<S: LogStore> Group<S> {
     /// old one, and this log goes back there. It is no evidence then: it may have followed such a branch instead of making it, and taken off
     /// what it had acknowledged before.
     pub(crate) fn give_up_unheard_branch(&mut self, now: Timestamp) {
-        let Some(fork) = self.tail.lineage.newest().copied() else { return };
-        let begun = fork.index == self.tail.voters_at && fork.index > self.commit;
-        if !begun || matches!(self.role, Role::Sequencer(_)) {
+        let Some(fork) = self.own.tail().lineage.newest().copied() else { return };
+        let begun = fork.index == self.own.tail().voters_at && fork.index > self.commit;
+        if !begun || self.leads() {
             return;
         }
         let unheard = |v: &Voter| v.node != self.me() && self.kinship_of(v.node) == Some(Kinship::Ancestor);
-        if self.tail.voters.voters.iter().all(unheard)
+        if self.own.tail().voters.voters.iter().all(unheard)
             && (self.arbitrates() || self.begin_to_doubt())
             && self.truncate_after(fork.index.prev())
         {
@@ -277,12 +278,12 @@ impl<S: LogStore> Group<S> {
     /// For an arbitrator's retention: every server that votes has acknowledged up to the first, at least one of them up to the
     /// second (in this term, as far as was heard).
     pub fn held_by_servers(&self) -> (LogIndex, LogIndex) {
-        let sets = [&self.tail.voters, &self.tail.voters_before];
+        let sets = [&self.own.tail().voters, &self.own.tail().voters_before];
         let held: Vec<LogIndex> = sets
             .into_iter()
             .flat_map(|set| &set.voters)
             .filter(|v| !self.kind_of(v.node).is_arbitrator())
-            .map(|v| self.acks.get(&v.node).copied().unwrap_or_default().min(self.verified))
+            .map(|v| self.era.ack_of(v.node).unwrap_or_default().min(self.era.verified()))
             .collect();
         (held.iter().copied().min().unwrap_or_default(), held.into_iter().max().unwrap_or_default())
     }

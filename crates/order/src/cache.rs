@@ -3,12 +3,12 @@
 use std::collections::{HashMap, VecDeque};
 
 use bytes::Bytes;
-use trireme_types::{Entry, LogIndex, Session};
+use trireme_types::{Entry, LogIndex, SessionMark};
 
-/// Entries and bodies that a member keeps beside its log.
+/// Bodies that are not ordered yet, and entries that are about to be delivered.
 #[derive(Default)]
 pub(crate) struct Memory {
-    pub tail: TailCache,
+    /// Bodies that their origins have sent, and that are not in the log yet.
     pub unordered: BodyPool,
     /// Entries read back from the log that are the next to be delivered.
     pub ahead: VecDeque<Entry>,
@@ -19,7 +19,9 @@ pub(crate) struct Memory {
 /// wait for.
 #[derive(Default)]
 pub(crate) struct TailCache {
+    /// Consecutive, up to the end of the log.
     entries: VecDeque<Entry>,
+    /// Of their payloads.
     bytes: usize,
 }
 
@@ -60,19 +62,21 @@ impl TailCache {
 /// Bodies received from their origins and not yet ordered.
 #[derive(Default)]
 pub(crate) struct BodyPool {
-    bodies: HashMap<(Session, u64), Bytes>,
-    order: VecDeque<(Session, u64)>,
+    bodies: HashMap<SessionMark, Bytes>,
+    /// In which they came. May name some that are gone.
+    order: VecDeque<SessionMark>,
+    /// Of all bodies.
     bytes: usize,
 }
 
 impl BodyPool {
     /// Beyond `bytes_max` the oldest go: the sequencer hands out what is missing.
-    pub fn insert(&mut self, session: Session, number: u64, body: Bytes, bytes_max: usize) {
+    pub fn insert(&mut self, mark: SessionMark, body: Bytes, bytes_max: usize) {
         self.bytes += body.len();
-        if let Some(old) = self.bodies.insert((session, number), body) {
+        if let Some(old) = self.bodies.insert(mark, body) {
             self.bytes -= old.len();
         } else {
-            self.order.push_back((session, number));
+            self.order.push_back(mark);
         }
         while self.bytes > bytes_max {
             let Some(oldest) = self.order.pop_front() else { break };
@@ -86,12 +90,12 @@ impl BodyPool {
         }
     }
 
-    pub fn get(&self, session: Session, number: u64) -> Option<&Bytes> {
-        self.bodies.get(&(session, number))
+    pub fn get(&self, mark: SessionMark) -> Option<&Bytes> {
+        self.bodies.get(&mark)
     }
 
-    pub fn remove(&mut self, session: Session, number: u64) {
-        if let Some(old) = self.bodies.remove(&(session, number)) {
+    pub fn remove(&mut self, mark: SessionMark) {
+        if let Some(old) = self.bodies.remove(&mark) {
             self.bytes -= old.len();
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use trireme_types::{
-    Base, DecodeError, Durability, Entry, EntryKind, Fork, Level, Lineage, LogIndex, NodeId, Reader, Seqno, Session,
+    Base, DecodeError, Durability, Entry, EntryKind, Fork, Level, Lineage, LogIndex, NodeId, Reader, Seqno,
     SessionMark, Setting, Term, Uuid, View, VoterSet,
 };
 
@@ -35,7 +35,7 @@ pub(crate) struct Chain {
     /// The entry that last ended mode `disk`; zero: none since the base.
     pub left_disk_at: LogIndex,
     /// Newest session of each origin and its last ordered number (rule 4).
-    pub sessions: BTreeMap<NodeId, (u64, u64)>,
+    pub sessions: BTreeMap<NodeId, SessionMark>,
     /// Every fork up to `index`.
     pub lineage: Lineage,
     /// In force after `index`.
@@ -73,7 +73,7 @@ impl Chain {
             durability: base.durability,
             durability_at: base.index,
             left_disk_at: LogIndex::ZERO,
-            sessions: base.sessions.iter().map(|m| (m.session.node, (m.session.number, m.number))).collect(),
+            sessions: base.sessions.iter().map(|mark| (mark.session.node, *mark)).collect(),
             lineage: base.lineage.clone(),
             level: base.level,
         }
@@ -98,14 +98,7 @@ impl Chain {
             voters_at: self.voters_at,
             view: self.view.clone(),
             durability: self.durability,
-            sessions: self
-                .sessions
-                .iter()
-                .map(|(node, (session, number))| SessionMark {
-                    session: Session { node: *node, number: *session },
-                    number: *number,
-                })
-                .collect(),
+            sessions: self.sessions.values().copied().collect(),
             lineage: self.lineage.clone(),
             level: self.level,
             app,
@@ -183,7 +176,7 @@ impl Chain {
                 Setting::Level(level) => self.level = level,
             },
             EntryKind::WriteSet | EntryKind::App => {
-                self.sessions.insert(h.session.node, (h.session.number, h.number));
+                self.sessions.insert(h.session.node, h.mark());
                 if self.sessions.len() > SESSIONS_MAX {
                     self.forget_an_origin();
                 }
@@ -205,25 +198,20 @@ impl Chain {
                 || [&self.voters, &self.voters_before].into_iter().any(|set| set.contains(node))
         };
         let absent = self.sessions.iter().filter(|(node, _)| !present(**node));
-        if let Some(oldest) = absent.min_by_key(|(node, (session, _))| (*session, **node)).map(|(node, _)| *node) {
+        if let Some(oldest) = absent.min_by_key(|(node, newest)| (newest.session.number, **node)).map(|(node, _)| *node)
+        {
             self.sessions.remove(&oldest);
         }
     }
 
-    /// May (session, number) be ordered next for its origin? (rules 4, 23)
-    pub fn is_next(&self, session: Session, number: u64) -> bool {
-        match self.sessions.get(&session.node) {
-            Some((newest, last)) if *newest == session.number => number == last + 1,
-            Some((newest, _)) if *newest > session.number => false,
-            Some(_) | None => number == 1,
-        }
+    /// May this proposal be ordered next for its origin? (rules 4, 23)
+    pub fn is_next(&self, mark: SessionMark) -> bool {
+        mark.follows(self.sessions.get(&mark.session.node).copied())
     }
 
     /// Was it ordered already?
-    pub fn is_ordered(&self, session: Session, number: u64) -> bool {
-        self.sessions
-            .get(&session.node)
-            .is_some_and(|(newest, last)| *newest > session.number || *newest == session.number && number <= *last)
+    pub fn is_ordered(&self, mark: SessionMark) -> bool {
+        self.sessions.get(&mark.session.node).is_some_and(|last| mark.is_covered_by(*last))
     }
 }
 
@@ -245,7 +233,7 @@ fn reads_term(payload: &[u8], level: Level) -> Result<(), DecodeError> {
 
 #[cfg(test)]
 mod tests {
-    use trireme_types::{EntryHeader, Member};
+    use trireme_types::{EntryHeader, Member, ProposalNumber, Session};
 
     use super::*;
 
@@ -270,9 +258,12 @@ mod tests {
             chain.apply(&Entry { header, payload: Bytes::new() }).unwrap();
         }
         assert_eq!(chain.sessions.len(), SESSIONS_MAX);
-        assert!(chain.is_ordered(Session { node: node(1), number: 1 }, 1), "a member is never forgotten");
-        assert!(!chain.is_ordered(Session { node: node(2), number: 2 }, 1));
-        assert!(chain.is_ordered(Session { node: node(502), number: 502 }, 1));
+        let is_ordered = |n: u64| {
+            let session = Session { node: node(n.into()), number: n };
+            chain.is_ordered(SessionMark { session, number: ProposalNumber(1) })
+        };
+        assert!(is_ordered(1), "a member is never forgotten");
+        assert!(!is_ordered(2) && is_ordered(502));
         let mut wire = trireme_types::Writer::new();
         chain.to_base(Bytes::new()).encode(&mut wire);
         assert!(Base::decode(&mut Reader::new(&wire.buf)).is_ok());

@@ -16,13 +16,13 @@ use crate::{Event, LogStore, Output, Phase};
 impl<S: LogStore> Group<S> {
     /// Neither data nor a log that anybody could have heard of.
     fn is_blank(&self) -> bool {
-        self.tail.voters.voters.is_empty()
-            && self.tail.index == LogIndex::ZERO
-            && self.tail.seqno == Seqno::ZERO
+        self.own.tail().voters.voters.is_empty()
+            && self.own.tail().index == LogIndex::ZERO
+            && self.own.tail().seqno == Seqno::ZERO
             && self.data.position.is_none_or(|(_, seqno)| seqno == Seqno::ZERO)
     }
 
-    /// Whom this member hears of those that wait as it does.
+    /// Those that wait as this member does, as far as it hears them.
     pub(crate) fn founding(&self, now: Timestamp) -> Option<Founding> {
         let expect = self.cfg.expect;
         if expect == 0 || self.phase() != Phase::Joining || !self.is_blank() {
@@ -49,7 +49,7 @@ impl<S: LogStore> Group<S> {
         self.tell_founders(&mine);
         let agreed = mine.seen.len() == usize::from(mine.expect)
             && mine.seen.first() == Some(&self.me())
-            // Whoever has a state, or waits for another number, is to be joined or asked about, not passed over.
+            // One that has a state, or waits for another number, is to be joined or asked about, not passed over.
             && self.peers.values().filter(|peer| !peer.member.kind.is_arbitrator()).all(|peer| {
                 peer.told().is_some_and(|p| p.founding.as_ref() == Some(&mine))
             });

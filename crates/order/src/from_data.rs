@@ -1,7 +1,7 @@
 //! Data that reach beyond every log (rule 18): all machines lost their power in mode `process`, and an engine had flushed more than
 //! any write-set log; or a disk had lied.
 //!
-//! What data hold was committed, so nobody goes on with a log that ends below the data of a present member. A log cannot be made
+//! Everything that data hold was committed, so nobody goes on with a log that ends below the data of a present member. A log cannot be made
 //! from data, but a history can go on behind them. When all voters are here and have given their promises to the one with the best
 //! log, everything that is left is on the table, and nobody else can be elected meanwhile. Then the member whose data reach
 //! furthest begins a branch at its position: its log is empty there, it alone votes, and the others follow as after any fork. Those
@@ -11,10 +11,9 @@ use std::collections::BTreeSet;
 
 use trireme_types::{Base, Fork, Kinship, Lineage, LogIndex, Member, NodeId, Seqno, Term, Timestamp, Uuid, View};
 
-use crate::election::Role;
 use crate::group::Group;
 use crate::mutant::Mutant;
-use crate::{Content, LogStore, Phase};
+use crate::{Content, JoinState, LogStore, Phase};
 
 /// A present member whose data reach beyond the own log.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -30,6 +29,9 @@ pub(crate) struct Ahead {
 pub(crate) struct ServerData {
     /// Where they were at the start, whether or not the log vouches for them.
     pub position: Option<(Uuid, Seqno)>,
+    /// As it was told when it began to look for a component, until it is in one. Without a position: no log vouches for the data, or
+    /// they are void.
+    pub brings: Option<JoinState>,
     /// There are data, and the log goes on where they end.
     pub stocked: bool,
     /// They hold everything up to here, whatever `commit` knows of it. Zero: unknown, or passed by delivery.
@@ -42,12 +44,22 @@ impl ServerData {
     pub fn with_applied(applied: Seqno) -> ServerData {
         ServerData { applied, ..ServerData::default() }
     }
+
+    /// The position that a log vouches for, while this member is not in a component.
+    pub fn brought(&self) -> Option<(Uuid, Seqno)> {
+        self.brings.as_ref().and_then(|state| state.position)
+    }
+
+    /// Are the data where they were at the start, and does a log vouch for that?
+    pub fn is_brought(&self) -> bool {
+        self.brings.as_ref().is_some_and(|state| state.position == self.position)
+    }
 }
 
 impl<S: LogStore> Group<S> {
     /// Whose data reach furthest beyond the own log? Something that was committed is not in it then.
     pub(crate) fn data_ahead(&self, now: Timestamp) -> Option<Ahead> {
-        self.furthest_data(now, self.tail.seqno)
+        self.furthest_data(now, self.own.tail().seqno)
     }
 
     /// Whose data reach furthest beyond `end`?
@@ -56,14 +68,10 @@ impl<S: LogStore> Group<S> {
             return None;
         }
         let ahead = |node: NodeId, data: Option<(Uuid, Seqno)>, usable: bool| {
-            data.filter(|(history, seqno)| *history == self.tail.history && *seqno > end).map(|(_, seqno)| Ahead {
-                seqno,
-                usable,
-                node,
-            })
+            data.filter(|(history, seqno)| *history == self.own.tail().history && *seqno > end)
+                .map(|(_, seqno)| Ahead { seqno, usable, node })
         };
-        let vouched = self.phase() == Phase::Joining
-            && self.join_state.as_ref().is_some_and(|j| j.position == self.data.position);
+        let vouched = self.phase() == Phase::Joining && self.data.is_brought();
         let me = ahead(self.me(), self.data.position, vouched);
         let others = self.peers.iter().filter_map(|(node, peer)| {
             let p = peer.told_lately(now)?;
@@ -77,21 +85,21 @@ impl<S: LogStore> Group<S> {
     /// A person decides for this member, whose log lost its end, but whose own data do not: the data go on, not the log (rule 10).
     pub(crate) fn force_from_own_data(&mut self, now: Timestamp) -> bool {
         let me = self.me();
-        let data = self.data.position.filter(|(_, seqno)| *seqno > self.tail.seqno);
-        let position = self.join_state.as_ref().and_then(|j| j.position);
+        let data = self.data.position.filter(|(_, seqno)| *seqno > self.own.tail().seqno);
+        let position = self.data.brought();
         let Some((history, seqno)) = data.filter(|d| Some(*d) == position) else { return false };
-        if self.phase() != Phase::Joining || history != self.tail.history || self.is(Mutant::DataIgnored) {
+        if self.phase() != Phase::Joining || history != self.own.tail().history || self.is(Mutant::DataIgnored) {
             return false;
         }
         let index = self.beyond_all_logs();
         self.begin_from_data(now, index, seqno);
-        self.sequencer == Some(me)
+        self.sequencer() == Some(me)
     }
 
     /// No index of any log that is here: no entry of theirs is taken for one of a branch that begins there.
     fn beyond_all_logs(&self) -> LogIndex {
         let logs = self.peers.values().filter_map(|p| Some(p.told()?.last_index));
-        logs.chain([self.tail.index]).max().unwrap_or_default().next()
+        logs.chain([self.own.tail().index]).max().unwrap_or_default().next()
     }
 
     /// Would a group around this log have no data to begin with, nor get any by it (rule 10)? Says why.
@@ -99,13 +107,13 @@ impl<S: LogStore> Group<S> {
         if self.is(Mutant::DataIgnored) || self.arbitrates() {
             return None;
         }
-        let base = self.store.base().seqno;
+        let base = self.own.store().base().seqno;
         match self.reach_of_data(now) {
             Some(reach) if reach < base => {
                 Some(format!("the data here reach seqno {reach}, and its log goes on behind {base}"))
             }
             Some(_) => None,
-            // What nobody vouches for is the server's own affair: it may know how to go on (a statement that was cut off everywhere).
+            // Data for which nobody vouches are the server's own affair: it may know how to go on (a statement that was cut off everywhere).
             None => self.data.position.is_none().then(|| "no node here has data".into()),
         }
     }
@@ -124,7 +132,7 @@ impl<S: LogStore> Group<S> {
         if self.told.ahead.replace(told) != Some(told) {
             let own_data = ahead.node == self.me();
             let name = self.peers.get(&ahead.node).map_or("this node".into(), |p| p.member.name.clone());
-            let (seqno, own) = (ahead.seqno, self.tail.seqno);
+            let (seqno, own) = (ahead.seqno, self.own.tail().seqno);
             let when = if ahead.usable {
                 "When all voters are back, the cluster goes on from the data that reach furthest"
             } else {
@@ -152,7 +160,7 @@ impl<S: LogStore> Group<S> {
     /// Data are here, and this log does not go on from them, nor from any log that does: a group around it would have to throw them
     /// away, and nobody would have any (rule 10). It takes a member with more.
     fn waits_for_a_copy(&mut self, now: Timestamp) -> bool {
-        let base = self.store.base().seqno;
+        let base = self.own.store().base().seqno;
         let reach =
             self.reach_of_data(now).filter(|r| *r < base && !self.arbitrates() && !self.is(Mutant::DataIgnored));
         let at_stake = self.data_at_stake().filter(|(node, _)| self.heirs_for(now, *node).is_empty());
@@ -196,14 +204,14 @@ impl<S: LogStore> Group<S> {
     /// Up to where this linked server has data of the own history, as it told.
     pub(crate) fn data_of(&self, node: NodeId) -> Option<Seqno> {
         let peer = self.peers.get(&node)?;
-        let p = peer.told().filter(|p| p.history == self.tail.history && !p.history.is_nil())?;
+        let p = peer.told().filter(|p| p.history == self.own.tail().history && !p.history.is_nil())?;
         p.holds.filter(|_| !peer.member.kind.is_arbitrator())
     }
 
     /// Does the log here go on where the data of this server, or its own log behind them, end?
     fn is_reached(&self, node: NodeId) -> bool {
         !self.data.out_of_reach.contains(&node)
-            && self.end_on_this_branch(node).is_some_and(|end| self.store.base().seqno <= end)
+            && self.end_on_this_branch(node).is_some_and(|end| self.own.store().base().seqno <= end)
     }
 
     /// How far this linked server gets on the branch here by its own data and its own log behind them. It may not have heard yet of the fork
@@ -211,7 +219,7 @@ impl<S: LogStore> Group<S> {
     fn end_on_this_branch(&self, node: NodeId) -> Option<Seqno> {
         let holds = self.data_of(node)?;
         let theirs = self.peers.get(&node)?.told()?;
-        match theirs.lineage.kinship(&self.tail.lineage) {
+        match theirs.lineage.kinship(&self.own.tail().lineage) {
             Kinship::Same => Some(holds.max(theirs.seqno)),
             Kinship::Descendant(fork) if holds <= fork.seqno => Some(holds.max(theirs.seqno).min(fork.seqno)),
             Kinship::Descendant(_) | Kinship::Ancestor | Kinship::Sibling => None,
@@ -222,7 +230,7 @@ impl<S: LogStore> Group<S> {
     /// up. Some may have to follow the branch here first. Those that begin no earlier than the log here are of no more use than that.
     fn heirs_for(&self, now: Timestamp, node: NodeId) -> Vec<NodeId> {
         let Some(end) = self.end_on_this_branch(node) else { return Vec::new() };
-        let own = self.store.base().seqno;
+        let own = self.own.store().base().seqno;
         let goes_on = |n: NodeId| {
             let may_order = |m: &Member| m.weight.0 > 0 && !m.kind.is_arbitrator();
             let reaches = |base: Seqno| base <= end && base < own;
@@ -236,14 +244,14 @@ impl<S: LogStore> Group<S> {
     /// no data beyond the fork?
     fn may_follow_by_log(&self, now: Timestamp, node: NodeId) -> bool {
         let Some(theirs) = self.peers.get(&node).and_then(|p| p.told_lately(now)) else { return false };
-        let Kinship::Descendant(fork) = theirs.lineage.kinship(&self.tail.lineage) else { return false };
-        let meets = self.store.base().index <= theirs.last_index.min(fork.index.prev());
-        theirs.history == self.tail.history && meets && theirs.holds.is_none_or(|data| data <= fork.seqno)
+        let Kinship::Descendant(fork) = theirs.lineage.kinship(&self.own.tail().lineage) else { return false };
+        let meets = self.own.store().base().index <= theirs.last_index.min(fork.index.prev());
+        theirs.history == self.own.tail().history && meets && theirs.holds.is_none_or(|data| data <= fork.seqno)
     }
 
     /// Up to where this linked server has data, if nobody in the group around this member has any.
     pub(crate) fn only_data(&self, node: NodeId) -> Option<Seqno> {
-        let inside = |n: NodeId| self.tail.view.get(n).is_some() || self.is_reached(n);
+        let inside = |n: NodeId| self.own.tail().view.get(n).is_some() || self.is_reached(n);
         let others = || self.peers.keys().any(|n| *n != node && self.data_of(*n).is_some() && inside(*n));
         self.data_of(node).filter(|_| !self.data.stocked && !self.is(Mutant::DataIgnored) && !others())
     }
@@ -256,7 +264,7 @@ impl<S: LogStore> Group<S> {
         node: NodeId,
         position: Option<(Uuid, Seqno)>,
     ) -> bool {
-        let (history, end) = (self.tail.history, self.tail.seqno);
+        let (history, end) = (self.own.tail().history, self.own.tail().seqno);
         let ahead = position.is_some_and(|(of, seqno)| of == history && seqno > end);
         if !ahead || self.kinship_of(node) != Some(Kinship::Same) || self.only_data(node).is_none() {
             return false;
@@ -271,7 +279,7 @@ impl<S: LogStore> Group<S> {
     }
 
     /// Sequencer: this server has the only data, up to `data`, and would lose them by what it needs to come in (rule 10). It gets
-    /// nothing. Whoever has a log that goes on from those data orders instead; without such a log the group has nothing to offer to
+    /// nothing. A member with a log that goes on from those data orders instead; without such a log the group has nothing to offer to
     /// anybody, and ends.
     pub(crate) fn spare_data_of(&mut self, now: Timestamp, node: NodeId, data: Seqno) {
         let heirs = self.heirs_for(now, node);
@@ -288,16 +296,16 @@ impl<S: LogStore> Group<S> {
             self.data.out_of_reach.insert(node);
             return self.become_follower(now, None);
         }
-        let (tail, patience) = (self.tail.index, self.cfg.timeouts.election);
-        let votes = |n: &&NodeId| self.tail.voters.weight(**n) > 0;
-        let Role::Sequencer(s) = &self.role else { return };
+        let (tail, patience) = (self.own.tail().index, self.cfg.timeouts.election);
+        let votes = |n: &&NodeId| self.own.tail().voters.weight(**n) > 0;
+        let Some(s) = self.role.leading() else { return };
         let complete = |n: &&NodeId| s.progress.get(*n).is_some_and(|p| p.matched == tail);
         let Some(heir) = heirs.iter().filter(votes).find(complete).copied() else { return };
         if s.handed_over_at.is_none_or(|at| now.since(at) > patience) {
             let text =
                 format!("{} orders from here on: its log goes on from the data of {name}", self.names_of(&[heir]));
             self.log(false, text);
-            if let Role::Sequencer(s) = &mut self.role {
+            if let Some(s) = self.role.leading_mut() {
                 s.handed_over_at = Some(now);
             }
             self.send_in_term(heir, Content::TimeoutNow);
@@ -307,7 +315,7 @@ impl<S: LogStore> Group<S> {
     /// All voters have promised this term to this member, whose log is the best of all: nobody else decides now.
     pub(crate) fn hand_to_data(&mut self, now: Timestamp, ahead: &Ahead) {
         let Ahead { node, seqno, .. } = *ahead;
-        let (branch, term, own) = (self.tail.branch(), self.hard.term, self.tail.seqno);
+        let (branch, term, own) = (self.own.tail().branch(), self.own.term(), self.own.tail().seqno);
         let index = self.beyond_all_logs();
         let name = self.names_of(&[node]);
         self.log(
@@ -338,25 +346,25 @@ impl<S: LogStore> Group<S> {
             return;
         }
         // As it was when this member gave its promise; or by whom the one that it gave it to has entrusted.
-        if term > self.hard.term {
+        if term > self.own.term() {
             self.adopt_term(now, term);
-            self.hard.voted_for = from;
+            self.own.promise_with_next(term, from);
         }
-        if term == self.hard.term && self.hard.voted_for == from {
+        if term == self.own.term() && self.own.voted_for() == from {
             self.begin_from_data(now, index, seqno);
         }
     }
 
     fn begin_from_data(&mut self, now: Timestamp, index: LogIndex, seqno: Seqno) {
-        let history = self.tail.history;
-        let position = self.join_state.as_ref().and_then(|j| j.position);
+        let history = self.own.tail().history;
+        let position = self.data.brought();
         if self.phase() != Phase::Joining
             || self.standing().gives_up_data()
             || position != Some((history, seqno))
-            || self.data.stocked && seqno < self.tail.seqno
-            || index <= self.tail.index
+            || self.data.stocked && seqno < self.own.tail().seqno
+            || index <= self.own.tail().index
             || index > INDEX_MAX
-            || self.tail.lineage.forks().len() >= Lineage::FORKS_MAX
+            || self.own.tail().lineage.forks().len() >= Lineage::FORKS_MAX
         {
             return;
         }
@@ -365,14 +373,14 @@ impl<S: LogStore> Group<S> {
         let base = Base {
             history,
             index,
-            term: self.hard.term,
+            term: self.own.term(),
             seqno,
             voters: self.alone(self.me(), Uuid::NIL),
             voters_at: index,
-            view: View { number: self.tail.view.number, ..View::default() },
-            durability: self.tail.durability,
-            lineage: self.tail.lineage.with(Fork { index, seqno, id }),
-            level: self.tail.level,
+            view: View { number: self.own.tail().view.number, ..View::default() },
+            durability: self.own.tail().durability,
+            lineage: self.own.tail().lineage.with(Fork { index, seqno, id }),
+            level: self.own.tail().level,
             ..Base::default()
         };
         if !self.replace_log(base) {

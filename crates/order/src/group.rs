@@ -5,40 +5,47 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use trireme_types::{
-    Base, DecodeError, Durability, Entry, EntryHeader, EntryKind, Fork, HardState, Level, Levels, Lineage, LogIndex,
-    Member, NodeId, Reader, Seqno, Session, Timestamp, Uuid, View, Voter, VoterSet, Weight, Writer,
+    Base, DecodeError, Durability, Entry, EntryHeader, EntryKind, Fork, Level, Levels, Lineage, LogIndex, Member,
+    NodeId, ProposalNumber, Reader, Seqno, Session, SessionMark, Term, Timestamp, Uuid, View, Voter, VoterSet, Weight,
+    Writer,
 };
 
 use crate::arbitrator::Arbiter;
 use crate::cache::Memory;
 use crate::chain::Chain;
-use crate::election::{Candidacy, Era, LedTerms, Role};
+use crate::election::{Candidacy, LedTerms};
 use crate::envelope::{Counts, counts};
+use crate::era::Era;
 use crate::from_data::ServerData;
 use crate::io::{Delivery, Event, SnapshotRequest};
-use crate::landmarks::Landmarks;
 use crate::level::Leavers;
 use crate::mutant::Mutant;
+use crate::own_log::{OwnLog, READ_BYTES, Reading, TermsCount};
 use crate::phase::CurrentPhase;
-use crate::proposals::Proposals;
+use crate::proposals::{Proposals, Proposed};
 use crate::reads::Reads;
+use crate::role::CurrentRole;
 use crate::standing::{CurrentStanding, Offer, Standing};
 use crate::suspicion::Suspicion;
 use crate::timers::{Timer, Timers};
 use crate::told::Told;
 use crate::trust::Acquaintances;
 use crate::violation::Violators;
+use crate::wishes::Wishes;
 use crate::{
-    Append, BootstrapError, Class, Config, Content, Envelope, Failure, JoinState, LogStore, Message, Output, Phase,
-    Presence, ProposeError, ReadId, Status, StoreError, Unread,
+    BootstrapError, Class, Config, Content, Envelope, Failure, JoinState, LogStore, Message, Output, Phase, Presence,
+    ProposeError, ReadId, Status, StoreError,
 };
 
-/// What is known of a linked peer.
+/// A linked peer, as far as it is known.
 pub(crate) struct Peer {
+    /// As its last handshake says. A view that is delivered may say otherwise of its weight.
     pub member: Member,
+    /// When anything was heard of it last. Moved by every message.
     pub heard: Timestamp,
-    /// Its last word about itself, and when that came.
+    /// Its last word about itself, and when that came. `None` until the first one on this link.
     pub presence: Option<(Timestamp, Presence)>,
+    /// It was said that this one is silent (`Event::Silent`). Judged by the check, taken back by its next word.
     pub silent: bool,
     /// An operator was last told then that its word does not count.
     pub complained_at: Option<Timestamp>,
@@ -71,62 +78,82 @@ impl Peer {
 /// Time is an argument and never goes backwards. No clock, socket, thread or randomness inside; `seed` feeds the
 /// election jitter.
 pub struct Group<S: LogStore> {
+    // --- itself
+    /// Identity, options and limits, as the driver set them last (`set_config`, `set_unix_at_zero`). `me.weight` counts at the start only:
+    /// see `wishes`.
     pub(crate) cfg: Config,
-    pub(crate) store: S,
+    /// State of the generator that election jitter and ids of forks are drawn from; never zero. Moved on by `random`.
     pub(crate) rng: u64,
+    /// Where this member stands with the server. Written by `phase.rs`.
     pub(crate) phase: CurrentPhase,
+    /// Effects that the driver has not polled yet, in order. Everybody appends; emptied by `poll_output`, and thrown away by a failure and by
+    /// a bootstrap that begins another log: nothing of the old one counts then.
     pub(crate) out: VecDeque<Output>,
-    pub(crate) hard: HardState,
-    /// After the last entry of the log.
-    pub(crate) tail: Chain,
-    /// After the last delivered entry.
-    pub(crate) done: Chain,
-    pub(crate) commit: LogIndex,
-    /// Highest commit claimed by this term's sequencer; may be ahead of what is held.
-    pub(crate) claimed_commit: LogIndex,
-    /// Held log is this term's sequencer's up to here; for the sequencer itself, its last entry.
-    pub(crate) verified: LogIndex,
-    /// To which `claimed_commit`, `verified` and `acks` belong.
-    pub(crate) era: Era,
-    pub(crate) synced: LogIndex,
-    /// All of them lie behind `synced`.
-    pub(crate) landmarks: Landmarks,
-    pub(crate) memory: Memory,
-    pub(crate) delivery_paused: bool,
-    pub(crate) role: Role,
-    pub(crate) sequencer: Option<NodeId>,
-    pub(crate) acks: BTreeMap<NodeId, LogIndex>,
-    /// Last acknowledgement sent in this term.
-    pub(crate) acked: Option<LogIndex>,
-    pub(crate) want_durability: Option<Durability>,
-    pub(crate) peers: BTreeMap<NodeId, Peer>,
-    /// Since when a peer is not linked any more.
-    pub(crate) gone: BTreeMap<NodeId, Timestamp>,
-    pub(crate) held: VecDeque<Envelope<Append>>,
-    pub(crate) proposals: Proposals,
-    /// Linked members that get bodies of proposals by multicast, as the driver says (`set_hear_multicast`).
-    pub(crate) hear_multicast: BTreeSet<NodeId>,
-    // --- membership
-    pub(crate) join_state: Option<JoinState>,
-    pub(crate) standing: CurrentStanding,
-    pub(crate) suspicion: Suspicion,
-    pub(crate) data: ServerData,
-    pub(crate) acquaintances: Acquaintances,
-    pub(crate) violators: Violators,
-    pub(crate) candidacy: Candidacy,
-    pub(crate) reads: Reads,
-    pub(crate) led_terms: LedTerms,
-    pub(crate) evicted: BTreeSet<Uuid>,
-    pub(crate) leavers: Leavers,
-    pub(crate) arbiter: Arbiter,
-    /// Asked of the application and not answered yet, with the state of the order at that point.
-    pub(crate) snapshots: Vec<(SnapshotRequest, Chain)>,
-    /// The last one with data wants to leave, and waits for a copy to be complete.
-    pub(crate) last_waits: bool,
+    /// When it acts by itself. Armed and disarmed beside each change of phase or role, and with the first body that is missing.
     pub(crate) timers: Timers,
+    /// Things that were said already. Decides nothing; written where they are said.
     pub(crate) told: Told,
-    /// Last time a sequencer that hears a majority was heard (or, as sequencer, a majority was).
+    // --- the log, and how far it counts
+    /// The log, and the promises beside it. Written by `own_log.rs`.
+    pub(crate) own: OwnLog<S>,
+    /// The state after the last delivered entry. Moves with each delivery (`deliver`); set anew where delivery begins (`begin_at`).
+    pub(crate) done: Chain,
+    /// Highest index that is known to be committed: never below `done`, never above the own log. Raised by `advance_commit`; set anew where
+    /// delivery begins (`begin_at`).
+    pub(crate) commit: LogIndex,
+    /// Bodies and entries on their way into the log, and out of it. Bodies come with `Submit` and go when they are ordered; entries are read
+    /// ahead by `next_to_deliver`, and dropped when the log is truncated or begins anew.
+    pub(crate) memory: Memory,
+    /// The application wants no entry now. Written by `pause_delivery`.
+    pub(crate) delivery_paused: bool,
+    /// States that the application was asked for and has not given yet, each with the state of the order at that point. Written by
+    /// `ask_for_snapshot` and by the answers; void where delivery begins anew.
+    pub(crate) snapshots: Vec<(SnapshotRequest, Chain)>,
+    // --- who orders
+    /// The part of this member in the present term, and with it the sequencer. Written by `role.rs`.
+    pub(crate) role: CurrentRole,
+    /// The present term of the present branch, and all that is known in it. Written by `era.rs`.
+    pub(crate) era: Era,
+    /// The attempts of this member to be elected. Noted by `election.rs` and `role.rs`; its delay is set at a join.
+    pub(crate) candidacy: Candidacy,
+    /// Terms in which a sequencer was known. Noted when one is announced (`announce_term`).
+    pub(crate) led_terms: LedTerms,
+    /// The last moment at which a sequencer that hears a majority was heard, or at which this one, as sequencer, heard one. Silence counts from
+    /// there. Set by `on_heartbeat` and `on_heartbeat_timer`, and at the moments from which patience counts anew: a join, an election, a view
+    /// with this member.
     pub(crate) good_at: Timestamp,
+    /// An arbitrator's own; empty on all others. Written by `arbitrator.rs`, and by `role.rs` when somebody orders.
+    pub(crate) arbiter: Arbiter,
+    // --- its own data, and its place beside others
+    /// May log and data be gone on with? Written by `standing.rs`.
+    pub(crate) standing: CurrentStanding,
+    /// Doubts about the own log, and what others were heard to acknowledge. Written by `suspicion.rs`, and forgotten by `era.rs`.
+    pub(crate) suspicion: Suspicion,
+    /// The server's data, as its driver told, and as far as delivery has moved them. Written at a join, with a copy (`data_arrived`,
+    /// `data_discarded`), and when the log is replaced.
+    pub(crate) data: ServerData,
+    /// Proposals of this member that are not delivered. Written by `propose`, `send_unsent`, `deliver` and the commands that take them back.
+    pub(crate) proposals: Proposals,
+    /// Causal reads of this member. Written by `reads.rs`.
+    pub(crate) reads: Reads,
+    /// Its weight, and the mode of durability that it wants. Written by `wishes.rs`.
+    pub(crate) wishes: Wishes,
+    // --- the others
+    /// Linked peers. Come with `handle_link_up` and go with `handle_link_down`, or when they are left or refused.
+    pub(crate) peers: BTreeMap<NodeId, Peer>,
+    /// Named nodes whose links are down, and when each was heard last. Comes and goes with the links (`on_unlinked`, `on_linked`).
+    pub(crate) gone: BTreeMap<NodeId, Timestamp>,
+    /// Linked members that get bodies of proposals by multicast, as the driver says. Written by `set_hear_multicast`.
+    pub(crate) hear_multicast: BTreeSet<NodeId>,
+    /// Nodes that the log has named so far. Written by `trust.rs` as the log grows, forgotten with the history.
+    pub(crate) acquaintances: Acquaintances,
+    /// Peers that violate the protocol. Written by `violation.rs`.
+    pub(crate) violators: Violators,
+    /// Incarnations that were thrown out, as the application knows from the log. Written by `set_evicted`.
+    pub(crate) evicted: BTreeSet<Uuid>,
+    /// Nodes that were in the view a short while ago: the group level waits for them. Written by `level.rs` with each delivered view.
+    pub(crate) leavers: Leavers,
+    /// The rule that this build breaks on purpose.
     #[cfg(feature = "mutants")]
     pub(crate) mutant: Option<Mutant>,
 }
@@ -138,36 +165,24 @@ impl<S: LogStore> Group<S> {
     /// `start` is the server's recovered seqno: delivery starts at the newest checkpoint at or below it, or at the log's
     /// base; `None` (unknown) starts at the newest checkpoint. The group is `Idle` until `bootstrap` or `join`.
     pub fn new(config: Config, store: S, start: Option<Seqno>, seed: u64, now: Timestamp) -> Group<S> {
-        let hard = store.hard_state();
         let session = Session::first(config.me.node, config.me.incarnation);
-        let synced = store.synced();
         let mut group = Group {
+            wishes: Wishes::new(config.me.weight),
             cfg: config,
             rng: seed | 1,
             phase: CurrentPhase::START,
             out: VecDeque::new(),
-            hard,
-            tail: Chain::default(),
+            own: OwnLog::new(store),
             done: Chain::default(),
             commit: LogIndex::ZERO,
-            claimed_commit: LogIndex::ZERO,
-            verified: LogIndex::ZERO,
             era: Era::default(),
-            synced,
-            landmarks: Landmarks::default(),
             memory: Memory::default(),
             delivery_paused: false,
-            role: Role::Follower,
-            sequencer: None,
-            acks: BTreeMap::new(),
-            acked: None,
-            want_durability: None,
+            role: CurrentRole::START,
             peers: BTreeMap::new(),
             gone: BTreeMap::new(),
-            held: VecDeque::new(),
             proposals: Proposals::new(session),
             hear_multicast: BTreeSet::new(),
-            join_state: None,
             standing: CurrentStanding::START,
             suspicion: Suspicion::default(),
             data: ServerData::with_applied(start.unwrap_or_default()),
@@ -180,34 +195,32 @@ impl<S: LogStore> Group<S> {
             leavers: Leavers::default(),
             arbiter: Arbiter::default(),
             snapshots: Vec::new(),
-            last_waits: false,
             timers: Timers::default(),
             told: Told::default(),
             good_at: now,
             #[cfg(feature = "mutants")]
             mutant: None,
-            store,
         };
         let base = group
-            .store
+            .store()
             .checkpoint_before(start.unwrap_or(Seqno(u64::MAX)))
-            .unwrap_or_else(|| group.store.base().clone());
+            .unwrap_or_else(|| group.store().base().clone());
         group.begin_at(base);
-        if group.hard.term < group.tail.term {
+        let read = group.own.tail().term;
+        if group.own.term() < read {
             // The end came between the promise of a lower term and the log that was to go with it. In the log's term this member may have
             // voted already.
-            group.hard.term = group.tail.term;
-            group.hard.voted_for = group.me();
+            group.own.promise_with_next(read, group.me());
         }
-        group.commit = group.commit.max(group.hard.committed.min(group.store.written()));
-        // What peers acknowledge is remembered before a sequencer is found, too (rule 12).
-        group.enter_era(group.tail.lineage.clone());
+        group.commit = group.commit.max(group.own.committed().min(group.store().written()));
+        // Acknowledgements of peers are remembered before a sequencer is found, too (rule 12).
+        group.enter_era(group.own.tail().lineage.clone());
         group
     }
 
     /// Delivery begins at `base`, which lies within the log.
     pub(crate) fn begin_at(&mut self, base: Base) {
-        if base.history != self.tail.history {
+        if base.history != self.own.tail().history {
             self.acquaintances.forget_all();
         }
         self.done = Chain::from_base(&base);
@@ -215,12 +228,7 @@ impl<S: LogStore> Group<S> {
         self.commit = base.index;
         self.memory.ahead.clear();
         self.snapshots.clear();
-        self.landmarks = Landmarks::default();
-        if base.index > self.synced {
-            // It stands for those before it.
-            self.landmarks.note(base.index);
-        }
-        self.memory.tail.clear();
+        self.own.begin_at(base.index);
         self.out.push_back(Output::Deliver(Delivery::Reset { base }));
         self.rebuild_tail();
         self.keep_durability();
@@ -230,77 +238,54 @@ impl<S: LogStore> Group<S> {
     /// that was acknowledged otherwise is left unsynced.
     pub(crate) fn keep_durability(&mut self) {
         let wanted = self.done.durability;
-        // What comes behind the change is acknowledged only when it is synced; under load there is always something newer that is not.
-        let unsynced = self.tail.durability == Durability::Process || self.synced < self.done.durability_at;
+        // Entries behind the change are acknowledged only when they are synced; under load there is always a newer one that is not.
+        let unsynced = self.own.tail().durability == Durability::Process || self.own.synced() < self.done.durability_at;
         if wanted == Durability::Disk && unsynced || self.phase() == Phase::Failed {
             return;
         }
-        if let Err(e) = self.store.set_durability(wanted) {
-            self.fail(e);
-        }
+        let saved = self.own.store_mut().set_durability(wanted);
+        self.worked(saved);
     }
 
     /// The tail state, anew from what is delivered and what follows in the log.
     pub(crate) fn rebuild_tail(&mut self) {
-        self.tail = self.done.clone();
-        self.landmarks.truncate_after(self.done.index);
-        self.landmarks.synced(self.synced);
-        self.remember_named();
-        while self.tail.index < self.store.last() {
-            let next = self.tail.index.next();
-            let entries = match self.read_store(next, 1 << 20) {
-                Ok(entries) if !entries.is_empty() => entries,
-                Ok(_) => {
-                    return self.fail(Failure::EndsEarly { last: self.store.last() });
-                }
-                Err(e) => return self.fail(e),
-            };
-            for entry in &entries {
-                let index = entry.header.index;
-                match self.tail.take(entry) {
-                    Ok(()) => {}
-                    Err(Unread::DoesNotFollow) => return self.fail(Failure::DoesNotFollow { index }),
-                    Err(Unread::Undecodable(error)) => return self.cut_unreadable(index, error),
-                }
-                self.note_landmark();
-                if matches!(entry.header.kind, EntryKind::Voters | EntryKind::View) {
-                    self.remember_named();
-                }
-            }
+        let (terms, known) = (self.terms_count(), &mut self.acquaintances);
+        match self.own.rebuild(&self.done, terms, |named| known.remember(named)) {
+            Ok(Reading::Complete) => self.check_level_of_log(),
+            Ok(Reading::Unreadable { index, error }) => self.cut_unreadable(index, error),
+            Err(e) => self.fail(e),
         }
-        self.check_level_of_log();
     }
 
     /// The log ends before an entry that no member can read. Nothing like it is written (rule 36), so an older build wrote it. It may have
-    /// been acknowledged, so the log is no evidence until others have repaired it. What is known to be committed is not cut: another
+    /// been acknowledged, so the log is no evidence until others have repaired it. An entry that is known to be committed is not cut: another
     /// build can read it, perhaps.
     fn cut_unreadable(&mut self, index: LogIndex, error: DecodeError) {
-        if index <= self.commit.max(self.hard.committed) {
+        if index <= self.commit.max(self.own.committed()) {
             return self.fail(Failure::Unreadable { index, error });
         }
         let last = index.prev();
-        let suspect = self.store.suspect().map_or(last, |before| before.min(last));
-        if let Err(e) = self.store.set_suspect(Some(suspect)).and_then(|()| self.store.truncate_after(last)) {
-            return self.fail(e);
+        let suspect = self.own.store().suspect().map_or(last, |before| before.min(last));
+        let cut = self.own.store_mut().set_suspect(Some(suspect)).and_then(|()| self.own.truncate_after(last));
+        if !self.worked(cut) {
+            return;
         }
-        self.memory.tail.truncate_after(last);
-        self.synced = self.synced.min(last);
-        self.verified = self.verified.min(last);
+        self.era.truncate_after(last);
         self.log(true, format!("log entry {index} can be read by no member ({error}): the log was cut before it, and others have to repair it"));
     }
 
     pub fn store(&self) -> &S {
-        &self.store
+        self.own.store()
     }
     pub fn store_mut(&mut self) -> &mut S {
-        &mut self.store
+        self.own.store_mut()
     }
     /// The forks that led to the log, its uncommitted end included.
     pub fn lineage(&self) -> &Lineage {
-        &self.tail.lineage
+        &self.own.tail().lineage
     }
     pub fn into_store(self) -> S {
-        self.store
+        self.own.into_store()
     }
 
     /// Every change from outside goes through here: whatever it was, afterwards the invariants hold.
@@ -322,10 +307,10 @@ impl<S: LogStore> Group<S> {
         if self.phase() == Phase::Failed {
             return Err(self.why_it_failed());
         }
-        let base = self.store.base();
-        let level = if base.history == history { self.tail.level } else { self.cfg.levels.min };
-        let covered = base.history == history && base.seqno <= position && self.tail.seqno >= position;
-        let forced = covered && !self.decides_alone() && !self.tail.voters.voters.is_empty();
+        let base = self.own.store().base();
+        let level = if base.history == history { self.own.tail().level } else { self.cfg.levels.min };
+        let covered = base.history == history && base.seqno <= position && self.own.tail().seqno >= position;
+        let forced = covered && !self.decides_alone() && !self.own.tail().voters.voters.is_empty();
         if forced && self.is_forked_out() {
             return Err(BootstrapError::ForkedTooOften);
         }
@@ -340,15 +325,12 @@ impl<S: LogStore> Group<S> {
                 lineage,
                 level,
                 history,
-                term: self.hard.term,
+                term: self.own.term(),
                 seqno: position,
                 durability: self.cfg.durability,
                 ..Base::default()
             };
-            // First: positions of the old log must not be taken for committed ones of the new, whenever this stops.
-            self.forget_committed()?;
-            self.store.reset(base.clone())?;
-            self.synced = self.store.synced();
+            self.own.reset(base.clone())?;
             self.out.clear();
             self.begin_at(base);
         }
@@ -358,7 +340,7 @@ impl<S: LogStore> Group<S> {
         self.become_keeping();
         self.become_joining(now.after(CHECK_EVERY));
         self.data.stocked = !self.arbitrates();
-        let me = Voter { node: self.me(), weight: self.cfg.me.weight };
+        let me = Voter { node: self.me(), weight: self.wishes.weight() };
         let fork = if forced { self.draw_fork() } else { Uuid::NIL };
         let voters = (!self.decides_alone()).then(|| VoterSet { voters: vec![me], fork });
         self.take_over(now, voters);
@@ -378,13 +360,13 @@ impl<S: LogStore> Group<S> {
     fn decides_alone(&self) -> bool {
         let me = self.me();
         let mine = |set: &VoterSet| set.majority(|n| n == me);
-        let settled = self.tail.voters_at <= self.hard.voters_committed.max(self.commit);
-        mine(&self.tail.voters) && (settled || mine(&self.tail.voters_before))
+        let settled = self.own.tail().voters_at <= self.own.voters_committed().max(self.commit);
+        mine(&self.own.tail().voters) && (settled || mine(&self.own.tail().voters_before))
     }
 
     /// Has this log so many forks that no reader would take one more?
     pub(crate) fn is_forked_out(&self) -> bool {
-        self.tail.lineage.forks().len() >= Lineage::FORKS_MAX
+        self.own.tail().lineage.forks().len() >= Lineage::FORKS_MAX
     }
 
     /// Look for a primary component among the linked peers, or form one again with the voters of the own log.
@@ -400,11 +382,11 @@ impl<S: LogStore> Group<S> {
         let useless = self.is_useless(&state);
         self.settle_reach(useless);
         self.data.position = self.data.position.or(state.position);
-        self.join_state = Some(state);
+        self.data.brings = Some(state);
         self.become_joining(now);
         self.good_at = now;
         let me = self.me();
-        let doubtful = self.tail.lineage.newest().is_some() || !self.is_whole() || self.data_ahead(now).is_some();
+        let doubtful = self.own.tail().lineage.newest().is_some() || !self.is_whole() || self.data_ahead(now).is_some();
         if doubtful && self.quorum(|n| n == me) {
             // It needs nobody's vote, but the others may have gone on without it, or hold what it has lost.
             self.candidacy.wait_until(now.after(self.cfg.timeouts.suspect));
@@ -414,22 +396,22 @@ impl<S: LogStore> Group<S> {
 
     /// A log that does not reach down to the server's position can't replay from it.
     fn is_out_of_reach(&self, state: &JoinState) -> bool {
-        let base = self.store.base();
+        let base = self.own.store().base();
         state.position.is_some_and(|(history, seqno)| history != base.history || seqno < base.seqno)
     }
 
     /// Is the own log to be replaced by one that goes on from the server's data? A voter keeps its log all the same: votes follow the log
     /// (rule 10).
     fn is_useless(&self, state: &JoinState) -> bool {
-        let votes = self.tail.voters.contains(self.me());
-        let related = state.position.is_some_and(|(history, _)| history == self.store.base().history);
+        let votes = self.own.tail().voters.contains(self.me());
+        let related = state.position.is_some_and(|(history, _)| history == self.own.store().base().history);
         self.is_out_of_reach(state) && !(votes && related)
     }
 
     /// The log has grown, and may say by now that this member votes: it did, and has lost the end of the log.
     pub(crate) fn keep_log_of_voter(&mut self) {
         if matches!(self.standing(), Standing::OutOfReach) {
-            let useless = self.join_state.as_ref().is_some_and(|state| self.is_useless(state));
+            let useless = self.data.brings.as_ref().is_some_and(|state| self.is_useless(state));
             self.settle_reach(useless);
         }
     }
@@ -449,11 +431,11 @@ impl<S: LogStore> Group<S> {
         self.data.stocked = false;
         self.data.applied = Seqno::ZERO;
         self.data.position = None;
-        self.join_state = Some(JoinState { position: None });
+        self.data.brings = Some(JoinState { position: None });
         if !self.running() {
             return;
         }
-        if matches!(self.role, Role::Sequencer(_)) {
+        if self.leads() {
             // Its log is the history: what it needs is a copy of the data, not a snapshot, and a view, which it did not take.
             self.become_keeping();
             return self.step_membership(now);
@@ -477,7 +459,7 @@ impl<S: LogStore> Group<S> {
     /// How far the server's data reach at least, if the log goes on where they end. Until it is in a view it is given nothing: what was
     /// delivered goes with the log, if that is replaced.
     pub(crate) fn holds(&self) -> Option<Seqno> {
-        let held = match &self.join_state {
+        let held = match &self.data.brings {
             Some(found) => found.position.map(|p| p.1).unwrap_or_default(),
             None => self.done.seqno,
         };
@@ -523,7 +505,7 @@ impl<S: LogStore> Group<S> {
         }
         let number = self.proposals.add(app, body);
         self.send_unsent(now);
-        Ok((self.proposals.session(), number))
+        Ok((self.proposals.session(), number.0))
     }
 
     /// Takes back what was proposed and not given to anybody: it will certainly never be ordered. The answer names it, in the order of
@@ -535,11 +517,11 @@ impl<S: LogStore> Group<S> {
     fn take_back_unsent(&mut self) -> Vec<(Session, u64)> {
         let session = self.proposals.session();
         let withdrawn = self.proposals.withdraw(self.is(Mutant::WithdrawSent));
-        withdrawn.into_iter().map(|number| (session, number)).collect()
+        withdrawn.into_iter().map(|number| (session, number.0)).collect()
     }
 
-    /// Give up everything proposed and not delivered: a new session begins (rules 22, 23). What was given up may still
-    /// be ordered and then arrives under its old session.
+    /// Give up everything proposed and not delivered: a new session begins (rules 22, 23). A proposal that was
+    /// given up may still be ordered, and then arrives under its old session.
     pub fn abandon_pending(&mut self) {
         self.input(Self::give_up_pending);
     }
@@ -553,7 +535,7 @@ impl<S: LogStore> Group<S> {
     }
 
     /// While paused no entry is delivered, and everything else goes on: for an application that is busy with the one before for longer
-    /// than a group can wait for a member's voice. What is committed meanwhile is delivered afterwards, in order. A reset is delivered
+    /// than a group can wait for a member's voice. Entries that are committed meanwhile are delivered afterwards, in order. A reset is delivered
     /// all the same.
     pub fn pause_delivery(&mut self, paused: bool) {
         self.input(|group| group.delivery_paused = paused);
@@ -575,29 +557,16 @@ impl<S: LogStore> Group<S> {
 
     /// Change the vote weight (ordered: a `Voters` entry and a view). Ignored outside a primary view.
     pub fn set_weight(&mut self, now: Timestamp, weight: Weight) {
-        self.input(|group| {
-            if group.phase() == Phase::Primary {
-                group.cfg.me.weight = weight;
-                group.press_wishes(now);
-            }
-        });
+        self.input(|group| group.wish_for_weight(now, weight));
     }
 
     pub fn set_durability(&mut self, now: Timestamp, durability: Durability) {
-        self.input(|group| {
-            group.cfg.durability = durability;
-            // Repeated only until it is seen in force, which it may be for a moment before another one's wish undoes it.
-            group.want_durability = (group.done.durability != durability).then_some(durability);
-            // Only the sequencer knows what is in force: another member may have changed it, which this one has not seen yet.
-            if group.phase() == Phase::Primary {
-                group.to_sequencer(now, Message::SetDurability { durability });
-            }
-        });
+        self.input(|group| group.wish_for_durability(now, durability));
     }
 
     /// Has this member asked for a durability mode that it has not seen in force yet?
     pub fn is_durability_wished(&self) -> bool {
-        self.want_durability.is_some()
+        self.wishes.durability().is_some()
     }
 
     pub fn set_config(&mut self, change: impl FnOnce(&mut Config)) {
@@ -634,14 +603,14 @@ impl<S: LogStore> Group<S> {
 
     /// Says this in the present term of the present branch.
     pub(crate) fn send_in_term(&mut self, node: NodeId, content: Content) {
-        let message = content.in_term(self.era.branch, self.hard.term);
+        let message = content.in_term(self.era.branch(), self.own.term());
         self.send(node, message);
     }
 
     /// Hands a message to the sequencer, which may be this member.
     pub(crate) fn to_sequencer(&mut self, now: Timestamp, message: Message) {
         let me = self.me();
-        match self.sequencer {
+        match self.sequencer() {
             Some(node) if node == me => self.on_message(now, me, message),
             Some(node) => self.send(node, message),
             None => {}
@@ -667,11 +636,10 @@ impl<S: LogStore> Group<S> {
         let base = chain.to_base(app);
         match request.peer {
             // The log may have been trimmed beyond it since.
-            None if self.store.term_at(base.index) != Some(base.term) => {}
+            None if self.own.store().term_at(base.index) != Some(base.term) => {}
             None => {
-                if let Err(e) = self.store.save_checkpoint(&base) {
-                    self.fail(e);
-                }
+                let saved = self.own.store_mut().save_checkpoint(&base);
+                self.worked(saved);
             }
             Some(peer) => self.send_snapshot(now, peer, base),
         }
@@ -697,7 +665,7 @@ impl<S: LogStore> Group<S> {
         }
         self.gone.remove(&node);
         // It may have restarted and hold less than it acknowledged; it will say again what it holds.
-        self.acks.remove(&node);
+        self.era.forget_ack_of(node);
         self.data.out_of_reach.remove(&node);
         let peer = Peer {
             member: peer,
@@ -757,7 +725,10 @@ impl<S: LogStore> Group<S> {
             return;
         }
         match message {
-            Message::Submit { session, number, app, body } => self.on_submit(now, from, session, number, app, body),
+            Message::Submit { session, number, app, body } => {
+                let mark = SessionMark { session, number: ProposalNumber(number) };
+                self.on_submit(now, from, Proposed { mark, app, body });
+            }
             Message::InTerm(envelope) => self.on_envelope(now, from, envelope),
             Message::Join(request) => self.on_join(now, from, request),
             Message::Snapshot { term, lineage, base } => {
@@ -775,11 +746,11 @@ impl<S: LogStore> Group<S> {
 
     /// Nothing is opened that does not count here ([`counts`]).
     fn on_envelope(&mut self, now: Timestamp, from: NodeId, envelope: Envelope) {
-        let here = envelope.branch == self.era.branch || self.is(Mutant::ForkMerged);
+        let here = envelope.branch == self.era.branch() || self.is(Mutant::ForkMerged);
         let counts = match counts(&envelope.content) {
             Counts::Anywhere => true,
             Counts::InBranch => here,
-            Counts::InTerm => here && envelope.term == self.hard.term,
+            Counts::InTerm => here && envelope.term == self.own.term(),
         };
         if !counts {
             return;
@@ -815,11 +786,10 @@ impl<S: LogStore> Group<S> {
     }
 
     fn on_synced(&mut self, now: Timestamp, generation: u64, upto: LogIndex) {
-        if generation != self.store.generation() && !self.is(Mutant::StaleSync) {
+        if generation != self.own.store().generation() && !self.is(Mutant::StaleSync) {
             return;
         }
-        self.synced = self.synced.max(upto.min(self.store.last()));
-        self.landmarks.synced(self.synced);
+        self.own.synced_to(upto);
         self.note_own_ack(now);
         self.keep_durability();
         self.settle_suspicion();
@@ -882,9 +852,13 @@ impl<S: LogStore> Group<S> {
             self.replicate(now);
             self.begin_read_round(now);
             // Where nobody has data it matters whose log goes on from those of a member that comes.
-            let base_moved = !self.data.stocked && !self.arbitrates() && self.told.base != self.store.base().seqno;
+            let base_moved =
+                !self.data.stocked && !self.arbitrates() && self.told.base != self.own.store().base().seqno;
             let vouches = self.told.sequencer != self.vouches_for();
-            if self.told.branch != self.tail.branch() || self.told.stocked != self.data.stocked || base_moved || vouches
+            if self.told.branch != self.own.tail().branch()
+                || self.told.stocked != self.data.stocked
+                || base_moved
+                || vouches
             {
                 self.send_presence(now);
             }
@@ -907,22 +881,17 @@ impl<S: LogStore> Group<S> {
         self.timers.next().map(|(at, timer)| (at, timer.name()))
     }
 
-    /// Who orders, as far as this member knows.
-    pub fn sequencer(&self) -> Option<NodeId> {
-        self.sequencer
-    }
-
     pub fn status(&self) -> Status {
         Status {
             phase: self.phase(),
-            term: self.hard.term,
-            sequencer: self.sequencer,
-            last: self.store.last(),
+            term: self.own.term(),
+            sequencer: self.sequencer(),
+            last: self.own.store().last(),
             committed: self.commit,
             delivered: self.done.index,
             view: self.done.view.clone(),
-            voters: self.tail.voters.clone(),
-            lineage: self.tail.lineage.clone(),
+            voters: self.own.tail().voters.clone(),
+            lineage: self.own.tail().lineage.clone(),
             durability: self.done.durability,
             level: self.done.level,
             term_changes: self.led_terms.count,
@@ -934,9 +903,9 @@ impl<S: LogStore> Group<S> {
 
     /// Should the driver sync the log now (durability `disk`, or a switch to it is under way)?
     pub fn wants_sync(&self) -> bool {
-        let landmark = self.landmarks.last().unwrap_or_default();
-        let wanted = if self.syncs() { self.store.last() } else { landmark.max(self.repaired_to()) };
-        self.synced < wanted.min(self.store.last()) && self.phase() != Phase::Failed
+        let landmark = self.own.last_landmark().unwrap_or_default();
+        let wanted = if self.syncs() { self.own.store().last() } else { landmark.max(self.repaired_to()) };
+        self.own.synced() < wanted.min(self.own.store().last()) && self.phase() != Phase::Failed
     }
 
     // --- shared helpers -------------------------------------------------------------------------------------------
@@ -948,30 +917,31 @@ impl<S: LogStore> Group<S> {
     /// Does an acknowledgement mean `synced`? As long as anything in the log that is not delivered was ordered in mode `disk`, be it between two
     /// changes of the mode that are both under way.
     pub(crate) fn syncs(&self) -> bool {
-        let begun = self.tail.durability == Durability::Disk && !self.is(Mutant::SwitchUnsynced);
-        begun || self.done.durability == Durability::Disk || self.tail.left_disk_at > self.done.index
+        let begun = self.own.tail().durability == Durability::Disk && !self.is(Mutant::SwitchUnsynced);
+        begun || self.done.durability == Durability::Disk || self.own.tail().left_disk_at > self.done.index
     }
 
     /// Held, and durable in the mode in force.
     pub(crate) fn durable(&self) -> LogIndex {
         if self.is(Mutant::AckUnsynced) {
-            self.store.last()
+            self.own.store().last()
         } else if self.syncs() {
-            self.synced
+            self.own.synced()
         } else {
-            let bound = self.landmarks.first().map_or(LogIndex(u64::MAX), |first| first.prev().max(self.synced));
+            let bound =
+                self.own.first_landmark().map_or(LogIndex(u64::MAX), |first| first.prev().max(self.own.synced()));
             self.written().min(bound)
         }
     }
 
     /// Held so that it survives the death of the process.
     pub(crate) fn written(&self) -> LogIndex {
-        if self.is(Mutant::AckUnwritten) { self.store.last() } else { self.store.written() }
+        if self.is(Mutant::AckUnwritten) { self.own.store().last() } else { self.own.store().written() }
     }
 
     /// Held so that it may be delivered when the others have committed it.
     pub(crate) fn held(&self) -> LogIndex {
-        if self.syncs() { self.written().max(self.store.held()) } else { self.written() }
+        if self.syncs() { self.written().max(self.own.store().held()) } else { self.written() }
     }
 
     /// May the server be given this entry, which is committed? Before every term and voter change of the log is on the own disk only what
@@ -983,33 +953,25 @@ impl<S: LogStore> Group<S> {
     fn may_give(&self, header: &EntryHeader) -> bool {
         match header.kind {
             EntryKind::WriteSet | EntryKind::App | EntryKind::View => {
-                header.index <= self.synced || self.landmarks.first().is_none()
+                header.index <= self.own.synced() || self.own.first_landmark().is_none()
             }
             EntryKind::Term | EntryKind::Voters | EntryKind::Setting => true,
         }
     }
 
     fn is_writing(&self) -> bool {
-        let unwritten = !self.syncs() && self.store.written() < self.store.last();
-        self.running() && (unwritten || self.store.wants_write_on())
+        let unwritten = !self.syncs() && self.own.store().written() < self.own.store().last();
+        self.running() && (unwritten || self.own.store().wants_write_on())
     }
 
     /// The next piece of a large entry. Between two of them everything else gets its turn: a gigabyte takes seconds, and whoever
     /// is not heard for so long is taken for dead.
     fn write_on(&mut self, now: Timestamp) {
-        if let Err(e) = self.store.write_on() {
-            return self.fail(e);
+        let written = self.own.store_mut().write_on();
+        if !self.worked(written) {
+            return;
         }
         self.note_own_ack(now);
-    }
-
-    /// The newest entry of the log may be a landmark.
-    fn note_landmark(&mut self) {
-        let index = self.tail.index;
-        let begins_term = self.tail.term_from == index && !self.is(Mutant::TermUnsynced);
-        if index > self.synced && (self.tail.voters_at == index || begins_term) {
-            self.landmarks.note(index);
-        }
     }
 
     pub(crate) fn random(&mut self) -> u64 {
@@ -1042,11 +1004,12 @@ impl<S: LogStore> Group<S> {
     /// Linked members of the newest view, without this one.
     pub(crate) fn linked_members(&self) -> Vec<NodeId> {
         let me = self.me();
-        self.tail.view.members.iter().map(|m| m.node).filter(|n| *n != me && self.peers.contains_key(n)).collect()
+        self.own.tail().view.members.iter().map(|m| m.node).filter(|n| *n != me && self.peers.contains_key(n)).collect()
     }
 
-    pub(crate) fn save_hard(&mut self) -> bool {
-        match self.store.save_hard_state(self.hard) {
+    /// False: the log has failed.
+    pub(crate) fn worked(&mut self, result: Result<(), StoreError>) -> bool {
+        match result {
             Ok(()) => true,
             Err(e) => {
                 self.fail(e);
@@ -1055,51 +1018,34 @@ impl<S: LogStore> Group<S> {
         }
     }
 
-    pub(crate) fn forget_committed(&mut self) -> Result<(), StoreError> {
-        self.hard.committed = LogIndex::ZERO;
-        self.hard.voters_committed = LogIndex::ZERO;
-        self.store.save_hard_state(self.hard)
+    /// The promise is on disk when this returns (rule 1). False: it is not, and the log has failed.
+    pub(crate) fn promise(&mut self, term: Term, to: NodeId) -> bool {
+        let saved = self.own.promise(term, to);
+        self.worked(saved)
     }
 
     pub(crate) fn save_committed(&mut self) {
-        if self.commit > self.hard.committed && self.phase() != Phase::Failed {
-            self.hard.committed = self.commit;
-            self.save_hard();
+        if self.phase() != Phase::Failed {
+            let saved = self.own.save_committed(self.commit);
+            self.worked(saved);
         }
     }
 
-    /// Consecutive entries, from memory where possible.
+    /// Consecutive entries, from memory where possible, no more than fit into a message.
     pub(crate) fn entries(&self, from: LogIndex, max_bytes: usize) -> Result<Vec<Entry>, StoreError> {
-        let mut entries = Vec::new();
-        let mut bytes = 0;
-        let mut index = from;
-        while let Some(entry) = self.memory.tail.get(index) {
-            if !entries.is_empty() && bytes + entry.payload.len() > max_bytes {
-                break;
-            }
-            bytes += entry.payload.len();
-            entries.push(entry.clone());
-            index = index.next();
-            if entries.len() >= self.cfg.limits.entries_max {
-                break;
-            }
-        }
-        if entries.is_empty() && from <= self.store.last() {
-            return self.store.read(from, max_bytes);
-        }
-        Ok(entries)
+        self.own.entries(from, max_bytes, self.cfg.limits.entries_max)
     }
 
-    fn read_store(&self, from: LogIndex, max_bytes: usize) -> Result<Vec<Entry>, StoreError> {
-        self.store.read(from, max_bytes)
+    fn terms_count(&self) -> TermsCount {
+        TermsCount(!self.is(Mutant::TermUnsynced))
     }
 
     /// Appends entries that are checked to follow.
     pub(crate) fn append(&mut self, entries: Vec<Entry>) -> bool {
         let unread = self.is(Mutant::UnreadableWritten);
-        let mut level = self.tail.level;
+        let mut level = self.own.tail().level;
         for entry in &entries {
-            match self.tail.reads(entry, level) {
+            match self.own.tail().reads(entry, level) {
                 Ok(behind) => level = behind,
                 Err(_) if unread => {}
                 Err(e) => {
@@ -1112,25 +1058,18 @@ impl<S: LogStore> Group<S> {
         if !self.lower_marks_below_fork(&entries) {
             return false;
         }
-        if let Err(e) = self.store.append(&entries) {
-            self.fail(e);
-            return false;
-        }
-        for entry in entries {
-            if let Err(error) = self.tail.apply(&entry) {
-                self.fail(Failure::Unreadable { index: entry.header.index, error });
-                return false;
+        let cached = (self.done.index, self.cfg.cache_bytes_max);
+        let (terms, known) = (self.terms_count(), &mut self.acquaintances);
+        match self.own.append(entries, cached, terms, |named| known.remember(named)) {
+            Ok(()) => true,
+            Err(e) => {
+                self.fail(e);
+                false
             }
-            self.note_landmark();
-            if matches!(entry.header.kind, EntryKind::Voters | EntryKind::View) {
-                self.remember_named();
-            }
-            self.memory.tail.push(entry, self.done.index, self.cfg.cache_bytes_max);
         }
-        true
     }
 
-    /// What a fork undoes it undoes everywhere: an index from there on names another entry now, so nothing is known of it any more. Saved
+    /// A fork undoes everywhere: an index from there on names another entry now, so nothing is known of it any more. Saved
     /// before the fork's entry is written, whoever made it.
     fn lower_marks_below_fork(&mut self, entries: &[Entry]) -> bool {
         let forked = |e: &&Entry| {
@@ -1141,45 +1080,49 @@ impl<S: LogStore> Group<S> {
             return true;
         }
         let Some(fork) = entries.iter().find(forked).map(|e| e.header.index) else { return true };
-        let (committed, voters) = (self.hard.committed.min(fork.prev()), self.hard.voters_committed.min(fork.prev()));
-        if (committed, voters) == (self.hard.committed, self.hard.voters_committed) {
+        let below = fork.prev();
+        if !self.own.knows_committed_behind(below) {
             return true;
         }
         // A log that ends below what it knows to be committed has lost its end. That it did must outlive the marks that tell, if the fork's
         // entry never gets here.
-        if self.hard.voters_committed > self.tail.index && self.store.suspect().is_none() && !self.begin_to_doubt() {
+        if self.own.voters_committed() > self.own.tail().index
+            && self.own.store().suspect().is_none()
+            && !self.begin_to_doubt()
+        {
             return false;
         }
-        (self.hard.committed, self.hard.voters_committed) = (committed, voters);
-        self.save_hard()
+        let saved = self.own.lower_marks_to(below);
+        self.worked(saved)
     }
 
-    /// Sequencer: one entry of its own making at the end of the log.
-    pub(crate) fn append_own(&mut self, kind: EntryKind, session: Session, number: u64, payload: Bytes) -> bool {
+    /// Sequencer: one entry of its own making at the end of the log. `proposal`: whose it is, if a member proposed it.
+    pub(crate) fn append_own(&mut self, kind: EntryKind, proposal: Option<SessionMark>, payload: Bytes) -> bool {
+        let (session, number) = proposal.map(|mark| (mark.session, mark.number.0)).unwrap_or_default();
         let header = EntryHeader {
-            index: self.tail.index.next(),
-            term: self.hard.term,
-            seqno: if kind.takes_seqno() { self.tail.seqno.next() } else { self.tail.seqno },
-            voters: self.tail.voters_at,
+            index: self.own.tail().index.next(),
+            term: self.own.term(),
+            seqno: if kind.takes_seqno() { self.own.tail().seqno.next() } else { self.own.tail().seqno },
+            voters: self.own.tail().voters_at,
             session,
             number,
             kind,
         };
         let ok = self.append(vec![Entry { header, payload }]);
-        self.verified = self.tail.index;
+        self.era.note_own_end(self.own.tail().index);
         ok
     }
 
     pub(crate) fn append_view(&mut self, view: &View) -> bool {
         let mut w = Writer::new();
         view.encode(&mut w);
-        self.append_own(EntryKind::View, Session::default(), 0, Bytes::from(w.buf))
+        self.append_own(EntryKind::View, None, Bytes::from(w.buf))
     }
 
     pub(crate) fn append_voters(&mut self, voters: &VoterSet) -> bool {
         let mut w = Writer::new();
         voters.encode(&mut w);
-        self.append_own(EntryKind::Voters, Session::default(), 0, Bytes::from(w.buf))
+        self.append_own(EntryKind::Voters, None, Bytes::from(w.buf))
     }
 
     // --- delivery -------------------------------------------------------------------------------------------------
@@ -1202,9 +1145,9 @@ impl<S: LogStore> Group<S> {
             Some(entry) => entry,
             None => {
                 self.memory.ahead.clear();
-                match self.memory.tail.get(index) {
+                match self.own.cached(index) {
                     Some(entry) => entry.clone(),
-                    None => match self.read_store(index, 1 << 20) {
+                    None => match self.own.store().read(index, READ_BYTES) {
                         Ok(entries) => {
                             self.memory.ahead.extend(entries);
                             match self.memory.ahead.pop_front() {
@@ -1237,9 +1180,9 @@ impl<S: LogStore> Group<S> {
         match h.kind {
             EntryKind::WriteSet | EntryKind::App => {
                 if h.session == self.proposals.session() {
-                    self.proposals.delivered(h.number);
+                    self.proposals.delivered(h.mark().number);
                 }
-                self.memory.unordered.remove(h.session, h.number);
+                self.memory.unordered.remove(h.mark());
                 let body = entry.payload;
                 self.out.push_back(Output::Deliver(if h.kind == EntryKind::WriteSet {
                     Delivery::WriteSet { index, seqno: h.seqno, session: h.session, number: h.number, body }
@@ -1262,16 +1205,15 @@ impl<S: LogStore> Group<S> {
                     self.on_level_delivered(now, level);
                 }
                 None => {
-                    // Fulfilled, though another member may have changed it again by the time that somebody looks.
-                    self.want_durability.take_if(|wanted| *wanted == self.done.durability);
+                    self.settle_wishes();
                     self.keep_durability();
                 }
             },
         }
-        if self.commit.0 >= self.hard.committed.0 + self.cfg.limits.committed_every {
+        if self.commit.0 >= self.own.committed().0 + self.cfg.limits.committed_every {
             self.save_committed();
         }
-        if self.store.wants_checkpoint() && self.snapshots.iter().all(|(r, _)| r.peer.is_some()) {
+        if self.own.store().wants_checkpoint() && self.snapshots.iter().all(|(r, _)| r.peer.is_some()) {
             self.ask_for_snapshot(None);
         }
     }

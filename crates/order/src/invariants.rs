@@ -1,4 +1,4 @@
-//! What holds after every input, whatever it was. Checked in builds with debug assertions: tests, fuzz targets, the simulator, and the
+//! Invariants: they hold after every input, whatever it was. Checked in builds with debug assertions: tests, fuzz targets, the simulator, and the
 //! library that chaos runs are made with.
 //!
 //! A rule here is a promise of the code to itself: it may depend on nothing that a peer or a driver says.
@@ -7,8 +7,8 @@ use trireme_types::Seqno;
 
 use crate::LogStore;
 use crate::Phase;
-use crate::election::Role;
 use crate::group::Group;
+use crate::role::Role;
 use crate::standing::Standing;
 use crate::timers::Timer;
 
@@ -31,39 +31,28 @@ impl<S: LogStore> Group<S> {
     /// Positions, from what is delivered to what is promised.
     fn check_log(&self) {
         assert!(self.done.index <= self.commit, "delivered beyond the committed position");
-        assert!(self.commit <= self.tail.index, "committed beyond the log");
-        assert_eq!(self.tail.index, self.store.last(), "tail state and log disagree");
-        assert!(self.verified <= self.tail.index, "verified beyond the log");
-        assert!(self.hard.term >= self.tail.term, "an entry of a term that was never promised");
-        let held = self.held().max(self.store.base().index);
+        assert!(self.commit <= self.own.tail().index, "committed beyond the log");
+        self.own.check();
+        let held = self.held().max(self.own.store().base().index);
         assert!(self.commit <= held, "committed beyond what is held");
-        assert!(self.synced <= self.store.written(), "synced beyond what is written");
-        let landmark = self.landmarks.last();
-        assert!(landmark.is_none_or(|l| self.synced < l && l <= self.tail.index), "a landmark that nobody waits for");
-        let own = self.acks.get(&self.me()).copied().unwrap_or_default();
-        assert!(self.acked.is_none_or(|to| to <= own), "acknowledged more than it counts for itself");
-        assert!(self.era.term <= self.hard.term, "an era of a term that was never promised");
+        self.era.check(self.me(), self.own.tail().index, self.own.term());
     }
 
     fn check_phase_and_role(&self) {
         let me = self.me();
-        match &self.role {
-            Role::Follower => assert_ne!(self.sequencer, Some(me), "it orders without the role"),
-            Role::PreCandidate(_) => assert_eq!(self.sequencer, None, "it asks for an election and follows somebody"),
-            Role::Candidate(_) => {
-                assert_eq!(self.sequencer, None, "it stands and follows somebody");
-                assert_eq!(self.hard.voted_for, me, "it stands and has voted for another");
-            }
+        match self.role() {
+            Role::Follower { of } => assert_ne!(*of, Some(me), "it orders without the role"),
+            Role::PreCandidate(_) => {}
+            Role::Candidate(_) => assert_eq!(self.own.voted_for(), me, "it stands and has voted for another"),
             Role::Sequencer(_) => {
-                assert_eq!(self.sequencer, Some(me), "it orders and follows another");
-                assert_eq!(self.hard.voted_for, me, "it orders and has voted for another");
-                assert_eq!(self.era.term, self.hard.term, "it orders in a term that is over");
-                assert_eq!(self.era.branch, self.tail.branch(), "it orders on a branch that is not its own");
+                assert_eq!(self.own.voted_for(), me, "it orders and has voted for another");
+                assert_eq!(self.era.term(), self.own.term(), "it orders in a term that is over");
+                assert_eq!(self.era.branch(), self.own.tail().branch(), "it orders on a branch that is not its own");
             }
         }
         match self.phase() {
             Phase::Idle | Phase::Failed => {
-                assert!(matches!(self.role, Role::Follower), "a role although it takes no part");
+                assert!(matches!(self.role(), Role::Follower { of: None }), "a role although it takes no part");
             }
             Phase::Joining | Phase::Primary | Phase::NonPrimary | Phase::Leaving => {}
         }
@@ -78,28 +67,28 @@ impl<S: LogStore> Group<S> {
             assert_eq!(self.timers.next(), None, "a timer is armed although it takes no part");
             return;
         }
-        let orders = matches!(self.role, Role::Sequencer(_));
+        let orders = self.leads();
         assert!(self.timers.is_armed(Timer::Check), "nothing would ever be checked again");
         assert_eq!(orders, self.timers.is_armed(Timer::Heartbeat), "heartbeats are the sequencer's");
         assert!(!orders || !self.timers.is_armed(Timer::Election), "a sequencer waits for an election");
         assert_eq!(self.phase() == Phase::Leaving, self.timers.is_armed(Timer::Linger), "linger is for leaving");
     }
 
-    /// What this member may do with its own log and data.
+    /// Log and data are as the standing says that they may be.
     fn check_standing(&self) {
         match self.standing() {
             Standing::Keeps | Standing::OutOfReach | Standing::Diverged { .. } => {}
             Standing::GivesWay { .. } => {
-                assert!(!matches!(self.role, Role::Sequencer(_)), "it gives way and orders");
+                assert!(!self.leads(), "it gives way and orders");
             }
             Standing::Discarded { .. } => {
                 assert!(!self.data.stocked && self.data.position.is_none(), "its data are void and count");
                 assert_eq!(self.data.applied, Seqno::ZERO, "its data are void and count");
-                assert!(!matches!(self.role, Role::Sequencer(_)), "it orders with a log that is to be replaced");
+                assert!(!self.leads(), "it orders with a log that is to be replaced");
             }
         }
         assert!(
-            !self.suspicion.is_any() || self.store.suspect().is_some(),
+            !self.suspicion.is_any() || self.own.store().suspect().is_some(),
             "a log that is whole is to be repaired, or is outdated"
         );
         assert!(!self.data.stocked || !self.arbitrates(), "an arbitrator with data");

@@ -1,4 +1,4 @@
-//! What goes into and comes out of a [`Group`](crate::Group), apart from messages.
+//! Inputs and outputs of a [`Group`](crate::Group), apart from messages.
 
 use std::time::Duration;
 
@@ -104,7 +104,7 @@ impl Default for Limits {
     }
 }
 
-/// What this member brings along when it wants in.
+/// State that this member brings along when it wants in.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JoinState {
     /// History and seqno of the server's data; `None` when unknown (a full copy is needed).

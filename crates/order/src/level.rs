@@ -6,7 +6,7 @@
 //! never falls. A node that does not support the level in force is not linked, writes no entry that raises it, and does not begin
 //! with a log or a state of that level.
 //!
-//! What a level brings counts from its entry on, in the log as in messages. Messages above the level in force are sent to nobody.
+//! The rules of a level count from its entry on, in the log as in messages. Messages above the level in force are sent to nobody.
 //! Optional messages are the exception: a receiver ignores those that it does not know.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,10 +14,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use trireme_types::{
-    EntryHeader, EntryKind, Level, Levels, Member, NodeId, Session, Setting, Timestamp, View, Writer, printable,
+    EntryHeader, EntryKind, Level, Levels, Member, NodeId, Setting, Timestamp, View, Writer, printable,
 };
 
-use crate::election::Role;
 use crate::group::Group;
 use crate::mutant::Mutant;
 use crate::{Failure, LogStore, Message, Phase};
@@ -29,11 +28,14 @@ pub const SUPPORTED: Levels = Levels { min: Level::FIRST, max: Level::WAITS_FOR_
 /// a restart, and for a second thought.
 pub(crate) const ABSENCE: Duration = Duration::from_secs(600);
 
-/// Who was in the view a short while ago.
+/// Nodes that were in the view a short while ago.
 #[derive(Default)]
 pub(crate) struct Leavers {
+    /// Members of the last delivered view.
     inside: BTreeSet<NodeId>,
+    /// Those that are out since a view that was delivered then, with their names. Kept until they are in again.
     left: BTreeMap<NodeId, (String, Timestamp)>,
+    /// The names of those inside.
     names: BTreeMap<NodeId, String>,
 }
 
@@ -58,7 +60,7 @@ impl Leavers {
     }
 }
 
-/// What a `Term` entry says from [`Level::NAMED_TERMS`] on.
+/// Payload of a `Term` entry from [`Level::NAMED_TERMS`] on.
 pub(crate) fn encode_term(member: &Member) -> Bytes {
     let mut w = Writer::new();
     w.uuid(member.node.0);
@@ -74,7 +76,7 @@ impl<S: LogStore> Group<S> {
 
     /// May this log be read and gone on with here? If not, the group fails and says why.
     pub(crate) fn check_level_of_log(&mut self) {
-        let (level, levels) = (self.tail.level, self.cfg.levels);
+        let (level, levels) = (self.own.tail().level, self.cfg.levels);
         if !levels.contains(level) && self.phase() != Phase::Failed {
             self.fail(Failure::LevelUnsupported { level, supported: levels });
         }
@@ -99,7 +101,7 @@ impl<S: LogStore> Group<S> {
     /// there, or will be.
     pub fn level_waits_for(&self, now: Timestamp) -> Vec<String> {
         let wanted = self.cfg.levels.max;
-        if self.tail.level >= wanted {
+        if self.own.tail().level >= wanted {
             return Vec::new();
         }
         let name = |node: NodeId| self.names_of(&[node]);
@@ -125,29 +127,29 @@ impl<S: LogStore> Group<S> {
     /// Those without whom the level does not rise.
     fn concerned_by_level(&self) -> BTreeSet<NodeId> {
         let voters = self.deciding().flat_map(|set| &set.voters).map(|v| v.node);
-        let members = self.tail.view.members.iter().chain(&self.done.view.members).map(|m| m.node);
+        let members = self.own.tail().view.members.iter().chain(&self.done.view.members).map(|m| m.node);
         voters.chain(members).collect()
     }
 
     /// Sequencer: the level rises as far as all go along. Called when nothing else is under way.
     pub(crate) fn step_level(&mut self, now: Timestamp) {
-        if !matches!(self.role, Role::Sequencer(_)) || self.phase() != Phase::Primary || !self.majority_heard(now) {
+        if !self.leads() || self.phase() != Phase::Primary || !self.majority_heard(now) {
             return;
         }
-        let settled = self.tail.level == self.done.level
-            && self.tail.voters_at <= self.done.index
-            && self.tail.view.number == self.done.view.number;
+        let settled = self.own.tail().level == self.done.level
+            && self.own.tail().voters_at <= self.done.index
+            && self.own.tail().view.number == self.done.view.number;
         let limits: Option<Vec<Level>> = self.concerned_by_level().into_iter().map(|n| self.limit_of(n)).collect();
         let lowest = limits.and_then(|limits| limits.into_iter().min());
         let lowest = if self.is(Mutant::LevelAlone) { Some(self.own_limit()) } else { lowest };
         let absent = self.leavers.since(now, self.cfg.timeouts.level_absence).next().is_some();
-        let Some(level) = lowest.filter(|level| settled && *level > self.tail.level) else { return };
+        let Some(level) = lowest.filter(|level| settled && *level > self.own.tail().level) else { return };
         if absent && !self.is(Mutant::LevelAlone) {
             return;
         }
         let mut w = Writer::new();
         Setting::Level(level).encode(&mut w);
-        self.append_own(EntryKind::Setting, Session::default(), 0, Bytes::from(w.buf));
+        self.append_own(EntryKind::Setting, None, Bytes::from(w.buf));
     }
 
     /// The entry that raises it is committed.

@@ -4,26 +4,31 @@
 #![forbid(unsafe_code)]
 
 mod arbitrator;
+mod branches;
 mod cache;
 mod chain;
 mod election;
 mod envelope;
+mod era;
 mod failure;
 mod founding;
 mod from_data;
 mod group;
 mod invariants;
 mod io;
+mod joining;
 mod landmarks;
 mod level;
 mod mem_store;
 mod membership;
 mod message;
 mod mutant;
+mod own_log;
 mod phase;
 mod proposals;
 mod reads;
 mod replication;
+mod role;
 mod standing;
 mod store;
 mod suspicion;
@@ -32,6 +37,7 @@ mod told;
 mod trust;
 mod violation;
 mod voters;
+mod wishes;
 
 pub use chain::LogCheck;
 pub use envelope::{Append, Content, Envelope, Heartbeat, LogEnd};

@@ -11,7 +11,7 @@ use trireme_types::{
 
 use crate::envelope::{Content, Envelope, LogEnd};
 
-/// Which queue of a link a message takes. FIFO within a class only (rule 7).
+/// The queue of a link that a message takes. FIFO within a class only (rule 7).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Class {
     /// Small and urgent: never waits behind bodies.
@@ -44,7 +44,7 @@ pub struct Presence {
     pub holds: Option<Seqno>,
     /// Waits, without any state, for others that have none either.
     pub founding: Option<Founding>,
-    /// Whom it follows, or itself: those who know it believe that one.
+    /// The one that it follows, or itself: those who know it believe that one.
     pub sequencer: Option<NodeId>,
 }
 
@@ -63,7 +63,7 @@ pub struct Founding {
     pub seen: Vec<NodeId>,
 }
 
-/// What a joiner brings along.
+/// The state that a joiner brings along.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JoinRequest {
     pub member: Member,
@@ -95,7 +95,7 @@ pub enum Message {
         app: bool,
         body: Bytes,
     },
-    /// What counts in one term of one branch.
+    /// Counts in one term of one branch.
     InTerm(Envelope),
     Join(JoinRequest),
     /// Sequencer to a joiner whose log is of no use.
@@ -173,7 +173,7 @@ impl Message {
         }
     }
 
-    /// What it says in a term, if it does that.
+    /// The content that is said in a term, if it is of that kind.
     pub fn content(&self) -> Option<&Content> {
         match self {
             Message::InTerm(envelope) => Some(&envelope.content),
@@ -351,7 +351,7 @@ impl Message {
             23 => Message::SetDurability { durability: if r.bool()? { Durability::Process } else { Durability::Disk } },
             24 => return Ok(Message::Signal { body: rest(&r) }),
             OPTIONAL => Message::LevelLimit { limit: Level(r.u16()?) },
-            // What it says is for later versions.
+            // Its content is for later versions.
             kind @ 129.. => return Ok(Message::Unknown { kind }),
             0 | 2..=12 | 16 | 17 | 20 | 25..=127 => return Err(DecodeError::Invalid("message kind")),
         };

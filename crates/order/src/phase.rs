@@ -3,7 +3,6 @@
 
 use trireme_types::{Member, Timestamp};
 
-use crate::election::Role;
 use crate::group::{CHECK_EVERY, Group};
 use crate::timers::Timer;
 use crate::{Event, Failure, LogStore, Output, Phase};
@@ -23,7 +22,7 @@ fn is_legal(from: Phase, to: Phase) -> bool {
         (Phase::Failed, to) => to == Phase::Failed,
         // The log may fail at any time.
         (_, Phase::Failed) => true,
-        // Told by the driver. Who waits for others of its kind to begin a history begins it.
+        // Told by the driver. One that waits for others of its kind begins a history.
         (Phase::Idle | Phase::Joining, Phase::Joining) => true,
         (Phase::Primary | Phase::NonPrimary | Phase::Leaving, Phase::Joining) => false,
         // A view with this member was delivered.
@@ -63,7 +62,7 @@ impl<S: LogStore> Group<S> {
     /// A view with this member was delivered.
     pub(crate) fn become_primary(&mut self, now: Timestamp) {
         self.enter(Phase::Primary);
-        self.join_state = None;
+        self.data.brings = None;
         self.good_at = now;
         // While it was out, the sequencer dropped what it sent.
         self.resend_pending();
@@ -105,8 +104,7 @@ impl<S: LogStore> Group<S> {
     /// From here on messages are ignored and nothing happens by time.
     fn take_no_part(&mut self, phase: Phase) {
         self.enter(phase);
-        self.role = Role::Follower;
-        self.sequencer = None;
+        self.become_leaderless();
         self.timers.disarm_all();
     }
 

@@ -3,7 +3,6 @@
 
 use trireme_types::{NodeId, Seqno, Timestamp};
 
-use crate::election::Role;
 use crate::group::Group;
 use crate::mutant::Mutant;
 use crate::{Content, Event, LogStore, Output, Phase, ReadId};
@@ -13,8 +12,9 @@ use crate::{Content, Event, LogStore, Output, Phase, ReadId};
 pub(crate) struct Reads {
     /// For the next batch.
     waiting: Vec<ReadId>,
-    /// Under way.
+    /// Under way: asked of the sequencer as `batch`, and not answered.
     current: Vec<ReadId>,
+    /// The number of the last request. Rises with each, a repeated one included, so that late answers are known.
     batch: u64,
 }
 
@@ -27,7 +27,9 @@ impl Reads {
 /// At the sequencer.
 pub(crate) struct PendingRead {
     from: NodeId,
+    /// The asking member's number.
     batch: u64,
+    /// The answer: the last seqno that was assigned when the request came.
     seqno: Seqno,
     /// Answered by a majority of this round; `None`: the round is not begun.
     round: Option<u64>,
@@ -44,13 +46,13 @@ impl<S: LogStore> Group<S> {
     }
 
     fn start_batch(&mut self, now: Timestamp) {
-        if !self.reads.current.is_empty() || self.reads.waiting.is_empty() || self.sequencer.is_none() {
+        if !self.reads.current.is_empty() || self.reads.waiting.is_empty() || self.sequencer().is_none() {
             return;
         }
         self.reads.current = std::mem::take(&mut self.reads.waiting);
         self.reads.batch += 1;
         let batch = self.reads.batch;
-        self.to_sequencer(now, Content::ReadRequest { batch }.in_term(self.era.branch, self.hard.term));
+        self.to_sequencer(now, Content::ReadRequest { batch }.in_term(self.era.branch(), self.own.term()));
     }
 
     /// A new sequencer, or a new link to it: ask again.
@@ -69,8 +71,8 @@ impl<S: LogStore> Group<S> {
     }
 
     pub(crate) fn on_read_request(&mut self, from: NodeId, batch: u64) {
-        let seqno = if self.is(Mutant::ReadCommitted) { self.done.seqno } else { self.tail.seqno };
-        if let Role::Sequencer(s) = &mut self.role {
+        let seqno = if self.is(Mutant::ReadCommitted) { self.done.seqno } else { self.own.tail().seqno };
+        if let Some(s) = self.role.leading_mut() {
             s.reads.retain(|r| r.from != from || r.batch > batch);
             s.reads.push(PendingRead { from, batch, seqno, round: None });
         }
@@ -78,7 +80,7 @@ impl<S: LogStore> Group<S> {
 
     /// At the end of a drain: one heartbeat round for all requests that have none.
     pub(crate) fn begin_read_round(&mut self, now: Timestamp) {
-        let Role::Sequencer(s) = &mut self.role else { return };
+        let Some(s) = self.role.leading_mut() else { return };
         if !s.established || s.reads.iter().all(|r| r.round.is_some()) {
             return;
         }
@@ -93,7 +95,7 @@ impl<S: LogStore> Group<S> {
 
     pub(crate) fn answer_reads(&mut self, now: Timestamp) {
         let me = self.me();
-        let Role::Sequencer(s) = &self.role else { return };
+        let Some(s) = self.role.leading() else { return };
         if s.reads.is_empty() {
             return;
         }
@@ -108,7 +110,7 @@ impl<S: LogStore> Group<S> {
             })
             .map(|r| (r.from, r.batch, r.seqno))
             .collect();
-        if let Role::Sequencer(s) = &mut self.role {
+        if let Some(s) = self.role.leading_mut() {
             s.reads.retain(|r| !answered.iter().any(|(from, batch, _)| *from == r.from && *batch == r.batch));
         }
         for (from, batch, seqno) in answered {

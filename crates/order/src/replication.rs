@@ -4,18 +4,17 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
-use trireme_types::{
-    Entry, EntryHeader, EntryKind, Fork, Kinship, LogIndex, NodeId, Seqno, Session, Term, Timestamp, Uuid, VoterSet,
-};
+use trireme_types::{Entry, EntryHeader, EntryKind, LogIndex, NodeId, Seqno, SessionMark, Term, Timestamp, VoterSet};
 
-use crate::election::Role;
 use crate::group::Group;
 use crate::message::WireEntry;
 use crate::mutant::Mutant;
+use crate::proposals::Proposed;
 use crate::timers::Timer;
-use crate::{Append, Content, Envelope, LogStore, Message, Phase};
+use crate::{Append, Content, Envelope, LogStore, Phase};
 
-/// What the sequencer knows of one peer's log.
+/// One peer's log, as the sequencer knows it. Begins with the link, or with the term (`track`, `on_join`), and moves by what is sent to that
+/// peer and by its answers.
 #[derive(Clone, Debug)]
 pub(crate) struct Progress {
     /// Next entry to send.
@@ -28,6 +27,7 @@ pub(crate) struct Progress {
     pub probed_at: Option<Timestamp>,
     /// Sent and not acknowledged: (last index, bytes).
     pub inflight: VecDeque<(LogIndex, usize)>,
+    /// Of all of `inflight` together.
     pub inflight_bytes: usize,
     /// Entries up to here go with their bodies: the peer can't have them from their origins.
     pub full_until: LogIndex,
@@ -41,6 +41,7 @@ pub(crate) struct Progress {
     pub snapshot_since: Option<Timestamp>,
     /// Last heartbeat round answered.
     pub round: u64,
+    /// When it last answered in this term, or was linked.
     pub heard: Timestamp,
     /// `matched` as last looked at, and since when it has stood there.
     pub stalled: (LogIndex, Timestamp),
@@ -112,7 +113,7 @@ impl<S: LogStore> Group<S> {
     fn may_be_served(&self, now: Timestamp) -> bool {
         let me = self.me();
         self.quorum(|node| node == me || self.peers.contains_key(&node))
-            || self.sequencer != Some(me) && self.hears_sequencer(now)
+            || self.sequencer() != Some(me) && self.hears_sequencer(now)
     }
 
     /// Hands out what was kept back, in order, as soon as it may be served. Until then nobody is given it, so that this member can still
@@ -124,27 +125,26 @@ impl<S: LogStore> Group<S> {
         {
             return;
         }
-        let session = self.proposals.session();
-        while let Some((number, app, body)) = self.proposals.send_next().map(|p| (p.number, p.app, p.body.clone())) {
-            self.disseminate(session, number, app, body);
+        while let Some(proposed) = self.proposals.send_next() {
+            self.disseminate(proposed);
         }
     }
 
-    /// To the sequencer to be ordered, to everybody else so that the body travels once. What the sequencer itself proposes goes with its place
-    /// in the order instead, but to those that hear multicast.
-    fn disseminate(&mut self, session: Session, number: u64, app: bool, body: Bytes) {
+    /// To the sequencer to be ordered, to everybody else so that the body travels once. The sequencer's own proposals go with their places in
+    /// the order instead, but to those that hear multicast.
+    fn disseminate(&mut self, proposed: Proposed) {
         let me = self.me();
-        let submit = Message::Submit { session, number, app, body: body.clone() };
+        let submit = proposed.clone().submit();
         for node in self.linked_members() {
-            if self.sequencer == Some(node) {
+            if self.sequencer() == Some(node) {
                 self.send(node, submit.clone());
-            } else if self.sequencer != Some(me) || self.hear_multicast.contains(&node) {
+            } else if self.sequencer() != Some(me) || self.hear_multicast.contains(&node) {
                 self.send_droppable(node, submit.clone());
             }
         }
-        if self.sequencer == Some(me) {
-            self.order(session, number, app, body);
-        } else if let Some(node) = self.sequencer.filter(|n| self.tail.view.get(*n).is_none()) {
+        if self.sequencer() == Some(me) {
+            self.order(proposed);
+        } else if let Some(node) = self.sequencer().filter(|n| self.own.tail().view.get(*n).is_none()) {
             // A sequencer that is not in the newest view this member knows.
             self.send(node, submit);
         }
@@ -152,35 +152,25 @@ impl<S: LogStore> Group<S> {
 
     /// A (new) sequencer hears of everything that was sent and is not delivered yet, in order.
     pub(crate) fn resend_pending(&mut self) {
-        let Some(sequencer) = self.sequencer else { return };
-        let session = self.proposals.session();
-        let all: Vec<(u64, bool, Bytes)> = self.proposals.sent().map(|p| (p.number, p.app, p.body.clone())).collect();
-        for (number, app, body) in all {
+        let Some(sequencer) = self.sequencer() else { return };
+        for proposed in self.proposals.sent() {
             if sequencer == self.me() {
-                self.order(session, number, app, body);
+                self.order(proposed);
             } else {
-                self.send(sequencer, Message::Submit { session, number, app, body });
+                self.send(sequencer, proposed.submit());
             }
         }
     }
 
-    pub(crate) fn on_submit(
-        &mut self,
-        now: Timestamp,
-        from: NodeId,
-        session: Session,
-        number: u64,
-        app: bool,
-        body: Bytes,
-    ) {
+    pub(crate) fn on_submit(&mut self, now: Timestamp, from: NodeId, proposed: Proposed) {
         // Only the origin speaks for itself, and only to its own branch.
-        if session.node != from || self.is_stranger(from) {
+        if proposed.mark.session.node != from || self.is_of_other_branch(from) {
             return;
         }
-        if matches!(self.role, Role::Sequencer(_)) {
-            self.order(session, number, app, body);
-        } else if !self.tail.is_ordered(session, number) {
-            self.memory.unordered.insert(session, number, body, 2 * self.cfg.cache_bytes_max);
+        if self.leads() {
+            self.order(proposed);
+        } else if !self.own.tail().is_ordered(proposed.mark) {
+            self.memory.unordered.insert(proposed.mark, proposed.body, 2 * self.cfg.cache_bytes_max);
             self.retry_held(now);
         }
     }
@@ -188,61 +178,63 @@ impl<S: LogStore> Group<S> {
     // --- sequencer ------------------------------------------------------------------------------------------------
 
     /// Assigns the next position, once per (session, number) and in the origin's order.
-    pub(crate) fn order(&mut self, session: Session, number: u64, app: bool, body: Bytes) {
+    pub(crate) fn order(&mut self, proposed: Proposed) {
         if self.arbitrates() {
             // It is about to hand over, and the origin sends again.
             return;
         }
         let blocked = self.ordering_blocked();
-        let again = self.tail.is_ordered(session, number) && self.is(Mutant::Duplicates);
-        let Role::Sequencer(s) = &mut self.role else { return };
+        let mark = proposed.mark;
+        let inside = self.own.tail().view.get(mark.session.node).is_some();
+        let again = self.own.tail().is_ordered(mark) && self.is(Mutant::Duplicates);
+        let Some(s) = self.role.leading_mut() else { return };
         if blocked {
-            if self.tail.view.get(session.node).is_some() {
-                s.blocked.push_back((session, number, app, body));
+            if inside {
+                s.blocked.push_back(proposed);
             }
             return;
         }
-        if (self.tail.is_next(session, number) || again) && self.tail.view.get(session.node).is_some() {
-            let kind = if app { EntryKind::App } else { EntryKind::WriteSet };
-            self.append_own(kind, session, number, body);
+        if inside && (self.own.tail().is_next(mark) || again) {
+            let kind = if proposed.app { EntryKind::App } else { EntryKind::WriteSet };
+            self.append_own(kind, Some(mark), proposed.body);
         }
     }
 
     /// A change of the voters must commit before anything is ordered after it (rule 8); a sequencer that leaves orders
     /// nothing more, so that its heir can have the whole log.
     pub(crate) fn ordering_blocked(&self) -> bool {
-        let Role::Sequencer(s) = &self.role else { return true };
-        self.tail.voters_at > s.term_start && self.tail.voters_at > self.commit
-            || s.leavers.contains_key(&self.me()) && !self.last_waits
+        let Some(s) = self.role.leading() else { return true };
+        self.own.tail().voters_at > s.term_start && self.own.tail().voters_at > self.commit
+            || s.leavers.contains_key(&self.me()) && !s.last_waits
     }
 
     pub(crate) fn order_blocked(&mut self) {
         if self.ordering_blocked() {
             return;
         }
-        let Role::Sequencer(s) = &mut self.role else { return };
-        for (session, number, app, body) in std::mem::take(&mut s.blocked) {
-            self.order(session, number, app, body);
+        let Some(s) = self.role.leading_mut() else { return };
+        for proposed in std::mem::take(&mut s.blocked) {
+            self.order(proposed);
         }
     }
 
     /// Called when the output queue is empty: what each peer lacks, in as few messages as possible.
     pub(crate) fn replicate(&mut self, now: Timestamp) {
         self.send_ack(now);
-        let Role::Sequencer(s) = &self.role else { return };
+        let Some(s) = self.role.leading() else { return };
         let nodes: Vec<NodeId> = s.progress.keys().copied().collect();
         for node in nodes {
             self.replicate_to(now, node);
         }
     }
 
-    /// What was sent may have been dropped on the other side (a full queue there, a request for bodies that crossed a
+    /// A message may have been dropped on the other side (a full queue there, a request for bodies that crossed a
     /// probe), a snapshot's request may have died with whoever was asked: after a while of no movement all begins anew
     /// from what is known to be held.
     pub(crate) fn restart_stalled(&mut self, now: Timestamp) {
-        let tail = self.tail.index;
+        let tail = self.own.tail().index;
         let withheld = self.is(Mutant::BodiesWithheld);
-        let Role::Sequencer(s) = &mut self.role else { return };
+        let Some(s) = self.role.leading_mut() else { return };
         for p in s.progress.values_mut() {
             if p.stalled.0 != p.matched || p.matched >= tail {
                 p.stalled = (p.matched, now);
@@ -263,7 +255,7 @@ impl<S: LogStore> Group<S> {
         if !self.peers.contains_key(&node) {
             return;
         }
-        let (last, first) = (self.sendable(node), self.store.first());
+        let (last, first) = (self.sendable(node), self.own.store().first());
         let (window, batch) = (self.cfg.inflight_bytes_max, self.cfg.batch_bytes_max);
         let messages_max = self.cfg.limits.inflight_messages_max;
         let Some(p) = self.progress_of(node) else { return };
@@ -306,7 +298,7 @@ impl<S: LogStore> Group<S> {
                 let has_it = h.index > full_until
                     && (origin != me || self.hear_multicast.contains(&node))
                     && matches!(h.kind, EntryKind::WriteSet | EntryKind::App)
-                    && h.term == self.hard.term;
+                    && h.term == self.own.term();
                 bytes += EntryHeader::ENCODED + if has_it { 0 } else { e.payload.len() };
                 (h, (!has_it).then_some(e.payload))
             })
@@ -323,28 +315,27 @@ impl<S: LogStore> Group<S> {
     /// A fork leaves its maker only when it is durable there, or, where it was made for somebody else's vote, when it is durable on that
     /// one: nobody is to be on a branch that nobody can lead.
     fn sendable(&self, node: NodeId) -> LogIndex {
-        let told = self.tail.voters.contains(node);
-        match self.tail.lineage.newest() {
-            Some(fork) if fork.index > self.commit && fork.index == self.tail.voters_at && !told => fork.index.prev(),
-            Some(_) | None => self.tail.index,
+        let told = self.own.tail().voters.contains(node);
+        match self.own.tail().lineage.newest() {
+            Some(fork) if fork.index > self.commit && fork.index == self.own.tail().voters_at && !told => {
+                fork.index.prev()
+            }
+            Some(_) | None => self.own.tail().index,
         }
     }
 
     fn send_append(&mut self, node: NodeId, prev_index: LogIndex, entries: Vec<WireEntry>) {
-        let Some(prev_term) = self.store.term_at(prev_index) else { return };
+        let Some(prev_term) = self.own.store().term_at(prev_index) else { return };
         let commit = self.commit;
         self.send_in_term(node, Content::Append(Append { prev_index, prev_term, commit, entries }));
     }
 
     pub(crate) fn progress_of(&mut self, node: NodeId) -> Option<&mut Progress> {
-        match &mut self.role {
-            Role::Sequencer(s) => s.progress.get_mut(&node),
-            Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) => None,
-        }
+        self.role.leading_mut()?.progress.get_mut(&node)
     }
 
     pub(crate) fn on_reject(&mut self, from: NodeId, prev_index: LogIndex, last: LogIndex) {
-        let tail = self.tail.index;
+        let tail = self.own.tail().index;
         let Some(p) = self.progress_of(from) else { return };
         // Of an older probe.
         if prev_index >= p.next {
@@ -355,8 +346,8 @@ impl<S: LogStore> Group<S> {
     }
 
     pub(crate) fn on_need_bodies(&mut self, from: NodeId, index: LogIndex) {
-        let tail = self.tail.index;
-        if index > tail || index < self.store.first() || self.is(Mutant::BodiesWithheld) {
+        let tail = self.own.tail().index;
+        if index > tail || index < self.own.store().first() || self.is(Mutant::BodiesWithheld) {
             return;
         }
         if let Some(p) = self.progress_of(from).filter(|p| !p.probing && index <= p.next) {
@@ -380,20 +371,20 @@ impl<S: LogStore> Group<S> {
         if !self.standing().keeps_log() && self.common_end() <= self.commit {
             return;
         }
-        if self.held.is_empty() {
+        if self.era.held_count() == 0 {
             self.accept_append(now, append);
-        } else if self.held.len() < self.cfg.limits.held_max {
-            self.held.push_back(append);
+        } else if self.era.held_count() < self.cfg.limits.held_max {
+            self.era.hold(append);
         }
     }
 
     /// Appends waiting for bodies, as far as they can go now.
     pub(crate) fn retry_held(&mut self, now: Timestamp) {
-        while let Some(append) = self.held.pop_front() {
-            let before = self.held.len();
+        while let Some(append) = self.era.take_held() {
+            let before = self.era.held_count();
             self.accept_append(now, append);
             // Held again: it went back to the front.
-            if self.held.len() > before {
+            if self.era.held_count() > before {
                 return;
             }
         }
@@ -401,36 +392,35 @@ impl<S: LogStore> Group<S> {
     }
 
     pub(crate) fn ask_for_bodies(&mut self) {
-        let Some(Envelope { content: Append { entries, prev_index, .. }, .. }) = self.held.front() else { return };
-        let from = entries.first().map_or(prev_index.next(), |(h, _)| h.index);
-        self.held.clear();
-        if let Some(sequencer) = self.sequencer {
+        let Some(from) = self.era.first_held() else { return };
+        self.era.drop_held();
+        if let Some(sequencer) = self.sequencer() {
             self.send_in_term(sequencer, Content::NeedBodies { from });
         }
     }
 
     fn accept_append(&mut self, now: Timestamp, append: Envelope<Append>) {
         let Envelope { branch, term, content: Append { prev_index, prev_term, commit, entries } } = append;
-        if term != self.hard.term || branch != self.era.branch && !self.is(Mutant::ForkMerged) {
+        if term != self.own.term() || branch != self.era.branch() && !self.is(Mutant::ForkMerged) {
             return;
         }
-        let base = self.store.base().index;
+        let base = self.own.store().base().index;
         // From the first fork that this log lacks on, an equal term is a coincidence.
         let limit = self.common_end();
-        if prev_index >= base && (prev_index >= limit || self.store.term_at(prev_index) != Some(prev_term)) {
+        if prev_index >= base && (prev_index >= limit || self.own.store().term_at(prev_index) != Some(prev_term)) {
             if prev_index <= self.commit {
                 return self.contradicted(now);
             }
-            let last = self.tail.index.min(prev_index.prev()).min(limit.prev()).max(self.commit);
-            if let Some(sequencer) = self.sequencer {
+            let last = self.own.tail().index.min(prev_index.prev()).min(limit.prev()).max(self.commit);
+            if let Some(sequencer) = self.sequencer() {
                 self.send(sequencer, Content::Reject { prev_index, last }.in_term(branch, term));
             }
             return;
         }
-        if entries.last().is_none_or(|(h, _)| h.index <= self.tail.index) {
+        if entries.last().is_none_or(|(h, _)| h.index <= self.own.tail().index) {
             // A probe, or entries that are held already: the sequencer does not know, so it wants an answer although
             // there is nothing new to say. Without one its window to us would stay full for ever.
-            self.acked = None;
+            self.era.owe_own_ack();
         }
         let mut upto = prev_index.max(base);
         let mut fresh: Vec<Entry> = Vec::new();
@@ -443,17 +433,17 @@ impl<S: LogStore> Group<S> {
                 // Not what a sequencer sends.
                 return;
             }
-            if fresh.is_empty() && header.index <= self.tail.index {
-                if header.index < limit && self.store.term_at(header.index) == Some(header.term) {
+            if fresh.is_empty() && header.index <= self.own.tail().index {
+                if header.index < limit && self.own.store().term_at(header.index) == Some(header.term) {
                     upto = header.index;
                     continue;
                 }
                 if header.index <= self.commit || self.data_hold(header.index) {
                     return self.contradicted(now);
                 }
-                // Another branch takes the place of what was acknowledged on the own one. Whoever dies before it holds the fork is a member of
-                // the old branch that has lost a part of that.
-                let forked = self.era.branch != self.tail.branch() && !self.is(Mutant::ForkMerged);
+                // Another branch takes the place of what was acknowledged on the own one. One that dies before it holds the fork is a member
+                // of the old branch that has lost a part of that.
+                let forked = self.era.branch() != self.own.tail().branch() && !self.is(Mutant::ForkMerged);
                 let forked = forked && !self.is(Mutant::ForkUnsuspected);
                 if forked && !self.begin_to_doubt() || !self.truncate_after(header.index.prev()) {
                     return;
@@ -463,16 +453,15 @@ impl<S: LogStore> Group<S> {
                 // The body is on its way from its origin, or lost: keep what is complete, hold the rest.
                 let mut missing: Vec<WireEntry> = vec![(header, None)];
                 missing.extend(rest);
-                let prev_term = fresh.last().map_or_else(|| self.store.term_at(upto), |e| Some(e.header.term));
+                let prev_term = fresh.last().map_or_else(|| self.own.store().term_at(upto), |e| Some(e.header.term));
                 if !self.append_fresh(now, fresh) {
                     return;
                 }
-                self.verified = self.verified.max(upto);
-                self.claimed_commit = self.claimed_commit.max(commit);
+                self.era.note_matched(upto, commit);
                 self.note_own_ack(now);
                 if let Some(prev_term) = prev_term.filter(|_| self.running()) {
                     let content = Append { prev_index: upto, prev_term, commit, entries: missing };
-                    self.held.push_front(Envelope { branch, term, content });
+                    self.era.hold_again(Envelope { branch, term, content });
                     if !self.timers.is_armed(Timer::Bodies) {
                         self.timers.arm(Timer::Bodies, now.after(self.cfg.timeouts.body_wait));
                     }
@@ -480,7 +469,7 @@ impl<S: LogStore> Group<S> {
                 return;
             };
             let raised = Self::level_of_entry(&header, &payload);
-            if let (Some(level), Some(sequencer)) = (raised, self.sequencer) {
+            if let (Some(level), Some(sequencer)) = (raised, self.sequencer()) {
                 if self.is_beyond_level(now, sequencer, level) {
                     break;
                 }
@@ -491,26 +480,25 @@ impl<S: LogStore> Group<S> {
         if !self.append_fresh(now, fresh) {
             return;
         }
-        self.verified = self.verified.max(upto);
-        self.claimed_commit = self.claimed_commit.max(commit);
+        self.era.note_matched(upto, commit);
         self.note_own_ack(now);
     }
 
     fn body_of(&self, header: &EntryHeader) -> Option<Bytes> {
         if header.session == self.proposals.session() {
-            return self.proposals.body_of(header.number).cloned();
+            return self.proposals.body_of(header.mark().number).cloned();
         }
-        self.memory.unordered.get(header.session, header.number).cloned()
+        self.memory.unordered.get(header.mark()).cloned()
     }
 
     fn append_fresh(&mut self, now: Timestamp, fresh: Vec<Entry>) -> bool {
         if fresh.is_empty() {
             return true;
         }
-        let mut check = self.tail.index;
-        let mut seqno = self.tail.seqno;
-        let mut term = self.tail.term;
-        let mut voters = self.tail.voters_at;
+        let mut check = self.own.tail().index;
+        let mut seqno = self.own.tail().seqno;
+        let mut term = self.own.tail().term;
+        let mut voters = self.own.tail().voters_at;
         let mut numbers = BTreeMap::new();
         for entry in &fresh {
             let h = &entry.header;
@@ -519,7 +507,7 @@ impl<S: LogStore> Group<S> {
             }
             let numbered = self.is_numbered(h, &mut numbers);
             if h.index != check.next() || h.seqno != seqno || h.term < term || h.voters != voters || !numbered {
-                if let Some(sequencer) = self.sequencer {
+                if let Some(sequencer) = self.sequencer() {
                     let what = format!("sends entries that do not follow the log at {check}: they are ignored");
                     self.complain(now, sequencer, &what);
                 }
@@ -532,7 +520,7 @@ impl<S: LogStore> Group<S> {
             }
         }
         for entry in &fresh {
-            self.memory.unordered.remove(entry.header.session, entry.header.number);
+            self.memory.unordered.remove(entry.header.mark());
         }
         let done = self.append(fresh);
         self.keep_log_of_voter();
@@ -540,33 +528,27 @@ impl<S: LogStore> Group<S> {
     }
 
     /// Is a proposal the next one of its origin? `numbers` are those of the entries before it that are not in the log yet.
-    fn is_numbered(&self, h: &EntryHeader, numbers: &mut BTreeMap<NodeId, (u64, u64)>) -> bool {
+    fn is_numbered(&self, h: &EntryHeader, numbers: &mut BTreeMap<NodeId, SessionMark>) -> bool {
         if !matches!(h.kind, EntryKind::WriteSet | EntryKind::App) || self.is(Mutant::Duplicates) {
             return true;
         }
-        let next = match numbers.get(&h.session.node) {
-            Some((session, last)) => {
-                *session == h.session.number && h.number == last + 1 || *session < h.session.number && h.number == 1
-            }
-            None => self.tail.is_next(h.session, h.number),
-        };
-        numbers.insert(h.session.node, (h.session.number, h.number));
-        next
+        let (mark, origin) = (h.mark(), h.session.node);
+        match numbers.insert(origin, mark) {
+            Some(before) => mark.follows(Some(before)),
+            None => self.own.tail().is_next(mark),
+        }
     }
 
     /// Forgets an uncommitted tail.
     pub(crate) fn truncate_after(&mut self, index: LogIndex) -> bool {
         assert!(index >= self.commit, "a committed entry is never forgotten");
-        if let Err(e) = self.store.truncate_after(index) {
-            self.fail(e);
+        let truncated = self.own.truncate_after(index);
+        if !self.worked(truncated) {
             return false;
         }
-        self.memory.tail.truncate_after(index);
         // Read ahead for delivery, maybe beyond what is committed.
         self.memory.ahead.clear();
-        // A write that was under way may have ended with it.
-        self.synced = self.store.synced().min(index);
-        self.verified = self.verified.min(index);
+        self.era.truncate_after(index);
         self.rebuild_tail();
         self.phase() != Phase::Failed
     }
@@ -575,37 +557,29 @@ impl<S: LogStore> Group<S> {
 
     /// This member's own log or its durability moved.
     pub(crate) fn note_own_ack(&mut self, now: Timestamp) {
-        if matches!(self.role, Role::PreCandidate(_) | Role::Candidate(_)) || self.sequencer.is_none() {
+        if self.sequencer().is_none() {
             return;
         }
-        let index = self.durable().min(self.verified);
-        let me = self.me();
-        let own = self.acks.entry(me).or_default();
-        if index > *own {
-            *own = index;
-        }
+        let index = self.durable().min(self.era.verified());
+        self.era.note_ack(self.me(), index);
         self.advance_commit(now);
         self.settle_suspicion();
     }
 
     fn send_ack(&mut self, now: Timestamp) {
-        if matches!(self.role, Role::Sequencer(_)) {
-            // What was appended since the last drain.
+        if self.leads() {
+            // Entries were appended since the last drain.
             self.note_own_ack(now);
         }
         let me = self.me();
-        let Some(index) = self.acks.get(&me).copied() else { return };
-        if self.acked.is_some_and(|acked| index <= acked) {
-            return;
-        }
-        self.acked = Some(index);
+        let Some(index) = self.era.take_own_ack(me) else { return };
         let mut nodes = self.linked_members();
-        for v in &self.tail.voters.voters {
+        for v in &self.own.tail().voters.voters {
             if v.node != me && !nodes.contains(&v.node) {
                 nodes.push(v.node);
             }
         }
-        if let Some(sequencer) = self.sequencer.filter(|s| *s != me && !nodes.contains(s)) {
+        if let Some(sequencer) = self.sequencer().filter(|s| *s != me && !nodes.contains(s)) {
             nodes.push(sequencer);
         }
         for node in nodes {
@@ -614,23 +588,22 @@ impl<S: LogStore> Group<S> {
     }
 
     pub(crate) fn on_ack(&mut self, now: Timestamp, term: Term, from: NodeId, index: LogIndex) {
-        // Whoever is followed, and in whatever term: the peer may need to be told (rule 12).
+        // No matter who is followed, and in which term: the peer may need to be told (rule 12).
         let named = self.is_named(from);
         self.suspicion.remember_ack(from, named, term, index);
         // Of this term only (rule 2).
-        if term != self.hard.term && !self.is(Mutant::AcksOfAnyTerm) || self.sequencer.is_none() {
+        if term != self.own.term() && !self.is(Mutant::AcksOfAnyTerm) || self.sequencer().is_none() {
             return;
         }
-        let tail = self.tail.index;
-        let is_sequencer = matches!(self.role, Role::Sequencer(_));
+        let tail = self.own.tail().index;
+        let is_sequencer = self.leads();
         if is_sequencer && index > tail {
             return;
         }
-        let ack = self.acks.entry(from).or_default();
-        *ack = (*ack).max(index);
-        // What ends below the own log answers no probe: it was sent before the peer had compared anything in this term. Taken for
+        self.era.note_ack(from, index);
+        // One that ends below the own log answers no probe: it was sent before the peer had compared anything in this term. Taken for
         // an answer it would call for a snapshot that the peer does not need.
-        let served = index >= self.store.base().index;
+        let served = index >= self.own.store().base().index;
         if let Some(p) = self.progress_of(from) {
             p.heard = now;
             if p.snapshot_since.is_none() && served {
@@ -651,13 +624,13 @@ impl<S: LogStore> Group<S> {
     /// Every linked member of the view has acknowledged up to here in this term, as far as was heard: nobody who only lags a little
     /// has to be told that what it needs is gone.
     pub fn held_by_members(&self) -> LogIndex {
-        let held = |node| self.acks.get(&node).copied().unwrap_or_default();
-        self.linked_members().into_iter().map(held).min().unwrap_or(self.tail.index)
+        let held = |node| self.era.ack_of(node).unwrap_or_default();
+        self.linked_members().into_iter().map(held).min().unwrap_or(self.own.tail().index)
     }
 
     /// Up to where this member's log is known to go, by what it acknowledged in this term.
     pub fn held_by(&self, node: NodeId) -> Option<LogIndex> {
-        self.acks.get(&node).copied()
+        self.era.ack_of(node)
     }
 
     pub fn is_linked(&self, node: NodeId) -> bool {
@@ -672,43 +645,40 @@ impl<S: LogStore> Group<S> {
 
     /// The sets of voters that decide now.
     pub(crate) fn deciding(&self) -> impl Iterator<Item = &VoterSet> {
-        let settled =
-            self.is(Mutant::NewVotersAlone) || self.tail.voters_at <= self.commit.max(self.hard.voters_committed);
-        std::iter::once(&self.tail.voters).chain((!settled).then_some(&self.tail.voters_before))
+        let settled = self.is(Mutant::NewVotersAlone)
+            || self.own.tail().voters_at <= self.commit.max(self.own.voters_committed());
+        std::iter::once(&self.own.tail().voters).chain((!settled).then_some(&self.own.tail().voters_before))
     }
 
     /// The highest entry of this term that a majority holds, as far as this member can see and holds it itself.
     pub(crate) fn advance_commit(&mut self, now: Timestamp) {
-        if self.era.branch != self.tail.branch() && !self.is(Mutant::ForkMerged) {
+        if self.era.branch() != self.own.tail().branch() && !self.is(Mutant::ForkMerged) {
             // Of the sequencer's branch this log holds nothing yet: what it says about its commits does not hold for the own one.
             return;
         }
         let mut commit = self.commit;
-        // What is committed is delivered, and may be in the server's data before the next piece of a large entry is written.
-        let held = self.verified.min(self.held());
-        let mut positions: Vec<LogIndex> = self.acks.values().copied().map(|i| i.min(held)).collect();
+        // A committed entry is delivered, and may be in the server's data before the next piece of a large entry is written.
+        let held = self.era.verified().min(self.held());
+        let mut positions: Vec<LogIndex> = self.era.acks().map(|i| i.min(held)).collect();
         positions.sort_unstable();
         positions.dedup();
         for index in positions.into_iter().rev() {
             if index <= commit {
                 break;
             }
-            if (self.store.term_at(index) == Some(self.hard.term) || self.is(Mutant::OlderTermCommits))
-                && self.quorum(|n| self.acks.get(&n).is_some_and(|held| *held >= index))
+            if (self.own.store().term_at(index) == Some(self.own.term()) || self.is(Mutant::OlderTermCommits))
+                && self.quorum(|n| self.era.ack_of(n).is_some_and(|held| held >= index))
             {
                 commit = index;
                 break;
             }
         }
-        commit = commit.max(self.claimed_commit.min(held));
+        commit = commit.max(self.era.claimed_commit().min(held));
         if commit > self.commit {
             self.commit = commit;
-            if self.tail.voters_at <= commit && self.tail.voters_at > self.hard.voters_committed {
-                self.hard.voters_committed = self.tail.voters_at;
-                self.hard.committed = self.hard.committed.max(self.tail.voters_at);
-                if !self.save_hard() {
-                    return;
-                }
+            let saved = self.own.save_voters_committed(commit);
+            if !self.worked(saved) {
+                return;
             }
             self.on_commit_moved(now);
         }
@@ -716,67 +686,25 @@ impl<S: LogStore> Group<S> {
 
     /// So says the sequencer that is followed: log and data go only if it is of this cluster.
     fn contradicted(&mut self, now: Timestamp) {
-        let Some(sequencer) = self.sequencer else { return };
+        let Some(sequencer) = self.sequencer() else { return };
         if self.may_overrule(now, sequencer) {
             self.become_diverged(None);
         }
     }
 
-    /// Do the server's data hold the own log's entry at `index`? What was applied was committed, even if this start does
-    /// not remember it (after a fork: by the other side). Data ahead of the whole log say nothing about it.
+    /// Do the server's data hold the own log's entry at `index`? An applied entry was committed, even if this start
+    /// does not remember it (after a fork: by the other side). Data ahead of the whole log say nothing about it.
     fn data_hold(&self, index: LogIndex) -> bool {
-        self.data.applied <= self.tail.seqno
+        self.data.applied <= self.own.tail().seqno
             && self.seqno_at(index.prev()).is_some_and(|before| before < self.data.applied)
     }
 
     fn seqno_at(&self, index: LogIndex) -> Option<Seqno> {
-        let base = self.store.base();
+        let base = self.own.store().base();
         if index == base.index {
             return Some(base.seqno);
         }
         let entries = self.entries(index, 0).ok()?;
         entries.first().filter(|e| e.header.index == index).map(|e| e.header.seqno)
-    }
-
-    // --- branches -------------------------------------------------------------------------------------------------
-
-    /// Is this the branch that the own log belongs to?
-    pub(crate) fn is_own_branch(&self, branch: Uuid) -> bool {
-        !branch.is_nil() && (branch == self.tail.branch() || self.is(Mutant::ForkMerged))
-    }
-
-    /// Where the own log ends to be comparable with that of the sequencer it follows: the first fork that it lacks.
-    fn common_end(&self) -> LogIndex {
-        if self.is(Mutant::ForkMerged) {
-            return LogIndex(u64::MAX);
-        }
-        match self.tail.lineage.kinship(&self.era.lineage) {
-            Kinship::Same => LogIndex(u64::MAX),
-            Kinship::Descendant(fork) => fork.index,
-            Kinship::Ancestor | Kinship::Sibling => LogIndex::ZERO,
-        }
-    }
-
-    /// May this log and these data go on with a branch that begins at `fork`? Nothing that was committed, and nothing that the
-    /// data hold, may lie behind it.
-    pub(crate) fn can_follow(&self, fork: &Fork) -> bool {
-        self.commit < fork.index && self.data.applied <= fork.seqno
-    }
-
-    /// How a linked peer's log relates to the own one. `None`: not known, or of another history.
-    pub(crate) fn kinship_of(&self, node: NodeId) -> Option<Kinship> {
-        let presence = self.peers.get(&node)?.told()?;
-        if presence.history != self.tail.history || presence.history.is_nil() {
-            return None;
-        }
-        if self.is(Mutant::ForkMerged) {
-            return Some(Kinship::Same);
-        }
-        Some(self.tail.lineage.kinship(&presence.lineage))
-    }
-
-    /// Is it known that this peer stands on a branch that the own log will never be on?
-    fn is_stranger(&self, node: NodeId) -> bool {
-        matches!(self.kinship_of(node), Some(Kinship::Sibling | Kinship::Descendant(_)))
     }
 }

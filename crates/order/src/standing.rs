@@ -1,4 +1,4 @@
-//! What this member may do with its own log and with the data behind it (rules 10, 13): the only writer of that state.
+//! The standing of the own log and of the data behind it (rules 10, 13): may they be gone on with? The only writer of that state.
 //!
 //! ```text
 //!            join                      a later branch leads, or this one runs twice
@@ -25,7 +25,7 @@ pub(crate) struct Offer {
     pub base: Base,
 }
 
-/// Whose history goes on instead of the own one.
+/// The history that goes on instead of the own one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rival {
     /// That of another branch.
@@ -46,7 +46,7 @@ pub(crate) enum Standing {
     /// its state: what was heard may have been said long ago. Nothing is added to the log.
     GivesWay { rival: Rival, heard: Timestamp },
     /// The data are to be marked as void before the log may be replaced: no crash leaves the group's log beside another branch's
-    /// data. What was offered meanwhile waits.
+    /// data. An offer that comes meanwhile waits.
     Diverged { rival: Rival, offer: Option<Box<Offer>> },
     /// The data are void, durably. The log waits to be replaced.
     Discarded { rival: Rival },
@@ -146,7 +146,7 @@ impl<S: LogStore> Group<S> {
         self.stand(Standing::Keeps);
     }
 
-    /// At a join, and when a log that is out of reach has grown. What is given up already stays so.
+    /// At a join, and when a log that is out of reach has grown. A log that is given up already stays so.
     pub(crate) fn settle_reach(&mut self, out_of_reach: bool) {
         if !self.standing().gives_up_log() {
             self.stand(if out_of_reach { Standing::OutOfReach } else { Standing::Keeps });

@@ -1,4 +1,4 @@
-//! What the order needs of a log. The real one is `trireme-wslog`; the simulator runs the same code over a disk that it crashes.
+//! The log, as the order needs it. The real one is `trireme-wslog`; the simulator runs the same code over a disk that it crashes.
 
 use trireme_types::{Base, Durability, Entry, HardState, LogIndex, Seqno, Term};
 
@@ -63,7 +63,7 @@ impl DiskFault {
 
 /// A log of entries `first()..=last()`, dense, with the state just before `first()` in `base()`.
 ///
-/// What is appended is in the log at once, for whoever reads it here. It counts as held, and may be acknowledged, only once it is
+/// An appended entry is in the log at once, for whoever reads it here. It counts as held, and may be acknowledged, only once it is
 /// *written* (it survives the death of the process): when `append` returns, but for large entries and what follows them, which
 /// `write_on` writes piece by piece. It is durable only once the driver has synced it, which it reports to the group by
 /// `handle_synced(generation, upto)`.
@@ -94,7 +94,7 @@ pub trait LogStore {
     fn read(&self, from: LogIndex, max_bytes: usize) -> Result<Vec<Entry>, StoreError>;
     /// Appends after `last()`; indexes must be consecutive.
     fn append(&mut self, entries: &[Entry]) -> Result<(), StoreError>;
-    /// Is there something for `write_on`? What a sync will write is not.
+    /// Is there something for `write_on`? Pieces that a sync will write are not.
     fn wants_write_on(&self) -> bool {
         self.written() < self.last()
     }
@@ -112,7 +112,7 @@ pub trait LogStore {
     fn suspect(&self) -> Option<LogIndex>;
     /// Durable on return.
     fn set_suspect(&mut self, after: Option<LogIndex>) -> Result<(), StoreError>;
-    /// What acknowledgements mean from here on: `Process` makes the log suspect after a loss of power. Durable on return.
+    /// The meaning of acknowledgements from here on: `Process` makes the log suspect after a loss of power. Durable on return.
     fn set_durability(&mut self, durability: Durability) -> Result<(), StoreError>;
     /// Would the log like a checkpoint now (a segment was begun since the last one)?
     fn wants_checkpoint(&self) -> bool;

@@ -13,15 +13,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use trireme_types::{Fork, Kinship, LogIndex, NodeId, Seqno, Term, Timestamp, Uuid};
 
-use crate::election::{Role, Votes};
 use crate::group::Group;
 use crate::mutant::Mutant;
+use crate::role::{Role, Votes};
 use crate::{Content, LogEnd, LogStore, Phase, Presence};
 
-/// What a set of votes amounts to.
+/// The power that a set of votes gives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mandate {
-    /// Whatever was committed is in this log.
+    /// Everything that was committed is in this log.
     Complete,
     /// All voters are here: whatever is left of what was committed is on one of the disks present.
     WhatIsLeft,
@@ -41,7 +41,7 @@ fn log_here(node: NodeId, p: &Presence) -> LogHere {
     LogHere { last: p.end(), own: false, base: p.base, seqno: p.seqno, node }
 }
 
-/// What this member holds against its own log, and what it could tell others about theirs.
+/// Doubts of this member about its own log, and its knowledge of what others have acknowledged.
 #[derive(Default)]
 pub(crate) struct Suspicion {
     /// The log is suspect until it holds that term's sequencer's up to here. Set by the first heartbeat of a term, while suspect.
@@ -86,7 +86,7 @@ impl Suspicion {
         self.forgotten = index;
     }
 
-    /// What strangers acknowledge decides nothing, so only that much of it is remembered.
+    /// Acknowledgements of strangers decide nothing, so only that many are remembered.
     pub fn remember_ack(&mut self, node: NodeId, named: bool, term: Term, index: LogIndex) {
         if named || self.recalled.len() < RECALLED_MAX {
             let newest = self.recalled.entry(node).or_default();
@@ -119,7 +119,7 @@ impl Suspicion {
 impl<S: LogStore> Group<S> {
     /// Is the own log evidence of everything that it acknowledged?
     pub(crate) fn is_whole(&self) -> bool {
-        self.store.suspect().is_none() || self.is(Mutant::SuspectVotes)
+        self.own.store().suspect().is_none() || self.is(Mutant::SuspectVotes)
     }
 
     pub(crate) fn mandate(&self, now: Timestamp, votes: &Votes) -> Option<Mandate> {
@@ -131,7 +131,7 @@ impl<S: LogStore> Group<S> {
             if !self.leads_nobody(now) {
                 return Some(Mandate::Complete);
             }
-            // Whatever was committed is in this log, and nobody can get it from here.
+            // Everything that was committed is in this log, and nobody can get it from here.
             if !self.all_have_told(now) || self.reach_of_data(now).is_none() {
                 return None;
             }
@@ -153,7 +153,7 @@ impl<S: LogStore> Group<S> {
         self.deciding().all(|set| set.voters.iter().all(|v| v.weight.0 == 0 || holds(v.node)))
     }
 
-    /// Is it known of all voters how far their logs and data reach just now? Who has a primary component does not go on telling.
+    /// Is it known of all voters how far their logs and data reach just now? A member of a primary component does not go on telling.
     pub(crate) fn all_have_told(&self, now: Timestamp) -> bool {
         let told = |n: NodeId| self.peers.get(&n).and_then(|p| p.told_lately(now)).is_some_and(|p| !p.primary);
         self.all_voters(|n| n == self.me() || self.is_here(n) && told(n))
@@ -180,15 +180,15 @@ impl<S: LogStore> Group<S> {
 
     /// Is this peer, on a branch that began at `fork`, the one that this member's promise made a sequencer, and could the log follow it, if
     /// the data did not lie behind the fork? Then it may be that nothing is committed there without this log (of two voters), and no state
-    /// is offered before: so the data go, and the log follows. Whatever was committed on that branch is in the sequencer's log, and it has
+    /// is offered before: so the data go, and the log follows. Everything that was committed on that branch is in the sequencer's log, and it has
     /// data of its own, so nothing is lost with these.
     pub(crate) fn only_data_keep_it_from(&self, node: NodeId, fork: &Fork) -> bool {
-        self.hard.voted_for == node && self.commit < fork.index && self.data_of(node).is_some()
+        self.own.voted_for() == node && self.commit < fork.index && self.data_of(node).is_some()
     }
 
     /// The data are void. Can the log go on with the branch of the one to whom this member has promised its vote?
     pub(crate) fn follows_by_promise(&self) -> bool {
-        match self.kinship_of(self.hard.voted_for) {
+        match self.kinship_of(self.own.voted_for()) {
             Some(Kinship::Descendant(fork)) => self.commit < fork.index,
             Some(Kinship::Same | Kinship::Ancestor | Kinship::Sibling) | None => false,
         }
@@ -214,8 +214,8 @@ impl<S: LogStore> Group<S> {
         true
     }
 
-    /// All voters have promised this term to whoever calls this, or to the one that entrusted it to this member. What is to be gone
-    /// on with is on the disk that reaches furthest, whether its owner votes or not; a fork says that something may be missing.
+    /// All voters have promised this term to whoever calls this, or to the one that entrusted it to this member. The history
+    /// goes on from the disk that reaches furthest, whether its owner votes or not; a fork says that something may be missing.
     fn go_on_with_what_is_left(&mut self, now: Timestamp) {
         if self.is_forked_out() {
             self.log(
@@ -224,7 +224,7 @@ impl<S: LogStore> Group<S> {
             );
             return self.become_follower(now, None);
         }
-        let own = self.tail.index;
+        let own = self.own.tail().index;
         let log = self.best_log_here(now);
         let ahead = self.furthest_data(now, log.map(|l| l.seqno).unwrap_or_default());
         self.tell_what_is_dropped(log.map(|l| l.seqno).max(ahead.map(|a| a.seqno)).unwrap_or_default());
@@ -232,7 +232,7 @@ impl<S: LogStore> Group<S> {
             return self.hand_to_data(now, &ahead);
         }
         if let Some(log) = log.filter(|log| log.node != self.me()) {
-            let (branch, term) = (self.tail.branch(), self.hard.term);
+            let (branch, term) = (self.own.tail().branch(), self.own.term());
             self.log(
                 true,
                 format!("{} has the best log, and decides what is gone on with", self.names_of(&[log.node])),
@@ -243,8 +243,8 @@ impl<S: LogStore> Group<S> {
         }
         let me = self.me();
         let voter = match self.someone_here_to_bring_up(now) {
-            // Whoever has no vote is not missed by those who have one: once it is gone they decide again, by logs without the fork. So one
-            // of them is the branch's voter, which commits nothing before it is there.
+            // The voters do not miss a member without a vote: once it is gone they decide again, by logs without the fork. So one of
+            // them is the branch's only voter, and nothing is committed there before that one is on it.
             Some(voter) if self.arbitrates() || !self.votes_in_all(me) => voter,
             None if self.arbitrates() => return self.become_follower(now, None),
             Some(_) | None => me,
@@ -253,7 +253,7 @@ impl<S: LogStore> Group<S> {
             true,
             format!(
                 "going on with the best log of all, which ends at entry {own}, seqno {}. What only the lost parts held is gone",
-                self.tail.seqno
+                self.own.tail().seqno
             ),
         );
         let fork = self.draw_fork();
@@ -263,7 +263,7 @@ impl<S: LogStore> Group<S> {
 
     /// Arbitrator: others go on without what only the log here holds.
     fn tell_what_is_dropped(&mut self, end: Seqno) {
-        let (base, own) = (self.store.base().seqno, self.tail.seqno);
+        let (base, own) = (self.own.store().base().seqno, self.own.tail().seqno);
         if self.arbitrates() && end < own {
             let text = format!(
                 "the write-set log of this arbitrator holds write sets up to seqno {own}, but only those behind {base}, and nothing that is \
@@ -276,8 +276,8 @@ impl<S: LogStore> Group<S> {
     /// May the word of one who has all promises of `term` be followed here? A sequencer of an earlier term is deposed by these, though nobody
     /// has told this member so, which has no vote to be asked for. One that orders and hears a majority shows that there are no such promises.
     pub(crate) fn may_obey(&self, now: Timestamp, term: Term) -> bool {
-        let deposed = || term > self.hard.term && !self.hears_sequencer(now);
-        term >= self.hard.term && (self.sequencer.is_none() || deposed())
+        let deposed = || term > self.own.term() && !self.hears_sequencer(now);
+        term >= self.own.term() && (self.sequencer().is_none() || deposed())
     }
 
     pub(crate) fn on_entrust(&mut self, now: Timestamp, branch: Uuid, term: Term) {
@@ -288,9 +288,7 @@ impl<S: LogStore> Group<S> {
             return;
         }
         // All voters promised that term; none of them can be elected in it, nor in the next without this one being heard of.
-        self.hard.term = term.next();
-        self.hard.voted_for = self.me();
-        if self.save_hard() {
+        if self.promise(term.next(), self.me()) {
             self.become_follower(now, None);
             self.go_on_with_what_is_left(now);
         }
@@ -299,7 +297,7 @@ impl<S: LogStore> Group<S> {
     /// The best log of the own branch among those that can be continued with the data here. With no data at all, the own one.
     fn best_log_here(&self, now: Timestamp) -> Option<LogHere> {
         let Some(reach) = self.reach_of_data(now) else { return Some(self.own_log()) };
-        // What an arbitrator can give to nobody is of no use.
+        // A log that an arbitrator can give to nobody is of no use.
         let useful = !self.arbitrates() || self.someone_here_to_bring_up(now).is_some();
         let logs = self.logs_of_others(now).chain(self.logs_of_arbitrators(now)).chain(useful.then(|| self.own_log()));
         logs.filter(|log| log.base <= reach).max()
@@ -307,10 +305,10 @@ impl<S: LogStore> Group<S> {
 
     fn own_log(&self) -> LogHere {
         LogHere {
-            last: self.tail.end(),
+            last: self.own.tail().end(),
             own: true,
-            base: self.store.base().seqno,
-            seqno: self.tail.seqno,
+            base: self.own.store().base().seqno,
+            seqno: self.own.tail().seqno,
             node: self.me(),
         }
     }
@@ -347,7 +345,7 @@ impl<S: LogStore> Group<S> {
     fn reach_of_ancestor(&self, now: Timestamp, node: NodeId) -> Option<Seqno> {
         let data = self.data_of(node)?;
         let theirs = self.peers.get(&node)?.told_lately(now).filter(|p| !p.primary)?;
-        match theirs.lineage.kinship(&self.tail.lineage) {
+        match theirs.lineage.kinship(&self.own.tail().lineage) {
             Kinship::Descendant(fork) if data <= fork.seqno => Some(data.max(theirs.seqno).min(fork.seqno)),
             Kinship::Descendant(_) | Kinship::Same | Kinship::Ancestor | Kinship::Sibling => None,
         }
@@ -384,7 +382,7 @@ impl<S: LogStore> Group<S> {
     }
 
     pub(crate) fn someone_here_to_bring_up(&self, now: Timestamp) -> Option<NodeId> {
-        let here = self.tail.voters.voters.iter().copied().filter(|v| {
+        let here = self.own.tail().voters.voters.iter().copied().filter(|v| {
             self.kinship_of(v.node) == Some(Kinship::Same)
                 && self.votes_in_all(v.node)
                 && self.peers.get(&v.node).is_some_and(|p| p.told_lately(now).is_some())
@@ -394,31 +392,26 @@ impl<S: LogStore> Group<S> {
 
     /// From now on the own log is no evidence. `false`: that could not be written down.
     pub(crate) fn begin_to_doubt(&mut self) -> bool {
-        if self.era.term == self.hard.term {
-            let acked = self.acks.get(&self.me()).copied().unwrap_or_default();
+        if self.era.term() == self.own.term() {
+            let acked = self.era.ack_of(self.me()).unwrap_or_default();
             self.suspicion.forgotten = self.suspicion.forgotten.max(acked);
         }
         self.suspicion.repair = None;
         let me = self.me();
-        if let Role::PreCandidate(ballot) | Role::Candidate(ballot) = &mut self.role {
+        if let Some(ballot) = self.role.ballot_mut() {
             ballot.granted.insert(me, false);
         }
-        let after = self.store.suspect().unwrap_or(LogIndex::ZERO);
-        match self.store.set_suspect(Some(after)) {
-            Ok(()) => true,
-            Err(e) => {
-                self.fail(e);
-                false
-            }
-        }
+        let after = self.own.store().suspect().unwrap_or(LogIndex::ZERO);
+        let saved = self.own.store_mut().set_suspect(Some(after));
+        self.worked(saved)
     }
 
     // --- repair ---------------------------------------------------------------------------------------------------
 
-    /// The sequencer's log ended at `last` after the own one had lost what it lost. What was acknowledged in earlier terms
-    /// and committed is in that log, because it was elected by evidence; so is everything acknowledged in its own term.
+    /// The sequencer's log ended at `last` after the own one had lost what it lost. Everything that was acknowledged in earlier
+    /// terms and committed is in that log, because it was elected by evidence; so is everything acknowledged in its own term.
     pub(crate) fn plan_repair(&mut self, term: Term, last: LogIndex) {
-        if self.store.suspect().is_some() && self.suspicion.repair.is_none_or(|(of, _)| of != term) {
+        if self.own.store().suspect().is_some() && self.suspicion.repair.is_none_or(|(of, _)| of != term) {
             self.suspicion.repair = Some((term, last.max(self.suspicion.forgotten)));
             self.settle_suspicion();
         }
@@ -427,32 +420,33 @@ impl<S: LogStore> Group<S> {
     /// Up to here the log is to be synced, whatever the mode: a repair counts when it is durable.
     pub(crate) fn repaired_to(&self) -> LogIndex {
         match self.suspicion.repair {
-            Some((term, last)) if term == self.hard.term && self.verified >= last => last,
+            Some((term, last)) if term == self.own.term() && self.era.verified() >= last => last,
             Some(_) | None => LogIndex::ZERO,
         }
     }
 
     pub(crate) fn settle_suspicion(&mut self) {
-        if self.store.suspect().is_none() || !self.running() {
+        if self.own.store().suspect().is_none() || !self.running() {
             return;
         }
-        let settled = match &self.role {
+        let settled = match self.role() {
             // Elected by evidence, by all, or by a person: this log is what there is.
             Role::Sequencer(s) => s.established,
-            Role::Follower => {
+            Role::Follower { of: Some(_) } => {
                 let to = self.repaired_to();
-                to > LogIndex::ZERO && self.synced >= to && self.standing().keeps_log() && self.sequencer.is_some()
+                to > LogIndex::ZERO && self.own.synced() >= to && self.standing().keeps_log()
             }
-            Role::PreCandidate(_) | Role::Candidate(_) => false,
+            Role::Follower { of: None } | Role::PreCandidate(_) | Role::Candidate(_) => false,
         };
         if !settled {
             return;
         }
         self.suspicion.end();
-        if let Err(e) = self.store.set_suspect(None) {
-            return self.fail(e);
+        let saved = self.own.store_mut().set_suspect(None);
+        if !self.worked(saved) {
+            return;
         }
-        let last = self.tail.index;
+        let last = self.own.tail().index;
         self.log(false, format!("the write-set log is whole again up to entry {last}: it counts in elections"));
     }
 
@@ -461,7 +455,7 @@ impl<S: LogStore> Group<S> {
     /// A disk that was put back from a backup does not know what is missing. Its peers do.
     pub(crate) fn send_recall(&mut self, node: NodeId) {
         if let Some((term, index)) = self.acknowledged_by(node) {
-            let branch = self.tail.branch();
+            let branch = self.own.tail().branch();
             self.send(node, Content::Recall { index }.in_term(branch, term));
         }
     }
@@ -471,9 +465,9 @@ impl<S: LogStore> Group<S> {
     /// make room for that, and have got no further.
     fn acknowledged_by(&self, node: NodeId) -> Option<(Term, LogIndex)> {
         let (term, index) = self.suspicion.recalled.get(&node).copied()?;
-        let is_later = |at: LogIndex| self.store.term_at(at).is_some_and(|of| of > term);
-        let (mut before, mut later) = (self.store.base().index, index.min(self.tail.index));
-        if self.store.base().term > term || !is_later(later) {
+        let is_later = |at: LogIndex| self.own.store().term_at(at).is_some_and(|of| of > term);
+        let (mut before, mut later) = (self.own.store().base().index, index.min(self.own.tail().index));
+        if self.own.store().base().term > term || !is_later(later) {
             return Some((term, index));
         }
         while before.next() < later {
@@ -488,14 +482,14 @@ impl<S: LogStore> Group<S> {
             return;
         }
         // Entries go only when others of a later term come.
-        let short = self.tail.term <= term && self.tail.index < index;
-        let forgot = term > self.hard.term;
+        let short = self.own.tail().term <= term && self.own.tail().index < index;
+        let forgot = term > self.own.term();
         if !short && !forgot {
             return;
         }
         // After a loss of power the log has said so itself, and its voters are synced: they are still the newest.
-        let suspect = self.store.suspect().is_some();
-        self.suspicion.outdated |= self.store.suspect().is_none_or(|after| after == LogIndex::ZERO);
+        let suspect = self.own.store().suspect().is_some();
+        self.suspicion.outdated |= self.own.store().suspect().is_none_or(|after| after == LogIndex::ZERO);
         if suspect && !forgot {
             return;
         }
@@ -506,7 +500,7 @@ impl<S: LogStore> Group<S> {
                     "the write-set log ends at entry {}, but a peer has seen this node acknowledge entry {index} of term {term}: \
                      an old copy of the data directory was put back, or files are missing. The log does not count in elections \
                      before it is complete again",
-                    self.tail.index
+                    self.own.tail().index
                 ),
             );
         }
@@ -515,9 +509,7 @@ impl<S: LogStore> Group<S> {
         }
         if forgot {
             // The promise of that term is not known any more: it is treated as given away.
-            self.hard.term = term;
-            self.hard.voted_for = self.me();
-            if !self.save_hard() {
+            if !self.promise(term, self.me()) {
                 return;
             }
             self.become_follower(now, None);
@@ -536,10 +528,10 @@ impl<S: LogStore> Group<S> {
 
     /// Says once whom this member waits for when that is not simply a majority of the voters.
     pub(crate) fn explain_waiting(&mut self, now: Timestamp) {
-        if self.sequencer.is_some() || now.since(self.good_at) <= self.cfg.timeouts.suspect {
+        if self.sequencer().is_some() || now.since(self.good_at) <= self.cfg.timeouts.suspect {
             return;
         }
-        if !matches!(self.phase(), Phase::Joining | Phase::NonPrimary) || !self.tail.voters.contains(self.me()) {
+        if !matches!(self.phase(), Phase::Joining | Phase::NonPrimary) || !self.own.tail().voters.contains(self.me()) {
             return;
         }
         let me = self.me();
@@ -560,7 +552,7 @@ impl<S: LogStore> Group<S> {
                  damaged): a primary component needs more whole logs, or all voters",
                 self.names_of(&doubtful)
             )
-        } else if self.tail.voters.majority(here) && !self.quorum(here) {
+        } else if self.own.tail().voters.majority(here) && !self.quorum(here) {
             "the voters were about to change, and whether they did is not known here: a primary component needs a majority of \
              those before the change, too"
                 .into()
@@ -585,7 +577,8 @@ impl<S: LogStore> Group<S> {
     pub(crate) fn names_of(&self, nodes: &[NodeId]) -> String {
         let name = |n: &NodeId| {
             let linked = || self.peers.get(n).map(|p| &p.member);
-            let member = if *n == self.me() { Some(&self.cfg.me) } else { self.tail.view.get(*n).or_else(linked) };
+            let member =
+                if *n == self.me() { Some(&self.cfg.me) } else { self.own.tail().view.get(*n).or_else(linked) };
             member.map_or_else(|| n.to_string(), |m| format!("{} ({})", m.name, m.address))
         };
         nodes.iter().map(name).collect::<Vec<_>>().join(", ")

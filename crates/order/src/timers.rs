@@ -11,7 +11,7 @@ pub(crate) enum Timer {
     Bodies,
     /// Nobody orders, as far as is heard: this member asks to stand. Not armed while it may not.
     Election,
-    /// What follows from silence. Armed as long as this member takes part.
+    /// The consequences of silence. Armed as long as this member takes part.
     Check,
     /// The leave is given up. Armed while it leaves.
     Linger,

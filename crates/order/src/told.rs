@@ -1,4 +1,4 @@
-//! What was said already, so that it is said once, or again when it changes. Nothing is decided by these.
+//! Things that were said already, so that each is said once, or again when it changes. Nothing is decided by these.
 
 use trireme_types::{Level, NodeId, Seqno, Timestamp, Uuid, Weight};
 
@@ -17,15 +17,15 @@ pub(crate) struct Told {
     /// How far this member lets the group level rise.
     pub level_limit: Option<Level>,
     // --- to an operator, by a line in the log
-    /// For whom this member waits.
+    /// The members that this one waits for.
     pub waits_for: Option<Vec<NodeId>>,
-    /// Whose data are ahead of all logs.
+    /// The member whose data are ahead of all logs, and how far they reach.
     pub ahead: Option<(NodeId, Seqno)>,
     /// How far the data reach that are of no use for this log.
     pub useless: Option<Seqno>,
-    /// Who waits to begin a cluster (`pc.bootstrap_expect`).
+    /// Those that wait to begin a cluster (`pc.bootstrap_expect`).
     pub founders: Vec<NodeId>,
-    /// Whose lower weight waits for voters that are away.
+    /// The member whose lower weight waits for voters that are away, and that weight.
     pub weight_waits: Option<(NodeId, Weight)>,
     /// The branch of another primary component that runs.
     pub met: Uuid,

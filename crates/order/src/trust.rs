@@ -1,4 +1,4 @@
-//! Who may say what (rule 35). A link says which node speaks; what its word counts for is decided here, once for every kind of message.
+//! The right to say something (rule 35). A link says which node speaks; what its word counts for is decided here, once for every kind of message.
 //!
 //! A peer is *named* when it is in a set of voters that decides here, or in the newest view of the own log; *remembered* when it was so
 //! ever, as far as this log tells. It is *vouched for* when one of those says that it follows it, or has promised it its vote.
@@ -11,9 +11,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use trireme_types::{Base, Kinship, Lineage, NodeId, TERM_MAX, Term, Timestamp};
+use trireme_types::{Base, Kinship, Lineage, NodeId, SessionMark, TERM_MAX, Term, Timestamp};
 
-use crate::election::Role;
+use crate::chain::Chain;
 use crate::group::Group;
 use crate::mutant::Mutant;
 use crate::told::OfStrangers;
@@ -37,7 +37,7 @@ const COMPLAINTS_MAX: u32 = 16;
 /// Nodes remembered at most: more than a history ever has, but for one that a liar made.
 const REMEMBERED_MAX: usize = 4096;
 
-/// What a sender has to be for its word to count.
+/// A sender has to be this for its word to count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Needs {
     /// Anybody that is linked: the word decides nothing by itself, or asks for something.
@@ -99,7 +99,7 @@ fn needs_in_term(content: &Content) -> Needs {
 pub(crate) struct Acquaintances {
     /// Everybody whom the log has named, as far as it was read: those are of this cluster, whatever became of them.
     remembered: BTreeSet<NodeId>,
-    /// Whose terms, of newcomers, ended the own one in the last minute, and when.
+    /// Newcomers whose terms ended the own one in the last minute, and when.
     foreign_terms: BTreeMap<NodeId, Timestamp>,
 }
 
@@ -107,6 +107,14 @@ impl Acquaintances {
     /// The log is read anew.
     pub fn forget_all(&mut self) {
         self.remembered.clear();
+    }
+
+    /// The log, up to this state, names these.
+    pub fn remember(&mut self, state: &Chain) {
+        let voters = state.voters.voters.iter().chain(&state.voters_before.voters).map(|v| v.node);
+        let named = voters.chain(state.view.members.iter().map(|m| m.node));
+        let room = REMEMBERED_MAX.saturating_sub(self.remembered.len());
+        self.remembered.extend(named.take(room));
     }
 
     fn may_end_term(&mut self, now: Timestamp, newcomer: NodeId) -> bool {
@@ -127,26 +135,19 @@ impl<S: LogStore> Group<S> {
     }
 
     fn is_member(&self, node: NodeId) -> bool {
-        self.tail.view.get(node).is_some() || self.done.view.get(node).is_some()
+        self.own.tail().view.get(node).is_some() || self.done.view.get(node).is_some()
     }
 
     /// In one of the two newest sets of voters.
     pub(crate) fn is_asked(&self, node: NodeId) -> bool {
-        self.tail.voters.contains(node) || self.tail.voters_before.contains(node)
+        self.own.tail().voters.contains(node) || self.own.tail().voters_before.contains(node)
     }
 
     /// Named now or before, as far as the log tells: whoever had anything ordered is in its table of sessions for ever.
     fn is_remembered(&self, node: NodeId) -> bool {
-        self.is_named(node) || self.acquaintances.remembered.contains(&node) || self.tail.sessions.contains_key(&node)
-    }
-
-    /// The log, up to its present end, names these.
-    pub(crate) fn remember_named(&mut self) {
-        let voters = self.tail.voters.voters.iter().chain(&self.tail.voters_before.voters).map(|v| v.node);
-        let named = voters.chain(self.tail.view.members.iter().map(|m| m.node));
-        let remembered = &mut self.acquaintances.remembered;
-        let room = REMEMBERED_MAX.saturating_sub(remembered.len());
-        remembered.extend(named.take(room));
+        self.is_named(node)
+            || self.acquaintances.remembered.contains(&node)
+            || self.own.tail().sessions.contains_key(&node)
     }
 
     /// Does one of these say that it follows this peer, or has promised it its vote?
@@ -157,10 +158,10 @@ impl<S: LogStore> Group<S> {
         self.peers.iter().any(says)
     }
 
-    /// Whom this member follows, or has promised its vote in the present term: it vouches for that one.
+    /// The one that this member follows, or has promised its vote in the present term: it vouches for that one.
     pub(crate) fn vouches_for(&self) -> Option<NodeId> {
-        let promised = Some(self.hard.voted_for).filter(|n| *n != NodeId::default() && *n != self.me());
-        self.sequencer.or(promised)
+        let promised = Some(self.own.voted_for()).filter(|n| *n != NodeId::default() && *n != self.me());
+        self.sequencer().or(promised)
     }
 
     /// Of this cluster, as far as the log here and those whom it remembers can say?
@@ -169,7 +170,7 @@ impl<S: LogStore> Group<S> {
     }
 
     fn is_inside(&self) -> bool {
-        matches!(self.phase(), Phase::Primary | Phase::Leaving) || matches!(self.role, Role::Sequencer(_))
+        matches!(self.phase(), Phase::Primary | Phase::Leaving) || self.leads()
     }
 
     /// Does this member take this peer's word about who leads and what was committed? For tests.
@@ -180,7 +181,7 @@ impl<S: LogStore> Group<S> {
     fn is_believed(&self, node: NodeId) -> bool {
         !self.is_inside()
             || self.is_named(node)
-            || self.sequencer == Some(node)
+            || self.sequencer() == Some(node)
             || self.is_vouched_for(node, |by| self.is_named(by))
             // The log of an old disk may name nobody else any more, or not yet.
             || self.is_alone() && self.is_remembered(node)
@@ -190,13 +191,13 @@ impl<S: LogStore> Group<S> {
     pub(crate) fn is_alone(&self) -> bool {
         let me = self.me();
         let voters = self.deciding().flat_map(|set| &set.voters).map(|v| v.node);
-        let members = self.tail.view.members.iter().chain(&self.done.view.members).map(|m| m.node);
+        let members = self.own.tail().view.members.iter().chain(&self.done.view.members).map(|m| m.node);
         voters.chain(members).all(|n| n == me)
     }
 
     fn knows_nobody(&self) -> bool {
         let me = self.me();
-        self.acquaintances.remembered.iter().chain(self.tail.sessions.keys()).all(|n| *n == me)
+        self.acquaintances.remembered.iter().chain(self.own.tail().sessions.keys()).all(|n| *n == me)
     }
 
     /// Does this state go on from what is committed here? Then nothing is given up by taking it: it is no older than the log here, as in an
@@ -204,25 +205,24 @@ impl<S: LogStore> Group<S> {
     /// It comes from this cluster, whoever offers it, if its table of sessions has a line of everybody in the own one, none of them older:
     /// lines stay when nodes go.
     pub(crate) fn continues_here(&self, lineage: &Lineage, base: &Base) -> bool {
-        let may_follow = |theirs: &Lineage| match self.tail.lineage.kinship(theirs) {
+        let may_follow = |theirs: &Lineage| match self.own.tail().lineage.kinship(theirs) {
             Kinship::Same => true,
             Kinship::Descendant(fork) => self.can_follow(&fork),
             Kinship::Ancestor | Kinship::Sibling => false,
         };
         let done = &self.done;
-        let beyond = base.history == self.tail.history
+        let beyond = base.history == self.own.tail().history
             && base.index > self.commit
-            && (base.term, base.index) >= (self.tail.term, self.tail.index)
+            && (base.term, base.index) >= (self.own.tail().term, self.own.tail().index)
             && base.seqno >= done.seqno.max(self.data.applied)
             && base.voters_at >= done.voters_at
             && base.view.number >= done.view.number;
-        let theirs: BTreeMap<NodeId, (u64, u64)> =
-            base.sessions.iter().map(|m| (m.session.node, (m.session.number, m.number))).collect();
+        let theirs: BTreeMap<NodeId, SessionMark> = base.sessions.iter().map(|m| (m.session.node, *m)).collect();
         // The end of the own log may be lost to the others, and what it says of numbers with it.
-        let has_all = self.tail.sessions.keys().all(|n| theirs.contains_key(n))
+        let has_all = self.own.tail().sessions.keys().all(|n| theirs.contains_key(n))
             && done.sessions.iter().all(|(n, mark)| theirs.get(n).is_some_and(|newer| newer >= mark));
         // The own line says little: everybody that is linked knows the name of this node.
-        let tells = self.tail.sessions.keys().any(|n| *n != self.me());
+        let tells = self.own.tail().sessions.keys().any(|n| *n != self.me());
         !self.standing().is_doubled() && beyond && may_follow(lineage) && may_follow(&base.lineage) && has_all && tells
     }
 
@@ -255,8 +255,8 @@ impl<S: LogStore> Group<S> {
             Needs::Member => self.is_member(from),
             Needs::Voter => self.is_asked(from),
             Needs::Remembered => self.is_of_cluster(from),
-            Needs::Sequencer => self.sequencer == Some(from),
-            Needs::Leader if self.is_inside() => self.sequencer == Some(from),
+            Needs::Sequencer => self.sequencer() == Some(from),
+            Needs::Leader if self.is_inside() => self.sequencer() == Some(from),
             Needs::Leader => self.knows_nobody() || self.is_of_cluster(from),
             Needs::Believed => self.is_believed(from),
         };
@@ -278,12 +278,12 @@ impl<S: LogStore> Group<S> {
 
     /// Terms are promises, and on disk before anything else: one that nobody can have reached would be the last one of the cluster.
     fn is_plausible(&mut self, now: Timestamp, from: NodeId, term: Term) -> bool {
-        let own = self.hard.term;
+        let own = self.own.term();
         if term <= own {
             return true;
         }
         if self.is_believable(now, term) {
-            if Self::is_driven_up(term, own) && !self.tail.history.is_nil() {
+            if Self::is_driven_up(term, own) && !self.own.tail().history.is_nil() {
                 let what = format!("speaks of term {term}, and this node is in term {own}: somebody has driven it up");
                 self.complain(now, from, &what);
             }
@@ -310,7 +310,7 @@ impl<S: LogStore> Group<S> {
     /// Can elections have led to this term by now? Beyond that a member goes with a majority of the voters, or with an operator who has raised the
     /// terms.
     fn is_believable(&self, now: Timestamp, term: Term) -> bool {
-        if term <= self.hard.term {
+        if term <= self.own.term() {
             return true;
         }
         let limit = self.term_limit(now);
@@ -318,12 +318,12 @@ impl<S: LogStore> Group<S> {
             return true;
         }
         // A log of no history has no terms of its own, and takes over those of the group that it joins.
-        if term > TERM_MAX || self.tail.history.is_nil() || self.is(Mutant::TermsUnbounded) {
+        if term > TERM_MAX || self.own.tail().history.is_nil() || self.is(Mutant::TermsUnbounded) {
             return term <= TERM_MAX;
         }
         let of_majority = if self.is(Mutant::AwayStaysOut) { Term::ZERO } else { self.term_of_majority() };
-        let reached = self.hard.term.max(of_majority);
-        // Nobody is led so far beyond the limit alone. Whoever is there goes on by elections.
+        let reached = self.own.term().max(of_majority);
+        // Nobody is led so far beyond the limit alone. A member that is there goes on by elections.
         let raised = Self::is_driven_up(reached, limit);
         term <= reached || raised && !Self::is_driven_up(term, reached)
     }
@@ -344,7 +344,7 @@ impl<S: LogStore> Group<S> {
     /// up, or an operator raised the term of it alone.
     pub(crate) fn has_unreachable_term(&self, now: Timestamp, node: NodeId) -> bool {
         let Some(term) = self.peers.get(&node).and_then(|p| p.told()).map(|p| p.term) else { return false };
-        Self::is_driven_up(term, self.hard.term)
+        Self::is_driven_up(term, self.own.term())
             && Self::is_driven_up(term, self.term_limit(now))
             && !self.is_believable(now, term)
             && !self.is(Mutant::DrivenUpStaysOut)
@@ -353,7 +353,7 @@ impl<S: LogStore> Group<S> {
     /// The highest term that a majority of the voters has reached, as far as they told.
     fn term_of_majority(&self) -> Term {
         let told = |n: NodeId| self.peers.get(&n).and_then(|p| p.told()).map(|p| p.term).filter(|t| *t <= TERM_MAX);
-        let reached = |n: NodeId| if n == self.me() { self.hard.term } else { told(n).unwrap_or_default() };
+        let reached = |n: NodeId| if n == self.me() { self.own.term() } else { told(n).unwrap_or_default() };
         let terms = self.deciding().flat_map(|set| &set.voters).map(|v| reached(v.node));
         terms.filter(|term| self.quorum(|n| reached(n) >= *term)).max().unwrap_or_default()
     }
@@ -365,7 +365,7 @@ impl<S: LogStore> Group<S> {
 
     /// May this answer's higher term end the present one? A voter's does. A newcomer's does when it has asked to be let in, and seldom.
     pub(crate) fn may_end_term(&mut self, now: Timestamp, from: NodeId) -> bool {
-        let Role::Sequencer(s) = &self.role else { return false };
+        let Some(s) = self.role.leading() else { return false };
         if self.is_named(from) {
             return true;
         }

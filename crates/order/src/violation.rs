@@ -114,10 +114,13 @@ const REMEMBERED_MAX: usize = 1024;
 /// Lines about peers that are no members are at least so far apart.
 const STRANGER_LINE_EVERY: Duration = Duration::from_secs(10);
 
+/// A peer that violated the protocol. Changed with each further time, and by `readmit`.
 struct Record {
+    /// How often.
     times: u32,
+    /// The last time.
     latest: Timestamp,
-    /// `None`: it is let in again.
+    /// Its link is refused until then. `None`: it is let in again.
     until: Option<Timestamp>,
     /// A line said that it was left.
     told: bool,
@@ -126,7 +129,9 @@ struct Record {
 /// Peers that this member has caught.
 #[derive(Default)]
 pub(crate) struct Violators {
+    /// Forgotten two hours after the last time, or when there are too many.
     records: BTreeMap<NodeId, Record>,
+    /// When a line last named one that is no member.
     told_of_stranger: Option<Timestamp>,
 }
 

@@ -1,4 +1,4 @@
-//! Which members should vote (rules 9, 10, 11): pure functions over weights.
+//! The members that should vote (rules 9, 10, 11): pure functions over weights.
 
 use trireme_types::{NodeId, Uuid, Voter, VoterSet};
 

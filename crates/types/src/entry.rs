@@ -3,7 +3,8 @@
 use bytes::Bytes;
 
 use crate::{
-    DecodeError, Durability, Level, Lineage, LogIndex, NodeId, Reader, Seqno, Session, Term, Uuid, View, Weight, Writer,
+    DecodeError, Durability, Level, Lineage, LogIndex, NodeId, ProposalNumber, Reader, Seqno, Session, Term, Uuid,
+    View, Weight, Writer,
 };
 
 /// The kind of an entry. Only `WriteSet` and `View` take a seqno (rule 5).
@@ -60,6 +61,11 @@ pub struct EntryHeader {
 
 impl EntryHeader {
     pub const ENCODED: usize = 8 * 4 + 16 + 8 + 8 + 1;
+
+    /// The place of this entry among the proposals of its origin.
+    pub fn mark(&self) -> SessionMark {
+        SessionMark { session: self.session, number: ProposalNumber(self.number) }
+    }
 
     pub fn encode(&self, w: &mut Writer) {
         w.u64(self.index.0);
@@ -146,11 +152,31 @@ impl VoterSet {
     }
 }
 
-/// Last number ordered for the newest session of an origin: the duplicate table (rule 4), a function of the log.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// A place among the proposals of an origin: those of one session after the other, numbered from 1 in each. The newest one that is ordered is
+/// the origin's line in the duplicate table (rule 4), a function of the log.
+///
+/// Marks of one origin are compared by session, then by number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SessionMark {
     pub session: Session,
-    pub number: u64,
+    pub number: ProposalNumber,
+}
+
+impl SessionMark {
+    /// May this one be ordered next for its origin, whose newest ordered one is `last`? The one function that says so (rules 4, 23).
+    pub fn follows(self, last: Option<SessionMark>) -> bool {
+        let first = self.number == ProposalNumber::ZERO.next();
+        match last {
+            Some(last) if last.session.number == self.session.number => self.number == last.number.next(),
+            Some(last) => last.session.number < self.session.number && first,
+            None => first,
+        }
+    }
+
+    /// Was this one ordered already, or given up for a later session, if `last` is the newest ordered one of its origin?
+    pub fn is_covered_by(self, last: SessionMark) -> bool {
+        (self.session.number, self.number) <= (last.session.number, last.number)
+    }
 }
 
 /// The state of the order just after entry `index`: what a log that begins at `index + 1` must know.
@@ -198,7 +224,7 @@ impl Base {
         for s in &self.sessions {
             w.uuid(s.session.node.0);
             w.u64(s.session.number);
-            w.u64(s.number);
+            w.u64(s.number.0);
         }
         self.lineage.encode(w);
         w.bytes(&self.app);
@@ -228,7 +254,7 @@ impl Base {
             .map(|_| {
                 Ok(SessionMark {
                     session: Session { node: NodeId(r.uuid()?), number: r.u64()? },
-                    number: r.number("proposal number")?,
+                    number: ProposalNumber(r.number("proposal number")?),
                 })
             })
             .collect::<Result<_, DecodeError>>()?;
@@ -269,6 +295,22 @@ pub struct HardState {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn proposals_of_an_origin_follow_each_other_without_a_gap() {
+        let mark = |session, number| SessionMark {
+            session: Session { node: NodeId(Uuid([1; 16])), number: session },
+            number: ProposalNumber(number),
+        };
+        let last = mark(5, 7);
+        let next = |session, number| mark(session, number).follows(Some(last));
+        assert!(next(5, 8) && next(6, 1), "the next one of the session, or the first one of a later session");
+        assert!(!next(5, 7) && !next(5, 9) && !next(6, 2) && !next(4, 8) && !next(4, 1));
+        assert!(mark(5, 1).follows(None) && !mark(5, 2).follows(None));
+        let covered = |session, number| mark(session, number).is_covered_by(last);
+        assert!(covered(5, 7) && covered(5, 1) && covered(4, 9), "a session that is over has no more to say");
+        assert!(!covered(5, 8) && !covered(6, 1));
+    }
 
     fn encoded(base: &Base) -> Vec<u8> {
         let mut w = Writer::new();

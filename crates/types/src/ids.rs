@@ -115,6 +115,10 @@ number!(
     Term, u64
 );
 number!(
+    /// Counts the proposals of one session, from 1 on. Zero stands for none.
+    ProposalNumber, u64
+);
+number!(
     /// Counts the starts of a node; part of the member UUID that the server sees.
     Incarnation, u32
 );

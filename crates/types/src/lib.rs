@@ -14,7 +14,9 @@ mod splitmix;
 
 pub use codec::{DecodeError, Reader, Writer};
 pub use entry::{Base, Entry, EntryHeader, EntryKind, HardState, SessionMark, Voter, VoterSet};
-pub use ids::{Incarnation, LogIndex, NUMBER_MAX, NodeId, Seqno, Session, TERM_MAX, Term, Timestamp, Uuid, Weight};
+pub use ids::{
+    Incarnation, LogIndex, NUMBER_MAX, NodeId, ProposalNumber, Seqno, Session, TERM_MAX, Term, Timestamp, Uuid, Weight,
+};
 pub use level::{Level, Levels, Setting};
 pub use lineage::{Fork, Kinship, Lineage};
 pub use member::{Durability, Member, MemberKind, View};

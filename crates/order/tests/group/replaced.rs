@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use trireme_order::{Config, Event, JoinState, LogStore, MemStore, Message, Phase};
 use trireme_types::{
-    Base, Lineage, LogIndex, Member, MemberKind, NodeId, Seqno, Session, SessionMark, Term, View, Voter, VoterSet,
-    Weight,
+    Base, Lineage, LogIndex, Member, MemberKind, NodeId, ProposalNumber, Seqno, Session, SessionMark, Term, View,
+    Voter, VoterSet, Weight,
 };
 
 use crate::net::*;
@@ -196,11 +196,15 @@ fn who_committed_beyond_a_fork_waits_for_a_person() {
 fn a_state_that_does_not_continue_the_own_one_is_not_taken() {
     let marks = |numbers: &[(u8, u64)]| -> Vec<SessionMark> {
         let session = |n: u8| Session { node: node(n), number: 1 << 40 };
-        numbers.iter().map(|(n, number)| SessionMark { session: session(*n), number: *number }).collect()
+        numbers
+            .iter()
+            .map(|(n, number)| SessionMark { session: session(*n), number: ProposalNumber(*number) })
+            .collect()
     };
     let mut net = three(false);
-    let older: Vec<SessionMark> =
-        (1..=3).map(|n| SessionMark { session: Session { node: node(n), number: 0 }, number: 1 }).collect();
+    let older: Vec<SessionMark> = (1..=3)
+        .map(|n| SessionMark { session: Session { node: node(n), number: 0 }, number: ProposalNumber(1) })
+        .collect();
     let at = position(&net, SLEEPER);
     // As after a stop in good order, it knows what is committed.
     let now = net.now;

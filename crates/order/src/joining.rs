@@ -1,0 +1,355 @@
+//! Letting others in, and being let in: joins, and the states that members begin with.
+
+use trireme_types::{Base, Kinship, LogIndex, NodeId, ProposalNumber, Seqno, Timestamp, Uuid};
+
+use crate::group::Group;
+use crate::message::JoinRequest;
+use crate::mutant::Mutant;
+use crate::replication::Progress;
+use crate::role::Joiner;
+use crate::standing::{Offer, Standing};
+use crate::{Content, LogEnd, LogStore, Message, Phase};
+
+impl<S: LogStore> Group<S> {
+    // --- asking to be let in --------------------------------------------------------------------------------------
+
+    pub(crate) fn send_join(&mut self) {
+        let nodes: Vec<NodeId> = self.peers.keys().copied().collect();
+        for node in nodes {
+            self.send_join_to(node);
+        }
+    }
+
+    pub(crate) fn send_join_to(&mut self, node: NodeId) {
+        if self.begins_apart_from(node) {
+            return;
+        }
+        let request = JoinRequest {
+            member: self.own_member(),
+            history: self.own.tail().history,
+            lineage: self.own.tail().lineage.clone(),
+            usable: self.standing().keeps_log(),
+            last_index: self.own.tail().index,
+            last_term: self.own.tail().term,
+            position: self.data.brought(),
+            view: self.done.view.number,
+        };
+        self.send(node, Message::Join(request));
+    }
+
+    /// A sequencer, be it of itself alone so far, has a history to go on with: it asks to be let into no other one, and is not taken
+    /// into one. A bootstrap beside another cluster would else end in that cluster.
+    fn begins_apart_from(&self, node: NodeId) -> bool {
+        let theirs = self.peers.get(&node).and_then(|p| Some(p.told()?.history));
+        self.leads() && theirs != Some(self.own.tail().history)
+    }
+
+    pub(crate) fn on_join(&mut self, now: Timestamp, from: NodeId, request: JoinRequest) {
+        let same_history = request.history == self.own.tail().history;
+        let kinship =
+            if self.is(Mutant::ForkMerged) { Kinship::Same } else { request.lineage.kinship(&self.own.tail().lineage) };
+        // Up to where its log can be this one's.
+        let common = match kinship {
+            Kinship::Same => Some(self.own.tail().index),
+            Kinship::Descendant(fork) => Some(fork.index.prev()),
+            Kinship::Ancestor | Kinship::Sibling => None,
+        };
+        let usable = same_history && request.usable && common.is_some();
+        let tail = self.own.tail().index;
+        if request.member.node != from {
+            return;
+        }
+        if self.evicted.contains(&request.member.uuid()) {
+            return self.send(from, Message::Evicted);
+        }
+        let arbitrates = self.arbitrates();
+        let answers = self.answered(from).is_some_and(|at| now.since(at) <= self.cfg.timeouts.election * 2);
+        let settled = self.own.tail().voters_at <= self.commit.max(self.own.voters_committed());
+        let votes = self.own.tail().voters.contains(from) || !settled && self.own.tail().voters_before.contains(from);
+        let heard = self.majority_heard(now);
+        let Some(s) = self.role.leading_mut() else { return };
+        if !s.established || arbitrates {
+            return;
+        }
+        if !request.history.is_nil() && same_history && kinship != Kinship::Same {
+            // It has been on another branch since it voted here, and does not remember what it promised (rules 12, 13). One that has only
+            // lost the fork does, and follows again.
+            if votes && !usable {
+                s.of_other_branches.insert(from);
+                return self.step_membership(now);
+            }
+            if !heard {
+                // Nobody gives up a branch for a component that may be gone.
+                return;
+            }
+        }
+        let inside = self.own.tail().view.get(from).is_some_and(|m| m.incarnation == request.member.incarnation);
+        let mut usable = usable;
+        if self.has_unreachable_term(now, from) {
+            // Its promises are of terms in which nobody here can ever ask for them. Without a vote they bind it no more, and it begins anew.
+            if votes && heard {
+                if let Some(s) = self.role.leading_mut() {
+                    s.of_other_branches.insert(from);
+                }
+                return self.step_membership(now);
+            }
+            if votes || inside {
+                return;
+            }
+            usable = false;
+        }
+        if self.is_behind_only_data(now, from, request.position) {
+            return;
+        }
+        let members_max = self.cfg.limits.members_max;
+        let Some(s) = self.role.leading_mut() else { return };
+        let mut others = s.joiners.keys().filter(|n| **n != from && self.own.tail().view.get(**n).is_none());
+        if !inside
+            && self.own.tail().view.get(from).is_none()
+            && self.own.tail().view.members.len() + others.by_ref().count() >= members_max
+        {
+            let is_known = std::mem::replace(&mut s.is_full, true);
+            if let Some(left_out) = Some(()).filter(|()| !is_known).and_then(|()| self.room_for_a_line(now, from)) {
+                let text = format!("no more than {members_max} members: others that ask are not let in{left_out}");
+                self.log(true, text);
+            }
+            return;
+        }
+        s.is_full = false;
+        if inside {
+            // One that has not delivered the newest view yet will find itself in it; one that hears nothing never would.
+            if request.view == self.own.tail().view.number && answers {
+                s.want_view.insert(from);
+            }
+        } else {
+            let incarnation = request.member.incarnation;
+            let before = s.joiners.insert(from, Joiner { member: request.member, position: request.position });
+            if before.is_none_or(|j| j.member.incarnation != incarnation) {
+                self.tell_of_gap(now, from, request.position);
+            }
+        }
+        let Some(s) = self.role.leading_mut() else { return };
+        match s.progress.get(&from) {
+            Some(p) if usable || p.snapshot_since.is_some() => {}
+            // One is under way. (Probes say nothing here: a log of no history does not answer them.)
+            Some(p) if p.rests_from_snapshots(now) => {}
+            None if usable => {
+                let next = request.last_index.min(common.unwrap_or(tail)).min(tail).next();
+                s.progress.insert(from, Progress::new(next, tail, now));
+            }
+            before => {
+                let snapshots = before.map_or(0, |p| p.snapshots);
+                s.progress.insert(from, Progress { snapshots, ..Progress::new(tail.next(), tail, now) });
+                self.need_snapshot_for(now, from);
+            }
+        }
+        self.step_membership(now);
+    }
+
+    /// A joiner with data that the kept log does not reach back to. In Galera's words, and as there on the side that keeps the log:
+    /// they are looked for.
+    fn tell_of_gap(&mut self, now: Timestamp, from: NodeId, position: Option<(Uuid, Seqno)>) {
+        let base = self.own.store().base();
+        let Some((_, at)) = position.filter(|(history, at)| *history == base.history && *at < base.seqno) else {
+            return;
+        };
+        let first = at.next();
+        if let Some(left_out) = self.room_for_a_line(now, from) {
+            self.log(false, format!("IST first seqno {first} not found from cache, falling back to SST{left_out}"));
+        }
+    }
+
+    /// The peer's log can't be continued: give it a state to begin with, as old as its data need and we still have.
+    pub(crate) fn need_snapshot_for(&mut self, now: Timestamp, node: NodeId) {
+        if self.arbitrates() && !self.is(Mutant::ArbitratorForgets) {
+            return self.bring_up_by_state(now, node);
+        }
+        let history = self.own.tail().history;
+        let Some(s) = self.role.leading_mut() else { return };
+        let Some(p) = s.progress.get_mut(&node) else { return };
+        if p.rests_from_snapshots(now) {
+            // It did not help, or has not arrived.
+            return self.defer_snapshot_for(now, node);
+        }
+        p.snapshot_since = Some(now);
+        let position = s.joiners.get(&node).and_then(|j| j.position).filter(|(h, _)| *h == history);
+        // A log of another branch is replaced by one that lies on this one, never by a part of the past that both have: whoever
+        // forgets what it acknowledged there must not be taken for one who has never left.
+        let branch = self.own.tail().branch();
+        let same = self.kinship_of(node) == Some(Kinship::Same);
+        // A member is bound no more by what it has promised only by a state in which it has no vote.
+        let renews = self.has_unreachable_term(now, node);
+        let fits = |base: &Base| {
+            (same || base.lineage.branch(base.history) == branch)
+                && !(renews && base.voters_at < self.own.tail().voters_at)
+        };
+        let kept = position.and_then(|(_, seqno)| self.own.store().checkpoint_before(seqno));
+        if let Some(base) = kept.filter(fits) {
+            return self.send_snapshot(now, node, base);
+        }
+        if let Some(data) = self.only_data(node) {
+            // From a position that it has not asked from yet, perhaps; or from the past that both have, if it forgets nothing by that.
+            let fits = |base: &Base| same || self.has_nothing_behind(node, base);
+            return match self.own.store().checkpoint_before(data).filter(fits) {
+                Some(base) => self.send_snapshot(now, node, base),
+                None => {
+                    self.spare_data_of(now, node, data);
+                    self.defer_snapshot_for(now, node);
+                }
+            };
+        }
+        self.ask_for_snapshot(Some(node));
+    }
+
+    /// Can this peer, which lacks the fork at which the own branch began, take this base of the past before it without losing an entry?
+    fn has_nothing_behind(&self, node: NodeId, base: &Base) -> bool {
+        let Some(theirs) = self.peers.get(&node).and_then(|p| p.told()) else { return false };
+        match theirs.lineage.kinship(&self.own.tail().lineage) {
+            Kinship::Descendant(fork) => {
+                base.lineage == theirs.lineage && base.index < fork.index && theirs.last_index <= base.index
+            }
+            Kinship::Same | Kinship::Ancestor | Kinship::Sibling => false,
+        }
+    }
+
+    /// Wait, don't repeat it at the speed of the network.
+    pub(crate) fn defer_snapshot_for(&mut self, now: Timestamp, node: NodeId) {
+        let next = self.own.tail().index.next();
+        if let Some(p) = self.progress_of(node) {
+            p.snapshot_since = None;
+            p.probing = true;
+            p.probed_at = Some(now);
+            p.next = next;
+        }
+    }
+
+    pub(crate) fn send_snapshot(&mut self, now: Timestamp, node: NodeId, base: Base) {
+        let tail = self.own.tail().index;
+        let term = self.own.term();
+        let Some(p) = self.progress_of(node) else { return };
+        p.snapshot_since = None;
+        p.snapshot_sent = Some(now);
+        p.snapshots = p.snapshots.saturating_add(1);
+        p.matched = LogIndex::ZERO;
+        p.restart(base.index.next(), tail);
+        p.probed_at = Some(now);
+        let lineage = self.own.tail().lineage.clone();
+        self.send(node, Message::Snapshot { term, lineage, base: Box::new(base) });
+        // The probe comes behind it.
+        if let Some(p) = self.progress_of(node) {
+            p.probed_at = None;
+        }
+    }
+
+    pub(crate) fn on_snapshot(&mut self, now: Timestamp, offer: Offer) {
+        let Offer { from, term, lineage, base } = offer;
+        let same = base.history == self.own.tail().history;
+        if !same && self.begins_apart_from(from) || self.is_beyond_level(now, from, base.level) {
+            return;
+        }
+        let kinship = match self.own.tail().lineage.kinship(&lineage) {
+            _ if self.is(Mutant::ForkMerged) => Kinship::Same,
+            kinship => kinship,
+        };
+        let of_branch = same && kinship == Kinship::Same;
+        // Its sequencer has let the others take this member's vote: what was promised in terms that nobody reaches binds it no more.
+        // A state from before that may come late, and this member may have voted since.
+        let without_vote = !base.voters.contains(self.me()) && base.index >= self.own.tail().voters_at;
+        let renewed = same && Self::is_driven_up(self.own.term(), term) && without_vote;
+        // Shorter than the base, or with a tail that was never committed where the group has something else.
+        let behind = base.index > self.own.tail().index
+            || base.index > self.commit && self.own.store().term_at(base.index) != Some(base.term);
+        let keeps_log = self.standing().keeps_log();
+        let wanted = !keeps_log || !of_branch || behind || renewed;
+        // A member so far behind that nobody keeps what it lacks is told so too: its driver sees the reset and leaves.
+        let lagging = self.sequencer() == Some(from) && (behind || !of_branch);
+        if !matches!(self.phase(), Phase::Joining | Phase::NonPrimary) && keeps_log && !lagging || !wanted {
+            return;
+        }
+        if self.is_strange_state(same) && !self.continues_here(&lineage, &base) && !self.may_overrule(now, from) {
+            return;
+        }
+        // A log of which nothing is left does not say whose promises these are: they are kept. Nor do they go with the branch.
+        let promised = (same || self.own.tail().history.is_nil()) && !renewed;
+        if term < self.own.term() && promised {
+            let (branch, term) = (lineage.branch(base.history), self.own.term());
+            return self.send(from, Content::HeartbeatAck { round: 0 }.in_term(branch, term));
+        }
+        let contradicts = match kinship {
+            Kinship::Same => self.standing().is_doubled(),
+            Kinship::Descendant(fork) => !self.can_follow(&fork),
+            Kinship::Ancestor | Kinship::Sibling => true,
+        };
+        let data_go_first = match self.standing() {
+            Standing::Keeps | Standing::OutOfReach | Standing::GivesWay { .. } => same && contradicts,
+            Standing::Diverged { .. } => true,
+            Standing::Discarded { .. } => false,
+        };
+        if data_go_first {
+            // Rule 13.
+            return self.become_diverged(Some(Offer { from, term, lineage, base }));
+        }
+        if !promised || term > self.own.term() {
+            // Terms of another history mean nothing here. Its sequencer has this member's vote now.
+            self.own.promise_with_next(term, from);
+        }
+        // The base need not reach what the old log acknowledged: no evidence of that any more (rules 10, 12). One of a later term does: its
+        // sequencer held all that was committed before, and of that term itself the old log has nothing.
+        let reaches = of_branch && LogEnd { term: base.term, index: base.index } >= self.own.tail().end();
+        if !self.own.tail().history.is_nil() && !reaches && !self.begin_to_doubt() {
+            return;
+        }
+        let forgotten = self.suspicion.acknowledged_before();
+        let view = base.view.clone();
+        if !self.replace_log(base) {
+            return;
+        }
+        self.data.applied = Seqno::ZERO;
+        self.become_follower(now, Some((from, lineage)));
+        self.suspicion.keep_acknowledged(forgotten);
+        if matches!(self.phase(), Phase::Primary | Phase::Leaving) {
+            // The view that threw this member out may be among what was skipped.
+            self.on_view_delivered(now, &view);
+        }
+    }
+
+    /// Would a state of this, or another, history replace what only the own cluster may replace? A member that has a log of voters belongs to them;
+    /// only one that was started with it may be meant to join another cluster.
+    fn is_strange_state(&self, same: bool) -> bool {
+        let belongs = !self.own.tail().history.is_nil() && !self.own.tail().voters.voters.is_empty();
+        belongs && (same || self.phase() != Phase::Joining)
+    }
+
+    /// From here on the log begins at `base`. `false`: it could not be replaced.
+    pub(crate) fn replace_log(&mut self, base: Base) -> bool {
+        // Data that no log here reached may fit this one. Those that end below it are of no use from here on.
+        let found = self.data.position.filter(|_| self.data.is_brought());
+        let found = found.filter(|(history, _)| *history == base.history).map(|(_, seqno)| seqno);
+        let held = if self.data.stocked { self.holds() } else { found };
+        self.data.stocked = held.is_some_and(|held| held >= base.seqno) && !self.arbitrates();
+        self.data.position = self.data.position.filter(|_| self.data.stocked);
+        let replaced = self.own.reset(base.clone()).and_then(|()| self.own.save_base_committed(&base));
+        if !self.worked(replaced) {
+            return false;
+        }
+        self.become_keeping();
+        self.begin_at(base);
+        self.renew_session();
+        self.become_leaderless();
+        self.end_era();
+        true
+    }
+
+    /// After a fork this side may not know the numbers that the other side ordered: what comes next would wait for them for
+    /// ever. Pending proposals are given up, as in `abandon_pending`.
+    fn renew_session(&mut self) {
+        let first = self.proposals.first_number();
+        let ordered = match self.done.sessions.get(&self.me()) {
+            Some(last) if last.session == self.proposals.session() => last.number,
+            Some(_) | None => ProposalNumber::ZERO,
+        };
+        if ordered.next() < first {
+            self.proposals.give_up();
+        }
+    }
+}
