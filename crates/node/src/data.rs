@@ -5,10 +5,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 
+use trireme_replicator::position::Stop;
 use trireme_types::{Member, Seqno, Uuid, View};
 
 use crate::Level;
-use crate::engine::{self, Stop};
+use crate::engine;
 use crate::host::Host;
 use crate::saved::Saved;
 use crate::threads::lock;

@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use trireme_replicator::position::{self, Elsewhere, Word};
-use trireme_types::{Seqno, Uuid};
+use trireme_replicator::position::{self, Elsewhere, Stop, Stopping, Word};
+use trireme_replicator::retention::{EngineLog, FirstLook};
+use trireme_types::{Seqno, Timestamp, Uuid};
 
-use crate::{EngineLog, Server};
+use crate::Server;
 
 /// Compares a position with that of the engine, which runs. May wait for the engine.
 ///
@@ -23,38 +24,45 @@ const _: () = assert!(STOP_MAX.as_millis() > FLUSH_MAX.as_millis() + LOOK_EVERY.
 /// How often the engine is looked at meanwhile.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// The position that a stop may write down.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stop {
-    /// The storage engine has it on disk.
-    OnDisk(Seqno),
-    /// The node closed everything up to there; no engine tells what it has on disk. The next start asks.
-    Claimed(Seqno),
-    /// A crash from here on leaves the engine somewhere else. The next start asks.
-    Unknown,
+/// The engine's log, as the one thread sees it that asks.
+pub struct Eye {
+    /// Its time.
+    begun: Instant,
+    first: Option<FirstLook>,
 }
 
-/// The position of data that nobody changes any more. `left`: what has left commit order; `ended`: what of that has ended. With a binary log
-/// a commit leaves first and reaches the engine later, and where the engine is meanwhile is not where it will be. Waits for the engine's log,
-/// a few seconds at most if it answers: for the thread that asks the engine.
-pub fn at_stop(server: &dyn Server, history: Uuid, left: Seqno, ended: Seqno) -> Stop {
-    if ended < left {
-        return Stop::Unknown;
+impl Eye {
+    pub fn new() -> Eye {
+        Eye { begun: Instant::now(), first: None }
     }
-    let Some((found, seqno)) = server.engine_position() else {
-        return if server.process().is_some() { Stop::Unknown } else { Stop::Claimed(left) };
-    };
-    if found != history {
-        return Stop::Unknown;
+
+    fn now(&self) -> Timestamp {
+        Timestamp::ZERO.after(self.begun.elapsed())
     }
-    let until = Instant::now() + FLUSH_MAX;
-    let mut end = None;
-    loop {
-        match server.engine_log() {
-            EngineLog::At { written, durable } if durable >= *end.get_or_insert(written) => return Stop::OnDisk(seqno),
-            EngineLog::At { .. } if Instant::now() < until => std::thread::sleep(LOOK_EVERY),
-            EngineLog::At { .. } | EngineLog::Closed => return Stop::Unknown,
-            EngineLog::Silent => return Stop::Claimed(seqno),
+
+    pub fn look(&mut self, server: &dyn Server) -> EngineLog {
+        let log = server.engine_log();
+        if let EngineLog::At { durable, .. } = log {
+            let now = self.now();
+            self.first.get_or_insert(FirstLook::new(durable, now));
+        }
+        log
+    }
+
+    /// The position that a stop may write down: see [`Stopping`]. Waits for the engine's log, a few seconds at most if it answers.
+    pub fn at_stop(&mut self, server: &dyn Server, history: Uuid, left: Seqno, ended: Seqno) -> Stop {
+        let found = server.engine_position().map(Into::into);
+        let mut stopping = match Stopping::begin(history, left, ended, found, server.process().is_some(), self.first) {
+            Ok(stopping) => stopping,
+            Err(at_once) => return at_once,
+        };
+        let until = Instant::now() + FLUSH_MAX;
+        loop {
+            let log = self.look(server);
+            if let Some(stop) = stopping.look(log, self.now(), Instant::now() >= until) {
+                return stop;
+            }
+            std::thread::sleep(LOOK_EVERY);
         }
     }
 }
@@ -138,6 +146,10 @@ mod tests {
         Locked(std::sync::Mutex::new(Engine { position, is_server, log: RefCell::new(log) }))
     }
 
+    fn at_stop(server: &Locked, left: u64, ended: u64) -> Stop {
+        Eye::new().at_stop(server, HERE, Seqno(left), Seqno(ended))
+    }
+
     fn written(written: u64, durable: u64) -> EngineLog {
         EngineLog::At { written, durable }
     }
@@ -145,28 +157,43 @@ mod tests {
     #[test]
     fn a_stop_records_what_the_engine_has_on_disk() {
         let server = engine(at(9), true, vec![written(100, 50), written(120, 99), written(130, 100)]);
-        assert_eq!(at_stop(&server, HERE, Seqno(9), Seqno(9)), Stop::OnDisk(Seqno(9)), "up to where it was at first");
+        assert_eq!(at_stop(&server, 9, 9), Stop::OnDisk(Seqno(9)), "up to where it was at first");
+    }
+
+    /// The disk seems to have everything, as it did when the server began: a killed process may have written that without a sync.
+    #[test]
+    fn a_stop_does_not_vouch_for_what_the_engine_only_read_back() {
+        let server = engine(at(9), true, vec![written(100, 100)]);
+        assert_eq!(at_stop(&server, 9, 9), Stop::Claimed(Seqno(9)));
+        let server = engine(at(9), true, vec![written(100, 90), written(100, 100)]);
+        let mut eye = Eye::new();
+        eye.look(&server);
+        assert_eq!(
+            eye.at_stop(&server, HERE, Seqno(9), Seqno(9)),
+            Stop::OnDisk(Seqno(9)),
+            "this process has synced it"
+        );
     }
 
     /// A commit is queued for the binary log: the engine is one behind, and will not stay there.
     #[test]
     fn a_stop_records_nothing_while_a_commit_is_under_way() {
         let server = engine(at(8), true, vec![written(100, 100)]);
-        assert_eq!(at_stop(&server, HERE, Seqno(9), Seqno(8)), Stop::Unknown);
+        assert_eq!(at_stop(&server, 9, 8), Stop::Unknown);
     }
 
     #[test]
     fn a_stop_records_no_position_that_the_next_start_could_not_rely_on() {
         let closed = engine(at(9), true, vec![written(100, 50), EngineLog::Closed]);
-        assert_eq!(at_stop(&closed, HERE, Seqno(9), Seqno(9)), Stop::Unknown);
+        assert_eq!(at_stop(&closed, 9, 9), Stop::Unknown);
         let elsewhere = engine(Some((ELSEWHERE, Seqno(9))), true, vec![written(1, 1)]);
-        assert_eq!(at_stop(&elsewhere, HERE, Seqno(9), Seqno(9)), Stop::Unknown);
+        assert_eq!(at_stop(&elsewhere, 9, 9), Stop::Unknown);
         let unopened = engine(None, true, vec![EngineLog::Silent]);
-        assert_eq!(at_stop(&unopened, HERE, Seqno(9), Seqno(9)), Stop::Unknown);
+        assert_eq!(at_stop(&unopened, 9, 9), Stop::Unknown);
         let silent = engine(at(9), true, vec![EngineLog::Silent]);
-        assert_eq!(at_stop(&silent, HERE, Seqno(9), Seqno(9)), Stop::Claimed(Seqno(9)));
+        assert_eq!(at_stop(&silent, 9, 9), Stop::Claimed(Seqno(9)));
         let nobody = engine(None, false, vec![EngineLog::Silent]);
-        assert_eq!(at_stop(&nobody, HERE, Seqno(9), Seqno(9)), Stop::Claimed(Seqno(9)));
+        assert_eq!(at_stop(&nobody, 9, 9), Stop::Claimed(Seqno(9)));
     }
 
     #[test]

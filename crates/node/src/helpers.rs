@@ -9,7 +9,7 @@ use trireme_replicator::retention::Look;
 
 use crate::Level;
 use crate::command::Command;
-use crate::engine;
+use crate::engine::Eye;
 use crate::jobs::{Chore, EngineJob, Inboxes, IndexJob, Notice, Service, SpaceJob, SyncJob};
 use crate::shared::Shared;
 use crate::state_file::{run_state, state_failed};
@@ -152,6 +152,7 @@ fn run_errands(shared: &Shared, jobs: &Receiver<IndexJob>) {
 /// Until [`EngineJob::End`]. Every look is answered with [`Command::EngineSeen`]. The only thread of the node that waits for the engine's log:
 /// where that does not answer, everybody else goes on.
 fn run_looks(shared: &Shared, jobs: &Receiver<EngineJob>) {
+    let mut eye = Eye::new();
     while let Ok(job) = jobs.recv() {
         match job {
             EngineJob::Look { epoch } => {
@@ -159,11 +160,11 @@ fn run_looks(shared: &Shared, jobs: &Receiver<EngineJob>) {
                 // Before the engine is asked: what has ended by now is in what it says it has written. A write set that has
                 // only left commit order may not be committed in the engine yet.
                 let look = Look { epoch, ended: shared.monitor.ended() };
-                let log = shared.host.server.engine_log();
+                let log = eye.look(&*shared.host.server);
                 shared.commands.push(Command::EngineSeen { look, log });
             }
             EngineJob::Stop { history, left, ended, slot } => {
-                slot.fill(engine::at_stop(&*shared.host.server, history, left, ended));
+                slot.fill(eye.at_stop(&*shared.host.server, history, left, ended));
             }
             EngineJob::End => return,
         }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
+use trireme_replicator::position::Stop;
 use trireme_transport::{AdmitToken, ShownBy};
 use trireme_types::{Seqno, Uuid};
 use trireme_wslog::{DirStorage, SpareTicket, SyncTicket};
 
-use crate::engine::{self, Stop};
+use crate::engine;
 use crate::index::Errand;
 use crate::queue::Beside;
 use crate::slot::Slot;
@@ -77,7 +78,7 @@ pub enum EngineJob {
     Look {
         epoch: u64,
     },
-    /// What may a stop say of the position? See [`engine::at_stop`].
+    /// What may a stop say of the position? See [`engine::Eye`].
     Stop {
         history: Uuid,
         left: Seqno,

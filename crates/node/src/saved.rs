@@ -3,12 +3,12 @@
 use std::io;
 use std::path::PathBuf;
 
+use trireme_replicator::position::Stop;
 use trireme_surface::grastate::StateFile;
 use trireme_surface::gvwstate::{Found, SavedView};
 use trireme_surface::texts;
 use trireme_types::{Member, Seqno, Uuid, View};
 
-use crate::engine::Stop;
 use crate::settings::Settings;
 use crate::{InitArgs, Level, Server};
 

@@ -7,46 +7,11 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use trireme_certification::WriteSetBuilder;
+use trireme_replicator::victim::{Fate, Stage, fate};
 use trireme_types::Seqno;
 
 use crate::stages::Stages;
 use crate::{Code, Meta, TrxId, flags};
-
-/// Where a local transaction stands.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stage {
-    /// Gathers keys and data; also between the fragments of a streaming transaction.
-    Collecting,
-    /// Sent, not yet ordered.
-    Certifying,
-    /// Ordered and certified; waits for or is inside its commit order.
-    Certified(Seqno),
-    /// Ordered, certification failed; its own thread closes the seqno (contract 4.5).
-    Failed(Seqno),
-    /// Ordered, certified, hit by an applier; being applied again by its own thread.
-    Replaying(Seqno),
-}
-
-impl Stage {
-    /// For the flight recorder.
-    pub fn words(self) -> &'static str {
-        match self {
-            Stage::Collecting => "not sent yet",
-            Stage::Certifying => "sent",
-            Stage::Certified(_) => "ordered",
-            Stage::Failed(_) => "failed",
-            Stage::Replaying(_) => "applied again",
-        }
-    }
-
-    /// The position, once it is ordered.
-    pub fn seqno(self) -> Option<Seqno> {
-        match self {
-            Stage::Collecting | Stage::Certifying => None,
-            Stage::Certified(seqno) | Stage::Failed(seqno) | Stage::Replaying(seqno) => Some(seqno),
-        }
-    }
-}
 
 pub struct TrxState {
     pub stage: Stage,
@@ -66,15 +31,15 @@ pub struct TrxState {
 }
 
 impl TrxState {
-    /// The answer to an ordered victim of an abort. A whole transaction is applied again; a fragment before the last one is
-    /// not: its transaction rolls back, and its own thread closes the seqno as after a failed certification (contract 4.5,
-    /// 6.4).
+    /// The answer to an ordered victim of an abort (contract 4.5, 6.4).
     pub fn hit(&mut self, seqno: Seqno) -> Code {
-        if self.flags & flags::TRX_END != 0 {
-            return Code::BfAbort;
+        match fate(self.flags & flags::TRX_END != 0) {
+            Fate::Replay => Code::BfAbort,
+            Fate::RollBack => {
+                self.stage = Stage::Failed(seqno);
+                Code::TrxFail
+            }
         }
-        self.stage = Stage::Failed(seqno);
-        Code::TrxFail
     }
 }
 

@@ -1,5 +1,5 @@
 //! A voter without data (rule 14). It decides who may go on, keeps the tail of the log for those that lack it, and orders only
-//! in order to hand over.
+//! to hand over.
 //!
 //! It never stands by its own timer. It stands for a *server*: when one asks for a vote (or shows its log while it is without a
 //! primary component) that must be refused because its log lacks what this one holds. Elected, it brings that server's log up to

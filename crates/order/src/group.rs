@@ -586,7 +586,9 @@ impl<S: LogStore> Group<S> {
     /// These members get the bodies that are sent to all (`Class::Droppable`) by multicast: from here on a sequencer sends them its own
     /// bodies that way, and their place in the order without them.
     pub fn set_hear_multicast(&mut self, members: BTreeSet<NodeId>) {
-        self.input(|group| group.hear_multicast = members);
+        if self.hear_multicast != members {
+            self.input(|group| group.hear_multicast = members);
+        }
     }
 
     /// The members that are thrown out (`evs.evict`), by the UUID of their incarnation. The application keeps this list as

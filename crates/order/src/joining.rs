@@ -337,7 +337,8 @@ impl<S: LogStore> Group<S> {
         self.renew_session();
         self.become_leaderless();
         self.end_era();
-        true
+        // The mode of the new log may not have been written down.
+        self.phase() != Phase::Failed
     }
 
     /// After a fork this side may not know the numbers that the other side ordered: what comes next would wait for them for

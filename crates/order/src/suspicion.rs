@@ -526,7 +526,7 @@ impl<S: LogStore> Group<S> {
 
     // --- waiting --------------------------------------------------------------------------------------------------
 
-    /// Says once whom this member waits for when that is not simply a majority of the voters.
+    /// Says once whom this member waits for when that is not just a majority of the voters.
     pub(crate) fn explain_waiting(&mut self, now: Timestamp) {
         if self.sequencer().is_some() || now.since(self.good_at) <= self.cfg.timeouts.suspect {
             return;

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod absent;
+pub mod applying;
 pub mod failures;
 pub mod feed;
 pub mod flow;
@@ -18,6 +19,7 @@ pub mod progress;
 mod replicator;
 pub mod retention;
 pub mod roster;
+pub mod victim;
 pub mod votes;
 
 pub use failures::Failures;

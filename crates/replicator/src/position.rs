@@ -1,13 +1,15 @@
-//! Where the server's data are, and whose word that is (rule 31): what a start goes on from, and what an engine that runs confirms.
+//! Where the server's data are, and whose word that is (rule 31): what a start goes on from, what an engine that runs confirms, and what a
+//! stop may record.
 //!
 //! The state file, the command line and the log make claims. Only the storage engine knows. It is asked by a node, or by the simulator;
 //! here it is decided what the answer means.
 
 use std::fmt;
 
-use trireme_types::{Base, Seqno, Uuid};
+use trireme_types::{Base, Seqno, Timestamp, Uuid};
 
 use crate::Position;
+use crate::retention::{EngineLog, FirstLook};
 
 impl From<(Uuid, Seqno)> for Position {
     fn from((history, seqno): (Uuid, Seqno)) -> Position {
@@ -192,6 +194,67 @@ pub fn compare(found: Option<Position>, engine: bool, at: Position, word: Word) 
     }
 }
 
+/// The position that a stop may write down.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stop {
+    /// The storage engine has it on disk.
+    OnDisk(Seqno),
+    /// The node closed everything up to there; no engine tells what it has on disk, or none has shown that it is true. The next start asks.
+    Claimed(Seqno),
+    /// A crash from here on leaves the engine somewhere else. The next start asks.
+    Unknown,
+}
+
+/// A stop that waits until the engine has on disk what it has in memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Stopping {
+    seqno: Seqno,
+    /// The end of the engine's log at the first look of this stop.
+    end: Option<u64>,
+    /// The first one of this process, as far as there was one.
+    first: Option<FirstLook>,
+}
+
+impl Stopping {
+    /// The position of data that nobody changes any more. `left`: what has left commit order; `ended`: what of that has ended. With a binary
+    /// log a commit leaves first and reaches the engine later, and where the engine is meanwhile is not where it will be. `found`: where it
+    /// is; `engine`: there is one that could tell; `first`: the first look at its log in this process.
+    ///
+    /// **Errors:** there is nothing to wait for.
+    pub fn begin(
+        history: Uuid,
+        left: Seqno,
+        ended: Seqno,
+        found: Option<Position>,
+        engine: bool,
+        first: Option<FirstLook>,
+    ) -> Result<Stopping, Stop> {
+        match found {
+            _ if ended < left => Err(Stop::Unknown),
+            Some(found) if found.history == history => Ok(Stopping { seqno: found.seqno, end: None, first }),
+            Some(_) => Err(Stop::Unknown),
+            None if engine => Err(Stop::Unknown),
+            None => Err(Stop::Claimed(left)),
+        }
+    }
+
+    /// The engine's log was looked at; `last`: it is not waited for any longer. `None`: it is to be looked at again.
+    pub fn look(&mut self, log: EngineLog, now: Timestamp, last: bool) -> Option<Stop> {
+        match log {
+            EngineLog::At { written, durable } => {
+                let proved = self.first.get_or_insert(FirstLook::new(durable, now)).proves(durable, now);
+                match durable >= *self.end.get_or_insert(written) {
+                    true if proved => Some(Stop::OnDisk(self.seqno)),
+                    true => Some(Stop::Claimed(self.seqno)),
+                    false => last.then_some(Stop::Unknown),
+                }
+            }
+            EngineLog::Closed => Some(Stop::Unknown),
+            EngineLog::Silent => Some(Stop::Claimed(self.seqno)),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use trireme_types::LogIndex;
@@ -273,6 +336,41 @@ mod tests {
         assert_eq!(of_half_done(HERE, Some(at(4)), &base), Some(at(4)));
         assert_eq!(of_half_done(HERE, Some(at(3)), &base), None, "the log begins behind it");
         assert_eq!(of_half_done(HERE, Some(there(9)), &base), None);
+    }
+
+    #[test]
+    fn a_stop_records_what_the_engine_has_on_disk_and_nothing_that_the_next_start_could_not_rely_on() {
+        let begin = |found, ended, engine| Stopping::begin(HERE, Seqno(9), Seqno(ended), found, engine, None);
+        let look = |stop: &mut Stopping, written, durable, last| {
+            stop.look(EngineLog::At { written, durable }, Timestamp::ZERO, last)
+        };
+        let mut stop = begin(Some(at(9)), 9, true).unwrap();
+        assert_eq!(look(&mut stop, 100, 50, false), None);
+        assert_eq!(look(&mut stop, 120, 99, false), None);
+        assert_eq!(look(&mut stop, 130, 100, false), Some(Stop::OnDisk(Seqno(9))), "up to where it was at first");
+        let begun = || begin(Some(at(9)), 9, true).unwrap();
+        assert_eq!(look(&mut begun(), 100, 99, true), Some(Stop::Unknown), "too late");
+        assert_eq!(begun().look(EngineLog::Closed, Timestamp::ZERO, false), Some(Stop::Unknown));
+        assert_eq!(begun().look(EngineLog::Silent, Timestamp::ZERO, false), Some(Stop::Claimed(Seqno(9))));
+        let at_once = |found, ended, engine| begin(found, ended, engine).unwrap_err();
+        assert_eq!(at_once(Some(at(8)), 8, true), Stop::Unknown, "a commit is under way");
+        assert_eq!(at_once(Some(there(9)), 9, true), Stop::Unknown);
+        assert_eq!(at_once(None, 9, true), Stop::Unknown);
+        assert_eq!(at_once(None, 9, false), Stop::Claimed(Seqno(9)), "nobody to ask");
+    }
+
+    #[test]
+    fn a_stop_does_not_vouch_for_what_the_engine_only_read_back() {
+        let look = |first: Option<FirstLook>, durable, now| {
+            let mut stop = Stopping::begin(HERE, Seqno(9), Seqno(9), Some(at(9)), true, first).unwrap();
+            stop.look(EngineLog::At { written: 100, durable }, now, false)
+        };
+        let first = Some(FirstLook::new(100, Timestamp::ZERO));
+        assert_eq!(look(first, 100, Timestamp::ZERO), Some(Stop::Claimed(Seqno(9))), "a killed process wrote it");
+        assert_eq!(look(None, 100, Timestamp::ZERO), Some(Stop::Claimed(Seqno(9))), "nobody has looked before");
+        assert_eq!(look(first, 101, Timestamp::ZERO), Some(Stop::OnDisk(Seqno(9))), "a sync of this one");
+        let later = Timestamp::ZERO.after(crate::retention::UNSEEN_FLUSH_MAX);
+        assert_eq!(look(first, 100, later), Some(Stop::OnDisk(Seqno(9))), "the kernel has written it");
     }
 
     #[test]

@@ -422,7 +422,7 @@ impl Replicator {
             Feed::Live { handed, .. } => *handed < base.seqno,
         };
         self.settle_request();
-        // What it has said of itself may be in the part that is skipped. It may be ordered twice, and counts once.
+        // The part that is skipped may hold what it has said of itself. That may be ordered twice, and counts once.
         self.announced = false;
         if gap {
             self.end(Effect::Fail(

@@ -21,6 +21,25 @@ pub enum EngineLog {
     At { written: u64, durable: u64 },
 }
 
+/// How much of its log the engine took for written when this process first looked. The log that a killed process wrote without a sync is read
+/// back after a restart as if the disk had it. A sync of this process proves it, or the time in which the kernel writes it by itself.
+#[derive(Clone, Copy, Debug)]
+pub struct FirstLook {
+    durable: u64,
+    at: Timestamp,
+}
+
+impl FirstLook {
+    pub fn new(durable: u64, at: Timestamp) -> FirstLook {
+        FirstLook { durable, at }
+    }
+
+    /// Is it true that the disk has the log up to `durable`, as the engine says now?
+    pub fn proves(self, durable: u64, now: Timestamp) -> bool {
+        durable > self.durable || now.since(self.at) >= UNSEEN_FLUSH_MAX
+    }
+}
+
 /// When the engine was looked at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Look {
@@ -45,10 +64,7 @@ enum Due {
 pub struct EngineDisk {
     epoch: u64,
     upto: Seqno,
-    /// How much of its log the disk had at the first look, and when that was. A log that a killed process wrote without a
-    /// sync is read back after a restart as if the disk had it: a sync of this process proves it, or the time in which the
-    /// kernel writes it by itself.
-    at_first: Option<(u64, Timestamp)>,
+    at_first: Option<FirstLook>,
     /// One at a time: the bound follows with one flush of delay.
     waiting: Option<(Seqno, Due)>,
 }
@@ -69,9 +85,13 @@ impl EngineDisk {
         self.epoch
     }
 
-    /// Is a first look still to come? It should come early, see `at_first`.
+    /// Is a first look still to come? It should come early, see [`FirstLook`].
     pub fn is_unseen(&self) -> bool {
         self.at_first.is_none()
+    }
+
+    pub fn first_look(&self) -> Option<FirstLook> {
+        self.at_first
     }
 
     /// The engine was looked at.
@@ -93,8 +113,7 @@ impl EngineDisk {
                 }
             }
             EngineLog::At { written, durable } => {
-                let (before, since) = *self.at_first.get_or_insert((durable, now));
-                let synced = durable > before || now.since(since) >= UNSEEN_FLUSH_MAX;
+                let synced = self.at_first.get_or_insert(FirstLook::new(durable, now)).proves(durable, now);
                 let reached = |due: Due| match due {
                     Due::Written(end) => synced && durable >= end,
                     Due::By(_) => false,

@@ -6,7 +6,7 @@ use trireme_replicator::roster::NodeState;
 use trireme_replicator::votes::{ErrorClass, Settled};
 use trireme_types::{Member, Seqno};
 
-use crate::cluster::{Cluster, Stop};
+use crate::cluster::{Cluster, Event, Stop};
 use crate::options::{Kind, Sabotage};
 use crate::rng::{Rng, mix};
 use crate::situations::Situation;
@@ -144,9 +144,11 @@ impl Cluster {
         if let Some(p) = &mut self.slots[slot].process {
             p.voting = None;
         }
-        if self.on_outcome(slot, seqno, winner) {
-            let boot = self.slots[slot].boot;
-            self.start_apply(slot, boot);
+        if self.on_outcome(slot, seqno, winner)
+            && let Some(p) = &self.slots[slot].process
+        {
+            let server = p.server;
+            self.after(0, Event::Applied { slot, server, seqno: seqno.0 });
         }
     }
 

@@ -13,7 +13,7 @@ use trireme_order::{
     SnapshotRequest,
 };
 use trireme_replicator::absent::Absent;
-use trireme_replicator::position::{self, Reason, Strict, Told};
+use trireme_replicator::position::{self, Word};
 use trireme_replicator::retention::EngineDisk;
 use trireme_replicator::votes::Ballots;
 use trireme_replicator::{self as replicator, Position, Replicator};
@@ -25,12 +25,14 @@ use crate::disk::Store;
 use crate::faults::Undo;
 use crate::hostile::{Hostile, UNIX_AT_ZERO};
 use crate::judge::Judge;
+use crate::locals::Trx;
 use crate::net::{Network, Payload};
 use crate::options::{MS, Options, Sabotage, US};
 use crate::outage::{Outage, Sickness};
 use crate::rng::{Rng, mix};
 use crate::server::{Owed, Transfer};
 use crate::situations::{Situation, Situations};
+use crate::steps::Ending;
 use crate::streaming::OwnStream;
 use crate::values::{Values, Waiting};
 use crate::watch::{Doubt, Stage, Strike, Watch};
@@ -67,6 +69,10 @@ pub(crate) struct Process {
     pub donations: Vec<(NodeId, u64)>,
     /// What the node knows of the engine's disk.
     pub engine: EngineDisk,
+    /// On whose word the server goes on from its own data, as long as that has not been compared with the engine.
+    pub word: Option<Word>,
+    /// Its engine is being opened, to be compared with this. Nothing is applied meanwhile.
+    pub comparing: Option<Position>,
     /// Who is away, and what the log keeps for them.
     pub absent: Absent,
     pub owed: Owed,
@@ -90,7 +96,6 @@ pub(crate) struct Process {
     /// It writes a piece of a record until then.
     pub writes_until: u64,
     pub wake_at: Option<u64>,
-    pub apply_scheduled: bool,
     pub links: BTreeMap<NodeId, u64>,
     /// The group levels of the build behind each link, as this process was told.
     pub builds: BTreeMap<NodeId, Levels>,
@@ -99,6 +104,12 @@ pub(crate) struct Process {
     pub pending: BTreeMap<(u64, u64), Asked>,
     /// Rows that own clients have changed, by operation that has not ended here.
     pub locks: BTreeMap<u64, Vec<u16>>,
+    /// Transactions of own clients that lock rows and wait for locks, by operation.
+    pub trxs: BTreeMap<u64, Trx>,
+    /// Of these: they want to commit, and nothing is sent for now.
+    pub held_back: VecDeque<u64>,
+    /// What appliers have begun with, and wait for locks.
+    pub blocked: BTreeSet<u64>,
     /// Causal reads that know their position, and the server is not there.
     pub waiting_reads: Vec<Waiting>,
     /// Streaming transactions of own clients, by operation.
@@ -162,6 +173,8 @@ pub(crate) struct Slot {
     pub begins_at: Option<Position>,
     /// That is a claim about which the engine could not be asked.
     pub unheard: bool,
+    /// Its node has left the group, and its server has not ended.
+    pub ending: Option<Ending>,
     /// The state file says that a donor may be replacing the data.
     pub at_risk: bool,
     pub process: Option<Process>,
@@ -223,6 +236,7 @@ impl Slot {
             claim: None,
             begins_at: None,
             unheard: false,
+            ending: None,
             at_risk: false,
             process: None,
             paused: false,
@@ -327,9 +341,23 @@ pub(crate) enum Event {
         slot: usize,
         boot: u32,
     },
-    Apply {
+    /// An applier, or an own client's thread, is done with this.
+    Applied {
         slot: usize,
-        boot: u32,
+        server: u32,
+        seqno: u64,
+    },
+    /// An applier has begun with this, or a lock that it waits for is free.
+    Applying {
+        slot: usize,
+        server: u32,
+        seqno: u64,
+    },
+    /// The next step of an own client's transaction.
+    Local {
+        slot: usize,
+        server: u32,
+        op: u64,
     },
     Flush {
         slot: usize,
@@ -363,6 +391,16 @@ pub(crate) enum Event {
         strike: Strike,
     },
     Restart {
+        slot: usize,
+        boot: u32,
+    },
+    /// The engine that a start has opened is compared.
+    Compare {
+        slot: usize,
+        boot: u32,
+    },
+    /// The next step of a stop.
+    Ending {
         slot: usize,
         boot: u32,
     },
@@ -437,6 +475,8 @@ pub struct Cluster {
     pub(crate) outages: Rng,
     /// Decides on the steps of starts and stops.
     pub(crate) starts: Rng,
+    /// Decides how long appliers and clients work.
+    pub(crate) appliers: Rng,
     /// Client operations still to be begun.
     pub(crate) operations_left: u64,
     pub(crate) next_read: u64,
@@ -459,6 +499,7 @@ impl Cluster {
         let strikes = Rng::new(options.seed ^ 0x0073_7472_u64.rotate_left(32));
         let outages = Rng::new(options.seed ^ 0x006f_7574_u64.rotate_left(32));
         let starts = Rng::new(options.seed ^ 0x0073_7461_u64.rotate_left(32));
+        let appliers = Rng::new(options.seed ^ 0x0061_7070_u64.rotate_left(32));
         let mut slots = Vec::new();
         for i in 0..options.nodes {
             let disk = Store::create(&options.of_slot(i), node_id(i, 0), mix(options.seed ^ i as u64));
@@ -498,6 +539,7 @@ impl Cluster {
             strikes_done: 0,
             outages,
             starts,
+            appliers,
             operations_left: 0,
             next_read: 0,
             calm: false,
@@ -623,7 +665,9 @@ impl Cluster {
                     self.schedule_step(slot);
                 }
             }
-            Event::Apply { slot, boot } => self.apply(slot, boot),
+            Event::Applied { slot, server, seqno } => self.applied(slot, server, seqno),
+            Event::Applying { slot, server, seqno } => self.applying(slot, server, seqno),
+            Event::Local { slot, server, op } => self.local(slot, server, op),
             Event::Flush { slot, boot } => self.flush(slot, boot),
             Event::Tick { slot, boot } => self.tick(slot, boot),
             Event::Asks { slot, boot } => self.server_asks(slot, boot),
@@ -636,15 +680,17 @@ impl Cluster {
             Event::Strike { slot, boot, stage, strike } => self.strike(slot, boot, stage, strike),
             Event::Restart { slot, boot } => {
                 let s = &self.slots[slot];
-                if s.boot != boot || s.process.is_some() || s.dead {
+                if s.boot != boot || s.process.is_some() || s.ending.is_some() || s.dead {
                     return;
                 }
                 match s.sick.works_at {
                     // Its server ends at once.
                     at if at > self.now => self.at(at, Event::Restart { slot, boot }),
-                    _ => self.join(slot),
+                    _ => self.begin_start(slot),
                 }
             }
+            Event::Compare { slot, boot } => self.compare_engine(slot, boot),
+            Event::Ending { slot, boot } => self.end_server(slot, boot),
         }
     }
 
@@ -721,7 +767,7 @@ impl Cluster {
         let config = self.config(slot);
         let arbitrates = options.is_arbitrator(slot);
         let s = &mut self.slots[slot];
-        assert!(s.process.is_none(), "slot {slot} already runs");
+        assert!(s.process.is_none() && s.ending.is_none(), "slot {slot} already runs");
         s.boot += 1;
         s.wished = s.weight;
         (s.paused, s.hangs) = (false, false);
@@ -759,6 +805,8 @@ impl Cluster {
             kept: VecDeque::new(),
             donations: Vec::new(),
             engine: EngineDisk::new(0),
+            word: start.map(|_| Word::Engine),
+            comparing: None,
             absent: Absent::default(),
             owed: Owed::default(),
             ballots: Ballots::default(),
@@ -776,12 +824,14 @@ impl Cluster {
             step_at: None,
             writes_until: 0,
             wake_at: None,
-            apply_scheduled: false,
             links: BTreeMap::new(),
             builds: BTreeMap::new(),
             sync: None,
             pending: BTreeMap::new(),
             locks: BTreeMap::new(),
+            trxs: BTreeMap::new(),
+            held_back: VecDeque::new(),
+            blocked: BTreeSet::new(),
             waiting_reads: Vec::new(),
             streams: BTreeMap::new(),
             reads: BTreeMap::new(),
@@ -805,45 +855,15 @@ impl Cluster {
         self.after(TICK, Event::Tick { slot, boot });
     }
 
-    /// From where the server that is started here goes on: what the state file says is weighed against the engine, which cannot be asked in
-    /// some starts.
-    fn settle(&mut self, slot: usize) {
-        let s = &mut self.slots[slot];
-        (s.begins_at, s.unheard) = (None, false);
-        if self.options.is_arbitrator(slot) || !s.db.valid {
-            // The state file says that the data here are of no use.
-            return;
-        }
-        let plain = |(history, seqno)| Position { history, seqno: Seqno(seqno) };
-        let claim = s.claim.map(plain);
-        let history = claim.map_or(s.db.now.history, |at| at.history);
-        if claim.is_none() && !position::continues(history, s.store().base()) {
-            return;
-        }
-        // After a crash nobody claims anything: an engine that cannot be asked then costs a full copy, or an operator's time.
-        let told = match s.db.recovered() {
-            _ if claim.is_some() && self.starts.chance(self.options.unheard_share) => Told::Unheard(()),
-            Some(found) => Told::At(plain(found)),
-            None => Told::Nowhere(()),
-        };
-        let trusted = claim.filter(|_| self.options.sabotage == Some(Sabotage::PositionTrusted));
-        let told = trusted.map_or(told, |_| Told::Unheard(()));
-        let Ok(weighed) = position::weigh(claim, history, told, Strict::No) else { return };
-        s.begins_at = weighed.position;
-        match weighed.reason {
-            Reason::Unheard(()) => s.unheard = true,
-            Reason::Corrected { .. } => self.arose(Situation::ClaimCorrected),
-            Reason::NoEngine | Reason::Confirmed | Reason::Found(_) | Reason::Beginning => {}
-            Reason::Foreign(_) | Reason::Nowhere(()) => {}
-        }
-    }
-
     /// The process dies; `power`: with its machine.
     pub fn crash(&mut self, slot: usize, power: bool) {
         self.note_struck(slot);
         let sat_out = self.sits_out(slot);
+        // The only data, once a statement is cut off in them, do not keep others from going on without data (rule 26).
+        let others_have_data = (0..self.slots.len()).any(|i| i != slot && self.may_go_on_from(i));
         let drops = sat_out && self.slots[slot].sick.drops && self.may_lose_power(slot) && self.may_forget();
         let Some(mut p) = self.slots[slot].process.take() else {
+            self.server_ended(slot, power);
             if power {
                 self.lose_power_down(slot);
             }
@@ -859,8 +879,6 @@ impl Cluster {
         self.close_conns(slot);
         let mut store = std::mem::replace(p.group.store_mut(), Store::nothing());
         let lost = store.process_died(drops, &mut self.rng);
-        // The only data, once a statement is cut off in them, do not keep others from going on without data (rule 26).
-        let others_have_data = self.slots.iter().enumerate().any(|(i, s)| i != slot && (s.db.valid || s.db.half_done));
         let s = &mut self.slots[slot];
         s.disk = Some(store);
         (s.paused, s.hangs) = (false, false);
@@ -868,7 +886,7 @@ impl Cluster {
         if p.outage.is_none() {
             s.sick = Sickness::default();
         }
-        let in_statement = others_have_data && s.db.valid && s.db.queue.front().is_some_and(|c| c.isolated);
+        let in_statement = others_have_data && s.db.in_statement();
         if p.voting.is_some_and(|at| s.db.queue.front().is_some_and(|c| Seqno(c.seqno) == at)) && self.rng.chance(0.5) {
             let stored = s.db.skip_one();
             debug_assert_eq!(stored, Ok(true), "it was next");
@@ -900,13 +918,20 @@ impl Cluster {
         self.hear_complaint(slot);
     }
 
+    /// Are there data in this place, with a flaw or without, and does the log beside them reach to where the others begin?
+    fn may_go_on_from(&self, slot: usize) -> bool {
+        let s = &self.slots[slot];
+        let end = s.store().last();
+        (s.db.valid || s.db.half_done) && self.slots.iter().all(|other| other.store().base().index <= end)
+    }
+
     pub(crate) fn hear_complaint(&mut self, slot: usize) {
         if let Some(text) = self.slots[slot].disk.as_mut().and_then(|d| d.take_complaint()) {
             self.fail(format!("n{slot}: {text}"));
         }
     }
 
-    fn lose_power_down(&mut self, slot: usize) {
+    pub(crate) fn lose_power_down(&mut self, slot: usize) {
         let s = &mut self.slots[slot];
         let disk = s.disk.as_mut().expect("no process");
         let before = disk.last();
@@ -1029,7 +1054,7 @@ impl Cluster {
     }
 
     pub fn is_running(&self, slot: usize) -> bool {
-        self.slots[slot].process.is_some()
+        self.slots[slot].process.is_some() || self.slots[slot].ending.is_some()
     }
 
     pub fn status(&self, slot: usize) -> Option<trireme_order::Status> {
@@ -1097,7 +1122,9 @@ impl Cluster {
                 out,
                 "n{i} {} {} db {:?} queue {} feed {:?} log {}..={} synced {} suspect {:?} hard {:?}",
                 s.node,
-                if s.process.is_none() {
+                if s.ending.is_some() {
+                    "ending"
+                } else if s.process.is_none() {
                     "down"
                 } else if s.paused {
                     "paused"
@@ -1131,13 +1158,17 @@ impl Cluster {
                     .collect();
                 let _ = writeln!(
                     out,
-                    "   local time {} links [{}] delivered {}/{} pending {} timeout {:?}\n   {:?}",
+                    "   local time {} links [{}] delivered {}/{} pending {} timeout {:?}\n   applies {:?}, waiting {:?}, locals {:?}, held {:?}\n   {:?}",
                     s.local(self.now),
                     links.join(" "),
                     p.last_index,
                     p.last_seqno,
                     p.pending.len(),
                     p.group.poll_timeout(),
+                    s.db.applies(),
+                    p.blocked,
+                    p.trxs,
+                    p.held_back,
                     p.group.status(),
                 );
             }

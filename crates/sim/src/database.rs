@@ -70,10 +70,23 @@ impl State {
     }
 }
 
+/// Whose thread commits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum By {
+    Applier,
+    /// An own client's, which has done the work already.
+    Client,
+    /// The same, and it does the work again.
+    Replay,
+}
+
 /// One position to be applied.
 #[derive(Clone, Debug)]
 pub struct Change {
     pub seqno: u64,
+    /// An applier may begin with it once everything up to here is committed.
+    pub depends_on: u64,
+    pub by: By,
     /// Whose it is; zero for a view.
     pub op: u64,
     pub hash: u64,
@@ -89,7 +102,7 @@ pub struct Change {
 
 impl Change {
     /// What a write set does. Without an effect it only takes its place.
-    pub fn of(ws: &WriteSet, seqno: u64, hash: u64, lineage: Lineage, effect: bool) -> Change {
+    pub fn of(ws: &WriteSet, seqno: u64, depends_on: u64, hash: u64, lineage: Lineage, effect: bool) -> Change {
         let (rows, stage) = match ws.part {
             Part::Rollback => (Vec::new(), Staging::Drop(vec![ws.op])),
             _ if !effect => (Vec::new(), Staging::Rows),
@@ -105,6 +118,8 @@ impl Change {
         };
         Change {
             seqno,
+            depends_on,
+            by: By::Applier,
             op: ws.op,
             hash,
             lineage,
@@ -112,6 +127,40 @@ impl Change {
             stage,
             fails: None,
             isolated: ws.part == Part::Isolated && effect,
+        }
+    }
+
+    /// A view. The server stores its position by itself, with nothing beside it.
+    pub fn view(seqno: u64, hash: u64, lineage: Lineage, ended: Vec<u64>) -> Change {
+        Change {
+            seqno,
+            depends_on: seqno - 1,
+            by: By::Applier,
+            op: 0,
+            hash,
+            lineage,
+            rows: Vec::new(),
+            stage: Staging::Drop(ended),
+            fails: None,
+            isolated: false,
+        }
+    }
+
+    /// Why it may not run together with `other`, if so.
+    fn clash(&self, other: &Change) -> Option<String> {
+        if self.by == By::Client && other.by == By::Client && self.op == other.op {
+            // A streaming transaction changes its own rows again.
+            return None;
+        }
+        let both = format!("{} and {} are applied together", other.seqno, self.seqno);
+        let row = self.rows.iter().map(|row| row.0).find(|row| other.rows.iter().any(|o| o.0 == *row));
+        match row {
+            Some(row) => Some(format!("{both}, and both change row {row}")),
+            // A client of this server has done its work, and only waits for its turn.
+            None if self.by == By::Client || other.by == By::Client => None,
+            None if self.isolated || other.isolated => Some(format!("{both}, and one is a statement in isolation")),
+            None if self.op == 0 || other.op == 0 => Some(format!("{both}, and one is a view")),
+            None => None,
         }
     }
 
@@ -139,6 +188,8 @@ pub struct Database {
     /// Position unknown: no data yet, or a state transfer was interrupted.
     pub valid: bool,
     pub queue: std::collections::VecDeque<Change>,
+    /// Of these: what has been begun, and whether that is done and only waits for its turn to commit.
+    running: BTreeMap<u64, bool>,
     /// What a node keeps on disk beside the data, synced.
     pub failures: Option<Failures>,
 }
@@ -196,6 +247,91 @@ impl Database {
         self.kernel = self.now.clone();
     }
 
+    /// Appliers take what is queued, one after the other, and each begins as soon as what its write set depends on is committed. `free`: as
+    /// soon as no view or statement in isolation is before it. Says what was begun now.
+    ///
+    /// **Errors:** two run together that must not.
+    pub fn begin_some(&mut self, appliers: usize, free: bool) -> Result<Vec<u64>, String> {
+        let mut begun = Vec::new();
+        let mut taken = 0;
+        let mut alone = false;
+        for at in 0..if self.valid { self.queue.len() } else { 0 } {
+            let change = &self.queue[at];
+            if change.by == By::Applier {
+                if taken == appliers {
+                    break;
+                }
+                taken += 1;
+            }
+            alone |= change.isolated || change.op == 0;
+            let ready = change.by == By::Client || change.depends_on <= self.now.position || free && !alone;
+            if !ready || self.running.contains_key(&change.seqno) {
+                continue;
+            }
+            let last = self.running.last_key_value().map_or(0, |(last, _)| *last);
+            let mut others = self.queue.iter().take_while(|c| c.seqno <= last);
+            let clash = others.find_map(|o| change.clash(o).filter(|_| self.running.contains_key(&o.seqno)));
+            if let Some(text) = clash {
+                return Err(text);
+            }
+            begun.push(change.seqno);
+            self.running.insert(change.seqno, false);
+        }
+        Ok(begun)
+    }
+
+    pub fn change(&self, seqno: u64) -> Option<&Change> {
+        let first = self.queue.front()?.seqno;
+        self.queue.get(seqno.checked_sub(first)? as usize)
+    }
+
+    /// What a client had done and waits for its turn with is rolled back, and done again in its turn.
+    pub fn replay(&mut self, seqno: u64) {
+        let at = self.queue.front().map_or(0, |first| seqno.saturating_sub(first.seqno)) as usize;
+        if let Some(change) = self.queue.get_mut(at).filter(|c| c.seqno == seqno) {
+            (change.by, change.depends_on) = (By::Replay, seqno - 1);
+            self.running.remove(&seqno);
+        }
+    }
+
+    /// Does an applier change this row now, or a statement in isolation anything?
+    pub fn is_applied_now(&self, row: u16) -> bool {
+        let running = self.running.keys().filter_map(|seqno| self.change(*seqno));
+        let mut others = running.filter(|c| c.by != By::Client);
+        others.any(|c| c.isolated || c.rows.iter().any(|own| own.0 == row))
+    }
+
+    /// What has been begun, and what of that only waits for its turn.
+    pub fn applies(&self) -> &BTreeMap<u64, bool> {
+        &self.running
+    }
+
+    /// How many have begun with something that is not committed.
+    pub fn running(&self) -> usize {
+        self.running.len()
+    }
+
+    pub fn is_running(&self, seqno: u64) -> bool {
+        self.running.contains_key(&seqno)
+    }
+
+    /// The work on it is done: it waits for its turn.
+    pub fn finish(&mut self, seqno: u64) {
+        if let Some(done) = self.running.get_mut(&seqno) {
+            *done = true;
+        }
+    }
+
+    /// Is the work done on what is next?
+    pub fn may_commit(&self) -> bool {
+        self.valid && self.queue.front().is_some_and(|next| self.running.get(&next.seqno) == Some(&true))
+    }
+
+    /// A statement in total-order isolation is being executed.
+    pub fn in_statement(&self) -> bool {
+        self.valid && self.queue.front().is_some_and(|c| c.isolated && self.running.contains_key(&c.seqno))
+    }
+
     pub fn apply_one(&mut self, flush: DbFlush) -> Result<bool, String> {
         if !self.valid {
             return Ok(false);
@@ -204,6 +340,7 @@ impl Database {
         if change.seqno != self.now.position + 1 {
             return Err(format!("database at {} is given {}", self.now.position, change.seqno));
         }
+        self.running.remove(&change.seqno);
         self.now.position = change.seqno;
         self.now.lineage = change.lineage;
         self.now.chain = mix(self.now.chain ^ change.hash);
@@ -239,7 +376,9 @@ impl Database {
     }
 
     pub fn crash(&mut self, power: bool, rng: &mut Rng) {
+        // What was begun and not committed is rolled back: the data are a prefix of the history.
         self.queue.clear();
+        self.running.clear();
         if !self.valid {
             return;
         }
@@ -271,6 +410,7 @@ impl Database {
     pub fn invalidate(&mut self) {
         self.valid = false;
         self.half_done = false;
+        self.running.clear();
         self.read_back = 0;
         self.now = State::default();
         self.durable = State::default();
@@ -288,9 +428,69 @@ impl Database {
             }
         }
         self.now = state;
+        self.running.clear();
         self.half_done = false;
         self.valid = true;
         self.flush();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HISTORY: Uuid = Uuid([1; 16]);
+
+    /// A write set that changes this row.
+    fn change(seqno: u64, depends_on: u64, row: u16) -> Change {
+        let rows = vec![(row, seqno)];
+        Change { rows, depends_on, op: seqno, ..Change::view(seqno, seqno, Lineage::default(), Vec::new()) }
+    }
+
+    fn database(queue: impl IntoIterator<Item = Change>) -> Database {
+        let mut db = Database::default();
+        db.begin(HISTORY, 0);
+        db.queue.extend(queue);
+        db
+    }
+
+    #[test]
+    fn appliers_work_together_commit_in_order_and_leave_a_prefix_when_they_die() {
+        let mut db = database([change(1, 0, 1), change(2, 0, 2), change(3, 1, 1), change(4, 0, 4)]);
+        assert_eq!(db.begin_some(3, false), Ok(vec![1, 2]), "the third waits for the first, the fourth for an applier");
+        db.finish(2);
+        assert!(!db.may_commit(), "not its turn");
+        db.finish(1);
+        assert!(db.may_commit());
+        assert_eq!(db.apply_one(DbFlush::Each), Ok(true));
+        assert_eq!(db.begin_some(3, false), Ok(vec![3, 4]));
+        db.finish(4);
+        assert_eq!(db.apply_one(DbFlush::Each), Ok(true));
+        db.crash(true, &mut Rng::new(1));
+        assert_eq!((db.recovered(), db.now.rows.len()), (Some((HISTORY, 2)), 2), "the fourth was done, and is gone");
+        assert!(db.begin_some(3, false) == Ok(vec![]) && db.running() == 0);
+    }
+
+    #[test]
+    fn a_client_of_this_server_needs_no_applier() {
+        let local = |seqno, row| Change { by: By::Client, ..change(seqno, seqno - 1, row) };
+        let mut db = database([change(1, 0, 1), local(2, 2), change(3, 0, 3), local(4, 4)]);
+        assert_eq!(db.begin_some(1, false), Ok(vec![1, 2]));
+        assert_eq!(db.begin_some(2, false), Ok(vec![3, 4]));
+    }
+
+    #[test]
+    fn two_that_must_not_run_together_are_found() {
+        let mut db = database([change(1, 0, 7), change(2, 0, 7)]);
+        assert!(db.begin_some(2, false).unwrap_err().contains("change row 7"));
+        let mut db = database([change(1, 0, 7), change(2, 1, 7)]);
+        assert!(db.begin_some(2, true).unwrap_err().contains("change row 7"));
+        let mut db = database([change(1, 0, 1), Change { isolated: true, ..change(2, 0, 2) }]);
+        assert!(db.begin_some(2, false).unwrap_err().contains("isolation"));
+        let mut db = database([change(1, 0, 1), Change { op: 0, ..change(2, 0, 2) }]);
+        assert!(db.begin_some(2, false).unwrap_err().contains("view"));
+        let mut db = database([change(1, 0, 7), change(2, 1, 7)]);
+        assert_eq!(db.begin_some(2, false), Ok(vec![1]));
     }
 }

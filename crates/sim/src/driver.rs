@@ -5,14 +5,15 @@ use trireme_certification::{KeyKind, WriteSet as Body};
 use trireme_order::{
     Append, Content, Delivery, Envelope, Event as GroupEvent, LogStore, Message, Output, Phase, ReadId,
 };
+use trireme_replicator::applying::begins_behind;
 use trireme_replicator::message::AppMessage;
 use trireme_replicator::retention::{Needs, needed_from};
 use trireme_replicator::{Offer, Position};
 use trireme_types::{Durability, EntryKind, Lineage, LogIndex, NodeId, Reader, Seqno, Uuid, VoterSet};
 
 use crate::check::{Delivered, Judged, Outcome, Place, Reach, What};
-use crate::cluster::{Asked, Cluster, Event, Input, Slot, Stop, Sync};
-use crate::database::{Change, Staging};
+use crate::cluster::{Asked, Cluster, Event, Input, Process, Slot, Stop, Sync};
+use crate::database::{By, Change};
 use crate::judge::{Judge, Part, WriteSet};
 use crate::net::Payload;
 use crate::options::{Kind, MS, SEC, Sabotage};
@@ -233,46 +234,11 @@ impl Cluster {
     }
 
     /// The server ends, saying why; it is started again, which takes its time.
-    fn restart_server(&mut self, slot: usize) {
+    pub(crate) fn restart_server(&mut self, slot: usize) {
         self.crash(slot, false);
         let boot = self.slots[slot].boot;
         let delay = 5 * SEC + self.rng.exp(self.options.fault_duration);
         self.after(delay, Event::Restart { slot, boot });
-    }
-
-    /// The process ends in order: the log is synced, the database flushed.
-    fn stop(&mut self, slot: usize) {
-        self.log(|| format!("n{slot} has left"));
-        let boot = self.slots[slot].boot;
-        // What it cannot apply is left to the next life.
-        let goes =
-            |c: &Cluster| c.slots[slot].db.valid && c.slots[slot].db.queue.front().is_some_and(|c| c.fails.is_none());
-        while self.failure.is_none() && goes(self) {
-            if let Err(e) = self.slots[slot].db.apply_one(self.options.db_flush) {
-                self.fail(format!("n{slot}: {e}"));
-            }
-        }
-        // The provider ends first: the state file has its position.
-        if let Some(p) = self.life(slot, boot) {
-            let store = p.group.store_mut();
-            if p.sync.is_some() {
-                store.complete_sync(0, LogIndex::ZERO);
-            }
-            if let Some((generation, upto)) = store.begin_sync(false) {
-                store.complete_sync(generation, upto);
-            }
-        }
-        self.slots[slot].claim = self.slots[slot].db.recovered();
-        // Killed before the engine's end, perhaps.
-        if self.rng.chance(0.7) {
-            self.slots[slot].db.flush();
-        }
-        self.crash(slot, false);
-        self.slots[slot].out = true;
-        if self.calm {
-            let boot = self.slots[slot].boot;
-            self.after(MS, Event::Restart { slot, boot });
-        }
     }
 
     fn schedule_wake(&mut self, slot: usize, boot: u32) {
@@ -491,6 +457,9 @@ impl Cluster {
                 // What was ordered in the part that is skipped will never be heard of: unknown outcomes.
                 p.pending.clear();
                 p.streams.values_mut().for_each(OwnStream::lose);
+                p.trxs.clear();
+                p.held_back.clear();
+                self.wake_waiting(slot);
                 self.carry_out(slot);
                 if base.history.is_nil() {
                     return;
@@ -543,7 +512,15 @@ impl Cluster {
                 }
                 let lineage = self.lineage_at(slot, index);
                 let offer = self.slots[slot].process.as_mut().map(|p| p.replicator.handle_ordered(index, seqno, false));
-                let mut change = Change::of(&ws, seqno.0, hash, lineage.clone(), verdict);
+                let certified = full.ok().then_some(full.depends_on);
+                let behind = begins_behind(seqno, certified, Seqno(ws.last_seen), self.options.optimistic);
+                let mut change = Change::of(&ws, seqno.0, behind.0, hash, lineage.clone(), verdict);
+                if let Some(asked) = own.as_ref().filter(|_| !matches!(ws.part, Part::Isolated | Part::Rollback)) {
+                    change.by = self.trx_ordered(slot, asked.op, seqno, verdict);
+                    if change.by == By::Replay {
+                        change.depends_on = seqno.0 - 1;
+                    }
+                }
                 if matches!(ws.part, Part::Whole | Part::Isolated) && verdict {
                     change.fails = self.error_of(slot, ws.op);
                 }
@@ -640,27 +617,13 @@ impl Cluster {
                     let result = self.histories.compare_streams(history, &open);
                     self.check(slot, result);
                 }
-                let stage = Staging::Drop(ended);
                 let lineage = self.lineage_at(slot, index);
                 let branch = self.branch(slot);
                 let now = self.slots[slot].local(self.now);
                 let Some(p) = &mut self.slots[slot].process else { return };
                 p.replicator.note_branch(branch);
                 let offer = p.replicator.handle_view(now, index, seqno, &ordered);
-                self.feed(
-                    slot,
-                    Some(offer),
-                    Change {
-                        seqno: seqno.0,
-                        op: 0,
-                        hash: mix(hash),
-                        lineage,
-                        rows: Vec::new(),
-                        stage,
-                        fails: None,
-                        isolated: false,
-                    },
-                );
+                self.feed(slot, Some(offer), Change::view(seqno.0, mix(hash), lineage, ended));
                 self.carry_out(slot);
             }
         }
@@ -851,46 +814,69 @@ impl Cluster {
 
     // --- the database -----------------------------------------------------------------------------------------------
 
+    /// Appliers begin with what they may.
     pub(crate) fn start_apply(&mut self, slot: usize, boot: u32) {
-        let mean = self.options.db_apply_mean;
-        let delay = self.rng.exp(mean);
-        let next = self.slots[slot].db.queue.front().filter(|_| self.slots[slot].db.valid).map(|c| Seqno(c.seqno));
-        let Some(p) = self.life(slot, boot) else { return };
-        if next.is_some() && next != p.voting && !p.apply_scheduled {
-            p.apply_scheduled = true;
-            self.after(delay, Event::Apply { slot, boot });
+        let Some(p) = self.life(slot, boot).filter(|p| p.comparing.is_none()) else { return };
+        let server = p.server;
+        let free = self.options.sabotage == Some(Sabotage::DependsOnIgnored);
+        let db = &mut self.slots[slot].db;
+        let begun = match db.begin_some(self.options.appliers, free) {
+            Ok(begun) => begun,
+            Err(text) => return self.fail(format!("n{slot}: {text}")),
+        };
+        if !begun.is_empty() && db.running() > 1 {
+            self.situations.arose(Situation::AppliedTogether);
+        }
+        for seqno in begun {
+            self.applying(slot, server, seqno);
         }
     }
 
-    pub(crate) fn apply(&mut self, slot: usize, boot: u32) {
-        let paused = self.slots[slot].paused;
-        let Some(p) = self.life(slot, boot) else { return };
-        if paused || p.outage.as_ref().is_some_and(|o| o.holds_up) {
-            self.after(10 * MS, Event::Apply { slot, boot });
+    /// The work on `seqno` is done, and it is committed when its turn comes.
+    pub(crate) fn applied(&mut self, slot: usize, server: u32, seqno: u64) {
+        let s = &mut self.slots[slot];
+        let Some(p) = s.process.as_ref().filter(|p| p.server == server) else { return };
+        let boot = p.boot;
+        if s.paused || p.outage.as_ref().is_some_and(|o| o.holds_up) {
+            return self.after(10 * MS, Event::Applied { slot, server, seqno });
+        }
+        if !s.db.is_running(seqno) {
+            // Its data were replaced.
             return;
         }
-        p.apply_scheduled = false;
-        if self.slots[slot].db.queue.front().is_some_and(|c| c.isolated) && self.dies_in_statement(slot) {
+        if s.db.in_statement() && self.dies_in_statement(slot) {
             return;
         }
-        let many = if self.rng.chance(0.2) { self.rng.range(1, 20) } else { 1 };
-        for _ in 0..many {
-            if !self.passes_vote(slot) {
-                break;
-            }
-            self.end_changes(slot);
-            match self.slots[slot].db.apply_one(self.options.db_flush) {
-                Ok(true) => {
-                    self.read_values(slot);
-                    self.settle_vote(slot);
-                    self.donate(slot);
-                }
-                Ok(false) => break,
-                Err(text) => return self.fail(format!("n{slot}: {text}")),
-            }
+        let db = &mut self.slots[slot].db;
+        db.finish(seqno);
+        if !db.may_commit() {
+            self.arose(Situation::AppliedAhead);
         }
+        while self.failure.is_none() && self.slots[slot].db.may_commit() && self.commit_next(slot) {}
         self.keep_log(slot);
         self.start_apply(slot, boot);
+    }
+
+    /// What is next is committed. `false`: not now.
+    fn commit_next(&mut self, slot: usize) -> bool {
+        if self.gives_way(slot) || !self.passes_vote(slot) {
+            return false;
+        }
+        self.end_changes(slot);
+        match self.slots[slot].db.apply_one(self.options.db_flush) {
+            Ok(done) => {
+                self.wake_waiting(slot);
+                self.release_held_back(slot);
+                self.read_values(slot);
+                self.settle_vote(slot);
+                self.donate(slot);
+                done
+            }
+            Err(text) => {
+                self.fail(format!("n{slot}: {text}"));
+                false
+            }
+        }
     }
 
     /// Drops from the log what nobody needs, as a node does. In a harmless run what a linked member has not received is kept whatever it
@@ -952,6 +938,10 @@ impl Cluster {
             .filter(|&i| self.slots[i].process.is_some() && !self.slots[i].stands_still())
             .collect();
         let Some(&slot) = self.rng.pick(&up) else { return };
+        if self.slots[slot].process.as_ref().is_some_and(|p| p.comparing.is_some()) {
+            // Nobody gets into a server that is still being started.
+            return;
+        }
         if self.rng.chance(self.options.read_share) {
             self.read(slot);
         } else if self.rng.chance(self.options.app_share) {
@@ -972,8 +962,11 @@ impl Cluster {
 
     /// A client commits a transaction on `slot`, or a statement in isolation; the operation's number.
     pub fn write(&mut self, slot: usize) -> u64 {
-        let op = self.clients.begin();
         let isolated = self.options.isolated_share > 0.0 && self.rng.chance(self.options.isolated_share);
+        if self.options.think_mean > 0 && !isolated {
+            return self.begin_trx(slot);
+        }
+        let op = self.clients.begin();
         let part = if isolated { Part::Isolated } else { Part::Whole };
         if !self.submit(slot, op, part) {
             if self.undisturbed {
@@ -986,9 +979,22 @@ impl Cluster {
 
     /// Sends a part of an operation; `false` when it was refused.
     pub(crate) fn submit(&mut self, slot: usize, op: u64, part: Part) -> bool {
-        let keys = (0..self.rng.range(0, 3))
-            .map(|_| (self.rng.below(self.options.keys) as u16, KeyKind::ALL[self.rng.below(4) as usize]))
-            .collect();
+        let keys = self.draw_keys();
+        let keys = self.free_keys(slot, op, part, keys);
+        let sent = self.send_part(slot, op, part, &keys);
+        if sent {
+            self.begin_changes(slot, op, part, &keys);
+        }
+        sent
+    }
+
+    pub(crate) fn draw_keys(&mut self) -> Vec<(u16, KeyKind)> {
+        let draw = |r: &mut Rng, of| (r.below(of) as u16, KeyKind::ALL[r.below(4) as usize]);
+        (0..self.rng.range(0, 3)).map(|_| draw(&mut self.rng, self.options.keys)).collect()
+    }
+
+    /// Hands it to the order; `false` when it was refused.
+    pub(crate) fn send_part(&mut self, slot: usize, op: u64, part: Part, keys: &[(u16, KeyKind)]) -> bool {
         let origin = self.member(slot).uuid();
         let pieced = self.options.pieced_share > 0.0 && self.rng.chance(self.options.pieced_share);
         let padding = if pieced {
@@ -999,9 +1005,9 @@ impl Cluster {
         let last_seen = self.slots[slot].db.now.position;
         // A server takes no clients before it is synced: what its data hold may still turn out to be wrong (rule 28). One that is left does
         // not either.
-        let serving = self.slots[slot].process.as_ref().is_some_and(|p| p.synced && p.replicator.is_live());
-        let keys = self.free_keys(slot, op, part, keys);
-        let body = WriteSet { op, part, last_seen, keys: keys.clone(), padding }.encode(origin);
+        let serves = |p: &Process| p.synced && p.replicator.is_live() && p.comparing.is_none();
+        let serving = self.slots[slot].process.as_ref().is_some_and(serves);
+        let body = WriteSet { op, part, last_seen, keys: keys.to_vec(), padding }.encode(origin);
         let answer = if serving { self.with_group(slot, |g, now| g.propose(now, body)) } else { None };
         let Some(Ok((session, number))) = answer else { return false };
         self.log(|| format!("n{slot} proposes {part:?} of operation {op} as {}:{number}", session.number));
@@ -1011,7 +1017,6 @@ impl Cluster {
         if let Some(p) = &mut self.slots[slot].process {
             p.pending.insert((session.number, number), Asked { op, isolated: part == Part::Isolated });
         }
-        self.begin_changes(slot, op, part, &keys);
         true
     }
 
@@ -1048,6 +1053,7 @@ impl Cluster {
             // and holds its rows until then.
             for asked in std::mem::take(&mut p.pending).values() {
                 p.locks.remove(&asked.op);
+                p.trxs.remove(&asked.op);
             }
             p.streams.values_mut().filter(|s| s.sent.is_some()).for_each(OwnStream::lose);
         }
@@ -1056,6 +1062,7 @@ impl Cluster {
             self.arose(Situation::GivenUp);
         }
         self.with_group(slot, |g, _| g.abandon_pending());
+        self.wake_waiting(slot);
     }
 
     /// Without a primary component clients are told at once that what was given to nobody did not happen.
@@ -1068,11 +1075,13 @@ impl Cluster {
                 Some(stream) => stream.sent = None,
                 None => {
                     p.locks.remove(&op);
+                    p.trxs.remove(&op);
                     self.situations.arose(Situation::Withdrawn);
                     self.clients.withdrawn(op);
                 }
             }
         }
+        self.wake_waiting(slot);
     }
 
     pub fn is_primary(&self, slot: usize) -> bool {

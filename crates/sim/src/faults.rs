@@ -549,7 +549,7 @@ impl Cluster {
                 if self.slots[slot].out {
                     let boot = self.slots[slot].boot;
                     self.after(0, Event::Restart { slot, boot });
-                } else if self.slots[slot].process.is_some() {
+                } else if self.is_running(slot) {
                     self.after(100 * MS, Event::Undo(Undo::Return(slot)));
                 }
             }
@@ -903,6 +903,8 @@ impl Cluster {
         }
         for slot in 0..self.slots.len() {
             if self.slots[slot].process.is_none() && !self.slots[slot].dead {
+                // A stop is cut short.
+                self.server_ended(slot, false);
                 self.join(slot);
             }
         }

@@ -5,7 +5,7 @@
 //! primary component with equal data again.
 //!
 //! Reading order: `options` (what is drawn from a seed), `cluster` (the world and its events), `driver` (what a node does),
-//! `links` and `net` (between nodes), `faults` (what is done to it), `hostile` (a node that lies), `outage` (a node whose disk fails), `watch` (where the protocol stands, by the simulator's own account),
+//! `links` and `net` (between nodes), `faults` (what is done to it), `hostile` (a node that lies), `outage` (a node whose disk fails), `steps` (starts and stops), `watch` (where the protocol stands, by the simulator's own account),
 //! `situations` (what a run met), `check/` (what must hold), `run` (the phases), `mutants` (what is broken on purpose). `store` and `database` are the models of what survives.
 //!
 //! The output line of a run: virtual time; time from healing to convergence; events carried out; messages sent; changes of
@@ -25,6 +25,7 @@ mod faults;
 mod hostile;
 pub mod judge;
 mod links;
+mod locals;
 pub mod mutants;
 mod net;
 mod options;
@@ -34,6 +35,7 @@ mod rng;
 mod run;
 mod server;
 mod situations;
+mod steps;
 mod store;
 mod streaming;
 mod upgrades;

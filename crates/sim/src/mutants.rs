@@ -235,9 +235,12 @@ known! {
     "withdraw-sent", "22, 23", swarm(2000), "what was sent is withdrawn too" => "a withdrawn operation that is ordered";
     "statement-abandoned", "22", swarm(5), "at an outage the client of an isolated statement hears that it was not executed" => "a withdrawn operation that is ordered";
     "session-kept", "23", swarm(40), "after giving up, the same session gives the same numbers" => "an answer that belongs to another operation";
+    "victim-spared", "23", swarm(325), "a local transaction that is in the way of an applier goes on" => "a lost update";
+    "replay-overtaken", "23", swarm(125), "the server lets clients certify although an ordered victim waits to be applied again" => "a lost update; two that are applied together change the same row";
     "local-cut", "24", swarm(8000), "the certification index is cut by the own database's position" => "other states after the same entry";
     "lag-unordered", "24", swarm(2000), "whoever orders leaves a laggard out of its own cut, and does not order that" => "other states after the same entry";
     "isolation-ignored", "24", swarm(500), "an isolated statement is certified like any other" => "an isolated statement that may run beside another write set";
+    "depends-on-ignored", "24", swarm(1750), "an applier begins before what the keys of its write set order before it is committed" => "two that are applied together change the same row";
     "streams-kept", "24", swarm(1500), "a view does not end the streaming transactions of those that left" => "other transactions open than should be";
     "read-committed", "25", swarm(500), "a read is sent to the committed position" => "a stale read";
     "read-without-round", "25", swarm(15), "a read is answered without asking a majority" => "a stale read";
@@ -249,6 +252,7 @@ known! {
     "contradiction-ignored", "28", swarm(15), "what the data held when they were found is not compared with what the group has decided" => "different data in the end";
     "newcomers-unasked", "28", swarm(4), "a vote does not wait for members that have not said yet whether they have data" => "no common primary view any more; a lost update";
     "position-trusted", "31", swarm(50), "a server goes on from the position that the state file claims, not from its engine's" => "other data on one node";
+    "stop-unsynced", "31", swarm(375), "a stop records its position as on disk without waiting for the engine" => "a position recorded as on disk that is not there";
     "trimmed-in-memory", "32", swarm(50), "the log is trimmed by what is committed in memory" => "nobody can go on after a death of all";
     "copy-unchecked", "33", swarm(8), "a copy is good for whatever log it meets" => "a server that is not given what comes next";
     "marks-over-fork", "34", Runs::TestOfOrder, "what was known to be committed stays known behind a fork below it" => "the test of that rule";

@@ -181,6 +181,14 @@ pub enum Sabotage {
     TrimmedInMemory,
     /// A position is gone on from that the engine did not confirm (rule 31).
     PositionTrusted,
+    /// An applier begins with a write set before what its keys order before it is committed (rule 24).
+    DependsOnIgnored,
+    /// A local transaction that is in the way of an applier is not aborted.
+    VictimSpared,
+    /// Clients' write sets are sent although an ordered victim waits to be applied again (rule 23).
+    ReplayOvertaken,
+    /// A stop records its position as on disk without waiting for the engine (rule 31).
+    StopUnsynced,
     /// Data that a statement was cut off in count as whole (rule 26).
     HalfDoneTrusted,
     /// A log that is opened again after an outage of its disk is not compared with what it had acknowledged (rules 16, 17).
@@ -208,6 +216,10 @@ impl Sabotage {
         Sabotage::PiecesMixed,
         Sabotage::TrimmedInMemory,
         Sabotage::PositionTrusted,
+        Sabotage::DependsOnIgnored,
+        Sabotage::VictimSpared,
+        Sabotage::ReplayOvertaken,
+        Sabotage::StopUnsynced,
         Sabotage::HalfDoneTrusted,
         Sabotage::VoteIgnored,
         Sabotage::FailureForgotten,
@@ -230,6 +242,10 @@ impl Sabotage {
             Sabotage::PiecesMixed => "pieces-mixed",
             Sabotage::TrimmedInMemory => "trimmed-in-memory",
             Sabotage::PositionTrusted => "position-trusted",
+            Sabotage::DependsOnIgnored => "depends-on-ignored",
+            Sabotage::VictimSpared => "victim-spared",
+            Sabotage::ReplayOvertaken => "replay-overtaken",
+            Sabotage::StopUnsynced => "stop-unsynced",
             Sabotage::HalfDoneTrusted => "half-done-trusted",
             Sabotage::VoteIgnored => "vote-ignored",
             Sabotage::FailureForgotten => "failure-forgotten",
@@ -343,8 +359,15 @@ pub struct Options {
     /// Write sets between two reports, and how far behind a member lags.
     pub distances: Distances,
 
-    /// Of the starts: the engine cannot be asked before it runs.
+    /// Of the starts that follow a stop: the engine cannot be asked before it runs.
     pub unheard_share: f64,
+    /// Servers do not tell how far their engines' logs are on disk.
+    pub silent: bool,
+    /// Threads of a server that apply, and whether they begin before what the origin of a write set had seen is committed.
+    pub appliers: usize,
+    pub optimistic: bool,
+    /// How long a client takes from row to row, with locks for which it waits. Zero: no client waits for any.
+    pub think_mean: u64,
     pub db_flush: DbFlush,
     pub db_apply_mean: u64,
     pub db_flush_mean: u64,
@@ -439,6 +462,10 @@ impl Options {
             truncation_volatile: false,
             distances: Distances { report_every: 8, lag_min: 64 },
             unheard_share: 0.0,
+            silent: false,
+            appliers: 1,
+            optimistic: false,
+            think_mean: 0,
             db_flush: DbFlush::Lazy,
             db_apply_mean: 100 * US,
             db_flush_mean: SEC,
@@ -578,6 +605,7 @@ impl Options {
         o.draw_strikes();
         o.draw_errors();
         o.draw_starts();
+        o.draw_appliers();
         // Below the newest level a vote does not wait for those that have just come back.
         o.mixed = o.error_share == 0.0 && Rng::new(seed ^ 0x006c_6576_u64.rotate_left(32)).chance(0.15);
         o
@@ -632,6 +660,17 @@ impl Options {
         }
         if r.chance(0.4) {
             self.kept_for_absent = r.range(1, 200);
+        }
+        self.silent = r.chance(0.5);
+    }
+
+    /// From a stream of its own.
+    fn draw_appliers(&mut self) {
+        let mut r = Rng::new(self.seed ^ 0x0061_7070_u64.rotate_left(24));
+        self.appliers = r.range(1, 8) as usize;
+        self.optimistic = r.chance(0.5);
+        if r.chance(0.7) {
+            self.think_mean = r.range(10, 10_000) * US;
         }
     }
 
@@ -774,7 +813,9 @@ impl Options {
                 Stage::Outage => self.outage_mean > 0,
                 // Errors are drawn behind this.
                 Stage::Vote => false,
+                Stage::Stopping => self.faults.iter().any(|f| f.0 == Fault::Leave),
                 Stage::VoterChange | Stage::Fork | Stage::Promise | Stage::Snapshot | Stage::Copy => true,
+                Stage::Starting => true,
             };
             if known && r.chance(0.5) {
                 self.strikes.push((stage, r.range(2, 40) as f64 / 100.0));
@@ -959,6 +1000,7 @@ impl Options {
         o.safety = r.range(3, 20) * SEC;
         o.operations = r.range(20, 300);
         o.client_mean = o.safety / o.operations;
+        o.draw_appliers();
         o.lie_mean = [MS, 10 * MS, 100 * MS][r.below(3) as usize];
         o.fault_mean = r.range(500, 5_000) * MS;
         o.fault_duration = r.range(10, 500) * MS;
@@ -1019,7 +1061,7 @@ impl fmt::Display for Options {
             f,
             "seed {}: {:?} liar {:?} nodes {} arbitrators {} keeping {} durability {:?} store {:?} codec {} forced {} mixed {} dark {} founded {} leaves_dead {} ignore_sb {} ignore_quorum {} heartbeat {}ms election {}ms suspect {}ms linger {}ms \
              body_wait {}ms batch {} inflight {} delay {}+{}ms bandwidth {} droppable_loss {} notice {}ms connect {}ms dead_peer {}ms \
-             step {}ms x{} sync {}+{}ms checkpoint {} retain {}, {} for members, {} for absent truncation_volatile {} report {} unheard {} db {:?} apply {}ms flush {}ms \
+             step {}ms x{} sync {}+{}ms checkpoint {} retain {}, {} for members, {} for absent truncation_volatile {} report {} unheard {} silent {} appliers {} optimistic {} think {}ms db {:?} apply {}ms flush {}ms \
              transfer {}ms operations {} every {}ms keys {} body {} pieced {} up to {} of {} in {}ms cached {} app {} read {} stream {} isolated {} errors {} large {} for {}ms safety {}ms fault every {}ms for {}ms drift {}ppm outage {}ms {:?} strikes {:?} faults [",
             self.seed,
             self.kind,
@@ -1062,6 +1104,10 @@ impl fmt::Display for Options {
             self.truncation_volatile,
             self.distances.report_every,
             self.unheard_share,
+            self.silent,
+            self.appliers,
+            self.optimistic,
+            ms(self.think_mean),
             self.db_flush,
             ms(self.db_apply_mean),
             ms(self.db_flush_mean),

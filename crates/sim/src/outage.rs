@@ -142,6 +142,8 @@ impl Cluster {
         p.streams.clear();
         // In a new session all is certified against these.
         p.locks.clear();
+        p.trxs.clear();
+        p.held_back.clear();
         self.clients.reads_failed += p.waiting_reads.len() as u64;
         p.waiting_reads.clear();
         self.clients.reads_failed += p.reads.len() as u64;
@@ -156,6 +158,7 @@ impl Cluster {
         p.outage = Some(Outage { first, pause: first, holds_up });
         p.group.store_mut().doubt();
         let boot = p.boot;
+        self.wake_waiting(slot);
         self.after(first, Event::Look { slot, boot });
         self.tempt(slot, Stage::Outage);
     }
@@ -224,7 +227,6 @@ impl Cluster {
         (p.view, p.primary) = (None, false);
         p.heard.clear();
         p.newest.clear();
-        p.apply_scheduled = false;
         p.outage = None;
         p.returned = Some((self.now, first));
         if suspect {

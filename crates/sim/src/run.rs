@@ -264,8 +264,7 @@ impl Cluster {
                 all = false;
                 let boot = self.slots[slot].boot;
                 let lost = probes[slot].is_none_or(|(op, began)| {
-                    let waits =
-                        self.slots[slot].process.as_ref().is_some_and(|p| p.pending.values().any(|o| o.op == op));
+                    let waits = self.slots[slot].process.as_ref().is_some_and(|p| p.is_busy_with(op));
                     began != boot || !waits
                 });
                 if lost && self.slots[slot].db.valid {

@@ -7,8 +7,7 @@ use bytes::Bytes;
 use trireme_order::LogStore;
 use trireme_replicator::absent::others;
 use trireme_replicator::message::AppMessage;
-use trireme_replicator::position::{self, Word};
-use trireme_replicator::retention::{EngineDisk, EngineLog, Look};
+use trireme_replicator::retention::{EngineDisk, Look};
 use trireme_replicator::{Effect, Feed, Position, Sight};
 use trireme_types::{NodeId, Seqno, Session, Uuid, Writer};
 
@@ -153,32 +152,20 @@ impl Cluster {
     fn go_live(&mut self, slot: usize, position: Position) {
         let s = &mut self.slots[slot];
         s.at_risk = false;
-        let Some(p) = &mut s.process else { return };
-        let at = (position.history, position.seqno.0);
-        if s.db.half_done_at() == Some(at.1) {
+        let Some(delivered) = s.process.as_ref().map(|p| p.last_seqno.0) else { return };
+        if s.db.half_done_at() == Some(position.seqno.0) {
             s.db.trust();
             self.situations.arose(Situation::HalfDoneGoneOnWith);
-            self.watch.overtaken = self.watch.overtaken.max(p.last_seqno.0);
+            self.watch.overtaken = self.watch.overtaken.max(delivered);
         }
-        s.claim = None;
-        let engine = s.db.recovered().map(|(history, seqno)| Position { history, seqno: Seqno(seqno) });
-        if position::compare(engine, true, position, Word::Engine).is_err() {
-            // Only a claim that nobody has asked the engine about may turn out to be wrong.
-            if !s.unheard || s.begins_at != Some(position) {
-                return self.fail(format!("n{slot} is fed from {position:?}, its data are at {engine:?}"));
-            }
-            self.situations.arose(Situation::ClaimRefused);
-            if self.options.sabotage == Some(Sabotage::PositionTrusted) {
-                s.db.pretend(at.1);
-            } else {
-                p.stopped = Some(Stop::Server("the state file is ahead of the engine".into()));
-                return self.schedule_step(slot);
-            }
-        }
+        self.open_engine(slot, position);
         let s = &mut self.slots[slot];
         let Some(p) = &mut s.process else { return };
         p.engine = EngineDisk::new(0);
         p.locks.clear();
+        p.trxs.clear();
+        p.held_back.clear();
+        p.blocked.clear();
         p.ballots.forget(position.seqno);
         s.db.queue.extend(p.kept.drain(..).filter(|c| c.seqno > position.seqno.0));
         self.keep_log(slot);
@@ -202,12 +189,14 @@ impl Cluster {
         if still {
             return;
         }
+        let log = self.slots[slot].engine_log(self.options.silent);
         let s = &mut self.slots[slot];
         let node = s.node;
         let Some(p) = s.process.as_mut() else { return };
         let group = &p.group;
+        let left = p.comparing.map_or(Seqno(s.db.now.position), |at| at.seqno);
         let sight = Sight {
-            left: Seqno(s.db.now.position),
+            left,
             backlog: s.db.queue.len() as u64,
             backlog_small: 16,
             orders: group.sequencer() == Some(node),
@@ -216,8 +205,7 @@ impl Cluster {
         };
         p.replicator.handle_tick(now, sight);
         if p.replicator.is_live() {
-            let look = Look { epoch: 0, ended: Seqno(s.db.now.position) };
-            let log = EngineLog::At { written: s.db.now.position, durable: s.db.said_durable() };
+            let look = Look { epoch: 0, ended: left };
             p.engine.see(look, log, now);
         }
         self.look_for_absent(slot);
@@ -271,6 +259,8 @@ impl Cluster {
             return self.after(TICK, Event::Asks { slot, boot });
         }
         let Some(p) = self.life(slot, boot) else { return };
+        // What a copy brought is compared when the server reports it.
+        p.word = None;
         p.replicator.handle_state_request(now, b"copy".to_vec());
         self.carry_out(slot);
     }
@@ -278,7 +268,7 @@ impl Cluster {
     /// Begins the copies that the donor's server has got far enough for.
     pub(crate) fn donate(&mut self, slot: usize) {
         let s = &mut self.slots[slot];
-        let Some(p) = &mut s.process else { return };
+        let Some(p) = s.process.as_mut().filter(|p| p.comparing.is_none()) else { return };
         let position = s.db.now.position;
         let ready: Vec<(NodeId, u64)> = p.donations.extract_if(.., |(_, at)| *at <= position).collect();
         for (joiner, _) in ready {

@@ -29,7 +29,7 @@ situations! {
     /// Somebody began to order in a term of its own.
     Election = "election": 4_700,
     /// Two asked for votes in one term.
-    SplitVote = "two candidates in one term": 79,
+    SplitVote = "two candidates in one term": 45,
     /// A vote was refused.
     VoteRefused = "vote refused": 390,
     /// A sequencer asked another member to take over.
@@ -109,7 +109,21 @@ situations! {
     /// Nobody had better data: the half-done ones were gone on with.
     HalfDoneGoneOnWith = "half-done data gone on with": 0,
     /// The engine could not be asked at a start, and when it ran it was elsewhere than the state file says.
-    ClaimRefused = "claim not confirmed by the engine": 15,
+    ClaimRefused = "claim not confirmed by the engine": 8,
+    /// Several were at work in a server at a time.
+    AppliedTogether = "write sets applied together": 4_700,
+    /// One was done before another one that is ordered before it.
+    AppliedAhead = "applied before its turn to commit": 4_600,
+    /// A client waited for a row.
+    LockWait = "client waits for a lock": 2_900,
+    /// An applier wanted its locks.
+    GaveWay = "client gives way to an applier": 1_300,
+    /// It wanted to commit, and nothing was sent while somebody replayed.
+    HeldBack = "commit held back": 350,
+    /// And was aborted meanwhile.
+    Recalled = "commit held back and aborted": 180,
+    /// And it was ordered already.
+    Replayed = "ordered transaction applied again": 780,
     /// The engine was asked at a start, and was elsewhere than the state file says.
     ClaimCorrected = "claim corrected by the engine": 10,
     /// A server failed to apply something, and asked the group.
@@ -146,6 +160,8 @@ situations! {
     StruckStatement = "struck: statement in isolation": 130,
     StruckVote = "struck: vote on an error of its own open": 85,
     StruckOutage = "struck: log's disk in outage": 90,
+    StruckStart = "struck: start": 480,
+    StruckStop = "struck: stop": 260,
     // A node lies.
     /// A lie was heard.
     Lie = "lie": 0,

@@ -14,7 +14,7 @@ use trireme_certification::KeyKind;
 use trireme_history::{Body, Element, Header, History, Isolation, Key, Micros, Operation, Step};
 
 use crate::check::{Branches, Outcome, Place, Reach};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Process};
 use crate::database::State;
 use crate::judge::Part;
 use crate::rng::mix;
@@ -291,10 +291,15 @@ impl Cluster {
         part: Part,
         mut keys: Vec<(u16, KeyKind)>,
     ) -> Vec<(u16, KeyKind)> {
-        if part != Part::Isolated && keys.iter().any(|k| changes(k.1)) {
-            let locked = self.locked(slot, op);
-            for (_, kind) in keys.iter_mut().filter(|(key, kind)| changes(*kind) && locked.contains(key)) {
-                *kind = KeyKind::Reference;
+        if keys.iter().any(|k| changes(k.1)) {
+            let locked = if part == Part::Isolated { BTreeSet::new() } else { self.locked(slot, op) };
+            let process = self.slots[slot].process.as_ref();
+            let by_trx = |row, kind| process.is_some_and(|p| p.is_claimed_by_trx(row, kind));
+            let taken = |(row, kind): (u16, KeyKind)| locked.contains(&row) || by_trx(row, kind);
+            for key in keys.iter_mut().filter(|key| changes(key.1)) {
+                if taken(*key) {
+                    key.1 = KeyKind::Reference;
+                }
             }
         }
         keys
@@ -315,7 +320,10 @@ impl Cluster {
     pub(crate) fn end_changes(&mut self, slot: usize) {
         let s = &mut self.slots[slot];
         let (Some(p), Some(change)) = (&mut s.process, s.db.queue.front()) else { return };
-        change.ends().for_each(|op| drop(p.locks.remove(&op)));
+        for op in change.ends() {
+            p.locks.remove(&op);
+            p.trxs.remove(&op);
+        }
     }
 
     pub(crate) fn values_answered(&mut self, slot: usize, op: u64, index: LogIndex, seqno: u64) {
@@ -325,7 +333,8 @@ impl Cluster {
 
     pub(crate) fn read_values(&mut self, slot: usize) {
         let s = &mut self.slots[slot];
-        let Some(p) = s.process.as_mut().filter(|p| !p.waiting_reads.is_empty()) else { return };
+        let reads = |p: &&mut Process| !p.waiting_reads.is_empty() && p.comparing.is_none();
+        let Some(p) = s.process.as_mut().filter(reads) else { return };
         let position = s.db.now.position;
         for waiting in p.waiting_reads.extract_if(.., |w| w.seqno <= position) {
             self.values.performed(&waiting, slot, self.now, self.options.keys, &s.db.now);

@@ -44,10 +44,14 @@ pub enum Stage {
     Outage,
     /// It has failed at a write set, and the vote is open.
     Vote,
+    /// It is being started: its engine has not been compared yet.
+    Starting,
+    /// It has left, and its server has not ended.
+    Stopping,
 }
 
 impl Stage {
-    pub const ALL: [Stage; 8] = [
+    pub const ALL: [Stage; 10] = [
         Stage::VoterChange,
         Stage::Fork,
         Stage::Promise,
@@ -56,6 +60,9 @@ impl Stage {
         Stage::Statement,
         Stage::Outage,
         Stage::Vote,
+        // The newest last: what the seeds before it draw stays the same.
+        Stage::Starting,
+        Stage::Stopping,
     ];
 }
 
@@ -304,6 +311,10 @@ impl Cluster {
         s.suspected = suspect;
         s.appended = s.store().last();
         s.asked = None;
+        // A plan of repair is in memory only.
+        if let Some(doubt) = &mut s.doubt {
+            doubt.until = None;
+        }
     }
 
     pub(crate) fn note_suspicion(&mut self, slot: usize) {
@@ -340,7 +351,7 @@ impl Cluster {
     /// The member in this place hears where the log of a sequencer ends, be it itself.
     fn note_end_of_sequencer(&mut self, slot: usize, term: Term, last: LogIndex) {
         if let Some(doubt) = &mut self.slots[slot].doubt {
-            if doubt.until.is_none_or(|(of, _)| of < term) {
+            if doubt.until.is_none_or(|(of, _)| of <= term) {
                 doubt.until = Some((term, last));
             }
         }
@@ -364,11 +375,12 @@ impl Cluster {
         }
         let Some(doubt) = s.doubt else { return };
         let Some((term, last)) = doubt.until else { return };
-        let store = s.store();
+        // A sequencer knows only when it has delivered that it was not elected in vain. A sync counts when the member hears of it. And what is
+        // noted on the disk counts until it is taken off there: it may refuse, or the member may die first.
+        let Some(status) = s.process.as_ref().map(|p| p.group.status()) else { return };
         let last = if term == doubt.acked.0 { last.max(doubt.acked.1) } else { last };
-        // A sequencer knows only then that it was not elected in vain. And a disk that refuses meanwhile keeps what is noted on it.
-        let delivered = s.process.as_ref().map_or(LogIndex::ZERO, |p| p.group.status().delivered);
-        if s.acked >= (term, last) && store.synced().max(store.base().index) >= last && delivered >= last {
+        let heard = status.delivered.min(status.durable.max(s.store().base().index));
+        if s.store().suspect().is_none() && s.acked >= (term, last) && heard >= last {
             self.slots[slot].doubt = None;
         }
     }
@@ -383,6 +395,9 @@ impl Cluster {
     /// What the member in this place is in the middle of.
     pub(crate) fn stages(&self, slot: usize) -> Vec<Stage> {
         let s = &self.slots[slot];
+        if s.ending.is_some() {
+            return vec![Stage::Stopping];
+        }
         let Some(p) = &s.process else { return Vec::new() };
         if p.outage.is_some() {
             return vec![Stage::Outage];
@@ -402,7 +417,9 @@ impl Cluster {
         if self.watch.copies.iter().any(|(from, to)| *from == slot || *to == slot) {
             stages.push(Stage::Copy);
         }
-        if s.db.valid && s.db.queue.front().is_some_and(|c| c.isolated) {
+        if p.comparing.is_some() {
+            stages.push(Stage::Starting);
+        } else if s.db.in_statement() {
             stages.push(Stage::Statement);
         }
         if p.voting.is_some() {
@@ -426,6 +443,8 @@ impl Cluster {
                 Stage::Statement => Situation::StruckStatement,
                 Stage::Outage => Situation::StruckOutage,
                 Stage::Vote => Situation::StruckVote,
+                Stage::Starting => Situation::StruckStart,
+                Stage::Stopping => Situation::StruckStop,
             });
         }
     }
@@ -468,6 +487,12 @@ impl Cluster {
                 _ => Strike::BreakOthers,
             };
             let delay = self.strikes.exp(self.options.outage_mean);
+            let boot = self.slots[slot].boot;
+            return self.after(delay, Event::Strike { slot, boot, stage, strike });
+        }
+        if stage == Stage::Stopping {
+            let strike = if self.strikes.chance(0.6) { Strike::Die } else { Strike::LosePower };
+            let delay = self.strikes.exp(2 * MS);
             let boot = self.slots[slot].boot;
             return self.after(delay, Event::Strike { slot, boot, stage, strike });
         }
@@ -542,7 +567,11 @@ impl Cluster {
     }
 
     pub(crate) fn strike(&mut self, slot: usize, boot: u32, stage: Stage, strike: Strike) {
-        if self.calm || self.life(slot, boot).is_none() {
+        let there = match stage {
+            Stage::Stopping => self.slots[slot].ending.is_some() && self.slots[slot].boot == boot,
+            _ => self.life(slot, boot).is_some(),
+        };
+        if self.calm || !there {
             return;
         }
         self.faults_done += 1;

@@ -280,7 +280,7 @@ fn a_joiner_that_dies_in_the_middle_of_its_copy_starts_over() {
 fn a_copy_that_ends_while_its_joiner_stands_still_counts_when_that_one_goes_on() {
     let mut c = with(3, |o| {
         (o.checkpoint_every, o.retain, o.db_flush) = (5, 0, DbFlush::Each);
-        o.transfer_mean = 200 * MS;
+        o.transfer_mean = SEC;
         o.timeouts.suspect = Duration::from_secs(60);
     });
     let s = c.the_sequencer();
@@ -293,7 +293,7 @@ fn a_copy_that_ends_while_its_joiner_stands_still_counts_when_that_one_goes_on()
     c.join(joiner);
     c.expect(60 * SEC, "its data are being replaced", |c| c.database_position(joiner).is_none());
     c.pause(joiner);
-    c.pass(5 * SEC);
+    c.pass(20 * SEC);
     assert_eq!(c.copies, copies);
     c.resume(joiner);
     c.expect(60 * SEC, "equal data", |c| c.one_view() && c.settled());

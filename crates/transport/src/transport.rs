@@ -1096,6 +1096,12 @@ impl Transport {
         info.collect()
     }
 
+    /// Linked peers that get bodies by multicast.
+    pub fn hear_multicast(&self) -> BTreeSet<NodeId> {
+        let hears = |node: &NodeId| self.multicast.as_ref().is_some_and(|multicast| multicast.hears(*node));
+        self.links.iter().map(|(node, _)| *node).filter(hears).collect()
+    }
+
     pub fn links(&self) -> Vec<LinkInfo> {
         let now = Instant::now();
         let links = self.links.iter().filter_map(|(node, slot)| {

@@ -6,8 +6,10 @@ use super::plain::{ARGUMENT_MAX, findings};
 use super::{sources, top};
 
 /// Sources that are not judged yet, each with the reason.
-const EXCEPTIONS: [(&str, &str); 2] =
-    [("crates/order/", "its comments are being rewritten"), ("crates/sim/", "its comments are being rewritten")];
+const EXCEPTIONS: [(&str, &str); 2] = [
+    ("crates/order/tests/", "its comments are yet to be rewritten"),
+    ("crates/sim/", "its comments are yet to be rewritten"),
+];
 
 /// Directories with sources, from the top.
 const PLACES: [&str; 4] = ["bench", "crates", "fuzz", "packaging"];

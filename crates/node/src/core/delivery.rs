@@ -19,6 +19,7 @@ use crate::index::{Delivered, Found, Index, Lost, Work};
 use crate::item::{ApplyItem, Item};
 use crate::saved::Saved;
 use crate::{Level, ViewStatus};
+use trireme_replicator::applying::begins_behind;
 use trireme_replicator::message::AppMessage;
 use trireme_replicator::{Effect, Offer, Position, Severity};
 
@@ -200,12 +201,9 @@ impl Core {
                 return;
             }
         }
-        let depends_on = if verdict.ok() {
-            let seen = if self.shared.host.settings.optimistic_pa() { Seqno::ZERO } else { head.last_seen };
-            verdict.depends_on.max(seen.min(seqno.prev()))
-        } else {
-            seqno.prev()
-        };
+        let certified = verdict.ok().then_some(verdict.depends_on);
+        let optimistic = self.shared.host.settings.optimistic_pa();
+        let depends_on = begins_behind(seqno, certified, head.last_seen, optimistic);
         let item = ApplyItem { seqno, index, depends_on, ok: verdict.ok(), body: Some(body) };
         let offer = self.inc.replicator.handle_ordered(index, seqno, false);
         self.hand(offer, Item::Apply(item));

@@ -105,9 +105,8 @@ impl Core {
             self.inc.group.set_unix_at_zero(unix_time().saturating_sub(self.inc.started.elapsed()));
             self.look_at_engine();
             self.keep_log();
-            let hear = self.inc.transport.links().into_iter().filter(|link| link.multicast).map(|link| link.node);
-            self.inc.group.set_hear_multicast(hear.collect());
         }
+        self.inc.group.set_hear_multicast(self.inc.transport.hear_multicast());
         self.tell_progress();
         if !self.inc.replicator.is_member() {
             return;

@@ -6,13 +6,14 @@ use crate::command::{Command, Outcome};
 use crate::monitor::Interrupted;
 use crate::slot::Slot;
 use crate::stages::SlowCommit;
-use crate::trx::{Stage, Trx};
+use crate::trx::Trx;
 use crate::{Code, ConnId, Handle, KeyKind, Level, Meta, RecvCtx, Source, TrxId, flags};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 use trireme_certification::{Head, WriteSet, WriteSetBuilder};
 use trireme_flight::Event;
+use trireme_replicator::victim::{self, Mark, Stage};
 use trireme_replicator::votes::{ErrorClass, Settled};
 use trireme_surface::texts;
 use trireme_types::Seqno;
@@ -260,40 +261,18 @@ impl Node {
             by: bf_seqno.unwrap_or(Seqno::ZERO),
             stage: state.stage.words().to_owned(),
         });
-        match state.stage {
-            Stage::Collecting => {
-                self.shared.monitor.abort(None, &trx.aborted);
-                (Code::Ok, None)
-            }
-            Stage::Certifying => {
-                self.shared.monitor.abort(None, &trx.aborted);
-                drop(state);
-                // Flow control may be holding it back until the very applier that wants its locks has got on.
-                self.shared.commands.push(Command::Recall);
-                (Code::Ok, None)
-            }
-            // A fragment may be past it, and older; its transaction is not, and keeps the locks that somebody is in want of.
-            Stage::Certified(seqno) if state.flags & flags::TRX_END == 0 => {
-                if !self.shared.monitor.abort(Some(seqno), &trx.aborted) {
-                    self.shared.monitor.abort(None, &trx.aborted);
-                }
-                (Code::Ok, Some(seqno))
-            }
-            Stage::Certified(seqno) => {
-                let older = bf_seqno.is_some_and(|bf| bf > Seqno::ZERO && seqno < bf);
-                if older || !self.shared.monitor.abort(Some(seqno), &trx.aborted) {
-                    (Code::NotAllowed, Some(seqno))
-                } else {
-                    (Code::Ok, Some(seqno))
-                }
-            }
-            Stage::Failed(seqno) => {
-                // It rolls back by itself; wake it if it waits for the end of a pause meanwhile.
-                self.shared.monitor.abort(Some(seqno), &trx.aborted);
-                (Code::NotAllowed, Some(seqno))
-            }
-            Stage::Replaying(seqno) => (Code::NotAllowed, Some(seqno)),
+        let hit = victim::hit(state.stage, state.flags & flags::TRX_END != 0, bf_seqno);
+        let abort = |seqno| self.shared.monitor.abort(seqno, &trx.aborted);
+        let marked = match hit.mark {
+            Mark::No => false,
+            Mark::BeforeTurn(seqno) => abort(Some(seqno)),
+            Mark::Anyway(turn) => abort(turn) || abort(None),
+        };
+        drop(state);
+        if hit.recall {
+            self.shared.commands.push(Command::Recall);
         }
+        (if hit.gives_way(marked) { Code::Ok } else { Code::NotAllowed }, hit.seqno)
     }
 
     /// Orders the rollback of a streaming transaction; does not wait for its delivery (contract 6.4).
