@@ -545,8 +545,8 @@ impl Core {
     }
 
     fn hear_multicast(&self) -> Vec<String> {
-        let links = self.inc.transport.links().into_iter().filter(|link| link.multicast);
-        let mut names: Vec<String> = links.map(|link| self.name(link.node)).collect();
+        let mut names: Vec<String> =
+            self.inc.transport.hear_multicast().into_iter().map(|node| self.name(node)).collect();
         names.sort();
         names
     }

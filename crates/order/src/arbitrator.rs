@@ -13,9 +13,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use trireme_types::{Base, Kinship, LogIndex, MemberKind, NodeId, Seqno, Timestamp, Voter, VoterSet, Weight};
+use trireme_types::{Base, Kinship, LogIndex, MemberKind, NodeId, Seqno, Timestamp, Voter, VoterSet};
 
-use crate::group::Group;
+use crate::group::{Group, Peer};
 use crate::mutant::Mutant;
 use crate::timers::Timer;
 use crate::{Content, LogEnd, LogStore, Phase};
@@ -96,7 +96,7 @@ impl<S: LogStore> Group<S> {
             return;
         }
         // One that it can bring up is not forgotten for one that it cannot.
-        if self.can_bring_up(from) || !self.arbiter.stands_for.is_some_and(|server| self.can_bring_up(server)) {
+        if self.can_bring_up(from) || !self.stands_for_one_in_reach() {
             self.arbiter.stands_for = Some(from);
         }
         if !self.timers.is_armed(Timer::Election) && self.may_stand() {
@@ -122,16 +122,17 @@ impl<S: LogStore> Group<S> {
 
     /// Does this arbitrator stand although it can give its log to nobody, as far as is known here?
     pub(crate) fn leads_nobody(&self, now: Timestamp) -> bool {
-        self.arbitrates()
-            && !self.arbiter.stands_for.is_some_and(|server| self.can_bring_up(server))
-            && !self.reaches_anyone(now)
+        self.arbitrates() && !self.stands_for_one_in_reach() && !self.reaches_anyone(now)
+    }
+
+    fn stands_for_one_in_reach(&self) -> bool {
+        self.arbiter.stands_for.is_some_and(|server| self.can_bring_up(server))
     }
 
     /// Does the log here go on from that of any linked server, or from its data, whatever its vote?
     fn reaches_anyone(&self, now: Timestamp) -> bool {
-        let linked = self.peers.iter().filter(|(n, p)| p.told_lately(now).is_some() && self.kinship_of(**n).is_some());
-        let linked: Vec<Voter> = linked.map(|(node, _)| Voter { node: *node, weight: Weight(1) }).collect();
-        self.someone_to_bring_up(&linked).is_some()
+        let lately = |node: NodeId, peer: &Peer| peer.told_lately(now).is_some() && self.kinship_of(node).is_some();
+        self.peers.iter().any(|(node, peer)| lately(*node, peer) && self.reaches(*node))
     }
 
     /// The state from which this server could go on with the log here, although its own log ends before: its data hold all that lies
@@ -174,18 +175,23 @@ impl<S: LogStore> Group<S> {
         self.is(Mutant::ArbitratorForgets) || self.arbiter.heard.get(&node).is_some_and(|h| !h.beyond)
     }
 
-    /// The same, of servers that were heard lately, whatever their votes.
+    /// The same, of a peer that may not have asked for anything, by the log that it has told of.
+    fn reaches_by_log(&self, node: NodeId) -> bool {
+        let meets = self.arbiter.heard.get(&node).is_none_or(|h| !h.beyond);
+        let told = self.peers.get(&node).and_then(|p| p.told());
+        meets && told.is_some_and(|p| p.last_index >= self.own.store().base().index)
+    }
+
+    /// Could the log here be given to this peer, which is a server then, by its log or by its data?
+    fn reaches(&self, node: NodeId) -> bool {
+        !self.kind_of(node).is_arbitrator() && (self.reaches_by_log(node) || self.state_for(node).is_some())
+    }
+
+    /// The one of these voters, which were heard lately, that the log here can best be given to.
     pub(crate) fn someone_to_bring_up(&self, alive: &[Voter]) -> Option<NodeId> {
-        let base = self.own.store().base().index;
-        let log = |v: &Voter| self.peers.get(&v.node).and_then(|p| p.told());
-        let by_log = |v: &Voter| {
-            let meets = self.arbiter.heard.get(&v.node).is_none_or(|h| !h.beyond);
-            meets && log(v).is_some_and(|p| p.last_index >= base)
-        };
-        let server = |v: &&Voter| {
-            v.weight.0 > 0 && !self.kind_of(v.node).is_arbitrator() && (by_log(v) || self.state_for(v.node).is_some())
-        };
-        alive.iter().filter(server).max_by_key(|v| (by_log(v), log(v).map(|p| p.end()))).map(|v| v.node)
+        let servers = alive.iter().filter(|v| v.weight.0 > 0 && self.reaches(v.node)).map(|v| v.node);
+        let end = |node: NodeId| self.peers.get(&node).and_then(|p| p.told()).map(|p| p.end());
+        servers.max_by_key(|node| (self.reaches_by_log(*node), end(*node)))
     }
 
     /// Could this member's log be gone on with, as far as is known here? An arbitrator gives its log to a server or to nobody.

@@ -164,8 +164,8 @@ impl<S: LogStore> Group<S> {
             self.log(
                 true,
                 "another primary component of this cluster runs, separated from this one by a forced change (pc.bootstrap, \
-                 pc.ignore_sb, pc.ignore_quorum or a bootstrap). It goes on; this node leaves. What was committed on this side \
-                 since is not part of it: save it from here before you restart this node, which then gets a full copy"
+                 pc.ignore_sb, pc.ignore_quorum or a bootstrap). It goes on; this node leaves. Commits on this side since then \
+                 are not part of it: save them from here before you restart this node, which then gets a full copy"
                     .into(),
             );
             self.give_way(now, Rival::Branch);
@@ -198,7 +198,7 @@ impl<S: LogStore> Group<S> {
         let name = self.names_of(&[from]);
         let text = format!(
             "{name} is in a primary component of this cluster, while this node went on alone: an old copy of the data directory was put \
-             back. That component goes on; this node leaves. What was committed here since is not part of it, and is replaced by a \
+             back. That component goes on; this node leaves. Commits here since then are not part of it, and are replaced by a \
              full copy"
         );
         self.log(true, text);

@@ -13,7 +13,7 @@ use trireme_types::{Base, Fork, Kinship, Lineage, LogIndex, Member, NodeId, Seqn
 
 use crate::group::Group;
 use crate::mutant::Mutant;
-use crate::{Content, JoinState, LogStore, Phase};
+use crate::{Content, JoinState, LogStore, Phase, Presence};
 
 /// A present member whose data reach beyond the own log.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -217,13 +217,18 @@ impl<S: LogStore> Group<S> {
     /// How far this linked server gets on the branch here by its own data and its own log behind them. It may not have heard yet of the fork
     /// at which the branch began, if its data let it follow.
     fn end_on_this_branch(&self, node: NodeId) -> Option<Seqno> {
-        let holds = self.data_of(node)?;
         let theirs = self.peers.get(&node)?.told()?;
         match theirs.lineage.kinship(&self.own.tail().lineage) {
-            Kinship::Same => Some(holds.max(theirs.seqno)),
-            Kinship::Descendant(fork) if holds <= fork.seqno => Some(holds.max(theirs.seqno).min(fork.seqno)),
-            Kinship::Descendant(_) | Kinship::Ancestor | Kinship::Sibling => None,
+            Kinship::Same => Some(self.data_of(node)?.max(theirs.seqno)),
+            Kinship::Descendant(fork) => self.end_before(&fork, node, theirs),
+            Kinship::Ancestor | Kinship::Sibling => None,
         }
+    }
+
+    /// The same of a linked server that has not heard of this fork. `None`: its data do not let it follow.
+    pub(crate) fn end_before(&self, fork: &Fork, node: NodeId, theirs: &Presence) -> Option<Seqno> {
+        let holds = self.data_of(node).filter(|holds| *holds <= fork.seqno)?;
+        Some(holds.max(theirs.seqno).min(fork.seqno))
     }
 
     /// Linked servers whose logs go on from the data of this one, or from its own log behind them, so that they could order and bring it

@@ -343,11 +343,10 @@ impl<S: LogStore> Group<S> {
     /// Up to where a linked server without a primary component gets by its own log and data that has not heard of the fork at which the own
     /// branch began, if its data let it follow.
     fn reach_of_ancestor(&self, now: Timestamp, node: NodeId) -> Option<Seqno> {
-        let data = self.data_of(node)?;
         let theirs = self.peers.get(&node)?.told_lately(now).filter(|p| !p.primary)?;
         match theirs.lineage.kinship(&self.own.tail().lineage) {
-            Kinship::Descendant(fork) if data <= fork.seqno => Some(data.max(theirs.seqno).min(fork.seqno)),
-            Kinship::Descendant(_) | Kinship::Same | Kinship::Ancestor | Kinship::Sibling => None,
+            Kinship::Descendant(fork) => self.end_before(&fork, node, theirs),
+            Kinship::Same | Kinship::Ancestor | Kinship::Sibling => None,
         }
     }
 

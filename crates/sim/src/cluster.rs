@@ -108,7 +108,7 @@ pub(crate) struct Process {
     pub trxs: BTreeMap<u64, Trx>,
     /// Of these: they want to commit, and nothing is sent for now.
     pub held_back: VecDeque<u64>,
-    /// What appliers have begun with, and wait for locks.
+    /// Write sets that appliers have begun with, and that wait for locks.
     pub blocked: BTreeSet<u64>,
     /// Causal reads that know their position, and the server is not there.
     pub waiting_reads: Vec<Waiting>,

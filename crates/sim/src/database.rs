@@ -70,7 +70,7 @@ impl State {
     }
 }
 
-/// Whose thread commits.
+/// The owner of the thread that commits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum By {
     Applier,
@@ -188,7 +188,7 @@ pub struct Database {
     /// Position unknown: no data yet, or a state transfer was interrupted.
     pub valid: bool,
     pub queue: std::collections::VecDeque<Change>,
-    /// Of these: what has been begun, and whether that is done and only waits for its turn to commit.
+    /// Those of them that have been begun, and whether that is done and only waits for its turn to commit.
     running: BTreeMap<u64, bool>,
     /// What a node keeps on disk beside the data, synced.
     pub failures: Option<Failures>,
@@ -285,7 +285,7 @@ impl Database {
         self.queue.get(seqno.checked_sub(first)? as usize)
     }
 
-    /// What a client had done and waits for its turn with is rolled back, and done again in its turn.
+    /// The work of a client that waits for its turn is rolled back, and done again in its turn.
     pub fn replay(&mut self, seqno: u64) {
         let at = self.queue.front().map_or(0, |first| seqno.saturating_sub(first.seqno)) as usize;
         if let Some(change) = self.queue.get_mut(at).filter(|c| c.seqno == seqno) {
@@ -301,7 +301,7 @@ impl Database {
         others.any(|c| c.isolated || c.rows.iter().any(|own| own.0 == row))
     }
 
-    /// What has been begun, and what of that only waits for its turn.
+    /// The changes that have been begun, and those of them that only wait for their turn.
     pub fn applies(&self) -> &BTreeMap<u64, bool> {
         &self.running
     }
@@ -376,7 +376,7 @@ impl Database {
     }
 
     pub fn crash(&mut self, power: bool, rng: &mut Rng) {
-        // What was begun and not committed is rolled back: the data are a prefix of the history.
+        // Changes that were begun and not committed are rolled back: the data are a prefix of the history.
         self.queue.clear();
         self.running.clear();
         if !self.valid {

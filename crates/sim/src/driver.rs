@@ -857,7 +857,7 @@ impl Cluster {
         self.start_apply(slot, boot);
     }
 
-    /// What is next is committed. `false`: not now.
+    /// The next one is committed. `false`: not now.
     fn commit_next(&mut self, slot: usize) -> bool {
         if self.gives_way(slot) || !self.passes_vote(slot) {
             return false;

@@ -397,7 +397,7 @@ impl Cluster {
                 }
             }
             Fault::Force => {
-                // Whatever the others do: an operator may be wrong about them, and may do it on both sides of a cut. But a node without data is
+                // The others may do anything: an operator may be wrong about them, and may do it on both sides of a cut. But a node without data is
                 // not what anybody goes on with while another one has some.
                 let slot = self.any_slot();
                 if !self.slots[slot].db.valid && self.slots.iter().any(|s| s.db.valid) {

@@ -167,7 +167,7 @@ impl Cluster {
         }
     }
 
-    /// Whatever may be sent is.
+    /// All that may be sent is sent.
     pub(crate) fn release_held_back(&mut self, slot: usize) {
         while let Some(p) = self.slots[slot].process.as_mut().filter(|p| !p.is_replaying()) {
             let Some(op) = p.held_back.pop_front() else { return };
@@ -175,7 +175,7 @@ impl Cluster {
         }
     }
 
-    /// Who is marked while it is held back lets go of its locks.
+    /// A transaction that is marked while it is held back lets go of its locks.
     fn recall(&mut self, slot: usize) {
         let Some(p) = &mut self.slots[slot].process else { return };
         let marked = |op: &u64| p.trxs.get(op).is_some_and(|trx| trx.marked);

@@ -259,7 +259,7 @@ impl Cluster {
             return self.after(TICK, Event::Asks { slot, boot });
         }
         let Some(p) = self.life(slot, boot) else { return };
-        // What a copy brought is compared when the server reports it.
+        // The position that a copy brought is compared when the server reports it.
         p.word = None;
         p.replicator.handle_state_request(now, b"copy".to_vec());
         self.carry_out(slot);

@@ -48,7 +48,7 @@ impl Slot {
         self.db.recovered().map(plain)
     }
 
-    /// What the engine says of its log.
+    /// The engine's word on its log.
     pub fn engine_log(&self, silent: bool) -> EngineLog {
         match &self.process {
             Some(p) if p.comparing.is_some() => EngineLog::Closed,
@@ -192,7 +192,7 @@ impl Cluster {
     /// The node has left its group. Its server applies what is left and ends.
     pub(crate) fn stop(&mut self, slot: usize) {
         self.log(|| format!("n{slot} has left"));
-        // What it cannot apply is left to the next life.
+        // Write sets that it cannot apply are left to the next life.
         let goes =
             |c: &Cluster| c.slots[slot].db.valid && c.slots[slot].db.queue.front().is_some_and(|c| c.fails.is_none());
         while self.failure.is_none() && goes(self) {
@@ -280,7 +280,7 @@ impl Cluster {
         }
     }
 
-    /// What a stop writes into the state file is true already, whatever happens next.
+    /// The words of a stop in the state file are true already, whatever happens next.
     fn record_position(&mut self, slot: usize, stop: Recorded) {
         let s = &mut self.slots[slot];
         let history = s.db.now.history;

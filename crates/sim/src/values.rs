@@ -92,7 +92,7 @@ struct Seen {
     steps: Vec<Step>,
 }
 
-/// What a transaction or a read is a part of.
+/// The past that a transaction or a read is a part of.
 #[derive(Default)]
 enum At {
     /// Not answered, or by the node alone.
@@ -233,7 +233,7 @@ impl Values {
                 None => To::Ok,
                 Some(_) if seen.op.is_some_and(|op| self.without_effect.contains(&op)) => To::Unknown,
                 Some(Some(Outcome::Committed(_))) if kept => To::Ok,
-                // What a lost branch has answered says nothing of the one that survives.
+                // An answer of a lost branch says nothing of the one that survives.
                 Some(Some(Outcome::Committed(_))) => To::Unknown,
                 Some(Some(Outcome::Conflict(_) | Outcome::RolledBack)) if !kept => To::Unknown,
                 Some(Some(Outcome::Unknown) | None) => To::Unknown,

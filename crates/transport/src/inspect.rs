@@ -79,6 +79,4 @@ pub struct LinkInfo {
     /// How long the latest word to the peer and back took; or how long the next one has been under way, if that is longer already. `None`
     /// before the first answer.
     pub round_trip: Option<Duration>,
-    /// It gets bodies by multicast.
-    pub multicast: bool,
 }

@@ -1098,8 +1098,8 @@ impl Transport {
 
     /// Linked peers that get bodies by multicast.
     pub fn hear_multicast(&self) -> BTreeSet<NodeId> {
-        let hears = |node: &NodeId| self.multicast.as_ref().is_some_and(|multicast| multicast.hears(*node));
-        self.links.iter().map(|(node, _)| *node).filter(hears).collect()
+        let Some(multicast) = &self.multicast else { return BTreeSet::new() };
+        self.links.iter().map(|(node, _)| *node).filter(|node| multicast.hears(*node)).collect()
     }
 
     pub fn links(&self) -> Vec<LinkInfo> {
@@ -1109,8 +1109,7 @@ impl Transport {
             let dialled = conn.dialled.is_some();
             let (queued_bytes, tls) = (conn.queued_bytes(), conn.tls());
             let round_trip = conn.up().and_then(|up| up.probe.round_trip(now));
-            let multicast = self.multicast.as_ref().is_some_and(|multicast| multicast.hears(*node));
-            Some(LinkInfo { node: *node, remote: conn.remote, dialled, queued_bytes, tls, round_trip, multicast })
+            Some(LinkInfo { node: *node, remote: conn.remote, dialled, queued_bytes, tls, round_trip })
         });
         links.collect()
     }

@@ -3,7 +3,8 @@
 use trireme_cluster::Cluster;
 
 use crate::support::{
-    Bed, Load, assert_all_there, assert_equal, await_status, client, client_in_d, eventually, node, schema,
+    Bed, Client, Load, assert_all_there, assert_equal, await_status, client, client_in_d, eventually, node, schema,
+    status_of,
 };
 
 /// "WSREP has not yet prepared node for application use".
@@ -92,10 +93,8 @@ struct Sent {
 impl Sent {
     fn by(cluster: &Cluster, base_port: u16, n: u8) -> Sent {
         let status = |name: &str| {
-            let sql = format!(
-                "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'wsrep_trireme_{name}'"
-            );
-            client(cluster, n).number(&sql)
+            let value = status_of(cluster, n, &format!("wsrep_trireme_{name}"));
+            value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("node{n} says no {name}"))
         };
         let file = format!("/sys/class/net/tr{base_port}v{n}/statistics/rx_bytes");
         let cable = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{file}: {error}"));
@@ -131,7 +130,7 @@ pub fn bodies_by_multicast_between_machines(bed: &Bed) {
     all_hear(&cluster);
     let mut one = client_in_d(&cluster, 1);
     one.run("CREATE TABLE bodies (id INT AUTO_INCREMENT PRIMARY KEY, body VARBINARY(4000))");
-    let write = |client: &mut crate::support::Client, rows: i64| {
+    let write = |client: &mut Client, rows: i64| {
         for _ in 0..rows {
             client.run("INSERT INTO bodies (body) VALUES (REPEAT(UUID(), 111))");
         }
@@ -149,8 +148,7 @@ pub fn bodies_by_multicast_between_machines(bed: &Bed) {
     std::fs::write(&lets_through, "0").unwrap_or_else(|error| panic!("{lets_through}: {error}"));
     eventually("node3 is counted on no longer", || {
         write(&mut one, 20);
-        let status = trireme_cluster::sample(cluster.node(node(1)).expect("node exists"));
-        match status.variables.get("wsrep_trireme_multicast_members").map(String::as_str) {
+        match status_of(&cluster, 1, "wsrep_trireme_multicast_members").as_deref() {
             Some("node2") => Ok(()),
             other => Err(format!("{other:?} hear")),
         }

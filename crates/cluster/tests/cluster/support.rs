@@ -199,10 +199,14 @@ pub fn await_status(cluster: &Cluster, n: u8, variable: &str, wanted: &str) {
     });
 }
 
+/// A status variable of a node; `wsrep_trireme_…` need `repl.status_extended`.
+pub fn status_of(cluster: &Cluster, n: u8, variable: &str) -> Option<String> {
+    trireme_cluster::sample(cluster.node(node(n)).expect("node exists")).variables.remove(variable)
+}
+
 /// How a node's log is written, where `repl.status_extended` is on.
 pub fn log_io_of(cluster: &Cluster, n: u8) -> Option<String> {
-    let status = trireme_cluster::sample(cluster.node(node(n)).expect("node exists"));
-    status.variables.get("wsrep_trireme_log_io").cloned()
+    status_of(cluster, n, "wsrep_trireme_log_io")
 }
 
 /// Inserts on several nodes, one thread each, remembering every acknowledged row. Errors of the server and broken

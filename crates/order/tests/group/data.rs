@@ -92,15 +92,21 @@ fn arbitrator() -> Config {
     cfg
 }
 
-/// Two servers and an arbitrator, with 30 commits, before all lose their power: their logs, the servers' without so many entries at the
-/// end, the arbitrator's without what lies `kept` entries below the end.
-fn two_servers_and_an_arbitrator(lost: [u64; 2], kept: u64) -> (Net, Vec<MemStore>) {
+/// Two servers, and as the third an arbitrator that has joined them.
+fn two_and_an_arbitrator() -> Net {
     let mut net = Net::cluster(2);
     net.start(3, arbitrator(), MemStore::new(), None);
     let third = net.nodes.get_mut(&3).unwrap();
     third.group.store_mut().checkpoint_every = 5;
     third.group.join(net.now, JoinState { position: None });
     net.run(Duration::from_secs(2));
+    net
+}
+
+/// Two servers and an arbitrator, with 30 commits, before all lose their power: their logs, the servers' without so many entries at the
+/// end, the arbitrator's without what lies `kept` entries below the end.
+fn two_servers_and_an_arbitrator(lost: [u64; 2], kept: u64) -> (Net, Vec<MemStore>) {
+    let mut net = two_and_an_arbitrator();
     assert_eq!(net.nodes[&1].group.status().voters.voters.len(), 3);
     for n in 0..30 {
         net.propose(1, &format!("commit {n}"));
@@ -237,18 +243,13 @@ fn what_an_arbitrator_has_dropped_and_the_only_server_that_had_it_has_lost_is_wa
     assert_eq!(net.bodies(1).last().unwrap(), "after");
 }
 
-/// Whoever ordered has lost its majority for a moment, and holds everything. As a member that takes itself for primary it does not go on telling
+/// The sequencer has lost its majority for a moment, and holds everything. As a member that takes itself for primary it does not go on telling
 /// how far it gets, so the arbitrator knows nothing newer than what it told long ago.
 #[test]
 fn an_arbitrator_gives_up_nothing_before_all_have_told_how_far_they_get() {
-    // Who asks first afterwards differs.
+    // It differs by this time which one asks first afterwards.
     for outage in (600..2000).step_by(50) {
-        let mut net = Net::cluster(2);
-        net.start(3, arbitrator(), MemStore::new(), None);
-        let third = net.nodes.get_mut(&3).unwrap();
-        third.group.store_mut().checkpoint_every = 5;
-        third.group.join(net.now, JoinState { position: None });
-        net.run(Duration::from_secs(2));
+        let mut net = two_and_an_arbitrator();
         let (orders, lags) = (net.sequencer(), 3 - net.sequencer());
         net.isolate(lags);
         for n in 0..30 {
@@ -795,12 +796,7 @@ fn the_only_data_are_not_given_up_to_a_group_whose_logs_end_before_them() {
 /// Two servers, an arbitrator, and a server whose weight is raised from zero by the newest change of voters, which nobody knows to be committed.
 /// Of those that hold the arbitrator's whole log it is the only one that the arbitrator can help. Says whether the last commit was kept.
 fn server_whose_vote_is_in_doubt(order: [u8; 4], step: u64) -> bool {
-    let mut net = Net::cluster(2);
-    net.start(3, arbitrator(), MemStore::new(), None);
-    let third = net.nodes.get_mut(&3).unwrap();
-    third.group.store_mut().checkpoint_every = 5;
-    third.group.join(net.now, JoinState { position: None });
-    net.run(Duration::from_secs(2));
+    let mut net = two_and_an_arbitrator();
     let mut cfg = Net::config(4);
     cfg.me.weight = Weight(0);
     net.start(4, cfg, MemStore::new(), None);

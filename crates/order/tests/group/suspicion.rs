@@ -156,8 +156,8 @@ fn whoever_takes_the_one_that_entrusts_it_for_the_sequencer_of_an_earlier_term_o
     }
 }
 
-/// A sequencer that was deposed has a longer log than the others, of an earlier term, and is too far behind to get theirs entry by entry. What
-/// their state begins with holds all that it acknowledged and that was committed.
+/// A sequencer that was deposed has a longer log than the others, of an earlier term, and is too far behind to get theirs entry by entry. The
+/// beginning of their state holds all that it acknowledged and that was committed.
 #[test]
 fn a_state_of_a_later_term_forgets_nothing_that_counts() {
     let mut net = Net::cluster(3);

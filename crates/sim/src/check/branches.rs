@@ -86,7 +86,7 @@ impl Branches {
     /// Every promise to a client, as far as it is about the branch that survives. `end`: where that ends.
     pub fn check(&self, end: &Reach, clients: &Clients) -> Result<(), String> {
         let here = |op: &u64| -> Vec<(u64, bool)> {
-            // What comes before a fork is delivered by members of both branches.
+            // Entries before a fork are delivered by members of both branches.
             let places = self.decided.get(op).into_iter().flatten().filter(|(at, _)| self.is_past_of(end, at));
             let places: BTreeSet<(u64, bool)> = places.map(|(at, effect)| (at.seqno, *effect)).collect();
             places.into_iter().collect()

@@ -45,7 +45,7 @@ fn view(node: &mut Node, members: &[u8]) {
 }
 
 fn hears(node: &Node, peer: u8) -> bool {
-    node.transport.links().iter().any(|link| link.node == id(peer) && link.multicast)
+    node.transport.hear_multicast().contains(&id(peer))
 }
 
 fn body(from: u8, number: u64, len: usize) -> Message {
