@@ -28,11 +28,13 @@ pub(crate) struct Candidacy {
     refusals: u32,
     /// Let a rival go first when it last could have stood.
     gave_way: bool,
+    /// A voter whose log is worse asked for this member's vote, which this member's own log does not name any more, or not yet.
+    called: bool,
 }
 
 impl Candidacy {
     pub fn new(now: Timestamp) -> Candidacy {
-        Candidacy { not_before: now, refusals: 0, gave_way: false }
+        Candidacy { not_before: now, refusals: 0, gave_way: false, called: false }
     }
 
     pub fn wait_until(&mut self, at: Timestamp) {
@@ -66,6 +68,7 @@ impl Candidacy {
     pub fn ended(&mut self) {
         self.refusals = 0;
         self.gave_way = false;
+        self.called = false;
     }
 }
 
@@ -102,7 +105,8 @@ impl<S: LogStore> Group<S> {
         }
     }
 
-    /// A voter with a usable log, in a phase in which it may order; an arbitrator only for somebody else.
+    /// A voter with a usable log, in a phase in which it may order; an arbitrator only for somebody else. One without a vote only if it is
+    /// called (Ongaro's thesis, 4.2.2).
     pub(crate) fn may_stand(&self) -> bool {
         let me = self.me();
         let votes = |set: &VoterSet| set.weight(me) > 0;
@@ -114,7 +118,7 @@ impl<S: LogStore> Group<S> {
             && self.own.term() < TERM_MAX
             // A log that lost its end may have lost the newest voters with it: it does not know who decides.
             && self.own.tail().index >= self.own.voters_committed()
-            && (votes(&self.own.tail().voters) || votes(&self.own.tail().voters_before))
+            && (votes(&self.own.tail().voters) || votes(&self.own.tail().voters_before) || self.candidacy.called)
             && (!self.arbitrates() || self.arbiter.stands())
     }
 
@@ -180,6 +184,25 @@ impl<S: LogStore> Group<S> {
         self.send(from, Content::PreVoteReply { granted, whole }.in_term(branch, term));
         if !lost {
             self.hear_of_log(now, from, last);
+        }
+        if !as_good && !led && votes {
+            self.be_called(now);
+        }
+    }
+
+    /// A voter asks for a vote that this member has by the voter's log and not by its own, which is the better one. So the voter cannot be elected
+    /// without this member, which refuses, and the others may not be elected for the voter's log. This member can be, by the votes of those
+    /// whom its own log names.
+    fn be_called(&mut self, now: Timestamp) {
+        if self.may_stand() || self.arbitrates() {
+            return;
+        }
+        self.candidacy.called = true;
+        if self.may_stand() {
+            let jitter = self.random_below(RETRY_AFTER);
+            self.timers.hasten(Timer::Election, now.after(jitter));
+        } else {
+            self.candidacy.called = false;
         }
     }
 

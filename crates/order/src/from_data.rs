@@ -225,6 +225,11 @@ impl<S: LogStore> Group<S> {
         }
     }
 
+    /// Has this linked server the only data, on a branch that it would have to give up together with them?
+    pub(crate) fn only_data_elsewhere(&self, node: NodeId) -> Option<Seqno> {
+        self.only_data(node).filter(|_| self.end_on_this_branch(node).is_none())
+    }
+
     /// The same of a linked server that has not heard of this fork. `None`: its data do not let it follow.
     pub(crate) fn end_before(&self, fork: &Fork, node: NodeId, theirs: &Presence) -> Option<Seqno> {
         let holds = self.data_of(node).filter(|holds| *holds <= fork.seqno)?;
@@ -261,6 +266,41 @@ impl<S: LogStore> Group<S> {
         self.data_of(node).filter(|_| !self.data.stocked && !self.is(Mutant::DataIgnored) && !others())
     }
 
+    /// Would this member give up the only data for a component in which nobody has any (rule 10)? `lineage`: that of the component. Somebody of
+    /// whom it is not known counts as one without data: those here are kept.
+    pub(crate) fn keeps_only_data_from(&self, lineage: &Lineage) -> bool {
+        let own = self.data.stocked || self.data.brought().is_some();
+        let has_data = |node: &NodeId| {
+            let Some((theirs, holds)) = self.peers.get(node).and_then(|p| p.told()).zip(self.data_of(*node)) else {
+                return false;
+            };
+            match theirs.lineage.kinship(lineage) {
+                Kinship::Same => true,
+                Kinship::Descendant(fork) => holds <= fork.seqno,
+                Kinship::Ancestor | Kinship::Sibling => false,
+            }
+        };
+        own && !self.is(Mutant::DataIgnored) && !self.peers.keys().any(has_data)
+    }
+
+    /// A state, or entries, of this peer's branch contradict the log here, and would cost the only data. They are kept; a line says why, now and
+    /// then.
+    pub(crate) fn keep_only_data(&mut self, now: Timestamp, from: NodeId) {
+        let Some(left_out) = self.room_for_a_line(now, from) else { return };
+        let text = format!(
+            "the component of {} contradicts the write-set log here, but nobody in it has data: this node keeps its own, and stays \
+             outside{left_out}",
+            self.names_of(&[from])
+        );
+        self.log(true, text);
+    }
+
+    /// Sequencer: has every server of the view told whether it has data?
+    fn view_has_told(&self) -> bool {
+        let told = |node: NodeId| node == self.me() || self.peers.get(&node).is_some_and(|p| p.told().is_some());
+        self.own.tail().view.members.iter().all(|m| m.kind.is_arbitrator() || told(m.node))
+    }
+
     /// Sequencer: does this joiner have the only data, and do they reach beyond the log here? Let in, it would have to give them up. The
     /// group ends, and is formed again from those data.
     pub(crate) fn is_behind_only_data(
@@ -290,6 +330,9 @@ impl<S: LogStore> Group<S> {
         let heirs = self.heirs_for(now, node);
         let name = self.names_of(&[node]);
         if heirs.is_empty() {
+            if !self.view_has_told() {
+                return;
+            }
             self.log(
                 true,
                 format!(

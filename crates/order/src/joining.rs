@@ -183,6 +183,10 @@ impl<S: LogStore> Group<S> {
             (same || base.lineage.branch(base.history) == branch)
                 && !(renews && base.voters_at < self.own.tail().voters_at)
         };
+        if let Some(data) = self.only_data_elsewhere(node) {
+            self.spare_data_of(now, node, data);
+            return self.defer_snapshot_for(now, node);
+        }
         let kept = position.and_then(|(_, seqno)| self.own.store().checkpoint_before(seqno));
         if let Some(base) = kept.filter(fits) {
             return self.send_snapshot(now, node, base);
@@ -285,6 +289,9 @@ impl<S: LogStore> Group<S> {
             Standing::Diverged { .. } => true,
             Standing::Discarded { .. } => false,
         };
+        if data_go_first && !self.standing().gives_up_data() && self.keeps_only_data_from(&lineage) {
+            return self.keep_only_data(now, from);
+        }
         if data_go_first {
             // Rule 13.
             return self.become_diverged(Some(Offer { from, term, lineage, base }));

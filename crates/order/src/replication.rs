@@ -687,9 +687,13 @@ impl<S: LogStore> Group<S> {
     /// So says the sequencer that is followed: log and data go only if it is of this cluster.
     fn contradicted(&mut self, now: Timestamp) {
         let Some(sequencer) = self.sequencer() else { return };
-        if self.may_overrule(now, sequencer) {
-            self.become_diverged(None);
+        if !self.may_overrule(now, sequencer) {
+            return;
         }
+        if self.keeps_only_data_from(self.era.lineage()) {
+            return self.keep_only_data(now, sequencer);
+        }
+        self.become_diverged(None);
     }
 
     /// Do the server's data hold the own log's entry at `index`? An applied entry was committed, even if this start

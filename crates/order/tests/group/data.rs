@@ -741,10 +741,18 @@ fn a_group_without_data_or_a_log_for_the_only_ones_ends_and_a_person_decides() {
     assert!(!net.nodes[&1].events.contains(&Event::DataDiverged));
 }
 
-/// The side that was not forced stays, but not where nobody has data.
+/// The side that was not forced stays, but not where nobody has data: not even if its logs reach back to where the data end by number.
 #[test]
 fn data_on_another_branch_are_not_given_up_to_a_group_without_any() {
-    let (mut net, log, data) = without_the_only_data([2, 8]);
+    for trimmed in [[2, 8], [2, 2]] {
+        for restarted in [false, true] {
+            branch_with_the_only_data_meets_a_group_without_any(trimmed, restarted);
+        }
+    }
+}
+
+fn branch_with_the_only_data_meets_a_group_without_any(trimmed: [u64; 2], restarted: bool) {
+    let (mut net, log, data) = without_the_only_data(trimmed);
     for n in 2..=3 {
         net.cut.push((1, n));
     }
@@ -756,14 +764,23 @@ fn data_on_another_branch_are_not_given_up_to_a_group_without_any() {
     net.propose(1, "on the other branch");
     net.settle();
     assert!((1..=3).all(|n| net.phase(n) == Phase::Primary));
-    net.heal();
+    let end = net.nodes[&1].delivered.last().unwrap().0;
+    if restarted {
+        let log = net.kill(1);
+        net.heal();
+        net.restart(1, log, 3, Seqno(end));
+    } else {
+        net.heal();
+    }
     net.run(Duration::from_secs(60));
     for n in 1..=3 {
-        assert_eq!(net.phase(n), Phase::Primary, "node {n}");
+        assert_eq!(net.phase(n), Phase::Primary, "node {n}, {trimmed:?}, restarted {restarted}");
         assert_eq!(net.nodes[&n].group.lineage().newest().unwrap().seqno, data, "node {n}");
     }
     assert!(!net.nodes[&1].events.contains(&Event::DataDiverged));
-    assert_eq!(net.bodies(1).last().unwrap(), "on the other branch");
+    net.propose(1, "later");
+    net.settle();
+    assert_eq!(net.bodies(2).last().unwrap(), "later");
 }
 
 /// The disks of the others had lied about their last syncs, or the three lost more than is promised.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use trireme_order::{
-    Append, Content, Envelope, Event, Group, Heartbeat, JoinState, LogStore, MemStore, Message, Output, Phase,
+    Append, Content, Envelope, Event, Group, Heartbeat, JoinState, LogStore, MemStore, Message, Output, Phase, Presence,
 };
 use trireme_types::{Entry, EntryHeader, EntryKind, Fork, HardState, Lineage, LogIndex, Seqno, Timestamp, Uuid};
 
@@ -546,7 +546,23 @@ fn a_snapshot_of_a_branch_that_left_before_the_data_replaces_them() {
         };
         let other = 3 - follower;
         net.update_links();
+        let presence = Presence {
+            history: HISTORY,
+            lineage: lineage.clone(),
+            term,
+            last_term: term,
+            last_index: LogIndex(100),
+            base: Seqno(50),
+            seqno: Seqno(50),
+            primary: false,
+            whole: true,
+            data: None,
+            holds: Some(Seqno(50)),
+            founding: None,
+            sequencer: None,
+        };
         let group = &mut net.nodes.get_mut(&follower).unwrap().group;
+        group.handle_message(now, node(other), Message::Presence(presence));
         group.handle_message(now, node(other), Message::Snapshot { term, lineage, base: Box::new(base) });
         let mut diverged = false;
         while let Some(output) = group.poll_output(now) {

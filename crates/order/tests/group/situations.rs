@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use trireme_order::{Content, Envelope, Event, LogStore, MemStore, Message, Phase, ReadId};
 use trireme_types::{
-    Durability, Entry, EntryHeader, EntryKind, NodeId, Seqno, Session, Uuid, Voter, VoterSet, Weight, Writer,
+    Durability, Entry, EntryHeader, EntryKind, HardState, NodeId, Seqno, Session, Uuid, Voter, VoterSet, Weight, Writer,
 };
 
 use crate::net::*;
@@ -593,6 +593,43 @@ fn a_change_of_voters_in_doubt_waits_for_a_majority_of_those_before_it_and_says_
         assert_eq!(net.phase(n), Phase::Primary);
         assert_eq!(net.bodies(n), ["kept"]);
     }
+}
+
+/// The log of the first alone has a change of voters that names the fourth, and the fourth has the best log, which does not name it (of a later
+/// term, whose sequencer is gone for good). The first needs the fourth's vote and is refused; the third may not be elected for the first one's
+/// log (Ongaro's thesis, 4.2.2: a server that its own log does not name may have to lead).
+#[test]
+fn a_member_without_a_vote_leads_those_who_cannot_be_elected_for_its_log() {
+    let mut net = Net::cluster(3);
+    net.propose(1, "before");
+    net.settle();
+    let at = Seqno(net.nodes[&1].delivered.last().unwrap().0);
+    let mut logs: Vec<MemStore> = (1..=3).map(|n| net.kill(n)).collect();
+    let last = logs[0].read(logs[0].last(), 0).unwrap()[0].header;
+    let next = EntryHeader { index: last.index.next(), session: Session::default(), number: 0, ..last };
+    let mut fourth = logs[2].clone();
+    let header = EntryHeader { term: last.term.next(), kind: EntryKind::Term, ..next };
+    fourth.save_hard_state(HardState { term: header.term, ..fourth.hard_state() }).unwrap();
+    let mut w = Writer::new();
+    w.uuid(Uuid([2; 16]));
+    w.str("n2");
+    fourth.append(&[Entry { header, payload: w.buf.into() }]).unwrap();
+    let voters = [1, 2, 3, 4].map(|n| Voter { node: node(n), weight: Weight(1) }).to_vec();
+    let mut w = Writer::new();
+    VoterSet { voters, fork: Uuid::NIL }.encode(&mut w);
+    let header = EntryHeader { kind: EntryKind::Voters, ..next };
+    logs[0].append(&[Entry { header, payload: w.buf.into() }]).unwrap();
+    for (n, log) in [(1, logs[0].clone()), (3, logs[2].clone()), (4, fourth)] {
+        net.restart(n, log, 2, at);
+    }
+    net.run(Duration::from_secs(20));
+    for n in [1, 3, 4] {
+        assert_eq!(net.phase(n), Phase::Primary, "node {n}: {:?}", net.nodes[&n].group.status());
+        assert!(net.nodes[&n].group.status().voters.contains(node(4)), "it has joined");
+    }
+    net.propose(1, "after");
+    net.settle();
+    assert!([1, 3, 4].iter().all(|n| net.bodies(*n).last().is_some_and(|b| b == "after")));
 }
 
 /// Swarm seed 3705: members that were evicted came back before a view without them was ordered. Whoever was elected took itself for the one
