@@ -103,8 +103,8 @@ fn two_and_an_arbitrator() -> Net {
     net
 }
 
-/// Two servers and an arbitrator, with 30 commits, before all lose their power: their logs, the servers' without so many entries at the
-/// end, the arbitrator's without what lies `kept` entries below the end.
+/// Two servers and an arbitrator, with 30 commits, before all lose their power. Gives their logs: the servers' without so many entries at
+/// the end, the arbitrator's without most of what lies more than `kept` entries below the end.
 fn two_servers_and_an_arbitrator(lost: [u64; 2], kept: u64) -> (Net, Vec<MemStore>) {
     let mut net = two_and_an_arbitrator();
     assert_eq!(net.nodes[&1].group.status().voters.voters.len(), 3);
@@ -131,8 +131,8 @@ fn start_arbitrator(net: &mut Net, log: MemStore) {
     net.nodes.get_mut(&3).unwrap().group.join(net.now, JoinState { position: None });
 }
 
-/// Two servers and an arbitrator lose their power. The arbitrator has kept the most, but only the end of it: what data reach is the
-/// beginning of a server's log, and that log reaches the beginning of the arbitrator's.
+/// Two servers and an arbitrator lose their power. The arbitrator has kept the most, but only the end of it. The data reach the beginning
+/// of a server's log, and that log reaches the beginning of the arbitrator's.
 #[test]
 fn what_only_an_arbitrator_has_kept_is_brought_to_a_server_whose_log_reaches_it() {
     let (mut net, mut logs) = two_servers_and_an_arbitrator([4, 9], 5);
@@ -218,8 +218,8 @@ fn what_an_arbitrator_has_kept_and_no_data_reach_is_lost_in_words() {
     }
 }
 
-/// One server has lost the end of its log with its power, and the arbitrator has dropped that, since that server had acknowledged it. The other
-/// server lags. The two whole logs are evidence of everything, and of no use to each other.
+/// One server has lost the end of its log with its power. The arbitrator has dropped that end, since that server had acknowledged it. The
+/// other server lags. The two whole logs are evidence of everything, and of no use to each other.
 #[test]
 fn what_an_arbitrator_has_dropped_and_the_only_server_that_had_it_has_lost_is_waited_for_until_all_voters_are_there() {
     let (mut net, mut logs) = two_servers_and_an_arbitrator([15, 20], 5);
@@ -243,8 +243,8 @@ fn what_an_arbitrator_has_dropped_and_the_only_server_that_had_it_has_lost_is_wa
     assert_eq!(net.bodies(1).last().unwrap(), "after");
 }
 
-/// The sequencer has lost its majority for a moment, and holds everything. As a member that takes itself for primary it does not go on telling
-/// how far it gets, so the arbitrator knows nothing newer than what it told long ago.
+/// The sequencer has lost its majority for a moment, and holds everything. It takes itself for primary, so it stops telling how far it
+/// gets. The arbitrator therefore knows nothing newer than what it heard long ago.
 #[test]
 fn an_arbitrator_gives_up_nothing_before_all_have_told_how_far_they_get() {
     // It differs by this time which one asks first afterwards.
@@ -276,8 +276,8 @@ fn an_arbitrator_gives_up_nothing_before_all_have_told_how_far_they_get() {
     }
 }
 
-/// One was forced, and has lost its data since. The other one's end where the log of that branch has been dropped: it is told to decide
-/// for its own, and what it says is done.
+/// One was forced, and has lost its data since. The other one's data end where the log of that branch has been dropped. It is told to
+/// decide for its own data, and that is done.
 #[test]
 fn a_person_decides_for_the_only_data_also_where_they_cannot_follow_a_later_branch() {
     for dropped in [false, true] {
@@ -321,7 +321,7 @@ fn a_person_decides_for_the_only_data_also_where_they_cannot_follow_a_later_bran
     }
 }
 
-/// The arbitrator's log is of a branch that was forced without a server. Data of that one that lie behind the fork are of another past,
+/// The arbitrator's log is of a branch that was forced without a server. That server's data that lie behind the fork are of another past,
 /// wherever they end.
 #[test]
 fn data_behind_a_fork_are_not_those_that_an_arbitrator_of_the_branch_has_dropped() {
@@ -451,7 +451,7 @@ fn the_last_one_with_data_leaves_when_a_copy_of_them_is_complete() {
     assert_eq!(net.bodies(2), ["a", "b"]);
 }
 
-/// It counts as failed then, with its vote: nobody goes on without data, and it is all that the group waits for.
+/// It counts as failed then, with its vote: nobody goes on without data, and the group waits for it alone.
 #[test]
 fn the_last_one_with_data_is_gone_after_linger_and_is_waited_for() {
     let mut net = one_of_two_with_data();
@@ -500,7 +500,7 @@ fn nobody_forms_a_group_around_a_log_that_no_data_reach() {
     assert!((1..=2).all(|n| net.phase(n) != Phase::Primary));
     assert!(warned(&net, 1, "no data that are here reach further"));
     assert!(!net.nodes[&2].events.contains(&Event::DataDiverged));
-    // A person cannot do it there either: whoever has data goes on.
+    // A person cannot do it there either: a node that has data goes on.
     let now = net.now;
     net.nodes.get_mut(&1).unwrap().group.force_primary(now);
     net.run(Duration::from_secs(5));
@@ -520,8 +520,8 @@ fn a_member_without_data_is_not_made_primary_where_nobody_has_any() {
     assert!(warned(&net, 2, "no node here has data"));
 }
 
-/// Swarm seed 52796: forced, a node whose log had lost its end formed the group below its own data, gave them up, waited for a snapshot
-/// as the sequencer that would have had to send it, and let nobody in.
+/// Swarm seed 52796: a node whose log had lost its end was forced, formed the group below its own data, and gave them up. It waited for a
+/// snapshot as the sequencer that would have had to send it, and let nobody in.
 #[test]
 fn who_is_forced_and_has_lost_the_end_of_its_log_goes_on_from_its_data() {
     let (mut net, end, logs) = all_lose_power(10, [5, 0, 0]);
@@ -548,7 +548,7 @@ fn who_is_forced_and_has_lost_the_end_of_its_log_goes_on_from_its_data() {
     assert!((1..=3).all(|n| net.bodies(n).last().unwrap() == "after"));
 }
 
-/// Its log was removed, not its data: what it gets is a log that goes on from them, and it needs no copy.
+/// Its log was removed, not its data: it gets a log that goes on from them, and needs no copy.
 #[test]
 fn data_beside_a_log_that_is_new_count_when_that_log_goes_on_from_them() {
     let mut net = Net::cluster(2);
@@ -620,8 +620,8 @@ fn restart_without_data(net: &mut Net, behind: [LogIndex; 2]) {
     assert_eq!(net.sequencer(), 3);
 }
 
-/// A server that is not in a view yet has not been given what its own log holds. A state at the end of that log replaces the log, and
-/// with it what its data lack.
+/// A server that is not in a view yet has not been given the entries of its own log. A state at the end of that log replaces the log, and
+/// with it the entries that its data lack.
 #[test]
 fn the_only_data_are_not_given_up_for_a_state_at_the_end_of_their_own_log() {
     let mut net = one_with_data();
@@ -654,7 +654,7 @@ fn the_only_data_are_not_given_up_for_a_state_at_the_end_of_their_own_log() {
     assert!((1..=3).all(|n| net.phase(n) == Phase::Primary));
 }
 
-/// Swarm seeds 78835 and 96527: the log of whoever ordered began behind the only data, and their owner got a snapshot for them.
+/// Swarm seeds 78835 and 96527: the log of the sequencer began behind the only data, and their owner got a snapshot in their place.
 #[test]
 fn the_only_data_are_brought_up_by_the_log_that_goes_on_from_them() {
     let (mut net, log, data) = without_the_only_data([2, 8]);
@@ -810,8 +810,9 @@ fn the_only_data_are_not_given_up_to_a_group_whose_logs_end_before_them() {
     assert!(!net.nodes[&1].events.contains(&Event::DataDiverged));
 }
 
-/// Two servers, an arbitrator, and a server whose weight is raised from zero by the newest change of voters, which nobody knows to be committed.
-/// Of those that hold the arbitrator's whole log it is the only one that the arbitrator can help. Says whether the last commit was kept.
+/// Two servers, an arbitrator, and a server whose weight is raised from zero by the newest change of voters, which nobody knows to be
+/// committed. Only that one's log reaches the beginning of the arbitrator's, so the arbitrator can help no other. Says whether the last
+/// commit was kept.
 fn server_whose_vote_is_in_doubt(order: [u8; 4], step: u64) -> bool {
     let mut net = two_and_an_arbitrator();
     let mut cfg = Net::config(4);
@@ -856,7 +857,7 @@ fn server_whose_vote_is_in_doubt(order: [u8; 4], step: u64) -> bool {
     net.bodies(4).contains(&"commit 31".to_string())
 }
 
-/// Its vote may count or not: what the arbitrator holds is given to it, not given up.
+/// Its vote may count or not: it is given the entries that the arbitrator holds, and they are not given up.
 #[test]
 fn an_arbitrator_gives_up_nothing_that_a_server_with_a_vote_in_doubt_can_take() {
     for order in [[3, 4, 1, 2], [4, 1, 3, 2]] {

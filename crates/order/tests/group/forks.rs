@@ -90,7 +90,7 @@ fn the_forced_side_goes_first_when_all_come_back() {
     }
 }
 
-/// Its engine holds what no log here has, and the third voter may have it: nobody may go on as if that had never been.
+/// Its engine holds an entry that no log here has, and the third voter may have it. Nobody may go on as if that had never been.
 #[test]
 fn nobody_forms_the_group_below_the_data_of_a_present_member() {
     let mut net = Net::cluster(3);
@@ -112,8 +112,8 @@ fn nobody_forms_the_group_below_the_data_of_a_present_member() {
     assert!(gave_way(&net, 2), "its data are not of this branch");
 }
 
-/// Swarm seed 93954: three forced branches each gave way to what another one had said before it was cut off and forced itself. All marked
-/// their data as void, and nobody had any.
+/// Swarm seed 93954: each of three forced branches gave way to a claim that another one had made before it was cut off and forced itself.
+/// All marked their data as void, and nobody had any.
 #[test]
 fn who_gives_way_to_a_component_that_is_gone_keeps_its_data_and_goes_on() {
     for by_hand in [false, true] {
@@ -177,8 +177,8 @@ fn who_has_given_its_vote_away_speaks_for_no_primary_component() {
     assert!(!speaks(&mut net));
 }
 
-/// Its log is of no use for its data, and begins behind a fork that it does not know. Of the branch behind that fork it holds nothing, so it
-/// acknowledges nothing, although nothing below the beginning of a log can be compared.
+/// Its log is of no use for its data, and begins behind a fork that it does not know. It holds nothing of the branch behind that fork, so
+/// it acknowledges nothing, although nothing below the beginning of a log can be compared.
 #[test]
 fn a_log_that_begins_behind_a_fork_is_not_taken_for_one_of_that_branch() {
     for fork in [15, 25] {
@@ -227,7 +227,7 @@ fn a_log_that_begins_behind_a_fork_is_not_taken_for_one_of_that_branch() {
     }
 }
 
-/// Its log lost its end to damage, and a person goes on with it: what it knew to be committed was said of entries that are gone.
+/// Its log lost its end to damage, and a person goes on with it. The mark of its committed end speaks of entries that are gone.
 #[test]
 pub fn marks_of_what_was_committed_do_not_outlive_a_fork_below_them() {
     let mut net = Net::cluster(3);
@@ -257,7 +257,7 @@ pub fn marks_of_what_was_committed_do_not_outlive_a_fork_below_them() {
     assert_eq!(net.phase(1), Phase::Primary, "it decides alone on its branch: {:?}", net.nodes[&1].group.status());
 }
 
-/// The own end of the log goes before the fork's entry comes. Whoever dies between the two is no evidence of what it has lost.
+/// The own end of the log goes before the fork's entry comes. A node that dies between the two is no evidence of what it has lost.
 #[test]
 pub fn a_log_that_follows_a_fork_with_an_end_of_its_own_is_suspect_before_that_goes() {
     let mut net = Net::cluster(3);
@@ -280,7 +280,7 @@ pub fn a_log_that_follows_a_fork_with_an_end_of_its_own_is_suspect_before_that_g
     assert!(said, "{:?}", net.nodes[&old].events);
 }
 
-/// The marks are all that tells of the lost end. They are lowered before the fork is written, so the log says first that it is no evidence.
+/// Only the marks tell of the lost end. They are lowered before the fork is written, so the log says first that it is no evidence.
 #[test]
 fn a_log_without_its_end_is_suspect_before_a_fork_lowers_its_marks() {
     let mut net = Net::cluster(3);
@@ -304,8 +304,8 @@ fn a_log_without_its_end_is_suspect_before_a_fork_lowers_its_marks() {
     assert!(store.suspect().is_some(), "it would vote as if it knew the newest voters");
 }
 
-/// Who was forced gives way to the side that was not, when one that it knows tells of it. If nothing more is heard of that side, because the one that
-/// told of it lied and is gone, it goes on within seconds.
+/// A side that was forced gives way to the side that was not, when a member that it knows tells of it. If nothing more is heard of that
+/// side, because that member lied and is gone, the forced side goes on within seconds.
 #[test]
 fn a_claim_of_another_primary_component_that_ends_is_given_way_to_for_seconds_only() {
     let mut net = Net::cluster(3);

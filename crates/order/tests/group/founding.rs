@@ -112,7 +112,7 @@ fn a_founder_that_died_goes_on_with_what_it_began() {
     }
 }
 
-/// A bootstrap beside a cluster that it knows and that reaches it before it has begun, which takes a sync of the log.
+/// A bootstrap beside a cluster that it knows. That cluster reaches it before it has begun, since to begin takes a sync of the log.
 #[test]
 fn who_begins_a_history_is_drawn_into_no_other() {
     let other = Uuid([0xbb; 16]);

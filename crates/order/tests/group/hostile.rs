@@ -1,4 +1,4 @@
-//! Who may say what (rule 35): a stranger with a link, a newcomer that is too heavy, and too many of them.
+//! Rule 35, who may say what: a stranger with a link, a newcomer that is too heavy, and too many of them.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ fn all_is_well(net: &mut Net, after: &str) {
     }
 }
 
-/// One of each kind that could do harm, of this term, and none that is proof of a lie by itself.
+/// One of each kind that could do harm, of this term. None of them proves a lie by itself.
 fn harmful(term: Term, last: LogIndex) -> Vec<Message> {
     let branch = HISTORY;
     let session = Session { node: node(STRANGER), number: 1 };
@@ -128,8 +128,8 @@ pub fn a_member_cannot_drive_the_terms_up_either() {
     all_is_well(&mut net, "a member's jump");
 }
 
-/// A newcomer that is heavier than all others together, and is gone some time after it got its vote. For that long it gets no more weight
-/// than makes no difference, and the views do not show that it asks again and again.
+/// A newcomer is heavier than all others together, and is gone some time after it got its vote. Until then it gets only as much weight as
+/// makes no difference. The views do not show that it asks again and again.
 #[test]
 pub fn a_heavy_newcomer_takes_the_majority_from_nobody() {
     for stays in [0, 4, 20] {
@@ -159,7 +159,7 @@ pub fn a_heavy_newcomer_takes_the_majority_from_nobody() {
     }
 }
 
-/// As heavy as the others is what everybody may be from the beginning.
+/// Everybody may be as heavy as the others from the beginning.
 #[test]
 fn a_newcomer_as_heavy_as_the_others_is_so_at_once() {
     let mut net = Net::new();
@@ -205,7 +205,7 @@ fn no_more_members_are_let_in_than_a_view_can_name() {
     all_is_well(&mut net, "they were gone");
 }
 
-/// The sequencer sends a follower an entry that is the next one by all its numbers but those given here, and it is not taken.
+/// The sequencer sends a follower an entry that is the next one by all its numbers but those given here. It is not taken.
 fn is_not_taken(kind: EntryKind, session: impl FnOnce(NodeId) -> Session, number: u64, payload: &'static [u8]) {
     let mut net = Net::cluster(3);
     let seq = net.sequencer();
@@ -304,7 +304,7 @@ pub fn a_member_that_was_forced_once_gives_way_to_no_stranger() {
     assert_eq!(net.phase(3), Phase::Primary);
     keeps_its_data(&mut net, 3, last);
     assert!(net.warned(3, "has never named it"));
-    // Those whom it knows are another matter, also after a restart.
+    // It believes those whom it knows, also after a restart.
     let at = Seqno(net.nodes[&3].group.status().view.number);
     let store = net.kill(3);
     net.restart(3, store, 2, at);
@@ -359,7 +359,8 @@ fn a_stranger_gets_nobody_to_give_up_its_data() {
     }
 }
 
-/// The last one out is the only voter; its disk was copied then. Started beside the cluster, and alone at first, it does not stay alone.
+/// The last one out is the only voter; its disk was copied then. When it is started beside the cluster, and alone at first, it does not
+/// stay alone.
 #[test]
 fn an_old_disk_that_was_primary_alone_finds_its_cluster() {
     let mut net = Net::cluster(3);
@@ -399,7 +400,7 @@ fn an_old_disk_that_was_primary_alone_finds_its_cluster() {
     assert!(net.bodies(2).contains(&"not in the backup".to_string()));
 }
 
-/// Its log ends before the one that asks came in. That it has the promise of a voter whom the log does name is enough.
+/// Its log ends before the one that asks came in. The promise of a voter that this log does name is enough.
 #[test]
 fn a_member_with_an_old_log_is_entrusted_by_whom_its_voters_promised() {
     for vouched in [false, true] {
@@ -454,7 +455,7 @@ fn a_voter_of_whom_a_member_has_not_heard_is_elected_without_delay() {
     }
 }
 
-/// It could never be read again, and whoever tries must not be left half a sequencer.
+/// It could never be read again. An attempt must not leave half a sequencer.
 #[test]
 fn a_history_that_was_forced_too_often_is_not_forced_again() {
     let fork = |i: u64| Fork { index: LogIndex(i), seqno: Seqno(i), id: Uuid((u128::from(i) + 1).to_be_bytes()) };
@@ -500,7 +501,7 @@ fn a_history_that_was_forced_too_often_is_not_forced_again() {
     }
 }
 
-/// What nobody can order is not kept.
+/// A body that nobody can order is not kept.
 #[test]
 fn bodies_of_strangers_are_not_kept() {
     let mut net = Net::cluster(3);
@@ -517,7 +518,7 @@ fn bodies_of_strangers_are_not_kept() {
     all_is_well(&mut net, "a stranger's bodies");
 }
 
-/// Flow control speaks by these: a stop of all writers.
+/// Flow control speaks by these: one of them can stop all writers.
 #[test]
 fn signals_of_strangers_are_not_heard() {
     let mut net = Net::cluster(3);
@@ -584,7 +585,7 @@ fn the_page_has_a_row_for_each_harm_and_a_line_for_each_rule() {
     }
 }
 
-/// The sequencer that is followed, whose entries are the next ones by all their numbers, but for what is in them.
+/// The sequencer that is followed lies. Its entries are the next ones by all their numbers, but for their content.
 #[test]
 pub fn an_entry_that_nobody_could_read_is_not_written() {
     for kind in [EntryKind::View, EntryKind::Voters, EntryKind::Setting] {
@@ -619,8 +620,8 @@ fn strangers_without_end_do_not_fill_the_log() {
     assert!(net.warned(1, "984 lines about others were left out"));
 }
 
-/// Hundreds of them, each with a lie of its own that is worth a line: to one that orders, and to one that is cut off and believes whoever is
-/// linked. When the time is over for which liars are left, they are let in again as silently.
+/// Hundreds of liars come, each with a lie of its own that is worth a line. They lie to one that orders, and to one that is cut off and
+/// believes everybody who is linked. When the time is over for which liars are left, they are let in again as silently.
 #[test]
 fn strangers_bring_about_few_lines_whatever_they_say() {
     let mut net = Net::cluster(3);
@@ -653,7 +654,7 @@ fn strangers_bring_about_few_lines_whatever_they_say() {
             group.handle_link_up(now, member, trireme_order::SUPPORTED);
             group.handle_message(now, node(stranger), Content::Append(append).in_term(HISTORY, term));
             group.handle_message(now, node(stranger), Content::TimeoutNow.in_term(HISTORY, Term(1 << 62)));
-            // A level that no build says.
+            // No build says this level.
             let proof = Message::Submit {
                 session: Session { node: node(77), number: 1 },
                 number: 1,

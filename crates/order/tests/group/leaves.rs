@@ -6,8 +6,8 @@ use trireme_order::{Event, Timeouts};
 
 use crate::net::{Net, node};
 
-/// The leavers leave in this order, each when so many messages have been delivered since the one before. Gives how long it takes until all are
-/// out; whoever is out hangs up, as its driver does.
+/// The leavers leave in this order, each when so many messages have been delivered since the one before. One that is out hangs up, as its
+/// driver does. Gives the time until all are out.
 fn time_to_leave(members: u8, leavers: &[u8], messages: usize, busy: bool) -> Duration {
     let mut net = Net::cluster(members);
     let begun = net.now;

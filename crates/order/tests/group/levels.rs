@@ -41,7 +41,7 @@ fn levels(net: &Net) -> Vec<u16> {
     net.nodes.keys().map(|n| level(net, *n)).collect()
 }
 
-/// In order, and back with another build.
+/// It leaves in order, and comes back with another build.
 fn replace(net: &mut Net, n: u8, incarnation: u32, levels: Levels) {
     net.nodes.get_mut(&n).unwrap().group.leave(net.now);
     net.run(Duration::from_secs(2));
@@ -127,7 +127,7 @@ fn one_member_holds_it_for_all_until_it_lets_go() {
         let hold = Level(if n == 2 { 1 } else { 2 });
         let cfg = Config { level_hold: hold, ..config(n, 1, NEWER) };
         net.start(n, cfg, MemStore::new(), None);
-        // Linked before it takes part: what the others say of it is kept all the same.
+        // It is linked before it takes part. The others' words about it are kept all the same.
         net.settle();
     }
     net.nodes.get_mut(&2).unwrap().group.bootstrap(net.now, HISTORY, Seqno(0)).unwrap();
@@ -141,7 +141,7 @@ fn one_member_holds_it_for_all_until_it_lets_go() {
     net.nodes.get_mut(&2).unwrap().group.set_config(|c| c.level_hold = Level(11));
     net.run(Duration::from_secs(1));
     assert_eq!(levels(&net), [2, 2, 2]);
-    // Held too late: it is never lowered, and the one that holds stays in.
+    // It is held too late: the level is never lowered, and the member that holds it stays in.
     net.nodes.get_mut(&2).unwrap().group.set_config(|c| c.level_hold = Level(1));
     net.run(Duration::from_secs(2));
     assert_eq!((levels(&net), net.phase(2)), (vec![2, 2, 2], Phase::Primary));
@@ -229,7 +229,7 @@ fn a_new_history_on_a_node_with_a_raised_log_begins_at_its_level() {
 #[test]
 fn one_that_was_away_takes_the_rise_and_what_it_brings_in_one_message() {
     let mut net = cluster(&[FORMER, FORMER, FORMER]);
-    // It hears nothing of what follows, and is asked for nothing: the others remember it as one that left.
+    // It hears nothing of the following, and is asked for nothing: the others remember it as one that left.
     replace(&mut net, 3, 2, NEWER);
     net.nodes.get_mut(&3).unwrap().group.leave(net.now);
     net.run(Duration::from_secs(2));

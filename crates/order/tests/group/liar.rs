@@ -1,6 +1,6 @@
-//! One that lies: a stranger with a link, a newcomer under one name or many, or a member that says what it could sign. Its messages are those
-//! of the group, with fields that are changed by what they mean. When it is gone, the others elect and commit within 10 s, and nothing that
-//! was committed is lost, unless a lie has had one of the effects that docs/protocol.md names.
+//! One that lies: a stranger with a link, a newcomer under one name or many, or a member that says what it could sign. Its messages are
+//! those of the group, with fields that are changed by their meaning. When it is gone, the others elect and commit within 10 s. Nothing
+//! committed is lost, unless a lie has had one of the effects that docs/protocol.md names.
 //!
 //! Shared with the fuzz target `order_liar`, which chooses by the fuzzer's bytes.
 
@@ -26,7 +26,7 @@ enum Liar {
     /// Linked, and does not ask to be let in.
     Stranger,
     Newcomer,
-    /// One after the other comes and asks, and so does none of them for long.
+    /// One after the other comes and asks, but none of them for long.
     ManyNames,
     Member(u8),
 }
@@ -178,8 +178,7 @@ impl World {
         Truth { hearer: node(to), hearer_term: status.term, acked, voted }
     }
 
-    /// The row under which this lie falls. One by somebody who is not believed falls under none, if the hearer is in a primary
-    /// component.
+    /// The row under which this lie falls. A lie by somebody who is not believed falls under none, if the hearer is in a primary component.
     fn harm(&self, to: u8, message: &Message) -> Option<Harm> {
         let status = self.net.nodes[&to].group.status();
         let believed = self.net.nodes[&to].group.believes(node(self.name));

@@ -1,5 +1,5 @@
-//! The messages of one that lies, with fields that are changed by their meaning, and the harm that docs/protocol.md says they can do to
-//! the honest (section 2, *What a lie can take*).
+//! The messages of one that lies, with fields that are changed by their meaning, and the harm that they can do to the honest by
+//! docs/protocol.md (section 2, *What a lie can take*).
 //!
 //! Shared by the order's own tests, the fuzz target `order_liar` and the simulator.
 
@@ -12,7 +12,7 @@ use trireme_types::{
     Uuid, Weight,
 };
 
-/// The wall clock at the zero of all that lie or are lied to.
+/// The wall clock at the zero of all that lie or hear lies.
 pub const UNIX_AT_ZERO: Duration = Duration::from_secs(1_800_000_000);
 
 /// A number below the given one.
@@ -160,7 +160,7 @@ fn number(choose: Choose<'_>, now: u64) -> u64 {
     }
 }
 
-/// Also where the time says that elections can have led, and a little behind that.
+/// Also a term to which elections can have led by this time, and a little behind that.
 fn later_term(choose: Choose<'_>, now: u64) -> u64 {
     let limit = UNIX_AT_ZERO.as_secs() << 10;
     match choose(6) {
@@ -242,7 +242,7 @@ pub struct Truth {
     pub voted: (Term, NodeId),
 }
 
-/// The row under which this lie falls, if it is a member's. All that a stranger or newcomer says falls under none.
+/// The row under which this lie falls, if it is a member's. Lies of strangers and newcomers fall under none.
 pub fn harm(message: &Message, truth: &Truth) -> Option<Harm> {
     match message {
         Message::InTerm(Envelope { term, content, .. }) => harm_in_term(*term, content, truth),

@@ -14,7 +14,7 @@ pub fn node(n: u8) -> NodeId {
     NodeId(Uuid([n; 16]))
 }
 
-/// As it comes out of a link: whatever a member says, the others can read.
+/// As it comes out of a link: the others can read all that a member says.
 fn as_read(message: &Message) -> Message {
     let mut w = trireme_types::Writer::new();
     message.encode(&mut w);
@@ -25,7 +25,7 @@ fn as_read(message: &Message) -> Message {
 }
 
 thread_local! {
-    /// Done with every member that is started by this thread: to break it.
+    /// This is done with every member that is started by this thread, to break it.
     pub static AT_START: Cell<Option<fn(&mut Group<MemStore>)>> = const { Cell::new(None) };
 }
 
@@ -46,7 +46,7 @@ pub struct Net {
     pub queue: VecDeque<(u8, u8, Message)>,
     pub now: Timestamp,
     pub links: Vec<(u8, u8)>,
-    /// What the first sends the second is lost, although the link stands.
+    /// Messages of the first to the second are lost, although the link stands.
     pub lost: Vec<(u8, u8)>,
     /// Their disks hang: nothing is synced.
     pub stalled: Vec<u8>,

@@ -131,7 +131,7 @@ fn who_was_cut_off_while_all_others_were_replaced_comes_back_by_itself() {
     has_come_back(&mut net, "cut off");
 }
 
-/// The disk is older than what this node itself did later.
+/// The disk is older than the later work of this node itself.
 #[test]
 fn a_backup_from_before_the_others_were_replaced_is_brought_up() {
     let mut net = three(false);
@@ -152,7 +152,7 @@ fn a_backup_from_before_the_others_were_replaced_is_brought_up() {
     has_come_back(&mut net, "backup");
 }
 
-/// What it committed is not in the branch that is left, and nobody whom it knows is in that one: a person decides. Until then it costs the
+/// Its commits are not in the branch that is left, and nobody whom it knows is in that one: a person decides. Until then it costs the
 /// others next to nothing.
 #[test]
 fn who_committed_beyond_a_fork_waits_for_a_person() {

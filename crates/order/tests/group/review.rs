@@ -1,4 +1,4 @@
-//! What reviews of the protocol found: each was a way to lose, fork or hang.
+//! Findings of reviews of the protocol: each was a way to lose, fork or hang.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ fn left_under_load_poll_ends() {
     let leaver = if seq == 1 { 2 } else { 1 };
     let now = net.now;
     net.nodes.get_mut(&leaver).unwrap().group.leave(now);
-    // Deliver by hand so that the leaver receives commits beyond its view in one drain.
+    // Delivered by hand, so that the leaver receives commits beyond its view in one drain.
     let mut to_leaver: Vec<(u8, Message)> = vec![];
     for _ in 0..200 {
-        // drain the others, put messages to leaver aside; deliver its own
+        // Messages to the leaver are put aside, the others are delivered.
         let mut out = vec![];
         for n in [seq, leaver] {
             let node = net.nodes.get_mut(&n).unwrap();
@@ -46,7 +46,7 @@ fn left_under_load_poll_ends() {
                 net.nodes.get_mut(&t).unwrap().group.handle_message(now, node(f), m);
             }
         }
-        // deliver half
+        // Now the leaver gets those that were put aside.
         if !to_leaver.is_empty() {
             for (f, m) in to_leaver.drain(..) {
                 net.nodes.get_mut(&leaver).unwrap().group.handle_message(now, node(f), m);
@@ -57,7 +57,7 @@ fn left_under_load_poll_ends() {
     let s = net.nodes[&leaver].group.status();
     println!("leaver {:?} committed {} delivered {}", s.phase, s.committed, s.delivered);
     if s.phase == Phase::Idle && s.committed > s.delivered {
-        // would spin
+        // The drain would never end.
         let node = net.nodes.get_mut(&leaver).unwrap();
         let (tx, rx) = std::sync::mpsc::channel();
         std::thread::scope(|sc| {
@@ -73,7 +73,7 @@ fn left_under_load_poll_ends() {
     }
 }
 
-// same with hint: a Group that is idle with a committed hint
+// The same for a group that is idle with a mark of what is committed.
 #[test]
 fn idle_with_hint_poll_ends() {
     let mut net = Net::cluster(1);
@@ -99,7 +99,7 @@ fn idle_with_hint_poll_ends() {
     });
 }
 
-// 2. same position, no log, bootstrap base index 0
+// The joiner has the same position and no log; the bootstrap's base is at index 0.
 #[test]
 fn joiner_at_the_bootstrap_position_gets_in() {
     let mut net = Net::new();
@@ -113,7 +113,7 @@ fn joiner_at_the_bootstrap_position_gets_in() {
     assert_eq!(net.phase(2), Phase::Primary, "{:?}", net.nodes[&2].group.status());
 }
 
-// 3. both halves forced: same term
+// Both halves are forced, and have the same term.
 #[test]
 fn two_forced_halves_do_not_merge_silently() {
     let mut net = Net::cluster(2);
@@ -147,14 +147,14 @@ fn two_forced_halves_do_not_merge_silently() {
     }
 }
 
-// 4. view storm while a joiner lags
+// View followed view while a joiner lagged.
 #[test]
 fn a_lagging_joiner_causes_no_storm_of_views() {
     let mut net = Net::cluster(2);
     net.start(3, Net::config(3), MemStore::new(), None);
     let now = net.now;
     net.nodes.get_mut(&3).unwrap().group.join(now, JoinState { position: None });
-    // Run, but drop Appends with entries to node 3 after its probe was answered.
+    // Entries for node 3 are dropped after its probe was answered.
     let end = net.now.after(Duration::from_secs(3));
     while net.now < end {
         for _ in 0..10000 {
@@ -184,7 +184,7 @@ fn a_lagging_joiner_causes_no_storm_of_views() {
     assert!(n < 6, "{n} views");
 }
 
-// 5. pending proposals after being thrown out and let in by the same sequencer
+// The proposals are pending when their member is thrown out, and let in again by the same sequencer.
 #[test]
 fn proposals_survive_leaving_and_returning_to_the_view() {
     let mut net = Net::cluster(3);
@@ -208,7 +208,7 @@ fn proposals_survive_leaving_and_returning_to_the_view() {
     assert_eq!(net.bodies(me), ["on its way", "cut off", "later"]);
 }
 
-// 6. stale hard state after a bootstrap that resets the log
+// A bootstrap resets the log. The hard state must not be that of the old one.
 #[test]
 fn bootstrap_of_another_history_forgets_the_old_committed_hint() {
     let mut net = Net::cluster(1);
@@ -230,14 +230,14 @@ fn bootstrap_of_another_history_forgets_the_old_committed_hint() {
     assert!(hard.voters_committed <= net.nodes[&1].group.store().last());
 }
 
-// 7. a primary laggard below the kept log
+// The laggard is primary, and its log ends below the kept one.
 #[test]
 fn a_laggard_below_the_kept_log_recovers() {
     let mut net = Net::cluster(3);
     let seq = net.sequencer();
     let lag = (1..=3).find(|n| *n != seq).unwrap();
     net.nodes.get_mut(&seq).unwrap().group.store_mut().checkpoint_every = 10;
-    // cut shortly (under suspect), order much, trim, restore
+    // The cut is shorter than the suspect timeout. Much is ordered and trimmed meanwhile.
     net.cut = (1..=3).filter(|o| *o != lag).map(|o| (lag, o)).collect();
     net.settle();
     for i in 0..60 {
@@ -253,7 +253,7 @@ fn a_laggard_below_the_kept_log_recovers() {
     assert_eq!(a.delivered, b.delivered, "{:?} {:?}", b.phase, b.sequencer);
 }
 
-// 8. overflow from the wire
+// Calculations with numbers from the wire must not overflow.
 #[test]
 fn numbers_from_the_wire_do_not_panic() {
     let mut net = Net::cluster(2);
@@ -283,7 +283,7 @@ fn terms_from_the_wire_do_not_panic() {
     );
     net.run(Duration::from_secs(3));
 }
-// 9. old incarnation leaves in a view of its own
+// The old incarnations leave in a view of their own.
 #[test]
 fn history_holds_a_view_without_the_old_incarnation() {
     let mut net = Net::cluster(3);
@@ -296,7 +296,7 @@ fn history_holds_a_view_without_the_old_incarnation() {
         println!("{:?}", net.nodes[&n].views);
     }
 }
-// 10. ignore_sb among four: committed entries of the half are kept
+// Two of four go on by `pc.ignore_sb`. The half keeps its committed entries.
 #[test]
 fn a_forced_half_keeps_what_one_of_it_had_committed() {
     let mut net = Net::cluster(4);
@@ -306,20 +306,20 @@ fn a_forced_half_keeps_what_one_of_it_had_committed() {
     let seq = net.sequencer();
     let rest: Vec<u8> = (1..=4).filter(|n| *n != seq).collect();
     let (behind, with, far) = (rest[0], rest[1], rest[2]);
-    // `behind` misses what the other three commit
+    // `behind` misses the commits of the other three.
     net.cut = (1..=4u8).filter(|n| *n != behind).map(|n| (behind, n)).collect();
     net.settle();
     net.propose(with, "acknowledged");
     net.settle();
     assert_eq!(net.bodies(with), ["acknowledged"]);
-    // now halves {behind, with} and {seq, far}
+    // The halves are {behind, with} and {seq, far} now.
     net.cut = vec![(behind, seq), (behind, far), (with, seq), (with, far)];
     net.run(Duration::from_secs(30));
     println!("behind {:?} {:?}", net.nodes[&behind].group.status(), net.bodies(behind));
     println!("with {:?} {:?}", net.nodes[&with].group.status(), net.bodies(with));
     assert!(!net.nodes[&with].events.contains(&Event::DataDiverged));
 }
-// 1b. the leaver's link is slow: the view without it and later commits arrive together
+// The leaver's link is slow: the view without it and later commits arrive together.
 #[test]
 fn leaver_with_a_slow_link_ends() {
     let mut net = Net::cluster(3);
@@ -375,7 +375,7 @@ fn leaver_with_a_slow_link_ends() {
         }
     });
 }
-// 11. order of voters and view with a 4th node: one-in-flight etc. Cut link between one follower and the sequencer only
+// Only the link between one follower and the sequencer is cut.
 #[test]
 fn a_single_cut_pair_does_not_disturb() {
     let mut net = Net::cluster(3);
@@ -385,7 +385,7 @@ fn a_single_cut_pair_does_not_disturb() {
     net.run(Duration::from_secs(20));
     println!("phases {:?}", (1..=3).map(|n| (n, net.phase(n), net.nodes[&n].group.status().term)).collect::<Vec<_>>());
 }
-// 12. leave while alone of two and the other silent
+// The sequencer is cut off with an entry that nobody else has.
 #[test]
 fn diverged_tail_of_uncommitted_is_dropped() {
     let mut net = Net::cluster(3);
@@ -404,8 +404,8 @@ fn diverged_tail_of_uncommitted_is_dropped() {
     println!("{:?}", (1..=3).map(|n| net.bodies(n)).collect::<Vec<_>>());
 }
 
-/// The sequencer does not send again what was compared in its term: a follower that lost sight of it and finds it again must
-/// not forget that, or the last entry stays uncommitted there until somebody writes.
+/// The sequencer does not send again what was compared in its term. A follower that lost sight of it and finds it again must not forget
+/// that: else the last entry stays uncommitted there until somebody writes.
 #[test]
 fn a_follower_that_finds_its_sequencer_again_commits_the_last_entry() {
     let mut net = Net::cluster(3);
@@ -524,7 +524,7 @@ fn a_snapshot_below_an_uncommitted_tail_is_taken() {
     assert_eq!(group.status().last, request);
 }
 
-/// Data behind the point where the sequencer's branch begins are of another one: they go before its base is taken.
+/// Data behind the point where the sequencer's branch begins are of another branch. They go before its base is taken.
 #[test]
 fn a_snapshot_of_a_branch_that_left_before_the_data_replaces_them() {
     for fork in [None, Some(2), Some(1000)] {
@@ -597,7 +597,7 @@ fn a_member_whose_log_was_replaced_after_a_fork_can_write_again() {
     assert_eq!(net.bodies(3), ["on this side", "after"]);
 }
 
-/// A log of a build that wrote what it did not decode: four entries, the last one a view that nobody can read.
+/// A log of a build that wrote entries that it could not decode: four entries, the last one a view that nobody can read.
 fn with_unreadable_end(committed: u64) -> (Net, u64) {
     let mut net = Net::cluster(3);
     net.propose(1, "one");

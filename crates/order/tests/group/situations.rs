@@ -34,7 +34,7 @@ fn three_nodes_commit_what_any_of_them_proposes() {
     assert_eq!(net.bodies(3), all);
 }
 
-/// A member whose application is busy is no silent one: it acknowledges, heartbeats and votes.
+/// A member whose application is busy is not silent: it acknowledges, heartbeats and votes.
 #[test]
 fn members_that_pause_delivery_keep_their_term_and_lose_nothing() {
     let mut net = Net::cluster(3);
@@ -196,7 +196,7 @@ fn one_and_one_is_nobody_and_with_ignore_sb_goes_on() {
     }
 }
 
-/// Of 4 nodes the sequencer's half, and the other one, cut from each other from now on.
+/// The sequencer's half of 4 nodes, and the other one, cut from each other from now on.
 fn cut_in_halves(net: &mut Net) -> ([u8; 2], [u8; 2]) {
     let s = net.sequencer();
     let rest: Vec<u8> = (1..=4).filter(|n| *n != s).collect();
@@ -212,7 +212,7 @@ fn is_a_component(net: &Net, half: [u8; 2]) -> bool {
     half.iter().all(|n| net.phase(*n) == Phase::Primary && members(n) == half.map(node).into())
 }
 
-/// And commits; the other one is nobody.
+/// The one half is a component and commits; the other one is not primary.
 fn one_half_goes_on(net: &mut Net, on: [u8; 2], off: [u8; 2], case: &str) {
     assert!(is_a_component(net, on), "{case}");
     for n in off {
@@ -252,7 +252,7 @@ fn two_and_two_is_nobody() {
     }
 }
 
-/// It is a half that goes on, with the sequencer or without it, when its members are told to; the other one gives way when it is back.
+/// A half goes on, with the sequencer or without it, when its members are told to. The other one gives way when it is back.
 #[test]
 fn of_two_and_two_the_half_with_ignore_sb_goes_on() {
     for with_sequencer in [true, false] {
@@ -274,7 +274,7 @@ fn of_two_and_two_the_half_with_ignore_sb_goes_on() {
     }
 }
 
-/// What the option says of itself: who sets it everywhere gets two components.
+/// The description of the option says this: set on all nodes, it gives two components.
 #[test]
 fn with_ignore_sb_on_all_of_two_and_two_both_halves_go_on() {
     let mut net = Net::cluster(4);
@@ -362,8 +362,8 @@ fn a_joiner_beyond_the_kept_log_gets_a_snapshot() {
     assert_eq!(net.bodies(2).last().unwrap(), "x");
 }
 
-/// Whoever stays away too long gets a full copy where a catch-up was hoped for; operators look for the reason on the side that
-/// keeps the log.
+/// A member that stays away too long gets a full copy where a catch-up was hoped for. Operators look for the reason on the side that keeps
+/// the log.
 #[test]
 fn that_data_are_older_than_the_kept_log_is_told() {
     let mut net = Net::cluster(3);
@@ -549,7 +549,7 @@ fn readers_that_wait_at_the_same_time_share_a_round() {
     for id in 0..1000 {
         net.nodes.get_mut(&reader).unwrap().group.read(now, ReadId(id));
     }
-    // No time passes: messages that are there are all it takes.
+    // No time passes: messages that are there are enough.
     net.settle();
     let answered = net.nodes[&reader].events.iter().filter(|e| matches!(e, Event::ReadAt { .. })).count();
     assert_eq!(answered, 1000);
@@ -632,8 +632,8 @@ fn a_member_without_a_vote_leads_those_who_cannot_be_elected_for_its_log() {
     assert!([1, 3, 4].iter().all(|n| net.bodies(*n).last().is_some_and(|b| b == "after")));
 }
 
-/// Swarm seed 3705: members that were evicted came back before a view without them was ordered. Whoever was elected took itself for the one
-/// that had to go, and left.
+/// Swarm seed 3705: members that were evicted came back before a view without them was ordered. The one that was elected took itself for
+/// the one that had to go, and left.
 #[test]
 fn who_comes_back_after_an_eviction_is_welcome_and_may_order() {
     for nodes in [1, 3] {
@@ -656,8 +656,8 @@ fn who_comes_back_after_an_eviction_is_welcome_and_may_order() {
     }
 }
 
-/// Swarm seeds 29949 and 80770: a machine was lost for good just before another member left. The set without the leaver still had the
-/// dead one, so the one that was left was half of it, and waited for ever.
+/// Swarm seeds 29949 and 80770: a machine was lost for good just before another member left. The set without the leaver still had the dead
+/// one, so the remaining one was half of it, and waited for ever.
 #[test]
 fn who_died_unnoticed_before_a_leave_keeps_no_vote_in_the_smaller_set() {
     let mut net = Net::cluster(3);
@@ -678,10 +678,10 @@ fn who_died_unnoticed_before_a_leave_keeps_no_vote_in_the_smaller_set() {
     assert_eq!(net.bodies(sequencer), ["alone"]);
 }
 
-/// It hears whom it needs least: nobody orders through the others, and their word is no sign of life of the one that does.
+/// It hears only those whom it needs least: nobody orders through the others, and their word is no sign of life of the sequencer.
 #[test]
 fn who_hears_all_but_the_sequencer_is_out_of_touch() {
-    // The connection to the sequencer is gone; or it stands, and what comes over it is lost, in either direction or in both.
+    // The connection to the sequencer is gone; or it stands, and its messages are lost, in either direction or in both.
     for how in ["cut", "deaf", "unheard", "both"] {
         let mut net = Net::cluster(3);
         let s = net.sequencer();
@@ -723,7 +723,7 @@ fn who_hears_all_but_the_sequencer_is_out_of_touch() {
     }
 }
 
-/// What nobody was given can be withdrawn, and never comes; what was sent before cannot, and its outcome stays open.
+/// A body that nobody was given can be withdrawn, and never comes. One that was sent before cannot, and its outcome stays open.
 #[test]
 fn what_is_proposed_without_links_to_a_majority_can_be_withdrawn() {
     for alone_orders in [true, false] {
@@ -774,7 +774,7 @@ fn what_was_kept_back_goes_out_in_order_when_the_links_return() {
     }
 }
 
-/// It was told of the loss, and nobody withdrew: what was kept back goes out when it is a member again, not before.
+/// It was told of the loss, and nobody withdrew: the body that it kept back goes out when it is a member again, not before.
 #[test]
 fn what_was_kept_back_survives_a_time_without_a_majority() {
     let mut net = Net::cluster(2);
@@ -790,7 +790,7 @@ fn what_was_kept_back_survives_a_time_without_a_majority() {
     assert_eq!((net.bodies(1), net.bodies(2)), (vec!["kept".into()], vec!["kept".into()]));
 }
 
-/// Links to a majority are not what counts where a sequencer is heard that has them: else this member would wait for ever.
+/// Links to a majority do not count where a sequencer is heard that has them: else this member would wait for ever.
 #[test]
 fn a_member_with_a_link_to_the_sequencer_alone_is_served() {
     let mut net = Net::cluster(5);
@@ -817,7 +817,7 @@ fn a_proposal_without_a_sequencer_counts_as_sent_when_a_majority_is_linked() {
     assert_eq!(net.bodies(origin), ["x"]);
 }
 
-/// Who has no vote does not count itself, and who goes on alone by `pc.ignore_sb` is a majority then.
+/// A member without a vote does not count itself. One that goes on alone by `pc.ignore_sb` is a majority then.
 #[test]
 fn keeping_back_follows_the_voters() {
     let mut net = Net::cluster(2);
@@ -840,7 +840,7 @@ fn keeping_back_follows_the_voters() {
     assert_eq!(net.nodes.get_mut(&2).unwrap().group.withdraw_unsent().len(), 1);
 }
 
-/// A member that repeats its wish until it sees it in force must not repeat one that was, and was changed by another since.
+/// A member repeats its wish until it sees it in force. It must not repeat one that was in force and was changed by another member since.
 #[test]
 fn the_last_wish_for_a_durability_mode_holds() {
     let mut net = Net::cluster(3);
@@ -980,7 +980,7 @@ fn on_its_way(net: &Net, from: u8, body: &[u8]) -> (usize, usize) {
     (alone, sent().filter(carries).count())
 }
 
-/// To those that hear multicast it goes alone, for the transport to send once; what gets lost there is asked for.
+/// To those that hear multicast it goes alone, for the transport to send once. They ask for bodies that get lost there.
 #[test]
 fn what_the_sequencer_proposes_goes_to_each_member_once() {
     let mut net = Net::cluster(3);

@@ -7,7 +7,7 @@ use trireme_types::{Entry, EntryKind, HardState, LogIndex, Reader, Seqno, VoterS
 
 use crate::net::*;
 
-/// What a loss of power in mode `process` leaves behind.
+/// The log after a loss of power in mode `process`.
 fn without_end(mut store: MemStore, entries: u64) -> MemStore {
     let end = LogIndex(store.last().0 - entries);
     store.truncate_after(end).unwrap();
@@ -95,8 +95,8 @@ fn when_all_logs_are_suspect_the_best_of_all_goes_on_and_says_so() {
     assert!((1..=3).any(|n| net.warned(n, "going on with the best log of all")));
 }
 
-/// Found by the simulator: the owner of the best log had no vote, began the branch as its only voter, committed there what clients of
-/// its own had asked for, and died. The two voters had not received the fork yet, and went on without it.
+/// Found by the simulator: the owner of the best log had no vote. It began the branch as its only voter, committed there for clients of its
+/// own, and died. The two voters had not received the fork yet, and went on without it.
 #[test]
 fn whoever_has_the_best_log_and_no_vote_commits_nothing_before_a_voter_has_it() {
     let mut net = Net::cluster(2);
@@ -129,8 +129,8 @@ fn whoever_has_the_best_log_and_no_vote_commits_nothing_before_a_voter_has_it() 
     }
 }
 
-/// The only voter lost the end of its log with its power, and was back before the link of its former self was seen to end. So the one that had
-/// followed it, and has no vote to be asked for, took it for the sequencer still, and did not do what it was entrusted with.
+/// The only voter lost the end of its log with its power, and was back before the link of its former self was seen to end. The one that had
+/// followed it has no vote to be asked for. So that one still took the voter for the sequencer, and did not do what it was entrusted with.
 #[test]
 fn whoever_takes_the_one_that_entrusts_it_for_the_sequencer_of_an_earlier_term_obeys() {
     let mut net = Net::new();
@@ -237,8 +237,8 @@ fn is_fork(e: &Entry) -> bool {
     e.header.kind == EntryKind::Voters && !VoterSet::decode(&mut Reader::new(&e.payload)).unwrap().fork.is_nil()
 }
 
-/// The server keeps what it is given, also where the log loses its end. So the log names the newest term, and the newest branch, of which
-/// the data hold anything.
+/// The server keeps all that it is given, also where the log loses its end. So the log names the newest term, and the newest branch, from
+/// which the data hold anything.
 #[test]
 fn nothing_of_a_term_is_delivered_before_its_first_entry_is_on_the_own_disk() {
     let mut net = Net::cluster(5);
@@ -263,7 +263,7 @@ fn nothing_of_a_term_is_delivered_before_its_first_entry_is_on_the_own_disk() {
     assert_eq!(net.bodies(hangs), ["of the new term"]);
 }
 
-/// Entries before the first one of a term may be committed by nothing but that one: the server gets them once the own disk names the term.
+/// Entries before the first one of a term may be committed only by that one. The server gets them once the own disk names the term.
 #[test]
 fn what_lies_before_a_new_term_is_not_delivered_before_its_first_entry_is_on_the_own_disk() {
     let mut net = Net::cluster(5);
@@ -283,7 +283,7 @@ fn what_lies_before_a_new_term_is_not_delivered_before_its_first_entry_is_on_the
     assert_eq!(net.bodies(hangs), ["of the old term"]);
 }
 
-/// That a later change of voters is not synced either makes nothing of the first entry of the term that is acknowledged.
+/// A later change of voters is not synced either. That does not get the first entry of the term acknowledged.
 #[test]
 fn the_first_of_two_landmarks_that_are_not_synced_bounds_what_is_acknowledged() {
     let without_sequencer = |hangs: u8| {
@@ -386,7 +386,7 @@ fn who_was_the_only_voter_on_an_old_disk_decides_nothing_alone() {
     assert_eq!(net.nodes[&1].group.status().delivered, net.nodes[&2].group.status().delivered);
 }
 
-/// Restored seed 49: the third one heard of what the other two committed, but followed nobody, and did not remember.
+/// Restored seed 49: the third one heard of the commits of the other two, but followed nobody, and did not remember.
 #[test]
 fn who_follows_nobody_remembers_what_others_acknowledge() {
     for restarted in [false, true] {
@@ -420,8 +420,8 @@ fn who_follows_nobody_remembers_what_others_acknowledge() {
     }
 }
 
-/// Swarm seed 54570: of what a server had acknowledged it lost the end with its power. The peers, who had heard that and had nothing of
-/// it, refused it their votes for ever, although theirs together prove that nothing which was committed is missing.
+/// Swarm seed 54570: a server lost with its power the end of what it had acknowledged. The peers had heard the acknowledgement and had
+/// nothing of that end. They refused it their votes for ever, although their logs together prove that nothing committed is missing.
 #[test]
 fn the_best_log_that_is_left_gets_the_votes_of_those_that_heard_more_of_it_acknowledged() {
     let mut net = Net::cluster(3);
@@ -448,7 +448,7 @@ fn the_best_log_that_is_left_gets_the_votes_of_those_that_heard_more_of_it_ackno
     }
 }
 
-/// A group of `size` on a branch that was forced; of the last one's log so much is lost that the fork is gone, too.
+/// A group of `size` on a branch that was forced. The last one's log has lost so much that the fork is gone, too.
 fn fork_lost_by_the_last(size: u8) -> (Net, Vec<MemStore>) {
     let mut net = Net::cluster(size);
     net.propose(1, "before");
@@ -507,8 +507,8 @@ fn a_voter_that_lost_the_fork_is_no_evidence() {
     }
 }
 
-/// Its data have outlived the end of its log, and nobody can tell on which branch they are. So it cannot follow, and needs a copy; but it kept
-/// its promise back as well, without which nobody could go on.
+/// Its data have outlived the end of its log, and nobody can tell on which branch they are. So it cannot follow, and needs a copy. But it
+/// kept its promise back as well, and without that nobody could go on.
 #[test]
 fn a_voter_whose_data_lie_behind_the_fork_that_it_lost_promises_all_the_same() {
     let (mut net, logs) = fork_lost_by_the_last(3);
@@ -602,8 +602,8 @@ fn a_voter_that_lost_its_vote_is_brought_up_before_it_gets_another_log() {
     }
 }
 
-/// It had acknowledged an entry that a later term has put another one in the place of, and was interrupted when it had taken its own off, before
-/// it had got the other.
+/// It had acknowledged an entry that a later term has replaced. It was interrupted when it had taken its own entry off, before it had got
+/// the other one.
 #[test]
 fn an_acknowledgement_of_what_a_later_term_has_replaced_is_held_against_nobody() {
     let mut net = Net::cluster(3);

@@ -1,4 +1,4 @@
-//! Terms that somebody has driven up: whoever is far behind or far ahead comes back, and nothing is lost.
+//! Terms that somebody has driven up: a member that is far behind or far ahead comes back, and nothing is lost.
 
 use std::time::Duration;
 
@@ -59,8 +59,8 @@ pub fn a_member_that_was_away_while_the_terms_were_driven_up_comes_back() {
     }
 }
 
-/// Its clock was wrong, or somebody has raised its term alone. The others do not follow it to where no room would be left. It comes back without a
-/// vote, and gets one.
+/// Its clock was wrong, or somebody has raised its term alone. The others do not follow it to where no room would be left. It comes back
+/// without a vote, and gets one.
 #[test]
 pub fn a_voter_that_was_driven_up_comes_back_to_the_terms_of_the_others() {
     for far in [Term(LIMIT.0 << 1), Term(1 << 50), Term((1 << 63) - 1)] {
@@ -195,8 +195,8 @@ fn a_newcomer_with_a_later_term_is_let_in_beside_one_that_pesters() {
     assert!((1..=4).contains(&risen), "a term a minute, not one every five seconds: {risen}");
 }
 
-/// A stranger leads a member that is starting into the next term, and the others have to go there with it. The one that orders has lost nothing but
-/// its term: nobody waits for the silence of a sequencer that asks for votes itself.
+/// A stranger leads a member that is starting into the next term, and the others have to go there with it. The sequencer has lost nothing
+/// but its term: nobody waits for the silence of a sequencer that asks for votes itself.
 #[test]
 fn a_sequencer_that_a_voter_has_brought_a_later_term_orders_again_at_once() {
     for other in [1, 2] {
@@ -237,7 +237,7 @@ fn a_sequencer_that_a_voter_has_brought_a_later_term_orders_again_at_once() {
     }
 }
 
-/// One of three voters was driven up, the other one is the liar that did it, and goes at some moment. What is left is a majority of the three, as
+/// One of three voters was driven up. Another one is the liar that did it, and goes at some moment. The rest is a majority of the three, as
 /// long as nobody has taken a vote from the honest one.
 #[test]
 pub fn a_voter_that_was_driven_up_keeps_its_vote_and_its_majority() {
@@ -269,8 +269,8 @@ pub fn a_voter_that_was_driven_up_keeps_its_vote_and_its_majority() {
     }
 }
 
-/// A liar leads a lone member as high as it can for a long time, in every way that a term can be said. It gets it nowhere where the others do not follow,
-/// and is gone.
+/// A liar leads a lone member as high as it can for a long time, in every way that a term can be said, and is gone. It has not led it to
+/// where the others do not follow.
 #[test]
 pub fn nobody_is_driven_up_alone_beyond_what_others_follow() {
     let mut net = Net::cluster(3);

@@ -50,7 +50,7 @@ fn say(net: &mut Net, to: u8, from: u8, message: Message) {
     net.nodes.get_mut(&to).unwrap().group.handle_message(now, node(from), message);
     net.drain(to);
     for event in refusals(net, to) {
-        // As a transport does: the link goes at both ends.
+        // The link goes at both ends, as a transport does it.
         let pair = (to, event.0.0.0[0]);
         if event.1 && !net.cut.contains(&pair) {
             net.cut.push(pair);
@@ -69,7 +69,7 @@ fn caught() -> (Net, u8, u8, u8) {
     (net, sequencer, others[0], others[1])
 }
 
-/// Everybody to whom it lies leaves it, the view drops it after the time for one that died, and the rest commits all the while.
+/// Everybody to whom it lies leaves it. The view drops it after the time for one that died, and the rest commits all the while.
 #[test]
 pub fn a_member_that_lies_to_all_is_left_and_the_others_go_on() {
     let term = Net::cluster(3).nodes[&1].group.status().term;
@@ -104,7 +104,7 @@ pub fn a_member_that_lies_to_all_is_left_and_the_others_go_on() {
     }
 }
 
-/// When the time is over it is let in again, and twice as long is its absence the next time.
+/// When the time is over it is let in again. The next time it is left for twice as long.
 #[test]
 fn it_may_come_back_after_a_minute_and_after_two_the_next_time() {
     let mut net = Net::cluster(3);
@@ -149,7 +149,7 @@ fn nobody_is_left_whom_the_majority_needs() {
     assert!(net.bodies(honest).contains(&"on".to_string()));
 }
 
-/// One that was left is taken back when the rest is no majority any more: of three, another one died.
+/// One that was left is taken back when the rest is no majority any more. Here another one of three died.
 #[test]
 fn who_was_left_is_taken_back_when_it_is_needed() {
     let (mut net, sequencer, liar, dies) = caught();
@@ -162,7 +162,7 @@ fn who_was_left_is_taken_back_when_it_is_needed() {
     assert_eq!(net.phase(sequencer), Phase::Primary);
 }
 
-/// A link that comes up in between, and what is still on its way, is not heard.
+/// Neither a link that comes up in between is heard, nor messages that are still on their way.
 #[test]
 fn nothing_is_heard_of_who_was_left() {
     let (mut net, sequencer, liar, _) = caught();
@@ -200,7 +200,7 @@ fn many_names_that_lie_take_little_room_and_few_lines() {
     assert_eq!(forgiven, 3000 - net.nodes[&1].group.left_peers().len(), "a transport keeps no more than are left");
 }
 
-/// All that a group says in its life, with elections, joins, leaves and copies, is no violation.
+/// Nothing that a group says in its life, with elections, joins, leaves and copies, is a violation.
 #[test]
 fn nothing_that_the_honest_say_is_a_violation() {
     let mut net = Net::cluster(3);
@@ -237,7 +237,7 @@ fn nothing_that_the_honest_say_is_a_violation() {
     }
 }
 
-/// A frozen member's link stands, and it answers nothing: then the one that was left is needed.
+/// A frozen member's link stands, and it answers nothing: then the member that was left is needed.
 #[test]
 fn whoever_is_needed_by_those_that_answer_is_taken_back() {
     let (mut net, sequencer, liar, frozen) = caught();

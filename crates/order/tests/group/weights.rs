@@ -64,7 +64,7 @@ fn a_heavy_member_that_became_light_takes_the_majority_from_nobody() {
     all_commit(&mut net, &[1, 2, 3], "after it was light");
 }
 
-/// It dies: the others are no majority, say whom they wait for, and serve nobody. When it is back all is as before; or a person decides for
+/// It dies: the others are no majority, say whom they wait for, and serve nobody. When it is back all is as before, or a person decides for
 /// the others.
 #[test]
 fn a_heavy_member_that_dies_is_waited_for_by_name_and_a_person_can_decide() {
@@ -106,8 +106,8 @@ fn said(net: &Net, n: u8, words: &str) -> bool {
     net.nodes[&n].events.iter().any(|e| matches!(e, Event::Log { text, .. } if text.contains(words)))
 }
 
-/// A member gives its weight away while another one is not there, takes it back, and is gone. Who was away keeps its vote: with it the rest is a
-/// majority.
+/// A member gives its weight away while another one is not there, takes it back, and is gone. The one that was away keeps its vote: with it
+/// the rest is a majority.
 #[test]
 fn a_member_that_makes_itself_light_and_heavy_again_takes_no_vote_from_one_that_is_away() {
     for away in [0, 3, 10] {
