@@ -74,7 +74,7 @@ fn the_other_server_gets_it_after_the_death_of_all_in_any_order_of_starting() {
 fn an_arbitrator_orders_only_until_a_server_can() {
     let mut c = two_and_an_arbitrator(|_| {});
     only_the_arbitrator_has_it(&mut c);
-    // Long after: a second arbitrator term would show as one more.
+    // Much later: a second arbitrator term would show as one more.
     let knows = |c: &Cluster, slot| c.status(slot).is_some_and(|s| s.sequencer == Some(c.node(B)));
     c.expect(5 * SEC, "the other server orders", |c| knows(c, B) && knows(c, X));
     let terms = c.terms;
@@ -100,7 +100,7 @@ fn without_the_arbitrator_two_servers_go_on_and_one_alone_does_not() {
 
 #[test]
 fn what_was_dropped_is_not_led_for() {
-    // The bound is nothing: whatever one server has is dropped, although the other lacks it.
+    // The bound is nothing: an entry that one server has is dropped, although the other lacks it.
     let mut c = two_and_an_arbitrator(|o| {
         o.arbitrator_keep = 0;
         o.durability = Durability::Disk;

@@ -103,7 +103,7 @@ fn a_disk_that_hangs_is_waited_for_by_nobody() {
     }
 }
 
-/// The others decide who votes, and write on: a change of voters and a view wait on the sequencer's own disk for its own data only.
+/// The others decide who votes, and write on. A change of voters and a view wait on the sequencer's own disk for its own data only.
 #[test]
 fn a_sequencer_whose_disk_hangs_takes_part_in_a_change_of_voters() {
     for seed in 1..=10 {
@@ -142,14 +142,14 @@ fn a_follower_cut_from_the_sequencer_alone_leaves_and_comes_back() {
         let s = c.the_sequencer();
         let cut = (s + 1) % nodes;
         c.cut_both(s, cut);
-        // What it had sent and was not ordered is not lost: it waits for the way back.
+        // A write set that it had sent and that was not ordered is not lost: it waits for the way back.
         let op = c.write(cut);
         let before = term(&c);
         c.longest_gap(&except(nodes, &[cut]), 12 * SEC);
         assert!(!c.is_primary(cut));
         assert_eq!(term(&c), before, "nobody follows it into another term");
         c.heal_network();
-        // With what verdict does not matter: much was written meanwhile.
+        // Its verdict does not matter: much was written meanwhile.
         c.expect(10 * SEC, "it is back and its write set is ordered", |c| {
             c.histories.find(op).is_some() && c.one_view() && c.settled()
         });
@@ -339,8 +339,8 @@ fn who_was_replaced_by_a_clone_does_not_come_back_beside_it() {
     }
 }
 
-/// `--kind harmless`, seeds 1122 and 2553: a sync that had begun on a stalled disk took as long as the stall had made it, long
-/// after the stall, so that what is called healed was not.
+/// `--kind harmless`, seeds 1122 and 2553: a sync that had begun on a stalled disk took as long as the stall had made it, long after the
+/// stall. So a cluster that was called healed was not.
 #[test]
 fn a_sync_that_a_stall_has_caught_ends_with_the_stall() {
     for store in [StoreKind::Fast, StoreKind::Real] {

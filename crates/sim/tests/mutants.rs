@@ -1,9 +1,9 @@
-//! The checkers can fail: what is broken on purpose is noticed. All of it, and how often: `trireme-sim --mutants`. Here are those that an
-//! ordinary run notices often, and the scenarios of those that none does.
+//! The checkers can fail: mutants are noticed. `trireme-sim --mutants` looks for all of them, and counts how often. Here are those that an
+//! ordinary run notices often, and the scenarios of those that no ordinary run notices.
 
 use trireme_sim::mutants::{Form, HEAD, KNOWN, Known, OF, Runs};
 
-/// Of [`OF`] runs so many at least.
+/// At least so many of [`OF`] runs.
 const OFTEN: u64 = OF / 20;
 
 fn expect_noticed(which: impl Fn(&&Known) -> bool) {

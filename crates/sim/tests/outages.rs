@@ -22,7 +22,7 @@ fn goes_out(c: &mut Cluster, slot: usize, works_in: u64, drops: bool) {
     c.expect(5 * SEC, "it sits out", |c| c.sits_out(slot));
 }
 
-/// Writes on `slot` until the client is told how it ended: others write beside it.
+/// Writes on `slot`, and waits until the client is told how that ended. Others write beside it, so it may fail certification.
 fn write_decided(c: &mut Cluster, slot: usize) -> u64 {
     let op = c.write(slot);
     let decided = |c: &Cluster| matches!(c.clients.outcome(op), Some(Outcome::Committed(_) | Outcome::Conflict(_)));
@@ -73,7 +73,7 @@ fn two_of_three_out_are_no_majority_and_all_three_come_back_alone() {
     }
 }
 
-/// In mode `process` a disk that dropped what it could not write is one whose log may lack what its member acknowledged.
+/// In mode `process` a disk drops pages that it could not write. Then its log may lack entries that its member acknowledged.
 #[test]
 fn what_the_disk_forgot_the_others_bring_back() {
     let mut forgot = 0;

@@ -1,6 +1,6 @@
-//! Orders of stopping and starting: whoever goes down in whatever way, a majority of the last voters is enough to go on, nobody else
-//! may, and nothing that was acknowledged is lost. A seed draws the sequence. `RESTART_SEEDS` says how many, for each number of
-//! nodes, and `RESTART_FIRST` where they begin.
+//! Orders of stopping and starting. However nodes go down, a majority of the last voters is enough to go on, no other set of nodes may, and
+//! nothing that was acknowledged is lost. A seed draws the sequence. `RESTART_SEEDS` says how many seeds, for each number of nodes, and
+//! `RESTART_FIRST` where they begin.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ enum What {
     Weigh(u8),
 }
 
-/// Something is done to a node, and then clients write on whoever is primary for a while.
+/// Something is done to a node, and then clients write on a primary member for a while.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     what: What,
@@ -32,7 +32,7 @@ struct Step {
     pause_ms: u64,
 }
 
-/// What a seed has drawn. The last steps are the stops of all that still run then.
+/// The draw of a seed. The last steps are the stops of all that still run then.
 #[derive(Debug)]
 struct Plan {
     seed: u64,
@@ -78,7 +78,7 @@ impl Plan {
         o.db_flush = [DbFlush::Lazy, DbFlush::Each, DbFlush::Kernel][r.below(3) as usize];
         (o.sync_min, o.sync_mean) = (100 * trireme_sim::US, r.range(1, 100) * 100 * trireme_sim::US);
         if r.chance(0.3) {
-            // Whoever was away for a while needs a full copy.
+            // A node that was away for a while needs a full copy.
             (o.checkpoint_every, o.retain) = (5, r.below(10));
             o.transfer_mean = r.range(10, 2_000) * MS;
         }
@@ -95,7 +95,7 @@ fn fall(r: &mut Rng, durability: Durability) -> What {
     }
 }
 
-/// What follows comes at once, before anybody has noticed, or when the view has changed.
+/// The next step comes at once, before anybody has noticed, or when the view has changed.
 fn step(r: &mut Rng, what: What, slot: usize) -> Step {
     let pause_ms = match r.below(4) {
         0 => r.below(20),
@@ -112,13 +112,13 @@ fn shuffle<T>(r: &mut Rng, list: &mut [T]) {
     }
 }
 
-/// How often what came up, to see that the test sees it.
+/// How often each thing came up, to see that the test sees it.
 type Seen = BTreeMap<String, u64>;
 
 /// Broken by hand: a person forces those who may not begin.
 const FORCED: &str = "forced";
 
-/// Carries the plan out, with a mutant or a sabotage if one is named: the first demand that is not met.
+/// Carries the plan out, with a mutant or a sabotage if one is named. Returns the first demand that is not met.
 fn run(plan: &Plan, broken: Option<&str>, seen: &mut Seen) -> Result<(), String> {
     let mut options = plan.options();
     if let Some(name) = broken.filter(|name| *name != FORCED) {
@@ -199,7 +199,7 @@ fn go(c: &mut Cluster, step: &Step, bound: u64) -> Result<(), String> {
             c.join(slot);
         }
         What::Weigh(weight) => {
-            // Somebody keeps a weight, or nobody could ever be elected.
+            // Somebody keeps a weight: else nobody could ever be elected.
             let node = c.node(slot);
             let others = |s: trireme_order::Status| s.voters.voters.iter().any(|v| v.node != node && v.weight.0 > 0);
             if weight > 0 || c.status(slot).is_some_and(others) {
@@ -260,7 +260,7 @@ fn changes(store: &Store) -> Vec<(LogIndex, VoterSet)> {
     std::iter::once(base).chain(changes.map(|e| (e.header.index, read(&e.payload)))).collect()
 }
 
-/// By which sets a log decides: the newest, and the one before it unless `known` says that the change was committed.
+/// The sets by which a log decides: the newest, and the one before it unless `known` says that the change was committed.
 fn sets(store: &Store, known: impl Fn(LogIndex) -> bool) -> Vec<VoterSet> {
     let changes = changes(store);
     let doubted = changes.last().is_some_and(|(at, _)| *at > store.base().index && !known(*at));
@@ -284,8 +284,8 @@ fn decisive(c: &Cluster) -> Vec<VoterSet> {
     sets(best, known)
 }
 
-/// The smallest part of `order` that must be able to go on, taken from its beginning: a majority of the last voters, by the best log
-/// of all and by the best of its own, with data that this one goes on from.
+/// The smallest part of `order` that must be able to go on, taken from its beginning. It is a majority of the last voters, by the best log
+/// of all and by the best of its own, and has data from which this one goes on.
 fn enough(c: &Cluster, order: &[usize]) -> Option<Vec<usize>> {
     let of_all = decisive(c);
     let fits = |some: &[usize]| {
@@ -345,7 +345,7 @@ fn caught(name: &str, words: &str, seeds: u64) -> Option<(u64, usize, String)> {
         let plan = Plan::draw(seed, nodes);
         let verdict = std::panic::catch_unwind(|| run(&plan, Some(name), &mut Seen::new()));
         let text = verdict.unwrap_or_else(|_| Err("panic".into())).err().filter(|text| text.contains(words))?;
-        // The same run unharmed must hold: else it is not the mutant that was caught.
+        // The same run unharmed must hold: else something other than the mutant was caught.
         assert_eq!(run(&plan, None, &mut Seen::new()), Ok(()), "seed {seed} fails without {name}");
         Some((seed, nodes, text.lines().next().unwrap_or_default().into()))
     })
@@ -357,7 +357,7 @@ fn orders_of_restarts_notice_what_is_broken() {
         ("new-voters-alone", "no majority of its voters"),
         ("two-incarnations", "a node twice in view"),
         ("never-stands", "alone do not form a component"),
-        // What members tell each other is withheld too: some clusters do not even form.
+        // The messages of the members to each other are withheld too: some clusters do not even form.
         ("bodies-withheld", ""),
         ("lying-disk", ""),
         ("lost-writes", ""),

@@ -1,4 +1,4 @@
-//! The checkers can fail: what is broken on purpose must be caught within a stated number of seeds.
+//! The checkers can fail: each sabotage must be caught within a stated number of seeds.
 
 use trireme_sim::{Fault, Options, Sabotage, run};
 use trireme_types::Durability;
@@ -15,7 +15,7 @@ fn caught(seeds: u64, prepare: impl Fn(&mut Options)) -> Option<(u64, String)> {
         o.store = trireme_sim::StoreKind::Fast;
         o.faults.retain(|f| !matches!(f.0, Fault::Force | Fault::Durability));
         prepare(&mut o);
-        // The same run unharmed must hold: else it is not the sabotage that was caught.
+        // The same run unharmed must hold: else something other than the sabotage was caught.
         let control = Options { sabotage: None, ..o.clone() };
         let sound = std::panic::catch_unwind(|| run(control, false).failure);
         assert!(matches!(sound, Ok(None)), "seed {seed} fails without sabotage: {sound:?}");
@@ -58,7 +58,7 @@ fn written_entries_that_do_not_survive_the_process_are_caught() {
         o.sabotage = Some(Sabotage::LostWrites);
         o.nodes = 3;
         o.durability = Durability::Process;
-        // Drawn for mode `disk`, perhaps: with the power of all, logs may end below the data, and then a person decides (rule 18).
+        // Drawn for mode `disk`, perhaps: when all lose their power, logs may end below the data, and then a person decides (rule 18).
         o.faults.retain(|f| !matches!(f.0, Fault::PowerLoss | Fault::PowerLossAll));
         o.faults.push((Fault::CrashMany, 20));
     });

@@ -107,7 +107,7 @@ fn a_sequencer_that_dies_with_an_uncommitted_tail_comes_back_without_it() {
     let new = c.other_sequencer(s);
     let kept = c.write_committed(new);
     c.crash(s, false);
-    // Until the others notice that the connections are gone; else what was under way would still arrive.
+    // Long enough for the others to notice that the connections are gone: else messages under way would still arrive.
     c.pass(SEC);
     c.heal_network();
     c.join(s);
@@ -160,7 +160,7 @@ fn what_only_the_old_sequencer_and_the_origin_saw_is_ordered_once() {
 
 #[test]
 fn held_back_acknowledgements_of_an_older_term_count_for_nothing() {
-    // rule 2. What the followers said in term t reaches the deposed sequencer only after term t + 1 has begun.
+    // rule 2. The followers' messages of term t reach the deposed sequencer only after term t + 1 has begun.
     let mut c = cluster(3);
     let s = c.the_sequencer();
     c.hold(None, Some(s), |_| true);
@@ -244,7 +244,7 @@ fn five_voters_become_three_when_two_fail_and_then_survive_a_third() {
 
 #[test]
 fn three_voters_stay_three_when_one_fails() {
-    // rule 9: 3 -> 2 would lower what can fail next.
+    // rule 9: 3 -> 2 would lower the number of failures that the group survives next.
     let mut c = cluster(3);
     let s = c.the_sequencer();
     c.crash((s + 1) % 3, false);
@@ -275,7 +275,7 @@ fn a_joiner_that_dies_in_the_middle_of_its_copy_starts_over() {
     c.conclude();
 }
 
-/// Server and node are one process. A copy that is complete while it stands still is heard of when it moves again, by both.
+/// Server and node are one process. Both hear of a copy that is complete while it stands still when it moves again.
 #[test]
 fn a_copy_that_ends_while_its_joiner_stands_still_counts_when_that_one_goes_on() {
     let mut c = with(3, |o| {
@@ -298,7 +298,7 @@ fn a_copy_that_ends_while_its_joiner_stands_still_counts_when_that_one_goes_on()
     c.resume(joiner);
     c.expect(60 * SEC, "equal data", |c| c.one_view() && c.settled());
     assert_eq!(c.copies, copies + 1);
-    // The group knows of the data as well: with them alone it is formed again.
+    // The group knows of the data as well: it is formed again with them alone.
     let others = [(joiner + 1) % 3, (joiner + 2) % 3];
     c.write_committed(joiner);
     c.crash(others[0], false);
@@ -557,7 +557,7 @@ fn a_minority_refuses_and_its_majority_commits() {
     c.conclude();
 }
 
-/// Write sets of up to four hundred pieces, which take some seconds to be written, on either log: nearly each has many.
+/// Write sets of up to four hundred pieces, which take some seconds to be written, on either log: nearly each has many pieces.
 fn large_records(check: fn(Cluster)) {
     for store in [StoreKind::Fast, StoreKind::Real] {
         let mut o = Options::calm(2, 3);
