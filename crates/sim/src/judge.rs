@@ -1,7 +1,7 @@
-//! What clients write, and the real certification index with a running hash over every verdict.
+//! The write sets of clients, and the real certification index with a running hash over every verdict.
 //!
-//! It travels in `Base::app` behind the replicator's state, so that a node whose delivery begins at a snapshot must come to the same hash as
-//! one that saw everything.
+//! It travels in `Base::app` behind the replicator's state, so that a node whose delivery begins at a snapshot must come to the same hash
+//! as one that saw everything.
 
 use std::collections::BTreeSet;
 
@@ -11,14 +11,14 @@ use trireme_types::{DecodeError, LogIndex, Reader, Seqno, Session, Uuid, View, W
 
 use crate::rng::{hash_bytes, mix};
 
-/// What part of a client's operation a write set is.
+/// The part that a write set is of a client's operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Part {
     /// All of it.
     Whole,
     /// All of it, in total-order isolation: a statement that nothing runs beside.
     Isolated,
-    /// Of a streaming transaction, so many fragments come before it.
+    /// A part of a streaming transaction, behind so many fragments.
     Fragment(u32),
     /// The end of one: all of it is committed.
     Commit(u32),
@@ -72,7 +72,7 @@ impl Part {
     }
 }
 
-/// What a client commits.
+/// A write set of a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WriteSet {
     pub op: u64,
@@ -159,7 +159,8 @@ impl Judge {
         w.bytes(&self.certifier.snapshot());
     }
 
-    /// The verdict, and whether the write set has an effect: what goes on with a streaming transaction that a view has ended does not.
+    /// The verdict, and whether the write set has an effect. A part that goes on with a streaming transaction that a view has ended has
+    /// none.
     pub fn certify(&mut self, seqno: Seqno, session: Session, body: &Body, part: Part) -> (Verdict, bool) {
         let (origin, trx) = (body.head().origin, body.head().trx);
         let open = self.certifier.streams().any(|s| (s.origin, s.trx) == (origin, trx));
@@ -177,7 +178,7 @@ impl Judge {
         self.certifier.streams().map(|s| s.trx).collect()
     }
 
-    /// The servers roll back the streaming transactions of whoever is not in the view.
+    /// The servers roll back the streaming transactions of origins that are not in the view.
     pub fn end_streams(&mut self, view: &View) {
         self.certifier.retain_streams(|origin| view.members.iter().any(|m| m.uuid() == origin));
     }
@@ -186,7 +187,7 @@ impl Judge {
         self.certifier.note_view(seqno);
     }
 
-    /// Forgets what lies at or below.
+    /// Forgets all at or below `cut`.
     pub fn purge(&mut self, cut: Seqno) {
         self.certifier.purge(cut);
     }

@@ -1,17 +1,18 @@
 //! Whole clusters in one thread from one seed: the real ordering core under a simulated network, disk, clock and database.
 //!
-//! A run has two phases. In the *safety* phase clients work and everything that can go wrong does; checkers object at the
-//! first broken promise. In the *liveness* phase all harm ends, and the cluster has a bounded virtual time to become one
-//! primary component with equal data again.
+//! A run has two phases. In the *safety* phase clients work and everything that can go wrong does; checkers object at the first broken
+//! promise. In the *liveness* phase all harm ends, and the cluster has a bounded virtual time to become one primary component with equal
+//! data again.
 //!
-//! Reading order: `options` (what is drawn from a seed), `cluster` (the world and its events), `driver` (what a node does),
-//! `links` and `net` (between nodes), `faults` (what is done to it), `hostile` (a node that lies), `outage` (a node whose disk fails), `steps` (starts and stops), `watch` (where the protocol stands, by the simulator's own account),
-//! `situations` (what a run met), `check/` (what must hold), `run` (the phases), `mutants` (what is broken on purpose). `store` and `database` are the models of what survives.
+//! Reading order: `options` (the draws of a seed), `cluster` (the world and its events), `driver` (a node's group thread), `links` and
+//! `net` (between nodes), `faults` (harm), `hostile` (a node that lies), `outage` (a node whose disk fails), `steps` (starts and stops),
+//! `watch` (where the protocol stands, by the simulator's own account), `situations` (the situations that a run met), `check/` (the
+//! promises), `run` (the phases), `mutants` (rules broken on purpose). `store` and `database` are the models of what survives.
 //!
-//! The output line of a run: virtual time; time from healing to convergence; events carried out; messages sent; changes of
-//! term seen by all nodes; faults done; full copies; seqno at the end; then how the clients' operations ended. *Withdrawn*
-//! operations had been given to nobody when their node lost the primary component. *Unknown* operations were begun and never
-//! answered (the origin died or gave up); *(ordered)* says how many of those are in the history all the same.
+//! The output line of a run: virtual time; time from healing to convergence; events carried out; messages sent; changes of term seen by all
+//! nodes; faults done; full copies; seqno at the end; then how the clients' operations ended. *Withdrawn* operations had been given to
+//! nobody when their node lost the primary component. *Unknown* operations were begun and never answered (the origin died or gave up);
+//! *(ordered)* says how many of those are in the history all the same.
 #![forbid(unsafe_code)]
 
 mod ballots;

@@ -1,5 +1,5 @@
 //! How often each situation of the protocol arose in a run, by what the simulator itself saw: messages as they were sent, entries as they
-//! landed in logs, what was done to nodes. A campaign adds them up and fails when one arose in too few of its runs: seeds that meet
+//! landed in logs, harm as it was done to nodes. A campaign adds them up and fails when one arose in too few of its runs: seeds that meet
 //! nothing prove nothing.
 
 use crate::options::Kind;
@@ -16,7 +16,7 @@ macro_rules! situations {
                 match self { $(Situation::$name => $text),+ }
             }
 
-            /// Of 10,000 runs of the swarm so many at least. About half of what was measured.
+            /// At least so many of 10,000 runs of the swarm. About half of what was measured.
             fn floor_of_swarm(self) -> u64 {
                 match self { $(Situation::$name => $swarm),+ }
             }
@@ -70,7 +70,7 @@ situations! {
     Entrusted = "best log told to decide": 0,
     /// A branch began where data reach beyond all logs.
     BegunFromData = "branch begun from data": 25,
-    /// An arbitrator's log was gone on with by a server whose data hold what it had dropped.
+    /// A server went on with an arbitrator's log: its data hold the entries that the arbitrator had dropped.
     DroppedInData = "arbitrator's log begins in data": 2,
     /// Power was lost, and entries with it.
     EntriesLost = "entries lost with the power": 440,
@@ -78,7 +78,7 @@ situations! {
     DurabilitySwitched = "durability switched": 55,
     /// The power of all, or most, failed after one.
     PowerAfterSwitch = "power of most lost after a switch": 7,
-    /// In the end acknowledged commits were gone that may be.
+    /// In the end acknowledged commits were gone that may be lost.
     CommitsLost = "commits lost with the power": 25,
     /// An old copy of a disk was put back.
     OldDisk = "old disk put back": 0,
@@ -138,7 +138,7 @@ situations! {
     GivenUp = "proposals given up": 690,
     /// A view ended streaming transactions.
     StreamsEnded = "streams ended by a view": 1_200,
-    /// A log kept what a member that is away lacks.
+    /// A log kept entries that a member which is away lacks.
     KeptForAbsent = "log kept for an absent member": 1_500,
     /// A laggard was left out of the commit cut.
     Laggard = "laggard left out of the cut": 1_300,
@@ -204,7 +204,7 @@ impl Situations {
     }
 }
 
-/// What a campaign met.
+/// The situations that a campaign met.
 #[derive(Default)]
 pub struct Census {
     runs: u64,
@@ -226,7 +226,7 @@ impl Census {
         }
     }
 
-    /// Of the runs of a campaign of `kind` so many at least; `None`: that is not asked.
+    /// At least so many runs of a campaign of `kind`; `None`: that is not asked.
     fn floor(&self, situation: Situation, kind: Kind) -> Option<u64> {
         let of_10_000 = match kind {
             Kind::Swarm => situation.floor_of_swarm(),

@@ -15,12 +15,12 @@ pub(crate) struct OwnStream {
     rolls_back: bool,
     /// Under way.
     pub sent: Option<Part>,
-    /// Nothing is left but to tell the others (by a rollback).
+    /// Nothing is left to do but to tell the others (by a rollback).
     dead: bool,
 }
 
 impl OwnStream {
-    /// Whatever was under way will not be heard of.
+    /// The part that was under way will not be heard of.
     pub fn lose(&mut self) {
         self.sent = None;
         self.dead = true;

@@ -14,7 +14,7 @@ use crate::situations::Situation;
 pub(crate) const NEWER: Levels = SUPPORTED;
 
 impl Cluster {
-    /// What the former build of this run supports: follows from the seed.
+    /// The levels that the former build of this run supports. They follow from the seed.
     fn former(&self) -> Levels {
         let mut r = Rng::new(self.options.seed ^ 0x0066_6f72_u64.rotate_left(24));
         Levels { min: NEWER.min, max: Level(NEWER.min.0 + r.below(u64::from(NEWER.max.0 - NEWER.min.0)) as u16) }
@@ -24,7 +24,7 @@ impl Cluster {
         self.slots[slot].levels != NEWER
     }
 
-    /// What is installed on this node from here on.
+    /// Draws the build that this node runs from here on.
     pub(crate) fn install(&mut self, slot: usize) {
         let may_be_former = self.options.mixed && !self.calm && !self.slots[slot].refused;
         let former = may_be_former && self.rng.chance(0.5);

@@ -1,11 +1,10 @@
-//! What clients saw of the data, as `trireme-history` judges it: lists, to which transactions append the number of their operation. A
-//! transaction reads each list that it appends to, on its own node and as of that moment, and a causal read waits for its position and reads
-//! then. What they read comes from the models of databases, what they were told from the clients' record, and the verdict is on the whole
-//! run.
+//! The data as clients saw them, as `trireme-history` judges them: lists, to which transactions append the number of their operation. A
+//! transaction reads each list that it appends to, on its own node and as of that moment. A causal read waits for its position and reads
+//! then. Their values come from the models of databases, their outcomes from the clients' record, and the verdict is on the whole run.
 //!
 //! A row that a client changes is locked on its node, as InnoDB does it: by transactions of that node that have not ended there, and by
-//! streaming transactions of others that have come here. So two write sets of one node, which are not certified against each other
-//! (rule 23), never change the same row at a time.
+//! streaming transactions of others that have come here. So two write sets of one node, which are not certified against each other (rule
+//! 23), never change the same row at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -125,7 +124,7 @@ pub struct Values {
     clients: u32,
 }
 
-/// Elements that are read in one run: what lists grow to costs the square of their length.
+/// Elements that are read in one run: the cost grows with the square of a list's length.
 const ELEMENTS_MAX: usize = 4_000;
 /// Lists that a causal read looks at.
 const LISTS_READ: u64 = 2;
@@ -144,7 +143,7 @@ impl Values {
         (self.elements <= ELEMENTS_MAX).then(|| Step::Read(Key(u64::from(key)), Some(list.elements())))
     }
 
-    /// A client has asked for this at `now`, with what `state` shows.
+    /// A client has asked for this at `now`. `state`: the data that it sees.
     pub fn asked(&mut self, slot: usize, now: u64, op: u64, part: Part, keys: &[(u16, KeyKind)], state: &State) {
         let changed: BTreeSet<u16> = keys.iter().filter(|k| changes(k.1)).map(|k| k.0).collect();
         let place = match self.places.get(&op) {
@@ -165,7 +164,7 @@ impl Values {
             }
         };
         for key in changed {
-            // Nothing is read by who waits for his turn, nor by fragments, which may be certified long before the end.
+            // A transaction that waits for its turn reads nothing. Nor do fragments, which may be certified long before the end.
             let reads = if part == Part::Whole { self.read(state, key) } else { None };
             let append = Step::Append(Key(u64::from(key)), Element(op));
             let steps = &mut self.seen[place].steps;
@@ -207,8 +206,8 @@ impl Values {
         }
     }
 
-    /// The whole run, as far as it is a part of the past of what is left, and the data of all who are left. An operation that is not is one
-    /// whose outcome nobody promises: other checkers judge that.
+    /// The whole run, as far as it is a part of the past of what is left, and the data of all who are left. Nobody promises the outcome of
+    /// an operation outside of that past: other checkers judge it.
     fn history(
         &self,
         end: &Reach,
@@ -283,7 +282,7 @@ impl Cluster {
         own.copied().chain(staged.map(|row| row.0)).collect()
     }
 
-    /// A client picks rows of which it need not wait for: it only refers to the others.
+    /// A client picks rows of which it need not wait for any: it only refers to the others.
     pub(crate) fn free_keys(
         &self,
         slot: usize,

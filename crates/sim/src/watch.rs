@@ -1,6 +1,6 @@
 //! The simulator's own account of where the protocol stands: which changes of voters and which forks are under way, who has promised and
 //! not answered yet, to whom a state or a full copy is on its way. It is written from messages as they are sent and from entries as they
-//! land in logs, never from what the code under test remembers. By it harm is planned, and permitted.
+//! land in logs, never from the memory of the code under test. Harm is planned by it, and permitted by it.
 
 use std::collections::BTreeMap;
 
@@ -14,14 +14,14 @@ use crate::options::{MS, SEC};
 use crate::situations::Situation;
 use crate::store::Appended;
 
-/// What a log may lack since the power failed, or bits flipped.
+/// A doubt: what a log may lack since the power failed, or bits flipped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Doubt {
     /// The newest acknowledgement that its member had sent.
     acked: (Term, LogIndex),
     /// Where the log ended after that.
     pub kept: LogIndex,
-    /// The first sequencer that was heard since then, by its term, and where its log ended: who holds that lacks nothing.
+    /// The first sequencer that was heard since then, by its term, and where its log ended. A log that holds that lacks nothing.
     until: Option<(Term, LogIndex)>,
 }
 
@@ -88,9 +88,9 @@ struct Switch {
 pub(crate) struct Watch {
     changes: Vec<Change>,
     switches: Vec<Switch>,
-    /// In which mode histories began that their members founded: the founder's wish, which may have been changed before.
+    /// The modes in which histories began that their members founded: the founder's wish, which may have been changed before.
     founded: BTreeMap<Uuid, Durability>,
-    /// Who asked for votes in the newest term of a branch for which anybody did.
+    /// Candidates in the newest term of a branch in which anybody asked for votes.
     candidates: Vec<(Uuid, Term, NodeId)>,
     /// Sender and receiver of states that have not arrived.
     snapshots: Vec<(usize, NodeId)>,
@@ -146,7 +146,7 @@ impl Cluster {
                 let s = &mut self.slots[slot];
                 s.changed_at = a.index;
                 if a.fork {
-                    // What was settled behind it was another branch's.
+                    // The entries settled behind it were another branch's.
                     s.settled = s.settled.min(LogIndex(a.index.0 - 1));
                 }
                 if first {
@@ -159,7 +159,7 @@ impl Cluster {
         }
     }
 
-    /// A member delivers beyond what it has in its log up to `index`: changes below are decided.
+    /// A member delivers the entry at `index`: the changes below it are decided.
     pub(crate) fn note_delivered(&mut self, slot: usize, index: LogIndex) {
         self.settle_switches(slot, index);
         if self.watch.changes.is_empty() {
@@ -170,7 +170,7 @@ impl Cluster {
         self.watch.changes.retain(|c| c.branch != branch || c.index >= index);
     }
 
-    /// Switches of the durability up to here are decided: those that are in the log of whoever delivers.
+    /// Switches of the durability up to here are decided: those that are in the log of the delivering member.
     fn settle_switches(&mut self, slot: usize, index: LogIndex) {
         let Some(p) = &self.slots[slot].process else { return };
         let (store, lineage) = (p.group.store(), p.group.lineage());
@@ -204,7 +204,7 @@ impl Cluster {
         }
     }
 
-    /// What an acknowledgement of the entry `index` in the log in this place has meant, as long as all switches before it are settled.
+    /// The mode in which the log in this place acknowledged the entry `index`. All switches before it have to be settled.
     pub(crate) fn durability_at(&self, slot: usize, index: LogIndex) -> Durability {
         let Some(p) = &self.slots[slot].process else { return self.options.durability };
         let lineage = p.group.lineage();
@@ -332,7 +332,7 @@ impl Cluster {
         }
     }
 
-    /// What the process in this place, which ends, was in the middle of, ends as well.
+    /// The process in this place ends, and with it the transfers of states from and to it.
     pub(crate) fn note_end(&mut self, slot: usize) {
         let node = self.slots[slot].node;
         self.watch.snapshots.retain(|(from, to)| *from != slot && *to != node);
@@ -365,8 +365,8 @@ impl Cluster {
         s.doubt = Some(Doubt { acked: before.acked.max(s.acked), kept: before.kept.min(kept), until: None });
     }
 
-    /// After each step: may the log in this place count again? Nothing that its member had acknowledged is missing once it holds, on disk,
-    /// what a sequencer had that was elected since.
+    /// After each step: may the log in this place count again? It lacks nothing that its member had acknowledged once it has on disk the
+    /// entries of a sequencer that was elected since.
     pub(crate) fn settle_doubt(&mut self, slot: usize) {
         let s = &mut self.slots[slot];
         if s.changed_at > s.settled {
@@ -375,8 +375,8 @@ impl Cluster {
         }
         let Some(doubt) = s.doubt else { return };
         let Some((term, last)) = doubt.until else { return };
-        // A sequencer knows only when it has delivered that it was not elected in vain. A sync counts when the member hears of it. And what is
-        // noted on the disk counts until it is taken off there: it may refuse, or the member may die first.
+        // A sequencer knows only when it has delivered that it was not elected in vain. A sync counts when the member hears of it. A note
+        // on the disk counts until it is taken off there: the disk may refuse that, or the member may die first.
         let Some(status) = s.process.as_ref().map(|p| p.group.status()) else { return };
         let last = if term == doubt.acked.0 { last.max(doubt.acked.1) } else { last };
         let heard = status.delivered.min(status.durable.max(s.store().base().index));
@@ -392,7 +392,7 @@ impl Cluster {
         s.asked == Some((hard.voted_for, hard.term))
     }
 
-    /// What the member in this place is in the middle of.
+    /// All that the member in this place is in the middle of.
     pub(crate) fn stages(&self, slot: usize) -> Vec<Stage> {
         let s = &self.slots[slot];
         if s.ending.is_some() {
@@ -452,7 +452,7 @@ impl Cluster {
 
 // --- harm by stage ----------------------------------------------------------------------------------------------------
 
-/// What is done to somebody in the middle of something.
+/// The harm to a member in the middle of something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Strike {
     Die,
@@ -522,13 +522,13 @@ impl Cluster {
     }
 
     /// A full copy takes long, and in the middle of it the receiver hears nobody but the donor for a while: the group may have gone on, and
-    /// have dropped what comes behind the copy. Returns how long it takes.
+    /// have dropped the entries behind the copy. Returns how long it takes.
     pub(crate) fn outrun(&mut self, donor: usize, receiver: usize, delay: u64) -> u64 {
         let delay = delay.max(2 * SEC) + self.strikes.exp(2 * SEC);
         let others = (0..self.slots.len()).filter(|o| ![donor, receiver].contains(o));
         let mut cuts: Vec<(usize, usize)> = others.flat_map(|o| [(receiver, o), (o, receiver)]).collect();
         if self.strikes.chance(0.5) {
-            // Nor the donor's group thread; the copy has a way of its own.
+            // Then it does not hear the donor's group thread either; the copy has a way of its own.
             self.reset_link(donor, receiver);
         }
         cuts.retain(|&(a, b)| !self.net.is_blocked(a, b));

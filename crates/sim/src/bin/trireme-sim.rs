@@ -251,7 +251,7 @@ fn many(args: &Args) -> ExitCode {
     let mut census = Census::default();
     reports.values().for_each(|r| census.add(&r.situations));
     print!("{}", census.table(args.kind));
-    // A mutant keeps from happening what it breaks.
+    // A mutant keeps situations from arising.
     let rare = if args.mutant.is_none() && failed == 0 { census.rare(args.kind) } else { Vec::new() };
     for situation in &rare {
         println!("TOO RARE: {}", situation.name());

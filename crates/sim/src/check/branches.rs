@@ -1,6 +1,6 @@
-//! Forced runs: histories may fork, but every branch is one history. What the first node delivers at an index of a branch,
-//! every other node of that branch delivers there too, with the same past behind it (rule 13). What clients were told holds on the branch
-//! that survives, as far as it was told there or before that branch began.
+//! Forced runs: histories may fork, but every branch is one history. The first node to deliver at an index of a branch sets the entry:
+//! every other node of that branch delivers the same there, with the same past behind it (rule 13). A client's answer holds on the branch
+//! that survives, if it was given there or before that branch began.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -15,14 +15,14 @@ pub struct Place {
     pub index: LogIndex,
     pub seqno: u64,
     pub history: Uuid,
-    /// All forks that the member knew which delivered it, those behind it as well.
+    /// All forks that the delivering member knew, those behind it as well.
     pub lineage: Lineage,
 }
 
 #[derive(Default)]
 pub struct Branches {
     delivered: HashMap<(Uuid, LogIndex), Delivered>,
-    /// Where an operation ended, on whichever branches, and whether it took effect there.
+    /// Where an operation ended, on all branches, and whether it took effect there.
     decided: BTreeMap<u64, Vec<(Place, bool)>>,
     /// Answers to clients, in the order in which they were given.
     acknowledged: Vec<(u64, Place)>,
@@ -68,8 +68,8 @@ impl Branches {
             .unwrap_or(0)
     }
 
-    /// Is this delivery a part of that past? An entry below a fork may have been committed only by those who went on behind the fork. So it is
-    /// of their branch, and of an earlier one only if members that know no more than that have delivered the same.
+    /// Is this delivery a part of that past? An entry below a fork may have been committed only by members that went on behind the fork. So
+    /// it is of their branch, and of an earlier one only if members that know no more than that have delivered the same.
     pub fn is_past_of(&self, end: &Reach, at: &Place) -> bool {
         let forks = at.lineage.forks();
         let entry = |forks: &[Fork]| {

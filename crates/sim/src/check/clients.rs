@@ -1,4 +1,4 @@
-//! What clients asked and what they were told: intent before, result after, kept outside of the nodes.
+//! The clients' questions and the answers to them: intent before, result after, kept outside of the nodes.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::Histories;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// Asked; nothing heard yet, or never: the origin died or gave up. May be in the history or not.
+    /// Asked, and not answered yet, or never: the origin died or gave up. May be in the history or not.
     Unknown,
     /// Refused before anything was sent: must never appear.
     Refused,

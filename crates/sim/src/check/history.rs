@@ -1,5 +1,5 @@
-//! One history: what the first node delivers at an index, every other node and every later life of the same node must
-//! deliver there too (rules 3, 4, 5, 12).
+//! One history: the first node to deliver at an index sets the entry. Every other node and every later life of the same node must deliver
+//! the same there (rules 3, 4, 5, 12).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -117,7 +117,7 @@ impl Histories {
         Ok(true)
     }
 
-    /// What a member believes to be open after the newest entry.
+    /// `open`: the streams that a member takes to be open after the newest entry.
     pub fn compare_streams(&self, history: Uuid, open: &BTreeSet<u64>) -> Result<(), String> {
         self.all.get(&history).map_or(Ok(()), |h| h.streams.compare(open))
     }
@@ -167,7 +167,7 @@ impl History {
             if view.number != before.number + 1 {
                 return Err(format!("view {} follows view {}", view.number, before.number));
             }
-            // When nobody of the old view is left, nobody remembers the old incarnations.
+            // When no member of the old view is left, nobody remembers the old incarnations.
             let left =
                 view.members.iter().any(|m| before.get(m.node).is_some_and(|old| old.incarnation == m.incarnation));
             for m in view.members.iter().filter(|_| left) {

@@ -1,5 +1,5 @@
-//! Total-order isolation: such a statement always runs, after everything before it and before everything after it, and no write
-//! set that had not seen it touches what it changed. A plain list against the certification index.
+//! Total-order isolation: such a statement always runs, after everything before it and before everything after it. No write set that had
+//! not seen it touches the rows that it changed. A plain list against the certification index.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use trireme_types::{Seqno, Session};
 
 use crate::judge::Part;
 
-/// A write set and what certification said of it.
+/// A write set and its verdict.
 pub struct Judged<'a> {
     pub seqno: u64,
     pub session: Session,
@@ -21,7 +21,7 @@ pub struct Judged<'a> {
 #[derive(Default)]
 pub struct Isolation {
     last: u64,
-    /// Newest isolated statement per key, and its session: what one session does is in its own order.
+    /// Newest isolated statement per key, and its session: statements of one session are in its own order.
     by_key: BTreeMap<u16, (u64, Session)>,
 }
 

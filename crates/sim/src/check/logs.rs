@@ -1,5 +1,5 @@
-//! Checks on logs themselves: two logs of one history that hold an entry of the same term at the same index hold the same
-//! entry (so one term has one sequencer), and what is delivered is held by a majority of its voters.
+//! Checks on logs themselves. Two logs of one history that hold an entry of the same term at the same index hold the same entry, so one
+//! term has one sequencer. An entry that is delivered is held by a majority of its voters.
 
 use std::collections::HashMap;
 

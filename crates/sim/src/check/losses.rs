@@ -1,5 +1,5 @@
-//! Runs in which machines lose their power together in mode `process`: commits may be lost there, but only those that are on no voter's
-//! disk afterwards, neither in its log nor in its data (rules 16, 18). Where the mode is switched in between, none may be lost that was
+//! Runs in which machines lose their power together in mode `process`. Commits may be lost there, but only those that are on no voter's
+//! disk afterwards, neither in its log nor in its data (rules 16, 18). The mode may be switched in between: then none may be lost that was
 //! acknowledged in mode `disk`, or before a switch to that was committed (rule 15).
 
 use std::collections::HashMap;
@@ -38,9 +38,9 @@ struct Acknowledged {
 #[derive(Default)]
 pub struct Losses {
     acknowledged: Vec<Acknowledged>,
-    /// For each loss of power what was left on the voters' disks.
+    /// For each loss of power, the reach of the voters' disks afterwards.
     left: Vec<Vec<Reach>>,
-    /// Switches to mode `disk`: what lies before them, and how many losses there had been when they were committed.
+    /// Switches to mode `disk`: the reach of the entries before them, and how many losses there had been when they were committed.
     switches: Vec<(Reach, usize)>,
     /// Whose entry was delivered at an index of a branch.
     committed: HashMap<(Uuid, LogIndex), Term>,
@@ -82,7 +82,7 @@ impl Losses {
         self.left.len()
     }
 
-    /// `end`: what the cluster holds when everything has healed. Says how many commits are lost that may be.
+    /// `end`: the reach of the cluster when everything has healed. Says how many commits are lost that may be.
     pub fn check(&self, end: &Reach) -> Result<u64, String> {
         let mut gone = 0;
         for a in self.acknowledged.iter().filter(|a| !end.covers(&a.at)) {

@@ -1,4 +1,4 @@
-//! Checkers. They see what nodes deliver, what lands in logs, and what clients were told; never what the core concludes
+//! Checkers. They see the deliveries of nodes, the entries in logs, and the answers to clients. They never see the conclusions of the core
 //! about itself.
 
 mod branches;

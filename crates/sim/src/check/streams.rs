@@ -1,5 +1,5 @@
-//! Streaming transactions: fragments of one transaction have an effect one after the other, none is missing when it commits, and
-//! none has one after its end: commit, rollback, a fragment that failed, or a view without its origin.
+//! Streaming transactions: fragments of one transaction have an effect one after the other, and none is missing when it commits. None has
+//! an effect after its end: a commit, a rollback, a fragment that failed, or a view without its origin.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -55,7 +55,7 @@ impl Streams {
         self.open.retain(|_, o| view.members.iter().any(|m| m.uuid() == o.origin));
     }
 
-    /// What a member believes to be open.
+    /// `open`: those that a member takes to be open.
     pub fn compare(&self, open: &BTreeSet<u64>) -> Result<(), String> {
         if self.open.keys().eq(open) {
             return Ok(());
