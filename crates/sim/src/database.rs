@@ -29,7 +29,7 @@ pub struct State {
     pub staged: BTreeMap<u64, (u32, Vec<(u16, u64)>)>,
 }
 
-/// What a change does with its rows.
+/// The effect of a change on its rows.
 #[derive(Clone, Debug)]
 pub enum Staging {
     /// They are committed.
@@ -38,7 +38,7 @@ pub enum Staging {
     Keep(u64, u32),
     /// They are committed together with those that wait: so many fragments.
     Publish(u64, u32),
-    /// What waits of these operations never was.
+    /// The waiting rows of these operations never were.
     Drop(Vec<u64>),
 }
 
@@ -101,7 +101,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// What a write set does. Without an effect it only takes its place.
+    /// The change of a write set. Without an effect it only takes its place.
     pub fn of(ws: &WriteSet, seqno: u64, depends_on: u64, hash: u64, lineage: Lineage, effect: bool) -> Change {
         let (rows, stage) = match ws.part {
             Part::Rollback => (Vec::new(), Staging::Drop(vec![ws.op])),
@@ -190,7 +190,7 @@ pub struct Database {
     pub queue: std::collections::VecDeque<Change>,
     /// Those of them that have been begun, and whether that is done and only waits for its turn to commit.
     running: BTreeMap<u64, bool>,
-    /// What a node keeps on disk beside the data, synced.
+    /// The node's note of failures, which it keeps on disk beside the data, synced.
     pub failures: Option<Failures>,
 }
 
@@ -202,7 +202,7 @@ impl Database {
             Database { now: state.clone(), durable: state.clone(), kernel: state, valid: true, ..Database::default() };
     }
 
-    /// What `--wsrep-recover` would say.
+    /// The answer that `--wsrep-recover` would give.
     pub fn recovered(&self) -> Option<(Uuid, u64)> {
         self.valid.then_some((self.now.history, self.now.position))
     }
@@ -212,17 +212,17 @@ impl Database {
         self.queue.back().map_or(self.now.position, |c| c.seqno)
     }
 
-    /// What survives whatever happens to process and machine.
+    /// The state that survives every death of process and machine.
     pub fn on_disk(&self) -> &State {
         &self.durable
     }
 
-    /// What the engine says that the disk has. What it read back when it was opened it takes for that.
+    /// The position that the engine says is on disk. It takes the one that it read back when it was opened for that.
     pub fn said_durable(&self) -> u64 {
         self.durable.position.max(self.read_back)
     }
 
-    /// Where data are that a statement was cut off in.
+    /// The position of data that a statement was cut off in.
     pub fn half_done_at(&self) -> Option<u64> {
         self.half_done.then_some(self.now.position)
     }
@@ -238,7 +238,7 @@ impl Database {
         self.now.position = position;
     }
 
-    /// The process dies in the middle of a statement, whose beginnings are in the data, as nowhere else.
+    /// The process dies in the middle of a statement. Its beginnings are in the data here, and nowhere else.
     pub fn cut_off(&mut self, rng: &mut Rng) {
         self.valid = false;
         self.half_done = true;
@@ -247,8 +247,8 @@ impl Database {
         self.kernel = self.now.clone();
     }
 
-    /// Appliers take what is queued, one after the other, and each begins as soon as what its write set depends on is committed. `free`: as
-    /// soon as no view or statement in isolation is before it. Says what was begun now.
+    /// Appliers take the queued changes, one after the other. Each begins as soon as what its write set depends on is committed; with
+    /// `free`, as soon as no view or statement in isolation is before it. Says which were begun now.
     ///
     /// **Errors:** two run together that must not.
     pub fn begin_some(&mut self, appliers: usize, free: bool) -> Result<Vec<u64>, String> {
@@ -360,7 +360,7 @@ impl Database {
         self.failures.get_or_insert_with(|| Failures::begin(found)).note(Seqno(next.seqno), code);
     }
 
-    /// The engine stores that it is done with what the server has failed to apply.
+    /// The engine stores that it is done with the change that the server has failed to apply.
     pub fn skip_one(&mut self) -> Result<bool, String> {
         if let Some(change) = self.queue.front_mut() {
             change.rows.clear();
@@ -393,7 +393,7 @@ impl Database {
         self.read_back = self.now.position;
     }
 
-    /// What a server finds that is started on a copy of what is on disk.
+    /// The database of a server that is started on a copy of the disk.
     pub fn copy(&self) -> Database {
         let state = self.durable.clone();
         Database {

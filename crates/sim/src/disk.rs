@@ -115,14 +115,15 @@ impl Store {
             Store::Real(s) => s.take_complaint(),
         }
     }
-    /// `drops`: it was in an outage of its disk, which has lost what no sync had covered. Says whether anything that was written is gone.
+    /// `drops`: it was in an outage of its disk, which has lost all that no sync had covered. Says whether anything that was written is
+    /// gone.
     pub fn process_died(&mut self, drops: bool, rng: &mut Rng) -> bool {
         match self {
             Store::Fast(s) => s.process_died(drops, rng),
             Store::Real(s) => s.process_died(drops),
         }
     }
-    /// What a node finds that is started on a copy of this disk.
+    /// The log that a node finds when it is started on a copy of this disk.
     pub fn copy(&self) -> Store {
         match self {
             Store::Fast(s) => Store::Fast(Box::new(s.copy())),

@@ -54,7 +54,8 @@ impl Cluster {
         }
     }
 
-    /// The handshake: who violated the protocol, and an older incarnation than one that was linked before runs on a disk that was cloned.
+    /// The handshake refuses a peer that violated the protocol, and an older incarnation than one that was linked before: that runs on a
+    /// disk that was cloned.
     fn refuses(&self, slot: usize, peer: usize) -> bool {
         let Some(p) = &self.slots[slot].process else { return false };
         let (node, incarnation) = (self.slots[peer].node, self.slots[peer].incarnation);
@@ -83,7 +84,7 @@ impl Cluster {
         c.up[end] = true;
         let (slot, boot, peer) = (c.ends[end], c.boots[end], c.ends[1 - end]);
         let peer_boot = c.boots[1 - end];
-        // The handshake has carried what the peer said of itself when it began.
+        // The handshake has carried the peer's words about itself from its beginning.
         if self.slots[peer].boot != peer_boot {
             return;
         }
@@ -132,7 +133,7 @@ impl Cluster {
         }
     }
 
-    /// The connection breaks: what is sent from now on is lost; what is under way arrives until the receiver notices.
+    /// The connection breaks. Messages that are sent from now on are lost; those under way arrive until the receiver notices.
     pub(crate) fn reset_conn(&mut self, id: u64) {
         let Some(c) = self.net.conns.get_mut(&id) else { return };
         if !c.open {
@@ -238,7 +239,7 @@ impl Cluster {
         }
     }
 
-    /// What `end` has sent on `lane` and is due arrives, unless the way is cut or the receiver not there yet.
+    /// Messages that `end` has sent on `lane` and that are due arrive, unless the way is cut or the receiver not there yet.
     pub(crate) fn lane(&mut self, id: u64, end: usize, lane: usize) {
         let Some(c) = self.net.conns.get(&id) else { return };
         let (from, to) = (c.ends[end], c.ends[1 - end]);

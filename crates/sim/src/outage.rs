@@ -1,9 +1,9 @@
-//! The disk with a node's log fails: it is full, read-only, or refuses writes or syncs. The node sits out of the group, and its server
-//! goes on applying what it was given. When the disk works again the log is opened anew, and the node joins where its server stands, as a
-//! new incarnation. What happens in `crates/node/src/core/outage.rs` happens here, with the same calls of `Group` and `Replicator`.
+//! The disk with a node's log fails: it is full, read-only, or refuses writes or syncs. The node sits out of the group, and its server goes
+//! on applying what it was given. When the disk works again the log is opened anew, and the node joins where its server stands, as a new
+//! incarnation. It does the same as `crates/node/src/core/outage.rs`, with the same calls of `Group` and `Replicator`.
 //!
-//! A disk that has failed may also have lost what was not synced: the kernel drops the pages that it could not write. It does so here only
-//! where the others make up for it, as with a loss of power (`may_lose_power`).
+//! A disk that has failed may also have lost entries that were not synced: the kernel drops the pages that it could not write. It does so
+//! here only where the others make up for it, as with a loss of power (`may_lose_power`).
 
 use trireme_order::{Group, JoinState, LogStore};
 use trireme_replicator::absent::Absent;
@@ -19,10 +19,10 @@ use crate::server::Owed;
 use crate::situations::Situation;
 use crate::watch::Stage;
 
-/// What a disk that has failed does.
+/// The behaviour of a disk that has failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sick {
-    /// No space is left: what is there can be overwritten.
+    /// No space is left, but written blocks can be overwritten.
     Full,
     ReadOnly,
     Writes,
@@ -33,7 +33,7 @@ impl Sick {
     pub const ALL: [Sick; 4] = [Sick::Full, Sick::ReadOnly, Sick::Writes, Sick::Syncs];
 }
 
-/// The looks of a node at its disk, as the real one's.
+/// When a node looks at its disk: the same times as in the real one.
 const FIRST_LOOK: u64 = SEC;
 pub(crate) const FIRST_LOOK_MAX: u64 = 60 * SEC;
 const LOOKS_APART_MAX: u64 = 10 * SEC;
@@ -49,12 +49,12 @@ pub(crate) struct Outage {
     pub holds_up: bool,
 }
 
-/// Of a place: its disk.
+/// The disk of a place.
 #[derive(Default)]
 pub(crate) struct Sickness {
-    /// From then on it works. What failed before stays so until it is opened again.
+    /// From then on it works. A log that failed before stays failed until it is opened again.
     pub works_at: u64,
-    /// The kernel drops what it could not write.
+    /// The kernel drops pages that it could not write.
     pub drops: bool,
 }
 
@@ -91,7 +91,7 @@ impl Cluster {
         }
     }
 
-    /// `breaks`: what has waited fails.
+    /// `breaks`: the operations that have waited fail.
     pub fn end_hang(&mut self, slot: usize, breaks: bool) {
         if !std::mem::take(&mut self.slots[slot].hangs) {
             return;
@@ -112,7 +112,7 @@ impl Cluster {
     /// The log in this place has failed, and its node notices.
     pub(crate) fn on_log_failed(&mut self, slot: usize) {
         let Some(p) = &self.slots[slot].process else { return };
-        // Without a log a server whose data are good needs no more than to wait. In some runs the operator kills it.
+        // Without a log a server whose data are good only needs to wait. In some runs the operator kills it.
         if self.options.outage_mean > 0 && p.replicator.serves() && !p.replicator.is_leaving() {
             self.sit_out(slot);
         } else {
@@ -125,7 +125,8 @@ impl Cluster {
         self.arose(Situation::Outage);
         self.close_conns(slot);
         self.note_end(slot);
-        // As at a loss of the majority. What was sent is left open, but for statements in total-order isolation: they wait on.
+        // As at a loss of the majority. The outcome of operations that were sent stays open. Only statements in total-order isolation wait
+        // on.
         if let Some(p) = &mut self.slots[slot].process {
             (p.primary, p.synced) = (false, false);
             p.replicator.handle_non_primary();
@@ -254,8 +255,8 @@ impl Cluster {
         self.options.durability == Durability::Process || self.options.switches_durability()
     }
 
-    /// The server is fed again from where it stands. Of the view that it is told before, without itself, the model has no use: a change of
-    /// the model that carries a view names the transactions that end with it.
+    /// The server is fed again from where it stands. Before that it is told a view without itself. The model has no use for that one: a
+    /// change of the model that carries a view names the transactions that end with it.
     pub(crate) fn resume_feed(&mut self, slot: usize, position: Position) {
         self.arose(Situation::Resumed);
         let s = &mut self.slots[slot];

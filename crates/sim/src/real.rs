@@ -16,7 +16,7 @@ pub struct RealStore {
     /// `None` only while it is being reopened.
     log: Option<WriteSetLog<SimDisk>>,
     ticket: Option<SyncTicket<SimDisk>>,
-    /// What is appended goes past the page cache where it can.
+    /// Appended entries go past the page cache where they can.
     past_cache: bool,
     /// A sync was begun that is not by ticket: a write past the cache, or one that has failed at once.
     written_past: bool,
@@ -31,9 +31,9 @@ pub struct RealStore {
     record: u64,
     sabotage: Option<Sabotage>,
     appended: Vec<Appended>,
-    /// What a recovery reported that no fault explains.
+    /// A report of a recovery that no fault explains.
     complaint: Option<String>,
-    /// A fault made operations fail since the last clean open; recovery may then find what it would not otherwise.
+    /// A fault made operations fail since the last clean open. Recovery may then find things that it would not find otherwise.
     fused: bool,
     /// The log has failed, and its disk knows what may be missing.
     noted: bool,
@@ -75,7 +75,7 @@ impl RealStore {
         store
     }
 
-    /// What a node finds that is started on a copy of this disk.
+    /// The log that a node finds when it is started on a copy of this disk.
     pub fn copy(&self) -> RealStore {
         let mut copy = RealStore {
             disk: self.disk.copy(),
@@ -90,7 +90,7 @@ impl RealStore {
         copy
     }
 
-    /// Of every fourth disk the log is in clear text; another one's key changes with each boot; one is encrypted from its second boot on.
+    /// The log of every fourth disk is in clear text. Another one's key changes with each boot. One is encrypted from its second boot on.
     fn keys(&self) -> Option<LogKeys> {
         let key = |n: u8| [n + 1; KEY_BYTES];
         let keys: Vec<_> = match self.seed % 4 {
@@ -315,7 +315,7 @@ impl RealStore {
         let _ = self.log_mut().trim(Trim { keep_from, bytes_max: None });
     }
 
-    /// See [`crate::disk::Store::process_died`]; what is not noted as lost is not lost, as in the simple log.
+    /// See [`crate::disk::Store::process_died`]. An entry that is not noted as lost is not lost, as in the simple log.
     pub fn process_died(&mut self, drops: bool) -> bool {
         let written = self.log().written();
         let unsynced = written > self.log().synced();

@@ -176,7 +176,7 @@ impl Cluster {
                 self.options.safety / SEC
             ));
         }
-        // Whatever lasts ends, and is forgiven within the timeout.
+        // All lasting harm ends, and is forgiven within the timeout.
         self.calm = true;
         self.heal();
         self.run_for(10 * SEC);
@@ -225,8 +225,8 @@ impl Cluster {
         self.slots.iter().all(|s| s.dead || (!s.db.valid && !s.db.half_done))
     }
 
-    /// Who gave way to a component that broke up before it could let it in is needed by it, and cannot help it: the operator who forced
-    /// one side decides again.
+    /// A node gave way to a component, which broke up before it could let it in. The component needs the node, and the node cannot help it.
+    /// The operator who forced one side decides again.
     fn decide(&mut self, bound: u64) -> bool {
         for slot in 0..self.slots.len() {
             if !(0..self.slots.len()).any(|other| self.is_primary(other)) {
@@ -279,7 +279,7 @@ impl Cluster {
         false
     }
 
-    /// Nobody waits for a result, and whoever has lost a vote is back.
+    /// Nobody waits for a result, and each server that has lost a vote is back.
     fn votes_are_settled(&self) -> bool {
         self.slots.iter().filter(|s| !s.dead).all(|s| {
             let settled = |r: &Replicator| !r.awaits_result() && r.roster().open_votes().is_empty();
@@ -336,7 +336,7 @@ impl Cluster {
         for (i, s) in self.slots.iter().enumerate() {
             let Some(p) = &s.process else { continue };
             if self.options.is_arbitrator(i) {
-                // The last ones: what the servers have applied is known by now.
+                // Arbitrators have the last slots: by now it is known what the servers have applied.
                 if common.is_some_and(|c: &State| c.position != p.last_seqno.0) {
                     return false;
                 }

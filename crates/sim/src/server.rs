@@ -1,5 +1,4 @@
-//! The model of a server beside its node: what the replicator's effects do to it, what it says in return, and full copies from donor to
-//! joiner.
+//! The model of a server beside its node: the effects of the replicator on it, its words in return, and full copies from donor to joiner.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -31,10 +30,10 @@ impl Owed {
         self.waiting.push_back(message);
     }
 
-    /// Something of the own `session` was.
+    /// A message of the own `session` was ordered.
     pub fn ordered(&mut self, session: Session, number: u64) {
         self.said.remove(&(session.number, number));
-        // What belongs to an older session and was not ordered before never will be.
+        // A message of an older session that was not ordered before never will be.
         let newer = self.said.split_off(&(session.number, 0));
         self.waiting.extend(std::mem::replace(&mut self.said, newer).into_values());
     }
@@ -58,7 +57,7 @@ pub(crate) struct Transfer {
 }
 
 impl Process {
-    /// What every member has alike at this place in the order.
+    /// The state that every member has alike at this place in the order.
     pub fn state(&self) -> Bytes {
         let mut w = Writer::new();
         self.replicator.encode(&mut w);
@@ -213,7 +212,7 @@ impl Cluster {
         self.pay_owed(slot);
     }
 
-    /// Looks who is away, and gives them up when what they lack gets too much.
+    /// Looks who is away, and gives them up when they lack too much.
     fn look_for_absent(&mut self, slot: usize) {
         let most = self.options.kept_for_absent;
         let s = &mut self.slots[slot];

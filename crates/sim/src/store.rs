@@ -22,7 +22,7 @@ pub struct Appended {
     pub kind: EntryKind,
     /// It begins a branch.
     pub fork: bool,
-    /// What it puts in force.
+    /// The durability that it puts in force.
     pub durability: Option<Durability>,
 }
 
@@ -46,7 +46,7 @@ impl Appended {
 pub struct FastStore {
     base: Base,
     entries: VecDeque<Entry>,
-    /// Up to here they are written, and of the next one these bytes: large ones are written in pieces.
+    /// They are written up to here, and these bytes of the next one: large ones are written in pieces.
     written: u64,
     begun: Vec<u8>,
     synced: u64,
@@ -67,11 +67,11 @@ pub struct FastStore {
     sabotage: Option<Sabotage>,
     /// Operations until the log refuses everything.
     fuse: Option<u32>,
-    /// And why.
+    /// The reason for that.
     sick: Option<Sick>,
     /// It has failed, and nobody reads it but the simulator.
     let_go: bool,
-    /// It has made itself suspect for what no sync has covered: what it was before.
+    /// It has made itself suspect for entries that no sync has covered. Holds the suspicion before that.
     doubted: Option<Option<LogIndex>>,
     failed: bool,
     appended: Vec<Appended>,
@@ -132,7 +132,7 @@ impl FastStore {
         self.fuse = Some(operations);
     }
 
-    /// It has failed, and its disk may drop what no sync has covered: acknowledged or not. A full disk takes a note of that.
+    /// It has failed, and its disk may drop entries that no sync has covered, acknowledged or not. A full disk takes a note of that.
     pub fn doubt(&mut self) {
         self.let_go = true;
         if self.process && self.written > self.synced && self.doubted.is_none() && self.sick == Some(Sick::Full) {
@@ -192,9 +192,9 @@ impl FastStore {
         }
     }
 
-    /// The process died; the machine goes on. `drops`: it was in an outage of its disk, which has lost what no sync had covered. What was
-    /// acknowledged and is not noted as lost would be known to nobody (docs/durability.md): that is not simulated. Says whether anything
-    /// that was written is gone.
+    /// The process died; the machine goes on. `drops`: it was in an outage of its disk, which has lost all that no sync had covered. Nobody
+    /// would know of an acknowledged entry that is lost and not noted as lost (docs/durability.md): that is not simulated. Says whether
+    /// anything that was written is gone.
     pub fn process_died(&mut self, drops: bool, rng: &mut Rng) -> bool {
         let written = self.written;
         if drops && (!self.process || self.doubted.is_some() || self.written <= self.synced) {
@@ -221,7 +221,7 @@ impl FastStore {
         self.generation += 1;
     }
 
-    /// What a node finds that is started on a copy of this disk.
+    /// The log that a node finds when it is started on a copy of this disk.
     pub fn copy(&self) -> FastStore {
         let mut copy = FastStore { appended: Vec::new(), ..self.clone() };
         copy.reopen();
@@ -295,7 +295,7 @@ impl FastStore {
         if self.failed { Err(failure()) } else { Ok(()) }
     }
 
-    /// Of a large entry no more than one piece.
+    /// Of a large entry it writes no more than one piece.
     fn write_piece(&mut self) {
         let mut room = self.piece_bytes;
         while let Some(e) = self.entries.get_mut((self.written - self.base.index.0) as usize) {
@@ -308,7 +308,7 @@ impl FastStore {
                 if to < len {
                     return;
                 }
-                // What is read back is what was written.
+                // Later reads return the bytes that were written.
                 self.begun.truncate(len);
                 e.payload = std::mem::take(&mut self.begun).into();
             }
@@ -321,7 +321,7 @@ impl FastStore {
         if self.failed { 0 } else { (self.entries.len() as u64).saturating_sub(self.retain) }
     }
 
-    /// Drops what lies below `keep_from`, down to what is to be kept in any case.
+    /// Drops entries below `keep_from`, as far as they need not be kept in any case.
     pub fn trim(&mut self, keep_from: LogIndex) {
         let last = self.last().0;
         let usable = self
