@@ -16,7 +16,7 @@ pub const US: u64 = 1_000;
 pub const MS: u64 = 1_000_000;
 pub const SEC: u64 = 1_000_000_000;
 
-/// What can be done to the cluster. One line each; `faults.rs` carries them out.
+/// The faults. One line each; `faults.rs` carries them out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
     /// One process dies between two events.
@@ -69,7 +69,7 @@ pub enum Fault {
     Durability,
     /// A node abandons what it has proposed.
     Abandon,
-    /// The sequencer is cut off and goes on writing; while it is away the others commit less than that; then all processes die.
+    /// The sequencer is cut off and goes on writing. While it is away the others commit less than it wrote. Then all processes die.
     LongTail,
     /// A bit flips in what one node has stored; the process had to die for somebody to look.
     Damage,
@@ -124,7 +124,7 @@ pub const ALL_FAULTS: &[Fault] = &[
     Fault::Durability,
     Fault::Abandon,
     Fault::Force,
-    // The newest last: what the seeds before it draw stays the same.
+    // The newest last: the draws of the seeds before it stay the same.
     Fault::LongTail,
     Fault::WriteStall,
     Fault::CutRing,
@@ -181,7 +181,7 @@ pub enum Sabotage {
     TrimmedInMemory,
     /// A position is gone on from that the engine did not confirm (rule 31).
     PositionTrusted,
-    /// An applier begins with a write set before what its keys order before it is committed (rule 24).
+    /// An applier begins with a write set before all that its keys order before it is committed (rule 24).
     DependsOnIgnored,
     /// A local transaction that is in the way of an applier is not aborted.
     VictimSpared,
@@ -191,13 +191,13 @@ pub enum Sabotage {
     StopUnsynced,
     /// Data that a statement was cut off in count as whole (rule 26).
     HalfDoneTrusted,
-    /// A log that is opened again after an outage of its disk is not compared with what it had acknowledged (rules 16, 17).
+    /// A log that is opened again after an outage of its disk is not compared with what its member had acknowledged (rules 16, 17).
     OutageTrusted,
     /// At an outage a client hears that its statement in total-order isolation was not executed, although it is on its way (rule 22).
     StatementAbandoned,
-    /// Whoever was outvoted about an error goes on with what it has (rule 28).
+    /// A server that was outvoted about an error goes on with the data it has (rule 28).
     VoteIgnored,
-    /// What a server failed at its node does not know any more when it is started again (rule 28).
+    /// A server does not know its failures at its node any more when it is started again (rule 28).
     FailureForgotten,
 }
 
@@ -255,12 +255,12 @@ impl Sabotage {
     }
 }
 
-/// What a run is about.
+/// The subject of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// Anything may happen; promises are kept, and what has healed converges.
+    /// Anything may happen. Promises are kept, and a healed cluster converges.
     Swarm,
-    /// Only what must pass unnoticed: jitter, load, and pauses below the suspect timeout. No view, no refusal, few terms.
+    /// Only harm that must pass unnoticed: jitter, load, and pauses below the suspect timeout. No view, no refusal, few terms.
     Harmless,
     /// Members come back on old copies of their disks.
     Restored,
@@ -304,12 +304,12 @@ pub struct Options {
     pub inflight_bytes_max: usize,
     pub cache_bytes_max: usize,
     pub limits: Limits,
-    /// Runs of the forced kind may lose commits and fork; then each branch is checked by itself, and that all end on one.
+    /// Runs of the forced kind may lose commits and fork. Then each branch is checked by itself, and all must end on one.
     pub forced: bool,
     /// Nodes run one of two builds, which support different group levels; each start draws which.
     pub mixed: bool,
-    /// Machines lose their power together in mode `process`: commits may be lost that no disk holds afterwards, and nothing else;
-    /// nobody decides anything by hand.
+    /// Machines lose their power together in mode `process`. Commits may be lost that no disk holds afterwards, and nothing else; nobody
+    /// decides anything by hand.
     pub dark: bool,
     /// Nobody bootstraps: all start without state, and with `pc.bootstrap_expect`.
     pub founded: bool,
@@ -323,9 +323,9 @@ pub struct Options {
     pub lie_mean: u64,
 
     pub sabotage: Option<Sabotage>,
-    /// The core itself is broken.
+    /// The core itself is broken by this.
     pub mutant: Option<Mutant>,
-    /// A decision that members make by the history is.
+    /// A decision that members make by the history is broken by this.
     pub replicator_mutant: Option<trireme_replicator::Mutant>,
 
     pub delay_min: u64,
@@ -359,7 +359,7 @@ pub struct Options {
     /// Write sets between two reports, and how far behind a member lags.
     pub distances: Distances,
 
-    /// Of the starts that follow a stop: the engine cannot be asked before it runs.
+    /// Share of the starts that follow a stop: the engine cannot be asked before it runs.
     pub unheard_share: f64,
     /// Servers do not tell how far their engines' logs are on disk.
     pub silent: bool,
@@ -377,7 +377,7 @@ pub struct Options {
     pub client_mean: u64,
     pub keys: u64,
     pub body_bytes: u64,
-    /// Of the write sets: so large that logs write them in pieces.
+    /// Share of the write sets: so large that logs write them in pieces.
     pub pieced_share: f64,
     /// So many pieces at most.
     pub pieces_max: u64,
@@ -388,13 +388,13 @@ pub struct Options {
     pub app_share: f64,
     pub read_share: f64,
     pub signal_share: f64,
-    /// Of what clients do: a step of a streaming transaction.
+    /// Share of the clients' steps: a step of a streaming transaction.
     pub stream_share: f64,
-    /// Of the other writes: in total-order isolation.
+    /// Share of the other writes: in total-order isolation.
     pub isolated_share: f64,
-    /// One member fails to apply one write set. In a harmless run: of the write sets, all members fail to apply them.
+    /// One member fails to apply one write set. In a harmless run: the share of the write sets that all members fail to apply.
     pub error_share: f64,
-    /// Of the write sets on each node: so large that nothing is delivered while they are judged.
+    /// Share of the write sets on each node: so large that nothing is delivered while they are judged.
     pub large_share: f64,
     /// How long that takes.
     pub judge_mean: u64,
@@ -616,9 +616,9 @@ impl Options {
     fn draw_pieces(&mut self, r: &mut Rng) {
         self.pieced_share = r.range(5, 60) as f64 / 100.0;
         (self.piece_bytes, self.pieces_max) = match r.below(10) {
-            // What the real log writes from where it is, or copies together with its neighbours.
+            // The real log writes such pieces from where they are, or copies them together with their neighbours.
             0 => (r.range(60, 80) as usize * 1024, 4),
-            // So long that the others elect somebody meanwhile.
+            // They take so long that the others elect somebody meanwhile.
             1 | 2 => (r.range(50, 500) as usize, r.range(40, 150)),
             _ => (r.range(100, 3_000) as usize, r.range(2, 40)),
         };
@@ -641,7 +641,7 @@ impl Options {
         }
     }
 
-    /// About so much a write set adds to a log.
+    /// A write set adds about so much to a log.
     pub fn record_bytes(&self) -> u64 {
         200 + (self.pieced_share * (self.pieces_max / 2) as f64) as u64 * self.piece_bytes.min(1 << 20) as u64
     }
@@ -716,7 +716,7 @@ impl Options {
             return;
         }
         self.founded = false;
-        // Two servers and an arbitrator is what it is there for.
+        // An arbitrator is there for two servers.
         self.nodes = if r.chance(0.5) { 3 } else { self.nodes.max(3) };
         self.arbitrators = if self.nodes >= 5 && r.chance(0.3) { 2 } else { 1 };
         self.arbitrator_keep = if r.chance(0.3) { u64::MAX } else { r.below(60) };
@@ -731,7 +731,7 @@ impl Options {
         self.darken(&mut r);
     }
 
-    /// The same where the durability is switched: what was acknowledged in mode `disk`, or before a switch to it, is on disks.
+    /// The same where the durability is switched: entries acknowledged in mode `disk`, or before a switch to it, are on disks.
     fn draw_switches(&mut self) {
         let mut r = Rng::new(self.seed ^ 0x0073_7769_u64.rotate_left(24));
         if r.chance(0.6) && self.switches_durability() && !self.forced {
@@ -746,7 +746,7 @@ impl Options {
         if r.chance(0.5) {
             self.db_flush = DbFlush::Each;
         }
-        // What is left is counted by the disks of the voters: they stay.
+        // The disks of the voters are counted after each loss of power: they stay.
         self.faults.retain(|f| !matches!(f.0, Fault::Wipe | Fault::Damage | Fault::Weight));
         self.faults.push((Fault::PowerLossAll, r.range(2, 10) as u32));
         if r.chance(0.5) {
@@ -754,8 +754,8 @@ impl Options {
         }
     }
 
-    /// From a stream of its own. Nobody dies in these runs but the server that fails, and that only while the vote is open: whoever is alone
-    /// with its data when the others are away decides a vote alone, and goes on with what it has.
+    /// From a stream of its own. Nobody dies in these runs but the server that fails, and that only while the vote is open. A member that
+    /// is alone with its data when the others are away decides a vote alone, and goes on with these data.
     fn draw_errors(&mut self) {
         let mut r = Rng::new(self.seed ^ 0x0065_7272_u64.rotate_left(24));
         if !r.chance(0.2) || self.branches() || self.nodes < 3 || self.arbitrators > 0 {
@@ -828,7 +828,7 @@ impl Options {
         self.forced || self.dark
     }
 
-    /// What the log in this place is made with: an arbitrator's is cut as soon as it may be.
+    /// The options of the log in this place: an arbitrator's is cut as soon as it may be.
     pub fn of_slot(&self, slot: usize) -> Options {
         let mut o = self.clone();
         if o.is_arbitrator(slot) {
@@ -842,7 +842,7 @@ impl Options {
         slot + self.arbitrators >= self.nodes
     }
 
-    /// A cluster with default timeouts that nothing serious happens to.
+    /// A cluster with default timeouts in which nothing serious happens.
     pub fn harmless(seed: u64) -> Options {
         let mut r = Rng::new(seed ^ 0x0043_1765_u64.rotate_left(40));
         let mut o = Options::draw(seed);
@@ -885,13 +885,13 @@ impl Options {
         o
     }
 
-    /// A cluster in which old copies of disks are put back (rule 12). What its peers have heard of a member they remember in memory: so
+    /// A cluster in which old copies of disks are put back (rule 12). Peers remember only in memory what they have heard of a member. So
     /// hardly anybody dies otherwise, and nobody while one is short of what it had acknowledged.
     pub fn restored(seed: u64) -> Options {
         let mut r = Rng::new(seed ^ 0x0065_7067_u64.rotate_left(40));
         let mut o = Options::draw(seed);
         o.kind = Kind::Restored;
-        // An old disk has forgotten promises, and what it forgot only all together can tell.
+        // An old disk has forgotten promises, and only all others together can tell which.
         o.leaves_dead = false;
         o.strikes.clear();
         o.error_share = 0.0;
@@ -933,7 +933,7 @@ impl Options {
         o
     }
 
-    /// A cluster whose logs are in the middle of a record most of the time, and in which what hurts then happens often.
+    /// A cluster whose logs are in the middle of a record most of the time. Harm that hurts then happens often.
     pub fn large(seed: u64) -> Options {
         let mut r = Rng::new(seed ^ 0x006c_6172_u64.rotate_left(40));
         let mut o = Options::draw(seed);
@@ -969,8 +969,8 @@ impl Options {
         o
     }
 
-    /// A cluster with default timeouts in which one node lies, and little else happens: what a lie and a failure can do together is
-    /// named in docs/protocol.md, and not judged here.
+    /// A cluster with default timeouts in which one node lies, and little else happens. docs/protocol.md names the effects of a lie and a
+    /// failure together; they are not judged here.
     pub fn hostile(seed: u64) -> Options {
         let mut r = Rng::new(seed ^ 0x0068_6f73_u64.rotate_left(40));
         let mut o = Options::calm(seed, r.range(3, 5) as usize);
