@@ -16,8 +16,8 @@ use crate::watch::Stage;
 const MEMBERS_MIN: usize = 3;
 
 impl Cluster {
-    /// With which error the server in this place fails to apply an operation: follows from the seed. In a harmless run all fail alike, in
-    /// others one server fails alone.
+    /// The error with which the server in this place fails to apply an operation. It follows from the seed. In a harmless run all fail
+    /// alike, in others one server fails alone.
     pub(crate) fn error_of(&self, slot: usize, op: u64) -> Option<ErrorClass> {
         if self.options.error_share == 0.0 {
             return None;

@@ -1,5 +1,5 @@
-//! Scenarios for rules whose steps in a row come up too seldom by chance. Each says what the checkers say of it, sound or with something
-//! broken (`mutants.rs`).
+//! Scenarios for rules whose steps in a row come up too seldom by chance. Each returns the words of the checkers, for a sound cluster or
+//! with something broken (`mutants.rs`).
 
 use trireme_order::{Content, LogStore, Message};
 use trireme_types::Durability;
@@ -20,8 +20,8 @@ fn except(nodes: usize, out: &[usize]) -> Vec<usize> {
     (0..nodes).filter(|i| !out.contains(i)).collect()
 }
 
-/// Five nodes. An entry of an older term reaches a majority in a later one, whose own entries reach nobody; then one with a
-/// newer last term wins and replaces it. Says what the checkers say.
+/// Five nodes. An entry of an older term reaches a majority in a later one, whose own entries reach nobody; then a node with a newer last
+/// term wins and replaces it. Returns the words of the checkers.
 pub fn figure_8(seed: u64, broken: Option<&str>) -> Option<String> {
     let mut o = options(seed, 5, broken);
     // One entry per message.
@@ -86,8 +86,8 @@ pub fn figure_8(seed: u64, broken: Option<&str>) -> Option<String> {
     judged(c)
 }
 
-/// Three nodes whose engines flush each commit. One is left alone with an entry that nobody has; the others go on in a new term and
-/// lose their power, and with it what their logs had not synced. The log of the first one must not pass for theirs.
+/// Three nodes whose engines flush each commit. One is left alone with an entry that nobody has. The others go on in a new term and lose
+/// their power, and with it the entries that their logs had not synced. The log of the first one must not pass for theirs.
 pub fn an_older_end(seed: u64, broken: Option<&str>) -> Option<String> {
     let mut o = options(seed, 3, broken);
     o.durability = Durability::Process;
@@ -122,8 +122,8 @@ pub fn an_older_end(seed: u64, broken: Option<&str>) -> Option<String> {
     judged(c)
 }
 
-/// Three nodes in mode `process`, whose disks stand still. The mode is switched to `disk`, and a client commits behind that: nobody may tell
-/// it that it did before the disks work again.
+/// Three nodes in mode `process`, whose disks stand still. The mode is switched to `disk`, and a client commits behind that. Nobody may
+/// tell the client that it has committed before the disks work again.
 pub fn a_switch_to_disk(seed: u64, broken: Option<&str>) -> Option<String> {
     let mut o = options(seed, 3, broken);
     o.durability = Durability::Process;
@@ -140,7 +140,7 @@ pub fn a_switch_to_disk(seed: u64, broken: Option<&str>) -> Option<String> {
 }
 
 /// A copy of a member's directory is started beside the member, which loses its links to it. Later the sequencer is cut from all but the
-/// member that the copy replaced: as a voter that one would help it to commit what the others, with the copy, know nothing of.
+/// member that the copy replaced. As a voter that one would help it to commit entries of which the others, with the copy, know nothing.
 pub fn cloned(seed: u64, broken: Option<&str>) -> Option<String> {
     let mut c = Cluster::formed(options(seed, 3, broken));
     let orders = c.the_sequencer();

@@ -1,9 +1,9 @@
-//! A node that turns hostile: a member with a valid secret, a newcomer that is linked and not in the view, or one that comes under name after
-//! name. It says anything that it could sign, to some and not to others, drops, repeats and delays what it should say; then it is gone, or is
-//! caught and left.
+//! A node that turns hostile: a member with a valid secret, a newcomer that is linked and not in the view, or one that comes under name
+//! after name. It says anything that it could sign, to some and not to others, and drops, repeats and delays messages that it should send.
+//! Then it is gone, or is caught and left.
 //!
-//! Beside the liar runs the honest core of its node, so it stays a member. All checkers are at work. Lies whose harm docs/protocol.md
-//! excuses (section 2, *What a lie can take*) are not told here, and nothing else is left out but proposals, which may be anything.
+//! The honest core of its node runs beside the liar, so it stays a member. All checkers are at work. Lies whose harm docs/protocol.md
+//! excuses (section 2, *What a lie can take*) are not told here. Nothing else is left out but proposals, which may be anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,7 +45,7 @@ pub(crate) struct Hostile {
     names: BTreeSet<NodeId>,
     /// One of each kind of message that it has sent or been sent, the newest.
     heard: BTreeMap<u8, Message>,
-    /// Own messages that it said nothing of when it should have.
+    /// Own messages that it kept back when it should have sent them.
     withheld: Vec<(NodeId, Class, Message)>,
     rng: Rng,
     /// It says nothing that proves it a liar.
@@ -116,8 +116,8 @@ impl Cluster {
         self.log(|| format!("the others commit after {took} ms"));
     }
 
-    /// Has each honest member whose server runs committed something within the bound? A server whose log was replaced by a state, as after terms
-    /// that were driven up, is started again and begins with a copy, which takes longer; in the end of the run it is there, too.
+    /// Has each honest member whose server runs committed something within the bound? A server whose log was replaced by a state, as after
+    /// terms that were driven up, is started again and begins with a copy. That takes longer; at the end of the run it is there, too.
     fn majority_commits(&mut self, bound: u64) -> bool {
         let end = self.now + bound;
         let mut writes: Vec<Option<(u64, u32)>> = vec![None; self.slots.len()];
@@ -323,7 +323,7 @@ impl Cluster {
         self.schedule_step(to);
     }
 
-    /// A lie has come. One that could take what docs/protocol.md says is left out, judged by what is true at this moment.
+    /// A lie has come. One that could do harm which docs/protocol.md names is left out, judged by the truth at this moment.
     pub(crate) fn hear_lie(&mut self, slot: usize, from: NodeId, message: Message) {
         let Some(liar) = self.hostile.as_ref().map(|h| h.slot) else { return };
         let Some(status) = self.status(slot) else { return };
@@ -335,7 +335,7 @@ impl Cluster {
             acked: self.slots[liar].acked,
             voted: (hard.term, hard.voted_for),
         };
-        // By whoever was a member once, too, and what a newcomer says counts when it has been let in.
+        // Also from a liar that was a member once. A newcomer's words count when it has been let in.
         let always = |h: &Harm| matches!(h, Harm::Weight | Harm::Branch | Harm::Count);
         let found = harm(&message, &truth).filter(|h| believed || status.phase != Phase::Primary || always(h));
         if found.is_some() || matches!(message, Message::Join(_)) && self.would_be_a_crowd(&status) {

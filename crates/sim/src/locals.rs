@@ -77,7 +77,7 @@ impl Cluster {
     pub(crate) fn begin_trx(&mut self, slot: usize) -> u64 {
         let op = self.clients.begin();
         let mut keys: Vec<(u16, KeyKind)> = self.draw_keys();
-        // In one order, so that nobody waits for whoever waits for him.
+        // In one order, so that clients never wait in a circle.
         keys.sort_unstable_by(|a, b| (a.0, b.1).cmp(&(b.0, a.1)));
         keys.dedup_by_key(|key| key.0);
         let Some(p) = &mut self.slots[slot].process else {
@@ -139,7 +139,7 @@ impl Cluster {
         }
     }
 
-    /// For a transaction before it, for one that is applied, or for what a streaming transaction holds.
+    /// It waits for a transaction before it, for one that is applied, or for rows of a streaming transaction.
     fn must_wait(&self, slot: usize, op: u64, row: u16, kind: KeyKind) -> bool {
         let s = &self.slots[slot];
         if kind < KeyKind::Reference {
@@ -268,7 +268,7 @@ impl Cluster {
         hit
     }
 
-    /// An applier, or a replay, locks what the write set at `seqno` changes. `false`: it waits for those whom it has hit.
+    /// An applier, or a replay, locks the rows that the write set at `seqno` changes. `false`: it waits for those whom it has hit.
     pub(crate) fn lock_rows(&mut self, slot: usize, seqno: u64) -> bool {
         let s = &mut self.slots[slot];
         let Some(change) = s.db.change(seqno).filter(|c| c.by != By::Client) else { return true };
@@ -338,7 +338,7 @@ impl Cluster {
         if s.paused {
             return self.after(10 * MS, Event::Applying { slot, server, seqno });
         }
-        // Before: who is recalled gives up its locks at once, and wakes whoever waits.
+        // Before the locks: a transaction that is recalled gives up its locks at once, and wakes all that wait for them.
         if let Some(p) = &mut self.slots[slot].process {
             p.blocked.insert(seqno);
         }

@@ -16,7 +16,7 @@ pub struct Known {
     /// Of docs/protocol.md, section 9. Empty: none of them.
     pub rules: &'static str,
     pub broken: &'static str,
-    /// As what it is mostly noticed.
+    /// The way in which it is mostly noticed.
     pub seen: &'static str,
     pub runs: Runs,
 }
@@ -24,13 +24,13 @@ pub struct Known {
 /// Where it is looked for.
 #[derive(Clone, Copy)]
 pub enum Runs {
-    /// In runs drawn from seeds. `floor`: of [`OF`] runs so many at least notice.
+    /// In runs drawn from seeds. `floor`: at least so many of [`OF`] runs notice.
     Drawn { kind: Kind, floor: u64 },
     /// In a scenario of its own, with so many seeds. `floor`: so many of them notice.
     Directed { scenario: fn(u64, Option<&str>) -> Option<String>, seeds: u64, floor: u64 },
-    /// In the tests of the order (`crates/order/tests/group/mutants.rs`): it takes a certain lie, or what nobody does here.
+    /// In the tests of the order (`crates/order/tests/group/mutants.rs`): it takes a certain lie, or something that nobody does here.
     TestOfOrder,
-    /// So many runs of the swarm do not notice it: what it breaks shows too seldom in them.
+    /// So many runs of the swarm do not notice it: its effect shows too seldom in them.
     Unnoticed { runs: u64 },
 }
 
@@ -62,14 +62,14 @@ impl Form {
 pub struct Found {
     pub noticed: u64,
     pub runs: u64,
-    /// At first as what.
+    /// The first words with which it was noticed.
     pub text: String,
     /// It is noticed as often as it has to be.
     pub enough: bool,
 }
 
 impl Found {
-    /// Of [`OF`] runs so many notice.
+    /// So many of [`OF`] runs notice.
     pub fn rate(&self) -> u64 {
         self.noticed * OF / self.runs.max(1)
     }
@@ -96,7 +96,7 @@ impl Known {
         }
     }
 
-    /// Of [`OF`] runs so many at least notice, if it is looked for in ordinary ones.
+    /// At least so many of [`OF`] runs notice, if it is looked for in ordinary ones.
     pub fn floor(&self) -> Option<u64> {
         match self.runs {
             Runs::Drawn { floor, .. } => Some(floor),
@@ -141,7 +141,7 @@ impl Known {
         Ok(Found { noticed, runs, text: first, enough: enough(noticed, runs) })
     }
 
-    /// Its row of the table in docs/testing.md. Without what was found: as it begins and ends.
+    /// Its row of the table in docs/testing.md, with the measured values.
     pub fn row(&self, found: &Found) -> String {
         let (begin, end) = self.row_around();
         let (noticed, runs) = (found.noticed, found.runs);

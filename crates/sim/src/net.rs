@@ -1,6 +1,6 @@
-//! Links between nodes: connections as TCP gives them. Within a connection and a class order is kept and nothing is lost; a
-//! connection that is reset loses what is under way, and its two ends notice at different times. A cut direction holds
-//! everything back until it heals or the connection is given up.
+//! Links between nodes: connections as TCP gives them. Within a connection and a class order is kept and nothing is lost. A connection that
+//! is reset loses the messages under way, and its two ends notice at different times. A cut direction holds everything back until it heals
+//! or the connection is given up.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

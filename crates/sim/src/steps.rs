@@ -27,7 +27,7 @@ pub(crate) struct Ending {
     next: Step,
 }
 
-/// Of a stop: what comes next.
+/// The steps of a stop.
 enum Step {
     /// The state file gets the position, if it is known in time.
     Record {
@@ -61,7 +61,7 @@ impl Slot {
 impl Cluster {
     // --- start ------------------------------------------------------------------------------------------------------
 
-    /// Somebody starts the server in this place, which may not come far.
+    /// Somebody starts the server in this place. The start may not come far.
     pub(crate) fn begin_start(&mut self, slot: usize) {
         if !self.is_tempted(Stage::Starting) {
             return self.join(slot);
@@ -98,8 +98,8 @@ impl Cluster {
         self.restart_later(slot);
     }
 
-    /// From where the server that is started here goes on: what the state file says is weighed against the engine, which cannot be asked in
-    /// some starts.
+    /// Decides where the server that is started here goes on from. The word of the state file is weighed against the engine, which cannot
+    /// be asked in some starts.
     pub(crate) fn settle(&mut self, slot: usize) {
         let s = &mut self.slots[slot];
         (s.begins_at, s.unheard) = (None, false);
@@ -112,7 +112,7 @@ impl Cluster {
         if claim.is_none() && !position::continues(history, s.store().base()) {
             return;
         }
-        // After a crash nobody claims anything: an engine that cannot be asked then costs a full copy, or an operator's time.
+        // After a crash nobody claims anything. An engine that cannot be asked then costs a full copy, or an operator's time.
         let told = match s.engine_at() {
             _ if claim.is_some() && self.starts.chance(self.options.unheard_share) => Told::Unheard(()),
             Some(found) => Told::At(found),
@@ -280,7 +280,7 @@ impl Cluster {
         }
     }
 
-    /// The words of a stop in the state file are true already, whatever happens next.
+    /// The stop's words in the state file are true already, whatever happens next.
     fn record_position(&mut self, slot: usize, stop: Recorded) {
         let s = &mut self.slots[slot];
         let history = s.db.now.history;

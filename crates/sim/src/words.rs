@@ -99,7 +99,7 @@ impl Cluster {
         longest
     }
 
-    /// Runs until `done`; panics with every node's state when that does not come within `bound`.
+    /// Runs until `done`. Panics with every node's state if that does not come within `bound`.
     pub fn expect(&mut self, bound: u64, what: &str, done: impl FnMut(&Cluster) -> bool) {
         let ok = self.run_until(bound, done);
         assert!(ok, "expected: {what}; violation: {:?}\n{}", self.failure, self.dump());
@@ -111,7 +111,7 @@ impl Cluster {
         assert!(self.failure.is_none(), "{:?}\n{}", self.failure, self.dump());
     }
 
-    /// Nobody but `slot` is cut from anybody.
+    /// Cuts `slot` from everybody, and nobody else.
     pub fn isolate(&mut self, slot: usize) {
         self.partition(&[slot]);
     }
