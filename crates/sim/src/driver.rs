@@ -1,5 +1,5 @@
-//! What a node's group thread does, under simulated circumstances: feed inputs, drain outputs in order, report syncs later,
-//! answer snapshot requests, keep the database fed, serve clients.
+//! A node's group thread under simulated circumstances. It feeds inputs, drains outputs in order, reports syncs later, answers snapshot
+//! requests, keeps the database fed, and serves clients.
 
 use trireme_certification::{KeyKind, WriteSet as Body};
 use trireme_order::{
@@ -310,8 +310,8 @@ impl Cluster {
 
     // --- outputs --------------------------------------------------------------------------------------------------
 
-    /// How long nothing more is to be delivered after this: which write sets are large is the same for all nodes. Not from the run's
-    /// stream: what the seeds did before there were large ones stays the same.
+    /// How long nothing more is to be delivered after this. The same write sets are large for all nodes. They are not drawn from the run's
+    /// stream: the seeds do the same as before there were large ones.
     fn judging_time(&self, slot: usize, output: &Output) -> Option<u64> {
         let Output::Deliver(Delivery::WriteSet { index, .. }) = output else { return None };
         let mut r = Rng::new(self.options.seed ^ mix(index.0));
@@ -438,7 +438,7 @@ impl Cluster {
                 let judge = match rest.and_then(Judge::decode) {
                     Ok(mut judge) => {
                         if base.app.is_empty() {
-                            // What was certified below is not known: nobody may rely on it.
+                            // The verdicts below are not known: nobody may rely on them.
                             judge.purge(base.seqno);
                         }
                         judge
@@ -454,7 +454,7 @@ impl Cluster {
                 // Views may be among what is skipped.
                 p.primary = base.view.get(node).is_some_and(|m| m.incarnation.0 == incarnation);
                 p.view = Some(base.view.clone());
-                // What was ordered in the part that is skipped will never be heard of: unknown outcomes.
+                // Nobody will hear of entries in the part that is skipped: unknown outcomes.
                 p.pending.clear();
                 p.streams.values_mut().for_each(OwnStream::lose);
                 p.trxs.clear();
@@ -479,7 +479,7 @@ impl Cluster {
                     return;
                 }
                 if self.clients.outcome(ws.op) == Some(Outcome::Withdrawn) {
-                    // In whatever branch: also where nobody can say what a run promised.
+                    // This holds for every branch: also where nobody can say what a run promised.
                     return self.fail(format!("n{slot}: operation {} was withdrawn, yet is ordered at {seqno}", ws.op));
                 }
                 let ignored = self.options.sabotage == Some(Sabotage::IsolationIgnored) && ws.part == Part::Isolated;
@@ -713,7 +713,7 @@ impl Cluster {
         let synced = self.durability_at(slot, index) == Durability::Disk;
         let holds_on = |disk: &Slot| {
             let store = disk.store();
-            // Nor can what lay above here, before the power failed or bits flipped, or where a copy was put now.
+            // Nor can entries be seen that lay above here, before the power failed or bits flipped, or where a copy was put now.
             if disk.doubt.is_some_and(|doubt| index > doubt.kept) || index <= disk.held_once {
                 return true;
             }
@@ -722,7 +722,7 @@ impl Cluster {
             held || store.base().index >= index
         };
         let holds = |node: NodeId| {
-            // A disk that was replaced held what it acknowledged; what it held can no longer be seen. One that was cloned is there twice.
+            // A disk that was replaced held what it acknowledged, but that can no longer be seen. One that was cloned is there twice.
             let mut disks = self.slots.iter().filter(|s| s.node == node).peekable();
             disks.peek().is_none() || disks.any(holds_on)
         };
@@ -739,7 +739,7 @@ impl Cluster {
         }
     }
 
-    /// What a message promises must be true of the sender's disk.
+    /// The promises of a message must be true of the sender's disk.
     fn check_message(&mut self, slot: usize, to: NodeId, message: &Message) {
         let node = self.slots[slot].node;
         if self.options.is_arbitrator(slot) {
@@ -879,8 +879,8 @@ impl Cluster {
         }
     }
 
-    /// Drops from the log what nobody needs, as a node does. In a harmless run what a linked member has not received is kept whatever it
-    /// takes: that members have to live without it is a fault of its own.
+    /// Drops entries from the log that nobody needs, as a node does. In a harmless run entries that a linked member has not received are
+    /// kept at any cost: that members have to live without them is a fault of its own.
     pub(crate) fn keep_log(&mut self, slot: usize) {
         let options = &self.options;
         let kept_for_members = if options.kind == Kind::Harmless { u64::MAX } else { options.kept_for_members };
@@ -907,7 +907,7 @@ impl Cluster {
         let needs = Needs { own, members, absent: p.absent.hold().map(LogIndex::next) };
         let (mut keep_from, _) = needs.keep_from();
         if arbitrates && log.last().0 - log.base().index.0 > options.arbitrator_keep {
-            // Its bound; never what no server has.
+            // Its bound; never entries that no server has.
             keep_from = keep_from.max(some.next());
         }
         p.group.store_mut().trim(keep_from);
@@ -945,7 +945,7 @@ impl Cluster {
         if self.rng.chance(self.options.read_share) {
             self.read(slot);
         } else if self.rng.chance(self.options.app_share) {
-            // What every later write set of this node will have seen at least.
+            // Every later write set of this node will have seen at least this.
             let seqno = Seqno(self.slots[slot].db.now.position);
             self.propose_app(slot, AppMessage::LastCommitted { seqno });
         } else if self.rng.chance(self.options.signal_share) {
@@ -1003,8 +1003,7 @@ impl Cluster {
             self.rng.below(self.options.body_bytes + 1)
         };
         let last_seen = self.slots[slot].db.now.position;
-        // A server takes no clients before it is synced: what its data hold may still turn out to be wrong (rule 28). One that is left does
-        // not either.
+        // A server takes no clients before it is synced: its data may still turn out to be wrong (rule 28). Nor does one that is left.
         let serves = |p: &Process| p.synced && p.replicator.is_live() && p.comparing.is_none();
         let serving = self.slots[slot].process.as_ref().is_some_and(serves);
         let body = WriteSet { op, part, last_seen, keys: keys.to_vec(), padding }.encode(origin);
@@ -1049,8 +1048,8 @@ impl Cluster {
             return;
         }
         if let Some(p) = self.slots[slot].process.as_mut().filter(|p| p.outage.is_none()) {
-            // What is given up is rolled back here. A new session is certified against it. What was ordered before goes on to its commit,
-            // and holds its rows until then.
+            // Operations that are given up are rolled back here. A new session is certified against them. One that was ordered before goes
+            // on to its commit, and holds its rows until then.
             for asked in std::mem::take(&mut p.pending).values() {
                 p.locks.remove(&asked.op);
                 p.trxs.remove(&asked.op);
@@ -1065,7 +1064,7 @@ impl Cluster {
         self.wake_waiting(slot);
     }
 
-    /// Without a primary component clients are told at once that what was given to nobody did not happen.
+    /// Without a primary component clients are told at once that operations which were given to nobody did not happen.
     pub(crate) fn withdraw(&mut self, slot: usize) {
         let Some(p) = &mut self.slots[slot].process else { return };
         for (session, number) in p.group.withdraw_unsent() {
@@ -1093,8 +1092,8 @@ impl Cluster {
     }
 }
 
-/// The rights of an arbitrator: it begins terms, forces one if it is told to, and gives a state only to a server whose `data` hold what that
-/// begins with (rule 14).
+/// The rights of an arbitrator: it begins terms, and forces one if it is told to. It gives a state only to a server whose `data` hold the
+/// beginning of that state (rule 14).
 fn arbitrates(message: &Message, data: Option<(Uuid, u64)>) -> Result<(), String> {
     match message {
         Message::Snapshot { base, .. } if data.is_some_and(|(of, at)| of == base.history && at >= base.seqno.0) => {
