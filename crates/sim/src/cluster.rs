@@ -37,10 +37,10 @@ use crate::streaming::OwnStream;
 use crate::values::{Values, Waiting};
 use crate::watch::{Doubt, Stage, Strike, Watch};
 
-/// How often a node looks after what depends on time.
+/// How often a node does things that depend on time.
 pub(crate) const TICK: u64 = 50 * MS;
 
-/// What a node's group thread can be woken by, apart from time.
+/// Inputs that wake a node's group thread, apart from time.
 pub(crate) enum Input {
     Up { conn: u64, peer: Member },
     Down { conn: u64, node: NodeId },
@@ -61,19 +61,19 @@ pub(crate) struct Process {
     /// When it last returned from an outage, and after how long it had first looked.
     pub returned: Option<(u64, u64)>,
     pub judge: Judge,
-    /// What a node's group thread asks, too.
+    /// The real one, which a node's group thread asks, too.
     pub replicator: Replicator,
-    /// What the server is not to be given yet.
+    /// Changes that the server is not to be given yet.
     pub kept: VecDeque<Change>,
-    /// What the server is to give to whom, and the seqno that it has to reach before.
+    /// The copies that the server is to give: to whom, and the seqno that it has to reach before.
     pub donations: Vec<(NodeId, u64)>,
-    /// What the node knows of the engine's disk.
+    /// The node's knowledge of the engine's disk.
     pub engine: EngineDisk,
     /// On whose word the server goes on from its own data, as long as that has not been compared with the engine.
     pub word: Option<Word>,
     /// Its engine is being opened, to be compared with this. Nothing is applied meanwhile.
     pub comparing: Option<Position>,
-    /// Who is away, and what the log keeps for them.
+    /// The members that are away, and the entries that the log keeps for them.
     pub absent: Absent,
     pub owed: Owed,
     pub ballots: Ballots<()>,
@@ -130,7 +130,7 @@ pub(crate) struct Process {
     pub stopped: Option<Stop>,
 }
 
-/// What a client waits for.
+/// An operation whose outcome a client waits for.
 #[derive(Clone, Copy)]
 pub(crate) struct Asked {
     pub op: u64,
@@ -200,7 +200,7 @@ pub(crate) struct Slot {
     pub forgot: (Term, LogIndex),
     /// The newest entry that landed in its log.
     pub appended: LogIndex,
-    /// Who asked it for its vote last, and has no answer.
+    /// The last candidate that asked it for its vote, and has no answer.
     pub asked: Option<(NodeId, Term)>,
     /// Its log may lack what it had acknowledged.
     pub doubt: Option<Doubt>,
@@ -216,7 +216,7 @@ pub(crate) struct Slot {
     pub refused: bool,
 }
 
-/// What is in a copy of a node's directory: its log and its data.
+/// A copy of a node's directory: its log and its data.
 pub(crate) struct Copy {
     pub log: Store,
     pub db: Database,
@@ -429,7 +429,7 @@ impl Ord for Queued {
     }
 }
 
-/// What a scenario wants to happen to a message about to be sent.
+/// A scenario's verdict on a message about to be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     Pass,
@@ -894,7 +894,7 @@ impl Cluster {
         }
         s.db.crash(power, &mut self.rng);
         if std::mem::take(&mut s.at_risk) {
-            // So the state file says: where these data are nobody knows.
+            // So the state file says: the position of these data is unknown.
             s.db.invalidate();
         }
         if in_statement && self.rng.chance(0.3) {
@@ -907,7 +907,7 @@ impl Cluster {
         if lost && drops {
             self.arose(Situation::OutageLost);
         }
-        // The next process does not know what the kernel has kept of what the last one wrote to a disk that refused.
+        // The last process wrote to a disk that refused. The next one does not know which of these writes the kernel has kept.
         if sat_out && self.doubts_what_is_lost() {
             self.begin_doubt(slot);
         }
@@ -1015,7 +1015,7 @@ impl Cluster {
         s.copy = Some(Copy { log: s.store().copy(), db: s.db.copy() });
     }
 
-    /// The process dies; what it had is replaced by the copy that was made of it.
+    /// The process dies; its log and data are replaced by the copy that was made of them.
     pub fn put_back(&mut self, slot: usize) {
         let Some(copy) = self.slots[slot].copy.take() else { return };
         self.crash(slot, false);
@@ -1084,7 +1084,7 @@ impl Cluster {
         self.slots[slot].store()
     }
 
-    /// Hands `change` the group itself, for what has no word of its own here. Drains afterwards. A process that stands still takes
+    /// Hands `change` the group itself, for calls that have no word of their own here. Drains afterwards. A process that stands still takes
     /// nothing: it may be in the midst of a drain.
     pub fn with_group<T>(&mut self, slot: usize, change: impl FnOnce(&mut Group<Store>, Timestamp) -> T) -> Option<T> {
         let s = &mut self.slots[slot];
