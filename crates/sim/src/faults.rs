@@ -33,7 +33,7 @@ pub enum Undo {
         left: u32,
     },
     Return(usize),
-    /// An old disk is put back as soon as it may, and those in `apart`, who alone hold what it forgot, hear nobody but each other.
+    /// An old disk is put back as soon as it may. Those in `apart`, who alone hold what it forgot, hear nobody but each other.
     PutBack {
         slot: usize,
         apart: Vec<usize>,
@@ -71,7 +71,7 @@ impl Cluster {
         }
     }
 
-    /// A harmless run shakes one node at a time, and lets it come to itself: else the harm adds up to what no timeout covers.
+    /// A harmless run shakes one node at a time, and lets it come to itself: else the harm adds up to more than timeouts cover.
     fn may_shake(&self) -> bool {
         let quiet = |s: &Slot| !s.stands_still() && s.process.as_ref().is_none_or(|p| p.stall_after.is_none());
         self.options.kind != Kind::Harmless || self.slots.iter().all(|s| quiet(s) && self.now >= s.shaken + 3 * SEC)
@@ -345,7 +345,7 @@ impl Cluster {
             Fault::Weight => {
                 let slot = self.any_slot();
                 let weight = self.rng.range(0, 3) as u8;
-                // Somebody must keep a weight, or nobody could ever be elected.
+                // Somebody must keep a weight: else nobody could ever be elected.
                 let others = (0..n).any(|s| s != slot && self.slots[s].weight > 0 && self.slots[s].process.is_some());
                 if (weight > 0 || others) && self.slots[slot].process.is_some() {
                     self.slots[slot].wished = weight;
@@ -397,8 +397,8 @@ impl Cluster {
                 }
             }
             Fault::Force => {
-                // The others may do anything: an operator may be wrong about them, and may do it on both sides of a cut. But a node without data is
-                // not what anybody goes on with while another one has some.
+                // The others may do anything: an operator may be wrong about them, and may do it on both sides of a cut. But nobody goes on
+                // with a node without data while another one has some.
                 let slot = self.any_slot();
                 if !self.slots[slot].db.valid && self.slots.iter().any(|s| s.db.valid) {
                     return;
@@ -442,8 +442,8 @@ impl Cluster {
         }
     }
 
-    /// A majority goes on without the rest, whom only `slot`, which is in it, still reaches. Then an old disk is put back there: what it forgot
-    /// is with the others of that majority, who are away from now on, and the rest has only heard of it.
+    /// A majority goes on without the rest, whom only `slot`, which is in it, still reaches. Then an old disk is put back there. The
+    /// entries that it forgot are with the others of that majority, who are away from now on, and the rest has only heard of them.
     fn let_some_fall_behind(&mut self, slot: usize) {
         let n = self.slots.len();
         let Some(orders) = self.sequencer().filter(|s| *s != slot) else { return };
@@ -575,8 +575,8 @@ impl Cluster {
     fn can_lose(&self, slot: usize) -> bool {
         let node = self.slots[slot].node;
         let whole = |s: &Slot| s.node != node && s.doubt.is_none();
-        // What an arbitrator has dropped counts as lost with it, unless the other has just that: not what a deposed sequencer put
-        // there instead.
+        // The entries that an arbitrator has dropped count as lost with this disk, unless the other node has just these, and not those of a
+        // deposed sequencer in their place.
         let arbitrators = || (0..self.slots.len()).filter(|&i| i != slot && self.options.is_arbitrator(i));
         let has = |s: &Slot, base: &Base| {
             s.store().base().index >= base.index || s.store().term_at(base.index) == Some(base.term)
@@ -585,7 +585,7 @@ impl Cluster {
             i != slot && self.has_data_to_go_on_with(i) && arbitrators().all(|x| has(s, self.slots[x].store().base()))
         });
         let orders = |n: NodeId| n != node && self.slot_of(n).is_some_and(|s| !self.options.is_arbitrator(s));
-        // One that is just being added would never answer, and its addition could never commit. Arbitrators alone order nothing.
+        // A node that is just being added would never answer, and its addition could never commit. Arbitrators alone order nothing.
         data && self.every_configuration(|set| {
             set.contains(node)
                 && set.majority(|n| self.slots.iter().any(|s| s.node == n && whole(s)))
@@ -606,7 +606,7 @@ impl Cluster {
             let others = self.slots.iter().filter(|s| s.node != node && s.doubt.is_none());
             2 * others.map(|s| set.weight(s.node)).sum::<u32>() >= set.total()
         });
-        // An arbitrator past its bound drops what a server has acknowledged, on its disk or not.
+        // An arbitrator past its bound drops entries that a server has acknowledged, on its disk or not.
         let n = self.slots.len();
         let servers = || (0..n).filter(|&i| i != slot && !self.options.is_arbitrator(i));
         let mut bounded = (0..n).filter(|&i| i != slot && self.may_drop(i));
@@ -629,22 +629,21 @@ impl Cluster {
         log.last() >= end && log.term_at(end) == other.term_at(end)
     }
 
-    /// May a process die, and with it what it remembers of others? Not while one of those needs it, because an old copy of its disk
-    /// was put back.
+    /// May a process die, and with it its memory of others? Not while one of those needs it, because an old copy of its disk was put back.
     pub(crate) fn may_forget(&self) -> bool {
         (0..self.slots.len()).all(|slot| !self.is_short(slot) || self.slots[slot].forgot == Default::default())
     }
 
-    /// What is copied is the log of a member among others. An empty one that comes back is a disk that was lost, which two voters do not
-    /// survive; and by a log from the time when its owner decided alone, that owner asks nobody.
+    /// May the log be copied? Only that of a member among others. An empty log that comes back is a disk that was lost, which two voters do
+    /// not survive. And by a log from the time when its owner decided alone, that owner asks nobody.
     fn may_copy(&self, slot: usize) -> bool {
         let (node, store) = (self.slots[slot].node, self.slots[slot].store());
         let among_others = |set: VoterSet| set.majority(|n| n != node) || 2 * set.weight(node) <= set.total();
         !self.is_short(slot) && voters_at(store, store.last()).is_some_and(among_others)
     }
 
-    /// May this member's disk be replaced by an old copy? Its peers have to be up, and to have heard what it promised and acknowledged:
-    /// of what nobody has heard who is there, nobody can tell it (docs/protocol.md, section 8).
+    /// May this member's disk be replaced by an old copy? Its peers have to be up, and to have heard its promises and acknowledgements. A
+    /// peer that has not heard of one cannot remind it (docs/protocol.md, section 8).
     fn may_put_back(&self, slot: usize) -> bool {
         let s = &self.slots[slot];
         let heard = |p: &Process| p.heard.get(&s.node).is_some_and(|heard| *heard >= s.acked);
@@ -669,8 +668,8 @@ impl Cluster {
         .unwrap_or_default()
     }
 
-    /// Power was lost: how far do the logs and the data of those reach who voted before and still do? A log that begins beyond all data,
-    /// and beyond every log that goes on from them, is of no use to anybody. An arbitrator's is given to a server, and not to another
+    /// Power was lost: how far do the logs and the data of the nodes reach that voted before and still do? A log that begins beyond all
+    /// data, and beyond every log that goes on from them, is of no use to anybody. An arbitrator's is given to a server, and not to another
     /// arbitrator: the best one of those that begin in some server's log or data counts.
     fn see_what_is_left(&mut self, voters: &VoterSet) {
         let now = self.voters_on_disk();
@@ -723,7 +722,7 @@ impl Cluster {
             let store = s.store();
             let index = store.last();
             if store.read(index, 0).is_err() {
-                return false; // What a log in an outage says nobody knows.
+                return false; // Nobody knows the end of a log in an outage.
             }
             // The newest of each log, and those before them while that change is in doubt: older ones decide nothing any more.
             let sets = if index > store.base().index {
@@ -744,7 +743,7 @@ impl Cluster {
         known
     }
 
-    /// Who is dead for good: no more than the voters of every log can do without. Drawn apart from all else.
+    /// The nodes that are dead for good: no more than the voters of every log can do without. Drawn apart from all else.
     fn draw_dead(&self) -> Vec<usize> {
         let mut r = Rng::new(self.options.seed ^ 0x0064_6561_u64.rotate_left(32));
         if !self.options.leaves_dead {
@@ -764,8 +763,8 @@ impl Cluster {
         dead
     }
 
-    /// Has the server in this place data that the log beside it goes on from, and keeps them? One that is on its way to a copy may find that
-    /// nobody is left to give one; and a state that is on its way to it takes the place of its log.
+    /// Has the server in this place data that the log beside it goes on from, and keeps them? One that is on its way to a copy may find
+    /// that nobody is left to give one. A state that is on its way to it takes the place of its log.
     fn has_data_to_go_on_with(&self, slot: usize) -> bool {
         let s = &self.slots[slot];
         let goes_on = match &s.process {
@@ -775,14 +774,15 @@ impl Cluster {
         s.db.valid && !s.at_risk && goes_on && s.db.now.position >= self.watch.overtaken
     }
 
-    /// Do the others hold all that was promised, and can they go on? A majority of the voters of every configuration that any disk knows
-    /// of, whose logs are evidence, and data from which every log of theirs can be gone on with.
+    /// Do the others hold all that was promised, and can they go on? They need a majority of the voters of every configuration that any
+    /// disk knows of, whose logs are evidence, and data from which every log of theirs can be gone on with.
     fn may_do_without(&self, dead: &[usize]) -> bool {
         let alive = || self.slots.iter().enumerate().filter(|(i, _)| !dead.contains(i));
         let has = |s: &Slot, base: &Base| {
             s.store().base().index >= base.index || s.store().term_at(base.index) == Some(base.term)
         };
-        // An arbitrator past its bound drops what some server has acknowledged, and goes on with that until it notices that this one is dead.
+        // An arbitrator past its bound drops entries that some server has acknowledged, and goes on with that until it notices that this
+        // one is dead.
         let goes_on_from = |slot: usize| {
             alive().all(|(other, o)| {
                 let drops = self.may_drop(other) && o.process.is_some();
@@ -791,8 +791,8 @@ impl Cluster {
         };
         let data = alive().any(|(slot, _)| self.has_data_to_go_on_with(slot) && goes_on_from(slot));
         let server = |n: NodeId| self.slot_of(n).is_some_and(|s| !dead.contains(&s) && !self.options.is_arbitrator(s));
-        // A disk that is about to come back without what was not synced puts its log in doubt, and so does the death of whoever sits out: a
-        // log that meets a disk which refused does not know what the kernel has kept.
+        // A disk that is about to come back without its unsynced entries puts its log in doubt, and so does the death of a node that sits
+        // out: a log that meets a disk which refused does not know what the kernel has kept.
         let is_evidence = |n: NodeId| {
             self.slot_of(n).filter(|slot| !dead.contains(slot)).is_some_and(|slot| {
                 let s = &self.slots[slot];
@@ -807,9 +807,9 @@ impl Cluster {
             })
     }
 
-    /// Are the others a majority still if `set` changes once more before anybody has noticed who is dead? Each may have the weight that it
-    /// wants by then, or starts with; who is about to get a vote may have it, and who leaves has none. Besides, who orders may leave out
-    /// those that are away for the moment, as in `may_leave_out`.
+    /// Are the others a majority still if `set` changes once more before anybody has noticed who is dead? Each may have the weight by then
+    /// that it wants, or starts with. A node that is about to get a vote may have it, and one that leaves has none. Besides, the sequencer
+    /// may leave out those that are away for the moment, as in `may_leave_out`.
     fn outweigh(&self, set: &VoterSet, dead: &[usize]) -> bool {
         let slots: Vec<(Option<usize>, u8)> = set.voters.iter().map(|v| (self.slot_of(v.node), v.weight.0)).collect();
         let leaves = |slot: usize| self.slots[slot].process.as_ref().is_some_and(|p| p.leaving);
@@ -853,7 +853,7 @@ impl Cluster {
             || (0..self.slots.len()).any(|other| other != slot && cut(other))
     }
 
-    /// Ends every fault at once and starts whatever is down, but for those who are dead for good.
+    /// Ends every fault at once and starts all nodes that are down, but for those that are dead for good.
     pub fn heal(&mut self) {
         self.calm = true;
         self.log(|| "everything heals".into());
@@ -911,7 +911,7 @@ impl Cluster {
     }
 }
 
-/// Could a majority of `set` survive more failures if these had no votes? Then whoever orders may take their votes away (rule 9).
+/// Could a majority of `set` survive more failures if these had no votes? Then the sequencer may take their votes away (rule 9).
 fn may_leave_out(set: &VoterSet, out: impl Fn(NodeId) -> bool) -> bool {
     let mut alive: Vec<u32> = set.voters.iter().filter(|v| !out(v.node)).map(|v| u32::from(v.weight.0)).collect();
     alive.sort_unstable_by(|a, b| b.cmp(a));
@@ -946,8 +946,8 @@ mod tests {
     use super::*;
     use crate::options::Options;
 
-    /// Seeds 5650, 12262 and 13416: a new disk's vote was ordered, not committed, and a second disk was taken away. Nobody can go on
-    /// then without a person, which is nothing to blame the cluster for.
+    /// Seeds 5650, 12262 and 13416: a new disk's vote was ordered, not committed, and a second disk was taken away. Nobody can go on then
+    /// without a person, and the cluster is not to blame for that.
     #[test]
     fn no_second_disk_is_taken_before_the_vote_of_the_first_ones_successor_is_committed() {
         let mut o = Options::calm(1, 3);
@@ -967,8 +967,8 @@ mod tests {
         c.conclude();
     }
 
-    /// Seeds 5424 and 7656: the arbitrator held all that the server lacked that came back, and dropped it, as its bound demands, in the moment
-    /// before it noticed that the other server was dead. That one has to come back then, which nobody promised otherwise.
+    /// Seeds 5424 and 7656: the arbitrator held all that the returning server lacked. It dropped that, as its bound demands, in the moment
+    /// before it noticed that the other server was dead. Then that one has to come back, and nobody promised otherwise.
     #[test]
     fn no_server_stays_dead_whose_log_only_an_arbitrator_with_a_bound_has_beside_it() {
         for (keep, may) in [(u64::MAX, true), (10, false)] {
@@ -990,7 +990,7 @@ mod tests {
         }
     }
 
-    /// Seed 8710: the only server that voted was lost. Two arbitrators were a majority, but order for nobody who has no vote.
+    /// Seed 8710: the only server that voted was lost. Two arbitrators were a majority, but they do not order for a node without a vote.
     #[test]
     fn the_last_server_that_votes_is_not_taken_from_its_arbitrators() {
         let mut o = Options::calm(1, 4);
@@ -1014,7 +1014,7 @@ mod tests {
         c.conclude();
     }
 
-    /// A node starts with the weight of its configuration, whatever an operator gave the last one.
+    /// A node starts with the weight of its configuration, not with the last one that an operator gave it.
     #[test]
     fn nobody_stays_dead_without_whom_a_majority_rests_on_a_weight_that_goes_with_a_restart() {
         let mut c = Cluster::formed(Options::calm(1, 4));
@@ -1025,7 +1025,7 @@ mod tests {
         c.conclude();
     }
 
-    /// Of five voters two are away for the moment and two die for good: whoever orders may have taken the votes of the first two by then.
+    /// Of five voters two are away for the moment and two die for good: the sequencer may have taken the votes of the first two by then.
     #[test]
     fn nobody_stays_dead_without_whom_the_others_are_no_majority_if_those_that_are_away_lose_their_votes() {
         let mut c = Cluster::formed(Options::calm(1, 5));
