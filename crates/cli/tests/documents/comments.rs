@@ -1,15 +1,9 @@
 //! The comments of the sources are in plain English, as the pages are.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::plain::{ARGUMENT_MAX, findings};
 use super::{sources, top};
-
-/// Sources that are not judged yet, each with the reason.
-const EXCEPTIONS: [(&str, &str); 2] = [
-    ("crates/order/tests/", "its comments are yet to be rewritten"),
-    ("crates/sim/", "its comments are yet to be rewritten"),
-];
 
 /// Directories with sources, from the top.
 const PLACES: [&str; 4] = ["bench", "crates", "fuzz", "packaging"];
@@ -112,9 +106,6 @@ fn comments_are_in_plain_english() {
     let mut judged = 0;
     for path in files {
         let name = path.strip_prefix(top()).unwrap_or(&path).display().to_string();
-        if EXCEPTIONS.iter().any(|(place, _)| name.starts_with(place)) {
-            continue;
-        }
         for comment in comments(&std::fs::read_to_string(&path).unwrap()) {
             judged += 1;
             let wrong = findings(&comment.text, ARGUMENT_MAX);
@@ -123,12 +114,6 @@ fn comments_are_in_plain_english() {
     }
     assert!(found.is_empty(), "{} findings:\n{}", found.len(), found.join("\n"));
     assert!(judged > 8000, "{judged}");
-}
-
-#[test]
-fn every_exception_is_there() {
-    let missing: Vec<_> = EXCEPTIONS.iter().filter(|(place, _)| !Path::new(&top()).join(place).exists()).collect();
-    assert!(missing.is_empty(), "{missing:?}");
 }
 
 #[test]
