@@ -771,7 +771,9 @@ impl Cluster {
             Some(p) => p.replicator.is_live() && !self.is_sent_a_state(slot),
             None => s.db.now.position >= s.store().base().seqno.0,
         };
-        s.db.valid && !s.at_risk && goes_on && s.db.now.position >= self.watch.overtaken
+        // Data that a statement is, or may be, cut off in are gone on with by a copy, or when all voters are there.
+        let whole = !s.db.half_done && !s.db.in_statement();
+        s.db.valid && whole && !s.at_risk && goes_on && s.db.now.position >= self.watch.overtaken
     }
 
     /// Do the others hold all that was promised, and can they go on? They need a majority of the voters of every configuration that any
