@@ -709,7 +709,10 @@ impl Cluster {
     fn check_held(&mut self, slot: usize, index: LogIndex) {
         let store = self.slots[slot].store();
         let Some(term) = store.term_at(index) else { return };
-        let Some(voters) = voters_at(store, index) else { return };
+        // Where all voters have said what is left, the branch that begins with it decides on what nobody has delivered before.
+        let lineage = self.slots[slot].process.as_ref().map(|p| p.group.lineage());
+        let fork = lineage.and_then(|l| l.forks().iter().find(|fork| index < fork.index));
+        let Some(voters) = voters_at(store, fork.map_or(index, |fork| fork.index)) else { return };
         let synced = self.durability_at(slot, index) == Durability::Disk;
         let holds_on = |disk: &Slot| {
             let store = disk.store();

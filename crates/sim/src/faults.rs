@@ -574,7 +574,7 @@ impl Cluster {
     /// majority without it and without those lost before; and some other node must hold data that an arbitrator can go on with.
     fn can_lose(&self, slot: usize) -> bool {
         let node = self.slots[slot].node;
-        let whole = |s: &Slot| s.node != node && s.doubt.is_none();
+        let whole = |i: usize| self.slots[i].node != node && self.is_evidence(i);
         // The entries that an arbitrator has dropped count as lost with this disk, unless the other node has just these, and not those of a
         // deposed sequencer in their place.
         let arbitrators = || (0..self.slots.len()).filter(|&i| i != slot && self.options.is_arbitrator(i));
@@ -588,9 +588,22 @@ impl Cluster {
         // A node that is just being added would never answer, and its addition could never commit. Arbitrators alone order nothing.
         data && self.every_configuration(|set| {
             set.contains(node)
-                && set.majority(|n| self.slots.iter().any(|s| s.node == n && whole(s)))
+                && set.majority(|n| (0..self.slots.len()).any(|i| self.slots[i].node == n && whole(i)))
                 && set.voters.iter().any(|v| v.weight.0 > 0 && orders(v.node))
         })
+    }
+
+    /// Does this log hold what it acknowledged, and will it after a death? One that meets a disk which refused does not know what the kernel has
+    /// kept.
+    fn is_evidence(&self, slot: usize) -> bool {
+        let s = &self.slots[slot];
+        let meets_refusal = self.doubts_what_is_lost() && (self.sits_out(slot) || s.sick.works_at > 0);
+        s.doubt.is_none() && !meets_refusal
+    }
+
+    /// May the disk in this place refuse? The death of a node that sits this out puts its log in doubt.
+    pub(crate) fn may_refuse(&self, slot: usize) -> bool {
+        !self.doubts_what_is_lost() || self.may_doubt(slot)
     }
 
     pub(crate) fn may_lose_power(&self, slot: usize) -> bool {
@@ -603,8 +616,8 @@ impl Cluster {
     fn may_doubt(&self, slot: usize) -> bool {
         let node = self.slots[slot].node;
         let evidence = self.every_configuration(|set| {
-            let others = self.slots.iter().filter(|s| s.node != node && s.doubt.is_none());
-            2 * others.map(|s| set.weight(s.node)).sum::<u32>() >= set.total()
+            let others = (0..self.slots.len()).filter(|i| self.slots[*i].node != node && self.is_evidence(*i));
+            2 * others.map(|i| set.weight(self.slots[i].node)).sum::<u32>() >= set.total()
         });
         // An arbitrator past its bound drops entries that a server has acknowledged, on its disk or not.
         let n = self.slots.len();

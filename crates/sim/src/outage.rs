@@ -61,6 +61,9 @@ pub(crate) struct Sickness {
 impl Cluster {
     /// The disk in this place fails soon, and works again later.
     pub fn break_disk(&mut self, slot: usize, sick: Sick, operations: u32, works_at: u64, drops: bool) {
+        if !self.may_refuse(slot) {
+            return;
+        }
         self.log(|| format!("the disk of n{slot} is to fail: {sick:?}"));
         let s = &mut self.slots[slot];
         if let Some(p) = s.process.as_mut().filter(|p| p.outage.is_none()) {
