@@ -237,6 +237,8 @@ impl<S: LogStore> Group<S> {
         if now.since(self.good_at) <= self.cfg.timeouts.suspect
             || self.arbitrates()
             || !self.may_stand()
+            // Only voters compare their logs below.
+            || !self.own.tail().voters.contains(self.me())
             || !self.is_whole()
             || self.serves_nobody(now).is_some()
         {

@@ -62,6 +62,7 @@ impl Candidacy {
 
     pub fn won(&mut self) {
         self.refusals = 0;
+        self.called = false;
     }
 
     /// Somebody else was elected.
@@ -172,7 +173,7 @@ impl<S: LogStore> Group<S> {
             return;
         }
         self.remind(from, last);
-        let as_good = lost || self.log_is_as_good(last);
+        let as_good = lost || self.log_is_as_good(last) || self.gives_promises_only();
         // A sequencer that asks is none any more.
         let led = self.hears_sequencer(now) && self.sequencer() != Some(from);
         let granted = term > self.own.term() && as_good && !led;
@@ -186,23 +187,17 @@ impl<S: LogStore> Group<S> {
             self.hear_of_log(now, from, last);
         }
         if !as_good && !led && votes {
-            self.be_called(now);
+            self.be_called();
         }
     }
 
     /// A voter asks for a vote that this member has by the voter's log and not by its own, which is the better one. So the voter cannot be elected
     /// without this member, which refuses, and the others may not be elected for the voter's log. This member can be, by the votes of those
-    /// whom its own log names.
-    fn be_called(&mut self, now: Timestamp) {
-        if self.may_stand() || self.arbitrates() {
-            return;
-        }
-        self.candidacy.called = true;
-        if self.may_stand() {
-            let jitter = self.random_below(RETRY_AFTER);
-            self.timers.hasten(Timer::Election, now.after(jitter));
-        } else {
-            self.candidacy.called = false;
+    /// whom its own log names. It stands no sooner than others do: where one of these wins, its log is not needed.
+    fn be_called(&mut self) {
+        if !self.may_stand() {
+            self.candidacy.called = true;
+            self.candidacy.called = self.may_stand();
         }
     }
 
@@ -275,7 +270,7 @@ impl<S: LogStore> Group<S> {
         let free = self.own.voted_for() == NodeId::default() || self.own.voted_for() == from;
         let granted = free
             && self.sequencer().is_none()
-            && (lost || self.log_is_as_good(last))
+            && (lost || self.log_is_as_good(last) || self.gives_promises_only())
             // A log that lost its end may have lost the newest voters with it.
             && last.index >= self.own.voters_committed();
         if granted {

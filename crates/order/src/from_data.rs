@@ -34,6 +34,8 @@ pub(crate) struct ServerData {
     pub brings: Option<JoinState>,
     /// There are data, and the log goes on where they end.
     pub stocked: bool,
+    /// A statement was cut off in the data, which end here. The server may yet go on with them (rule 26).
+    pub half_done: Option<Seqno>,
     /// They hold everything up to here, whatever `commit` knows of it. Zero: unknown, or passed by delivery.
     pub applied: Seqno,
     /// Linked servers of whose data it turned out that the log here does not go on from them.
@@ -193,12 +195,18 @@ impl<S: LogStore> Group<S> {
     /// A linked server with data of this history whose data a group around this log could only throw away: they are beyond what the log
     /// goes on from, or on another branch. `None` also where this member or somebody whom the log can bring up has data, too.
     fn data_at_stake(&self) -> Option<(NodeId, Seqno)> {
-        if self.data.stocked || self.arbitrates() || self.is(Mutant::DataIgnored) {
+        if self.has_data() || self.arbitrates() || self.is(Mutant::DataIgnored) {
             return None;
         }
         let held = self.peers.keys().filter_map(|node| Some((self.is_reached(*node), self.data_of(*node)?, *node)));
         let (reached, seqno, node) = held.max()?;
         (!reached).then_some((node, seqno))
+    }
+
+    /// Has this server data of the own history, be it such for which no log vouches? It may know how to go on from these.
+    fn has_data(&self) -> bool {
+        let found = self.data.position.is_some_and(|(history, _)| history == self.own.tail().history);
+        self.data.stocked || found || self.data.half_done.is_some()
     }
 
     /// Up to where this linked server has data of the own history, as it told.
@@ -263,7 +271,7 @@ impl<S: LogStore> Group<S> {
     pub(crate) fn only_data(&self, node: NodeId) -> Option<Seqno> {
         let inside = |n: NodeId| self.own.tail().view.get(n).is_some() || self.is_reached(n);
         let others = || self.peers.keys().any(|n| *n != node && self.data_of(*n).is_some() && inside(*n));
-        self.data_of(node).filter(|_| !self.data.stocked && !self.is(Mutant::DataIgnored) && !others())
+        self.data_of(node).filter(|_| !self.has_data() && !self.is(Mutant::DataIgnored) && !others())
     }
 
     /// Would this member give up the only data for a component in which nobody has any (rule 10)? `lineage`: that of the component. Somebody of

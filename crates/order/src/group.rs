@@ -421,6 +421,11 @@ impl<S: LogStore> Group<S> {
         self.input(|group| group.data.position = data);
     }
 
+    /// Before `join`: the server's data end here, and a statement was cut off in them.
+    pub fn note_half_done(&mut self, end: Option<Seqno>) {
+        self.input(|group| group.data.half_done = end);
+    }
+
     /// Answer to `Event::DataDiverged`: the data are marked as void, durably, so the log may be replaced.
     pub fn data_discarded(&mut self, now: Timestamp) {
         self.input(|group| group.on_data_discarded(now));
@@ -431,6 +436,7 @@ impl<S: LogStore> Group<S> {
         self.data.stocked = false;
         self.data.applied = Seqno::ZERO;
         self.data.position = None;
+        self.data.half_done = None;
         self.data.brings = Some(JoinState { position: None });
         if !self.running() {
             return;

@@ -335,6 +335,7 @@ impl<S: LogStore> Group<S> {
         let held = if self.data.stocked { self.holds() } else { found };
         self.data.stocked = held.is_some_and(|held| held >= base.seqno) && !self.arbitrates();
         self.data.position = self.data.position.filter(|_| self.data.stocked);
+        self.data.half_done = self.data.half_done.filter(|end| *end >= base.seqno);
         let replaced = self.own.reset(base.clone()).and_then(|()| self.own.save_base_committed(&base));
         if !self.worked(replaced) {
             return false;

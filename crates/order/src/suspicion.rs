@@ -122,6 +122,12 @@ impl<S: LogStore> Group<S> {
         self.own.store().suspect().is_none() || self.is(Mutant::SuspectVotes)
     }
 
+    /// An old disk does not know who decides by now, so this member cannot say what is left; nor is its log evidence. Its promise goes to whoever can,
+    /// however good the log here is: if too little evidence is left, the best log of all goes on, and that may be this one.
+    pub(crate) fn gives_promises_only(&self) -> bool {
+        self.suspicion.outdated && !self.is_whole()
+    }
+
     pub(crate) fn mandate(&self, now: Timestamp, votes: &Votes) -> Option<Mandate> {
         if !self.quorum(|n| votes.contains_key(&n)) {
             return None;

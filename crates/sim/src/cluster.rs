@@ -794,6 +794,7 @@ impl Cluster {
         replicator.set_mutant(options.replicator_mutant);
         let mut group = Group::new(config, store, start, seed, now);
         group.set_mutant(options.mutant);
+        group.note_half_done(fallback.map(|at| at.seqno));
         s.process = Some(Process {
             group,
             boot,

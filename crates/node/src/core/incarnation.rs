@@ -161,8 +161,9 @@ impl Incarnation {
             Start::Bootstrap { history, position } | Start::Alone { history, position } => {
                 group.bootstrap(Timestamp::ZERO, history, position).err().map(|e| e.to_string())
             }
-            Start::Join { position, data, .. } => {
+            Start::Join { position, data, fallback } => {
                 group.note_data(data);
+                group.note_half_done(fallback);
                 group.join(Timestamp::ZERO, JoinState { position });
                 None
             }

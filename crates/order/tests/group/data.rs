@@ -783,6 +783,137 @@ fn branch_with_the_only_data_meets_a_group_without_any(trimmed: [u64; 2], restar
     assert_eq!(net.bodies(2).last().unwrap(), "later");
 }
 
+/// The first was forced while it was away from the others, which went on. Then the power went in the middle of a statement that no engine takes
+/// back: the others have data, and no log vouches for them. They go on with those once one of them has looked, and so they are not a group
+/// without data, whether the first is there before they form it or comes later.
+#[test]
+fn a_group_that_may_go_on_with_half_done_data_is_none_without_data() {
+    for (every, late) in [(0, false), (0, true), (1, false), (1, true)] {
+        for noted in [false, true] {
+            half_done_data_beside_a_forced_branch(every, late, noted);
+        }
+    }
+}
+
+fn half_done_data_beside_a_forced_branch(checkpoint_every: u64, late: bool, noted: bool) {
+    let case = format!("checkpoints every {checkpoint_every}, late {late}, noted as half done {noted}");
+    let mut net = Net::cluster(3);
+    net.copies = false;
+    if checkpoint_every > 0 {
+        for n in 1..=3 {
+            net.nodes.get_mut(&n).unwrap().group.store_mut().checkpoint_every = checkpoint_every;
+        }
+    }
+    net.propose(1, "common");
+    net.settle();
+    net.isolate(1);
+    net.run(Duration::from_secs(10));
+    let now = net.now;
+    net.nodes.get_mut(&1).unwrap().group.force_primary(now);
+    net.run(Duration::from_secs(2));
+    assert!((1..=3).all(|n| net.phase(n) == Phase::Primary));
+    net.propose(1, "beside");
+    for n in 0..5 {
+        net.propose(2, &format!("acknowledged {n}"));
+    }
+    net.settle();
+    let ends: Vec<Seqno> = (1..=3).map(|n| Seqno(net.nodes[&n].delivered.last().unwrap().0)).collect();
+    let logs: Vec<MemStore> = (1..=3).map(|n| net.kill(n)).collect();
+    net.heal();
+    if late {
+        net.cut = vec![(1, 2), (1, 3)];
+    }
+    for (n, (log, at)) in (1..).zip(logs.into_iter().zip(ends)) {
+        if n == 1 {
+            net.restart(n, log, 2, at);
+            continue;
+        }
+        let mut cfg = Net::config(n);
+        cfg.me.incarnation = Incarnation(2);
+        net.start(n, cfg, log, Some(at));
+        let now = net.now;
+        let group = &mut net.nodes.get_mut(&n).unwrap().group;
+        if noted {
+            group.note_half_done(Some(at));
+        } else {
+            group.note_data(Some((HISTORY, at)));
+        }
+        group.join(now, JoinState { position: None });
+    }
+    // The second goes on with its data after three seconds in a primary component, and is copied then.
+    let mut primary = 0;
+    for _ in 0..600 {
+        net.run(Duration::from_millis(100));
+        primary = if net.phase(2) == Phase::Primary { primary + 1 } else { 0 };
+        if primary == 10 {
+            net.heal();
+        }
+        if primary == 30 && !net.copies {
+            net.nodes.get_mut(&2).unwrap().group.data_arrived();
+            net.copies = true;
+        }
+    }
+    for n in 1..=3 {
+        assert_eq!(net.phase(n), Phase::Primary, "{case}, node {n}");
+        assert!(net.nodes[&n].group.lineage().newest().is_none(), "{case}: the side that was not forced goes on");
+    }
+    for n in 2..=3 {
+        assert!(!net.nodes[&n].events.contains(&Event::DataDiverged), "{case}, node {n}: commits were acknowledged");
+    }
+}
+
+/// With an arbitrator in the group without data, too.
+#[test]
+fn the_only_data_are_not_given_up_to_an_arbitrator_and_servers_without_any() {
+    let mut net = Net::new();
+    net.copies = false;
+    net.bootstrap(1);
+    net.join(2);
+    net.join(3);
+    let fourth = |incarnation: u32| {
+        let mut cfg = Net::config(4);
+        cfg.me.kind = MemberKind::Arbitrator;
+        cfg.me.incarnation = Incarnation(incarnation);
+        cfg
+    };
+    net.start(4, fourth(1), MemStore::new(), None);
+    let now = net.now;
+    net.nodes.get_mut(&4).unwrap().group.join(now, JoinState { position: None });
+    net.run(Duration::from_secs(3));
+    assert_eq!(net.nodes[&1].group.status().voters.voters.len(), 4);
+    for n in 0..5 {
+        net.propose(1, &format!("commit {n}"));
+        net.settle();
+    }
+    let at = Seqno(net.nodes[&1].delivered.last().unwrap().0);
+    let logs: Vec<MemStore> = (1..=4).map(|n| net.kill(n)).collect();
+    for n in 2..=4 {
+        net.cut.push((1, n));
+    }
+    for (n, log) in (1..).zip(logs) {
+        if n == 1 {
+            net.restart(n, log, 2, at);
+            continue;
+        }
+        let mut cfg = Net::config(n);
+        cfg.me.incarnation = Incarnation(2);
+        net.start(n, if n == 4 { fourth(2) } else { cfg }, log, None);
+        let now = net.now;
+        net.nodes.get_mut(&n).unwrap().group.join(now, JoinState { position: None });
+    }
+    net.run(Duration::from_secs(5));
+    let now = net.now;
+    net.nodes.get_mut(&1).unwrap().group.force_primary(now);
+    net.run(Duration::from_secs(5));
+    net.propose(1, "on the other branch");
+    net.settle();
+    assert!((1..=4).all(|n| net.phase(n) == Phase::Primary));
+    net.heal();
+    net.run(Duration::from_secs(60));
+    assert!((1..=4).all(|n| net.phase(n) == Phase::Primary));
+    assert!(!net.nodes[&1].events.contains(&Event::DataDiverged));
+}
+
 /// The disks of the others had lied about their last syncs, or the three lost more than is promised.
 #[test]
 fn the_only_data_are_not_given_up_to_a_group_whose_logs_end_before_them() {

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use trireme_order::{Content, Envelope, Event, LogStore, MemStore, Message, Phase, ReadId};
+use trireme_order::{Content, Envelope, Event, JoinState, LogStore, MemStore, Message, Phase, ReadId};
 use trireme_types::{
-    Durability, Entry, EntryHeader, EntryKind, HardState, NodeId, Seqno, Session, Uuid, Voter, VoterSet, Weight, Writer,
+    Durability, Entry, EntryHeader, EntryKind, HardState, Incarnation, MemberKind, NodeId, Seqno, Session, Uuid, Voter,
+    VoterSet, Weight, Writer,
 };
 
 use crate::net::*;
@@ -600,36 +601,106 @@ fn a_change_of_voters_in_doubt_waits_for_a_majority_of_those_before_it_and_says_
 /// log (Ongaro's thesis, 4.2.2: a server that its own log does not name may have to lead).
 #[test]
 fn a_member_without_a_vote_leads_those_who_cannot_be_elected_for_its_log() {
-    let mut net = Net::cluster(3);
+    for arbitrator in [false, true] {
+        let mut net = Net::cluster(3);
+        net.propose(1, "before");
+        net.settle();
+        let at = Seqno(net.nodes[&1].delivered.last().unwrap().0);
+        let mut logs: Vec<MemStore> = (1..=3).map(|n| net.kill(n)).collect();
+        let last = logs[0].read(logs[0].last(), 0).unwrap()[0].header;
+        let next = EntryHeader { index: last.index.next(), session: Session::default(), number: 0, ..last };
+        let mut fourth = logs[2].clone();
+        let header = EntryHeader { term: last.term.next(), kind: EntryKind::Term, ..next };
+        fourth.save_hard_state(HardState { term: header.term, ..fourth.hard_state() }).unwrap();
+        let mut w = Writer::new();
+        w.uuid(Uuid([2; 16]));
+        w.str("n2");
+        fourth.append(&[Entry { header, payload: w.buf.into() }]).unwrap();
+        let voters = [1, 2, 3, 4].map(|n| Voter { node: node(n), weight: Weight(1) }).to_vec();
+        let mut w = Writer::new();
+        VoterSet { voters, fork: Uuid::NIL }.encode(&mut w);
+        let header = EntryHeader { kind: EntryKind::Voters, ..next };
+        logs[0].append(&[Entry { header, payload: w.buf.into() }]).unwrap();
+        for (n, log) in [(1, logs[0].clone()), (3, logs[2].clone())] {
+            net.restart(n, log, 2, at);
+        }
+        let mut cfg = Net::config(4);
+        cfg.me.incarnation = Incarnation(2);
+        cfg.me.kind = if arbitrator { MemberKind::Arbitrator } else { MemberKind::Data };
+        net.start(4, cfg, fourth, Some(at).filter(|_| !arbitrator));
+        let position = Some((HISTORY, at)).filter(|_| !arbitrator);
+        let now = net.now;
+        net.nodes.get_mut(&4).unwrap().group.join(now, JoinState { position });
+        net.run(Duration::from_secs(20));
+        for n in [1, 3, 4] {
+            assert_eq!(net.phase(n), Phase::Primary, "arbitrator {arbitrator}: {:?}", net.nodes[&n].group.status());
+            assert!(net.nodes[&n].group.status().voters.contains(node(4)), "it has joined");
+        }
+        net.propose(1, "after");
+        net.settle();
+        assert!([1, 3, 4].iter().all(|n| net.bodies(*n).last().is_some_and(|b| b == "after")));
+    }
+}
+
+/// `pc.ignore_quorum`. The last has left and come back, and is in the view without a vote when the sequencer and the third die. The first lacks
+/// that view, so the last has the better log. `hears_of_it`: the first one's log has the set without the last, too.
+fn ignore_quorum_beside_a_member_without_a_vote(hears_of_it: bool) {
+    let mut net = Net::cluster(4);
+    for n in 1..=4 {
+        net.nodes.get_mut(&n).unwrap().group.set_config(|c| c.ignore_quorum = true);
+    }
     net.propose(1, "before");
     net.settle();
-    let at = Seqno(net.nodes[&1].delivered.last().unwrap().0);
-    let mut logs: Vec<MemStore> = (1..=3).map(|n| net.kill(n)).collect();
-    let last = logs[0].read(logs[0].last(), 0).unwrap()[0].header;
-    let next = EntryHeader { index: last.index.next(), session: Session::default(), number: 0, ..last };
-    let mut fourth = logs[2].clone();
-    let header = EntryHeader { term: last.term.next(), kind: EntryKind::Term, ..next };
-    fourth.save_hard_state(HardState { term: header.term, ..fourth.hard_state() }).unwrap();
-    let mut w = Writer::new();
-    w.uuid(Uuid([2; 16]));
-    w.str("n2");
-    fourth.append(&[Entry { header, payload: w.buf.into() }]).unwrap();
-    let voters = [1, 2, 3, 4].map(|n| Voter { node: node(n), weight: Weight(1) }).to_vec();
-    let mut w = Writer::new();
-    VoterSet { voters, fork: Uuid::NIL }.encode(&mut w);
-    let header = EntryHeader { kind: EntryKind::Voters, ..next };
-    logs[0].append(&[Entry { header, payload: w.buf.into() }]).unwrap();
-    for (n, log) in [(1, logs[0].clone()), (3, logs[2].clone()), (4, fourth)] {
-        net.restart(n, log, 2, at);
+    let orders = net.sequencer();
+    let last = (1..=4).rev().find(|n| *n != orders).unwrap();
+    let now = net.now;
+    net.nodes.get_mut(&last).unwrap().group.leave(now);
+    net.run(Duration::from_secs(1));
+    assert!(net.nodes[&last].events.contains(&Event::Left));
+    let at = Seqno(net.nodes[&last].delivered.last().unwrap().0);
+    let log = net.kill(last);
+    let first = (1..=4).find(|n| *n != orders && *n != last).unwrap();
+    let third = (1..=4).find(|n| ![orders, last, first].contains(n)).unwrap();
+    net.run(Duration::from_secs(1));
+    assert_eq!(net.sequencer(), orders);
+    assert_eq!(net.nodes[&first].group.status().voters.voters.len(), 3);
+    net.lost.push((orders, first));
+    if !hears_of_it {
+        let now = net.now;
+        net.nodes.get_mut(&first).unwrap().group.set_weight(now, Weight(0));
+        net.run(Duration::from_millis(300));
+        assert_eq!(net.nodes[&orders].group.status().voters.total(), 2);
+        assert_eq!(net.nodes[&first].group.status().voters.total(), 3);
     }
+    // It gives no vote before it has delivered the view with the last.
+    net.nodes.get_mut(&orders).unwrap().group.pause_delivery(true);
+    net.restart(last, log, 2, at);
+    net.nodes.get_mut(&last).unwrap().group.set_config(|c| c.ignore_quorum = true);
+    for _ in 0..100 {
+        net.run(Duration::from_millis(10));
+        if net.phase(last) == Phase::Primary {
+            break;
+        }
+    }
+    assert_eq!(net.phase(last), Phase::Primary, "{:?}", net.nodes[&last].group.status());
+    assert!(!net.nodes[&last].group.status().voters.contains(node(last)));
+    net.kill(orders);
+    net.kill(third);
     net.run(Duration::from_secs(20));
-    for n in [1, 3, 4] {
-        assert_eq!(net.phase(n), Phase::Primary, "node {n}: {:?}", net.nodes[&n].group.status());
-        assert!(net.nodes[&n].group.status().voters.contains(node(4)), "it has joined");
-    }
-    net.propose(1, "after");
-    net.settle();
-    assert!([1, 3, 4].iter().all(|n| net.bodies(*n).last().is_some_and(|b| b == "after")));
+    let forced = |n: u8| net.warned(n, "Ignoring lack of quorum");
+    assert!(!forced(last), "a member without a vote decides nothing");
+    assert!(forced(first));
+    assert_eq!(net.phase(first), Phase::Primary);
+}
+
+#[test]
+fn a_member_that_had_a_vote_ignores_no_lack_of_quorum() {
+    ignore_quorum_beside_a_member_without_a_vote(true);
+}
+
+#[test]
+fn a_member_that_is_called_ignores_no_lack_of_quorum() {
+    ignore_quorum_beside_a_member_without_a_vote(false);
 }
 
 /// Swarm seed 3705: members that were evicted came back before a view without them was ordered. The one that was elected took itself for
