@@ -19,6 +19,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use trireme_types::{NodeId, Seqno, Timestamp};
 
+use crate::mutant::Mutant;
+
 /// A stop in force is said again this often.
 const REPEAT_EVERY: Duration = Duration::from_millis(100);
 /// A stop that was not heard again for so long is over. Some repetitions may come late (200 ms of jitter); but who freezes
@@ -226,6 +228,8 @@ pub struct Flow {
     tokens: f64,
     refilled: Timestamp,
     acts: VecDeque<Act>,
+    #[cfg(feature = "mutants")]
+    pub(crate) mutant: Option<Mutant>,
 }
 
 impl Flow {
@@ -245,6 +249,8 @@ impl Flow {
             tokens: 0.0,
             refilled: Timestamp::ZERO,
             acts: VecDeque::new(),
+            #[cfg(feature = "mutants")]
+            mutant: None,
         }
     }
 
@@ -372,14 +378,19 @@ impl Flow {
                 let progress_at = if left > progress { now } else { progress_at };
                 if excess <= limits.go_at(now, since) {
                     self.go();
-                } else if excess > limits.lower && !self.patience.is_zero() && now.since(progress_at) >= self.patience {
+                } else if excess > limits.lower
+                    && !self.patience.is_zero()
+                    && now.since(progress_at) >= self.patience
+                    && !self.is(Mutant::NeverGivesUp)
+                {
                     self.go();
                     self.own = Own::GivenUp { left };
                     self.acts.push_back(Act::GaveUp { patience: self.patience });
                 } else {
                     let (mut said, mut rate, new) = (said, rate, self.permitted(now, limits, excess));
                     let changed = (new - rate).abs() > rate * CHANGE && now.since(said) >= UPDATE_AFTER;
-                    if changed || now.since(said) >= REPEAT_EVERY {
+                    let repeats = now.since(said) >= REPEAT_EVERY && !self.is(Mutant::StopSaidOnce);
+                    if changed || repeats {
                         (said, rate) = (now, new);
                         self.say_stop(now, rate, backlog);
                     }
@@ -429,7 +440,9 @@ impl Flow {
 
     fn go(&mut self) {
         if matches!(self.own, Own::Stopping { .. }) {
-            self.acts.push_back(Act::Signal(encode(None)));
+            if !self.is(Mutant::GoNeverSaid) {
+                self.acts.push_back(Act::Signal(encode(None)));
+            }
             self.acts.push_back(Act::Requested(false));
             self.lift(self.me);
         }
@@ -462,8 +475,8 @@ impl Flow {
     }
 
     fn expire(&mut self, now: Timestamp) {
-        let expired: Vec<NodeId> =
-            self.stops.iter().filter(|(_, s)| now.since(s.heard) >= EXPIRES_AFTER).map(|(n, _)| *n).collect();
+        let is_over = |stop: &Stop| now.since(stop.heard) >= EXPIRES_AFTER && !self.is(Mutant::StopNeverExpires);
+        let expired: Vec<NodeId> = self.stops.iter().filter(|(_, s)| is_over(s)).map(|(n, _)| *n).collect();
         for node in expired {
             self.lift(node);
         }

@@ -1,9 +1,10 @@
 //! Ways to break these decisions on purpose. A simulator that does not notice them proves nothing (docs/testing.md).
 //!
-//! A replicator is sound until [`Replicator::set_mutant`](crate::Replicator) says otherwise, and that exists with the feature `mutants`
-//! only. Without it every question below is answered `false` at compile time.
+//! A replicator is sound until [`Replicator::set_mutant`](crate::Replicator) says otherwise, and so is a [`Flow`]. That exists with the
+//! feature `mutants` only. Without it every question below is answered `false` at compile time.
 
 use crate::Replicator;
+use crate::flow::Flow;
 
 /// One broken rule. The numbers are those of docs/protocol.md, section 9.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,6 +21,14 @@ pub enum Mutant {
     NewcomersUnasked,
     /// 33: a copy is good for whatever log it meets.
     CopyUnchecked,
+    /// Flow control: a stop that is not heard again stays in force.
+    StopNeverExpires,
+    /// Flow control: a stop in force is not said again.
+    StopSaidOnce,
+    /// Flow control: the end of a stop is not said.
+    GoNeverSaid,
+    /// Flow control: a member that applies nothing asks for a stop without end.
+    NeverGivesUp,
 }
 
 #[cfg(feature = "mutants")]
@@ -31,6 +40,10 @@ impl Mutant {
         Mutant::ContradictionIgnored,
         Mutant::NewcomersUnasked,
         Mutant::CopyUnchecked,
+        Mutant::StopNeverExpires,
+        Mutant::StopSaidOnce,
+        Mutant::GoNeverSaid,
+        Mutant::NeverGivesUp,
     ];
 
     pub fn name(self) -> &'static str {
@@ -41,11 +54,34 @@ impl Mutant {
             Mutant::ContradictionIgnored => "contradiction-ignored",
             Mutant::NewcomersUnasked => "newcomers-unasked",
             Mutant::CopyUnchecked => "copy-unchecked",
+            Mutant::StopNeverExpires => "stop-never-expires",
+            Mutant::StopSaidOnce => "stop-said-once",
+            Mutant::GoNeverSaid => "go-never-said",
+            Mutant::NeverGivesUp => "never-gives-up",
         }
     }
 }
 
 impl Replicator {
+    /// From now on this member is broken.
+    #[cfg(feature = "mutants")]
+    pub fn set_mutant(&mut self, mutant: Option<Mutant>) {
+        self.mutant = mutant;
+    }
+
+    #[cfg(feature = "mutants")]
+    pub(crate) fn is(&self, mutant: Mutant) -> bool {
+        self.mutant == Some(mutant)
+    }
+
+    #[cfg(not(feature = "mutants"))]
+    #[inline(always)]
+    pub(crate) fn is(&self, _mutant: Mutant) -> bool {
+        false
+    }
+}
+
+impl Flow {
     /// From now on this member is broken.
     #[cfg(feature = "mutants")]
     pub fn set_mutant(&mut self, mutant: Option<Mutant>) {

@@ -29,11 +29,13 @@ use crate::locals::Trx;
 use crate::net::{Network, Payload};
 use crate::options::{MS, Options, Sabotage, US};
 use crate::outage::{Outage, Sickness};
+use crate::pauses::Desync;
 use crate::rng::{Rng, mix};
 use crate::server::{Owed, Transfer};
 use crate::situations::{Situation, Situations};
 use crate::steps::Ending;
 use crate::streaming::OwnStream;
+use crate::throttle::Throttle;
 use crate::values::{Values, Waiting};
 use crate::watch::{Doubt, Stage, Strike, Watch};
 
@@ -108,6 +110,10 @@ pub(crate) struct Process {
     pub trxs: BTreeMap<u64, Trx>,
     /// Of these: they want to commit, and nothing is sent for now.
     pub held_back: VecDeque<u64>,
+    /// Flow control, where the run has it.
+    pub throttle: Option<Box<Throttle>>,
+    /// It has desynced for a pause of its commit order.
+    pub desync: Option<Desync>,
     /// Write sets that appliers have begun with, and that wait for locks.
     pub blocked: BTreeSet<u64>,
     /// Causal reads that know their position, and the server is not there.
@@ -363,6 +369,11 @@ pub(crate) enum Event {
         slot: usize,
         boot: u32,
     },
+    /// Time passes for flow control.
+    Flow {
+        slot: usize,
+        boot: u32,
+    },
     /// Time passes for the replicator.
     Tick {
         slot: usize,
@@ -381,6 +392,8 @@ pub(crate) enum Event {
     },
     Client,
     Fault,
+    /// Somebody's commit order is paused.
+    PauseOrder,
     /// The liar's turn.
     Lie,
     Undo(Undo),
@@ -477,6 +490,8 @@ pub struct Cluster {
     pub(crate) starts: Rng,
     /// Decides how long appliers and clients work.
     pub(crate) appliers: Rng,
+    /// Decides on pauses of commit orders.
+    pub(crate) pauses: Rng,
     /// Client operations still to be begun.
     pub(crate) operations_left: u64,
     pub(crate) next_read: u64,
@@ -500,6 +515,7 @@ impl Cluster {
         let outages = Rng::new(options.seed ^ 0x006f_7574_u64.rotate_left(32));
         let starts = Rng::new(options.seed ^ 0x0073_7461_u64.rotate_left(32));
         let appliers = Rng::new(options.seed ^ 0x0061_7070_u64.rotate_left(32));
+        let pauses = Rng::new(options.seed ^ 0x0070_6175_u64.rotate_left(32));
         let mut slots = Vec::new();
         for i in 0..options.nodes {
             let disk = Store::create(&options.of_slot(i), node_id(i, 0), mix(options.seed ^ i as u64));
@@ -540,6 +556,7 @@ impl Cluster {
             outages,
             starts,
             appliers,
+            pauses,
             operations_left: 0,
             next_read: 0,
             calm: false,
@@ -669,12 +686,14 @@ impl Cluster {
             Event::Applying { slot, server, seqno } => self.applying(slot, server, seqno),
             Event::Local { slot, server, op } => self.local(slot, server, op),
             Event::Flush { slot, boot } => self.flush(slot, boot),
+            Event::Flow { slot, boot } => self.look_at_flow(slot, boot),
             Event::Tick { slot, boot } => self.tick(slot, boot),
             Event::Asks { slot, boot } => self.server_asks(slot, boot),
             Event::Copied(transfer) => self.copied(*transfer),
             Event::Look { slot, boot } => self.look(slot, boot),
             Event::Client => self.client(),
             Event::Fault => self.fault(),
+            Event::PauseOrder => self.pause_order(),
             Event::Lie => self.lie(),
             Event::Undo(undo) => self.undo(undo),
             Event::Strike { slot, boot, stage, strike } => self.strike(slot, boot, stage, strike),
@@ -781,7 +800,7 @@ impl Cluster {
         let start = position::with_log(position, base).or(fallback).map(|at| at.seqno);
         let suspect = store.suspect().is_some();
         let now = s.local(self.now);
-        let boot = s.boot;
+        let (boot, node) = (s.boot, s.node);
         let begins = if arbitrates {
             replicator::Start::Nobody
         } else {
@@ -832,6 +851,8 @@ impl Cluster {
             locks: BTreeMap::new(),
             trxs: BTreeMap::new(),
             held_back: VecDeque::new(),
+            throttle: Throttle::new(node, &options),
+            desync: None,
             blocked: BTreeSet::new(),
             waiting_reads: Vec::new(),
             streams: BTreeMap::new(),
@@ -973,9 +994,13 @@ impl Cluster {
     }
 
     pub fn leave(&mut self, slot: usize) {
+        let stands_still = self.slots[slot].stands_still() || self.sits_out(slot);
+        if !stands_still {
+            self.drop_held(slot);
+        }
         let s = &mut self.slots[slot];
         let now = s.local(self.now);
-        if let Some(p) = s.process.as_mut().filter(|p| !s.paused && !s.hangs && p.outage.is_none()) {
+        if let Some(p) = s.process.as_mut().filter(|_| !stands_still) {
             p.leaving = true;
             p.replicator.handle_leave();
             p.group.leave(now);
@@ -1159,7 +1184,7 @@ impl Cluster {
                     .collect();
                 let _ = writeln!(
                     out,
-                    "   local time {} links [{}] delivered {}/{} pending {} timeout {:?}\n   applies {:?}, waiting {:?}, locals {:?}, held {:?}\n   {:?}",
+                    "   local time {} links [{}] delivered {}/{} pending {} timeout {:?}\n   applies {:?}, waiting {:?}, locals {:?}, held {:?} {}\n   {:?}",
                     s.local(self.now),
                     links.join(" "),
                     p.last_index,
@@ -1170,6 +1195,7 @@ impl Cluster {
                     p.blocked,
                     p.trxs,
                     p.held_back,
+                    Cluster::flow_words(p),
                     p.group.status(),
                 );
             }

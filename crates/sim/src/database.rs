@@ -190,6 +190,8 @@ pub struct Database {
     pub queue: std::collections::VecDeque<Change>,
     /// Those of them that have been begun, and whether that is done and only waits for its turn to commit.
     running: BTreeMap<u64, bool>,
+    /// The commit order is paused: nothing behind this begins.
+    paused_at: Option<u64>,
     /// The node's note of failures, which it keeps on disk beside the data, synced.
     pub failures: Option<Failures>,
 }
@@ -257,6 +259,9 @@ impl Database {
         let mut alone = false;
         for at in 0..if self.valid { self.queue.len() } else { 0 } {
             let change = &self.queue[at];
+            if self.paused_at.is_some_and(|paused| change.seqno > paused) {
+                break;
+            }
             if change.by == By::Applier {
                 if taken == appliers {
                     break;
@@ -299,6 +304,17 @@ impl Database {
         let running = self.running.keys().filter_map(|seqno| self.change(*seqno));
         let mut others = running.filter(|c| c.by != By::Client);
         others.any(|c| c.isolated || c.rows.iter().any(|own| own.0 == row))
+    }
+
+    /// Nothing begins any more. `false`: so it was already.
+    pub fn pause(&mut self) -> bool {
+        let begun = self.running.last_key_value().map_or(0, |(last, _)| *last);
+        self.paused_at.replace(begun.max(self.now.position)).is_none()
+    }
+
+    /// `false`: there was no pause.
+    pub fn resume(&mut self) -> bool {
+        self.paused_at.take().is_some()
     }
 
     /// The changes that have been begun, and those of them that only wait for their turn.
@@ -379,6 +395,7 @@ impl Database {
         // Changes that were begun and not committed are rolled back: the data are a prefix of the history.
         self.queue.clear();
         self.running.clear();
+        self.paused_at = None;
         if !self.valid {
             return;
         }

@@ -20,12 +20,20 @@ use crate::options::{Kind, MS, SEC, Sabotage};
 use crate::rng::{Rng, hash_bytes, mix};
 use crate::situations::Situation;
 use crate::streaming::OwnStream;
+use crate::throttle::Held;
 use crate::upgrades::NEWER;
 use crate::values::Values;
 use crate::watch::Stage;
 
 /// Outputs of one drain after which a node counts as talking to itself.
 const OUTPUTS_MAX: u64 = 200_000;
+
+impl Process {
+    /// A server takes no clients before it is synced: its data may still turn out to be wrong (rule 28). Nor does one that is left.
+    pub fn serves(&self) -> bool {
+        self.synced && self.replicator.is_live() && self.comparing.is_none()
+    }
+}
 
 impl Cluster {
     pub(crate) fn step(&mut self, slot: usize, boot: u32) {
@@ -114,6 +122,7 @@ impl Cluster {
                 if let Some(p) = &mut self.slots[slot].process {
                     p.group.handle_message(now, from, message);
                 }
+                self.keep_touch(slot, from);
             }
             Input::Synced { generation, upto } => p.group.handle_synced(now, generation, upto),
             Input::Snapshot { request, app } => p.group.provide_snapshot(now, request, app),
@@ -211,6 +220,7 @@ impl Cluster {
         self.start_sync(slot, boot);
         self.start_apply(slot, boot);
         self.go_on_writing(slot, boot);
+        self.regulate(slot);
         self.schedule_wake(slot, boot);
     }
 
@@ -351,6 +361,7 @@ impl Cluster {
                 (p.primary, p.synced) = (false, false);
                 p.replicator.handle_non_primary();
                 self.arose(Situation::NonPrimary);
+                self.set_flow_members(slot);
                 self.abandon_vote(slot);
                 self.withdraw(slot);
                 self.abort_streams(slot);
@@ -402,7 +413,7 @@ impl Cluster {
                     }
                 }
             }
-            GroupEvent::Signal { .. } => {}
+            GroupEvent::Signal { from, body } => self.hear_signal(slot, from, &body),
             GroupEvent::NeedSnapshot(request) => {
                 if request.at < p.last_index {
                     let text = format!("n{slot}: snapshot wanted at {} after delivery of {}", request.at, p.last_index);
@@ -454,6 +465,9 @@ impl Cluster {
                 // Views may be among what is skipped.
                 p.primary = base.view.get(node).is_some_and(|m| m.incarnation.0 == incarnation);
                 p.view = Some(base.view.clone());
+                self.set_flow_members(slot);
+                self.drop_held(slot);
+                let Some(p) = &mut self.slots[slot].process else { return };
                 // Nobody will hear of entries in the part that is skipped: unknown outcomes.
                 p.pending.clear();
                 p.streams.values_mut().for_each(OwnStream::lose);
@@ -492,6 +506,9 @@ impl Cluster {
                 let chain = p.judge.chain;
                 if session.node == node {
                     p.owed.ordered(session, number);
+                }
+                if let Some(throttle) = &mut p.throttle {
+                    throttle.count(session.node == node);
                 }
                 let own = (session.node == node).then(|| p.pending.remove(&(session.number, number))).flatten();
                 let history = p.history;
@@ -612,6 +629,7 @@ impl Cluster {
                 p.primary = view.get(node).is_some_and(|m| m.incarnation.0 == incarnation);
                 p.view = Some(view.clone());
                 let history = p.history;
+                self.set_flow_members(slot);
                 let ordered = view.clone();
                 if self.record(slot, Delivered { index, seqno, what: What::View(view), chain }) {
                     let result = self.histories.compare_streams(history, &open);
@@ -856,6 +874,7 @@ impl Cluster {
             self.arose(Situation::AppliedAhead);
         }
         while self.failure.is_none() && self.slots[slot].db.may_commit() && self.commit_next(slot) {}
+        self.backlog_sinks(slot);
         self.keep_log(slot);
         self.start_apply(slot, boot);
     }
@@ -982,6 +1001,13 @@ impl Cluster {
 
     /// Sends a part of an operation; `false` when it was refused.
     pub(crate) fn submit(&mut self, slot: usize, op: u64, part: Part) -> bool {
+        // A commit that is not to happen is told at once.
+        let held = part != Part::Rollback && self.is_held_back(slot, Held::Part(op, part));
+        held || self.send_now(slot, op, part)
+    }
+
+    /// The same, past flow control.
+    pub(crate) fn send_now(&mut self, slot: usize, op: u64, part: Part) -> bool {
         let keys = self.draw_keys();
         let keys = self.free_keys(slot, op, part, keys);
         let sent = self.send_part(slot, op, part, &keys);
@@ -1006,9 +1032,7 @@ impl Cluster {
             self.rng.below(self.options.body_bytes + 1)
         };
         let last_seen = self.slots[slot].db.now.position;
-        // A server takes no clients before it is synced: its data may still turn out to be wrong (rule 28). Nor does one that is left.
-        let serves = |p: &Process| p.synced && p.replicator.is_live() && p.comparing.is_none();
-        let serving = self.slots[slot].process.as_ref().is_some_and(serves);
+        let serving = self.slots[slot].process.as_ref().is_some_and(Process::serves);
         let body = WriteSet { op, part, last_seen, keys: keys.to_vec(), padding }.encode(origin);
         let answer = if serving { self.with_group(slot, |g, now| g.propose(now, body)) } else { None };
         let Some(Ok((session, number))) = answer else { return false };
@@ -1050,6 +1074,7 @@ impl Cluster {
         if self.slots[slot].stands_still() {
             return;
         }
+        self.drop_held(slot);
         if let Some(p) = self.slots[slot].process.as_mut().filter(|p| p.outage.is_none()) {
             // Operations that are given up are rolled back here. A new session is certified against them. One that was ordered before goes
             // on to its commit, and holds its rows until then.

@@ -40,6 +40,11 @@ pub enum Undo {
         cuts: Vec<(usize, usize)>,
         tries: u32,
     },
+    /// A commit order goes on.
+    Pause {
+        slot: usize,
+        server: u32,
+    },
     /// All processes die, and the links are whole again.
     Perish(Vec<(usize, usize)>),
 }
@@ -530,6 +535,11 @@ impl Cluster {
                 let delay = self.duration() + 2 * self.options.timeouts.election.as_nanos() as u64;
                 self.after(delay, Event::Undo(Undo::Mend(cuts)));
             }
+            Undo::Pause { slot, server } => {
+                if self.slots[slot].process.as_ref().is_some_and(|p| p.server == server) {
+                    self.resume_order(slot);
+                }
+            }
             Undo::Resume(slot) => self.resume(slot),
             Undo::Fast { from, to } => self.net.slow[from][to] = 1,
             Undo::Sync(slot) => self.end_sync_stall(slot),
@@ -666,7 +676,13 @@ impl Cluster {
             && !s.stands_still()
             && s.store().hard_state().term == s.acked.0
             && self.may_forget()
-            && others.into_iter().all(|(_, o)| o.process.as_ref().is_some_and(heard))
+            && others.into_iter().all(|(i, o)| o.process.as_ref().is_some_and(heard) && self.stays(i))
+    }
+
+    /// A server that waits for a copy ends when its donor does, and with it what it remembers of others.
+    fn stays(&self, slot: usize) -> bool {
+        let live = |p: &Process| p.replicator.is_live();
+        self.options.is_arbitrator(slot) || self.slots[slot].process.as_ref().is_some_and(live)
     }
 
     /// The voters of the best log that there is, by whom the others judge what was committed.
@@ -884,6 +900,7 @@ impl Cluster {
         }
         for slot in 0..self.slots.len() {
             self.end_sync_stall(slot);
+            self.resume_order(slot);
             self.slots[slot].step_factor = 1;
             let s = &mut self.slots[slot];
             if let Some(p) = &mut s.process {

@@ -5,7 +5,7 @@
 //! data again.
 //!
 //! Reading order: `options` (the draws of a seed), `cluster` (the world and its events), `driver` (a node's group thread), `links` and
-//! `net` (between nodes), `faults` (harm), `hostile` (a node that lies), `outage` (a node whose disk fails), `steps` (starts and stops),
+//! `net` (between nodes), `faults` (harm), `hostile` (a node that lies), `outage` (a node whose disk fails), `steps` (starts and stops), `throttle` (flow control), `pauses` (of the commit order),
 //! `watch` (where the protocol stands, by the simulator's own account), `situations` (the situations that a run met), `check/` (the
 //! promises), `run` (the phases), `mutants` (rules broken on purpose). `store` and `database` are the models of what survives.
 //!
@@ -31,6 +31,7 @@ pub mod mutants;
 mod net;
 mod options;
 mod outage;
+mod pauses;
 mod real;
 mod rng;
 mod run;
@@ -39,6 +40,7 @@ mod situations;
 mod steps;
 mod store;
 mod streaming;
+mod throttle;
 mod upgrades;
 mod values;
 mod watch;

@@ -14,6 +14,7 @@ use crate::database::By;
 use crate::judge::Part;
 use crate::options::{MS, SEC, Sabotage, US};
 use crate::situations::Situation;
+use crate::throttle::Held;
 use crate::values::changes;
 
 /// A transaction of an own client that is not over here.
@@ -39,6 +40,10 @@ impl Trx {
         self.keys[..self.locked].iter().any(|own| own.0 == row && clash(own.1, kind))
     }
 
+    pub fn is_marked(&self) -> bool {
+        self.marked
+    }
+
     fn replays(&self) -> bool {
         matches!(self.stage, Stage::Replaying(_))
     }
@@ -52,7 +57,8 @@ fn clash(one: KeyKind, other: KeyKind) -> bool {
 impl Process {
     /// Does a client wait for its outcome?
     pub fn is_busy_with(&self, op: u64) -> bool {
-        self.trxs.contains_key(&op) || self.pending.values().any(|asked| asked.op == op)
+        let held = self.throttle.as_ref().is_some_and(|t| t.holds(op));
+        held || self.trxs.contains_key(&op) || self.pending.values().any(|asked| asked.op == op)
     }
 
     /// Does a transaction of an own client, other than `op`, keep a row from being used like this?
@@ -162,8 +168,18 @@ impl Cluster {
                 p.held_back.push_back(op);
                 self.arose(Situation::HeldBack);
             }
-            Some(_) => self.send_trx(slot, op),
+            Some(_) => self.pass_flow(slot, op),
             None => {}
+        }
+    }
+
+    /// It is sent, or held back by flow control.
+    fn pass_flow(&mut self, slot: usize, op: u64) {
+        if let Some(trx) = self.trx(slot, op) {
+            trx.stage = Stage::Certifying;
+        }
+        if !self.is_held_back(slot, Held::Trx(op)) {
+            self.send_trx(slot, op);
         }
     }
 
@@ -171,7 +187,7 @@ impl Cluster {
     pub(crate) fn release_held_back(&mut self, slot: usize) {
         while let Some(p) = self.slots[slot].process.as_mut().filter(|p| !p.is_replaying()) {
             let Some(op) = p.held_back.pop_front() else { return };
-            self.send_trx(slot, op);
+            self.pass_flow(slot, op);
         }
     }
 
@@ -185,9 +201,10 @@ impl Cluster {
             self.arose(Situation::Recalled);
             self.refuse_trx(slot, op);
         }
+        self.recall_held(slot);
     }
 
-    fn send_trx(&mut self, slot: usize, op: u64) {
+    pub(crate) fn send_trx(&mut self, slot: usize, op: u64) {
         let Some(trx) = self.trx(slot, op) else { return };
         let keys = trx.keys.clone();
         let sent = self.send_part(slot, op, Part::Whole, &keys);
@@ -204,7 +221,7 @@ impl Cluster {
     }
 
     /// It rolls back, and its client is told that nothing of it happened.
-    fn refuse_trx(&mut self, slot: usize, op: u64) {
+    pub(crate) fn refuse_trx(&mut self, slot: usize, op: u64) {
         self.clients.refused(op);
         self.values.answered(op, self.now, None);
         self.end_trx(slot, op);

@@ -265,6 +265,11 @@ known! {
     "unreadable-written", "36", Runs::TestOfOrder, "an entry is written that no reader of the log accepts" => "the test of that rule";
     "level-alone", "37", swarm(50), "the group level rises without those that do not support it" => "a raise beside a linked member of a lower build";
     "violator-kept", "38", Runs::TestOfOrder, "a message that proves its sender a liar is handled like any other" => "the test of that rule";
+    "stop-never-expires", "", swarm(250), "flow control: a stop that is not heard again stays in force" => "a stop that holds up commits and was not heard for long";
+    "stop-said-once", "", swarm(800), "flow control: a stop in force is not said again" => "a stop in force that is not said again";
+    "go-never-said", "", swarm(1750), "flow control: the end of a stop is not said" => "a stop whose end is not said";
+    "never-gives-up", "", swarm(175), "flow control: a member that applies nothing asks for a stop without end" => "a stop beyond its patience";
+    "recall-forgotten", "", swarm(10), "a transaction that flow control holds back keeps its locks when an applier wants them" => "new write sets that do not commit";
     "eviction-forgotten", "", swarm(75), "the order is not told who is evicted" => "no convergence: an evicted member is in the view";
 }
 

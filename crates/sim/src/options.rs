@@ -199,6 +199,8 @@ pub enum Sabotage {
     VoteIgnored,
     /// A server does not know its failures at its node any more when it is started again (rule 28).
     FailureForgotten,
+    /// A transaction that flow control holds back keeps its locks when an applier wants them.
+    RecallForgotten,
 }
 
 impl Sabotage {
@@ -225,6 +227,7 @@ impl Sabotage {
         Sabotage::FailureForgotten,
         Sabotage::OutageTrusted,
         Sabotage::StatementAbandoned,
+        Sabotage::RecallForgotten,
     ];
 
     pub fn name(self) -> &'static str {
@@ -251,6 +254,7 @@ impl Sabotage {
             Sabotage::FailureForgotten => "failure-forgotten",
             Sabotage::OutageTrusted => "outage-trusted",
             Sabotage::StatementAbandoned => "statement-abandoned",
+            Sabotage::RecallForgotten => "recall-forgotten",
         }
     }
 }
@@ -368,6 +372,13 @@ pub struct Options {
     pub optimistic: bool,
     /// How long a client takes from row to row, with locks for which it waits. Zero: no client waits for any.
     pub think_mean: u64,
+    /// The limit of flow control (`gcs.fc_limit`; zero: there is none), its factor, and its patience (zero: without end).
+    pub flow_limit: u64,
+    pub flow_factor: f64,
+    pub flow_patience: u64,
+    /// How long a commit order is paused, and how often that is done. Zero: never.
+    pub pause_mean: u64,
+    pub pause_every: u64,
     pub db_flush: DbFlush,
     pub db_apply_mean: u64,
     pub db_flush_mean: u64,
@@ -466,6 +477,11 @@ impl Options {
             appliers: 1,
             optimistic: false,
             think_mean: 0,
+            flow_limit: 0,
+            flow_factor: 1.0,
+            flow_patience: 0,
+            pause_mean: SEC,
+            pause_every: 0,
             db_flush: DbFlush::Lazy,
             db_apply_mean: 100 * US,
             db_flush_mean: SEC,
@@ -608,6 +624,8 @@ impl Options {
         o.draw_appliers();
         // Below the newest level a vote does not wait for those that have just come back.
         o.mixed = o.error_share == 0.0 && Rng::new(seed ^ 0x006c_6576_u64.rotate_left(32)).chance(0.15);
+        o.draw_flow();
+        o.draw_pauses();
         o
     }
 
@@ -811,8 +829,8 @@ impl Options {
             let known = match stage {
                 Stage::Statement => self.isolated_share > 0.0,
                 Stage::Outage => self.outage_mean > 0,
-                // Errors are drawn behind this.
-                Stage::Vote => false,
+                // Errors and flow control are drawn behind this.
+                Stage::Vote | Stage::Slows => false,
                 Stage::Stopping => self.faults.iter().any(|f| f.0 == Fault::Leave),
                 Stage::VoterChange | Stage::Fork | Stage::Promise | Stage::Snapshot | Stage::Copy => true,
                 Stage::Starting => true,
@@ -1061,7 +1079,7 @@ impl fmt::Display for Options {
             f,
             "seed {}: {:?} liar {:?} nodes {} arbitrators {} keeping {} durability {:?} store {:?} codec {} forced {} mixed {} dark {} founded {} leaves_dead {} ignore_sb {} ignore_quorum {} heartbeat {}ms election {}ms suspect {}ms linger {}ms \
              body_wait {}ms batch {} inflight {} delay {}+{}ms bandwidth {} droppable_loss {} notice {}ms connect {}ms dead_peer {}ms \
-             step {}ms x{} sync {}+{}ms checkpoint {} retain {}, {} for members, {} for absent truncation_volatile {} report {} unheard {} silent {} appliers {} optimistic {} think {}ms db {:?} apply {}ms flush {}ms \
+             step {}ms x{} sync {}+{}ms checkpoint {} retain {}, {} for members, {} for absent truncation_volatile {} report {} unheard {} silent {} appliers {} optimistic {} think {}ms flow {} x{} for {}ms pauses {}ms every {}ms db {:?} apply {}ms flush {}ms \
              transfer {}ms operations {} every {}ms keys {} body {} pieced {} up to {} of {} in {}ms cached {} app {} read {} stream {} isolated {} errors {} large {} for {}ms safety {}ms fault every {}ms for {}ms drift {}ppm outage {}ms {:?} strikes {:?} faults [",
             self.seed,
             self.kind,
@@ -1108,6 +1126,11 @@ impl fmt::Display for Options {
             self.appliers,
             self.optimistic,
             ms(self.think_mean),
+            self.flow_limit,
+            self.flow_factor,
+            ms(self.flow_patience),
+            ms(self.pause_mean),
+            ms(self.pause_every),
             self.db_flush,
             ms(self.db_apply_mean),
             ms(self.db_flush_mean),

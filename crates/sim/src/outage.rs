@@ -135,6 +135,7 @@ impl Cluster {
             p.replicator.handle_non_primary();
         }
         self.withdraw(slot);
+        self.drop_held(slot);
         self.abort_streams(slot);
         let holds_up = self.outages.chance(0.3);
         let now = self.now;
@@ -226,6 +227,8 @@ impl Cluster {
         p.judge = Judge::default();
         p.engine = EngineDisk::new(0);
         p.owed = Owed::default();
+        // The group knows nothing of what the last incarnation was in the middle of.
+        p.desync = None;
         p.kept.clear();
         (p.last_index, p.last_seqno, p.delivering) = (LogIndex::ZERO, Seqno::ZERO, false);
         (p.view, p.primary) = (None, false);
@@ -233,6 +236,7 @@ impl Cluster {
         p.newest.clear();
         p.outage = None;
         p.returned = Some((self.now, first));
+        self.renew_flow(slot);
         if suspect {
             self.arose(Situation::Suspect);
         }

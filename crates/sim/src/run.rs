@@ -140,6 +140,7 @@ impl Cluster {
         let quiet =
             if self.rng.chance(if self.options.founded { 0.7 } else { 0.2 }) { 0 } else { at + self.rng.exp(2 * SEC) };
         self.at(quiet, Event::Fault);
+        self.plan_pause();
         let end = self.now + self.options.safety;
         while self.now < end && self.failure.is_none() {
             self.run_for(SEC.min(end - self.now));
@@ -168,6 +169,7 @@ impl Cluster {
         self.operations_left = self.options.operations;
         self.client();
         self.after(SEC, Event::Fault);
+        self.plan_pause();
         self.run_for(self.options.safety);
         let (terms, shaken) = (self.newest_term() - terms, self.faults_done - shaken);
         if terms > 2 * shaken + self.options.safety / (15 * SEC) {

@@ -158,6 +158,7 @@ impl Cluster {
             self.watch.overtaken = self.watch.overtaken.max(delivered);
         }
         self.open_engine(slot, position);
+        self.drop_held(slot);
         let s = &mut self.slots[slot];
         let Some(p) = &mut s.process else { return };
         p.engine = EngineDisk::new(0);
@@ -207,6 +208,7 @@ impl Cluster {
             let look = Look { epoch: 0, ended: left };
             p.engine.see(look, log, now);
         }
+        p.resync(node);
         self.look_for_absent(slot);
         self.carry_out(slot);
         self.pay_owed(slot);

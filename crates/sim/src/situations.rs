@@ -126,6 +126,18 @@ situations! {
     Replayed = "ordered transaction applied again": 780,
     /// The engine was asked at a start, and was elsewhere than the state file says.
     ClaimCorrected = "claim corrected by the engine": 10,
+    /// A member asked the others to write less.
+    FlowStop = "flow control: stop said": 1_090,
+    /// And a client had to wait for that.
+    FlowHeld = "flow control: commit held back": 870,
+    /// And an applier wanted its locks meanwhile.
+    FlowRecalled = "flow control: held back and aborted": 140,
+    /// Nothing more was heard of whoever said stop.
+    FlowExpired = "flow control: stop expired unheard": 160,
+    /// A member that applied nothing asked for nothing any more.
+    FlowGivenUp = "flow control: member gave up": 130,
+    /// As by a backup.
+    OrderPaused = "commit order paused": 1_200,
     /// A server failed to apply something, and asked the group.
     InconsistencyVote = "inconsistency vote": 180,
     /// It died before there was a result, and its engine had stored that it was done.
@@ -162,6 +174,7 @@ situations! {
     StruckOutage = "struck: log's disk in outage": 90,
     StruckStart = "struck: start": 480,
     StruckStop = "struck: stop": 260,
+    StruckFlow = "struck: flow control's stop": 280,
     // A node lies.
     /// A lie was heard.
     Lie = "lie": 0,

@@ -26,6 +26,10 @@ impl OwnStream {
         self.dead = true;
     }
 
+    pub fn is_dead(&self) -> bool {
+        self.dead
+    }
+
     fn next(&self) -> Part {
         if self.dead {
             Part::Rollback
@@ -115,6 +119,15 @@ impl Cluster {
         }
         self.values_answered(slot, op, index, seqno);
         self.check(slot, told);
+    }
+
+    /// Its write set was not sent: it rolls back.
+    pub(crate) fn roll_back_stream(&mut self, slot: usize, op: u64) {
+        let Some(stream) = self.slots[slot].process.as_mut().and_then(|p| p.streams.get_mut(&op)) else { return };
+        stream.sent = None;
+        if !std::mem::replace(&mut stream.dead, true) {
+            self.clients.rolled_back(op);
+        }
     }
 
     /// A server without a primary component aborts them; what is about to commit is left to the order.

@@ -48,10 +48,12 @@ pub enum Stage {
     Starting,
     /// It has left, and its server has not ended.
     Stopping,
+    /// It asks the others to write less.
+    Slows,
 }
 
 impl Stage {
-    pub const ALL: [Stage; 10] = [
+    pub const ALL: [Stage; 11] = [
         Stage::VoterChange,
         Stage::Fork,
         Stage::Promise,
@@ -63,6 +65,7 @@ impl Stage {
         // The newest last: what the seeds before it draw stays the same.
         Stage::Starting,
         Stage::Stopping,
+        Stage::Slows,
     ];
 }
 
@@ -425,6 +428,9 @@ impl Cluster {
         if p.voting.is_some() {
             stages.push(Stage::Vote);
         }
+        if p.throttle.as_ref().is_some_and(|t| t.asks()) {
+            stages.push(Stage::Slows);
+        }
         stages
     }
 
@@ -445,6 +451,7 @@ impl Cluster {
                 Stage::Vote => Situation::StruckVote,
                 Stage::Starting => Situation::StruckStart,
                 Stage::Stopping => Situation::StruckStop,
+                Stage::Slows => Situation::StruckFlow,
             });
         }
     }
