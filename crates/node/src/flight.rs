@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use trireme_flight::recorder::unix_ns;
@@ -15,7 +15,7 @@ use crate::metrics::Metrics;
 use crate::picture::{Picture, Slow};
 use crate::settings::Settings;
 use crate::shared::Shared;
-use crate::threads::{Helper, Waits, lock};
+use crate::threads::{Helper, Waits};
 
 /// How often the file is written: what a process that is killed does not get told.
 const EVERY: Duration = Duration::from_millis(50);
@@ -56,16 +56,11 @@ pub fn begin(settings: &Settings, node: NodeId, name: &str) -> (Recorder, Option
 /// A thread of its own: the disk with the log may hang, and what the node tells of itself elsewhere must not hang with it.
 pub fn start(shared: &Arc<Shared>, keeper: Keeper, end: Receiver<()>) -> Helper {
     let (for_work, for_failure) = (shared.clone(), shared.clone());
-    let keeper = Mutex::new(Some(keeper));
-    Helper::start(
+    // After a panic nothing is recorded, and nothing else is amiss.
+    Helper::once(
         "trireme-flight",
         Waits::BesideLog,
-        // After a panic there is no keeper any more: nothing is recorded, and nothing else is amiss.
-        move || {
-            if let Some(keeper) = lock(&keeper).take() {
-                run(&for_work, keeper, &end);
-            }
-        },
+        move || run(&for_work, keeper, &end),
         move |said| {
             let text = format!("the flight recorder ended after an internal error: {said}. The node goes on");
             for_failure.host.log(Level::Warn, text);

@@ -1,7 +1,6 @@
 //! The node's own threads but for the group's: what each does with its jobs. They live from [`crate::Node::new`] to `close`.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
@@ -19,21 +18,12 @@ use crate::threads::{Helper, Waits};
 pub fn start(shared: &Arc<Shared>, inboxes: Inboxes, state_end: Receiver<()>) -> Vec<Helper> {
     let Inboxes { chores, services, notices, syncs, space, errands, looks } = inboxes;
     let (for_work, for_failure) = (shared.clone(), shared.clone());
-    let broken = Arc::new(AtomicBool::new(false));
-    let breaks = broken.clone();
     // A panic ends the measuring, and nothing else.
-    let state = Helper::start(
+    let state = Helper::once(
         "trireme-state",
         Waits::DataDisk,
-        move || {
-            if !broken.load(Relaxed) {
-                run_state(&for_work, &state_end);
-            }
-        },
-        move |said| {
-            breaks.store(true, Relaxed);
-            state_failed(&for_failure, said);
-        },
+        move || run_state(&for_work, &state_end),
+        move |said| state_failed(&for_failure, said),
     );
     vec![
         helper(shared, "trireme-chores", Waits::Server, move |shared| run_chores(shared, &chores)),

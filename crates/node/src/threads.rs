@@ -33,19 +33,31 @@ pub struct Helper {
 
 impl Helper {
     /// `work`: returns when the thread is to end. Each time that it panics instead, `failed` is called with what was said, and it is
-    /// called again for the jobs that are left: somebody may wait for one of them.
+    /// called again for the jobs that are left: somebody may wait for one of them. A panic must cost it a job, or there is no end.
     pub fn start(
         name: &'static str,
         waits: Waits,
         work: impl Fn() + Send + 'static,
         failed: impl Fn(&str) + Send + 'static,
     ) -> Helper {
+        Helper::run(name, waits, move || while !ends(&work, &failed) {})
+    }
+
+    /// One that nobody waits for: a panic ends it.
+    pub fn once(
+        name: &'static str,
+        waits: Waits,
+        work: impl FnOnce() + Send + 'static,
+        failed: impl Fn(&str) + Send + 'static,
+    ) -> Helper {
+        Helper::run(name, waits, move || _ = ends(work, &failed))
+    }
+
+    fn run(name: &'static str, waits: Waits, body: impl FnOnce() + Send + 'static) -> Helper {
         let ended = Arc::new(Slot::default());
         let mark = ended.clone();
         let body = move || {
-            while let Err(payload) = catch_unwind(AssertUnwindSafe(&work)) {
-                failed(panic_text(&*payload));
-            }
+            body();
             mark.fill(());
         };
         Helper { name, waits, handle: spawn(name, body), ended }
@@ -88,6 +100,15 @@ impl Helper {
             None => Err(self),
         }
     }
+}
+
+/// False when it panics, after `failed` has been told.
+fn ends(work: impl FnOnce(), failed: &impl Fn(&str)) -> bool {
+    let ended = catch_unwind(AssertUnwindSafe(work));
+    if let Err(payload) = &ended {
+        failed(panic_text(&**payload));
+    }
+    ended.is_ok()
 }
 
 /// For what is held for a few instructions only.

@@ -234,8 +234,7 @@ impl Host {
     /// A clean stop; what the tables hold.
     pub fn stop(mut self) -> Tables {
         self.disconnect();
-        self.node.close();
-        self.node.close();
+        assert!(self.node.close() && self.node.close(), "{}: a thread of the node is left", self.fake.name);
         let s = self.fake.lock();
         assert_eq!(s.violations, Vec::<String>::new(), "{}", self.fake.name);
         s.tables.clone()

@@ -11,7 +11,7 @@ use trireme_flight::{Event, FILE_NAME, Lane, Reading, Record, Timeline, event};
 use trireme_node::{Code, StatValue};
 
 use crate::cluster::{Cluster, Host, abort_behind, agree, block, give_way, kill};
-use crate::fake::{End, until};
+use crate::fake::{End, State, until};
 use crate::metrics::sequencer;
 
 fn read(dir: &Path) -> Vec<Record> {
@@ -348,10 +348,13 @@ fn without_a_size_there_is_no_file() {
 fn a_panic_of_the_recorder_costs_the_record_only() {
     let cluster = Cluster::new(2);
     let hosts = cluster.start();
+    let fake = hosts[0].fake.clone();
+    let told = |s: &State| s.log.iter().filter(|(_, text)| text.starts_with("the flight recorder ended")).count();
     hosts[0].node().panic_in("trireme-flight");
-    hosts[0].wait("says so", |s| s.log.iter().any(|(_, text)| text.starts_with("the flight recorder ended")));
+    hosts[0].wait("says so", |s| told(s) > 0);
     hosts[0].commit("a", "goes on");
     agree(hosts);
+    assert_eq!(told(&fake.lock()), 1);
 }
 
 /// A file in the place of its directory, as a disk that takes nothing would be.

@@ -1,6 +1,6 @@
 //! Start, stop, loss, return.
 
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 
 use trireme_node::{Code, Gtid, TrxId, ViewStatus};
@@ -875,4 +875,25 @@ fn nodes_without_state_begin_a_cluster_together() {
     back.wait("synced", |s| s.synced == 1);
     hosts.push(back);
     agree(hosts);
+}
+
+/// No thread, and nothing that one of them had, keeps the server of a node that is closed.
+#[test]
+fn nothing_is_left_of_a_node_that_is_closed() {
+    let cluster = Cluster::new(2);
+    let first = cluster.bootstrap();
+    let mut second = cluster.join(1);
+    for _ in 0..3 {
+        second.wait("synced", |s| s.synced > 0);
+        second.commit("a", "one");
+        second.disconnect();
+        second.lock().synced = 0;
+        assert_eq!(second.connect(&cluster.url(), false), Code::Ok);
+        second.serve(2);
+    }
+    second.wait("synced", |s| s.synced > 0);
+    let servers = [&first, &second].map(|host| Arc::downgrade(&host.fake));
+    agree(vec![first, second]);
+    // The script of the full copy may still be on its way out.
+    until("nobody has them", || servers.iter().all(|server| server.upgrade().is_none()));
 }
