@@ -5,6 +5,10 @@ use std::collections::{HashMap, VecDeque};
 use bytes::Bytes;
 use trireme_types::{Entry, LogIndex, SessionMark};
 
+/// A payload up to this size is copied into the cache. It may be a part of a buffer with much else, which it would keep as long as itself: one
+/// small write in a minute would keep the heartbeats of that minute.
+const COPIED_MAX: usize = 16 << 10;
+
 /// Bodies that are not ordered yet, and entries that are about to be delivered.
 #[derive(Default)]
 pub(crate) struct Memory {
@@ -27,9 +31,12 @@ pub(crate) struct TailCache {
 
 impl TailCache {
     /// Of what is delivered no more than `bytes_max` of payload stays.
-    pub fn push(&mut self, entry: Entry, delivered: LogIndex, bytes_max: usize) {
+    pub fn push(&mut self, mut entry: Entry, delivered: LogIndex, bytes_max: usize) {
         if self.entries.back().is_some_and(|last| last.header.index.next() != entry.header.index) {
             self.clear();
+        }
+        if entry.payload.len() <= COPIED_MAX {
+            entry.payload = Bytes::copy_from_slice(&entry.payload);
         }
         self.bytes += entry.payload.len();
         self.entries.push_back(entry);
@@ -102,5 +109,33 @@ impl BodyPool {
 
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use trireme_types::{EntryHeader, EntryKind, Seqno, Session, Term};
+
+    use super::*;
+
+    #[test]
+    fn a_small_payload_does_not_keep_what_was_received_with_it() {
+        let received = Bytes::from(vec![7; 64 << 10]);
+        let mut cache = TailCache::default();
+        let payload = received.slice(100..300);
+        let (index, session) = (LogIndex(1), Session::default());
+        let header = EntryHeader {
+            index,
+            term: Term(1),
+            seqno: Seqno(1),
+            voters: index,
+            session,
+            number: 1,
+            kind: EntryKind::App,
+        };
+        cache.push(Entry { header, payload: payload.clone() }, index, 1 << 20);
+        assert_eq!(cache.get(index).unwrap().payload, payload);
+        drop(payload);
+        assert!(received.is_unique());
     }
 }
