@@ -45,7 +45,10 @@ impl Cluster {
     /// The commit order of the server in this place is paused. `None`: not now.
     pub(crate) fn hold_order(&mut self, slot: usize, desyncs: bool) -> Option<u32> {
         let s = &mut self.slots[slot];
-        let p = s.process.as_mut().filter(|p| p.serves() && p.desync.is_none())?;
+        let me = s.node;
+        // The end of the one before is ordered: a server waits for that.
+        let idle = |p: &Process| p.desync.is_none() && p.replicator.roster().desyncs(me) == 0;
+        let p = s.process.as_mut().filter(|p| p.serves() && idle(p))?;
         if !s.db.pause() {
             return None;
         }
