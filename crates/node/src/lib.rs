@@ -34,6 +34,7 @@ mod outage;
 mod panics;
 mod picture;
 mod position;
+mod prompt;
 mod queue;
 mod recover;
 mod saved;

@@ -4,6 +4,7 @@ use super::{LAST_COMMITS, Node, OnDrop};
 use crate::api::APPLIER;
 use crate::command::Command;
 use crate::item::{ApplyItem, Item};
+use crate::prompt::Prompt;
 use crate::saved::Saved;
 use crate::threads::lock;
 use crate::{Code, ConnId, Handle, Level, Meta, RecvCtx, ServerView, Source, TrxId, flags};
@@ -27,6 +28,7 @@ impl Node {
     pub fn recv(&self, ctx: RecvCtx) -> Code {
         let shared = &self.shared;
         let queue = &shared.queue;
+        let mut prompt = Prompt::begin();
         queue.arrive();
         // Also when a callback panics: the queue must know.
         let _departure = OnDrop(|| queue.depart());
@@ -35,6 +37,7 @@ impl Node {
         };
         let linger = |waiting: &AtomicUsize| shared.appliers.until(|| waiting.load(Relaxed) > 0);
         while let Some(item) = queue.take(sank, linger) {
+            prompt.look(queue.len());
             let write_set = item.is_write_set();
             let _done = OnDrop(|| queue.done(write_set));
             if let Some(code) = self.handle(ctx, item) {
