@@ -159,10 +159,15 @@ impl<S: LogStore> Group<S> {
         self.deciding().all(|set| set.voters.iter().all(|v| v.weight.0 == 0 || holds(v.node)))
     }
 
-    /// Is it known of all voters how far their logs and data reach just now? A member of a primary component does not go on telling.
+    /// Is it known of all voters how far their logs and data reach just now? And of every server of the newest view or without weight: it may
+    /// hold what an arbitrator can give to nobody else. A member of a primary component does not go on telling.
     pub(crate) fn all_have_told(&self, now: Timestamp) -> bool {
         let told = |n: NodeId| self.peers.get(&n).and_then(|p| p.told_lately(now)).is_some_and(|p| !p.primary);
-        self.all_voters(|n| n == self.me() || self.is_here(n) && told(n))
+        let tells = |n: NodeId| n == self.me() || self.is_here(n) && told(n);
+        let weightless = self.deciding().flat_map(|set| set.voters.iter().map(|v| v.node));
+        let viewed = self.own.tail().view.members.iter().map(|m| m.node);
+        let mut servers = weightless.chain(viewed).filter(|n| !self.kind_of(*n).is_arbitrator());
+        self.all_voters(tells) && servers.all(tells)
     }
 
     /// Is this member here, with a log of the own branch, or with one that lost the fork at which this branch began?

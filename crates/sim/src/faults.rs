@@ -604,16 +604,10 @@ impl Cluster {
     }
 
     /// Does this log hold what it acknowledged, and will it after a death? One that meets a disk which refused does not know what the kernel has
-    /// kept.
+    /// kept, and in mode disk it may find a record whose parts were not written in order.
     fn is_evidence(&self, slot: usize) -> bool {
         let s = &self.slots[slot];
-        let meets_refusal = self.doubts_what_is_lost() && (self.sits_out(slot) || s.sick.works_at > 0);
-        s.doubt.is_none() && !meets_refusal
-    }
-
-    /// May the disk in this place refuse? The death of a node that sits this out puts its log in doubt.
-    pub(crate) fn may_refuse(&self, slot: usize) -> bool {
-        !self.doubts_what_is_lost() || self.may_doubt(slot)
+        s.doubt.is_none() && !self.sits_out(slot) && s.sick.works_at == 0
     }
 
     pub(crate) fn may_lose_power(&self, slot: usize) -> bool {
@@ -623,7 +617,7 @@ impl Cluster {
 
     /// May this log lose its end without losing what was promised? Then the other whole logs must be evidence enough; promises
     /// survive.
-    fn may_doubt(&self, slot: usize) -> bool {
+    pub(crate) fn may_doubt(&self, slot: usize) -> bool {
         let node = self.slots[slot].node;
         let evidence = self.every_configuration(|set| {
             let others = (0..self.slots.len()).filter(|i| self.slots[*i].node != node && self.is_evidence(*i));
@@ -822,14 +816,8 @@ impl Cluster {
         };
         let data = alive().any(|(slot, _)| self.has_data_to_go_on_with(slot) && goes_on_from(slot));
         let server = |n: NodeId| self.slot_of(n).is_some_and(|s| !dead.contains(&s) && !self.options.is_arbitrator(s));
-        // A disk that is about to come back without its unsynced entries puts its log in doubt, and so does the death of a node that sits
-        // out: a log that meets a disk which refused does not know what the kernel has kept.
-        let is_evidence = |n: NodeId| {
-            self.slot_of(n).filter(|slot| !dead.contains(slot)).is_some_and(|slot| {
-                let s = &self.slots[slot];
-                s.doubt.is_none() && s.sick.works_at == 0 && !(self.is_former(slot) && self.sits_out(slot))
-            })
-        };
+        let is_evidence =
+            |n: NodeId| self.slot_of(n).is_some_and(|slot| !dead.contains(&slot) && self.is_evidence(slot));
         data && self.may_forget()
             && self.every_configuration(|set| {
                 set.majority(is_evidence)

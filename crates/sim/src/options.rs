@@ -358,8 +358,6 @@ pub struct Options {
     /// Entries beyond these that a log keeps for members that have not received them, and for those that are away; zero: none.
     pub kept_for_members: u64,
     pub kept_for_absent: u64,
-    /// A truncation may be undone by a power loss until the next sync.
-    pub truncation_volatile: bool,
     /// Write sets between two reports, and how far behind a member lags.
     pub distances: Distances,
 
@@ -470,7 +468,6 @@ impl Options {
             retain: 10_000,
             kept_for_members: 0,
             kept_for_absent: 0,
-            truncation_volatile: false,
             distances: Distances { report_every: 8, lag_min: 64 },
             unheard_share: 0.0,
             silent: false,
@@ -550,7 +547,6 @@ impl Options {
         o.sync_mean = r.range(10, 10_000) * US;
         o.checkpoint_every = r.range(5, 200);
         o.retain = r.range(0, 300);
-        o.truncation_volatile = r.chance(0.5);
         // Drawn here before there was anything else to draw.
         let _ = r.chance(0.2);
         o.db_flush = [DbFlush::Lazy, DbFlush::Each, DbFlush::Kernel][r.below(3) as usize];
@@ -594,8 +590,6 @@ impl Options {
         if o.faults.iter().any(|f| f.0 == Fault::Weight) {
             o.faults.retain(|f| !matches!(f.0, Fault::Wipe | Fault::Damage));
         }
-        // The real log's truncation is durable. An undone one beside data that hold what came in its place looks like a fork.
-        o.truncation_volatile &= o.db_flush == DbFlush::Lazy;
         if o.faults.iter().any(|f| f.0 == Fault::Durability) {
             o.faults.retain(|f| f.0 != Fault::PowerLossAll);
         }
@@ -760,7 +754,6 @@ impl Options {
     fn darken(&mut self, r: &mut Rng) {
         self.dark = true;
         self.founded = false;
-        self.truncation_volatile = false;
         if r.chance(0.5) {
             self.db_flush = DbFlush::Each;
         }
@@ -1079,7 +1072,7 @@ impl fmt::Display for Options {
             f,
             "seed {}: {:?} liar {:?} nodes {} arbitrators {} keeping {} durability {:?} store {:?} codec {} forced {} mixed {} dark {} founded {} leaves_dead {} ignore_sb {} ignore_quorum {} heartbeat {}ms election {}ms suspect {}ms linger {}ms \
              body_wait {}ms batch {} inflight {} delay {}+{}ms bandwidth {} droppable_loss {} notice {}ms connect {}ms dead_peer {}ms \
-             step {}ms x{} sync {}+{}ms checkpoint {} retain {}, {} for members, {} for absent truncation_volatile {} report {} unheard {} silent {} appliers {} optimistic {} think {}ms flow {} x{} for {}ms pauses {}ms every {}ms db {:?} apply {}ms flush {}ms \
+             step {}ms x{} sync {}+{}ms checkpoint {} retain {}, {} for members, {} for absent report {} unheard {} silent {} appliers {} optimistic {} think {}ms flow {} x{} for {}ms pauses {}ms every {}ms db {:?} apply {}ms flush {}ms \
              transfer {}ms operations {} every {}ms keys {} body {} pieced {} up to {} of {} in {}ms cached {} app {} read {} stream {} isolated {} errors {} large {} for {}ms safety {}ms fault every {}ms for {}ms drift {}ppm outage {}ms {:?} strikes {:?} faults [",
             self.seed,
             self.kind,
@@ -1119,7 +1112,6 @@ impl fmt::Display for Options {
             self.retain,
             self.kept_for_members,
             self.kept_for_absent,
-            self.truncation_volatile,
             self.distances.report_every,
             self.unheard_share,
             self.silent,

@@ -61,7 +61,8 @@ pub(crate) struct Sickness {
 impl Cluster {
     /// The disk in this place fails soon, and works again later.
     pub fn break_disk(&mut self, slot: usize, sick: Sick, operations: u32, works_at: u64, drops: bool) {
-        if !self.may_refuse(slot) {
+        // The death of a node that sits this out puts its log in doubt.
+        if !self.may_doubt(slot) {
             return;
         }
         self.log(|| format!("the disk of n{slot} is to fail: {sick:?}"));

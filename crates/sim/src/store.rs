@@ -57,13 +57,10 @@ pub struct FastStore {
     /// States within the log, by index; the base is not among them.
     checkpoints: BTreeMap<u64, Base>,
     last_checkpoint: u64,
-    /// Synced entries that were truncated and not overwritten by a sync since: a power loss may bring them back.
-    ghost: Vec<Entry>,
 
     checkpoint_every: u64,
     retain: u64,
     piece_bytes: usize,
-    truncation_volatile: bool,
     sabotage: Option<Sabotage>,
     /// Operations until the log refuses everything.
     fuse: Option<u32>,
@@ -101,11 +98,9 @@ impl FastStore {
             process: false,
             checkpoints: BTreeMap::new(),
             last_checkpoint: 0,
-            ghost: Vec::new(),
             checkpoint_every: o.checkpoint_every,
             retain: o.retain,
             piece_bytes: o.piece_bytes,
-            truncation_volatile: o.truncation_volatile,
             sabotage: o.sabotage,
             fuse: None,
             sick: None,
@@ -188,7 +183,6 @@ impl FastStore {
     pub fn complete_sync(&mut self, generation: u64, upto: LogIndex) {
         if generation == self.generation {
             self.synced = self.synced.max(upto.0.min(self.written));
-            self.ghost.clear();
         }
     }
 
@@ -249,13 +243,6 @@ impl FastStore {
         let unsynced = self.last().0 - self.synced.min(self.last().0);
         let kept = if rng.chance(0.5) { 0 } else { rng.below(unsynced + 1) };
         self.cut(self.synced.max(self.base.index.0) + kept);
-        if kept == 0 && !self.ghost.is_empty() && rng.chance(0.5) {
-            for e in std::mem::take(&mut self.ghost) {
-                debug_assert_eq!(e.header.index, self.last().next());
-                self.entries.push_back(e);
-            }
-        }
-        self.ghost.clear();
         self.written = self.last().0;
         self.synced = self.written; // Recovery reads what is there and syncs it before it is used.
         self.last_checkpoint = self.checkpoints.keys().next_back().copied().unwrap_or(self.base.index.0);
@@ -271,7 +258,6 @@ impl FastStore {
         let end = end.max(self.base.index.0).min(self.last().0);
         self.cut(end);
         self.last_checkpoint = self.checkpoints.keys().next_back().copied().unwrap_or(self.base.index.0);
-        self.ghost.clear();
         (self.written, self.synced) = (end, end);
         if self.sabotage != Some(Sabotage::HoleTrusted) {
             self.suspect = Some(self.suspect.map_or(LogIndex(end), |s| s.min(LogIndex(end))));
@@ -404,15 +390,6 @@ impl LogStore for FastStore {
         if index.0 <= self.written && self.sabotage != Some(Sabotage::PiecesMixed) {
             self.begun.clear();
         }
-        let keep = (index.0 - self.base.index.0) as usize;
-        if index.0 < self.synced {
-            if self.truncation_volatile {
-                let upto = (self.synced - self.base.index.0) as usize;
-                let mut ghost: Vec<Entry> = self.entries.range(keep..upto).cloned().collect();
-                ghost.append(&mut self.ghost);
-                self.ghost = ghost;
-            }
-        }
         self.cut(index.0);
         Ok(())
     }
@@ -421,7 +398,6 @@ impl LogStore for FastStore {
         self.generation += 1;
         self.entries.clear();
         self.checkpoints.clear();
-        self.ghost.clear();
         self.begun.clear();
         (self.written, self.synced) = (base.index.0, base.index.0);
         self.last_checkpoint = base.index.0;
@@ -549,19 +525,6 @@ mod tests {
         s.append(&[entry(4, 2), entry(5, 2)]).unwrap();
         s.complete_sync(generation, LogIndex(5));
         assert_eq!(s.synced(), LogIndex(3));
-    }
-
-    #[test]
-    fn an_unsynced_truncation_may_be_undone_by_loss_of_power() {
-        let mut terms = std::collections::BTreeSet::new();
-        for seed in 0..50 {
-            let mut s = filled(|o| o.truncation_volatile = true);
-            s.truncate_after(LogIndex(3)).unwrap();
-            s.append(&[entry(4, 2)]).unwrap();
-            s.lose_power(&mut Rng::new(seed));
-            terms.insert((s.last().0, s.term_at(s.last()).unwrap().0));
-        }
-        assert_eq!(terms, [(3, 1), (4, 2), (6, 1)].into());
     }
 
     #[test]

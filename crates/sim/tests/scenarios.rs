@@ -180,7 +180,7 @@ fn held_back_acknowledgements_of_an_older_term_count_for_nothing() {
 
 #[test]
 fn a_sync_that_completes_after_the_tail_was_replaced_acknowledges_nothing() {
-    let mut c = with(3, |o| o.truncation_volatile = true);
+    let mut c = with(3, |_| {});
     let s = c.the_sequencer();
     c.stall_syncs(s, 50_000);
     c.isolate(s);

@@ -941,6 +941,45 @@ fn the_only_data_are_not_given_up_to_a_group_whose_logs_end_before_them() {
     assert!(!net.nodes[&1].events.contains(&Event::DataDiverged));
 }
 
+/// Swarm seed 10021030: with most of the weight, an arbitrator had committed with a server without any. It gives up nothing that this one has, only
+/// because all who have weight are there.
+#[test]
+fn an_arbitrator_gives_up_nothing_that_a_server_without_weight_may_have() {
+    let mut net = two_and_an_arbitrator();
+    // As long as one is new it cannot outweigh the others.
+    net.run(Duration::from_secs(20));
+    for (n, weight) in [(3, 2), (2, 0)] {
+        let now = net.now;
+        net.nodes.get_mut(&n).unwrap().group.set_weight(now, Weight(weight));
+        net.run(Duration::from_secs(1));
+    }
+    let weights: Vec<u32> = (1..=3).map(|n| u32::from(net.nodes[&2].group.status().voters.weight(node(n)))).collect();
+    assert_eq!(weights, [1, 0, 2]);
+    net.propose(2, "on all");
+    net.settle();
+    net.isolate(1);
+    net.run(Duration::from_secs(10));
+    for n in 0..30 {
+        net.propose(2, &format!("commit {n}"));
+        net.settle();
+    }
+    let third = net.nodes.get_mut(&3).unwrap().group.store_mut();
+    third.trim(LogIndex(third.last().0 - 5));
+    let dropped = third.base().index;
+    assert!(dropped > net.nodes[&1].group.store().last());
+    net.heal();
+    net.isolate(2);
+    net.run(Duration::from_secs(20));
+    assert!((1..=3).all(|n| net.phase(n) != Phase::Primary), "the second one may have more");
+    net.heal();
+    net.run(Duration::from_secs(10));
+    for n in 1..=3 {
+        assert_eq!(net.phase(n), Phase::Primary, "node {n}: {:?}", net.nodes[&n].group.status());
+        assert!(net.nodes[&n].group.lineage().newest().is_none(), "nothing was given up");
+    }
+    assert_eq!(net.bodies(1).last().unwrap(), "commit 29");
+}
+
 /// Two servers, an arbitrator, and a server whose weight is raised from zero by the newest change of voters, which nobody knows to be
 /// committed. Only that one's log reaches the beginning of the arbitrator's, so the arbitrator can help no other. Says whether the last
 /// commit was kept.
