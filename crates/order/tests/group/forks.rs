@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use trireme_order::{
-    Append, Content, Envelope, Event, JoinState, LogEnd, LogStore, MemStore, Message, Phase, Presence,
+    Append, Content, Envelope, Event, JoinState, LogEnd, LogStore, MemStore, Message, Output, Phase, Presence,
 };
 use trireme_types::{Base, Fork, HardState, Lineage, LogIndex, Seqno, Term, Uuid};
 
@@ -385,4 +385,163 @@ fn data_of_the_other_side_are_no_past_of_a_fork_because_their_seqno_is_none_beyo
     let all: Vec<String> = held.into_iter().chain(net.bodies(other)).collect();
     let copied = net.nodes[&other].events.contains(&Event::DataDiverged);
     assert!(copied || all == net.bodies(forced), "{all:?} against {:?}", net.bodies(forced));
+}
+
+/// Both halves are forced, and have the same term.
+#[test]
+fn two_forced_halves_do_not_merge_silently() {
+    let mut net = Net::cluster(2);
+    for n in 1..=2 {
+        net.nodes.get_mut(&n).unwrap().group.set_config(|c| c.ignore_sb = true);
+    }
+    net.cut = vec![(1, 2)];
+    net.run(Duration::from_secs(10));
+    assert_eq!(net.nodes[&1].group.status().term, net.nodes[&2].group.status().term, "terms do not tell them apart");
+    for i in 0..5 {
+        net.propose(1, &format!("one{i}"));
+        net.propose(2, &format!("two{i}"));
+        net.settle();
+    }
+    assert_ne!(branch(&net, 1), branch(&net, 2));
+    net.cut.clear();
+    net.run(Duration::from_secs(10));
+    assert_eq!(branch(&net, 1), branch(&net, 2));
+    let gone: Vec<u8> = (1..=2).filter(|n| gave_way(&net, *n)).collect();
+    assert_eq!(gone.len(), 1, "one of the two goes, never both and never none");
+    let stayed = 3 - gone[0];
+    net.propose(stayed, "after");
+    net.propose(gone[0], "too");
+    net.settle();
+    for n in 1..=2 {
+        assert_eq!(net.phase(n), Phase::Primary);
+        let mut newest = net.bodies(n).split_off(net.bodies(n).len() - 2);
+        newest.sort();
+        assert_eq!(newest, ["after", "too"]);
+    }
+}
+
+/// Two of four go on by `pc.ignore_sb`, and one of them misses what the other one has committed.
+#[test]
+fn a_forced_half_keeps_what_one_of_it_had_committed() {
+    let mut net = Net::cluster(4);
+    for n in 1..=4 {
+        net.nodes.get_mut(&n).unwrap().group.set_config(|c| c.ignore_sb = true);
+    }
+    let seq = net.sequencer();
+    let rest: Vec<u8> = (1..=4).filter(|n| *n != seq).collect();
+    let (behind, with, far) = (rest[0], rest[1], rest[2]);
+    // Nothing arrives at `behind`, but its links stand: it stays a voter.
+    net.lost = (1..=4u8).filter(|n| *n != behind).map(|n| (n, behind)).collect();
+    net.propose(with, "acknowledged");
+    net.settle();
+    assert_eq!(net.bodies(with), ["acknowledged"]);
+    assert!(net.bodies(behind).is_empty());
+    let branch_before = branch(&net, with);
+    // The halves are {behind, with} and {seq, far} from here on.
+    net.cut = vec![(behind, seq), (behind, far), (with, seq), (with, far)];
+    net.update_links();
+    net.lost.clear();
+    net.run(Duration::from_secs(12));
+    assert_ne!(branch(&net, with), branch_before, "the half was forced");
+    for n in [behind, with] {
+        assert_eq!(net.phase(n), Phase::Primary, "node {n}");
+        assert_eq!(branch(&net, n), branch(&net, with), "node {n}");
+        assert_eq!(net.nodes[&n].views.last().unwrap().len(), 2, "node {n}");
+        assert_eq!(net.bodies(n), ["acknowledged"], "node {n}");
+        assert!(!gave_way(&net, n), "node {n}");
+    }
+}
+
+/// After a restart only the data know that an entry was committed. A log that a fork replaced must not be cut back under them.
+#[test]
+fn data_beyond_a_fork_need_a_full_copy_after_a_restart_too() {
+    let mut net = Net::cluster(3);
+    net.cut = vec![(1, 3), (2, 3)];
+    net.run(Duration::from_secs(10));
+    net.propose(1, "on the other side");
+    net.settle();
+    assert_eq!(net.bodies(2), ["on the other side"]);
+    let at = Seqno(net.nodes[&2].delivered.last().unwrap().0);
+    net.kill(1);
+    let store = net.kill(2);
+    let now = net.now;
+    net.nodes.get_mut(&3).unwrap().group.force_primary(now);
+    net.run(Duration::from_secs(1));
+    net.propose(3, "on this side");
+    net.settle();
+    net.cut.clear();
+    net.restart(2, store, 2, at);
+    net.run(Duration::from_secs(10));
+    assert_eq!(net.phase(2), Phase::Primary);
+    assert!(net.nodes[&2].events.contains(&Event::DataDiverged), "{:?}", net.nodes[&2].events);
+}
+
+/// Data behind the point where the sequencer's branch begins are of another branch. They go before its base is taken.
+#[test]
+fn a_snapshot_of_a_branch_that_left_before_the_data_replaces_them() {
+    for fork in [None, Some(2), Some(1000)] {
+        let mut net = Net::cluster(2);
+        let follower = 3 - net.sequencer();
+        let at = Seqno(net.nodes[&follower].group.status().view.number);
+        let store = net.kill(follower);
+        net.restart(follower, store, 2, at);
+        let (now, term) = (net.now, net.nodes[&follower].group.status().term);
+        let lineage: Lineage =
+            fork.map(|at| Fork { index: LogIndex(at), seqno: Seqno(at), id: Uuid([7; 16]) }).into_iter().collect();
+        let base = Base {
+            history: HISTORY,
+            index: LogIndex(100),
+            term,
+            seqno: Seqno(50),
+            lineage: lineage.clone(),
+            ..Base::default()
+        };
+        let other = 3 - follower;
+        net.update_links();
+        let presence = Presence {
+            history: HISTORY,
+            lineage: lineage.clone(),
+            term,
+            last_term: term,
+            last_index: LogIndex(100),
+            base: Seqno(50),
+            seqno: Seqno(50),
+            primary: false,
+            whole: true,
+            data: None,
+            holds: Some(Seqno(50)),
+            founding: None,
+            sequencer: None,
+        };
+        let group = &mut net.nodes.get_mut(&follower).unwrap().group;
+        group.handle_message(now, node(other), Message::Presence(presence));
+        group.handle_message(now, node(other), Message::Snapshot { term, lineage, base: Box::new(base) });
+        let diverged = outputs(group, now).contains(&Output::Event(Event::DataDiverged));
+        assert_eq!(diverged, fork == Some(2), "{fork:?}");
+        assert_eq!(group.store().base().index == LogIndex(100), fork != Some(2), "the data go first");
+    }
+}
+
+/// Numbers that only the other side of a fork ordered are a gap on this side: a new session begins.
+#[test]
+fn a_member_whose_log_was_replaced_after_a_fork_can_write_again() {
+    let mut net = Net::cluster(3);
+    net.cut = vec![(1, 3), (2, 3)];
+    net.run(Duration::from_secs(10));
+    net.propose(2, "on the other side");
+    net.settle();
+    let now = net.now;
+    net.nodes.get_mut(&3).unwrap().group.force_primary(now);
+    net.run(Duration::from_secs(1));
+    net.propose(3, "on this side");
+    net.settle();
+    net.kill(1);
+    net.run(Duration::from_secs(10));
+    net.cut.clear();
+    net.run(Duration::from_secs(10));
+    assert_eq!(net.phase(2), Phase::Primary, "{:?}", net.nodes[&2].group.status());
+    assert!(net.nodes[&2].events.contains(&Event::DataDiverged));
+    net.propose(2, "after");
+    net.run(Duration::from_secs(5));
+    assert_eq!(net.bodies(3), ["on this side", "after"]);
 }

@@ -567,7 +567,6 @@ fn when_a_liar_is_gone_the_others_order_within_ten_seconds() {
         left += u32::from(end.left);
     }
     if only.is_none() {
-        println!("of {} liars {strict} were judged without an excuse, and {left} were left", seeds.end);
         assert!(u64::from(strict) * 3 > seeds.end * 2, "only {strict} are judged without an excuse");
         assert!(left > 50, "only {left} are left");
     }

@@ -29,6 +29,14 @@ thread_local! {
     pub static AT_START: Cell<Option<fn(&mut Group<MemStore>)>> = const { Cell::new(None) };
 }
 
+/// All outputs of a group that has something to say for once. Of one that never ends, the test fails.
+pub fn outputs(group: &mut Group<MemStore>, now: Timestamp) -> Vec<Output> {
+    const MANY: usize = 1000;
+    let said: Vec<Output> = std::iter::from_fn(|| group.poll_output(now)).take(MANY).collect();
+    assert!(said.len() < MANY, "{:?} has no end: {:?}", group.status(), said.last());
+    said
+}
+
 pub const HISTORY: Uuid = Uuid([0xaa; 16]);
 
 pub struct Node {

@@ -1,0 +1,138 @@
+//! Newcomers and those that come back: how they get in and catch up.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use trireme_order::{Append, Content, Envelope, Heartbeat, JoinState, LogStore, MemStore, Message, Phase};
+use trireme_types::{Base, Seqno, Timestamp};
+
+use crate::net::*;
+
+/// The joiner has the same position and no log; the bootstrap's base is at index 0.
+#[test]
+fn joiner_at_the_bootstrap_position_gets_in() {
+    let mut net = Net::new();
+    net.start(1, Net::config(1), MemStore::new(), None);
+    net.nodes.get_mut(&1).unwrap().group.bootstrap(net.now, HISTORY, Seqno(100)).unwrap();
+    net.settle();
+    net.start(2, Net::config(2), MemStore::new(), Some(Seqno(100)));
+    let now = net.now;
+    net.nodes.get_mut(&2).unwrap().group.join(now, JoinState { position: Some((HISTORY, Seqno(100))) });
+    net.run(Duration::from_secs(10));
+    assert_eq!(net.phase(2), Phase::Primary, "{:?}", net.nodes[&2].group.status());
+}
+
+/// View followed view while a joiner lagged.
+#[test]
+fn a_lagging_joiner_causes_no_storm_of_views() {
+    let mut net = Net::cluster(2);
+    net.start(3, Net::config(3), MemStore::new(), None);
+    let now = net.now;
+    net.nodes.get_mut(&3).unwrap().group.join(now, JoinState { position: None });
+    // Entries for node 3 are dropped after its probe was answered.
+    let end = net.now.after(Duration::from_secs(3));
+    while net.now < end {
+        for _ in 0..10000 {
+            net.update_links();
+            for n in 1..=3u8 {
+                net.drain(n);
+            }
+            let Some((from, to, message)) = net.queue.pop_front() else { break };
+            if to == 3
+                && matches!(&message, Message::InTerm(Envelope { content: Content::Append(Append { entries, .. }), .. }) if !entries.is_empty())
+            {
+                continue;
+            }
+            let now = net.now;
+            if net.links.contains(&(to, from)) {
+                net.nodes.get_mut(&to).unwrap().group.handle_message(now, node(from), message);
+                net.drain(to);
+            }
+        }
+        let next = net.nodes.values().filter_map(|n| n.group.poll_timeout()).map(|(at, _)| at).min();
+        net.now = next.unwrap_or(end).max(Timestamp(net.now.0 + 1)).min(end);
+        for n in net.nodes.values_mut() {
+            n.group.handle_timeout(net.now);
+        }
+    }
+    let n = net.nodes[&1].views.len();
+    assert!(n < 6, "{n} views");
+}
+
+/// All die and come back. No view names a node twice, and each old incarnation has left before the new one enters (rule 12).
+#[test]
+fn old_incarnations_leave_before_the_new_ones_enter() {
+    let mut net = Net::cluster(3);
+    let stores: Vec<MemStore> = (1..=3).map(|n| net.kill(n)).collect();
+    for (i, s) in stores.into_iter().enumerate() {
+        net.restart(i as u8 + 1, s, 2, Seqno(0));
+    }
+    net.run(Duration::from_secs(5));
+    let seq = net.sequencer();
+    for n in 1..=3u8 {
+        assert_eq!(net.phase(n), Phase::Primary, "node {n}");
+        let views = &net.nodes[&n].views;
+        for view in views {
+            let names: BTreeSet<_> = view.iter().collect();
+            assert_eq!(names.len(), view.len(), "node {n} sees two incarnations at once: {views:?}");
+        }
+        let (last, before) = views.split_last().unwrap();
+        assert_eq!(last.len(), 3, "node {n}: {views:?}");
+        let of_old = before.iter().position(|view| view.len() == 3).unwrap();
+        // The new sequencer changes places with its old incarnation in one view.
+        for other in (1..=3).filter(|other| *other != seq) {
+            let out = before[of_old..].iter().any(|view| !view.contains(&node(other)));
+            assert!(out, "node {n} sees no view without {other}: {views:?}");
+        }
+    }
+}
+
+/// The joiner's log is longer than the base it is offered, by a tail that was never committed: it must take the base.
+#[test]
+fn a_snapshot_below_an_uncommitted_tail_is_taken() {
+    let mut net = Net::cluster(3);
+    let seq = net.sequencer();
+    net.mute(seq);
+    for i in 0..20 {
+        net.propose(seq, &format!("never committed {i}"));
+    }
+    net.settle();
+    net.lost.clear();
+    net.cut = (1..=3).filter(|n| *n != seq).map(|n| (seq, n)).collect();
+    let at = Seqno(net.nodes[&seq].group.status().delivered.0.min(3));
+    let old = net.kill(seq);
+    let tail = old.last();
+    net.run(Duration::from_secs(3));
+    let new = net.sequencer();
+    net.propose(new, "won");
+    net.settle();
+    // The new sequencer's log is cut off at the base it will offer: what is committed now, below the joiner's tail.
+    let request = net.nodes[&new].group.status().delivered;
+    assert!(request < tail);
+    let chain = net.nodes[&new].group.status();
+    assert_eq!(chain.committed, request);
+    net.cut.clear();
+    net.restart(seq, old, 2, at);
+    let now = net.now;
+    let base = Base {
+        history: HISTORY,
+        index: request,
+        term: chain.term,
+        seqno: Seqno(net.nodes[&new].delivered.last().unwrap().0),
+        voters: chain.voters,
+        view: chain.view,
+        ..Base::default()
+    };
+    net.update_links();
+    let group = &mut net.nodes.get_mut(&seq).unwrap().group;
+    let heartbeat = Content::Heartbeat(Heartbeat { commit: request, last: request, round: 1, majority: true })
+        .in_term(HISTORY, chain.term);
+    group.handle_message(now, node(new), heartbeat);
+    group.handle_message(
+        now,
+        node(new),
+        Message::Snapshot { term: chain.term, lineage: base.lineage.clone(), base: Box::new(base) },
+    );
+    assert_eq!(group.store().base().index, request);
+    assert_eq!(group.status().last, request);
+}

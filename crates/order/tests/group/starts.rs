@@ -1,0 +1,71 @@
+//! Starts on a log of before: of another history, or with an end that nobody can read.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use trireme_order::{LogStore, Phase};
+use trireme_types::{Entry, EntryHeader, EntryKind, HardState, LogIndex, Seqno, Uuid};
+
+use crate::net::*;
+
+/// A bootstrap resets the log. The hard state must not be that of the old one.
+#[test]
+fn bootstrap_of_another_history_forgets_the_old_committed_hint() {
+    let mut net = Net::cluster(1);
+    for i in 0..50 {
+        net.propose(1, &i.to_string());
+        net.settle();
+    }
+    let now = net.now;
+    net.nodes.get_mut(&1).unwrap().group.leave(now);
+    net.settle();
+    let store = net.kill(1);
+    let hint = store.hard_state().committed;
+    net.start(1, Net::config(1), store, None);
+    net.nodes.get_mut(&1).unwrap().group.bootstrap(net.now, Uuid([0xbb; 16]), Seqno(0)).unwrap();
+    net.settle();
+    let store = net.nodes[&1].group.store();
+    assert!(store.last() < hint, "the old hint lies behind the end of the new log");
+    let hard = store.hard_state();
+    assert!(hard.committed <= store.last(), "{hard:?}");
+    assert!(hard.voters_committed <= store.last(), "{hard:?}");
+}
+
+/// A log of a build that wrote entries that it could not decode: four entries, the last one a view that nobody can read.
+fn with_unreadable_end(committed: u64) -> (Net, u64) {
+    let mut net = Net::cluster(3);
+    net.propose(1, "one");
+    net.settle();
+    let mut store = net.kill(3);
+    let last = store.read(store.last(), 0).unwrap()[0].header;
+    let header = EntryHeader { index: last.index.next(), seqno: last.seqno.next(), kind: EntryKind::View, ..last };
+    store.append(&[Entry { header, payload: Bytes::from_static(&[0xff; 40]) }]).unwrap();
+    store.sync();
+    let hard = store.hard_state();
+    store.save_hard_state(HardState { committed: LogIndex(last.index.0 + committed), ..hard }).unwrap();
+    net.restart(3, store, 2, Seqno(0));
+    (net, last.index.0)
+}
+
+#[test]
+fn an_end_that_nobody_can_read_is_cut_and_the_log_repaired() {
+    let (mut net, last) = with_unreadable_end(0);
+    let store = net.nodes[&3].group.store();
+    assert_eq!(
+        (store.last(), store.suspect()),
+        (LogIndex(last), Some(LogIndex(last))),
+        "it may have acknowledged that"
+    );
+    net.run(Duration::from_secs(10));
+    net.propose(3, "two");
+    net.run(Duration::from_secs(1));
+    assert_eq!((net.phase(3), net.nodes[&3].group.store().suspect()), (Phase::Primary, None));
+    assert_eq!(net.bodies(1).last().unwrap(), "two");
+}
+
+#[test]
+fn what_is_committed_is_not_cut_though_this_build_cannot_read_it() {
+    let (net, last) = with_unreadable_end(1);
+    assert_eq!(net.phase(3), Phase::Failed);
+    assert_eq!(net.nodes[&3].group.store().last(), LogIndex(last + 1), "another build may read it");
+}
