@@ -11,8 +11,8 @@ use trireme_certification::{Head, KeyKind, WriteSetBuilder, flags};
 use trireme_order::LogStore;
 use trireme_surface::secret::{Use, parse};
 use trireme_types::{
-    Base, Durability, Entry, EntryHeader, EntryKind, LogIndex, Member, MemberKind, NodeId, Seqno, Session, Term, Uuid,
-    View, Voter, VoterSet, Weight, Writer,
+    Base, Durability, Entry, EntryHeader, EntryKind, LogIndex, Member, MemberKind, NodeId, ProposalNumber, Seqno,
+    Session, Term, Uuid, View, Voter, VoterSet, Weight, Writer,
 };
 use trireme_wslog::{DirStorage, LogKeys, Options, Trim, TrimAnswer, WriteSetLog, read_boot_id};
 
@@ -87,7 +87,7 @@ fn entry(index: u64, seqno: u64, kind: EntryKind, payload: impl Into<Bytes>) -> 
         seqno: Seqno(seqno),
         voters: LogIndex(2),
         session: if internal { Session::default() } else { session },
-        number: if internal { 0 } else { index },
+        number: ProposalNumber(if internal { 0 } else { index }),
         kind,
     };
     Entry { header, payload: payload.into() }

@@ -3,7 +3,9 @@
 use arbitrary::{Result, Unstructured};
 use bytes::Bytes;
 use trireme_order::{LogStore, StoreError};
-use trireme_types::{Base, Entry, EntryHeader, EntryKind, HardState, LogIndex, NodeId, Seqno, Session, Term, Uuid};
+use trireme_types::{
+    Base, Entry, EntryHeader, EntryKind, HardState, LogIndex, NodeId, ProposalNumber, Seqno, Session, Term, Uuid,
+};
 use trireme_wslog::{Options, SimDisk, Storage, StorageFile, WriteSetLog, fuzzing, inspect};
 
 /// The model of the log's own tests.
@@ -99,7 +101,7 @@ fn entry(index: LogIndex, term: Term, seqno: Seqno, payload: &[u8]) -> Entry {
         seqno,
         voters: LogIndex(1),
         session: Session { node: NODE, number: 1 },
-        number: index.0,
+        number: ProposalNumber(index.0),
         kind: EntryKind::WriteSet,
     };
     Entry { header, payload: Bytes::copy_from_slice(payload) }

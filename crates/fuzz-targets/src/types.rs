@@ -63,7 +63,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         seqno: Seqno(5),
         voters: LogIndex(2),
         session,
-        number: 8,
+        number: ProposalNumber(8),
         kind: EntryKind::App,
     };
     let with = |which: u8, encode: &dyn Fn(&mut Writer)| {

@@ -10,14 +10,14 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use bytes::Bytes;
 use trireme_certification::{Certifier, Verdict, WriteSet};
 use trireme_order::SnapshotRequest;
-use trireme_types::{DecodeError, LogIndex, Seqno, Session, Writer};
+use trireme_types::{DecodeError, LogIndex, ProposalNumber, Seqno, Session, Writer};
 
 /// A write set as delivered.
 pub struct Delivered {
     pub index: LogIndex,
     pub seqno: Seqno,
     pub session: Session,
-    pub number: u64,
+    pub number: ProposalNumber,
     pub body: Bytes,
 }
 
@@ -203,7 +203,8 @@ mod tests {
         let body = b.finish(&head).into_bytes();
         let write_set = WriteSet::parse(body.clone()).unwrap();
         let session = Session::first(NodeId(node), Incarnation(1));
-        let delivered = Delivered { index: LogIndex(seqno), seqno: Seqno(seqno), session, number: seqno, body };
+        let delivered =
+            Delivered { index: LogIndex(seqno), seqno: Seqno(seqno), session, number: ProposalNumber(seqno), body };
         Work::Judge { delivered, write_set }
     }
 

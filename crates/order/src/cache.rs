@@ -130,7 +130,7 @@ mod tests {
             seqno: Seqno(1),
             voters: index,
             session,
-            number: 1,
+            number: trireme_types::ProposalNumber(1),
             kind: EntryKind::App,
         };
         cache.push(Entry { header, payload: payload.clone() }, index, 1 << 20);

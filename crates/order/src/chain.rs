@@ -250,7 +250,7 @@ mod tests {
                 kind: EntryKind::App,
                 index: chain.index.next(),
                 session: Session { node: node(n), number: n as u64 },
-                number: 1,
+                number: ProposalNumber(1),
                 term: chain.term,
                 seqno: chain.seqno,
                 voters: chain.voters_at,

@@ -497,33 +497,38 @@ impl<S: LogStore> Group<S> {
 
     /// Send a write set. The answer comes as a `Delivery` with the same session and number. While nobody could order it, it is kept
     /// back, and may be withdrawn.
-    pub fn propose(&mut self, now: Timestamp, body: Bytes) -> Result<(Session, u64), ProposeError> {
+    pub fn propose(&mut self, now: Timestamp, body: Bytes) -> Result<(Session, ProposalNumber), ProposeError> {
         self.input(|group| group.propose_any(now, false, body))
     }
     /// The same for an ordered message that takes no seqno.
-    pub fn propose_app(&mut self, now: Timestamp, body: Bytes) -> Result<(Session, u64), ProposeError> {
+    pub fn propose_app(&mut self, now: Timestamp, body: Bytes) -> Result<(Session, ProposalNumber), ProposeError> {
         self.input(|group| group.propose_any(now, true, body))
     }
 
-    fn propose_any(&mut self, now: Timestamp, app: bool, body: Bytes) -> Result<(Session, u64), ProposeError> {
+    fn propose_any(
+        &mut self,
+        now: Timestamp,
+        app: bool,
+        body: Bytes,
+    ) -> Result<(Session, ProposalNumber), ProposeError> {
         if self.phase() != Phase::Primary {
             return Err(ProposeError::NotPrimary);
         }
         let number = self.proposals.add(app, body);
         self.send_unsent(now);
-        Ok((self.proposals.session(), number.0))
+        Ok((self.proposals.session(), number))
     }
 
     /// Takes back what was proposed and not given to anybody: it will certainly never be ordered. The answer names it, in the order of
     /// the proposals. Its numbers are given again: nobody else has seen them in this session (rule 23).
-    pub fn withdraw_unsent(&mut self) -> Vec<(Session, u64)> {
+    pub fn withdraw_unsent(&mut self) -> Vec<(Session, ProposalNumber)> {
         self.input(Self::take_back_unsent)
     }
 
-    fn take_back_unsent(&mut self) -> Vec<(Session, u64)> {
+    fn take_back_unsent(&mut self) -> Vec<(Session, ProposalNumber)> {
         let session = self.proposals.session();
         let withdrawn = self.proposals.withdraw(self.is(Mutant::WithdrawSent));
-        withdrawn.into_iter().map(|number| (session, number.0)).collect()
+        withdrawn.into_iter().map(|number| (session, number)).collect()
     }
 
     /// Give up everything proposed and not delivered: a new session begins (rules 22, 23). A proposal that was
@@ -734,7 +739,7 @@ impl<S: LogStore> Group<S> {
         }
         match message {
             Message::Submit { session, number, app, body } => {
-                let mark = SessionMark { session, number: ProposalNumber(number) };
+                let mark = SessionMark { session, number };
                 self.on_submit(now, from, Proposed { mark, app, body });
             }
             Message::InTerm(envelope) => self.on_envelope(now, from, envelope),
@@ -1106,7 +1111,7 @@ impl<S: LogStore> Group<S> {
 
     /// Sequencer: one entry of its own making at the end of the log. `proposal`: whose it is, if a member proposed it.
     pub(crate) fn append_own(&mut self, kind: EntryKind, proposal: Option<SessionMark>, payload: Bytes) -> bool {
-        let (session, number) = proposal.map(|mark| (mark.session, mark.number.0)).unwrap_or_default();
+        let (session, number) = proposal.map(|mark| (mark.session, mark.number)).unwrap_or_default();
         let header = EntryHeader {
             index: self.own.tail().index.next(),
             term: self.own.term(),

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use trireme_types::{
-    Base, Durability, Level, Levels, Lineage, LogIndex, Member, NodeId, Seqno, Session, Term, Uuid, View, VoterSet,
+    Base, Durability, Level, Levels, Lineage, LogIndex, Member, NodeId, ProposalNumber, Seqno, Session, Term, Uuid,
+    View, VoterSet,
 };
 
 use crate::level::ABSENCE;
@@ -141,7 +142,7 @@ pub enum Delivery {
         index: LogIndex,
         seqno: Seqno,
         session: Session,
-        number: u64,
+        number: ProposalNumber,
         body: Bytes,
     },
     View {
@@ -154,7 +155,7 @@ pub enum Delivery {
         index: LogIndex,
         seqno: Seqno,
         session: Session,
-        number: u64,
+        number: ProposalNumber,
         body: Bytes,
     },
     /// The group level is `level` from here on.

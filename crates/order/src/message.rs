@@ -5,8 +5,8 @@
 
 use bytes::Bytes;
 use trireme_types::{
-    Base, DecodeError, Durability, EntryHeader, Incarnation, Level, Lineage, LogIndex, Member, NodeId, Reader, Seqno,
-    Session, Term, Uuid, Weight, Writer,
+    Base, DecodeError, Durability, EntryHeader, Incarnation, Level, Lineage, LogIndex, Member, NodeId, ProposalNumber,
+    Reader, Seqno, Session, Term, Uuid, Weight, Writer,
 };
 
 use crate::envelope::{Content, Envelope, LogEnd};
@@ -91,7 +91,7 @@ pub enum Message {
     /// Origin to everybody: a body to be ordered. `app`: takes no seqno.
     Submit {
         session: Session,
-        number: u64,
+        number: ProposalNumber,
         app: bool,
         body: Bytes,
     },
@@ -207,7 +207,7 @@ impl Message {
             Message::Submit { session, number, app, body } => {
                 w.u8(1);
                 put_session(&mut w, session);
-                w.u64(*number);
+                w.u64(number.0);
                 w.bool(*app);
                 out.push(Bytes::from(w.buf));
                 out.push(body.clone());
@@ -296,7 +296,7 @@ impl Message {
         let message = match kind {
             1 => {
                 let session = take_session(&mut r)?;
-                let number = r.number("proposal number")?;
+                let number = r.proposal_number()?;
                 let app = r.bool()?;
                 return Ok(Message::Submit { session, number, app, body: rest(&r) });
             }
@@ -405,10 +405,15 @@ mod tests {
             seqno: Seqno(1),
             voters: LogIndex(1),
             session,
-            number: 4,
+            number: ProposalNumber(4),
             kind: EntryKind::WriteSet,
         };
-        round_trip(Message::Submit { session, number: 4, app: true, body: Bytes::from_static(b"body") });
+        round_trip(Message::Submit {
+            session,
+            number: ProposalNumber(4),
+            app: true,
+            body: Bytes::from_static(b"body"),
+        });
         round_trip(
             Content::Append(Append {
                 prev_index: LogIndex(2),

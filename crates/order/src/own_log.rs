@@ -300,7 +300,7 @@ pub(crate) const READ_BYTES: usize = 1 << 20;
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use trireme_types::{EntryHeader, Session, Uuid, VoterSet, Writer};
+    use trireme_types::{EntryHeader, ProposalNumber, Session, Uuid, VoterSet, Writer};
 
     use super::*;
     use crate::MemStore;
@@ -315,7 +315,15 @@ mod tests {
         };
         let voters = LogIndex::ZERO;
         let (seqno, session) = (trireme_types::Seqno::ZERO, Session { node: NodeId(Uuid([1; 16])), number: 1 });
-        let header = EntryHeader { index: LogIndex(index), term: Term(1), seqno, voters, session, number: index, kind };
+        let header = EntryHeader {
+            index: LogIndex(index),
+            term: Term(1),
+            seqno,
+            voters,
+            session,
+            number: ProposalNumber(index),
+            kind,
+        };
         Entry { header, payload }
     }
 

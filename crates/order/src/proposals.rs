@@ -20,7 +20,7 @@ pub(crate) struct Proposed {
 impl Proposed {
     pub fn submit(self) -> Message {
         let SessionMark { session, number } = self.mark;
-        Message::Submit { session, number: number.0, app: self.app, body: self.body }
+        Message::Submit { session, number, app: self.app, body: self.body }
     }
 }
 

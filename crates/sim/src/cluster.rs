@@ -17,7 +17,9 @@ use trireme_replicator::position::{self, Word};
 use trireme_replicator::retention::EngineDisk;
 use trireme_replicator::votes::Ballots;
 use trireme_replicator::{self as replicator, Position, Replicator};
-use trireme_types::{Durability, Level, Levels, LogIndex, Member, NodeId, Seqno, Term, Timestamp, Uuid, View};
+use trireme_types::{
+    Durability, Level, Levels, LogIndex, Member, NodeId, ProposalNumber, Seqno, Term, Timestamp, Uuid, View,
+};
 
 use crate::check::{Branches, Clients, Histories, Isolation, Logs, Losses, ReadRecord};
 use crate::database::{Change, Database};
@@ -103,7 +105,7 @@ pub(crate) struct Process {
     pub builds: BTreeMap<NodeId, Levels>,
     pub sync: Option<Sync>,
     /// Own proposals by session number and number.
-    pub pending: BTreeMap<(u64, u64), Asked>,
+    pub pending: BTreeMap<(u64, ProposalNumber), Asked>,
     /// Rows that own clients have changed, by operation that has not ended here.
     pub locks: BTreeMap<u64, Vec<u16>>,
     /// Transactions of own clients that lock rows and wait for locks, by operation.

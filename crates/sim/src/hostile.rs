@@ -158,7 +158,12 @@ impl Cluster {
         let Some(liar) = self.hostile.as_ref().map(|h| h.slot) else { return };
         let session = trireme_types::Session { node: NodeId::default(), number: 1 };
         for to in (0..self.slots.len()).filter(|to| *to != liar) {
-            let lie = Message::Submit { session, number: 1, app: true, body: bytes::Bytes::new() };
+            let lie = Message::Submit {
+                session,
+                number: trireme_types::ProposalNumber(1),
+                app: true,
+                body: bytes::Bytes::new(),
+            };
             self.tell(to, lie);
         }
     }

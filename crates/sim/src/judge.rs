@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use trireme_certification::{Certifier, Head, KeyKind, Verdict, WriteSet as Body, WriteSetBuilder, flags};
-use trireme_types::{DecodeError, LogIndex, Reader, Seqno, Session, Uuid, View, Writer};
+use trireme_types::{DecodeError, LogIndex, ProposalNumber, Reader, Seqno, Session, Uuid, View, Writer};
 
 use crate::rng::{hash_bytes, mix};
 
@@ -197,9 +197,9 @@ impl Judge {
         self.chain = mix(self.chain ^ mix(index.0 ^ mix(seqno.0 ^ mix(content ^ mix(self.certifier.cut().0)))));
     }
 
-    pub fn hash_of(session: Session, number: u64, body: &[u8], verdict: Option<&Verdict>) -> u64 {
+    pub fn hash_of(session: Session, number: ProposalNumber, body: &[u8], verdict: Option<&Verdict>) -> u64 {
         let v = verdict.map_or(0, |v| mix(v.depends_on.0 * 2 + u64::from(v.ok())));
-        hash_bytes(mix(number ^ mix(session.number ^ v)), body) ^ hash_bytes(1, &session.node.0.0)
+        hash_bytes(mix(number.0 ^ mix(session.number ^ v)), body) ^ hash_bytes(1, &session.node.0.0)
     }
 }
 

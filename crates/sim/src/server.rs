@@ -8,7 +8,7 @@ use trireme_replicator::absent::others;
 use trireme_replicator::message::AppMessage;
 use trireme_replicator::retention::{EngineDisk, Look};
 use trireme_replicator::{Effect, Feed, Position, Sight};
-use trireme_types::{NodeId, Seqno, Session, Uuid, Writer};
+use trireme_types::{NodeId, ProposalNumber, Seqno, Session, Uuid, Writer};
 
 use crate::cluster::{Cluster, Event, Process, Stop, TICK};
 use crate::database::State;
@@ -22,7 +22,7 @@ pub(crate) struct Owed {
     /// To be said.
     waiting: VecDeque<AppMessage>,
     /// Said, by session number and number.
-    said: BTreeMap<(u64, u64), AppMessage>,
+    said: BTreeMap<(u64, ProposalNumber), AppMessage>,
 }
 
 impl Owed {
@@ -31,15 +31,15 @@ impl Owed {
     }
 
     /// A message of the own `session` was ordered.
-    pub fn ordered(&mut self, session: Session, number: u64) {
+    pub fn ordered(&mut self, session: Session, number: ProposalNumber) {
         self.said.remove(&(session.number, number));
         // A message of an older session that was not ordered before never will be.
-        let newer = self.said.split_off(&(session.number, 0));
+        let newer = self.said.split_off(&(session.number, ProposalNumber::ZERO));
         self.waiting.extend(std::mem::replace(&mut self.said, newer).into_values());
     }
 
     /// It was given to nobody.
-    pub fn lost(&mut self, session: Session, number: u64) {
+    pub fn lost(&mut self, session: Session, number: ProposalNumber) {
         self.waiting.extend(self.said.remove(&(session.number, number)));
     }
 }

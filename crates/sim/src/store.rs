@@ -79,7 +79,8 @@ pub struct FastStore {
 /// Hash of an entry's content, its position and term included.
 pub fn hash_entry(e: &Entry) -> u64 {
     let h = &e.header;
-    let mut x = mix(h.index.0 ^ mix(h.term.0 ^ mix(h.seqno.0 ^ mix(h.voters.0 ^ mix(h.number ^ mix(h.kind as u64))))));
+    let mut x =
+        mix(h.index.0 ^ mix(h.term.0 ^ mix(h.seqno.0 ^ mix(h.voters.0 ^ mix(h.number.0 ^ mix(h.kind as u64))))));
     x = hash_bytes(x ^ h.session.number, &h.session.node.0.0);
     hash_bytes(x, &e.payload)
 }
@@ -472,7 +473,7 @@ mod tests {
             seqno: Seqno(index),
             voters: LogIndex::ZERO,
             session: Session::default(),
-            number: index,
+            number: trireme_types::ProposalNumber(index),
             kind: EntryKind::WriteSet,
         };
         Entry { header, payload: Bytes::from_static(b"body") }

@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use mio::net::UdpSocket;
 use trireme_order::{Class, Message};
-use trireme_types::{NodeId, Session};
+use trireme_types::{NodeId, ProposalNumber, Session};
 
 use crate::gossip::Gossip;
 pub(crate) use datagram::Key;
@@ -88,7 +88,7 @@ pub(crate) struct Multicast {
     /// Announcements that want an answer: of whom, and how many it had sent.
     asked: Vec<(NodeId, u64)>,
     /// Sent since the last flush, so that it is sent once whoever it is for.
-    last: Option<(Session, u64)>,
+    last: Option<(Session, ProposalNumber)>,
     /// May still be sent before the next poll.
     room: usize,
     /// A datagram could not be sent: the links do it until the next announcement.

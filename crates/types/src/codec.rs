@@ -2,7 +2,7 @@
 //!
 //! Decoding never panics and never allocates more than the input's own length: every count is checked against what is left.
 
-use crate::{LogIndex, NUMBER_MAX, Seqno, TERM_MAX, Term, Uuid};
+use crate::{LogIndex, NUMBER_MAX, ProposalNumber, Seqno, TERM_MAX, Term, Uuid};
 
 /// Why bytes could not be decoded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -125,6 +125,9 @@ impl<'a> Reader<'a> {
     pub fn index(&mut self) -> Result<LogIndex, DecodeError> {
         self.number("log index").map(LogIndex)
     }
+    pub fn proposal_number(&mut self) -> Result<ProposalNumber, DecodeError> {
+        self.number("proposal number").map(ProposalNumber)
+    }
     pub fn term(&mut self) -> Result<Term, DecodeError> {
         Some(Term(self.u64()?)).filter(|term| *term <= TERM_MAX).ok_or(DecodeError::TooLong("term"))
     }
@@ -195,7 +198,7 @@ mod tests {
             seqno: Seqno(NUMBER_MAX),
             voters: LogIndex(NUMBER_MAX),
             session: Session { node: NodeId(Uuid([1; 16])), number: u64::MAX },
-            number: NUMBER_MAX,
+            number: ProposalNumber(NUMBER_MAX),
             kind: EntryKind::View,
         };
         let decode = |h: &EntryHeader| EntryHeader::decode(&mut Reader::new(&encoded(|w| h.encode(w))));
@@ -205,7 +208,7 @@ mod tests {
             EntryHeader { term: TERM_MAX.next(), ..header },
             EntryHeader { seqno: Seqno(BEYOND), ..header },
             EntryHeader { voters: LogIndex(BEYOND), ..header },
-            EntryHeader { number: BEYOND, ..header },
+            EntryHeader { number: ProposalNumber(BEYOND), ..header },
         ];
         for header in beyond {
             assert!(matches!(decode(&header), Err(DecodeError::TooLong(_))), "{header:?}");

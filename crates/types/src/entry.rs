@@ -55,7 +55,7 @@ pub struct EntryHeader {
     /// The proposer and its number for the entry; (node nil, 0) for the sequencer's own internal entries.
     pub session: Session,
     /// Rises by one from 1 within a session; 0 for internal entries.
-    pub number: u64,
+    pub number: ProposalNumber,
     pub kind: EntryKind,
 }
 
@@ -64,7 +64,7 @@ impl EntryHeader {
 
     /// The place of this entry among the proposals of its origin.
     pub fn mark(&self) -> SessionMark {
-        SessionMark { session: self.session, number: ProposalNumber(self.number) }
+        SessionMark { session: self.session, number: self.number }
     }
 
     pub fn encode(&self, w: &mut Writer) {
@@ -74,7 +74,7 @@ impl EntryHeader {
         w.u64(self.voters.0);
         w.uuid(self.session.node.0);
         w.u64(self.session.number);
-        w.u64(self.number);
+        w.u64(self.number.0);
         w.u8(self.kind as u8);
     }
 
@@ -85,7 +85,7 @@ impl EntryHeader {
             seqno: r.seqno()?,
             voters: r.index()?,
             session: Session { node: NodeId(r.uuid()?), number: r.u64()? },
-            number: r.number("proposal number")?,
+            number: r.proposal_number()?,
             kind: EntryKind::from_u8(r.u8()?).ok_or(DecodeError::Invalid("entry kind"))?,
         })
     }
@@ -254,7 +254,7 @@ impl Base {
             .map(|_| {
                 Ok(SessionMark {
                     session: Session { node: NodeId(r.uuid()?), number: r.u64()? },
-                    number: ProposalNumber(r.number("proposal number")?),
+                    number: r.proposal_number()?,
                 })
             })
             .collect::<Result<_, DecodeError>>()?;

@@ -647,7 +647,7 @@ pub fn seal_checkpoint(bytes: &mut [u8], number: u64) {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use trireme_types::Session;
+    use trireme_types::{ProposalNumber, Session};
 
     use super::*;
 
@@ -658,7 +658,7 @@ mod tests {
             seqno: Seqno(index / 2),
             voters: LogIndex(1),
             session: Session { node: NodeId(Uuid([7; 16])), number: 9 },
-            number: index,
+            number: ProposalNumber(index),
             kind: EntryKind::WriteSet,
         }
     }

@@ -1,7 +1,7 @@
 //! For the fuzzers: the decoders of single structures, and checksums made right after damage, so that what lies behind them is
 //! reached.
 
-use trireme_types::{EntryHeader, Reader};
+use trireme_types::{EntryHeader, ProposalNumber, Reader};
 
 use crate::format::{
     self, META_OFFSETS, META_SLOT, Meta, RECORD_HEADER, RecordHeader, SEGMENT_HEADER, SegmentHeader, decode_checkpoint,
@@ -49,7 +49,7 @@ pub fn structure_seeds() -> Vec<Vec<u8>> {
         seqno: trireme_types::Seqno(4),
         voters: trireme_types::LogIndex(1),
         session: trireme_types::Session::default(),
-        number: 3,
+        number: ProposalNumber(3),
         kind: trireme_types::EntryKind::WriteSet,
     };
     RecordHeader::encode(&mut record, SEGMENT, 1, trireme_types::LogIndex(4), &entry, 7, crc32fast::hash(b"payload"));

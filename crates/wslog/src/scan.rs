@@ -167,7 +167,7 @@ pub fn behind<F: StorageFile>(file: &F, number: u64, from: u64) -> Result<Option
 
 #[cfg(test)]
 mod tests {
-    use trireme_types::{EntryHeader, EntryKind, NodeId, Session, Term, Uuid};
+    use trireme_types::{EntryHeader, EntryKind, NodeId, ProposalNumber, Session, Term, Uuid};
 
     use super::*;
     use crate::format::{Format, Origin};
@@ -197,7 +197,7 @@ mod tests {
             seqno: Seqno(0),
             voters: LogIndex(0),
             session: Session { node: NodeId::default(), number: 0 },
-            number: 0,
+            number: ProposalNumber::ZERO,
             kind: EntryKind::Term,
         };
         let nothing = crc32fast::hash(b"");

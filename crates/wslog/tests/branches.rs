@@ -3,7 +3,9 @@
 
 use bytes::Bytes;
 use trireme_order::{LogStore, StoreError};
-use trireme_types::{Base, Entry, EntryHeader, EntryKind, Fork, Lineage, LogIndex, NodeId, Seqno, Session, Term, Uuid};
+use trireme_types::{
+    Base, Entry, EntryHeader, EntryKind, Fork, Lineage, LogIndex, NodeId, ProposalNumber, Seqno, Session, Term, Uuid,
+};
 use trireme_wslog::{Faults, Options, SimDisk, Trim, WriteSetLog};
 
 const NODE: NodeId = NodeId(Uuid([9; 16]));
@@ -43,7 +45,7 @@ fn entries(branch: u8, from: u64, to: u64) -> Vec<Entry> {
                 seqno: Seqno(index),
                 voters: LogIndex(1),
                 session: Session { node: NODE, number: 1 },
-                number: index,
+                number: ProposalNumber(index),
                 kind: EntryKind::WriteSet,
             },
             payload: Bytes::from(vec![branch; 300]),

@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 use trireme_order::LogStore;
-use trireme_types::{Base, Entry, EntryHeader, EntryKind, LogIndex, NodeId, Seqno, Session, Term, Uuid};
+use trireme_types::{
+    Base, Entry, EntryHeader, EntryKind, LogIndex, NodeId, ProposalNumber, Seqno, Session, Term, Uuid,
+};
 use trireme_wslog::{
     KEY_BYTES, LogKeys, OpenReport, Options, SimDisk, Storage, StorageFile, Trim, WriteSetLog, inspect,
 };
@@ -55,7 +57,7 @@ fn entry(index: u64, times: usize) -> Entry {
         seqno: Seqno(index),
         voters: LogIndex(1),
         session: Session { node: NODE, number: 1 },
-        number: index,
+        number: ProposalNumber(index),
         kind: EntryKind::WriteSet,
     };
     Entry { header, payload: Bytes::from(SECRET.repeat(times)) }

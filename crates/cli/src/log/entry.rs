@@ -90,7 +90,7 @@ fn fields(entry: &Entry) -> Vec<(&'static str, Value)> {
         out.push(("origin", json!(header.session.node.to_string())));
         out.push(("incarnation", json!(header.session.incarnation().raw())));
         out.push(("session", json!(header.session.number)));
-        out.push(("number", json!(header.number)));
+        out.push(("number", json!(header.number.0)));
     }
     out.push(("bytes", json!(entry.payload.len())));
     out.extend(payload(entry));

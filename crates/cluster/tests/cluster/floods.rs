@@ -25,8 +25,8 @@ use trireme_certificates::{Authority, Issued, Validity};
 use trireme_cluster::{Cluster, LogCursor, Start, Stop};
 use trireme_order::{Append, Content, Heartbeat, JoinRequest, LogEnd, Message};
 use trireme_types::{
-    Base, Durability, EntryHeader, EntryKind, Incarnation, Lineage, LogIndex, NodeId, Seqno, Session, Term, Uuid,
-    Weight,
+    Base, Durability, EntryHeader, EntryKind, Incarnation, Lineage, LogIndex, NodeId, ProposalNumber, Seqno, Session,
+    Term, Uuid, Weight,
 };
 
 const ATTACKERS: u64 = 4;
@@ -219,7 +219,7 @@ fn lies(branch: Uuid, term: Term, last: LogIndex) -> Vec<u8> {
     let session = Session { node: NodeId(Uuid([9; 16])), number: u64::MAX };
     let body = Bytes::from_static(b"forged");
     let (seqno, voters) = (Seqno(1 << 40), LogIndex(1));
-    let header = EntryHeader { index, term, seqno, voters, session, number: 1, kind: EntryKind::App };
+    let header = EntryHeader { index, term, seqno, voters, session, number: ProposalNumber(1), kind: EntryKind::App };
     let base = Base { history: branch, index: LogIndex(1 << 40), term, seqno, ..Base::default() };
     let entries = vec![(header, Some(body.clone()))];
     let messages = [
@@ -241,7 +241,7 @@ fn lies(branch: Uuid, term: Term, last: LogIndex) -> Vec<u8> {
         Message::Force,
         Content::Entrust.in_term(branch, term),
         Content::BeginFromData { index, seqno }.in_term(branch, term),
-        Message::Submit { session, number: 1, app: false, body: body.clone() },
+        Message::Submit { session, number: ProposalNumber(1), app: false, body: body.clone() },
         Message::Signal { body },
         Message::SetWeight { weight: Weight(255) },
         Message::SetDurability { durability: Durability::Process },

@@ -10,7 +10,7 @@ use trireme_metrics::Snapshot;
 use trireme_replicator::NoDonor;
 use trireme_replicator::message::AppMessage;
 use trireme_replicator::position::Word;
-use trireme_types::{Durability, NodeId, Seqno, Session, Weight};
+use trireme_types::{Durability, NodeId, ProposalNumber, Seqno, Session, Weight};
 use trireme_wslog::TrimWish;
 
 use super::ending::CurrentEnding;
@@ -27,12 +27,12 @@ pub(super) struct ProposalId {
     /// The number of the own session.
     pub(super) session: u64,
     /// Within the session.
-    pub(super) number: u64,
+    pub(super) number: ProposalNumber,
 }
 
 impl ProposalId {
     /// `session`: an own one.
-    pub(super) fn of(session: Session, number: u64) -> ProposalId {
+    pub(super) fn of(session: Session, number: ProposalNumber) -> ProposalId {
         ProposalId { session: session.number, number }
     }
 }

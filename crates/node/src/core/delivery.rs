@@ -9,7 +9,7 @@ use trireme_certification::{Failure, Head, Verdict, WriteSet};
 use trireme_flight as flight;
 use trireme_order::{Delivery, LogStore};
 use trireme_surface::texts;
-use trireme_types::{Base, LogIndex, Member, Seqno, Session, Uuid, View, Weight};
+use trireme_types::{Base, LogIndex, Member, ProposalNumber, Seqno, Session, Uuid, View, Weight};
 
 use super::connection::{HeldAnswer, Pending, PendingApp, ProposalId};
 use super::past::{Entry, Past};
@@ -152,7 +152,14 @@ impl Core {
         }
     }
 
-    pub(super) fn on_write_set(&mut self, index: LogIndex, seqno: Seqno, session: Session, number: u64, body: Bytes) {
+    pub(super) fn on_write_set(
+        &mut self,
+        index: LogIndex,
+        seqno: Seqno,
+        session: Session,
+        number: ProposalNumber,
+        body: Bytes,
+    ) {
         self.count_past(&Entry::WriteSet, seqno);
         if body.len() >= LARGE_BODY {
             self.inc.large.push(body.clone());
@@ -298,7 +305,14 @@ impl Core {
         }
     }
 
-    pub(super) fn on_app(&mut self, index: LogIndex, seqno: Seqno, session: Session, number: u64, body: &Bytes) {
+    pub(super) fn on_app(
+        &mut self,
+        index: LogIndex,
+        seqno: Seqno,
+        session: Session,
+        number: ProposalNumber,
+        body: &Bytes,
+    ) {
         if session.node == self.inc.me.node {
             self.note_session(session.number);
         }

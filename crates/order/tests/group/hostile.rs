@@ -7,8 +7,8 @@ use trireme_order::{
     Append, Content, Event, Heartbeat, JoinState, LogEnd, LogStore, MemStore, Message, Phase, Presence,
 };
 use trireme_types::{
-    Base, Durability, EntryHeader, EntryKind, Fork, Lineage, LogIndex, Member, NodeId, Seqno, Session, Term, Uuid,
-    Voter, VoterSet, Weight,
+    Base, Durability, EntryHeader, EntryKind, Fork, Lineage, LogIndex, Member, NodeId, ProposalNumber, Seqno, Session,
+    Term, Uuid, Voter, VoterSet, Weight,
 };
 
 use crate::net::*;
@@ -43,8 +43,15 @@ fn harmful(term: Term, last: LogIndex) -> Vec<Message> {
     let body = Bytes::from_static(b"forged");
     let (index, prev_index) = (last.next(), last);
     let end = LogEnd { term: Term(term.0 - 1), index };
-    let header =
-        EntryHeader { index, term, seqno: Seqno(1000), voters: LogIndex(1), session, number: 1, kind: EntryKind::App };
+    let header = EntryHeader {
+        index,
+        term,
+        seqno: Seqno(1000),
+        voters: LogIndex(1),
+        session,
+        number: ProposalNumber(1),
+        kind: EntryKind::App,
+    };
     let base = Base { history: HISTORY, index: LogIndex(500), term, seqno: Seqno(400), ..Base::default() };
     vec![
         Content::Append(Append { prev_index, prev_term: term, commit: index, entries: vec![(header, Some(body))] })
@@ -215,7 +222,7 @@ fn is_not_taken(kind: EntryKind, session: impl FnOnce(NodeId) -> Session, number
     let voters = if newest.kind == EntryKind::Voters { newest.index } else { newest.voters };
     let seqno = if kind.takes_seqno() { newest.seqno.next() } else { newest.seqno };
     let (index, term, session) = (status.last.next(), status.term, session(node(seq)));
-    let header = EntryHeader { index, term, seqno, voters, session, number, kind };
+    let header = EntryHeader { index, term, seqno, voters, session, number: ProposalNumber(number), kind };
     let message = Content::Append(Append {
         prev_index: status.last,
         prev_term: newest.term,
@@ -511,7 +518,7 @@ fn bodies_of_strangers_are_not_kept() {
     group.handle_link_up(now, Net::config(STRANGER).me, trireme_order::SUPPORTED);
     let session = Session { node: node(STRANGER), number: 1 };
     for number in 1..100 {
-        let body = Bytes::from(vec![0; 10_000]);
+        let (number, body) = (ProposalNumber(number), Bytes::from(vec![0; 10_000]));
         group.handle_message(now, node(STRANGER), Message::Submit { session, number, app: false, body });
     }
     assert_eq!(group.status().pending_bytes, 0);
@@ -641,7 +648,7 @@ fn strangers_bring_about_few_lines_whatever_they_say() {
                 seqno: Seqno(1 << 30),
                 voters: LogIndex(1),
                 session,
-                number: 1,
+                number: ProposalNumber(1),
                 kind: EntryKind::App,
             };
             let last_term = net.nodes[&to].group.store().term_at(last).unwrap();
@@ -656,7 +663,7 @@ fn strangers_bring_about_few_lines_whatever_they_say() {
             // No build says this level.
             let proof = Message::Submit {
                 session: Session { node: node(77), number: 1 },
-                number: 1,
+                number: ProposalNumber(1),
                 app: false,
                 body: Bytes::new(),
             };

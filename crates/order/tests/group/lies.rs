@@ -8,8 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use trireme_order::{Append, Content, Envelope, Heartbeat, LogEnd, Message, Presence};
 use trireme_types::{
-    Base, Durability, EntryHeader, EntryKind, Fork, Level, Lineage, LogIndex, Member, NodeId, Seqno, Session, Term,
-    Uuid, Weight,
+    Base, Durability, EntryHeader, EntryKind, Fork, Level, Lineage, LogIndex, Member, NodeId, ProposalNumber, Seqno,
+    Session, Term, Uuid, Weight,
 };
 
 /// The wall clock at the zero of all that lie or hear lies.
@@ -50,7 +50,7 @@ fn fields_of_header(h: &mut EntryHeader) -> Vec<Field<'_>> {
         Field::Seqno(&mut h.seqno),
         Field::Index(&mut h.voters),
         Field::Number(&mut h.session.number),
-        Field::Number(&mut h.number),
+        Field::Number(&mut h.number.0),
     ]
 }
 
@@ -75,7 +75,7 @@ pub fn fields(message: &mut Message) -> Vec<Field<'_>> {
     use Field as F;
     match message {
         Message::Submit { session, number, app, .. } => {
-            vec![F::Number(&mut session.number), F::Number(number), F::Flag(app)]
+            vec![F::Number(&mut session.number), F::Number(&mut number.0), F::Flag(app)]
         }
         Message::InTerm(Envelope { branch, term, content }) => {
             let mut all = vec![F::Branch(branch), F::Term(term)];
@@ -296,7 +296,15 @@ pub fn invented(scene: &Scene) -> Vec<Message> {
     let (branch, term, index, seqno) = (scene.history, Term(2), LogIndex(5), Seqno(3));
     let me = scene.liar.node;
     let session = Session { node: me, number: 1 };
-    let header = EntryHeader { index, term, seqno, voters: LogIndex(1), session, number: 1, kind: EntryKind::App };
+    let header = EntryHeader {
+        index,
+        term,
+        seqno,
+        voters: LogIndex(1),
+        session,
+        number: ProposalNumber(1),
+        kind: EntryKind::App,
+    };
     let base = Base { history: branch, index, term, seqno, ..Base::default() };
     let presence = Presence {
         history: branch,
@@ -325,7 +333,7 @@ pub fn invented(scene: &Scene) -> Vec<Message> {
     };
     let entries = vec![(header, Some(Bytes::from_static(b"lie")))];
     vec![
-        Message::Submit { session, number: 1, app: false, body: Bytes::from_static(b"lie") },
+        Message::Submit { session, number: ProposalNumber(1), app: false, body: Bytes::from_static(b"lie") },
         Content::Append(Append { prev_index: index, prev_term: term, commit: index, entries }).in_term(branch, term),
         Content::Reject { prev_index: index, last: index }.in_term(branch, term),
         Content::NeedBodies { from: index }.in_term(branch, term),

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use trireme_order::{Content, Envelope, Event, JoinState, LogStore, MemStore, Message, Phase, ReadId};
 use trireme_types::{
-    Durability, Entry, EntryHeader, EntryKind, HardState, Incarnation, MemberKind, NodeId, Seqno, Session, Uuid, Voter,
-    VoterSet, Weight, Writer,
+    Durability, Entry, EntryHeader, EntryKind, HardState, Incarnation, MemberKind, NodeId, ProposalNumber, Seqno,
+    Session, Uuid, Voter, VoterSet, Weight, Writer,
 };
 
 use crate::net::*;
@@ -574,7 +574,7 @@ fn a_change_of_voters_in_doubt_waits_for_a_majority_of_those_before_it_and_says_
     let header = EntryHeader {
         index: last.index.next(),
         session: Session::default(),
-        number: 0,
+        number: ProposalNumber::ZERO,
         kind: EntryKind::Voters,
         ..last
     };
@@ -810,8 +810,8 @@ fn what_is_proposed_without_links_to_a_majority_can_be_withdrawn() {
         let group = &mut net.nodes.get_mut(&alone).unwrap().group;
         assert_eq!(group.store().last(), last, "the own log was not given it either");
         let bytes = group.status().pending_bytes;
-        let withdrawn: Vec<u64> = group.withdraw_unsent().into_iter().map(|(_, number)| number).collect();
-        assert_eq!(withdrawn, [2, 3], "{alone_orders}");
+        let withdrawn: Vec<ProposalNumber> = group.withdraw_unsent().into_iter().map(|(_, number)| number).collect();
+        assert_eq!(withdrawn, [2, 3].map(ProposalNumber), "{alone_orders}");
         assert_eq!(group.status().pending_bytes, bytes - 6);
         assert_eq!(group.withdraw_unsent(), []);
         net.run(Duration::from_secs(8));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use trireme_order::{Append, Content, Event, Heartbeat, LogEnd, LogStore, Message, Phase, violation};
-use trireme_types::{EntryHeader, EntryKind, HardState, LogIndex, NodeId, Seqno, Session, Term};
+use trireme_types::{EntryHeader, EntryKind, HardState, LogIndex, NodeId, ProposalNumber, Seqno, Session, Term};
 
 use crate::net::*;
 
@@ -17,7 +17,7 @@ fn proofs(term: Term, last: LogIndex) -> Vec<Message> {
         seqno: Seqno(1),
         voters: LogIndex(1),
         session: session(2),
-        number: 1,
+        number: ProposalNumber(1),
         kind: EntryKind::App,
     };
     let append = |prev_term: Term, entries: Vec<EntryHeader>| {
@@ -26,7 +26,7 @@ fn proofs(term: Term, last: LogIndex) -> Vec<Message> {
     };
     let next = last.0 + 1;
     vec![
-        Message::Submit { session: session(77), number: 1, app: false, body: Bytes::from_static(b"x") },
+        Message::Submit { session: session(77), number: ProposalNumber(1), app: false, body: Bytes::from_static(b"x") },
         Content::Vote { last: LogEnd { term, index: last }, transfer: true }.in_term(HISTORY, term),
         Content::PreVote { last: LogEnd { term: term.next(), index: last } }.in_term(HISTORY, term),
         append(term.next(), vec![]),

@@ -127,14 +127,14 @@ impl Branches {
 mod tests {
     use super::*;
     use crate::check::What;
-    use trireme_types::{Fork, Seqno, Session};
+    use trireme_types::{Fork, ProposalNumber, Seqno, Session};
 
     #[test]
     fn another_past_on_the_same_branch_is_found() {
         let d = |chain| Delivered {
             index: LogIndex(3),
             seqno: Seqno(2),
-            what: What::App { session: Session::default(), number: 1 },
+            what: What::App { session: Session::default(), number: ProposalNumber(1) },
             chain,
         };
         let mut b = Branches::default();
@@ -182,7 +182,7 @@ mod tests {
         let d = |chain| Delivered {
             index: LogIndex(7),
             seqno: Seqno(7),
-            what: What::App { session: Session::default(), number: 1 },
+            what: What::App { session: Session::default(), number: ProposalNumber(1) },
             chain,
         };
         let at = Place { index: LogIndex(7), seqno: 7, history, lineage: Lineage::default().with(fork) };

@@ -178,7 +178,14 @@ mod tests {
                 c.withdrawn(op);
             }
             let session = Session { node: NodeId(Uuid([1; 16])), number: 1 };
-            let what = What::WriteSet { session, number: 1, op, part: Part::Whole, origin: Uuid::NIL, verdict: true };
+            let what = What::WriteSet {
+                session,
+                number: trireme_types::ProposalNumber(1),
+                op,
+                part: Part::Whole,
+                origin: Uuid::NIL,
+                verdict: true,
+            };
             let mut histories = Histories::default();
             histories.reset(Uuid::NIL, LogIndex(0), Seqno(0), 0).unwrap();
             histories.deliver(Uuid::NIL, &Delivered { index: LogIndex(1), seqno: Seqno(1), what, chain: 0 }).unwrap();

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Streams;
 use crate::judge::Part;
-use trireme_types::{LogIndex, NodeId, Seqno, Session, Uuid, View};
+use trireme_types::{LogIndex, NodeId, ProposalNumber, Seqno, Session, Uuid, View};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum What {
-    WriteSet { session: Session, number: u64, op: u64, part: Part, origin: Uuid, verdict: bool },
-    App { session: Session, number: u64 },
+    WriteSet { session: Session, number: ProposalNumber, op: u64, part: Part, origin: Uuid, verdict: bool },
+    App { session: Session, number: ProposalNumber },
     View(View),
 }
 
@@ -29,7 +29,7 @@ struct History {
     entries: BTreeMap<u64, Delivered>,
     last: Option<(LogIndex, Seqno)>,
     /// Newest session of each origin and its last number.
-    sessions: BTreeMap<NodeId, (u64, u64)>,
+    sessions: BTreeMap<NodeId, (u64, ProposalNumber)>,
     view: Option<View>,
     /// Seqno and verdict of every operation.
     ops: BTreeMap<u64, (u64, bool)>,
@@ -142,9 +142,13 @@ impl Histories {
 }
 
 impl History {
-    fn session(&mut self, session: Session, number: u64) -> Result<(), String> {
-        let (newest, last) = self.sessions.get(&session.node).copied().unwrap_or((0, 0));
-        let fits = if session.number == newest { number == last + 1 } else { session.number > newest && number == 1 };
+    fn session(&mut self, session: Session, number: ProposalNumber) -> Result<(), String> {
+        let (newest, last) = self.sessions.get(&session.node).copied().unwrap_or_default();
+        let fits = if session.number == newest {
+            number == last.next()
+        } else {
+            session.number > newest && number == ProposalNumber(1)
+        };
         if !fits {
             return Err(format!(
                 "session {}:{} number {number} delivered after session {newest} number {last} of the same origin",
@@ -195,7 +199,14 @@ mod tests {
         Delivered {
             index: LogIndex(index),
             seqno: Seqno(seqno),
-            what: What::WriteSet { session, number, op: number, part: Part::Whole, origin: Uuid::NIL, verdict: true },
+            what: What::WriteSet {
+                session,
+                number: ProposalNumber(number),
+                op: number,
+                part: Part::Whole,
+                origin: Uuid::NIL,
+                verdict: true,
+            },
             chain,
         }
     }

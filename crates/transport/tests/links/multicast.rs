@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 
 use trireme_order::{Class, Message};
 use trireme_transport::{MulticastConfig, NetConfig, NetEvent, SECRET_LEN, Sent, TlsContext, Transport};
-use trireme_types::{Member, Session};
+use trireme_types::{Member, ProposalNumber, Session};
 
 use crate::support::{Node, config, id, until};
 
@@ -50,7 +50,7 @@ fn hears(node: &Node, peer: u8) -> bool {
 
 fn body(from: u8, number: u64, len: usize) -> Message {
     let body = (0..len).map(|at| (at as u64 + number) as u8).collect::<Vec<_>>().into();
-    Message::Submit { session: Session { node: id(from), number: 1 }, number, app: false, body }
+    Message::Submit { session: Session { node: id(from), number: 1 }, number: ProposalNumber(number), app: false, body }
 }
 
 fn heard(node: &Node, from: u8) -> Vec<Message> {

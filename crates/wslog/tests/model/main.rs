@@ -7,7 +7,7 @@ mod world;
 
 use bytes::Bytes;
 use trireme_order::LogStore;
-use trireme_types::{Base, Entry, EntryHeader, EntryKind, LogIndex, Seqno, Session, Term, Uuid};
+use trireme_types::{Base, Entry, EntryHeader, EntryKind, LogIndex, ProposalNumber, Seqno, Session, Term, Uuid};
 use trireme_wslog::{Faults, SimDisk, Trim, WriteSetLog};
 
 use crate::world::{End, NODE, World, drop_faults, fits, options};
@@ -167,7 +167,7 @@ fn lying_disk_never_makes_wrong_content() {
             while next <= log.last() {
                 for e in log.read(next, 10_000).unwrap() {
                     assert_eq!(e.header.index, next);
-                    let number = e.header.number;
+                    let number = e.header.number.0;
                     assert!(
                         e.payload.iter().enumerate().all(|(at, b)| *b == (at as u64 ^ number ^ (number >> 8)) as u8)
                     );
@@ -209,7 +209,7 @@ fn trim_leaves_a_segment_whose_header_is_durable() {
                 seqno: Seqno(index),
                 voters: LogIndex(0),
                 session: Session { node: NODE, number: 1 },
-                number: index,
+                number: ProposalNumber(index),
                 kind: EntryKind::WriteSet,
             };
             log.append(&[Entry { header, payload: Bytes::from(vec![1; 1000]) }]).unwrap();

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use trireme_order::{LogStore, StoreError};
 use trireme_types::{
-    Base, Durability, Entry, EntryHeader, EntryKind, HardState, LogIndex, NodeId, Seqno, Session, SplitMix, Term, Uuid,
+    Base, Durability, Entry, EntryHeader, EntryKind, HardState, LogIndex, NodeId, ProposalNumber, Seqno, Session,
+    SplitMix, Term, Uuid,
 };
 use trireme_wslog::{Faults, KEY_BYTES, LogKeys, OpenReport, Options, SimDisk, SyncTicket, Trim, WriteSetLog};
 
@@ -243,7 +244,7 @@ impl World {
                     seqno,
                     voters: LogIndex(1),
                     session: Session { node: NODE, number: 1 },
-                    number,
+                    number: ProposalNumber(number),
                     kind,
                 };
                 Entry { header, payload: Bytes::from(payload) }

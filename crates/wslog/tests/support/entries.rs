@@ -1,5 +1,5 @@
 use bytes::Bytes;
-use trireme_types::{Entry, EntryHeader, EntryKind, LogIndex, Seqno, Session, Term};
+use trireme_types::{Entry, EntryHeader, EntryKind, LogIndex, ProposalNumber, Seqno, Session, Term};
 
 /// A write set whose payload of `size` bytes follows from its place.
 pub fn entry(index: u64, term: u64, size: usize) -> Entry {
@@ -9,7 +9,7 @@ pub fn entry(index: u64, term: u64, size: usize) -> Entry {
         seqno: Seqno(index),
         voters: LogIndex(1),
         session: Session::default(),
-        number: index,
+        number: ProposalNumber(index),
         kind: EntryKind::WriteSet,
     };
     Entry { header, payload: Bytes::from(vec![index as u8 ^ term as u8; size]) }
