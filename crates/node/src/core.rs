@@ -15,7 +15,7 @@ use crate::log::Log;
 use trireme_flight as flight;
 use trireme_order::{Content, Envelope, Event, LogStore, Message, Output, StoreError};
 use trireme_surface::texts;
-use trireme_types::{DecodeError, NodeId, Seqno, Timestamp, View, Writer};
+use trireme_types::{DecodeError, NodeId, Seqno, Timestamp, View, Writer, panic_text};
 use trireme_wslog::Synced;
 
 use crate::command::{Command, Outcome};
@@ -27,7 +27,6 @@ use crate::shared::Shared;
 use crate::slot::Slot;
 use crate::startup::{ConnectError, Plan, Start};
 use crate::status::GroupStatus;
-use crate::threads::panic_text;
 use crate::{CAPABILITIES, Level, ServerView, ViewMember, ViewStatus};
 use trireme_replicator::{self as replicator, Failures, NoDonor, Position};
 

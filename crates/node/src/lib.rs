@@ -68,5 +68,5 @@ pub use node::{Node, StartError};
 pub use saved::StateFileError;
 pub use settings::SettingsError;
 pub use space::free_space;
-pub use threads::{block_signals, panic_text};
 pub use trireme_replicator::NoDonor;
+pub use trireme_transport::with_signals_blocked;

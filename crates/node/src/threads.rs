@@ -1,10 +1,12 @@
 //! The node's own threads.
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+
+use trireme_transport::with_signals_blocked;
+use trireme_types::panic_text;
 
 use crate::slot::Slot;
 
@@ -122,30 +124,8 @@ pub fn within(limit: Duration) -> impl Fn() -> bool {
     move || Instant::now() < deadline
 }
 
-/// The text of a panic.
-pub fn panic_text(payload: &(dyn Any + Send)) -> &str {
-    let said = payload.downcast_ref::<&str>().copied();
-    said.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("(no text)")
-}
-
 /// Starts a named thread that no signal of the process is delivered to: the server has a thread for them.
 pub fn spawn<T: Send + 'static>(name: &str, body: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
-    thread::Builder::new()
-        .name(name.to_string())
-        .spawn(move || {
-            block_signals();
-            body()
-        })
-        .expect("the process may start threads")
-}
-
-/// No signal of the process is delivered to this thread from here on.
-pub fn block_signals() {
-    let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: sigfillset initialises the set that it is given; pthread_sigmask reads it, and takes null for "do not tell the
-    // former mask". Only the calling thread is affected.
-    unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), std::ptr::null_mut());
-    }
+    let thread = thread::Builder::new().name(name.to_string());
+    with_signals_blocked(|| thread.spawn(body)).expect("the process may start threads")
 }

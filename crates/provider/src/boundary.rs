@@ -13,7 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use trireme_node::{Gtid, Level, Node, Server, block_signals, panic_text};
+use trireme_node::{Gtid, Level, Node, Server, with_signals_blocked};
+use trireme_types::panic_text;
 use trireme_wsrep_sys::Wsrep;
 
 use crate::server::CServer;
@@ -141,14 +142,14 @@ impl Boundary {
 
     fn start(&self, leave: impl FnOnce() + Send + 'static) {
         let server = Arc::clone(&self.server);
-        let thread = std::thread::Builder::new().name("trireme-leave".into()).spawn(move || {
-            // The server has a thread for them.
-            block_signals();
+        let thread = std::thread::Builder::new().name("trireme-leave".into());
+        let leave = move || {
             if let Err(payload) = catch_unwind(AssertUnwindSafe(leave)) {
                 log_panic(&server, "disconnect", &*payload);
             }
-        });
-        match thread {
+        };
+        // The server has a thread for signals.
+        match with_signals_blocked(|| thread.spawn(leave)) {
             Ok(handle) => *self.leaving.lock().unwrap_or_else(PoisonError::into_inner) = Some(handle),
             Err(e) => {
                 self.server.log(Level::Fatal, &format!("A poisoned node could not be taken out of the group: {e}"))

@@ -1,6 +1,5 @@
 //! A thread for what would hold up the group thread.
 
-use std::any::Any;
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,7 +7,9 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use crate::Waker;
+use trireme_types::panic_text;
+
+use crate::{Waker, with_signals_blocked};
 
 /// Which request comes next when several wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -157,7 +158,7 @@ impl<Q: Send + 'static, A: Send + 'static> Helper<Q, A> {
                     Ok(Some(answer)) => answer,
                     Ok(None) => continue,
                     Err(payload) => {
-                        ends.0.lock().panicked = Some(said(&*payload));
+                        ends.0.lock().panicked = Some(panic_text(&*payload).to_owned());
                         drop(ends);
                         return waker.wake();
                     }
@@ -169,8 +170,7 @@ impl<Q: Send + 'static, A: Send + 'static> Helper<Q, A> {
             }
         };
         // The server has a thread of its own for signals, so none may be delivered here; the mask is inherited.
-        let spawned =
-            crate::socket::with_signals_blocked(|| std::thread::Builder::new().name(self.name.to_owned()).spawn(run));
+        let spawned = with_signals_blocked(|| std::thread::Builder::new().name(self.name.to_owned()).spawn(run));
         let handle = spawned.map_err(|source| HelperError::Start { title: self.title, source })?;
         Ok(Running { requests, answers, handle })
     }
@@ -196,11 +196,6 @@ impl<Q, A> Helper<Q, A> {
             let _ = handle.join();
         }
     }
-}
-
-fn said(payload: &(dyn Any + Send)) -> String {
-    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "(no text)".to_owned())
 }
 
 impl<Q, A> Drop for Helper<Q, A> {

@@ -56,6 +56,7 @@ pub use inspect::{LinkInfo, PeerInfo, Protection, Sent, Stats};
 pub use isolation::{InvalidIsolation, Isolation, Registration, isolate_all, isolation_of_process};
 pub use multicast::{MulticastConfig, MulticastStats};
 pub use queue::Encoded;
+pub use socket::with_signals_blocked;
 pub use tls::{SECRET_LEN, Shows, TlsContext, TlsFiles};
 pub use transport::Transport;
 pub use waker::Waker;

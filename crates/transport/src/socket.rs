@@ -136,8 +136,8 @@ pub(crate) fn send(stream: &TcpStream, parts: &[IoSlice<'_>]) -> io::Result<usiz
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 
-/// Runs `start`, which starts a thread, so that the thread gets no signals.
-pub(crate) fn with_signals_blocked<T>(start: impl FnOnce() -> T) -> T {
+/// Runs `start`, which starts a thread, so that no signal of the process is delivered to the thread.
+pub fn with_signals_blocked<T>(start: impl FnOnce() -> T) -> T {
     // SAFETY: both sets are ours and initialised before use; pthread_sigmask only changes this thread's mask, which is put back.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();

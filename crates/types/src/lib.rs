@@ -9,6 +9,7 @@ mod ids;
 mod level;
 mod lineage;
 mod member;
+mod panic_text;
 mod printable;
 mod splitmix;
 
@@ -20,5 +21,6 @@ pub use ids::{
 pub use level::{Level, Levels, Setting};
 pub use lineage::{Fork, Kinship, Lineage};
 pub use member::{Durability, Member, MemberKind, View};
+pub use panic_text::panic_text;
 pub use printable::printable;
 pub use splitmix::{SplitMix, mix};

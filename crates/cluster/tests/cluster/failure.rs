@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use std::panic::{PanicHookInfo, set_hook, take_hook};
 use std::sync::Mutex;
 
+use trireme_types::panic_text;
+
 /// Messages of the last panics, and where in the source they came from. Which scenario a thread belongs to is not known here: a panic that is
 /// handed on from thread to thread keeps its message, by which its place is found.
 static HEARD: Mutex<VecDeque<(String, String)>> = Mutex::new(VecDeque::new());
@@ -20,7 +22,7 @@ pub fn note_places() {
         let place = info.location().map_or_else(|| "somewhere".to_owned(), |at| format!("{}:{}", at.file(), at.line()));
         if let Ok(mut heard) = HEARD.lock() {
             heard.truncate(HEARD_MAX - 1);
-            heard.push_front((message_of(info.payload()), place));
+            heard.push_front((panic_text(info.payload()).to_owned(), place));
         }
         print(info);
     }));
@@ -33,7 +35,7 @@ pub struct Failure {
 
 impl Failure {
     pub fn of(panic: &(dyn Any + Send)) -> Failure {
-        let message = message_of(panic);
+        let message = panic_text(panic).to_owned();
         let heard = HEARD.lock().expect("no holder panics");
         let place = heard.iter().find(|(said, _)| *said == message).map(|(_, place)| place.clone());
         Failure { message, place }
@@ -57,9 +59,4 @@ fn clip(line: &str) -> String {
         Some((end, _)) => format!("{} […]", &line[..end]),
         None => line.to_owned(),
     }
-}
-
-fn message_of(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without a message".to_owned())
 }

@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use trireme_sim::mutants::{Form, Found, HEAD, KNOWN, Known};
 use trireme_sim::{Census, Failure, Kind, Options, Report, SEC, Situation};
+use trireme_types::panic_text;
 
 const USAGE: &str = "usage: trireme-sim --seed N [--kind KIND] [--mutant NAME] [--verbose]
        trireme-sim --seeds A..B [--kind KIND] [--mutant NAME] [--jobs J] [--stop-after F] [--print]
@@ -119,11 +120,7 @@ fn guarded(args: &Args, seed: u64, trace: bool) -> Report {
     match std::panic::catch_unwind(|| trireme_sim::run(args.options(seed), trace)) {
         Ok(report) => report,
         Err(payload) => {
-            let text = payload
-                .downcast_ref::<String>()
-                .cloned()
-                .or_else(|| payload.downcast_ref::<&str>().map(|s| s.to_string()))
-                .unwrap_or_else(|| "no text".into());
+            let text = panic_text(&*payload);
             let place = PANIC.with(|p| p.take());
             Report {
                 seed,
