@@ -160,7 +160,16 @@ pub fn known_voters(host: &Host, log: &Log, cluster: &str, peers: &[String]) -> 
                     }
                 }
                 NetEvent::Shunned { reason } => shunned = Some(reason),
-                _ => {}
+                NetEvent::Message { .. }
+                | NetEvent::LinkDown { .. }
+                | NetEvent::RoundTrip { .. }
+                | NetEvent::Log { .. }
+                | NetEvent::Unwelcome { .. }
+                | NetEvent::Twin { .. }
+                | NetEvent::Admission { .. }
+                | NetEvent::Certificates(_)
+                | NetEvent::Broken { .. }
+                | NetEvent::Refused { .. } => {}
             }
         }
     }

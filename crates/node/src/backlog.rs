@@ -38,7 +38,13 @@ pub struct Backlog {
 fn length(item: &Item) -> usize {
     match item {
         Item::Apply(apply) => apply.body.as_ref().map_or(0, Bytes::len),
-        _ => 0,
+        Item::Connected(_)
+        | Item::View { .. }
+        | Item::Compare { .. }
+        | Item::SstRequest { .. }
+        | Item::Donate { .. }
+        | Item::Synced { .. }
+        | Item::Final { .. } => 0,
     }
 }
 

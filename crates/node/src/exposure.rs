@@ -35,7 +35,7 @@ pub fn refusal(protection: Protection, place: &str) -> Option<String> {
     let complaint = complaint(protection)?;
     let advice = match protection {
         Protection::Optional => "remove socket.dynamic",
-        _ => {
+        Protection::Secret | Protection::Certificates | Protection::Loopback | Protection::None => {
             "set repl.secret_file (make the file with `trireme secret new FILE`), or socket.ssl_key and socket.ssl_cert"
         }
     };
@@ -72,7 +72,7 @@ fn lines(protection: Protection, complaint: &str, place: &str) -> Vec<String> {
     )];
     match protection {
         Protection::Optional => lines.push("to mend it, when all nodes have been changed: remove socket.dynamic".to_owned()),
-        _ => lines.extend([
+        Protection::Secret | Protection::Certificates | Protection::Loopback | Protection::None => lines.extend([
             "to mend it, once: trireme secret new /etc/mysql/trireme.secret, and copy that file to every node (owner: the server's user, mode 0600)"
                 .to_owned(),
             "to mend it, on every node: wsrep_provider_options=\"repl.secret_file=/etc/mysql/trireme.secret\"".to_owned(),

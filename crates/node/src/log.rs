@@ -174,7 +174,9 @@ fn newest_voters(log: &Log) -> (VoterSet, LogIndex) {
     let base = log.base();
     let newest = entry(log, log.last()).and_then(|last| match last.header.kind {
         EntryKind::Voters => Some(last),
-        _ => entry(log, last.header.voters).filter(|e| e.header.kind == EntryKind::Voters),
+        EntryKind::Term | EntryKind::WriteSet | EntryKind::View | EntryKind::App | EntryKind::Setting => {
+            entry(log, last.header.voters).filter(|e| e.header.kind == EntryKind::Voters)
+        }
     });
     newest
         .and_then(|e| Some((VoterSet::decode(&mut Reader::new(&e.payload)).ok()?, e.header.index)))

@@ -184,7 +184,7 @@ impl<S: LogStore> Group<S> {
         let free = matches!(self.phase(), Phase::Joining | Phase::NonPrimary) && self.standing().keeps_log();
         let fork = match self.kinship_of(candidate) {
             Some(Kinship::Descendant(fork)) if theirs.lineage.branch(theirs.history) == branch => fork,
-            _ => return false,
+            Some(Kinship::Same | Kinship::Descendant(_) | Kinship::Ancestor | Kinship::Sibling) | None => return false,
         };
         free && self.commit < fork.index && !self.hears_sequencer(now)
     }

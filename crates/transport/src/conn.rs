@@ -200,7 +200,13 @@ impl Conn {
     pub fn up(&self) -> Option<&Up> {
         match &self.phase {
             Phase::Up(up) => Some(up),
-            _ => None,
+            Phase::Connecting
+            | Phase::Admission(_)
+            | Phase::Hello
+            | Phase::Ready(_)
+            | Phase::Ack(..)
+            | Phase::Confirm(_)
+            | Phase::Contest(_) => None,
         }
     }
 

@@ -289,7 +289,13 @@ impl Transport {
     pub(crate) fn on_pong(&mut self, node: NodeId, number: u64, now: Instant) {
         let asked = |conn: &Conn| match &conn.phase {
             Phase::Contest(contest) => contest.hello.member.node == node && contest.number == number,
-            _ => false,
+            Phase::Connecting
+            | Phase::Admission(_)
+            | Phase::Hello
+            | Phase::Ready(_)
+            | Phase::Ack(..)
+            | Phase::Confirm(_)
+            | Phase::Up(_) => false,
         };
         let Some(slot) = self.conns.iter().position(|conn| conn.as_ref().is_some_and(asked)) else { return };
         let claimant = |conn: &Conn| Some((conn.hello()?.clone(), conn.remote));

@@ -146,7 +146,8 @@ impl Node {
             (Some(trx), Some(Stage::Certified(_))) => monitor.enter(meta.seqno, Some(&trx.aborted)),
             // The server rolls back and stores the position without a commit.
             (Some(_), Some(Stage::Failed(_))) => monitor.enter_when_ended(meta.seqno),
-            _ => monitor.enter(meta.seqno, None),
+            (_, None | Some(Stage::Collecting | Stage::Certifying | Stage::Replaying(_)))
+            | (None, Some(Stage::Certified(_) | Stage::Failed(_))) => monitor.enter(meta.seqno, None),
         };
         if entered.is_ok()
             && let (Some(trx), Some(begun)) = (&trx, begun)
@@ -236,7 +237,9 @@ impl Node {
                     (body, meta, state.flags)
                 }
                 (Stage::Failed(_), _, _) => return Code::TrxFail,
-                _ => return Code::Fatal,
+                (Stage::Collecting | Stage::Certifying | Stage::Certified(_) | Stage::Replaying(_), _, _) => {
+                    return Code::Fatal;
+                }
             }
         };
         trx.aborted.store(false, Relaxed);

@@ -71,7 +71,7 @@ fn brings_a_view(message: &Message) -> bool {
         if entries.iter().any(|(header, _)| header.kind == EntryKind::View))
 }
 
-/// What is sent to the leaver arrives late: from `first` on it is held back until the others have ordered more without it. Gives what the
+/// Messages to the leaver arrive late: from `first` on it is held back until the others have ordered more without it. Gives what the
 /// leaver says when it gets all of it at once.
 fn hears_of_later_commits(members: u8, first: fn(&Message) -> bool) -> (Group<MemStore>, Vec<Output>) {
     let mut net = Net::cluster(members);

@@ -608,7 +608,8 @@ fn a_member_without_a_vote_leads_those_who_cannot_be_elected_for_its_log() {
         let at = Seqno(net.nodes[&1].delivered.last().unwrap().0);
         let mut logs: Vec<MemStore> = (1..=3).map(|n| net.kill(n)).collect();
         let last = logs[0].read(logs[0].last(), 0).unwrap()[0].header;
-        let next = EntryHeader { index: last.index.next(), session: Session::default(), number: 0, ..last };
+        let next =
+            EntryHeader { index: last.index.next(), session: Session::default(), number: ProposalNumber::ZERO, ..last };
         let mut fourth = logs[2].clone();
         let header = EntryHeader { term: last.term.next(), kind: EntryKind::Term, ..next };
         fourth.save_hard_state(HardState { term: header.term, ..fourth.hard_state() }).unwrap();
