@@ -196,7 +196,8 @@ fn client(shared: &'static Shared, load: Load, conn: u64, from: Instant, until: 
         if ended >= until {
             return report;
         }
-        if begun >= from {
+        // Each counts where it ends. With long commits, those that also begin in the measured time would be too few.
+        if ended >= from {
             match outcome {
                 Outcome::Committed => {
                     report.commits += 1;
