@@ -165,6 +165,10 @@ pub struct Measure {
     /// In `provider`: bytes of data in each write set, with commas between
     #[arg(long, value_delimiter = ',', value_name = "BYTES")]
     pub sizes: Vec<usize>,
+    /// In `provider`: milliseconds of a round trip between any two nodes, with commas between, made by relays; 0: none. The report compares the
+    /// model of docs/scaling.md with them where 0 is among them [default: 0]
+    #[arg(long, value_delimiter = ',', value_name = "MS", value_parser = not_negative)]
+    pub rtt: Vec<f64>,
     /// In `provider`: rows that keys are drawn from; fewer rows, more conflicts
     #[arg(long, default_value_t = ROWS)]
     pub rows: u64,

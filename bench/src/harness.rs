@@ -7,11 +7,13 @@ mod host;
 mod load;
 mod perf;
 mod provider;
+mod relay;
 mod stages;
 mod stages_table;
 mod threads;
 
 use clap::Args;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -64,6 +66,10 @@ pub struct NodeArgs {
     #[arg(long)]
     port: u16,
     #[arg(long)]
+    listens: Ipv4Addr,
+    #[arg(long)]
+    known: Ipv4Addr,
+    #[arg(long)]
     url: String,
     #[arg(long)]
     options: String,
@@ -82,6 +88,7 @@ pub fn serve(args: &NodeArgs) {
         library: args.library.clone(),
         name: args.name.clone(),
         port: args.port,
+        place: relay::Place { listens: args.listens, known: args.known },
         url: args.url.clone(),
         options: args.options.clone(),
         dir: args.dir.clone(),
@@ -96,7 +103,7 @@ pub fn dissect(args: &Stages) -> Result<(), String> {
         return Err(format!("no node {bad}: {nodes} nodes, counted from 0"));
     }
     host::set_verbose(args.verbose);
-    let shape = Shape { nodes, appliers: args.appliers, dummy: false, verbose: args.verbose };
+    let shape = Shape { nodes, appliers: args.appliers, dummy: false, rtt: Duration::ZERO, verbose: args.verbose };
     let mut clusters = args.providers.iter().map(|s| Cluster::start(s, shape)).collect::<Result<Vec<_>, _>>()?;
     println!(
         "{nodes} nodes, one client, {} bytes and one key per write set, {} round(s) of {} s\n",

@@ -206,12 +206,13 @@ fn context(asked: &Measure, settings: Settings, provider: PathBuf, cancel: Cance
 /// An option that changes nothing in any of these experiments is a mistake of whoever gave it.
 fn check_options(experiments: &[Experiment], asked: &Measure) -> Result<(), String> {
     use Experiment as E;
-    let options: [(&str, bool, &[Experiment]); 7] = [
+    let options: [(&str, bool, &[Experiment]); 8] = [
         ("--threads", !asked.threads.is_empty(), &[E::Oltp, E::Durability, E::Peers, E::Provider]),
         ("--scale", asked.scale.is_some(), &[E::Insert, E::Oltp, E::Tpcc, E::Durability]),
         ("--write-sets", !asked.write_sets.is_empty(), &[E::Ratio]),
         ("--library", !asked.library.is_empty(), &[E::Provider]),
         ("--unmeasured", asked.unmeasured, &[E::Provider]),
+        ("--rtt", !asked.rtt.is_empty(), &[E::Provider]),
         ("--sizes", !asked.sizes.is_empty(), &[E::Provider]),
         ("--rows", asked.rows != args::ROWS, &[E::Provider]),
     ];

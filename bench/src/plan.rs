@@ -160,6 +160,9 @@ pub struct Settings {
     pub write_sets: Vec<String>,
     pub sizes: Vec<usize>,
     pub rows: u64,
+    /// Milliseconds between nodes in `provider`. Empty: the experiment's own.
+    #[serde(default)]
+    pub rtt: Vec<f64>,
     /// Labels of further libraries in `provider`.
     pub libraries: Vec<String>,
     /// In `provider`: ours also with nothing measured.
@@ -204,6 +207,7 @@ impl Settings {
             write_sets,
             sizes: asked.sizes.clone(),
             rows: asked.rows,
+            rtt: asked.rtt.clone(),
             libraries: asked.library.iter().map(|subject| subject.label.clone()).collect(),
             unmeasured: asked.unmeasured,
             options: asked.options.clone(),

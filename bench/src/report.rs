@@ -6,6 +6,7 @@ mod scale;
 mod settings;
 mod statistics;
 mod tables;
+mod wan;
 
 use crate::environment::Environment;
 use crate::experiments::provider::UNMEASURED;
@@ -47,6 +48,9 @@ pub fn write(dir: &Path) -> Result<(), String> {
         text.push_str(&section(experiment, &run.plan.settings, &records, &drawn));
         if matches!(experiment, Experiment::Insert | Experiment::Ratio | Experiment::Tpcc) {
             text.push_str(&scale::section(experiment, &records, run.plan.settings.cpu_per_node.is_some()));
+        }
+        if experiment == Experiment::Provider {
+            text.push_str(&wan::section(&records));
         }
     }
     text.push_str(&settings::section(dir));
@@ -629,6 +633,7 @@ mod tests {
             write_sets: Vec::new(),
             sizes: Vec::new(),
             rows: 1,
+            rtt: Vec::new(),
             libraries: Vec::new(),
             unmeasured: false,
             options: Vec::new(),

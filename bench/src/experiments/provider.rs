@@ -8,11 +8,12 @@ use crate::record::Measured;
 use crate::systems::{Kind, System};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::Duration;
 use trireme_certificates::{Authority, Files, Validity};
 
 pub const LAYOUT: Layout = Layout {
     title: "Providers alone",
-    about: "Each provider is driven through the wsrep interface by a stand-in for the server: no engine and no client protocol. `writers`: which nodes have clients; `clients`: how many on each of them. With one node there is no group communication (`dummy://`). `size`: bytes of a write set. `wire`: group traffic in clear text, protected by a secret that all nodes share, or by TLS. `key_rows`: rows that keys are drawn from; fewer rows, more conflicts. `transport`: bodies of write sets over links, or by UDP multicast. Bytes sent are the provider's own count, without the headers of IP.",
+    about: "Each provider is driven through the wsrep interface by a stand-in for the server: no engine and no client protocol. `writers`: which nodes have clients; `clients`: how many on each of them. With one node there is no group communication (`dummy://`). `size`: bytes of a write set. `wire`: group traffic in clear text, protected by a secret that all nodes share, or by TLS. `key_rows`: rows that keys are drawn from; fewer rows, more conflicts. `transport`: bodies of write sets over links, or by UDP multicast. `rtt`: milliseconds of a round trip between any two nodes, made by a relay before each node that holds bytes back and limits no bandwidth; 0: no relay. Bytes sent are the provider's own count, without the headers of IP.",
     values: &[
         value("commits_per_s", "commits/s", 0),
         value("p50_us", "half within, µs", 0),
@@ -25,11 +26,11 @@ pub const LAYOUT: Layout = Layout {
         value("sent_bytes_per_commit", "bytes that all nodes send per commit", 0),
     ],
     ratios: &[0, 1, 2, 4],
-    rows: &["system", "nodes", "writers", "size", "wire", "transport", "key_rows"],
+    rows: &["system", "nodes", "writers", "size", "wire", "transport", "key_rows", "rtt"],
     columns: &["clients"],
     x: Some("clients"),
     x_title: "clients on each writing node",
-    figures: &["nodes", "writers", "size", "wire", "transport", "key_rows"],
+    figures: &["nodes", "writers", "size", "wire", "transport", "key_rows", "rtt"],
     ..Layout::TABLE
 };
 
@@ -75,9 +76,19 @@ pub fn points(settings: &Settings) -> Vec<Point> {
                 1 => &["first"],
                 _ => settings.in_report(&["first", "all"], &["first", "last", "all"]),
             };
-            cells.extend(writers.iter().map(|writers| Cell { nodes: *nodes, writers, ..Cell::usual(settings) }));
+            for rtt in round_trips(settings, *nodes) {
+                cells.extend(writers.iter().map(|writers| Cell {
+                    nodes: *nodes,
+                    writers,
+                    rtt,
+                    ..Cell::usual(settings)
+                }));
+            }
         }
-        cells.extend(variants(settings, &nodes));
+        // A run that was asked for distances is about them.
+        if settings.rtt.is_empty() {
+            cells.extend(variants(settings, &nodes));
+        }
         for cell in cells {
             let clients = if cell.is_variant { settings.threads_or(variant_clients) } else { clients.clone() };
             for clients in clients {
@@ -88,6 +99,7 @@ pub fn points(settings: &Settings) -> Vec<Point> {
                         .with("wire", cell.wire)
                         .with("transport", cell.transport)
                         .with("key_rows", cell.rows)
+                        .with("rtt", cell.rtt)
                         .with("clients", clients)
                 }));
             }
@@ -106,6 +118,8 @@ struct Cell {
     transport: &'static str,
     /// Rows that keys are drawn from: fewer rows, more conflicts.
     rows: u64,
+    /// Milliseconds between nodes.
+    rtt: f64,
     /// Beside the usual ones.
     is_variant: bool,
 }
@@ -113,7 +127,16 @@ struct Cell {
 impl Cell {
     fn usual(settings: &Settings) -> Cell {
         let size = settings.sizes.first().copied().unwrap_or(SIZE);
-        Cell { nodes: 1, writers: "first", size, wire: CLEAR, transport: LINKS, rows: settings.rows, is_variant: false }
+        Cell {
+            nodes: 1,
+            writers: "first",
+            size,
+            wire: CLEAR,
+            transport: LINKS,
+            rows: settings.rows,
+            rtt: 0.0,
+            is_variant: false,
+        }
     }
 
     /// A secret for all is ours alone. The options of a named library may protect anything: that is not known here.
@@ -130,6 +153,15 @@ impl Cell {
     }
 }
 
+/// Milliseconds between the nodes of the usual cells. A node alone has no distance.
+fn round_trips(settings: &Settings, nodes: u8) -> Vec<f64> {
+    match (settings.rtt.is_empty(), nodes) {
+        (true, _) => vec![0.0],
+        (false, 1) => settings.rtt.iter().copied().filter(|rtt| *rtt == 0.0).collect(),
+        (false, _) => settings.rtt.clone(),
+    }
+}
+
 /// Bodies by multicast and, beside them, the same over links: one node writes, so that it is clear whose bytes they are.
 fn transports(settings: &Settings, usual: &Cell) -> Vec<Cell> {
     let nodes: &[u8] = settings.by_preset(&[2], &[3], &[3, 5, 7]);
@@ -140,7 +172,7 @@ fn transports(settings: &Settings, usual: &Cell) -> Vec<Cell> {
     nodes.into_iter().flat_map(|nodes| [LINKS, MULTICAST].map(|transport| cell(nodes, transport))).collect()
 }
 
-/// Other sizes, what protects the wire, the transport, and keys in conflict: each with all else as usual, on one number of nodes that all write.
+/// Other sizes, what protects the wire, the transport, keys in conflict, and distance: each with all else as usual, on one number of nodes that all write.
 fn variants(settings: &Settings, nodes: &[u8]) -> Vec<Cell> {
     let Some(nodes) = nodes.iter().copied().find(|nodes| *nodes == 3).or(nodes.iter().copied().find(|n| *n > 1)) else {
         return Vec::new();
@@ -155,6 +187,8 @@ fn variants(settings: &Settings, nodes: &[u8]) -> Vec<Cell> {
     let rows: &[u64] = settings.by_preset(&[10], &[1000, 10], &[1000, 10]);
     all.extend(transports(settings, &usual));
     all.extend(rows.iter().filter(|rows| **rows != settings.rows).map(|rows| Cell { rows: *rows, ..usual }));
+    let rtts: &[f64] = settings.by_preset(&[3.0], &[], &[1.0, 10.0, 30.0]);
+    all.extend(rtts.iter().map(|rtt| Cell { rtt: *rtt, ..usual }));
     all
 }
 
@@ -228,7 +262,9 @@ pub fn run(context: &Context, point: &Point) -> Result<Measured, String> {
 
 fn measure(context: &Context, point: &Point, subject: &Subject) -> Result<Measured, String> {
     let nodes = usize::from(point.nodes);
-    let shape = Shape { nodes, appliers: APPLIERS as usize, dummy: nodes == 1, verbose: false };
+    let rtt_ms: f64 = point.text("rtt").parse().map_err(|_| "a point of provider without rtt")?;
+    let rtt = Duration::from_secs_f64(rtt_ms / 1e3);
+    let shape = Shape { nodes, appliers: APPLIERS as usize, dummy: nodes == 1, rtt, verbose: false };
     // Before the cluster, so that it goes after it.
     let mut quotas = context.quotas()?;
     let mut cluster = Cluster::start(subject, shape)?;
@@ -255,12 +291,18 @@ fn measure(context: &Context, point: &Point, subject: &Subject) -> Result<Measur
     let total = sum(&reports);
     let by_writers: u64 = reports.iter().enumerate().filter(|(n, _)| writes(*n)).map(|(_, r)| r.sent_bytes).sum();
     cluster.converge()?;
+    cluster.check_distance()?;
     context.check_interrupted()?;
     if total.errors > 0 {
         return Err(format!("{} calls failed, one with status {}", total.errors, total.error_code));
     }
     if total.out_of_order > 0 {
         return Err(format!("{} write sets left commit order out of turn", total.out_of_order));
+    }
+    // No provider acknowledges a commit that only its own node knows of.
+    let quickest = Duration::from_nanos(total.latency.quantile(0.0));
+    if nodes > 1 && total.commits > 0 && quickest < rtt {
+        return Err(format!("a commit took {quickest:?}, less than the round trip of {rtt:?}"));
     }
     let mut measured = Measured::default();
     let commits = total.commits as f64;
@@ -287,6 +329,7 @@ fn measure(context: &Context, point: &Point, subject: &Subject) -> Result<Measur
 mod tests {
     use super::*;
     use crate::plan::tests::settings;
+    use std::collections::BTreeSet;
 
     #[test]
     fn wires_and_conflicts_are_coordinates() {
@@ -301,6 +344,17 @@ mod tests {
         // Runs with other rows do not look alike.
         let ids = |words: &[&str]| points(&settings(words)).iter().map(Point::id).collect::<Vec<_>>();
         assert_ne!(ids(&["--rows", "50", "--nodes", "1"]), ids(&["--nodes", "1"]));
+    }
+
+    #[test]
+    fn distances_are_coordinates_and_a_node_alone_has_none() {
+        let all = points(&settings(&["--nodes", "1,3", "--rtt", "0,0.5,30"]));
+        let of = |nodes: u8| -> BTreeSet<&str> {
+            all.iter().filter(|point| point.nodes == nodes).map(|point| point.text("rtt")).collect()
+        };
+        assert_eq!((of(1), of(3)), (BTreeSet::from(["0"]), BTreeSet::from(["0", "0.5", "30"])));
+        let tiny = points(&settings(&["--preset", "tiny"]));
+        assert!(tiny.iter().any(|point| point.text("rtt") == "3") && tiny.iter().any(|point| point.text("rtt") == "0"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A cluster of one provider: each node is a process of its own, so that nothing is shared and each has its own account of processor time.
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::host::{Node, NodeConfig};
 use super::load::{Load, Report, run};
+use super::relay::{Place, Relay};
 use super::stages::{self, Stages};
 use super::threads::Memory;
 
@@ -45,6 +46,8 @@ pub struct Shape {
     pub nodes: usize,
     pub appliers: usize,
     pub dummy: bool,
+    /// Round trip between any two nodes. Zero: they are connected directly.
+    pub rtt: Duration,
     pub verbose: bool,
 }
 
@@ -62,6 +65,8 @@ struct Remote {
 pub struct Cluster {
     pub subject: Subject,
     members: Vec<Remote>,
+    /// One before each member, or none.
+    relays: Vec<Relay>,
     dir: PathBuf,
 }
 
@@ -71,17 +76,23 @@ impl Cluster {
         let base = std::env::temp_dir();
         let dir = trireme_private::fresh_dir(&base, &format!("trireme-bench-{}", subject.label))
             .map_err(|e| format!("{}: {e}", base.display()))?;
-        let mut cluster = Cluster { subject: subject.clone(), members: Vec::new(), dir };
+        let mut cluster = Cluster { subject: subject.clone(), members: Vec::new(), relays: Vec::new(), dir };
         let mut url = String::from(if shape.dummy { "dummy://" } else { "gcomm://" });
         let fail = |number: usize, e: String| format!("{} node {number}: {e}", subject.label);
         for number in 0..shape.nodes {
-            let port = free_ports()?;
+            let place = if shape.rtt.is_zero() { Place::DIRECT } else { Place::relayed(number) };
+            let port = free_ports(place)?;
+            if !shape.rtt.is_zero() {
+                let relay = Relay::start(place, port, shape.rtt).map_err(|e| fail(number, e.to_string()))?;
+                cluster.relays.push(relay);
+            }
             let dir = cluster.dir.join(format!("node{number}"));
             std::fs::create_dir(&dir).map_err(|e| fail(number, e.to_string()))?;
             let config = NodeConfig {
                 library: subject.library.clone(),
                 name: format!("node{number}"),
                 port,
+                place,
                 url: url.clone(),
                 options: subject.options.clone(),
                 dir,
@@ -92,7 +103,7 @@ impl Cluster {
             cluster.members.push(member);
             synced?;
             if number == 0 {
-                url = format!("gcomm://127.0.0.1:{port}");
+                url = format!("gcomm://{}:{port}", place.known);
             }
         }
         for (number, member) in cluster.members.iter_mut().enumerate() {
@@ -154,6 +165,17 @@ impl Cluster {
         self.members.iter().map(|member| member.child.id()).collect()
     }
 
+    /// Fails where a link between nodes goes past their relays.
+    pub fn check_distance(&self) -> Result<(), String> {
+        for (number, relay) in self.relays.iter().enumerate() {
+            let beside = relay.bypassed_by().map_err(|e| e.to_string())?;
+            if !beside.is_empty() {
+                return Err(format!("{}: links to node {number} go past its relay: {beside:?}", self.subject.label));
+            }
+        }
+        Ok(())
+    }
+
     /// Waits until all nodes have committed the same position.
     pub fn converge(&mut self) -> Result<(), String> {
         let deadline = Instant::now() + START_LIMIT;
@@ -185,6 +207,8 @@ impl Remote {
         command.args(["bench", "node", "--library"]).arg(&config.library).arg("--dir").arg(&config.dir);
         command.args(["--name", &config.name, "--url", &config.url, "--options", &config.options]);
         command.args(["--port", &config.port.to_string(), "--appliers", &config.appliers.to_string()]);
+        let Place { listens, known } = config.place;
+        command.args(["--listens", &listens.to_string(), "--known", &known.to_string()]);
         if shape.verbose {
             command.arg("--verbose");
         }
@@ -314,16 +338,17 @@ fn parse_load(args: &[&str]) -> Option<Load> {
 }
 
 /// Two neighbouring ports that are free now, below the range that the system gives to clients.
-fn free_ports() -> Result<u16, String> {
+fn free_ports(place: Place) -> Result<u16, String> {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(0);
     for _ in 0..2000 {
         let step = NEXT.fetch_add(1, Ordering::Relaxed);
         let port = 14_000 + ((std::process::id().wrapping_mul(62) + step * 2) % 16_000) as u16;
-        let free = |p: u16| TcpListener::bind(("127.0.0.1", p)).is_ok();
-        if free(port) && free(port + 1) {
+        let free = |ip: Ipv4Addr, p: u16| TcpListener::bind((ip, p)).is_ok();
+        let is_free = [place.listens, place.known].into_iter().all(|ip| free(ip, port));
+        if is_free && free(Ipv4Addr::LOCALHOST, port + 1) {
             return Ok(port);
         }
     }
-    Err(String::from("no free ports on 127.0.0.1"))
+    Err(String::from("no free ports on the loopback interface"))
 }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use trireme_wsrep_sys as sys;
 
 use super::provider::Provider;
+use super::relay::Place;
 use super::threads::Memory;
 
 /// How one node is set up.
@@ -20,8 +21,9 @@ use super::threads::Memory;
 pub struct NodeConfig {
     pub library: PathBuf,
     pub name: String,
-    /// Group port on 127.0.0.1; the next one is for state transfer.
+    /// Group port; the next one is for state transfer, on 127.0.0.1 wherever the node is.
     pub port: u16,
+    pub place: Place,
     /// Where the cluster is; the node bootstraps when this is `gcomm://` or `dummy://`.
     pub url: String,
     /// Provider options added to our own.
@@ -97,11 +99,12 @@ impl Node {
         let ctx = ptr_of(shared);
         let text = |s: String| CString::new(s).map_err(|e| e.to_string());
         let name = text(config.name.clone())?;
-        let address = text(format!("127.0.0.1:{}", config.port))?;
+        let address = text(format!("{}:{}", config.place.known, config.port))?;
         let dir = text(format!("{}/", config.dir.display()))?;
         let options = text(format!(
-            "base_port={port};gmcast.listen_addr=tcp://127.0.0.1:{port};ist.recv_addr=127.0.0.1:{ist};pc.recovery=no;{extra}",
+            "base_port={port};gmcast.listen_addr=tcp://{listens}:{port};ist.recv_addr=127.0.0.1:{ist};pc.recovery=no;{extra}",
             port = config.port,
+            listens = config.place.listens,
             ist = config.port + 1,
             extra = config.options
         ))?;

@@ -1,6 +1,7 @@
 //! A model of throughput on separate machines, from costs that this run measured, and how far it is from what this run measured (docs/scaling.md).
 
 use super::statistics::{Cells, Key};
+use super::wan::{self, Writers};
 use crate::experiments::layout;
 use crate::plan::Experiment;
 use crate::record::Record;
@@ -148,23 +149,6 @@ const ROUND_TRIPS: [f64; 4] = [1.0, 10.0, 30.0, 100.0];
 /// On each node.
 const CLIENTS: [f64; 2] = [1.0, 32.0];
 
-/// Round trips that a commit waits for, on the mean of all nodes, each of which is as far from each other one.
-///
-/// On the sequencer, and in a group of three, the way to one other node and back makes a majority. Elsewhere a third node gets the position from
-/// the sequencer and answers to the origin: three times one way.
-fn round_trips(nodes: u8) -> f64 {
-    match nodes {
-        0..=3 => 1.0,
-        _ => (1.0 + 1.5 * (f64::from(nodes) - 1.0)) / f64::from(nodes),
-    }
-}
-
-/// Transactions per second of the whole group: the least of what processors and what round trips allow.
-fn wan_rate(one: f64, costs: Costs, own_s: f64, nodes: u8, rtt_ms: f64, clients: f64) -> f64 {
-    let latency = own_s + rtt_ms / 1e3 * round_trips(nodes);
-    (one * costs.times_one(f64::from(nodes))).min(clients * f64::from(nodes) / latency)
-}
-
 /// The loads for which the table is made: writing ones, and one of each experiment.
 fn is_shown(experiment: Experiment, key: &Key) -> bool {
     match experiment {
@@ -182,7 +166,8 @@ fn wan(experiment: Experiment, loads: &[Load]) -> String {
         for nodes in [3, 5, 7, 9] {
             let _ = write!(out, "| {} | {nodes} |", load.name());
             for rtt in ROUND_TRIPS {
-                let rate = |clients| wan_rate(one, costs, costs.origin / 1e6, nodes, rtt, clients);
+                let limit = one * costs.times_one(f64::from(nodes));
+                let rate = |clients| wan::rate(limit, costs.origin / 1e6, nodes, Writers::all(nodes), rtt, clients);
                 let shown = CLIENTS.map(|clients| super::number(rate(clients), 0));
                 let _ = write!(out, " {} |", shown.join(" / "));
             }
@@ -194,9 +179,9 @@ fn wan(experiment: Experiment, loads: &[Load]) -> String {
     }
     let columns: String = ROUND_TRIPS.iter().map(|rtt| format!(" {rtt} ms |")).collect();
     format!(
-        "\nWith round trips between the nodes, computed and not measured: {} per second of the whole group with {} client / with {} clients on each node. \
+        "\nWith round trips between the nodes, computed and not measured here: {} per second of the whole group with {} client / with {} clients on each node. \
          Assumed: every node is as far from each other one, and has what one node had in this run; a transaction takes its processor time and the round trips of \
-         its commit, one on the sequencer and in a group of three, one and a half elsewhere; nothing is in conflict, and no network card is full.\n\n\
+         its commit, one on the sequencer and in a group of three, one and a half elsewhere, as Trireme's protocol has it; nothing is in conflict, and no network card is full.\n\n\
          | load | nodes |{columns}\n|---|---|{}\n{out}",
         layout(experiment).values[0].title.trim_end_matches("/s").trim_end_matches(" per minute"),
         CLIENTS[0],
@@ -224,15 +209,6 @@ mod tests {
         assert!((costs.applied - 60.0).abs() < 1e-9 && (costs.times_one(2.0) - 1.25).abs() < 1e-9);
     }
 
-    #[test]
-    fn round_trips_hold_few_clients_and_processors_many() {
-        let costs = Costs { origin: 1000.0, applied: 100.0 };
-        let rate = |nodes, rtt, clients| wan_rate(1000.0, costs, 0.001, nodes, rtt, clients);
-        assert!((rate(3, 9.0, 1.0) - 300.0).abs() < 1e-6, "three clients that wait 10 ms each");
-        assert!((rate(3, 1.0, 1000.0) - 2500.0).abs() < 1e-6, "what processors allow");
-        assert!(rate(5, 30.0, 1.0) / 5.0 < rate(3, 30.0, 1.0) / 3.0, "the third of five is further away");
-    }
-
     fn record(nodes: u8, rate: f64, processor: f64) -> Record {
         let mut measured = Measured::default();
         measured.set("transactions_per_s", rate);
@@ -248,7 +224,7 @@ mod tests {
         let text = section(Experiment::Ratio, &all.iter().collect::<Vec<_>>(), true);
         assert!(text.contains("throughput, 1 and 2 nodes") && text.contains("processor time, 1 and 2 nodes"), "{text}");
         assert!(text.contains("Error of the model from throughput: 9 % in the median"), "{text}");
-        assert!(text.contains("computed and not measured") && text.contains("| 100 ms |"), "{text}");
+        assert!(text.contains("computed and not measured here") && text.contains("| 100 ms |"), "{text}");
         let unlimited = section(Experiment::Ratio, &all.iter().collect::<Vec<_>>(), false);
         assert!(
             unlimited.contains("not checked by this run") && !unlimited.contains("throughput, 1 and"),
