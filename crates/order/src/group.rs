@@ -65,6 +65,13 @@ impl Peer {
     pub fn told_lately(&self, now: Timestamp) -> Option<&Presence> {
         self.presence.as_ref().filter(|(at, _)| now.since(*at) < CHECK_EVERY * 30).map(|(_, p)| p)
     }
+
+    /// The same, and since `good_at`. Before that this member heard of a majority, whose logs have grown since, and a member of a primary component
+    /// does not go on telling.
+    pub fn told_since(&self, good_at: Timestamp, now: Timestamp) -> Option<&Presence> {
+        let later = self.presence.as_ref().is_some_and(|(at, _)| *at >= good_at);
+        self.told_lately(now).filter(|_| later)
+    }
 }
 
 /// One member of a group.

@@ -143,8 +143,10 @@ impl<S: LogStore> Group<S> {
             }
         }
         let usable = ahead.is_none_or(|ahead| ahead.usable);
-        // By an old disk the voters may be others than those who decide by now.
-        let everybody = !self.suspicion.outdated && self.all_voters(|n| votes.contains_key(&n) && self.is_here(n));
+        // By an old disk the voters may be others than those who decide by now. An arbitrator chooses among the logs that others tell of.
+        let everybody = !self.suspicion.outdated
+            && self.all_voters(|n| votes.contains_key(&n) && self.is_here(n))
+            && (!self.arbitrates() || self.all_have_told(now));
         (usable && everybody).then_some(Mandate::WhatIsLeft)
     }
 
@@ -162,7 +164,10 @@ impl<S: LogStore> Group<S> {
     /// Is it known of all voters how far their logs and data reach just now? And of every server of the newest view or without weight: it may
     /// hold what an arbitrator can give to nobody else. A member of a primary component does not go on telling.
     pub(crate) fn all_have_told(&self, now: Timestamp) -> bool {
-        let told = |n: NodeId| self.peers.get(&n).and_then(|p| p.told_lately(now)).is_some_and(|p| !p.primary);
+        let told = |n: NodeId| {
+            let told = self.peers.get(&n).and_then(|p| p.told_since(self.good_at, now));
+            told.is_some_and(|p| !p.primary)
+        };
         let tells = |n: NodeId| n == self.me() || self.is_here(n) && told(n);
         let weightless = self.deciding().flat_map(|set| set.voters.iter().map(|v| v.node));
         let viewed = self.own.tail().view.members.iter().map(|m| m.node);

@@ -61,10 +61,6 @@ pub(crate) struct Sickness {
 impl Cluster {
     /// The disk in this place fails soon, and works again later.
     pub fn break_disk(&mut self, slot: usize, sick: Sick, operations: u32, works_at: u64, drops: bool) {
-        // The death of a node that sits this out puts its log in doubt.
-        if !self.may_doubt(slot) {
-            return;
-        }
         self.log(|| format!("the disk of n{slot} is to fail: {sick:?}"));
         let s = &mut self.slots[slot];
         if let Some(p) = s.process.as_mut().filter(|p| p.outage.is_none()) {
@@ -73,12 +69,19 @@ impl Cluster {
         }
     }
 
+    /// The same as a fault: the death of a node that sits this out puts its log in doubt.
+    pub(crate) fn let_disk_refuse(&mut self, slot: usize, sick: Sick, operations: u32, works_at: u64, drops: bool) {
+        if self.may_doubt(slot) {
+            self.break_disk(slot, sick, operations, works_at, drops);
+        }
+    }
+
     pub(crate) fn break_disk_for_a_while(&mut self, slot: usize) {
         let sick = self.any_sickness();
         let operations = self.outages.range(0, 20) as u32;
         let drops = self.outages.chance(0.3);
         let works_at = self.now + self.outages.exp(self.options.outage_mean);
-        self.break_disk(slot, sick, operations, works_at, drops);
+        self.let_disk_refuse(slot, sick, operations, works_at, drops);
     }
 
     pub(crate) fn any_sickness(&mut self) -> Sick {
@@ -104,7 +107,7 @@ impl Cluster {
         if breaks {
             let works_at = self.now + self.outages.exp(self.options.outage_mean);
             let sick = self.any_sickness();
-            self.break_disk(slot, sick, 0, works_at, false);
+            self.let_disk_refuse(slot, sick, 0, works_at, false);
         }
         self.move_again(slot);
     }

@@ -592,7 +592,7 @@ impl Cluster {
                 let works_at = self.now + self.strikes.exp(self.options.outage_mean);
                 let drops = self.strikes.chance(0.3);
                 let sick = self.any_sickness();
-                self.break_disk(slot, sick, 0, works_at, drops);
+                self.let_disk_refuse(slot, sick, 0, works_at, drops);
             }
             Strike::BreakOthers => {
                 for other in (0..n).filter(|o| *o != slot) {
