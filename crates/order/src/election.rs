@@ -173,7 +173,7 @@ impl<S: LogStore> Group<S> {
             return;
         }
         self.remind(from, last);
-        let as_good = lost || self.log_is_as_good(last) || self.gives_promises_only();
+        let as_good = lost || self.log_is_as_good(last);
         // A sequencer that asks is none any more.
         let led = self.hears_sequencer(now) && self.sequencer() != Some(from);
         let granted = term > self.own.term() && as_good && !led;
@@ -270,7 +270,7 @@ impl<S: LogStore> Group<S> {
         let free = self.own.voted_for() == NodeId::default() || self.own.voted_for() == from;
         let granted = free
             && self.sequencer().is_none()
-            && (lost || self.log_is_as_good(last) || self.gives_promises_only())
+            && (lost || self.log_is_as_good(last))
             // A log that lost its end may have lost the newest voters with it.
             && last.index >= self.own.voters_committed();
         if granted {

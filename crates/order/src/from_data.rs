@@ -205,7 +205,8 @@ impl<S: LogStore> Group<S> {
 
     /// Has this server data of the own history, be it such for which no log vouches? It may know how to go on from these.
     fn has_data(&self) -> bool {
-        let found = self.data.position.is_some_and(|(history, _)| history == self.own.tail().history);
+        let base = self.own.store().base();
+        let found = self.data.position.is_some_and(|(history, end)| history == base.history && end >= base.seqno);
         self.data.stocked || found || self.data.half_done.is_some()
     }
 

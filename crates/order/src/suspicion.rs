@@ -122,25 +122,18 @@ impl<S: LogStore> Group<S> {
         self.own.store().suspect().is_none() || self.is(Mutant::SuspectVotes)
     }
 
-    /// An old disk does not know who decides by now, so this member cannot say what is left; nor is its log evidence. Its promise goes to whoever can,
-    /// however good the log here is: if too little evidence is left, the best log of all goes on, and that may be this one.
-    pub(crate) fn gives_promises_only(&self) -> bool {
-        self.suspicion.outdated && !self.is_whole()
-    }
-
     pub(crate) fn mandate(&self, now: Timestamp, votes: &Votes) -> Option<Mandate> {
         if !self.quorum(|n| votes.contains_key(&n)) {
             return None;
         }
+        // Nobody can get this log from here, so something that was committed is given up by going on: whoever may have it is asked before.
+        let leads_nobody = self.leads_nobody(now);
+        if leads_nobody && (!self.all_have_told(now) || self.reach_of_data(now).is_none()) {
+            return None;
+        }
         let ahead = self.data_ahead(now);
-        if ahead.is_none() && self.is_evidence(|n| votes.get(&n) == Some(&true)) {
-            if !self.leads_nobody(now) {
-                return Some(Mandate::Complete);
-            }
-            // Everything that was committed is in this log, and nobody can get it from here.
-            if !self.all_have_told(now) || self.reach_of_data(now).is_none() {
-                return None;
-            }
+        if !leads_nobody && ahead.is_none() && self.is_evidence(|n| votes.get(&n) == Some(&true)) {
+            return Some(Mandate::Complete);
         }
         let usable = ahead.is_none_or(|ahead| ahead.usable);
         // By an old disk the voters may be others than those who decide by now. An arbitrator chooses among the logs that others tell of.
@@ -168,11 +161,16 @@ impl<S: LogStore> Group<S> {
             let told = self.peers.get(&n).and_then(|p| p.told_since(self.good_at, now));
             told.is_some_and(|p| !p.primary)
         };
+        // A server with a disk of its own id that was emptied has nothing to tell of.
+        let empty = |n: NodeId| {
+            let told = self.peers.get(&n).and_then(|p| p.told_since(self.good_at, now));
+            told.is_some_and(|p| p.history.is_nil() && p.data.is_none() && p.holds.is_none())
+        };
         let tells = |n: NodeId| n == self.me() || self.is_here(n) && told(n);
         let weightless = self.deciding().flat_map(|set| set.voters.iter().map(|v| v.node));
         let viewed = self.own.tail().view.members.iter().map(|m| m.node);
         let mut servers = weightless.chain(viewed).filter(|n| !self.kind_of(*n).is_arbitrator());
-        self.all_voters(tells) && servers.all(tells)
+        self.all_voters(tells) && servers.all(|n| tells(n) || empty(n))
     }
 
     /// Is this member here, with a log of the own branch, or with one that lost the fork at which this branch began?

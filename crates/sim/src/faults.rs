@@ -664,13 +664,15 @@ impl Cluster {
     fn may_put_back(&self, slot: usize) -> bool {
         let s = &self.slots[slot];
         let heard = |p: &Process| p.heard.get(&s.node).is_some_and(|heard| *heard >= s.acked);
+        // One old disk after the other: by two of them nobody may know any more who decides, and a person has to.
+        let is_whole = |o: &Slot| o.store().suspect().is_none();
         let others = self.slots.iter().enumerate().filter(|(i, _)| *i != slot);
         s.copy.is_some()
             && s.process.is_some()
             && !s.stands_still()
             && s.store().hard_state().term == s.acked.0
             && self.may_forget()
-            && others.into_iter().all(|(i, o)| o.process.as_ref().is_some_and(heard) && self.stays(i))
+            && others.into_iter().all(|(i, o)| o.process.as_ref().is_some_and(heard) && self.stays(i) && is_whole(o))
     }
 
     /// A server that waits for a copy ends when its donor does, and with it what it remembers of others.

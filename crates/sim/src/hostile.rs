@@ -339,7 +339,6 @@ impl Cluster {
             hearer_term: status.term,
             acked: self.slots[liar].acked,
             voted: (hard.term, hard.voted_for),
-            whole: self.slots[liar].store().suspect().is_none(),
         };
         // Also from a liar that was a member once. A newcomer's words count when it has been let in.
         let always = |h: &Harm| matches!(h, Harm::Weight | Harm::Branch | Harm::Count);

@@ -914,6 +914,47 @@ fn the_only_data_are_not_given_up_to_an_arbitrator_and_servers_without_any() {
     assert!(!net.nodes[&1].events.contains(&Event::DataDiverged));
 }
 
+/// Nor if the servers of that group have data from long ago, from which no log goes on: they wait for a copy themselves.
+#[test]
+fn the_only_data_are_not_given_up_to_servers_whose_data_are_out_of_reach() {
+    let mut net = one_with_data();
+    let mut log = MemStore::new();
+    for n in 0..10 {
+        if n == 5 {
+            log = net.nodes[&1].group.store().clone();
+        }
+        net.propose(1, &format!("commit {n}"));
+        net.settle();
+    }
+    let data = log.read(log.last(), 0).unwrap()[0].header.seqno;
+    let old = Some((HISTORY, Seqno(1)));
+    let mut logs: Vec<MemStore> = (1..=3).map(|n| net.kill(n)).skip(1).collect();
+    for (n, other) in (2..=3).zip(logs.iter_mut()) {
+        other.trim(LogIndex(log.last().0 - 3));
+        assert!(other.base().seqno > Seqno(1));
+        let mut cfg = Net::config(n);
+        cfg.me.incarnation = Incarnation(2);
+        net.start(n, cfg, other.clone(), Some(Seqno(1)));
+        let now = net.now;
+        let group = &mut net.nodes.get_mut(&n).unwrap().group;
+        group.note_data(old);
+        group.join(now, JoinState { position: old });
+    }
+    net.run(Duration::from_secs(5));
+    assert!((2..=3).all(|n| net.phase(n) == Phase::Primary));
+    net.cut = vec![(1, 2), (1, 3)];
+    net.restart(1, log, 2, data);
+    net.run(Duration::from_secs(5));
+    let now = net.now;
+    net.nodes.get_mut(&1).unwrap().group.force_primary(now);
+    net.run(Duration::from_secs(5));
+    assert!((1..=3).all(|n| net.phase(n) == Phase::Primary));
+    net.heal();
+    net.run(Duration::from_secs(60));
+    assert!(!net.nodes[&1].events.contains(&Event::DataDiverged));
+    assert!((1..=3).all(|n| net.phase(n) == Phase::Primary));
+}
+
 /// The disks of the others had lied about their last syncs, or the three lost more than is promised.
 #[test]
 fn the_only_data_are_not_given_up_to_a_group_whose_logs_end_before_them() {
@@ -941,10 +982,8 @@ fn the_only_data_are_not_given_up_to_a_group_whose_logs_end_before_them() {
     assert!(!net.nodes[&1].events.contains(&Event::DataDiverged));
 }
 
-/// Swarm seed 10021030: with most of the weight, an arbitrator had committed with a server without any. It gives up nothing that this one has, only
-/// because all who have weight are there.
-#[test]
-fn an_arbitrator_gives_up_nothing_that_a_server_without_weight_may_have() {
+/// With most of the weight, an arbitrator has committed with a server without any, and dropped the beginning of that. The other server is away.
+fn arbitrator_with_most_of_the_weight() -> Net {
     let mut net = two_and_an_arbitrator();
     // As long as one is new it cannot outweigh the others.
     net.run(Duration::from_secs(20));
@@ -953,7 +992,7 @@ fn an_arbitrator_gives_up_nothing_that_a_server_without_weight_may_have() {
         net.nodes.get_mut(&n).unwrap().group.set_weight(now, Weight(weight));
         net.run(Duration::from_secs(1));
     }
-    let weights: Vec<u32> = (1..=3).map(|n| u32::from(net.nodes[&2].group.status().voters.weight(node(n)))).collect();
+    let weights: Vec<u32> = (1..=3).map(|n| net.nodes[&2].group.status().voters.weight(node(n))).collect();
     assert_eq!(weights, [1, 0, 2]);
     net.propose(2, "on all");
     net.settle();
@@ -967,17 +1006,55 @@ fn an_arbitrator_gives_up_nothing_that_a_server_without_weight_may_have() {
     third.trim(LogIndex(third.last().0 - 5));
     let dropped = third.base().index;
     assert!(dropped > net.nodes[&1].group.store().last());
-    net.heal();
-    net.isolate(2);
-    net.run(Duration::from_secs(20));
-    assert!((1..=3).all(|n| net.phase(n) != Phase::Primary), "the second one may have more");
-    net.heal();
-    net.run(Duration::from_secs(10));
-    for n in 1..=3 {
-        assert_eq!(net.phase(n), Phase::Primary, "node {n}: {:?}", net.nodes[&n].group.status());
-        assert!(net.nodes[&n].group.lineage().newest().is_none(), "nothing was given up");
+    net
+}
+
+/// Swarm seed 10021030. It gives up nothing that the server without weight has, only because all who have weight are there. So it is also when it has
+/// lost its power.
+#[test]
+fn an_arbitrator_gives_up_nothing_that_a_server_without_weight_may_have() {
+    for lost_power in [false, true] {
+        let mut net = arbitrator_with_most_of_the_weight();
+        if lost_power {
+            let mut log = net.kill(3);
+            log.set_suspect(Some(log.last())).unwrap();
+            net.cut = vec![(1, 2), (2, 3)];
+            let mut cfg = arbitrator();
+            cfg.me.weight = Weight(2);
+            cfg.me.incarnation = Incarnation(2);
+            net.start(3, cfg, log, None);
+            let now = net.now;
+            net.nodes.get_mut(&3).unwrap().group.join(now, JoinState { position: None });
+        } else {
+            net.heal();
+            net.isolate(2);
+        }
+        net.run(Duration::from_secs(20));
+        assert!((1..=3).all(|n| net.phase(n) != Phase::Primary), "the second one may have more, {lost_power}");
+        net.heal();
+        net.run(Duration::from_secs(10));
+        for n in 1..=3 {
+            assert_eq!(net.phase(n), Phase::Primary, "node {n}: {:?}", net.nodes[&n].group.status());
+        }
+        assert!(!net.nodes[&2].events.contains(&Event::DataDiverged));
+        assert_eq!(net.bodies(1).last().unwrap(), "commit 29", "{lost_power}");
     }
-    assert_eq!(net.bodies(1).last().unwrap(), "commit 29");
+}
+
+/// It comes back with an empty disk, so nobody will ever have more.
+#[test]
+fn an_arbitrator_does_not_wait_for_a_server_that_has_nothing_any_more() {
+    let mut net = arbitrator_with_most_of_the_weight();
+    net.kill(2);
+    net.heal();
+    let mut cfg = Net::config(2);
+    cfg.me.weight = Weight(0);
+    cfg.me.incarnation = Incarnation(2);
+    net.start(2, cfg, MemStore::new(), None);
+    let now = net.now;
+    net.nodes.get_mut(&2).unwrap().group.join(now, JoinState { position: None });
+    net.run(Duration::from_secs(60));
+    assert!((1..=3).all(|n| net.phase(n) == Phase::Primary), "all are here, and have said what they have");
 }
 
 /// Two servers, an arbitrator, and a server whose weight is raised from zero by the newest change of voters, which nobody knows to be

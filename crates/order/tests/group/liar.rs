@@ -175,8 +175,7 @@ impl World {
             }
             None => ((Term::ZERO, LogIndex::ZERO), (Term::ZERO, NodeId::default())),
         };
-        let whole = own.is_some_and(|group| group.store().suspect().is_none());
-        Truth { hearer: node(to), hearer_term: status.term, acked, voted, whole }
+        Truth { hearer: node(to), hearer_term: status.term, acked, voted }
     }
 
     /// The row under which this lie falls. A lie by somebody who is not believed falls under none, if the hearer is in a primary component.

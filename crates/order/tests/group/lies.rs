@@ -240,8 +240,6 @@ pub struct Truth {
     /// The entries that the liar has acknowledged, and to whom it has given its vote in which term.
     pub acked: (Term, LogIndex),
     pub voted: (Term, NodeId),
-    /// Its log is evidence of what it acknowledged.
-    pub whole: bool,
 }
 
 /// The row under which this lie falls, if it is a member's. Lies of strangers and newcomers fall under none.
@@ -274,10 +272,7 @@ fn harm_in_term(term: Term, content: &Content, truth: &Truth) -> Option<Harm> {
         Content::ReadReply { .. } => (here, Harm::Order),
         Content::Ack { index } => (here && !(term == truth.acked.0 && *index <= truth.acked.1), Harm::Count),
         Content::HeartbeatAck { .. } => (here, Harm::Count),
-        Content::VoteReply { granted, whole } => {
-            let invented = truth.voted != (term, truth.hearer) || *whole && !truth.whole;
-            (here && *granted && invented, Harm::Count)
-        }
+        Content::VoteReply { granted, .. } => (here && *granted && truth.voted != (term, truth.hearer), Harm::Count),
         Content::Recall { .. } => (true, Harm::Doubt),
         Content::Entrust | Content::BeginFromData { .. } => (true, Harm::Branch),
         Content::Reject { .. }

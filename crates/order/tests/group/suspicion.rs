@@ -420,40 +420,6 @@ fn who_follows_nobody_remembers_what_others_acknowledge() {
     }
 }
 
-/// Restored seed 10961: two of three come back with old disks, and of one of these the log is still the best. It does not know who decides by now,
-/// so it cannot say what is left. The third one can, and needs its promise.
-#[test]
-fn an_old_disk_with_the_best_log_promises_to_the_one_that_can_say_what_is_left() {
-    let mut net = Net::cluster(3);
-    let orders = net.sequencer();
-    let second = other(&[orders]);
-    let third = other(&[orders, second]);
-    net.propose(orders, "in both backups");
-    net.settle();
-    let first_backup = net.nodes[&orders].group.store().clone();
-    net.propose(orders, "not in the first backup");
-    net.settle();
-    // It hears what the second one acknowledges.
-    net.cut.push((orders, third));
-    net.settle();
-    net.propose(orders, "in the second backup alone");
-    net.settle();
-    let second_backup = net.nodes[&second].group.store().clone();
-    net.propose(orders, "lost");
-    net.settle();
-    net.kill(orders);
-    net.kill(second);
-    net.heal();
-    net.restart(orders, first_backup, 2, Seqno(0));
-    net.restart(second, second_backup, 2, Seqno(0));
-    net.run(Duration::from_secs(10));
-    for n in 1..=3 {
-        assert_eq!(net.phase(n), Phase::Primary, "node {n}: {:?}", net.nodes[&n].group.status());
-        assert_eq!(net.bodies(n), ["in both backups", "not in the first backup", "in the second backup alone"]);
-        assert!(forced(&net, n), "node {n}: all voters have said what is left");
-    }
-}
-
 /// Swarm seed 54570: a server lost with its power the end of what it had acknowledged. The peers had heard the acknowledgement and had
 /// nothing of that end. They refused it their votes for ever, although their logs together prove that nothing committed is missing.
 #[test]
