@@ -142,10 +142,10 @@ fn join(outer: TcpStream, inside: &Inside) -> io::Result<()> {
     // Bytes are written when they are due: they must not wait for an acknowledgement.
     outer.set_nodelay(true)?;
     inner.set_nodelay(true)?;
+    // It is known before the first byte goes through.
+    inside.pipes().push(Pipe { outer: outer.try_clone()?, inner: inner.try_clone()? });
     carry(outer.try_clone()?, inner.try_clone()?, inside.delay)?;
-    carry(inner.try_clone()?, outer.try_clone()?, inside.delay)?;
-    inside.pipes().push(Pipe { outer, inner });
-    Ok(())
+    carry(inner, outer, inside.delay)
 }
 
 /// Bytes, and when they are due.
@@ -298,8 +298,10 @@ mod tests {
     #[test]
     fn a_connection_beside_the_relay_is_found() {
         let (server, relay, at) = behind(105, Duration::from_millis(1));
-        let _through = TcpStream::connect(at).unwrap();
-        let _accepted = server.accept().unwrap();
+        let mut through = TcpStream::connect(at).unwrap();
+        let (mut accepted, _) = server.accept().unwrap();
+        through.write_all(b"x").unwrap();
+        accepted.read_exact(&mut [0]).unwrap();
         assert_eq!(relay.bypassed_by().unwrap(), []);
         let beside = TcpStream::connect(server.local_addr().unwrap()).unwrap();
         assert_eq!(relay.bypassed_by().unwrap(), [beside.local_addr().unwrap()]);
