@@ -226,8 +226,13 @@ impl<S: LogStore> Group<S> {
     /// How far this linked server gets on the branch here by its own data and its own log behind them. It may not have heard yet of the fork
     /// at which the branch began, if its data let it follow.
     fn end_on_this_branch(&self, node: NodeId) -> Option<Seqno> {
+        self.end_on(node, &self.own.tail().lineage)
+    }
+
+    /// The same on the branch with this lineage.
+    fn end_on(&self, node: NodeId, lineage: &Lineage) -> Option<Seqno> {
         let theirs = self.peers.get(&node)?.told()?;
-        match theirs.lineage.kinship(&self.own.tail().lineage) {
+        match theirs.lineage.kinship(lineage) {
             Kinship::Same => Some(self.data_of(node)?.max(theirs.seqno)),
             Kinship::Descendant(fork) => self.end_before(&fork, node, theirs),
             Kinship::Ancestor | Kinship::Sibling => None,
@@ -279,17 +284,7 @@ impl<S: LogStore> Group<S> {
     /// whom it is not known counts as one without data: those here are kept.
     pub(crate) fn keeps_only_data_from(&self, lineage: &Lineage) -> bool {
         let own = self.data.stocked || self.data.brought().is_some();
-        let has_data = |node: &NodeId| {
-            let Some((theirs, holds)) = self.peers.get(node).and_then(|p| p.told()).zip(self.data_of(*node)) else {
-                return false;
-            };
-            match theirs.lineage.kinship(lineage) {
-                Kinship::Same => true,
-                Kinship::Descendant(fork) => holds <= fork.seqno,
-                Kinship::Ancestor | Kinship::Sibling => false,
-            }
-        };
-        own && !self.is(Mutant::DataIgnored) && !self.peers.keys().any(has_data)
+        own && !self.is(Mutant::DataIgnored) && !self.peers.keys().any(|node| self.end_on(*node, lineage).is_some())
     }
 
     /// A state, or entries, of this peer's branch contradict the log here, and would cost the only data. They are kept; a line says why, now and

@@ -289,10 +289,10 @@ impl<S: LogStore> Group<S> {
             Standing::Diverged { .. } => true,
             Standing::Discarded { .. } => false,
         };
-        if data_go_first && !self.standing().gives_up_data() && self.keeps_only_data_from(&lineage) {
-            return self.keep_only_data(now, from);
-        }
         if data_go_first {
+            if !self.standing().gives_up_data() && self.keeps_only_data_from(&lineage) {
+                return self.keep_only_data(now, from);
+            }
             // Rule 13.
             return self.become_diverged(Some(Offer { from, term, lineage, base }));
         }

@@ -157,20 +157,14 @@ impl<S: LogStore> Group<S> {
     /// Is it known of all voters how far their logs and data reach just now? And of every server of the newest view or without weight: it may
     /// hold what an arbitrator can give to nobody else. A member of a primary component does not go on telling.
     pub(crate) fn all_have_told(&self, now: Timestamp) -> bool {
-        let told = |n: NodeId| {
-            let told = self.peers.get(&n).and_then(|p| p.told_since(self.good_at, now));
-            told.is_some_and(|p| !p.primary)
-        };
+        let told = |n: NodeId| self.peers.get(&n).and_then(|p| p.told_since(self.good_at, now));
+        let tells = |n: NodeId| n == self.me() || self.is_here(n) && told(n).is_some_and(|p| !p.primary);
         // A server with a disk of its own id that was emptied has nothing to tell of.
-        let empty = |n: NodeId| {
-            let told = self.peers.get(&n).and_then(|p| p.told_since(self.good_at, now));
-            told.is_some_and(|p| p.history.is_nil() && p.data.is_none() && p.holds.is_none())
-        };
-        let tells = |n: NodeId| n == self.me() || self.is_here(n) && told(n);
-        let weightless = self.deciding().flat_map(|set| set.voters.iter().map(|v| v.node));
+        let is_empty = |p: &Presence| p.history.is_nil() && p.data.is_none() && p.holds.is_none();
+        let voters = self.deciding().flat_map(|set| set.voters.iter().map(|v| v.node));
         let viewed = self.own.tail().view.members.iter().map(|m| m.node);
-        let mut servers = weightless.chain(viewed).filter(|n| !self.kind_of(*n).is_arbitrator());
-        self.all_voters(tells) && servers.all(|n| tells(n) || empty(n))
+        let mut servers = voters.chain(viewed).filter(|n| !self.kind_of(*n).is_arbitrator());
+        self.all_voters(tells) && servers.all(|n| tells(n) || told(n).is_some_and(is_empty))
     }
 
     /// Is this member here, with a log of the own branch, or with one that lost the fork at which this branch began?

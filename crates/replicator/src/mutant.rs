@@ -62,40 +62,28 @@ impl Mutant {
     }
 }
 
-impl Replicator {
-    /// From now on this member is broken.
-    #[cfg(feature = "mutants")]
-    pub fn set_mutant(&mut self, mutant: Option<Mutant>) {
-        self.mutant = mutant;
-    }
+/// The two questions of everything that can be broken on purpose.
+macro_rules! breakable {
+    ($($what:ty),*) => {$(
+        impl $what {
+            /// From now on this member is broken.
+            #[cfg(feature = "mutants")]
+            pub fn set_mutant(&mut self, mutant: Option<Mutant>) {
+                self.mutant = mutant;
+            }
 
-    #[cfg(feature = "mutants")]
-    pub(crate) fn is(&self, mutant: Mutant) -> bool {
-        self.mutant == Some(mutant)
-    }
+            #[cfg(feature = "mutants")]
+            pub(crate) fn is(&self, mutant: Mutant) -> bool {
+                self.mutant == Some(mutant)
+            }
 
-    #[cfg(not(feature = "mutants"))]
-    #[inline(always)]
-    pub(crate) fn is(&self, _mutant: Mutant) -> bool {
-        false
-    }
+            #[cfg(not(feature = "mutants"))]
+            #[inline(always)]
+            pub(crate) fn is(&self, _mutant: Mutant) -> bool {
+                false
+            }
+        }
+    )*};
 }
 
-impl Flow {
-    /// From now on this member is broken.
-    #[cfg(feature = "mutants")]
-    pub fn set_mutant(&mut self, mutant: Option<Mutant>) {
-        self.mutant = mutant;
-    }
-
-    #[cfg(feature = "mutants")]
-    pub(crate) fn is(&self, mutant: Mutant) -> bool {
-        self.mutant == Some(mutant)
-    }
-
-    #[cfg(not(feature = "mutants"))]
-    #[inline(always)]
-    pub(crate) fn is(&self, _mutant: Mutant) -> bool {
-        false
-    }
-}
+breakable!(Replicator, Flow);

@@ -198,16 +198,11 @@ impl Conn {
     }
 
     pub fn up(&self) -> Option<&Up> {
-        match &self.phase {
-            Phase::Up(up) => Some(up),
-            Phase::Connecting
-            | Phase::Admission(_)
-            | Phase::Hello
-            | Phase::Ready(_)
-            | Phase::Ack(..)
-            | Phase::Confirm(_)
-            | Phase::Contest(_) => None,
-        }
+        if let Phase::Up(up) = &self.phase { Some(up) } else { None }
+    }
+
+    pub fn up_mut(&mut self) -> Option<&mut Up> {
+        if let Phase::Up(up) = &mut self.phase { Some(up) } else { None }
     }
 
     /// One system call, and the decryption of what it brought. `turn`: what this peer is read at a time.

@@ -287,16 +287,8 @@ impl Transport {
 
     /// The link of `node` lives.
     pub(crate) fn on_pong(&mut self, node: NodeId, number: u64, now: Instant) {
-        let asked = |conn: &Conn| match &conn.phase {
-            Phase::Contest(contest) => contest.hello.member.node == node && contest.number == number,
-            Phase::Connecting
-            | Phase::Admission(_)
-            | Phase::Hello
-            | Phase::Ready(_)
-            | Phase::Ack(..)
-            | Phase::Confirm(_)
-            | Phase::Up(_) => false,
-        };
+        let asked =
+            |conn: &Conn| matches!(&conn.phase, Phase::Contest(c) if c.hello.member.node == node && c.number == number);
         let Some(slot) = self.conns.iter().position(|conn| conn.as_ref().is_some_and(asked)) else { return };
         let claimant = |conn: &Conn| Some((conn.hello()?.clone(), conn.remote));
         let Some((hello, remote)) = self.conns[slot].as_ref().and_then(claimant) else { return };

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use trireme_types::NodeId;
 
 use crate::NetEvent;
-use crate::conn::{Conn, Phase};
+use crate::conn::{Conn, Up};
 use crate::gossip::Gossip;
 use crate::transport::Transport;
 
@@ -38,7 +38,7 @@ impl Transport {
         for at in 0..self.links.len() {
             let (node, slot) = self.links[at];
             let (member, every, number) = (self.is_member(node), self.cfg.probe_every, self.jitter.next());
-            let Some(probe) = self.conn(slot).and_then(probe_of) else { continue };
+            let Some(Up { probe, .. }) = self.conn(slot).and_then(Conn::up_mut) else { continue };
             let is_due = probe.due <= now;
             if is_due {
                 probe.due = now + every;
@@ -56,24 +56,11 @@ impl Transport {
 
     /// `false`: the number is not that of the open question on this link.
     pub(crate) fn on_probed(&mut self, slot: usize, node: NodeId, number: u64) -> bool {
-        let Some(probe) = self.conn(slot).and_then(probe_of) else { return false };
+        let Some(Up { probe, .. }) = self.conn(slot).and_then(Conn::up_mut) else { return false };
         let Some((_, at)) = probe.asked.take_if(|(asked, _)| *asked == number) else { return false };
         let time = at.elapsed();
         probe.latest = Some(time);
         self.pending.push(NetEvent::RoundTrip { node, time });
         true
-    }
-}
-
-fn probe_of(conn: &mut Conn) -> Option<&mut Probe> {
-    match &mut conn.phase {
-        Phase::Up(up) => Some(&mut up.probe),
-        Phase::Connecting
-        | Phase::Admission(_)
-        | Phase::Hello
-        | Phase::Ready(_)
-        | Phase::Ack(..)
-        | Phase::Confirm(_)
-        | Phase::Contest(_) => None,
     }
 }

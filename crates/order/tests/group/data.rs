@@ -572,6 +572,14 @@ fn data_beside_a_log_that_is_new_count_when_that_log_goes_on_from_them() {
 /// Of three voters only the first has data, up to `Seqno`, and it is away with them. The others have gone on; their logs begin behind
 /// the given numbers of commits, and the third orders.
 fn without_the_only_data(trimmed: [u64; 2]) -> (Net, MemStore, Seqno) {
+    let (mut net, log, data) = ten_commits();
+    let behind = |keep: u64| LogIndex(log.last().0 - 5 + keep);
+    restart_without_data(&mut net, trimmed.map(behind));
+    (net, log, data)
+}
+
+/// Three voters of which only the first has data, with its log after five of ten commits, and where the data are then.
+fn ten_commits() -> (Net, MemStore, Seqno) {
     let mut net = one_with_data();
     let mut log = MemStore::new();
     for n in 0..10 {
@@ -582,8 +590,6 @@ fn without_the_only_data(trimmed: [u64; 2]) -> (Net, MemStore, Seqno) {
         net.settle();
     }
     let data = log.read(log.last(), 0).unwrap()[0].header.seqno;
-    let behind = |keep: u64| LogIndex(log.last().0 - 5 + keep);
-    restart_without_data(&mut net, trimmed.map(behind));
     (net, log, data)
 }
 
@@ -917,16 +923,7 @@ fn the_only_data_are_not_given_up_to_an_arbitrator_and_servers_without_any() {
 /// Nor if the servers of that group have data from long ago, from which no log goes on: they wait for a copy themselves.
 #[test]
 fn the_only_data_are_not_given_up_to_servers_whose_data_are_out_of_reach() {
-    let mut net = one_with_data();
-    let mut log = MemStore::new();
-    for n in 0..10 {
-        if n == 5 {
-            log = net.nodes[&1].group.store().clone();
-        }
-        net.propose(1, &format!("commit {n}"));
-        net.settle();
-    }
-    let data = log.read(log.last(), 0).unwrap()[0].header.seqno;
+    let (mut net, log, data) = ten_commits();
     let old = Some((HISTORY, Seqno(1)));
     let mut logs: Vec<MemStore> = (1..=3).map(|n| net.kill(n)).skip(1).collect();
     for (n, other) in (2..=3).zip(logs.iter_mut()) {
