@@ -23,6 +23,9 @@ const LIMIT: Duration = Duration::from_secs(90);
 const JOIN_LIMIT: Duration = Duration::from_secs(120);
 /// A member that comes back under load catches up as long as that; then it is one that has not.
 const CATCH_UP_LIMIT: Duration = Duration::from_secs(60);
+/// The transactions that a server has executed, or received and not executed yet.
+const KNOWN: &str = "SELECT GTID_SUBTRACT(CONCAT(@@GLOBAL.gtid_executed, ',', COALESCE((SELECT received_transaction_set \
+    FROM performance_schema.replication_connection_status WHERE channel_name='group_replication_applier'), '')), '')";
 const GROUP: &str = "7472695f-7265-4d65-8000-62656e636800";
 
 struct Mysql<'a> {
@@ -348,7 +351,8 @@ impl Mortal for Mysql<'_> {
         Ok(())
     }
 
-    /// No member makes a group by itself: an operator lets the one with the most transactions do it.
+    /// No member makes a group by itself: an operator lets the one that knows the most transactions do it. The others would be refused where
+    /// they know more than the group.
     fn start_all(&mut self) -> Result<(), String> {
         for number in 1..=self.nodes {
             self.start(number)?;
@@ -356,8 +360,8 @@ impl Mortal for Mysql<'_> {
         let mut best = None;
         for number in 1..=self.nodes {
             self.await_answer(number)?;
-            let executed = self.sql(number, "SELECT @@GLOBAL.gtid_executed")?.text().unwrap_or_default();
-            best = best.max(Some((transactions(&executed), number == self.primary, number)));
+            let known = self.sql(number, KNOWN)?.text().unwrap_or_default();
+            best = best.max(Some((transactions(&known), number == self.primary, number)));
         }
         let (_, _, first) = best.ok_or("no server")?;
         self.join_all(first)?;
