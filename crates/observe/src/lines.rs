@@ -235,6 +235,12 @@ pub const LINES: &[Line] = &[
     ),
     ours(
         Topic::Fork,
+        &["not made primary: "],
+        "pc.bootstrap was set here, and this node cannot go on alone. The line says why.",
+        "Do what the line says; docs/operations/recovery.md has the ways.",
+    ),
+    ours(
+        Topic::Fork,
         &["the write-set logs of ", " may lack entries that were acknowledged"],
         "Too few whole logs are here to be sure that nothing acknowledged is lost.",
         "Start more nodes; with all of them the cluster goes on by itself.",

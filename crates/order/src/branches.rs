@@ -290,11 +290,11 @@ impl<S: LogStore> Group<S> {
     }
 
     pub(crate) fn on_force(&mut self, now: Timestamp) {
-        if !matches!(self.phase(), Phase::NonPrimary | Phase::Joining)
-            || self.own.tail().history.is_nil()
-            || !self.standing().may_be_forced()
-        {
+        if !matches!(self.phase(), Phase::NonPrimary | Phase::Joining) {
             return;
+        }
+        if let Some(why) = self.cannot_be_forced() {
+            return self.log(true, format!("not made primary: {why}"));
         }
         // A log that goes on from nobody's data serves nobody, however long it is (rule 10).
         let reach = self.reach_of_data(now).unwrap_or(Seqno(u64::MAX));
@@ -309,6 +309,8 @@ impl<S: LogStore> Group<S> {
                 Some(Kinship::Same) if p.base > reach || !self.is_of_use(now, *node) => continue,
                 Some(Kinship::Same) => 0,
                 Some(Kinship::Descendant(fork)) if self.is_bare_branch(now, p, &fork) => continue,
+                // It would refuse, and nothing would come of the command.
+                Some(Kinship::Descendant(_)) if self.serves_nobody_there(now, p) => continue,
                 Some(Kinship::Descendant(_)) => p.lineage.forks().len(),
                 Some(Kinship::Ancestor | Kinship::Sibling) | None => continue,
             };
@@ -334,6 +336,24 @@ impl<S: LogStore> Group<S> {
                 let me = self.me();
                 self.force(now, me);
             }
+        }
+    }
+
+    /// Why a person cannot make the log and the data of this member the ones that are gone on with.
+    fn cannot_be_forced(&self) -> Option<&'static str> {
+        match self.standing() {
+            Standing::Keeps | Standing::GivesWay { .. } => self.own.tail().history.is_nil().then_some(
+                "this node has no write-set log of any cluster. Do it on a node that has been in one, or bootstrap this node as the first of a \
+                 new cluster",
+            ),
+            Standing::OutOfReach => Some(
+                "the write-set log of this node does not go on from its own data, which need a copy. Do it on a node whose log does, or \
+                 bootstrap this node to go on from its data alone",
+            ),
+            Standing::Diverged { .. } | Standing::Discarded { .. } => Some(
+                "the data of this node contradict what the cluster has committed, and wait to be replaced by a full copy. Do it on another \
+                 node",
+            ),
         }
     }
 

@@ -121,14 +121,6 @@ impl Standing {
             }
         }
     }
-
-    /// May a person still make this log the one that is gone on with (`pc.bootstrap`)?
-    pub fn may_be_forced(&self) -> bool {
-        match self {
-            Standing::Keeps | Standing::GivesWay { .. } => true,
-            Standing::OutOfReach | Standing::Diverged { .. } | Standing::Discarded { .. } => false,
-        }
-    }
 }
 
 impl<S: LogStore> Group<S> {

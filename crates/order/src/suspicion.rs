@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use trireme_types::{Fork, Kinship, LogIndex, NodeId, Seqno, Term, Timestamp, Uuid};
+use trireme_types::{Fork, Kinship, Lineage, LogIndex, NodeId, Seqno, Term, Timestamp, Uuid};
 
 use crate::group::Group;
 use crate::mutant::Mutant;
@@ -39,6 +39,18 @@ struct LogHere {
 
 fn log_here(node: NodeId, p: &Presence) -> LogHere {
     LogHere { last: p.end(), own: false, base: p.base, seqno: p.seqno, node }
+}
+
+/// How far data are brought by logs (their bases and ends): a log goes on where data, or another log that goes on from data, end.
+fn brought_by(logs: impl Iterator<Item = (Seqno, Seqno)>, data: Seqno) -> Seqno {
+    let logs: Vec<(Seqno, Seqno)> = logs.collect();
+    let mut reach = data;
+    while let Some(further) =
+        logs.iter().filter(|(base, end)| *base <= reach && *end > reach).map(|(_, end)| *end).max()
+    {
+        reach = further;
+    }
+    reach
 }
 
 /// Doubts of this member about its own log, and its knowledge of what others have acknowledged.
@@ -335,24 +347,21 @@ impl<S: LogStore> Group<S> {
         })
     }
 
-    /// How far the data of those that are here can be brought by the logs that are here: a log goes on where data, or another log
-    /// that goes on from data, end. `None`: nobody here has data.
+    /// How far the data of those that are here can be brought by the logs that are here. `None`: nobody here has data.
     pub(crate) fn reach_of_data(&self, now: Timestamp) -> Option<Seqno> {
         let held = self.servers_here(now).into_iter().filter_map(|(_, p)| p.holds);
-        let followers = self.peers.keys().filter_map(|node| self.reach_of_ancestor(now, *node));
-        let mut reach = held.chain(self.holds()).chain(followers).max()?;
-        let logs: Vec<LogHere> = self.logs_of_others(now).chain([self.own_log()]).collect();
-        while let Some(further) = logs.iter().filter(|l| l.base <= reach && l.seqno > reach).map(|l| l.seqno).max() {
-            reach = further;
-        }
-        Some(reach)
+        let lineage = &self.own.tail().lineage;
+        let followers = self.peers.keys().filter_map(|node| self.reach_of_follower(now, *node, lineage));
+        let data = held.chain(self.holds()).chain(followers).max()?;
+        let others = self.logs_of_others(now).map(|l| (l.base, l.seqno));
+        Some(brought_by(others.chain([(self.own.store().base().seqno, self.own.tail().seqno)]), data))
     }
 
-    /// Up to where a linked server without a primary component gets by its own log and data that has not heard of the fork at which the own
-    /// branch began, if its data let it follow.
-    fn reach_of_ancestor(&self, now: Timestamp, node: NodeId) -> Option<Seqno> {
+    /// Up to where a linked server without a primary component gets by its own log and data on the branch with this lineage, if it has not
+    /// heard of the fork at which that began and its data let it follow.
+    fn reach_of_follower(&self, now: Timestamp, node: NodeId, lineage: &Lineage) -> Option<Seqno> {
         let theirs = self.peers.get(&node)?.told_lately(now).filter(|p| !p.primary)?;
-        match theirs.lineage.kinship(&self.own.tail().lineage) {
+        match theirs.lineage.kinship(lineage) {
             Kinship::Descendant(fork) => self.end_before(&fork, node, theirs),
             Kinship::Same | Kinship::Ancestor | Kinship::Sibling => None,
         }
@@ -371,6 +380,28 @@ impl<S: LogStore> Group<S> {
             lowest.is_some_and(|data| data <= fork.seqno) && reach.is_some_and(|reach| theirs.base <= reach)
         };
         lowest.is_some() && !there.any(|p| p.holds.is_some()) && !follows()
+    }
+
+    /// Would a group around the log of this peer, on a branch that grew from the own one, serve nobody, as far as members have told here? It is
+    /// what the peer asks itself ([`Self::serves_nobody`]), seen from a member that does not know its log.
+    pub(crate) fn serves_nobody_there(&self, now: Timestamp, theirs: &Presence) -> bool {
+        let there: Vec<&Presence> = self
+            .peers
+            .values()
+            .filter(|peer| !peer.member.kind.is_arbitrator())
+            .filter_map(|peer| peer.told_lately(now))
+            .filter(|p| !p.primary && p.history == theirs.history)
+            .filter(|p| p.lineage.kinship(&theirs.lineage) == Kinship::Same)
+            .collect();
+        let own = self.holds().and_then(|holds| match self.own.tail().lineage.kinship(&theirs.lineage) {
+            Kinship::Descendant(fork) if holds <= fork.seqno => Some(holds.max(self.own.tail().seqno).min(fork.seqno)),
+            Kinship::Same | Kinship::Descendant(_) | Kinship::Ancestor | Kinship::Sibling => None,
+        });
+        let others = self.peers.keys().filter_map(|node| self.reach_of_follower(now, *node, &theirs.lineage));
+        match there.iter().filter_map(|p| p.holds).chain(own).chain(others).max() {
+            Some(data) => brought_by(there.iter().map(|p| (p.base, p.seqno)), data) < theirs.base,
+            None => theirs.data.is_none(),
+        }
     }
 
     /// Linked servers of the own branch without a primary component.

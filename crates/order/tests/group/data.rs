@@ -868,6 +868,80 @@ fn half_done_data_beside_a_forced_branch(checkpoint_every: u64, late: bool, note
     }
 }
 
+/// The second was forced, then the third on top of that, and both have lost their data; the fourth, which votes in both branches, is gone. The log
+/// of the second goes on from the data that are left, that of the third does not. A person's word is of no use to a member that refuses it,
+/// however late its branch began.
+#[test]
+fn a_person_is_obeyed_by_a_member_whose_log_goes_on_from_the_data_that_are_left() {
+    let mut net = Net::cluster(4);
+    for n in 2..=3 {
+        net.nodes.get_mut(&n).unwrap().group.store_mut().checkpoint_every = 1;
+    }
+    net.propose(1, "common");
+    net.settle();
+    let common = Seqno(net.nodes[&1].delivered.last().unwrap().0);
+    let [first, third, fourth] = [1, 3, 4].map(|n| net.kill(n));
+    force_after_a_while(&mut net, 2);
+    net.restart(3, third, 2, common);
+    net.restart(4, fourth, 2, common);
+    net.run(Duration::from_secs(5));
+    net.propose(2, "on the second's branch");
+    net.settle();
+    let here = Seqno(net.nodes[&4].delivered.last().unwrap().0);
+    let [second, fourth] = [2, 4].map(|n| net.kill(n));
+    force_after_a_while(&mut net, 3);
+    net.restart(4, fourth, 3, here);
+    net.run(Duration::from_secs(5));
+    assert_eq!(net.nodes[&3].group.status().voters.voters.len(), 2);
+    for n in 0..5 {
+        net.propose(3, &format!("on the third's branch {n}"));
+        net.settle();
+    }
+    let mut third = net.kill(3);
+    net.kill(4);
+    third.trim(LogIndex(third.last().0 - 2));
+    net.copies = false;
+    for (n, log) in [(2, second), (3, third)] {
+        let mut cfg = Net::config(n);
+        cfg.me.incarnation = Incarnation(3);
+        net.start(n, cfg, log, None);
+        let now = net.now;
+        net.nodes.get_mut(&n).unwrap().group.join(now, JoinState { position: None });
+    }
+    net.restart(1, first, 2, common);
+    net.run(Duration::from_secs(20));
+    assert!((1..=3).all(|n| net.phase(n) != Phase::Primary), "a person decides");
+    force_after_a_while(&mut net, 1);
+    for n in 1..=2 {
+        assert_eq!(net.phase(n), Phase::Primary, "node {n}");
+        assert_eq!(
+            net.nodes[&n].group.lineage().forks().len(),
+            2,
+            "node {n}: the second's branch was forced once more"
+        );
+    }
+    assert!(!net.nodes[&1].events.contains(&Event::DataDiverged));
+}
+
+/// A command that does nothing says why.
+#[test]
+fn a_member_that_cannot_be_forced_tells_the_person_why() {
+    let mut net = Net::new();
+    net.start(1, Net::config(1), MemStore::new(), None);
+    let now = net.now;
+    net.nodes.get_mut(&1).unwrap().group.join(now, JoinState { position: None });
+    force_after_a_while(&mut net, 1);
+    assert_eq!(net.phase(1), Phase::Joining);
+    assert!(warned(&net, 1, "not made primary: this node has no write-set log of any cluster"));
+}
+
+fn force_after_a_while(net: &mut Net, n: u8) {
+    net.run(Duration::from_secs(10));
+    let now = net.now;
+    net.nodes.get_mut(&n).unwrap().group.force_primary(now);
+    net.run(Duration::from_secs(5));
+}
+
 /// With an arbitrator in the group without data, too.
 #[test]
 fn the_only_data_are_not_given_up_to_an_arbitrator_and_servers_without_any() {
