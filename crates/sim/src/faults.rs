@@ -951,7 +951,7 @@ fn may_leave_out(set: &VoterSet, out: impl Fn(NodeId) -> bool) -> bool {
 }
 
 /// Every fork that led to this log.
-fn lineage_of(store: &Store) -> Lineage {
+pub(crate) fn lineage_of(store: &Store) -> Lineage {
     let base = store.base();
     let mut lineage = base.lineage.clone();
     let entries = store.read(base.index.next(), usize::MAX).unwrap_or_default();

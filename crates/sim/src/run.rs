@@ -4,11 +4,13 @@ use std::fmt;
 
 use trireme_order::{LogStore, Phase};
 use trireme_replicator::Replicator;
-use trireme_types::LogIndex;
+use trireme_types::{Kinship, LogIndex, Seqno};
 
 use crate::check::{Reach, Share};
 use crate::cluster::{Cluster, Event, Process};
 use crate::database::State;
+use crate::disk::Store;
+use crate::faults::lineage_of;
 use crate::options::{Kind, MS, Options, SEC};
 use crate::situations::{Situation, Situations};
 
@@ -76,6 +78,12 @@ impl fmt::Display for Report {
 
 /// A bound on the work of one run: beyond it something talks to itself.
 const EVENTS_MAX: u64 = 20_000_000;
+
+/// The seqno of the last entry, or of the base where there is none.
+fn end_of(store: &Store) -> Seqno {
+    let last = store.read(store.last(), 0).ok();
+    last.and_then(|e| e.first().map(|e| e.header.seqno)).unwrap_or(store.base().seqno)
+}
 
 pub fn run_seed(seed: u64, trace: bool) -> Report {
     run(Options::draw(seed), trace)
@@ -198,8 +206,12 @@ impl Cluster {
         let begun = self.now;
         let limit = self.events + EVENTS_MAX;
         let mut ok = self.run_until(bound, |c| c.one_view() || c.events > limit);
-        if !ok && self.options.forced && self.failure.is_none() {
-            ok = self.decide(bound);
+        if !ok && self.failure.is_none() {
+            let all = (0..self.slots.len()).collect();
+            let decides = if self.options.forced { Some(all) } else { self.only_a_person_can_go_on_from() };
+            if let Some(slots) = decides {
+                ok = self.decide(bound, slots);
+            }
         }
         if self.failure.is_some() {
             return;
@@ -227,10 +239,32 @@ impl Cluster {
         self.slots.iter().all(|s| s.dead || (!s.db.valid && !s.db.half_done))
     }
 
+    /// All logs of the latest branch may lack what they acknowledged, and the data that are left end before any of these begins. The servers that
+    /// have them. What came behind them is lost, so a person has to say that the cluster goes on from there (rule 10).
+    fn only_a_person_can_go_on_from(&self) -> Option<Vec<usize>> {
+        let servers = || (0..self.slots.len() - self.options.arbitrators).filter(|slot| !self.slots[*slot].dead);
+        let latest = servers().map(|slot| lineage_of(self.store(slot))).max_by_key(|lineage| lineage.forks().len())?;
+        let owners: Vec<usize> = servers().filter(|slot| self.slots[*slot].db.valid).collect();
+        // By the data and the log beside them.
+        let reach = owners.iter().filter_map(|slot| {
+            let end = self.slots[*slot].db.now.position.max(end_of(self.store(*slot)).0);
+            match lineage_of(self.store(*slot)).kinship(&latest) {
+                Kinship::Same => Some(end),
+                Kinship::Descendant(fork) => Some(end.min(fork.seqno.0)),
+                Kinship::Ancestor | Kinship::Sibling => None,
+            }
+        });
+        let reach = reach.max().unwrap_or_default();
+        let on_latest = || servers().filter(|slot| lineage_of(self.store(*slot)).kinship(&latest) == Kinship::Same);
+        let begins_behind = on_latest().all(|slot| self.store(slot).base().seqno.0 > reach);
+        let lost = on_latest().all(|slot| self.slots[slot].doubt.is_some());
+        (lost && begins_behind && !owners.is_empty()).then_some(owners)
+    }
+
     /// A node gave way to a component, which broke up before it could let it in. The component needs the node, and the node cannot help it.
-    /// The operator who forced one side decides again.
-    fn decide(&mut self, bound: u64) -> bool {
-        for slot in 0..self.slots.len() {
+    /// The operator who forced one side decides again. Or nobody else can: then it is for one of the servers with data.
+    fn decide(&mut self, bound: u64, slots: Vec<usize>) -> bool {
+        for slot in slots {
             if !(0..self.slots.len()).any(|other| self.is_primary(other)) {
                 self.log(|| format!("the operator decides for n{slot}"));
                 self.with_group(slot, |g, now| g.force_primary(now));
