@@ -477,7 +477,7 @@ impl<S: LogStore> Group<S> {
             p.round = p.round.max(round);
             self.answer_reads(now);
         }
-        if self.role.leading().is_some_and(|s| !s.leavers.is_empty()) {
+        if self.role.leading().is_some_and(|s| !s.leavers.is_empty()) || self.leads() && self.evicts_a_member() {
             self.step_membership(now);
         }
     }

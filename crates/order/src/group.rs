@@ -156,8 +156,8 @@ pub struct Group<S: LogStore> {
     pub(crate) acquaintances: Acquaintances,
     /// Peers that violate the protocol. Written by `violation.rs`.
     pub(crate) violators: Violators,
-    /// Incarnations that were thrown out, as the application knows from the log. Written by `set_evicted`.
-    pub(crate) evicted: BTreeSet<Uuid>,
+    /// Incarnations that were thrown out, as the application knows from the log, and when this member heard of each. Written by `set_evicted`.
+    pub(crate) evicted: BTreeMap<Uuid, Timestamp>,
     /// Nodes that were in the view a short while ago: the group level waits for them. Written by `level.rs` with each delivered view.
     pub(crate) leavers: Leavers,
     /// The rule that this build breaks on purpose.
@@ -198,7 +198,7 @@ impl<S: LogStore> Group<S> {
             candidacy: Candidacy::new(now),
             reads: Reads::default(),
             led_terms: LedTerms::default(),
-            evicted: BTreeSet::new(),
+            evicted: BTreeMap::new(),
             leavers: Leavers::default(),
             arbiter: Arbiter::default(),
             snapshots: Vec::new(),
@@ -611,10 +611,15 @@ impl<S: LogStore> Group<S> {
 
     /// The members that are thrown out (`evs.evict`), by the UUID of their incarnation. The application keeps this list as
     /// a function of the log and hands it over whenever it changes, so every sequencer knows it: such a member leaves view
-    /// and voters and is not let in again.
+    /// and voters, once those that stay have answered, and is not let in again.
     pub fn set_evicted(&mut self, now: Timestamp, members: BTreeSet<Uuid>) {
         self.input(|group| {
-            group.evicted = members;
+            let heard = |uuid: &Uuid| group.evicted.get(uuid).copied().unwrap_or(now);
+            group.evicted = members.into_iter().map(|uuid| (uuid, heard(&uuid))).collect();
+            if group.leads() && group.evicts_a_member() {
+                // Those that stay are asked whether they are there.
+                group.timers.arm(Timer::Heartbeat, now);
+            }
             if group.running() {
                 group.step_membership(now);
             }

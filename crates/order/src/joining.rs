@@ -59,7 +59,7 @@ impl<S: LogStore> Group<S> {
         if request.member.node != from {
             return;
         }
-        if self.evicted.contains(&request.member.uuid()) {
+        if self.is_evicted(now, &request.member) {
             return self.send(from, Message::Evicted);
         }
         let arbitrates = self.arbitrates();

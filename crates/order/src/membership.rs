@@ -244,8 +244,7 @@ impl<S: LogStore> Group<S> {
             Some(peer) => peer.member.incarnation != m.incarnation,
             None => false,
         };
-        let leaves =
-            |m: &&Member| !replaced(m) && (s.leavers.contains_key(&m.node) || self.evicted.contains(&m.uuid()));
+        let leaves = |m: &&Member| !replaced(m) && self.is_to_go_since(m).is_some();
         let mut leavers: Vec<NodeId> = view.members.iter().filter(leaves).map(|m| m.node).collect();
         let last = self.last_with_data(now, &leavers);
         leavers.retain(|n| !last.contains(n));
@@ -302,8 +301,8 @@ impl<S: LogStore> Group<S> {
         }
         if leavers.iter().any(|n| self.own.tail().voters.contains(*n)) {
             // One that died just before has not been missed yet: with its vote and without the leaver's, the rest may be no majority.
-            let asked = leavers.iter().filter_map(|n| s.leavers.get(n)).max();
-            let heard = |n: &NodeId| *n == me || asked.is_none_or(|at| self.answered(*n) > Some(*at));
+            let asked = leavers.iter().filter_map(|n| view.get(*n)).filter_map(|m| self.is_to_go_since(m)).max();
+            let heard = |n: &NodeId| *n == me || asked.is_none_or(|at| self.answered(*n) > Some(at));
             if !staying.iter().filter(|n| self.own.tail().voters.contains(**n)).all(heard) {
                 return true;
             }
@@ -317,7 +316,9 @@ impl<S: LogStore> Group<S> {
             // All others have come back under new names and are not in yet: a view needs a member.
             return false;
         }
-        let evicted = |m: &&Member| leavers.contains(&m.node) && self.evicted.contains(&m.uuid());
+        let evicted = |m: &&Member| {
+            leavers.contains(&m.node) && self.evicted.contains_key(&m.uuid()) && !self.is_needed(now, m.node)
+        };
         for node in view.members.iter().filter(evicted).map(|m| m.node).collect::<Vec<_>>() {
             self.send(node, Message::Evicted);
         }
@@ -332,6 +333,35 @@ impl<S: LogStore> Group<S> {
         true
     }
 
+    /// Is an evicted member in the view still?
+    pub(crate) fn evicts_a_member(&self) -> bool {
+        self.own.tail().view.members.iter().any(|m| self.evicted.contains_key(&m.uuid()))
+    }
+
+    /// Sequencer: since when is it known that this member is to go? An eviction is older than the term, perhaps, and those that stay answer
+    /// within the term.
+    fn is_to_go_since(&self, m: &Member) -> Option<Timestamp> {
+        let s = self.role.leading()?;
+        let evicted = self.evicted.get(&m.uuid()).map(|heard| s.elected_at.max(*heard));
+        s.leavers.get(&m.node).copied().max(evicted)
+    }
+
+    /// Has this node a vote without which the voters that are heard are no majority?
+    fn is_needed(&self, now: Timestamp, node: NodeId) -> bool {
+        let others = |n: NodeId| n != node && (n == self.me() || self.heard_recently(now, n));
+        self.deciding().any(|set| set.weight(node) > 0) && !self.quorum(others)
+    }
+
+    /// Is the eviction of this member in force: is it to hear that it is out? Not while it is in a view that counts here, or needed: whoever orders
+    /// puts it out in order, and until there is such a one it takes its vote, perhaps, to have one.
+    pub(crate) fn is_evicted(&self, now: Timestamp, member: &Member) -> bool {
+        let inside = |view: &View| view.get(member.node).is_some_and(|m| m.incarnation == member.incarnation);
+        self.evicted.contains_key(&member.uuid())
+            && !inside(&self.own.tail().view)
+            && !inside(&self.done.view)
+            && !self.is_needed(now, member.node)
+    }
+
     /// Those of the leavers that have data while none of the servers that stay has any (rule 10): if the group went on without them,
     /// nobody could complete the copies that are under way. After `linger` they are gone all the same, but keep their votes.
     fn last_with_data(&self, now: Timestamp, leavers: &[NodeId]) -> Vec<NodeId> {
@@ -339,7 +369,7 @@ impl<S: LogStore> Group<S> {
             let told = || self.peers.get(&n).and_then(|p| p.told()).is_some_and(|p| p.holds.is_some());
             if n == self.me() { self.data.stocked } else { told() }
         };
-        let evicted = |n: NodeId| self.own.tail().view.get(n).is_some_and(|m| self.evicted.contains(&m.uuid()));
+        let evicted = |n: NodeId| self.own.tail().view.get(n).is_some_and(|m| self.evicted.contains_key(&m.uuid()));
         let stays =
             |m: &&Member| !leavers.contains(&m.node) && !self.kind_of(m.node).is_arbitrator() && self.alive(now, m);
         let staying: Vec<NodeId> = self.own.tail().view.members.iter().filter(stays).map(|m| m.node).collect();
@@ -445,7 +475,7 @@ impl<S: LogStore> Group<S> {
             .keys()
             .copied()
             .filter(|n| self.peers.contains_key(n))
-            .filter(|n| s.joiners.get(n).is_some_and(|j| !evicted.contains(&j.member.uuid())))
+            .filter(|n| s.joiners.get(n).is_some_and(|j| !evicted.contains_key(&j.member.uuid())))
             .filter(|n| s.progress.get(n).is_some_and(|p| !p.probing && p.snapshot_since.is_none()))
             .filter(|n| self.answered(*n).is_some_and(|at| now.since(at) <= suspect))
             // History holds a view without the old incarnation before the new one enters (rule 12).

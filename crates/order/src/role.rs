@@ -128,6 +128,8 @@ pub(crate) struct Sequencer {
     pub progress: BTreeMap<NodeId, Progress>,
     /// Index of this term's `Term` entry. Never changes.
     pub term_start: LogIndex,
+    /// Never changes.
+    pub elected_at: Timestamp,
     /// The `Term` entry is committed: everything before it is, too. Before that nobody is let in, and no view or voters change. Set when that
     /// entry is delivered.
     pub established: bool,
@@ -169,10 +171,11 @@ pub(crate) struct Joiner {
 }
 
 impl Sequencer {
-    fn new(term_start: LogIndex) -> Sequencer {
+    fn new(term_start: LogIndex, elected_at: Timestamp) -> Sequencer {
         Sequencer {
             progress: BTreeMap::new(),
             term_start,
+            elected_at,
             established: false,
             round: 0,
             blocked: VecDeque::new(),
@@ -304,7 +307,7 @@ impl<S: LogStore> Group<S> {
         self.candidacy.won();
         self.good_at = now;
         let start = if voters.is_some() { before.next().next() } else { before.next() };
-        let mut state = Sequencer::new(start);
+        let mut state = Sequencer::new(start, now);
         for m in &self.own.tail().view.members {
             if m.node != me && !self.peers.contains_key(&m.node) {
                 state.missing_since.insert(m.node, self.gone.get(&m.node).copied().unwrap_or(now));
@@ -347,7 +350,7 @@ mod tests {
             Role::Follower { of },
             Role::PreCandidate(Ballot::default()),
             Role::Candidate(Ballot::default()),
-            Role::Sequencer(Box::new(Sequencer::new(LogIndex(1)))),
+            Role::Sequencer(Box::new(Sequencer::new(LogIndex(1), Timestamp(1)))),
         ]
     }
 

@@ -541,6 +541,57 @@ fn an_evicted_member_stays_out_whoever_orders_and_comes_back_with_a_new_incarnat
     }
 }
 
+fn evict(net: &mut Net, evicted: u8, hear: &[u8]) {
+    let (uuid, now) = (net.nodes[&evicted].cfg.me.uuid(), net.now);
+    for n in hear {
+        net.nodes.get_mut(n).unwrap().group.set_evicted(now, [uuid].into());
+    }
+}
+
+/// Swarm seed 40000654: a machine was lost for good just before another member was evicted. Without the evicted one the rest was half of the
+/// voters, and waited for ever.
+#[test]
+fn who_died_unnoticed_before_an_eviction_keeps_no_vote_in_the_smaller_set() {
+    let mut net = Net::cluster(3);
+    let sequencer = net.sequencer();
+    let evicted = (1..=3).find(|n| *n != sequencer).unwrap();
+    let dead = (1..=3).find(|n| ![sequencer, evicted].contains(n)).unwrap();
+    net.mute(dead);
+    evict(&mut net, evicted, &[sequencer, evicted]);
+    net.run(Duration::from_millis(200));
+    assert!(!net.nodes[&evicted].events.contains(&Event::Evicted), "nobody has heard the dead one since");
+    net.kill(dead);
+    net.run(Duration::from_millis(500));
+    assert!(net.nodes[&evicted].events.contains(&Event::Evicted));
+    net.kill(evicted);
+    net.propose(sequencer, "alone");
+    net.settle();
+    assert_eq!(net.bodies(sequencer), ["alone"]);
+}
+
+/// The same where the one that is lost ordered, and nobody does yet: whoever heard of the eviction sends nobody away whose vote it needs.
+#[test]
+fn an_evicted_member_without_which_nobody_can_order_is_put_out_by_whoever_orders_next() {
+    let mut net = Net::cluster(3);
+    let lost = net.sequencer();
+    let evicted = (1..=3).find(|n| *n != lost).unwrap();
+    let stays = (1..=3).find(|n| ![lost, evicted].contains(n)).unwrap();
+    net.cut = vec![(1, 2), (1, 3), (2, 3)];
+    net.run(Duration::from_secs(20));
+    assert!((1..=3).all(|n| net.phase(n) == Phase::NonPrimary));
+    net.kill(lost);
+    evict(&mut net, evicted, &[stays, evicted]);
+    net.heal();
+    net.run(Duration::from_secs(20));
+    assert!(net.nodes[&evicted].events.contains(&Event::Evicted));
+    net.kill(evicted);
+    net.run(Duration::from_secs(20));
+    assert_eq!(net.phase(stays), Phase::Primary, "{:?}", net.nodes[&stays].group.status());
+    net.propose(stays, "alone");
+    net.settle();
+    assert_eq!(net.bodies(stays), ["alone"]);
+}
+
 #[test]
 fn readers_that_wait_at_the_same_time_share_a_round() {
     let mut net = Net::cluster(3);
