@@ -247,6 +247,12 @@ pub const LINES: &[Line] = &[
     ),
     ours(
         Topic::Fork,
+        &["the write-set log here is an old copy: all voters that it names are here"],
+        "A data directory was put back from a copy, and peers said that the log lacks what this node acknowledged later. Who the voters are may be part of that.",
+        "Start the other nodes. If all of them are gone, or were put back too: SET GLOBAL wsrep_provider_options='pc.bootstrap=yes' on the one with the newest data.",
+    ),
+    ours(
+        Topic::Fork,
         &["most voters are here, but those that are not weigh at least as much", "Waiting for "],
         "The majority counts by weight (pc.weight), and a member that is not here has too much of it.",
         "Start the named node. If it is gone for good: SET GLOBAL wsrep_provider_options='pc.bootstrap=yes' on another; then lower the weights.",

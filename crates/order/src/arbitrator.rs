@@ -17,6 +17,7 @@ use trireme_types::{Base, Kinship, LogIndex, MemberKind, NodeId, Seqno, Timestam
 
 use crate::group::{Group, Peer};
 use crate::mutant::Mutant;
+use crate::suspicion::Lack;
 use crate::timers::Timer;
 use crate::{Content, LogEnd, LogStore, Phase};
 
@@ -274,7 +275,7 @@ impl<S: LogStore> Group<S> {
         }
         let unheard = |v: &Voter| v.node != self.me() && self.kinship_of(v.node) == Some(Kinship::Ancestor);
         if self.own.tail().voters.voters.iter().all(unheard)
-            && (self.arbitrates() || self.begin_to_doubt())
+            && (self.arbitrates() || self.begin_to_doubt(Lack::Entries))
             && self.truncate_after(fork.index.prev())
         {
             self.become_follower(now, None);

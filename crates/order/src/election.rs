@@ -14,6 +14,7 @@ use crate::mutant::Mutant;
 use crate::replication::Progress;
 use crate::role::{Role, Votes};
 use crate::standing::Rival;
+use crate::suspicion::Lack;
 use crate::timers::Timer;
 use crate::{Content, Envelope, Heartbeat, LogEnd, LogStore, Message, Phase};
 
@@ -274,7 +275,7 @@ impl<S: LogStore> Group<S> {
             // A log that lost its end may have lost the newest voters with it.
             && last.index >= self.own.voters_committed();
         if granted {
-            if lost && self.own.store().suspect().is_none() && !self.begin_to_doubt() {
+            if lost && self.own.store().suspect().is_none() && !self.begin_to_doubt(Lack::Entries) {
                 return;
             }
             // The promise is on disk before it is given (rule 1).

@@ -26,7 +26,7 @@ use crate::proposals::{Proposals, Proposed};
 use crate::reads::Reads;
 use crate::role::CurrentRole;
 use crate::standing::{CurrentStanding, Offer, Standing};
-use crate::suspicion::Suspicion;
+use crate::suspicion::{Lack, Suspicion};
 use crate::timers::{Timer, Timers};
 use crate::told::Told;
 use crate::trust::Acquaintances;
@@ -384,6 +384,10 @@ impl<S: LogStore> Group<S> {
     fn look_for_component(&mut self, now: Timestamp, state: JoinState) {
         if self.phase() == Phase::Failed {
             return;
+        }
+        if self.is(Mutant::VotersForgotten) {
+            let forgotten = self.own.store_mut().set_outdated(false);
+            self.worked(forgotten);
         }
         self.data.stocked = state.position.is_some() && !self.is_out_of_reach(&state) && !self.arbitrates();
         let useless = self.is_useless(&state);
@@ -1113,7 +1117,7 @@ impl<S: LogStore> Group<S> {
         // entry never gets here.
         if self.own.voters_committed() > self.own.tail().index
             && self.own.store().suspect().is_none()
-            && !self.begin_to_doubt()
+            && !self.begin_to_doubt(Lack::Voters)
         {
             return false;
         }

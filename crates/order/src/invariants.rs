@@ -88,7 +88,7 @@ impl<S: LogStore> Group<S> {
             }
         }
         assert!(
-            !self.suspicion.is_any() || self.own.store().suspect().is_some(),
+            !(self.suspicion.plans_repair() || self.own.store().is_outdated()) || self.own.store().suspect().is_some(),
             "a log that is whole is to be repaired, or is outdated"
         );
         assert!(!self.data.stocked || !self.arbitrates(), "an arbitrator with data");

@@ -8,6 +8,7 @@ use crate::mutant::Mutant;
 use crate::replication::Progress;
 use crate::role::Joiner;
 use crate::standing::{Offer, Standing};
+use crate::suspicion::Lack;
 use crate::{Content, LogEnd, LogStore, Message, Phase};
 
 impl<S: LogStore> Group<S> {
@@ -303,7 +304,7 @@ impl<S: LogStore> Group<S> {
         // The base need not reach what the old log acknowledged: no evidence of that any more (rules 10, 12). One of a later term does: its
         // sequencer held all that was committed before, and of that term itself the old log has nothing.
         let reaches = of_branch && LogEnd { term: base.term, index: base.index } >= self.own.tail().end();
-        if !self.own.tail().history.is_nil() && !reaches && !self.begin_to_doubt() {
+        if !self.own.tail().history.is_nil() && !reaches && !self.begin_to_doubt(Lack::Entries) {
             return;
         }
         let forgotten = self.suspicion.acknowledged_before();

@@ -11,6 +11,7 @@ pub struct MemStore {
     hard: HardState,
     synced: LogIndex,
     suspect: Option<LogIndex>,
+    outdated: bool,
     process: bool,
     generation: u64,
     checkpoints: Vec<Base>,
@@ -140,6 +141,14 @@ impl LogStore for MemStore {
     }
     fn set_suspect(&mut self, after: Option<LogIndex>) -> Result<(), StoreError> {
         self.suspect = after;
+        self.outdated &= after.is_some();
+        Ok(())
+    }
+    fn is_outdated(&self) -> bool {
+        self.outdated
+    }
+    fn set_outdated(&mut self, outdated: bool) -> Result<(), StoreError> {
+        self.outdated = outdated;
         Ok(())
     }
     fn set_durability(&mut self, durability: Durability) -> Result<(), StoreError> {

@@ -37,6 +37,8 @@ pub enum Mutant {
     TwoIncarnations,
     /// 12: a log that ends below what its peers have heard acknowledged counts as evidence all the same.
     ShortLogVotes,
+    /// 12: a member forgets at a start that the voters in its log may be those of then.
+    VotersForgotten,
     /// 14: an arbitrator leads although it has dropped what the others lack.
     ArbitratorForgets,
     /// 15: a switch to mode `disk` is acknowledged before it is synced.
@@ -95,6 +97,7 @@ impl Mutant {
         Mutant::NewVotersAlone,
         Mutant::TwoIncarnations,
         Mutant::ShortLogVotes,
+        Mutant::VotersForgotten,
         Mutant::ForkMerged,
         Mutant::ArbitratorForgets,
         Mutant::SwitchUnsynced,
@@ -134,6 +137,7 @@ impl Mutant {
             Mutant::ForkMerged => "fork-merged",
             Mutant::TwoIncarnations => "two-incarnations",
             Mutant::ShortLogVotes => "short-log-votes",
+            Mutant::VotersForgotten => "voters-forgotten",
             Mutant::ArbitratorForgets => "arbitrator-forgets",
             Mutant::SwitchUnsynced => "switch-unsynced",
             Mutant::SuspectVotes => "suspect-votes",

@@ -10,6 +10,7 @@ use crate::group::Group;
 use crate::message::WireEntry;
 use crate::mutant::Mutant;
 use crate::proposals::Proposed;
+use crate::suspicion::Lack;
 use crate::timers::Timer;
 use crate::{Append, Content, Envelope, LogStore, Phase};
 
@@ -445,7 +446,7 @@ impl<S: LogStore> Group<S> {
                 // of the old branch that has lost a part of that.
                 let forked = self.era.branch() != self.own.tail().branch() && !self.is(Mutant::ForkMerged);
                 let forked = forked && !self.is(Mutant::ForkUnsuspected);
-                if forked && !self.begin_to_doubt() || !self.truncate_after(header.index.prev()) {
+                if forked && !self.begin_to_doubt(Lack::Entries) || !self.truncate_after(header.index.prev()) {
                     return;
                 }
             }

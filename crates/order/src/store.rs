@@ -110,8 +110,12 @@ pub trait LogStore {
     /// Entries above this may be missing although this member acknowledged them (rules 12, 16, 17): it says nothing about
     /// what was committed until it is repaired. `None`: the log is whole.
     fn suspect(&self) -> Option<LogIndex>;
-    /// Durable on return.
+    /// Durable on return. `None`: the log is whole, so it is not outdated either.
     fn set_suspect(&mut self, after: Option<LogIndex>) -> Result<(), StoreError>;
+    /// Changes of the voters may be among what is missing: those that this log names may be the voters of then (rule 12). Only a suspect log is.
+    fn is_outdated(&self) -> bool;
+    /// Durable on return.
+    fn set_outdated(&mut self, outdated: bool) -> Result<(), StoreError>;
     /// The meaning of acknowledgements from here on: `Process` makes the log suspect after a loss of power. Durable on return.
     fn set_durability(&mut self, durability: Durability) -> Result<(), StoreError>;
     /// Would the log like a checkpoint now (a segment was begun since the last one)?

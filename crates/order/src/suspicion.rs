@@ -53,6 +53,16 @@ fn brought_by(logs: impl Iterator<Item = (Seqno, Seqno)>, data: Seqno) -> Seqno 
     reach
 }
 
+/// What a log that is suspect may lack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Lack {
+    /// Entries that were acknowledged. The voters that the log names are the right ones to ask.
+    Entries,
+    /// Changes of the voters as well: those that the log names may be the voters of then, and decide nothing by being all there. The mark is
+    /// on disk, until the log is whole again.
+    Voters,
+}
+
 /// Doubts of this member about its own log, and its knowledge of what others have acknowledged.
 #[derive(Default)]
 pub(crate) struct Suspicion {
@@ -60,8 +70,6 @@ pub(crate) struct Suspicion {
     repair: Option<(Term, LogIndex)>,
     /// Acknowledged in the present term of the present branch by a log that was replaced since: no repair ends below.
     forgotten: LogIndex,
-    /// Peers say that more was acknowledged than an old disk holds: who the voters are may be among it. Until the log is whole again.
-    outdated: bool,
     /// The newest acknowledgement heard of each node on the present branch (rule 12).
     recalled: BTreeMap<NodeId, (Term, LogIndex)>,
     /// The arbitrator that was to decide what is gone on with, with its log, and how often.
@@ -116,15 +124,14 @@ impl Suspicion {
         self.recalled.clear();
     }
 
-    /// Is anything planned, or held, against the own log?
-    pub fn is_any(&self) -> bool {
-        self.repair.is_some() || self.outdated
+    /// Is the own log to be repaired?
+    pub fn plans_repair(&self) -> bool {
+        self.repair.is_some()
     }
 
     fn end(&mut self) {
         self.repair = None;
         self.forgotten = LogIndex::ZERO;
-        self.outdated = false;
     }
 }
 
@@ -149,7 +156,7 @@ impl<S: LogStore> Group<S> {
         }
         let usable = ahead.is_none_or(|ahead| ahead.usable);
         // By an old disk the voters may be others than those who decide by now. An arbitrator chooses among the logs that others tell of.
-        let everybody = !self.suspicion.outdated
+        let everybody = !self.own.store().is_outdated()
             && self.all_voters(|n| votes.contains_key(&n) && self.is_here(n))
             && (!self.arbitrates() || self.all_have_told(now));
         (usable && everybody).then_some(Mandate::WhatIsLeft)
@@ -429,7 +436,7 @@ impl<S: LogStore> Group<S> {
     }
 
     /// From now on the own log is no evidence. `false`: that could not be written down.
-    pub(crate) fn begin_to_doubt(&mut self) -> bool {
+    pub(crate) fn begin_to_doubt(&mut self, lack: Lack) -> bool {
         if self.era.term() == self.own.term() {
             let acked = self.era.ack_of(self.me()).unwrap_or_default();
             self.suspicion.forgotten = self.suspicion.forgotten.max(acked);
@@ -441,6 +448,15 @@ impl<S: LogStore> Group<S> {
         }
         let after = self.own.store().suspect().unwrap_or(LogIndex::ZERO);
         let saved = self.own.store_mut().set_suspect(Some(after));
+        self.worked(saved) && self.note_lack(lack)
+    }
+
+    /// `false`: it could not be written down.
+    fn note_lack(&mut self, lack: Lack) -> bool {
+        if lack == Lack::Entries || self.own.store().is_outdated() {
+            return true;
+        }
+        let saved = self.own.store_mut().set_outdated(true);
         self.worked(saved)
     }
 
@@ -525,10 +541,14 @@ impl<S: LogStore> Group<S> {
         if !short && !forgot {
             return;
         }
-        // After a loss of power the log has said so itself, and its voters are synced: they are still the newest.
-        let suspect = self.own.store().suspect().is_some();
-        self.suspicion.outdated |= self.own.store().suspect().is_none_or(|after| after == LogIndex::ZERO);
+        let (suspect, lack) = match self.own.store().suspect() {
+            None => (false, Lack::Voters),
+            Some(LogIndex::ZERO) => (true, Lack::Voters),
+            // After a loss of power the log has said so itself, and its voters are synced: they are still the newest.
+            Some(_) => (true, Lack::Entries),
+        };
         if suspect && !forgot {
+            self.note_lack(lack);
             return;
         }
         if !suspect {
@@ -542,7 +562,7 @@ impl<S: LogStore> Group<S> {
                 ),
             );
         }
-        if !self.begin_to_doubt() {
+        if !self.begin_to_doubt(lack) {
             return;
         }
         if forgot {
@@ -600,14 +620,23 @@ impl<S: LogStore> Group<S> {
         } else {
             return;
         };
-        if missing.is_empty() || self.told.waits_for.as_ref() == Some(&missing) {
+        if self.told.waits_for.as_ref() == Some(&missing) {
             return;
         }
-        let text = format!(
-            "{why}. Waiting for {}. If they are gone for good, SET GLOBAL wsrep_provider_options='pc.bootstrap=yes' on one node goes \
-             on with the best log present",
-            self.names_of(&missing)
-        );
+        let text = if !missing.is_empty() {
+            format!(
+                "{why}. Waiting for {}. If they are gone for good, SET GLOBAL wsrep_provider_options='pc.bootstrap=yes' on one node goes \
+                 on with the best log present",
+                self.names_of(&missing)
+            )
+        } else if self.own.store().is_outdated() {
+            "the write-set log here is an old copy: all voters that it names are here, and there may be others by now. Waiting for a node \
+             with a newer log. If there is none, SET GLOBAL wsrep_provider_options='pc.bootstrap=yes' on one node goes on with the best log \
+             present"
+                .into()
+        } else {
+            return;
+        };
         self.log(true, text);
         self.told.waits_for = Some(missing);
     }

@@ -168,6 +168,36 @@ pub fn cloned(seed: u64, broken: Option<&str>) -> Option<String> {
     judged(c)
 }
 
+/// A node gets its disk back from the time when it alone decided, and hears from the others that it is an old one. It dies before they have
+/// repaired it, and is started again where it hears nobody. By the voters that its log names it may decide alone. The others go on without it.
+pub fn an_old_disk(seed: u64, broken: Option<&str>) -> Option<String> {
+    let mut c = Cluster::new(options(seed, 3, broken));
+    c.bootstrap(0);
+    c.write_committed(0);
+    c.copy_disk(0);
+    (1..3).for_each(|node| c.join(node));
+    c.expect(60 * SEC, "all vote", |c| c.one_view() && c.voters().len() == 3 && c.settled());
+    c.write_committed(1);
+    c.put_back(0);
+    c.set_filter(Some(Box::new(|_, to, m| {
+        let first_words = matches!(m, Message::Presence(_)) || matches!(m.content(), Some(Content::Recall { .. }));
+        if to == 0 && !first_words { Verdict::Drop } else { Verdict::Pass }
+    })));
+    c.join(0);
+    c.expect(10 * SEC, "it is told so", |c| c.store(0).is_outdated());
+    c.crash(0, false);
+    c.isolate(0);
+    c.set_filter(None);
+    c.join(0);
+    c.write_committed(1);
+    c.run_for(30 * SEC);
+    if c.is_primary(0) {
+        return Some("an old disk decides by the voters of then".into());
+    }
+    c.heal_network();
+    judged(c)
+}
+
 /// Everything heals, and every promise is checked.
 fn judged(mut c: Cluster) -> Option<String> {
     c.liveness_phase();

@@ -194,6 +194,12 @@ impl LogStore for Store {
     fn set_suspect(&mut self, after: Option<LogIndex>) -> Result<(), StoreError> {
         each!(self, s => s.set_suspect(after))
     }
+    fn is_outdated(&self) -> bool {
+        each!(self, s => s.is_outdated())
+    }
+    fn set_outdated(&mut self, outdated: bool) -> Result<(), StoreError> {
+        each!(self, s => s.set_outdated(outdated))
+    }
     fn set_durability(&mut self, durability: Durability) -> Result<(), StoreError> {
         each!(self, s => s.set_durability(durability))
     }

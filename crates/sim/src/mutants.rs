@@ -6,7 +6,7 @@
 
 use std::panic::{RefUnwindSafe, UnwindSafe, catch_unwind};
 
-use crate::directed::{a_switch_to_disk, an_older_end, cloned, figure_8};
+use crate::directed::{a_switch_to_disk, an_old_disk, an_older_end, cloned, figure_8};
 use crate::options::{Kind, Options};
 use crate::run::run;
 
@@ -219,6 +219,8 @@ known! {
     "data-ignored", "10, 18", swarm(225), "where the members' data are is not looked at" => "nobody has data in the end";
     "two-incarnations", "12", swarm(2500), "a new incarnation enters beside the old one" => "a node twice in a view";
     "short-log-votes", "12", restored(6000), "a log that ends below what peers heard acknowledged counts as evidence" => "two histories";
+    "voters-forgotten", "12", Runs::Directed { scenario: an_old_disk, seeds: 20, floor: 10 },
+        "a member forgets at a start that the voters in its log may be those of then" => "an old disk decides by the voters of then";
     "twin-returns", "12", Runs::Directed { scenario: cloned, seeds: 20, floor: 1 },
         "whoever has seen a clone links the node that it replaced again" => "two histories";
     "fork-merged", "13", swarm(10), "which branch a log or a message belongs to is not looked at" => "no common primary view any more";

@@ -421,6 +421,12 @@ impl LogStore for RealStore {
         self.harmed = after.is_some();
         Ok(())
     }
+    fn is_outdated(&self) -> bool {
+        self.log().is_outdated()
+    }
+    fn set_outdated(&mut self, outdated: bool) -> Result<(), StoreError> {
+        self.log_mut().set_outdated(outdated)
+    }
     fn set_durability(&mut self, durability: Durability) -> Result<(), StoreError> {
         self.process = durability == Durability::Process;
         self.log_mut().set_durability(durability)

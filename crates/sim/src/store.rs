@@ -53,6 +53,7 @@ pub struct FastStore {
     generation: u64,
     hard: HardState,
     suspect: Option<LogIndex>,
+    outdated: bool,
     process: bool,
     /// States within the log, by index; the base is not among them.
     checkpoints: BTreeMap<u64, Base>,
@@ -96,6 +97,7 @@ impl FastStore {
             generation: 1,
             hard: HardState::default(),
             suspect: None,
+            outdated: false,
             process: false,
             checkpoints: BTreeMap::new(),
             last_checkpoint: 0,
@@ -425,6 +427,15 @@ impl LogStore for FastStore {
     fn set_suspect(&mut self, after: Option<LogIndex>) -> Result<(), StoreError> {
         self.writing()?;
         self.suspect = after;
+        self.outdated &= after.is_some();
+        Ok(())
+    }
+    fn is_outdated(&self) -> bool {
+        self.outdated
+    }
+    fn set_outdated(&mut self, outdated: bool) -> Result<(), StoreError> {
+        self.writing()?;
+        self.outdated = outdated;
         Ok(())
     }
     fn set_durability(&mut self, durability: Durability) -> Result<(), StoreError> {

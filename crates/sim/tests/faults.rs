@@ -1,6 +1,6 @@
 //! Sick members and partial connectivity: who goes on, how long anybody waits, how many terms it costs.
 
-use trireme_sim::directed::{a_switch_to_disk, an_older_end, cloned, figure_8};
+use trireme_sim::directed::{a_switch_to_disk, an_old_disk, an_older_end, cloned, figure_8};
 use trireme_sim::{Cluster, Kind, MS, Options, SEC, StoreKind, run};
 
 fn with(seed: u64, nodes: usize, change: impl FnOnce(&mut Options)) -> Cluster {
@@ -327,6 +327,15 @@ fn the_end_of_an_older_term_does_not_pass_for_what_was_lost() {
 fn nothing_is_committed_behind_a_switch_to_disk_before_it_is_there() {
     for seed in 1..=20 {
         assert_eq!(a_switch_to_disk(seed, None), None, "seed {seed}");
+    }
+}
+
+// --- an old disk ------------------------------------------------------------------------------------------------------
+
+#[test]
+fn whoever_was_told_that_its_disk_is_old_knows_it_at_the_next_start() {
+    for seed in 1..=20 {
+        assert_eq!(an_old_disk(seed, None), None, "seed {seed}");
     }
 }
 

@@ -369,6 +369,8 @@ pub struct Meta {
     pub number_limit: u64,
     /// [`crate::OpenReport::suspect`], until cleared.
     pub suspect: Option<LogIndex>,
+    /// What may be missing may be changes of the voters. Cleared with `suspect`.
+    pub outdated: bool,
     /// [`crate::OpenReport::hole`], until cleared.
     pub hole: Option<(LogIndex, LogIndex)>,
     pub boot_id: String,
@@ -378,6 +380,7 @@ const META_CLEAN: u32 = 1;
 const META_PROCESS: u32 = 2;
 const META_SUSPECT: u32 = 4;
 const META_HOLE: u32 = 8;
+const META_OUTDATED: u32 = 16;
 
 impl Meta {
     pub fn encode(&self) -> Vec<u8> {
@@ -390,6 +393,7 @@ impl Meta {
             (self.process, META_PROCESS),
             (self.suspect.is_some(), META_SUSPECT),
             (self.hole.is_some(), META_HOLE),
+            (self.outdated, META_OUTDATED),
         ] {
             flags |= if set { flag } else { 0 };
         }
@@ -467,6 +471,7 @@ impl Meta {
             epoch,
             number_limit,
             suspect: (flags & META_SUSPECT != 0).then_some(suspect),
+            outdated: flags & META_OUTDATED != 0,
             hole: (flags & META_HOLE != 0).then_some(hole),
             boot_id,
         })
@@ -681,6 +686,7 @@ mod tests {
             epoch: 3,
             number_limit: 64,
             suspect: Some(LogIndex(70)),
+            outdated: true,
             hole: Some((LogIndex(71), LogIndex(75))),
             boot_id: "b".repeat(crate::BOOT_ID_MAX),
         }

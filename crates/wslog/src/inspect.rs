@@ -32,6 +32,8 @@ pub struct MetaInfo {
     /// The watermark as last noted; the log may know better.
     pub synced: LogIndex,
     pub suspect: Option<LogIndex>,
+    /// What may be missing may be changes of the voters.
+    pub outdated: bool,
     pub hole: Option<IndexRange>,
     pub boot_id: String,
     /// One of the two copies is unreadable.
@@ -123,6 +125,7 @@ pub fn metadata<S: Storage>(storage: &S) -> Result<Option<MetaInfo>, StoreError>
         process: m.process,
         synced: m.synced,
         suspect: m.suspect,
+        outdated: m.outdated,
         hole: m.hole.map(|(from, to)| IndexRange { from, to }),
         boot_id: m.boot_id.clone(),
         copy_lost,

@@ -1221,8 +1221,20 @@ impl<S: Storage> LogStore for WriteSetLog<S> {
             m.suspect = after;
             if after.is_none() {
                 m.hole = None;
+                m.outdated = false;
             }
         })
+    }
+
+    fn is_outdated(&self) -> bool {
+        self.meta.meta().outdated
+    }
+
+    fn set_outdated(&mut self, outdated: bool) -> Result<(), StoreError> {
+        if self.is_outdated() == outdated {
+            return self.shared.check();
+        }
+        self.save_meta(|m| m.outdated = outdated)
     }
 
     /// Recovery judges an unclean stop by it.

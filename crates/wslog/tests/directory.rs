@@ -274,6 +274,32 @@ fn recover_no_starts_empty_and_suspect_but_keeps_identity_and_promises() {
     assert_eq!(open(&dir).1.suspect, None);
 }
 
+#[test]
+fn a_log_is_outdated_over_starts_until_it_is_whole() {
+    let dir = Dir::new();
+    let (mut log, _) = open(&dir);
+    log.reset(base()).unwrap();
+    log.append(&[entry(1, 1, 10)]).unwrap();
+    assert!(!log.is_outdated());
+    log.set_suspect(Some(LogIndex::ZERO)).unwrap();
+    log.set_outdated(true).unwrap();
+    // It was not closed.
+    drop(log);
+    let (log, report) = open(&dir);
+    assert!(log.is_outdated());
+    assert_eq!(report.suspect, Some(LogIndex::ZERO));
+    log.close().unwrap();
+    let (mut log, _) = open(&dir);
+    assert!(log.is_outdated());
+    // What takes the log's place may be from before the newest voters, too.
+    log.reset(base()).unwrap();
+    assert!(log.is_outdated());
+    log.set_suspect(None).unwrap();
+    drop(log);
+    let (log, report) = open(&dir);
+    assert_eq!((log.is_outdated(), report.suspect), (false, None));
+}
+
 /// The file system of a log that failed can be unmounted and repaired, and the log opened again beside what is left of it.
 #[test]
 fn a_failed_log_that_was_let_go_of_holds_no_files() {

@@ -122,6 +122,7 @@ fn meta_json(meta: &MetaInfo) -> Value {
         "closed": meta.clean,
         "durability": durability(meta),
         "suspect_after": meta.suspect.map(|index| index.raw()),
+        "outdated": meta.outdated,
         "boot_id": meta.boot_id,
     })
 }

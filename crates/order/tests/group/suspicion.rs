@@ -386,6 +386,57 @@ fn who_was_the_only_voter_on_an_old_disk_decides_nothing_alone() {
     assert_eq!(net.nodes[&1].group.status().delivered, net.nodes[&2].group.status().delivered);
 }
 
+/// An old disk is put back, and the first word of the peers says so. It is stopped before it gets anything else.
+fn put_back_and_told(net: &mut Net, n: u8, backup: MemStore) -> MemStore {
+    net.kill(n);
+    net.restart(n, backup, 2, Seqno(0));
+    net.update_links();
+    let present: Vec<u8> = net.nodes.keys().copied().collect();
+    present.into_iter().for_each(|n| net.drain(n));
+    let is_recall = |m: &Message| matches!(m, Message::InTerm(Envelope { content: Content::Recall { .. }, .. }));
+    let at = net.queue.iter().position(|(_, to, m)| *to == n && is_recall(m)).unwrap();
+    let (from, _, recall) = net.queue.remove(at).unwrap();
+    let now = net.now;
+    net.nodes.get_mut(&n).unwrap().group.handle_message(now, node(from), recall);
+    net.kill(n)
+}
+
+/// Nodes `1..=then` were all voters once, and a third one is by now, which holds what their old disks lack. Each of these was told, and is
+/// started again where the third one is not. By the voters that their logs name they are all there.
+#[test]
+pub fn old_disks_that_were_told_so_decide_nothing_by_the_voters_of_then_after_a_restart() {
+    for then in 1..=2u8 {
+        let mut net = Net::cluster(then);
+        net.propose(1, "in the backup");
+        net.settle();
+        let backups: Vec<MemStore> = (1..=then).map(|n| net.nodes[&n].group.store().clone()).collect();
+        (then + 1..=3).for_each(|n| net.join(n));
+        net.propose(1, "not in the backup");
+        net.settle();
+        let told: Vec<MemStore> = (1..).zip(backups).map(|(n, old)| put_back_and_told(&mut net, n, old)).collect();
+        let others = (1..=then).flat_map(|n| (then + 1..=3).map(move |other| (n, other)));
+        net.cut.extend(others.chain([(2, 3)].into_iter().filter(|_| then == 1)));
+        for (n, old) in (1..).zip(told) {
+            assert_eq!(old.suspect(), Some(LogIndex::ZERO));
+            net.restart(n, old, 3, Seqno(0));
+        }
+        net.run(Duration::from_secs(20));
+        for n in 1..=then {
+            assert!(net.phase(n) != Phase::Primary && !forced(&net, n), "node {n}, one of {then} voters then");
+            assert!(net.warned(n, "is an old copy"), "node {n}: {:?}", net.nodes[&n].events);
+        }
+        net.heal();
+        net.run(Duration::from_secs(20));
+        for n in 1..=3 {
+            assert_eq!(net.phase(n), Phase::Primary, "node {n}");
+            assert!(net.bodies(3).contains(&"not in the backup".to_string()));
+            let store = net.nodes[&n].group.store();
+            assert_eq!((store.suspect(), store.is_outdated()), (None, false), "node {n} has been repaired");
+            assert_eq!(net.nodes[&n].group.status().delivered, net.nodes[&3].group.status().delivered);
+        }
+    }
+}
+
 /// Restored seed 49: the third one heard of the commits of the other two, but followed nobody, and did not remember.
 #[test]
 fn who_follows_nobody_remembers_what_others_acknowledge() {
