@@ -76,6 +76,13 @@ impl Store {
             Store::Real(s) => s.failed_for_a_reason(),
         }
     }
+    /// After a death the end of it may be in doubt, or is so now, without a fault of the disk: an operation of its own is cut off, or was.
+    pub fn may_be_torn(&self) -> bool {
+        match self {
+            Store::Fast(_) => false,
+            Store::Real(s) => s.may_be_torn(),
+        }
+    }
     pub fn take_appended(&mut self) -> Vec<Appended> {
         each!(self, s => s.take_appended())
     }

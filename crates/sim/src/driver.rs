@@ -11,7 +11,7 @@ use trireme_replicator::retention::{Needs, needed_from};
 use trireme_replicator::{Offer, Position};
 use trireme_types::{Durability, EntryKind, Lineage, LogIndex, NodeId, Reader, Seqno, Uuid, VoterSet};
 
-use crate::check::{Delivered, Judged, Outcome, Place, Reach, What};
+use crate::check::{Delivered, Judged, Outcome, Reach, What};
 use crate::cluster::{Asked, Cluster, Event, Input, Process, Slot, Stop, Sync};
 use crate::database::{By, Change};
 use crate::judge::{Judge, Part, WriteSet};
@@ -548,14 +548,14 @@ impl Cluster {
                             .fail(format!("n{slot}: number {number} was operation {op}, delivered as {}", ws.op));
                     }
                     if !matches!(ws.part, Part::Whole | Part::Isolated) {
-                        return self.own_part(slot, op, ws.part, index, seqno.0, verdict);
+                        return self.own_part(slot, op, ws.part, seqno.0, verdict);
                     }
                     let result = self.clients.answered(op, seqno.0, verdict);
-                    self.values_answered(slot, op, index, seqno.0);
+                    self.values_answered(slot, op, seqno.0);
                     self.check(slot, result);
                     if self.options.branches() {
-                        let place = self.place(slot, index, seqno);
-                        self.branches.acknowledged(op, place);
+                        let at = self.past(slot, seqno.0);
+                        self.branches.acknowledged(op, at);
                     }
                     if verdict && self.options.dark {
                         let history = self.slots[slot].process.as_ref().map_or(Uuid::NIL, |p| p.history);
@@ -673,10 +673,10 @@ impl Cluster {
         p.group.lineage().forks().iter().copied().filter(|fork| fork.index <= index).collect()
     }
 
-    /// A delivery of the member in this place.
-    pub(crate) fn place(&self, slot: usize, index: LogIndex, seqno: Seqno) -> Place {
-        let Some(p) = self.slots[slot].process.as_ref() else { return Place::default() };
-        Place { index, seqno: seqno.0, history: p.history, lineage: p.group.lineage().clone() }
+    /// The past of the member in this place up to `seqno`, with all forks that it knows, those behind that as well.
+    pub(crate) fn past(&self, slot: usize, seqno: u64) -> Reach {
+        let Some(p) = self.slots[slot].process.as_ref() else { return Reach::default() };
+        Reach { history: p.history, lineage: p.group.lineage().clone(), seqno }
     }
 
     /// Is this the first delivery of the entry in the one history? (Where histories may fork, nobody can say.)
@@ -691,7 +691,7 @@ impl Cluster {
             let first = self.branches.deliver(branch, &delivered);
             if let (Ok(true), What::WriteSet { op, part, verdict, .. }) = (&first, &delivered.what) {
                 if part.decides(*verdict) {
-                    let at = self.place(slot, delivered.index, delivered.seqno);
+                    let at = self.past(slot, delivered.seqno.0);
                     self.branches.decided(*op, at, *verdict);
                 }
             }

@@ -604,10 +604,10 @@ impl Cluster {
     }
 
     /// Does this log hold what it acknowledged, and will it after a death? One that meets a disk which refused does not know what the kernel has
-    /// kept, and in mode disk it may find a record whose parts were not written in order.
+    /// kept, and in mode disk it may find a record whose parts were not written in order. So may one that is cut off in an operation of its own.
     fn is_evidence(&self, slot: usize) -> bool {
         let s = &self.slots[slot];
-        s.doubt.is_none() && !self.sits_out(slot) && s.sick.works_at == 0
+        s.doubt.is_none() && !self.sits_out(slot) && s.sick.works_at == 0 && !s.store().may_be_torn()
     }
 
     pub(crate) fn may_lose_power(&self, slot: usize) -> bool {
@@ -1010,6 +1010,24 @@ mod tests {
             c.join(1);
             c.conclude();
         }
+    }
+
+    /// A write past the page cache that fails has arrived in part, and the log that is opened after a death in it cannot tell that from damage.
+    #[test]
+    fn nobody_stays_dead_without_whom_a_log_that_may_end_in_a_torn_record_has_to_be_evidence() {
+        let mut o = Options::calm(1, 3);
+        o.store = crate::options::StoreKind::Real;
+        let mut c = Cluster::formed(o);
+        assert!(c.may_do_without(&[2]));
+        let p = c.slots[1].process.as_mut().expect("it runs");
+        p.crash_after = Some(u32::MAX);
+        p.group.store_mut().set_fuse(0);
+        assert!(!c.may_do_without(&[2]) && c.may_do_without(&[1]));
+        c.write(0);
+        c.expect(SEC, "it has died", |c| !c.is_running(1));
+        let suspect = c.store(1).suspect().is_some();
+        assert_eq!(c.may_do_without(&[2]), !suspect, "its end is known");
+        c.conclude();
     }
 
     /// Seed 8710: the only server that voted was lost. Two arbitrators were a majority, but they do not order for a node without a vote.

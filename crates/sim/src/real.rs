@@ -250,6 +250,10 @@ impl RealStore {
         self.failed() && (self.fused || self.harmed || lying)
     }
 
+    pub fn may_be_torn(&self) -> bool {
+        self.fused || self.suspect().is_some()
+    }
+
     pub fn take_appended(&mut self) -> Vec<Appended> {
         std::mem::take(&mut self.appended)
     }

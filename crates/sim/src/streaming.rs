@@ -1,8 +1,6 @@
 //! Clients with streaming transactions: one fragment after the other, each sent when the one before was certified; then commit or
 //! rollback. The origin may die in the middle.
 
-use trireme_types::LogIndex;
-
 use crate::cluster::Cluster;
 use crate::judge::Part;
 
@@ -91,7 +89,7 @@ impl Cluster {
     }
 
     /// A part of an own streaming transaction was delivered.
-    pub(crate) fn own_part(&mut self, slot: usize, op: u64, part: Part, index: LogIndex, seqno: u64, effect: bool) {
+    pub(crate) fn own_part(&mut self, slot: usize, op: u64, part: Part, seqno: u64, effect: bool) {
         let Some(p) = &mut self.slots[slot].process else { return };
         let Some(stream) = p.streams.get_mut(&op) else { return };
         stream.sent = None;
@@ -117,7 +115,7 @@ impl Cluster {
         if effect {
             p.streams.remove(&op);
         }
-        self.values_answered(slot, op, index, seqno);
+        self.values_answered(slot, op, seqno);
         self.check(slot, told);
     }
 

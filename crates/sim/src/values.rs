@@ -12,13 +12,11 @@ use std::rc::Rc;
 use trireme_certification::KeyKind;
 use trireme_history::{Body, Element, Header, History, Isolation, Key, Micros, Operation, Step};
 
-use crate::check::{Branches, Outcome, Place, Reach};
+use crate::check::{Branches, Outcome, Reach};
 use crate::cluster::{Cluster, Process};
 use crate::database::State;
 use crate::judge::Part;
 use crate::rng::mix;
-
-use trireme_types::{LogIndex, Seqno};
 
 /// A list of operations, the newest first. Cheap to copy.
 #[derive(Clone, Default)]
@@ -87,20 +85,9 @@ struct Seen {
     client: u32,
     invoked: u64,
     completed: Option<u64>,
-    at: At,
+    /// The past that it is a part of. `None`: not answered, or by the node alone.
+    at: Option<Reach>,
     steps: Vec<Step>,
-}
-
-/// The past that a transaction or a read is a part of.
-#[derive(Default)]
-enum At {
-    /// Not answered, or by the node alone.
-    #[default]
-    Nowhere,
-    /// A transaction, by what was delivered.
-    Ordered(Place),
-    /// A read, by the data that it saw.
-    Data(Reach),
 }
 
 /// A causal read that waits for its position.
@@ -156,7 +143,7 @@ impl Values {
                     client,
                     invoked: now,
                     completed: None,
-                    at: At::Nowhere,
+                    at: None,
                     steps: Vec::new(),
                 });
                 self.places.insert(op, self.seen.len() - 1);
@@ -176,10 +163,10 @@ impl Values {
     }
 
     /// The client was told how it ended; `at`: where that was decided, if by the order.
-    pub fn answered(&mut self, op: u64, now: u64, at: Option<Place>) {
+    pub fn answered(&mut self, op: u64, now: u64, at: Option<Reach>) {
         let Some(seen) = self.places.get(&op).map(|place| &mut self.seen[*place]) else { return };
         if seen.completed.is_none() {
-            (seen.completed, seen.at) = (Some(now), at.map_or(At::Nowhere, At::Ordered));
+            (seen.completed, seen.at) = (Some(now), at);
             self.idle.entry(seen.slot).or_default().push(seen.client);
         }
     }
@@ -192,15 +179,15 @@ impl Values {
         Waiting { seqno, invoked, id }
     }
 
-    /// Its position is reached.
-    fn performed(&mut self, waiting: &Waiting, slot: usize, now: u64, keys: u64, state: &State) {
+    /// Its position is reached, in this past.
+    fn performed(&mut self, waiting: &Waiting, slot: usize, now: u64, keys: u64, (state, at): (&State, Reach)) {
         let wanted: BTreeSet<u16> = (0..LISTS_READ).map(|n| (mix(waiting.id * LISTS_READ + n) % keys) as u16).collect();
         let steps: Vec<Step> = wanted.into_iter().filter_map(|key| self.read(state, key)).collect();
         // It may have begun before another one that was answered meanwhile.
         self.clients += 1;
         let client = self.clients;
-        let at = At::Data(reach(state));
-        let seen = Seen { op: None, slot, client, invoked: waiting.invoked, completed: Some(now), at, steps };
+        let (invoked, completed) = (waiting.invoked, Some(now));
+        let seen = Seen { op: None, slot, client, invoked, completed, at: Some(at), steps };
         if !seen.steps.is_empty() {
             self.seen.push(seen);
         }
@@ -222,11 +209,7 @@ impl Values {
         let micros = |ns: u64| Micros(ns / 1_000);
         let mut operations = Vec::new();
         for seen in &self.seen {
-            let kept = match &seen.at {
-                At::Nowhere => true,
-                At::Ordered(place) => branches.is_past_of(end, place),
-                At::Data(reach) => end.covers(reach),
-            };
+            let kept = seen.at.as_ref().is_none_or(|at| branches.is_past_of(end, at));
             let outcome = match seen.op.map(&told) {
                 None if !kept => continue,
                 None => To::Ok,
@@ -266,10 +249,6 @@ impl Values {
         }
         History { header, operations }
     }
-}
-
-fn reach(state: &State) -> Reach {
-    Reach { history: state.history, lineage: state.lineage.clone(), seqno: state.position }
 }
 
 impl Cluster {
@@ -325,18 +304,18 @@ impl Cluster {
         }
     }
 
-    pub(crate) fn values_answered(&mut self, slot: usize, op: u64, index: LogIndex, seqno: u64) {
-        let place = self.place(slot, index, Seqno(seqno));
-        self.values.answered(op, self.now, Some(place));
+    pub(crate) fn values_answered(&mut self, slot: usize, op: u64, seqno: u64) {
+        let at = self.past(slot, seqno);
+        self.values.answered(op, self.now, Some(at));
     }
 
     pub(crate) fn read_values(&mut self, slot: usize) {
+        let at = self.past(slot, self.slots[slot].db.now.position);
         let s = &mut self.slots[slot];
         let reads = |p: &&mut Process| !p.waiting_reads.is_empty() && p.comparing.is_none();
         let Some(p) = s.process.as_mut().filter(reads) else { return };
-        let position = s.db.now.position;
-        for waiting in p.waiting_reads.extract_if(.., |w| w.seqno <= position) {
-            self.values.performed(&waiting, slot, self.now, self.options.keys, &s.db.now);
+        for waiting in p.waiting_reads.extract_if(.., |w| w.seqno <= at.seqno) {
+            self.values.performed(&waiting, slot, self.now, self.options.keys, (&s.db.now, at.clone()));
         }
     }
 
@@ -382,7 +361,7 @@ mod tests {
     fn an_acknowledged_append_that_is_gone_is_found_and_one_that_nobody_promises_is_not() {
         let mut values = Values::default();
         values.asked(0, 1_000, 7, Part::Whole, &[(3, KeyKind::Exclusive)], &state(&[], 0));
-        let at = Some(Place { seqno: 1, ..Place::default() });
+        let at = Some(Reach { seqno: 1, ..Reach::default() });
         values.answered(7, 2_000, at);
         let there = state(&[(3, &[7])], 1);
         assert_eq!(verdict(&values, Outcome::Committed(1), &there), [""; 0]);
@@ -396,11 +375,11 @@ mod tests {
     fn a_read_that_misses_what_was_acknowledged_before_it_is_found() {
         let mut values = Values::default();
         values.asked(0, 1_000, 7, Part::Whole, &[(0, KeyKind::Update)], &state(&[], 0));
-        values.answered(7, 2_000, Some(Place { seqno: 1, ..Place::default() }));
+        values.answered(7, 2_000, Some(Reach { seqno: 1, ..Reach::default() }));
         let there = state(&[(0, &[7])], 1);
-        values.performed(&Values::wait(1, 3_000, 1), 1, 4_000, 1, &there);
+        values.performed(&Values::wait(1, 3_000, 1), 1, 4_000, 1, (&there, Reach { seqno: 1, ..Reach::default() }));
         assert_eq!(verdict(&values, Outcome::Committed(1), &there), [""; 0]);
-        values.performed(&Values::wait(0, 5_000, 2), 1, 6_000, 1, &state(&[], 0));
+        values.performed(&Values::wait(0, 5_000, 2), 1, 6_000, 1, (&state(&[], 0), Reach::default()));
         assert_eq!(verdict(&values, Outcome::Committed(1), &there), ["stale read"]);
     }
 
@@ -411,7 +390,7 @@ mod tests {
             values.asked(0, 1_000, op, Part::Whole, &[(0, KeyKind::Update)], &state(&[], 0));
         }
         for op in [7, 8] {
-            values.answered(op, 5_000 * op, Some(Place { seqno: op - 6, ..Place::default() }));
+            values.answered(op, 5_000 * op, Some(Reach { seqno: op - 6, ..Reach::default() }));
         }
         assert_eq!(verdict(&values, Outcome::Committed(1), &state(&[(0, &[7, 8])], 2)), ["lost update (P4)"]);
     }

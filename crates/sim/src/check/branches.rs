@@ -5,27 +5,20 @@
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use trireme_types::{Fork, Lineage, LogIndex, Uuid};
+use trireme_types::{Fork, LogIndex, Seqno, Uuid};
 
-use super::{Clients, Delivered, Outcome, Reach};
-
-/// A delivery.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Place {
-    pub index: LogIndex,
-    pub seqno: u64,
-    pub history: Uuid,
-    /// All forks that the delivering member knew, those behind it as well.
-    pub lineage: Lineage,
-}
+use super::{Clients, Delivered, Outcome, Reach, What};
 
 #[derive(Default)]
 pub struct Branches {
     delivered: HashMap<(Uuid, LogIndex), Delivered>,
-    /// Where an operation ended, on all branches, and whether it took effect there.
-    decided: BTreeMap<u64, Vec<(Place, bool)>>,
+    /// The index of the entry that has a seqno on a branch.
+    indexes: HashMap<(Uuid, Seqno), LogIndex>,
+    /// Where an operation ended, on all branches, and whether it took effect there. Here as for answers the delivering member's forks
+    /// count, those behind its delivery as well.
+    decided: BTreeMap<u64, Vec<(Reach, bool)>>,
     /// Answers to clients, in the order in which they were given.
-    acknowledged: Vec<(u64, Place)>,
+    acknowledged: Vec<(u64, Reach)>,
 }
 
 impl Branches {
@@ -34,6 +27,9 @@ impl Branches {
         match self.delivered.entry((branch, d.index)) {
             Entry::Vacant(place) => {
                 place.insert(d.clone());
+                if !matches!(d.what, What::App { .. }) {
+                    self.indexes.insert((branch, d.seqno), d.index);
+                }
                 Ok(true)
             }
             Entry::Occupied(known) if known.get() == d => Ok(false),
@@ -44,11 +40,11 @@ impl Branches {
         }
     }
 
-    pub fn decided(&mut self, op: u64, at: Place, effect: bool) {
+    pub fn decided(&mut self, op: u64, at: Reach, effect: bool) {
         self.decided.entry(op).or_default().push((at, effect));
     }
 
-    pub fn acknowledged(&mut self, op: u64, at: Place) {
+    pub fn acknowledged(&mut self, op: u64, at: Reach) {
         self.acknowledged.push((op, at));
     }
 
@@ -68,19 +64,35 @@ impl Branches {
             .unwrap_or(0)
     }
 
-    /// Is this delivery a part of that past? An entry below a fork may have been committed only by members that went on behind the fork. So
-    /// it is of their branch, and of an earlier one only if members that know no more than that have delivered the same.
-    pub fn is_past_of(&self, end: &Reach, at: &Place) -> bool {
+    /// The entry with this seqno, as members that know these forks have delivered it.
+    fn entry(&self, history: Uuid, forks: &[Fork], seqno: u64) -> Option<&Delivered> {
+        let branch = forks.last().map_or(history, |fork| fork.id);
+        self.delivered.get(&(branch, *self.indexes.get(&(branch, Seqno(seqno)))?))
+    }
+
+    /// Is what a member has at `at`, with all forks that it knows, a part of that past? An entry below a fork may have been committed only
+    /// by members that went on behind the fork. So it is of their branch, and of an earlier one only if members that know no more than that
+    /// have delivered the same. And it is of no branch that has another one in its place.
+    pub fn is_past_of(&self, end: &Reach, at: &Reach) -> bool {
         let forks = at.lineage.forks();
-        let entry = |forks: &[Fork]| {
-            let branch = forks.last().map_or(at.history, |fork| fork.id);
-            self.delivered.get(&(branch, at.index))
-        };
-        let first = forks.iter().take_while(|fork| fork.index <= at.index).count();
-        let alike = (first..=forks.len()).filter(|n| *n == forks.len() || entry(&forks[..*n]) == entry(forks));
-        alike
-            .map(|n| forks[..n].iter().copied().collect())
-            .any(|lineage| end.covers(&Reach { history: at.history, lineage, seqno: at.seqno }))
+        let entry = |n: usize| self.entry(at.history, &forks[..n], at.seqno);
+        let first = forks.iter().take_while(|fork| fork.seqno.0 < at.seqno).count();
+        let own = (first..=forks.len()).rev().find_map(entry);
+        let mut alike = (first..=forks.len()).filter(|n| *n == forks.len() || entry(*n) == own);
+        let covered = alike.any(|n| {
+            let lineage = forks[..n].iter().copied().collect();
+            end.covers(&Reach { lineage, ..at.clone() })
+        });
+        covered && !self.is_replaced(end, at, own)
+    }
+
+    /// A branch may be forced by a member whose log ends in entries that were never committed, while the others have committed `own` in
+    /// the place of one of them. Has a branch that led to `end`, and not to `at`, delivered another one there?
+    fn is_replaced(&self, end: &Reach, at: &Reach, own: Option<&Delivered>) -> bool {
+        let forks = end.lineage.forks();
+        let common = forks.iter().zip(at.lineage.forks()).take_while(|(a, b)| a.id == b.id).count();
+        let mut there = (common + 1..=forks.len()).filter_map(|n| self.entry(end.history, &forks[..n], at.seqno));
+        own.is_some() && there.any(|entry| Some(entry) != own)
     }
 
     /// Every promise to a client, as far as it is about the branch that survives. `end`: where that ends.
@@ -127,7 +139,13 @@ impl Branches {
 mod tests {
     use super::*;
     use crate::check::What;
-    use trireme_types::{Fork, ProposalNumber, Seqno, Session};
+    use trireme_types::{Fork, Lineage, ProposalNumber, Session, View};
+
+    /// At seqno and index `at`.
+    fn view(at: u64, chain: u64) -> Delivered {
+        let what = What::View(View::default());
+        Delivered { index: LogIndex(at), seqno: Seqno(at), what, chain }
+    }
 
     #[test]
     fn another_past_on_the_same_branch_is_found() {
@@ -150,27 +168,23 @@ mod tests {
             let fork = |(at, id): &(u64, u8)| Fork { index: LogIndex(*at), seqno: Seqno(*at), id: Uuid([*id; 16]) };
             Reach { history: Uuid([9; 16]), lineage: forks.iter().map(fork).collect(), seqno }
         };
-        let place = |forks: &[(u64, u8)], seqno: u64| {
-            let Reach { history, lineage, seqno } = reach(forks, seqno);
-            Place { index: LogIndex(seqno), seqno, history, lineage }
-        };
         let (mut b, mut clients) = (Branches::default(), Clients::default());
         let op = clients.begin();
         clients.answered(op, 7, true).unwrap();
-        b.acknowledged(op, place(&[], 7));
+        b.acknowledged(op, reach(&[], 7));
         let (lost, kept) = (reach(&[(5, 1)], 9), reach(&[(8, 2)], 9));
         assert_eq!(b.floor(&kept, 1), 7);
         assert_eq!(b.floor(&lost, 1), 0);
         assert_eq!(b.floor(&kept, 0), 0, "answered later");
         assert!(b.check(&lost, &clients).is_ok(), "the operator gave it up");
         assert!(b.check(&kept, &clients).is_err(), "it is nowhere");
-        b.decided(op, place(&[], 7), true);
+        b.decided(op, reach(&[], 7), true);
         assert_eq!(b.check(&kept, &clients), Ok(()));
-        b.decided(op, place(&[(8, 2)], 9), true);
+        b.decided(op, reach(&[(8, 2)], 9), true);
         assert!(b.check(&kept, &clients).is_err(), "it is there twice");
         let withdrawn = clients.begin();
         clients.withdrawn(withdrawn);
-        b.decided(withdrawn, place(&[(5, 1)], 8), true);
+        b.decided(withdrawn, reach(&[(5, 1)], 8), true);
         assert!(b.check(&lost, &clients).is_err());
     }
 
@@ -179,23 +193,58 @@ mod tests {
     fn what_only_those_behind_a_fork_have_delivered_is_no_part_of_the_branch_before() {
         let history = Uuid([9; 16]);
         let fork = Fork { index: LogIndex(8), seqno: Seqno(8), id: Uuid([1; 16]) };
-        let d = |chain| Delivered {
-            index: LogIndex(7),
-            seqno: Seqno(7),
-            what: What::App { session: Session::default(), number: ProposalNumber(1) },
-            chain,
-        };
-        let at = Place { index: LogIndex(7), seqno: 7, history, lineage: Lineage::default().with(fork) };
+        let at = Reach { seqno: 7, history, lineage: Lineage::default().with(fork) };
         let old = Reach { history, lineage: Lineage::default(), seqno: 20 };
         let new = Reach { lineage: at.lineage.clone(), ..old.clone() };
         for (there, shared) in [(None, false), (Some(3), false), (Some(2), true)] {
             let mut b = Branches::default();
-            b.deliver(fork.id, &d(2)).unwrap();
+            b.deliver(fork.id, &view(7, 2)).unwrap();
             if let Some(chain) = there {
-                b.deliver(history, &d(chain)).unwrap();
+                b.deliver(history, &view(7, chain)).unwrap();
             }
             assert_eq!(b.is_past_of(&old, &at), shared, "{there:?}");
             assert!(b.is_past_of(&new, &at));
         }
+    }
+
+    /// The other way round: the one who forces a branch has an entry that was never committed, at an index below the fork.
+    #[test]
+    fn what_a_fork_has_put_another_entry_in_the_place_of_is_no_part_of_its_branch() {
+        let history = Uuid([9; 16]);
+        let fork = Fork { index: LogIndex(8), seqno: Seqno(8), id: Uuid([1; 16]) };
+        let old = Reach { history, lineage: Lineage::default(), seqno: 20 };
+        let new = Reach { lineage: Lineage::default().with(fork), ..old.clone() };
+        let at = Reach { seqno: 7, ..old.clone() };
+        let elsewhere = Delivered { index: LogIndex(6), ..view(7, 2) };
+        for (there, shared) in
+            [(None, true), (Some(view(7, 2)), true), (Some(view(7, 3)), false), (Some(elsewhere), false)]
+        {
+            let mut b = Branches::default();
+            b.deliver(history, &view(7, 2)).unwrap();
+            if let Some(there) = &there {
+                b.deliver(fork.id, there).unwrap();
+            }
+            assert_eq!(b.is_past_of(&new, &at), shared, "{there:?}");
+            assert!(b.is_past_of(&old, &at));
+            let mut clients = Clients::default();
+            let op = clients.begin();
+            clients.answered(op, 7, true).unwrap();
+            b.acknowledged(op, at.clone());
+            assert_eq!(b.check(&new, &clients).is_err(), shared, "a promise that is not kept: {there:?}");
+        }
+    }
+
+    /// Data may be older than the newest fork that their owner knows.
+    #[test]
+    fn data_are_a_part_of_the_branch_on_which_their_newest_entry_was_delivered() {
+        let history = Uuid([9; 16]);
+        let fork = |id| Fork { index: LogIndex(8), seqno: Seqno(8), id: Uuid([id; 16]) };
+        let reach = |id, seqno| Reach { history, lineage: Lineage::default().with(fork(id)), seqno };
+        let mut b = Branches::default();
+        b.deliver(history, &view(7, 2)).unwrap();
+        assert!(b.is_past_of(&reach(2, 9), &reach(1, 7)));
+        b.deliver(fork(2).id, &view(7, 3)).unwrap();
+        assert!(!b.is_past_of(&reach(2, 9), &reach(1, 7)));
+        assert!(b.is_past_of(&reach(1, 9), &reach(1, 7)));
     }
 }

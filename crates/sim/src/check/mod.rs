@@ -9,7 +9,7 @@ mod logs;
 mod losses;
 mod streams;
 
-pub use branches::{Branches, Place};
+pub use branches::Branches;
 pub use clients::{Clients, Outcome, ReadRecord, Share};
 pub use history::{Delivered, Histories, What};
 pub use isolation::{Isolation, Judged};
