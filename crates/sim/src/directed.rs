@@ -1,11 +1,13 @@
 //! Scenarios for rules whose steps in a row come up too seldom by chance. Each returns the words of the checkers, for a sound cluster or
 //! with something broken (`mutants.rs`).
 
+use trireme_certification::KeyKind;
 use trireme_order::{Content, LogStore, Message};
 use trireme_types::Durability;
 
 use crate::cluster::{Cluster, Verdict};
 use crate::options::{DbFlush, MS, Options, SEC};
+use crate::outage::Sick;
 
 /// A calm cluster in which `broken` is.
 fn options(seed: u64, nodes: usize, broken: Option<&str>) -> Options {
@@ -195,6 +197,94 @@ pub fn an_old_disk(seed: u64, broken: Option<&str>) -> Option<String> {
         return Some("an old disk decides by the voters of then".into());
     }
     c.heal_network();
+    judged(c)
+}
+
+/// A client's statement in total-order isolation is on its way when the log's disk of its node fails. The others order it. Nobody may have
+/// told the client that it was not executed.
+pub fn a_statement_in_an_outage(seed: u64, broken: Option<&str>) -> Option<String> {
+    let mut o = options(seed, 3, broken);
+    o.outage_mean = SEC;
+    let mut c = Cluster::formed(o);
+    let slot = (c.the_sequencer() + 1) % 3;
+    // What the sequencer sends back is the first that its log has to write.
+    let works_at = c.now + 2 * SEC;
+    c.break_disk(slot, Sick::Writes, 0, works_at, false);
+    c.options.isolated_share = 1.0;
+    let op = c.write(slot);
+    c.options.isolated_share = 0.0;
+    let out = c.run_until(SEC, |c| c.sits_out(slot));
+    let waits = c.slots[slot].process.as_ref().is_some_and(|p| p.is_busy_with(op));
+    assert!(broken.is_some() || out && waits, "its client waits for the outcome\n{}", c.dump());
+    judged(c)
+}
+
+/// A server waits for a full copy, and its node is cut off. The others go on and drop the entries behind the copy from their logs. So the
+/// log that the node gets when it is back begins behind the copy, which arrives then.
+pub fn an_old_copy(seed: u64, broken: Option<&str>) -> Option<String> {
+    let mut o = options(seed, 3, broken);
+    (o.checkpoint_every, o.retain, o.db_flush) = (5, 0, DbFlush::Each);
+    let mut c = Cluster::formed(o);
+    let orders = c.the_sequencer();
+    let away = (orders + 1) % 3;
+    let write_until_gone = |c: &mut Cluster, seqno: u64| {
+        while c.store(orders).base().seqno.0 <= seqno {
+            c.write_committed(orders);
+        }
+    };
+    c.crash(away, false);
+    let at = c.database_position(away).unwrap_or(0);
+    write_until_gone(&mut c, at);
+    c.options.transfer_mean = 100 * SEC;
+    c.join(away);
+    let is_copied = |c: &Cluster| c.watch.copies.iter().any(|(_, to)| *to == away);
+    c.expect(10 * SEC, "a copy is under way", is_copied);
+    c.options.transfer_mean = 50 * MS;
+    let at = c.database_position(orders).unwrap_or(0);
+    c.isolate(away);
+    // What is on its way to it is lost.
+    for other in except(3, &[away]) {
+        c.reset_link(away, other);
+    }
+    write_until_gone(&mut c, at);
+    c.heal_network();
+    c.expect(10 * SEC, "its log begins behind the copy", |c| c.store(away).base().seqno.0 > at);
+    c.run_until(1000 * SEC, |c| !is_copied(c));
+    judged(c)
+}
+
+/// A server's backlog makes it stop all writers, its own clients as well. One of these holds a row that the oldest write set of the backlog
+/// changes, and waits behind another one to be sent. It has to give way, or the backlog and the stop last for ever.
+pub fn a_lock_in_a_stop(seed: u64, broken: Option<&str>) -> Option<String> {
+    let mut o = options(seed, 3, broken);
+    (o.flow_limit, o.keys) = (2, 1);
+    let mut c = Cluster::formed(o);
+    // The write sets that come to a newcomer count as missed for a while.
+    c.run_for(3 * SEC);
+    let writer = c.the_sequencer();
+    let slot = (writer + 1) % 3;
+    assert!(c.hold_order(slot, false).is_some(), "its commit order is paused");
+    // Twice the upper limit, and more: then nothing may be sent at all.
+    let behind_a_change =
+        |c: &Cluster| c.slots[slot].db.queue.iter().skip_while(|change| change.rows.is_empty()).count();
+    for _ in 0..30 {
+        c.write(writer);
+    }
+    c.expect(SEC, "the server has much to apply", |c| behind_a_change(c) > 10);
+    let held = |c: &Cluster, op: u64| c.slots[slot].process.as_ref().is_some_and(|p| p.holds_back(op));
+    let first = c.write(slot);
+    assert!(held(&c, first), "no client may send anything");
+    // From here on clients lock rows.
+    c.options.think_mean = MS;
+    let locks =
+        |c: &Cluster| c.slots[slot].process.as_ref().is_some_and(|p| p.is_claimed_by_trx(0, KeyKind::Exclusive));
+    let mut last = first;
+    while !locks(&c) {
+        last = c.write(slot);
+        c.run_for(50 * MS);
+    }
+    assert!(held(&c, last), "it has its locks, and may not send anything");
+    c.resume_order(slot);
     judged(c)
 }
 

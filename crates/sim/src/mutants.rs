@@ -6,7 +6,10 @@
 
 use std::panic::{RefUnwindSafe, UnwindSafe, catch_unwind};
 
-use crate::directed::{a_switch_to_disk, an_old_disk, an_older_end, cloned, figure_8};
+use crate::directed::{
+    a_lock_in_a_stop, a_statement_in_an_outage, a_switch_to_disk, an_old_copy, an_old_disk, an_older_end, cloned,
+    figure_8,
+};
 use crate::options::{Kind, Options};
 use crate::run::run;
 
@@ -235,7 +238,7 @@ known! {
         => "a log is taken for whole that lacks something";
     "hole-trusted", "17", swarm(325), "a log that ends at damage counts as evidence" => "a log is taken for whole that lacks something";
     "withdraw-sent", "22, 23", swarm(2000), "what was sent is withdrawn too" => "a withdrawn operation that is ordered";
-    "statement-abandoned", "22", swarm(5), "at an outage the client of an isolated statement hears that it was not executed" => "a withdrawn operation that is ordered";
+    "statement-abandoned", "22", Runs::Directed { scenario: a_statement_in_an_outage, seeds: 20, floor: 10 }, "at an outage the client of an isolated statement hears that it was not executed" => "a withdrawn operation that is ordered";
     "session-kept", "23", swarm(40), "after giving up, the same session gives the same numbers" => "an answer that belongs to another operation";
     "victim-spared", "23", swarm(325), "a local transaction that is in the way of an applier goes on" => "a lost update";
     "replay-overtaken", "23", swarm(125), "the server lets clients certify although an ordered victim waits to be applied again" => "a lost update; two that are applied together change the same row";
@@ -256,7 +259,7 @@ known! {
     "position-trusted", "31", swarm(50), "a server goes on from the position that the state file claims, not from its engine's" => "other data on one node";
     "stop-unsynced", "31", swarm(375), "a stop records its position as on disk without waiting for the engine" => "a position recorded as on disk that is not there";
     "trimmed-in-memory", "32", swarm(50), "the log is trimmed by what is committed in memory" => "nobody can go on after a death of all";
-    "copy-unchecked", "33", swarm(8), "a copy is good for whatever log it meets" => "a server that is not given what comes next";
+    "copy-unchecked", "33", Runs::Directed { scenario: an_old_copy, seeds: 20, floor: 10 }, "a copy is good for whatever log it meets" => "new write sets that do not commit";
     "marks-over-fork", "34", Runs::TestOfOrder, "what was known to be committed stays known behind a fork below it" => "the test of that rule";
     "stranger-believed", "35", hostile(5000), "whoever is linked is believed, whatever it says" => "an honest member is evicted";
     "stranger-overrules", "35", Runs::TestOfOrder, "log and data are given up for anybody" => "the test of that rule";
@@ -271,7 +274,7 @@ known! {
     "stop-said-once", "", swarm(800), "flow control: a stop in force is not said again" => "a stop in force that is not said again";
     "go-never-said", "", swarm(1750), "flow control: the end of a stop is not said" => "a stop whose end is not said";
     "never-gives-up", "", swarm(175), "flow control: a member that applies nothing asks for a stop without end" => "a stop beyond its patience";
-    "recall-forgotten", "", swarm(10), "a transaction that flow control holds back keeps its locks when an applier wants them" => "new write sets that do not commit";
+    "recall-forgotten", "", Runs::Directed { scenario: a_lock_in_a_stop, seeds: 20, floor: 10 }, "a transaction that flow control holds back keeps its locks when an applier wants them" => "new write sets that do not commit";
     "eviction-forgotten", "", swarm(75), "the order is not told who is evicted" => "no convergence: an evicted member is in the view";
 }
 

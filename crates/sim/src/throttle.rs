@@ -188,6 +188,10 @@ impl Process {
     fn throttle(&mut self) -> Option<&mut Throttle> {
         self.throttle.as_deref_mut()
     }
+
+    pub fn holds_back(&self, op: u64) -> bool {
+        self.throttle.as_ref().is_some_and(|t| t.holds(op))
+    }
 }
 
 impl Cluster {
