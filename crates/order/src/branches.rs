@@ -286,15 +286,21 @@ impl<S: LogStore> Group<S> {
 
     /// `pc.bootstrap`: make the reachable non-primary members primary (fork record). No effect when primary.
     pub fn force_primary(&mut self, now: Timestamp) {
-        self.input(|group| group.on_force(now));
+        self.input(|group| group.on_force(now, None));
     }
 
-    pub(crate) fn on_force(&mut self, now: Timestamp) {
+    /// `from`: the member that passes a person's word on.
+    pub(crate) fn on_force(&mut self, now: Timestamp, from: Option<NodeId>) {
         if !matches!(self.phase(), Phase::NonPrimary | Phase::Joining) {
             return;
         }
         if let Some(why) = self.cannot_be_forced() {
-            return self.log(true, format!("not made primary: {why}"));
+            // A peer says it as often as it likes.
+            let left_out = from.map_or(Some(String::new()), |from| self.room_for_a_line(now, from));
+            if let Some(left_out) = left_out {
+                self.log(true, format!("not made primary: {why}{left_out}"));
+            }
+            return;
         }
         // A log that goes on from nobody's data serves nobody, however long it is (rule 10).
         let reach = self.reach_of_data(now).unwrap_or(Seqno(u64::MAX));
@@ -309,14 +315,19 @@ impl<S: LogStore> Group<S> {
                 Some(Kinship::Same) if p.base > reach || !self.is_of_use(now, *node) => continue,
                 Some(Kinship::Same) => 0,
                 Some(Kinship::Descendant(fork)) if self.is_bare_branch(now, p, &fork) => continue,
-                // It would refuse, and nothing would come of the command.
-                Some(Kinship::Descendant(_)) if self.serves_nobody_there(now, p) => continue,
+                // It would refuse, and nothing would come of the command. An arbitrator never does.
+                Some(Kinship::Descendant(_))
+                    if !peer.member.kind.is_arbitrator() && self.serves_nobody_there(now, p) =>
+                {
+                    continue;
+                }
                 Some(Kinship::Descendant(_)) => p.lineage.forks().len(),
                 Some(Kinship::Ancestor | Kinship::Sibling) | None => continue,
             };
             let log = (forks, p.last_term, p.last_index);
             alive.push(Voter { node: *node, weight: peer.member.weight });
-            if log > mine && best.is_none_or(|(best, _)| log > best) {
+            // Whoever passed the word on has judged by other neighbours, perhaps: back to it, the word would go round for ever.
+            if log > mine && from != Some(*node) && best.is_none_or(|(best, _)| log > best) {
                 best = Some((log, *node));
             }
         }

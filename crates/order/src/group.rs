@@ -765,7 +765,7 @@ impl<S: LogStore> Group<S> {
             }
             Message::Leave { incarnation } => self.on_leave(now, from, incarnation),
             Message::Presence(_) | Message::LevelLimit { .. } | Message::Unknown { .. } => {}
-            Message::Force => self.on_force(now),
+            Message::Force => self.on_force(now, Some(from)),
             Message::Evicted => self.become_evicted(),
             Message::SetWeight { weight } => self.on_set_weight(now, from, weight),
             Message::SetDurability { durability } => self.on_set_durability(durability),

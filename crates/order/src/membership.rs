@@ -224,6 +224,7 @@ impl<S: LogStore> Group<S> {
         }
         if self.step_leave(now)
             || self.phase() == Phase::Idle
+            || self.step_evicted_outside(now)
             || self.step_other_branches()
             || self.step_weight(now)
             || self.step_view(now)
@@ -331,6 +332,28 @@ impl<S: LogStore> Group<S> {
         }
         self.append_view(&next);
         true
+    }
+
+    /// A linked voter was evicted while it was out of the view, and nothing is ordered without its vote. It gives that up once those that stay have
+    /// answered, as one in the view does.
+    fn step_evicted_outside(&mut self, now: Timestamp) -> bool {
+        let Some(s) = self.role.leading() else { return false };
+        let (voters, view, me) = (&self.own.tail().voters, &self.own.tail().view, self.me());
+        let evicted = |n: NodeId| self.peers.get(&n).and_then(|p| self.evicted.get(&p.member.uuid()));
+        let is_outside =
+            |n: &NodeId| *n != me && view.get(*n).is_none() && evicted(*n).is_some() && self.is_needed(now, *n);
+        let gone: Vec<NodeId> = voters.voters.iter().map(|v| v.node).filter(is_outside).collect();
+        let Some(heard_of) = gone.iter().filter_map(|n| evicted(*n)).max() else { return false };
+        let asked = s.elected_at.max(*heard_of);
+        let staying: Vec<NodeId> = view.members.iter().filter(|m| self.alive(now, m)).map(|m| m.node).collect();
+        let answered = |n: &NodeId| *n == me || self.answered(*n) > Some(asked);
+        if !staying.iter().filter(|n| voters.contains(**n)).all(answered) {
+            return false;
+        }
+        match after_leave(voters, &staying, &gone).filter(|v| self.can_order(v)) {
+            Some(next) => self.append_voters(&next),
+            None => false,
+        }
     }
 
     /// Is an evicted member in the view still?

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use trireme_order::{Config, Content, Event, JoinState, LogStore, MemStore, Phase};
+use trireme_order::{Config, Content, Event, JoinState, LogStore, MemStore, Message, Phase};
 use trireme_types::{Incarnation, LogIndex, MemberKind, Seqno, Weight};
 
 use crate::net::*;
@@ -923,6 +923,46 @@ fn a_person_is_obeyed_by_a_member_whose_log_goes_on_from_the_data_that_are_left(
     assert!(!net.nodes[&1].events.contains(&Event::DataDiverged));
 }
 
+/// The links are not transitive: each of two finds the log of the other better, since one of them hears of data that the other does not.
+#[test]
+fn a_persons_word_does_not_go_round_between_two_that_hear_of_different_data() {
+    let mut net = one_with_data();
+    net.join(4);
+    net.nodes.get_mut(&4).unwrap().group.store_mut().checkpoint_every = 1;
+    let mut early = MemStore::new();
+    for n in 0..10 {
+        if n == 5 {
+            early = net.nodes[&1].group.store().clone();
+        }
+        net.propose(1, &format!("commit {n}"));
+        net.settle();
+    }
+    let seqno_at = |log: &MemStore, index: LogIndex| log.read(index, 0).unwrap()[0].header.seqno;
+    let data = seqno_at(&early, early.last());
+    let mut logs: Vec<MemStore> = (1..=4).map(|n| net.kill(n)).collect();
+    let [mut third, mut second] = [logs.remove(2), logs.remove(1)];
+    // The longest log has no data. The third's data reach to where it begins, but only the first hears of them.
+    let end = second.last();
+    second.trim(LogIndex(end.0 - 2));
+    third.truncate_after(end.prev()).unwrap();
+    third.trim(LogIndex(end.0 - 2));
+    let reached = seqno_at(&third, third.last());
+    net.cut = vec![(2, 3)];
+    net.restart(1, early, 2, data);
+    net.restart(3, third, 2, reached);
+    let mut cfg = Net::config(2);
+    cfg.me.incarnation = Incarnation(2);
+    net.start(2, cfg, second, None);
+    let now = net.now;
+    net.nodes.get_mut(&2).unwrap().group.join(now, JoinState { position: None });
+    net.run(Duration::from_secs(8));
+    assert!((1..=3).all(|n| net.phase(n) != Phase::Primary));
+    let now = net.now;
+    net.nodes.get_mut(&2).unwrap().group.force_primary(now);
+    net.run(Duration::from_secs(5));
+    assert!((1..=3).any(|n| net.phase(n) == Phase::Primary), "it has come to rest, and somebody obeys");
+}
+
 /// A command that does nothing says why.
 #[test]
 fn a_member_that_cannot_be_forced_tells_the_person_why() {
@@ -932,7 +972,18 @@ fn a_member_that_cannot_be_forced_tells_the_person_why() {
     net.nodes.get_mut(&1).unwrap().group.join(now, JoinState { position: None });
     force_after_a_while(&mut net, 1);
     assert_eq!(net.phase(1), Phase::Joining);
+    let told = |net: &Net| net.nodes[&1].events.iter().filter(|e| matches!(e, Event::Log { warn: true, .. })).count();
     assert!(warned(&net, 1, "not made primary: this node has no write-set log of any cluster"));
+    // The word of a peer that says it over and over is told of once in a while.
+    let (before, peer) = (told(&net), Net::config(2).me);
+    let now = net.now;
+    let group = &mut net.nodes.get_mut(&1).unwrap().group;
+    group.handle_link_up(now, peer, trireme_order::SUPPORTED);
+    for _ in 0..100 {
+        group.handle_message(now, node(2), Message::Force);
+    }
+    net.drain(1);
+    assert_eq!(told(&net) - before, 1);
 }
 
 fn force_after_a_while(net: &mut Net, n: u8) {

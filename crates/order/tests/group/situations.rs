@@ -592,6 +592,31 @@ fn an_evicted_member_without_which_nobody_can_order_is_put_out_by_whoever_orders
     assert_eq!(net.bodies(stays), ["alone"]);
 }
 
+/// One was away, left the view, and was evicted then; its vote stays (rule 9). Another one is lost for good, and the first comes back: its vote is
+/// needed once more, to take that vote from it.
+#[test]
+fn an_evicted_voter_outside_the_view_votes_itself_out_and_no_more() {
+    let mut net = Net::cluster(3);
+    let sequencer = net.sequencer();
+    let evicted = (1..=3).find(|n| *n != sequencer).unwrap();
+    let lost = (1..=3).find(|n| ![sequencer, evicted].contains(n)).unwrap();
+    net.isolate(evicted);
+    net.run(Duration::from_secs(10));
+    assert_eq!(net.nodes[&sequencer].group.status().view.members.len(), 2);
+    evict(&mut net, evicted, &[sequencer, lost]);
+    net.run(Duration::from_secs(2));
+    net.kill(lost);
+    net.run(Duration::from_secs(10));
+    net.heal();
+    net.run(Duration::from_secs(10));
+    assert!(net.nodes[&evicted].events.contains(&Event::Evicted));
+    net.kill(evicted);
+    net.run(Duration::from_secs(30));
+    assert_eq!(net.phase(sequencer), Phase::Primary);
+    let sizes: Vec<usize> = net.nodes[&sequencer].views.iter().map(Vec::len).collect();
+    assert!(sizes.ends_with(&[3, 2, 1]), "it was not let in again: {sizes:?}");
+}
+
 #[test]
 fn readers_that_wait_at_the_same_time_share_a_round() {
     let mut net = Net::cluster(3);
