@@ -53,7 +53,7 @@ fn brought_by(logs: impl Iterator<Item = (Seqno, Seqno)>, data: Seqno) -> Seqno 
     reach
 }
 
-/// What a log that is suspect may lack.
+/// The things that a suspect log may lack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Lack {
     /// Entries that were acknowledged. The voters that the log names are the right ones to ask.

@@ -369,7 +369,7 @@ pub struct Meta {
     pub number_limit: u64,
     /// [`crate::OpenReport::suspect`], until cleared.
     pub suspect: Option<LogIndex>,
-    /// What may be missing may be changes of the voters. Cleared with `suspect`.
+    /// Changes of the voters may be missing, too. Cleared with `suspect`.
     pub outdated: bool,
     /// [`crate::OpenReport::hole`], until cleared.
     pub hole: Option<(LogIndex, LogIndex)>,

@@ -32,7 +32,7 @@ pub struct MetaInfo {
     /// The watermark as last noted; the log may know better.
     pub synced: LogIndex,
     pub suspect: Option<LogIndex>,
-    /// What may be missing may be changes of the voters.
+    /// Changes of the voters may be missing, too.
     pub outdated: bool,
     pub hole: Option<IndexRange>,
     pub boot_id: String,

@@ -291,7 +291,7 @@ fn a_log_is_outdated_over_starts_until_it_is_whole() {
     log.close().unwrap();
     let (mut log, _) = open(&dir);
     assert!(log.is_outdated());
-    // What takes the log's place may be from before the newest voters, too.
+    // The new base may be from before the newest voters, too.
     log.reset(base()).unwrap();
     assert!(log.is_outdated());
     log.set_suspect(None).unwrap();
