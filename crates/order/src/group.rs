@@ -33,8 +33,8 @@ use crate::trust::Acquaintances;
 use crate::violation::Violators;
 use crate::wishes::Wishes;
 use crate::{
-    BootstrapError, Class, Config, Content, Envelope, Failure, JoinState, LogStore, Message, Output, Phase, Presence,
-    ProposeError, ReadId, Status, StoreError,
+    BootstrapError, Class, Config, Content, Envelope, Failure, JoinState, LogEnd, LogStore, Message, Output, Phase,
+    Presence, ProposeError, ReadId, Status, StoreError,
 };
 
 /// A linked peer, as far as it is known.
@@ -765,6 +765,7 @@ impl<S: LogStore> Group<S> {
             }
             Message::Leave { incarnation } => self.on_leave(now, from, incarnation),
             Message::Presence(_) | Message::LevelLimit { .. } | Message::Unknown { .. } => {}
+            Message::VotersHeard { branch, term, index } => self.on_voters_heard(branch, LogEnd { term, index }),
             Message::Force => self.on_force(now, Some(from)),
             Message::Evicted => self.become_evicted(),
             Message::SetWeight { weight } => self.on_set_weight(now, from, weight),

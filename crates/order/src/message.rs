@@ -128,6 +128,13 @@ pub enum Message {
     LevelLimit {
         limit: Level,
     },
+    /// To a peer that has just been linked, behind `Recall`: the newest change of the voters that the sender knows it to have acknowledged.
+    /// `branch`, `term`: those of its entry. Optional.
+    VotersHeard {
+        branch: Uuid,
+        term: Term,
+        index: LogIndex,
+    },
     /// An optional message of a later version. It is ignored.
     Unknown {
         kind: u8,
@@ -151,6 +158,7 @@ impl Message {
             | Message::SetDurability { .. }
             | Message::Signal { .. }
             | Message::LevelLimit { .. }
+            | Message::VotersHeard { .. }
             | Message::Unknown { .. } => Class::Control,
         }
     }
@@ -159,7 +167,9 @@ impl Message {
     pub fn term(&self) -> Term {
         match self {
             Message::InTerm(envelope) => envelope.term,
-            Message::Snapshot { term, .. } | Message::Presence(Presence { term, .. }) => *term,
+            Message::Snapshot { term, .. }
+            | Message::Presence(Presence { term, .. })
+            | Message::VotersHeard { term, .. } => *term,
             Message::Submit { .. }
             | Message::Join(_)
             | Message::Leave { .. }
@@ -188,6 +198,7 @@ impl Message {
             | Message::SetDurability { .. }
             | Message::Signal { .. }
             | Message::LevelLimit { .. }
+            | Message::VotersHeard { .. }
             | Message::Unknown { .. } => None,
         }
     }
@@ -273,6 +284,12 @@ impl Message {
                 w.u8(OPTIONAL);
                 w.u16(limit.0);
             }
+            Message::VotersHeard { branch, term, index } => {
+                w.u8(OPTIONAL + 1);
+                w.uuid(*branch);
+                w.u64(term.0);
+                w.u64(index.0);
+            }
             Message::Unknown { kind } => w.u8((*kind).max(OPTIONAL)),
             Message::Signal { body } => {
                 w.u8(24);
@@ -351,8 +368,9 @@ impl Message {
             23 => Message::SetDurability { durability: if r.bool()? { Durability::Process } else { Durability::Disk } },
             24 => return Ok(Message::Signal { body: rest(&r) }),
             OPTIONAL => Message::LevelLimit { limit: Level(r.u16()?) },
+            129 => Message::VotersHeard { branch: r.uuid()?, term: r.term()?, index: r.index()? },
             // Its content is for later versions.
-            kind @ 129.. => return Ok(Message::Unknown { kind }),
+            kind @ 130.. => return Ok(Message::Unknown { kind }),
             0 | 2..=12 | 16 | 17 | 20 | 25..=127 => return Err(DecodeError::Invalid("message kind")),
         };
         r.finish()?;
@@ -455,6 +473,7 @@ mod tests {
                 .in_term(Uuid::NIL, Term(1)),
         );
         round_trip(Content::Recall { index: LogIndex(2) }.in_term(Uuid([1; 16]), Term(1)));
+        round_trip(Message::VotersHeard { branch: Uuid([1; 16]), term: Term(1), index: LogIndex(2) });
         round_trip(Content::Entrust.in_term(Uuid([1; 16]), Term(1)));
         round_trip(Content::BeginFromData { index: LogIndex(2), seqno: Seqno(3) }.in_term(Uuid([1; 16]), Term(1)));
         round_trip(Content::VoteReply { granted: true, whole: false }.in_term(Uuid([1; 16]), Term(1)));

@@ -11,12 +11,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use trireme_types::{Fork, Kinship, Lineage, LogIndex, NodeId, Seqno, Term, Timestamp, Uuid};
+use trireme_types::{Fork, Kinship, Level, Lineage, LogIndex, NodeId, Seqno, Term, Timestamp, Uuid};
 
 use crate::group::Group;
 use crate::mutant::Mutant;
 use crate::role::{Role, Votes};
-use crate::{Content, LogEnd, LogStore, Phase, Presence};
+use crate::{Content, LogEnd, LogStore, Message, Phase, Presence};
 
 /// The power that a set of votes gives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -511,7 +511,21 @@ impl<S: LogStore> Group<S> {
         if let Some((term, index)) = self.acknowledged_by(node) {
             let branch = self.own.tail().branch();
             self.send(node, Content::Recall { index }.in_term(branch, term));
+            let knows = self.peers.get(&node).is_some_and(|p| p.levels.max > Level::FIRST);
+            if let Some(LogEnd { term, index }) = self.voters_below(index).filter(|_| knows) {
+                self.send(node, Message::VotersHeard { branch, term, index });
+            }
         }
+    }
+
+    /// The newest change of the voters that is known here to be committed, of those up to `index`. A later one may be known, and not this one
+    /// any more.
+    fn voters_below(&self, index: LogIndex) -> Option<LogEnd> {
+        let store = self.own.store();
+        let known = index.min(self.commit.max(self.own.voters_committed()));
+        let changes = [self.own.tail().voters_at, self.done.voters_at, store.base().voters_at];
+        let index = changes.into_iter().filter(|at| *at > LogIndex::ZERO && *at <= known).max()?;
+        Some(LogEnd { term: store.term_at(index).unwrap_or_default(), index })
     }
 
     /// The newest acknowledgement heard of this node, as far as it still counts: where the own log has gone on with a later term, nothing of an
@@ -571,6 +585,27 @@ impl<S: LogStore> Group<S> {
                 return;
             }
             self.become_follower(now, None);
+        }
+    }
+
+    /// A change of the voters is on disk before it is acknowledged, whatever the mode. So one that this member acknowledged and that its log lacks
+    /// was not lost with the power: the disk is an old one, and the voters that the log names are those of then.
+    pub(crate) fn on_voters_heard(&mut self, branch: Uuid, voters: LogEnd) {
+        let store = self.own.store();
+        let other = store.term_at(voters.index).is_some_and(|term| term < voters.term);
+        let lacks = self.own.tail().index < voters.index || other;
+        // `Recall` came before, and made the log suspect if it lacks an acknowledged entry.
+        let doubts = store.suspect().is_some() && !store.is_outdated() && self.running();
+        if !self.is_own_branch(branch) || !lacks || !doubts || self.is(Mutant::ShortLogVotes) {
+            return;
+        }
+        if self.note_lack(Lack::Voters) {
+            let text = format!(
+                "a peer knows of a change of the voters at entry {}, which this node acknowledged, and the write-set log here lacks it: an old copy \
+                 of the data directory was put back, or files are missing",
+                voters.index
+            );
+            self.log(true, text);
         }
     }
 

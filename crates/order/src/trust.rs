@@ -61,7 +61,7 @@ fn needs(message: &Message) -> Needs {
         Message::InTerm(envelope) => needs_in_term(&envelope.content),
         Message::Evicted => Needs::Leader,
         // It says what was committed.
-        Message::Snapshot { .. } => Needs::Believed,
+        Message::Snapshot { .. } | Message::VotersHeard { .. } => Needs::Believed,
         // A forced change.
         Message::Force => Needs::Remembered,
         Message::Submit { .. }
@@ -267,6 +267,7 @@ impl<S: LogStore> Group<S> {
         } else if !allowed
             && matches!(needs, Needs::Believed | Needs::Leader)
             && !matches!(message.content(), Some(Content::Recall { .. }))
+            && !matches!(message, Message::VotersHeard { .. })
         {
             let what = "is not a member, and nobody who is follows it: what it says about the order is ignored";
             self.complain(now, from, what);

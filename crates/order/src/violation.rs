@@ -61,6 +61,7 @@ pub fn violation(from: NodeId, message: &Message) -> Option<Violation> {
         | Message::SetDurability { .. }
         | Message::Signal { .. }
         | Message::LevelLimit { .. }
+        | Message::VotersHeard { .. }
         | Message::Unknown { .. } => return None,
     };
     wrong.then_some(what)

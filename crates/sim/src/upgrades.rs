@@ -60,7 +60,7 @@ impl Cluster {
     /// A build gets no message that it does not know.
     pub(crate) fn check_known(&mut self, slot: usize, message: &Message) {
         let knows = match message {
-            Message::LevelLimit { .. } => self.slots[slot].levels.max > Level::FIRST,
+            Message::LevelLimit { .. } | Message::VotersHeard { .. } => self.slots[slot].levels.max > Level::FIRST,
             Message::Unknown { .. } => !self.is_former(slot),
             _ => true,
         };

@@ -239,6 +239,7 @@ impl Cluster {
             | Message::Leave { .. }
             | Message::Presence(_)
             | Message::LevelLimit { .. }
+            | Message::VotersHeard { .. }
             | Message::Unknown { .. }
             | Message::Force
             | Message::Evicted

@@ -106,6 +106,7 @@ pub fn fields(message: &mut Message) -> Vec<Field<'_>> {
         Message::SetWeight { weight } => vec![F::Weight(weight)],
         Message::SetDurability { durability } => vec![F::Durability(durability)],
         Message::LevelLimit { limit } => vec![F::Level(limit)],
+        Message::VotersHeard { branch, term, index } => vec![F::Branch(branch), F::Term(term), F::Index(index)],
         Message::Leave { .. }
         | Message::Force
         | Message::Evicted
@@ -250,6 +251,7 @@ pub fn harm(message: &Message, truth: &Truth) -> Option<Harm> {
         Message::Snapshot { .. } => Some(Harm::Order),
         Message::Force => Some(Harm::Branch),
         Message::Evicted => Some(Harm::Eviction),
+        Message::VotersHeard { .. } => Some(Harm::Doubt),
         Message::SetWeight { weight }
         | Message::Join(trireme_order::JoinRequest { member: Member { weight, .. }, .. }) => {
             (weight.0 > 1).then_some(Harm::Weight)
@@ -355,6 +357,7 @@ pub fn invented(scene: &Scene) -> Vec<Message> {
         Message::SetDurability { durability: Durability::Disk },
         Message::Signal { body: Bytes::from_static(b"lie") },
         Message::LevelLimit { limit: Level(u16::MAX) },
+        Message::VotersHeard { branch, term, index },
         Message::Unknown { kind: 255 },
     ]
 }
