@@ -4,6 +4,9 @@
 //!
 //! A changed row is locked for all others, a referenced one for those who change it. Certification does not tell the second from no use at
 //! all, so appliers meet such locks also of transactions that nothing is wrong with.
+//!
+//! A streaming transaction (`streaming.rs`) locks the rows of one fragment, sends it, and keeps them for the next one. So an applier hits
+//! it also while it asks for nothing.
 
 use trireme_certification::KeyKind;
 use trireme_replicator::victim::{self, Fate, Mark, Stage};
@@ -23,9 +26,13 @@ pub(crate) struct Trx {
     stage: Stage,
     /// An applier wants its locks.
     marked: bool,
+    /// The part that it sends when it has its locks, or has sent. `None`: it is a streaming transaction between two fragments.
+    part: Option<Part>,
     keys: Vec<(u16, KeyKind)>,
     /// So many of these are locked.
     locked: usize,
+    /// So many of these belong to fragments that are committed here.
+    settled: usize,
     /// For a lock, and until when.
     waits: bool,
     until: Option<u64>,
@@ -35,6 +42,39 @@ pub(crate) struct Trx {
 const LOCK_WAIT_MAX: u64 = 2 * SEC;
 
 impl Trx {
+    fn new() -> Trx {
+        let (stage, keys) = (Stage::Collecting, Vec::new());
+        Trx { stage, marked: false, part: None, keys, locked: 0, settled: 0, waits: false, until: None }
+    }
+
+    /// Its client asks for this part, which needs more rows.
+    fn begin(&mut self, part: Part, mut keys: Vec<(u16, KeyKind)>) {
+        // In one order, so that clients wait in a circle only for what earlier fragments hold.
+        keys.sort_unstable_by(|a, b| (a.0, b.1).cmp(&(b.0, a.1)));
+        keys.dedup_by_key(|key| key.0);
+        self.keys.extend(keys);
+        self.part = Some(part);
+    }
+
+    /// A fragment is committed here. The rows stay locked.
+    fn rest(&mut self) {
+        (self.stage, self.part, self.settled) = (Stage::Collecting, None, self.keys.len());
+    }
+
+    pub fn rests(&self) -> bool {
+        self.part.is_none()
+    }
+
+    /// Is this the end of it?
+    fn ends(&self) -> bool {
+        matches!(self.part, Some(Part::Whole | Part::Commit(_)))
+    }
+
+    /// Rows that it has locked to change them.
+    pub fn changed(&self) -> impl Iterator<Item = u16> {
+        self.keys[..self.locked].iter().filter(|key| changes(key.1)).map(|key| key.0)
+    }
+
     /// Does it hold a lock that keeps others from using the row like this?
     fn holds(&self, row: u16, kind: KeyKind) -> bool {
         self.keys[..self.locked].iter().any(|own| own.0 == row && clash(own.1, kind))
@@ -81,18 +121,20 @@ impl Cluster {
     /// A client begins a transaction that commits as soon as it has its locks.
     pub(crate) fn begin_trx(&mut self, slot: usize) -> u64 {
         let op = self.clients.begin();
-        let mut keys: Vec<(u16, KeyKind)> = self.draw_keys();
-        // In one order, so that clients never wait in a circle.
-        keys.sort_unstable_by(|a, b| (a.0, b.1).cmp(&(b.0, a.1)));
-        keys.dedup_by_key(|key| key.0);
-        let Some(p) = &mut self.slots[slot].process else {
+        if !self.go_on_trx(slot, op, Part::Whole) {
             self.clients.refused(op);
-            return op;
-        };
-        let server = p.server;
-        p.trxs.insert(op, Trx { stage: Stage::Collecting, marked: false, keys, locked: 0, waits: false, until: None });
-        self.local(slot, server, op);
+        }
         op
+    }
+
+    /// The client asks for this part, for which the transaction locks more rows. `false`: there is no server.
+    pub(crate) fn go_on_trx(&mut self, slot: usize, op: u64, part: Part) -> bool {
+        let keys = self.draw_keys();
+        let Some(p) = &mut self.slots[slot].process else { return false };
+        p.trxs.entry(op).or_insert_with(Trx::new).begin(part, keys);
+        let server = p.server;
+        self.local(slot, server, op);
+        true
     }
 
     /// The next step of a client's own thread.
@@ -104,9 +146,12 @@ impl Cluster {
             return self.after(10 * MS, Event::Local { slot, server, op });
         }
         trx.waits = false;
+        // Its rows stay as it has read them, but for a statement in isolation, which certification holds against fragments one by one.
+        let reads = self.options.isolated_share == 0.0 || trx.part == Some(Part::Whole);
+        let part = trx.part.filter(|_| !reads).unwrap_or(Part::Whole);
         match trx.stage {
             Stage::Collecting if trx.marked => self.refuse_trx(slot, op),
-            Stage::Collecting => match trx.keys.get(trx.locked).copied() {
+            Stage::Collecting if !trx.rests() => match trx.keys.get(trx.locked).copied() {
                 Some((row, kind)) if self.must_wait(slot, op, row, kind) => self.wait_for_lock(slot, server, op),
                 Some(key) => {
                     if let Some(trx) = self.trx(slot, op) {
@@ -114,15 +159,18 @@ impl Cluster {
                         trx.until = None;
                     }
                     if changes(key.1) {
-                        self.values.asked(slot, self.now, op, Part::Whole, &[key], &self.slots[slot].db.now);
+                        self.values.asked(slot, self.now, op, part, &[key], &self.slots[slot].db.now);
                     }
                     let delay = self.appliers.exp(self.options.think_mean);
                     self.after(delay, Event::Local { slot, server, op });
                 }
                 None => self.certify_trx(slot, op),
             },
-            Stage::Certified(seqno) if trx.marked => self.roll_back(slot, op, seqno),
-            Stage::Certifying | Stage::Certified(_) | Stage::Failed(_) | Stage::Replaying(_) => {}
+            Stage::Certified(seqno) if trx.marked => {
+                self.roll_back(slot, op, seqno);
+            }
+            // Between two fragments, or not its own thread's turn.
+            Stage::Collecting | Stage::Certifying | Stage::Certified(_) | Stage::Failed(_) | Stage::Replaying(_) => {}
         }
     }
 
@@ -205,8 +253,12 @@ impl Cluster {
 
     pub(crate) fn send_trx(&mut self, slot: usize, op: u64) {
         let Some(trx) = self.trx(slot, op) else { return };
-        let keys = trx.keys.clone();
-        let sent = self.send_part(slot, op, Part::Whole, &keys);
+        let Some(part) = trx.part else { return };
+        let keys = trx.keys[trx.settled..].to_vec();
+        let sent = self.send_part(slot, op, part, &keys);
+        if sent && let Some(stream) = self.own_stream(slot, op) {
+            stream.sent = Some(part);
+        }
         match self.trx(slot, op) {
             Some(trx) if sent => trx.stage = Stage::Certifying,
             Some(_) => {
@@ -221,6 +273,9 @@ impl Cluster {
 
     /// It rolls back, and its client is told that nothing of it happened.
     pub(crate) fn refuse_trx(&mut self, slot: usize, op: u64) {
+        if self.own_stream(slot, op).is_some() {
+            return self.give_up_stream(slot, op);
+        }
         self.clients.refused(op);
         self.values.answered(op, self.now, None);
         self.end_trx(slot, op);
@@ -231,7 +286,26 @@ impl Cluster {
         if let Some(p) = &mut self.slots[slot].process
             && p.trxs.remove(&op).is_some()
         {
+            p.held_back.retain(|held| *held != op);
             self.wake_waiting(slot);
+        }
+    }
+
+    /// The same for a streaming transaction of which fragments were sent. Here its rows are free for appliers. The model stages what it
+    /// changed as other nodes do, until the end of it is ordered, and no client may come in between.
+    pub(crate) fn leave_trx(&mut self, slot: usize, op: u64) {
+        if let Some(p) = &mut self.slots[slot].process
+            && let Some(trx) = p.trxs.get(&op)
+        {
+            p.locks.entry(op).or_default().extend(trx.changed());
+            self.end_trx(slot, op);
+        }
+    }
+
+    /// A fragment of it is about to be committed here.
+    pub(crate) fn rest_trx(&mut self, slot: usize, op: u64) {
+        if let Some(trx) = self.trx(slot, op) {
+            trx.rest();
         }
     }
 
@@ -247,20 +321,26 @@ impl Cluster {
         if trx.marked { self.hit_ordered(slot, op, seqno) } else { By::Client }
     }
 
-    /// An ordered victim has noticed.
-    fn roll_back(&mut self, slot: usize, op: u64, seqno: Seqno) {
-        if self.hit_ordered(slot, op, seqno) == By::Replay {
+    /// An ordered victim has noticed. Says who commits it.
+    fn roll_back(&mut self, slot: usize, op: u64, seqno: Seqno) -> By {
+        let by = self.hit_ordered(slot, op, seqno);
+        if by == By::Replay {
             self.slots[slot].db.replay(seqno.0);
         }
         if let Some(p) = &self.slots[slot].process {
             let boot = p.boot;
             self.start_apply(slot, boot);
         }
+        by
     }
 
     fn hit_ordered(&mut self, slot: usize, op: u64, seqno: Seqno) -> By {
-        match victim::fate(true) {
-            Fate::RollBack => By::Client,
+        let ends = self.trx(slot, op).is_none_or(|trx| trx.ends());
+        match victim::fate(ends) {
+            Fate::RollBack => {
+                self.give_up_stream(slot, op);
+                By::Client
+            }
             Fate::Replay => {
                 self.arose(Situation::Replayed);
                 self.log(|| format!("n{slot} rolls operation {op} back, to apply it again at {seqno}"));
@@ -273,15 +353,12 @@ impl Cluster {
         }
     }
 
-    /// Is the client's own thread to give way, which has the turn to commit this? It then does so.
+    /// Is the client's own thread to give way, which has the turn to commit this? It then does so. `true`: and commits it later.
     pub(crate) fn gives_way(&mut self, slot: usize) -> bool {
         let Some(next) = self.slots[slot].db.queue.front().filter(|c| c.by == By::Client) else { return false };
         let (op, seqno) = (next.op, Seqno(next.seqno));
         let hit = self.trx(slot, op).is_some_and(|trx| trx.marked && trx.stage == Stage::Certified(seqno));
-        if hit {
-            self.roll_back(slot, op, seqno);
-        }
-        hit
+        hit && self.roll_back(slot, op, seqno) == By::Replay
     }
 
     /// An applier, or a replay, locks the rows that the write set at `seqno` changes. `false`: it waits for those whom it has hit.
@@ -305,7 +382,7 @@ impl Cluster {
             if trx.marked {
                 continue;
             }
-            let hit = victim::hit(trx.stage, true, Some(Seqno(seqno)));
+            let hit = victim::hit(trx.stage, trx.ends(), Some(Seqno(seqno)));
             trx.marked = match hit.mark {
                 Mark::No => false,
                 Mark::BeforeTurn(at) => at.0 > s.db.now.position,
@@ -314,6 +391,9 @@ impl Cluster {
             recalls |= hit.recall;
             if trx.marked {
                 marked.push(*op);
+                if trx.stage == Stage::Collecting && trx.settled > 0 {
+                    self.situations.arose(Situation::StreamHit);
+                }
             }
         }
         let server = p.server;

@@ -163,6 +163,9 @@ impl Cluster {
         let Some(p) = &mut s.process else { return };
         p.engine = EngineDisk::new(0);
         p.locks.clear();
+        // They would not have the rows that they have locked so far.
+        let streams = p.streams.iter_mut().filter(|(op, _)| p.trxs.contains_key(op));
+        streams.for_each(|(_, stream)| stream.lose());
         p.trxs.clear();
         p.held_back.clear();
         p.blocked.clear();

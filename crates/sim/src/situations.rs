@@ -118,6 +118,8 @@ situations! {
     LockWait = "client waits for a lock": 2_900,
     /// An applier wanted its locks.
     GaveWay = "client gives way to an applier": 1_300,
+    /// It was a streaming transaction that had got fragments committed, and waited for nothing to be ordered.
+    StreamHit = "streaming transaction hit between fragments": 400,
     /// It wanted to commit, and nothing was sent while somebody replayed.
     HeldBack = "commit held back": 350,
     /// And was aborted meanwhile.

@@ -14,7 +14,7 @@ use trireme_history::{Body, Element, Header, History, Isolation, Key, Micros, Op
 
 use crate::check::{Branches, Outcome, Reach};
 use crate::cluster::{Cluster, Process};
-use crate::database::State;
+use crate::database::{Staging, State};
 use crate::judge::Part;
 use crate::rng::mix;
 
@@ -301,6 +301,9 @@ impl Cluster {
         for op in change.ends() {
             p.locks.remove(&op);
             p.trxs.remove(&op);
+        }
+        if let Staging::Keep(op, _) = change.stage {
+            self.rest_trx(slot, op);
         }
     }
 
