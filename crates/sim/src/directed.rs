@@ -207,7 +207,7 @@ pub fn a_statement_in_an_outage(seed: u64, broken: Option<&str>) -> Option<Strin
     o.outage_mean = SEC;
     let mut c = Cluster::formed(o);
     let slot = (c.the_sequencer() + 1) % 3;
-    // What the sequencer sends back is the first that its log has to write.
+    // Its log has to write nothing before the sequencer sends that back.
     let works_at = c.now + 2 * SEC;
     c.break_disk(slot, Sick::Writes, 0, works_at, false);
     c.options.isolated_share = 1.0;
@@ -242,7 +242,7 @@ pub fn an_old_copy(seed: u64, broken: Option<&str>) -> Option<String> {
     c.options.transfer_mean = 50 * MS;
     let at = c.database_position(orders).unwrap_or(0);
     c.isolate(away);
-    // What is on its way to it is lost.
+    // The messages that are on their way to it are lost.
     for other in except(3, &[away]) {
         c.reset_link(away, other);
     }
