@@ -240,7 +240,7 @@ impl Cluster {
     }
 
     /// All logs of the latest branch may lack what they acknowledged, and the data that are left end before any of these begins. The servers that
-    /// have them. What came behind them is lost, so a person has to say that the cluster goes on from there (rule 10).
+    /// have them. The commits behind them are lost, so a person has to say that the cluster goes on from there (rule 10).
     fn only_a_person_can_go_on_from(&self) -> Option<Vec<usize>> {
         let servers = || (0..self.slots.len() - self.options.arbitrators).filter(|slot| !self.slots[*slot].dead);
         let latest = servers().map(|slot| lineage_of(self.store(slot))).max_by_key(|lineage| lineage.forks().len())?;
