@@ -326,7 +326,7 @@ impl<S: LogStore> Group<S> {
             };
             let log = (forks, p.last_term, p.last_index);
             alive.push(Voter { node: *node, weight: peer.member.weight });
-            // Whoever passed the word on has judged by other neighbours, perhaps: back to it, the word would go round for ever.
+            // The member that passed the word on has judged by other neighbours, perhaps: back to it, the word would go round for ever.
             if log > mine && from != Some(*node) && best.is_none_or(|(best, _)| log > best) {
                 best = Some((log, *node));
             }
