@@ -15,6 +15,11 @@ use crate::watch::Stage;
 /// A member that is alone with an error among so many with data is outvoted: with fewer, its word would be as good as theirs.
 const MEMBERS_MIN: usize = 3;
 
+/// The one of so many servers that fails alone, as follows from the seed.
+pub(crate) fn fails_alone(seed: u64, servers: usize) -> usize {
+    Rng::new(seed ^ 0x0065_7272).below(servers as u64) as usize
+}
+
 impl Cluster {
     /// The error with which the server in this place fails to apply an operation. It follows from the seed. In a harmless run all fail
     /// alike, in others one server fails alone.
@@ -25,8 +30,8 @@ impl Cluster {
         let fails = match self.options.kind {
             Kind::Harmless => Rng::new(self.options.seed ^ mix(op)).chance(self.options.error_share),
             Kind::Swarm | Kind::Restored | Kind::Large | Kind::Hostile => {
-                let alone = Rng::new(self.options.seed ^ 0x0065_7272).below(self.slots.len() as u64);
-                alone == slot as u64 && Rng::new(self.options.seed ^ mix(op)).chance(self.options.error_share)
+                fails_alone(self.options.seed, self.slots.len()) == slot
+                    && Rng::new(self.options.seed ^ mix(op)).chance(self.options.error_share)
             }
         };
         fails.then_some(ErrorClass(1 << 63 | op))

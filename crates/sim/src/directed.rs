@@ -5,6 +5,7 @@ use trireme_certification::KeyKind;
 use trireme_order::{Content, LogStore, Message};
 use trireme_types::Durability;
 
+use crate::ballots::fails_alone;
 use crate::cluster::{Cluster, Verdict};
 use crate::options::{DbFlush, MS, Options, SEC};
 use crate::outage::Sick;
@@ -285,6 +286,41 @@ pub fn a_lock_in_a_stop(seed: u64, broken: Option<&str>) -> Option<String> {
     }
     assert!(held(&c, last), "it has its locks, and may not send anything");
     c.resume_order(slot);
+    judged(c)
+}
+
+/// One server fails at a write set that the two others have applied. Before their votes are ordered these die, one after the other, and come
+/// back: members of the view that have said nothing yet. The word of the first one alone decides nothing.
+pub fn a_vote_of_one(seed: u64, broken: Option<&str>) -> Option<String> {
+    let mut c = Cluster::formed(options(seed, 3, broken));
+    c.expect(60 * SEC, "the newest level", |c| c.all_at_newest_level());
+    let alone = c.the_sequencer();
+    let others = except(3, &[alone]);
+    c.options.seed = (seed..).find(|seed| fails_alone(*seed, 3) == alone).unwrap_or(seed);
+    c.options.error_share = 1.0;
+    c.set_filter(Some(Box::new(move |from, _, m| {
+        let votes = from != alone && matches!(m, Message::Submit { app: true, .. });
+        if votes { Verdict::Hold } else { Verdict::Pass }
+    })));
+    let op = c.write(others[0]);
+    let open = |c: &Cluster, slot: usize| {
+        c.slots[slot].process.as_ref().is_some_and(|p| !p.replicator.roster().open_votes().is_empty())
+    };
+    c.expect(10 * SEC, "it has voted, and its client has its answer", |c| {
+        (0..3).all(|slot| open(c, slot)) && !c.slots[others[0]].process.as_ref().is_some_and(|p| p.is_busy_with(op))
+    });
+    c.options.error_share = 0.0;
+    for slot in others {
+        c.crash(slot, false);
+        c.expect(60 * SEC, "it is out", |c| c.view_size(alone) == 2);
+        c.join(slot);
+        c.expect(60 * SEC, "it is back", |c| c.view_size(alone) == 3);
+    }
+    if !open(&c, alone) {
+        return Some("a vote is decided by one member, and two that have data have said nothing".into());
+    }
+    c.set_filter(None);
+    c.release();
     judged(c)
 }
 

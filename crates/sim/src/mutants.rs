@@ -7,8 +7,8 @@
 use std::panic::{RefUnwindSafe, UnwindSafe, catch_unwind};
 
 use crate::directed::{
-    a_lock_in_a_stop, a_statement_in_an_outage, a_switch_to_disk, an_old_copy, an_old_disk, an_older_end, cloned,
-    figure_8,
+    a_lock_in_a_stop, a_statement_in_an_outage, a_switch_to_disk, a_vote_of_one, an_old_copy, an_old_disk,
+    an_older_end, cloned, figure_8,
 };
 use crate::options::{Kind, Options};
 use crate::run::run;
@@ -255,7 +255,8 @@ known! {
     "vote-ignored", "28", swarm(125), "a member that was outvoted about an error goes on with what it has" => "different data in the end";
     "failure-forgotten", "28", swarm(10), "a node that is started again does not know what its server failed at" => "different data in the end";
     "contradiction-ignored", "28", swarm(15), "what the data held when they were found is not compared with what the group has decided" => "different data in the end";
-    "newcomers-unasked", "28", swarm(4), "a vote does not wait for members that have not said yet whether they have data" => "no common primary view any more; a lost update";
+    "newcomers-unasked", "28", Runs::Directed { scenario: a_vote_of_one, seeds: 20, floor: 10 },
+        "a vote does not wait for members that have not said yet whether they have data" => "a vote that one member decides";
     "position-trusted", "31", swarm(50), "a server goes on from the position that the state file claims, not from its engine's" => "other data on one node";
     "stop-unsynced", "31", swarm(375), "a stop records its position as on disk without waiting for the engine" => "a position recorded as on disk that is not there";
     "trimmed-in-memory", "32", swarm(50), "the log is trimmed by what is committed in memory" => "nobody can go on after a death of all";
