@@ -9,6 +9,7 @@ use std::io::Read;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 /// Copies the template to `target`, which must not exist yet or be empty; makes the template first if need be. **Returns** the password
 /// of the account for state transfers.
@@ -63,25 +64,37 @@ fn ensure(user: Option<&str>, say: &mut dyn FnMut(&str)) -> Result<PathBuf> {
     // The last number changes with the contents below, so that an old template is never taken for a new one.
     let owner = userns::outer().map_or(uid, |(uid, _)| uid);
     let template = PathBuf::from(format!("/var/tmp/trireme-template-{owner}-{version}-2"));
-    if let Ok(meta) = std::fs::symlink_metadata(&template) {
+    once(&template, uid, |new| {
+        say("preparing an empty data directory (once per server version)");
+        make(new, user, uid)
+    })?;
+    Ok(template)
+}
+
+/// Makes the directory `template`, which belongs to `uid`, unless it is there. Several threads of this process, and other processes, may ask for it at
+/// the same time. `make` is given another name, so that nobody sees a half of it.
+fn once(template: &Path, uid: u32, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    // The other name is that of the process: its threads would get in each other's way.
+    static MAKING: Mutex<()> = Mutex::new(());
+    let _one_at_a_time = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Ok(meta) = std::fs::symlink_metadata(template) {
         if meta.is_dir() && meta.uid() == uid {
-            return Ok(template);
+            return Ok(());
         }
         return Err(Error::BadSpec(format!("{} belongs to somebody else: remove it", template.display())));
     }
-    say("preparing an empty data directory (once per server version)");
     let new = PathBuf::from(format!("{}.{}", template.display(), std::process::id()));
-    let made = make(&new, user, uid);
+    let made = make(&new);
     if made.is_err() {
         let _ = std::fs::remove_dir_all(&new);
-        made?;
+        return made;
     }
-    match std::fs::rename(&new, &template) {
-        Ok(()) => Ok(template),
-        // Somebody else was faster; theirs is as good.
+    match std::fs::rename(&new, template) {
+        Ok(()) => Ok(()),
+        // Another process was faster; its directory is as good.
         Err(_) if template.is_dir() => {
             let _ = std::fs::remove_dir_all(&new);
-            Ok(template)
+            Ok(())
         }
         Err(error) => Err(Error::Io { what: format!("cannot create {}", template.display()), error }),
     }
@@ -164,5 +177,48 @@ pub fn uid_of(user: Option<&str>) -> Result<u32> {
             what: format!("the user `{name}` (servers refuse to run as root)"),
             advice: "install the package mariadb-server, which creates it".to_owned(),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[test]
+    fn threads_that_need_it_at_the_same_time_make_it_once() {
+        const THREADS: usize = 8;
+        let dir = trireme_private::fresh_dir(&std::env::temp_dir(), "trireme-template").unwrap();
+        let (template, uid) = (dir.join("template"), nix::unistd::geteuid().as_raw());
+        let (made, begin) = (AtomicU32::new(0), Barrier::new(THREADS));
+        let make = |new: &Path| {
+            made.fetch_add(1, Ordering::Relaxed);
+            std::fs::create_dir(new).during(|| "cannot create it".to_owned())?;
+            std::fs::write(new.join("whole"), "").during(|| "cannot write".to_owned())
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    begin.wait();
+                    once(&template, uid, make).unwrap();
+                    assert!(template.join("whole").exists());
+                });
+            }
+        });
+        assert_eq!(made.load(Ordering::Relaxed), 1);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn a_directory_that_could_not_be_made_is_no_obstacle_for_the_next_one() {
+        let dir = trireme_private::fresh_dir(&std::env::temp_dir(), "trireme-template").unwrap();
+        let (template, uid) = (dir.join("template"), nix::unistd::geteuid().as_raw());
+        let create = |new: &Path| std::fs::create_dir(new).during(|| "cannot create it".to_owned());
+        let half = |new: &Path| create(new).and(Err(Error::BadSpec("half of it".to_owned())));
+        assert!(once(&template, uid, half).is_err() && !template.exists());
+        once(&template, uid, create).unwrap();
+        assert!(template.is_dir());
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 }
