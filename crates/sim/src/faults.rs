@@ -835,7 +835,7 @@ impl Cluster {
         let slots: Vec<(Option<usize>, u8)> = set.voters.iter().map(|v| (self.slot_of(v.node), v.weight.0)).collect();
         let leaves = |slot: usize| self.slots[slot].process.as_ref().is_some_and(|p| p.leaving);
         let strangers = dead.iter().map(|slot| &self.slots[*slot]).filter(|s| !set.contains(s.node));
-        let strangers: u8 = strangers.map(|s| s.wished).sum();
+        let strangers: u8 = strangers.map(|s| s.wished.max(s.weight)).sum();
         let outweighed_without = |out: &[usize]| {
             let (mut here, mut gone) = (0, strangers);
             for (slot, weight) in &slots {
