@@ -657,13 +657,22 @@ static void *client(void *arg) {
     return NULL;
 }
 
+/* The view of an earlier change may close late, and takes a seqno of its own. */
+static int commits_since(node_t *n, seqno_t before) {
+    int commits = 0;
+    lock(n);
+    for (seqno_t s = before + 1; s <= n->closed; s++) commits += strcmp(n->record[s], "view") != 0;
+    unlock(n);
+    return commits;
+}
+
 static void commits_in_parallel_on_all_nodes(void) {
     pthread_t threads[CLIENTS];
     seqno_t before = closed(&nodes[0]);
     for (int i = 0; i < CLIENTS; i++) CHECK(pthread_create(&threads[i], NULL, client, (void *)(intptr_t)i) == 0);
     for (int i = 0; i < CLIENTS; i++) CHECK(pthread_join(threads[i], NULL) == 0);
     agree();
-    CHECK(closed(&nodes[0]) == before + CLIENTS * COMMITS);
+    CHECK(commits_since(&nodes[0], before) == CLIENTS * COMMITS);
 }
 
 static void hold(node_t *n, bool on) {
