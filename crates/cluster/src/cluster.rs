@@ -653,6 +653,10 @@ impl Cluster {
     pub fn down(&mut self, how: Stop, purge: bool) -> Result<()> {
         let mut first_error = None;
         for id in self.ids() {
+            // A test that failed may have left it frozen.
+            if let Ok(disk) = self.disk(id) {
+                disk.let_go();
+            }
             let mut outcome = self.stop(id, how);
             if outcome.is_err() && how == Stop::Graceful {
                 outcome = self.stop(id, Stop::Kill);

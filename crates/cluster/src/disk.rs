@@ -156,6 +156,14 @@ impl Disk {
         tool("fsfreeze", ["--unfreeze"], &self.mount)
     }
 
+    /// Thaws it if it is frozen: else it cannot be unmounted, and who waits for it cannot be killed.
+    pub(crate) fn let_go(&self) {
+        // One that is not frozen refuses to be thawed.
+        if self.is_mounted() {
+            let _ = self.thaw();
+        }
+    }
+
     /// As the kernel does after an error with `errors=remount-ro`, files open for writing or not.
     pub fn make_read_only(&self) -> Result<()> {
         // `mount -o remount,ro` refuses while files are open for writing; an error that is reported to ext4 does not ask.
@@ -201,10 +209,7 @@ impl Disk {
     /// Unmounts and removes the image; fine if it is gone.
     pub fn remove(&self) -> Result<()> {
         until(format!("{} is unmounted", self.mount.display()), UMOUNT_LIMIT, &Cancel::default(), || {
-            // A frozen file system cannot be unmounted; one that is not frozen refuses to be thawed.
-            if self.is_mounted() {
-                let _ = self.thaw();
-            }
+            self.let_go();
             Ok(self.unmount().map_err(|error| error.to_string()))
         })?;
         match std::fs::remove_file(&self.image) {
