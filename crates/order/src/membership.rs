@@ -301,10 +301,8 @@ impl<S: LogStore> Group<S> {
             return true;
         }
         if leavers.iter().any(|n| self.own.tail().voters.contains(*n)) {
-            // One that died just before has not been missed yet: with its vote and without the leaver's, the rest may be no majority.
             let asked = leavers.iter().filter_map(|n| view.get(*n)).filter_map(|m| self.is_to_go_since(m)).max();
-            let heard = |n: &NodeId| *n == me || asked.is_none_or(|at| self.answered(*n) > Some(at));
-            if !staying.iter().filter(|n| self.own.tail().voters.contains(**n)).all(heard) {
+            if !asked.is_none_or(|at| self.voters_have_answered(&staying, at)) {
                 return true;
             }
             if let Some(voters) = after_leave(&self.own.tail().voters, &staying, &leavers).filter(|v| self.can_order(v))
@@ -334,6 +332,13 @@ impl<S: LogStore> Group<S> {
         true
     }
 
+    /// Have the voters among them answered since then? One that died just before has not been missed yet: with its vote, and without the one that
+    /// goes, the rest may be no majority.
+    fn voters_have_answered(&self, staying: &[NodeId], since: Timestamp) -> bool {
+        let voters = &self.own.tail().voters;
+        staying.iter().filter(|n| voters.contains(**n)).all(|n| *n == self.me() || self.answered(*n) > Some(since))
+    }
+
     /// A linked voter was evicted while it was out of the view, and nothing is ordered without its vote. It gives that up once those that stay have
     /// answered, as one in the view does.
     fn step_evicted_outside(&mut self, now: Timestamp) -> bool {
@@ -346,8 +351,7 @@ impl<S: LogStore> Group<S> {
         let Some(heard_of) = gone.iter().filter_map(|n| evicted(*n)).max() else { return false };
         let asked = s.elected_at.max(*heard_of);
         let staying: Vec<NodeId> = view.members.iter().filter(|m| self.alive(now, m)).map(|m| m.node).collect();
-        let answered = |n: &NodeId| *n == me || self.answered(*n) > Some(asked);
-        if !staying.iter().filter(|n| voters.contains(**n)).all(answered) {
+        if !self.voters_have_answered(&staying, asked) {
             return false;
         }
         match after_leave(voters, &staying, &gone).filter(|v| self.can_order(v)) {
