@@ -12,7 +12,7 @@ use crate::record::Measured;
 use crate::survivors::{self, Door, Doors, Row, TABLE, Writer, rows_there};
 use crate::systems::System;
 use crate::tool::{self, Tool};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -37,6 +37,8 @@ struct Mysql<'a> {
     primary: u8,
     /// Members that came back and did not catch up.
     late: AtomicU32,
+    /// Members that got a full copy after the death of all.
+    copied: u32,
     servers: Vec<Option<Tool>>,
     /// With `--disks separate`; after the servers, which use them.
     disks: Vec<OwnDisk>,
@@ -52,6 +54,7 @@ pub fn run(context: &Context, point: &Point) -> Result<Measured, String> {
         nodes: point.nodes,
         primary: 1,
         late: AtomicU32::new(0),
+        copied: 0,
         servers: Vec::new(),
         disks: Vec::new(),
         quotas: context.quotas()?,
@@ -72,6 +75,12 @@ pub fn run(context: &Context, point: &Point) -> Result<Measured, String> {
             "{} of the members that came back under load had not caught up after {} s, and the run went on without waiting for them",
             all.late.load(Ordering::Relaxed),
             CATCH_UP_LIMIT.as_secs()
+        ));
+    }
+    if all.copied > 0 {
+        measured.note(format!(
+            "after the death of all {} members knew transactions that the chosen one lacks: they got a full copy of it by hand",
+            all.copied
         ));
     }
     Ok(measured)
@@ -160,11 +169,7 @@ impl Mysql<'_> {
         initialize.args([SERVER, &format!("--defaults-file={DATA}/node1/my.cnf"), "--initialize-insecure"]);
         tool::run(initialize, LIMIT, &self.context.cancel).map_err(|error| self.with_log(1, error))?;
         for number in 2..=self.nodes {
-            let mut copy = inside(&self.tree, &self.dir);
-            copy.args(["cp", "-a", &format!("{DATA}/node1/data"), &format!("{DATA}/node{number}/")]);
-            tool::run(copy, LIMIT, &self.context.cancel)?;
-            // A server without a name of its own chooses one.
-            let _ = std::fs::remove_file(self.node(number).join("data/auto.cnf"));
+            self.copy_files(1, number)?;
         }
         for number in 1..=self.nodes {
             self.start(number)?;
@@ -183,6 +188,39 @@ impl Mysql<'_> {
             }
         }
         self.join_all(1)
+    }
+
+    /// Between servers that do not run. The place of the copy is empty.
+    fn copy_files(&self, from: u8, to: u8) -> Result<(), String> {
+        let mut copy = inside(&self.tree, &self.dir);
+        copy.args(["cp", "-a", &format!("{DATA}/node{from}/data"), &format!("{DATA}/node{to}/")]);
+        tool::run(copy, LIMIT, &self.context.cancel)?;
+        // A server without a name of its own chooses one.
+        let _ = std::fs::remove_file(self.node(to).join("data/auto.cnf"));
+        Ok(())
+    }
+
+    /// A full copy for members that are no part of a group, from another one that is none.
+    fn copy_data(&mut self, from: u8, to: &[u8]) -> Result<(), String> {
+        let stopped: Vec<u8> = to.iter().copied().chain([from]).collect();
+        for number in &stopped {
+            self.kill(*number)?;
+        }
+        for number in to {
+            let data = self.node(*number).join("data");
+            std::fs::remove_dir_all(&data).map_err(|e| format!("{}: {e}", data.display()))?;
+            self.copy_files(from, *number)?;
+        }
+        for number in &stopped {
+            self.start(*number)?;
+        }
+        stopped.iter().try_for_each(|number| self.await_answer(*number))
+    }
+
+    /// Does the second set of transactions hold all of the first?
+    fn is_within(&self, part: &str, whole: &str) -> Result<bool, String> {
+        let asked = format!("SELECT GTID_SUBSET('{part}', '{whole}')");
+        Ok(self.sql(self.primary, &asked)?.text().as_deref() == Some("1"))
     }
 
     fn start(&mut self, number: u8) -> Result<(), String> {
@@ -351,19 +389,34 @@ impl Mortal for Mysql<'_> {
         Ok(())
     }
 
-    /// No member makes a group by itself: an operator lets the one that knows the most transactions do it. The others would be refused where
-    /// they know more than the group.
+    /// No member makes a group by itself: an operator lets the old primary do it, which has all that was acknowledged, or one that knows more than
+    /// it. A member that knows what this one lacks would be refused, and gets a full copy: the primary commits in another order than that of the
+    /// group, so it may lack what others have.
     fn start_all(&mut self) -> Result<(), String> {
+        let mut known = BTreeMap::new();
         for number in 1..=self.nodes {
             self.start(number)?;
         }
-        let mut best = None;
         for number in 1..=self.nodes {
             self.await_answer(number)?;
-            let known = self.sql(number, KNOWN)?.text().unwrap_or_default();
-            best = best.max(Some((transactions(&known), number == self.primary, number)));
+            known.insert(number, self.sql(number, KNOWN)?.text().unwrap_or_default());
         }
-        let (_, _, first) = best.ok_or("no server")?;
+        let mut first = self.primary;
+        for number in 1..=self.nodes {
+            if self.is_within(&known[&first], &known[&number])? && !self.is_within(&known[&number], &known[&first])? {
+                first = number;
+            }
+        }
+        let mut apart = Vec::new();
+        for number in 1..=self.nodes {
+            if !self.is_within(&known[&number], &known[&first])? {
+                apart.push(number);
+            }
+        }
+        if !apart.is_empty() {
+            self.copy_data(first, &apart)?;
+        }
+        self.copied += apart.len() as u32;
         self.join_all(first)?;
         if first != self.primary {
             // The clients know the old one.
@@ -396,30 +449,10 @@ impl Mortal for Mysql<'_> {
     }
 }
 
-/// How many transactions are in a set: `uuid:1-100:105, uuid:tag:1-7`.
-fn transactions(set: &str) -> u64 {
-    let interval = |part: &str| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last) = (first.trim().parse::<u64>().ok()?, last.trim().parse::<u64>().ok()?);
-        Some((last + 1).saturating_sub(first))
-    };
-    set.split(',').flat_map(|one| one.split(':').skip(1)).filter_map(interval).sum()
-}
-
 impl Drop for Mysql<'_> {
     fn drop(&mut self) {
         self.servers.clear();
         self.disks.clear();
         let _ = std::fs::remove_dir_all(&self.dir);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn transactions_of_a_set_are_counted() {
-        assert_eq!(super::transactions(""), 0);
-        assert_eq!(super::transactions("7472695f-7265-4d65-8000-62656e636800:1-100:105"), 101);
-        assert_eq!(super::transactions("7472695f-7265-4d65-8000-62656e636800:1-3,\nab:tag:1-7"), 10);
     }
 }
