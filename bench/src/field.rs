@@ -118,7 +118,9 @@ impl Context {
         }
         if ours {
             let durability = if system == System::TriremeProcess { "process" } else { "disk" };
-            spec.provider_options = format!("repl.durability={durability};{}", self.settings.provider_options);
+            // The status names the sequencer, which some faults strike.
+            spec.provider_options =
+                format!("repl.durability={durability};repl.status_extended=yes;{}", self.settings.provider_options);
         }
         if system.has_null_backend() {
             spec.options.push("wsrep-cluster-address=dummy://".to_owned());

@@ -202,15 +202,22 @@ pub fn run(context: &Context, _point: &Point, field: &mut Field) -> Result<Measu
     Ok(measured)
 }
 
-/// The node on which most depends: the sequencer. Galera has none; there it is the first member.
-pub fn chief(field: &Field) -> NodeId {
-    let status = field.cluster.status();
-    let orders = status.iter().find(|node| node.role.as_deref() == Some("sequencer"));
-    orders.map_or_else(|| field.cluster.ids()[0], |node| node.node)
+/// The node on which most depends: the sequencer. Systems that have none have their first member there.
+pub fn chief(field: &Field) -> Result<NodeId, String> {
+    if !matches!(field.system().kind(), Kind::Ours) {
+        return Ok(field.cluster.ids()[0]);
+    }
+    // Between two of them there is none for a moment.
+    trireme_cluster::until("a node is the sequencer", Duration::from_secs(10), field.cluster.cancel(), || {
+        let status = field.cluster.status();
+        let orders = status.iter().find(|node| node.role.as_deref() == Some("sequencer"));
+        Ok(orders.map(|node| node.node).ok_or_else(|| "none says so".to_owned()))
+    })
+    .map_err(|error| error.to_string())
 }
 
 fn victim(field: &Field, fault: Fault) -> Result<NodeId, String> {
-    let chief = chief(field);
+    let chief = chief(field)?;
     match fault.strikes_chief() {
         true => Ok(chief),
         false => {

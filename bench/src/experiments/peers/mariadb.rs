@@ -109,7 +109,7 @@ impl Mortal for Servers<'_> {
     }
 
     fn chief(&self) -> Result<u8, String> {
-        Ok(self.primary.unwrap_or_else(|| chief(self.field).raw()))
+        self.primary.map_or_else(|| Ok(chief(self.field)?.raw()), Ok)
     }
 
     fn primary(&self) -> Option<u8> {
