@@ -46,6 +46,12 @@ impl<S: LogStore> Group<S> {
         Some(self.own.tail().lineage.kinship(&presence.lineage))
     }
 
+    /// Has this peer told that its log is of that branch?
+    pub(crate) fn stands_on(&self, node: NodeId, branch: Uuid) -> bool {
+        let told = self.peers.get(&node).and_then(|p| p.told());
+        told.is_some_and(|p| p.lineage.branch(p.history) == branch)
+    }
+
     /// Is it known that this peer stands on a branch that the own log will never be on?
     pub(crate) fn is_of_other_branch(&self, node: NodeId) -> bool {
         matches!(self.kinship_of(node), Some(Kinship::Sibling | Kinship::Descendant(_)))
@@ -131,7 +137,10 @@ impl<S: LogStore> Group<S> {
             if kinship != Some(Kinship::Same) {
                 // All its acknowledgements are of another log.
                 self.era.forget_ack_of(from);
-                self.suspicion.forget_peer(from);
+                // It may have acknowledged the fork that it lacks now: then it is told so.
+                if kinship != Some(Kinship::Ancestor) {
+                    self.suspicion.forget_peer(from);
+                }
                 if let Some(s) = self.role.leading_mut() {
                     s.progress.remove(&from);
                 }

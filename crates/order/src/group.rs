@@ -804,7 +804,7 @@ impl<S: LogStore> Group<S> {
             }
             Content::ReadRequest { batch } => self.on_read_request(from, batch),
             Content::ReadReply { batch, seqno } => self.on_read_reply(now, batch, seqno),
-            Content::Recall { index } => self.on_recall(now, branch, term, index),
+            Content::Recall { index } => self.on_recall(now, from, branch, term, index),
             Content::Entrust => self.on_entrust(now, branch, term),
             Content::BeginFromData { index, seqno } => self.on_begin_from_data(now, from, branch, term, index, seqno),
         }
@@ -1116,10 +1116,7 @@ impl<S: LogStore> Group<S> {
         }
         // A log that ends below what it knows to be committed has lost its end. That it did must outlive the marks that tell, if the fork's
         // entry never gets here.
-        if self.own.voters_committed() > self.own.tail().index
-            && self.own.store().suspect().is_none()
-            && !self.begin_to_doubt(Lack::Voters)
-        {
+        if self.own.voters_committed() > self.own.tail().index && !self.begin_to_doubt(Lack::Voters) {
             return false;
         }
         let saved = self.own.lower_marks_to(below);

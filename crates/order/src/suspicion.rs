@@ -484,8 +484,8 @@ impl<S: LogStore> Group<S> {
             return;
         }
         let settled = match self.role() {
-            // Elected by evidence, by all, or by a person: this log is what there is.
-            Role::Sequencer(s) => s.established,
+            // Elected by evidence, by all, or by a person: this log is what there is, once something of the term is committed.
+            Role::Sequencer(_) => self.own.store().term_at(self.commit) == Some(self.own.term()),
             Role::Follower { of: Some(_) } => {
                 let to = self.repaired_to();
                 to > LogIndex::ZERO && self.own.synced() >= to && self.standing().keeps_log()
@@ -518,13 +518,16 @@ impl<S: LogStore> Group<S> {
         }
     }
 
-    /// The newest change of the voters that is known here to be committed, of those up to `index`. A later one may be known, and not this one
-    /// any more.
+    /// The newest change of the voters that is known here to be committed, of those up to `index`.
     fn voters_below(&self, index: LogIndex) -> Option<LogEnd> {
         let store = self.own.store();
         let known = index.min(self.commit.max(self.own.voters_committed()));
-        let changes = [self.own.tail().voters_at, self.done.voters_at, store.base().voters_at];
-        let index = changes.into_iter().filter(|at| *at > LogIndex::ZERO && *at <= known).max()?;
+        let newest = self.own.tail().voters_at;
+        // Each entry names the newest change before it.
+        let before = || Some(store.read(known.next(), 0).ok()?.first()?.header.voters);
+        let at = if newest <= known { Some(newest) } else { before() };
+        let index =
+            at.into_iter().chain([store.base().voters_at]).filter(|at| *at > LogIndex::ZERO && *at <= known).max()?;
         Some(LogEnd { term: store.term_at(index).unwrap_or_default(), index })
     }
 
@@ -545,22 +548,24 @@ impl<S: LogStore> Group<S> {
         Some((term, before))
     }
 
-    pub(crate) fn on_recall(&mut self, now: Timestamp, branch: Uuid, term: Term, index: LogIndex) {
-        if !self.is_own_branch(branch) || self.is(Mutant::ShortLogVotes) {
+    pub(crate) fn on_recall(&mut self, now: Timestamp, from: NodeId, branch: Uuid, term: Term, index: LogIndex) {
+        // A fork is a change of the voters, so it is on disk before it is acknowledged.
+        let lacks_fork = match self.kinship_of(from) {
+            Some(Kinship::Descendant(fork)) => fork.index <= index && self.stands_on(from, branch),
+            Some(Kinship::Same | Kinship::Ancestor | Kinship::Sibling) | None => false,
+        };
+        if !self.is_own_branch(branch) && !lacks_fork || self.is(Mutant::ShortLogVotes) {
             return;
         }
         // Entries go only when others of a later term come.
         let short = self.own.tail().term <= term && self.own.tail().index < index;
         let forgot = term > self.own.term();
-        if !short && !forgot {
+        if !short && !forgot && !lacks_fork {
             return;
         }
-        let (suspect, lack) = match self.own.store().suspect() {
-            None => (false, Lack::Voters),
-            Some(LogIndex::ZERO) => (true, Lack::Voters),
-            // After a loss of power the log has said so itself, and its voters are synced: they are still the newest.
-            Some(_) => (true, Lack::Entries),
-        };
+        let suspect = self.own.store().suspect().is_some();
+        // A suspect log may have lost entries with the power. But no term is lost with it: that is synced in every mode.
+        let lack = if suspect && !forgot && !lacks_fork { Lack::Entries } else { Lack::Voters };
         if suspect && !forgot {
             self.note_lack(lack);
             return;

@@ -11,6 +11,7 @@ mod lies;
 #[cfg(feature = "mutants")]
 mod mutants;
 mod net;
+mod old_disks;
 mod replaced;
 mod situations;
 mod starts;

@@ -1,0 +1,454 @@
+//! Old disks that are put back (section 8, *Restored disks*): with forks, later changes of the voters and promises since, and what is no old disk.
+
+use std::time::Duration;
+
+use trireme_order::{Content, Event, LogStore, MemStore, Message, Phase};
+use trireme_types::{Entry, EntryKind, HardState, LogIndex, Reader, Seqno, Timestamp, VoterSet};
+
+use crate::net::*;
+
+fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+/// A copy of the disk of a node that runs. `rebooted`: in mode `process`, started on another boot.
+fn copy(net: &Net, n: u8, rebooted: bool) -> MemStore {
+    let mut copy = net.nodes[&n].group.store().clone();
+    copy.set_suspect(Some(copy.last()).filter(|_| rebooted)).unwrap();
+    copy
+}
+
+fn forced(net: &Net, n: u8) -> bool {
+    net.nodes[&n].group.lineage().newest().is_some()
+}
+
+fn gave_way(net: &Net, n: u8) -> bool {
+    net.nodes[&n].events.contains(&Event::DataDiverged)
+}
+
+fn voters(net: &Net, n: u8) -> Vec<u8> {
+    let mut all: Vec<u8> = net.nodes[&n].group.status().voters.voters.iter().map(|v| v.node.0.0[0]).collect();
+    all.sort_unstable();
+    all
+}
+
+/// An old disk is started, hears the first words of all that are linked (`tells`: of these), and is stopped before it gets anything else.
+fn told(net: &mut Net, n: u8, disk: MemStore, tells: fn(&Message) -> bool) -> MemStore {
+    net.restart(n, disk, 2, Seqno(0));
+    net.update_links();
+    let present: Vec<u8> = net.nodes.keys().copied().collect();
+    present.into_iter().for_each(|n| net.drain(n));
+    let words: Vec<(u8, u8, Message)> = net.queue.drain(..).filter(|(_, to, m)| *to == n && tells(m)).collect();
+    assert!(!words.is_empty());
+    let now = net.now;
+    for (from, _, word) in words {
+        net.nodes.get_mut(&n).unwrap().group.handle_message(now, node(from), word);
+    }
+    net.kill(n)
+}
+
+fn is_recall(m: &Message) -> bool {
+    matches!(m.content(), Some(Content::Recall { .. }))
+}
+
+fn is_word(m: &Message) -> bool {
+    is_recall(m) || matches!(m, Message::VotersHeard { .. })
+}
+
+/// Node 1 was the only voter when its disk was copied. Nodes 2 and 3 got votes, which node 1 acknowledged. It died, and node 4 took its place. The
+/// copy is put back on another boot and told by all.
+fn an_old_copy_is_told() -> (Net, MemStore) {
+    let mut net = Net::cluster(1);
+    net.propose(1, "in the backup");
+    net.settle();
+    let disk = copy(&net, 1, true);
+    (2..=3).for_each(|n| net.join(n));
+    net.propose(1, "not in the backup");
+    net.settle();
+    net.kill(1);
+    net.run(secs(10));
+    net.join(4);
+    net.run(secs(5));
+    assert_eq!(voters(&net, 2), [2, 3, 4], "a newcomer takes the place of the dead one");
+    let disk = told(&mut net, 1, disk, is_word);
+    assert!(disk.suspect().is_some());
+    (net, disk)
+}
+
+/// It is started again where it hears nobody, while the others go on.
+fn decides_nothing_by_the_voters_of_then(mut net: Net, disk: MemStore) {
+    let outdated = disk.is_outdated();
+    net.restart(1, disk, 3, Seqno(0));
+    net.isolate(1);
+    net.run(secs(20));
+    assert_eq!(net.phase(2), Phase::Primary);
+    assert!(
+        net.phase(1) != Phase::Primary && !forced(&net, 1),
+        "two primary components: {:?} with voters {:?} beside {:?}; marked as outdated: {outdated}",
+        net.phase(1),
+        voters(&net, 1),
+        voters(&net, 2)
+    );
+}
+
+#[test]
+fn a_later_change_of_the_voters_does_not_hide_the_one_that_was_acknowledged() {
+    let (net, disk) = an_old_copy_is_told();
+    decides_nothing_by_the_voters_of_then(net, disk);
+}
+
+/// The same without any restart: the copy hears one member, which is cut off from the other two.
+#[test]
+fn an_old_copy_and_a_member_that_is_cut_off_form_no_group_beside_the_others() {
+    for rebooted in [false, true] {
+        let mut net = Net::cluster(1);
+        net.propose(1, "in the backup");
+        net.settle();
+        let disk = copy(&net, 1, rebooted);
+        (2..=3).for_each(|n| net.join(n));
+        net.propose(1, "not in the backup");
+        net.settle();
+        net.kill(1);
+        net.run(secs(10));
+        net.join(4);
+        net.run(secs(5));
+        assert_eq!(voters(&net, 2), [2, 3, 4]);
+        net.cut = vec![(2, 3), (2, 4), (1, 3), (1, 4)];
+        net.restart(1, disk, 2, Seqno(0));
+        net.run(secs(20));
+        assert!([3, 4].iter().all(|n| net.phase(*n) == Phase::Primary));
+        let beside: Vec<u8> =
+            [1, 2].into_iter().filter(|n| net.phase(*n) == Phase::Primary || forced(&net, *n)).collect();
+        assert!(beside.is_empty(), "rebooted {rebooted}: {beside:?} beside 3 and 4");
+    }
+}
+
+/// The promise is on disk in both modes: no loss of power takes it back. So a copy in an older term is an old disk, whoever tells so. The peer's
+/// build knows no `VotersHeard`.
+#[test]
+fn a_copy_that_forgot_a_promise_is_an_old_disk_on_another_boot_too() {
+    let mut net = Net::cluster(1);
+    net.propose(1, "in the backup");
+    net.settle();
+    let disk = copy(&net, 1, true);
+    (2..=3).for_each(|n| net.join(n));
+    let running = net.kill(1);
+    net.run(secs(5));
+    net.restart(1, running, 2, Seqno(0));
+    net.run(secs(5));
+    net.propose(1, "not in the backup");
+    net.settle();
+    let term = net.nodes[&2].group.status().term;
+    assert!(term > disk.hard_state().term);
+    net.kill(1);
+    let disk = told(&mut net, 1, disk, is_recall);
+    assert_eq!(disk.hard_state().term, term, "it knows that it had promised this");
+    net.run(secs(3));
+    decides_nothing_by_the_voters_of_then(net, disk);
+}
+
+/// Node 1 was the only voter when its disk was copied. Afterwards it was forced once, and came back to be one voter of three. Gives the copy, and the
+/// one that orders without node 1.
+fn a_disk_from_before_a_fork() -> (Net, MemStore, u8) {
+    let mut net = Net::cluster(1);
+    net.propose(1, "in the backup");
+    net.settle();
+    let disk = copy(&net, 1, false);
+    net.join(2);
+    net.isolate(2);
+    net.run(secs(10));
+    let now = net.now;
+    net.nodes.get_mut(&1).unwrap().group.force_primary(now);
+    net.run(secs(1));
+    assert_eq!((net.phase(1), voters(&net, 1)), (Phase::Primary, vec![1]));
+    net.propose(1, "alone");
+    net.settle();
+    net.heal();
+    net.run(secs(10));
+    net.join(3);
+    assert_eq!(voters(&net, 1), [1, 2, 3]);
+    assert!(forced(&net, 3));
+    net.propose(1, "acknowledged");
+    net.settle();
+    net.kill(1);
+    net.run(secs(3));
+    assert!([2, 3].iter().all(|n| net.phase(*n) == Phase::Primary));
+    let orders = net.sequencer();
+    (net, disk, orders)
+}
+
+/// It hears the other member of the primary component, and not the one that orders.
+#[test]
+fn a_disk_from_before_a_fork_takes_nothing_from_the_others() {
+    let (mut net, disk, orders) = a_disk_from_before_a_fork();
+    net.cut = vec![(1, orders)];
+    net.restart(1, disk, 2, Seqno(0));
+    net.run(secs(20));
+    assert_ne!(net.phase(1), Phase::Primary, "an old disk went on alone beside the others, one of which it heard");
+    net.heal();
+    net.run(secs(40));
+    let lost: Vec<u8> = [2, 3].into_iter().filter(|n| gave_way(&net, *n)).collect();
+    assert!(lost.is_empty(), "{lost:?} gave up what was acknowledged for an old disk");
+    assert!(net.bodies(1).contains(&"acknowledged".to_string()));
+}
+
+/// Everything goes on, one message after the other, until node `n` has got so far. It gets one entry at a time.
+fn step_until(net: &mut Net, is_there: impl Fn(&Net) -> bool) {
+    for one in net.nodes.values_mut() {
+        one.group.set_config(|c| c.batch_bytes_max = 1);
+    }
+    for _ in 0..100_000 {
+        net.update_links();
+        for n in net.nodes.keys().copied().collect::<Vec<_>>() {
+            net.drain(n);
+        }
+        if is_there(net) {
+            return;
+        }
+        match net.queue.pop_front() {
+            Some((from, to, message)) if net.links.contains(&(to, from)) && !net.lost.contains(&(from, to)) => {
+                let now = net.now;
+                net.nodes.get_mut(&to).unwrap().group.handle_message(now, node(from), message);
+            }
+            Some(_) => {}
+            None => {
+                net.now = Timestamp(net.now.0 + 1_000_000);
+                let now = net.now;
+                net.nodes.values_mut().for_each(|n| n.group.handle_timeout(now));
+            }
+        }
+    }
+    panic!("it never gets there");
+}
+
+/// Its link ends while it decides alone by the part of the log that it has got, and the others go on.
+fn decides_nothing_in_the_middle(net: &mut Net, is_there: impl Fn(&Net) -> bool) {
+    step_until(net, is_there);
+    assert_eq!(voters(net, 1), [1]);
+    net.isolate(1);
+    net.run(secs(20));
+    assert!([2, 3].iter().all(|n| net.phase(*n) == Phase::Primary));
+    let store = net.nodes[&1].group.store();
+    let (suspect, outdated) = (store.suspect(), store.is_outdated());
+    assert_ne!(net.phase(1), Phase::Primary, "two primary components; suspect {suspect:?}, outdated {outdated}");
+}
+
+/// It follows the fork, at which it decided alone, and its link ends before it hears of the voters that came later.
+#[test]
+fn a_disk_from_before_a_fork_decides_nothing_by_the_voters_of_the_fork() {
+    let (mut net, disk, _) = a_disk_from_before_a_fork();
+    net.restart(1, disk, 2, Seqno(0));
+    decides_nothing_in_the_middle(&mut net, |net| forced(net, 1));
+}
+
+/// The same; the copy is from a time when its node was one voter of three. No log or disk but this one is old, and all others are up and linked.
+#[test]
+fn a_disk_of_one_of_three_from_before_a_fork_decides_nothing_by_the_voters_of_the_fork() {
+    let mut net = Net::cluster(3);
+    net.propose(1, "in the backup");
+    net.settle();
+    let disk = copy(&net, 1, false);
+    net.isolate(1);
+    net.cut.push((2, 3));
+    net.run(secs(10));
+    let now = net.now;
+    net.nodes.get_mut(&1).unwrap().group.force_primary(now);
+    net.run(secs(1));
+    net.propose(1, "alone");
+    net.settle();
+    net.heal();
+    net.run(secs(10));
+    assert!((1..=3).all(|n| voters(&net, n) == [1, 2, 3] && forced(&net, n)));
+    net.propose(1, "acknowledged");
+    net.settle();
+    net.kill(1);
+    net.run(secs(3));
+    net.restart(1, disk, 2, Seqno(0));
+    decides_nothing_in_the_middle(&mut net, |net| forced(net, 1));
+}
+
+/// The same without anybody's command: all lost their power in mode `process`, and the best log began the branch.
+#[test]
+fn a_disk_from_before_a_loss_of_power_decides_nothing_by_the_voters_of_the_fork() {
+    let mut net = Net::cluster(3);
+    net.propose(1, "in the backup");
+    net.settle();
+    let disk = copy(&net, 1, false);
+    for i in 0..5 {
+        net.propose(1, &i.to_string());
+    }
+    net.settle();
+    let logs: Vec<MemStore> = (1..=3)
+        .map(|n| {
+            let mut log = net.kill(n);
+            let end = LogIndex(log.last().0 - if n == 1 { 1 } else { 2 });
+            log.truncate_after(end).unwrap();
+            log.set_suspect(Some(end)).unwrap();
+            log
+        })
+        .collect();
+    for (n, log) in (1..).zip(logs) {
+        net.restart(n, log, 2, Seqno(0));
+    }
+    net.run(secs(10));
+    assert!((1..=3).all(|n| voters(&net, n) == [1, 2, 3] && forced(&net, n) && net.phase(n) == Phase::Primary));
+    net.propose(1, "acknowledged");
+    net.settle();
+    net.kill(1);
+    net.run(secs(3));
+    net.restart(1, disk, 3, Seqno(0));
+    decides_nothing_in_the_middle(&mut net, |net| forced(net, 1) && voters(net, 1) == [1]);
+}
+
+/// Since the copy was made the cluster was stopped node after node, the last one decided alone, and the others came back. Then node 1 died, and node 4
+/// took its place.
+#[test]
+fn an_old_copy_of_the_last_one_of_a_rolling_stop_decides_nothing_while_it_catches_up() {
+    let mut net = Net::cluster(3);
+    net.propose(1, "in the backup");
+    net.settle();
+    let disk = copy(&net, 1, true);
+    for n in 2..=3 {
+        let now = net.now;
+        net.nodes.get_mut(&n).unwrap().group.leave(now);
+        net.run(secs(2));
+    }
+    assert_eq!(voters(&net, 1), [1]);
+    let logs: Vec<(u8, MemStore)> = (2..=3).map(|n| (n, net.kill(n))).collect();
+    net.propose(1, "alone");
+    net.settle();
+    for (n, log) in logs {
+        net.restart(n, log, 2, Seqno(0));
+        net.run(secs(3));
+    }
+    assert_eq!(voters(&net, 1), [1, 2, 3]);
+    net.propose(1, "acknowledged");
+    net.settle();
+    net.kill(1);
+    net.run(secs(10));
+    net.join(4);
+    net.run(secs(5));
+    assert_eq!(voters(&net, 2), [2, 3, 4]);
+    net.restart(1, disk, 2, Seqno(0));
+    decides_nothing_in_the_middle(&mut net, |net| voters(net, 1) == [1]);
+}
+
+/// The node dies before its server has heard of it.
+#[test]
+fn a_person_decides_once() {
+    let mut net = Net::cluster(1);
+    net.propose(1, "in the backup");
+    net.settle();
+    let mut disk = copy(&net, 1, false);
+    net.kill(1);
+    // As the others had told it.
+    disk.set_suspect(Some(LogIndex::ZERO)).unwrap();
+    disk.set_outdated(true).unwrap();
+    net.restart(1, disk, 2, Seqno(0));
+    net.run(secs(10));
+    assert_ne!(net.phase(1), Phase::Primary);
+    let now = net.now;
+    let group = &mut net.nodes.get_mut(&1).unwrap().group;
+    // The server is busy with an entry that takes long.
+    group.pause_delivery(true);
+    group.force_primary(now);
+    net.run(secs(2));
+    let status = net.nodes[&1].group.status();
+    assert!(forced(&net, 1) && status.committed == status.last, "the fork is committed: {status:?}");
+    let disk = net.kill(1);
+    assert!(disk.synced() == disk.last());
+    net.restart(1, disk, 3, Seqno(0));
+    net.run(secs(60));
+    assert_eq!(net.phase(1), Phase::Primary, "{:?}", net.nodes[&1].events);
+}
+
+/// Its log was suspect already, because it was replaced, or followed a fork. It loses entries with its power, and no change of the voters.
+#[test]
+fn whoever_was_suspect_and_lost_entries_with_its_power_is_not_outdated() {
+    for before in [LogIndex(1), LogIndex::ZERO] {
+        let mut net = Net::cluster(3);
+        let orders = net.sequencer();
+        let lost = (1..=3).find(|n| *n != orders).unwrap();
+        net.propose(orders, "lost");
+        net.settle();
+        let mut log = net.nodes[&lost].group.store().clone();
+        let end = LogIndex(log.last().0 - 1);
+        log.truncate_after(end).unwrap();
+        log.set_suspect(Some(before)).unwrap();
+        net.kill(lost);
+        let log = told(&mut net, lost, log, is_word);
+        assert!(log.suspect().is_some() && !log.is_outdated(), "suspect after {before}: it knows all voters");
+    }
+}
+
+/// The consequence: all are here, nothing is cut, and they wait for a person.
+#[test]
+fn all_voters_are_here_after_a_loss_of_power() {
+    for before in [LogIndex(1), LogIndex::ZERO] {
+        let mut net = Net::cluster(3);
+        let orders = net.sequencer();
+        let lost = (1..=3).find(|n| *n != orders).unwrap();
+        for i in 0..5 {
+            net.propose(orders, &i.to_string());
+        }
+        net.settle();
+        let without = |mut log: MemStore, entries: u64, after: Option<LogIndex>| {
+            let end = LogIndex(log.last().0 - entries);
+            log.truncate_after(end).unwrap();
+            log.set_suspect(Some(after.unwrap_or(end))).unwrap();
+            log
+        };
+        let log = without(net.kill(lost), 1, Some(before));
+        let log = told(&mut net, lost, log, is_word);
+        let others: Vec<u8> = (1..=3).filter(|n| *n != lost).collect();
+        let mut logs = vec![(lost, log)];
+        for n in others {
+            let log = without(net.kill(n), 3, None);
+            logs.push((n, log));
+        }
+        for (n, log) in logs {
+            net.restart(n, log, 3, Seqno(0));
+        }
+        net.run(secs(60));
+        for n in 1..=3 {
+            assert_eq!(net.phase(n), Phase::Primary, "suspect after {before}, node {n}: {:?}", net.nodes[&n].events);
+        }
+    }
+}
+
+/// As `a_log_without_its_end_is_suspect_before_a_fork_lowers_its_marks`, but the log was suspect before: it lost its end with its power, or by damage. It
+/// knows by its marks that a change of the voters is missing. They are lowered for a fork that never gets to its disk.
+#[test]
+fn a_suspect_log_without_its_end_knows_that_it_lacks_voters_when_its_marks_are_lowered() {
+    for suspect in [false, true] {
+        let mut net = Net::cluster(1);
+        net.propose(1, "before");
+        net.settle();
+        let end = net.nodes[&1].group.store().last();
+        net.join(2);
+        let mut store = net.kill(1);
+        net.kill(2);
+        let is_change = |e: &&Entry| e.header.kind == EntryKind::Voters;
+        let entries = store.read(store.first(), usize::MAX).unwrap();
+        let change = entries.iter().rfind(is_change).unwrap();
+        assert_eq!(VoterSet::decode(&mut Reader::new(&change.payload)).unwrap().voters.len(), 2);
+        let hard = HardState { voters_committed: change.header.index, ..store.hard_state() };
+        store.truncate_after(end).unwrap();
+        store.set_suspect(Some(end).filter(|_| suspect)).unwrap();
+        store.save_hard_state(hard).unwrap();
+        store.full = true;
+        net.restart(1, store, 2, Seqno(0));
+        net.run(secs(20));
+        assert_ne!(net.phase(1), Phase::Primary, "it knows that it lacks a change of the voters");
+        let now = net.now;
+        net.nodes.get_mut(&1).unwrap().group.force_primary(now);
+        net.settle();
+        assert_eq!(net.phase(1), Phase::Failed);
+        let mut store = net.kill(1);
+        assert!(store.hard_state().voters_committed <= end && store.last() == end);
+        store.full = false;
+        net.restart(1, store, 3, Seqno(0));
+        net.run(secs(20));
+        assert_ne!(net.phase(1), Phase::Primary, "suspect before: {suspect}. It decides by the voters of then");
+    }
+}
