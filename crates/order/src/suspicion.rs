@@ -158,6 +158,7 @@ impl<S: LogStore> Group<S> {
         // By an old disk the voters may be others than those who decide by now. An arbitrator chooses among the logs that others tell of.
         let everybody = !self.own.store().is_outdated()
             && self.all_voters(|n| votes.contains_key(&n) && self.is_here(n))
+            && self.voters_told_lately(now)
             && (!self.arbitrates() || self.all_have_told(now));
         (usable && everybody).then_some(Mandate::WhatIsLeft)
     }
@@ -171,6 +172,12 @@ impl<S: LogStore> Group<S> {
     /// Holds it for everybody whose vote counts for anything?
     pub(crate) fn all_voters(&self, holds: impl Fn(NodeId) -> bool) -> bool {
         self.deciding().all(|set| set.voters.iter().all(|v| v.weight.0 == 0 || holds(v.node)))
+    }
+
+    /// Is the last word new of each voter that is here? Whoever stood still reads old words first, and they do not tell whose log or data reach furthest.
+    fn voters_told_lately(&self, now: Timestamp) -> bool {
+        let lately = |n: NodeId| self.peers.get(&n).is_some_and(|p| p.told_lately(now).is_some());
+        self.all_voters(|n| n == self.me() || !self.is_here(n) || lately(n))
     }
 
     /// Is it known of all voters how far their logs and data reach just now? And of every server of the newest view or without weight: it may
@@ -311,7 +318,7 @@ impl<S: LogStore> Group<S> {
         let free = self.may_obey(now, term) && self.standing().keeps_log();
         let idle = matches!(self.phase(), Phase::Joining | Phase::NonPrimary);
         let useful = !self.arbitrates() || self.someone_here_to_bring_up(now).is_some();
-        if !self.is_own_branch(branch) || !free || !idle || !useful {
+        if !self.is_own_branch(branch) || !free || !idle || !useful || !self.voters_told_lately(now) {
             return;
         }
         // All voters promised that term; none of them can be elected in it, nor in the next without this one being heard of.

@@ -70,6 +70,40 @@ fn the_history_goes_on_from_the_data_that_reach_furthest_once_all_voters_are_bac
     }
 }
 
+/// A candidate is frozen, and reads the last promises before the words that were said meanwhile.
+#[test]
+fn what_a_voter_told_before_the_candidate_stood_still_decides_nothing() {
+    let (mut net, end, logs) = all_lose_power(10, [5, 9, 7]);
+    let data = [Seqno(end.0 - 6), end, Seqno(end.0 - 6)];
+    for (n, (log, data)) in (1..).zip(logs.into_iter().zip(data)) {
+        net.restart(n, log, 2, data);
+    }
+    let mut late = 0;
+    while late < 2 {
+        net.update_links();
+        for n in 1..=3 {
+            net.drain(n);
+        }
+        let Some((from, to, message)) = net.queue.pop_front() else {
+            net.now = net.now.after(Duration::from_millis(1));
+            let now = net.now;
+            net.nodes.values_mut().for_each(|n| n.group.handle_timeout(now));
+            continue;
+        };
+        if matches!(message.content(), Some(Content::VoteReply { .. })) {
+            net.now = net.now.after(Duration::from_secs(4));
+            late += 1;
+        }
+        let now = net.now;
+        net.nodes.get_mut(&to).unwrap().group.handle_message(now, node(from), message);
+    }
+    net.run(Duration::from_secs(20));
+    for n in 1..=3 {
+        assert_eq!(net.phase(n), Phase::Primary, "node {n}");
+        assert_eq!(net.nodes[&n].group.lineage().newest().unwrap().seqno, end, "the data of node 2 go on");
+    }
+}
+
 #[test]
 fn a_log_that_covers_all_data_goes_before_any_data() {
     let (mut net, end, logs) = all_lose_power(10, [0, 9, 7]);
