@@ -107,8 +107,9 @@ struct Terminal {
 impl Terminal {
     fn start(words: &str) -> Terminal {
         let command = format!("stty cols 150 rows 30; exec {} {words}", env!("CARGO_BIN_EXE_trireme"));
-        let mut child = Command::new("script")
-            .args(["-qefc", &command, "/dev/null"])
+        // Tests that a shell has put in the background ignore Ctrl-C, and so would everything that they start.
+        let mut child = Command::new("env")
+            .args(["--default-signal=INT", "script", "-qefc", &command, "/dev/null"])
             .env("TERM", "xterm")
             .env("SHELL", "/bin/sh")
             .stdin(Stdio::piped())
