@@ -174,7 +174,8 @@ impl<S: LogStore> Group<S> {
         self.deciding().all(|set| set.voters.iter().all(|v| v.weight.0 == 0 || holds(v.node)))
     }
 
-    /// Is the last word new of each voter that is here? Whoever stood still reads old words first, and they do not tell whose log or data reach furthest.
+    /// Is the last word new of each voter that is here? A member that stood still reads old words first, and they do not tell whose log or data reach
+    /// furthest.
     fn voters_told_lately(&self, now: Timestamp) -> bool {
         let lately = |n: NodeId| self.peers.get(&n).is_some_and(|p| p.told_lately(now).is_some());
         self.all_voters(|n| n == self.me() || !self.is_here(n) || lately(n))
