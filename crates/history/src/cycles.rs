@@ -8,7 +8,7 @@ use crate::finding::{Class, Findings, Reader};
 use crate::graph::{Graph, Vertex, Why};
 use crate::lists::Lists;
 use crate::operation::{History, Micros, OpId};
-use petgraph::algo::{astar, tarjan_scc};
+use petgraph::algo::{astar, kosaraju_scc};
 use petgraph::graph::{DiGraph, EdgeIndex, EdgeReference, NodeIndex};
 use petgraph::visit::{EdgeFiltered, EdgeRef, NodeFiltered};
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,7 +44,7 @@ impl Search<'_, '_> {
     fn forbidden(&mut self, class: Class, allowed: impl Fn(Why) -> bool) {
         let graph = self.graph;
         let filtered = EdgeFiltered::from_fn(graph, |edge| allowed(*edge.weight()));
-        for component in tarjan_scc(&filtered).into_iter().filter(|component| component.len() > 1) {
+        for component in kosaraju_scc(&filtered).into_iter().filter(|component| component.len() > 1) {
             let members: BTreeSet<NodeIndex> = component.iter().copied().collect();
             let mut smallest: Option<Vec<Link>> = None;
             let transactions = component.iter().filter(|vertex| matches!(graph[**vertex], Vertex::Transaction(_)));
@@ -185,6 +185,6 @@ fn links(graph: &DiGraph<Vertex, Why>, way: &[NodeIndex], allowed: &impl Fn(Why)
 /// The strongly connected component of each vertex that is in one with others.
 fn components(graph: &DiGraph<Vertex, Why>, allowed: impl Fn(Why) -> bool) -> BTreeMap<NodeIndex, usize> {
     let filtered = EdgeFiltered::from_fn(graph, |edge| allowed(*edge.weight()));
-    let large = tarjan_scc(&filtered).into_iter().filter(|component| component.len() > 1);
+    let large = kosaraju_scc(&filtered).into_iter().filter(|component| component.len() > 1);
     large.enumerate().flat_map(|(i, vertices)| vertices.into_iter().map(move |vertex| (vertex, i))).collect()
 }

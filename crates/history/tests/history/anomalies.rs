@@ -275,3 +275,18 @@ fn the_smallest_cycle_is_shown() {
         .check();
     assert_eq!(findings.classes[&Class::WriteCycle].examples[0].operations.len(), 2, "{findings:#?}");
 }
+
+/// One transaction depends on the other, through all of a long run.
+#[test]
+fn a_long_history_needs_no_deep_stack() {
+    let judge = || {
+        let appended: Vec<u64> = (1..=5000).collect();
+        let history = appended.iter().fold(script(Isolation::Snapshot).causal(), |history, element| {
+            history.ok(1, 10 * element..10 * element + 5, vec![append(1, *element)])
+        });
+        history.last(1, vec![read(1, &appended)]).check()
+    };
+    let thread = std::thread::Builder::new().stack_size(128 << 10).spawn(judge).unwrap();
+    let findings = thread.join().unwrap();
+    assert!(findings.classes.is_empty(), "{findings:#?}");
+}
