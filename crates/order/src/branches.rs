@@ -46,10 +46,13 @@ impl<S: LogStore> Group<S> {
         Some(self.own.tail().lineage.kinship(&presence.lineage))
     }
 
-    /// Has this peer told that its log is of that branch?
-    pub(crate) fn stands_on(&self, node: NodeId, branch: Uuid) -> bool {
-        let told = self.peers.get(&node).and_then(|p| p.told());
-        told.is_some_and(|p| p.lineage.branch(p.history) == branch)
+    /// The first fork that the own log lacks of that branch, on which this peer stands.
+    pub(crate) fn fork_before(&self, node: NodeId, branch: Uuid) -> Option<Fork> {
+        let theirs = self.peers.get(&node)?.told()?;
+        match self.kinship_of(node)? {
+            Kinship::Descendant(fork) if theirs.lineage.branch(theirs.history) == branch => Some(fork),
+            Kinship::Same | Kinship::Descendant(_) | Kinship::Ancestor | Kinship::Sibling => None,
+        }
     }
 
     /// Is it known that this peer stands on a branch that the own log will never be on?

@@ -204,12 +204,8 @@ impl<S: LogStore> Group<S> {
     /// but whatever it acknowledged behind the fork is gone, and its log is evidence of nothing. Its data may lie behind the fork too, on one
     /// branch or the other: that keeps it from following, and a copy heals it, but a promise is about logs.
     pub(crate) fn lost_branch_of(&self, now: Timestamp, candidate: NodeId, branch: Uuid) -> bool {
-        let Some(theirs) = self.peers.get(&candidate).and_then(|p| p.told()) else { return false };
+        let Some(fork) = self.fork_before(candidate, branch) else { return false };
         let free = matches!(self.phase(), Phase::Joining | Phase::NonPrimary) && self.standing().keeps_log();
-        let fork = match self.kinship_of(candidate) {
-            Some(Kinship::Descendant(fork)) if theirs.lineage.branch(theirs.history) == branch => fork,
-            Some(Kinship::Same | Kinship::Descendant(_) | Kinship::Ancestor | Kinship::Sibling) | None => return false,
-        };
         free && self.commit < fork.index && !self.hears_sequencer(now)
     }
 
@@ -558,10 +554,7 @@ impl<S: LogStore> Group<S> {
 
     pub(crate) fn on_recall(&mut self, now: Timestamp, from: NodeId, branch: Uuid, term: Term, index: LogIndex) {
         // A fork is a change of the voters, so it is on disk before it is acknowledged.
-        let lacks_fork = match self.kinship_of(from) {
-            Some(Kinship::Descendant(fork)) => fork.index <= index && self.stands_on(from, branch),
-            Some(Kinship::Same | Kinship::Ancestor | Kinship::Sibling) | None => false,
-        };
+        let lacks_fork = self.fork_before(from, branch).is_some_and(|fork| fork.index <= index);
         if !self.is_own_branch(branch) && !lacks_fork || self.is(Mutant::ShortLogVotes) {
             return;
         }

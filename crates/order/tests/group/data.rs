@@ -27,10 +27,6 @@ fn all_lose_power(commits: u64, lost: [u64; 3]) -> (Net, Seqno, Vec<MemStore>) {
     (net, end, logs)
 }
 
-fn warned(net: &Net, n: u8, words: &str) -> bool {
-    net.nodes[&n].events.iter().any(|e| matches!(e, Event::Log { warn: true, text } if text.contains(words)))
-}
-
 fn base_of(net: &Net, n: u8) -> Seqno {
     net.nodes[&n].group.store().base().seqno
 }
@@ -45,7 +41,7 @@ fn the_history_goes_on_from_the_data_that_reach_furthest_once_all_voters_are_bac
     }
     net.run(Duration::from_secs(20));
     assert!([1, 2].iter().all(|n| net.phase(*n) != Phase::Primary), "the third may have more");
-    assert!(warned(&net, 1, "When all voters are back"));
+    assert!(net.warned(1, "When all voters are back"));
     net.restart(3, logs[2].clone(), 2, data[2]);
     net.run(Duration::from_secs(10));
     let branch = net.nodes[&1].group.lineage().branch(HISTORY);
@@ -80,16 +76,8 @@ fn what_a_voter_told_before_the_candidate_stood_still_decides_nothing() {
     }
     let mut late = 0;
     while late < 2 {
-        net.update_links();
-        for n in 1..=3 {
-            net.drain(n);
-        }
-        let Some((from, to, message)) = net.queue.pop_front() else {
-            net.now = net.now.after(Duration::from_millis(1));
-            let now = net.now;
-            net.nodes.values_mut().for_each(|n| n.group.handle_timeout(now));
-            continue;
-        };
+        net.drain_all();
+        let Some((from, to, message)) = net.next_message() else { continue };
         if matches!(message.content(), Some(Content::VoteReply { .. })) {
             net.now = net.now.after(Duration::from_secs(4));
             late += 1;
@@ -216,8 +204,7 @@ fn a_person_who_decides_for_a_server_whose_data_reach_the_arbitrators_log_gets_b
     start_arbitrator(&mut net, logs[2].clone());
     net.run(Duration::from_secs(20));
     assert!([2, 3].iter().all(|n| net.phase(*n) != Phase::Primary), "the first one may have more");
-    let now = net.now;
-    net.nodes.get_mut(&2).unwrap().group.force_primary(now);
+    net.force(2);
     net.run(Duration::from_secs(5));
     assert_eq!(net.phase(2), Phase::Primary);
     assert_eq!(base_of(&net, 2), base.seqno);
@@ -239,13 +226,12 @@ fn what_an_arbitrator_has_kept_and_no_data_reach_is_lost_in_words() {
         }
         net.run(Duration::from_secs(20));
         assert_eq!(net.phase(2) == Phase::Primary, !forced);
-        let now = net.now;
-        net.nodes.get_mut(&2).unwrap().group.force_primary(now);
+        net.force(2);
         net.run(Duration::from_secs(10));
         assert_eq!(net.phase(2), Phase::Primary);
         let words = format!("behind seqno {data} is lost");
         let others = format!("from seqno {data}, and what was committed behind it is lost");
-        assert!(warned(&net, 2, &words) || warned(&net, 3, &others), "{:?}", net.nodes[&3].events);
+        assert!(net.warned(2, &words) || net.warned(3, &others), "{:?}", net.nodes[&3].events);
         net.propose(2, "after");
         net.settle();
         assert_eq!(net.bodies(2).last().unwrap(), "after");
@@ -269,7 +255,7 @@ fn what_an_arbitrator_has_dropped_and_the_only_server_that_had_it_has_lost_is_wa
     for n in 1..=3 {
         assert_eq!(net.phase(n), Phase::Primary, "node {n}: {:?}", net.nodes[&n].events);
     }
-    assert!(warned(&net, 3, "and what was committed behind it is lost"), "{:?}", net.nodes[&3].events);
+    assert!(net.warned(3, "and what was committed behind it is lost"), "{:?}", net.nodes[&3].events);
     let best = logs[0].read(logs[0].last(), 0).unwrap()[0].header.seqno;
     assert_eq!(net.nodes[&2].group.lineage().newest().unwrap().seqno, best, "the better one of the two");
     net.propose(2, "after");
@@ -323,8 +309,7 @@ fn a_person_decides_for_the_only_data_also_where_they_cannot_follow_a_later_bran
         logs[0].checkpoint_every = 5;
         net.restart(1, logs[0].clone(), 2, end);
         net.settle();
-        let now = net.now;
-        net.nodes.get_mut(&1).unwrap().group.force_primary(now);
+        net.force(1);
         net.run(Duration::from_secs(2));
         for n in 0..20 {
             net.propose(1, &format!("of the branch {n}"));
@@ -343,8 +328,7 @@ fn a_person_decides_for_the_only_data_also_where_they_cannot_follow_a_later_bran
         net.run(Duration::from_secs(60));
         if dropped {
             assert_ne!(net.phase(2), Phase::Primary);
-            let now = net.now;
-            net.nodes.get_mut(&2).unwrap().group.force_primary(now);
+            net.force(2);
             net.run(Duration::from_secs(20));
         }
         for n in 1..=2 {
@@ -383,8 +367,7 @@ fn data_behind_a_fork_are_not_those_that_an_arbitrator_of_the_branch_has_dropped
     start_arbitrator(&mut net, third);
     net.restart(1, logs[0].clone(), 2, data);
     net.run(Duration::from_secs(20));
-    let now = net.now;
-    net.nodes.get_mut(&1).unwrap().group.force_primary(now);
+    net.force(1);
     net.run(Duration::from_secs(20));
     let first = &net.nodes[&1];
     assert!(
@@ -448,7 +431,7 @@ fn data_without_a_log_are_for_a_person_to_judge() {
     group.join(now, JoinState { position: None });
     net.run(Duration::from_secs(20));
     assert!((1..=4).all(|n| net.phase(n) != Phase::Primary));
-    assert!((1..=3).any(|n| warned(&net, n, "a person has to decide")));
+    assert!((1..=3).any(|n| net.warned(n, "a person has to decide")));
 }
 
 // --- who has data (rule 10) --------------------------------------------------------------------------------------
@@ -532,11 +515,10 @@ fn nobody_forms_a_group_around_a_log_that_no_data_reach() {
     net.restart(2, behind, 2, Seqno(1));
     net.run(Duration::from_secs(20));
     assert!((1..=2).all(|n| net.phase(n) != Phase::Primary));
-    assert!(warned(&net, 1, "no data that are here reach further"));
+    assert!(net.warned(1, "no data that are here reach further"));
     assert!(!net.nodes[&2].events.contains(&Event::DataDiverged));
     // A person cannot do it there either: a node that has data goes on.
-    let now = net.now;
-    net.nodes.get_mut(&1).unwrap().group.force_primary(now);
+    net.force(1);
     net.run(Duration::from_secs(5));
     assert_eq!(net.phase(2), Phase::Primary);
     assert_eq!(net.nodes[&2].group.lineage().newest().unwrap().seqno, end_of_second, "its own log, not the longer one");
@@ -547,11 +529,10 @@ fn a_member_without_data_is_not_made_primary_where_nobody_has_any() {
     let mut net = one_of_two_with_data();
     net.kill(1);
     net.run(Duration::from_secs(10));
-    let now = net.now;
-    net.nodes.get_mut(&2).unwrap().group.force_primary(now);
+    net.force(2);
     net.run(Duration::from_secs(5));
     assert_eq!(net.phase(2), Phase::NonPrimary);
-    assert!(warned(&net, 2, "no node here has data"));
+    assert!(net.warned(2, "no node here has data"));
 }
 
 /// Swarm seed 52796: a node whose log had lost its end was forced, formed the group below its own data, and gave them up. It waited for a
@@ -563,8 +544,7 @@ fn who_is_forced_and_has_lost_the_end_of_its_log_goes_on_from_its_data() {
         if n == 1 {
             net.restart(n, log, 2, end);
             net.run(Duration::from_secs(6));
-            let now = net.now;
-            net.nodes.get_mut(&1).unwrap().group.force_primary(now);
+            net.force(1);
             net.run(Duration::from_secs(2));
             assert_eq!(net.phase(1), Phase::Primary);
             assert_eq!(base_of(&net, 1), end);
@@ -770,9 +750,8 @@ fn a_group_without_data_or_a_log_for_the_only_ones_ends_and_a_person_decides() {
     net.run(Duration::from_secs(20));
     assert!((1..=3).all(|n| net.phase(n) != Phase::Primary));
     assert_eq!(base_of(&net, 1), Seqno(0), "its log and data are as they were");
-    assert!(warned(&net, 3, "set pc.bootstrap=1 there"));
-    let now = net.now;
-    net.nodes.get_mut(&1).unwrap().group.force_primary(now);
+    assert!(net.warned(3, "set pc.bootstrap=1 there"));
+    net.force(1);
     net.run(Duration::from_secs(10));
     for n in 1..=3 {
         assert_eq!(net.phase(n), Phase::Primary, "node {n}");
@@ -798,8 +777,7 @@ fn branch_with_the_only_data_meets_a_group_without_any(trimmed: [u64; 2], restar
     }
     net.restart(1, log, 2, data);
     net.run(Duration::from_secs(5));
-    let now = net.now;
-    net.nodes.get_mut(&1).unwrap().group.force_primary(now);
+    net.force(1);
     net.run(Duration::from_secs(5));
     net.propose(1, "on the other branch");
     net.settle();
@@ -848,8 +826,7 @@ fn half_done_data_beside_a_forced_branch(checkpoint_every: u64, late: bool, note
     net.settle();
     net.isolate(1);
     net.run(Duration::from_secs(10));
-    let now = net.now;
-    net.nodes.get_mut(&1).unwrap().group.force_primary(now);
+    net.force(1);
     net.run(Duration::from_secs(2));
     assert!((1..=3).all(|n| net.phase(n) == Phase::Primary));
     net.propose(1, "beside");
@@ -991,8 +968,7 @@ fn a_persons_word_does_not_go_round_between_two_that_hear_of_different_data() {
     net.nodes.get_mut(&2).unwrap().group.join(now, JoinState { position: None });
     net.run(Duration::from_secs(8));
     assert!((1..=3).all(|n| net.phase(n) != Phase::Primary));
-    let now = net.now;
-    net.nodes.get_mut(&2).unwrap().group.force_primary(now);
+    net.force(2);
     net.run(Duration::from_secs(5));
     assert!((1..=3).any(|n| net.phase(n) == Phase::Primary), "it has come to rest, and somebody obeys");
 }
@@ -1007,7 +983,7 @@ fn a_member_that_cannot_be_forced_tells_the_person_why() {
     force_after_a_while(&mut net, 1);
     assert_eq!(net.phase(1), Phase::Joining);
     let told = |net: &Net| net.nodes[&1].events.iter().filter(|e| matches!(e, Event::Log { warn: true, .. })).count();
-    assert!(warned(&net, 1, "not made primary: this node has no write-set log of any cluster"));
+    assert!(net.warned(1, "not made primary: this node has no write-set log of any cluster"));
     // The word of a peer that says it over and over is told of once in a while.
     let (before, peer) = (told(&net), Net::config(2).me);
     let now = net.now;
@@ -1022,8 +998,7 @@ fn a_member_that_cannot_be_forced_tells_the_person_why() {
 
 fn force_after_a_while(net: &mut Net, n: u8) {
     net.run(Duration::from_secs(10));
-    let now = net.now;
-    net.nodes.get_mut(&n).unwrap().group.force_primary(now);
+    net.force(n);
     net.run(Duration::from_secs(5));
 }
 
@@ -1067,8 +1042,7 @@ fn the_only_data_are_not_given_up_to_an_arbitrator_and_servers_without_any() {
         net.nodes.get_mut(&n).unwrap().group.join(now, JoinState { position: None });
     }
     net.run(Duration::from_secs(5));
-    let now = net.now;
-    net.nodes.get_mut(&1).unwrap().group.force_primary(now);
+    net.force(1);
     net.run(Duration::from_secs(5));
     net.propose(1, "on the other branch");
     net.settle();
@@ -1101,8 +1075,7 @@ fn the_only_data_are_not_given_up_to_servers_whose_data_are_out_of_reach() {
     net.cut = vec![(1, 2), (1, 3)];
     net.restart(1, log, 2, data);
     net.run(Duration::from_secs(5));
-    let now = net.now;
-    net.nodes.get_mut(&1).unwrap().group.force_primary(now);
+    net.force(1);
     net.run(Duration::from_secs(5));
     assert!((1..=3).all(|n| net.phase(n) == Phase::Primary));
     net.heal();

@@ -13,13 +13,8 @@ fn branch(net: &Net, n: u8) -> Uuid {
     net.nodes[&n].group.lineage().branch(HISTORY)
 }
 
-fn gave_way(net: &Net, n: u8) -> bool {
-    net.nodes[&n].events.contains(&Event::DataDiverged)
-}
-
 fn force(net: &mut Net, n: u8) {
-    let now = net.now;
-    net.nodes.get_mut(&n).unwrap().group.force_primary(now);
+    net.force(n);
     net.run(Duration::from_secs(1));
     assert_eq!(net.phase(n), Phase::Primary);
 }
@@ -36,7 +31,7 @@ fn a_forced_minority_gives_way_to_the_old_majority() {
     net.settle();
     net.cut.clear();
     net.run(Duration::from_secs(10));
-    assert!(gave_way(&net, 3) && !gave_way(&net, 1) && !gave_way(&net, 2));
+    assert!(net.gave_way(3) && !net.gave_way(1) && !net.gave_way(2));
     for n in 1..=3 {
         assert_eq!(net.phase(n), Phase::Primary);
         assert_eq!(branch(&net, n), HISTORY);
@@ -63,7 +58,7 @@ fn members_that_were_away_follow_a_fork() {
     for n in 1..=3 {
         assert_eq!(net.phase(n), Phase::Primary, "{n}");
         assert_eq!(branch(&net, n), branch(&net, 3));
-        assert!(!gave_way(&net, n));
+        assert!(!net.gave_way(n));
         assert_eq!(net.bodies(n).last().unwrap(), "alone");
     }
 }
@@ -86,7 +81,7 @@ fn the_forced_side_goes_first_when_all_come_back() {
     for n in 1..=3 {
         assert_eq!(net.phase(n), Phase::Primary);
         assert_ne!(branch(&net, n), HISTORY);
-        assert!(!gave_way(&net, n));
+        assert!(!net.gave_way(n));
     }
 }
 
@@ -109,7 +104,7 @@ fn nobody_forms_the_group_below_the_data_of_a_present_member() {
     force(&mut net, 1);
     net.run(Duration::from_secs(10));
     assert_eq!(net.phase(2), Phase::Primary);
-    assert!(gave_way(&net, 2), "its data are not of this branch");
+    assert!(net.gave_way(2), "its data are not of this branch");
 }
 
 /// Swarm seed 93954: each of three forced branches gave way to a claim that another one had made before it was cut off and forced itself.
@@ -138,7 +133,7 @@ fn who_gives_way_to_a_component_that_is_gone_keeps_its_data_and_goes_on() {
         group.handle_link_down(now, node(1));
         net.settle();
         assert_eq!(net.phase(3), Phase::NonPrimary);
-        assert!(!gave_way(&net, 3), "nobody has offered it anything");
+        assert!(!net.gave_way(3), "nobody has offered it anything");
         if by_hand {
             force(&mut net, 3);
         } else {
@@ -274,7 +269,7 @@ pub fn a_log_that_follows_a_fork_with_an_end_of_its_own_is_suspect_before_that_g
     net.heal();
     net.run(Duration::from_secs(10));
     assert_eq!(branch(&net, old), branch(&net, forcing));
-    assert!(!gave_way(&net, old), "it followed");
+    assert!(!net.gave_way(old), "it followed");
     let whole = "the write-set log is whole again";
     let said = net.nodes[&old].events.iter().any(|e| matches!(e, Event::Log { text, .. } if text.contains(whole)));
     assert!(said, "{:?}", net.nodes[&old].events);
@@ -295,8 +290,7 @@ fn a_log_without_its_end_is_suspect_before_a_fork_lowers_its_marks() {
     store.full = true;
     net.restart(1, store, 2, at);
     net.run(Duration::from_secs(5));
-    let now = net.now;
-    net.nodes.get_mut(&1).unwrap().group.force_primary(now);
+    net.force(1);
     net.settle();
     let store = net.nodes[&1].group.store();
     assert_eq!(net.phase(1), Phase::Failed);
@@ -311,8 +305,7 @@ fn a_claim_of_another_primary_component_that_ends_is_given_way_to_for_seconds_on
     let mut net = Net::cluster(3);
     net.isolate(3);
     net.run(Duration::from_secs(10));
-    let now = net.now;
-    net.nodes.get_mut(&3).unwrap().group.force_primary(now);
+    net.force(3);
     net.run(Duration::from_secs(1));
     assert_eq!(net.phase(3), Phase::Primary);
     for _ in 0..5 {
@@ -374,8 +367,7 @@ fn data_of_the_other_side_are_no_past_of_a_fork_because_their_seqno_is_none_beyo
     let log = net.kill(other);
     net.kill(third);
     net.heal();
-    let now = net.now;
-    net.nodes.get_mut(&forced).unwrap().group.force_primary(now);
+    net.force(forced);
     net.run(Duration::from_secs(3));
     assert_eq!(net.phase(forced), Phase::Primary);
     net.restart(other, log, 2, data);
@@ -406,7 +398,7 @@ fn two_forced_halves_do_not_merge_silently() {
     net.cut.clear();
     net.run(Duration::from_secs(10));
     assert_eq!(branch(&net, 1), branch(&net, 2));
-    let gone: Vec<u8> = (1..=2).filter(|n| gave_way(&net, *n)).collect();
+    let gone: Vec<u8> = (1..=2).filter(|n| net.gave_way(*n)).collect();
     assert_eq!(gone.len(), 1, "one of the two goes, never both and never none");
     let stayed = 3 - gone[0];
     net.propose(stayed, "after");
@@ -448,7 +440,7 @@ fn a_forced_half_keeps_what_one_of_it_had_committed() {
         assert_eq!(branch(&net, n), branch(&net, with), "node {n}");
         assert_eq!(net.nodes[&n].views.last().unwrap().len(), 2, "node {n}");
         assert_eq!(net.bodies(n), ["acknowledged"], "node {n}");
-        assert!(!gave_way(&net, n), "node {n}");
+        assert!(!net.gave_way(n), "node {n}");
     }
 }
 
@@ -464,8 +456,7 @@ fn data_beyond_a_fork_need_a_full_copy_after_a_restart_too() {
     let at = Seqno(net.nodes[&2].delivered.last().unwrap().0);
     net.kill(1);
     let store = net.kill(2);
-    let now = net.now;
-    net.nodes.get_mut(&3).unwrap().group.force_primary(now);
+    net.force(3);
     net.run(Duration::from_secs(1));
     net.propose(3, "on this side");
     net.settle();
@@ -530,8 +521,7 @@ fn a_member_whose_log_was_replaced_after_a_fork_can_write_again() {
     net.run(Duration::from_secs(10));
     net.propose(2, "on the other side");
     net.settle();
-    let now = net.now;
-    net.nodes.get_mut(&3).unwrap().group.force_primary(now);
+    net.force(3);
     net.run(Duration::from_secs(1));
     net.propose(3, "on this side");
     net.settle();

@@ -302,8 +302,7 @@ pub fn a_member_that_was_forced_once_gives_way_to_no_stranger() {
     let mut net = Net::cluster(3);
     net.isolate(3);
     net.run(Duration::from_secs(10));
-    let now = net.now;
-    net.nodes.get_mut(&3).unwrap().group.force_primary(now);
+    net.force(3);
     net.run(Duration::from_secs(1));
     assert_eq!(net.phase(3), Phase::Primary);
     let last = net.nodes[&3].group.status().last;
@@ -495,8 +494,7 @@ fn a_history_that_was_forced_too_often_is_not_forced_again() {
             net.cut = vec![(1, 2)];
         }
         net.run(Duration::from_secs(10));
-        let now = net.now;
-        net.nodes.get_mut(&1).unwrap().group.force_primary(now);
+        net.force(1);
         net.run(Duration::from_secs(2));
         let told = |n| net.warned(n, "forced too often");
         assert!(told(1) || told(2));

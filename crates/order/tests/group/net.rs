@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
-use trireme_order::{Config, Delivery, Event, Group, JoinState, Limits, MemStore, Message, Output, Phase, Timeouts};
+use trireme_order::{
+    Config, Content, Delivery, Event, Group, JoinState, Limits, LogStore, MemStore, Message, Output, Phase, Timeouts,
+};
 use trireme_types::{Durability, Incarnation, Level, Member, NodeId, Seqno, Timestamp, Uuid, Weight};
 
 pub use super::lies::UNIX_AT_ZERO;
@@ -254,14 +256,35 @@ impl Net {
     }
 
     /// Everything that can happen without time passing.
+    pub fn drain_all(&mut self) {
+        self.update_links();
+        for n in self.nodes.keys().copied().collect::<Vec<_>>() {
+            self.drain(n);
+        }
+    }
+
+    /// The next message on its way, by hand. `None`: there was none, and a millisecond has passed.
+    pub fn next_message(&mut self) -> Option<(u8, u8, Message)> {
+        while let Some((from, to, message)) = self.queue.pop_front() {
+            if self.arrives(from, to) {
+                return Some((from, to, message));
+            }
+        }
+        self.now = self.now.after(Duration::from_millis(1));
+        let now = self.now;
+        self.nodes.values_mut().for_each(|n| n.group.handle_timeout(now));
+        None
+    }
+
+    fn arrives(&self, from: u8, to: u8) -> bool {
+        self.links.contains(&(to, from)) && !self.lost.contains(&(from, to))
+    }
+
     pub fn settle(&mut self) {
         for _ in 0..10_000 {
-            self.update_links();
-            for n in self.nodes.keys().copied().collect::<Vec<_>>() {
-                self.drain(n);
-            }
+            self.drain_all();
             let Some((from, to, message)) = self.queue.pop_front() else { return };
-            let arrives = self.links.contains(&(to, from)) && !self.lost.contains(&(from, to));
+            let arrives = self.arrives(from, to);
             if let Some(target) = self.nodes.get_mut(&to).filter(|_| arrives) {
                 target.group.handle_message(self.now, node(from), message);
                 self.drain(to);
@@ -288,6 +311,44 @@ impl Net {
         self.nodes.get_mut(&n).unwrap().group.propose(now, Bytes::copy_from_slice(body.as_bytes())).unwrap();
     }
 
+    /// As `pc.bootstrap` does it.
+    pub fn force(&mut self, n: u8) {
+        let now = self.now;
+        self.nodes.get_mut(&n).unwrap().group.force_primary(now);
+    }
+
+    /// Does its history hold a fork?
+    pub fn forked(&self, n: u8) -> bool {
+        self.nodes[&n].group.lineage().newest().is_some()
+    }
+
+    pub fn gave_way(&self, n: u8) -> bool {
+        self.nodes[&n].events.contains(&Event::DataDiverged)
+    }
+
+    /// A copy of the disk of a node that runs. `rebooted`: in mode `process`, to be started on another boot, so it is suspect.
+    pub fn copy_disk(&self, n: u8, rebooted: bool) -> MemStore {
+        let mut copy = self.nodes[&n].group.store().clone();
+        copy.set_suspect(Some(copy.last()).filter(|_| rebooted)).unwrap();
+        copy
+    }
+
+    /// An old disk is put back, and the first words of all that are linked say so (`tells`: those of them). It is stopped before it gets anything
+    /// else.
+    pub fn put_back_and_tell(&mut self, n: u8, disk: MemStore, tells: fn(&Message) -> bool) -> MemStore {
+        if self.nodes.contains_key(&n) {
+            self.kill(n);
+        }
+        self.restart(n, disk, 2, Seqno(0));
+        self.drain_all();
+        let words: Vec<(u8, u8, Message)> = self.queue.drain(..).filter(|(_, to, m)| *to == n && tells(m)).collect();
+        assert!(!words.is_empty());
+        for (from, _, word) in words {
+            self.nodes.get_mut(&n).unwrap().group.handle_message(self.now, node(from), word);
+        }
+        self.kill(n)
+    }
+
     pub fn warned(&self, n: u8, words: &str) -> bool {
         self.nodes[&n].events.iter().any(|e| matches!(e, Event::Log { warn: true, text } if text.contains(words)))
     }
@@ -295,4 +356,13 @@ impl Net {
     pub fn bodies(&self, n: u8) -> Vec<String> {
         self.nodes[&n].delivered.iter().map(|(_, b)| String::from_utf8(b.clone()).unwrap()).collect()
     }
+}
+
+pub fn is_recall(m: &Message) -> bool {
+    matches!(m.content(), Some(Content::Recall { .. }))
+}
+
+/// Does it tell a member that its log lacks something?
+pub fn tells_of_a_lack(m: &Message) -> bool {
+    is_recall(m) || matches!(m, Message::VotersHeard { .. })
 }

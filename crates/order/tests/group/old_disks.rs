@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use trireme_order::{Content, Event, LogStore, MemStore, Message, Phase};
-use trireme_types::{Entry, EntryKind, HardState, LogIndex, Reader, Seqno, Timestamp, VoterSet};
+use trireme_order::{LogStore, MemStore, Phase};
+use trireme_types::{Entry, EntryKind, HardState, LogIndex, Reader, Seqno, VoterSet};
 
 use crate::net::*;
 
@@ -11,19 +11,21 @@ fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
-/// A copy of the disk of a node that runs. `rebooted`: in mode `process`, started on another boot.
-fn copy(net: &Net, n: u8, rebooted: bool) -> MemStore {
-    let mut copy = net.nodes[&n].group.store().clone();
-    copy.set_suspect(Some(copy.last()).filter(|_| rebooted)).unwrap();
-    copy
+/// A cluster of so many, and a copy of node 1's disk from that time. `rebooted`: [`Net::copy_disk`].
+fn with_a_copy(nodes: u8, rebooted: bool) -> (Net, MemStore) {
+    let mut net = Net::cluster(nodes);
+    net.propose(1, "in the backup");
+    net.settle();
+    let disk = net.copy_disk(1, rebooted);
+    (net, disk)
 }
 
-fn forced(net: &Net, n: u8) -> bool {
-    net.nodes[&n].group.lineage().newest().is_some()
-}
-
-fn gave_way(net: &Net, n: u8) -> bool {
-    net.nodes[&n].events.contains(&Event::DataDiverged)
+/// Node 4 takes the place of node 1, which died.
+fn replace_the_dead_one(net: &mut Net) {
+    net.run(secs(10));
+    net.join(4);
+    net.run(secs(5));
+    assert_eq!(voters(net, 2), [2, 3, 4]);
 }
 
 fn voters(net: &Net, n: u8) -> Vec<u8> {
@@ -32,45 +34,16 @@ fn voters(net: &Net, n: u8) -> Vec<u8> {
     all
 }
 
-/// An old disk is started, hears the first words of all that are linked (`tells`: of these), and is stopped before it gets anything else.
-fn told(net: &mut Net, n: u8, disk: MemStore, tells: fn(&Message) -> bool) -> MemStore {
-    net.restart(n, disk, 2, Seqno(0));
-    net.update_links();
-    let present: Vec<u8> = net.nodes.keys().copied().collect();
-    present.into_iter().for_each(|n| net.drain(n));
-    let words: Vec<(u8, u8, Message)> = net.queue.drain(..).filter(|(_, to, m)| *to == n && tells(m)).collect();
-    assert!(!words.is_empty());
-    let now = net.now;
-    for (from, _, word) in words {
-        net.nodes.get_mut(&n).unwrap().group.handle_message(now, node(from), word);
-    }
-    net.kill(n)
-}
-
-fn is_recall(m: &Message) -> bool {
-    matches!(m.content(), Some(Content::Recall { .. }))
-}
-
-fn is_word(m: &Message) -> bool {
-    is_recall(m) || matches!(m, Message::VotersHeard { .. })
-}
-
 /// Node 1 was the only voter when its disk was copied. Nodes 2 and 3 got votes, which node 1 acknowledged. It died, and node 4 took its place. The
 /// copy is put back on another boot and told by all.
 fn an_old_copy_is_told() -> (Net, MemStore) {
-    let mut net = Net::cluster(1);
-    net.propose(1, "in the backup");
-    net.settle();
-    let disk = copy(&net, 1, true);
+    let (mut net, disk) = with_a_copy(1, true);
     (2..=3).for_each(|n| net.join(n));
     net.propose(1, "not in the backup");
     net.settle();
     net.kill(1);
-    net.run(secs(10));
-    net.join(4);
-    net.run(secs(5));
-    assert_eq!(voters(&net, 2), [2, 3, 4], "a newcomer takes the place of the dead one");
-    let disk = told(&mut net, 1, disk, is_word);
+    replace_the_dead_one(&mut net);
+    let disk = net.put_back_and_tell(1, disk, tells_of_a_lack);
     assert!(disk.suspect().is_some());
     (net, disk)
 }
@@ -83,7 +56,7 @@ fn decides_nothing_by_the_voters_of_then(mut net: Net, disk: MemStore) {
     net.run(secs(20));
     assert_eq!(net.phase(2), Phase::Primary);
     assert!(
-        net.phase(1) != Phase::Primary && !forced(&net, 1),
+        net.phase(1) != Phase::Primary && !net.forked(1),
         "two primary components: {:?} with voters {:?} beside {:?}; marked as outdated: {outdated}",
         net.phase(1),
         voters(&net, 1),
@@ -101,24 +74,18 @@ fn a_later_change_of_the_voters_does_not_hide_the_one_that_was_acknowledged() {
 #[test]
 fn an_old_copy_and_a_member_that_is_cut_off_form_no_group_beside_the_others() {
     for rebooted in [false, true] {
-        let mut net = Net::cluster(1);
-        net.propose(1, "in the backup");
-        net.settle();
-        let disk = copy(&net, 1, rebooted);
+        let (mut net, disk) = with_a_copy(1, rebooted);
         (2..=3).for_each(|n| net.join(n));
         net.propose(1, "not in the backup");
         net.settle();
         net.kill(1);
-        net.run(secs(10));
-        net.join(4);
-        net.run(secs(5));
-        assert_eq!(voters(&net, 2), [2, 3, 4]);
+        replace_the_dead_one(&mut net);
         net.cut = vec![(2, 3), (2, 4), (1, 3), (1, 4)];
         net.restart(1, disk, 2, Seqno(0));
         net.run(secs(20));
         assert!([3, 4].iter().all(|n| net.phase(*n) == Phase::Primary));
         let beside: Vec<u8> =
-            [1, 2].into_iter().filter(|n| net.phase(*n) == Phase::Primary || forced(&net, *n)).collect();
+            [1, 2].into_iter().filter(|n| net.phase(*n) == Phase::Primary || net.forked(*n)).collect();
         assert!(beside.is_empty(), "rebooted {rebooted}: {beside:?} beside 3 and 4");
     }
 }
@@ -127,10 +94,7 @@ fn an_old_copy_and_a_member_that_is_cut_off_form_no_group_beside_the_others() {
 /// build knows no `VotersHeard`.
 #[test]
 fn a_copy_that_forgot_a_promise_is_an_old_disk_on_another_boot_too() {
-    let mut net = Net::cluster(1);
-    net.propose(1, "in the backup");
-    net.settle();
-    let disk = copy(&net, 1, true);
+    let (mut net, disk) = with_a_copy(1, true);
     (2..=3).for_each(|n| net.join(n));
     let running = net.kill(1);
     net.run(secs(5));
@@ -141,7 +105,7 @@ fn a_copy_that_forgot_a_promise_is_an_old_disk_on_another_boot_too() {
     let term = net.nodes[&2].group.status().term;
     assert!(term > disk.hard_state().term);
     net.kill(1);
-    let disk = told(&mut net, 1, disk, is_recall);
+    let disk = net.put_back_and_tell(1, disk, is_recall);
     assert_eq!(disk.hard_state().term, term, "it knows that it had promised this");
     net.run(secs(3));
     decides_nothing_by_the_voters_of_then(net, disk);
@@ -150,15 +114,11 @@ fn a_copy_that_forgot_a_promise_is_an_old_disk_on_another_boot_too() {
 /// Node 1 was the only voter when its disk was copied. Afterwards it was forced once, and came back to be one voter of three. Gives the copy, and the
 /// one that orders without node 1.
 fn a_disk_from_before_a_fork() -> (Net, MemStore, u8) {
-    let mut net = Net::cluster(1);
-    net.propose(1, "in the backup");
-    net.settle();
-    let disk = copy(&net, 1, false);
+    let (mut net, disk) = with_a_copy(1, false);
     net.join(2);
     net.isolate(2);
     net.run(secs(10));
-    let now = net.now;
-    net.nodes.get_mut(&1).unwrap().group.force_primary(now);
+    net.force(1);
     net.run(secs(1));
     assert_eq!((net.phase(1), voters(&net, 1)), (Phase::Primary, vec![1]));
     net.propose(1, "alone");
@@ -167,7 +127,7 @@ fn a_disk_from_before_a_fork() -> (Net, MemStore, u8) {
     net.run(secs(10));
     net.join(3);
     assert_eq!(voters(&net, 1), [1, 2, 3]);
-    assert!(forced(&net, 3));
+    assert!(net.forked(3));
     net.propose(1, "acknowledged");
     net.settle();
     net.kill(1);
@@ -187,7 +147,7 @@ fn a_disk_from_before_a_fork_takes_nothing_from_the_others() {
     assert_ne!(net.phase(1), Phase::Primary, "an old disk went on alone beside the others, one of which it heard");
     net.heal();
     net.run(secs(40));
-    let lost: Vec<u8> = [2, 3].into_iter().filter(|n| gave_way(&net, *n)).collect();
+    let lost: Vec<u8> = [2, 3].into_iter().filter(|n| net.gave_way(*n)).collect();
     assert!(lost.is_empty(), "{lost:?} gave up what was acknowledged for an old disk");
     assert!(net.bodies(1).contains(&"acknowledged".to_string()));
 }
@@ -198,24 +158,13 @@ fn step_until(net: &mut Net, is_there: impl Fn(&Net) -> bool) {
         one.group.set_config(|c| c.batch_bytes_max = 1);
     }
     for _ in 0..100_000 {
-        net.update_links();
-        for n in net.nodes.keys().copied().collect::<Vec<_>>() {
-            net.drain(n);
-        }
+        net.drain_all();
         if is_there(net) {
             return;
         }
-        match net.queue.pop_front() {
-            Some((from, to, message)) if net.links.contains(&(to, from)) && !net.lost.contains(&(from, to)) => {
-                let now = net.now;
-                net.nodes.get_mut(&to).unwrap().group.handle_message(now, node(from), message);
-            }
-            Some(_) => {}
-            None => {
-                net.now = Timestamp(net.now.0 + 1_000_000);
-                let now = net.now;
-                net.nodes.values_mut().for_each(|n| n.group.handle_timeout(now));
-            }
+        if let Some((from, to, message)) = net.next_message() {
+            let now = net.now;
+            net.nodes.get_mut(&to).unwrap().group.handle_message(now, node(from), message);
         }
     }
     panic!("it never gets there");
@@ -238,42 +187,35 @@ fn decides_nothing_in_the_middle(net: &mut Net, is_there: impl Fn(&Net) -> bool)
 fn a_disk_from_before_a_fork_decides_nothing_by_the_voters_of_the_fork() {
     let (mut net, disk, _) = a_disk_from_before_a_fork();
     net.restart(1, disk, 2, Seqno(0));
-    decides_nothing_in_the_middle(&mut net, |net| forced(net, 1));
+    decides_nothing_in_the_middle(&mut net, |net| net.forked(1));
 }
 
 /// The same; the copy is from a time when its node was one voter of three. No log or disk but this one is old, and all others are up and linked.
 #[test]
 fn a_disk_of_one_of_three_from_before_a_fork_decides_nothing_by_the_voters_of_the_fork() {
-    let mut net = Net::cluster(3);
-    net.propose(1, "in the backup");
-    net.settle();
-    let disk = copy(&net, 1, false);
+    let (mut net, disk) = with_a_copy(3, false);
     net.isolate(1);
     net.cut.push((2, 3));
     net.run(secs(10));
-    let now = net.now;
-    net.nodes.get_mut(&1).unwrap().group.force_primary(now);
+    net.force(1);
     net.run(secs(1));
     net.propose(1, "alone");
     net.settle();
     net.heal();
     net.run(secs(10));
-    assert!((1..=3).all(|n| voters(&net, n) == [1, 2, 3] && forced(&net, n)));
+    assert!((1..=3).all(|n| voters(&net, n) == [1, 2, 3] && net.forked(n)));
     net.propose(1, "acknowledged");
     net.settle();
     net.kill(1);
     net.run(secs(3));
     net.restart(1, disk, 2, Seqno(0));
-    decides_nothing_in_the_middle(&mut net, |net| forced(net, 1));
+    decides_nothing_in_the_middle(&mut net, |net| net.forked(1));
 }
 
 /// The same without anybody's command: all lost their power in mode `process`, and the best log began the branch.
 #[test]
 fn a_disk_from_before_a_loss_of_power_decides_nothing_by_the_voters_of_the_fork() {
-    let mut net = Net::cluster(3);
-    net.propose(1, "in the backup");
-    net.settle();
-    let disk = copy(&net, 1, false);
+    let (mut net, disk) = with_a_copy(3, false);
     for i in 0..5 {
         net.propose(1, &i.to_string());
     }
@@ -291,23 +233,20 @@ fn a_disk_from_before_a_loss_of_power_decides_nothing_by_the_voters_of_the_fork(
         net.restart(n, log, 2, Seqno(0));
     }
     net.run(secs(10));
-    assert!((1..=3).all(|n| voters(&net, n) == [1, 2, 3] && forced(&net, n) && net.phase(n) == Phase::Primary));
+    assert!((1..=3).all(|n| voters(&net, n) == [1, 2, 3] && net.forked(n) && net.phase(n) == Phase::Primary));
     net.propose(1, "acknowledged");
     net.settle();
     net.kill(1);
     net.run(secs(3));
     net.restart(1, disk, 3, Seqno(0));
-    decides_nothing_in_the_middle(&mut net, |net| forced(net, 1) && voters(net, 1) == [1]);
+    decides_nothing_in_the_middle(&mut net, |net| net.forked(1) && voters(net, 1) == [1]);
 }
 
 /// Since the copy was made the cluster was stopped node after node, the last one decided alone, and the others came back. Then node 1 died, and node 4
 /// took its place.
 #[test]
 fn an_old_copy_of_the_last_one_of_a_rolling_stop_decides_nothing_while_it_catches_up() {
-    let mut net = Net::cluster(3);
-    net.propose(1, "in the backup");
-    net.settle();
-    let disk = copy(&net, 1, true);
+    let (mut net, disk) = with_a_copy(3, true);
     for n in 2..=3 {
         let now = net.now;
         net.nodes.get_mut(&n).unwrap().group.leave(now);
@@ -325,10 +264,7 @@ fn an_old_copy_of_the_last_one_of_a_rolling_stop_decides_nothing_while_it_catche
     net.propose(1, "acknowledged");
     net.settle();
     net.kill(1);
-    net.run(secs(10));
-    net.join(4);
-    net.run(secs(5));
-    assert_eq!(voters(&net, 2), [2, 3, 4]);
+    replace_the_dead_one(&mut net);
     net.restart(1, disk, 2, Seqno(0));
     decides_nothing_in_the_middle(&mut net, |net| voters(net, 1) == [1]);
 }
@@ -336,10 +272,7 @@ fn an_old_copy_of_the_last_one_of_a_rolling_stop_decides_nothing_while_it_catche
 /// The node dies before its server has heard of it.
 #[test]
 fn a_person_decides_once() {
-    let mut net = Net::cluster(1);
-    net.propose(1, "in the backup");
-    net.settle();
-    let mut disk = copy(&net, 1, false);
+    let (mut net, mut disk) = with_a_copy(1, false);
     net.kill(1);
     // As the others had told it.
     disk.set_suspect(Some(LogIndex::ZERO)).unwrap();
@@ -354,7 +287,7 @@ fn a_person_decides_once() {
     group.force_primary(now);
     net.run(secs(2));
     let status = net.nodes[&1].group.status();
-    assert!(forced(&net, 1) && status.committed == status.last, "the fork is committed: {status:?}");
+    assert!(net.forked(1) && status.committed == status.last, "the fork is committed: {status:?}");
     let disk = net.kill(1);
     assert!(disk.synced() == disk.last());
     net.restart(1, disk, 3, Seqno(0));
@@ -376,7 +309,7 @@ fn whoever_was_suspect_and_lost_entries_with_its_power_is_not_outdated() {
         log.truncate_after(end).unwrap();
         log.set_suspect(Some(before)).unwrap();
         net.kill(lost);
-        let log = told(&mut net, lost, log, is_word);
+        let log = net.put_back_and_tell(lost, log, tells_of_a_lack);
         assert!(log.suspect().is_some() && !log.is_outdated(), "suspect after {before}: it knows all voters");
     }
 }
@@ -399,7 +332,7 @@ fn all_voters_are_here_after_a_loss_of_power() {
             log
         };
         let log = without(net.kill(lost), 1, Some(before));
-        let log = told(&mut net, lost, log, is_word);
+        let log = net.put_back_and_tell(lost, log, tells_of_a_lack);
         let others: Vec<u8> = (1..=3).filter(|n| *n != lost).collect();
         let mut logs = vec![(lost, log)];
         for n in others {
@@ -440,8 +373,7 @@ fn a_suspect_log_without_its_end_knows_that_it_lacks_voters_when_its_marks_are_l
         net.restart(1, store, 2, Seqno(0));
         net.run(secs(20));
         assert_ne!(net.phase(1), Phase::Primary, "it knows that it lacks a change of the voters");
-        let now = net.now;
-        net.nodes.get_mut(&1).unwrap().group.force_primary(now);
+        net.force(1);
         net.settle();
         assert_eq!(net.phase(1), Phase::Failed);
         let mut store = net.kill(1);

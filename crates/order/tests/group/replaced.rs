@@ -166,8 +166,7 @@ fn who_committed_beyond_a_fork_waits_for_a_person() {
     let store = net.kill(SLEEPER);
     net.kill(2);
     net.cut.clear();
-    let now = net.now;
-    net.nodes.get_mut(&1).unwrap().group.force_primary(now);
+    net.force(1);
     net.run(Duration::from_secs(1));
     for new in [4, 5] {
         net.join(new);

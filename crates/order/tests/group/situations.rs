@@ -334,8 +334,7 @@ fn bootstrapping_a_non_primary_component_makes_it_primary() {
     net.kill(2);
     net.run(Duration::from_secs(8));
     assert_eq!(net.phase(1), Phase::NonPrimary);
-    let now = net.now;
-    net.nodes.get_mut(&1).unwrap().group.force_primary(now);
+    net.force(1);
     net.run(Duration::from_secs(1));
     assert_eq!(net.phase(1), Phase::Primary);
     net.propose(1, "x");
@@ -663,8 +662,7 @@ fn a_change_of_voters_in_doubt_waits_for_a_majority_of_those_before_it_and_says_
         assert_ne!(net.phase(n), Phase::Primary);
         assert!(net.warned(n, "those before the change"), "{:?}", net.nodes[&n].events);
     }
-    let now = net.now;
-    net.nodes.get_mut(&4).unwrap().group.force_primary(now);
+    net.force(4);
     net.run(Duration::from_secs(10));
     for n in [1, 4] {
         assert_eq!(net.phase(n), Phase::Primary);

@@ -15,10 +15,6 @@ fn without_end(mut store: MemStore, entries: u64) -> MemStore {
     store
 }
 
-fn forced(net: &Net, n: u8) -> bool {
-    net.nodes[&n].group.lineage().newest().is_some()
-}
-
 fn other(than: &[u8]) -> u8 {
     (1..=3).find(|n| !than.contains(n)).unwrap()
 }
@@ -53,7 +49,7 @@ fn a_suspect_log_and_one_that_lags_form_no_group_until_the_one_that_holds_all_is
     for n in 1..=3 {
         assert_eq!(net.phase(n), Phase::Primary, "node {n}");
         assert!(net.bodies(n).contains(&"acknowledged".to_string()), "node {n}");
-        assert!(!forced(&net, n));
+        assert!(!net.forked(n));
         assert_eq!(net.nodes[&n].group.store().suspect(), None, "node {n} has been repaired");
     }
 }
@@ -69,7 +65,7 @@ fn half_of_the_weight_in_whole_logs_is_enough_when_the_others_promise() {
     for n in 1..=2 {
         assert_eq!(net.phase(n), Phase::Primary, "node {n}");
         assert_eq!(net.bodies(n), ["acknowledged"]);
-        assert!(!forced(&net, n), "nothing can be missing: every commit needed both");
+        assert!(!net.forked(n), "nothing can be missing: every commit needed both");
     }
 }
 
@@ -375,33 +371,15 @@ fn who_was_the_only_voter_on_an_old_disk_decides_nothing_alone() {
     net.cut.push((2, 3));
     net.restart(1, backup, 2, Seqno(0));
     net.run(Duration::from_secs(20));
-    assert!((1..=3).all(|n| net.phase(n) != Phase::Primary && !forced(&net, n)), "the other one may have more");
+    assert!((1..=3).all(|n| net.phase(n) != Phase::Primary && !net.forked(n)), "the other one may have more");
     net.heal();
     net.run(Duration::from_secs(10));
     for n in 1..=3 {
         assert_eq!(net.phase(n), Phase::Primary, "node {n}");
-        assert!(!forced(&net, n));
+        assert!(!net.forked(n));
     }
     assert!(net.bodies(2).contains(&"not in the backup".to_string()));
     assert_eq!(net.nodes[&1].group.status().delivered, net.nodes[&2].group.status().delivered);
-}
-
-/// An old disk is put back, and the first words of a peer say so. It is stopped before it gets anything else.
-fn put_back_and_told(net: &mut Net, n: u8, backup: MemStore) -> MemStore {
-    net.kill(n);
-    net.restart(n, backup, 2, Seqno(0));
-    net.update_links();
-    let present: Vec<u8> = net.nodes.keys().copied().collect();
-    present.into_iter().for_each(|n| net.drain(n));
-    let tells =
-        |m: &Message| matches!(m.content(), Some(Content::Recall { .. })) || matches!(m, Message::VotersHeard { .. });
-    let words: Vec<(u8, u8, Message)> = net.queue.drain(..).filter(|(_, to, m)| *to == n && tells(m)).collect();
-    assert!(!words.is_empty());
-    let now = net.now;
-    for (from, _, word) in words {
-        net.nodes.get_mut(&n).unwrap().group.handle_message(now, node(from), word);
-    }
-    net.kill(n)
 }
 
 /// Nodes `1..=then` were all voters once, and a third one is by now, which holds what their old disks lack. Each of these was told, and is
@@ -412,16 +390,12 @@ fn old_disks_decide_nothing_by_the_voters_of_then(rebooted: bool) {
         let mut net = Net::cluster(then);
         net.propose(1, "in the backup");
         net.settle();
-        let copy = |n: u8| {
-            let mut copy = net.nodes[&n].group.store().clone();
-            copy.set_suspect(Some(copy.last()).filter(|_| rebooted)).unwrap();
-            copy
-        };
-        let backups: Vec<MemStore> = (1..=then).map(copy).collect();
+        let backups: Vec<MemStore> = (1..=then).map(|n| net.copy_disk(n, rebooted)).collect();
         (then + 1..=3).for_each(|n| net.join(n));
         net.propose(1, "not in the backup");
         net.settle();
-        let told: Vec<MemStore> = (1..).zip(backups).map(|(n, old)| put_back_and_told(&mut net, n, old)).collect();
+        let told: Vec<MemStore> =
+            (1..).zip(backups).map(|(n, old)| net.put_back_and_tell(n, old, tells_of_a_lack)).collect();
         let others = (1..=then).flat_map(|n| (then + 1..=3).map(move |other| (n, other)));
         net.cut.extend(others.chain([(2, 3)].into_iter().filter(|_| then == 1)));
         for (n, old) in (1..).zip(told) {
@@ -430,7 +404,7 @@ fn old_disks_decide_nothing_by_the_voters_of_then(rebooted: bool) {
         }
         net.run(Duration::from_secs(20));
         for n in 1..=then {
-            assert!(net.phase(n) != Phase::Primary && !forced(&net, n), "node {n}, one of {then} voters then");
+            assert!(net.phase(n) != Phase::Primary && !net.forked(n), "node {n}, one of {then} voters then");
             assert!(net.warned(n, "is an old copy"), "node {n}: {:?}", net.nodes[&n].events);
         }
         net.heal();
@@ -464,7 +438,7 @@ fn whoever_lost_entries_with_its_power_is_told_of_them_and_is_not_outdated() {
     net.propose(orders, "lost");
     net.settle();
     let log = without_end(net.nodes[&lost].group.store().clone(), 1);
-    let told = put_back_and_told(&mut net, lost, log);
+    let told = net.put_back_and_tell(lost, log, tells_of_a_lack);
     assert!(told.suspect().is_some() && !told.is_outdated());
 }
 
@@ -526,7 +500,7 @@ fn the_best_log_that_is_left_gets_the_votes_of_those_that_heard_more_of_it_ackno
     net.run(Duration::from_secs(5));
     for n in 1..=3 {
         assert_eq!(net.bodies(n), ["only here"]);
-        assert!(!forced(&net, n));
+        assert!(!net.forked(n));
     }
 }
 
@@ -537,8 +511,7 @@ fn fork_lost_by_the_last(size: u8) -> (Net, Vec<MemStore>) {
     net.settle();
     (2..=size).for_each(|n| net.isolate(n));
     net.run(Duration::from_secs(8));
-    let now = net.now;
-    net.nodes.get_mut(&1).unwrap().group.force_primary(now);
+    net.force(1);
     net.heal();
     net.run(Duration::from_secs(8));
     assert_eq!(net.nodes[&1].group.status().voters.voters.len(), usize::from(size));
