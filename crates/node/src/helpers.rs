@@ -145,11 +145,11 @@ fn run_looks(shared: &Shared, jobs: &Receiver<EngineJob>) {
     let mut eye = Eye::new();
     while let Ok(job) = jobs.recv() {
         match job {
-            EngineJob::Look { epoch } => {
+            EngineJob::Look { epoch, found } => {
                 shared.panics.come_by("trireme-engine");
                 // Before the engine is asked: what has ended by now is in what it says it has written. A write set that has
                 // only left commit order may not be committed in the engine yet.
-                let look = Look { epoch, ended: shared.monitor.ended() };
+                let look = Look { epoch, ended: shared.monitor.ended().max(found) };
                 let log = eye.look(&*shared.host.server);
                 shared.commands.push(Command::EngineSeen { look, log });
             }

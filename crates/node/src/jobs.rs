@@ -77,6 +77,8 @@ pub enum IndexJob {
 pub enum EngineJob {
     Look {
         epoch: u64,
+        /// The engine had everything up to here before it was fed.
+        found: Seqno,
     },
     /// What may a stop say of the position? See [`engine::Eye`].
     Stop {
@@ -169,9 +171,10 @@ impl Jobs {
         let _ = self.errands.send(IndexJob::Run(Box::new(errand)));
     }
 
-    /// How far is the storage engine's log on disk? The answer is a `Command::EngineSeen`.
-    pub fn look_at_engine(&self, epoch: u64) {
-        let _ = self.looks.send(EngineJob::Look { epoch });
+    /// How far is the storage engine's log on disk? The answer is a `Command::EngineSeen`. `found`: it had everything up to here before it was
+    /// fed.
+    pub fn look_at_engine(&self, epoch: u64, found: Seqno) {
+        let _ = self.looks.send(EngineJob::Look { epoch, found });
     }
 
     /// The position that a stop may write down; `None` when the engine has not answered by then. For a thread that may wait.

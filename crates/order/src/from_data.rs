@@ -36,6 +36,10 @@ pub(crate) struct ServerData {
     pub stocked: bool,
     /// A statement was cut off in the data, which end here. The server may yet go on with them (rule 26).
     pub half_done: Option<Seqno>,
+    /// Up to where the server's engine has them on its disk (rule 32). `None`: all of them, as the server found them there.
+    pub on_disk: Option<Seqno>,
+    /// A log that begins here was not taken in place of the own one, because the engine does not have so much on its disk.
+    pub awaited: Option<Seqno>,
     /// They hold everything up to here, whatever `commit` knows of it. Zero: unknown, or passed by delivery.
     pub applied: Seqno,
     /// Linked servers of whose data it turned out that the log here does not go on from them.
@@ -50,6 +54,11 @@ impl ServerData {
     /// The position that a log vouches for, while this member is not in a component.
     pub fn brought(&self) -> Option<(Uuid, Seqno)> {
         self.brings.as_ref().and_then(|state| state.position)
+    }
+
+    /// Has the engine everything up to here on its disk?
+    fn is_on_disk(&self, seqno: Seqno) -> bool {
+        self.on_disk.is_none_or(|upto| seqno <= upto)
     }
 
     /// Are the data where they were at the start, and does a log vouch for that?
@@ -407,6 +416,22 @@ impl<S: LogStore> Group<S> {
         }
     }
 
+    /// May a log that begins at `seqno` replace the own one, which can replay what the engine loses in a crash (rule 32)? If not, the engine
+    /// is asked for, and whoever wants the log replaced tries again.
+    pub(crate) fn may_begin_log_at(&mut self, seqno: Seqno) -> bool {
+        if self.data.is_on_disk(seqno) || self.is(Mutant::ReplayDropped) {
+            return true;
+        }
+        if self.data.awaited.replace(seqno) != Some(seqno) {
+            let text = format!(
+                "the write-set log here is not replaced yet by one that begins at seqno {seqno}: the storage engine of this node does not \
+                 have so much on disk"
+            );
+            self.log(false, text);
+        }
+        false
+    }
+
     fn begin_from_data(&mut self, now: Timestamp, index: LogIndex, seqno: Seqno) {
         let history = self.own.tail().history;
         let position = self.data.brought();
@@ -418,6 +443,9 @@ impl<S: LogStore> Group<S> {
             || index > INDEX_MAX
             || self.own.tail().lineage.forks().len() >= Lineage::FORKS_MAX
         {
+            return;
+        }
+        if !self.may_begin_log_at(seqno) {
             return;
         }
         let id = self.draw_fork();

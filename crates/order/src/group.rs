@@ -437,6 +437,20 @@ impl<S: LogStore> Group<S> {
         self.input(|group| group.data.half_done = end);
     }
 
+    /// The server's engine has its data on disk up to here; what lies behind may be in memory only. Before the first call they count as on disk,
+    /// where the server has found them.
+    pub fn note_engine_disk(&mut self, upto: Seqno) {
+        self.input(|group| {
+            group.data.on_disk = Some(upto);
+            group.data.awaited = group.data.awaited.filter(|seqno| *seqno > upto);
+        });
+    }
+
+    /// Does something wait for [`Group::note_engine_disk`] to reach further?
+    pub fn awaits_engine_disk(&self) -> bool {
+        self.data.awaited.is_some()
+    }
+
     /// Answer to `Event::DataDiverged`: the data are marked as void, durably, so the log may be replaced.
     pub fn data_discarded(&mut self, now: Timestamp) {
         self.input(|group| group.on_data_discarded(now));
@@ -448,6 +462,7 @@ impl<S: LogStore> Group<S> {
         self.data.applied = Seqno::ZERO;
         self.data.position = None;
         self.data.half_done = None;
+        (self.data.on_disk, self.data.awaited) = (None, None);
         self.data.brings = Some(JoinState { position: None });
         if !self.running() {
             return;

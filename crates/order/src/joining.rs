@@ -297,6 +297,10 @@ impl<S: LogStore> Group<S> {
             // Rule 13.
             return self.become_diverged(Some(Offer { from, term, lineage, base }));
         }
+        if self.would_keep_data(&base) && !self.may_begin_log_at(base.seqno) {
+            // It is offered again.
+            return;
+        }
         if !promised || term > self.own.term() {
             // Terms of another history mean nothing here. Its sequencer has this member's vote now.
             self.own.promise_with_next(term, from);
@@ -328,13 +332,19 @@ impl<S: LogStore> Group<S> {
         belongs && (same || self.phase() != Phase::Joining)
     }
 
-    /// From here on the log begins at `base`. `false`: it could not be replaced.
-    pub(crate) fn replace_log(&mut self, base: Base) -> bool {
-        // Data that no log here reached may fit this one. Those that end below it are of no use from here on.
+    /// Would the data of this server go on behind a log that begins at `base`? Data that no log here reached may fit that one. Those that
+    /// end below it are of no use from there on.
+    fn would_keep_data(&self, base: &Base) -> bool {
         let found = self.data.position.filter(|_| self.data.is_brought());
         let found = found.filter(|(history, _)| *history == base.history).map(|(_, seqno)| seqno);
         let held = if self.data.stocked { self.holds() } else { found };
-        self.data.stocked = held.is_some_and(|held| held >= base.seqno) && !self.arbitrates();
+        held.is_some_and(|held| held >= base.seqno) && !self.arbitrates()
+    }
+
+    /// From here on the log begins at `base`. `false`: it could not be replaced.
+    pub(crate) fn replace_log(&mut self, base: Base) -> bool {
+        self.data.stocked = self.would_keep_data(&base);
+        self.data.awaited = None;
         self.data.position = self.data.position.filter(|_| self.data.stocked);
         self.data.half_done = self.data.half_done.filter(|end| *end >= base.seqno);
         let replaced = self.own.reset(base.clone()).and_then(|()| self.own.save_base_committed(&base));

@@ -484,6 +484,8 @@ impl<S: LogStore> Group<S> {
         let Some(s) = self.role.leading() else { return false };
         let mut next = self.own.tail().view.clone();
         let evicted = &self.evicted;
+        // A level that is on its way counts as well (rule 37).
+        let level = self.own.tail().level;
         next.members.retain(|m| {
             if self.alive(now, m) {
                 return true;
@@ -501,7 +503,7 @@ impl<S: LogStore> Group<S> {
             .joiners
             .keys()
             .copied()
-            .filter(|n| self.peers.contains_key(n))
+            .filter(|n| self.peers.get(n).is_some_and(|p| p.levels.contains(level)))
             .filter(|n| s.joiners.get(n).is_some_and(|j| !evicted.contains_key(&j.member.uuid())))
             .filter(|n| s.progress.get(n).is_some_and(|p| !p.probing && p.snapshot_since.is_none()))
             .filter(|n| self.answered(*n).is_some_and(|at| now.since(at) <= suspect))

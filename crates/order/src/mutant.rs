@@ -71,6 +71,8 @@ pub enum Mutant {
     AwayStaysOut,
     /// 35: a newcomer has the weight that it asks for at once.
     HeavyNewcomer,
+    /// 32: a log is replaced although it could still replay what the engine does not have on disk.
+    ReplayDropped,
     /// 34: what was known to be committed stays known behind a fork below it.
     MarksOverFork,
     /// 36: an entry is written that no reader of the log accepts.
@@ -115,6 +117,7 @@ impl Mutant {
         Mutant::DrivenUpStaysOut,
         Mutant::AwayStaysOut,
         Mutant::HeavyNewcomer,
+        Mutant::ReplayDropped,
         Mutant::MarksOverFork,
         Mutant::UnreadableWritten,
         Mutant::LevelAlone,
@@ -154,6 +157,7 @@ impl Mutant {
             Mutant::DrivenUpStaysOut => "driven-up-stays-out",
             Mutant::AwayStaysOut => "away-stays-out",
             Mutant::HeavyNewcomer => "heavy-newcomer",
+            Mutant::ReplayDropped => "replay-dropped",
             Mutant::MarksOverFork => "marks-over-fork",
             Mutant::UnreadableWritten => "unreadable-written",
             Mutant::LevelAlone => "level-alone",

@@ -177,6 +177,9 @@ pub(crate) struct Slot {
     pub db: Database,
     /// The position that the state file claims since the provider's end, which comes before the engine's.
     pub claim: Option<(Uuid, u64)>,
+    /// Its engine ran before the node was started, as with some methods of full copies. Otherwise a run of its own has asked the engine for its
+    /// position, and closed it in order.
+    pub engine_runs: bool,
     /// From where the process in this place goes on, as it was decided at its start.
     pub begins_at: Option<Position>,
     /// That is a claim about which the engine could not be asked.
@@ -242,6 +245,7 @@ impl Slot {
             disk: Some(disk),
             db: Database::default(),
             claim: None,
+            engine_runs: false,
             begins_at: None,
             unheard: false,
             ending: None,
@@ -270,6 +274,12 @@ impl Slot {
             levels: crate::upgrades::NEWER,
             refused: false,
         }
+    }
+
+    /// The end of its data, once all that it was told is applied.
+    pub(crate) fn holds(&self) -> Option<(Uuid, u64)> {
+        let told = self.process.as_ref().filter(|p| p.replicator.serves()).map_or(0, |p| p.last_seqno.0);
+        self.db.recovered().map(|(history, at)| (history, at.max(told)))
     }
 
     /// Its group thread takes nothing.
@@ -748,7 +758,12 @@ impl Cluster {
         let s = &mut self.slots[slot];
         let now = s.local(self.now);
         let position = position::with_log(s.begins_at, s.store().base()).map(Into::into);
-        s.process.as_mut().expect("just started").group.join(now, JoinState { position });
+        let engine_runs = s.engine_runs;
+        let group = &mut s.process.as_mut().expect("just started").group;
+        if engine_runs {
+            group.note_engine_disk(Seqno::ZERO);
+        }
+        group.join(now, JoinState { position });
         self.schedule_step(slot);
     }
 

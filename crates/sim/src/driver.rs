@@ -132,6 +132,7 @@ impl Cluster {
     /// Carries out everything the group wants, then sees to syncs, timers and snapshots.
     pub(crate) fn drain(&mut self, slot: usize, boot: u32) {
         let mut count = 0u64;
+        self.check_replay(slot);
         if self.has_promised(slot) {
             self.tempt(slot, Stage::Promise);
         }
@@ -760,11 +761,26 @@ impl Cluster {
         }
     }
 
+    /// The log of a server goes on from what its engine has on disk, so that what a crash takes from the engine can be replayed (rule 32).
+    fn check_replay(&mut self, slot: usize) {
+        let s = &self.slots[slot];
+        let Some(p) = s.process.as_ref().filter(|p| p.replicator.serves() && s.db.valid) else { return };
+        let (base, on_disk) = (p.group.store().base(), s.db.on_disk());
+        // Data that end below it are of no use with it, and are replaced.
+        let goes_on = s.holds().is_some_and(|(history, at)| history == base.history && at >= base.seqno.0);
+        if goes_on && on_disk.history == base.history && on_disk.position < base.seqno.0 {
+            let (begins, has) = (base.seqno, on_disk.position);
+            self.fail(format!(
+                "n{slot}: its log begins behind {begins}, and its engine has no more than {has} on disk"
+            ));
+        }
+    }
+
     /// The promises of a message must be true of the sender's disk.
     fn check_message(&mut self, slot: usize, to: NodeId, message: &Message) {
         let node = self.slots[slot].node;
         if self.options.is_arbitrator(slot) {
-            let result = arbitrates(message, self.slot_of(to).and_then(|to| self.slots[to].db.recovered()));
+            let result = arbitrates(message, self.slot_of(to).and_then(|to| self.slots[to].holds()));
             self.check(slot, result);
             if matches!(message, Message::Snapshot { .. }) {
                 self.arose(Situation::DroppedInData);
@@ -1121,7 +1137,7 @@ impl Cluster {
 }
 
 /// The rights of an arbitrator: it begins terms, and forces one if it is told to. It gives a state only to a server whose `data` hold the
-/// beginning of that state (rule 14).
+/// beginning of that state, or will when what was delivered is applied (rule 14).
 fn arbitrates(message: &Message, data: Option<(Uuid, u64)>) -> Result<(), String> {
     match message {
         Message::Snapshot { base, .. } if data.is_some_and(|(of, at)| of == base.history && at >= base.seqno.0) => {

@@ -259,7 +259,8 @@ known! {
         "a vote does not wait for members that have not said yet whether they have data" => "a vote that one member decides";
     "position-trusted", "31", swarm(50), "a server goes on from the position that the state file claims, not from its engine's" => "other data on one node";
     "stop-unsynced", "31", swarm(375), "a stop records its position as on disk without waiting for the engine" => "a position recorded as on disk that is not there";
-    "trimmed-in-memory", "32", swarm(50), "the log is trimmed by what is committed in memory" => "nobody can go on after a death of all";
+    "trimmed-in-memory", "32", swarm(50), "the log is trimmed by what is committed in memory" => "a log that begins behind what the engine has on disk";
+    "replay-dropped", "32", Runs::TestOfOrder, "a log is replaced although it could still replay what the engine lacks on its disk" => "the test of that rule";
     "copy-unchecked", "33", Runs::Directed { scenario: an_old_copy, seeds: 20, floor: 10 }, "a copy is good for whatever log it meets" => "new write sets that do not commit";
     "marks-over-fork", "34", Runs::TestOfOrder, "what was known to be committed stays known behind a fork below it" => "the test of that rule";
     "stranger-believed", "35", hostile(5000), "whoever is linked is believed, whatever it says" => "an honest member is evicted";

@@ -162,6 +162,7 @@ impl Cluster {
         let s = &mut self.slots[slot];
         let Some(p) = &mut s.process else { return };
         p.engine = EngineDisk::new(0);
+        p.group.note_engine_disk(p.engine.upto());
         p.locks.clear();
         // They would not have the rows that they have locked so far.
         let streams = p.streams.iter_mut().filter(|(op, _)| p.trxs.contains_key(op));
@@ -207,9 +208,10 @@ impl Cluster {
             voters: &|| group.status().voters,
         };
         p.replicator.handle_tick(now, sight);
-        if p.replicator.is_live() {
+        if p.replicator.serves() || s.engine_runs {
             let look = Look { epoch: 0, ended: left };
             p.engine.see(look, log, now);
+            p.group.note_engine_disk(p.engine.upto());
         }
         p.resync(node);
         self.look_for_absent(slot);

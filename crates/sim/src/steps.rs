@@ -14,6 +14,7 @@ use crate::cluster::{Cluster, Event, Slot};
 use crate::disk::Store;
 use crate::options::{MS, SEC, Sabotage};
 use crate::outage::Sickness;
+use crate::rng::mix;
 use crate::situations::Situation;
 use crate::watch::Stage;
 
@@ -118,6 +119,11 @@ impl Cluster {
             Some(found) => Told::At(found),
             None => Told::Nowhere(()),
         };
+        // No draw of its own: whether an engine runs before its node must not change anything else of a run.
+        s.engine_runs = mix(self.options.seed ^ slot as u64).is_multiple_of(2);
+        if !s.engine_runs && told != Told::Unheard(()) {
+            s.db.flush();
+        }
         let trusted = claim.filter(|_| self.options.sabotage == Some(Sabotage::PositionTrusted));
         let told = trusted.map_or(told, |_| Told::Unheard(()));
         let Ok(weighed) = position::weigh(claim, history, told, Strict::No) else { return };

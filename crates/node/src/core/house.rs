@@ -314,10 +314,11 @@ impl Core {
 
     /// Only when somebody wants to know: it is no work, but it takes a lock of the engine.
     fn look_at_engine(&mut self) {
-        let wanted = self.inc.group.store().wants_trim() || self.conn.wish.is_some() || self.inc.engine.is_unseen();
-        if wanted && !self.inc.engine_asked && self.inc.replicator.is_live() && !self.arbitrates() {
+        let for_trim = self.inc.group.store().wants_trim() || self.conn.wish.is_some();
+        let wanted = (for_trim || self.inc.engine.is_unseen()) && self.inc.replicator.is_live();
+        if (wanted || self.inc.group.awaits_engine_disk()) && !self.inc.engine_asked && !self.arbitrates() {
             self.inc.engine_asked = true;
-            self.shared.jobs.look_at_engine(self.inc.engine.epoch());
+            self.shared.jobs.look_at_engine(self.inc.engine.epoch(), self.inc.found);
         }
     }
 

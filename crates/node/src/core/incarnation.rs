@@ -14,7 +14,7 @@ use trireme_replicator::progress::CatchUp;
 use trireme_replicator::retention::EngineDisk;
 use trireme_replicator::{self as replicator, Distances, Replicator};
 use trireme_transport::Transport;
-use trireme_types::{Member, NodeId, Term, Timestamp};
+use trireme_types::{Member, NodeId, Seqno, Term, Timestamp};
 
 use super::past::Past;
 use super::terms::ToldTerms;
@@ -104,6 +104,8 @@ pub(super) struct Incarnation {
     pub(super) engine: EngineDisk,
     /// It is being asked: from `look_at_engine` to its answer.
     pub(super) engine_asked: bool,
+    /// The end of the data that an engine had which ran before this node's connection. Zero once it is fed, and for other engines.
+    pub(super) found: Seqno,
     /// For a server without an explicit `gcache.size`: bytes that the log may take for the sake of members that are away. 0: none are kept.
     /// Never changed.
     pub(super) kept_for_absent_max: u64,
@@ -129,10 +131,10 @@ impl Incarnation {
             config,
             start,
             seed,
+            unconfirmed,
             // The connection's.
             cluster: _,
             peers: _,
-            unconfirmed: _,
             script: _,
             patience: _,
         } = plan;
@@ -157,6 +159,12 @@ impl Incarnation {
         let same_history = position.filter(|(h, _)| *h == log.base().history);
         let me = config.me.clone();
         let mut group = Group::new(config, log, same_history.map(|(_, s)| s), seed, Timestamp::ZERO);
+        if !unconfirmed {
+            // The engine runs, and may have some of its data in memory only. Otherwise the run that asked it has closed it in order.
+            group.note_engine_disk(Seqno::ZERO);
+        }
+        let of_server = matches!(first, replicator::Start::Server { .. }) && !unconfirmed;
+        let found = same_history.filter(|_| of_server).map_or(Seqno::ZERO, |(_, seqno)| seqno);
         let failure = match start {
             Start::Bootstrap { history, position } | Start::Alone { history, position } => {
                 group.bootstrap(Timestamp::ZERO, history, position).err().map(|e| e.to_string())
@@ -195,6 +203,7 @@ impl Incarnation {
             log_kept: started,
             engine: EngineDisk::new(shared.data.new_epoch()),
             engine_asked: false,
+            found,
             kept_for_absent_max: log::kept_for_absent(&shared.host.settings),
             unwelcome: None,
             unwelcome_max,

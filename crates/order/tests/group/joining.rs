@@ -87,9 +87,9 @@ fn old_incarnations_leave_before_the_new_ones_enter() {
     }
 }
 
-/// The joiner's log is longer than the base it is offered, by a tail that was never committed: it must take the base.
-#[test]
-fn a_snapshot_below_an_uncommitted_tail_is_taken() {
+/// A member is back whose log has a tail that was never committed. The sequencer, the second one, has dropped what lies before its base, the
+/// state that it will offer.
+fn back_with_an_uncommitted_tail() -> (Net, u8, u8, Base) {
     let mut net = Net::cluster(3);
     let seq = net.sequencer();
     net.mute(seq);
@@ -106,17 +106,13 @@ fn a_snapshot_below_an_uncommitted_tail_is_taken() {
     let new = net.sequencer();
     net.propose(new, "won");
     net.settle();
-    // The new sequencer's log is cut off at the base it will offer: what is committed now, below the joiner's tail.
-    let request = net.nodes[&new].group.status().delivered;
-    assert!(request < tail);
     let chain = net.nodes[&new].group.status();
-    assert_eq!(chain.committed, request);
+    assert!(chain.committed < tail);
     net.cut.clear();
     net.restart(seq, old, 2, at);
-    let now = net.now;
     let base = Base {
         history: HISTORY,
-        index: request,
+        index: chain.committed,
         term: chain.term,
         seqno: Seqno(net.nodes[&new].delivered.last().unwrap().0),
         voters: chain.voters,
@@ -124,15 +120,53 @@ fn a_snapshot_below_an_uncommitted_tail_is_taken() {
         ..Base::default()
     };
     net.update_links();
-    let group = &mut net.nodes.get_mut(&seq).unwrap().group;
-    let heartbeat = Content::Heartbeat(Heartbeat { commit: request, last: request, round: 1, majority: true })
-        .in_term(HISTORY, chain.term);
-    group.handle_message(now, node(new), heartbeat);
-    group.handle_message(
-        now,
-        node(new),
-        Message::Snapshot { term: chain.term, lineage: base.lineage.clone(), base: Box::new(base) },
-    );
-    assert_eq!(group.store().base().index, request);
-    assert_eq!(group.status().last, request);
+    (net, seq, new, base)
+}
+
+/// The sequencer is heard, and offers its state.
+fn offer(net: &mut Net, to: u8, from: u8, base: &Base) {
+    let heard = Heartbeat { commit: base.index, last: base.index, round: 1, majority: true };
+    let heartbeat = Content::Heartbeat(heard).in_term(HISTORY, base.term);
+    let state = Message::Snapshot { term: base.term, lineage: base.lineage.clone(), base: Box::new(base.clone()) };
+    for message in [heartbeat, state] {
+        net.nodes.get_mut(&to).unwrap().group.handle_message(net.now, node(from), message);
+    }
+}
+
+/// The joiner's log is longer than the base it is offered, by a tail that was never committed: it must take the base.
+#[test]
+fn a_snapshot_below_an_uncommitted_tail_is_taken() {
+    let (mut net, back, orders, base) = back_with_an_uncommitted_tail();
+    offer(&mut net, back, orders, &base);
+    let group = &net.nodes[&back].group;
+    assert_eq!(group.store().base().index, base.index);
+    assert_eq!(group.status().last, base.index);
+}
+
+/// The own log can replay the commits that its engine has in memory only, and the state cannot: the log stays until the engine has all of them on disk
+/// (rule 32).
+#[test]
+pub fn a_snapshot_waits_for_the_engine_of_a_server_that_keeps_its_data() {
+    let (mut net, back, orders, base) = back_with_an_uncommitted_tail();
+    let kept = Base { seqno: Seqno(1), ..base };
+    let engine = |net: &mut Net, upto: u64| net.nodes.get_mut(&back).unwrap().group.note_engine_disk(Seqno(upto));
+    engine(&mut net, 0);
+    offer(&mut net, back, orders, &kept);
+    let group = &net.nodes[&back].group;
+    assert!(group.status().last > kept.index, "the log was replaced");
+    assert!(group.awaits_engine_disk());
+    engine(&mut net, 1);
+    assert!(!net.nodes[&back].group.awaits_engine_disk());
+    offer(&mut net, back, orders, &kept);
+    assert_eq!(net.nodes[&back].group.store().base().index, kept.index);
+}
+
+/// Data that end below the state are replaced in any case: nothing waits for their engine.
+#[test]
+fn a_snapshot_beyond_the_data_waits_for_no_engine() {
+    let (mut net, back, orders, base) = back_with_an_uncommitted_tail();
+    let beyond = Base { seqno: Seqno(100), ..base };
+    net.nodes.get_mut(&back).unwrap().group.note_engine_disk(Seqno(0));
+    offer(&mut net, back, orders, &beyond);
+    assert_eq!(net.nodes[&back].group.store().base().index, beyond.index);
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use trireme_order::{Config, Event, Failure, JoinState, MemStore, Phase};
-use trireme_types::{Incarnation, Level, Levels, Seqno};
+use trireme_types::{Durability, Incarnation, Level, Levels, Seqno};
 
 use crate::net::{HISTORY, Net};
 
@@ -118,6 +118,28 @@ fn a_voter_that_is_away_holds_it_however_long() {
     net.nodes.get_mut(&1).unwrap().group.join(net.now, JoinState { position: None });
     net.run(Duration::from_secs(5));
     assert_eq!(net.phase(1), Phase::Primary);
+}
+
+/// The level is on its way, and not in force yet, when a member of an old build is ready to enter.
+#[test]
+fn nobody_enters_who_does_not_support_a_level_that_is_on_its_way() {
+    let mut net = Net::new();
+    let held = Config { level_hold: Level(1), durability: Durability::Disk, ..config(1, 1, NEWER) };
+    net.start(1, held, MemStore::new(), None);
+    net.start(2, config(2, 1, FORMER), MemStore::new(), None);
+    net.nodes.get_mut(&1).unwrap().group.bootstrap(net.now, HISTORY, Seqno(0)).unwrap();
+    net.run(Duration::from_secs(1));
+    net.stalled.push(1);
+    let group = &mut net.nodes.get_mut(&1).unwrap().group;
+    group.set_config(|c| c.level_hold = Level(2));
+    net.run(Duration::from_secs(1));
+    assert_eq!(level(&net, 1), 1, "its disk hangs");
+    net.nodes.get_mut(&2).unwrap().group.join(net.now, JoinState { position: None });
+    net.run(Duration::from_millis(200));
+    net.stalled.clear();
+    net.run(Duration::from_secs(3));
+    assert_eq!(level(&net, 1), 2);
+    assert!(net.nodes[&1].views.iter().all(|view| !view.contains(&crate::net::node(2))), "it entered");
 }
 
 #[test]

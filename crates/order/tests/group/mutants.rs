@@ -6,7 +6,7 @@ use std::panic::catch_unwind;
 use trireme_order::{Group, MemStore, Mutant};
 
 use crate::net::AT_START;
-use crate::{forks, hostile, levels, suspicion, terms, violations};
+use crate::{forks, hostile, joining, levels, suspicion, terms, violations};
 
 fn is_caught(by: fn(), broken: fn(&mut Group<MemStore>)) {
     AT_START.set(Some(broken));
@@ -36,6 +36,7 @@ caught!(
     heavy_newcomer: HeavyNewcomer by hostile::a_heavy_newcomer_takes_the_majority_from_nobody,
     voters_forgotten: VotersForgotten by suspicion::old_disks_that_were_told_so_decide_nothing_by_the_voters_of_then_after_a_restart,
     fork_unsuspected: ForkUnsuspected by forks::a_log_that_follows_a_fork_with_an_end_of_its_own_is_suspect_before_that_goes,
+    replay_dropped: ReplayDropped by joining::a_snapshot_waits_for_the_engine_of_a_server_that_keeps_its_data,
     marks_over_fork: MarksOverFork by forks::marks_of_what_was_committed_do_not_outlive_a_fork_below_them,
     unreadable_written: UnreadableWritten by hostile::an_entry_that_nobody_could_read_is_not_written,
     violator_kept: ViolatorKept by violations::a_member_that_lies_to_all_is_left_and_the_others_go_on,
