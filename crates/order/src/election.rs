@@ -177,7 +177,7 @@ impl<S: LogStore> Group<S> {
         let as_good = lost || self.log_is_as_good(last);
         // A sequencer that asks is none any more.
         let led = self.hears_sequencer(now) && self.sequencer() != Some(from);
-        let granted = term > self.own.term() && as_good && !led;
+        let granted = term > self.own.term() && as_good && !led && !self.would_lose_half_done(from);
         let (term, whole) = (self.own.term(), !lost && self.is_whole());
         let votes = self.is_asked(from);
         if let Some(ballot) = self.role.asking_mut() {
@@ -272,6 +272,7 @@ impl<S: LogStore> Group<S> {
         let granted = free
             && self.sequencer().is_none()
             && (lost || self.log_is_as_good(last))
+            && !self.would_lose_half_done(from)
             // A log that lost its end may have lost the newest voters with it.
             && last.index >= self.own.voters_committed();
         if granted {

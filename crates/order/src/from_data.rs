@@ -24,6 +24,30 @@ pub(crate) struct Ahead {
     pub node: NodeId,
 }
 
+/// A place in a history.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    index: LogIndex,
+    /// Of the last entry up to there that has one.
+    seqno: Seqno,
+}
+
+impl Place {
+    /// The end of what a log that ends here has in common with the branch that begins at `fork`.
+    fn before(self, fork: &Fork) -> Place {
+        Place { index: self.index.min(fork.index.prev()), seqno: self.seqno.min(fork.seqno) }
+    }
+}
+
+/// How far a server gets by itself on a branch.
+#[derive(Clone, Copy, Debug)]
+struct Reach {
+    /// Up to here it can take a state.
+    data: Seqno,
+    /// The end of its log, from which it can go on.
+    log: Place,
+}
+
 /// The data of the server that this member belongs to, and whether logs go on from them.
 #[derive(Default)]
 pub(crate) struct ServerData {
@@ -83,7 +107,8 @@ impl<S: LogStore> Group<S> {
                 .map(|(_, seqno)| Ahead { seqno, usable, node })
         };
         let vouched = self.phase() == Phase::Joining && self.data.is_brought();
-        let me = ahead(self.me(), self.data.position, vouched);
+        let own = self.data.position.or(self.lost_half_done().map(|seqno| (self.own.tail().history, seqno)));
+        let me = ahead(self.me(), own, vouched && self.data.position.is_some());
         let others = self.peers.iter().filter_map(|(node, peer)| {
             let p = peer.told_lately(now)?;
             let logless = p.history.is_nil();
@@ -91,6 +116,19 @@ impl<S: LogStore> Group<S> {
             ahead(*node, p.data.filter(|_| logless || same), same)
         });
         others.chain(me).max()
+    }
+
+    /// The end of data with a statement cut off in them, if the log lost that end. Nobody can repeat the statement, and without it they cannot be
+    /// gone on with. But they hold commits that may be nowhere else, so a person has to decide (rules 18, 26).
+    fn lost_half_done(&self) -> Option<Seqno> {
+        self.data.half_done.filter(|end| *end > self.own.tail().seqno && self.phase() == Phase::Joining)
+    }
+
+    /// Would a group around the log of this peer give up data that only [`Self::lost_half_done`] tells of?
+    pub(crate) fn would_lose_half_done(&self, node: NodeId) -> bool {
+        let theirs = || self.peers.get(&node).and_then(|p| Some(p.told()?.seqno));
+        self.lost_half_done().is_some_and(|end| theirs().is_none_or(|seqno| seqno < end))
+            && !self.is(Mutant::DataIgnored)
     }
 
     /// A person decides for this member, whose log lost its end, but whose own data do not: the data go on, not the log (rule 10).
@@ -228,29 +266,32 @@ impl<S: LogStore> Group<S> {
 
     /// Does the log here go on where the data of this server, or its own log behind them, end?
     fn is_reached(&self, node: NodeId) -> bool {
-        !self.data.out_of_reach.contains(&node)
-            && self.end_on_this_branch(node).is_some_and(|end| self.own.store().base().seqno <= end)
+        let base = self.own.store().base();
+        let meets = |reach: Reach| base.seqno <= reach.data || base.index <= reach.log.index;
+        !self.data.out_of_reach.contains(&node) && self.reach_on_this_branch(node).is_some_and(meets)
     }
 
     /// How far this linked server gets on the branch here by its own data and its own log behind them. It may not have heard yet of the fork
     /// at which the branch began, if its data let it follow.
-    fn end_on_this_branch(&self, node: NodeId) -> Option<Seqno> {
-        self.end_on(node, &self.own.tail().lineage)
+    fn reach_on_this_branch(&self, node: NodeId) -> Option<Reach> {
+        self.reach_on(node, &self.own.tail().lineage)
     }
 
     /// The same on the branch with this lineage.
-    fn end_on(&self, node: NodeId, lineage: &Lineage) -> Option<Seqno> {
+    fn reach_on(&self, node: NodeId, lineage: &Lineage) -> Option<Reach> {
         let theirs = self.peers.get(&node)?.told()?;
+        let data = self.data_of(node)?;
+        let log = Place { index: theirs.last_index, seqno: theirs.seqno };
         match theirs.lineage.kinship(lineage) {
-            Kinship::Same => Some(self.data_of(node)?.max(theirs.seqno)),
-            Kinship::Descendant(fork) => self.end_before(&fork, node, theirs),
-            Kinship::Ancestor | Kinship::Sibling => None,
+            Kinship::Same => Some(Reach { data, log }),
+            Kinship::Descendant(fork) if data <= fork.seqno => Some(Reach { data, log: log.before(&fork) }),
+            Kinship::Descendant(_) | Kinship::Ancestor | Kinship::Sibling => None,
         }
     }
 
     /// Has this linked server the only data, on a branch that it would have to give up together with them?
     pub(crate) fn only_data_elsewhere(&self, node: NodeId) -> Option<Seqno> {
-        self.only_data(node).filter(|_| self.end_on_this_branch(node).is_none())
+        self.only_data(node).filter(|_| self.reach_on_this_branch(node).is_none())
     }
 
     /// The same of a linked server that has not heard of this fork. `None`: its data do not let it follow.
@@ -262,11 +303,12 @@ impl<S: LogStore> Group<S> {
     /// Linked servers whose logs go on from the data of this one, or from its own log behind them, so that they could order and bring it
     /// up. Some may have to follow the branch here first. Those that begin no earlier than the log here are of no more use than that.
     fn heirs_for(&self, now: Timestamp, node: NodeId) -> Vec<NodeId> {
-        let Some(end) = self.end_on_this_branch(node) else { return Vec::new() };
+        let Some(reach) = self.reach_on_this_branch(node) else { return Vec::new() };
         let own = self.own.store().base().seqno;
         let goes_on = |n: NodeId| {
             let may_order = |m: &Member| m.weight.0 > 0 && !m.kind.is_arbitrator();
-            let reaches = |base: Seqno| base <= end && base < own;
+            // A log that ends with the very seqno at which theirs begins need not meet that: not every entry has a seqno.
+            let reaches = |base: Seqno| (base <= reach.data || base < reach.log.seqno) && base < own;
             self.peers.get(&n).is_some_and(|p| may_order(&p.member) && p.told().is_some_and(|p| reaches(p.base)))
         };
         let heirs = self.peers.keys().copied().filter(|n| *n != node && goes_on(*n));
@@ -293,7 +335,7 @@ impl<S: LogStore> Group<S> {
     /// whom it is not known counts as one without data: those here are kept.
     pub(crate) fn keeps_only_data_from(&self, lineage: &Lineage) -> bool {
         let own = self.data.stocked || self.data.brought().is_some();
-        own && !self.is(Mutant::DataIgnored) && !self.peers.keys().any(|node| self.end_on(*node, lineage).is_some())
+        own && !self.is(Mutant::DataIgnored) && !self.peers.keys().any(|node| self.reach_on(*node, lineage).is_some())
     }
 
     /// A state, or entries, of this peer's branch contradict the log here, and would cost the only data. They are kept; a line says why, now and

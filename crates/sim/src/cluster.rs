@@ -71,6 +71,8 @@ pub(crate) struct Process {
     pub kept: VecDeque<Change>,
     /// The copies that the server is to give: to whom, and the seqno that it has to reach before.
     pub donations: Vec<(NodeId, u64)>,
+    /// The log began here when it was opened. Damage may have taken what was before.
+    pub opened_at: Seqno,
     /// The node's knowledge of the engine's disk.
     pub engine: EngineDisk,
     /// On whose word the server goes on from its own data, as long as that has not been compared with the engine.
@@ -816,6 +818,7 @@ impl Cluster {
         let fallback = position::of_half_done(base.history, half_done.filter(|_| position.is_none()), base);
         let start = position::with_log(position, base).or(fallback).map(|at| at.seqno);
         let suspect = store.suspect().is_some();
+        let opened_at = base.seqno;
         let now = s.local(self.now);
         let (boot, node) = (s.boot, s.node);
         let begins = if arbitrates {
@@ -841,6 +844,7 @@ impl Cluster {
             replicator,
             kept: VecDeque::new(),
             donations: Vec::new(),
+            opened_at,
             engine: EngineDisk::new(0),
             word: start.map(|_| Word::Engine),
             comparing: None,

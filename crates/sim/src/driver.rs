@@ -768,7 +768,7 @@ impl Cluster {
         let (base, on_disk) = (p.group.store().base(), s.db.on_disk());
         // Data that end below it are of no use with it, and are replaced.
         let goes_on = s.holds().is_some_and(|(history, at)| history == base.history && at >= base.seqno.0);
-        if goes_on && on_disk.history == base.history && on_disk.position < base.seqno.0 {
+        if goes_on && base.seqno > p.opened_at && on_disk.history == base.history && on_disk.position < base.seqno.0 {
             let (begins, has) = (base.seqno, on_disk.position);
             self.fail(format!(
                 "n{slot}: its log begins behind {begins}, and its engine has no more than {has} on disk"

@@ -230,6 +230,7 @@ impl Cluster {
         p.absent = Absent::default();
         p.boot = boot;
         p.judge = Judge::default();
+        p.opened_at = p.group.store().base().seqno;
         p.engine = EngineDisk::new(0);
         p.owed = Owed::default();
         // The group knows nothing of what the last incarnation was in the middle of.

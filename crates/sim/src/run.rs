@@ -4,7 +4,7 @@ use std::fmt;
 
 use trireme_order::{LogStore, Phase};
 use trireme_replicator::Replicator;
-use trireme_types::{Kinship, LogIndex, Seqno};
+use trireme_types::{Base, Kinship, LogIndex, Seqno};
 
 use crate::check::{Reach, Share};
 use crate::cluster::{Cluster, Event, Process};
@@ -216,6 +216,9 @@ impl Cluster {
         if self.failure.is_some() {
             return;
         }
+        if !ok && self.only_a_person_can_repair() {
+            return self.situations.arose(Situation::HalfDoneAhead);
+        }
         if !ok || self.events > limit {
             let why = self.why_not_one_view();
             return self
@@ -239,25 +242,36 @@ impl Cluster {
         self.slots.iter().all(|s| s.dead || (!s.db.valid && !s.db.half_done))
     }
 
-    /// All logs of the latest branch may lack what they acknowledged, and the data that are left end before any of these begins. The servers that
-    /// have them. The commits behind them are lost, so a person has to say that the cluster goes on from there (rule 10).
+    /// A statement was cut off in data that reach further than all logs, which lost their ends. Nobody can repeat the statement, and nobody may
+    /// give up the commits before it: a person looks at the data.
+    fn only_a_person_can_repair(&self) -> bool {
+        let here = || self.slots.iter().filter(|s| !s.dead);
+        let end = here().map(|s| end_of(s.store())).max().unwrap_or_default();
+        here().any(|s| s.db.half_done_at().is_some_and(|at| at > end.0))
+    }
+
+    /// The data that are left end before any log of the latest branch begins; and all these logs may lack what they acknowledged, or the branch
+    /// was begun in that doubt, without these data. The servers that have them. The commits behind them are lost, so a person has to say that
+    /// the cluster goes on from there (rule 10).
     fn only_a_person_can_go_on_from(&self) -> Option<Vec<usize>> {
         let servers = || (0..self.slots.len() - self.options.arbitrators).filter(|slot| !self.slots[*slot].dead);
         let latest = servers().map(|slot| lineage_of(self.store(slot))).max_by_key(|lineage| lineage.forks().len())?;
         let owners: Vec<usize> = servers().filter(|slot| self.slots[*slot].db.valid).collect();
-        // By the data and the log beside them.
-        let reach = owners.iter().filter_map(|slot| {
-            let end = self.slots[*slot].db.now.position.max(end_of(self.store(*slot)).0);
-            match lineage_of(self.store(*slot)).kinship(&latest) {
-                Kinship::Same => Some(end),
-                Kinship::Descendant(fork) => Some(end.min(fork.seqno.0)),
-                Kinship::Ancestor | Kinship::Sibling => None,
+        // By the data, or the log beside them.
+        let meets = |owner: usize, base: &Base| {
+            let (data, log) = (self.slots[owner].db.now.position, self.store(owner).last());
+            match lineage_of(self.store(owner)).kinship(&latest) {
+                Kinship::Same => base.seqno.0 <= data || base.index <= log,
+                Kinship::Descendant(fork) => {
+                    base.seqno.0 <= data.min(fork.seqno.0) || base.index <= log.min(fork.index.prev())
+                }
+                Kinship::Ancestor | Kinship::Sibling => false,
             }
-        });
-        let reach = reach.max().unwrap_or_default();
+        };
         let on_latest = || servers().filter(|slot| lineage_of(self.store(*slot)).kinship(&latest) == Kinship::Same);
-        let begins_behind = on_latest().all(|slot| self.store(slot).base().seqno.0 > reach);
-        let lost = on_latest().all(|slot| self.slots[slot].doubt.is_some());
+        let begins_behind = on_latest().all(|slot| owners.iter().all(|owner| !meets(*owner, self.store(slot).base())));
+        let overtaken = || owners.iter().all(|slot| lineage_of(self.store(*slot)).kinship(&latest) != Kinship::Same);
+        let lost = on_latest().all(|slot| self.slots[slot].doubt.is_some()) || overtaken();
         (lost && begins_behind && !owners.is_empty()).then_some(owners)
     }
 
@@ -393,7 +407,7 @@ impl Cluster {
 
     /// Equal data everywhere, every promise kept, logs equal where they overlap.
     pub fn final_check(&mut self) {
-        if self.nobody_has_data() {
+        if self.nobody_has_data() || self.only_a_person_can_repair() {
             return;
         }
         let running: Vec<usize> = (0..self.slots.len()).filter(|&i| self.slots[i].process.is_some()).collect();

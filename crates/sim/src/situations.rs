@@ -108,6 +108,8 @@ situations! {
     HalfDone = "half-done statement": 35,
     /// Nobody had better data: the half-done ones were gone on with.
     HalfDoneGoneOnWith = "half-done data gone on with": 0,
+    /// … that reach further than all logs, for a person to look at.
+    HalfDoneAhead = "half-done data ahead of all logs": 0,
     /// The engine could not be asked at a start, and when it ran it was elsewhere than the state file says.
     ClaimRefused = "claim not confirmed by the engine": 8,
     /// Several were at work in a server at a time.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use trireme_order::{Config, Content, Event, JoinState, LogStore, MemStore, Message, Phase};
-use trireme_types::{Incarnation, LogIndex, MemberKind, Seqno, Weight};
+use trireme_types::{EntryKind, Incarnation, LogIndex, MemberKind, Seqno, Weight};
 
 use crate::net::*;
 
@@ -1260,4 +1260,88 @@ fn an_arbitrator_that_is_of_use_to_nobody_asks_for_no_terms_where_nobody_has_dat
     net.run(Duration::from_secs(20));
     let after = net.nodes[&3].group.status().term;
     assert!(after.0 - before.0 < 3, "terms {before:?} to {after:?}");
+}
+
+/// Power is lost in the middle of a statement that no engine takes back, and the logs lose their ends: the data that reach furthest cannot be
+/// gone on with. Nobody gives up the commits in them before a person says so.
+#[test]
+fn commits_in_data_with_a_statement_cut_off_are_given_up_by_a_person_alone() {
+    for owner in 1..=3u8 {
+        let (mut net, end, logs) = all_lose_power(10, [5, 9, 7]);
+        for (n, log) in (1..).zip(logs) {
+            if n != owner {
+                net.restart(n, log, 2, Seqno(end.0 - 9));
+                continue;
+            }
+            let mut cfg = Net::config(n);
+            cfg.me.incarnation = Incarnation(2);
+            net.start(n, cfg, log, Some(end));
+            let now = net.now;
+            let group = &mut net.nodes.get_mut(&n).unwrap().group;
+            group.note_half_done(Some(end));
+            group.join(now, JoinState { position: None });
+        }
+        net.run(Duration::from_secs(30));
+        assert!((1..=3).all(|n| net.phase(n) != Phase::Primary), "they are node {owner}'s, and were given up");
+        assert!(net.warned(owner, "a person has to decide"));
+        let other = owner % 3 + 1;
+        net.force(other);
+        net.run(Duration::from_secs(20));
+        assert!((1..=3).all(|n| net.phase(n) == Phase::Primary), "they are node {owner}'s, and a person has decided");
+    }
+}
+
+/// The only data end, with the log beside them, at the very seqno at which another log begins, and entries without a seqno lie between: that
+/// log does not go on from them. Nobody hands the order over to its member again and again.
+#[test]
+fn a_log_that_begins_with_the_seqno_of_the_only_data_need_not_go_on_from_them() {
+    let mut net = Net::cluster(3);
+    for n in 1..=3 {
+        net.nodes.get_mut(&n).unwrap().group.store_mut().checkpoint_every = 1;
+    }
+    for n in 0..5 {
+        net.propose(1, &format!("commit {n}"));
+        net.settle();
+    }
+    let former = net.sequencer();
+    let owner = former % 3 + 1;
+    net.mute(former);
+    net.run(Duration::from_secs(3));
+    net.lost.clear();
+    net.run(Duration::from_secs(3));
+    let at = net.nodes[&owner].group.status().last;
+    for n in 0..5 {
+        net.propose(owner, &format!("later {n}"));
+        net.settle();
+    }
+    let log = net.nodes[&owner].group.store();
+    let entries = log.read(log.base().index.next(), usize::MAX).unwrap();
+    let begins = entries.iter().rfind(|e| e.header.kind == EntryKind::Term && e.header.index <= at).unwrap().header;
+    let others: Vec<u8> = (1..=3).filter(|n| *n != owner).collect();
+    let mut logs: Vec<MemStore> = (1..=3).map(|n| net.kill(n)).collect();
+    // The owner's ends before the entry of a term, another one's begins behind it, and the last one's later.
+    logs[usize::from(owner) - 1].truncate_after(begins.index.prev()).unwrap();
+    logs[usize::from(others[0]) - 1].trim(begins.index);
+    let end = logs[usize::from(others[1]) - 1].last();
+    logs[usize::from(others[1]) - 1].trim(end.prev());
+    let bases: Vec<Seqno> = logs.iter().map(|log| log.base().seqno).collect();
+    assert_eq!(bases[usize::from(others[0]) - 1], begins.seqno);
+    assert!(bases[usize::from(others[1]) - 1] > begins.seqno);
+    for (n, log) in (1..).zip(logs) {
+        if n == owner {
+            net.restart(n, log, 2, begins.seqno.prev());
+            continue;
+        }
+        let mut cfg = Net::config(n);
+        cfg.me.incarnation = Incarnation(2);
+        net.start(n, cfg, log, None);
+        net.nodes.get_mut(&n).unwrap().group.join(net.now, JoinState { position: None });
+    }
+    net.run(Duration::from_secs(10));
+    let before = net.nodes.values().map(|n| n.group.store().hard_state().term).max();
+    net.run(Duration::from_secs(30));
+    let after = net.nodes.values().map(|n| n.group.store().hard_state().term).max();
+    assert_eq!(before, after, "they elect again and again");
+    assert!((1..=3).all(|n| net.phase(n) != Phase::Primary));
+    assert!(others.iter().any(|n| net.warned(*n, "set pc.bootstrap=1 on that node")));
 }
