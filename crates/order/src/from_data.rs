@@ -131,7 +131,8 @@ impl<S: LogStore> Group<S> {
             && !self.is(Mutant::DataIgnored)
     }
 
-    /// A person decides for this member, whose log lost its end, but whose own data do not: the data go on, not the log (rule 10).
+    /// A person decides for this member, whose log lost its end, but whose own data do not: the data go on, not the log (rule 10). `false`: this is
+    /// not such a member.
     pub(crate) fn force_from_own_data(&mut self, now: Timestamp) -> bool {
         let me = self.me();
         let data = self.data.position.filter(|(_, seqno)| *seqno > self.own.tail().seqno);
@@ -139,6 +140,13 @@ impl<S: LogStore> Group<S> {
         let Some((history, seqno)) = data.filter(|d| Some(*d) == position) else { return false };
         if self.phase() != Phase::Joining || history != self.own.tail().history || self.is(Mutant::DataIgnored) {
             return false;
+        }
+        if !self.may_begin_log_at(seqno) {
+            // The log alone would be gone on with without these data.
+            let text = "not made primary yet: the write-set log lacks commits that are in the data of this node, and the storage engine does \
+                        not have all of these on disk. Set pc.bootstrap=1 again in some seconds";
+            self.log(true, text.into());
+            return true;
         }
         let index = self.beyond_all_logs();
         self.begin_from_data(now, index, seqno);

@@ -903,7 +903,8 @@ impl Cluster {
         self.note_struck(slot);
         let sat_out = self.sits_out(slot);
         // The only data, once a statement is cut off in them, do not keep others from going on without data (rule 26).
-        let others_have_data = (0..self.slots.len()).any(|i| i != slot && self.may_go_on_from(i));
+        let others_have_data =
+            (0..self.slots.len()).any(|i| i != slot && !self.slots[i].dead && self.may_go_on_from(i));
         let drops = sat_out && self.slots[slot].sick.drops && self.may_lose_power(slot) && self.may_forget();
         let Some(mut p) = self.slots[slot].process.take() else {
             self.server_ended(slot, power);

@@ -1345,3 +1345,30 @@ fn a_log_that_begins_with_the_seqno_of_the_only_data_need_not_go_on_from_them() 
     assert!((1..=3).all(|n| net.phase(n) != Phase::Primary));
     assert!(others.iter().any(|n| net.warned(*n, "set pc.bootstrap=1 on that node")));
 }
+
+/// A person decides for a server whose log lost its end. As long as its engine has the data that reach further in memory only, nothing is given
+/// up for them, nor they for the log.
+#[test]
+fn a_person_who_decides_for_data_in_memory_is_asked_to_wait() {
+    let (mut net, end, logs) = all_lose_power(10, [5, 9, 7]);
+    let log = logs.into_iter().next().unwrap();
+    let before = log.last();
+    let mut cfg = Net::config(1);
+    cfg.me.incarnation = Incarnation(2);
+    net.start(1, cfg, log, Some(end));
+    let now = net.now;
+    let group = &mut net.nodes.get_mut(&1).unwrap().group;
+    group.note_engine_disk(Seqno(0));
+    group.join(now, JoinState { position: Some((HISTORY, end)) });
+    net.force(1);
+    net.run(Duration::from_secs(1));
+    assert!(net.warned(1, "not made primary yet"));
+    assert_ne!(net.phase(1), Phase::Primary);
+    assert_eq!(net.nodes[&1].group.store().last(), before);
+    assert!(net.nodes[&1].group.awaits_engine_disk());
+    net.nodes.get_mut(&1).unwrap().group.note_engine_disk(end);
+    net.force(1);
+    net.run(Duration::from_secs(1));
+    assert_eq!(net.phase(1), Phase::Primary);
+    assert_eq!(base_of(&net, 1), end, "its data go on");
+}
