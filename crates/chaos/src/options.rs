@@ -91,6 +91,9 @@ pub struct Options {
     pub durability: Option<Durability>,
     /// `None`: drawn from the seed.
     pub settings: Option<Settings>,
+    /// Servers of our provider are started as by MariaDB's service unit: a run with `--wsrep-recover` first, whose position they are told.
+    /// Galera's always are.
+    pub unit: bool,
     /// How long a node that no fault hits may go without a commit, instead of what each fault allows.
     pub gap_limit: Option<Duration>,
     /// Lines for every node's `my.cnf`.
@@ -207,7 +210,7 @@ impl Options {
     pub(crate) fn about(&self) -> String {
         let nodes = if self.single { "1 node".to_owned() } else { format!("{} nodes", self.nodes) };
         format!(
-            "{}, {nodes}, {}, {}, {}, nemesis {}, flush={}, sync_wait={}, settings {}, seed {}",
+            "{}, {nodes}, {}, {}, {}, nemesis {}, flush={}, sync_wait={}, settings {}{}, seed {}",
             self.provider_name(),
             match self.through {
                 Through::Direct => "clients on every node".to_owned(),
@@ -219,6 +222,7 @@ impl Options {
             self.flush,
             self.sync_wait,
             self.settings(),
+            if self.unit { ", started as by the unit" } else { "" },
             self.seed
         )
     }

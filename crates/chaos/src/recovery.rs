@@ -20,8 +20,14 @@ pub(crate) enum Kind {
     Single,
     /// Started as its operators do: with the engine's position, and by a bootstrap when all are dead.
     Galera,
-    /// Started plainly, in any order.
-    Ours,
+    /// Started in any order: plainly, or with the engine's position as by MariaDB's service unit.
+    Ours(Start),
+}
+
+impl Kind {
+    pub fn is_ours(self) -> bool {
+        matches!(self, Kind::Ours(_))
+    }
 }
 
 /// Follows the servers' logs.
@@ -102,7 +108,8 @@ fn start_again(cluster: &mut Cluster, id: NodeId, kind: Kind) -> Result<()> {
 pub(crate) fn way_to_start(kind: Kind) -> Start {
     match kind {
         Kind::Galera => Start::Recover,
-        Kind::Single | Kind::Ours => Start::Plain,
+        Kind::Single => Start::Plain,
+        Kind::Ours(start) => start,
     }
 }
 
@@ -133,7 +140,7 @@ fn whole(cluster: &Cluster, kind: Kind) -> std::result::Result<(), String> {
     for status in cluster.status() {
         let there = match kind {
             Kind::Single => true,
-            Kind::Galera | Kind::Ours => status.is_synced() && status.members == Some(size),
+            Kind::Galera | Kind::Ours(_) => status.is_synced() && status.members == Some(size),
         };
         if !there {
             return Err(format!("{} is {}, in a group of {:?}", status.node, status.state, status.members));

@@ -16,7 +16,7 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::time::{Duration, Instant};
 use trireme_cluster::Dice;
-use trireme_cluster::{Cluster, ClusterGuard, Error, LogCursor, NodeId, Result, until, wait_equal};
+use trireme_cluster::{Cluster, ClusterGuard, Error, LogCursor, NodeId, Result, Start, until, wait_equal};
 use trireme_history::{History, Isolation, Micros, Operation, Outcome, check};
 
 /// For what a healthy cluster does in moments.
@@ -70,7 +70,8 @@ impl Field {
         let kind = match (options.single, options.is_galera()) {
             (true, _) => Kind::Single,
             (false, true) => Kind::Galera,
-            (false, false) => Kind::Ours,
+            (false, false) if options.unit => Kind::Ours(Start::Recover),
+            (false, false) => Kind::Ours(Start::Plain),
         };
         let work: Box<dyn Work> = match options.workload {
             Workload::ListAppend => Box::new(ListAppend::default()),
@@ -160,7 +161,7 @@ impl Field {
             gap_quiet_ms: gaps[0].healthy.0 / 1000,
             stall_quiet_ms: stalls[0].0 / 1000,
             stall_ms: stalls.iter().map(|stall| stall.0 / 1000).max().unwrap_or(0),
-            gap_quiet_limit_ms: (kind == Kind::Ours).then(|| options.gap_limit.unwrap_or(OTHERS).as_millis() as u64),
+            gap_quiet_limit_ms: (kind.is_ours()).then(|| options.gap_limit.unwrap_or(OTHERS).as_millis() as u64),
             recoveries,
             views,
             difference,
@@ -235,7 +236,7 @@ impl Field {
             recovery.faults = faults.iter().map(Fault::to_string).collect();
             let mut hit: BTreeSet<NodeId> = faults.iter().flat_map(|fault| fault.hit(&all)).collect();
             recovery.sequencer_hit = sequencers.iter().flatten().any(|node| hit.contains(node));
-            if kind == Kind::Ours && recovery.by_hand.is_none() {
+            if kind.is_ours() && recovery.by_hand.is_none() {
                 let of = |each: Duration| options.gap_limit.unwrap_or(each).as_millis() as u64;
                 match options.through {
                     Through::Direct => recovery.gap_limit_ms = limit(&faults, &sequencers, &all).map(of),
@@ -347,7 +348,7 @@ fn broken(report: &Report, kind: Kind, nemesis: Nemesis) -> Vec<String> {
         n => broken.push(format!("a server ended by itself ×{n}")),
     }
     // The log covers everything that such a run writes. Galera's cache does not outlive a crash, nor does it claim to.
-    if kind == Kind::Ours && report.copies() > 0 && !nemesis.takes_copies() {
+    if kind.is_ours() && report.copies() > 0 && !nemesis.takes_copies() {
         broken.push(format!("a full copy where the log was enough ×{}", report.copies()));
     }
     broken
@@ -417,8 +418,8 @@ mod tests {
         assert!(!tells_internal_error("2026-11-25 10:00:00 0 [ERROR] WSREP: the log's disk does not answer"));
 
         let well = Report::uneventful();
-        assert_eq!(broken(&well, Kind::Ours, Nemesis::KillAll), Vec::<String>::new());
+        assert_eq!(broken(&well, Kind::Ours(Start::Plain), Nemesis::KillAll), Vec::<String>::new());
         let report = Report { internal_errors: vec![format!("node2: {invariant}")], ..well };
-        assert_eq!(broken(&report, Kind::Ours, Nemesis::KillAll), report.internal_errors);
+        assert_eq!(broken(&report, Kind::Ours(Start::Plain), Nemesis::KillAll), report.internal_errors);
     }
 }

@@ -278,6 +278,10 @@ pub struct ChaosRun {
     /// server). Default: file or command-line, drawn
     #[arg(long, value_name = "PLACE")]
     pub settings: Option<Settings>,
+    /// Start servers as MariaDB's service unit does: a run with --wsrep-recover first, whose position they are told.
+    /// Galera's always are
+    #[arg(long)]
+    pub unit: bool,
     /// repl.durability of our provider: disk or process
     #[arg(long, value_name = "MODE")]
     pub durability: Option<Durability>,

@@ -225,6 +225,7 @@ fn resolve(asked: &ChaosRun, cancel: Cancel) -> Result<Options> {
         sync_wait: asked.sync_wait,
         flush: asked.flush,
         settings: asked.settings,
+        unit: asked.unit,
         durability: asked.durability,
         gap_limit: asked.gap_limit.map(Duration::from_secs_f64),
         server_options: asked.options.option.clone(),
