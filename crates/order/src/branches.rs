@@ -315,8 +315,14 @@ impl<S: LogStore> Group<S> {
             return;
         }
         // A log that goes on from nobody's data serves nobody, however long it is (rule 10).
-        let reach = self.reach_of_data(now).unwrap_or(Seqno(u64::MAX));
-        let useful = self.arbitrates() || self.own.store().base().seqno <= reach;
+        let (base, reach) = (self.own.store().base(), self.reach_of_data(now));
+        let goes_on = reach.is_none_or(|reach| base.seqno <= reach && self.goes_on_from(now, base));
+        let (useful, reach) = (self.arbitrates() || goes_on, reach.unwrap_or(Seqno(u64::MAX)));
+        // A member without data passes the word back to one with data: nothing there goes on from these, nor behind it.
+        let declined = from.filter(|n| self.holds().is_some() && self.data_of(*n).is_none());
+        let declined = declined.and_then(|n| self.peers.get(&n)?.told()).map(|p| (p.lineage.clone(), p.base));
+        let is_declined =
+            |p: &Presence| declined.as_ref().is_some_and(|(on, base)| p.lineage == *on && p.base >= *base);
         let mine = if useful { (0, self.own.tail().term, self.own.tail().index) } else { Default::default() };
         let mut best: Option<((usize, Term, LogIndex), NodeId)> = None;
         let mut alive = Vec::new();
@@ -324,7 +330,9 @@ impl<S: LogStore> Group<S> {
             let Some(p) = peer.told_lately(now).filter(|p| !p.primary) else { continue };
             // A branch that grew from this one was forced later, and knows more of what was meant to last.
             let forks = match self.kinship_of(*node) {
+                Some(Kinship::Same | Kinship::Descendant(_)) if is_declined(p) => continue,
                 Some(Kinship::Same) if p.base > reach || !self.is_of_use(now, *node) => continue,
+                Some(Kinship::Same) if !useful && p.base >= base.seqno => continue,
                 Some(Kinship::Same) => 0,
                 Some(Kinship::Descendant(fork)) if self.is_bare_branch(now, p, &fork) => continue,
                 // It would refuse, and nothing would come of the command. An arbitrator never does.
@@ -343,8 +351,11 @@ impl<S: LogStore> Group<S> {
                 best = Some((log, *node));
             }
         }
-        match best {
-            Some((_, node)) => self.send(node, Message::Force),
+        // The data of whoever passed the word on may be the only ones, and nothing here goes on from them.
+        let before = |n: NodeId| matches!(self.kinship_of(n), Some(Kinship::Same | Kinship::Ancestor));
+        let owner = from.filter(|n| !useful && before(*n) && self.data_of(*n).is_some());
+        match best.map(|(_, node)| node).or(owner) {
+            Some(node) => self.send(node, Message::Force),
             None if self.arbitrates() => match self.someone_to_bring_up(&alive) {
                 Some(server) => self.force(now, server),
                 None => {

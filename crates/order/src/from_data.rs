@@ -164,15 +164,29 @@ impl<S: LogStore> Group<S> {
         if self.is(Mutant::DataIgnored) || self.arbitrates() {
             return None;
         }
-        let base = self.own.store().base().seqno;
+        let base = self.own.store().base();
         match self.reach_of_data(now) {
-            Some(reach) if reach < base => {
-                Some(format!("the data here reach seqno {reach}, and its log goes on behind {base}"))
+            Some(reach) if reach < base.seqno || !self.goes_on_from(now, base) => {
+                Some(format!("the data here reach seqno {reach}, and its log goes on behind {}", base.seqno))
             }
             Some(_) => None,
             // Data for which nobody vouches are the server's own affair: it may know how to go on (a statement that was cut off everywhere).
             None => self.data.position.is_none().then(|| "no node here has data".into()),
         }
+    }
+
+    /// Do data, or a log beside data, meet `base`, where the own log begins? Seqnos alone do not say so where both are the same: entries without
+    /// one may lie between. Logs that begin earlier and end later or there are taken for such that go on from the data.
+    pub(crate) fn goes_on_from(&self, now: Timestamp, base: &Base) -> bool {
+        let meets =
+            |reach: Reach| base.seqno <= reach.data || base.seqno < reach.log.seqno || base.index <= reach.log.index;
+        let logs = self.servers_here(now);
+        self.holds().is_some()
+            || logs.iter().any(|(_, p)| p.base < base.seqno && (p.seqno > base.seqno || p.last_index >= base.index))
+            || self.peers.keys().any(|node| {
+                let here = self.peers.get(node).and_then(|p| p.told_lately(now)).is_some_and(|p| !p.primary);
+                here && self.reach_on_this_branch(*node).is_some_and(meets)
+            })
     }
 
     /// Does it take somebody who is not here before anything can be decided about data that are ahead of this log?

@@ -1344,6 +1344,11 @@ fn a_log_that_begins_with_the_seqno_of_the_only_data_need_not_go_on_from_them() 
     assert_eq!(before, after, "they elect again and again");
     assert!((1..=3).all(|n| net.phase(n) != Phase::Primary));
     assert!(others.iter().any(|n| net.warned(*n, "set pc.bootstrap=1 on that node")));
+    net.force(owner);
+    net.run(Duration::from_secs(10));
+    assert!((1..=3).all(|n| net.phase(n) == Phase::Primary), "a person has decided for the only data");
+    assert!(!net.nodes[&owner].events.contains(&Event::DataDiverged));
+    assert_eq!(net.nodes[&owner].delivered.last().unwrap().1, b"commit 4");
 }
 
 /// A person decides for a server whose log lost its end. As long as its engine has the data that reach further in memory only, nothing is given
