@@ -6,59 +6,29 @@
 use crate::Replicator;
 use crate::flow::Flow;
 
-/// One broken rule. The numbers are those of docs/protocol.md, section 9.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Mutant {
-    /// 24: whoever orders leaves a member that lags out of its own cut at once, and does not order that.
-    LagUnordered,
-    /// 26: data from before another member went on from half done ones are gone on with.
-    OvertakenTrusted,
-    /// 26: a member goes on from half done data although a voter is absent that may have whole ones.
-    GoesOnEarly,
-    /// 28: what the data held when they were found is not compared with what the group has decided.
-    ContradictionIgnored,
-    /// 28: a vote does not wait for members that have not said yet whether they have data.
-    NewcomersUnasked,
-    /// 33: a copy is good for whatever log it meets.
-    CopyUnchecked,
-    /// Flow control: a stop that is not heard again stays in force.
-    StopNeverExpires,
-    /// Flow control: a stop in force is not said again.
-    StopSaidOnce,
-    /// Flow control: the end of a stop is not said.
-    GoNeverSaid,
-    /// Flow control: a member that applies nothing asks for a stop without end.
-    NeverGivesUp,
-}
-
-#[cfg(feature = "mutants")]
-impl Mutant {
-    pub const ALL: &'static [Mutant] = &[
-        Mutant::LagUnordered,
-        Mutant::OvertakenTrusted,
-        Mutant::GoesOnEarly,
-        Mutant::ContradictionIgnored,
-        Mutant::NewcomersUnasked,
-        Mutant::CopyUnchecked,
-        Mutant::StopNeverExpires,
-        Mutant::StopSaidOnce,
-        Mutant::GoNeverSaid,
-        Mutant::NeverGivesUp,
-    ];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Mutant::LagUnordered => "lag-unordered",
-            Mutant::OvertakenTrusted => "overtaken-trusted",
-            Mutant::GoesOnEarly => "goes-on-early",
-            Mutant::ContradictionIgnored => "contradiction-ignored",
-            Mutant::NewcomersUnasked => "newcomers-unasked",
-            Mutant::CopyUnchecked => "copy-unchecked",
-            Mutant::StopNeverExpires => "stop-never-expires",
-            Mutant::StopSaidOnce => "stop-said-once",
-            Mutant::GoNeverSaid => "go-never-said",
-            Mutant::NeverGivesUp => "never-gives-up",
-        }
+trireme_types::named! {
+    /// One broken rule. The numbers are those of docs/protocol.md, section 9.
+    pub enum Mutant {
+        /// 24: whoever orders leaves a member that lags out of its own cut at once, and does not order that.
+        LagUnordered = "lag-unordered",
+        /// 26: data from before another member went on from half done ones are gone on with.
+        OvertakenTrusted = "overtaken-trusted",
+        /// 26: a member goes on from half done data although a voter is absent that may have whole ones.
+        GoesOnEarly = "goes-on-early",
+        /// 28: what the data held when they were found is not compared with what the group has decided.
+        ContradictionIgnored = "contradiction-ignored",
+        /// 28: a vote does not wait for members that have not said yet whether they have data.
+        NewcomersUnasked = "newcomers-unasked",
+        /// 33: a copy is good for whatever log it meets.
+        CopyUnchecked = "copy-unchecked",
+        /// Flow control: a stop that is not heard again stays in force.
+        StopNeverExpires = "stop-never-expires",
+        /// Flow control: a stop in force is not said again.
+        StopSaidOnce = "stop-said-once",
+        /// Flow control: the end of a stop is not said.
+        GoNeverSaid = "go-never-said",
+        /// Flow control: a member that applies nothing asks for a stop without end.
+        NeverGivesUp = "never-gives-up",
     }
 }
 

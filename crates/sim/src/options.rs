@@ -152,110 +152,55 @@ pub enum DbFlush {
     Kernel,
 }
 
-/// Something broken on purpose, to prove that the checkers can fail.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sabotage {
-    /// A loss of power takes entries that were reported as synced (rule 2: what an acknowledgement means).
-    LyingDisk,
-    /// The promised term and the vote do not survive the process (rule 1).
-    ForgottenPromise,
-    /// The death of the process takes entries that were written (durability `process`).
-    LostWrites,
-    /// The part of the certification index that is dropped follows the own database, not the order (rule 24).
-    LocalCut,
-    /// A log that ends at damage does not say so (rule 17).
-    HoleTrusted,
-    /// A statement in total-order isolation is certified like any other.
-    IsolationIgnored,
-    /// A view does not end the streaming transactions of those that left.
-    StreamsKept,
-    /// The order is not told who is evicted.
-    EvictionForgotten,
-    /// A node whose disk was cloned is linked again by those who have seen the clone (rule 12).
-    TwinReturns,
-    /// A sync counts for the record that is being written, although it covers its first pieces only (rule 2).
-    SyncUnwritten,
-    /// A record that is taken back before it is whole leaves its pieces to the next one.
-    PiecesMixed,
-    /// The log drops what the server has committed in memory, whatever its engine has on disk (rule 32).
-    TrimmedInMemory,
-    /// A position is gone on from that the engine did not confirm (rule 31).
-    PositionTrusted,
-    /// An applier begins with a write set before all that its keys order before it is committed (rule 24).
-    DependsOnIgnored,
-    /// A local transaction that is in the way of an applier is not aborted.
-    VictimSpared,
-    /// Clients' write sets are sent although an ordered victim waits to be applied again (rule 23).
-    ReplayOvertaken,
-    /// A stop records its position as on disk without waiting for the engine (rule 31).
-    StopUnsynced,
-    /// Data that a statement was cut off in count as whole (rule 26).
-    HalfDoneTrusted,
-    /// A log that is opened again after an outage of its disk is not compared with what its member had acknowledged (rules 16, 17).
-    OutageTrusted,
-    /// At an outage a client hears that its statement in total-order isolation was not executed, although it is on its way (rule 22).
-    StatementAbandoned,
-    /// A server that was outvoted about an error goes on with the data it has (rule 28).
-    VoteIgnored,
-    /// A server does not know its failures at its node any more when it is started again (rule 28).
-    FailureForgotten,
-    /// A transaction that flow control holds back keeps its locks when an applier wants them.
-    RecallForgotten,
-}
-
-impl Sabotage {
-    pub const ALL: &'static [Sabotage] = &[
-        Sabotage::LyingDisk,
-        Sabotage::ForgottenPromise,
-        Sabotage::LostWrites,
-        Sabotage::LocalCut,
-        Sabotage::HoleTrusted,
-        Sabotage::IsolationIgnored,
-        Sabotage::StreamsKept,
-        Sabotage::EvictionForgotten,
-        Sabotage::TwinReturns,
-        Sabotage::SyncUnwritten,
-        Sabotage::PiecesMixed,
-        Sabotage::TrimmedInMemory,
-        Sabotage::PositionTrusted,
-        Sabotage::DependsOnIgnored,
-        Sabotage::VictimSpared,
-        Sabotage::ReplayOvertaken,
-        Sabotage::StopUnsynced,
-        Sabotage::HalfDoneTrusted,
-        Sabotage::VoteIgnored,
-        Sabotage::FailureForgotten,
-        Sabotage::OutageTrusted,
-        Sabotage::StatementAbandoned,
-        Sabotage::RecallForgotten,
-    ];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Sabotage::LyingDisk => "lying-disk",
-            Sabotage::ForgottenPromise => "forgotten-promise",
-            Sabotage::LostWrites => "lost-writes",
-            Sabotage::LocalCut => "local-cut",
-            Sabotage::HoleTrusted => "hole-trusted",
-            Sabotage::IsolationIgnored => "isolation-ignored",
-            Sabotage::StreamsKept => "streams-kept",
-            Sabotage::EvictionForgotten => "eviction-forgotten",
-            Sabotage::TwinReturns => "twin-returns",
-            Sabotage::SyncUnwritten => "sync-unwritten",
-            Sabotage::PiecesMixed => "pieces-mixed",
-            Sabotage::TrimmedInMemory => "trimmed-in-memory",
-            Sabotage::PositionTrusted => "position-trusted",
-            Sabotage::DependsOnIgnored => "depends-on-ignored",
-            Sabotage::VictimSpared => "victim-spared",
-            Sabotage::ReplayOvertaken => "replay-overtaken",
-            Sabotage::StopUnsynced => "stop-unsynced",
-            Sabotage::HalfDoneTrusted => "half-done-trusted",
-            Sabotage::VoteIgnored => "vote-ignored",
-            Sabotage::FailureForgotten => "failure-forgotten",
-            Sabotage::OutageTrusted => "outage-trusted",
-            Sabotage::StatementAbandoned => "statement-abandoned",
-            Sabotage::RecallForgotten => "recall-forgotten",
-        }
+trireme_types::named! {
+    /// Something broken on purpose, to prove that the checkers can fail.
+    pub enum Sabotage {
+        /// A loss of power takes entries that were reported as synced (rule 2: what an acknowledgement means).
+        LyingDisk = "lying-disk",
+        /// The promised term and the vote do not survive the process (rule 1).
+        ForgottenPromise = "forgotten-promise",
+        /// The death of the process takes entries that were written (durability `process`).
+        LostWrites = "lost-writes",
+        /// The part of the certification index that is dropped follows the own database, not the order (rule 24).
+        LocalCut = "local-cut",
+        /// A log that ends at damage does not say so (rule 17).
+        HoleTrusted = "hole-trusted",
+        /// A statement in total-order isolation is certified like any other.
+        IsolationIgnored = "isolation-ignored",
+        /// A view does not end the streaming transactions of those that left.
+        StreamsKept = "streams-kept",
+        /// The order is not told who is evicted.
+        EvictionForgotten = "eviction-forgotten",
+        /// A node whose disk was cloned is linked again by those who have seen the clone (rule 12).
+        TwinReturns = "twin-returns",
+        /// A sync counts for the record that is being written, although it covers its first pieces only (rule 2).
+        SyncUnwritten = "sync-unwritten",
+        /// A record that is taken back before it is whole leaves its pieces to the next one.
+        PiecesMixed = "pieces-mixed",
+        /// The log drops what the server has committed in memory, whatever its engine has on disk (rule 32).
+        TrimmedInMemory = "trimmed-in-memory",
+        /// A position is gone on from that the engine did not confirm (rule 31).
+        PositionTrusted = "position-trusted",
+        /// An applier begins with a write set before all that its keys order before it is committed (rule 24).
+        DependsOnIgnored = "depends-on-ignored",
+        /// A local transaction that is in the way of an applier is not aborted.
+        VictimSpared = "victim-spared",
+        /// Clients' write sets are sent although an ordered victim waits to be applied again (rule 23).
+        ReplayOvertaken = "replay-overtaken",
+        /// A stop records its position as on disk without waiting for the engine (rule 31).
+        StopUnsynced = "stop-unsynced",
+        /// Data that a statement was cut off in count as whole (rule 26).
+        HalfDoneTrusted = "half-done-trusted",
+        /// A log that is opened again after an outage of its disk is not compared with what its member had acknowledged (rules 16, 17).
+        OutageTrusted = "outage-trusted",
+        /// At an outage a client hears that its statement in total-order isolation was not executed, although it is on its way (rule 22).
+        StatementAbandoned = "statement-abandoned",
+        /// A server that was outvoted about an error goes on with the data it has (rule 28).
+        VoteIgnored = "vote-ignored",
+        /// A server does not know its failures at its node any more when it is started again (rule 28).
+        FailureForgotten = "failure-forgotten",
+        /// A transaction that flow control holds back keeps its locks when an applier wants them.
+        RecallForgotten = "recall-forgotten",
     }
 }
 

@@ -9,6 +9,7 @@ mod ids;
 mod level;
 mod lineage;
 mod member;
+mod named;
 mod panic_text;
 mod printable;
 mod splitmix;
