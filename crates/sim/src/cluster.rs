@@ -278,6 +278,14 @@ impl Slot {
         }
     }
 
+    /// Transactions of own clients are over, but for those that are ordered: these keep their locks until they are committed.
+    pub(crate) fn end_unordered(&mut self) {
+        let Some(p) = &mut self.process else { return };
+        let ordered = |op: &u64| self.db.queue.iter().any(|change| change.ends().any(|ended| ended == *op));
+        p.locks.retain(|op, _| ordered(op));
+        p.trxs.retain(|op, _| ordered(op));
+    }
+
     /// The end of its data, once all that it was told is applied.
     pub(crate) fn holds(&self) -> Option<(Uuid, u64)> {
         let told = self.process.as_ref().filter(|p| p.replicator.serves()).map_or(0, |p| p.last_seqno.0);

@@ -472,8 +472,8 @@ impl Cluster {
                 // Nobody will hear of entries in the part that is skipped: unknown outcomes.
                 p.pending.clear();
                 p.streams.values_mut().for_each(OwnStream::lose);
-                p.trxs.clear();
                 p.held_back.clear();
+                self.slots[slot].end_unordered();
                 self.wake_waiting(slot);
                 self.carry_out(slot);
                 if base.history.is_nil() {

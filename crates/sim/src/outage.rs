@@ -143,15 +143,16 @@ impl Cluster {
         self.abort_streams(slot);
         let holds_up = self.outages.chance(0.3);
         let now = self.now;
-        let Some(p) = &mut self.slots[slot].process else { return };
+        let s = &mut self.slots[slot];
+        let Some(p) = &mut s.process else { return };
         p.pending.retain(|_, asked| asked.isolated);
         if self.options.sabotage == Some(Sabotage::StatementAbandoned) {
             std::mem::take(&mut p.pending).values().for_each(|asked| self.clients.withdrawn(asked.op));
         }
         p.streams.clear();
         // In a new session all is certified against these.
-        p.locks.clear();
-        p.trxs.clear();
+        s.end_unordered();
+        let Some(p) = &mut s.process else { return };
         p.held_back.clear();
         self.clients.reads_failed += p.waiting_reads.len() as u64;
         p.waiting_reads.clear();
