@@ -273,11 +273,13 @@ impl<S: LogStore> Group<S> {
         if !begun || self.leads() {
             return;
         }
+        let end = self.own.tail().end();
         let unheard = |v: &Voter| v.node != self.me() && self.kinship_of(v.node) == Some(Kinship::Ancestor);
         if self.own.tail().voters.voters.iter().all(unheard)
             && (self.arbitrates() || self.begin_to_doubt(Lack::Entries))
             && self.truncate_after(fork.index.prev())
         {
+            self.suspicion.note_given_up(end);
             self.become_follower(now, None);
         }
     }

@@ -72,6 +72,8 @@ pub(crate) struct Suspicion {
     forgotten: LogIndex,
     /// The newest acknowledgement heard of each node on the present branch (rule 12).
     recalled: BTreeMap<NodeId, (Term, LogIndex)>,
+    /// The end of the branch that this member gave up last, because its only voter had not heard of it.
+    given_up: Option<LogEnd>,
     /// The arbitrator that was to decide what is gone on with, with its log, and how often.
     entrusted: Option<(NodeId, LogEnd, u32)>,
 }
@@ -90,6 +92,15 @@ impl Suspicion {
 
     fn has_declined(&self, node: NodeId, last: LogEnd) -> bool {
         self.entrusted.is_some_and(|(to, log, times)| (to, log) == (node, last) && times >= ENTRUSTED_MAX)
+    }
+
+    pub fn note_given_up(&mut self, end: LogEnd) {
+        self.given_up = Some(end);
+    }
+
+    /// Was this acknowledged on a branch that was given up since? Each term has one sequencer, so its acknowledgements are of one branch.
+    fn gave_up(&self, term: Term, index: LogIndex) -> bool {
+        self.given_up.is_some_and(|end| term == end.term && index <= end.index)
     }
 
     /// Another term, or branch.
@@ -556,6 +567,9 @@ impl<S: LogStore> Group<S> {
         // A fork is a change of the voters, so it is on disk before it is acknowledged.
         let lacks_fork = self.fork_before(from, branch).is_some_and(|fork| fork.index <= index);
         if !self.is_own_branch(branch) && !lacks_fork || self.is(Mutant::ShortLogVotes) {
+            return;
+        }
+        if self.suspicion.gave_up(term, index) {
             return;
         }
         // Entries go only when others of a later term come.

@@ -196,6 +196,47 @@ fn what_only_an_arbitrator_has_kept_is_brought_to_a_server_whose_data_reach_it()
     }
 }
 
+/// The arbitrator has begun a branch for one of the servers and says what it acknowledges there, but is cut off before anybody has the branch. It
+/// gives that up, and nobody takes its log for an old one for want of it.
+#[test]
+fn a_branch_that_an_arbitrator_has_given_up_is_not_missed() {
+    let (mut net, mut logs) = two_servers_and_an_arbitrator([15, 20], 5);
+    let data = Seqno(logs[2].base().seqno.0 + 1);
+    net.restart(1, logs[0].clone(), 2, Seqno(3));
+    net.restart(2, logs[1].clone(), 2, data);
+    logs[2].set_suspect(None).unwrap();
+    start_arbitrator(&mut net, logs[2].clone());
+    let branch_of = |m: &Message| match m.content() {
+        Some(Content::Append(append)) => append.entries.iter().any(|(header, _)| header.kind == EntryKind::Voters),
+        _ => false,
+    };
+    let mut told = false;
+    let mut until = net.now.after(Duration::from_secs(20));
+    while net.now < until {
+        net.drain_all();
+        let Some((from, to, message)) = net.next_message() else { continue };
+        if from == 3 && net.forked(3) && branch_of(&message) {
+            continue;
+        }
+        if (from, to) == (3, 2) && net.forked(3) && matches!(message.content(), Some(Content::Ack { .. })) && !told {
+            told = true;
+            net.cut = vec![(1, 2), (1, 3)];
+            net.lost = vec![(2, 3)];
+            net.update_links();
+            until = net.now.after(Duration::from_secs(3));
+        }
+        net.nodes.get_mut(&to).unwrap().group.handle_message(net.now, node(from), message);
+    }
+    assert!(told, "the arbitrator has not decided");
+    assert!(!net.forked(3), "it has given the branch up");
+    net.lost.clear();
+    net.heal();
+    net.run(Duration::from_secs(30));
+    assert!(!net.warned(3, "an old copy"), "it acknowledged the beginning of the branch");
+    assert!((1..=3).all(|n| net.phase(n) == Phase::Primary));
+    assert_eq!(net.bodies(2).last().unwrap(), "commit 29");
+}
+
 #[test]
 fn a_person_who_decides_for_a_server_whose_data_reach_the_arbitrators_log_gets_both() {
     let (mut net, logs) = two_servers_and_an_arbitrator([15, 20], 5);
