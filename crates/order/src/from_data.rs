@@ -8,11 +8,13 @@
 //! whose data end at the very same position go on with them, the rest take a full copy. (docs/decisions/0008)
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use trireme_types::{Base, Fork, Kinship, Lineage, LogIndex, Member, NodeId, Seqno, Term, Timestamp, Uuid, View};
 
 use crate::group::Group;
 use crate::mutant::Mutant;
+use crate::standing::Offer;
 use crate::{Content, JoinState, LogStore, Phase, Presence};
 
 /// A present member whose data reach beyond the own log.
@@ -48,6 +50,20 @@ struct Reach {
     log: Place,
 }
 
+/// How long a log waits for the engine. One that does not tell is given a minute, and what was read back at a start another one. Then it is stuck:
+/// an applier may wait for a vote, and the vote for this member.
+const ENGINE_PATIENCE: Duration = Duration::from_secs(150);
+
+/// A log that does not take the place of the own one yet, because the engine does not have on its disk what only the own one can replay.
+#[derive(Debug)]
+pub(crate) struct Awaited {
+    /// The engine has to have so much.
+    seqno: Seqno,
+    since: Timestamp,
+    /// The state with which the log begins, if a sequencer has offered one.
+    offer: Option<Offer>,
+}
+
 /// The data of the server that this member belongs to, and whether logs go on from them.
 #[derive(Default)]
 pub(crate) struct ServerData {
@@ -62,8 +78,8 @@ pub(crate) struct ServerData {
     pub half_done: Option<Seqno>,
     /// Up to where the server's engine has them on its disk (rule 32). `None`: all of them, as the server found them there.
     pub on_disk: Option<Seqno>,
-    /// A log that begins here was not taken in place of the own one, because the engine does not have so much on its disk.
-    pub awaited: Option<Seqno>,
+    /// A log that is to take the place of the own one waits for that.
+    pub awaited: Option<Awaited>,
     /// They hold everything up to here, whatever `commit` knows of it. Zero: unknown, or passed by delivery.
     pub applied: Seqno,
     /// Linked servers of whose data it turned out that the log here does not go on from them.
@@ -141,7 +157,7 @@ impl<S: LogStore> Group<S> {
         if self.phase() != Phase::Joining || history != self.own.tail().history || self.is(Mutant::DataIgnored) {
             return false;
         }
-        if !self.may_begin_log_at(seqno) {
+        if !self.may_begin_log_at(now, seqno) {
             // The log alone would be gone on with without these data.
             let text = "not made primary yet: the write-set log lacks commits that are in the data of this node, and the storage engine does \
                         not have all of these on disk. Set pc.bootstrap=1 again in some seconds";
@@ -481,19 +497,47 @@ impl<S: LogStore> Group<S> {
     }
 
     /// May a log that begins at `seqno` replace the own one, which can replay what the engine loses in a crash (rule 32)? If not, the engine
-    /// is asked for, and whoever wants the log replaced tries again.
-    pub(crate) fn may_begin_log_at(&mut self, seqno: Seqno) -> bool {
+    /// is asked for.
+    pub(crate) fn may_begin_log_at(&mut self, now: Timestamp, seqno: Seqno) -> bool {
         if self.data.is_on_disk(seqno) || self.is(Mutant::ReplayDropped) {
             return true;
         }
-        if self.data.awaited.replace(seqno) != Some(seqno) {
-            let text = format!(
-                "the write-set log here is not replaced yet by one that begins at seqno {seqno}: the storage engine of this node does not \
-                 have so much on disk"
-            );
-            self.log(false, text);
+        if let Some(awaited) = &mut self.data.awaited {
+            awaited.seqno = seqno;
+            return now.since(awaited.since) > ENGINE_PATIENCE;
         }
+        self.data.awaited = Some(Awaited { seqno, since: now, offer: None });
+        let text = format!(
+            "the write-set log here is not replaced yet by one that begins at seqno {seqno}: the storage engine of this node does not have \
+             so much on disk"
+        );
+        self.log(false, text);
         false
+    }
+
+    /// The state that was not taken is taken as soon as the engine allows it.
+    pub(crate) fn keep_offer(&mut self, offer: Offer) {
+        if let Some(awaited) = &mut self.data.awaited {
+            awaited.offer = Some(offer);
+        }
+    }
+
+    /// Does a state of this sequencer wait that lets the data go on? A later one may begin behind them.
+    pub(crate) fn keeps_offer_of(&self, now: Timestamp, from: NodeId, term: Term) -> bool {
+        self.data.awaited.as_ref().is_some_and(|awaited| {
+            let kept = awaited.offer.as_ref().is_some_and(|offer| (offer.from, offer.term) == (from, term));
+            kept && now.since(awaited.since) <= ENGINE_PATIENCE
+        })
+    }
+
+    /// The engine has its data on disk up to here.
+    pub(crate) fn on_engine_disk(&mut self, now: Timestamp, upto: Seqno) {
+        self.data.on_disk = Some(upto);
+        let Some(awaited) = self.data.awaited.take_if(|awaited| awaited.seqno <= upto) else { return };
+        let offer = awaited.offer.filter(|offer| self.running() && self.peers.contains_key(&offer.from));
+        if let Some(offer) = offer {
+            self.on_snapshot(now, offer);
+        }
     }
 
     fn begin_from_data(&mut self, now: Timestamp, index: LogIndex, seqno: Seqno) {
@@ -509,7 +553,7 @@ impl<S: LogStore> Group<S> {
         {
             return;
         }
-        if !self.may_begin_log_at(seqno) {
+        if !self.may_begin_log_at(now, seqno) {
             return;
         }
         let id = self.draw_fork();

@@ -439,11 +439,8 @@ impl<S: LogStore> Group<S> {
 
     /// The server's engine has its data on disk up to here; what lies behind may be in memory only. Before the first call they count as on disk,
     /// where the server has found them.
-    pub fn note_engine_disk(&mut self, upto: Seqno) {
-        self.input(|group| {
-            group.data.on_disk = Some(upto);
-            group.data.awaited = group.data.awaited.filter(|seqno| *seqno > upto);
-        });
+    pub fn note_engine_disk(&mut self, now: Timestamp, upto: Seqno) {
+        self.input(|group| group.on_engine_disk(now, upto));
     }
 
     /// Does something wait for [`Group::note_engine_disk`] to reach further?

@@ -297,8 +297,11 @@ impl<S: LogStore> Group<S> {
             // Rule 13.
             return self.become_diverged(Some(Offer { from, term, lineage, base }));
         }
-        if self.would_keep_data(&base) && !self.may_begin_log_at(base.seqno) {
-            // It is offered again.
+        if self.would_keep_data(&base) {
+            if !self.may_begin_log_at(now, base.seqno) {
+                return self.keep_offer(Offer { from, term, lineage, base });
+            }
+        } else if self.keeps_offer_of(now, from, term) {
             return;
         }
         if !promised || term > self.own.term() {

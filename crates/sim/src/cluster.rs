@@ -771,7 +771,7 @@ impl Cluster {
         let engine_runs = s.engine_runs;
         let group = &mut s.process.as_mut().expect("just started").group;
         if engine_runs {
-            group.note_engine_disk(Seqno::ZERO);
+            group.note_engine_disk(now, Seqno::ZERO);
         }
         group.join(now, JoinState { position });
         self.schedule_step(slot);

@@ -225,7 +225,7 @@ impl Cluster {
         let mut group = Group::new(config, store, with_log.map(|at| at.seqno), seed, now);
         group.set_mutant(self.options.mutant);
         group.note_data(Some((position.history, position.seqno)));
-        group.note_engine_disk(Seqno::ZERO);
+        group.note_engine_disk(now, Seqno::ZERO);
         group.join(now, JoinState { position: with_log.map(|at| (at.history, at.seqno)) });
         p.group = group;
         p.absent = Absent::default();

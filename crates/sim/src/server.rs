@@ -160,9 +160,10 @@ impl Cluster {
         self.open_engine(slot, position);
         self.drop_held(slot);
         let s = &mut self.slots[slot];
+        let now = s.local(self.now);
         let Some(p) = &mut s.process else { return };
         p.engine = EngineDisk::new(0);
-        p.group.note_engine_disk(p.engine.upto());
+        p.group.note_engine_disk(now, p.engine.upto());
         p.locks.clear();
         // They would not have the rows that they have locked so far.
         let streams = p.streams.iter_mut().filter(|(op, _)| p.trxs.contains_key(op));
@@ -208,12 +209,18 @@ impl Cluster {
             voters: &|| group.status().voters,
         };
         p.replicator.handle_tick(now, sight);
+        let mut takes_state = false;
         if p.replicator.serves() || s.engine_runs {
             let look = Look { epoch: 0, ended: left };
             p.engine.see(look, log, now);
-            p.group.note_engine_disk(p.engine.upto());
+            let awaited = p.group.awaits_engine_disk();
+            p.group.note_engine_disk(now, p.engine.upto());
+            takes_state = awaited && !p.group.awaits_engine_disk();
         }
         p.resync(node);
+        if takes_state {
+            self.schedule_step(slot);
+        }
         self.look_for_absent(slot);
         self.carry_out(slot);
         self.pay_owed(slot);

@@ -34,7 +34,8 @@ impl Core {
         self.shared.monitor.reset(position.seqno);
         self.inc.engine = EngineDisk::new(self.shared.data.new_epoch());
         self.inc.found = Seqno::ZERO;
-        self.inc.group.note_engine_disk(self.inc.engine.upto());
+        let now = self.now();
+        self.inc.group.note_engine_disk(now, self.inc.engine.upto());
         self.shared.votes.forget(position.seqno);
         // Where a history begins there is nothing in it to compare.
         let word = self.conn.word.take().filter(|_| position.seqno != Seqno::ZERO);

@@ -161,7 +161,7 @@ impl Incarnation {
         let mut group = Group::new(config, log, same_history.map(|(_, s)| s), seed, Timestamp::ZERO);
         if !unconfirmed {
             // The engine runs, and may have some of its data in memory only. Otherwise the run that asked it has closed it in order.
-            group.note_engine_disk(Seqno::ZERO);
+            group.note_engine_disk(Timestamp::ZERO, Seqno::ZERO);
         }
         let of_server = matches!(first, replicator::Start::Server { .. }) && !unconfirmed;
         let found = same_history.filter(|_| of_server).map_or(Seqno::ZERO, |(_, seqno)| seqno);

@@ -124,7 +124,7 @@ impl Core {
             Command::EngineSeen { look, log } => {
                 self.inc.engine_asked = false;
                 self.inc.engine.see(look, log, now);
-                self.inc.group.note_engine_disk(self.inc.engine.upto());
+                self.inc.group.note_engine_disk(now, self.inc.engine.upto());
             }
             Command::StateRequest { request } => {
                 // The position that a copy brought is compared when the server reports it.

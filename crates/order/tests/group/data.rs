@@ -1404,7 +1404,7 @@ fn a_person_who_decides_for_data_in_memory_is_asked_to_wait() {
     net.start(1, cfg, log, Some(end));
     let now = net.now;
     let group = &mut net.nodes.get_mut(&1).unwrap().group;
-    group.note_engine_disk(Seqno(0));
+    group.note_engine_disk(now, Seqno(0));
     group.join(now, JoinState { position: Some((HISTORY, end)) });
     net.force(1);
     net.run(Duration::from_secs(1));
@@ -1412,7 +1412,7 @@ fn a_person_who_decides_for_data_in_memory_is_asked_to_wait() {
     assert_ne!(net.phase(1), Phase::Primary);
     assert_eq!(net.nodes[&1].group.store().last(), before);
     assert!(net.nodes[&1].group.awaits_engine_disk());
-    net.nodes.get_mut(&1).unwrap().group.note_engine_disk(end);
+    net.nodes.get_mut(&1).unwrap().group.note_engine_disk(net.now, end);
     net.force(1);
     net.run(Duration::from_secs(1));
     assert_eq!(net.phase(1), Phase::Primary);

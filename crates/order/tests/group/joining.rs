@@ -149,14 +149,34 @@ fn a_snapshot_below_an_uncommitted_tail_is_taken() {
 pub fn a_snapshot_waits_for_the_engine_of_a_server_that_keeps_its_data() {
     let (mut net, back, orders, base) = back_with_an_uncommitted_tail();
     let kept = Base { seqno: Seqno(1), ..base };
-    let engine = |net: &mut Net, upto: u64| net.nodes.get_mut(&back).unwrap().group.note_engine_disk(Seqno(upto));
+    let engine = |net: &mut Net, upto: u64| {
+        let now = net.now;
+        net.nodes.get_mut(&back).unwrap().group.note_engine_disk(now, Seqno(upto));
+    };
     engine(&mut net, 0);
     offer(&mut net, back, orders, &kept);
     let group = &net.nodes[&back].group;
     assert!(group.status().last > kept.index, "the log was replaced");
     assert!(group.awaits_engine_disk());
+    // A later state, which begins behind the data, would cost them.
+    offer(&mut net, back, orders, &Base { seqno: Seqno(100), ..kept.clone() });
+    assert!(net.nodes[&back].group.status().last > kept.index, "the data were given up");
     engine(&mut net, 1);
     assert!(!net.nodes[&back].group.awaits_engine_disk());
+    assert_eq!(net.nodes[&back].group.store().base().index, kept.index, "the state that was offered first");
+}
+
+/// An engine that gets nowhere is not waited for without end: its applier may wait for a vote, and the vote for this member.
+#[test]
+fn a_snapshot_waits_for_an_engine_for_some_minutes_at_most() {
+    let (mut net, back, orders, base) = back_with_an_uncommitted_tail();
+    let kept = Base { seqno: Seqno(1), ..base };
+    net.nodes.get_mut(&back).unwrap().group.note_engine_disk(net.now, Seqno(0));
+    offer(&mut net, back, orders, &kept);
+    net.now = net.now.after(Duration::from_secs(149));
+    offer(&mut net, back, orders, &kept);
+    assert!(net.nodes[&back].group.status().last > kept.index);
+    net.now = net.now.after(Duration::from_secs(2));
     offer(&mut net, back, orders, &kept);
     assert_eq!(net.nodes[&back].group.store().base().index, kept.index);
 }
@@ -166,7 +186,7 @@ pub fn a_snapshot_waits_for_the_engine_of_a_server_that_keeps_its_data() {
 fn a_snapshot_beyond_the_data_waits_for_no_engine() {
     let (mut net, back, orders, base) = back_with_an_uncommitted_tail();
     let beyond = Base { seqno: Seqno(100), ..base };
-    net.nodes.get_mut(&back).unwrap().group.note_engine_disk(Seqno(0));
+    net.nodes.get_mut(&back).unwrap().group.note_engine_disk(net.now, Seqno(0));
     offer(&mut net, back, orders, &beyond);
     assert_eq!(net.nodes[&back].group.store().base().index, beyond.index);
 }
