@@ -471,6 +471,8 @@ impl<S: LogStore> Group<S> {
             self.begin_from_data(now, index, seqno);
         } else {
             self.send(node, Content::BeginFromData { index, seqno }.in_term(branch, term));
+            // Its engine may not have these data on disk yet. Then all this is done again, and again.
+            self.candidacy.wait_until(now.after(self.cfg.timeouts.election * 4));
         }
     }
 

@@ -1418,3 +1418,30 @@ fn a_person_who_decides_for_data_in_memory_is_asked_to_wait() {
     assert_eq!(net.phase(1), Phase::Primary);
     assert_eq!(base_of(&net, 1), end, "its data go on");
 }
+
+/// The data that reach furthest are in the memory of their engine for some seconds. Nobody elects again and again meanwhile.
+#[test]
+fn data_that_the_engine_does_not_have_on_disk_yet_are_waited_for_in_few_terms() {
+    let (mut net, end, logs) = all_lose_power(10, [5, 9, 7]);
+    for (n, log) in (1..).zip(logs) {
+        let at = if n == 2 { end } else { Seqno(end.0 - 6) };
+        let mut cfg = Net::config(n);
+        cfg.me.incarnation = Incarnation(2);
+        net.start(n, cfg, log, Some(at));
+        let now = net.now;
+        let group = &mut net.nodes.get_mut(&n).unwrap().group;
+        group.note_engine_disk(now, Seqno(0));
+        group.join(now, JoinState { position: Some((HISTORY, at)) });
+    }
+    let term = |net: &Net| net.nodes.values().map(|n| n.group.status().term.0).max().unwrap();
+    let before = term(&net);
+    net.run(Duration::from_secs(20));
+    assert!((1..=3).all(|n| net.phase(n) != Phase::Primary));
+    assert!(term(&net) < before + 20, "{} terms in 20 s", term(&net) - before);
+    for n in 1..=3 {
+        net.nodes.get_mut(&n).unwrap().group.note_engine_disk(net.now, end);
+    }
+    net.run(Duration::from_secs(10));
+    assert!((1..=3).all(|n| net.phase(n) == Phase::Primary));
+    assert_eq!(base_of(&net, 2), end, "its data go on");
+}
