@@ -161,7 +161,7 @@ impl Field {
             gap_quiet_ms: gaps[0].healthy.0 / 1000,
             stall_quiet_ms: stalls[0].0 / 1000,
             stall_ms: stalls.iter().map(|stall| stall.0 / 1000).max().unwrap_or(0),
-            gap_quiet_limit_ms: (kind.is_ours()).then(|| options.gap_limit.unwrap_or(OTHERS).as_millis() as u64),
+            gap_quiet_limit_ms: kind.is_ours().then(|| options.gap_limit.unwrap_or(OTHERS).as_millis() as u64),
             recoveries,
             views,
             difference,

@@ -320,9 +320,8 @@ impl<S: LogStore> Group<S> {
         let (useful, reach) = (self.arbitrates() || goes_on, reach.unwrap_or(Seqno(u64::MAX)));
         // A member without data passes the word back to one with data: nothing there goes on from these, nor behind it.
         let declined = from.filter(|n| self.holds().is_some() && self.data_of(*n).is_none());
-        let declined = declined.and_then(|n| self.peers.get(&n)?.told()).map(|p| (p.lineage.clone(), p.base));
-        let is_declined =
-            |p: &Presence| declined.as_ref().is_some_and(|(on, base)| p.lineage == *on && p.base >= *base);
+        let declined = declined.and_then(|n| self.peers.get(&n)?.told());
+        let is_declined = |p: &Presence| declined.is_some_and(|d| p.lineage == d.lineage && p.base >= d.base);
         let mine = if useful { (0, self.own.tail().term, self.own.tail().index) } else { Default::default() };
         let mut best: Option<((usize, Term, LogIndex), NodeId)> = None;
         let mut alive = Vec::new();

@@ -15,7 +15,7 @@ use trireme_types::{Base, Fork, Kinship, Lineage, LogIndex, Member, NodeId, Seqn
 use crate::group::Group;
 use crate::mutant::Mutant;
 use crate::standing::Offer;
-use crate::{Content, JoinState, LogStore, Phase, Presence};
+use crate::{Content, JoinState, LogStore, Phase};
 
 /// A present member whose data reach beyond the own log.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -43,11 +43,22 @@ impl Place {
 
 /// How far a server gets by itself on a branch.
 #[derive(Clone, Copy, Debug)]
-struct Reach {
+pub(crate) struct Reach {
     /// Up to here it can take a state.
     data: Seqno,
     /// The end of its log, from which it can go on.
     log: Place,
+}
+
+impl Reach {
+    pub fn end(self) -> Seqno {
+        self.data.max(self.log.seqno)
+    }
+
+    /// Does a log that begins at `base` go on from there?
+    fn meets(self, base: &Base) -> bool {
+        base.seqno <= self.data || base.index <= self.log.index
+    }
 }
 
 /// How long a log waits for the engine. One that does not tell is given a minute, and what was read back at a start another one. Then it is stuck:
@@ -62,6 +73,12 @@ pub(crate) struct Awaited {
     since: Timestamp,
     /// The state with which the log begins, if a sequencer has offered one.
     offer: Option<Offer>,
+}
+
+impl Awaited {
+    fn is_overdue(&self, now: Timestamp) -> bool {
+        now.since(self.since) > ENGINE_PATIENCE
+    }
 }
 
 /// The data of the server that this member belongs to, and whether logs go on from them.
@@ -194,8 +211,7 @@ impl<S: LogStore> Group<S> {
     /// Do data, or a log beside data, meet `base`, where the own log begins? Seqnos alone do not say so where both are the same: entries without
     /// one may lie between. Logs that begin earlier and end later or there are taken for such that go on from the data.
     pub(crate) fn goes_on_from(&self, now: Timestamp, base: &Base) -> bool {
-        let meets =
-            |reach: Reach| base.seqno <= reach.data || base.seqno < reach.log.seqno || base.index <= reach.log.index;
+        let meets = |reach: Reach| reach.meets(base) || base.seqno < reach.log.seqno;
         let logs = self.servers_here(now);
         self.holds().is_some()
             || logs.iter().any(|(_, p)| p.base < base.seqno && (p.seqno > base.seqno || p.last_index >= base.index))
@@ -304,9 +320,8 @@ impl<S: LogStore> Group<S> {
 
     /// Does the log here go on where the data of this server, or its own log behind them, end?
     fn is_reached(&self, node: NodeId) -> bool {
-        let base = self.own.store().base();
-        let meets = |reach: Reach| base.seqno <= reach.data || base.index <= reach.log.index;
-        !self.data.out_of_reach.contains(&node) && self.reach_on_this_branch(node).is_some_and(meets)
+        !self.data.out_of_reach.contains(&node)
+            && self.reach_on_this_branch(node).is_some_and(|reach| reach.meets(self.own.store().base()))
     }
 
     /// How far this linked server gets on the branch here by its own data and its own log behind them. It may not have heard yet of the fork
@@ -316,7 +331,7 @@ impl<S: LogStore> Group<S> {
     }
 
     /// The same on the branch with this lineage.
-    fn reach_on(&self, node: NodeId, lineage: &Lineage) -> Option<Reach> {
+    pub(crate) fn reach_on(&self, node: NodeId, lineage: &Lineage) -> Option<Reach> {
         let theirs = self.peers.get(&node)?.told()?;
         let data = self.data_of(node)?;
         let log = Place { index: theirs.last_index, seqno: theirs.seqno };
@@ -330,12 +345,6 @@ impl<S: LogStore> Group<S> {
     /// Has this linked server the only data, on a branch that it would have to give up together with them?
     pub(crate) fn only_data_elsewhere(&self, node: NodeId) -> Option<Seqno> {
         self.only_data(node).filter(|_| self.reach_on_this_branch(node).is_none())
-    }
-
-    /// The same of a linked server that has not heard of this fork. `None`: its data do not let it follow.
-    pub(crate) fn end_before(&self, fork: &Fork, node: NodeId, theirs: &Presence) -> Option<Seqno> {
-        let holds = self.data_of(node).filter(|holds| *holds <= fork.seqno)?;
-        Some(holds.max(theirs.seqno).min(fork.seqno))
     }
 
     /// Linked servers whose logs go on from the data of this one, or from its own log behind them, so that they could order and bring it
@@ -506,7 +515,7 @@ impl<S: LogStore> Group<S> {
         }
         if let Some(awaited) = &mut self.data.awaited {
             awaited.seqno = seqno;
-            return now.since(awaited.since) > ENGINE_PATIENCE;
+            return awaited.is_overdue(now);
         }
         self.data.awaited = Some(Awaited { seqno, since: now, offer: None });
         let text = format!(
@@ -528,7 +537,7 @@ impl<S: LogStore> Group<S> {
     pub(crate) fn keeps_offer_of(&self, now: Timestamp, from: NodeId, term: Term) -> bool {
         self.data.awaited.as_ref().is_some_and(|awaited| {
             let kept = awaited.offer.as_ref().is_some_and(|offer| (offer.from, offer.term) == (from, term));
-            kept && now.since(awaited.since) <= ENGINE_PATIENCE
+            kept && !awaited.is_overdue(now)
         })
     }
 

@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use trireme_types::{Fork, Kinship, Level, Lineage, LogIndex, NodeId, Seqno, Term, Timestamp, Uuid};
 
+use crate::from_data::Reach;
 use crate::group::Group;
 use crate::mutant::Mutant;
 use crate::role::{Role, Votes};
@@ -384,7 +385,7 @@ impl<S: LogStore> Group<S> {
     fn reach_of_follower(&self, now: Timestamp, node: NodeId, lineage: &Lineage) -> Option<Seqno> {
         let theirs = self.peers.get(&node)?.told_lately(now).filter(|p| !p.primary)?;
         match theirs.lineage.kinship(lineage) {
-            Kinship::Descendant(fork) => self.end_before(&fork, node, theirs),
+            Kinship::Descendant(_) => self.reach_on(node, lineage).map(Reach::end),
             Kinship::Same | Kinship::Ancestor | Kinship::Sibling => None,
         }
     }

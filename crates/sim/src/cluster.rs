@@ -768,9 +768,8 @@ impl Cluster {
         let s = &mut self.slots[slot];
         let now = s.local(self.now);
         let position = position::with_log(s.begins_at, s.store().base()).map(Into::into);
-        let engine_runs = s.engine_runs;
         let group = &mut s.process.as_mut().expect("just started").group;
-        if engine_runs {
+        if s.engine_runs {
             group.note_engine_disk(now, Seqno::ZERO);
         }
         group.join(now, JoinState { position });

@@ -204,33 +204,19 @@ trireme_types::named! {
     }
 }
 
-/// The subject of a run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    /// Anything may happen. Promises are kept, and a healed cluster converges.
-    Swarm,
-    /// Only harm that must pass unnoticed: jitter, load, and pauses below the suspect timeout. No view, no refusal, few terms.
-    Harmless,
-    /// Members come back on old copies of their disks.
-    Restored,
-    /// Write sets that logs write in pieces; harm comes between these.
-    Large,
-    /// A node lies.
-    Hostile,
-}
-
-impl Kind {
-    pub const ALL: &'static [Kind] = &[Kind::Swarm, Kind::Harmless, Kind::Restored, Kind::Large, Kind::Hostile];
-
-    /// As it is called on the command line and in documents.
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::Swarm => "swarm",
-            Kind::Harmless => "harmless",
-            Kind::Restored => "restored",
-            Kind::Large => "large",
-            Kind::Hostile => "hostile",
-        }
+trireme_types::named! {
+    /// The subject of a run.
+    pub enum Kind {
+        /// Anything may happen. Promises are kept, and a healed cluster converges.
+        Swarm = "swarm",
+        /// Only harm that must pass unnoticed: jitter, load, and pauses below the suspect timeout. No view, no refusal, few terms.
+        Harmless = "harmless",
+        /// Members come back on old copies of their disks.
+        Restored = "restored",
+        /// Write sets that logs write in pieces; harm comes between these.
+        Large = "large",
+        /// A node lies.
+        Hostile = "hostile",
     }
 }
 

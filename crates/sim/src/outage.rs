@@ -143,16 +143,14 @@ impl Cluster {
         self.abort_streams(slot);
         let holds_up = self.outages.chance(0.3);
         let now = self.now;
-        let s = &mut self.slots[slot];
-        let Some(p) = &mut s.process else { return };
+        // In a new session all is certified against these.
+        self.slots[slot].end_unordered();
+        let Some(p) = &mut self.slots[slot].process else { return };
         p.pending.retain(|_, asked| asked.isolated);
         if self.options.sabotage == Some(Sabotage::StatementAbandoned) {
             std::mem::take(&mut p.pending).values().for_each(|asked| self.clients.withdrawn(asked.op));
         }
         p.streams.clear();
-        // In a new session all is certified against these.
-        s.end_unordered();
-        let Some(p) = &mut s.process else { return };
         p.held_back.clear();
         self.clients.reads_failed += p.waiting_reads.len() as u64;
         p.waiting_reads.clear();

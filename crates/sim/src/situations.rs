@@ -6,16 +6,11 @@ use crate::options::Kind;
 
 macro_rules! situations {
     ($($(#[$doc:meta])* $name:ident = $text:literal: $swarm:literal),+ $(,)?) => {
-        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        pub enum Situation { $($(#[$doc])* $name),+ }
+        trireme_types::named! {
+            pub enum Situation { $($(#[$doc])* $name = $text,)+ }
+        }
 
         impl Situation {
-            pub const ALL: &'static [Situation] = &[$(Situation::$name),+];
-
-            pub fn name(self) -> &'static str {
-                match self { $(Situation::$name => $text),+ }
-            }
-
             /// At least so many of 10,000 runs of the swarm. About half of what was measured.
             fn floor_of_swarm(self) -> u64 {
                 match self { $(Situation::$name => $swarm),+ }

@@ -549,10 +549,8 @@ fn nobody_forms_a_group_around_a_log_that_no_data_reach() {
     whole.trim(LogIndex(whole.last().0 - 5));
     assert!(whole.base().index > behind.last());
     net.copies = false;
-    let mut cfg = Net::config(1);
-    cfg.me.incarnation = Incarnation(2);
-    net.start(1, cfg, whole, None);
-    net.nodes.get_mut(&1).unwrap().group.join(net.now, JoinState { position: None });
+    let now = net.now;
+    net.reopen(1, whole, 2, None).join(now, JoinState { position: None });
     net.restart(2, behind, 2, Seqno(1));
     net.run(Duration::from_secs(20));
     assert!((1..=2).all(|n| net.phase(n) != Phase::Primary));
@@ -667,10 +665,8 @@ fn restart_without_data(net: &mut Net, behind: [LogIndex; 2]) {
     let mut logs: Vec<MemStore> = (1..=3).map(|n| net.kill(n)).skip(1).collect();
     for (n, (log, behind)) in (2..=3).zip(logs.iter_mut().zip(behind)) {
         log.trim(behind);
-        let mut cfg = Net::config(n);
-        cfg.me.incarnation = Incarnation(2);
-        net.start(n, cfg, log.clone(), None);
-        net.nodes.get_mut(&n).unwrap().group.join(net.now, JoinState { position: None });
+        let now = net.now;
+        net.reopen(n, log.clone(), 2, None).join(now, JoinState { position: None });
     }
     net.run(Duration::from_secs(5));
     if net.sequencer() == 2 {
@@ -768,10 +764,8 @@ fn the_only_data_are_brought_up_by_the_log_that_goes_on_from_them_also_over_a_fo
     net.heal();
     net.restart(1, log, 2, data);
     for (n, log) in (2..=3).zip(logs) {
-        let mut cfg = Net::config(n);
-        cfg.me.incarnation = Incarnation(2);
-        net.start(n, cfg, log, None);
-        net.nodes.get_mut(&n).unwrap().group.join(net.now, JoinState { position: None });
+        let now = net.now;
+        net.reopen(n, log, 2, None).join(now, JoinState { position: None });
     }
     assert!(base_of(&net, 2) < data && base_of(&net, 3) > data);
     net.run(Duration::from_secs(10));
@@ -886,11 +880,8 @@ fn half_done_data_beside_a_forced_branch(checkpoint_every: u64, late: bool, note
             net.restart(n, log, 2, at);
             continue;
         }
-        let mut cfg = Net::config(n);
-        cfg.me.incarnation = Incarnation(2);
-        net.start(n, cfg, log, Some(at));
         let now = net.now;
-        let group = &mut net.nodes.get_mut(&n).unwrap().group;
+        let group = net.reopen(n, log, 2, Some(at));
         if noted {
             group.note_half_done(Some(at));
         } else {
@@ -1002,11 +993,8 @@ fn a_persons_word_does_not_go_round_between_two_that_hear_of_different_data() {
     net.cut = vec![(2, 3)];
     net.restart(1, early, 2, data);
     net.restart(3, third, 2, reached);
-    let mut cfg = Net::config(2);
-    cfg.me.incarnation = Incarnation(2);
-    net.start(2, cfg, second, None);
     let now = net.now;
-    net.nodes.get_mut(&2).unwrap().group.join(now, JoinState { position: None });
+    net.reopen(2, second, 2, None).join(now, JoinState { position: None });
     net.run(Duration::from_secs(8));
     assert!((1..=3).all(|n| net.phase(n) != Phase::Primary));
     net.force(2);
@@ -1103,11 +1091,8 @@ fn the_only_data_are_not_given_up_to_servers_whose_data_are_out_of_reach() {
     for (n, other) in (2..=3).zip(logs.iter_mut()) {
         other.trim(LogIndex(log.last().0 - 3));
         assert!(other.base().seqno > Seqno(1));
-        let mut cfg = Net::config(n);
-        cfg.me.incarnation = Incarnation(2);
-        net.start(n, cfg, other.clone(), Some(Seqno(1)));
         let now = net.now;
-        let group = &mut net.nodes.get_mut(&n).unwrap().group;
+        let group = net.reopen(n, other.clone(), 2, Some(Seqno(1)));
         group.note_data(old);
         group.join(now, JoinState { position: old });
     }
@@ -1291,10 +1276,8 @@ fn an_arbitrator_that_is_of_use_to_nobody_asks_for_no_terms_where_nobody_has_dat
     net.copies = false;
     start_arbitrator(&mut net, logs[2].clone());
     for n in 1..=2 {
-        let mut cfg = Net::config(n);
-        cfg.me.incarnation = Incarnation(2);
-        net.start(n, cfg, logs[usize::from(n) - 1].clone(), None);
-        net.nodes.get_mut(&n).unwrap().group.join(net.now, JoinState { position: None });
+        let now = net.now;
+        net.reopen(n, logs[usize::from(n) - 1].clone(), 2, None).join(now, JoinState { position: None });
     }
     net.run(Duration::from_secs(5));
     let before = net.nodes[&3].group.status().term;
@@ -1314,11 +1297,8 @@ fn commits_in_data_with_a_statement_cut_off_are_given_up_by_a_person_alone() {
                 net.restart(n, log, 2, Seqno(end.0 - 9));
                 continue;
             }
-            let mut cfg = Net::config(n);
-            cfg.me.incarnation = Incarnation(2);
-            net.start(n, cfg, log, Some(end));
             let now = net.now;
-            let group = &mut net.nodes.get_mut(&n).unwrap().group;
+            let group = net.reopen(n, log, 2, Some(end));
             group.note_half_done(Some(end));
             group.join(now, JoinState { position: None });
         }
@@ -1373,10 +1353,8 @@ fn a_log_that_begins_with_the_seqno_of_the_only_data_need_not_go_on_from_them() 
             net.restart(n, log, 2, begins.seqno.prev());
             continue;
         }
-        let mut cfg = Net::config(n);
-        cfg.me.incarnation = Incarnation(2);
-        net.start(n, cfg, log, None);
-        net.nodes.get_mut(&n).unwrap().group.join(net.now, JoinState { position: None });
+        let now = net.now;
+        net.reopen(n, log, 2, None).join(now, JoinState { position: None });
     }
     net.run(Duration::from_secs(10));
     let before = net.nodes.values().map(|n| n.group.store().hard_state().term).max();
@@ -1399,11 +1377,8 @@ fn a_person_who_decides_for_data_in_memory_is_asked_to_wait() {
     let (mut net, end, logs) = all_lose_power(10, [5, 9, 7]);
     let log = logs.into_iter().next().unwrap();
     let before = log.last();
-    let mut cfg = Net::config(1);
-    cfg.me.incarnation = Incarnation(2);
-    net.start(1, cfg, log, Some(end));
     let now = net.now;
-    let group = &mut net.nodes.get_mut(&1).unwrap().group;
+    let group = net.reopen(1, log, 2, Some(end));
     group.note_engine_disk(now, Seqno(0));
     group.join(now, JoinState { position: Some((HISTORY, end)) });
     net.force(1);
@@ -1425,11 +1400,8 @@ fn data_that_the_engine_does_not_have_on_disk_yet_are_waited_for_in_few_terms() 
     let (mut net, end, logs) = all_lose_power(10, [5, 9, 7]);
     for (n, log) in (1..).zip(logs) {
         let at = if n == 2 { end } else { Seqno(end.0 - 6) };
-        let mut cfg = Net::config(n);
-        cfg.me.incarnation = Incarnation(2);
-        net.start(n, cfg, log, Some(at));
         let now = net.now;
-        let group = &mut net.nodes.get_mut(&n).unwrap().group;
+        let group = net.reopen(n, log, 2, Some(at));
         group.note_engine_disk(now, Seqno(0));
         group.join(now, JoinState { position: Some((HISTORY, at)) });
     }

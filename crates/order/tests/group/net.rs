@@ -206,10 +206,16 @@ impl Net {
     }
 
     pub fn restart(&mut self, n: u8, store: MemStore, incarnation: u32, at: Seqno) {
+        let now = self.now;
+        self.reopen(n, store, incarnation, Some(at)).join(now, JoinState { position: Some((HISTORY, at)) });
+    }
+
+    /// Its server is started again, and has not begun to look for a component.
+    pub fn reopen(&mut self, n: u8, store: MemStore, incarnation: u32, at: Option<Seqno>) -> &mut Group<MemStore> {
         let mut cfg = Self::config(n);
         cfg.me.incarnation = Incarnation(incarnation);
-        self.start(n, cfg, store, Some(at));
-        self.nodes.get_mut(&n).unwrap().group.join(self.now, JoinState { position: Some((HISTORY, at)) });
+        self.start(n, cfg, store, at);
+        &mut self.nodes.get_mut(&n).unwrap().group
     }
 
     pub fn drain(&mut self, n: u8) {
