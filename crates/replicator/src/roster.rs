@@ -565,12 +565,16 @@ impl Roster {
     /// Decided as soon as outstanding votes cannot change it: most votes win, success wins ties.
     fn count_vote(&mut self, seqno: Seqno, effects: &mut Vec<Effect>) {
         let Some(vote) = self.votes.get(&seqno) else { return };
-        let voters: Vec<NodeId> = self
+        let mut voters: Vec<NodeId> = self
             .members
             .iter()
             .filter(|m| self.is_asked(m) || vote.classes.contains_key(&m.node))
             .map(|m| m.node)
             .collect();
+        if self.waits_for_all() {
+            // A member that has left is not waited for, but what it said stays true.
+            voters.extend(vote.classes.keys().filter(|node| self.find(**node).is_none()));
+        }
         let mut tally: BTreeMap<ErrorClass, usize> = BTreeMap::new();
         for node in &voters {
             if let Some(class) = vote.classes.get(node) {
@@ -592,8 +596,8 @@ impl Roster {
         if !safe && outstanding > 0 {
             return;
         }
-        let losers: Vec<NodeId> =
-            voters.iter().copied().filter(|n| vote.classes.get(n).is_some_and(|c| *c != winner)).collect();
+        let lost = |n: &NodeId| vote.classes.get(n).is_some_and(|c| *c != winner) && self.find(*n).is_some();
+        let losers: Vec<NodeId> = voters.iter().copied().filter(lost).collect();
         let mut lines = format!("Votes over {seqno}:");
         for (class, n) in &tally {
             lines.push_str(&format!("\n   {class}: {n}/{}", voters.len()));
@@ -1018,6 +1022,25 @@ mod tests {
         let mut alone = r.view().clone();
         alone.members.truncate(1);
         assert_eq!(outcome(&r.apply_view(&alone)), Some((77, vec![])));
+    }
+
+    /// Swarm seed 71062189: one failed alone, another had said that all went well, and was cut off before the third one answered.
+    #[test]
+    fn the_vote_of_a_member_that_has_left_still_counts() {
+        let alone = |level, errors: &[u64]| {
+            let mut r = roster(&["n1", "n2", "n3"]);
+            r.set_level(level);
+            sync(&mut r, &[1, 2, 3]);
+            let ordered = (1..).zip(errors).map(|(n, code)| outcome(&cast(&mut r, n, *code))).collect::<Vec<_>>();
+            assert!(ordered.iter().all(Option::is_none), "{ordered:?}");
+            let mut view = r.view().clone();
+            view.members.truncate(1);
+            outcome(&r.apply_view(&view))
+        };
+        assert_eq!(alone(Level::FIRST, &[77, 0]), Some((77, vec![])), "as every member of such a group decides");
+        assert_eq!(alone(Level::WAITS_FOR_ALL, &[77, 0]), Some((0, vec![node(1)])));
+        assert_eq!(alone(Level::WAITS_FOR_ALL, &[0, 77]), Some((0, vec![])), "one that has left takes part in nothing");
+        assert_eq!(alone(Level::WAITS_FOR_ALL, &[77]), Some((77, vec![])), "nobody waits for those that said nothing");
     }
 
     #[test]

@@ -13,7 +13,8 @@ impl Level {
     pub const FIRST: Level = Level(1);
     /// From here on the first entry of each term says who orders in it.
     pub const NAMED_TERMS: Level = Level(2);
-    /// From here on an inconsistency vote waits for members of which it is not known yet whether they have data.
+    /// From here on an inconsistency vote waits for members of which it is not known yet whether they have data, and counts what members have said
+    /// that have left since.
     pub const WAITS_FOR_ALL: Level = Level(3);
 }
 
