@@ -188,11 +188,12 @@ impl<S: LogStore> Group<S> {
         !self.kind_of(node).is_arbitrator() && (self.reaches_by_log(node) || self.state_for(node).is_some())
     }
 
-    /// The one of these voters, which were heard lately, that the log here can best be given to.
+    /// The one of these voters, which were heard lately, that the log here can best be given to. A server without data is of less use than any
+    /// other: its log has nothing that is not in the one here, and the data of the others may not be reached by it.
     pub(crate) fn someone_to_bring_up(&self, alive: &[Voter]) -> Option<NodeId> {
         let servers = alive.iter().filter(|v| v.weight.0 > 0 && self.reaches(v.node)).map(|v| v.node);
         let end = |node: NodeId| self.peers.get(&node).and_then(|p| p.told()).map(|p| p.end());
-        servers.max_by_key(|node| (self.reaches_by_log(*node), end(*node)))
+        servers.max_by_key(|node| (self.data_of(*node).is_some(), self.reaches_by_log(*node), end(*node)))
     }
 
     /// Could this member's log be gone on with, as far as is known here? An arbitrator gives its log to a server or to nobody.
