@@ -67,7 +67,7 @@ impl Core {
     ) -> Core {
         let first = first(&plan, shared.host.args.arbitrator.is_some(), shared.failures.known());
         let conn = Connection::begin(&shared, &plan, donor_list, connected);
-        let (inc, failure) = Incarnation::begin(&shared, plan, log, conn.donor_list.clone(), first);
+        let (inc, failure) = Incarnation::begin(&shared, plan, log, conn.donor_list.clone(), first, None);
         let mut core = Core { shared, conn, inc };
         if let Some(reason) = failure {
             core.fail(reason);

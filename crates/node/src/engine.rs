@@ -24,6 +24,19 @@ const _: () = assert!(STOP_MAX.as_millis() > FLUSH_MAX.as_millis() + LOOK_EVERY.
 /// How often the engine is looked at meanwhile.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
+/// Waits until the disk has what the engine has written by now, a few seconds at most. `false`: it has not, or nobody knows.
+pub fn await_flush(server: &dyn Server) -> bool {
+    let EngineLog::At { written, .. } = server.engine_log() else { return false };
+    let until = Instant::now() + FLUSH_MAX;
+    loop {
+        match server.engine_log() {
+            EngineLog::At { durable, .. } if durable >= written => return true,
+            EngineLog::At { .. } if Instant::now() < until => std::thread::sleep(LOOK_EVERY),
+            EngineLog::At { .. } | EngineLog::Closed | EngineLog::Silent => return false,
+        }
+    }
+}
+
 /// The engine's log, as the one thread sees it that asks.
 pub struct Eye {
     /// Its time.
@@ -194,6 +207,17 @@ mod tests {
         assert_eq!(at_stop(&silent, 9, 9), Stop::Claimed(Seqno(9)));
         let nobody = engine(None, false, vec![EngineLog::Silent]);
         assert_eq!(at_stop(&nobody, 9, 9), Stop::Claimed(Seqno(9)));
+    }
+
+    #[test]
+    fn a_flush_is_awaited_for_what_was_written_when_that_began() {
+        let flushes = engine(at(9), true, vec![written(100, 50), written(120, 99), written(130, 100), written(0, 0)]);
+        assert!(await_flush(&flushes));
+        assert_eq!(flushes.engine_log(), written(0, 0), "nobody waits for what came later");
+        for log in [EngineLog::Closed, EngineLog::Silent] {
+            assert!(!await_flush(&engine(at(9), true, vec![log])));
+            assert!(!await_flush(&engine(at(9), true, vec![written(100, 50), log])));
+        }
     }
 
     #[test]

@@ -14,16 +14,20 @@ use trireme_types::{Seqno, Uuid};
 use crate::Level;
 use crate::host::Host;
 use crate::log::Log;
-use crate::recover::{self, RunError, Unknown, Untold};
+use crate::recover::{self, Answer, Engine, RunError, Unknown, Untold};
 use crate::saved::Saved;
 
 /// Where a node begins.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settled {
     /// `None`: the data are of no use, or nobody knows where they are.
     pub position: Option<(Uuid, Seqno)>,
-    /// The engine that will run has not confirmed it yet.
-    pub unconfirmed: bool,
+    pub engine: Engine,
+}
+
+impl Settled {
+    /// Without data, or without anybody who asked for them.
+    pub const NOTHING: Settled = Settled { position: None, engine: Engine::Left };
 }
 
 /// The storage engine's answer, and why there is none: with the last lines of the attempt to ask it.
@@ -40,19 +44,19 @@ pub fn settle(host: &Host, log: &Log, saved: &mut Saved, bootstrap: bool) -> Res
     // changed, or an operator has removed the file to get a full copy.
     let history = claim.map_or(saved.history(), |(history, _)| history);
     if claim.is_none() && !continues(log, saved, history) {
-        return Ok(Settled::default());
+        return Ok(Settled::NOTHING);
     }
     let opened = host.server.engine_position();
     if claim.is_none() {
         let text = "the position of the data is not known (unclean stop): asking the storage engine for it";
         host.log(Level::Info, text.into());
     }
-    let told = opened.map_or_else(|| ask(host), |found| Told::At(found.into()));
+    let (told, engine) = opened.map_or_else(|| ask(host), |found| (Told::At(found.into()), Engine::Runs));
     let strict = Strict::of(bootstrap, saved.is_on_disk() || saved.given() == claim);
     let position =
         weigh(claim.map(Into::into), history, told, strict, &|level, text| host.log(level, text))?.map(Into::into);
     saved.set_position(position);
-    Ok(Settled { position, unconfirmed: opened.is_none() })
+    Ok(Settled { position, engine })
 }
 
 /// Why a bootstrap is refused on data that belong to a history and are not where it could go on.
@@ -137,14 +141,14 @@ fn continues(log: &Log, saved: &Saved, history: Uuid) -> bool {
     !saved.is_damaged() && position::continues(history, log.base())
 }
 
-fn ask(host: &Host) -> Told {
+fn ask(host: &Host) -> (Told, Engine) {
     if host.server.process().is_none() {
-        return Told::Nobody;
+        return (Told::Nobody, Engine::Closed);
     }
     match recover::position(&host.args.data_dir, &*host.server, |text| host.log(Level::Info, text)) {
-        Ok(found) => Told::At(found.into()),
-        Err(Unknown::Untold(untold)) => Told::Nowhere(untold),
-        Err(Unknown::Failed { reason, said }) => Told::Unheard((reason, said)),
+        Ok(Answer { position, engine }) => (Told::At(position.into()), engine),
+        Err(Unknown::Untold(untold)) => (Told::Nowhere(untold), Engine::Left),
+        Err(Unknown::Failed { reason, said }) => (Told::Unheard((reason, said)), Engine::Left),
     }
 }
 
@@ -161,10 +165,10 @@ fn unrecovered(why: &dyn fmt::Display) -> String {
 
 /// Where data with a statement cut off in them are. They are good for nothing as long as anybody has whole ones; if nobody has,
 /// one member executes the statement again (rule 26).
-pub fn of_half_done(host: &Host, log: &Log, saved: &Saved) -> Option<(Uuid, Seqno)> {
+pub fn of_half_done(host: &Host, log: &Log, saved: &Saved) -> Settled {
     let history = saved.unfinished();
     if !continues(log, saved, history) {
-        return None;
+        return Settled::NOTHING;
     }
     host.log(
         Level::Info,
@@ -172,7 +176,8 @@ pub fn of_half_done(host: &Host, log: &Log, saved: &Saved) -> Option<(Uuid, Seqn
          member has whole data"
             .into(),
     );
-    let found = match ask(host) {
+    let (told, engine) = ask(host);
+    let found = match told {
         Told::At(found) => Some(found),
         Told::Nowhere(untold) => {
             host.log(Level::Warn, unrecovered(&untold));
@@ -185,7 +190,7 @@ pub fn of_half_done(host: &Host, log: &Log, saved: &Saved) -> Option<(Uuid, Seqn
         }
         Told::Nobody => saved.given().map(Into::into),
     };
-    position::of_half_done(history, found, log.base()).map(Into::into)
+    Settled { position: position::of_half_done(history, found, log.base()).map(Into::into), engine }
 }
 
 /// **Errors:** a statement was cut off in the data, and nobody knows where they are: no history can go on with them.

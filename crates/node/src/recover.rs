@@ -107,15 +107,34 @@ pub enum Limit {
     Time,
 }
 
+/// The answer of an engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Answer {
+    pub position: (Uuid, Seqno),
+    pub engine: Engine,
+}
+
+/// The engine once it has been asked: does its disk have all of its data?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Engine {
+    /// It has: a run closed the engine in order, or there is none.
+    Closed,
+    /// Nobody knows of an engine that runs here.
+    Runs,
+    /// Nor of one whose run was cut short, or never began: a killed process may have left some of its log to the kernel.
+    Left,
+}
+
 /// Asks the binary of this process, or the engine that runs here already. Only when this process is a server. `say`: what was put right
 /// before.
-pub fn position(data_dir: &str, server: &dyn Server, say: impl FnOnce(String)) -> Result<(Uuid, Seqno), Unknown> {
+pub fn position(data_dir: &str, server: &dyn Server, say: impl FnOnce(String)) -> Result<Answer, Unknown> {
     let Some(process) = server.process() else {
         return Err(Untold::NoServer.into());
     };
     // With these methods the server connects only when its engine runs. The other process would wait for its locks.
     if engine_runs_here() {
-        return server.engine_position().ok_or(Untold::InUse.into());
+        let position = server.engine_position().ok_or(Untold::InUse)?;
+        return Ok(Answer { position, engine: Engine::Runs });
     }
     let program = executable()?;
     let line = fs::read("/proc/self/cmdline").unwrap_or_default();
@@ -173,7 +192,7 @@ impl Limits {
     }
 }
 
-fn ask(plain: &Command, limits: Limits) -> Result<(Uuid, Seqno), Unknown> {
+fn ask(plain: &Command, limits: Limits) -> Result<Answer, Unknown> {
     let (found, said) = attempt(plain, limits)?;
     if found.is_ok() || !said.contains(HEURISTIC) {
         return found;
@@ -188,7 +207,7 @@ fn ask(plain: &Command, limits: Limits) -> Result<(Uuid, Seqno), Unknown> {
 }
 
 /// The finding of one run, and all that it said.
-type Found = (Result<(Uuid, Seqno), Unknown>, String);
+type Found = (Result<Answer, Unknown>, String);
 
 /// One run. **Errors:** none may begin.
 fn attempt(command: &Command, limits: Limits) -> Result<Found, Unknown> {
@@ -199,7 +218,10 @@ fn attempt(command: &Command, limits: Limits) -> Result<Found, Unknown> {
     let result = run(command, &output, limits);
     let said = end_of(&mut output);
     let found = match (parse(&said), result) {
-        (Told::Position(history, seqno), _) => Ok((history, seqno)),
+        (Told::Position(history, seqno), result) => {
+            let engine = if result.is_ok() { Engine::Closed } else { Engine::Left };
+            Ok(Answer { position: (history, seqno), engine })
+        }
         (Told::Undefined, _) => Err(Untold::NoPosition.into()),
         (Told::Nothing, Err(reason)) => Err(Unknown::Failed { reason, said: relevant(&said) }),
         (Told::Nothing, Ok(())) => Err(Unknown::Failed { reason: RunError::ToldNothing, said: relevant(&said) }),
@@ -358,6 +380,10 @@ mod tests {
         }
     }
 
+    fn answer(seqno: u64, engine: Engine) -> Answer {
+        Answer { position: (Uuid::parse(HISTORY).unwrap(), Seqno(seqno)), engine }
+    }
+
     /// Says a line the way a server does.
     fn says(line: &str) -> String {
         format!("echo '2026-01-01 0:00:00 0 {line}' >&2")
@@ -368,10 +394,20 @@ mod tests {
         let dir = Dir::new("ok");
         let position = says(&format!("[Note] WSREP: Recovered position: {HISTORY}:42,1-2-3"));
         let run = dir.server(&format!("printf '%s\\n' \"$@\" > \"$here/args\"\n{position}"));
-        assert_eq!(ask(&run, a_minute()).unwrap(), (Uuid::parse(HISTORY).unwrap(), Seqno(42)));
+        assert_eq!(ask(&run, a_minute()).unwrap(), answer(42, Engine::Closed));
         let told = fs::read_to_string(dir.0.join("args")).unwrap();
         let given: Vec<OsString> = told.lines().map(OsString::from).collect();
         assert_eq!(given, run.arguments);
+    }
+
+    #[test]
+    fn an_engine_that_told_and_was_not_closed_in_order_is_not_taken_for_closed() {
+        let dir = Dir::new("cut short");
+        let position = says(&format!("[Note] WSREP: Recovered position: {HISTORY}:42"));
+        for end in ["kill -KILL $$", "exit 1"] {
+            let run = dir.server(&format!("{position}\n{end}"));
+            assert_eq!(ask(&run, a_minute()).unwrap(), answer(42, Engine::Left), "{end}");
+        }
     }
 
     #[test]
@@ -408,7 +444,11 @@ mod tests {
     fn prepared_transactions_behind_a_gap_are_rolled_back() {
         for (name, after_rollback) in [("gap-goes-on", ":"), ("gap-ends", "exit 1")] {
             let dir = Dir::new(name);
-            assert_eq!(ask(&dir.server(&gap(after_rollback)), a_minute()).unwrap().1, Seqno(7), "{name}");
+            assert_eq!(
+                ask(&dir.server(&gap(after_rollback)), a_minute()).unwrap(),
+                answer(7, Engine::Closed),
+                "{name}"
+            );
         }
     }
 

@@ -11,11 +11,13 @@ use trireme_types::{LogIndex, Member, Seqno, Uuid};
 
 use crate::Level;
 use crate::asking;
+use crate::engine;
 use crate::exposure;
 use crate::host::Host;
 use crate::identity::{NoChance, by_the_clock, member, own_ip, random, random_uuid};
 use crate::log::{Log, LogError, names_of_voters, voters};
 use crate::position::{self, NoBeginning, Settled};
+use crate::recover::Engine;
 use crate::saved::Saved;
 use crate::settings::{SettingsError, Target};
 
@@ -61,6 +63,7 @@ pub struct Plan {
     pub unwelcome_max: Duration,
     pub config: Config,
     pub start: Start,
+    pub engine: Engine,
     /// The position has yet to be confirmed by the engine that the first view opens.
     pub unconfirmed: bool,
     /// A server that has just been started and needs no data gets what a donor's script brings all the same.
@@ -147,10 +150,16 @@ pub fn prepare(host: &Host, log: &mut Log, wish: &Wish<'_>, saved: &mut Saved) -
     if bootstrap && !alone && !anew {
         asking::known_voters(host, log, wish.cluster, peers)?;
     }
-    let Settled { position, unconfirmed } =
-        if anew || arbitrator { Settled::default() } else { position::settle(host, log, saved, bootstrap)? };
+    let settled = if anew || arbitrator { Settled::NOTHING } else { position::settle(host, log, saved, bootstrap)? };
+    let position = settled.position;
     let half_done = position.is_none() && !anew && !arbitrator;
-    let fallback = if half_done { position::of_half_done(host, log, saved) } else { None };
+    let half_done = if half_done { position::of_half_done(host, log, saved) } else { Settled::NOTHING };
+    let fallback = half_done.position;
+    let engine = if fallback.is_some() { half_done.engine } else { settled.engine };
+    if bootstrap && engine == Engine::Runs {
+        // The log begins anew where the data end, and can replay nothing of them.
+        engine::await_flush(&*host.server);
+    }
     let start = if bootstrap {
         let (history, position) = match position.or(fallback) {
             Some(known) => known,
@@ -195,8 +204,8 @@ pub fn prepare(host: &Host, log: &mut Log, wish: &Wish<'_>, saved: &mut Saved) -
     let seed = u64::from_le_bytes(random()?);
     let cluster = wish.cluster.to_string();
     // A server that bootstraps resets its engine's position in the first view: it was asked before.
-    let unconfirmed = !bootstrap && (unconfirmed && position.is_some() || fallback.is_some());
-    Ok(Plan { cluster, peers, transport, unwelcome_max, config, start, unconfirmed, script, patience, seed })
+    let unconfirmed = !bootstrap && (engine != Engine::Runs && position.is_some() || fallback.is_some());
+    Ok(Plan { cluster, peers, transport, unwelcome_max, config, start, engine, unconfirmed, script, patience, seed })
 }
 
 /// A new incarnation of this member, at its address.
@@ -227,9 +236,9 @@ pub fn rejoin(
     let start = Start::Join { position: position::with_log(host, log, position), data: position, fallback: None };
     let (script, patience, seed) = (false, Patience::Unlimited, u64::from_le_bytes(random()?));
     // The engine has been running, and is in the middle of commits: what has left commit order is in it.
-    let unconfirmed = false;
+    let (engine, unconfirmed) = (Engine::Runs, false);
     let cluster = cluster.to_string();
-    Ok(Plan { cluster, peers, transport, unwelcome_max, config, start, unconfirmed, script, patience, seed })
+    Ok(Plan { cluster, peers, transport, unwelcome_max, config, start, engine, unconfirmed, script, patience, seed })
 }
 
 fn fresh(host: &Host, log: &Log) -> Result<(Uuid, Seqno), NoChance> {

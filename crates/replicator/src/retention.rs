@@ -75,6 +75,22 @@ impl EngineDisk {
         EngineDisk { epoch, upto: Seqno::ZERO, at_first: None, waiting: None }
     }
 
+    /// The same for data that are on disk up to here, because the engine was closed in order before the server opened it.
+    pub fn closed_at(epoch: u64, upto: Seqno) -> EngineDisk {
+        EngineDisk { upto, ..EngineDisk::new(epoch) }
+    }
+
+    /// The same data under another clock, which shows `now`. Each wait for a time begins anew.
+    #[must_use]
+    pub fn under_other_clock(self, now: Timestamp) -> EngineDisk {
+        let at_first = self.at_first.map(|first| FirstLook::new(first.durable, now));
+        let waiting = self.waiting.map(|(upto, due)| match due {
+            Due::Written(_) => (upto, due),
+            Due::By(_) => (upto, Due::By(now.after(UNSEEN_FLUSH_MAX))),
+        });
+        EngineDisk { at_first, waiting, ..self }
+    }
+
     /// Everything up to here is on disk. [`Seqno::ZERO`]: nothing is known.
     pub fn upto(&self) -> Seqno {
         self.upto
@@ -256,6 +272,41 @@ mod tests {
             idle.see(look, EngineLog::At { written: 1000, durable: 1000 }, now);
             assert_eq!(idle.upto(), Seqno(upto), "or by the kernel's writing");
         }
+    }
+
+    #[test]
+    fn data_that_were_closed_in_order_are_on_disk() {
+        let mut disk = EngineDisk::closed_at(0, Seqno(10));
+        assert!(disk.is_unseen());
+        assert_eq!(disk.upto(), Seqno(10));
+        assert_eq!(see(&mut disk, 12, 1000, 1000), 10, "of what came behind them nothing is known");
+        assert_eq!(see(&mut disk, 12, 1000, 1001), 12);
+    }
+
+    /// A new clock shows less than the old one did.
+    #[test]
+    fn another_clock_costs_the_time_that_has_passed_and_nothing_else() {
+        let after = |seconds| Timestamp::ZERO.after(Duration::from_secs(seconds));
+        let look = Look { epoch: 0, ended: Seqno(10) };
+        let at = EngineLog::At { written: 1000, durable: 1000 };
+        let mut told = EngineDisk::new(0);
+        told.see(look, at, after(500));
+        let mut told = told.under_other_clock(Timestamp::ZERO);
+        told.see(look, at, after(59));
+        assert_eq!(told.upto(), Seqno::ZERO);
+        told.see(look, at, after(60));
+        assert_eq!(told.upto(), Seqno(10));
+        let mut silent = EngineDisk::new(0);
+        silent.see(look, EngineLog::Silent, after(500));
+        let mut silent = silent.under_other_clock(Timestamp::ZERO);
+        silent.see(look, EngineLog::Silent, after(59));
+        assert_eq!(silent.upto(), Seqno::ZERO);
+        silent.see(look, EngineLog::Silent, after(60));
+        assert_eq!(silent.upto(), Seqno(10));
+        let mut synced = EngineDisk::new(0);
+        assert_eq!(see(&mut synced, 10, 1000, 900), 0);
+        let mut synced = synced.under_other_clock(Timestamp::ZERO);
+        assert_eq!(see(&mut synced, 11, 1100, 1000), 10, "a sync of this process");
     }
 
     #[test]

@@ -201,6 +201,8 @@ pub(crate) struct Slot {
     pub ppm: u64,
     pub sync_factor: u64,
     pub step_factor: u64,
+    /// It has asked the others to let it go, in this life or before.
+    pub left: bool,
     /// Left in order and is not meant to come back by itself.
     pub out: bool,
     /// A copy of the disk, as it was some time ago.
@@ -261,6 +263,7 @@ impl Slot {
             ppm: 0,
             sync_factor: 1,
             step_factor: 1,
+            left: false,
             out: false,
             copy: None,
             acked: Default::default(),
@@ -769,7 +772,7 @@ impl Cluster {
         let now = s.local(self.now);
         let position = position::with_log(s.begins_at, s.store().base()).map(Into::into);
         let group = &mut s.process.as_mut().expect("just started").group;
-        if s.engine_runs {
+        if s.engine_runs || s.unheard {
             group.note_engine_disk(now, Seqno::ZERO);
         }
         group.join(now, JoinState { position });
@@ -1031,6 +1034,7 @@ impl Cluster {
         let now = s.local(self.now);
         if let Some(p) = s.process.as_mut().filter(|_| !stands_still) {
             p.leaving = true;
+            s.left = true;
             p.replicator.handle_leave();
             p.group.leave(now);
             self.log(|| format!("n{slot} leaves"));
@@ -1054,6 +1058,7 @@ impl Cluster {
         s.claim = None;
         s.at_risk = false;
         s.incarnation = 0;
+        s.left = false;
         s.weight = 1;
         s.copy = None;
         s.acked = Default::default();

@@ -720,22 +720,29 @@ impl Cluster {
             let seqno = store.read(index, 0).ok().and_then(|e| e.first().map(|e| e.header.seqno));
             let lineage = lineage.forks().iter().copied().filter(|fork| fork.index <= index).collect();
             let reach = Reach { history, lineage, seqno: committed.and(seqno).unwrap_or(store.base().seqno).0 };
-            let base = store.base().seqno.0;
+            let base = store.base();
+            let begins = (base.seqno.0, base.index);
             if self.options.is_arbitrator(slot) {
-                arbitrators.push(((store.term_at(store.last()), store.last()), base, reach));
+                arbitrators.push(((store.term_at(store.last()), store.last()), begins, reach));
             } else {
-                logs.push((base, reach));
+                logs.push((begins.0, store.last(), reach));
             }
         }
-        logs.sort_by_key(|(base, _)| *base);
-        let mut end = left.iter().map(|data| data.seqno).max().unwrap_or(u64::MAX);
-        for (base, log) in logs {
+        logs.sort_by_key(|(base, ..)| *base);
+        let data_end = left.iter().map(|data| data.seqno).max().unwrap_or(u64::MAX);
+        let (mut end, mut last) = (data_end, LogIndex::ZERO);
+        for (base, index, log) in logs {
             if base <= end {
                 end = end.max(log.seqno);
+                last = last.max(index);
                 left.push(log);
             }
         }
-        let given = arbitrators.into_iter().filter(|(_, base, _)| *base <= end).max_by_key(|(end, ..)| *end);
+        // Entries without a seqno may lie between the end of a log and the beginning of the arbitrator's.
+        let given = arbitrators
+            .into_iter()
+            .filter(|(_, (seqno, index), _)| *seqno <= data_end || *index <= last)
+            .max_by_key(|(end, ..)| *end);
         left.extend(given.map(|(_, _, log)| log));
         self.losses.power_lost(left);
     }
@@ -833,7 +840,7 @@ impl Cluster {
     /// may leave out those that are away for the moment, as in `may_leave_out`.
     fn outweigh(&self, set: &VoterSet, dead: &[usize]) -> bool {
         let slots: Vec<(Option<usize>, u8)> = set.voters.iter().map(|v| (self.slot_of(v.node), v.weight.0)).collect();
-        let leaves = |slot: usize| self.slots[slot].process.as_ref().is_some_and(|p| p.leaving);
+        let leaves = |slot: usize| self.is_going(slot);
         let strangers = dead.iter().map(|slot| &self.slots[*slot]).filter(|s| !set.contains(s.node));
         let strangers: u8 = strangers.map(|s| s.wished.max(s.weight)).sum();
         let outweighed_without = |out: &[usize]| {
@@ -861,6 +868,17 @@ impl Cluster {
             let possible = out.is_empty() || !leavers.is_empty() || may_leave_out(set, left_out);
             !possible || !outweighed_without(&[leavers.clone(), out].concat())
         })
+    }
+
+    /// Is the member in this place asked to go, or has it asked for that itself? Its words may be unread still after it has ended.
+    fn is_going(&self, slot: usize) -> bool {
+        let s = &self.slots[slot];
+        let me = self.member(slot);
+        let is_back = || {
+            let view = s.process.as_ref().filter(|p| p.primary && !p.leaving).and_then(|p| p.view.as_ref());
+            view.and_then(|view| view.get(s.node)).is_some_and(|m| m.incarnation == me.incarnation)
+        };
+        self.evicted.contains(&me.uuid()) || s.left && !is_back()
     }
 
     /// May others take the node in this place for dead now, or in a moment, although it is not meant to be?

@@ -223,14 +223,15 @@ impl Cluster {
         let mut group = Group::new(config, store, with_log.map(|at| at.seqno), seed, now);
         group.set_mutant(self.options.mutant);
         group.note_data(Some((position.history, position.seqno)));
-        group.note_engine_disk(now, Seqno::ZERO);
+        let engine = std::mem::replace(&mut p.engine, EngineDisk::new(0)).under_other_clock(now);
+        group.note_engine_disk(now, engine.upto());
         group.join(now, JoinState { position: with_log.map(|at| (at.history, at.seqno)) });
         p.group = group;
         p.absent = Absent::default();
         p.boot = boot;
         p.judge = Judge::default();
         p.opened_at = p.group.store().base().seqno;
-        p.engine = EngineDisk::new(0);
+        p.engine = engine;
         p.owed = Owed::default();
         // The group knows nothing of what the last incarnation was in the middle of.
         p.desync = None;

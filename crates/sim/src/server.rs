@@ -151,6 +151,7 @@ impl Cluster {
     fn go_live(&mut self, slot: usize, position: Position) {
         let s = &mut self.slots[slot];
         s.at_risk = false;
+        let own_data = s.process.as_ref().is_some_and(|p| p.word.is_some());
         let Some(delivered) = s.process.as_ref().map(|p| p.last_seqno.0) else { return };
         if s.db.half_done_at() == Some(position.seqno.0) {
             s.db.trust();
@@ -162,7 +163,11 @@ impl Cluster {
         let s = &mut self.slots[slot];
         let now = s.local(self.now);
         let Some(p) = &mut s.process else { return };
-        p.engine = EngineDisk::new(0);
+        match (own_data, s.engine_runs, s.unheard) {
+            (true, true, _) => {}
+            (true, false, false) => p.engine = EngineDisk::closed_at(0, position.seqno),
+            (true, false, true) | (false, _, _) => p.engine = EngineDisk::new(0),
+        }
         p.group.note_engine_disk(now, p.engine.upto());
         p.locks.clear();
         // They would not have the rows that they have locked so far.

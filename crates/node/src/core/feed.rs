@@ -12,6 +12,7 @@ use trireme_types::{Seqno, View};
 
 use super::Core;
 use super::connection::HeldAnswer;
+use super::incarnation::Unfed;
 use crate::item::Item;
 use crate::stop_signal;
 use crate::{Level, ServerView, ViewStatus};
@@ -32,8 +33,16 @@ impl Core {
 
     pub(super) fn go_live(&mut self, position: Position, connect: Option<Connect>) {
         self.shared.monitor.reset(position.seqno);
-        self.inc.engine = EngineDisk::new(self.shared.data.new_epoch());
-        self.inc.found = Seqno::ZERO;
+        match std::mem::replace(&mut self.inc.unfed, Unfed::Unknown) {
+            Unfed::Open(end) if end == position.seqno => {}
+            Unfed::OnDisk(end) if end == position.seqno => {
+                self.inc.engine = EngineDisk::closed_at(self.shared.data.new_epoch(), end);
+            }
+            // The files of a copy may not be on the disk yet.
+            Unfed::Open(_) | Unfed::OnDisk(_) | Unfed::Unknown => {
+                self.inc.engine = EngineDisk::new(self.shared.data.new_epoch());
+            }
+        }
         let now = self.now();
         self.inc.group.note_engine_disk(now, self.inc.engine.upto());
         self.shared.votes.forget(position.seqno);

@@ -13,7 +13,7 @@ use trireme_replicator::Sight;
 
 use super::Core;
 use super::connection::{Pending, PendingApp};
-use super::incarnation::Owed;
+use super::incarnation::{Owed, Unfed};
 use crate::Level;
 use crate::settings::{durability_name, unix_time};
 use trireme_replicator::absent::others;
@@ -315,10 +315,16 @@ impl Core {
     /// Only when somebody wants to know: it is no work, but it takes a lock of the engine.
     fn look_at_engine(&mut self) {
         let for_trim = self.inc.group.store().wants_trim() || self.conn.wish.is_some();
-        let wanted = (for_trim || self.inc.engine.is_unseen()) && self.inc.replicator.is_live();
+        let live = self.inc.replicator.is_live();
+        let found = match self.inc.unfed {
+            Unfed::Open(end) => end,
+            Unfed::OnDisk(_) | Unfed::Unknown => Seqno::ZERO,
+        };
+        // One that runs is looked at early: a first look proves nothing yet.
+        let wanted = for_trim && live || self.inc.engine.is_unseen() && (live || found > Seqno::ZERO);
         if (wanted || self.inc.group.awaits_engine_disk()) && !self.inc.engine_asked && !self.arbitrates() {
             self.inc.engine_asked = true;
-            self.shared.jobs.look_at_engine(self.inc.engine.epoch(), self.inc.found);
+            self.shared.jobs.look_at_engine(self.inc.engine.epoch(), found);
         }
     }
 

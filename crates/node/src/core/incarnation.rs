@@ -22,6 +22,7 @@ use crate::Level;
 use crate::backlog::Backlog;
 use crate::index::Index;
 use crate::log::{self, Log, LogIo};
+use crate::recover::Engine;
 use crate::shared::Shared;
 use crate::startup::{Plan, Start};
 
@@ -29,6 +30,16 @@ use crate::startup::{Plan, Start};
 pub(super) enum Owed {
     App(AppMessage),
     Rollback(Bytes),
+}
+
+/// The data that a server has before it is fed, and their end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unfed {
+    /// Its engine ran before the connection.
+    Open(Seqno),
+    /// The disk has all of them.
+    OnDisk(Seqno),
+    Unknown,
 }
 
 /// The part of the log that is on its way to the disk.
@@ -104,8 +115,8 @@ pub(super) struct Incarnation {
     pub(super) engine: EngineDisk,
     /// It is being asked: from `look_at_engine` to its answer.
     pub(super) engine_asked: bool,
-    /// The end of the data that an engine had which ran before this node's connection. Zero once it is fed, and for other engines.
-    pub(super) found: Seqno,
+    /// The data before the server is fed: until that (`go_live`), or until it asks for others (`on_command`).
+    pub(super) unfed: Unfed,
     /// For a server without an explicit `gcache.size`: bytes that the log may take for the sake of members that are away. 0: none are kept.
     /// Never changed.
     pub(super) kept_for_absent_max: u64,
@@ -117,13 +128,14 @@ pub(super) struct Incarnation {
 }
 
 impl Incarnation {
-    /// `first`: how the server begins, which may have been in the group before. The second value: why there is no going on.
+    /// `first`: how the server begins, which may have been in the group before. `known`: of the engine of one that has. The second value: why there is no going on.
     pub(super) fn begin(
         shared: &Arc<Shared>,
         plan: Plan,
         log: Log,
         donor_list: String,
         first: replicator::Start,
+        known: Option<EngineDisk>,
     ) -> (Incarnation, Option<String>) {
         let Plan {
             transport,
@@ -131,8 +143,9 @@ impl Incarnation {
             config,
             start,
             seed,
-            unconfirmed,
+            engine,
             // The connection's.
+            unconfirmed: _,
             cluster: _,
             peers: _,
             script: _,
@@ -159,12 +172,18 @@ impl Incarnation {
         let same_history = position.filter(|(h, _)| *h == log.base().history);
         let me = config.me.clone();
         let mut group = Group::new(config, log, same_history.map(|(_, s)| s), seed, Timestamp::ZERO);
-        if !unconfirmed {
-            // The engine runs, and may have some of its data in memory only. Otherwise the run that asked it has closed it in order.
-            group.note_engine_disk(Timestamp::ZERO, Seqno::ZERO);
+        let of_server = matches!(first, replicator::Start::Server { .. });
+        let unfed = match (engine, same_history.filter(|_| of_server)) {
+            (Engine::Runs, Some((_, end))) => Unfed::Open(end),
+            (Engine::Closed, Some((_, end))) => Unfed::OnDisk(end),
+            (Engine::Left, _) | (_, None) => Unfed::Unknown,
+        };
+        let disk = known
+            .map_or_else(|| EngineDisk::new(shared.data.new_epoch()), |known| known.under_other_clock(Timestamp::ZERO));
+        if engine != Engine::Closed {
+            // It may have some of its data in memory only.
+            group.note_engine_disk(Timestamp::ZERO, disk.upto());
         }
-        let of_server = matches!(first, replicator::Start::Server { .. }) && !unconfirmed;
-        let found = same_history.filter(|_| of_server).map_or(Seqno::ZERO, |(_, seqno)| seqno);
         let failure = match start {
             Start::Bootstrap { history, position } | Start::Alone { history, position } => {
                 group.bootstrap(Timestamp::ZERO, history, position).err().map(|e| e.to_string())
@@ -201,9 +220,9 @@ impl Incarnation {
             syncing: Syncing::Nothing,
             log_io,
             log_kept: started,
-            engine: EngineDisk::new(shared.data.new_epoch()),
+            engine: disk,
             engine_asked: false,
-            found,
+            unfed,
             kept_for_absent_max: log::kept_for_absent(&shared.host.settings),
             unwelcome: None,
             unwelcome_max,

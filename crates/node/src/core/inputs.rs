@@ -13,7 +13,7 @@ use trireme_transport::{DownCause, Isolation, NetEvent};
 
 use super::Core;
 use super::connection::{HeldBack, Pending, PendingApp, ProposalId};
-use super::incarnation::Owed;
+use super::incarnation::{Owed, Unfed};
 use crate::Level;
 use crate::command::{Command, KeysRefused, Outcome};
 use crate::slot::Slot;
@@ -128,6 +128,9 @@ impl Core {
             }
             Command::StateRequest { request } => {
                 // The position that a copy brought is compared when the server reports it.
+                if !is_trivial(&request) {
+                    self.inc.unfed = Unfed::Unknown;
+                }
                 self.conn.word = is_trivial(&request).then(|| self.conn.word.unwrap_or(Word::Operator));
                 self.inc.replicator.handle_state_request(now, request);
                 self.carry_out();

@@ -11,6 +11,7 @@ use crate::command::Command;
 use crate::mailbox::Letter;
 use crate::startup::{self, ConnectError};
 use trireme_replicator::message::AppMessage;
+use trireme_replicator::retention::EngineDisk;
 
 /// Before the first look at the disk. Doubled for a disk that fails again soon.
 const FIRST_LOOK: Duration = Duration::from_secs(1);
@@ -114,7 +115,9 @@ impl Core {
         // The unsent messages of the former incarnation mean nothing now: the others close its streaming transactions
         // themselves. The write sets that its clients wait for stay: the entry is delivered, or the first of this
         // incarnation's own session shows that it never will be.
-        let (incarnation, failure) = Incarnation::begin(&shared, plan, log, self.conn.donor_list.clone(), first);
+        let disk = std::mem::replace(&mut self.inc.engine, EngineDisk::new(0));
+        let (incarnation, failure) =
+            Incarnation::begin(&shared, plan, log, self.conn.donor_list.clone(), first, Some(disk));
         self.inc = incarnation;
         self.become_back();
         self.conn.returned = Some((Instant::now(), first_look));
