@@ -69,7 +69,9 @@ impl<S: LogStore> Group<S> {
         let votes = self.own.tail().voters.contains(from) || !settled && self.own.tail().voters_before.contains(from);
         let heard = self.majority_heard(now);
         let Some(s) = self.role.leading_mut() else { return };
-        if !s.established || arbitrates {
+        // A voter that has lost its whole log gets one before: it may take that to be established.
+        let lost_all = request.history.is_nil() && votes;
+        if !(s.established || lost_all) || arbitrates {
             return;
         }
         if !request.history.is_nil() && same_history && kinship != Kinship::Same {

@@ -215,10 +215,19 @@ impl<S: LogStore> Group<S> {
     /// most likely with its power. Its promises are on disk all the same, for whatever branch they were given, so it gives this one;
     /// but whatever it acknowledged behind the fork is gone, and its log is evidence of nothing. Its data may lie behind the fork too, on one
     /// branch or the other: that keeps it from following, and a copy heals it, but a promise is about logs.
+    /// The same is true of one whose log is damaged from its beginning on, so that it knows of no history.
     pub(crate) fn lost_branch_of(&self, now: Timestamp, candidate: NodeId, branch: Uuid) -> bool {
-        let Some(fork) = self.fork_before(candidate, branch) else { return false };
+        let behind = match self.fork_before(candidate, branch) {
+            Some(fork) => self.commit < fork.index,
+            None => self.lost_all() && !branch.is_nil(),
+        };
         let free = matches!(self.phase(), Phase::Joining | Phase::NonPrimary) && self.standing().keeps_log();
-        free && self.commit < fork.index && !self.hears_sequencer(now)
+        free && behind && !self.hears_sequencer(now)
+    }
+
+    /// Is nothing left of a log that may have held what this member acknowledged?
+    fn lost_all(&self) -> bool {
+        self.own.tail().history.is_nil() && self.own.store().suspect().is_some()
     }
 
     /// Is this peer, on a branch that began at `fork`, the one that this member's promise made a sequencer, and could the log follow it, if

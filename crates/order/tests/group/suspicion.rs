@@ -543,6 +543,49 @@ fn a_voter_that_lost_the_fork_promises_to_those_who_have_it_and_follows_again() 
     }
 }
 
+/// A group of `size` that is started again, but for the third one, whose log is given. The second one's log is damaged from its beginning on.
+fn second_lost_all(size: u8) -> (Net, Option<MemStore>) {
+    let mut net = Net::cluster(size);
+    net.propose(1, "before");
+    net.settle();
+    let mut logs: Vec<MemStore> = (1..=size).map(|n| net.kill(n)).collect();
+    let mut empty = MemStore::new();
+    empty.save_hard_state(logs[1].hard_state()).unwrap();
+    empty.set_suspect(Some(LogIndex::ZERO)).unwrap();
+    net.restart(1, logs.remove(0), 2, Seqno(0));
+    let now = net.now;
+    net.reopen(2, empty, 2, None).join(now, JoinState { position: None });
+    net.run(Duration::from_secs(20));
+    (net, logs.into_iter().nth(1))
+}
+
+/// Swarm seed 71034642: an arbitrator whose log was damaged from its beginning on did not answer. It was one of two voters, and nobody could go
+/// on.
+#[test]
+fn a_voter_that_lost_its_whole_log_promises_and_is_brought_up() {
+    let (net, _) = second_lost_all(2);
+    for n in 1..=2 {
+        assert_eq!(net.phase(n), Phase::Primary, "node {n}");
+        assert_eq!(net.nodes[&n].group.store().suspect(), None, "node {n} counts again");
+        assert_eq!(net.nodes[&n].group.status().voters.voters.len(), 2, "it never lost its vote");
+        assert!(net.nodes[&n].group.lineage().forks().is_empty(), "the whole log is half of all voters");
+    }
+    assert_eq!(net.bodies(1), ["before"]);
+}
+
+/// The third one may hold what the second lost and the first never had.
+#[test]
+fn a_voter_that_lost_its_whole_log_is_no_evidence() {
+    let (mut net, third) = second_lost_all(3);
+    assert!([1, 2].iter().all(|n| net.phase(*n) != Phase::Primary));
+    net.restart(3, third.unwrap(), 2, Seqno(0));
+    net.run(Duration::from_secs(20));
+    for n in 1..=3 {
+        assert_eq!(net.phase(n), Phase::Primary, "node {n}");
+        assert!(net.nodes[&n].group.lineage().forks().is_empty(), "node {n}: two whole logs");
+    }
+}
+
 /// It is evidence of nothing: the third one may hold what the second lost and the first never had.
 #[test]
 fn a_voter_that_lost_the_fork_is_no_evidence() {
