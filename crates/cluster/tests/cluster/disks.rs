@@ -78,6 +78,13 @@ fn cost_one_node(bed: &Bed, log_io: &str) {
     });
     load.await_progress(50);
     disk.thaw().unwrap();
+    // The others may have decided just before that it goes, and nobody shows that yet. All that they commit from here on comes behind it.
+    load.await_progress(50);
+    let others = committed(&cluster, 1).unwrap();
+    eventually("the node has what was committed since", || match committed(&cluster, SICK) {
+        Some(own) if own >= others => Ok(()),
+        own => Err(format!("{own:?} of {others}")),
+    });
     await_back(&cluster, &load);
 
     let acknowledged = load.finish();
