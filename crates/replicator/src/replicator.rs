@@ -223,6 +223,10 @@ pub struct Replicator {
     leaving: bool,
     /// A Joined or Synced of ours is on its way.
     announced: bool,
+    /// Whom the server was asked to give a copy, until the end of that is ordered.
+    giving: Option<NodeId>,
+    /// A DonorDone for a copy that this server was never asked for is on its way.
+    disowned: bool,
     /// The position is to be told however near the last one it is: what an older session left unsaid is known to be lost only when
     /// something of the new one is ordered (rule 23), and nobody else may have anything to say.
     speak: bool,
@@ -260,6 +264,8 @@ impl Replicator {
             member: false,
             leaving: false,
             announced: false,
+            giving: None,
+            disowned: false,
             speak: false,
             reported: Seqno::ZERO,
             votes_since: BTreeMap::new(),
@@ -424,6 +430,10 @@ impl Replicator {
         self.settle_request();
         // The part that is skipped may hold what it has said of itself. That may be ordered twice, and counts once.
         self.announced = false;
+        self.disowned = false;
+        if self.roster.served_by(&self.me).is_none() {
+            self.giving = None;
+        }
         if gap {
             self.end(Effect::Fail(
                 "what this node missed is no longer kept by any member: restart it to get a full copy".into(),
@@ -506,6 +516,9 @@ impl Replicator {
         self.delivered_index = index;
         if from == self.me.node {
             self.take_back(&message);
+            if matches!(message, AppMessage::DonorDone { .. }) {
+                self.giving = None;
+            }
         }
         let effects = self.roster.apply(from, message, seqno);
         self.on_roster(now, effects, seqno);
@@ -677,6 +690,7 @@ impl Replicator {
         // member as far as the order knows, and the joiner waits for it.
         let chosen = self.roster.view().get(donor).is_some_and(|m| m.uuid() == self.me.uuid());
         if chosen && matches!(&self.feed, Feed::Live { handed, .. } if seqno >= *handed) {
+            self.giving = Some(joiner);
             self.emit(Effect::Donate { joiner, request, position, at: seqno });
         }
         if joiner == self.me.node {
@@ -739,6 +753,7 @@ impl Replicator {
 
     fn on_abandoned(&mut self) {
         self.announced = false;
+        self.disowned = false;
         self.speak = true;
         if let Feed::HalfDone(half_done) = &mut self.feed {
             half_done.said = false;
@@ -798,6 +813,7 @@ impl Replicator {
     fn take_back(&mut self, message: &AppMessage) {
         match message {
             AppMessage::Joined | AppMessage::Synced => self.announced = false,
+            AppMessage::DonorDone { .. } => self.disowned = false,
             AppMessage::HalfDone { .. } | AppMessage::GoOnHalfDone => {
                 if let Feed::HalfDone(half_done) = &mut self.feed {
                     half_done.said = false;
@@ -811,7 +827,6 @@ impl Replicator {
             // Nothing here waits for them. A member that needs one says it again.
             AppMessage::Desync
             | AppMessage::Resync
-            | AppMessage::DonorDone { .. }
             | AppMessage::LastCommitted { .. }
             | AppMessage::Vote { .. }
             | AppMessage::Evict { .. }
@@ -1102,6 +1117,7 @@ impl Replicator {
         self.step_half_done(&sight);
         self.ask_for_state(now, &sight);
         self.announce(&sight);
+        self.disown();
         self.hurry(now, &sight);
         self.report(sight.left);
     }
@@ -1236,6 +1252,18 @@ impl Replicator {
         };
         self.announced = true;
         self.emit(Effect::Propose(message));
+    }
+
+    /// A base that skips the choice of this donor leaves a member as a donor whose server was never asked. Nobody else would
+    /// end that: the joiner waits, and no other member may serve it.
+    fn disown(&mut self) {
+        if !self.member || self.disowned || self.giving.is_some() {
+            return;
+        }
+        if let Some(joiner) = self.roster.served_by(&self.me) {
+            self.disowned = true;
+            self.emit(Effect::Propose(AppMessage::DonorDone { joiner, ok: false }));
+        }
     }
 
     /// The sequencer sees to it that nobody is waited for without end. Only a proposal: what comes of it is decided where it

@@ -220,6 +220,13 @@ impl Roster {
         &self.evicted
     }
 
+    /// Whom `donor` serves, in the life that `donor` names.
+    pub fn served_by(&self, donor: &Member) -> Option<NodeId> {
+        let of_this_life = self.view.get(donor.node).is_some_and(|m| m.uuid() == donor.uuid());
+        let serves = self.members.iter().find(|m| of_this_life && m.node == donor.node)?.serves?;
+        Some(serves.node)
+    }
+
     /// The donor that was chosen for `joiner`, which is this incarnation of it, and is not done.
     pub fn donor_of(&self, joiner: &Member) -> Option<NodeId> {
         let joiner = Joiner { node: joiner.node, incarnation: joiner.incarnation };

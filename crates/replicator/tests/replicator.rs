@@ -395,6 +395,40 @@ fn a_member_whose_own_word_lies_before_its_new_base_becomes_synced_all_the_same(
     assert_eq!(s.tick(), []);
 }
 
+/// Member 1, which has data that are whole.
+fn synced() -> Subject {
+    let mut s = Subject::new(Some(5), None, 5);
+    s.view(6, &[1, 2]);
+    s.tick();
+    s.say(1, AppMessage::Joined);
+    s.tick();
+    s.say(1, AppMessage::Synced);
+    s
+}
+
+#[test]
+fn a_donor_that_was_chosen_in_the_part_that_a_snapshot_skips_says_that_it_gives_nothing() {
+    let (mut s, mut others) = (synced(), synced());
+    assert!(matches!(&others.say(2, asks())[..], [Effect::Donate { .. }]));
+    assert_eq!(s.reset_to(6, &others.state()), []);
+    let done = AppMessage::DonorDone { joiner: member(2).node, ok: false };
+    assert_eq!(s.tick(), [Effect::Propose(done.clone())]);
+    assert_eq!(s.tick(), [], "it is on its way");
+    s.replicator.handle_refused(Timestamp::ZERO, &done);
+    assert_eq!(s.tick(), [Effect::Propose(done.clone())], "it got lost");
+    s.say(1, done);
+    assert_eq!(s.tick(), [Effect::Propose(AppMessage::Synced)], "it can be a donor again");
+}
+
+#[test]
+fn a_donor_whose_server_was_asked_before_a_snapshot_is_at_it() {
+    let mut s = synced();
+    assert!(matches!(&s.say(2, asks())[..], [Effect::Donate { .. }]));
+    let state = s.state();
+    assert_eq!(s.reset_to(6, &state), []);
+    assert_eq!(s.tick(), []);
+}
+
 #[test]
 fn who_comes_back_to_a_running_server_goes_on_where_it_stands() {
     let mut s = Subject::new(Some(5), None, 5);
