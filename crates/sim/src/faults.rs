@@ -3,7 +3,7 @@
 use trireme_order::{LogStore, Phase};
 use trireme_replicator::message::AppMessage;
 use trireme_types::{
-    Base, Durability, EntryKind, Fork, Lineage, LogIndex, Member, NodeId, Reader, Uuid, VoterSet, Weight,
+    Durability, Entry, EntryKind, Fork, Lineage, LogIndex, Member, NodeId, Reader, Uuid, View, VoterSet, Weight,
 };
 
 use crate::check::Reach;
@@ -588,12 +588,8 @@ impl Cluster {
         // The entries that an arbitrator has dropped count as lost with this disk, unless the other node has just these, and not those of a
         // deposed sequencer in their place.
         let arbitrators = || (0..self.slots.len()).filter(|&i| i != slot && self.options.is_arbitrator(i));
-        let has = |s: &Slot, base: &Base| {
-            s.store().base().index >= base.index || s.store().term_at(base.index) == Some(base.term)
-        };
-        let data = self.slots.iter().enumerate().any(|(i, s)| {
-            i != slot && self.has_data_to_go_on_with(i) && arbitrators().all(|x| has(s, self.slots[x].store().base()))
-        });
+        let data = (0..self.slots.len())
+            .any(|i| i != slot && self.has_data_to_go_on_with(i) && arbitrators().all(|x| self.goes_on_with(i, x)));
         let orders = |n: NodeId| n != node && self.slot_of(n).is_some_and(|s| !self.options.is_arbitrator(s));
         // A node that is just being added would never answer, and its addition could never commit. Arbitrators alone order nothing.
         data && self.every_configuration(|set| {
@@ -637,6 +633,16 @@ impl Cluster {
     /// Is this an arbitrator with a bound?
     fn may_drop(&self, slot: usize) -> bool {
         self.options.is_arbitrator(slot) && self.options.arbitrator_keep < u64::MAX
+    }
+
+    /// Can the log in the first place be gone on with by the one in the second, now and until that one notices who is dead? An
+    /// arbitrator past its bound drops entries that some server has acknowledged, dead or not.
+    fn goes_on_with(&self, slot: usize, other: usize) -> bool {
+        let (log, o) = (self.slots[slot].store(), &self.slots[other]);
+        let base = o.store().base();
+        let meets = log.base().index >= base.index || log.term_at(base.index) == Some(base.term);
+        let drops = self.may_drop(other) && o.process.is_some();
+        meets && (!drops || self.has_end_of(slot, other))
     }
 
     /// Does the log in the first place hold the end of the one in the second?
@@ -721,8 +727,14 @@ impl Cluster {
             let lineage = lineage.forks().iter().copied().filter(|fork| fork.index <= index).collect();
             let reach = Reach { history, lineage, seqno: committed.and(seqno).unwrap_or(store.base().seqno).0 };
             let base = store.base();
-            let begins = (base.seqno.0, base.index);
+            let mut begins = (base.seqno.0, base.index);
             if self.options.is_arbitrator(slot) {
+                if self.may_drop(slot) && s.process.is_some() {
+                    // So it will, until it notices who is dead.
+                    let kept = LogIndex(store.last().0.saturating_sub(self.options.arbitrator_keep)).max(base.index);
+                    let at = store.read(kept, 0).ok().and_then(|e| e.first().map(|e| e.header.seqno.0));
+                    begins = (at.unwrap_or(base.seqno.0), kept);
+                }
                 arbitrators.push(((store.term_at(store.last()), store.last()), begins, reach));
             } else {
                 logs.push((begins.0, store.last(), reach));
@@ -812,17 +824,7 @@ impl Cluster {
     /// disk knows of, whose logs are evidence, and data from which every log of theirs can be gone on with.
     fn may_do_without(&self, dead: &[usize]) -> bool {
         let alive = || self.slots.iter().enumerate().filter(|(i, _)| !dead.contains(i));
-        let has = |s: &Slot, base: &Base| {
-            s.store().base().index >= base.index || s.store().term_at(base.index) == Some(base.term)
-        };
-        // An arbitrator past its bound drops entries that some server has acknowledged, and goes on with that until it notices that this
-        // one is dead.
-        let goes_on_from = |slot: usize| {
-            alive().all(|(other, o)| {
-                let drops = self.may_drop(other) && o.process.is_some();
-                has(&self.slots[slot], o.store().base()) && (!drops || self.has_end_of(slot, other))
-            })
-        };
+        let goes_on_from = |slot: usize| alive().all(|(other, _)| self.goes_on_with(slot, other));
         let data = alive().any(|(slot, _)| self.has_data_to_go_on_with(slot) && goes_on_from(slot));
         let server = |n: NodeId| self.slot_of(n).is_some_and(|s| !dead.contains(&s) && !self.options.is_arbitrator(s));
         let is_evidence =
@@ -942,12 +944,39 @@ impl Cluster {
             self.bootstrap(0);
         }
         for slot in 0..self.slots.len() {
+            if !self.slots[slot].dead && self.knows_nobody(slot) {
+                self.log(|| format!("n{slot} is begun anew by a person, as its log asks"));
+                self.wipe(slot);
+            }
+        }
+        for slot in 0..self.slots.len() {
             if self.slots[slot].process.is_none() && !self.slots[slot].dead {
                 // A stop is cut short.
                 self.server_ended(slot, false);
                 self.join(slot);
             }
         }
+    }
+
+    /// Has nobody a disk any more whom the log in this place names, while the others decide without it? Rule 35 leaves such a node to a
+    /// person.
+    fn knows_nobody(&self, slot: usize) -> bool {
+        let (me, store) = (self.slots[slot].node, self.slots[slot].store());
+        let gone = |n: NodeId| n == me || self.slot_of(n).is_none();
+        let names_gone = |e: Entry| match e.header.kind {
+            EntryKind::Voters => {
+                VoterSet::decode(&mut Reader::new(&e.payload)).is_ok_and(|s| s.voters.iter().all(|v| gone(v.node)))
+            }
+            EntryKind::View => {
+                View::decode(&mut Reader::new(&e.payload)).is_ok_and(|v| v.members.iter().all(|m| gone(m.node)))
+            }
+            _ => true,
+        };
+        let base = store.base();
+        let of_base = base.voters.voters.iter().map(|v| v.node).chain(base.view.members.iter().map(|m| m.node));
+        let entries = store.read(base.index.next(), usize::MAX).unwrap_or_default();
+        let decide_without = self.voters_on_disk().majority(|n| n != me && self.slot_of(n).is_some());
+        !base.history.is_nil() && decide_without && of_base.into_iter().all(gone) && entries.into_iter().all(names_gone)
     }
 }
 
