@@ -453,6 +453,10 @@ impl<S: LogStore> Group<S> {
     pub(crate) fn on_heartbeat(&mut self, now: Timestamp, from: NodeId, heartbeat: Envelope<Heartbeat>) {
         let Envelope { branch, term, content: Heartbeat { commit, last, round, majority } } = heartbeat;
         if !self.follow(now, from, branch, term) {
+            if self.lost_all() && self.own.voted_for() == from && self.own.term() == term {
+                // It follows once it has a state, however long that takes. Its promise holds meanwhile.
+                self.send(from, Content::HeartbeatAck { round }.in_term(branch, term));
+            }
             return;
         }
         if majority {

@@ -1,7 +1,7 @@
 //! The own log: what is on disk, the promises beside it, and what follows from its entries. Everything that changes the log goes through
 //! here, so what is derived from it changes with it.
 
-use trireme_types::{Base, DecodeError, Entry, EntryKind, HardState, LogIndex, NodeId, Term};
+use trireme_types::{Base, DecodeError, Entry, EntryKind, HardState, LogIndex, NodeId, Term, Uuid};
 
 use crate::cache::TailCache;
 use crate::chain::Chain;
@@ -92,6 +92,21 @@ impl<S: LogStore> OwnLog<S> {
 
     fn save(&mut self) -> Result<(), StoreError> {
         self.store.save_hard_state(self.hard)
+    }
+
+    /// The branch that the log belongs to, or belonged to before it was lost; nil: nobody knows.
+    pub fn branch(&self) -> Uuid {
+        self.hard.branch
+    }
+
+    /// On disk when this returns, before anything behind a new fork is acknowledged (rule 13).
+    fn save_branch(&mut self) -> Result<(), StoreError> {
+        let branch = self.tail.branch();
+        if branch.is_nil() || branch == self.hard.branch {
+            return Ok(());
+        }
+        self.hard.branch = branch;
+        self.save()
     }
 
     // --- what is known to be committed ----------------------------------------------------------------------------
@@ -221,6 +236,7 @@ impl<S: LogStore> OwnLog<S> {
                 }
             }
         }
+        self.save_branch()?;
         Ok(Reading::Complete)
     }
 
@@ -239,6 +255,7 @@ impl<S: LogStore> OwnLog<S> {
             self.note_applied(entry.header.kind, terms, &mut named);
             self.cache.push(entry, delivered, cache_bytes_max);
         }
+        self.save_branch()?;
         Ok(())
     }
 
@@ -289,6 +306,8 @@ impl<S: LogStore> OwnLog<S> {
         assert_eq!(self.tail.index, self.store.last(), "tail state and log disagree");
         assert!(self.hard.term >= self.tail.term, "an entry of a term that was never promised");
         assert!(self.synced <= self.store.written(), "synced beyond what is written");
+        let branch = self.tail.branch();
+        assert!(branch.is_nil() || branch == self.hard.branch, "the log is of a branch that is not on disk");
         let landmark = self.last_landmark();
         assert!(landmark.is_none_or(|l| self.synced < l && l <= self.tail.index), "a landmark that nobody waits for");
     }

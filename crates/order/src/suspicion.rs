@@ -206,27 +206,35 @@ impl<S: LogStore> Group<S> {
         self.all_voters(tells) && servers.all(|n| tells(n) || told(n).is_some_and(is_empty))
     }
 
-    /// Is this member here, with a log of the own branch, or with one that lost the fork at which this branch began?
+    /// Is this member here, with a log of the own branch, or with one that lost the fork at which this branch began, or with nothing that is
+    /// left of its log?
     pub(crate) fn is_here(&self, node: NodeId) -> bool {
-        node == self.me() || matches!(self.kinship_of(node), Some(Kinship::Same | Kinship::Ancestor))
+        let kin = || matches!(self.kinship_of(node), Some(Kinship::Same | Kinship::Ancestor));
+        node == self.me() || kin() || self.has_lost_all(node)
+    }
+
+    /// Does this peer say that nothing is left of its log?
+    fn has_lost_all(&self, node: NodeId) -> bool {
+        self.peers.get(&node).and_then(|p| p.told()).is_some_and(|p| p.history.is_nil() && !p.whole)
     }
 
     /// Does this candidate stand on a branch that the own log could still follow? A member that votes there has lost the fork's entry,
     /// most likely with its power. Its promises are on disk all the same, for whatever branch they were given, so it gives this one;
     /// but whatever it acknowledged behind the fork is gone, and its log is evidence of nothing. Its data may lie behind the fork too, on one
     /// branch or the other: that keeps it from following, and a copy heals it, but a promise is about logs.
-    /// The same is true of one whose log is damaged from its beginning on, so that it knows of no history.
+    /// The same is true of one whose log is damaged from its beginning on, so that it knows of no history, if that was on this branch.
     pub(crate) fn lost_branch_of(&self, now: Timestamp, candidate: NodeId, branch: Uuid) -> bool {
         let behind = match self.fork_before(candidate, branch) {
             Some(fork) => self.commit < fork.index,
-            None => self.lost_all() && !branch.is_nil(),
+            // Who went over to another branch never votes in the one that it left.
+            None => self.lost_all() && !branch.is_nil() && self.own.branch() == branch,
         };
         let free = matches!(self.phase(), Phase::Joining | Phase::NonPrimary) && self.standing().keeps_log();
         free && behind && !self.hears_sequencer(now)
     }
 
     /// Is nothing left of a log that may have held what this member acknowledged?
-    fn lost_all(&self) -> bool {
+    pub(crate) fn lost_all(&self) -> bool {
         self.own.tail().history.is_nil() && self.own.store().suspect().is_some()
     }
 
@@ -688,6 +696,7 @@ impl<S: LogStore> Group<S> {
         if self.told.waits_for.as_ref() == Some(&missing) {
             return;
         }
+        let nothing_left: Vec<NodeId> = doubtful.iter().copied().filter(|n| self.has_lost_all(*n)).collect();
         let text = if !missing.is_empty() {
             format!(
                 "{why}. Waiting for {}. If they are gone for good, SET GLOBAL wsrep_provider_options='pc.bootstrap=yes' on one node goes \
@@ -699,6 +708,13 @@ impl<S: LogStore> Group<S> {
              with a newer log. If there is none, SET GLOBAL wsrep_provider_options='pc.bootstrap=yes' on one node goes on with the best log \
              present"
                 .into()
+        } else if !nothing_left.is_empty() {
+            format!(
+                "all voters are here, but nothing is left of the write-set logs of {}, and what one of them acknowledged on another \
+                 branch of the history may be nowhere else. If nobody else has that branch, SET GLOBAL \
+                 wsrep_provider_options='pc.bootstrap=yes' on one node goes on with the best log present",
+                self.names_of(&nothing_left)
+            )
         } else {
             return;
         };

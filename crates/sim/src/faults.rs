@@ -1,9 +1,11 @@
 //! The one who does harm. At random moments it draws an enabled fault, does it, and plans its end.
 
+use std::collections::BTreeSet;
 use trireme_order::{LogStore, Phase};
+
 use trireme_replicator::message::AppMessage;
 use trireme_types::{
-    Durability, Entry, EntryKind, Fork, Lineage, LogIndex, Member, NodeId, Reader, Uuid, View, VoterSet, Weight,
+    Durability, EntryKind, Fork, Lineage, LogIndex, Member, NodeId, Reader, Uuid, View, VoterSet, Weight,
 };
 
 use crate::check::Reach;
@@ -958,25 +960,28 @@ impl Cluster {
         }
     }
 
-    /// Has nobody a disk any more whom the log in this place names, while the others decide without it? Rule 35 leaves such a node to a
-    /// person.
+    /// Has nobody a disk any more of those whom the log in this place names, while the others decide without it and have data? Rule 35
+    /// leaves such a node to a person.
     fn knows_nobody(&self, slot: usize) -> bool {
         let (me, store) = (self.slots[slot].node, self.slots[slot].store());
-        let gone = |n: NodeId| n == me || self.slot_of(n).is_none();
-        let names_gone = |e: Entry| match e.header.kind {
-            EntryKind::Voters => {
-                VoterSet::decode(&mut Reader::new(&e.payload)).is_ok_and(|s| s.voters.iter().all(|v| gone(v.node)))
-            }
-            EntryKind::View => {
-                View::decode(&mut Reader::new(&e.payload)).is_ok_and(|v| v.members.iter().all(|m| gone(m.node)))
-            }
-            _ => true,
-        };
         let base = store.base();
-        let of_base = base.voters.voters.iter().map(|v| v.node).chain(base.view.members.iter().map(|m| m.node));
-        let entries = store.read(base.index.next(), usize::MAX).unwrap_or_default();
+        let Ok(entries) = store.read(base.index.next(), usize::MAX) else { return false };
+        let mut named: BTreeSet<NodeId> = base.voters.voters.iter().map(|v| v.node).collect();
+        named.extend(base.view.members.iter().map(|m| m.node));
+        for e in entries {
+            let mut r = Reader::new(&e.payload);
+            match e.header.kind {
+                EntryKind::Voters => {
+                    named.extend(VoterSet::decode(&mut r).iter().flat_map(|s| &s.voters).map(|v| v.node))
+                }
+                EntryKind::View => named.extend(View::decode(&mut r).iter().flat_map(|v| &v.members).map(|m| m.node)),
+                EntryKind::Term | EntryKind::WriteSet | EntryKind::App | EntryKind::Setting => {}
+            }
+        }
+        named.remove(&me);
         let decide_without = self.voters_on_disk().majority(|n| n != me && self.slot_of(n).is_some());
-        !base.history.is_nil() && decide_without && of_base.into_iter().all(gone) && entries.into_iter().all(names_gone)
+        let data = (0..self.slots.len()).any(|i| i != slot && self.has_data_to_go_on_with(i));
+        !named.is_empty() && named.iter().all(|n| self.slot_of(*n).is_none()) && decide_without && data
     }
 }
 

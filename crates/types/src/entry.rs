@@ -290,6 +290,9 @@ pub struct HardState {
     pub voters_committed: LogIndex,
     /// A position known to be committed; lazily updated, may lag.
     pub committed: LogIndex,
+    /// The newest fork in the log, or its history before any. On disk before anything behind that fork is acknowledged. Outlives the log: nil
+    /// only where there never was one, or where a build wrote it that did not know this field.
+    pub branch: Uuid,
 }
 
 #[cfg(test)]

@@ -415,6 +415,7 @@ impl Meta {
         w.u64(from.0);
         w.u64(to.0);
         w.raw(self.boot_id.as_bytes());
+        w.uuid(self.hard.branch);
         w.buf.resize(META_SLOT - 4, 0);
         let crc = crc32fast::hash(&w.buf);
         w.u32(crc);
@@ -447,11 +448,12 @@ impl Meta {
         let incarnation = Incarnation(r.u32().ok()?);
         let boot_len = r.u32().ok()? as usize;
         let history = r.uuid().ok()?;
-        let hard = HardState {
+        let mut hard = HardState {
             term: r.term().ok()?,
             voted_for: NodeId(r.uuid().ok()?),
             voters_committed: r.index().ok()?,
             committed: r.index().ok()?,
+            branch: Uuid::NIL,
         };
         let synced = r.index().ok()?;
         let epoch = r.u64().ok()?;
@@ -459,6 +461,8 @@ impl Meta {
         let suspect = r.index().ok()?;
         let hole = (r.index().ok()?, r.index().ok()?);
         let boot_id = String::from_utf8(r.take(boot_len).ok()?.to_vec()).ok()?;
+        // Zeros where a former build wrote it.
+        hard.branch = r.uuid().ok()?;
         Some(Meta {
             sequence,
             node,
@@ -679,6 +683,7 @@ mod tests {
                 voted_for: NodeId(Uuid([3; 16])),
                 voters_committed: LogIndex(4),
                 committed: LogIndex(5),
+                branch: Uuid([4; 16]),
             },
             clean: true,
             process: true,

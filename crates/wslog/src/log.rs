@@ -511,8 +511,11 @@ impl<S: Storage> WriteSetLog<S> {
     /// missing.
     pub fn succeed(&mut self, failed: &WriteSetLog<S>) -> Result<Option<IndexRange>, StoreError> {
         let (before, here) = (failed.hard_state(), self.hard_state());
-        if before.term > here.term || before.term == here.term && before.voted_for != here.voted_for {
-            self.save_hard_state(HardState { term: before.term, voted_for: before.voted_for, ..here })?;
+        let promised = before.term > here.term || before.term == here.term && before.voted_for != here.voted_for;
+        if promised || before.branch != here.branch {
+            let (term, voted_for) =
+                if promised { (before.term, before.voted_for) } else { (here.term, here.voted_for) };
+            self.save_hard_state(HardState { term, voted_for, branch: before.branch, ..here })?;
         }
         if failed.incarnation() > self.incarnation() {
             self.begin_incarnation(failed.incarnation())?;

@@ -70,7 +70,13 @@ fn keeps_entries_promises_and_identity_over_reopening() {
     let dir = Dir::new();
     let all: Vec<Entry> =
         (1..=300).map(|i| entry(i, 1, if i % 50 == 0 { 100_000 } else { 100 + i as usize })).collect();
-    let hard = HardState { term: Term(7), voted_for: NODE, voters_committed: LogIndex(1), committed: LogIndex(2) };
+    let hard = HardState {
+        term: Term(7),
+        voted_for: NODE,
+        voters_committed: LogIndex(1),
+        committed: LogIndex(2),
+        ..HardState::default()
+    };
     {
         let (mut log, report) = open(&dir);
         assert!(report.created && !report.unclean);

@@ -110,8 +110,13 @@ fn it_goes_on_in_the_current_format_with_everything_that_it_held() {
             assert!(report.unclean && report.hole.is_none() && report.suspect.is_none(), "{report:?}");
             assert_eq!((log.base(), all(&log)), (&base(0), expected.clone()));
             assert_eq!((log.node_id(), log.incarnation()), (NODE, Incarnation(7)));
-            let hard =
-                HardState { term: Term(2), voted_for: NODE, voters_committed: LogIndex(1), committed: LogIndex(2) };
+            let hard = HardState {
+                term: Term(2),
+                voted_for: NODE,
+                voters_committed: LogIndex(1),
+                committed: LogIndex(2),
+                ..HardState::default()
+            };
             assert_eq!(log.hard_state(), hard);
             // A checkpoint of that time, with the application's part.
             assert_eq!(log.checkpoint_before(Seqno(40)).map(|b| (b.index.0 > 0, b.app)), Some((true, base(0).app)));

@@ -1,9 +1,10 @@
 //! Logs that may lack what they acknowledged (rules 12, 16, 17).
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use trireme_order::{Content, Envelope, Event, JoinState, LogStore, MemStore, Message, Phase};
-use trireme_types::{Entry, EntryKind, HardState, LogIndex, Reader, Seqno, VoterSet, Weight};
+use trireme_types::{Entry, EntryKind, HardState, LogIndex, Reader, Seqno, Uuid, VoterSet, Weight};
 
 use crate::net::*;
 
@@ -219,7 +220,7 @@ fn whoever_made_a_branch_for_a_voter_that_never_heard_of_it_goes_back() {
     logs[2] = third;
     for (n, log) in (1..=3).zip(&mut logs) {
         let (term, voted_for) = (fork.term, node(3));
-        let hard = HardState { term, voted_for, voters_committed: before, committed: before };
+        let hard = HardState { term, voted_for, voters_committed: before, committed: before, ..log.hard_state() };
         log.save_hard_state(hard).unwrap();
         net.restart(n, log.clone(), 3, Seqno(0));
     }
@@ -544,13 +545,13 @@ fn a_voter_that_lost_the_fork_promises_to_those_who_have_it_and_follows_again() 
 }
 
 /// A group of `size` that is started again, but for the third one, whose log is given. The second one's log is damaged from its beginning on.
-fn second_lost_all(size: u8) -> (Net, Option<MemStore>) {
+fn second_lost_all(size: u8, hard: impl Fn(HardState) -> HardState) -> (Net, Option<MemStore>) {
     let mut net = Net::cluster(size);
     net.propose(1, "before");
     net.settle();
     let mut logs: Vec<MemStore> = (1..=size).map(|n| net.kill(n)).collect();
     let mut empty = MemStore::new();
-    empty.save_hard_state(logs[1].hard_state()).unwrap();
+    empty.save_hard_state(hard(logs[1].hard_state())).unwrap();
     empty.set_suspect(Some(LogIndex::ZERO)).unwrap();
     net.restart(1, logs.remove(0), 2, Seqno(0));
     let now = net.now;
@@ -559,11 +560,22 @@ fn second_lost_all(size: u8) -> (Net, Option<MemStore>) {
     (net, logs.into_iter().nth(1))
 }
 
+fn second_of_two_lost_all() -> (Net, [MemStore; 2]) {
+    let mut net = Net::cluster(2);
+    net.propose(1, "before");
+    net.settle();
+    let (whole, second) = (net.kill(1), net.kill(2));
+    let mut empty = MemStore::new();
+    empty.save_hard_state(second.hard_state()).unwrap();
+    empty.set_suspect(Some(LogIndex::ZERO)).unwrap();
+    (net, [whole, empty])
+}
+
 /// Swarm seed 71034642: an arbitrator whose log was damaged from its beginning on did not answer. It was one of two voters, and nobody could go
 /// on.
 #[test]
 fn a_voter_that_lost_its_whole_log_promises_and_is_brought_up() {
-    let (net, _) = second_lost_all(2);
+    let (net, _) = second_lost_all(2, |hard| hard);
     for n in 1..=2 {
         assert_eq!(net.phase(n), Phase::Primary, "node {n}");
         assert_eq!(net.nodes[&n].group.store().suspect(), None, "node {n} counts again");
@@ -573,10 +585,65 @@ fn a_voter_that_lost_its_whole_log_promises_and_is_brought_up() {
     assert_eq!(net.bodies(1), ["before"]);
 }
 
+/// A state takes longer than an election: the sequencer hears meanwhile that the promise holds, and does not begin anew.
+#[test]
+fn the_state_for_a_voter_that_lost_its_whole_log_may_take_long() {
+    let (mut net, [whole, empty]) = second_of_two_lost_all();
+    net.restart(1, whole, 2, Seqno(0));
+    let now = net.now;
+    net.reopen(2, empty, 2, None).join(now, JoinState { position: None });
+    let (mut held, mut terms) = (None, BTreeSet::new());
+    let end = net.now.after(Duration::from_secs(60));
+    while net.now < end {
+        net.drain_all();
+        match net.next_message() {
+            Some((_, _, state @ Message::Snapshot { term, .. })) => {
+                terms.insert(term);
+                held.get_or_insert(state);
+            }
+            Some((from, to, message)) => {
+                let now = net.now;
+                net.nodes.get_mut(&to).unwrap().group.handle_message(now, node(from), message);
+            }
+            None => {}
+        }
+    }
+    assert_eq!(terms.len(), 1, "the sequencer of one term sends all states: {terms:?}");
+    let (now, state) = (net.now, held.expect("a state was sent"));
+    net.nodes.get_mut(&2).unwrap().group.handle_message(now, node(1), state);
+    net.run(Duration::from_secs(5));
+    assert!([1, 2].iter().all(|n| net.phase(*n) == Phase::Primary));
+    assert_eq!(net.bodies(1), ["before"]);
+}
+
+/// Nobody else has anything: the best log of all is gone on with.
+#[test]
+fn where_one_lost_its_whole_log_and_the_others_are_suspect_all_together_go_on() {
+    let (mut net, [whole, empty]) = second_of_two_lost_all();
+    net.restart(1, without_end(whole, 0), 2, Seqno(0));
+    let now = net.now;
+    net.reopen(2, empty, 2, None).join(now, JoinState { position: None });
+    net.run(Duration::from_secs(20));
+    assert!([1, 2].iter().all(|n| net.phase(*n) == Phase::Primary));
+    assert_eq!(net.bodies(1), ["before"]);
+    assert_eq!(net.nodes[&1].group.lineage().forks().len(), 1, "something may be gone");
+}
+
+/// It may have acknowledged on the branch that it went over to what the first one never had.
+#[test]
+fn a_voter_that_lost_a_log_of_another_branch_gives_no_vote() {
+    let on_branch = |id| move |hard| HardState { branch: Uuid([id; 16]), ..hard };
+    for id in [0, 77] {
+        let (net, _) = second_lost_all(2, on_branch(id));
+        assert!([1, 2].iter().all(|n| net.phase(*n) != Phase::Primary), "branch {id}");
+        assert!(net.warned(1, "nothing is left of the write-set logs of"), "branch {id}");
+    }
+}
+
 /// The third one may hold what the second lost and the first never had.
 #[test]
 fn a_voter_that_lost_its_whole_log_is_no_evidence() {
-    let (mut net, third) = second_lost_all(3);
+    let (mut net, third) = second_lost_all(3, |hard| hard);
     assert!([1, 2].iter().all(|n| net.phase(*n) != Phase::Primary));
     net.restart(3, third.unwrap(), 2, Seqno(0));
     net.run(Duration::from_secs(20));

@@ -452,6 +452,7 @@ impl World {
                     voted_for: NODE,
                     voters_committed: LogIndex(self.counter),
                     committed: LogIndex(self.counter),
+                    branch: Uuid([self.counter as u8; 16]),
                 };
                 let result = self.log().save_hard_state(state);
                 if result.is_ok() {
