@@ -273,7 +273,7 @@ impl<S: LogStore> Group<S> {
         if !matches!(self.phase(), Phase::Joining | Phase::NonPrimary) && keeps_log && !lagging || !wanted {
             return;
         }
-        if self.is_strange_state(same) && !self.continues_here(&lineage, &base) && !self.may_overrule(now, from) {
+        if self.is_strange_state(same) && !self.continues_here(from, &lineage, &base) && !self.may_overrule(now, from) {
             return;
         }
         // A log of which nothing is left does not say whose promises these are: they are kept. Nor do they go with the branch.

@@ -75,7 +75,7 @@ pub(crate) struct Suspicion {
     recalled: BTreeMap<NodeId, (Term, LogIndex)>,
     /// The end of the branch that this member gave up last, because its only voter had not heard of it.
     given_up: Option<LogEnd>,
-    /// The arbitrator that was to decide what is gone on with, with its log, and how often.
+    /// The one that was to decide what is gone on with, with its log, and how often.
     entrusted: Option<(NodeId, LogEnd, u32)>,
 }
 
@@ -89,6 +89,10 @@ impl Suspicion {
     fn note_entrusted(&mut self, node: NodeId, last: LogEnd) {
         let times = self.entrusted.map_or(0, |(to, log, times)| if (to, log) == (node, last) { times } else { 0 });
         self.entrusted = Some((node, last, times + 1));
+    }
+
+    pub fn has_entrusted(&self, node: NodeId) -> bool {
+        self.entrusted.is_some_and(|(to, ..)| to == node)
     }
 
     fn has_declined(&self, node: NodeId, last: LogEnd) -> bool {

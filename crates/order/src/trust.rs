@@ -204,7 +204,7 @@ impl<S: LogStore> Group<S> {
     /// election, so what was acknowledged here and committed lies below it, and what the data hold does.
     /// It comes from this cluster, whoever offers it, if its table of sessions has a line of everybody in the own one, none of them older:
     /// lines stay when nodes go.
-    pub(crate) fn continues_here(&self, lineage: &Lineage, base: &Base) -> bool {
+    pub(crate) fn continues_here(&self, from: NodeId, lineage: &Lineage, base: &Base) -> bool {
         let may_follow = |theirs: &Lineage| match self.own.tail().lineage.kinship(theirs) {
             Kinship::Same => true,
             Kinship::Descendant(fork) => self.can_follow(&fork),
@@ -221,8 +221,9 @@ impl<S: LogStore> Group<S> {
         // The end of the own log may be lost to the others, and what it says of numbers with it.
         let has_all = self.own.tail().sessions.keys().all(|n| theirs.contains_key(n))
             && done.sessions.iter().all(|(n, mark)| theirs.get(n).is_some_and(|newer| newer >= mark));
-        // The own line says little: everybody that is linked knows the name of this node.
-        let tells = self.own.tail().sessions.keys().any(|n| *n != self.me());
+        // The own line says little: everybody that is linked knows the name of this node. A log that knows nobody else may have lost the
+        // end, by which this member itself chose whoever offers the state to decide what is gone on with.
+        let tells = self.own.tail().sessions.keys().any(|n| *n != self.me()) || self.suspicion.has_entrusted(from);
         !self.standing().is_doubled() && beyond && may_follow(lineage) && may_follow(&base.lineage) && has_all && tells
     }
 

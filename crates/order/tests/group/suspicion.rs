@@ -653,6 +653,43 @@ fn a_voter_that_lost_its_whole_log_is_no_evidence() {
     }
 }
 
+/// Swarm seed 72112783: the log of the only voter had lost the end, and named nobody else any more. It left the decision to the one with the
+/// best log, and refused what that one went on with as a stranger's.
+#[test]
+fn a_voter_whose_log_names_nobody_else_follows_whom_it_left_the_decision_to() {
+    let mut net = Net::new();
+    net.bootstrap(1);
+    net.join(3);
+    net.run(Duration::from_secs(2));
+    let now = net.now;
+    net.nodes.get_mut(&3).unwrap().group.leave(now);
+    net.run(Duration::from_secs(10));
+    net.kill(3);
+    net.propose(1, "before");
+    net.settle();
+    let now = net.now;
+    net.nodes.get_mut(&1).unwrap().group.propose_app(now, b"without a seqno"[..].into()).unwrap();
+    net.settle();
+    net.join(2);
+    net.run(Duration::from_secs(2));
+    let (mut first, mut second) = (net.kill(1), net.kill(2));
+    let base = second.base().clone();
+    second.truncate_after(base.index).unwrap();
+    first.truncate_after(base.index.prev()).unwrap();
+    for log in [&mut first, &mut second] {
+        log.set_suspect(Some(log.last())).unwrap();
+        let hard = HardState { voters_committed: base.voters_at, committed: base.voters_at, ..log.hard_state() };
+        log.save_hard_state(hard).unwrap();
+    }
+    net.restart(1, first, 2, base.seqno);
+    net.restart(2, second, 2, base.seqno);
+    net.run(Duration::from_secs(30));
+    for n in 1..=2 {
+        assert_eq!(net.phase(n), Phase::Primary, "node {n}");
+    }
+    assert!(net.warned(1, "decides what is gone on with"));
+}
+
 /// It is evidence of nothing: the third one may hold what the second lost and the first never had.
 #[test]
 fn a_voter_that_lost_the_fork_is_no_evidence() {
