@@ -14,6 +14,7 @@ use trireme_types::{Base, Fork, Kinship, Lineage, LogIndex, Member, NodeId, Seqn
 
 use crate::group::Group;
 use crate::mutant::Mutant;
+use crate::role::Sequencer;
 use crate::standing::Offer;
 use crate::{Content, JoinState, LogStore, Phase};
 
@@ -371,11 +372,19 @@ impl<S: LogStore> Group<S> {
         theirs.history == self.own.tail().history && meets && theirs.holds.is_none_or(|data| data <= fork.seqno)
     }
 
-    /// Up to where this linked server has data, if nobody in the group around this member has any.
+    /// Up to where this linked server has data, if nobody in the group around this member has any that it can keep there.
     pub(crate) fn only_data(&self, node: NodeId) -> Option<Seqno> {
-        let inside = |n: NodeId| self.own.tail().view.get(n).is_some() || self.is_reached(n);
-        let others = || self.peers.keys().any(|n| *n != node && self.data_of(*n).is_some() && inside(*n));
+        let keeps = |n: NodeId| self.is_reached(n) || self.goes_on_by_log(n);
+        let others = || self.peers.keys().any(|n| *n != node && self.data_of(*n).is_some() && keeps(*n));
         self.data_of(node).filter(|_| !self.has_data() && !self.is(Mutant::DataIgnored) && !others())
+    }
+
+    /// Is this peer in the view, and does its log go on from here already? It may have told long ago how far that reached.
+    fn goes_on_by_log(&self, node: NodeId) -> bool {
+        let base = self.own.store().base().index;
+        let follows =
+            |s: &Sequencer| s.progress.get(&node).is_some_and(|p| p.matched >= base && p.matched > LogIndex::ZERO);
+        self.own.tail().view.get(node).is_some() && self.role.leading().is_none_or(follows)
     }
 
     /// Would this member give up the only data for a component in which nobody has any (rule 10)? `lineage`: that of the component. Somebody of

@@ -726,6 +726,54 @@ fn the_only_data_are_brought_up_by_the_log_that_goes_on_from_them() {
     assert_eq!(net.bodies(1), ["commit 5", "commit 6", "commit 7", "commit 8", "commit 9"]);
 }
 
+/// Swarm seed 72222004: of two servers with data each was given a state, since the other had data. The log of the sequencer began behind both,
+/// and that of a third went on from them.
+#[test]
+fn two_servers_whose_data_are_out_of_reach_do_not_stand_in_for_each_other() {
+    let mut net = Net::new();
+    net.copies = false;
+    net.bootstrap(1);
+    (2..=4).for_each(|n| net.join(n));
+    net.run(Duration::from_secs(2));
+    for n in 1..=4 {
+        net.nodes.get_mut(&n).unwrap().group.store_mut().checkpoint_every = 1;
+    }
+    let mut held = Vec::new();
+    for n in 0..10 {
+        if n == 5 {
+            held = [1, 4].map(|n| (n, net.nodes[&n].group.store().clone())).into();
+        }
+        net.propose(1, &format!("commit {n}"));
+        net.settle();
+    }
+    let mut logs: Vec<MemStore> = (1..=4).map(|n| net.kill(n)).collect();
+    let behind = |keep: u64| LogIndex(held[0].1.last().0 + keep);
+    logs[1].trim(LogIndex(behind(0).0 - 2));
+    logs[1].truncate_after(behind(4)).unwrap();
+    logs[1].set_suspect(Some(behind(4))).unwrap();
+    logs[2].trim(behind(3));
+    let bases = [1, 4].map(|n| (n, logs[n - 1].base().seqno));
+    for (n, mut log) in held {
+        let data = log.read(log.last(), 0).unwrap()[0].header.seqno;
+        log.set_suspect(Some(log.last())).unwrap();
+        net.restart(n, log, 2, data);
+    }
+    for n in [2, 3] {
+        let (now, log) = (net.now, logs[usize::from(n) - 1].clone());
+        net.reopen(n, log, 2, None).join(now, JoinState { position: None });
+    }
+    net.run(Duration::from_secs(30));
+    for n in 1..=4 {
+        assert_eq!(net.phase(n), Phase::Primary, "node {n}");
+    }
+    assert_eq!(net.sequencer(), 2, "its log goes on from those data");
+    for (n, base) in bases {
+        let n = n as u8;
+        assert_eq!(base_of(&net, n), base, "node {n} needed nothing but entries");
+        assert_eq!(net.bodies(n).last().map(String::as_str), Some("commit 9"), "node {n}");
+    }
+}
+
 /// The same where those data are from before the fork at which the branch of the others began, and can follow it.
 #[test]
 fn the_only_data_are_brought_up_by_the_log_that_goes_on_from_them_also_over_a_fork() {
