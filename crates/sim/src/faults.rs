@@ -888,7 +888,8 @@ impl Cluster {
     /// May others take the node in this place for dead now, or in a moment, although it is not meant to be?
     fn is_away(&self, slot: usize) -> bool {
         let s = &self.slots[slot];
-        let cut = |other: usize| self.net.is_blocked(slot, other) || self.net.is_blocked(other, slot);
+        let linked = |other: usize| self.slots[other].process.as_ref().is_none_or(|p| p.group.is_linked(s.node));
+        let cut = |other: usize| self.net.is_blocked(slot, other) || self.net.is_blocked(other, slot) || !linked(other);
         s.process.is_none()
             || s.stands_still()
             || self.is_former(slot)
