@@ -1,5 +1,9 @@
 //! The storage engine that runs in this process: is it where this node goes on from, and what does it have on disk at a stop (rule 31)?
 
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use trireme_replicator::position::{self, Elsewhere, Stop, Stopping, Word};
@@ -30,11 +34,23 @@ pub fn await_flush(server: &dyn Server) -> bool {
     let until = Instant::now() + FLUSH_MAX;
     loop {
         match server.engine_log() {
-            EngineLog::At { durable, .. } if durable >= written => return true,
+            EngineLog::At { durable, .. } if durable >= written => return sync_log_files().is_ok(),
             EngineLog::At { .. } if Instant::now() < until => std::thread::sleep(LOOK_EVERY),
             EngineLog::At { .. } | EngineLog::Closed | EngineLog::Silent => return false,
         }
     }
+}
+
+/// Syncs the log files that an engine of this process has open. A killed process may have written a part without a sync: this one has read that
+/// back, takes it for synced, and never syncs it.
+fn sync_log_files() -> io::Result<()> {
+    for open in fs::read_dir("/proc/self/fd")?.flatten() {
+        let is_log = |file: &Path| file.file_name().is_some_and(|name| name.as_bytes().starts_with(b"ib_logfile"));
+        if fs::read_link(open.path()).is_ok_and(|file| is_log(&file)) {
+            File::open(open.path())?.sync_data()?;
+        }
+    }
+    Ok(())
 }
 
 /// The engine's log, as the one thread sees it that asks.

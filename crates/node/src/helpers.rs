@@ -149,7 +149,7 @@ fn run_looks(shared: &Shared, jobs: &Receiver<EngineJob>) {
                 shared.panics.come_by("trireme-engine");
                 // Before the engine is asked: what has ended by now is in what it says it has written. A write set that has
                 // only left commit order may not be committed in the engine yet.
-                let look = Look { epoch, ended: shared.monitor.ended().max(found) };
+                let look = Look::new(epoch, found, shared.monitor.ended());
                 let log = eye.look(&*shared.host.server);
                 shared.commands.push(Command::EngineSeen { look, log });
             }

@@ -158,7 +158,14 @@ pub fn prepare(host: &Host, log: &mut Log, wish: &Wish<'_>, saved: &mut Saved) -
     let engine = if fallback.is_some() { half_done.engine } else { settled.engine };
     if bootstrap && engine == Engine::Runs {
         // The log begins anew where the data end, and can replay nothing of them.
-        engine::await_flush(&*host.server);
+        if !engine::await_flush(&*host.server) {
+            host.log(
+                Level::Warn,
+                "the storage engine's log is not known to be on disk, and the write-set log begins anew behind these data: a loss of power \
+                 before the engine has flushed its log loses the commits in it"
+                    .into(),
+            );
+        }
     }
     let start = if bootstrap {
         let (history, position) = match position.or(fallback) {

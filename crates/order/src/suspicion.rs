@@ -230,7 +230,7 @@ impl<S: LogStore> Group<S> {
     pub(crate) fn lost_branch_of(&self, now: Timestamp, candidate: NodeId, branch: Uuid) -> bool {
         let behind = match self.fork_before(candidate, branch) {
             Some(fork) => self.commit < fork.index,
-            // Who went over to another branch never votes in the one that it left.
+            // A member that went over to another branch never votes in the one that it left.
             None => self.lost_all() && !branch.is_nil() && self.own.branch() == branch,
         };
         let free = matches!(self.phase(), Phase::Joining | Phase::NonPrimary) && self.standing().keeps_log();

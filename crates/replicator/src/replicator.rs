@@ -223,7 +223,7 @@ pub struct Replicator {
     leaving: bool,
     /// A Joined or Synced of ours is on its way.
     announced: bool,
-    /// Whom the server was asked to give a copy, until the end of that is ordered.
+    /// The member that the server was asked to give a copy, until the end of that is ordered.
     giving: Option<NodeId>,
     /// A DonorDone for a copy that this server was never asked for is on its way.
     disowned: bool,

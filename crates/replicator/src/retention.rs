@@ -49,6 +49,14 @@ pub struct Look {
     pub ended: Seqno,
 }
 
+impl Look {
+    /// `found`: what the engine of a server that was not fed yet had, or [`Seqno::ZERO`]; `ended`: up to where this process has fed it. That
+    /// begins with what somebody claimed, and the engine may lack it.
+    pub fn new(epoch: u64, found: Seqno, ended: Seqno) -> Look {
+        Look { epoch, ended: if found > Seqno::ZERO { found } else { ended } }
+    }
+}
+
 /// When the disk has what the engine had committed at a look.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Due {
@@ -244,6 +252,19 @@ mod tests {
         let look = Look { epoch: disk.epoch(), ended: Seqno(ended) };
         disk.see(look, EngineLog::At { written, durable }, Timestamp::ZERO);
         disk.upto().0
+    }
+
+    #[test]
+    fn of_a_server_that_is_not_fed_yet_only_what_was_found_counts() {
+        let claimed = Seqno(2000);
+        let mut disk = EngineDisk::new(1);
+        let at = |log, ended| (Look::new(1, ended, claimed), EngineLog::At { written: log, durable: log });
+        for log in [50, 60] {
+            let (look, log) = at(log, Seqno(1500));
+            disk.see(look, log, Timestamp::ZERO);
+        }
+        assert_eq!(disk.upto(), Seqno(1500), "the engine never had what was claimed");
+        assert_eq!(Look::new(1, Seqno::ZERO, Seqno(1600)).ended, Seqno(1600));
     }
 
     #[test]

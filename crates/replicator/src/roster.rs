@@ -220,7 +220,7 @@ impl Roster {
         &self.evicted
     }
 
-    /// Whom `donor` serves, in the life that `donor` names.
+    /// The member that `donor` serves, in the life that `donor` names.
     pub fn served_by(&self, donor: &Member) -> Option<NodeId> {
         let of_this_life = self.view.get(donor.node).is_some_and(|m| m.uuid() == donor.uuid());
         let serves = self.members.iter().find(|m| of_this_life && m.node == donor.node)?.serves?;
@@ -616,7 +616,18 @@ impl Roster {
         if self.decided.len() > DECIDED_MAX {
             self.decided.remove(0);
         }
+        self.forget_votes_of(&losers, seqno);
         effects.push(Effect::VoteDone { seqno, winner, losers });
+    }
+
+    /// Their data differ from `seqno` on: what they say of later write sets says nothing about those.
+    fn forget_votes_of(&mut self, losers: &[NodeId], seqno: Seqno) {
+        if self.waits_for_all() {
+            for vote in self.votes.range_mut(seqno..).map(|(_, vote)| vote) {
+                vote.classes.retain(|node, _| !losers.contains(node));
+            }
+            self.votes.retain(|_, vote| !vote.classes.is_empty());
+        }
     }
 
     /// A vote that is still open has no majority for anything, or it would be decided. A member that found an error then
@@ -627,6 +638,7 @@ impl Roster {
         let Some(vote) = self.votes.remove(&seqno) else { return };
         let failed = vote.classes.iter().filter(|(_, class)| **class != ErrorClass::SUCCESS);
         let losers: Vec<NodeId> = failed.map(|(node, _)| *node).collect();
+        self.forget_votes_of(&losers, seqno);
         effects.push(Effect::Note(format!("Vote over {seqno} found no majority in time and is dismissed")));
         effects.push(Effect::VoteDismissed { seqno, losers });
     }
@@ -1048,6 +1060,27 @@ mod tests {
         assert_eq!(alone(Level::WAITS_FOR_ALL, &[77, 0]), Some((0, vec![node(1)])));
         assert_eq!(alone(Level::WAITS_FOR_ALL, &[0, 77]), Some((0, vec![])), "one that has left takes part in nothing");
         assert_eq!(alone(Level::WAITS_FOR_ALL, &[77]), Some((77, vec![])), "nobody waits for those that said nothing");
+    }
+
+    #[test]
+    fn what_a_member_says_behind_its_own_error_counts_for_nothing() {
+        let mut r = roster(&["n1", "n2", "n3"]);
+        r.set_level(Level::WAITS_FOR_ALL);
+        sync(&mut r, &[1, 2, 3]);
+        let cast_at = |r: &mut Roster, n, seqno, code| {
+            let message = AppMessage::Vote { seqno: Seqno(seqno), class: ErrorClass(code), text: String::new() };
+            outcome(&r.apply(node(n), message, Seqno(9)))
+        };
+        for seqno in [5, 6] {
+            assert_eq!(cast_at(&mut r, 2, seqno, 77), None);
+        }
+        assert_eq!(cast_at(&mut r, 1, 5, 0), None);
+        assert_eq!(cast_at(&mut r, 3, 5, 0), Some((0, vec![node(2)])));
+        assert_eq!(cast_at(&mut r, 1, 6, 0), None);
+        assert_eq!(cast_at(&mut r, 3, 6, 77), None, "the second is asked still");
+        let mut view = r.view().clone();
+        view.members.retain(|m| m.node != node(2));
+        assert_eq!(outcome(&r.apply_view(&view)), Some((0, vec![node(3)])), "and it had none to say with the third");
     }
 
     #[test]

@@ -493,7 +493,7 @@ pub struct Cluster {
     pub clients: Clients,
     pub(crate) values: Values,
     pub(crate) isolation: BTreeMap<Uuid, Isolation>,
-    /// Everybody whose eviction was ever ordered.
+    /// Everybody whose eviction was ever asked for.
     pub(crate) evicted: BTreeSet<Uuid>,
     /// First violation found; the run stops.
     pub failure: Option<String>,

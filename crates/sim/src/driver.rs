@@ -577,9 +577,6 @@ impl Cluster {
                     self.arose(Situation::Laggard);
                 }
                 self.check_known_in_order(slot, &message);
-                if let AppMessage::Evict { member } = &message {
-                    self.evicted.insert(*member);
-                }
                 let branch = self.branch(slot);
                 let now = self.slots[slot].local(self.now);
                 let Some(p) = &mut self.slots[slot].process else { return };

@@ -480,16 +480,23 @@ impl Cluster {
         let stays = |m: &&Member| {
             let other = self.slot_of(m.node);
             !p.replicator.roster().evicted().contains(&m.uuid())
+                && !self.evicted.contains(&m.uuid())
                 && other.is_some_and(|o| self.is_primary(o) && self.slots[o].db.valid)
         };
-        let stays = view.members.iter().filter(stays).count();
+        let weighs =
+            |m: &Member| self.slot_of(m.node).is_some_and(|o| self.slots[o].wished.min(self.slots[o].weight) > 0);
+        let staying: Vec<&Member> = view.members.iter().filter(stays).collect();
         let members: Vec<Uuid> = view.members.iter().map(Member::uuid).collect();
-        if stays < 3 && !lift {
+        // Where those that stay have no votes the evicted ones are needed for ever.
+        if !lift && (staying.len() < 3 || staying.iter().filter(|m| weighs(m)).count() < 2) {
             return;
         }
         let who = if lift { Some(Uuid::NIL) } else { self.rng.pick(&members).copied() };
         let Some(who) = who else { return };
         self.log(|| format!("n{slot} evicts {who}"));
+        if !lift {
+            self.evicted.insert(who);
+        }
         self.propose_app(slot, AppMessage::Evict { member: who });
     }
 

@@ -7,7 +7,7 @@ use trireme_replicator::Replicator;
 use trireme_types::{Base, Kinship, LogIndex, Seqno};
 
 use crate::check::{Reach, Share};
-use crate::cluster::{Cluster, Event, Process};
+use crate::cluster::{Cluster, Event, Process, Slot};
 use crate::database::State;
 use crate::disk::Store;
 use crate::faults::lineage_of;
@@ -246,7 +246,10 @@ impl Cluster {
     /// give up the commits before it: a person looks at the data.
     fn only_a_person_can_repair(&self) -> bool {
         let here = || self.slots.iter().filter(|s| !s.dead);
-        let end = here().map(|s| end_of(s.store())).max().unwrap_or_default();
+        // The log that goes before all others in an election: another one may have a longer tail of an older term.
+        let best =
+            |s: &&Slot| (lineage_of(s.store()).forks().len(), s.store().term_at(s.store().last()), s.store().last());
+        let end = here().max_by_key(best).map(|s| end_of(s.store())).unwrap_or_default();
         here().any(|s| s.db.half_done_at().is_some_and(|at| at > end.0))
     }
 

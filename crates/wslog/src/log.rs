@@ -142,7 +142,7 @@ impl<S: Storage> WriteSetLog<S> {
         let mut created = false;
         let boot_id = boot_text(&options.boot_id);
         let (meta, copy_lost) = match meta::read(&storage)? {
-            Found::Meta { file, copy_lost } => (file, copy_lost),
+            Found::Meta { file, copy_lost } => (*file, copy_lost),
             Found::Unreadable => {
                 return Err(StoreError::Damaged(format!(
                     "both copies in {} are unreadable, so this member's identity and promises are lost; remove all \

@@ -26,7 +26,7 @@ pub enum Found<F> {
     /// Neither copy can be read.
     Unreadable,
     Meta {
-        file: MetaFile<F>,
+        file: Box<MetaFile<F>>,
         /// One of the copies is unreadable.
         copy_lost: bool,
     },
@@ -56,7 +56,7 @@ pub fn read<S: Storage>(storage: &S) -> Result<Found<S::File>, StoreError> {
         (None, Some(b)) => (1, b),
         (None, None) => return Ok(Found::Unreadable),
     };
-    Ok(Found::Meta { file: MetaFile { file: Some(file), durable, meta }, copy_lost })
+    Ok(Found::Meta { file: Box::new(MetaFile { file: Some(file), durable, meta }), copy_lost })
 }
 
 impl<F: StorageFile> MetaFile<F> {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use crate::ServerProcess;
 
 /// The options of a recovery run, whatever the server was.
-const OVERRIDES: [&str; 11] = [
+const OVERRIDES: [&str; 12] = [
     "--wsrep-recover",
     // Servers refuse to start without one where the method of full copies is a script. A recovery run neither loads the provider nor
     // connects.
@@ -24,6 +24,8 @@ const OVERRIDES: [&str; 11] = [
     "--skip-networking",
     "--socket=",
     "--init-file=",
+    // The data are on disk when the run has ended, whatever the server's own stop would leave to a recovery.
+    "--loose-innodb-fast-shutdown=1",
     "--general-log=0",
     "--slow-query-log=0",
     // To stderr. Silence at the start, which not every server knows, would hold the position back.
