@@ -523,8 +523,7 @@ impl<S: LogStore> Group<S> {
         let (commit, last) = (self.commit, self.own.tail().index);
         let mute_after = self.cfg.timeouts.election * 2;
         let Some(s) = self.role.leading_mut() else { return };
-        s.round += 1;
-        let round = s.round;
+        let round = s.begin_round(now);
         let nodes: Vec<(NodeId, bool)> =
             s.progress.iter().map(|(n, p)| (*n, now.since(p.heard) < mute_after)).collect();
         for (node, heard) in nodes {

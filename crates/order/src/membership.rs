@@ -335,8 +335,9 @@ impl<S: LogStore> Group<S> {
     /// Have the voters among them answered since then? One that died just before has not been missed yet: with its vote, and without the one that
     /// goes, the rest may be no majority.
     fn voters_have_answered(&self, staying: &[NodeId], since: Timestamp) -> bool {
-        let voters = &self.own.tail().voters;
-        staying.iter().filter(|n| voters.contains(**n)).all(|n| *n == self.me() || self.answered(*n) > Some(since))
+        let (voters, me) = (&self.own.tail().voters, self.me());
+        let Some(s) = self.role.leading() else { return false };
+        staying.iter().filter(|n| voters.contains(**n)).all(|n| *n == me || s.has_answered_since(*n, since))
     }
 
     /// A linked voter was evicted while it was out of the view, and nothing is ordered without its vote. It gives that up once those that stay have

@@ -4,6 +4,7 @@
 //! The role says who the sequencer is. So nobody follows one while it asks for votes, and the sequencer follows itself.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use bytes::Bytes;
 use trireme_types::{EntryKind, Level, Lineage, LogIndex, Member, NodeId, Seqno, Timestamp, Uuid, VoterSet, Weight};
@@ -135,6 +136,9 @@ pub(crate) struct Sequencer {
     pub established: bool,
     /// The last round of heartbeats. Counted up by `send_heartbeats`.
     pub round: u64,
+    /// Rounds and when they were sent, the newest last and the others at least [`ROUNDS_APART`] apart: which answers are newer than something
+    /// else? At most [`ROUNDS_MAX`].
+    pub rounds: VecDeque<(u64, Timestamp)>,
     /// Proposals that wait for a voter change to commit, in the order in which they came. Emptied by `order_blocked`.
     pub blocked: VecDeque<Proposed>,
     /// Nodes that ask to be let in. They come by `on_join`, and go with their link, or when a view lets them in.
@@ -170,7 +174,33 @@ pub(crate) struct Joiner {
     pub position: Option<(Uuid, Seqno)>,
 }
 
+/// Of the rounds that are remembered; more are sent while many read.
+const ROUNDS_APART: Duration = Duration::from_millis(10);
+const ROUNDS_MAX: usize = 64;
+
 impl Sequencer {
+    pub fn begin_round(&mut self, now: Timestamp) -> u64 {
+        self.round += 1;
+        // The newest one stays, be it ever so near.
+        if let [.., (_, before), (_, last)] = self.rounds.make_contiguous()
+            && last.since(*before) < ROUNDS_APART
+        {
+            self.rounds.pop_back();
+        }
+        self.rounds.push_back((self.round, now));
+        if self.rounds.len() > ROUNDS_MAX {
+            self.rounds.pop_front();
+        }
+        self.round
+    }
+
+    /// Has this member answered a heartbeat that was not sent before that? The moment at which an answer is read says less: this member may
+    /// have stood still, and reads what was said before.
+    pub fn has_answered_since(&self, node: NodeId, since: Timestamp) -> bool {
+        let later = self.rounds.iter().find(|(_, at)| *at >= since);
+        later.is_some_and(|(round, _)| self.progress.get(&node).is_some_and(|p| p.round >= *round))
+    }
+
     fn new(term_start: LogIndex, elected_at: Timestamp) -> Sequencer {
         Sequencer {
             progress: BTreeMap::new(),
@@ -178,6 +208,7 @@ impl Sequencer {
             elected_at,
             established: false,
             round: 0,
+            rounds: VecDeque::new(),
             blocked: VecDeque::new(),
             joiners: BTreeMap::new(),
             leavers: BTreeMap::new(),

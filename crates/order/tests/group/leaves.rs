@@ -153,3 +153,38 @@ fn a_member_that_has_not_joined_delivers_nothing_of_what_it_knows_to_be_committe
     let said = outputs(&mut group, net.now);
     assert!(matches!(said[..], [Output::Deliver(Delivery::Reset { .. })]), "{said:?}");
 }
+
+/// A sequencer that stood still reads old answers first. By one of those a voter that has died since was counted among those that stay, the
+/// leaver gave its vote up, and what was left was no majority.
+#[test]
+fn an_answer_from_before_a_leave_shows_nobody_alive() {
+    let mut net = Net::cluster(3);
+    let orders = net.sequencer();
+    let (dies, leaves) = match orders {
+        1 => (2, 3),
+        2 => (1, 3),
+        _ => (1, 2),
+    };
+    let is_answer = |m: &Message| matches!(m, Message::InTerm(e) if matches!(e.content, Content::HeartbeatAck { .. }));
+    let mut old = None;
+    while old.is_none() {
+        net.drain_all();
+        match net.next_message() {
+            Some((from, _, message)) if from == dies && is_answer(&message) => old = Some(message),
+            Some((from, to, message)) => {
+                let now = net.now;
+                net.nodes.get_mut(&to).unwrap().group.handle_message(now, node(from), message);
+            }
+            None => {}
+        }
+    }
+    net.mute(dies);
+    net.now = net.now.after(Duration::from_millis(1));
+    let now = net.now;
+    net.nodes.get_mut(&leaves).unwrap().group.leave(now);
+    net.settle();
+    net.nodes.get_mut(&orders).unwrap().group.handle_message(now, node(dies), old.unwrap());
+    net.settle();
+    let voters = net.nodes[&orders].group.status().voters;
+    assert!(voters.contains(node(leaves)), "the two others are not known to be there: {voters:?}");
+}
