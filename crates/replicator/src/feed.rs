@@ -57,6 +57,8 @@ pub enum Stage {
     Said,
     /// This member gives. `branch`: in which it was chosen, since a copy from before a fork is of no use behind it (rule 33).
     Given { donor: NodeId, branch: Uuid },
+    /// The donor has said in the order of that branch that it is done.
+    Done { branch: Uuid },
 }
 
 /// Why data are gone on with only if nobody has better ones.
@@ -94,6 +96,9 @@ pub struct Copying {
     pub own: Option<Seqno>,
     /// The server has not said yet what it wants, `None`.
     pub request: Option<Request>,
+    /// The server has data up to here. They are waited with until the order says that the donor is done: one that was cut off may have gone on
+    /// by itself, and its copy holds what this branch never had (rule 33).
+    pub arrived: Option<Seqno>,
     /// The operator was told that nobody here has data, when these voters were missing.
     pub told: Option<Vec<NodeId>>,
 }

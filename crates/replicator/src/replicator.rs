@@ -459,7 +459,7 @@ impl Replicator {
             (Stage::Said, None) => request.stage = Stage::AskAt(Timestamp::ZERO),
             // That donor was done before the base, if it has not failed.
             (Stage::Given { donor, .. }, gives) if gives != Some(donor) => self.refuse_copy(None),
-            (Stage::Given { .. } | Stage::AskAt(_), _) => {}
+            (Stage::Given { .. } | Stage::Done { .. } | Stage::AskAt(_), _) => {}
         }
     }
 
@@ -561,11 +561,8 @@ impl Replicator {
                 }
                 roster::Effect::NoDonor { .. } => {}
                 roster::Effect::TransferDone { joiner, donor, ok } => {
-                    let from_it =
-                        |r: &&mut Request| matches!(r.stage, Stage::Given { donor: giver, .. } if giver == donor);
-                    if joiner == self.me.node && !ok && self.feed.request_mut().filter(from_it).is_some() {
-                        self.log(Severity::Info, format!("donor {} failed", self.roster.label(donor)));
-                        self.end(Effect::Die(texts::NEVER_RECEIVE_STATE.into()));
+                    if joiner == self.me.node {
+                        self.on_transfer_done(donor, ok);
                     }
                 }
                 roster::Effect::Cut(cut) => self.emit(Effect::Purge(cut)),
@@ -714,6 +711,20 @@ impl Replicator {
             }
             Feed::Idle(_) | Feed::Returning { .. } | Feed::HalfDone(_) | Feed::Live { .. } | Feed::Ended { .. } => {}
         }
+    }
+
+    fn on_transfer_done(&mut self, donor: NodeId, ok: bool) {
+        let Some(request) = self.feed.request_mut() else { return };
+        let Stage::Given { donor: giver, branch } = request.stage else { return };
+        if giver != donor {
+            return;
+        }
+        if ok {
+            request.stage = Stage::Done { branch };
+            return self.take_copy();
+        }
+        self.log(Severity::Info, format!("donor {} failed", self.roster.label(donor)));
+        self.end(Effect::Die(texts::NEVER_RECEIVE_STATE.into()));
     }
 
     fn on_no_donor(&mut self, now: Timestamp, retry: bool, reason: String) {
@@ -914,7 +925,7 @@ impl Replicator {
     }
 
     fn await_copy(&mut self, own_view: Seqno, view: &View, own: Option<Seqno>) {
-        self.feed = Feed::Copying(Copying { joined_at: own_view, own, request: None, told: None });
+        self.feed = Feed::Copying(Copying { joined_at: own_view, own, request: None, arrived: None, told: None });
         self.emit(Effect::AskServer { seqno: own_view, view: view.clone(), data: own.is_none() });
         if own.is_none() && self.roster.waits_for_all() && !self.roster.lacks_state(self.me.node) {
             // The server may take long to say what it wants.
@@ -1054,15 +1065,26 @@ impl Replicator {
     }
 
     fn on_state_received(&mut self, position: Option<Seqno>) {
-        let Feed::Copying(Copying { own, request, .. }) = &self.feed else {
+        let Feed::Copying(copying) = &mut self.feed else {
             return self.log(Severity::Info, "a state transfer was reported to a node that waits for none: ignored");
         };
-        let own = *own;
-        let forked =
-            request.as_ref().is_some_and(|r| matches!(r.stage, Stage::Given { branch, .. } if branch != self.branch));
-        let Some(seqno) = position else {
+        copying.arrived = position;
+        if position.is_none() {
             return self
                 .end(Effect::Die("State transfer failed: the server has no usable data. Need to abort.".into()));
+        }
+        self.take_copy();
+    }
+
+    /// The copy is here, or the donor is done. It takes both: the position of a copy does not tell of which branch it is.
+    fn take_copy(&mut self) {
+        let Feed::Copying(Copying { own, request, arrived: Some(seqno), .. }) = &self.feed else { return };
+        let (own, seqno) = (*own, *seqno);
+        let (done, forked) = match request.as_ref().map(|r| r.stage) {
+            None => (true, false),
+            Some(Stage::Done { branch }) => (true, branch != self.branch),
+            Some(Stage::Given { branch, .. }) => (false, branch != self.branch),
+            Some(Stage::AskAt(_) | Stage::Said) => (false, false),
         };
         if own.is_some_and(|own| own != seqno) {
             self.end(Effect::Die(format!(
@@ -1070,7 +1092,7 @@ impl Replicator {
             )));
         } else if (seqno < self.base.seqno || forked) && !self.is(Mutant::CopyUnchecked) {
             self.refuse_copy(Some(seqno));
-        } else {
+        } else if done || self.is(Mutant::CopyUnchecked) {
             if own.is_none() {
                 // Its failures are known where it comes from.
                 self.failures = None;
@@ -1233,7 +1255,7 @@ impl Replicator {
                 }
                 self.emit(Effect::Propose(message));
             }
-            Stage::AskAt(_) | Stage::Said | Stage::Given { .. } => {}
+            Stage::AskAt(_) | Stage::Said | Stage::Given { .. } | Stage::Done { .. } => {}
         }
     }
 

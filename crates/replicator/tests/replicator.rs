@@ -123,7 +123,9 @@ impl Subject {
         .collect()
     }
 
+    /// Member 2 gave it.
     fn copy_arrives(&mut self, at: u64) -> Vec<Effect> {
+        self.say(2, done());
         self.replicator.handle_state_received(Some(Seqno(at)));
         self.effects()
     }
@@ -320,6 +322,26 @@ fn after_a_loss_of_the_majority_a_member_of_an_idle_group_says_where_it_is() {
     s.effects();
     assert_eq!(s.tick(), [Effect::Propose(AppMessage::LastCommitted { seqno: Seqno(0) })]);
     assert_eq!(s.tick(), [], "once");
+}
+
+/// Of the copy that member 1 gets.
+fn done() -> AppMessage {
+    AppMessage::DonorDone { joiner: member(1).node, ok: true }
+}
+
+/// Swarm seed 70112439: the donor was cut off, went on by itself (`pc.ignore_quorum`), and gave what only its side had.
+#[test]
+fn a_copy_is_taken_once_the_order_says_that_its_donor_is_done() {
+    let mut s = Subject::copying(3, 9);
+    s.replicator.handle_state_received(Some(Seqno(12)));
+    assert_eq!(s.effects(), [], "the donor may be on another side by now");
+    assert!(matches!(&s.say(2, done())[..], [Effect::DataArrived, Effect::GoLive { .. }]));
+
+    let mut s = Subject::copying(3, 9);
+    s.replicator.handle_state_received(Some(Seqno(12)));
+    s.effects();
+    let without_donor = s.view(10, &[1]).1;
+    assert!(dies(&without_donor), "{without_donor:?}");
 }
 
 #[test]
