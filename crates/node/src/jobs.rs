@@ -77,8 +77,8 @@ pub enum IndexJob {
 pub enum EngineJob {
     Look {
         epoch: u64,
-        /// The engine had everything up to here before it was fed.
-        found: Seqno,
+        /// Of a server that is not fed yet: its engine is known to have everything up to here.
+        found: Option<Seqno>,
     },
     /// What may a stop say of the position? See [`engine::Eye`].
     Stop {
@@ -173,7 +173,7 @@ impl Jobs {
 
     /// How far is the storage engine's log on disk? The answer is a `Command::EngineSeen`. `found`: it had everything up to here before it was
     /// fed.
-    pub fn look_at_engine(&self, epoch: u64, found: Seqno) {
+    pub fn look_at_engine(&self, epoch: u64, found: Option<Seqno>) {
         let _ = self.looks.send(EngineJob::Look { epoch, found });
     }
 

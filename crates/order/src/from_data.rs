@@ -387,6 +387,17 @@ impl<S: LogStore> Group<S> {
         self.own.tail().view.get(node).is_some() && self.role.leading().is_none_or(follows)
     }
 
+    /// Is this a member with data of which nothing is known in this term, neither that its log goes on from here nor that it does not?
+    fn has_not_answered(&self, node: NodeId) -> bool {
+        let first = self.own.store().first();
+        let silent =
+            |s: &Sequencer| s.progress.get(&node).is_some_and(|p| p.matched == LogIndex::ZERO && p.next >= first);
+        self.data_of(node).is_some()
+            && self.own.tail().view.get(node).is_some()
+            && !self.is_reached(node)
+            && self.role.leading().is_some_and(silent)
+    }
+
     /// Would this member give up the only data for a component in which nobody has any (rule 10)? `lineage`: that of the component. Somebody of
     /// whom it is not known counts as one without data: those here are kept.
     pub(crate) fn keeps_only_data_from(&self, lineage: &Lineage) -> bool {
@@ -441,7 +452,8 @@ impl<S: LogStore> Group<S> {
         let heirs = self.heirs_for(now, node);
         let name = self.names_of(&[node]);
         if heirs.is_empty() {
-            if !self.view_has_told() {
+            let silent = self.peers.keys().any(|n| *n != node && self.has_not_answered(*n));
+            if silent || !self.view_has_told() {
                 return;
             }
             self.log(

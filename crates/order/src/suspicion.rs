@@ -219,7 +219,12 @@ impl<S: LogStore> Group<S> {
 
     /// Does this peer say that nothing is left of its log?
     fn has_lost_all(&self, node: NodeId) -> bool {
-        self.peers.get(&node).and_then(|p| p.told()).is_some_and(|p| p.history.is_nil() && !p.whole)
+        // One that gives up its data tells of no history either, but of its log.
+        let nothing = |p: &Presence| p.history.is_nil() && p.last_index == LogIndex::ZERO && p.base == Seqno::ZERO;
+        self.peers
+            .get(&node)
+            .and_then(|p| p.told())
+            .is_some_and(|p| nothing(p) && !p.whole && p.lineage.forks().is_empty())
     }
 
     /// Does this candidate stand on a branch that the own log could still follow? A member that votes there has lost the fork's entry,
@@ -231,7 +236,8 @@ impl<S: LogStore> Group<S> {
         let behind = match self.fork_before(candidate, branch) {
             Some(fork) => self.commit < fork.index,
             // A member that went over to another branch never votes in the one that it left.
-            None => self.lost_all() && !branch.is_nil() && self.own.branch() == branch,
+            // A build that did not note the branch may have written the promise.
+            None => self.lost_all() && !branch.is_nil() && [branch, Uuid::NIL].contains(&self.own.branch()),
         };
         let free = matches!(self.phase(), Phase::Joining | Phase::NonPrimary) && self.standing().keeps_log();
         free && behind && !self.hears_sequencer(now)

@@ -516,8 +516,8 @@ impl Replicator {
         self.delivered_index = index;
         if from == self.me.node {
             self.take_back(&message);
-            if matches!(message, AppMessage::DonorDone { .. }) {
-                self.giving = None;
+            if let AppMessage::DonorDone { joiner, .. } = &message {
+                self.giving = self.giving.filter(|to| to != joiner);
             }
         }
         let effects = self.roster.apply(from, message, seqno);
@@ -656,6 +656,10 @@ impl Replicator {
     fn vote_again(&mut self) {
         if !matches!(self.feed, Feed::Live { .. }) {
             return;
+        }
+        let lost = |(seqno, class)| self.roster.decided(seqno).is_some_and(|winner| winner != class);
+        if self.failures.iter().flat_map(Failures::iter).any(lost) {
+            return; // It has no say behind that, and is about to end.
         }
         let me = self.me.node;
         let again: Vec<(Seqno, ErrorClass)> =
@@ -1279,10 +1283,10 @@ impl Replicator {
     /// A base that skips the choice of this donor leaves a member as a donor whose server was never asked. Nobody else would
     /// end that: the joiner waits, and no other member may serve it.
     fn disown(&mut self) {
-        if !self.member || self.disowned || self.giving.is_some() {
+        if !self.member || self.disowned {
             return;
         }
-        if let Some(joiner) = self.roster.served_by(&self.me) {
+        if let Some(joiner) = self.roster.served_by(&self.me).filter(|joiner| self.giving != Some(*joiner)) {
             self.disowned = true;
             self.emit(Effect::Propose(AppMessage::DonorDone { joiner, ok: false }));
         }

@@ -50,10 +50,10 @@ pub struct Look {
 }
 
 impl Look {
-    /// `found`: what the engine of a server that was not fed yet had, or [`Seqno::ZERO`]; `ended`: up to where this process has fed it. That
-    /// begins with what somebody claimed, and the engine may lack it.
-    pub fn new(epoch: u64, found: Seqno, ended: Seqno) -> Look {
-        Look { epoch, ended: if found > Seqno::ZERO { found } else { ended } }
+    /// `found`: of a server that is not fed yet, up to where its engine is known to have the history; `ended`: up to where this process has
+    /// fed it. That begins with what somebody claimed, and the engine may lack it.
+    pub fn new(epoch: u64, found: Option<Seqno>, ended: Seqno) -> Look {
+        Look { epoch, ended: found.unwrap_or(ended) }
     }
 }
 
@@ -258,13 +258,13 @@ mod tests {
     fn of_a_server_that_is_not_fed_yet_only_what_was_found_counts() {
         let claimed = Seqno(2000);
         let mut disk = EngineDisk::new(1);
-        let at = |log, ended| (Look::new(1, ended, claimed), EngineLog::At { written: log, durable: log });
+        let at = |log, ended| (Look::new(1, Some(ended), claimed), EngineLog::At { written: log, durable: log });
         for log in [50, 60] {
             let (look, log) = at(log, Seqno(1500));
             disk.see(look, log, Timestamp::ZERO);
         }
         assert_eq!(disk.upto(), Seqno(1500), "the engine never had what was claimed");
-        assert_eq!(Look::new(1, Seqno::ZERO, Seqno(1600)).ended, Seqno(1600));
+        assert_eq!(Look::new(1, None, Seqno(1600)).ended, Seqno(1600));
     }
 
     #[test]

@@ -494,6 +494,8 @@ pub struct Cluster {
     pub(crate) values: Values,
     pub(crate) isolation: BTreeMap<Uuid, Isolation>,
     /// Everybody whose eviction was ever asked for.
+    pub(crate) told_to_go: BTreeSet<Uuid>,
+    /// Everybody whose eviction was ever ordered.
     pub(crate) evicted: BTreeSet<Uuid>,
     /// First violation found; the run stops.
     pub failure: Option<String>,
@@ -565,6 +567,7 @@ impl Cluster {
             clients: Clients::default(),
             values: Values::default(),
             isolation: BTreeMap::new(),
+            told_to_go: BTreeSet::new(),
             evicted: BTreeSet::new(),
             failure: None,
             trace: false,

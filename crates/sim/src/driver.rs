@@ -372,12 +372,15 @@ impl Cluster {
                 Some(record) => {
                     let (lineage, history) = (p.group.lineage().clone(), p.history);
                     let reader = Reach { history, lineage, seqno: u64::MAX };
+                    // The liar may have asked under the number of a later read of its own, and gets the answer too early.
+                    let lies = self.lies(slot);
                     let floor = match self.options.branches() {
+                        _ if lies => 0,
                         true => self.branches.floor(&reader, record.acks),
                         false => record.floor,
                     };
                     let result = self.clients.read_at(floor, seqno.0);
-                    if let Some(p) = self.slots[slot].process.as_mut().filter(|p| p.synced) {
+                    if let Some(p) = self.slots[slot].process.as_mut().filter(|p| p.synced && !lies) {
                         p.waiting_reads.push(Values::wait(seqno.0, record.begun, read.0));
                     }
                     self.read_values(slot);
@@ -577,6 +580,9 @@ impl Cluster {
                     self.arose(Situation::Laggard);
                 }
                 self.check_known_in_order(slot, &message);
+                if let AppMessage::Evict { member } = &message {
+                    self.evicted.insert(*member);
+                }
                 let branch = self.branch(slot);
                 let now = self.slots[slot].local(self.now);
                 let Some(p) = &mut self.slots[slot].process else { return };

@@ -480,7 +480,7 @@ impl Cluster {
         let stays = |m: &&Member| {
             let other = self.slot_of(m.node);
             !p.replicator.roster().evicted().contains(&m.uuid())
-                && !self.evicted.contains(&m.uuid())
+                && !self.told_to_go.contains(&m.uuid())
                 && other.is_some_and(|o| self.is_primary(o) && self.slots[o].db.valid)
         };
         let weighs =
@@ -495,7 +495,7 @@ impl Cluster {
         let Some(who) = who else { return };
         self.log(|| format!("n{slot} evicts {who}"));
         if !lift {
-            self.evicted.insert(who);
+            self.told_to_go.insert(who);
         }
         self.propose_app(slot, AppMessage::Evict { member: who });
     }
@@ -889,7 +889,7 @@ impl Cluster {
             let view = s.process.as_ref().filter(|p| p.primary && !p.leaving).and_then(|p| p.view.as_ref());
             view.and_then(|view| view.get(s.node)).is_some_and(|m| m.incarnation == me.incarnation)
         };
-        self.evicted.contains(&me.uuid()) || s.left && !is_back()
+        self.told_to_go.contains(&me.uuid()) || s.left && !is_back()
     }
 
     /// May others take the node in this place for dead now, or in a moment, although it is not meant to be?
@@ -976,6 +976,7 @@ impl Cluster {
         let Ok(entries) = store.read(base.index.next(), usize::MAX) else { return false };
         let mut named: BTreeSet<NodeId> = base.voters.voters.iter().map(|v| v.node).collect();
         named.extend(base.view.members.iter().map(|m| m.node));
+        let mut speakers: BTreeSet<NodeId> = base.sessions.iter().map(|m| m.session.node).collect();
         for e in entries {
             let mut r = Reader::new(&e.payload);
             match e.header.kind {
@@ -985,8 +986,13 @@ impl Cluster {
                 EntryKind::View => named.extend(View::decode(&mut r).iter().flat_map(|v| &v.members).map(|m| m.node)),
                 EntryKind::Term | EntryKind::WriteSet | EntryKind::App | EntryKind::Setting => {}
             }
+            speakers.insert(e.header.session.node);
         }
         named.remove(&me);
+        // By a line of somebody else in its table of sessions it knows the others' state for its own cluster's.
+        if speakers.iter().any(|n| *n != me && !n.0.is_nil()) {
+            return false;
+        }
         let decide_without = self.voters_on_disk().majority(|n| n != me && self.slot_of(n).is_some());
         let data = (0..self.slots.len()).any(|i| i != slot && self.has_data_to_go_on_with(i));
         !named.is_empty() && named.iter().all(|n| self.slot_of(*n).is_none()) && decide_without && data

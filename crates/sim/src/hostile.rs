@@ -88,6 +88,10 @@ impl Cluster {
         self.end_of_lies(leaves_by_proof);
     }
 
+    pub(crate) fn lies(&self, slot: usize) -> bool {
+        self.hostile.as_ref().is_some_and(|h| h.slot == slot)
+    }
+
     /// It is gone, or proves itself a liar to everybody and is left.
     fn end_of_lies(&mut self, by_proof: bool) {
         if self.failure.is_some() {
