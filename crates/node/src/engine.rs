@@ -1,7 +1,8 @@
 //! The storage engine that runs in this process: is it where this node goes on from, and what does it have on disk at a stop (rule 31)?
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
+use std::mem::ManuallyDrop;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -44,15 +45,13 @@ pub fn await_flush(server: &dyn Server) -> bool {
 /// Syncs the log files that an engine of this process has open. A killed process may have written a part without a sync: this one has read that
 /// back, takes it for synced, and never syncs it.
 ///
-/// By the engine's own descriptors: to close another one would take the engine's lock off the file.
+/// The descriptors stay open: to close one would take the engine's lock off its file. The engine's own would swallow an error that it has
+/// to see.
 fn sync_log_files() -> io::Result<()> {
     for open in fs::read_dir("/proc/self/fd")?.flatten() {
         let is_log = |file: &Path| file.file_name().is_some_and(|name| name.as_bytes().starts_with(b"ib_logfile"));
-        let fd = open.file_name().to_str().and_then(|name| name.parse().ok());
-        let Some(fd) = fd.filter(|_| fs::read_link(open.path()).is_ok_and(|file| is_log(&file))) else { continue };
-        // SAFETY: any number is allowed, and no memory is shared.
-        if unsafe { libc::fdatasync(fd) } != 0 {
-            return Err(io::Error::last_os_error());
+        if fs::read_link(open.path()).is_ok_and(|file| is_log(&file)) {
+            ManuallyDrop::new(File::open(open.path())?).sync_data()?;
         }
     }
     Ok(())

@@ -389,9 +389,7 @@ impl<S: LogStore> Group<S> {
 
     /// Is this a member with data of which nothing is known in this term, neither that its log goes on from here nor that it does not?
     fn has_not_answered(&self, node: NodeId) -> bool {
-        let first = self.own.store().first();
-        let silent =
-            |s: &Sequencer| s.progress.get(&node).is_some_and(|p| p.matched == LogIndex::ZERO && p.next >= first);
+        let silent = |s: &Sequencer| s.progress.get(&node).is_some_and(|p| !p.answered);
         self.data_of(node).is_some()
             && self.own.tail().view.get(node).is_some()
             && !self.is_reached(node)

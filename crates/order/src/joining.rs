@@ -142,7 +142,8 @@ impl<S: LogStore> Group<S> {
             }
             before => {
                 let snapshots = before.map_or(0, |p| p.snapshots);
-                s.progress.insert(from, Progress { snapshots, ..Progress::new(tail.next(), tail, now) });
+                s.progress
+                    .insert(from, Progress { snapshots, answered: true, ..Progress::new(tail.next(), tail, now) });
                 self.need_snapshot_for(now, from);
             }
         }

@@ -36,6 +36,8 @@ pub(crate) struct Progress {
     pub snapshot_sent: Option<Timestamp>,
     /// Snapshots sent since it last acknowledged anything, or was linked: it may have reasons to refuse them.
     pub snapshots: u32,
+    /// It has acknowledged or refused something in this term, or asked to be let in: so it is known where its log ends.
+    pub answered: bool,
     /// It lacks what this arbitrator has dropped: nothing can be sent.
     pub beyond: bool,
     /// Waits for a snapshot since then; nothing is sent.
@@ -60,6 +62,7 @@ impl Progress {
             full_until,
             snapshot_sent: None,
             snapshots: 0,
+            answered: false,
             beyond: false,
             snapshot_since: None,
             round: 0,
@@ -86,6 +89,7 @@ impl Progress {
     }
 
     fn acknowledged(&mut self, index: LogIndex) {
+        self.answered = true;
         self.snapshots = 0;
         self.matched = self.matched.max(index);
         while self.inflight.front().is_some_and(|(last, _)| *last <= index) {
@@ -342,6 +346,7 @@ impl<S: LogStore> Group<S> {
         if prev_index >= p.next {
             return;
         }
+        p.answered = true;
         let next = LogIndex(prev_index.0.min(last.0.saturating_add(1)).max(1));
         p.restart(next.min(p.next), tail);
     }

@@ -452,12 +452,19 @@ impl Replicator {
     /// The others know what became of the own request in the part of the history that a new base skips.
     fn settle_request(&mut self) {
         let gives = self.roster.donor_of(&self.me);
+        let arrived = self.has_arrived();
+        let stays = |donor| self.roster.view().get(donor).is_some();
         let Some(request) = self.feed.request_mut() else { return };
         match (request.stage, gives) {
             (Stage::Said, Some(donor)) => self.on_given(donor),
             // It was refused, or is still to be ordered. It may be ordered twice, and is served once.
             (Stage::Said, None) => request.stage = Stage::AskAt(Timestamp::ZERO),
-            // That donor was done before the base, if it has not failed.
+            // That donor was done before the base, and has not failed: the copy is here. It is a member of this branch.
+            (Stage::Given { donor, branch }, gives) if gives != Some(donor) && arrived && stays(donor) => {
+                request.stage = Stage::Done { branch };
+                self.take_copy();
+            }
+            // If it has not failed.
             (Stage::Given { donor, .. }, gives) if gives != Some(donor) => self.refuse_copy(None),
             (Stage::Given { .. } | Stage::Done { .. } | Stage::AskAt(_), _) => {}
         }
@@ -709,7 +716,10 @@ impl Replicator {
                 }
             }
             Feed::Copying(copying) => {
-                if let Some(request) = &mut copying.request {
+                // One that was said twice is ordered twice: the first donor counts.
+                if let Some(request) = &mut copying.request
+                    && matches!(request.stage, Stage::AskAt(_) | Stage::Said)
+                {
                     request.stage = Stage::Given { donor, branch };
                 }
             }
@@ -733,13 +743,16 @@ impl Replicator {
 
     fn on_no_donor(&mut self, now: Timestamp, retry: bool, reason: String) {
         let Some(request) = self.feed.request_mut() else { return };
+        if matches!(request.stage, Stage::Given { .. } | Stage::Done { .. }) {
+            return; // Said twice: the first one was granted.
+        }
         if retry {
             request.stage = Stage::AskAt(now.after(ASK_AGAIN));
             // Nobody will send anything, unless for what was said later.
-            if request.in_flight == 0 && self.needs_data() {
+            if request.in_flight == 0 && self.needs_data() && !self.has_arrived() {
                 self.emit(Effect::DataSafe);
             }
-            return;
+            return self.take_copy();
         }
         if let Feed::Nobody { request, .. } = &mut self.feed {
             *request = None;
@@ -1088,8 +1101,12 @@ impl Replicator {
             None => (true, false),
             Some(Stage::Done { branch }) => (true, branch != self.branch),
             Some(Stage::Given { branch, .. }) => (false, branch != self.branch),
-            Some(Stage::AskAt(_) | Stage::Said) => (false, false),
+            // Nobody was asked: a person, or a script of the joiner's own, has brought the data.
+            Some(Stage::AskAt(_)) => (request.as_ref().is_some_and(|r| r.in_flight == 0), false),
+            Some(Stage::Said) => (false, false),
         };
+        // Its own data are not the donor's.
+        let done = done || own.is_some();
         if own.is_some_and(|own| own != seqno) {
             self.end(Effect::Die(format!(
                 "The script of the donor brought position {seqno} to a server that needs no data."
@@ -1103,6 +1120,11 @@ impl Replicator {
             }
             self.emit(Effect::DataArrived);
             self.go_live(Position { history: self.base.history, seqno }, None);
+        } else {
+            self.log(
+                Severity::Info,
+                "The full copy is here. It is taken once the group has ordered that its donor is done.",
+            );
         }
     }
 
@@ -1196,6 +1218,11 @@ impl Replicator {
         }
     }
 
+    /// The server says that a copy is here.
+    fn has_arrived(&self) -> bool {
+        matches!(self.feed, Feed::Copying(Copying { arrived: Some(_), .. }))
+    }
+
     /// A full copy of data is awaited, not only a script's answer.
     fn needs_data(&self) -> bool {
         matches!(self.feed, Feed::Copying(Copying { own: None, .. }))
@@ -1219,7 +1246,7 @@ impl Replicator {
         if copying.told.as_ref() != Some(&absent) {
             copying.told = Some(absent.clone());
             // They count as at risk since the server has prepared for a copy. Nobody will send one, unless for what was said before.
-            if copying.request.as_ref().is_some_and(|r| r.in_flight == 0) {
+            if copying.request.as_ref().is_some_and(|r| r.in_flight == 0) && copying.arrived.is_none() {
                 self.emit(Effect::DataSafe);
             }
             self.emit(Effect::NobodyHasData { absent });

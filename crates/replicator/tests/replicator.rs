@@ -344,6 +344,43 @@ fn a_copy_is_taken_once_the_order_says_that_its_donor_is_done() {
     assert!(dies(&without_donor), "{without_donor:?}");
 }
 
+fn goes_live(effects: &[Effect]) -> bool {
+    matches!(effects, [Effect::DataArrived, Effect::GoLive { .. }])
+}
+
+#[test]
+fn a_copy_whose_donor_was_done_in_the_part_that_a_snapshot_skips_is_taken() {
+    let mut others = Subject::copying(3, 9);
+    others.say(2, done());
+    let mut s = Subject::copying(3, 9);
+    s.replicator.handle_state_received(Some(Seqno(12)));
+    s.effects();
+    let effects = s.reset_to(10, &others.state());
+    assert!(goes_live(&effects), "{effects:?}");
+}
+
+#[test]
+fn a_request_that_is_ordered_a_second_time_takes_no_copy_back() {
+    let mut s = Subject::copying(3, 9);
+    assert_eq!(s.say(2, done()), []);
+    assert_eq!(s.say(1, asks()), [], "nobody could give one by now, and nobody has to");
+    s.replicator.handle_state_received(Some(Seqno(12)));
+    let effects = s.effects();
+    assert!(goes_live(&effects), "{effects:?}");
+}
+
+#[test]
+fn data_that_a_person_brings_to_a_joiner_need_no_donor() {
+    let mut s = asked(3);
+    let mut none = Subject::new(None, None, 3);
+    none.view(9, &[1, 2]);
+    assert_eq!(s.reset_to(9, &none.state()), [], "nobody gives one there");
+    s.say(1, asks());
+    s.replicator.handle_state_received(Some(Seqno(12)));
+    let effects = s.effects();
+    assert!(goes_live(&effects), "{effects:?}");
+}
+
 #[test]
 fn a_copy_from_before_a_fork_is_refused_behind_it() {
     let mut s = Subject::copying(3, 9);

@@ -324,7 +324,9 @@ impl Core {
         let wanted = for_trim && live || self.inc.engine.is_unseen() && (live || found > Seqno::ZERO);
         if (wanted || self.inc.group.awaits_engine_disk()) && !self.inc.engine_asked && !self.arbitrates() {
             self.inc.engine_asked = true;
-            self.shared.jobs.look_at_engine(self.inc.engine.epoch(), (!live).then_some(found));
+            // One that returns to a running server was fed by this process.
+            let fed = self.inc.replicator.serves();
+            self.shared.jobs.look_at_engine(self.inc.engine.epoch(), (!fed).then_some(found));
         }
     }
 

@@ -96,7 +96,10 @@ impl Node {
     pub(super) fn donate(&self, ctx: RecvCtx, joiner: NodeId, request: &[u8], position: Option<Seqno>, at: Seqno) {
         let shared = &self.shared;
         if shared.monitor.wait_left(at, None).is_ok() {
-            *lock(&shared.donating) = Some(joiner);
+            if !self.begin_donating(joiner) {
+                shared.monitor.lift_barrier(at);
+                return;
+            }
             copying::look(&shared.host, request);
             let gtid = Gtid { history: shared.data.history(), seqno: Some(position.unwrap_or(at)) };
             if !shared.host.server.sst_donate(ctx, request, gtid, position.is_some()) {
@@ -104,6 +107,21 @@ impl Node {
             }
         }
         shared.monitor.lift_barrier(at);
+    }
+
+    /// False: the script for another joiner, or for an earlier life of this one, has not ended. Its end would be taken for that of the next.
+    fn begin_donating(&self, joiner: NodeId) -> bool {
+        let mut donating = lock(&self.shared.donating);
+        if donating.is_some() {
+            let text =
+                "asked for a full copy while the script of the one before runs: refused, the joiner has to ask again";
+            self.shared.host.log(Level::Warn, text.into());
+            let refused = AppMessage::DonorDone { joiner, ok: false };
+            self.shared.commands.push(Command::App { message: refused, slot: None });
+            return false;
+        }
+        *donating = Some(joiner);
+        true
     }
 
     fn donor_done(&self, ok: bool) -> bool {
