@@ -34,11 +34,13 @@ pub struct Request {
     pub stage: Stage,
     /// How often it was said and is not ordered yet: what was said before a loss of the majority may still come.
     pub in_flight: u32,
+    /// It was said at least once.
+    pub said: bool,
 }
 
 impl Request {
     pub fn new(bytes: Vec<u8>, now: Timestamp) -> Request {
-        Request { bytes, stage: Stage::AskAt(now), in_flight: 0 }
+        Request { bytes, stage: Stage::AskAt(now), in_flight: 0, said: false }
     }
 }
 

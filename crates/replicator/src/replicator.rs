@@ -457,6 +457,9 @@ impl Replicator {
         let Some(request) = self.feed.request_mut() else { return };
         match (request.stage, gives) {
             (Stage::Said, Some(donor)) => self.on_given(donor),
+            // A copy is here, and nobody is asked again.
+            (Stage::AskAt(_), Some(donor)) if arrived => self.on_given(donor),
+            (Stage::Said | Stage::AskAt(_), None) if arrived && request.said => self.refuse_copy(None),
             // It was refused, or is still to be ordered. It may be ordered twice, and is served once.
             (Stage::Said, None) => request.stage = Stage::AskAt(Timestamp::ZERO),
             // That donor was done before the base, and has not failed: the copy is here. It is a member of this branch.
@@ -835,6 +838,7 @@ impl Replicator {
         {
             request.stage = Stage::AskAt(now.after(SEND_AGAIN));
         }
+        self.take_copy();
     }
 
     /// A message of this member is not on its way any more: it was ordered, or never will be.
@@ -1101,12 +1105,14 @@ impl Replicator {
             None => (true, false),
             Some(Stage::Done { branch }) => (true, branch != self.branch),
             Some(Stage::Given { branch, .. }) => (false, branch != self.branch),
-            // Nobody was asked: a person, or a script of the joiner's own, has brought the data.
-            Some(Stage::AskAt(_)) => (request.as_ref().is_some_and(|r| r.in_flight == 0), false),
+            // If nobody was asked, a person has brought the data, or a script of the joiner's own.
+            Some(Stage::AskAt(_)) => (request.as_ref().is_some_and(|r| !r.said), false),
             Some(Stage::Said) => (false, false),
         };
         // Its own data are not the donor's.
         let done = done || own.is_some();
+        let in_vain =
+            request.as_ref().is_some_and(|r| r.said && r.in_flight == 0 && matches!(r.stage, Stage::AskAt(_)));
         if own.is_some_and(|own| own != seqno) {
             self.end(Effect::Die(format!(
                 "The script of the donor brought position {seqno} to a server that needs no data."
@@ -1120,6 +1126,12 @@ impl Replicator {
             }
             self.emit(Effect::DataArrived);
             self.go_live(Position { history: self.base.history, seqno }, None);
+        } else if in_vain {
+            self.end(Effect::Die(
+                "A full copy is here, and nothing that was ordered on this side of the group says who gave it. Start the server again, and it asks \
+                 for another copy."
+                    .into(),
+            ));
         } else {
             self.log(
                 Severity::Info,
@@ -1258,6 +1270,9 @@ impl Replicator {
         if !self.feed.request_mut().is_some_and(waits) {
             return;
         }
+        if self.has_arrived() {
+            return; // Another donor would overwrite it. A request that was said before is waited for.
+        }
         if self.asks_in_vain() {
             return self.tell_nobody_has_data(sight);
         }
@@ -1279,6 +1294,7 @@ impl Replicator {
             Stage::AskAt(at) if at <= now => {
                 request.stage = Stage::Said;
                 request.in_flight += 1;
+                request.said = true;
                 let request = request.bytes.clone();
                 let message = AppMessage::StateRequest { donors: self.donors.clone(), request, position: own };
                 if needs_data {

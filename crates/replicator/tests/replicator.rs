@@ -371,14 +371,25 @@ fn a_request_that_is_ordered_a_second_time_takes_no_copy_back() {
 
 #[test]
 fn data_that_a_person_brings_to_a_joiner_need_no_donor() {
-    let mut s = asked(3);
-    let mut none = Subject::new(None, None, 3);
-    none.view(9, &[1, 2]);
-    assert_eq!(s.reset_to(9, &none.state()), [], "nobody gives one there");
-    s.say(1, asks());
+    let mut s = Subject::new(None, None, 3);
+    s.view(9, &[1, 2]);
+    s.replicator.handle_state_request(Timestamp::ZERO, b"rsync".to_vec());
     s.replicator.handle_state_received(Some(Seqno(12)));
     let effects = s.effects();
-    assert!(goes_live(&effects), "{effects:?}");
+    assert!(goes_live(&effects), "nobody was asked: {effects:?}");
+}
+
+#[test]
+fn a_copy_that_nobody_here_gave_is_refused_once_the_request_cannot_come_any_more() {
+    let mut s = asked(3);
+    s.replicator.handle_state_received(Some(Seqno(12)));
+    assert_eq!(s.effects(), [], "what was asked for may be granted yet");
+    s.replicator.handle_non_primary();
+    s.view(10, &[1, 2]);
+    assert_eq!(s.tick(), [], "another donor would overwrite it");
+    s.replicator.handle_refused(Timestamp::ZERO, &asks());
+    let effects = s.effects();
+    assert!(dies(&effects), "{effects:?}");
 }
 
 #[test]

@@ -363,7 +363,7 @@ impl Cluster {
     }
 }
 
-/// Does its server wait for a copy?
+/// Does its server wait for a copy? One that has said that it is here takes no other.
 fn waits(p: &Process) -> bool {
-    matches!(p.replicator.feed(), Feed::Copying(_))
+    matches!(p.replicator.feed(), Feed::Copying(copying) if copying.arrived.is_none())
 }
