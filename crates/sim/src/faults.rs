@@ -698,14 +698,26 @@ impl Cluster {
 
     /// The voters of the best log that there is, by whom the others judge what was committed.
     fn voters_on_disk(&self) -> VoterSet {
-        let store =
-            |s: &Slot| (lineage_of(s.store()).forks().len(), s.store().term_at(s.store().last()), s.store().last());
-        let best = self.slots.iter().max_by_key(|s| store(s)).map(Slot::store);
-        best.and_then(|store| {
+        let of = |store: &Store| {
             let base = store.base();
             if store.last() > base.index { voters_at(store, store.last()) } else { Some(base.voters.clone()) }
-        })
-        .unwrap_or_default()
+        };
+        self.best_log().and_then(of).unwrap_or_default()
+    }
+
+    fn best_log(&self) -> Option<&Store> {
+        let end = |s: &&Store| (lineage_of(s).forks().len(), s.term_at(s.last()), s.last());
+        self.slots.iter().map(Slot::store).max_by_key(end)
+    }
+
+    /// The voters before the newest change in that log, if it was never committed.
+    fn voters_before_a_change(&self) -> Option<VoterSet> {
+        let store = self.best_log()?;
+        let newest = store.read(store.last(), 0).ok()?.first()?.header;
+        let at = if newest.kind == EntryKind::Voters { newest.index } else { newest.voters };
+        let branch = lineage_of(store).branch_at(store.base().history, at);
+        let committed = self.losses.is_committed(branch, at, store.term_at(at)?);
+        voters_in_doubt(store, store.last(), LogIndex::ZERO).filter(|_| !committed)
     }
 
     /// Power was lost: how far do the logs and the data of the nodes reach that voted before and still do? A log that begins beyond all
@@ -713,11 +725,14 @@ impl Cluster {
     /// arbitrator: the best one of those that begin in some server's log or data counts.
     fn see_what_is_left(&mut self, voters: &VoterSet) {
         let now = self.voters_on_disk();
+        // A change that was not committed gives nobody a vote: those from before it go on alone where their logs have lost it.
+        let before = self.voters_before_a_change();
+        let newcomer = |node: NodeId| before.as_ref().is_some_and(|set| set.weight(node) == 0);
         let mut left = Vec::new();
         let mut logs = Vec::new();
         let mut arbitrators = Vec::new();
         for (slot, s) in self.slots.iter().enumerate() {
-            if voters.weight(s.node) == 0 || now.weight(s.node) == 0 {
+            if voters.weight(s.node) == 0 || now.weight(s.node) == 0 || newcomer(s.node) {
                 continue;
             }
             if s.db.valid {
