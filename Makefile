@@ -7,7 +7,7 @@
 #   make test                 every kind of test: about an hour from a cold clone on two cores, 45 minutes with a warm build
 #   make test MARIADB=11.8    MariaDB's own suites of another series, in a Debian that has it, with Galera and with ours (root, a mirror) [SUITE=…]
 #   make test-all            all of that in its long form: hours; before a release
-#   make sim [SEEDS=100000]   the simulator over more seeds, about a quarter of an hour on two cores
+#   make sim [SEEDS=100000]   the simulator over more seeds, about twenty minutes on two cores
 #   make mutants              how often the simulator notices each deliberately broken rule; writes the table in docs/testing.md anew
 #   make model                the exhaustive model with its large bounds, hours
 #   make chaos [NEMESIS=kill-all] [ROUNDS=20]   faults on real servers under load; a checker judges what clients saw
