@@ -1158,14 +1158,18 @@ fn arbitrates(message: &Message, data: Option<(Uuid, u64)>) -> Result<(), String
 
 /// The voters whose majority commits `index`, as the log itself says.
 pub(crate) fn voters_at(store: &impl LogStore, index: LogIndex) -> Option<VoterSet> {
+    voters_of(store, voters_index(store, index)?)
+}
+
+/// Where the set stands that is the newest one at `index`.
+pub(crate) fn voters_index(store: &impl LogStore, index: LogIndex) -> Option<LogIndex> {
     let header = store.read(index, 0).ok()?.into_iter().next()?.header;
-    voters_of(store, if header.kind == EntryKind::Voters { index } else { header.voters })
+    Some(if header.kind == EntryKind::Voters { index } else { header.voters })
 }
 
 /// Those before them, as long as its member knows only up to `settled` what is committed: then both decide.
 pub(crate) fn voters_in_doubt(store: &impl LogStore, index: LogIndex, settled: LogIndex) -> Option<VoterSet> {
-    let header = store.read(index, 0).ok()?.into_iter().next()?.header;
-    let at = if header.kind == EntryKind::Voters { index } else { header.voters };
+    let at = voters_index(store, index)?;
     if at <= store.base().index.max(settled) {
         return None;
     }

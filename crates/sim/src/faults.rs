@@ -1,17 +1,17 @@
 //! The one who does harm. At random moments it draws an enabled fault, does it, and plans its end.
 
 use std::collections::BTreeSet;
-use trireme_order::{LogStore, Phase};
 
+use trireme_order::{LogStore, Phase};
 use trireme_replicator::message::AppMessage;
 use trireme_types::{
-    Durability, EntryKind, Fork, Lineage, LogIndex, Member, NodeId, Reader, Uuid, View, VoterSet, Weight,
+    Durability, EntryKind, Fork, Lineage, LogIndex, Member, NodeId, Reader, Seqno, Term, Uuid, View, VoterSet, Weight,
 };
 
 use crate::check::Reach;
 use crate::cluster::{Cluster, Event, Process, Slot};
 use crate::disk::Store;
-use crate::driver::{voters_at, voters_in_doubt};
+use crate::driver::{voters_at, voters_in_doubt, voters_index};
 use crate::options::{Fault, Kind, MS, SEC};
 use crate::rng::Rng;
 use crate::situations::Situation;
@@ -706,15 +706,13 @@ impl Cluster {
     }
 
     fn best_log(&self) -> Option<&Store> {
-        let end = |s: &&Store| (lineage_of(s).forks().len(), s.term_at(s.last()), s.last());
-        self.slots.iter().map(Slot::store).max_by_key(end)
+        self.slots.iter().map(Slot::store).max_by_key(|store| rank_of(store))
     }
 
     /// The voters before the newest change in that log, if it was never committed.
     fn voters_before_a_change(&self) -> Option<VoterSet> {
         let store = self.best_log()?;
-        let newest = store.read(store.last(), 0).ok()?.first()?.header;
-        let at = if newest.kind == EntryKind::Voters { newest.index } else { newest.voters };
+        let at = voters_index(store, store.last())?;
         let branch = lineage_of(store).branch_at(store.base().history, at);
         let committed = self.losses.is_committed(branch, at, store.term_at(at)?);
         voters_in_doubt(store, store.last(), LogIndex::ZERO).filter(|_| !committed)
@@ -747,17 +745,16 @@ impl Cluster {
                 self.losses.is_committed(lineage.branch_at(history, *index), *index, term)
             });
             let index = committed.unwrap_or(store.base().index);
-            let seqno = store.read(index, 0).ok().and_then(|e| e.first().map(|e| e.header.seqno));
+            let seqno = committed.map_or(store.base().seqno, |index| seqno_at(store, index));
             let lineage = lineage.forks().iter().copied().filter(|fork| fork.index <= index).collect();
-            let reach = Reach { history, lineage, seqno: committed.and(seqno).unwrap_or(store.base().seqno).0 };
+            let reach = Reach { history, lineage, seqno: seqno.0 };
             let base = store.base();
             let mut begins = (base.seqno.0, base.index);
             if self.options.is_arbitrator(slot) {
                 if self.may_drop(slot) && s.process.is_some() {
                     // So it will, until it notices who is dead.
                     let kept = LogIndex(store.last().0.saturating_sub(self.options.arbitrator_keep)).max(base.index);
-                    let at = store.read(kept, 0).ok().and_then(|e| e.first().map(|e| e.header.seqno.0));
-                    begins = (at.unwrap_or(base.seqno.0), kept);
+                    begins = (seqno_at(store, kept).0, kept);
                 }
                 arbitrators.push(((store.term_at(store.last()), store.last()), begins, reach));
             } else {
@@ -991,7 +988,12 @@ impl Cluster {
         let Ok(entries) = store.read(base.index.next(), usize::MAX) else { return false };
         let mut named: BTreeSet<NodeId> = base.voters.voters.iter().map(|v| v.node).collect();
         named.extend(base.view.members.iter().map(|m| m.node));
-        let mut speakers: BTreeSet<NodeId> = base.sessions.iter().map(|m| m.session.node).collect();
+        // By a line of somebody else in its table of sessions it knows the others' state for its own cluster's.
+        let others = |n: NodeId| n != me && !n.0.is_nil();
+        let speakers = base.sessions.iter().map(|m| m.session).chain(entries.iter().map(|e| e.header.session));
+        if speakers.into_iter().any(|session| others(session.node)) {
+            return false;
+        }
         for e in entries {
             let mut r = Reader::new(&e.payload);
             match e.header.kind {
@@ -1001,13 +1003,8 @@ impl Cluster {
                 EntryKind::View => named.extend(View::decode(&mut r).iter().flat_map(|v| &v.members).map(|m| m.node)),
                 EntryKind::Term | EntryKind::WriteSet | EntryKind::App | EntryKind::Setting => {}
             }
-            speakers.insert(e.header.session.node);
         }
         named.remove(&me);
-        // By a line of somebody else in its table of sessions it knows the others' state for its own cluster's.
-        if speakers.iter().any(|n| *n != me && !n.0.is_nil()) {
-            return false;
-        }
         let decide_without = self.voters_on_disk().majority(|n| n != me && self.slot_of(n).is_some());
         let data = (0..self.slots.len()).any(|i| i != slot && self.has_data_to_go_on_with(i));
         !named.is_empty() && named.iter().all(|n| self.slot_of(*n).is_none()) && decide_without && data
@@ -1029,6 +1026,17 @@ fn may_leave_out(set: &VoterSet, out: impl Fn(NodeId) -> bool) -> bool {
         enough.count()
     };
     2 * sum > set.total() && survived(sum) > survived(set.total())
+}
+
+/// The seqno of the entry at `index`, or of the base.
+pub(crate) fn seqno_at(store: &Store, index: LogIndex) -> Seqno {
+    let entry = store.read(index, 0).ok();
+    entry.and_then(|e| e.first().map(|e| e.header.seqno)).unwrap_or(store.base().seqno)
+}
+
+/// By what one log goes before another in an election: the greater one does.
+pub(crate) fn rank_of(store: &Store) -> (usize, Option<Term>, LogIndex) {
+    (lineage_of(store).forks().len(), store.term_at(store.last()), store.last())
 }
 
 /// Every fork that led to this log.

@@ -4,13 +4,12 @@ use std::fmt;
 
 use trireme_order::{LogStore, Phase};
 use trireme_replicator::Replicator;
-use trireme_types::{Base, Kinship, LogIndex, Seqno};
+use trireme_types::{Base, Kinship, LogIndex};
 
 use crate::check::{Reach, Share};
 use crate::cluster::{Cluster, Event, Process, Slot};
 use crate::database::State;
-use crate::disk::Store;
-use crate::faults::lineage_of;
+use crate::faults::{lineage_of, rank_of, seqno_at};
 use crate::options::{Kind, MS, Options, SEC};
 use crate::situations::{Situation, Situations};
 
@@ -78,12 +77,6 @@ impl fmt::Display for Report {
 
 /// A bound on the work of one run: beyond it something talks to itself.
 const EVENTS_MAX: u64 = 20_000_000;
-
-/// The seqno of the last entry, or of the base where there is none.
-fn end_of(store: &Store) -> Seqno {
-    let last = store.read(store.last(), 0).ok();
-    last.and_then(|e| e.first().map(|e| e.header.seqno)).unwrap_or(store.base().seqno)
-}
 
 pub fn run_seed(seed: u64, trace: bool) -> Report {
     run(Options::draw(seed), trace)
@@ -247,9 +240,8 @@ impl Cluster {
     fn only_a_person_can_repair(&self) -> bool {
         let here = || self.slots.iter().filter(|s| !s.dead);
         // The log that goes before all others in an election: another one may have a longer tail of an older term.
-        let best =
-            |s: &&Slot| (lineage_of(s.store()).forks().len(), s.store().term_at(s.store().last()), s.store().last());
-        let end = here().max_by_key(best).map(|s| end_of(s.store())).unwrap_or_default();
+        let best = here().map(Slot::store).max_by_key(|store| rank_of(store));
+        let end = best.map(|store| seqno_at(store, store.last())).unwrap_or_default();
         here().any(|s| s.db.half_done_at().is_some_and(|at| at > end.0))
     }
 
