@@ -171,8 +171,7 @@ impl Jobs {
         let _ = self.errands.send(IndexJob::Run(Box::new(errand)));
     }
 
-    /// How far is the storage engine's log on disk? The answer is a `Command::EngineSeen`. `found`: it had everything up to here before it was
-    /// fed.
+    /// How far is the storage engine's log on disk? The answer is a `Command::EngineSeen`. `found`: see [`EngineJob::Look`].
     pub fn look_at_engine(&self, epoch: u64, found: Option<Seqno>) {
         let _ = self.looks.send(EngineJob::Look { epoch, found });
     }

@@ -387,15 +387,6 @@ impl<S: LogStore> Group<S> {
         self.own.tail().view.get(node).is_some() && self.role.leading().is_none_or(follows)
     }
 
-    /// Is this a member with data of which nothing is known in this term, neither that its log goes on from here nor that it does not?
-    fn has_not_answered(&self, node: NodeId) -> bool {
-        let silent = |s: &Sequencer| s.progress.get(&node).is_some_and(|p| !p.answered);
-        self.data_of(node).is_some()
-            && self.own.tail().view.get(node).is_some()
-            && !self.is_reached(node)
-            && self.role.leading().is_some_and(silent)
-    }
-
     /// Would this member give up the only data for a component in which nobody has any (rule 10)? `lineage`: that of the component. Somebody of
     /// whom it is not known counts as one without data: those here are kept.
     pub(crate) fn keeps_only_data_from(&self, lineage: &Lineage) -> bool {
@@ -415,10 +406,14 @@ impl<S: LogStore> Group<S> {
         self.log(true, text);
     }
 
-    /// Sequencer: has every server of the view told whether it has data?
-    fn view_has_told(&self) -> bool {
-        let told = |node: NodeId| node == self.me() || self.peers.get(&node).is_some_and(|p| p.told().is_some());
-        self.own.tail().view.members.iter().all(|m| m.kind.is_arbitrator() || told(m.node))
+    /// Sequencer: has every server of the view told whether it has data, and each that has, but for `node`, answered in this term? So it is
+    /// known whether its log goes on from here.
+    fn view_has_told(&self, node: NodeId) -> bool {
+        let Some(s) = self.role.leading() else { return false };
+        let told = |n: NodeId| n == self.me() || self.peers.get(&n).is_some_and(|p| p.told().is_some());
+        let unheard = |n: NodeId| s.progress.get(&n).is_some_and(|p| !p.answered);
+        let silent = |n: NodeId| n != node && self.data_of(n).is_some() && unheard(n);
+        self.own.tail().view.members.iter().all(|m| (m.kind.is_arbitrator() || told(m.node)) && !silent(m.node))
     }
 
     /// Sequencer: does this joiner have the only data, and do they reach beyond the log here? Let in, it would have to give them up. The
@@ -450,8 +445,7 @@ impl<S: LogStore> Group<S> {
         let heirs = self.heirs_for(now, node);
         let name = self.names_of(&[node]);
         if heirs.is_empty() {
-            let silent = self.peers.keys().any(|n| *n != node && self.has_not_answered(*n));
-            if silent || !self.view_has_told() {
+            if !self.view_has_told(node) {
                 return;
             }
             self.log(

@@ -182,8 +182,9 @@ impl Sequencer {
     pub fn begin_round(&mut self, now: Timestamp) -> u64 {
         self.round += 1;
         // The newest one stays, be it ever so near.
-        if let [.., (_, before), (_, last)] = self.rounds.make_contiguous()
-            && last.since(*before) < ROUNDS_APART
+        let mut newest = self.rounds.iter().rev().map(|(_, at)| *at);
+        if let (Some(last), Some(before)) = (newest.next(), newest.next())
+            && last.since(before) < ROUNDS_APART
         {
             self.rounds.pop_back();
         }

@@ -42,6 +42,25 @@ impl Request {
     pub fn new(bytes: Vec<u8>, now: Timestamp) -> Request {
         Request { bytes, stage: Stage::AskAt(now), in_flight: 0, said: false }
     }
+
+    /// Was a donor chosen, and is the order of another branch gone on with since?
+    pub fn is_forked(&self, branch: Uuid) -> bool {
+        matches!(self.stage, Stage::Given { branch: chosen, .. } | Stage::Done { branch: chosen } if chosen != branch)
+    }
+
+    /// May data that are here be taken? If nobody was asked, a person has brought them, or a script of the joiner's own.
+    pub fn is_done(&self) -> bool {
+        match self.stage {
+            Stage::Done { .. } => true,
+            Stage::AskAt(_) => !self.said,
+            Stage::Said | Stage::Given { .. } => false,
+        }
+    }
+
+    /// Nobody gives what was asked for, and nothing that was said can be ordered any more.
+    pub fn is_in_vain(&self) -> bool {
+        self.said && self.in_flight == 0 && matches!(self.stage, Stage::AskAt(_))
+    }
 }
 
 /// The server says that it needs no data, or will get them by other means, or (empty) can run no script any more.

@@ -832,10 +832,10 @@ impl Replicator {
 
     fn on_refused(&mut self, now: Timestamp, message: &AppMessage) {
         self.take_back(message);
-        if matches!(message, AppMessage::StateRequest { .. })
-            && let Some(request) = self.feed.request_mut()
-            && request.stage == Stage::Said
-        {
+        if !matches!(message, AppMessage::StateRequest { .. }) {
+            return;
+        }
+        if let Some(request) = self.feed.request_mut().filter(|r| r.stage == Stage::Said) {
             request.stage = Stage::AskAt(now.after(SEND_AGAIN));
         }
         self.take_copy();
@@ -1101,18 +1101,10 @@ impl Replicator {
     fn take_copy(&mut self) {
         let Feed::Copying(Copying { own, request, arrived: Some(seqno), .. }) = &self.feed else { return };
         let (own, seqno) = (*own, *seqno);
-        let (done, forked) = match request.as_ref().map(|r| r.stage) {
-            None => (true, false),
-            Some(Stage::Done { branch }) => (true, branch != self.branch),
-            Some(Stage::Given { branch, .. }) => (false, branch != self.branch),
-            // If nobody was asked, a person has brought the data, or a script of the joiner's own.
-            Some(Stage::AskAt(_)) => (request.as_ref().is_some_and(|r| !r.said), false),
-            Some(Stage::Said) => (false, false),
-        };
+        let forked = request.as_ref().is_some_and(|r| r.is_forked(self.branch));
         // Its own data are not the donor's.
-        let done = done || own.is_some();
-        let in_vain =
-            request.as_ref().is_some_and(|r| r.said && r.in_flight == 0 && matches!(r.stage, Stage::AskAt(_)));
+        let done = own.is_some() || request.as_ref().is_none_or(Request::is_done);
+        let in_vain = request.as_ref().is_some_and(Request::is_in_vain);
         if own.is_some_and(|own| own != seqno) {
             self.end(Effect::Die(format!(
                 "The script of the donor brought position {seqno} to a server that needs no data."
@@ -1258,7 +1250,7 @@ impl Replicator {
         if copying.told.as_ref() != Some(&absent) {
             copying.told = Some(absent.clone());
             // They count as at risk since the server has prepared for a copy. Nobody will send one, unless for what was said before.
-            if copying.request.as_ref().is_some_and(|r| r.in_flight == 0) && copying.arrived.is_none() {
+            if copying.request.as_ref().is_some_and(|r| r.in_flight == 0) {
                 self.emit(Effect::DataSafe);
             }
             self.emit(Effect::NobodyHasData { absent });

@@ -222,9 +222,8 @@ impl Roster {
 
     /// The member that `donor` serves, in the life that `donor` names.
     pub fn served_by(&self, donor: &Member) -> Option<NodeId> {
-        let of_this_life = self.view.get(donor.node).is_some_and(|m| m.uuid() == donor.uuid());
-        let serves = self.members.iter().find(|m| of_this_life && m.node == donor.node)?.serves?;
-        Some(serves.node)
+        let state = self.find(donor.node).filter(|m| m.incarnation == donor.incarnation)?;
+        state.serves.map(|joiner| joiner.node)
     }
 
     /// The donor that was chosen for `joiner`, which is this incarnation of it, and is not done.
@@ -623,7 +622,7 @@ impl Roster {
     /// Their data differ from `seqno` on: what they say of later write sets says nothing about those.
     fn forget_votes_of(&mut self, losers: &[NodeId], seqno: Seqno) {
         if self.waits_for_all() {
-            for vote in self.votes.range_mut(seqno..).map(|(_, vote)| vote) {
+            for (_, vote) in self.votes.range_mut(seqno..) {
                 vote.classes.retain(|node, _| !losers.contains(node));
             }
             self.votes.retain(|_, vote| !vote.classes.is_empty());

@@ -513,8 +513,7 @@ impl<S: Storage> WriteSetLog<S> {
         let (before, here) = (failed.hard_state(), self.hard_state());
         let promised = before.term > here.term || before.term == here.term && before.voted_for != here.voted_for;
         if promised || before.branch != here.branch {
-            let (term, voted_for) =
-                if promised { (before.term, before.voted_for) } else { (here.term, here.voted_for) };
+            let HardState { term, voted_for, .. } = if promised { before } else { here };
             self.save_hard_state(HardState { term, voted_for, branch: before.branch, ..here })?;
         }
         if failed.incarnation() > self.incarnation() {

@@ -95,11 +95,7 @@ impl Node {
 
     pub(super) fn donate(&self, ctx: RecvCtx, joiner: NodeId, request: &[u8], position: Option<Seqno>, at: Seqno) {
         let shared = &self.shared;
-        if shared.monitor.wait_left(at, None).is_ok() {
-            if !self.begin_donating(joiner) {
-                shared.monitor.lift_barrier(at);
-                return;
-            }
+        if shared.monitor.wait_left(at, None).is_ok() && self.begin_donating(joiner) {
             copying::look(&shared.host, request);
             let gtid = Gtid { history: shared.data.history(), seqno: Some(position.unwrap_or(at)) };
             if !shared.host.server.sst_donate(ctx, request, gtid, position.is_some()) {
@@ -116,8 +112,7 @@ impl Node {
             let text =
                 "asked for a full copy while the script of the one before runs: refused, the joiner has to ask again";
             self.shared.host.log(Level::Warn, text.into());
-            let refused = AppMessage::DonorDone { joiner, ok: false };
-            self.shared.commands.push(Command::App { message: refused, slot: None });
+            self.say_done(joiner, false);
             return false;
         }
         *donating = Some(joiner);
@@ -127,7 +122,11 @@ impl Node {
     fn donor_done(&self, ok: bool) -> bool {
         let Some(joiner) = lock(&self.shared.donating).take() else { return false };
         self.shared.host.flight.note(Event::Donated { ok });
-        self.shared.commands.push(Command::App { message: AppMessage::DonorDone { joiner, ok }, slot: None });
+        self.say_done(joiner, ok);
         true
+    }
+
+    fn say_done(&self, joiner: NodeId, ok: bool) {
+        self.shared.commands.push(Command::App { message: AppMessage::DonorDone { joiner, ok }, slot: None });
     }
 }
