@@ -239,10 +239,14 @@ impl Cluster {
     /// give up the commits before it: a person looks at the data.
     fn only_a_person_can_repair(&self) -> bool {
         let here = || self.slots.iter().filter(|s| !s.dead);
+        // A log that begins behind the statement, with no data beside it, brings neither the statement nor a copy.
+        let brings = |s: &Slot, at: u64| s.db.valid || s.store().base().seqno.0 < at;
         // The log that goes before all others in an election: another one may have a longer tail of an older term.
-        let best = here().map(Slot::store).max_by_key(|store| rank_of(store));
-        let end = best.map(|store| seqno_at(store, store.last())).unwrap_or_default();
-        here().any(|s| s.db.half_done_at().is_some_and(|at| at > end.0))
+        let end = |at: u64| {
+            let best = here().filter(|s| brings(s, at)).map(Slot::store).max_by_key(|store| rank_of(store));
+            best.map(|store| seqno_at(store, store.last())).unwrap_or_default()
+        };
+        here().any(|s| s.db.half_done_at().is_some_and(|at| at > end(at).0))
     }
 
     /// The data that are left end before any log of the latest branch begins; and all these logs may lack what they acknowledged, or the branch
