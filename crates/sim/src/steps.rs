@@ -11,6 +11,7 @@ use trireme_replicator::retention::EngineLog;
 use trireme_types::Seqno;
 
 use crate::cluster::{Cluster, Event, Slot};
+use crate::database::Database;
 use crate::disk::Store;
 use crate::options::{MS, SEC, Sabotage};
 use crate::outage::Sickness;
@@ -198,9 +199,10 @@ impl Cluster {
     /// The node has left its group. Its server applies what is left and ends.
     pub(crate) fn stop(&mut self, slot: usize) {
         self.log(|| format!("n{slot} has left"));
-        // Write sets that it cannot apply are left to the next life.
-        let goes =
-            |c: &Cluster| c.slots[slot].db.valid && c.slots[slot].db.queue.front().is_some_and(|c| c.fails.is_none());
+        // Write sets that it cannot apply are left to the next life, and all of them where its engine has not been compared yet.
+        let compared = self.slots[slot].process.as_ref().is_none_or(|p| p.comparing.is_none());
+        let applies = |db: &Database| compared && db.valid && db.queue.front().is_some_and(|c| c.fails.is_none());
+        let goes = |c: &Cluster| applies(&c.slots[slot].db);
         while self.failure.is_none() && goes(self) {
             if let Err(e) = self.slots[slot].db.apply_one(self.options.db_flush) {
                 self.fail(format!("n{slot}: {e}"));
