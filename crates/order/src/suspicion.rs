@@ -91,8 +91,9 @@ impl Suspicion {
         self.entrusted = Some((node, last, times + 1));
     }
 
-    pub fn has_entrusted(&self, node: NodeId) -> bool {
-        self.entrusted.is_some_and(|(to, ..)| to == node)
+    /// The one that this member left the decision to last.
+    pub fn entrusted(&self) -> Option<NodeId> {
+        self.entrusted.map(|(to, ..)| to)
     }
 
     fn has_declined(&self, node: NodeId, last: LogEnd) -> bool {

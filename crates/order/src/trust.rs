@@ -1,7 +1,8 @@
 //! The right to say something (rule 35). A link says which node speaks; what its word counts for is decided here, once for every kind of message.
 //!
 //! A peer is *named* when it is in a set of voters that decides here, or in the newest view of the own log; *remembered* when it was so
-//! ever, as far as this log tells. It is *vouched for* when one of those says that it follows it, or has promised it its vote.
+//! ever, as far as this log tells. It is *vouched for* when one of those says that it follows it, has promised it its vote, or has left to it
+//! what is gone on with.
 //!
 //! A member of a primary component believes whom it follows, and those who are named or whom they vouch for. A member without one
 //! believes whoever is linked: a newcomer knows nobody, and what an old log says of who decides may be old, so there is nobody to ask.
@@ -150,7 +151,7 @@ impl<S: LogStore> Group<S> {
             || self.own.tail().sessions.contains_key(&node)
     }
 
-    /// Does one of these say that it follows this peer, or has promised it its vote?
+    /// Does one of these say that it follows this peer, has promised it its vote, or has left the decision to it?
     fn is_vouched_for(&self, node: NodeId, counts: impl Fn(NodeId) -> bool) -> bool {
         let says = |(by, peer): (&NodeId, &crate::group::Peer)| {
             *by != node && counts(*by) && peer.told().is_some_and(|p| p.sequencer == Some(node))
@@ -158,10 +159,10 @@ impl<S: LogStore> Group<S> {
         self.peers.iter().any(says)
     }
 
-    /// The one that this member follows, or has promised its vote in the present term: it vouches for that one.
+    /// The one that this member follows, has promised its vote in the present term, or left the decision to: it vouches for that one.
     pub(crate) fn vouches_for(&self) -> Option<NodeId> {
         let promised = Some(self.own.voted_for()).filter(|n| *n != NodeId::default() && *n != self.me());
-        self.sequencer().or(promised)
+        self.sequencer().or(promised).or(self.suspicion.entrusted())
     }
 
     /// Of this cluster, as far as the log here and those whom it remembers can say?
@@ -223,7 +224,8 @@ impl<S: LogStore> Group<S> {
             && done.sessions.iter().all(|(n, mark)| theirs.get(n).is_some_and(|newer| newer >= mark));
         // The own line says little: everybody that is linked knows the name of this node. A log that knows nobody else may have lost the
         // end, by which this member itself chose whoever offers the state to decide what is gone on with.
-        let tells = self.own.tail().sessions.keys().any(|n| *n != self.me()) || self.suspicion.has_entrusted(from);
+        let tells =
+            self.own.tail().sessions.keys().any(|n| *n != self.me()) || self.suspicion.entrusted() == Some(from);
         !self.standing().is_doubled() && beyond && may_follow(lineage) && may_follow(&base.lineage) && has_all && tells
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use trireme_order::{Config, Content, Event, JoinState, LogStore, MemStore, Message, Phase};
-use trireme_types::{EntryKind, Incarnation, LogIndex, MemberKind, Seqno, Weight};
+use trireme_types::{EntryKind, HardState, Incarnation, LogIndex, MemberKind, Seqno, Weight};
 
 use crate::net::*;
 
@@ -194,6 +194,43 @@ fn what_only_an_arbitrator_has_kept_is_brought_to_a_server_whose_data_reach_it()
         assert_eq!(net.bodies(2).last().unwrap(), "commit 29");
         assert_eq!(net.nodes[&1].group.lineage().newest().unwrap().seqno, end, "nothing is lost");
     }
+}
+
+/// Swarm seed 75095654: an arbitrator has joined, of which the logs of both servers have lost every trace. The one without data leaves the
+/// decision to it; the other one, whose data it can go on from, takes its state because the first vouches for it.
+#[test]
+fn whoever_leaves_the_decision_to_an_arbitrator_vouches_for_it() {
+    let mut net = Net::cluster(2);
+    for n in 0..10 {
+        net.propose(1, &format!("commit {n}"));
+        net.settle();
+    }
+    let mut cfg = arbitrator();
+    cfg.me.weight = Weight(0);
+    net.start(3, cfg.clone(), MemStore::new(), None);
+    net.nodes.get_mut(&3).unwrap().group.join(net.now, JoinState { position: None });
+    net.run(Duration::from_secs(2));
+    let mut logs: Vec<MemStore> = (1..=3).map(|n| net.kill(n)).collect();
+    let base = logs[2].base().clone();
+    for (log, lost) in logs.iter_mut().zip([4, 2]) {
+        let kept = LogIndex(base.index.0 - lost);
+        log.truncate_after(kept).unwrap();
+        log.set_suspect(Some(kept)).unwrap();
+        let hard = HardState { voters_committed: base.voters_at, committed: base.voters_at, ..log.hard_state() };
+        log.save_hard_state(hard).unwrap();
+    }
+    net.restart(1, logs[0].clone(), 2, base.seqno);
+    net.restart(2, logs[1].clone(), 2, Seqno(0));
+    cfg.me.incarnation = Incarnation(2);
+    net.start(3, cfg, logs[2].clone(), None);
+    net.nodes.get_mut(&3).unwrap().group.join(net.now, JoinState { position: None });
+    net.run(Duration::from_secs(60));
+    assert!(net.warned(2, "decides what is gone on with"));
+    for n in 1..=3 {
+        assert_eq!(net.phase(n), Phase::Primary, "node {n}");
+    }
+    assert!(!net.warned(1, "has never named it"), "it does not wait until the other one follows");
+    assert_eq!(base_of(&net, 1), base.seqno, "it needs no copy");
 }
 
 /// The arbitrator has begun a branch for one of the servers and says what it acknowledges there, but is cut off before anybody has the branch. It
