@@ -34,7 +34,7 @@ pub fn killed_nodes_come_back_without_loss(bed: &Bed) {
     assert_equal(&cluster);
 }
 
-/// What a node replays from its own log is told in one line, and not as if it happened now: the views of three from before the death come
+/// A node tells in one line that it has replayed its own log, and not as if that happened now: the views of three from before the death come
 /// again only as the one that the node joined.
 fn speaks_of_now(lines: &[String]) {
     let count = |wanted: &str| lines.iter().filter(|line| line.contains(wanted)).count();
