@@ -249,8 +249,8 @@ impl Cluster {
         here().any(|s| s.db.half_done_at().is_some_and(|at| at > end(at).0))
     }
 
-    /// The data that are left end before any log of the latest branch begins; and all these logs may lack what they acknowledged, or the branch
-    /// was begun in that doubt, without these data. The servers that have them. The commits behind them are lost, so a person has to say that
+    /// The data that are left end before the best log of the latest branch begins; and all logs of it may lack what they acknowledged, or the
+    /// branch was begun in that doubt, without these data. The servers that have them. The commits behind them are lost, so a person has to say that
     /// the cluster goes on from there (rule 10).
     fn only_a_person_can_go_on_from(&self) -> Option<Vec<usize>> {
         let servers = || (0..self.slots.len() - self.options.arbitrators).filter(|slot| !self.slots[*slot].dead);
@@ -268,7 +268,9 @@ impl Cluster {
             }
         };
         let on_latest = || servers().filter(|slot| lineage_of(self.store(*slot)).kinship(&latest) == Kinship::Same);
-        let begins_behind = on_latest().all(|slot| owners.iter().all(|owner| !meets(*owner, self.store(slot).base())));
+        // The one that goes before all others in an election. It shows what the others lost, so none of them goes on without a person.
+        let best = on_latest().max_by_key(|slot| rank_of(self.store(*slot)))?;
+        let begins_behind = owners.iter().all(|owner| !meets(*owner, self.store(best).base()));
         let overtaken = || owners.iter().all(|slot| lineage_of(self.store(*slot)).kinship(&latest) != Kinship::Same);
         let lost = on_latest().all(|slot| self.slots[slot].doubt.is_some()) || overtaken();
         (lost && begins_behind && !owners.is_empty()).then_some(owners)
