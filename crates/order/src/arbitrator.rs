@@ -4,7 +4,7 @@
 //! It never stands by its own timer. It stands for a *server*: when one asks for a vote (or shows its log while it is without a
 //! primary component) that must be refused because its log lacks what this one holds. Elected, it brings that server's log up to
 //! its own and tells it to stand. So an election that a server can win is left to the servers, and what only the arbitrator
-//! holds is not lost.
+//! holds is not lost. Where it can bring up no server with weight, it does so with one without.
 //!
 //! It cannot give what it has dropped. A server whose log ends below its base is stood for only if that one's *data* hold what was
 //! dropped: then the state at the beginning of the log here is all that the server needs, and no copy is. A server that has neither is not stood
@@ -71,8 +71,19 @@ impl<S: LogStore> Group<S> {
         voters.voters.iter().any(|v| v.weight.0 > 0 && !self.kind_of(v.node).is_arbitrator())
     }
 
+    /// May the log here be handed over to this server? One of the voters, if need be without weight.
     fn is_heir(&self, node: NodeId) -> bool {
-        self.own.tail().voters.weight(node) > 0 && !self.kind_of(node).is_arbitrator()
+        self.own.tail().voters.contains(node) && !self.kind_of(node).is_arbitrator()
+    }
+
+    fn has_weight(&self, node: NodeId) -> bool {
+        self.own.tail().voters.weight(node) > 0
+    }
+
+    /// Is a server with weight linked that the log here can be given to?
+    fn reaches_heir_with_weight(&self) -> bool {
+        let voters = &self.own.tail().voters.voters;
+        voters.iter().any(|v| v.weight.0 > 0 && self.peers.contains_key(&v.node) && self.reaches(v.node))
     }
 
     /// A member tells where its log ends, because it hears nobody order.
@@ -82,6 +93,7 @@ impl<S: LogStore> Group<S> {
             || self.hears_sequencer(now)
             || self.log_is_as_good(last)
             || !self.is_heir(from)
+            || !self.has_weight(from) && self.reaches_heir_with_weight()
         {
             return;
         }
@@ -253,7 +265,7 @@ impl<S: LogStore> Group<S> {
         let heirs = s.progress.iter().filter(|(n, p)| {
             self.peers.contains_key(n) && self.is_heir(**n) && !p.beyond && now.since(p.heard) < 2 * patience
         });
-        let Some((matched, heir)) = heirs.map(|(n, p)| (p.matched, *n)).max() else {
+        let Some((_, matched, heir)) = heirs.map(|(n, p)| (self.has_weight(*n), p.matched, *n)).max() else {
             self.arbiter.sit();
             return self.become_follower(now, None);
         };

@@ -195,7 +195,9 @@ impl<S: LogStore> Group<S> {
     /// A voter asks for a vote that this member has by the voter's log and not by its own, which is the better one. So the voter cannot be elected
     /// without this member, which refuses, and the others may not be elected for the voter's log. This member can be, by the votes of those
     /// whom its own log names. It stands no sooner than others do: where one of these wins, its log is not needed.
-    fn be_called(&mut self) {
+    ///
+    /// Or the sequencer hands over to it.
+    pub(crate) fn be_called(&mut self) {
         if !self.may_stand() {
             self.candidacy.called = true;
             self.candidacy.called = self.may_stand();

@@ -810,6 +810,7 @@ impl<S: LogStore> Group<S> {
             Content::Vote { last, transfer } => self.on_vote(now, from, branch, term, last, transfer),
             Content::VoteReply { granted, whole } => self.on_vote_reply(now, from, term, granted, whole),
             Content::TimeoutNow => {
+                self.be_called();
                 if self.may_stand() {
                     self.become_candidate(now, true);
                 }

@@ -233,6 +233,50 @@ fn whoever_leaves_the_decision_to_an_arbitrator_vouches_for_it() {
     assert_eq!(base_of(&net, 1), base.seqno, "it needs no copy");
 }
 
+/// Swarm seed 75176897: an arbitrator has most of the weight, and has dropped what the server with the rest of it lacks. The server without
+/// weight has all of it, and is handed the order.
+#[test]
+fn an_arbitrator_hands_over_to_a_server_without_weight_where_it_can_bring_up_no_other() {
+    let weighing = |n: u8, weight: u8, incarnation: u32| {
+        let mut cfg = if n == 3 { arbitrator() } else { Net::config(n) };
+        (cfg.me.weight, cfg.me.incarnation) = (Weight(weight), Incarnation(incarnation));
+        cfg
+    };
+    let mut net = Net::new();
+    net.bootstrap(1);
+    for (n, weight) in [(2, 0), (3, 2)] {
+        net.start(n, weighing(n, weight, 1), MemStore::new(), None);
+        net.nodes.get_mut(&n).unwrap().group.store_mut().checkpoint_every = 5;
+        net.nodes.get_mut(&n).unwrap().group.join(net.now, JoinState { position: None });
+        net.run(Duration::from_secs(2));
+    }
+    for n in 0..30 {
+        net.propose(1, &format!("commit {n}"));
+        net.settle();
+    }
+    let mut logs: Vec<MemStore> = (1..=3).map(|n| net.kill(n)).collect();
+    let end = logs[2].last();
+    for (log, lacks) in logs.iter_mut().zip([15, 1]) {
+        log.truncate_after(LogIndex(end.0 - lacks)).unwrap();
+    }
+    logs[2].trim(LogIndex(end.0 - 5));
+    assert!(logs[2].base().index > logs[0].last() && logs[2].base().index < logs[1].last());
+    for (n, weight) in [(1, 1), (2, 0), (3, 2)] {
+        let server = Some(Seqno(0)).filter(|_| n < 3);
+        net.start(n, weighing(n, weight, 2), logs[usize::from(n) - 1].clone(), server);
+        let position = server.map(|at| (HISTORY, at));
+        net.nodes.get_mut(&n).unwrap().group.join(net.now, JoinState { position });
+    }
+    net.run(Duration::from_secs(20));
+    for n in 1..=3 {
+        assert_eq!(net.phase(n), Phase::Primary, "node {n}");
+    }
+    for n in 1..=2 {
+        assert_eq!(net.bodies(n).last().unwrap(), "commit 29", "node {n}");
+        assert_eq!(net.bodies(n).len(), 30, "node {n}");
+    }
+}
+
 /// The arbitrator has begun a branch for one of the servers and says what it acknowledges there, but is cut off before anybody has the branch. It
 /// gives that up, and nobody takes its log for an old one for want of it.
 #[test]
