@@ -202,7 +202,7 @@ impl<S: LogStore> Group<S> {
     }
 
     /// Does this state go on from what is committed here? Then nothing is given up by taking it: it is no older than the log here, as in an
-    /// election, so what was acknowledged here and committed lies below it, and what the data hold does.
+    /// election, so what was acknowledged here and committed lies below it. So do the data, or they hold what was committed on that branch.
     /// It comes from this cluster, whoever offers it, if its table of sessions has a line of everybody in the own one, none of them older:
     /// lines stay when nodes go.
     pub(crate) fn continues_here(&self, from: NodeId, lineage: &Lineage, base: &Base) -> bool {
@@ -215,7 +215,7 @@ impl<S: LogStore> Group<S> {
         let beyond = base.history == self.own.tail().history
             && base.index > self.commit
             && (base.term, base.index) >= (self.own.tail().term, self.own.tail().index)
-            && base.seqno >= done.seqno.max(self.data.applied)
+            && base.seqno >= done.seqno
             && base.voters_at >= done.voters_at
             && base.view.number >= done.view.number;
         let theirs: BTreeMap<NodeId, SessionMark> = base.sessions.iter().map(|m| (m.session.node, *m)).collect();

@@ -988,15 +988,12 @@ impl Cluster {
         let Ok(entries) = store.read(base.index.next(), usize::MAX) else { return false };
         let mut named: BTreeSet<NodeId> = base.voters.voters.iter().map(|v| v.node).collect();
         named.extend(base.view.members.iter().map(|m| m.node));
-        // By a line of somebody else in its table of sessions it knows a state for its own cluster's that begins behind all that it has.
+        // By a line of somebody else in its table of sessions it knows the others' state for its own cluster's.
+        let others = |n: NodeId| n != me && !n.0.is_nil();
         let speakers = base.sessions.iter().map(|m| m.session).chain(entries.iter().map(|e| e.header.session));
-        let others: BTreeSet<NodeId> = speakers.map(|s| s.node).filter(|n| *n != me && !n.0.is_nil()).collect();
-        let position = self.slots[slot].db.now.position;
-        let continues = |other: &Slot| !other.dead && other.node != me && other.store().base().seqno.0 >= position;
-        if !others.is_empty() && self.slots.iter().any(continues) {
+        if speakers.into_iter().any(|session| others(session.node)) {
             return false;
         }
-        named.extend(others);
         for e in entries {
             let mut r = Reader::new(&e.payload);
             match e.header.kind {

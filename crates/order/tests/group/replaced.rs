@@ -152,6 +152,36 @@ fn a_backup_from_before_the_others_were_replaced_is_brought_up() {
     has_come_back(&mut net, "backup");
 }
 
+/// Swarm seed 75040126: its log has lost the end, and with it the names of all who are left. Its data reach further than the state begins that
+/// they send. They are a part of what that state's log holds, so nothing is given up.
+#[test]
+fn who_lost_the_end_of_its_log_comes_back_with_data_that_reach_beyond_the_state() {
+    let mut net = three(false);
+    net.join(4);
+    net.propose(4, "hello of 4");
+    net.propose(1, "in the data of the sleeper");
+    net.run(Duration::from_secs(1));
+    let at = position(&net, SLEEPER);
+    let mut store = net.kill(SLEEPER);
+    net.run(Duration::from_secs(15));
+    net.kill(1);
+    net.run(Duration::from_secs(15));
+    net.join(5);
+    net.propose(5, "hello of 5");
+    net.run(Duration::from_secs(15));
+    leave(&mut net, 2);
+    both_order(&mut net);
+    let base = net.nodes[&4].group.store().base().clone();
+    assert!(base.seqno < at, "the data reach beyond the state");
+    store.truncate_after(base.index.prev()).unwrap();
+    store.set_suspect(Some(store.last())).unwrap();
+    net.restart(SLEEPER, store, 2, at);
+    has_come_back(&mut net, "without the end of its log");
+    assert!(!net.nodes[&SLEEPER].events.contains(&Event::DataDiverged));
+    let bodies = net.bodies(SLEEPER);
+    assert!(bodies.contains(&"in the data of the sleeper".to_string()), "the log meets the data: {bodies:?}");
+}
+
 /// Its commits are not in the branch that is left, and nobody whom it knows is in that one: a person decides. Until then it costs the
 /// others next to nothing.
 #[test]
