@@ -178,10 +178,13 @@ fn context(asked: &Measure, settings: Settings, provider: PathBuf, cancel: Cance
     if let Some(galera) = asked.galera.as_ref().filter(|path| !path.is_file()) {
         return Err(format!("--galera {}: there is no such file", galera.display()));
     }
-    for library in &asked.library {
+    let mut libraries = asked.library.clone();
+    for library in &mut libraries {
         if !library.library.is_file() {
             return Err(format!("--library {}: there is no such file", library.library.display()));
         }
+        // A name without a slash would be looked for among the system's libraries.
+        library.library = absolute(&library.library)?;
     }
     if !provider.is_file() {
         return Err(format!(
@@ -196,7 +199,7 @@ fn context(asked: &Measure, settings: Settings, provider: PathBuf, cancel: Cance
         base_port: asked.base_port,
         provider: absolute(&provider)?,
         galera: systems::galera(asked.galera.as_ref()),
-        libraries: asked.library.clone(),
+        libraries,
         mysql: mysql::tree(&mysql_root(asked)),
         disks: None,
         cancel,

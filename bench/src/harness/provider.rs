@@ -42,13 +42,18 @@ fn buf(bytes: &[u8]) -> sys::Buf {
 
 const NO_BUF: sys::Buf = sys::Buf { ptr: ptr::null(), len: 0 };
 
+/// The error itself names the call only. The linker's own words are its source.
+fn reason(error: &dyn std::error::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
+}
+
 impl Provider {
     pub fn load(path: &Path) -> Result<Provider, String> {
         // SAFETY: loading runs the library's constructors; that is what the operator asked for.
-        let library = unsafe { libloading::Library::new(path) }.map_err(|e| e.to_string())?;
+        let library = unsafe { libloading::Library::new(path) }.map_err(|e| reason(&e))?;
         let library = Box::leak(Box::new(library));
         // SAFETY: the type of this symbol is fixed by the wsrep API.
-        let loader = unsafe { library.get::<sys::LoaderFn>(b"wsrep_loader\0") }.map_err(|e| e.to_string())?;
+        let loader = unsafe { library.get::<sys::LoaderFn>(b"wsrep_loader\0") }.map_err(|e| reason(&e))?;
         // SAFETY: every field is a pointer or an optional function: zero is valid.
         let table: &'static mut sys::Wsrep = Box::leak(Box::new(unsafe { std::mem::zeroed() }));
         // SAFETY: the table lives for ever.
