@@ -535,3 +535,45 @@ fn a_member_whose_log_was_replaced_after_a_fork_can_write_again() {
     net.run(Duration::from_secs(5));
     assert_eq!(net.bodies(3), ["on this side", "after"]);
 }
+
+/// Swarm seed 75472919: a member that had come back was elected, and had not reached its voters again when it heard of a branch that begins
+/// below its data. It gave way, and went on ordering.
+#[test]
+fn a_sequencer_outside_of_a_component_that_gives_way_orders_no_more() {
+    let mut net = Net::cluster(3);
+    net.cut = vec![(1, 3), (2, 3)];
+    net.update_links();
+    net.run(Duration::from_secs(10));
+    let leader = [1, 2].into_iter().find(|n| net.phase(*n) == Phase::Primary).unwrap();
+    net.propose(leader, "beyond the fork");
+    net.settle();
+    net.force(3);
+    net.run(Duration::from_secs(1));
+    assert_eq!(net.phase(3), Phase::Primary);
+    let logs = [1, 2].map(|n| net.kill(n));
+    for (n, log) in (1..).zip(logs) {
+        let end = log.read(log.last(), 0).unwrap()[0].header.seqno;
+        net.restart(n, log, 2, end);
+    }
+    let elected = loop {
+        net.drain_all();
+        let leads = |n: &u8| net.nodes[n].group.status().sequencer == Some(node(*n));
+        if let Some(elected) = [1, 2].into_iter().find(leads) {
+            break elected;
+        }
+        let Some((from, to, message)) = net.next_message() else { continue };
+        let now = net.now;
+        net.nodes.get_mut(&to).unwrap().group.handle_message(now, node(from), message);
+    };
+    assert_eq!(net.phase(elected), Phase::Joining);
+    net.cut = vec![(1, 2), (3 - elected, 3)];
+    net.update_links();
+    net.run(Duration::from_secs(1));
+    let status = net.nodes[&elected].group.status();
+    assert_ne!(status.sequencer, Some(node(elected)), "{status:?}");
+    net.heal();
+    net.run(Duration::from_secs(10));
+    for n in 1..=3 {
+        assert!(net.forked(n), "node {n} is on the branch that was forced");
+    }
+}
