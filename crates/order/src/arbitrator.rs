@@ -80,20 +80,24 @@ impl<S: LogStore> Group<S> {
         self.own.tail().voters.weight(node) > 0
     }
 
-    /// Is a server with weight linked that the log here can be given to?
-    fn reaches_heir_with_weight(&self) -> bool {
+    /// Is a server with weight here that the log here can be given to?
+    fn reaches_heir_with_weight(&self, now: Timestamp) -> bool {
+        let lately = |node| self.peers.get(&node).is_some_and(|p| p.told_lately(now).is_some());
+        let same = |node| self.kinship_of(node) == Some(Kinship::Same);
         let voters = &self.own.tail().voters.voters;
-        voters.iter().any(|v| v.weight.0 > 0 && self.peers.contains_key(&v.node) && self.reaches(v.node))
+        voters.iter().any(|v| v.weight.0 > 0 && lately(v.node) && same(v.node) && self.reaches(v.node))
     }
 
-    /// A member tells where its log ends, because it hears nobody order.
+    /// A member tells where its log ends, because it hears nobody order. One without weight cannot be elected unless it is called, so it is stood
+    /// for whatever its log holds.
     pub(crate) fn hear_of_log(&mut self, now: Timestamp, from: NodeId, last: LogEnd) {
         if !self.arbitrates()
             || self.leads()
             || self.hears_sequencer(now)
-            || self.log_is_as_good(last)
             || !self.is_heir(from)
-            || !self.has_weight(from) && self.reaches_heir_with_weight()
+            // It can win by itself, or another one is in reach that can.
+            || self.has_weight(from) && self.log_is_as_good(last)
+            || !self.has_weight(from) && self.reaches_heir_with_weight(now)
         {
             return;
         }

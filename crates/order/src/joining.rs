@@ -284,7 +284,7 @@ impl<S: LogStore> Group<S> {
             return self.send(from, Content::HeartbeatAck { round: 0 }.in_term(branch, term));
         }
         let contradicts = match kinship {
-            Kinship::Same => self.standing().is_doubled(),
+            Kinship::Same => self.standing().is_doubled() || self.data_contradict(&base),
             Kinship::Descendant(fork) => !self.can_follow(&fork),
             Kinship::Ancestor | Kinship::Sibling => true,
         };
@@ -322,7 +322,10 @@ impl<S: LogStore> Group<S> {
         if !self.replace_log(base) {
             return;
         }
-        self.data.applied = Seqno::ZERO;
+        // Data that are kept say until delivery has passed them what this member may follow.
+        if !self.data.stocked {
+            self.data.applied = Seqno::ZERO;
+        }
         self.become_follower(now, Some((from, lineage)));
         self.suspicion.keep_acknowledged(forgotten);
         if matches!(self.phase(), Phase::Primary | Phase::Leaving) {

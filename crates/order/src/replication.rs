@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
-use trireme_types::{Entry, EntryHeader, EntryKind, LogIndex, NodeId, Seqno, SessionMark, Term, Timestamp, VoterSet};
+use trireme_types::{
+    Base, Entry, EntryHeader, EntryKind, LogIndex, NodeId, Seqno, SessionMark, Term, Timestamp, VoterSet,
+};
 
 use crate::group::Group;
 use crate::message::WireEntry;
@@ -707,6 +709,12 @@ impl<S: LogStore> Group<S> {
     fn data_hold(&self, index: LogIndex) -> bool {
         self.data.applied <= self.own.tail().seqno
             && self.seqno_at(index.prev()).is_some_and(|before| before < self.data.applied)
+    }
+
+    /// Does a state of the own branch begin with another entry than the data hold there? One of the two is of an old disk that went on alone.
+    pub(crate) fn data_contradict(&self, base: &Base) -> bool {
+        let other = |term: Term| term != base.term;
+        self.own.store().term_at(base.index).is_some_and(other) && self.data_hold(base.index)
     }
 
     fn seqno_at(&self, index: LogIndex) -> Option<Seqno> {

@@ -75,8 +75,19 @@ pub(crate) struct Suspicion {
     recalled: BTreeMap<NodeId, (Term, LogIndex)>,
     /// The end of the branch that this member gave up last, because its only voter had not heard of it.
     given_up: Option<LogEnd>,
-    /// The one that was to decide what is gone on with, with its log, and how often.
-    entrusted: Option<(NodeId, LogEnd, u32)>,
+    /// The one that was to decide what is gone on with.
+    entrusted: Option<Entrusted>,
+}
+
+/// The decision was left to this one.
+struct Entrusted {
+    to: NodeId,
+    /// Where its log ended then.
+    log: LogEnd,
+    /// The promises were those of this term. It decides in the next.
+    term: Term,
+    /// So often, with this log.
+    times: u32,
 }
 
 /// An arbitrator that has not decided after so many words finds its log of no use to anybody: it may see more than others do.
@@ -86,18 +97,24 @@ const ENTRUSTED_MAX: u32 = 3;
 const RECALLED_MAX: usize = 1024;
 
 impl Suspicion {
-    fn note_entrusted(&mut self, node: NodeId, last: LogEnd) {
-        let times = self.entrusted.map_or(0, |(to, log, times)| if (to, log) == (node, last) { times } else { 0 });
-        self.entrusted = Some((node, last, times + 1));
+    fn note_entrusted(&mut self, to: NodeId, log: LogEnd, term: Term) {
+        let again = self.entrusted.as_ref().filter(|e| (e.to, e.log) == (to, log));
+        let times = again.map_or(0, |e| e.times) + 1;
+        self.entrusted = Some(Entrusted { to, log, term, times });
     }
 
     /// The one that this member left the decision to last.
     pub fn entrusted(&self) -> Option<NodeId> {
-        self.entrusted.map(|(to, ..)| to)
+        self.entrusted.as_ref().map(|e| e.to)
+    }
+
+    /// The same, as long as it may decide for a member that is in `term`.
+    pub fn decides_in(&self, term: Term) -> Option<NodeId> {
+        self.entrusted.as_ref().filter(|e| term <= e.term.next()).map(|e| e.to)
     }
 
     fn has_declined(&self, node: NodeId, last: LogEnd) -> bool {
-        self.entrusted.is_some_and(|(to, log, times)| (to, log) == (node, last) && times >= ENTRUSTED_MAX)
+        self.entrusted.as_ref().is_some_and(|e| (e.to, e.log) == (node, last) && e.times >= ENTRUSTED_MAX)
     }
 
     pub fn note_given_up(&mut self, end: LogEnd) {
@@ -309,7 +326,7 @@ impl<S: LogStore> Group<S> {
                 format!("{} has the best log, and decides what is gone on with", self.names_of(&[log.node])),
             );
             self.become_follower(now, None);
-            self.suspicion.note_entrusted(log.node, log.last);
+            self.suspicion.note_entrusted(log.node, log.last, term);
             return self.send(log.node, Content::Entrust.in_term(branch, term));
         }
         let me = self.me();

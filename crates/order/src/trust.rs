@@ -162,7 +162,8 @@ impl<S: LogStore> Group<S> {
     /// The one that this member follows, has promised its vote in the present term, or left the decision to: it vouches for that one.
     pub(crate) fn vouches_for(&self) -> Option<NodeId> {
         let promised = Some(self.own.voted_for()).filter(|n| *n != NodeId::default() && *n != self.me());
-        self.sequencer().or(promised).or(self.suspicion.entrusted())
+        let decides = || self.suspicion.decides_in(self.own.term()).filter(|_| !self.is_inside());
+        self.sequencer().or(promised).or_else(decides)
     }
 
     /// Of this cluster, as far as the log here and those whom it remembers can say?
@@ -202,7 +203,7 @@ impl<S: LogStore> Group<S> {
     }
 
     /// Does this state go on from what is committed here? Then nothing is given up by taking it: it is no older than the log here, as in an
-    /// election, so what was acknowledged here and committed lies below it. So do the data, or they hold what was committed on that branch.
+    /// election, so what was acknowledged here and committed lies below it, and what the data hold does, or follows in that one's log.
     /// It comes from this cluster, whoever offers it, if its table of sessions has a line of everybody in the own one, none of them older:
     /// lines stay when nodes go.
     pub(crate) fn continues_here(&self, from: NodeId, lineage: &Lineage, base: &Base) -> bool {
@@ -212,10 +213,13 @@ impl<S: LogStore> Group<S> {
             Kinship::Ancestor | Kinship::Sibling => false,
         };
         let done = &self.done;
+        // Data that outlived the end of the log hold what was committed on that branch. As long as the log is there, it says more of them.
+        let lost_end = self.own.store().suspect().is_some() && base.index > self.own.tail().index;
         let beyond = base.history == self.own.tail().history
             && base.index > self.commit
             && (base.term, base.index) >= (self.own.tail().term, self.own.tail().index)
             && base.seqno >= done.seqno
+            && (base.seqno >= self.data.applied || lost_end)
             && base.voters_at >= done.voters_at
             && base.view.number >= done.view.number;
         let theirs: BTreeMap<NodeId, SessionMark> = base.sessions.iter().map(|m| (m.session.node, *m)).collect();

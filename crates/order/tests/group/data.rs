@@ -275,6 +275,16 @@ fn an_arbitrator_hands_over_to_a_server_without_weight_where_it_can_bring_up_no_
         assert_eq!(net.bodies(n).last().unwrap(), "commit 29", "node {n}");
         assert_eq!(net.bodies(n).len(), 30, "node {n}");
     }
+    // And once more, when it has all that the arbitrator has.
+    net.kill(1);
+    net.run(Duration::from_secs(20));
+    assert_eq!(net.phase(2), Phase::Primary);
+    let log = net.kill(2);
+    net.run(Duration::from_secs(20));
+    net.start(2, weighing(2, 0, 3), log, Some(Seqno(0)));
+    net.nodes.get_mut(&2).unwrap().group.join(net.now, JoinState { position: Some((HISTORY, Seqno(0))) });
+    net.run(Duration::from_secs(20));
+    assert_eq!(net.phase(2), Phase::Primary);
 }
 
 /// The arbitrator has begun a branch for one of the servers and says what it acknowledges there, but is cut off before anybody has the branch. It
