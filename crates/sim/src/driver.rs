@@ -268,7 +268,14 @@ impl Cluster {
         let lazy = self.rng.chance(0.01);
         let early = self.rng.chance(0.5);
         let Some(p) = self.life(slot, boot) else { return };
-        if p.sync.is_some() || p.group.store().failed() {
+        if p.sync.is_some() {
+            return;
+        }
+        if p.group.store().failed() {
+            // Beside the calls of the group, as in a trim: the node notices when it syncs next.
+            if p.group.wants_sync() && p.outage.is_none() && p.group.status().phase != Phase::Failed {
+                self.on_log_failed(slot);
+            }
             return;
         }
         p.group.store_mut().housekeeping();

@@ -336,10 +336,12 @@ impl Cluster {
         }
     }
 
-    /// The process in this place ends, and with it the transfers of states from and to it.
+    /// The process in this place ends, and with it the transfers of states from and to it. One that stands still may have received its state, and
+    /// takes it when it moves again.
     pub(crate) fn note_end(&mut self, slot: usize) {
         let node = self.slots[slot].node;
-        self.watch.snapshots.retain(|(from, to)| *from != slot && *to != node);
+        let still: Vec<NodeId> = self.slots.iter().filter(|s| s.stands_still()).map(|s| s.node).collect();
+        self.watch.snapshots.retain(|(from, to)| *to != node && (*from != slot || still.contains(to)));
     }
 
     /// A message comes to `slot`.
