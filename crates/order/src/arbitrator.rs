@@ -88,15 +88,15 @@ impl<S: LogStore> Group<S> {
         voters.iter().any(|v| v.weight.0 > 0 && lately(v.node) && same(v.node) && self.reaches(v.node))
     }
 
-    /// A member tells where its log ends, because it hears nobody order. One without weight cannot be elected unless it is called, so it is stood
-    /// for whatever its log holds.
+    /// A member tells where its log ends, because it hears nobody order. One without weight cannot be elected unless it is called, so with data it
+    /// is stood for whatever its log holds.
     pub(crate) fn hear_of_log(&mut self, now: Timestamp, from: NodeId, last: LogEnd) {
         if !self.arbitrates()
             || self.leads()
             || self.hears_sequencer(now)
             || !self.is_heir(from)
-            // It can win by itself, or another one is in reach that can.
-            || self.has_weight(from) && self.log_is_as_good(last)
+            // It can win by itself, or has nothing to order with; or another one is in reach that can win.
+            || self.log_is_as_good(last) && (self.has_weight(from) || self.data_of(from).is_none())
             || !self.has_weight(from) && self.reaches_heir_with_weight(now)
         {
             return;

@@ -98,7 +98,7 @@ pub(crate) struct ServerData {
     pub on_disk: Option<Seqno>,
     /// A log that is to take the place of the own one waits for that.
     pub awaited: Option<Awaited>,
-    /// They hold everything up to here, whatever `commit` knows of it. Zero: unknown, or passed by delivery.
+    /// They hold everything up to here, whatever `commit` knows of it. Delivery may have passed that. Zero: unknown.
     pub applied: Seqno,
     /// Linked servers of whose data it turned out that the log here does not go on from them.
     pub out_of_reach: BTreeSet<NodeId>,

@@ -319,13 +319,12 @@ impl<S: LogStore> Group<S> {
         }
         let forgotten = self.suspicion.acknowledged_before();
         let view = base.view.clone();
+        let held = self.holds().unwrap_or_default();
         if !self.replace_log(base) {
             return;
         }
         // Data that are kept say until delivery has passed them what this member may follow.
-        if !self.data.stocked {
-            self.data.applied = Seqno::ZERO;
-        }
+        self.data.applied = if self.data.stocked { self.data.applied.max(held) } else { Seqno::ZERO };
         self.become_follower(now, Some((from, lineage)));
         self.suspicion.keep_acknowledged(forgotten);
         if matches!(self.phase(), Phase::Primary | Phase::Leaving) {

@@ -220,6 +220,7 @@ impl<S: LogStore> Group<S> {
             && (base.term, base.index) >= (self.own.tail().term, self.own.tail().index)
             && base.seqno >= done.seqno
             && (base.seqno >= self.data.applied || lost_end)
+            && !self.data_contradict(base)
             && base.voters_at >= done.voters_at
             && base.view.number >= done.view.number;
         let theirs: BTreeMap<NodeId, SessionMark> = base.sessions.iter().map(|m| (m.session.node, *m)).collect();

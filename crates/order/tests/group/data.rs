@@ -281,8 +281,9 @@ fn an_arbitrator_hands_over_to_a_server_without_weight_where_it_can_bring_up_no_
     assert_eq!(net.phase(2), Phase::Primary);
     let log = net.kill(2);
     net.run(Duration::from_secs(20));
-    net.start(2, weighing(2, 0, 3), log, Some(Seqno(0)));
-    net.nodes.get_mut(&2).unwrap().group.join(net.now, JoinState { position: Some((HISTORY, Seqno(0))) });
+    let end = log.read(log.last(), 1).unwrap().remove(0).header.seqno;
+    net.start(2, weighing(2, 0, 3), log, Some(end));
+    net.nodes.get_mut(&2).unwrap().group.join(net.now, JoinState { position: Some((HISTORY, end)) });
     net.run(Duration::from_secs(20));
     assert_eq!(net.phase(2), Phase::Primary);
 }
