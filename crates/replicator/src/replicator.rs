@@ -142,6 +142,8 @@ pub enum Effect {
     },
     /// For an arbitrator: which server carries out the request.
     Answer(Result<String, NoDonor>),
+    /// All that was delivered has to be on this node's disk before what follows is done.
+    SyncLog,
     /// The data that the log goes on from are here.
     DataArrived,
     /// The server cannot go on: it ends, saying this.
@@ -1054,6 +1056,8 @@ impl Replicator {
             // From here on they are the group's.
             Flaw::Outvoted(_) => self.failures = None,
         }
+        // From here on nothing but the log tells that older data are not the group's.
+        self.emit(Effect::SyncLog);
         self.emit(Effect::DataArrived);
         self.go_live(Position { history: self.base.history, seqno }, Some((own_view, &view)));
     }

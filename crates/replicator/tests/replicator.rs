@@ -426,8 +426,9 @@ fn of_half_done_data_one_member_goes_on() {
     assert_eq!(s.tick(), [], "once");
     s.say(1, AppMessage::HalfDone { position: Seqno(5) });
     assert_eq!(s.tick(), [Effect::Propose(AppMessage::GoOnHalfDone)]);
+    // Swarm seed 75646415: the power failed, and with the log's end went the only word that older data are not the group's.
     let effects = s.say(1, AppMessage::GoOnHalfDone);
-    assert!(matches!(effects[..], [Effect::DataArrived, Effect::GoLive { .. }]), "{effects:?}");
+    assert!(matches!(effects[..], [Effect::SyncLog, Effect::DataArrived, Effect::GoLive { .. }]), "{effects:?}");
 }
 
 #[test]

@@ -103,6 +103,17 @@ impl Store {
             Store::Real(s) => s.complete_sync(),
         }
     }
+    /// Everything is on the disk when this returns, unless the log has failed.
+    pub fn sync_all(&mut self) {
+        match self {
+            Store::Fast(s) => {
+                if let Some((generation, upto)) = s.begin_sync() {
+                    s.complete_sync(generation, upto);
+                }
+            }
+            Store::Real(s) => s.sync_all(),
+        }
+    }
     pub fn housekeeping(&mut self) {
         match self {
             Store::Fast(_) => {}

@@ -287,6 +287,10 @@ impl RealStore {
         self.log().is_under_way()
     }
 
+    pub fn sync_all(&mut self) {
+        let _ = self.log_mut().sync_all();
+    }
+
     /// Whether the sync succeeded.
     pub fn complete_sync(&mut self) -> bool {
         if std::mem::take(&mut self.written_past) {

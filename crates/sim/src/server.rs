@@ -114,6 +114,15 @@ impl Cluster {
             Effect::Answer(_) | Effect::NobodyHasData { .. } => {}
             Effect::DataAtRisk => self.slots[slot].at_risk = true,
             Effect::DataSafe => self.slots[slot].at_risk = false,
+            Effect::SyncLog => {
+                if let Some(p) = &mut self.slots[slot].process {
+                    p.group.store_mut().sync_all();
+                    // Its node ends before it does anything else.
+                    if p.group.store().failed() {
+                        self.die(slot);
+                    }
+                }
+            }
             Effect::DataArrived => {
                 self.with_group(slot, |g, _| g.data_arrived());
             }

@@ -403,13 +403,19 @@ impl<S: Storage> WriteSetLog<S> {
         true
     }
 
-    /// Syncs everything and marks the log as closed cleanly.
-    pub fn close(mut self) -> Result<(), StoreError> {
+    /// Blocks until everything is on the disk.
+    pub fn sync_all(&mut self) -> Result<(), StoreError> {
         self.guarded(|log| log.write_all())?;
         if let Some(ticket) = self.begin_sync() {
             let done = ticket.run()?;
             self.finish_sync(done)?;
         }
+        Ok(())
+    }
+
+    /// Syncs everything and marks the log as closed cleanly.
+    pub fn close(mut self) -> Result<(), StoreError> {
+        self.sync_all()?;
         self.save_meta(|m| m.clean = true)
     }
 

@@ -394,6 +394,11 @@ impl Core {
                 };
                 self.shared.host.log(Level::Warn, texts::nobody_has_data(&who));
             }
+            Effect::SyncLog => {
+                if let Err(error) = self.inc.group.store_mut().sync_all() {
+                    self.fail(error.to_string());
+                }
+            }
             Effect::DataArrived => self.inc.group.data_arrived(),
             Effect::Die(reason) => self.shared.die(reason),
             Effect::Fail(reason) => self.fail(reason),
