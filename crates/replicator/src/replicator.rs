@@ -459,8 +459,8 @@ impl Replicator {
         let Some(request) = self.feed.request_mut() else { return };
         match (request.stage, gives) {
             (Stage::Said, Some(donor)) => self.on_given(donor),
-            // A copy is here, and nobody is asked again.
-            (Stage::AskAt(_), Some(donor)) if arrived => self.on_given(donor),
+            // It was ordered after all, before a loss of the majority. Nobody is asked again, and whoever gives is waited for.
+            (Stage::AskAt(_), Some(donor)) if arrived || request.said => self.on_given(donor),
             (Stage::Said | Stage::AskAt(_), None) if arrived && request.said => self.refuse_copy(None),
             // It was refused, or is still to be ordered. It may be ordered twice, and is served once.
             (Stage::Said, None) => request.stage = Stage::AskAt(Timestamp::ZERO),

@@ -268,6 +268,20 @@ fn a_request_that_was_granted_in_the_part_that_a_snapshot_skips_is_known() {
     assert!(dies(&without_donor), "the donor is known: {without_donor:?}");
 }
 
+/// Swarm seed 75706237: it asked again, and nothing took that for the request that its donor was done with.
+#[test]
+fn a_request_from_before_a_loss_of_the_majority_that_was_granted_meanwhile_is_not_repeated() {
+    let granted = Subject::copying(3, 9).state();
+    let mut s = asked(3);
+    s.replicator.handle_non_primary();
+    s.reset_to(20, &granted);
+    s.view(21, &[1, 2]);
+    assert_eq!(s.tick(), [], "member 2 gives");
+    let first = s.say(2, done());
+    let then = s.copy_arrives(21);
+    assert!(matches!(&then[..], [Effect::DataArrived, Effect::GoLive { .. }]), "{first:?} {then:?}");
+}
+
 #[test]
 fn a_request_that_was_refused_in_the_part_that_a_snapshot_skips_is_repeated() {
     let mut s = asked(3);
