@@ -82,10 +82,7 @@ impl<S: LogStore> Group<S> {
 
     /// Is a server with weight here that the log here can be given to?
     fn reaches_heir_with_weight(&self, now: Timestamp) -> bool {
-        let lately = |node| self.peers.get(&node).is_some_and(|p| p.told_lately(now).is_some());
-        let same = |node| self.kinship_of(node) == Some(Kinship::Same);
-        let voters = &self.own.tail().voters.voters;
-        voters.iter().any(|v| v.weight.0 > 0 && lately(v.node) && same(v.node) && self.reaches(v.node))
+        self.someone_to_bring_up(&self.voters_heard(now)).is_some()
     }
 
     /// A member tells where its log ends, because it hears nobody order. One without weight cannot be elected unless it is called, so with data it

@@ -218,7 +218,6 @@ impl<S: LogStore> Group<S> {
     }
 
     fn give_way(&mut self, now: Timestamp, rival: Rival) {
-        self.become_follower(now, None);
         self.become_non_primary(vec![self.own_member()]);
         self.become_yielding(now, rival);
     }

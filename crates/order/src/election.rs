@@ -434,8 +434,6 @@ impl<S: LogStore> Group<S> {
                 if term == self.own.term() && self.only_data_keep_it_from(from, &fork) {
                     self.become_diverged(None);
                 } else {
-                    // It may have been elected just now, and nobody may have heard of that.
-                    self.become_follower(now, None);
                     self.become_yielding(now, Rival::Branch);
                 }
             }

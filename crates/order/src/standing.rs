@@ -146,8 +146,10 @@ impl<S: LogStore> Group<S> {
     }
 
     /// Asks for the state of another component. Until it comes, log and data are kept: a person may want them (`pc.bootstrap`), and so
-    /// does this member if that primary component turns out to be gone.
+    /// does this member if that primary component turns out to be gone. It orders no more, also where it was elected just now and nobody has
+    /// heard of that.
     pub(crate) fn become_yielding(&mut self, now: Timestamp, rival: Rival) {
+        self.become_follower(now, None);
         self.stand(Standing::GivesWay { rival, heard: now });
         self.send_join();
     }

@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use trireme_types::{Fork, Kinship, Level, Lineage, LogIndex, NodeId, Seqno, Term, Timestamp, Uuid};
+use trireme_types::{Fork, Kinship, Level, Lineage, LogIndex, NodeId, Seqno, Term, Timestamp, Uuid, Voter};
 
 use crate::from_data::Reach;
 use crate::group::Group;
@@ -487,13 +487,17 @@ impl<S: LogStore> Group<S> {
         self.deciding().all(|set| set.weight(node) > 0)
     }
 
+    /// Those of the newest set whose logs are of this branch, and who were heard lately.
+    pub(crate) fn voters_heard(&self, now: Timestamp) -> Vec<Voter> {
+        let lately = |n: NodeId| self.peers.get(&n).is_some_and(|p| p.told_lately(now).is_some());
+        let heard = |v: &Voter| self.kinship_of(v.node) == Some(Kinship::Same) && lately(v.node);
+        self.own.tail().voters.voters.iter().copied().filter(heard).collect()
+    }
+
     pub(crate) fn someone_here_to_bring_up(&self, now: Timestamp) -> Option<NodeId> {
-        let here = self.own.tail().voters.voters.iter().copied().filter(|v| {
-            self.kinship_of(v.node) == Some(Kinship::Same)
-                && self.votes_in_all(v.node)
-                && self.peers.get(&v.node).is_some_and(|p| p.told_lately(now).is_some())
-        });
-        self.someone_to_bring_up(&here.collect::<Vec<_>>())
+        let mut here = self.voters_heard(now);
+        here.retain(|v| self.votes_in_all(v.node));
+        self.someone_to_bring_up(&here)
     }
 
     /// From now on the own log is no evidence. `false`: that could not be written down.

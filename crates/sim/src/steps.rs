@@ -270,10 +270,8 @@ impl Cluster {
             }
             Step::CloseLog => {
                 ending.next = Step::CloseEngine;
-                if let Some(disk) = &mut s.disk
-                    && let Some((generation, upto)) = disk.begin_sync(false)
-                {
-                    disk.complete_sync(generation, upto);
+                if let Some(disk) = &mut s.disk {
+                    disk.sync_all();
                 }
                 // Killed before the engine's end, perhaps: by preference where the state file is ahead of it.
                 if self.starts.chance(if silent { 0.6 } else { 0.3 }) {
