@@ -149,8 +149,7 @@ fn two_servers_and_an_arbitrator(lost: [u64; 2], kept: u64) -> (Net, Vec<MemStor
 fn start_arbitrator(net: &mut Net, log: MemStore) {
     let mut cfg = arbitrator();
     cfg.me.incarnation = Incarnation(2);
-    net.start(3, cfg, log, None);
-    net.nodes.get_mut(&3).unwrap().group.join(net.now, JoinState { position: None });
+    net.enter(3, cfg, log, None);
 }
 
 /// Two servers and an arbitrator lose their power. The arbitrator has kept the most, but only the end of it. The data reach the beginning
@@ -176,7 +175,7 @@ fn what_only_an_arbitrator_has_kept_is_brought_to_a_server_whose_log_reaches_it(
 fn what_only_an_arbitrator_has_kept_is_brought_to_a_server_whose_data_reach_it() {
     for beyond in [0, 3] {
         let (mut net, logs) = two_servers_and_an_arbitrator([15, 20], 5);
-        let (base, end) = (logs[2].base().clone(), logs[2].read(logs[2].last(), 0).unwrap()[0].header.seqno);
+        let (base, end) = (logs[2].base().clone(), end_of(&logs[2]));
         assert!(logs[0].last() < base.index && logs[1].last() < base.index);
         let data = Seqno(base.seqno.0 + beyond);
         net.restart(1, logs[0].clone(), 2, Seqno(3));
@@ -207,8 +206,7 @@ fn whoever_leaves_the_decision_to_an_arbitrator_vouches_for_it() {
     }
     let mut cfg = arbitrator();
     cfg.me.weight = Weight(0);
-    net.start(3, cfg.clone(), MemStore::new(), None);
-    net.nodes.get_mut(&3).unwrap().group.join(net.now, JoinState { position: None });
+    net.enter(3, cfg.clone(), MemStore::new(), None);
     net.run(Duration::from_secs(2));
     let mut logs: Vec<MemStore> = (1..=3).map(|n| net.kill(n)).collect();
     let base = logs[2].base().clone();
@@ -222,8 +220,7 @@ fn whoever_leaves_the_decision_to_an_arbitrator_vouches_for_it() {
     net.restart(1, logs[0].clone(), 2, base.seqno);
     net.restart(2, logs[1].clone(), 2, Seqno(0));
     cfg.me.incarnation = Incarnation(2);
-    net.start(3, cfg, logs[2].clone(), None);
-    net.nodes.get_mut(&3).unwrap().group.join(net.now, JoinState { position: None });
+    net.enter(3, cfg, logs[2].clone(), None);
     net.run(Duration::from_secs(60));
     assert!(net.warned(2, "decides what is gone on with"));
     for n in 1..=3 {
@@ -263,9 +260,7 @@ fn an_arbitrator_hands_over_to_a_server_without_weight_where_it_can_bring_up_no_
     assert!(logs[2].base().index > logs[0].last() && logs[2].base().index < logs[1].last());
     for (n, weight) in [(1, 1), (2, 0), (3, 2)] {
         let server = Some(Seqno(0)).filter(|_| n < 3);
-        net.start(n, weighing(n, weight, 2), logs[usize::from(n) - 1].clone(), server);
-        let position = server.map(|at| (HISTORY, at));
-        net.nodes.get_mut(&n).unwrap().group.join(net.now, JoinState { position });
+        net.enter(n, weighing(n, weight, 2), logs[usize::from(n) - 1].clone(), server);
     }
     net.run(Duration::from_secs(20));
     for n in 1..=3 {
@@ -281,9 +276,8 @@ fn an_arbitrator_hands_over_to_a_server_without_weight_where_it_can_bring_up_no_
     assert_eq!(net.phase(2), Phase::Primary);
     let log = net.kill(2);
     net.run(Duration::from_secs(20));
-    let end = log.read(log.last(), 1).unwrap().remove(0).header.seqno;
-    net.start(2, weighing(2, 0, 3), log, Some(end));
-    net.nodes.get_mut(&2).unwrap().group.join(net.now, JoinState { position: Some((HISTORY, end)) });
+    let end = end_of(&log);
+    net.enter(2, weighing(2, 0, 3), log, Some(end));
     net.run(Duration::from_secs(20));
     assert_eq!(net.phase(2), Phase::Primary);
 }
@@ -389,7 +383,7 @@ fn what_an_arbitrator_has_dropped_and_the_only_server_that_had_it_has_lost_is_wa
         assert_eq!(net.phase(n), Phase::Primary, "node {n}: {:?}", net.nodes[&n].events);
     }
     assert!(net.warned(3, "and what was committed behind it is lost"), "{:?}", net.nodes[&3].events);
-    let best = logs[0].read(logs[0].last(), 0).unwrap()[0].header.seqno;
+    let best = end_of(&logs[0]);
     assert_eq!(net.nodes[&2].group.lineage().newest().unwrap().seqno, best, "the better one of the two");
     net.propose(2, "after");
     net.settle();
@@ -438,7 +432,7 @@ fn a_person_decides_for_the_only_data_also_where_they_cannot_follow_a_later_bran
         net.propose(1, "in both");
         net.settle();
         let mut logs: Vec<MemStore> = (1..=2).map(|n| net.kill(n)).collect();
-        let end = logs[0].read(logs[0].last(), 0).unwrap()[0].header.seqno;
+        let end = end_of(&logs[0]);
         logs[0].checkpoint_every = 5;
         net.restart(1, logs[0].clone(), 2, end);
         net.settle();
@@ -455,8 +449,7 @@ fn a_person_decides_for_the_only_data_also_where_they_cannot_follow_a_later_bran
         }
         let mut cfg = Net::config(1);
         cfg.me.incarnation = Incarnation(3);
-        net.start(1, cfg, first, None);
-        net.nodes.get_mut(&1).unwrap().group.join(net.now, JoinState { position: None });
+        net.enter(1, cfg, first, None);
         net.restart(2, logs[1].clone(), 2, end);
         net.run(Duration::from_secs(60));
         if dropped {
@@ -634,7 +627,7 @@ fn nobody_forms_a_group_around_a_log_that_no_data_reach() {
         net.propose(1, &format!("commit {n}"));
         net.settle();
     }
-    let end_of_second = behind.read(behind.last(), 0).unwrap()[0].header.seqno;
+    let end_of_second = end_of(&behind);
     // The first one's data are gone, and so is the beginning of its log. The second one is back where it was before all that.
     let mut whole = net.kill(1);
     (2..=3).for_each(|n| drop(net.kill(n)));
@@ -734,7 +727,7 @@ fn ten_commits() -> (Net, MemStore, Seqno) {
         net.propose(1, &format!("commit {n}"));
         net.settle();
     }
-    let data = log.read(log.last(), 0).unwrap()[0].header.seqno;
+    let data = end_of(&log);
     (net, log, data)
 }
 
@@ -795,7 +788,7 @@ fn the_only_data_are_not_given_up_for_a_state_at_the_end_of_their_own_log() {
     let end = net.nodes[&1].group.store().last();
     assert!(end > log.last());
     restart_without_data(&mut net, [LogIndex(log.last().0 - 2), end]);
-    assert!(base_of(&net, 3) <= log.read(log.last(), 0).unwrap()[0].header.seqno, "by seqnos its log goes on");
+    assert!(base_of(&net, 3) <= end_of(&log), "by seqnos its log goes on");
     net.restart(1, log, 2, data);
     net.run(Duration::from_secs(5));
     assert_eq!(base_of(&net, 1), Seqno(0), "it keeps its log");
@@ -846,7 +839,7 @@ fn two_servers_whose_data_are_out_of_reach_do_not_stand_in_for_each_other() {
     logs[2].trim(behind(3));
     let bases = [1, 4].map(|n| (n, logs[n - 1].base().seqno));
     for (n, mut log) in held {
-        let data = log.read(log.last(), 0).unwrap()[0].header.seqno;
+        let data = end_of(&log);
         log.set_suspect(Some(log.last())).unwrap();
         net.restart(n, log, 2, data);
     }
@@ -875,7 +868,7 @@ fn the_only_data_are_brought_up_by_the_log_that_goes_on_from_them_also_over_a_fo
         net.settle();
     }
     let log = net.nodes[&1].group.store().clone();
-    let data = log.read(log.last(), 0).unwrap()[0].header.seqno;
+    let data = end_of(&log);
     for n in 1..=3 {
         net.isolate(n);
     }
@@ -1257,14 +1250,13 @@ fn the_only_data_are_not_given_up_to_a_group_whose_logs_end_before_them() {
     let short = LogIndex(log.last().0 + 2);
     let mut logs: Vec<MemStore> = (2..=3).map(|n| net.kill(n)).collect();
     let whole = logs[1].clone();
-    let end = whole.read(whole.last(), 0).unwrap()[0].header.seqno;
+    let end = end_of(&whole);
     assert!(end.0 > data.0 + 2);
     for (n, log) in (2..=3).zip(&mut logs) {
         log.truncate_after(short).unwrap();
         let mut cfg = Net::config(n);
         cfg.me.incarnation = Incarnation(3);
-        net.start(n, cfg, log.clone(), None);
-        net.nodes.get_mut(&n).unwrap().group.join(net.now, JoinState { position: None });
+        net.enter(n, cfg, log.clone(), None);
     }
     net.run(Duration::from_secs(5));
     assert!((2..=3).all(|n| net.phase(n) == Phase::Primary));
@@ -1359,8 +1351,7 @@ fn server_whose_vote_is_in_doubt(order: [u8; 4], step: u64) -> bool {
     let mut net = two_and_an_arbitrator();
     let mut cfg = Net::config(4);
     cfg.me.weight = Weight(0);
-    net.start(4, cfg, MemStore::new(), None);
-    net.nodes.get_mut(&4).unwrap().group.join(net.now, JoinState { position: None });
+    net.enter(4, cfg, MemStore::new(), None);
     net.run(Duration::from_secs(2));
     for n in 0..32 {
         net.propose(1, &format!("commit {n}"));

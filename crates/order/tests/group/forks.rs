@@ -354,10 +354,7 @@ fn data_of_the_other_side_are_no_past_of_a_fork_because_their_seqno_is_none_beyo
     net.isolate(forced);
     net.lost.clear();
     net.run(Duration::from_secs(10));
-    let end = |net: &Net, n: u8| {
-        let log = net.nodes[&n].group.store();
-        log.read(log.last(), 0).unwrap()[0].header.seqno
-    };
+    let end = |net: &Net, n: u8| end_of(net.nodes[&n].group.store());
     let data = end(&net, forced);
     while end(&net, other) < data {
         net.propose(other, "of the others");
@@ -552,7 +549,7 @@ fn a_sequencer_outside_of_a_component_that_gives_way_orders_no_more() {
     assert_eq!(net.phase(3), Phase::Primary);
     let logs = [1, 2].map(|n| net.kill(n));
     for (n, log) in (1..).zip(logs) {
-        let end = log.read(log.last(), 0).unwrap()[0].header.seqno;
+        let end = end_of(&log);
         net.restart(n, log, 2, end);
     }
     let elected = loop {

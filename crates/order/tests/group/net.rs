@@ -12,6 +12,11 @@ use trireme_types::{Durability, Incarnation, Level, Member, NodeId, Seqno, Times
 
 pub use super::lies::UNIX_AT_ZERO;
 
+/// The seqno of the last entry.
+pub fn end_of(log: &MemStore) -> Seqno {
+    log.read(log.last(), 0).unwrap()[0].header.seqno
+}
+
 pub fn node(n: u8) -> NodeId {
     NodeId(Uuid([n; 16]))
 }
@@ -120,9 +125,15 @@ impl Net {
     }
 
     pub fn join(&mut self, n: u8) {
-        self.start(n, Self::config(n), MemStore::new(), None);
-        self.nodes.get_mut(&n).unwrap().group.join(self.now, JoinState { position: None });
+        self.enter(n, Self::config(n), MemStore::new(), None);
         self.run(Duration::from_secs(2));
+    }
+
+    /// Starts with the data where they are, if it has any, and looks for a component.
+    pub fn enter(&mut self, n: u8, cfg: Config, store: MemStore, at: Option<Seqno>) {
+        self.start(n, cfg, store, at);
+        let position = at.map(|at| (HISTORY, at));
+        self.nodes.get_mut(&n).unwrap().group.join(self.now, JoinState { position });
     }
 
     /// A cluster of nodes 1..=n, all in and voting.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use trireme_order::{Config, Event, JoinState, LogStore, MemStore, Message, Phase};
+use trireme_order::{Config, Event, LogStore, MemStore, Message, Phase};
 use trireme_types::{
     Base, HardState, Lineage, LogIndex, Member, MemberKind, NodeId, ProposalNumber, Seqno, Session, SessionMark, Term,
     View, Voter, VoterSet, Weight,
@@ -21,18 +21,12 @@ fn config(n: u8, arbitrator: bool) -> Config {
     cfg
 }
 
-fn start(net: &mut Net, n: u8, cfg: Config, store: MemStore, at: Option<Seqno>) {
-    net.start(n, cfg, store, at);
-    let now = net.now;
-    net.nodes.get_mut(&n).unwrap().group.join(now, JoinState { position: at.map(|at| (HISTORY, at)) });
-}
-
 /// Three, of which all servers have proposed something, as servers do when they join.
 fn three(arbitrator: bool) -> Net {
     let mut net = Net::new();
     net.bootstrap(1);
     net.join(2);
-    start(&mut net, SLEEPER, config(SLEEPER, arbitrator), MemStore::new(), None);
+    net.enter(SLEEPER, config(SLEEPER, arbitrator), MemStore::new(), None);
     net.run(Duration::from_secs(2));
     for n in 1..=if arbitrator { 2 } else { 3 } {
         net.propose(n, &format!("hello of {n}"));
@@ -45,10 +39,6 @@ fn position(net: &Net, n: u8) -> Seqno {
     let node = &net.nodes[&n];
     let sets = node.delivered.last().map_or(0, |(at, _)| *at);
     Seqno(sets.max(node.group.status().view.number))
-}
-
-fn seqno_of_end(log: &MemStore) -> Seqno {
-    log.read(log.last(), 1).unwrap().remove(0).header.seqno
 }
 
 fn leave(net: &mut Net, n: u8) {
@@ -116,7 +106,7 @@ fn who_slept_while_all_others_were_replaced_comes_back_by_itself() {
                 replace(&mut net, gracefully);
                 let mut cfg = config(SLEEPER, arbitrator);
                 cfg.me.incarnation.0 = 2;
-                start(&mut net, SLEEPER, cfg, store, (!arbitrator).then_some(at));
+                net.enter(SLEEPER, cfg, store, (!arbitrator).then_some(at));
                 has_come_back(&mut net, &how);
             }
         }
@@ -145,7 +135,7 @@ fn a_backup_from_before_the_others_were_replaced_is_brought_up() {
     net.run(Duration::from_secs(1));
     let store = net.kill(SLEEPER);
     net.run(Duration::from_secs(15));
-    let now_at = Seqno(store.read(store.last(), 1).unwrap().remove(0).header.seqno.0);
+    let now_at = end_of(&store);
     net.restart(SLEEPER, store, 2, now_at);
     net.run(Duration::from_secs(15));
     net.propose(SLEEPER, "by the next incarnation");
@@ -215,7 +205,7 @@ fn a_state_that_contradicts_the_data_is_not_taken() {
         let hard = HardState { committed: backup.last(), voters_committed: backup.last(), ..store.hard_state() };
         store.save_hard_state(hard).unwrap();
         net.kill(1);
-        net.restart(1, backup.clone(), 9, seqno_of_end(&backup));
+        net.restart(1, backup.clone(), 9, end_of(&backup));
         net.run(Duration::from_secs(10));
         assert_eq!(net.phase(1), Phase::Primary, "it knows nobody else");
         for n in 0..sets {

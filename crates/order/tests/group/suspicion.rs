@@ -252,7 +252,7 @@ fn nothing_of_a_term_is_delivered_before_its_first_entry_is_on_the_own_disk() {
     assert!(net.bodies(hangs).is_empty());
     let mut log = net.nodes[&hangs].group.store().clone();
     log.lose_unsynced();
-    let held = log.read(log.last(), 0).unwrap()[0].header.seqno;
+    let held = end_of(&log);
     let given = net.nodes[&hangs].delivered.last().map_or(0, |(seqno, _)| *seqno);
     assert!(given <= held.0, "given up to {given}, and the log ends at {held}");
     net.stalled.clear();
@@ -717,7 +717,7 @@ fn a_voter_that_lost_the_fork_is_no_evidence() {
 #[test]
 fn a_voter_whose_data_lie_behind_the_fork_that_it_lost_promises_all_the_same() {
     let (mut net, logs) = fork_lost_by_the_last(3);
-    let end = logs[0].read(logs[0].last(), usize::MAX).unwrap()[0].header.seqno;
+    let end = end_of(&logs[0]);
     let [first, second, third]: [MemStore; 3] = logs.try_into().ok().unwrap();
     net.restart(1, first, 2, Seqno(0));
     net.restart(2, without_end(second, 1), 2, Seqno(0));
@@ -738,7 +738,7 @@ fn a_voter_whose_data_lie_behind_the_fork_that_it_lost_promises_all_the_same() {
 #[test]
 fn of_two_voters_the_log_follows_although_the_data_lie_behind_the_fork_that_it_lost() {
     let (mut net, logs) = fork_lost_by_the_last(2);
-    let end = logs[0].read(logs[0].last(), usize::MAX).unwrap()[0].header.seqno;
+    let end = end_of(&logs[0]);
     let [first, second]: [MemStore; 2] = logs.try_into().ok().unwrap();
     net.restart(1, first, 2, Seqno(0));
     net.restart(2, second, 2, end);
@@ -757,7 +757,7 @@ fn of_two_voters_the_log_follows_although_the_data_lie_behind_the_fork_that_it_l
 #[test]
 fn of_two_voters_the_only_data_are_not_given_up_for_the_log() {
     let (mut net, logs) = fork_lost_by_the_last(2);
-    let end = logs[0].read(logs[0].last(), usize::MAX).unwrap()[0].header.seqno;
+    let end = end_of(&logs[0]);
     let [first, second]: [MemStore; 2] = logs.try_into().ok().unwrap();
     net.copies = false;
     let mut cfg = Net::config(1);
