@@ -383,12 +383,17 @@ impl<S: LogStore> Group<S> {
     }
 
     /// The best log of the own branch among those that can be continued with the data here. With no data at all, the own one.
+    ///
+    /// One that begins just where the other logs end, and holds no write set, comes last: entries without a seqno may lie between, and then
+    /// nobody with data can go on with it.
     fn best_log_here(&self, now: Timestamp) -> Option<LogHere> {
-        let Some(reach) = self.reach_of_data(now) else { return Some(self.own_log()) };
+        let Some(data) = self.data_here(now) else { return Some(self.own_log()) };
+        let reach = self.reach_from(now, data);
         // A log that an arbitrator can give to nobody is of no use.
         let useful = !self.arbitrates() || self.someone_here_to_bring_up(now).is_some();
         let logs = self.logs_of_others(now).chain(self.logs_of_arbitrators(now)).chain(useful.then(|| self.own_log()));
-        logs.filter(|log| log.base <= reach).max()
+        let adds = |log: &LogHere| log.base < reach || log.base <= data || log.base < log.seqno;
+        logs.filter(|log| log.base <= reach).max_by_key(|log| (adds(log), *log))
     }
 
     fn own_log(&self) -> LogHere {
@@ -417,12 +422,20 @@ impl<S: LogStore> Group<S> {
 
     /// How far the data of those that are here can be brought by the logs that are here. `None`: nobody here has data.
     pub(crate) fn reach_of_data(&self, now: Timestamp) -> Option<Seqno> {
+        self.data_here(now).map(|data| self.reach_from(now, data))
+    }
+
+    /// How far the data of those that are here reach, or the own log of one that can follow here by it.
+    fn data_here(&self, now: Timestamp) -> Option<Seqno> {
         let held = self.servers_here(now).into_iter().filter_map(|(_, p)| p.holds);
         let lineage = &self.own.tail().lineage;
         let followers = self.peers.keys().filter_map(|node| self.reach_of_follower(now, *node, lineage));
-        let data = held.chain(self.holds()).chain(followers).max()?;
+        held.chain(self.holds()).chain(followers).max()
+    }
+
+    fn reach_from(&self, now: Timestamp, data: Seqno) -> Seqno {
         let others = self.logs_of_others(now).map(|l| (l.base, l.seqno));
-        Some(brought_by(others.chain([(self.own.store().base().seqno, self.own.tail().seqno)]), data))
+        brought_by(others.chain([(self.own.store().base().seqno, self.own.tail().seqno)]), data)
     }
 
     /// Up to where a linked server without a primary component gets by its own log and data on the branch with this lineage, if it has not

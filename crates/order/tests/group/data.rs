@@ -796,6 +796,40 @@ fn the_only_data_are_not_given_up_for_a_state_at_the_end_of_their_own_log() {
     assert!((1..=3).all(|n| net.phase(n) == Phase::Primary));
 }
 
+/// Swarm seed 76660627: all lost their power while a server without data came in. Its log was the best one, and began where that of the only server
+/// with data ended, by seqnos: some entries without one lay between. It was to decide, and nobody could go on with its log.
+#[test]
+fn a_log_that_adds_no_write_set_and_that_no_data_may_reach_does_not_decide() {
+    let mut net = one_with_data();
+    net.propose(1, "acknowledged");
+    net.settle();
+    let mut whole = net.nodes[&1].group.store().clone();
+    let now = net.now;
+    for text in ["takes no seqno", "nor does this"] {
+        net.nodes.get_mut(&1).unwrap().group.propose_app(now, Bytes::from_static(text.as_bytes())).unwrap();
+        net.settle();
+    }
+    let mut logs: Vec<MemStore> = (1..=3).map(|n| net.kill(n)).collect();
+    whole.set_suspect(Some(whole.last())).unwrap();
+    let end = logs[1].last();
+    logs[1].trim(end);
+    assert_eq!(logs[1].base().seqno, end_of(&whole));
+    assert!(logs[1].base().index > whole.last().next(), "there is a gap all the same");
+    logs[1].set_suspect(Some(end)).unwrap();
+    for n in [2, 3] {
+        // The third one's log is like that of the first.
+        let log = if n == 2 { logs[1].clone() } else { whole.clone() };
+        let now = net.now;
+        net.reopen(n, log, 2, None).join(now, JoinState { position: None });
+    }
+    net.restart(1, whole, 2, Seqno(0));
+    net.run(Duration::from_secs(30));
+    for n in 1..=3 {
+        assert_eq!(net.phase(n), Phase::Primary, "node {n}");
+    }
+    assert_eq!(net.bodies(1), ["acknowledged"]);
+}
+
 /// Swarm seeds 78835 and 96527: the log of the sequencer began behind the only data, and their owner got a snapshot in their place.
 #[test]
 fn the_only_data_are_brought_up_by_the_log_that_goes_on_from_them() {
