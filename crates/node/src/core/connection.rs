@@ -10,7 +10,7 @@ use trireme_metrics::Snapshot;
 use trireme_replicator::NoDonor;
 use trireme_replicator::message::AppMessage;
 use trireme_replicator::position::Word;
-use trireme_types::{Durability, NodeId, ProposalNumber, Seqno, Session, Weight};
+use trireme_types::{Durability, NodeId, ProposalNumber, Seqno, Session, SessionMark, Weight};
 use trireme_wslog::TrimWish;
 
 use super::ending::CurrentEnding;
@@ -69,6 +69,14 @@ impl HeldBack {
 pub(super) struct PendingApp {
     pub(super) message: AppMessage,
     pub(super) slot: Option<Arc<Slot<bool>>>,
+}
+
+/// Takes out the messages that the log has skipped, if it begins anew with a state in which `last` is the newest proposal of this node: they
+/// were ordered, their effect is in the state, and nobody delivers them any more. Those of a session that was over before are not known to have
+/// been ordered.
+pub(super) fn take_skipped(pending: &mut HashMap<ProposalId, PendingApp>, last: SessionMark) -> Vec<PendingApp> {
+    let skipped = |id: &ProposalId| id.session == last.session.number && id.number <= last.number;
+    pending.extract_if(|id, _| skipped(id)).map(|(_, message)| message).collect()
 }
 
 /// Made when the server connects, changed by the group thread alone, and dropped with it. Each field names the functions that change it.
@@ -178,5 +186,27 @@ impl Connection {
             looked_for_stop: Instant::now(),
             ending: CurrentEnding::START,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use trireme_types::{Incarnation, Uuid};
+
+    use super::*;
+
+    #[test]
+    fn what_a_state_covers_is_answered_and_the_rest_waits_on() {
+        let mut session = Session::first(NodeId(Uuid([1; 16])), Incarnation(1));
+        let before = ProposalId::of(session, ProposalNumber(9));
+        session = session.following();
+        let [covered, newest, later] = [3, 4, 5].map(|n| ProposalId::of(session, ProposalNumber(n)));
+        let message = || PendingApp { message: AppMessage::Desync, slot: Some(Arc::default()) };
+        let mut pending: HashMap<_, _> = [before, covered, newest, later].map(|id| (id, message())).into();
+        let taken = take_skipped(&mut pending, SessionMark { session, number: ProposalNumber(4) });
+        assert_eq!(taken.len(), 2);
+        let mut left: Vec<_> = pending.into_keys().collect();
+        left.sort();
+        assert_eq!(left, [before, later]);
     }
 }

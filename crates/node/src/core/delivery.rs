@@ -11,7 +11,7 @@ use trireme_order::{Delivery, LogStore};
 use trireme_surface::texts;
 use trireme_types::{Base, LogIndex, Member, ProposalNumber, Seqno, Session, Uuid, View, Weight};
 
-use super::connection::{HeldAnswer, Pending, PendingApp, ProposalId};
+use super::connection::{HeldAnswer, Pending, PendingApp, ProposalId, take_skipped};
 use super::past::{Entry, Past};
 use super::{Core, unreadable};
 use crate::command::Outcome;
@@ -69,6 +69,15 @@ impl Core {
             self.pass(base.seqno);
         }
         self.shared.data.set_history(base.history);
+        // Write sets need no such answer: a server that goes on was given all that lie before the state.
+        let own = base.sessions.iter().find(|mark| mark.session.node == self.inc.me.node);
+        let skipped = own.map(|last| take_skipped(&mut self.conn.pending_app, *last)).unwrap_or_default();
+        if skipped.is_empty() {
+            return;
+        }
+        // A thread that is told of the new state can also read it.
+        self.publish();
+        skipped.into_iter().filter_map(|message| message.slot).for_each(|slot| slot.fill(true));
     }
 
     pub(super) fn begin_work(&mut self, work: Work) {
