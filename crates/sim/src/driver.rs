@@ -9,7 +9,9 @@ use trireme_replicator::applying::begins_behind;
 use trireme_replicator::message::AppMessage;
 use trireme_replicator::retention::{Needs, needed_from};
 use trireme_replicator::{Offer, Position};
-use trireme_types::{Durability, EntryKind, Lineage, LogIndex, NodeId, Reader, Seqno, Uuid, VoterSet};
+use trireme_types::{
+    Base, Durability, EntryKind, Lineage, LogIndex, NodeId, Reader, Seqno, SessionMark, Uuid, VoterSet,
+};
 
 use crate::check::{Delivered, Judged, Outcome, Reach, What};
 use crate::cluster::{Asked, Cluster, Event, Input, Process, Slot, Stop, Sync};
@@ -442,6 +444,34 @@ impl Cluster {
         }
     }
 
+    /// The log begins anew at `base`. A server that goes on in its place has all that was skipped, so its clients wait on, and hold what they
+    /// have locked: their session goes on, and with it what it promises (rule 23). Others hear no more of what they have asked for.
+    fn forget_asked(&mut self, slot: usize, base: &Base) {
+        let s = &self.slots[slot];
+        let Some(p) = &s.process else { return };
+        if p.replicator.serves() {
+            let ordered = base.sessions.iter().find(|mark| mark.session.node == s.node);
+            let is_covered = |last: &SessionMark| {
+                let (session, number) = (last.session.number, last.number);
+                p.pending.keys().any(|asked| asked.0 == session && asked.1 <= number)
+            };
+            if ordered.is_some_and(is_covered) {
+                self.fail(format!(
+                    "n{slot} lives on, and never hears of what it asked for: it was ordered before {}",
+                    base.index
+                ));
+            }
+            return;
+        }
+        self.drop_held(slot);
+        let Some(p) = &mut self.slots[slot].process else { return };
+        p.pending.clear();
+        p.streams.values_mut().for_each(OwnStream::lose);
+        p.held_back.clear();
+        self.slots[slot].end_unordered();
+        self.wake_waiting(slot);
+    }
+
     fn deliver(&mut self, slot: usize, delivery: Delivery) {
         if self.trace {
             let text = format!("n{slot} delivers {delivery:?}");
@@ -477,14 +507,7 @@ impl Cluster {
                 p.primary = base.view.get(node).is_some_and(|m| m.incarnation.0 == incarnation);
                 p.view = Some(base.view.clone());
                 self.set_flow_members(slot);
-                self.drop_held(slot);
-                let Some(p) = &mut self.slots[slot].process else { return };
-                // Nobody will hear of entries in the part that is skipped: unknown outcomes.
-                p.pending.clear();
-                p.streams.values_mut().for_each(OwnStream::lose);
-                p.held_back.clear();
-                self.slots[slot].end_unordered();
-                self.wake_waiting(slot);
+                self.forget_asked(slot, &base);
                 self.carry_out(slot);
                 if base.history.is_nil() {
                     return;

@@ -597,8 +597,9 @@ impl Cluster {
         // The entries that an arbitrator has dropped count as lost with this disk, unless the other node has just these, and not those of a
         // deposed sequencer in their place.
         let arbitrators = || (0..self.slots.len()).filter(|&i| i != slot && self.options.is_arbitrator(i));
-        let data = (0..self.slots.len())
-            .any(|i| i != slot && self.has_data_to_go_on_with(i) && arbitrators().all(|x| self.goes_on_with(i, x)));
+        let data = (0..self.slots.len()).any(|i| {
+            i != slot && self.has_data_to_go_on_with(i) && arbitrators().all(|x| self.goes_on_with(i, x, &[slot]))
+        });
         let orders = |n: NodeId| n != node && self.slot_of(n).is_some_and(|s| !self.options.is_arbitrator(s));
         // A node that is just being added would never answer, and its addition could never commit. Arbitrators alone order nothing.
         data && self.every_configuration(|set| {
@@ -628,11 +629,12 @@ impl Cluster {
             let others = (0..self.slots.len()).filter(|i| self.slots[*i].node != node && self.is_evidence(*i));
             2 * others.map(|i| set.weight(self.slots[i].node)).sum::<u32>() >= set.total()
         });
-        // An arbitrator past its bound drops entries that a server has acknowledged, on its disk or not.
+        // An arbitrator past its bound drops entries that a server has acknowledged, on its disk or not. Some may be on their way to it.
         let n = self.slots.len();
         let servers = || (0..n).filter(|&i| i != slot && !self.options.is_arbitrator(i));
         let mut bounded = (0..n).filter(|&i| i != slot && self.may_drop(i));
-        let kept = bounded.all(|x| servers().any(|i| self.has_data_to_go_on_with(i) && self.has_end_of(i, x)));
+        let has_ends = |i: usize, x: usize| self.has_end_of(i, x) && self.has_end_of(i, slot);
+        let kept = bounded.all(|x| servers().any(|i| self.has_data_to_go_on_with(i) && has_ends(i, x)));
         // The only data are of use as far as the log beside them reaches to where the others begin.
         let reaches = |end: LogIndex| (0..n).all(|i| i == slot || self.slots[i].store().base().index <= end);
         let reached = servers().any(|i| self.has_data_to_go_on_with(i)) || reaches(self.slots[slot].store().synced());
@@ -645,13 +647,13 @@ impl Cluster {
     }
 
     /// Can the log in the first place be gone on with by the one in the second, now and until that one notices who is dead? An
-    /// arbitrator past its bound drops entries that some server has acknowledged, dead or not.
-    fn goes_on_with(&self, slot: usize, other: usize) -> bool {
+    /// arbitrator past its bound drops entries that some server has acknowledged, dead or not, also those that are on their way from the dead.
+    fn goes_on_with(&self, slot: usize, other: usize, dead: &[usize]) -> bool {
         let (log, o) = (self.slots[slot].store(), &self.slots[other]);
         let base = o.store().base();
         let meets = log.base().index >= base.index || log.term_at(base.index) == Some(base.term);
         let drops = self.may_drop(other) && o.process.is_some();
-        meets && (!drops || self.has_end_of(slot, other))
+        meets && (!drops || self.has_end_of(slot, other) && dead.iter().all(|ended| self.has_end_of(slot, *ended)))
     }
 
     /// Does the log in the first place hold the end of the one in the second?
@@ -845,7 +847,7 @@ impl Cluster {
     /// disk knows of, whose logs are evidence, and data from which every log of theirs can be gone on with.
     fn may_do_without(&self, dead: &[usize]) -> bool {
         let alive = || self.slots.iter().enumerate().filter(|(i, _)| !dead.contains(i));
-        let goes_on_from = |slot: usize| alive().all(|(other, _)| self.goes_on_with(slot, other));
+        let goes_on_from = |slot: usize| alive().all(|(other, _)| self.goes_on_with(slot, other, dead));
         let data = alive().any(|(slot, _)| self.has_data_to_go_on_with(slot) && goes_on_from(slot));
         let server = |n: NodeId| self.slot_of(n).is_some_and(|s| !dead.contains(&s) && !self.options.is_arbitrator(s));
         let is_evidence =
@@ -1097,6 +1099,24 @@ mod tests {
             assert_eq!(c.may_do_without(&[0]), may, "keeping {keep}");
             assert_eq!(c.may_doubt(0), may, "keeping {keep}: a loss of power would cost the same");
             c.join(1);
+            c.conclude();
+        }
+    }
+
+    /// Seed 76559788: the arbitrator held no more than the other server, until what the dead one had sent to it alone arrived.
+    #[test]
+    fn no_server_stays_dead_whose_newest_entries_may_be_on_their_way_to_an_arbitrator_with_a_bound() {
+        for (keep, may) in [(u64::MAX, true), (10, false)] {
+            let mut o = Options::calm(1, 3);
+            (o.arbitrators, o.arbitrator_keep) = (1, keep);
+            let mut c = Cluster::formed(o);
+            c.run_for(SEC);
+            assert!(c.may_do_without(&[0]), "keeping {keep}");
+            c.write(0);
+            let sent = |c: &Cluster| c.store(0).last() > c.store(1).last() && c.store(1).last() == c.store(2).last();
+            c.expect(SEC, "the entry is on its way", sent);
+            assert_eq!(c.may_do_without(&[0]), may, "keeping {keep}");
+            assert_eq!(c.may_doubt(0), may, "keeping {keep}");
             c.conclude();
         }
     }

@@ -312,12 +312,17 @@ impl Cluster {
     /// A process begins in this place.
     pub(crate) fn note_begin(&mut self, slot: usize, suspect: bool) {
         let s = &mut self.slots[slot];
+        let end = s.store().last();
         s.suspected = suspect;
-        s.appended = s.store().last();
+        s.appended = end;
         s.asked = None;
-        // A plan of repair is in memory only.
         if let Some(doubt) = &mut s.doubt {
+            // A plan of repair is in memory only.
             doubt.until = None;
+            // Flipped bits are found by the next process.
+            if suspect {
+                doubt.kept = doubt.kept.min(end);
+            }
         }
     }
 
@@ -326,8 +331,10 @@ impl Cluster {
         let store = s.store();
         let suspect = store.suspect().is_some();
         let end = (store.term_at(store.last()).unwrap_or_default(), store.last());
-        // Entries go only when others of a later term come.
-        let lacks = |doubt: Doubt| end.1 < doubt.acked.1 && end.0 <= doubt.acked.0;
+        // Entries go only when a sequencer of a later term sends others in their place, the first of which may be of earlier terms.
+        let sent =
+            |doubt: Doubt| doubt.kept >= doubt.acked.1 && doubt.until.is_some_and(|(term, _)| term > doubt.acked.0);
+        let lacks = |doubt: Doubt| end.1 < doubt.acked.1 && end.0 <= doubt.acked.0 && !sent(doubt);
         if !suspect && !self.options.branches() && s.doubt.is_some_and(lacks) {
             return self.fail(format!("n{slot} takes its log for whole, which ends at {end:?}: {:?}", s.doubt));
         }
