@@ -387,11 +387,22 @@ impl<S: LogStore> Group<S> {
         self.own.tail().view.get(node).is_some() && self.role.leading().is_none_or(follows)
     }
 
-    /// Would this member give up the only data for a component in which nobody has any (rule 10)? `lineage`: that of the component. Somebody of
-    /// whom it is not known counts as one without data: those here are kept.
-    pub(crate) fn keeps_only_data_from(&self, lineage: &Lineage) -> bool {
+    /// Would this member give up the only data for the component of `sequencer`, in which nobody has any (rule 10)? `lineage`: that of the
+    /// component. Somebody of whom it is not known counts as one without data: those here are kept. So does a server that is outside, too: it
+    /// would give up its data for the same reason.
+    pub(crate) fn keeps_only_data_from(&self, sequencer: NodeId, term: Term, lineage: &Lineage) -> bool {
         let own = self.data.stocked || self.data.brought().is_some();
-        own && !self.is(Mutant::DataIgnored) && !self.peers.keys().any(|node| self.reach_on(*node, lineage).is_some())
+        let is_inside = |node: NodeId| node == sequencer || self.follows(node, sequencer, term, lineage);
+        let has_data = |node: NodeId| is_inside(node) && self.reach_on(node, lineage).is_some();
+        own && !self.is(Mutant::DataIgnored) && !self.peers.keys().any(|node| has_data(*node))
+    }
+
+    /// Has this peer said that it is in the component of that sequencer, or holds entries of its term? The sequencer begins its term with one.
+    fn follows(&self, node: NodeId, sequencer: NodeId, term: Term, lineage: &Lineage) -> bool {
+        self.peers.get(&node).and_then(|p| p.told()).is_some_and(|theirs| {
+            let same = || theirs.lineage.kinship(lineage) == Kinship::Same;
+            theirs.primary && theirs.sequencer == Some(sequencer) || theirs.last_term == term && same()
+        })
     }
 
     /// A state, or entries, of this peer's branch contradict the log here, and would cost the only data. They are kept; a line says why, now and

@@ -294,7 +294,7 @@ impl<S: LogStore> Group<S> {
             Standing::Discarded { .. } => false,
         };
         if data_go_first {
-            if !self.standing().gives_up_data() && self.keeps_only_data_from(&lineage) {
+            if !self.standing().gives_up_data() && self.keeps_only_data_from(from, term, &lineage) {
                 return self.keep_only_data(now, from);
             }
             // Rule 13.

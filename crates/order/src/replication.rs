@@ -698,7 +698,7 @@ impl<S: LogStore> Group<S> {
         if !self.may_overrule(now, sequencer) {
             return;
         }
-        if self.keeps_only_data_from(self.era.lineage()) {
+        if self.keeps_only_data_from(sequencer, self.own.term(), self.era.lineage()) {
             return self.keep_only_data(now, sequencer);
         }
         self.become_diverged(None);

@@ -384,15 +384,16 @@ impl<S: LogStore> Group<S> {
 
     /// The best log of the own branch among those that can be continued with the data here. With no data at all, the own one.
     ///
-    /// One that begins just where the other logs end, and holds no write set, comes last: entries without a seqno may lie between, and then
-    /// nobody with data can go on with it.
+    /// One that begins just where the other logs end, by seqnos, and holds nothing that has a seqno, comes last: entries without one may lie
+    /// between, and then nobody with data can go on with it. Its owner knows whether that is so.
     fn best_log_here(&self, now: Timestamp) -> Option<LogHere> {
         let Some(data) = self.data_here(now) else { return Some(self.own_log()) };
         let reach = self.reach_from(now, data);
         // A log that an arbitrator can give to nobody is of no use.
         let useful = !self.arbitrates() || self.someone_here_to_bring_up(now).is_some();
         let logs = self.logs_of_others(now).chain(self.logs_of_arbitrators(now)).chain(useful.then(|| self.own_log()));
-        let adds = |log: &LogHere| log.base < reach || log.base <= data || log.base < log.seqno;
+        let meets = |log: &LogHere| log.own && (self.arbitrates() || self.goes_on_from(now, self.own.store().base()));
+        let adds = |log: &LogHere| log.base < reach || log.base <= data || log.base < log.seqno || meets(log);
         logs.filter(|log| log.base <= reach).max_by_key(|log| (adds(log), *log))
     }
 
@@ -434,8 +435,9 @@ impl<S: LogStore> Group<S> {
     }
 
     fn reach_from(&self, now: Timestamp, data: Seqno) -> Seqno {
-        let others = self.logs_of_others(now).map(|l| (l.base, l.seqno));
-        brought_by(others.chain([(self.own.store().base().seqno, self.own.tail().seqno)]), data)
+        // An arbitrator's log is given to one server, and is none for others to go on from.
+        let own = Some((self.own.store().base().seqno, self.own.tail().seqno)).filter(|_| !self.arbitrates());
+        brought_by(self.logs_of_others(now).map(|l| (l.base, l.seqno)).chain(own), data)
     }
 
     /// Up to where a linked server without a primary component gets by its own log and data on the branch with this lineage, if it has not

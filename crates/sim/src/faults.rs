@@ -653,7 +653,9 @@ impl Cluster {
         let base = o.store().base();
         let meets = log.base().index >= base.index || log.term_at(base.index) == Some(base.term);
         let drops = self.may_drop(other) && o.process.is_some();
-        meets && (!drops || self.has_end_of(slot, other) && dead.iter().all(|ended| self.has_end_of(slot, *ended)))
+        let passed = |ended: usize| log.base().index >= self.slots[ended].store().last();
+        let has_all_of = |ended: usize| passed(ended) || self.has_end_of(slot, ended);
+        meets && (!drops || self.has_end_of(slot, other) && dead.iter().all(|ended| has_all_of(*ended)))
     }
 
     /// Does the log in the first place hold the end of the one in the second?

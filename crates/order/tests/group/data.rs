@@ -796,29 +796,26 @@ fn the_only_data_are_not_given_up_for_a_state_at_the_end_of_their_own_log() {
     assert!((1..=3).all(|n| net.phase(n) == Phase::Primary));
 }
 
-/// Swarm seed 76660627: all lost their power while a server without data came in. Its log was the best one, and began where that of the only server
-/// with data ended, by seqnos: some entries without one lay between. It was to decide, and nobody could go on with its log.
-#[test]
-fn a_log_that_adds_no_write_set_and_that_no_data_may_reach_does_not_decide() {
+/// The only server with data, whose log ends without what takes no seqno behind the last write set, and two without data whose logs begin `gap`
+/// entries behind that end. All but the second one have lost power. Gives the end of the second one's log.
+fn after_a_gap(gap: u64) -> (Net, LogIndex) {
     let mut net = one_with_data();
     net.propose(1, "acknowledged");
     net.settle();
     let mut whole = net.nodes[&1].group.store().clone();
     let now = net.now;
-    for text in ["takes no seqno", "nor does this"] {
+    for text in ["takes no seqno", "nor does this", "nor this"] {
         net.nodes.get_mut(&1).unwrap().group.propose_app(now, Bytes::from_static(text.as_bytes())).unwrap();
         net.settle();
     }
-    let mut logs: Vec<MemStore> = (1..=3).map(|n| net.kill(n)).collect();
+    let mut log = net.nodes[&2].group.store().clone();
+    (1..=3).for_each(|n| drop(net.kill(n)));
     whole.set_suspect(Some(whole.last())).unwrap();
-    let end = logs[1].last();
-    logs[1].trim(end);
-    assert_eq!(logs[1].base().seqno, end_of(&whole));
-    assert!(logs[1].base().index > whole.last().next(), "there is a gap all the same");
-    logs[1].set_suspect(Some(end)).unwrap();
-    for n in [2, 3] {
-        // The third one's log is like that of the first.
-        let log = if n == 2 { logs[1].clone() } else { whole.clone() };
+    log.trim(LogIndex(whole.last().0 + gap));
+    assert_eq!((log.base().index.0, log.base().seqno), (whole.last().0 + gap, end_of(&whole)));
+    let end = log.last();
+    // The third one's log is like that of the first.
+    for (n, log) in [(2, log), (3, whole.clone())] {
         let now = net.now;
         net.reopen(n, log, 2, None).join(now, JoinState { position: None });
     }
@@ -828,6 +825,21 @@ fn a_log_that_adds_no_write_set_and_that_no_data_may_reach_does_not_decide() {
         assert_eq!(net.phase(n), Phase::Primary, "node {n}");
     }
     assert_eq!(net.bodies(1), ["acknowledged"]);
+    (net, end)
+}
+
+/// Swarm seed 76660627: all lost their power while a server without data came in. Its log was the best one, and began where that of the only server
+/// with data ended, by seqnos: some entries without one lay between. It was to decide, and nobody could go on with its log.
+#[test]
+fn a_log_that_adds_no_write_set_and_that_no_data_may_reach_does_not_decide() {
+    after_a_gap(2);
+}
+
+#[test]
+fn a_log_that_adds_no_write_set_decides_if_it_meets_the_data_all_the_same() {
+    let (net, end) = after_a_gap(0);
+    let fork = net.nodes[&1].group.lineage().newest().copied().unwrap();
+    assert!(fork.index > end, "what takes no seqno is not lost");
 }
 
 /// Swarm seeds 78835 and 96527: the log of the sequencer began behind the only data, and their owner got a snapshot in their place.
@@ -843,6 +855,64 @@ fn the_only_data_are_brought_up_by_the_log_that_goes_on_from_them() {
     }
     assert_eq!(base_of(&net, 1), Seqno(0), "it needed nothing but entries");
     assert_eq!(net.bodies(1), ["commit 5", "commit 6", "commit 7", "commit 8", "commit 9"]);
+}
+
+/// An arbitrator's log goes on from the only data. A third one has no data and no vote. Its log is the longest, and begins where only the arbitrator's
+/// reaches. Each of these two took the other for the one to decide, until the server with data decided without either.
+#[test]
+fn what_an_arbitrator_can_give_is_no_way_to_another_log() {
+    let mut net = Net::new();
+    net.copies = false;
+    net.bootstrap(1);
+    let config = |n: u8| {
+        let mut cfg = Net::config(n);
+        cfg.me.incarnation = Incarnation(2);
+        if n == 2 {
+            cfg.me.kind = MemberKind::Arbitrator;
+        } else {
+            cfg.me.weight = Weight(0);
+        }
+        cfg
+    };
+    for n in [2, 3] {
+        net.enter(n, config(n), MemStore::new(), None);
+        net.run(Duration::from_secs(2));
+    }
+    for n in 1..=3 {
+        net.nodes.get_mut(&n).unwrap().group.store_mut().checkpoint_every = 1;
+    }
+    let mut held = None;
+    for n in 0..10 {
+        if n == 5 {
+            held = Some(net.nodes[&1].group.store().clone());
+        }
+        net.propose(1, &format!("commit {n}"));
+        net.settle();
+    }
+    let mut held = held.unwrap();
+    let mut arbitrators = net.nodes[&2].group.store().clone();
+    let now = net.now;
+    net.nodes.get_mut(&1).unwrap().group.propose_app(now, Bytes::from_static(b"takes no seqno")).unwrap();
+    net.settle();
+    let mut longest = net.nodes[&3].group.store().clone();
+    assert!(longest.last() > arbitrators.last());
+    (1..=3).for_each(|n| drop(net.kill(n)));
+    let (end, data) = (held.last(), end_of(&held));
+    held.set_suspect(Some(end)).unwrap();
+    arbitrators.trim(end.prev());
+    arbitrators.set_suspect(Some(arbitrators.last())).unwrap();
+    longest.trim(LogIndex(end.0 + 3));
+    for (n, log) in [(2, arbitrators), (3, longest)] {
+        let mut cfg = config(n);
+        cfg.me.incarnation = Incarnation(3);
+        net.enter(n, cfg, log, None);
+    }
+    net.restart(1, held, 3, data);
+    net.run(Duration::from_secs(60));
+    for n in 1..=3 {
+        assert_eq!(net.phase(n), Phase::Primary, "node {n}");
+    }
+    assert_eq!(net.bodies(1).last().map(String::as_str), Some("commit 9"), "the arbitrator held all of it");
 }
 
 /// Swarm seed 72222004: of two servers with data each was given a state, since the other had data. The log of the sequencer began behind both,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use trireme_order::{Config, Event, LogStore, MemStore, Message, Phase};
+use trireme_order::{Config, Event, JoinState, LogStore, MemStore, Message, Phase};
 use trireme_types::{
     Base, HardState, Lineage, LogIndex, Member, MemberKind, NodeId, ProposalNumber, Seqno, Session, SessionMark, Term,
     View, Voter, VoterSet, Weight,
@@ -229,6 +229,43 @@ fn a_state_that_contradicts_the_data_is_not_taken() {
         assert_eq!(net.phase(2), Phase::Joining);
         assert!(net.warned(2, "has never named it"), "a person decides: {:?}", net.nodes[&2].events);
         assert_eq!(net.nodes[&2].group.store().last(), last, "nothing is given up before");
+    }
+}
+
+/// An old disk without data was put back, and went on alone on the same branch. Two with the only data come back to it. Each would give up its own
+/// as the other has some, and nobody would have any.
+#[test]
+fn two_with_the_only_data_do_not_give_them_up_for_each_others_sake() {
+    let mut net = Net::new();
+    net.copies = false;
+    net.bootstrap(1);
+    net.propose(1, "before");
+    net.settle();
+    let backup = net.nodes[&1].group.store().clone();
+    (2..=4).for_each(|n| net.join(n));
+    for n in 0..5 {
+        net.propose(1, &format!("held by {n}"));
+        net.settle();
+    }
+    let at = position(&net, 2);
+    let held = [2, 3].map(|n| (n, net.kill(n)));
+    net.kill(4);
+    net.kill(1);
+    let now = net.now;
+    net.reopen(1, backup, 9, None).join(now, JoinState { position: None });
+    net.run(Duration::from_secs(10));
+    assert_eq!(net.phase(1), Phase::Primary, "it knows nobody else");
+    for n in 0..20 {
+        net.propose(1, &format!("of the old disk {n}"));
+        net.settle();
+    }
+    for (n, store) in held {
+        net.restart(n, store, 2, at);
+    }
+    net.run(Duration::from_secs(60));
+    for n in [2, 3] {
+        assert!(!net.nodes[&n].events.contains(&Event::DataDiverged), "node {n} keeps its data");
+        assert!(net.warned(n, "nobody in it has data"), "a person decides: {:?}", net.nodes[&n].events);
     }
 }
 
