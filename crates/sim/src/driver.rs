@@ -10,7 +10,7 @@ use trireme_replicator::message::AppMessage;
 use trireme_replicator::retention::{Needs, needed_from};
 use trireme_replicator::{Offer, Position};
 use trireme_types::{
-    Base, Durability, EntryKind, Lineage, LogIndex, NodeId, Reader, Seqno, SessionMark, Uuid, VoterSet,
+    Base, Durability, EntryKind, Lineage, LogIndex, NodeId, ProposalNumber, Reader, Seqno, Uuid, VoterSet,
 };
 
 use crate::check::{Delivered, Judged, Outcome, Reach, What};
@@ -450,12 +450,10 @@ impl Cluster {
         let s = &self.slots[slot];
         let Some(p) = &s.process else { return };
         if p.replicator.serves() {
-            let ordered = base.sessions.iter().find(|mark| mark.session.node == s.node);
-            let is_covered = |last: &SessionMark| {
-                let (session, number) = (last.session.number, last.number);
-                p.pending.keys().any(|asked| asked.0 == session && asked.1 <= number)
+            let is_skipped = |&(session, number): &(u64, ProposalNumber)| {
+                base.newest_of(s.node).is_some_and(|last| session == last.session.number && number <= last.number)
             };
-            if ordered.is_some_and(is_covered) {
+            if p.pending.keys().any(is_skipped) {
                 self.fail(format!(
                     "n{slot} lives on, and never hears of what it asked for: it was ordered before {}",
                     base.index

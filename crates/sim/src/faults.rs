@@ -1082,14 +1082,19 @@ mod tests {
         c.conclude();
     }
 
+    /// Two servers, and an arbitrator that keeps so many entries.
+    fn with_an_arbitrator(keep: u64) -> Cluster {
+        let mut o = Options::calm(1, 3);
+        (o.arbitrators, o.arbitrator_keep) = (1, keep);
+        Cluster::formed(o)
+    }
+
     /// Seeds 5424 and 7656: the arbitrator held all that the returning server lacked. It dropped that, as its bound demands, in the moment
     /// before it noticed that the other server was dead. Then that one has to come back, and nobody promised otherwise.
     #[test]
     fn no_server_stays_dead_whose_log_only_an_arbitrator_with_a_bound_has_beside_it() {
         for (keep, may) in [(u64::MAX, true), (10, false)] {
-            let mut o = Options::calm(1, 3);
-            (o.arbitrators, o.arbitrator_keep) = (1, keep);
-            let mut c = Cluster::formed(o);
+            let mut c = with_an_arbitrator(keep);
             c.crash(1, false);
             c.run_for(SEC);
             assert!(c.may_do_without(&[1]), "keeping {keep}");
@@ -1109,9 +1114,7 @@ mod tests {
     #[test]
     fn no_server_stays_dead_whose_newest_entries_may_be_on_their_way_to_an_arbitrator_with_a_bound() {
         for (keep, may) in [(u64::MAX, true), (10, false)] {
-            let mut o = Options::calm(1, 3);
-            (o.arbitrators, o.arbitrator_keep) = (1, keep);
-            let mut c = Cluster::formed(o);
+            let mut c = with_an_arbitrator(keep);
             c.run_for(SEC);
             assert!(c.may_do_without(&[0]), "keeping {keep}");
             c.write(0);

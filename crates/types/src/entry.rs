@@ -204,6 +204,11 @@ pub struct Base {
 }
 
 impl Base {
+    /// The newest proposal of this node that was ordered up to here.
+    pub fn newest_of(&self, node: NodeId) -> Option<SessionMark> {
+        self.sessions.iter().find(|mark| mark.session.node == node).copied()
+    }
+
     pub fn encode(&self, w: &mut Writer) {
         w.uuid(self.history);
         w.u64(self.index.0);

@@ -70,8 +70,8 @@ impl Core {
         }
         self.shared.data.set_history(base.history);
         // Write sets need no such answer: a server that goes on was given all that lie before the state.
-        let own = base.sessions.iter().find(|mark| mark.session.node == self.inc.me.node);
-        let skipped = own.map(|last| take_skipped(&mut self.conn.pending_app, *last)).unwrap_or_default();
+        let own = base.newest_of(self.inc.me.node);
+        let skipped = own.map(|last| take_skipped(&mut self.conn.pending_app, last)).unwrap_or_default();
         if skipped.is_empty() {
             return;
         }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use trireme_order::{Config, Content, Event, JoinState, LogStore, MemStore, Message, Phase};
 use trireme_types::{EntryKind, HardState, Incarnation, LogIndex, MemberKind, Seqno, Weight};
 
@@ -634,8 +633,7 @@ fn nobody_forms_a_group_around_a_log_that_no_data_reach() {
     whole.trim(LogIndex(whole.last().0 - 5));
     assert!(whole.base().index > behind.last());
     net.copies = false;
-    let now = net.now;
-    net.reopen(1, whole, 2, None).join(now, JoinState { position: None });
+    net.restart_without_data(1, whole, 2);
     net.restart(2, behind, 2, Seqno(1));
     net.run(Duration::from_secs(20));
     assert!((1..=2).all(|n| net.phase(n) != Phase::Primary));
@@ -750,8 +748,7 @@ fn restart_without_data(net: &mut Net, behind: [LogIndex; 2]) {
     let mut logs: Vec<MemStore> = (1..=3).map(|n| net.kill(n)).skip(1).collect();
     for (n, (log, behind)) in (2..=3).zip(logs.iter_mut().zip(behind)) {
         log.trim(behind);
-        let now = net.now;
-        net.reopen(n, log.clone(), 2, None).join(now, JoinState { position: None });
+        net.restart_without_data(n, log.clone(), 2);
     }
     net.run(Duration::from_secs(5));
     if net.sequencer() == 2 {
@@ -780,9 +777,8 @@ fn the_only_data_are_not_given_up_for_a_state_at_the_end_of_their_own_log() {
     let mut hard = log.hard_state();
     hard.committed = log.last();
     log.save_hard_state(hard).unwrap();
-    let now = net.now;
     for text in ["takes no seqno", "nor does this"] {
-        net.nodes.get_mut(&1).unwrap().group.propose_app(now, Bytes::from_static(text.as_bytes())).unwrap();
+        net.say(1, text);
         net.settle();
     }
     let end = net.nodes[&1].group.store().last();
@@ -803,9 +799,8 @@ fn after_a_gap(gap: u64) -> (Net, LogIndex) {
     net.propose(1, "acknowledged");
     net.settle();
     let mut whole = net.nodes[&1].group.store().clone();
-    let now = net.now;
     for text in ["takes no seqno", "nor does this", "nor this"] {
-        net.nodes.get_mut(&1).unwrap().group.propose_app(now, Bytes::from_static(text.as_bytes())).unwrap();
+        net.say(1, text);
         net.settle();
     }
     let mut log = net.nodes[&2].group.store().clone();
@@ -816,8 +811,7 @@ fn after_a_gap(gap: u64) -> (Net, LogIndex) {
     let end = log.last();
     // The third one's log is like that of the first.
     for (n, log) in [(2, log), (3, whole.clone())] {
-        let now = net.now;
-        net.reopen(n, log, 2, None).join(now, JoinState { position: None });
+        net.restart_without_data(n, log, 2);
     }
     net.restart(1, whole, 2, Seqno(0));
     net.run(Duration::from_secs(30));
@@ -891,8 +885,7 @@ fn what_an_arbitrator_can_give_is_no_way_to_another_log() {
     }
     let mut held = held.unwrap();
     let mut arbitrators = net.nodes[&2].group.store().clone();
-    let now = net.now;
-    net.nodes.get_mut(&1).unwrap().group.propose_app(now, Bytes::from_static(b"takes no seqno")).unwrap();
+    net.say(1, "takes no seqno");
     net.settle();
     let mut longest = net.nodes[&3].group.store().clone();
     assert!(longest.last() > arbitrators.last());
@@ -948,8 +941,7 @@ fn two_servers_whose_data_are_out_of_reach_do_not_stand_in_for_each_other() {
         net.restart(n, log, 2, data);
     }
     for n in [2, 3] {
-        let (now, log) = (net.now, logs[usize::from(n) - 1].clone());
-        net.reopen(n, log, 2, None).join(now, JoinState { position: None });
+        net.restart_without_data(n, logs[usize::from(n) - 1].clone(), 2);
     }
     net.run(Duration::from_secs(30));
     for n in 1..=4 {
@@ -1001,8 +993,7 @@ fn the_only_data_are_brought_up_by_the_log_that_goes_on_from_them_also_over_a_fo
     net.heal();
     net.restart(1, log, 2, data);
     for (n, log) in (2..=3).zip(logs) {
-        let now = net.now;
-        net.reopen(n, log, 2, None).join(now, JoinState { position: None });
+        net.restart_without_data(n, log, 2);
     }
     assert!(base_of(&net, 2) < data && base_of(&net, 3) > data);
     net.run(Duration::from_secs(10));
@@ -1230,8 +1221,7 @@ fn a_persons_word_does_not_go_round_between_two_that_hear_of_different_data() {
     net.cut = vec![(2, 3)];
     net.restart(1, early, 2, data);
     net.restart(3, third, 2, reached);
-    let now = net.now;
-    net.reopen(2, second, 2, None).join(now, JoinState { position: None });
+    net.restart_without_data(2, second, 2);
     net.run(Duration::from_secs(8));
     assert!((1..=3).all(|n| net.phase(n) != Phase::Primary));
     net.force(2);
@@ -1511,8 +1501,7 @@ fn an_arbitrator_that_is_of_use_to_nobody_asks_for_no_terms_where_nobody_has_dat
     net.copies = false;
     start_arbitrator(&mut net, logs[2].clone());
     for n in 1..=2 {
-        let now = net.now;
-        net.reopen(n, logs[usize::from(n) - 1].clone(), 2, None).join(now, JoinState { position: None });
+        net.restart_without_data(n, logs[usize::from(n) - 1].clone(), 2);
     }
     net.run(Duration::from_secs(5));
     let before = net.nodes[&3].group.status().term;
@@ -1588,8 +1577,7 @@ fn a_log_that_begins_with_the_seqno_of_the_only_data_need_not_go_on_from_them() 
             net.restart(n, log, 2, begins.seqno.prev());
             continue;
         }
-        let now = net.now;
-        net.reopen(n, log, 2, None).join(now, JoinState { position: None });
+        net.restart_without_data(n, log, 2);
     }
     net.run(Duration::from_secs(10));
     let before = net.nodes.values().map(|n| n.group.store().hard_state().term).max();

@@ -221,6 +221,12 @@ impl Net {
         self.reopen(n, store, incarnation, Some(at)).join(now, JoinState { position: Some((HISTORY, at)) });
     }
 
+    /// The same of a server that has a log and no data.
+    pub fn restart_without_data(&mut self, n: u8, store: MemStore, incarnation: u32) {
+        let now = self.now;
+        self.reopen(n, store, incarnation, None).join(now, JoinState { position: None });
+    }
+
     /// Its server is started again, and has not begun to look for a component.
     pub fn reopen(&mut self, n: u8, store: MemStore, incarnation: u32, at: Option<Seqno>) -> &mut Group<MemStore> {
         let mut cfg = Self::config(n);
@@ -326,6 +332,12 @@ impl Net {
     pub fn propose(&mut self, n: u8, body: &str) {
         let now = self.now;
         self.nodes.get_mut(&n).unwrap().group.propose(now, Bytes::copy_from_slice(body.as_bytes())).unwrap();
+    }
+
+    /// Something that is ordered and takes no seqno.
+    pub fn say(&mut self, n: u8, text: &str) {
+        let now = self.now;
+        self.nodes.get_mut(&n).unwrap().group.propose_app(now, Bytes::copy_from_slice(text.as_bytes())).unwrap();
     }
 
     /// As `pc.bootstrap` does it.

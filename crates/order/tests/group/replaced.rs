@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use trireme_order::{Config, Event, JoinState, LogStore, MemStore, Message, Phase};
+use trireme_order::{Config, Event, LogStore, MemStore, Message, Phase};
 use trireme_types::{
     Base, HardState, Lineage, LogIndex, Member, MemberKind, NodeId, ProposalNumber, Seqno, Session, SessionMark, Term,
     View, Voter, VoterSet, Weight,
@@ -191,8 +191,7 @@ fn a_state_that_contradicts_the_data_is_not_taken() {
         let backup = net.nodes[&1].group.store().clone();
         net.join(2);
         for _ in 0..words {
-            let now = net.now;
-            net.nodes.get_mut(&1).unwrap().group.propose_app(now, b"without a seqno"[..].into()).unwrap();
+            net.say(1, "without a seqno");
             net.settle();
         }
         for n in 0..15 {
@@ -251,8 +250,7 @@ fn two_with_the_only_data_do_not_give_them_up_for_each_others_sake() {
     let held = [2, 3].map(|n| (n, net.kill(n)));
     net.kill(4);
     net.kill(1);
-    let now = net.now;
-    net.reopen(1, backup, 9, None).join(now, JoinState { position: None });
+    net.restart_without_data(1, backup, 9);
     net.run(Duration::from_secs(10));
     assert_eq!(net.phase(1), Phase::Primary, "it knows nobody else");
     for n in 0..20 {

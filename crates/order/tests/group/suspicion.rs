@@ -554,8 +554,7 @@ fn second_lost_all(size: u8, hard: impl Fn(HardState) -> HardState) -> (Net, Opt
     empty.save_hard_state(hard(logs[1].hard_state())).unwrap();
     empty.set_suspect(Some(LogIndex::ZERO)).unwrap();
     net.restart(1, logs.remove(0), 2, Seqno(0));
-    let now = net.now;
-    net.reopen(2, empty, 2, None).join(now, JoinState { position: None });
+    net.restart_without_data(2, empty, 2);
     net.run(Duration::from_secs(20));
     (net, logs.into_iter().nth(1))
 }
@@ -590,8 +589,7 @@ fn a_voter_that_lost_its_whole_log_promises_and_is_brought_up() {
 fn the_state_for_a_voter_that_lost_its_whole_log_may_take_long() {
     let (mut net, [whole, empty]) = second_of_two_lost_all();
     net.restart(1, whole, 2, Seqno(0));
-    let now = net.now;
-    net.reopen(2, empty, 2, None).join(now, JoinState { position: None });
+    net.restart_without_data(2, empty, 2);
     let (mut held, mut terms) = (None, BTreeSet::new());
     let end = net.now.after(Duration::from_secs(60));
     while net.now < end {
@@ -621,8 +619,7 @@ fn the_state_for_a_voter_that_lost_its_whole_log_may_take_long() {
 fn where_one_lost_its_whole_log_and_the_others_are_suspect_all_together_go_on() {
     let (mut net, [whole, empty]) = second_of_two_lost_all();
     net.restart(1, without_end(whole, 0), 2, Seqno(0));
-    let now = net.now;
-    net.reopen(2, empty, 2, None).join(now, JoinState { position: None });
+    net.restart_without_data(2, empty, 2);
     net.run(Duration::from_secs(20));
     assert!([1, 2].iter().all(|n| net.phase(*n) == Phase::Primary));
     assert_eq!(net.bodies(1), ["before"]);
@@ -670,8 +667,7 @@ fn a_voter_whose_log_names_nobody_else_follows_whom_it_left_the_decision_to() {
     net.kill(3);
     net.propose(1, "before");
     net.settle();
-    let now = net.now;
-    net.nodes.get_mut(&1).unwrap().group.propose_app(now, b"without a seqno"[..].into()).unwrap();
+    net.say(1, "without a seqno");
     net.settle();
     net.join(2);
     net.run(Duration::from_secs(2));
