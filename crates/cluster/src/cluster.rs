@@ -452,7 +452,7 @@ impl Cluster {
             }
             Ok(Err(format!("pid {:?} is there", node.pid)))
         })?;
-        kill_helpers(&node);
+        self.await_released(&node)?;
         self.change_node(id, |node| node.pid = None)
     }
 
@@ -518,11 +518,11 @@ impl Cluster {
 
     /// SIGSTOP to what transfers a node's state to another: it stands still, and the node goes on.
     pub fn pause_transfer(&mut self, id: NodeId) -> Result<()> {
-        self.node(id).map(|node| process::signal_helpers(node, Signal::SIGSTOP))
+        self.node(id).map(|node| process::signal_helpers(node, Signal::SIGSTOP)).map(drop)
     }
 
     pub fn resume_transfer(&mut self, id: NodeId) -> Result<()> {
-        self.node(id).map(|node| process::signal_helpers(node, Signal::SIGCONT))
+        self.node(id).map(|node| process::signal_helpers(node, Signal::SIGCONT)).map(drop)
     }
 
     fn signal_running(&self, id: NodeId, signal: Signal) -> Result<()> {
@@ -840,7 +840,7 @@ impl Cluster {
         if liveness(node) != Liveness::Gone {
             return Err(Error::StillRunning(id));
         }
-        kill_helpers(node);
+        self.await_released(node)?;
         self.check_ports(node)?;
         self.write_config(node)?;
         if node.arbitrator {
@@ -897,6 +897,21 @@ impl Cluster {
         let new = node.dir.join("garbd.new");
         std::fs::copy(program, &new).during(|| format!("cannot copy {} to {}", program.display(), new.display()))?;
         std::fs::rename(&new, node.program()).during(|| format!("cannot write {}", node.program().display()))
+    }
+
+    /// Waits until a server that has ended has given back its ports and files, and ends the scripts that it left behind.
+    fn await_released(&self, node: &Node) -> Result<()> {
+        // Not to be interrupted: Ctrl-C during the clean-up must not leave processes behind.
+        until(format!("{} gives back its ports", node.id), KILL_LIMIT, &Cancel::default(), || {
+            let seen = if !process::released(node) {
+                "some of its threads are still there"
+            } else if !kill_helpers(node) {
+                "its scripts are still there"
+            } else {
+                return Ok(Ok(()));
+            };
+            Ok(Err(seen.to_owned()))
+        })
     }
 
     fn check_ports(&self, node: &Node) -> Result<()> {

@@ -67,16 +67,17 @@ pub fn signal(node: &Node, signal: Signal) -> Result<bool> {
 }
 
 /// Kills the state transfer scripts and their children that a dead server of this node left behind (they would hold
-/// its ports and write into its data).
-pub fn kill_helpers(node: &Node) {
-    signal_helpers(node, Signal::SIGKILL);
+/// its ports and write into its data). `true`: there are none any more.
+pub fn kill_helpers(node: &Node) -> bool {
+    signal_helpers(node, Signal::SIGKILL) == 0
 }
 
-/// Signals the state transfer scripts of a node, and their children.
-pub fn signal_helpers(node: &Node, signal: Signal) {
+/// Signals the state transfer scripts of a node, and their children; returns how many there were.
+pub fn signal_helpers(node: &Node, signal: Signal) -> usize {
+    let mut found = 0;
     let mut wanted = OsString::from(format!("{MARK}="));
     wanted.push(node.dir.as_os_str());
-    let Ok(entries) = std::fs::read_dir("/proc") else { return };
+    let Ok(entries) = std::fs::read_dir("/proc") else { return found };
     for entry in entries.flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
         if Some(pid) == node.pid && liveness(node) != Liveness::Gone {
@@ -84,10 +85,12 @@ pub fn signal_helpers(node: &Node, signal: Signal) {
         }
         let Ok(environment) = std::fs::read(entry.path().join("environ")) else { continue };
         if environment.split(|b| *b == 0).any(|entry| entry == wanted.as_bytes()) {
+            found += 1;
             // It may have ended meanwhile; then there is nothing to do.
             let _ = kill(Pid::from_raw(pid), signal);
         }
     }
+    found
 }
 
 /// How servers of this cluster are started: as whom, in which network namespace, and on which machine.
