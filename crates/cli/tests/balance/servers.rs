@@ -448,10 +448,10 @@ fn a_reader_that_has_given_out_a_number_has_not_committed_it() {
     let writer = bed.cluster.ids()[0];
     let reader = bed.cluster.ids()[1];
     let ask = |id: NodeId, sql: &str| bed.cluster.sql(id, sql).unwrap().text().unwrap_or_default();
-    // From here on each commit there stands between its place in the binary log and its engine, until the time is over.
+    // From here on each commit there stands between its place in the binary log and its engine: nobody will acknowledge it.
     for sql in [
         "SET GLOBAL rpl_semi_sync_master_wait_point = AFTER_SYNC",
-        "SET GLOBAL rpl_semi_sync_master_timeout = 4000",
+        "SET GLOBAL rpl_semi_sync_master_timeout = 3600000",
         "SET GLOBAL rpl_semi_sync_master_enabled = ON",
     ] {
         bed.cluster.sql(reader, sql).unwrap();
@@ -465,8 +465,13 @@ fn a_reader_that_has_given_out_a_number_has_not_committed_it() {
     let mut waits = bed.cluster.session(reader).unwrap();
     waits.query("SET SESSION wsrep_sync_wait = 1").unwrap();
     // The question that the balancer asks for all.
-    waits.query("SELECT 1").unwrap();
-    assert_eq!(ask(reader, "SELECT COUNT(*) FROM d.t"), "1", "this one waits");
+    let asked = std::thread::spawn(move || waits.query("SELECT 1").map(drop));
+    let waiting = "SELECT COUNT(*) FROM information_schema.processlist WHERE info = 'SELECT 1'";
+    await_that("it waits", || ask(reader, waiting) == "1");
+    assert_eq!(ask(reader, "SELECT COUNT(*) FROM d.t"), "0", "for what is not there");
+    bed.cluster.sql(reader, "SET GLOBAL rpl_semi_sync_master_enabled = OFF").unwrap();
+    asked.join().unwrap().unwrap();
+    assert_eq!(ask(reader, "SELECT COUNT(*) FROM d.t"), "1", "this one has waited");
 }
 
 /// Output of the server's own client.
