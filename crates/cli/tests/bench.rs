@@ -147,8 +147,12 @@ fn every_experiment_gives_results_that_fit_together() {
     let scratch = Scratch::new("all");
     let (out, dir) = (scratch.0.join("run"), format!("/var/tmp/trireme-bench-test-{BASE_PORT}"));
     let (provider, port, shown) = (provider.display().to_string(), BASE_PORT.to_string(), out.display().to_string());
-    let words =
-        ["all", "--preset", "tiny", "--provider", &provider, "--out", &shown, "--base-port", &port, "--dir", &dir];
+    let mut words =
+        vec!["all", "--preset", "tiny", "--provider", &provider, "--out", &shown, "--base-port", &port, "--dir", &dir];
+    let systems = std::env::var("SYSTEMS").unwrap_or_default();
+    if !systems.is_empty() {
+        words.extend(["--systems", &systems]);
+    }
 
     let mut first = bench(&words).stderr(Stdio::inherit()).stdout(Stdio::null()).spawn().unwrap();
     let began = Instant::now();
