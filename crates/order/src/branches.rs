@@ -85,7 +85,7 @@ impl<S: LogStore> Group<S> {
 
     /// In a primary component that has a majority at this moment. A member that has given its vote away does not speak for the old one any more,
     /// and not yet for the next one.
-    pub(crate) fn goes_on(&self, now: Timestamp) -> bool {
+    fn goes_on(&self, now: Timestamp) -> bool {
         self.phase() == Phase::Primary
             && self.standing().keeps_log()
             && self.led_terms.newest == self.own.term()
@@ -97,7 +97,6 @@ impl<S: LogStore> Group<S> {
         self.told.sequencer = self.vouches_for();
         self.told.stocked = self.data.stocked;
         self.told.base = self.own.store().base().seqno;
-        self.told.primary = self.goes_on(now);
         let message = Message::Presence(self.presence(now));
         let nodes: Vec<NodeId> = self.peers.keys().copied().collect();
         for node in nodes {

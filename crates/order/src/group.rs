@@ -898,13 +898,10 @@ impl<S: LogStore> Group<S> {
             let base_moved =
                 !self.data.stocked && !self.arbitrates() && self.told.base != self.own.store().base().seqno;
             let vouches = self.told.sequencer != self.vouches_for();
-            // A log that contradicts the component's is given up only if somebody in there has data.
-            let goes_on = !self.told.primary && self.goes_on(now);
             if self.told.branch != self.own.tail().branch()
                 || self.told.stocked != self.data.stocked
                 || base_moved
                 || vouches
-                || goes_on
             {
                 self.send_presence(now);
             }

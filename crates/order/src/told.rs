@@ -13,8 +13,6 @@ pub(crate) struct Told {
     pub stocked: bool,
     /// Where its log begins.
     pub base: Seqno,
-    /// Whether it goes on in a primary component.
-    pub primary: bool,
     // --- to all peers, by `LevelLimit`
     /// How far this member lets the group level rise.
     pub level_limit: Option<Level>,

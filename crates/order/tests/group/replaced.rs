@@ -1,6 +1,5 @@
 //! A node that was away while all whom it knew were replaced: who vouches for those that are there now (rule 35)?
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use trireme_order::{Config, Event, LogStore, MemStore, Message, Phase};
@@ -266,35 +265,6 @@ fn two_with_the_only_data_do_not_give_them_up_for_each_others_sake() {
         assert!(!net.nodes[&n].events.contains(&Event::DataDiverged), "node {n} keeps its data");
         assert!(net.warned(n, "nobody in it has data"), "a person decides: {:?}", net.nodes[&n].events);
     }
-}
-
-/// Somebody outside whose log contradicts the component's gives up its data only if a member in there has some
-/// (`keeps_only_data_from`): it has to be told of each that it is in there.
-#[test]
-fn each_tells_that_it_is_in_a_primary_component() {
-    let mut net = Net::cluster(3);
-    net.propose(1, "before");
-    net.settle();
-    let at = position(&net, 1);
-    let stores = [1, 2, 3].map(|n| (n, net.kill(n)));
-    for (n, store) in stores {
-        net.restart(n, store, 2, at);
-    }
-    let mut last_words = BTreeMap::new();
-    let end = net.now.after(Duration::from_secs(10));
-    while net.now < end {
-        net.drain_all();
-        let Some((from, to, message)) = net.next_message() else { continue };
-        if let Message::Presence(presence) = &message {
-            last_words.insert((from, to), presence.primary);
-        }
-        if let Some(target) = net.nodes.get_mut(&to) {
-            target.group.handle_message(net.now, node(from), message);
-        }
-    }
-    assert!([1, 2, 3].iter().all(|n| net.phase(*n) == Phase::Primary));
-    assert_eq!(last_words.len(), 6, "{last_words:?}");
-    assert!(last_words.values().all(|primary| *primary), "{last_words:?}");
 }
 
 /// Its commits are not in the branch that is left, and nobody whom it knows is in that one: a person decides. Until then it costs the
