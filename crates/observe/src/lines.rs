@@ -217,6 +217,24 @@ pub const LINES: &[Line] = &[
     ),
     ours(
         Topic::Fork,
+        &["is in a primary component of this cluster, while this node went on alone"],
+        "An old copy of the data directory was put back, here or there, and both sides went on. This one gives way.",
+        "Save what was committed on this node only, before a full copy replaces it.",
+    ),
+    ours(
+        Topic::Fork,
+        &["orders in this cluster, too, as an old copy of its data directory was put back"],
+        "Another node went on alone from an old copy, and so did this one, which has the longer log. Both take commits.",
+        "Stop the one with the old copy, save its commits since then, remove its write-set log and grastate.dat, and start it again.",
+    ),
+    ours(
+        Topic::Fork,
+        &["has a state that does not name all whom the write-set log here has named"],
+        "Another node went on alone from an old copy, and this one gave way. Its data are kept: the other's are older.",
+        "Stop the one with the old copy, remove its write-set log and grastate.dat, and start it again.",
+    ),
+    ours(
+        Topic::Fork,
         &["going on from the data of this node: branch ", " begins after seqno "],
         "A forced change: the cluster goes on from this node's data, and what lay beyond is given up.",
         "Nodes that hold more take a full copy.",

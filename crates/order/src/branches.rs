@@ -115,11 +115,20 @@ impl<S: LogStore> Group<S> {
             .peers
             .keys()
             .copied()
-            .filter(|node| self.kinship_of(*node).is_some_and(|k| k != Kinship::Same))
+            .filter(|node| self.kinship_of(*node).is_some_and(|k| k != Kinship::Same) || self.is_double(*node))
             .collect();
         for node in nodes {
             self.send_presence_to(now, node);
         }
+    }
+
+    /// Does this peer say that it leads a primary component of the own branch, which is not the one here?
+    fn is_double(&self, node: NodeId) -> bool {
+        let leads = |p: &Presence| p.primary && p.sequencer == Some(node);
+        self.kinship_of(node) == Some(Kinship::Same)
+            && self.peers.get(&node).and_then(|p| p.told()).is_some_and(leads)
+            && self.sequencer() != Some(node)
+            && self.own.tail().view.get(node).is_none()
     }
 
     pub(crate) fn on_presence(&mut self, now: Timestamp, from: NodeId, presence: Presence) {
@@ -193,7 +202,7 @@ impl<S: LogStore> Group<S> {
     }
 
     /// A primary component of the own branch, with another sequencer, while this member goes on alone: it was started with an old disk,
-    /// which names nobody else any more, or nobody yet.
+    /// which names nobody else any more, or nobody yet. Another that leads may be as lonely, and the one of the old disk: the longer log goes on.
     fn meet_double(&mut self, now: Timestamp, from: NodeId) {
         let me = self.me();
         let Some(theirs) = self.peers.get(&from).and_then(|p| p.told()) else { return };
@@ -201,10 +210,19 @@ impl<S: LogStore> Group<S> {
         if !leads || self.kinship_of(from) != Some(Kinship::Same) || !self.is_alone() {
             return;
         }
+        let longer = theirs.sequencer != Some(from) || (theirs.last_index, from) > (self.own.tail().index, me);
         if self.standing().is_doubled() {
             self.hear_of_rival(now);
         }
-        if !self.leads() || !self.goes_on(now) || !self.may_overrule(now, from) {
+        if !self.leads() || !self.goes_on(now) {
+            return;
+        }
+        if !longer {
+            let what = "orders in this cluster, too, as an old copy of its data directory was put back: this node goes on, as its write-set log is \
+                        the longer one. Stop that one, save its commits since then, remove its write-set log and grastate.dat, and start it again";
+            return self.complain(now, from, what);
+        }
+        if !self.may_overrule(now, from) {
             return;
         }
         let name = self.names_of(&[from]);

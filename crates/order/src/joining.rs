@@ -297,6 +297,14 @@ impl<S: LogStore> Group<S> {
             if !self.standing().gives_up_data() && self.keeps_only_data_from(from, term, &lineage) {
                 return self.keep_only_data(now, from);
             }
+            if self.standing().is_doubled() && !self.is_known_by(&base) {
+                let what = "has a state that does not name all whom the write-set log here has named: an old copy of its data directory was put \
+                            back. Log and data are kept. If it is the one to go on with, remove the write-set log and grastate.dat of this \
+                            node; it takes a full copy then";
+                self.complain(now, from, what);
+                // As long as that one is there this member orders nothing beside it.
+                return self.hear_of_rival(now);
+            }
             // Rule 13.
             return self.become_diverged(Some(Offer { from, term, lineage, base }));
         }

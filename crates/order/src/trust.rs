@@ -202,6 +202,13 @@ impl<S: LogStore> Group<S> {
         self.acquaintances.remembered.iter().chain(self.own.tail().sessions.keys()).all(|n| *n == me)
     }
 
+    /// Has this state a line of everybody whom the log here has named? Lines stay when nodes go, so the state of an old disk lacks those that came
+    /// later.
+    pub(crate) fn is_known_by(&self, base: &Base) -> bool {
+        let there: BTreeSet<NodeId> = base.sessions.iter().map(|mark| mark.session.node).collect();
+        self.own.tail().sessions.keys().all(|node| there.contains(node))
+    }
+
     /// Does this state go on from what is committed here? Then nothing is given up by taking it: it is no older than the log here, as in an
     /// election, so what was acknowledged here and committed lies below it, and what the data hold does, or follows in that one's log.
     /// It comes from this cluster, whoever offers it, if its table of sessions has a line of everybody in the own one, none of them older:

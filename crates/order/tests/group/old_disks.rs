@@ -384,3 +384,119 @@ fn a_suspect_log_without_its_end_knows_that_it_lacks_voters_when_its_marks_are_l
         assert_ne!(net.phase(1), Phase::Primary, "suspect before: {suspect}. It decides by the voters of then");
     }
 }
+
+/// A cluster of one, a copy of its disk, and another one that took over, is alone since, and has committed.
+fn a_copy_and_the_last_one() -> (Net, MemStore, Seqno) {
+    let mut net = Net::new();
+    net.bootstrap(1);
+    net.propose(1, "before");
+    net.settle();
+    let copy = net.copy_disk(1, false);
+    let at = end_of(&copy);
+    net.join(2);
+    net.run(secs(5));
+    let now = net.now;
+    net.nodes.get_mut(&1).unwrap().group.leave(now);
+    net.run(secs(5));
+    net.kill(1);
+    net.run(secs(5));
+    assert_eq!((net.phase(2), net.sequencer()), (Phase::Primary, 2));
+    for n in 0..10 {
+        net.propose(2, &format!("of the last one {n}"));
+        net.settle();
+    }
+    (net, copy, at)
+}
+
+#[test]
+fn the_last_one_does_not_give_way_to_an_old_copy_that_went_on_alone() {
+    let (mut net, copy, at) = a_copy_and_the_last_one();
+    net.cut = vec![(1, 2)];
+    net.restart(1, copy, 2, at);
+    net.run(secs(20));
+    assert_eq!(net.phase(1), Phase::Primary, "it knows nobody else");
+    net.cut.clear();
+    net.run(secs(60));
+    assert!(net.phase(2) == Phase::Primary && !net.warned(2, "this node leaves"), "{:?}", net.nodes[&2].events);
+    assert!(net.warned(2, "is the longer one"), "a person hears of it: {:?}", net.nodes[&2].events);
+}
+
+/// The old copy went on for so long that its log is the longer one. Nobody can say by that which of the two is to go on, so nobody's data go.
+#[test]
+fn the_last_one_keeps_its_data_from_an_old_copy_with_a_longer_log() {
+    for restarts in 0..3 {
+        let (mut net, copy, at) = a_copy_and_the_last_one();
+        net.cut = vec![(1, 2)];
+        net.restart(1, copy, 2, at);
+        net.run(secs(20));
+        for n in 0..restarts {
+            let store = net.kill(1);
+            net.restart(1, store, 3 + n, at);
+            net.run(secs(20));
+        }
+        for n in 0..50 {
+            net.propose(1, &format!("of the old copy {n}"));
+            net.settle();
+        }
+        net.cut.clear();
+        net.run(secs(120));
+        assert!(net.warned(2, "this node leaves"), "{:?}", net.nodes[&2].events);
+        assert!(net.warned(2, "does not name all"), "a person decides: {:?}", net.nodes[&2].events);
+        assert!(!net.gave_way(2), "after {restarts} restarts");
+        assert_eq!((net.phase(1), net.phase(2)), (Phase::Primary, Phase::NonPrimary), "two may not order side by side");
+        // A person stops it.
+        net.kill(1);
+        net.run(secs(60));
+        assert_eq!(net.phase(2), Phase::Primary);
+        assert_eq!(net.bodies(2).last().unwrap(), "of the last one 9");
+    }
+}
+
+/// Both say again where they stand as long as they lead side by side.
+#[test]
+fn two_that_lead_alone_are_compared_again_when_one_has_grown() {
+    let (mut net, copy, at) = a_copy_and_the_last_one();
+    net.cut = vec![(1, 2)];
+    net.restart(1, copy, 2, at);
+    net.run(secs(20));
+    net.cut.clear();
+    net.run(secs(20));
+    assert_eq!((net.phase(1), net.phase(2)), (Phase::Primary, Phase::Primary));
+    for n in 0..50 {
+        net.propose(1, &format!("of the old copy {n}"));
+        net.settle();
+    }
+    net.run(secs(5));
+    assert_eq!((net.phase(1), net.phase(2)), (Phase::Primary, Phase::NonPrimary), "two may not order side by side");
+    assert!(!net.gave_way(2));
+}
+
+/// The other way round: the copy is of the one that was alone for a time, and the other has come back since and is the last one.
+#[test]
+fn an_old_copy_that_went_on_alone_gives_way_to_the_last_one() {
+    let (mut net, _, at) = a_copy_and_the_last_one();
+    let copy = net.copy_disk(2, false);
+    let at_copy = end_of(&copy);
+    assert!(at_copy > at);
+    net.join(1);
+    net.run(secs(5));
+    let now = net.now;
+    net.nodes.get_mut(&2).unwrap().group.leave(now);
+    net.run(secs(5));
+    net.kill(2);
+    net.run(secs(5));
+    assert_eq!((net.phase(1), net.sequencer()), (Phase::Primary, 1));
+    for n in 0..10 {
+        net.propose(1, &format!("of the last one {n}"));
+        net.settle();
+    }
+    net.cut = vec![(1, 2)];
+    net.restart(2, copy, 9, at_copy);
+    net.run(secs(20));
+    assert_eq!(net.phase(2), Phase::Primary, "it knows that the other has left");
+    net.cut.clear();
+    net.run(secs(60));
+    assert!(net.gave_way(2), "{:?}", net.nodes[&2].events);
+    assert!(!net.warned(1, "this node leaves") && net.phase(1) == Phase::Primary, "{:?}", net.nodes[&1].events);
+    assert_eq!(net.phase(2), Phase::Primary, "it takes a copy of the other's data");
+}
