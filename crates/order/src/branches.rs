@@ -115,18 +115,21 @@ impl<S: LogStore> Group<S> {
             .peers
             .keys()
             .copied()
-            .filter(|node| self.kinship_of(*node).is_some_and(|k| k != Kinship::Same) || self.is_double(*node))
+            .filter(|node| match self.kinship_of(*node) {
+                Some(Kinship::Same) => self.leads_beside(*node),
+                Some(Kinship::Descendant(_) | Kinship::Ancestor | Kinship::Sibling) => true,
+                None => false,
+            })
             .collect();
         for node in nodes {
             self.send_presence_to(now, node);
         }
     }
 
-    /// Does this peer say that it leads a primary component of the own branch, which is not the one here?
-    fn is_double(&self, node: NodeId) -> bool {
+    /// Does this peer of the own branch say that it leads a primary component, which is not the one here?
+    fn leads_beside(&self, node: NodeId) -> bool {
         let leads = |p: &Presence| p.primary && p.sequencer == Some(node);
-        self.kinship_of(node) == Some(Kinship::Same)
-            && self.peers.get(&node).and_then(|p| p.told()).is_some_and(leads)
+        self.peers.get(&node).and_then(|p| p.told()).is_some_and(leads)
             && self.sequencer() != Some(node)
             && self.own.tail().view.get(node).is_none()
     }

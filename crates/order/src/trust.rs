@@ -232,7 +232,7 @@ impl<S: LogStore> Group<S> {
             && base.view.number >= done.view.number;
         let theirs: BTreeMap<NodeId, SessionMark> = base.sessions.iter().map(|m| (m.session.node, *m)).collect();
         // The end of the own log may be lost to the others, and what it says of numbers with it.
-        let has_all = self.own.tail().sessions.keys().all(|n| theirs.contains_key(n))
+        let has_all = self.is_known_by(base)
             && done.sessions.iter().all(|(n, mark)| theirs.get(n).is_some_and(|newer| newer >= mark));
         // The own line says little: everybody that is linked knows the name of this node. A log that knows nobody else may have lost the
         // end, by which this member itself chose whoever offers the state to decide what is gone on with.

@@ -216,6 +216,15 @@ impl Net {
         dead.group.into_store()
     }
 
+    /// It leaves in order, and ends. The others go on for a time.
+    pub fn stop(&mut self, n: u8) {
+        let now = self.now;
+        self.nodes.get_mut(&n).unwrap().group.leave(now);
+        self.run(Duration::from_secs(3));
+        self.kill(n);
+        self.run(Duration::from_secs(10));
+    }
+
     pub fn restart(&mut self, n: u8, store: MemStore, incarnation: u32, at: Seqno) {
         let now = self.now;
         self.reopen(n, store, incarnation, Some(at)).join(now, JoinState { position: Some((HISTORY, at)) });

@@ -385,6 +385,26 @@ fn a_suspect_log_without_its_end_knows_that_it_lacks_voters_when_its_marks_are_l
     }
 }
 
+/// Node `n` comes in, the other one leaves, and it commits alone.
+fn takes_over(net: &mut Net, n: u8, other: u8) {
+    net.join(n);
+    net.run(secs(5));
+    net.stop(other);
+    assert_eq!((net.phase(n), net.sequencer()), (Phase::Primary, n));
+    for k in 0..10 {
+        net.propose(n, &format!("of the last one {k}"));
+        net.settle();
+    }
+}
+
+/// An old disk of node `n` is put back where it hears nobody. It goes on alone, as it knows that nobody else decides.
+fn goes_on_apart(net: &mut Net, n: u8, disk: MemStore, incarnation: u32, at: Seqno) {
+    net.cut = vec![(1, 2)];
+    net.restart(n, disk, incarnation, at);
+    net.run(secs(20));
+    assert_eq!(net.phase(n), Phase::Primary, "nobody else decides, by its log");
+}
+
 /// A cluster of one, a copy of its disk, and another one that took over, is alone since, and has committed.
 fn a_copy_and_the_last_one() -> (Net, MemStore, Seqno) {
     let mut net = Net::new();
@@ -393,28 +413,14 @@ fn a_copy_and_the_last_one() -> (Net, MemStore, Seqno) {
     net.settle();
     let copy = net.copy_disk(1, false);
     let at = end_of(&copy);
-    net.join(2);
-    net.run(secs(5));
-    let now = net.now;
-    net.nodes.get_mut(&1).unwrap().group.leave(now);
-    net.run(secs(5));
-    net.kill(1);
-    net.run(secs(5));
-    assert_eq!((net.phase(2), net.sequencer()), (Phase::Primary, 2));
-    for n in 0..10 {
-        net.propose(2, &format!("of the last one {n}"));
-        net.settle();
-    }
+    takes_over(&mut net, 2, 1);
     (net, copy, at)
 }
 
 #[test]
 fn the_last_one_does_not_give_way_to_an_old_copy_that_went_on_alone() {
     let (mut net, copy, at) = a_copy_and_the_last_one();
-    net.cut = vec![(1, 2)];
-    net.restart(1, copy, 2, at);
-    net.run(secs(20));
-    assert_eq!(net.phase(1), Phase::Primary, "it knows nobody else");
+    goes_on_apart(&mut net, 1, copy, 2, at);
     net.cut.clear();
     net.run(secs(60));
     assert!(net.phase(2) == Phase::Primary && !net.warned(2, "this node leaves"), "{:?}", net.nodes[&2].events);
@@ -426,9 +432,7 @@ fn the_last_one_does_not_give_way_to_an_old_copy_that_went_on_alone() {
 fn the_last_one_keeps_its_data_from_an_old_copy_with_a_longer_log() {
     for restarts in 0..3 {
         let (mut net, copy, at) = a_copy_and_the_last_one();
-        net.cut = vec![(1, 2)];
-        net.restart(1, copy, 2, at);
-        net.run(secs(20));
+        goes_on_apart(&mut net, 1, copy, 2, at);
         for n in 0..restarts {
             let store = net.kill(1);
             net.restart(1, store, 3 + n, at);
@@ -456,9 +460,7 @@ fn the_last_one_keeps_its_data_from_an_old_copy_with_a_longer_log() {
 #[test]
 fn two_that_lead_alone_are_compared_again_when_one_has_grown() {
     let (mut net, copy, at) = a_copy_and_the_last_one();
-    net.cut = vec![(1, 2)];
-    net.restart(1, copy, 2, at);
-    net.run(secs(20));
+    goes_on_apart(&mut net, 1, copy, 2, at);
     net.cut.clear();
     net.run(secs(20));
     assert_eq!((net.phase(1), net.phase(2)), (Phase::Primary, Phase::Primary));
@@ -478,22 +480,8 @@ fn an_old_copy_that_went_on_alone_gives_way_to_the_last_one() {
     let copy = net.copy_disk(2, false);
     let at_copy = end_of(&copy);
     assert!(at_copy > at);
-    net.join(1);
-    net.run(secs(5));
-    let now = net.now;
-    net.nodes.get_mut(&2).unwrap().group.leave(now);
-    net.run(secs(5));
-    net.kill(2);
-    net.run(secs(5));
-    assert_eq!((net.phase(1), net.sequencer()), (Phase::Primary, 1));
-    for n in 0..10 {
-        net.propose(1, &format!("of the last one {n}"));
-        net.settle();
-    }
-    net.cut = vec![(1, 2)];
-    net.restart(2, copy, 9, at_copy);
-    net.run(secs(20));
-    assert_eq!(net.phase(2), Phase::Primary, "it knows that the other has left");
+    takes_over(&mut net, 1, 2);
+    goes_on_apart(&mut net, 2, copy, 9, at_copy);
     net.cut.clear();
     net.run(secs(60));
     assert!(net.gave_way(2), "{:?}", net.nodes[&2].events);

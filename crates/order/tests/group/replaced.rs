@@ -41,14 +41,6 @@ fn position(net: &Net, n: u8) -> Seqno {
     Seqno(sets.max(node.group.status().view.number))
 }
 
-fn leave(net: &mut Net, n: u8) {
-    let now = net.now;
-    net.nodes.get_mut(&n).unwrap().group.leave(now);
-    net.run(Duration::from_secs(3));
-    net.kill(n);
-    net.run(Duration::from_secs(10));
-}
-
 /// A new node with an empty disk for each old one, one after the other. Their logs begin where they came in.
 fn replace(net: &mut Net, gracefully: bool) {
     net.propose(1, "ordered without the sleeper");
@@ -58,7 +50,7 @@ fn replace(net: &mut Net, gracefully: bool) {
         net.propose(new, &format!("hello of {new}"));
         net.run(Duration::from_secs(15));
         if gracefully {
-            leave(net, old);
+            net.stop(old);
         } else {
             net.kill(old);
             net.run(Duration::from_secs(15));
@@ -140,7 +132,7 @@ fn a_backup_from_before_the_others_were_replaced_is_brought_up() {
     net.run(Duration::from_secs(15));
     net.propose(SLEEPER, "by the next incarnation");
     net.run(Duration::from_secs(1));
-    leave(&mut net, SLEEPER);
+    net.stop(SLEEPER);
     replace(&mut net, true);
     net.restart(SLEEPER, backup, 9, at);
     has_come_back(&mut net, "backup");
@@ -163,7 +155,7 @@ fn who_lost_the_end_of_its_log_comes_back_with_data_that_reach_beyond_the_state(
     net.join(5);
     net.propose(5, "hello of 5");
     net.run(Duration::from_secs(15));
-    leave(&mut net, 2);
+    net.stop(2);
     both_order(&mut net);
     let base = net.nodes[&4].group.store().base().clone();
     assert!(base.seqno < at, "the data reach beyond the state");
@@ -187,7 +179,7 @@ fn a_state_that_contradicts_the_data_is_not_taken() {
         net.join(2);
         net.propose(2, "hello of 2");
         net.settle();
-        leave(&mut net, 2);
+        net.stop(2);
         let backup = net.nodes[&1].group.store().clone();
         net.join(2);
         for _ in 0..words {
@@ -214,7 +206,7 @@ fn a_state_that_contradicts_the_data_is_not_taken() {
         net.join(4);
         net.propose(4, "hello of 4");
         net.run(Duration::from_secs(15));
-        leave(&mut net, 1);
+        net.stop(1);
         for n in 0..20 {
             net.propose(4, &format!("of the newcomer {n}"));
             net.settle();
@@ -288,7 +280,7 @@ fn who_committed_beyond_a_fork_waits_for_a_person() {
         net.propose(new, &format!("hello of {new}"));
         net.run(Duration::from_secs(15));
     }
-    leave(&mut net, 1);
+    net.stop(1);
     both_order(&mut net);
     let last = store.last();
     net.restart(SLEEPER, store, 2, at);
