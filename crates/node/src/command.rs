@@ -67,8 +67,8 @@ pub enum Command {
     ProposeUnowned {
         body: Bytes,
     },
-    /// The slot, if any, is filled when the message has been delivered here (true) or could not be sent (false). Without one
-    /// the message is sent again until it is ordered.
+    /// The slot, if any, is filled when the message has been delivered here (true), or with false: it could not be sent, will never be
+    /// ordered, or was given up (`PendingApp::give_up`). Without one the message is sent again until it is ordered.
     App {
         message: AppMessage,
         slot: Option<Arc<Slot<bool>>>,

@@ -410,9 +410,7 @@ impl Core {
             f.requested = false;
         });
         for (_, pending) in self.conn.pending_app.drain() {
-            if let Some(slot) = pending.slot {
-                slot.fill(false);
-            }
+            pending.give_up();
         }
         for (_, slot) in self.conn.reads.drain() {
             slot.fill(None);

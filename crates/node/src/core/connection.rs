@@ -68,7 +68,33 @@ impl HeldBack {
 /// A message of this node that is not ordered yet.
 pub(super) struct PendingApp {
     pub(super) message: AppMessage,
-    pub(super) slot: Option<Arc<Slot<bool>>>,
+    pub(super) awaited_by: AwaitedBy,
+}
+
+/// Whom the outcome of a message concerns.
+pub(super) enum AwaitedBy {
+    /// This thread. It hears that the message was delivered here (true), or that it was not within the time that was given to it (false).
+    Thread(Arc<Slot<bool>>),
+    /// Nobody. It is sent again until it is ordered.
+    Nobody,
+    /// The server was told that its desync failed. If it is ordered all the same, a resync has to follow it.
+    GivenUp,
+}
+
+impl PendingApp {
+    /// Its thread, if one waits, is told that it failed. What is left to do for it: a server that ends a desync goes on without it whatever
+    /// it is told, and a desync that it was refused must not come into force behind its back.
+    pub(super) fn give_up(self) -> Option<PendingApp> {
+        let PendingApp { message, awaited_by } = self;
+        let AwaitedBy::Thread(slot) = awaited_by else { return Some(PendingApp { message, awaited_by }) };
+        slot.fill(false);
+        let awaited_by = match message {
+            AppMessage::Resync => AwaitedBy::Nobody,
+            AppMessage::Desync => AwaitedBy::GivenUp,
+            _ => return None,
+        };
+        Some(PendingApp { message, awaited_by })
+    }
 }
 
 /// Takes out the messages that the log has skipped, if it begins anew with a state in which `last` is the newest proposal of this node: they
@@ -106,8 +132,8 @@ pub(super) struct Connection {
     /// Write sets that flow control holds, in the order in which they came; each of the server's threads has at most one. From
     /// `on_command` to `release_held_back`, `recall` or `drop_held_back`.
     pub(super) held_back: VecDeque<HeldBack>,
-    /// Messages of this node without an outcome, by session and number: from `propose_owed` or `on_command` to their delivery, the proof
-    /// that they never will be ordered, or, where a thread waits, the end of patience.
+    /// Messages of this node without an outcome, by session and number: from `propose_owed` or `on_command` to their delivery or the proof
+    /// that they never will be ordered. Where a thread waits, the end of patience takes most of them out (`give_up_waiting`).
     pub(super) pending_app: HashMap<ProposalId, PendingApp>,
     /// Causal reads that the group has not placed yet, by id: from `on_command` to the group's answer or the loss of the majority.
     pub(super) reads: HashMap<u64, Arc<Slot<Option<Seqno>>>>,
@@ -196,12 +222,30 @@ mod tests {
     use super::*;
 
     #[test]
+    fn of_messages_that_a_thread_gives_up_those_about_a_desync_are_kept() {
+        let given_up = |message| {
+            let slot = Arc::new(Slot::default());
+            let left = PendingApp { message, awaited_by: AwaitedBy::Thread(slot.clone()) }.give_up();
+            assert!(!slot.wait(), "the thread is told");
+            left
+        };
+        assert!(matches!(given_up(AppMessage::Desync), Some(PendingApp { awaited_by: AwaitedBy::GivenUp, .. })));
+        let resync = given_up(AppMessage::Resync).unwrap();
+        assert!(matches!(resync.awaited_by, AwaitedBy::Nobody));
+        assert!(
+            matches!(resync.give_up(), Some(PendingApp { awaited_by: AwaitedBy::Nobody, .. })),
+            "as often as it likes"
+        );
+        assert!(given_up(AppMessage::Evict { member: Uuid::NIL }).is_none());
+    }
+
+    #[test]
     fn what_a_state_covers_is_answered_and_the_rest_waits_on() {
         let mut session = Session::first(NodeId(Uuid([1; 16])), Incarnation(1));
         let before = ProposalId::of(session, ProposalNumber(9));
         session = session.following();
         let [covered, newest, later] = [3, 4, 5].map(|n| ProposalId::of(session, ProposalNumber(n)));
-        let message = || PendingApp { message: AppMessage::Desync, slot: Some(Arc::default()) };
+        let message = || PendingApp { message: AppMessage::Desync, awaited_by: AwaitedBy::Nobody };
         let mut pending: HashMap<_, _> = [before, covered, newest, later].map(|id| (id, message())).into();
         let taken = take_skipped(&mut pending, SessionMark { session, number: ProposalNumber(4) });
         assert_eq!(taken.len(), 2);

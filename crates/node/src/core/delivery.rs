@@ -11,7 +11,7 @@ use trireme_order::{Delivery, LogStore};
 use trireme_surface::texts;
 use trireme_types::{Base, LogIndex, Member, ProposalNumber, Seqno, Session, Uuid, View, Weight};
 
-use super::connection::{HeldAnswer, Pending, PendingApp, ProposalId, take_skipped};
+use super::connection::{HeldAnswer, Pending, ProposalId, take_skipped};
 use super::past::{Entry, Past};
 use super::{Core, unreadable};
 use crate::command::Outcome;
@@ -77,7 +77,7 @@ impl Core {
         }
         // A thread that is told of the new state can also read it.
         self.publish();
-        skipped.into_iter().filter_map(|message| message.slot).for_each(|slot| slot.fill(true));
+        skipped.into_iter().for_each(|message| self.app_ordered(message));
     }
 
     pub(super) fn begin_work(&mut self, work: Work) {
@@ -333,12 +333,10 @@ impl Core {
         // A thread that is told of the new state can also read it.
         self.publish();
         self.carry_out();
-        if session.node == self.inc.me.node {
-            if let Some(PendingApp { slot: Some(slot), .. }) =
-                self.conn.pending_app.remove(&ProposalId::of(session, number))
-            {
-                slot.fill(true);
-            }
+        if session.node == self.inc.me.node
+            && let Some(app) = self.conn.pending_app.remove(&ProposalId::of(session, number))
+        {
+            self.app_ordered(app);
         }
     }
 

@@ -12,7 +12,7 @@ use trireme_wslog::{Trim, TrimAnswer};
 use trireme_replicator::Sight;
 
 use super::Core;
-use super::connection::{Pending, PendingApp};
+use super::connection::Pending;
 use super::incarnation::{Owed, Unfed};
 use crate::Level;
 use crate::settings::{durability_name, unix_time};
@@ -159,13 +159,8 @@ impl Core {
                 self.abandon(&slot);
             }
         }
-        let keys: Vec<_> =
-            self.conn.pending_app.iter().filter(|(_, p)| p.slot.is_some()).map(|(key, _)| *key).collect();
-        for key in keys {
-            if let Some(PendingApp { slot: Some(slot), .. }) = self.conn.pending_app.remove(&key) {
-                slot.fill(false);
-            }
-        }
+        let messages = std::mem::take(&mut self.conn.pending_app).into_iter();
+        self.conn.pending_app = messages.filter_map(|(key, app)| Some((key, app.give_up()?))).collect();
         self.drain();
     }
 

@@ -12,7 +12,7 @@ use trireme_surface::texts;
 use trireme_transport::{DownCause, Isolation, NetEvent};
 
 use super::Core;
-use super::connection::{HeldBack, Pending, PendingApp, ProposalId};
+use super::connection::{AwaitedBy, HeldBack, Pending, PendingApp, ProposalId};
 use super::incarnation::{Owed, Unfed};
 use crate::Level;
 use crate::command::{Command, KeysRefused, Outcome};
@@ -98,9 +98,9 @@ impl Core {
             Command::App { message, slot: None } => self.propose_owed(message),
             Command::App { message, slot: Some(slot) } => match self.propose_app(&message) {
                 Some(key) => {
-                    self.conn.pending_app.insert(key, PendingApp { message, slot: Some(slot) });
+                    self.conn.pending_app.insert(key, PendingApp { message, awaited_by: AwaitedBy::Thread(slot) });
                 }
-                None => slot.fill(false),
+                None => self.app_lost(PendingApp { message, awaited_by: AwaitedBy::Thread(slot) }),
             },
             Command::Read { slot } if !self.inc.replicator.is_member() => slot.fill(None),
             Command::Read { slot } => {
@@ -205,7 +205,7 @@ impl Core {
     pub(super) fn propose_owed(&mut self, message: AppMessage) {
         match self.propose_app(&message) {
             Some(key) => {
-                self.conn.pending_app.insert(key, PendingApp { message, slot: None });
+                self.conn.pending_app.insert(key, PendingApp { message, awaited_by: AwaitedBy::Nobody });
             }
             None => self.inc.owed.push_back(Owed::App(message)),
         }
@@ -233,10 +233,24 @@ impl Core {
             Some(Pending::Unowned { body }) => self.inc.owed.push_back(Owed::Rollback(body)),
             None => {}
         }
-        match self.conn.pending_app.remove(&key) {
-            Some(PendingApp { slot: Some(slot), .. }) => slot.fill(false),
-            Some(PendingApp { slot: None, message }) => self.inc.owed.push_back(Owed::App(message)),
-            None => {}
+        if let Some(app) = self.conn.pending_app.remove(&key) {
+            self.app_lost(app);
+        }
+    }
+
+    /// This message was not ordered and never will be.
+    fn app_lost(&mut self, app: PendingApp) {
+        if let Some(PendingApp { message, awaited_by: AwaitedBy::Nobody }) = app.give_up() {
+            self.inc.owed.push_back(Owed::App(message));
+        }
+    }
+
+    /// This message was ordered, and has its effect here.
+    pub(super) fn app_ordered(&mut self, app: PendingApp) {
+        match app.awaited_by {
+            AwaitedBy::Thread(slot) => slot.fill(true),
+            AwaitedBy::Nobody => {}
+            AwaitedBy::GivenUp => self.inc.owed.push_back(Owed::App(AppMessage::Resync)),
         }
     }
 

@@ -666,6 +666,23 @@ fn what_was_given_to_nobody_has_certainly_not_happened() {
     agree(hosts);
 }
 
+/// The server goes on as if it were synced with the group, whatever it is told.
+#[test]
+fn a_desync_that_ends_without_a_majority_ends_for_the_group_too() {
+    let cluster = Cluster::new(3);
+    let hosts = cluster.start();
+    let cut = &hosts[2];
+    assert_eq!(cut.node().desync(), Code::Ok);
+    assert_eq!(cut.node().options_set("gmcast.isolate=1"), Code::Ok);
+    cut.wait("non-primary", |s| s.views.last().is_some_and(|v| v.status == ViewStatus::NonPrimary));
+    let synced = cut.lock().synced;
+    assert_eq!(cut.node().resync(), Code::ConnFail);
+    assert_eq!(cut.node().options_set("gmcast.isolate=0"), Code::Ok);
+    cut.wait("synced, with nothing written", |s| s.synced > synced);
+    assert_eq!((cut.state(), cut.stat("desync_count")), (4, trireme_node::StatValue::Text("0".into())));
+    agree(hosts);
+}
+
 #[test]
 fn connecting_to_nobody_ends_in_time_and_can_be_interrupted() {
     let cluster = Cluster::new(2);
