@@ -54,6 +54,36 @@ fn dead_pointers(rows: &[&str], named: &mut usize) -> Vec<String> {
     dead
 }
 
+/// Files that a row names without saying what in them decides. Pages decide nothing and need no name.
+fn bare_files<'a>(rows: &[&'a str]) -> Vec<&'a str> {
+    let mut bare = Vec::new();
+    for row in rows {
+        let cell = row.trim_end_matches(['|', ' ']).rsplit(" | ").next().unwrap_or_default();
+        let mut file: Option<&str> = None;
+        let mut names = 0;
+        for span in spans(cell) {
+            if span.ends_with(".rs") {
+                bare.extend(file.replace(span));
+            } else if is_name(span) {
+                file = None;
+                names += 1;
+            }
+        }
+        bare.extend(file);
+        bare.extend((names == 0).then_some(*row));
+    }
+    bare
+}
+
+#[test]
+fn finds_a_file_without_a_function() {
+    let found = |cell: &str| bare_files(&[format!("| a | {cell} |").as_str()]).len();
+    assert_eq!(found("`a.rs`: `b`, `c`; then `d.rs`: `e`; `f.md`"), 0);
+    assert_eq!(found("`a.rs`; then `d.rs`: `e`"), 1);
+    assert_eq!(found("`a.rs`: `b`; then `d.rs`"), 1);
+    assert_eq!(found("nobody"), 1);
+}
+
 #[test]
 fn every_function_of_the_tables_is_in_the_file_beside_it() {
     let page = text("ARCHITECTURE.md");
@@ -63,6 +93,8 @@ fn every_function_of_the_tables_is_in_the_file_beside_it() {
     let dead = [dead_pointers(&decisions, &mut named), dead_pointers(&calls, &mut named)].concat();
     assert!(dead.is_empty(), "{dead:#?}");
     assert!(named > 100, "{named}");
+    let bare = [bare_files(&decisions), bare_files(&calls)].concat();
+    assert!(bare.is_empty(), "nothing in these is named: {bare:#?}");
 }
 
 #[test]
