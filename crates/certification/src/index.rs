@@ -3,8 +3,8 @@
 //! The rules are Galera's (key tables in [`crate::key`]); the differences are all on the strict side: a write set without keys, and every
 //! one that fails, depends on the one before it, and nothing may start before the commit cut.
 //!
-//! * **Verdict.** A write set fails when an earlier one used an overlapping key in a conflicting way, is newer than its last-seen seqno and
-//!   comes from another origin session, or is a TOI. It also fails when its last-seen seqno lies below the commit cut: what it would have
+//! * **Verdict.** A write set fails because of an earlier one that is newer than its last-seen seqno and used an overlapping key in a
+//!   conflicting way, if that one comes from another origin session or is a TOI. It also fails when its last-seen seqno lies below the commit cut: what it would have
 //!   to be compared with may be gone. TOI and the rollback of a streaming transaction never fail.
 //! * **Order.** The depends-on seqno is the newest earlier write set that the key tables order before this one, and at least the last TOI,
 //!   the last view, the commit cut and the previous fragment of the same streaming transaction.

@@ -1,4 +1,4 @@
-//! `Node`: the calls of the wsrep API on plain values. Here: its life, its options and its status.
+//! `Node`: the calls of the wsrep API on plain values. Here: its life and its status. The other calls are in `node/`.
 
 use crate::command::Command;
 use crate::core::Core;

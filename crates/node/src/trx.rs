@@ -14,6 +14,8 @@ use crate::stages::Stages;
 use crate::{Code, Meta, TrxId, flags};
 
 pub struct TrxState {
+    /// Set in `node/transactions.rs` by `certify` and its answer, by `replay`, and by `release`, with which the next fragment begins; for a victim
+    /// by [`TrxState::hit`].
     pub stage: Stage,
     pub builder: Option<WriteSetBuilder>,
     /// The body that was sent, kept for a replay.

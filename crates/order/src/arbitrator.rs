@@ -9,6 +9,21 @@
 //! It cannot give what it has dropped. A server whose log ends below its base is stood for only if that one's *data* hold what was
 //! dropped: then the state at the beginning of the log here is all that the server needs, and no copy is. A server that has neither is not stood
 //! for, and if that shows only after the election, the arbitrator steps down. Then the group waits for somebody who holds more, or for all voters.
+//!
+//! Where an arbitrator differs outside this file (the rest of the code treats it as any member):
+//!
+//! - In office: `order` of `replication.rs` gives no place to a write set. `step_membership` and `on_set_durability` of `membership.rs` change
+//!   nothing. `on_join` of `joining.rs` lets nobody in.
+//! - For office: `may_stand` of `election.rs` needs somebody to stand for. `mandate`, `go_on_with_what_is_left`, `best_log_here` and
+//!   `on_entrust` of `suspicion.rs` ask whom its log can bring up.
+//! - To others: `need_snapshot_for` of `joining.rs` gives a state only to a server whose data reach it.
+//! - Forced changes: `maybe_force` of `branches.rs` does nothing. `on_force` makes a server the voter of the new branch.
+//! - Without data: `would_keep_data` of `joining.rs`, `begin_history`, `look_for_component` and `data_arrived` of `group.rs`. `serves_nobody`,
+//!   `waits_for_a_copy`, `data_at_stake`, `data_of` and `heirs_for` of `from_data.rs` weigh data, and count none of its own.
+//! - As seen by others: `step_voters`, `step_weight` and `step_evicted_outside` of `membership.rs` leave no voters of which none can order, by
+//!   `can_order`. `step_leave` and `last_with_data` do not leave arbitrators alone. `found` of `founding.rs` does not ask it.
+//! - In the node: `core/house.rs` (`own_need`, `look_for_absent`, `keep_log`: how long the log is kept), `core/delivery.rs` (`on_reset`),
+//!   `core/throttle.rs` (`set_flow_counts`), `startup.rs` (`prepare`), `saved.rs` (`open`). In the replicator it is `Feed::Nobody`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

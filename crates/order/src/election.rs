@@ -442,8 +442,9 @@ impl<S: LogStore> Group<S> {
         Some(lineage)
     }
 
-    /// Does a linked peer stand on a branch that was forced while this member was away? It was in the primary component that this
-    /// member last knew of, so its branch goes before the old voters' one; but not for ever, since its own voters may never come.
+    /// Does a linked peer stand on a branch that was forced while this member was away? That peer was in the primary component that this
+    /// member last knew of, so this member does not stand for the branch of the old voters. But not for ever: the voters of the forced branch may
+    /// never come.
     fn defers(&self, now: Timestamp) -> bool {
         now.since(self.good_at) < self.cfg.timeouts.inactive
             && self.peers.keys().any(|node| {

@@ -85,22 +85,29 @@ impl Awaited {
 /// The data of the server that this member belongs to, and whether logs go on from them.
 #[derive(Default)]
 pub(crate) struct ServerData {
-    /// Where they were at the start, whether or not the log vouches for them.
+    /// Where they were at the start, whether or not the log vouches for them. Set by `note_data` and `look_for_component`; taken away by
+    /// `replace_log`, where the new log does not go on from them, and by `on_data_discarded`.
     pub position: Option<(Uuid, Seqno)>,
     /// As it was told when it began to look for a component, until it is in one. Without a position: no log vouches for the data, or
-    /// they are void.
+    /// they are void. Set by `look_for_component` and `on_data_discarded`; taken away by `become_primary`.
     pub brings: Option<JoinState>,
-    /// There are data, and the log goes on where they end.
+    /// There are data, and the log goes on where they end. Set by `begin_history`, `look_for_component`, `data_arrived`, `replace_log` and
+    /// `begin_from_data`; taken away by `on_data_discarded`.
     pub stocked: bool,
-    /// A statement was cut off in the data, which end here. The server may yet go on with them (rule 26).
+    /// A statement was cut off in the data, which end here. The server may yet go on with them (rule 26). Set by
+    /// `note_half_done`; taken away by `replace_log`, where the new log begins behind them, and by `on_data_discarded`.
     pub half_done: Option<Seqno>,
     /// Up to where the server's engine has them on its disk (rule 32). `None`: all of them, as the server found them there.
+    /// Set by `on_engine_disk`; taken away by `on_data_discarded`.
     pub on_disk: Option<Seqno>,
-    /// A log that is to take the place of the own one waits for that.
+    /// A log that is to take the place of the own one waits for that. Set by `may_begin_log_at` and `keep_offer`; ended by `on_engine_disk`,
+    /// `replace_log` and `on_data_discarded`.
     pub awaited: Option<Awaited>,
     /// They hold everything up to here, whatever `commit` knows of it. Delivery may have passed that. Zero: unknown.
+    /// Set by `with_applied`, and by `on_snapshot` when a log is replaced; zero again by `on_data_discarded`.
     pub applied: Seqno,
-    /// Linked servers of whose data it turned out that the log here does not go on from them.
+    /// Linked servers of whose data it turned out that the log here does not go on from them. Filled by `spare_data_of`;
+    /// a new link takes one out (`on_linked`).
     pub out_of_reach: BTreeSet<NodeId>,
 }
 

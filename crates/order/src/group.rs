@@ -1,4 +1,4 @@
-//! The façade: state, inputs, outputs. The handlers live in `replication`, `election`, `membership` and `reads`.
+//! The façade: state, inputs, outputs. The handlers live in the modules that ARCHITECTURE.md lists, one for each family of messages.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;

@@ -67,7 +67,8 @@ pub(crate) enum Lack {
 /// Doubts of this member about its own log, and its knowledge of what others have acknowledged.
 #[derive(Default)]
 pub(crate) struct Suspicion {
-    /// The log is suspect until it holds that term's sequencer's up to here. Set by the first heartbeat of a term, while suspect.
+    /// A suspect log is whole again once it equals the log of that term's sequencer up to this index. Set by the first heartbeat of a term,
+    /// while suspect.
     repair: Option<(Term, LogIndex)>,
     /// Acknowledged in the present term of the present branch by a log that was replaced since: no repair ends below.
     forgotten: LogIndex,

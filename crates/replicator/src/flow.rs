@@ -2,8 +2,8 @@
 //!
 //! A member whose backlog is above the upper limit says *stop*, together with the rate at which the group may go on; at the
 //! lower limit it says *go*. The rate is what it applies itself, falling linearly with the backlog: all of it at the lower
-//! limit, nothing at twice the upper one. So writers are slowed in proportion before anybody stands still; and nobody does as
-//! long as the patience is bounded, but goes on at a [`WALK`].
+//! limit, nothing at twice the upper one. So writers are slowed in proportion before anybody stands still. Where the patience is bounded the rate
+//! does not fall below a part of what the group writes ([`WALK`]), and nobody stands still.
 //!
 //! **Level-triggered**, since signals are neither ordered nor repeated by anybody: a stop is said again while it lasts, and
 //! one that is not heard again expires. A member that is dead, frozen or cut off holds nobody up.
@@ -209,25 +209,32 @@ impl Share {
 #[derive(Debug)]
 pub struct Flow {
     me: NodeId,
+    /// Of the view; none without a primary component. Set by `set_members`.
     members: Vec<NodeId>,
+    /// Set by `set_limits`.
     limits: Limits,
-    /// Zero: without end.
+    /// Zero: without end. Set by `set_patience`.
     patience: Duration,
-    /// May this node ask for a stop?
+    /// May this node ask for a stop? Set by `set_counts`.
     counts: bool,
+    /// Changed by `observe`; `go` and `set_counts` put it back to quiet.
     own: Own,
     /// Part of the backlog that was there when this node began to count, or that it had missed while it was out of touch; only
-    /// falls, but while it catches up.
+    /// falls, but while it catches up. Set by `set_counts`, followed up by `observe`, emptied by `rest`.
     allowance: u64,
-    /// Until then whatever comes was missed.
+    /// Until then whatever comes was missed. Set by `out_of_touch`.
     catching_up_until: Timestamp,
+    /// Fed by `observe`; `rest` ends a measurement.
     meter: Meter,
+    /// Counted by `count`; `observe` and `rest` turn its seconds.
     share: Share,
-    /// The own one included.
+    /// The own one included. Changed by `stop`, `lift` and `expire` only.
     stops: BTreeMap<NodeId, Stop>,
-    /// Whole write sets that may be sent now.
+    /// Whole write sets that may be sent now. Used up and filled by `admit`; the first `stop` empties it.
     tokens: f64,
+    /// When `tokens` were last filled, by the same two.
     refilled: Timestamp,
+    /// Taken by `poll`.
     acts: VecDeque<Act>,
     #[cfg(feature = "mutants")]
     pub(crate) mutant: Option<Mutant>,

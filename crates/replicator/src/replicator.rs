@@ -215,7 +215,8 @@ pub struct Replicator {
     /// The newest fork that the order has come by; the history's own id before any.
     branch: Uuid,
     delivered: Seqno,
-    /// Index of the newest delivery.
+    /// Index of the newest delivery: what `is_repeated` is asked about. Set by `on_ordered`, `on_view` and `on_message`. Not by `on_reset`: a
+    /// state is no delivery, and the next delivery sets this before `is_repeated` is asked.
     delivered_index: LogIndex,
     /// An earlier life of this member has done what follows from deliveries up to here.
     heard_upto: LogIndex,
@@ -411,7 +412,7 @@ impl Replicator {
         let gap = match &mut self.feed {
             Feed::Nobody { .. } | Feed::Ended { .. } => false,
             Feed::Idle(idle) => {
-                // The own log may begin beyond the data, and the one that a peer gives for it before them.
+                // The own log may begin behind the end of the data. A peer may give another one in its place, which begins before that end.
                 idle.position = idle.started_at.filter(fits);
                 false
             }

@@ -30,9 +30,9 @@ impl<S: Storage> WriteSetLog<S> {
         self.bytes_held().saturating_sub(self.bytes_max)
     }
 
-    /// From now on no checkpoint is wanted before the segments behind the newest one take `bytes`: for a time in which the
-    /// state is so large that to write it, and to read it back for trimming, takes long. Zero: one for each segment. Entries
-    /// behind the newest checkpoint cannot be trimmed, and are delivered again after a restart.
+    /// From now on no checkpoint is wanted before the segments behind the newest one take `bytes`. Zero: one for each segment. Meant for a time
+    /// in which the state is so large that writing it takes long, and so does reading it back for trimming. Entries behind the newest
+    /// checkpoint cannot be trimmed, and are delivered again after a restart.
     pub fn space_checkpoints(&mut self, bytes: u64) {
         self.checkpoint_spacing = bytes;
     }

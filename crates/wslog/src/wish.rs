@@ -31,8 +31,8 @@ impl TrimWish {
         put(storage, names::WISH_TMP, names::WISH, &format!("id {}\nkeep-from {}\n", self.id, self.keep_from.0))
     }
 
-    /// The wish, if there is one; it is gone afterwards (for who made it: taken back). A file that cannot be read as one is
-    /// none.
+    /// The wish, if there is one. Its file is gone afterwards, so whoever made the wish can take it back by this, too. A file that cannot be
+    /// read as a wish is none.
     pub fn take<S: Storage>(storage: &S) -> Result<Option<TrimWish>, StoreError> {
         let Some(text) = take(storage, names::WISH)? else { return Ok(None) };
         Ok(parse_wish(&text))

@@ -21,8 +21,8 @@ use trireme_replicator::retention::{Growth, Need, Needs, Room, needed_from};
 
 /// How often the log's housekeeping is looked at.
 const KEEP_LOG_EVERY: Duration = Duration::from_secs(1);
-/// Bytes beyond `gcache.size` that are kept for members that have not received them: two of the largest write sets. A member that lags
-/// further behind would need a full copy, as one that was away too long does.
+/// Bytes beyond `gcache.size + gcache.keep_pages_size` that are kept for members that have not received them: two of the largest write sets. A
+/// member that lags further behind would need a full copy, as one that was away too long does.
 const KEEP_FOR_MEMBERS_MAX: u64 = 4 << 30;
 /// How long a wish to trim the log waits for the storage engine: it flushes every second unless told otherwise.
 const WISH_PATIENCE: Duration = Duration::from_secs(5);
