@@ -144,10 +144,7 @@ impl Member {
         }
         let term = self.last().0;
         let first_of_term = self.log.iter().position(|e| e.term == term).map_or(0, |at| at + 1);
-        let landmark = match rules.broken {
-            Some(Mutant::LandmarksUnsynced) => 0,
-            _ => self.voters().1.max(first_of_term),
-        };
+        let landmark = self.voters().1.max(first_of_term);
         if self.synced < landmark { self.synced.max(landmark - 1) } else { self.log.len() }
     }
 
@@ -223,8 +220,6 @@ pub enum Mutant {
     NewVotersAlone,
     /// The longest log is the best one.
     LongestLog,
-    /// Mode `process`: voters and the first entry of a term are acknowledged before they are synced.
-    LandmarksUnsynced,
     /// The marks of what is committed stay when a fork begins below them.
     MarksKept,
     /// A suspect log counts as whole when it follows a sequencer, before it holds what that one has.
@@ -828,8 +823,15 @@ mod tests {
             }
             false
         };
-        let [_, (_, forks), (_, voters), _] = runs::small().try_into().unwrap();
+        let [_, (_, forks), (_, voters), _, (_, both)] = runs::small().try_into().unwrap();
         assert!(reached(forks, |s| s.done.iter().any(|e| e.branch > 0 && e.kind == Kind::Term)));
-        assert!(reached(voters, |s| s.done.iter().skip(1).any(|e| matches!(e.kind, Kind::Voters(_)))));
+        // Behind the first entry, and not by a fork.
+        fn changed(log: &[Entry]) -> bool {
+            log[1..].iter().any(|e| e.branch == 0 && matches!(e.kind, Kind::Voters(_)))
+        }
+        assert!(reached(voters, |s| changed(&s.done)));
+        // A fork behind a change of voters, and one that leaves a change out.
+        assert!(reached(both.clone(), |s| s.members.iter().any(|m| m.branch() == 1 && changed(&m.log))));
+        assert!(reached(both, |s| s.voter_changes == 1 && s.done.iter().any(|e| e.branch == 1) && !changed(&s.done)));
     }
 }

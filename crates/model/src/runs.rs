@@ -34,6 +34,10 @@ pub fn small() -> Vec<Run> {
         ),
         ("a change of voters, mode disk", Rules { voter_changes: 1, log: 4, ..disk.clone() }),
         ("damage, mode disk", Rules { damages: 1, restarts: 1, power_losses: 1, ..disk }),
+        (
+            "a change of voters, two losses of power and a fork, mode process",
+            Rules { voter_changes: 1, power_losses: 2, forks: 1, ..NOTHING },
+        ),
     ]
 }
 
