@@ -3,7 +3,8 @@
 use trireme_surface::address::{ClusterAddress, Endpoint, HostPort};
 use trireme_surface::grastate::SavedState;
 use trireme_surface::gvwstate::SavedView;
-use trireme_surface::{Defaults, Options};
+use trireme_surface::options::text;
+use trireme_surface::{Defaults, OptionError, Options};
 use trireme_types::{Seqno, Uuid};
 
 /// An option string at start; then, behind a line break, one at run time. A printed string can be read back and means the
@@ -16,11 +17,21 @@ pub fn options(data: &[u8]) {
         return;
     }
     read_all(&options);
-    let _ = options.set_runtime(later, &mut |_, _| Ok(()));
+    let _ = set(&mut options, later);
     read_all(&options);
     let printed = options.print();
-    options.set_runtime(&printed, &mut |name, _| panic!("{name} is set to what it is")).unwrap();
-    assert_eq!(options.print(), printed);
+    for (name, value) in text::pairs(&printed).unwrap() {
+        assert!(options.check_runtime(&name, &value).unwrap().nothing_to_do, "{name} is set to what it is");
+    }
+}
+
+/// At run time, as a node does it.
+fn set(options: &mut Options, given: &str) -> Result<(), OptionError> {
+    for (name, value) in text::pairs(given)? {
+        let change = options.check_runtime(&name, &value)?;
+        options.store(change);
+    }
+    Ok(())
 }
 
 /// The typed getters do not panic on any value that was accepted.
@@ -41,7 +52,7 @@ fn read_all(options: &Options) {
             Kind::Address | Kind::Text | Kind::Choice(_) | Kind::Uuid => drop(options.text(spec.name).len()),
         }
     }
-    let _ = (options.listen(), options.ist_recv(), options.ist_bind(), options.base_port(), options.tls());
+    let _ = (options.listen(), options.ist_recv(), options.base_port(), options.tls());
 }
 
 pub fn option_seeds() -> Vec<Vec<u8>> {
@@ -61,7 +72,7 @@ pub fn addresses(data: &[u8]) {
     }
     let _ = Endpoint::parse(&text);
     if let Ok(cluster) = ClusterAddress::parse(&text) {
-        let _ = (cluster.is_bootstrap(), cluster.port());
+        let _ = cluster.port();
         for peer in cluster.peers {
             assert_eq!(HostPort::parse(&peer.to_string()), Ok(peer));
         }

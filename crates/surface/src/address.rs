@@ -195,11 +195,6 @@ impl ClusterAddress {
         Ok(ClusterAddress { backend, peers: parse_peers(list.trim_end_matches('/'))?, options })
     }
 
-    /// Asks for a new cluster: no peer, or a peer that means "any".
-    pub fn is_bootstrap(&self) -> bool {
-        self.peers.iter().all(HostPort::is_any)
-    }
-
     /// The port that stands in for a missing base port: that of the first peer which names one.
     pub fn port(&self) -> Option<u16> {
         self.peers.iter().find_map(|p| p.port)
@@ -260,16 +255,14 @@ mod tests {
         assert_eq!(address.backend, Backend::Gcomm);
         assert_eq!(peers("gcomm://h1:1, h2,[::1]:3 ,h2"), ["h1:1", "h2", "[::1]:3"]);
         assert_eq!(address.options, [("pc.weight".into(), "2".into()), ("evs.suspect_timeout".into(), "PT1S".into())]);
-        assert!(!address.is_bootstrap());
         assert_eq!(address.port(), Some(1));
     }
 
     #[test]
-    fn an_empty_list_or_any_host_bootstraps() {
-        for text in ["gcomm://", "gcomm://0.0.0.0", "gcomm://0.0.0.0:4567", "gcomm://?pc.weight=1"] {
-            assert!(ClusterAddress::parse(text).unwrap().is_bootstrap(), "{text}");
+    fn an_empty_list_or_any_host_names_nobody() {
+        for text in ["gcomm://", "gcomm://0.0.0.0", "gcomm://0.0.0.0:4567", "gcomm://?pc.weight=1", "dummy://"] {
+            assert!(ClusterAddress::parse(text).unwrap().peers.iter().all(HostPort::is_any), "{text}");
         }
-        assert!(ClusterAddress::parse("dummy://").unwrap().is_bootstrap());
     }
 
     #[test]

@@ -164,31 +164,8 @@ impl Options {
         }
     }
 
-    /// Applies a run-time option string from left to right and stops at the first error; what came before stays applied.
-    ///
-    /// `apply` is called with name and value (as it will be shown) for every change that passed the checks, and may refuse it
-    /// with a reason. It is not called when an option is set to the value that it shows: that is accepted for all options,
-    /// so that a printed string can always be written back.
-    pub fn set_runtime(
-        &mut self,
-        given: &str,
-        apply: &mut dyn FnMut(&str, &str) -> Result<(), String>,
-    ) -> Result<(), OptionError> {
-        for (name, value) in text::pairs(given)? {
-            let change = self.check_runtime(&name, &value)?;
-            if !change.nothing_to_do {
-                apply(change.name, &change.value).map_err(|reason| OptionError::Refused {
-                    name: name.clone(),
-                    value: value.clone(),
-                    reason,
-                })?;
-                self.store(change);
-            }
-        }
-        Ok(())
-    }
-
-    /// Checks one run-time assignment without changing anything.
+    /// Checks one run-time assignment without changing anything. An option that is set to the value that it shows is accepted, whichever it
+    /// is, so that a printed string can always be written back.
     pub fn check_runtime(&self, name: &str, value: &str) -> Result<Change, OptionError> {
         let unknown = || OptionError::Unknown { name: name.to_owned() };
         let at = position(name).ok_or_else(unknown)?;
@@ -349,16 +326,7 @@ impl Options {
 
     /// The address that a donor is told to connect to. Port 0: let the system choose, and tell the real one.
     pub fn ist_recv(&self) -> HostPort {
-        self.ist_address("ist.recv_addr")
-    }
-
-    /// The address to bind for it.
-    pub fn ist_bind(&self) -> HostPort {
-        if self.text("ist.recv_bind").is_empty() { self.ist_recv() } else { self.ist_address("ist.recv_bind") }
-    }
-
-    fn ist_address(&self, name: &str) -> HostPort {
-        let endpoint = Endpoint::parse(self.text(name)).unwrap_or_default();
+        let endpoint = Endpoint::parse(self.text("ist.recv_addr")).unwrap_or_default();
         let host = if endpoint.host.is_empty() { self.text("base_host").to_owned() } else { endpoint.host };
         HostPort { host, port: Some(endpoint.port.unwrap_or_else(|| self.base_port().saturating_add(1))) }
     }
@@ -523,8 +491,23 @@ mod tests {
         o.set_at_start(text).unwrap();
         o
     }
+    /// As a node does it: from left to right up to the first error, and what nobody has to do is not put into effect.
+    fn set_runtime(
+        o: &mut Options,
+        given: &str,
+        act: &mut dyn FnMut(&str, &str) -> Result<(), String>,
+    ) -> Result<(), OptionError> {
+        for (name, value) in text::pairs(given)? {
+            let change = o.check_runtime(&name, &value)?;
+            if !change.nothing_to_do {
+                act(change.name, &change.value).map_err(|reason| OptionError::Refused { name, value, reason })?;
+                o.store(change);
+            }
+        }
+        Ok(())
+    }
     fn set(o: &mut Options, text: &str) -> Result<(), OptionError> {
-        o.set_runtime(text, &mut |_, _| Ok(()))
+        set_runtime(o, text, &mut |_, _| Ok(()))
     }
     fn lines(result: Result<(), OptionError>) -> Vec<String> {
         result.unwrap_err().log_lines()
@@ -604,7 +587,7 @@ mod tests {
         );
         let printed = o.print();
         o.set_group_connected(false);
-        o.set_runtime(&printed, &mut |name, _| panic!("{name} was applied")).unwrap();
+        set_runtime(&mut o, &printed, &mut |name, _| panic!("{name} was applied")).unwrap();
         assert_eq!(o.print(), printed);
     }
 
@@ -612,7 +595,7 @@ mod tests {
     fn changes_apply_from_left_to_right_until_one_fails() {
         let mut o = options();
         let mut applied = Vec::new();
-        let result = o.set_runtime("pc.weight=2; gcs.fc_limit=0; pc.ignore_sb=yes", &mut |name, value| {
+        let result = set_runtime(&mut o, "pc.weight=2; gcs.fc_limit=0; pc.ignore_sb=yes", &mut |name, value| {
             applied.push(format!("{name}={value}"));
             Ok(())
         });
@@ -633,7 +616,7 @@ mod tests {
     #[test]
     fn a_refusal_by_the_applier_leaves_the_value() {
         let mut o = options();
-        let result = o.set_runtime("pc.weight=2", &mut |_, _| Err("not in a primary view".into()));
+        let result = set_runtime(&mut o, "pc.weight=2", &mut |_, _| Err("not in a primary view".into()));
         assert_eq!(
             lines(result),
             ["error setting param pc.weight to value 2: not in a primary view", "Unknown parameter 'pc.weight'"]
@@ -674,7 +657,7 @@ mod tests {
         let mut o = options();
         for value in ["1", "1", "0"] {
             let mut seen = None;
-            o.set_runtime(&format!("gmcast.isolate={value}"), &mut |n, v| {
+            set_runtime(&mut o, &format!("gmcast.isolate={value}"), &mut |n, v| {
                 seen = Some(format!("{n}={v}"));
                 Ok(())
             })
@@ -696,7 +679,7 @@ mod tests {
         o.show("socket.ssl_reload", "1");
         assert!(o.print().contains("socket.ssl_reload = 1; "));
         let mut calls = 0;
-        o.set_runtime("socket.ssl_reload=1", &mut |_, _| {
+        set_runtime(&mut o, "socket.ssl_reload=1", &mut |_, _| {
             calls += 1;
             Ok(())
         })
@@ -815,11 +798,9 @@ mod tests {
     fn state_transfer_addresses_derive_from_host_and_base_port() {
         let o = with_address("10.0.0.1:5000", "", None);
         assert_eq!(o.ist_recv().to_string(), "10.0.0.1:5001");
-        assert_eq!(o.ist_bind().to_string(), "10.0.0.1:5001");
         let o = with_address("[::1]:5000", "", None);
         assert_eq!((o.text("base_host"), o.ist_recv().to_string()), ("::1", "[::1]:5001".into()));
-        let o = with_address("n", "ist.recv_addr=[::1]:7; ist.recv_bind=0.0.0.0", None);
-        assert_eq!((o.ist_recv().to_string(), o.ist_bind().to_string()), ("[::1]:7".into(), "0.0.0.0:4568".into()));
+        assert_eq!(with_address("n", "ist.recv_addr=[::1]:7", None).ist_recv().to_string(), "[::1]:7");
     }
 
     #[test]
