@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use trireme_node::{Code, ConnId, Node, RecvCtx, Server, ToiKeys, TrxId, Wait, flags};
+use trireme_node::{Code, ConnId, Node, RecvCtx, Server, ToiKeys, TrxId, Wait};
 use trireme_wsrep_sys::{self as sys, Wsrep};
 
 use crate::boundary::{Instance, guard, guard_end, log_panic};
@@ -416,9 +416,6 @@ pub unsafe extern "C" fn to_execute_start(
     // SAFETY: argument.
     let Some(meta) = (unsafe { meta.as_mut() }) else { return sys::NODE_FAIL };
     *meta = meta_out(None);
-    if given & (flags::TRX_START | flags::TRX_END) != flags::TRX_START | flags::TRX_END {
-        return sys::NOT_IMPLEMENTED; // one half of a non-blocking operation
-    }
     // SAFETY: table, argument.
     unsafe {
         call(wsrep, "to_execute_start", |node| {

@@ -16,6 +16,7 @@ impl Node {
     pub fn toi_start(&self, conn: ConnId, keys: ToiKeys<'_>, flags: u32) -> (Code, Option<Meta>) {
         let shared = &self.shared;
         if flags != flags::TRX_START | flags::TRX_END {
+            // One half of a non-blocking operation.
             return (Code::NotImplemented, None);
         }
         if !shared.data.save(Saved::is_writable) {
