@@ -17,8 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const LOCK_ATTEMPTS: usize = 15;
 /// A full copy begins within this, and so do large rows get through.
 const COPY_BEGINS: Duration = Duration::from_secs(60);
-/// A node that was frozen is back among its peers.
-const OUTRUN_KNOWN: Duration = Duration::from_secs(8);
+/// A frozen node leaves the view within this, and so is it back in it.
+const VIEW_CHANGES: Duration = Duration::from_secs(60);
 /// A stop under load has ended by then, most of the time.
 const STOP_TAKES_MS: u64 = 4000;
 /// And by then in any case.
@@ -456,12 +456,29 @@ fn disturb_copy(cluster: &mut Cluster, joiner: NodeId, what: Disturbance) -> Res
             let rows = LargeRows::begin(cluster)?;
             rows.await_progress(cluster)?;
             drop(rows);
+            let others = cluster.ids().len() as u32 - 1;
+            // Else it would be in the view all the time, and nobody could await that it is back.
+            await_view(cluster, joiner, |members| members == others)?;
             cluster.resume(joiner)?;
-            // By then it knows what has become of the logs.
-            std::thread::sleep(OUTRUN_KNOWN);
+            // It knows then what has become of the logs, or waits for its script.
+            await_view(cluster, joiner, |members| members > others)?;
             cluster.resume_transfer(joiner)
         }
     }
+}
+
+/// Waits until the view of those beside `joiner` has that many members, or the joiner has ended.
+fn await_view(cluster: &Cluster, joiner: NodeId, fits: impl Fn(u32) -> bool) -> Result<()> {
+    until(format!("the view changes around {joiner}"), VIEW_CHANGES, cluster.cancel(), || {
+        let views: Vec<u32> = cluster
+            .status()
+            .into_iter()
+            .filter(|status| status.node != joiner)
+            .filter_map(|status| status.members)
+            .collect();
+        let over = cluster.liveness(joiner)? == Liveness::Gone;
+        Ok(if over || views.iter().any(|members| fits(*members)) { Ok(()) } else { Err(format!("{views:?}")) })
+    })
 }
 
 /// A session that holds every table of the load.
