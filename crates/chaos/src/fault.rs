@@ -1,5 +1,6 @@
 //! Faults: which to choose, how to inject them, and how to undo them all.
 
+use crate::interruption::{Attempt, Blow, StartMoment, StopMoment, cut_start_short, cut_stop_short};
 use crate::nemesis::Nemesis;
 use crate::workload::SCHEMA;
 use std::collections::BTreeMap;
@@ -7,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use trireme_cluster::{Cluster, Dice, Error, Liveness, NodeId, Result, Session, Start, Stop, Stutter, until};
 
 /// For a statement that locks tables under load.
@@ -19,10 +20,6 @@ const LOCK_ATTEMPTS: usize = 15;
 const COPY_BEGINS: Duration = Duration::from_secs(60);
 /// A frozen node leaves the view within this, and so is it back in it.
 const VIEW_CHANGES: Duration = Duration::from_secs(60);
-/// A stop under load has ended by then, most of the time.
-const STOP_TAKES_MS: u64 = 4000;
-/// And by then in any case.
-const STOP_LIMIT: Duration = Duration::from_secs(120);
 /// Rows of a quarter of a megabyte: a dozen times what small logs may hold.
 const LARGE_ROWS: u64 = 200;
 const LARGE_TABLE: &str =
@@ -36,8 +33,10 @@ const NOT_IN_TIME: u16 = 1205;
 pub(crate) enum Fault {
     Kill(NodeId),
     KillAll,
-    /// Told to stop, and killed at this moment of it.
-    CutStopShort(NodeId, Moment),
+    /// Told to stop, and struck at this moment of it.
+    CutStopShort(NodeId, StopMoment, Blow),
+    /// Ended in the first way, and without power at this moment of the start that follows.
+    CutStartShort(NodeId, Blow, StartMoment),
     Pause(NodeId),
     /// A minority, together, without the rest.
     Isolate(Vec<NodeId>),
@@ -61,15 +60,6 @@ pub(crate) enum Fault {
     RestartAll,
 }
 
-/// When a server that was told to stop is killed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Moment {
-    /// As soon as its state file has a position: the provider has ended, and the storage engine has not.
-    Recorded,
-    /// So long after it was told.
-    After(Duration),
-}
-
 /// The trouble of a full copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Disturbance {
@@ -85,9 +75,9 @@ impl fmt::Display for Fault {
         match self {
             Fault::Kill(node) => write!(f, "{node} killed"),
             Fault::KillAll => f.write_str("all killed"),
-            Fault::CutStopShort(node, Moment::Recorded) => write!(f, "{node} killed when its stop was recorded"),
-            Fault::CutStopShort(node, Moment::After(time)) => {
-                write!(f, "{node} killed {} ms into its stop", time.as_millis())
+            Fault::CutStopShort(node, moment, blow) => write!(f, "{node} {blow} {moment}"),
+            Fault::CutStartShort(node, first, moment) => {
+                write!(f, "{node} {first}, and {} {moment}", Blow::PowerCut)
             }
             Fault::Pause(node) => write!(f, "{node} frozen"),
             Fault::Isolate(nodes) => write!(f, "{} cut off", list(nodes)),
@@ -111,7 +101,8 @@ impl Fault {
     pub fn hit(&self, all: &[NodeId]) -> Vec<NodeId> {
         match self {
             Fault::Kill(node)
-            | Fault::CutStopShort(node, _)
+            | Fault::CutStopShort(node, ..)
+            | Fault::CutStartShort(node, ..)
             | Fault::Pause(node)
             | Fault::FreezeDisk(node)
             | Fault::SlowDisk(node)
@@ -139,7 +130,8 @@ impl Fault {
     /// Whether a single node is hit at any time, which a balancer hides from its clients.
     pub fn leaves_others(&self) -> bool {
         match self {
-            Fault::Kill(_) | Fault::CutStopShort(..) | Fault::Pause(_) | Fault::FreezeDisk(_) => true,
+            Fault::Kill(_) | Fault::CutStopShort(..) | Fault::CutStartShort(..) => true,
+            Fault::Pause(_) | Fault::FreezeDisk(_) => true,
             Fault::TakeCopy(_) | Fault::RestartAll => true,
             Fault::Isolate(nodes) | Fault::CutPower(nodes) => nodes.len() == 1,
             // Nobody is out: the group waits, and clients with it.
@@ -155,6 +147,7 @@ impl Fault {
         match self {
             Fault::Kill(_)
             | Fault::CutStopShort(..)
+            | Fault::CutStartShort(..)
             | Fault::KillAll
             | Fault::KillAllAmidstLargeRows
             | Fault::CutPower(_) => self.hit(all),
@@ -180,9 +173,12 @@ impl Fault {
             Nemesis::None => return Vec::new(),
             Nemesis::KillOne => Fault::Kill(one),
             Nemesis::KillAll => Fault::KillAll,
-            Nemesis::StopKill => {
-                let some_time = Moment::After(Duration::from_millis(dice.below(STOP_TAKES_MS)));
-                Fault::CutStopShort(one, if dice.one_in(2) { Moment::Recorded } else { some_time })
+            Nemesis::StopKill => Fault::CutStopShort(one, StopMoment::draw(dice), Blow::Kill),
+            Nemesis::StopPower => Fault::CutStopShort(one, StopMoment::draw(dice), Blow::PowerCut),
+            Nemesis::StartPower => {
+                // A killed server has left in the page cache what is gone with the power.
+                let first = if dice.one_in(2) { Blow::Kill } else { Blow::PowerCut };
+                Fault::CutStartShort(one, first, StartMoment::draw(dice))
             }
             Nemesis::Pause => Fault::Pause(one),
             Nemesis::PartitionWhole => {
@@ -242,7 +238,9 @@ fn mix(volatile: bool, all: &[NodeId], first: Option<NodeId>, dice: &mut Dice) -
         Nemesis::None | Nemesis::Mix | Nemesis::SmallLog | Nemesis::KillJoiner | Nemesis::Donor => false,
         // It takes as long as a run.
         Nemesis::RollingRestart => false,
-        Nemesis::PowerOne | Nemesis::PowerAll => !volatile,
+        // Beside another fault there may be nobody whom the server could start with.
+        Nemesis::StartPower => false,
+        Nemesis::PowerOne | Nemesis::PowerAll | Nemesis::StopPower => !volatile,
         _ => true,
     };
     let kinds: Vec<Nemesis> = Nemesis::ALL.into_iter().filter(fits).collect();
@@ -270,8 +268,9 @@ pub(crate) struct InForce {
 }
 
 impl InForce {
-    /// Does it. A node that is dead or frozen already stays so. `how`: servers start again.
-    pub fn inject(&mut self, cluster: &mut Cluster, fault: &Fault, how: Start) -> Result<()> {
+    /// Does it. A node that is dead or frozen already stays so. `how`: servers start again. Gives what became of a stop or a start that
+    /// was to be cut short.
+    pub fn inject(&mut self, cluster: &mut Cluster, fault: &Fault, how: Start) -> Result<Option<Attempt>> {
         match fault {
             Fault::Kill(node) => {
                 // A process that hangs in its disk cannot die.
@@ -284,11 +283,14 @@ impl InForce {
                 self.thaw(cluster, &cluster.ids());
                 cluster.kill_all()?;
             }
-            Fault::CutStopShort(node, moment) => {
+            Fault::CutStopShort(node, moment, blow) => {
                 self.thaw(cluster, &[*node]);
                 if cluster.liveness(*node)? == Liveness::Running {
-                    cut_stop_short(cluster, *node, *moment)?;
+                    return cut_stop_short(cluster, *node, *moment, *blow).map(Some);
                 }
+            }
+            Fault::CutStartShort(node, first, moment) => {
+                return cut_start_short(cluster, *node, *first, *moment, how).map(Some);
             }
             Fault::Pause(node) => {
                 if cluster.liveness(*node)? == Liveness::Running {
@@ -327,7 +329,7 @@ impl InForce {
                 }
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Undoes everything but deaths.
@@ -410,22 +412,6 @@ impl Drop for LargeRows {
             let _ = thread.join();
         }
     }
-}
-
-fn cut_stop_short(cluster: &mut Cluster, node: NodeId, moment: Moment) -> Result<()> {
-    let state = cluster.node(node)?.data().join("grastate.dat");
-    cluster.ask_to_stop(node)?;
-    let told = Instant::now();
-    until(format!("the moment to kill {node}"), STOP_LIMIT, cluster.cancel(), || {
-        let reached = match moment {
-            Moment::Recorded => std::fs::read_to_string(&state).is_ok_and(|text| !text.contains("seqno:   -1")),
-            Moment::After(time) => told.elapsed() >= time,
-        };
-        // A stop that came to its end is one, too.
-        let over = cluster.liveness(node)? == Liveness::Gone;
-        Ok(if reached || over { Ok(()) } else { Err("it still ends".to_owned()) })
-    })?;
-    cluster.stop(node, Stop::Kill)
 }
 
 /// Kills the node and starts it with nothing that counts.
@@ -563,8 +549,9 @@ mod tests {
         let rounds: Vec<Vec<Fault>> =
             (0..300).map(|_| Fault::draw(Nemesis::Mix, false, &all, None, &mut dice)).collect();
         assert!(rounds.iter().any(|faults| faults.len() == 1) && rounds.iter().any(|faults| faults.len() == 2));
-        assert!(rounds.iter().flatten().any(|fault| matches!(fault, Fault::CutPower(_))));
+        let cuts = |fault: &Fault| matches!(fault, Fault::CutPower(_) | Fault::CutStopShort(_, _, Blow::PowerCut));
+        assert!(rounds.iter().flatten().any(cuts));
         let of_volatile = (0..300).flat_map(|_| Fault::draw(Nemesis::Mix, true, &all, None, &mut dice));
-        assert!(of_volatile.into_iter().all(|fault| !matches!(fault, Fault::CutPower(_))));
+        assert!(!of_volatile.into_iter().any(|fault| cuts(&fault)));
     }
 }

@@ -1,7 +1,7 @@
 //! Faults on a cluster of real servers while clients write to all of them, and a verdict on what the clients saw.
 //!
 //! [`run`] starts a cluster ([`Options`]), lets clients work on every node or through a balancer (`workload`, `client.rs`, `through.rs`), injects and undoes
-//! faults (`nemesis.rs`, `fault.rs`), waits for the cluster to come back by itself (`recovery.rs`), compares all nodes, judges the
+//! faults (`nemesis.rs`, `fault.rs`, `interruption.rs`), waits for the cluster to come back by itself (`recovery.rs`), compares all nodes, judges the
 //! gaps between commits (`gaps.rs`) and the history with `trireme-history`, and gives a [`Report`]. Everything that happened is written to a directory, so that the
 //! history can be judged again.
 //!
@@ -13,6 +13,7 @@
 mod client;
 mod fault;
 mod gaps;
+mod interruption;
 mod nemesis;
 mod options;
 mod recovery;
@@ -23,6 +24,7 @@ mod through;
 mod timeline;
 mod workload;
 
+pub use interruption::{Attempt, Course, CourseEnd};
 pub use nemesis::Nemesis;
 pub use options::{Durability, Options, Workload};
 pub use report::{Recovery, Report, describe};

@@ -19,6 +19,10 @@ pub enum Nemesis {
     SlowDisk,
     PowerOne,
     PowerAll,
+    /// A server is told to stop, and its machine loses its power before it has.
+    StopPower,
+    /// A server starts after a crash, and its machine loses its power before it has.
+    StartPower,
     LockedTables,
     /// Small logs, large write sets, and all killed amidst them.
     SmallLog,
@@ -28,12 +32,12 @@ pub enum Nemesis {
     Donor,
     /// All servers are restarted, one after the other.
     RollingRestart,
-    /// All of these but the last four, one or two at a time.
+    /// One or two at a time of those that need no logs of their own, take no copies, and do not wait for a server's start.
     Mix,
 }
 
 impl Nemesis {
-    pub const ALL: [Nemesis; 18] = [
+    pub const ALL: [Nemesis; 20] = [
         Nemesis::None,
         Nemesis::KillOne,
         Nemesis::KillAll,
@@ -46,6 +50,8 @@ impl Nemesis {
         Nemesis::SlowDisk,
         Nemesis::PowerOne,
         Nemesis::PowerAll,
+        Nemesis::StopPower,
+        Nemesis::StartPower,
         Nemesis::LockedTables,
         Nemesis::SmallLog,
         Nemesis::KillJoiner,
@@ -60,8 +66,9 @@ impl Nemesis {
     }
 
     pub(crate) fn needs_disks(self) -> bool {
-        let of_disks = [Nemesis::HungDisk, Nemesis::SlowDisk, Nemesis::PowerOne, Nemesis::PowerAll, Nemesis::Mix];
-        of_disks.contains(&self)
+        let of_power = [Nemesis::PowerOne, Nemesis::PowerAll, Nemesis::StopPower, Nemesis::StartPower];
+        let of_disks = [Nemesis::HungDisk, Nemesis::SlowDisk, Nemesis::Mix];
+        of_power.contains(&self) || of_disks.contains(&self)
     }
 
     /// Logs of few megabytes, so that soon something leaves them.
@@ -94,6 +101,8 @@ impl fmt::Display for Nemesis {
             Nemesis::SlowDisk => "slow-disk",
             Nemesis::PowerOne => "power-one",
             Nemesis::PowerAll => "power-all",
+            Nemesis::StopPower => "stop-power",
+            Nemesis::StartPower => "start-power",
             Nemesis::LockedTables => "locked-tables",
             Nemesis::SmallLog => "small-log",
             Nemesis::KillJoiner => "kill-joiner",

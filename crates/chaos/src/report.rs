@@ -1,6 +1,7 @@
 //! The results of a run.
 
 use crate::gaps::{SINGLE_MORE, THREADS};
+use crate::interruption::{Attempt, Course, CourseEnd};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,6 +14,8 @@ pub struct Recovery {
     pub at_ms: u64,
     pub faults: Vec<String>,
     pub lasted_ms: u64,
+    /// Stops and starts that were to be cut short.
+    pub attempts: Vec<Attempt>,
     /// Whether one of the nodes that ordered was hit.
     pub sequencer_hit: bool,
     /// Until the next fault: the longest time without a commit on all nodes together that were not hit; where all were, on all.
@@ -56,6 +59,30 @@ impl Recovery {
         .filter(|(gap, limit, _)| *gap > limit + THREADS * self.stall_ms)
         .map(|(gap, limit, what)| format!("{}: {gap} ms without {what}, of {limit}", self.faults.join(" and ")))
         .collect()
+    }
+}
+
+/// Fewer attempts than this say nothing about how well the moments are chosen.
+const ATTEMPTS_MIN: usize = 4;
+
+/// How often a run cut stops short, or starts.
+pub(crate) struct Tally {
+    course: Course,
+    cut_short: usize,
+    attempts: usize,
+}
+
+impl Tally {
+    /// A run that strikes too late shows nothing.
+    pub fn too_few(&self) -> Option<String> {
+        (self.attempts >= ATTEMPTS_MIN && 2 * self.cut_short < self.attempts)
+            .then(|| format!("{self}: the others had come to their end before they were struck"))
+    }
+}
+
+impl std::fmt::Display for Tally {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} cut short: {} of {}", self.course, self.cut_short, self.attempts)
     }
 }
 
@@ -118,6 +145,16 @@ impl Report {
         self.recoveries.iter().filter(|recovery| recovery.by_hand.is_some()).count()
     }
 
+    /// How many of the stops and of the starts that were to be cut short were; of those that the run had none of, nothing.
+    pub(crate) fn cut_short(&self) -> Vec<Tally> {
+        let of = |course| {
+            let mine = || self.recoveries.iter().flat_map(|recovery| &recovery.attempts).filter(|a| a.course == course);
+            let cut_short = mine().filter(|attempt| attempt.end == CourseEnd::CutShort).count();
+            Tally { course, cut_short, attempts: mine().count() }
+        };
+        Course::ALL.map(of).into_iter().filter(|tally| tally.attempts > 0).collect()
+    }
+
     /// For a terminal.
     pub fn text(&self) -> String {
         let mut out = String::new();
@@ -177,6 +214,9 @@ impl Report {
             if let Some(why) = &recovery.by_hand {
                 writeln!(out, "             brought back by hand: {why}")?;
             }
+        }
+        for tally in self.cut_short() {
+            writeln!(out, "             {tally}")?;
         }
         if let Some(views) = self.views {
             writeln!(out, "views        {views}")?;
@@ -246,6 +286,23 @@ mod tests {
                 broken: Vec::new(),
             }
         }
+    }
+
+    #[test]
+    fn a_run_that_strikes_too_late_is_broken() {
+        let too_few = |cut_short, completed| {
+            let attempt = |end| Attempt { course: Course::Stop, end };
+            let ends = [vec![CourseEnd::CutShort; cut_short], vec![CourseEnd::Completed; completed]].concat();
+            let recoveries =
+                ends.into_iter().map(|end| Recovery { attempts: vec![attempt(end)], ..Recovery::default() });
+            let report = Report { recoveries: recoveries.collect(), ..Report::uneventful() };
+            report.cut_short().iter().filter_map(Tally::too_few).collect::<Vec<_>>()
+        };
+        assert!(too_few(0, 0).is_empty());
+        assert!(too_few(0, 3).is_empty(), "too few to tell");
+        assert!(too_few(2, 2).is_empty());
+        let said = "stops cut short: 2 of 5: the others had come to their end before they were struck";
+        assert_eq!(too_few(2, 3), [said]);
     }
 
     #[test]

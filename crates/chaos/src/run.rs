@@ -6,7 +6,7 @@ use crate::gaps::{Gaps, OTHERS, Round, THREADS, THROUGH, limit};
 use crate::nemesis::Nemesis;
 use crate::options::{Options, Workload};
 use crate::recovery::{Kind, Logs, recover, way_to_start};
-use crate::report::{Recovery, Report};
+use crate::report::{Recovery, Report, Tally};
 use crate::stalls::longest;
 use crate::through::{Front, Through};
 use crate::timeline::{Span, longest_gap};
@@ -221,11 +221,12 @@ impl Field {
             let mut sequencers = vec![self.sequencers()];
             let struck = load.clients().now();
             let clock = Instant::now();
+            let mut attempts = Vec::new();
             for (i, fault) in faults.iter().enumerate() {
                 if i > 0 {
                     sequencers.push(self.sequencers());
                 }
-                self.in_force.inject(&mut self.cluster, fault, way_to_start(kind))?;
+                attempts.extend(self.in_force.inject(&mut self.cluster, fault, way_to_start(kind))?);
                 pass(lasts / faults.len() as u32, options)?;
             }
             let lasted = clock.elapsed();
@@ -234,6 +235,7 @@ impl Field {
             recovery.at_ms = (struck.0 - start.0) / 1000;
             recovery.lasted_ms = lasted.as_millis() as u64;
             recovery.faults = faults.iter().map(Fault::to_string).collect();
+            recovery.attempts = attempts;
             let mut hit: BTreeSet<NodeId> = faults.iter().flat_map(|fault| fault.hit(&all)).collect();
             recovery.sequencer_hit = sequencers.iter().flatten().any(|node| hit.contains(node));
             if kind.is_ours() && recovery.by_hand.is_none() {
@@ -336,6 +338,7 @@ fn broken(report: &Report, kind: Kind, nemesis: Nemesis) -> Vec<String> {
         n => broken.push(format!("did not come back by itself ×{n}")),
     }
     broken.extend(report.recoveries.iter().flat_map(Recovery::broken_gaps));
+    broken.extend(report.cut_short().iter().filter_map(Tally::too_few));
     if let Some(limit) =
         report.gap_quiet_limit_ms.filter(|limit| report.gap_quiet_ms > limit + THREADS * report.stall_quiet_ms)
     {

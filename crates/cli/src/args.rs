@@ -236,7 +236,7 @@ pub struct ChaosRun {
     #[arg(long, default_value_t = Workload::ListAppend, value_name = "WORKLOAD")]
     pub workload: Workload,
     /// Faults: none, kill-one, kill-all, stop-kill, pause, partition-whole, partition-one-way, partition-ring, hung-disk, slow-disk,
-    /// power-one, power-all, locked-tables, small-log, kill-joiner, donor, rolling-restart, mix
+    /// power-one, power-all, stop-power, start-power, locked-tables, small-log, kill-joiner, donor, rolling-restart, mix
     #[arg(long, default_value_t = Nemesis::None, value_name = "NEMESIS")]
     pub nemesis: Nemesis,
     /// How clients reach the servers: direct (spread over all nodes), balance (`trireme balance`, at its writer's listener) or
