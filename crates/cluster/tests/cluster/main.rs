@@ -112,6 +112,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("strangers_get_nothing_from_a_group_with_a_secret", attacks::strangers_get_nothing_from_a_group_with_a_secret),
     ("attacks_on_a_group_in_clear_text", attacks::attacks_on_a_group_in_clear_text),
     ("a_secret_is_changed_beside_an_arbitrator", arbitrator::a_secret_is_changed_beside_an_arbitrator),
+    ("without_power_again_while_recovering", recoveries::without_power_again_while_recovering),
 ];
 
 /// Those that end in starts after a crash, or of a whole cluster: how a server finds its position then depends on where its settings are.
@@ -133,6 +134,7 @@ const WITH_RESTARTS: &[&str] = &[
     "restarts_in_random_order",
     "who_may_begin_is_decided_by_the_last_voters",
     "killed_in_the_midst_of_ddl",
+    "without_power_again_while_recovering",
     "who_begins",
     "binary_log_is_exact_after_a_crash",
     "small_logs_keep_what_the_engines_would_lose",

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-use trireme_cluster::{Cluster, Endpoint, LogCursor, NodeId, SstMethod, Start, Stop};
+use trireme_cluster::{
+    Cluster, Dice, Disks, Endpoint, LogCursor, NodeId, Spec, SstMethod, Start, Stop, disks_available,
+};
 
 use crate::support::{
     Bed, Load, assert_all_there, assert_equal, assert_no_copy, await_status, client_in_d, dice, eventually, fill,
@@ -172,7 +174,7 @@ pub fn donor_and_joiner_killed_in_mid_transfer(bed: &Bed) {
     assert_equal(&cluster);
 }
 
-/// Lines that a server logs on its way back; after each of these it is killed once more.
+/// Lines that a server logs on its way back; after each of these all are struck once more.
 const MOMENTS: [&str; 5] = [
     "asking the storage engine for it",
     "recovered position",
@@ -182,42 +184,79 @@ const MOMENTS: [&str; 5] = [
 ];
 
 pub fn killed_again_while_recovering(bed: &Bed) {
-    let mut dice = dice("killed_again_while_recovering");
+    let all_at_once = [("killed", all_die as Strike)];
+    struck_again_while_recovering(bed, "killed_again_while_recovering", &bed.spec(), &all_at_once);
+}
+
+/// The same without power: what the first part of a start wrote need not be on any disk when the next one begins. Before half of these cuts the
+/// servers were killed, so that the start reads what only the page cache has, and the cut takes away.
+pub fn without_power_again_while_recovering(bed: &Bed) {
+    if let Err(error) = disks_available() {
+        return bed.skip(error);
+    }
     let mut spec = bed.spec();
+    spec.disks = Some(Disks::of_data());
+    let ways = [("without power", all_dark as Strike), ("killed", all_die)];
+    struck_again_while_recovering(bed, "without_power_again_while_recovering", &spec, &ways);
+}
+
+type Strike = fn(&mut Cluster) -> trireme_cluster::Result<()>;
+
+fn all_die(cluster: &mut Cluster) -> trireme_cluster::Result<()> {
+    cluster.kill_all()
+}
+
+fn all_dark(cluster: &mut Cluster) -> trireme_cluster::Result<()> {
+    cluster.cut_power(&all())
+}
+
+/// All are struck while they write, in each of the `ways` in turn, and again at each moment of the start: there in the first of them.
+fn struck_again_while_recovering(bed: &Bed, name: &str, spec: &Spec, ways: &[(&str, Strike)]) {
+    let mut dice = dice(name);
+    let mut spec = spec.clone();
     spec.node_options.insert(node(2), ["log-bin", "log-slave-updates", "sync-binlog=0"].map(str::to_owned).to_vec());
     let mut cluster = bed.up(&spec);
     schema(&cluster, 1);
     let mut kept = Load::start(&cluster.endpoints()).finish();
+    let again = ways[0].1;
     for round in 1..=from_environment("ROUNDS").unwrap_or(1u64) {
-        let when = format!("round {round}, SEED={}", dice.seed);
-        let loads: Vec<Load> = (0..3).map(|n| Load::resume(&cluster.endpoints(), &format!("r{round}l{n}"))).collect();
-        loads[0].await_progress(100 + dice.below(500));
-        cluster.kill_all().unwrap();
-        kept.extend(loads.into_iter().flat_map(Load::finish));
-        for moment in MOMENTS {
-            let watched = node(1 + dice.below(u64::from(NODES)) as u8);
-            let mut log = LogCursor::at_end(&cluster.node(watched).unwrap().log());
-            for id in all() {
-                cluster.launch(id, Start::Plain).unwrap_or_else(|error| panic!("{when}: {error}"));
+        for (n, (way, first)) in ways.iter().enumerate() {
+            let when = format!("round {round}, {way}, SEED={}", dice.seed);
+            let load = |of: u8| Load::resume(&cluster.endpoints(), &format!("r{round}w{n}l{of}"));
+            let loads: Vec<Load> = (0..3).map(load).collect();
+            loads[0].await_progress(100 + dice.below(500));
+            first(&mut cluster).unwrap_or_else(|error| panic!("{when}: {error}"));
+            kept.extend(loads.into_iter().flat_map(Load::finish));
+            for moment in MOMENTS {
+                start_until(&mut cluster, moment, &mut dice, &when);
+                again(&mut cluster).unwrap_or_else(|error| panic!("{when}: {error}"));
             }
-            let mut seen = Vec::new();
-            // Not every start comes by every moment: one that ended well is as good.
-            eventually(&format!("{when}: {watched} says `{moment}`"), || {
-                seen.extend(log.lines());
-                let over = |line: &String| line.contains(moment) || line.contains("ready for connections");
-                if seen.iter().any(over) { Ok(()) } else { Err(seen.last().cloned().unwrap_or_default()) }
-            });
-            cluster.kill_all().unwrap();
+            let mut order = all();
+            dice.shuffle(&mut order);
+            start_all(&mut cluster, &order, &when);
+            for n in 1..=NODES {
+                let gone = missing(&cluster, n, &kept);
+                assert!(gone.is_empty(), "{when}: node{n} lost {} of {} rows", gone.len(), kept.len());
+            }
+            assert_equal(&cluster);
         }
-        let mut order = all();
-        dice.shuffle(&mut order);
-        start_all(&mut cluster, &order, &when);
-        for n in 1..=NODES {
-            let gone = missing(&cluster, n, &kept);
-            assert!(gone.is_empty(), "{when}: node{n} lost {} of {} rows", gone.len(), kept.len());
-        }
-        assert_equal(&cluster);
     }
+}
+
+/// Starts all, until one of them comes by the moment.
+fn start_until(cluster: &mut Cluster, moment: &str, dice: &mut Dice, when: &str) {
+    let watched = node(1 + dice.below(u64::from(NODES)) as u8);
+    let mut log = LogCursor::at_end(&cluster.node(watched).unwrap().log());
+    for id in all() {
+        cluster.launch(id, Start::Plain).unwrap_or_else(|error| panic!("{when}: {error}"));
+    }
+    let mut seen = Vec::new();
+    // Not every start comes by every moment: one that ended well is as good.
+    eventually(&format!("{when}: {watched} says `{moment}`"), || {
+        seen.extend(log.lines());
+        let over = |line: &String| line.contains(moment) || line.contains("ready for connections");
+        if seen.iter().any(over) { Ok(()) } else { Err(seen.last().cloned().unwrap_or_default()) }
+    });
 }
 
 /// With mysqldump the engine is open before the provider connects, and is asked for its position itself.
