@@ -27,6 +27,7 @@ mod floods;
 mod forks;
 mod joins;
 mod network;
+mod odd_settings;
 mod panics;
 mod power;
 mod recoveries;
@@ -113,6 +114,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("attacks_on_a_group_in_clear_text", attacks::attacks_on_a_group_in_clear_text),
     ("a_secret_is_changed_beside_an_arbitrator", arbitrator::a_secret_is_changed_beside_an_arbitrator),
     ("without_power_again_while_recovering", recoveries::without_power_again_while_recovering),
+    ("a_position_is_found_with_odd_settings", odd_settings::a_position_is_found_with_odd_settings),
 ];
 
 /// Those that end in starts after a crash, or of a whole cluster: how a server finds its position then depends on where its settings are.
