@@ -41,6 +41,8 @@ endif
 BUILD := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 PROVIDER ?= $(BUILD)/release/libtrireme.so
 TRIREME := $(BUILD)/release/trireme
+# What the tests are built of: a node of it checks its invariants after every input (crates/checked).
+CHECKED := $(BUILD)/debug/examples/libtrireme_checked.so
 CONNECT := $(BUILD)/release/libtrireme_connect.so
 SBOM := $(BUILD)/release/trireme.cdx.json
 PREFIX ?= /usr/local
@@ -224,10 +226,14 @@ model:
 	cargo build --release --locked -p trireme-model
 	$(BUILD)/release/trireme-model --large
 
-# With PROVIDER=galera it counts what Galera loses. CHAOS= takes further options of `trireme chaos`.
+# Without PROVIDER= the checked library is built, so that a broken invariant breaks the run. Any other is taken as it is: with PROVIDER=galera it
+# counts what Galera loses. CHAOS= takes further options of `trireme chaos`.
 chaos: deps-test
-	cargo build --release --locked -p trireme-cli $(if $(filter file,$(origin PROVIDER)),-p trireme-provider)
-	$(TRIREME) chaos --provider $(PROVIDER) --nemesis $(NEMESIS) --rounds $(ROUNDS) --flush 0 $(CHAOS)
+	cargo build --release --locked -p trireme-cli
+ifeq ($(origin PROVIDER),file)
+	cargo build --workspace --locked --example trireme_checked
+endif
+	$(TRIREME) chaos --provider $(if $(filter file,$(origin PROVIDER)),$(CHECKED),$(PROVIDER)) --nemesis $(NEMESIS) --rounds $(ROUNDS) --flush 0 $(CHAOS)
 
 # Without PROVIDER= the library is built first; any other is taken as it is (`galera`: the installed one).
 mtr: deps-test
