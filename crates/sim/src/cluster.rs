@@ -39,7 +39,7 @@ use crate::steps::Ending;
 use crate::streaming::OwnStream;
 use crate::throttle::Throttle;
 use crate::values::{Values, Waiting};
-use crate::watch::{Doubt, Stage, Strike, Watch};
+use crate::watch::{Doubt, Stage, Strike, Watch, Words};
 
 /// How often a node does things that depend on time.
 pub(crate) const TICK: u64 = 50 * MS;
@@ -67,6 +67,10 @@ pub(crate) struct Process {
     pub judge: Judge,
     /// The real one, which a node's group thread asks, too.
     pub replicator: Replicator,
+    /// The server was told where it goes on from, and is fed from there.
+    pub fed: bool,
+    /// A full copy is here, and the server does not go on from it yet.
+    pub copied: bool,
     /// Changes that the server is not to be given yet.
     pub kept: VecDeque<Change>,
     /// The copies that the server is to give: to whom, and the seqno that it has to reach before.
@@ -219,6 +223,10 @@ pub(crate) struct Slot {
     pub asked: Option<(NodeId, Term)>,
     /// Its log may lack what it had acknowledged.
     pub doubt: Option<Doubt>,
+    /// Its log may not count as evidence for a while: what it had acknowledged before.
+    pub mending: Option<(Term, LogIndex)>,
+    /// Of the process that is there, or was there last.
+    pub words: Words,
     /// The newest change of the voters in its log, and up to where it knows what is committed.
     pub changed_at: LogIndex,
     pub settled: LogIndex,
@@ -272,6 +280,8 @@ impl Slot {
             appended: LogIndex::ZERO,
             asked: None,
             doubt: None,
+            mending: None,
+            words: Words::default(),
             changed_at: LogIndex::ZERO,
             settled: LogIndex::ZERO,
             suspected: false,
@@ -855,6 +865,8 @@ impl Cluster {
             returned: None,
             judge: Judge::default(),
             replicator,
+            fed: false,
+            copied: false,
             kept: VecDeque::new(),
             donations: Vec::new(),
             opened_at,
@@ -972,6 +984,7 @@ impl Cluster {
             self.lose_power_down(slot);
         }
         self.note_end(slot);
+        self.note_opened(slot);
         self.hear_complaint(slot);
     }
 
@@ -1067,7 +1080,7 @@ impl Cluster {
         s.acked = Default::default();
         s.held_once = LogIndex::ZERO;
         s.forgot = Default::default();
-        s.doubt = None;
+        (s.doubt, s.mending) = (None, None);
         (s.changed_at, s.settled) = Default::default();
     }
 
@@ -1093,6 +1106,7 @@ impl Cluster {
         s.claim = None;
         s.at_risk = false;
         let last = s.store().last();
+        self.begin_mending(slot);
         self.log(|| format!("n{slot} gets its old disk back, with a log up to {last}"));
         self.hear_complaint(slot);
     }

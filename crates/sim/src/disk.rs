@@ -76,11 +76,18 @@ impl Store {
             Store::Real(s) => s.failed_for_a_reason(),
         }
     }
-    /// After a death the end of it may be in doubt, or is so now, without a fault of the disk: an operation of its own is cut off, or was.
-    pub fn may_be_torn(&self) -> bool {
+    /// A fault makes operations of it fail, so that its end may look like damage after a death. The simple log is never torn.
+    pub fn is_fused(&self) -> bool {
         match self {
             Store::Fast(_) => false,
-            Store::Real(s) => s.may_be_torn(),
+            Store::Real(s) => s.is_fused(),
+        }
+    }
+    /// Was it opened anew after such a fault? Says so once.
+    pub fn take_torn(&mut self) -> bool {
+        match self {
+            Store::Fast(_) => false,
+            Store::Real(s) => s.take_torn(),
         }
     }
     pub fn take_appended(&mut self) -> Vec<Appended> {

@@ -126,7 +126,13 @@ impl Cluster {
                 }
                 self.keep_touch(slot, from);
             }
-            Input::Synced { generation, upto } => p.group.handle_synced(now, generation, upto),
+            Input::Synced { generation, upto } => {
+                let counts = generation == p.group.store().generation();
+                p.group.handle_synced(now, generation, upto);
+                if counts {
+                    self.note_synced(slot, upto);
+                }
+            }
             Input::Snapshot { request, app } => p.group.provide_snapshot(now, request, app),
         }
     }
@@ -349,10 +355,6 @@ impl Cluster {
                 }
                 self.check_message(slot, to, &message);
                 self.note_sent(slot, to, &message);
-                if let Message::InTerm(Envelope { term, content: Content::Ack { index, .. }, .. }) = &message {
-                    let acked = &mut self.slots[slot].acked;
-                    *acked = (*acked).max((*term, *index));
-                }
                 self.send(slot, to, class, message);
             }
             Output::Deliver(delivery) => self.deliver(slot, delivery),
@@ -479,6 +481,7 @@ impl Cluster {
         match delivery {
             Delivery::Reset { base } => {
                 self.note_snapshot_arrived(slot);
+                self.note_synced(slot, base.index);
                 let incarnation = self.slots[slot].incarnation;
                 let Some(p) = &mut self.slots[slot].process else { return };
                 let position = Position { history: base.history, seqno: base.seqno };

@@ -613,7 +613,7 @@ impl Cluster {
     /// kept, and in mode disk it may find a record whose parts were not written in order. So may one that is cut off in an operation of its own.
     fn is_evidence(&self, slot: usize) -> bool {
         let s = &self.slots[slot];
-        s.doubt.is_none() && !self.sits_out(slot) && s.sick.works_at == 0 && !s.store().may_be_torn()
+        s.is_whole() && !self.sits_out(slot) && s.sick.works_at == 0 && !s.store().is_fused()
     }
 
     pub(crate) fn may_lose_power(&self, slot: usize) -> bool {
@@ -684,20 +684,18 @@ impl Cluster {
         let s = &self.slots[slot];
         let heard = |p: &Process| p.heard.get(&s.node).is_some_and(|heard| *heard >= s.acked);
         // One old disk after the other: by two of them nobody may know any more who decides, and a person has to.
-        let is_whole = |o: &Slot| o.store().suspect().is_none();
         let others = self.slots.iter().enumerate().filter(|(i, _)| *i != slot);
         s.copy.is_some()
             && s.process.is_some()
             && !s.stands_still()
             && s.store().hard_state().term == s.acked.0
             && self.may_forget()
-            && others.into_iter().all(|(i, o)| o.process.as_ref().is_some_and(heard) && self.stays(i) && is_whole(o))
+            && others.into_iter().all(|(i, o)| o.process.as_ref().is_some_and(heard) && self.stays(i) && o.is_whole())
     }
 
     /// A server that waits for a copy ends when its donor does, and with it what it remembers of others.
     fn stays(&self, slot: usize) -> bool {
-        let live = |p: &Process| p.replicator.is_live();
-        self.options.is_arbitrator(slot) || self.slots[slot].process.as_ref().is_some_and(live)
+        self.options.is_arbitrator(slot) || self.slots[slot].process.as_ref().is_some_and(|p| p.fed)
     }
 
     /// The voters of the best log that there is, by whom the others judge what was committed.
@@ -837,7 +835,7 @@ impl Cluster {
     fn has_data_to_go_on_with(&self, slot: usize) -> bool {
         let s = &self.slots[slot];
         let goes_on = match &s.process {
-            Some(p) => p.replicator.is_live() && !self.is_sent_a_state(slot),
+            Some(p) => p.fed && !self.is_sent_a_state(slot),
             None => s.db.now.position >= s.store().base().seqno.0,
         };
         // Data that a statement is, or may be, cut off in are gone on with by a copy, or when all voters are there.
@@ -911,7 +909,9 @@ impl Cluster {
     /// May others take the node in this place for dead now, or in a moment, although it is not meant to be?
     fn is_away(&self, slot: usize) -> bool {
         let s = &self.slots[slot];
-        let linked = |other: usize| self.slots[other].process.as_ref().is_none_or(|p| p.group.is_linked(s.node));
+        // One that sits out takes nobody for dead.
+        let hears = |p: &Process| p.outage.is_some() || p.links.contains_key(&s.node);
+        let linked = |other: usize| self.slots[other].process.as_ref().is_none_or(hears);
         let cut = |other: usize| self.net.is_blocked(slot, other) || self.net.is_blocked(other, slot) || !linked(other);
         s.process.is_none()
             || s.stands_still()
@@ -1139,8 +1139,8 @@ mod tests {
         assert!(!c.may_do_without(&[2]) && c.may_do_without(&[1]));
         c.write(0);
         c.expect(SEC, "it has died", |c| !c.is_running(1));
-        let suspect = c.store(1).suspect().is_some();
-        assert_eq!(c.may_do_without(&[2]), !suspect, "its end is known");
+        assert!(!c.may_do_without(&[2]), "what it wrote last may look like damage");
+        c.expect(60 * SEC, "it has on disk what the sequencer has", |c| c.may_do_without(&[2]));
         c.conclude();
     }
 

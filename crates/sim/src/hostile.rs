@@ -7,11 +7,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use trireme_order::{Class, LogStore, Message, Phase, violation};
-use trireme_types::{NodeId, Writer};
+use trireme_order::{Class, LogStore, Message, violation};
+use trireme_types::{Entry, EntryKind, LogIndex, NodeId, Reader, View, Writer};
 
 use crate::check::Outcome;
 use crate::cluster::{Cluster, Event, Input};
+use crate::driver::{voters_at, voters_in_doubt};
 use crate::net::Payload;
 use crate::options::{MS, SEC};
 use crate::rng::Rng;
@@ -335,19 +336,17 @@ impl Cluster {
     /// A lie has come. One that could do harm which docs/protocol.md names is left out, judged by the truth at this moment.
     pub(crate) fn hear_lie(&mut self, slot: usize, from: NodeId, message: Message) {
         let Some(liar) = self.hostile.as_ref().map(|h| h.slot) else { return };
-        let Some(status) = self.status(slot) else { return };
-        let believed = self.slots[slot].process.as_ref().is_some_and(|p| p.group.believes(from));
         let hard = self.slots[liar].store().hard_state();
         let truth = Truth {
             hearer: self.slots[slot].node,
-            hearer_term: status.term,
+            hearer_term: self.slots[slot].store().hard_state().term,
             acked: self.slots[liar].acked,
             voted: (hard.term, hard.voted_for),
         };
         // Also from a liar that was a member once. A newcomer's words count when it has been let in.
         let always = |h: &Harm| matches!(h, Harm::Weight | Harm::Branch | Harm::Count);
-        let found = harm(&message, &truth).filter(|h| believed || status.phase != Phase::Primary || always(h));
-        if found.is_some() || matches!(message, Message::Join(_)) && self.would_be_a_crowd(&status) {
+        let found = harm(&message, &truth).filter(|h| always(h) || self.may_believe(slot, from));
+        if found.is_some() || matches!(message, Message::Join(_)) && self.would_be_a_crowd(slot) {
             self.arose(Situation::HarmfulLie);
             return;
         }
@@ -362,14 +361,38 @@ impl Cluster {
         }
     }
 
+    /// May the member in this place take this node's word about the order? One that is in no primary view takes anybody's, as does one that is
+    /// alone. Others believe those that a log or a view has named, and whom one of these follows.
+    fn may_believe(&self, slot: usize, node: NodeId) -> bool {
+        let others = |view: &View| view.members.iter().any(|m| m.node != self.slots[slot].node);
+        let p = self.slots[slot].process.as_ref();
+        let inside = p.is_some_and(|p| p.primary && p.view.as_ref().is_some_and(others));
+        !inside || (0..self.slots.len()).any(|other| self.is_honest(other) && self.names(other, node))
+    }
+
+    /// Is this node in the newest view that the member in this place was told, in a later one in its log, or in a set of voters that may decide
+    /// there?
+    fn names(&self, slot: usize, node: NodeId) -> bool {
+        let s = &self.slots[slot];
+        let store = s.store();
+        let sets = [voters_at(store, store.last()), voters_in_doubt(store, store.last(), LogIndex::ZERO)];
+        let votes = sets.iter().flatten().chain([&store.base().voters]).any(|set| set.contains(node));
+        let is_in = |view: &View| view.get(node).is_some();
+        let Some(p) = &s.process else { return votes || is_in(&store.base().view) };
+        let later = store.read(p.last_index.max(store.base().index).next(), usize::MAX).unwrap_or_default();
+        let mut views = later.iter().filter(|e| e.header.kind == EntryKind::View);
+        let names = |e: &Entry| View::decode(&mut Reader::new(&e.payload)).is_ok_and(|view| is_in(&view));
+        votes || p.view.as_ref().is_some_and(is_in) || views.any(names)
+    }
+
     /// Would one name more of the liar make the honest half of the voters?
-    fn would_be_a_crowd(&self, status: &trireme_order::Status) -> bool {
+    fn would_be_a_crowd(&self, slot: usize) -> bool {
         let Some(h) = &self.hostile else { return false };
-        let honest: u32 = (0..self.slots.len())
-            .filter(|s| self.is_honest(*s))
-            .map(|s| status.voters.weight(self.slots[s].node))
-            .sum();
-        let liars = h.names.iter().filter(|n| status.view.get(**n).is_some() || status.voters.contains(**n)).count();
+        let store = self.slots[slot].store();
+        let voters = voters_at(store, store.last()).unwrap_or_else(|| store.base().voters.clone());
+        let honest: u32 =
+            (0..self.slots.len()).filter(|s| self.is_honest(*s)).map(|s| voters.weight(self.slots[s].node)).sum();
+        let liars = h.names.iter().filter(|n| self.names(slot, **n)).count();
         honest <= liars as u32 + 1
     }
 

@@ -183,7 +183,10 @@ impl Cluster {
         }
         let first = outage.first;
         match p.group.store_mut().come_back(works, drops, &mut self.outages) {
-            Some(lost) => self.come_back(slot, first, lost),
+            Some(lost) => {
+                self.note_opened(slot);
+                self.come_back(slot, first, lost);
+            }
             None => {
                 outage.pause = (outage.pause * 2).min(LOOKS_APART_MAX.max(first));
                 let pause = outage.pause;
@@ -220,6 +223,7 @@ impl Cluster {
         let with_log = Some(position).filter(|at| at.history == store.base().history);
         p.replicator = Replicator::new(&config.me, begins, String::new(), self.options.distances);
         p.replicator.set_mutant(self.options.replicator_mutant);
+        (p.fed, p.copied) = (false, false);
         let mut group = Group::new(config, store, with_log.map(|at| at.seqno), seed, now);
         group.set_mutant(self.options.mutant);
         group.note_data(Some((position.history, position.seqno)));
@@ -274,6 +278,7 @@ impl Cluster {
         self.arose(Situation::Resumed);
         let s = &mut self.slots[slot];
         let Some(p) = &mut s.process else { return };
+        p.fed = true;
         let stands = (s.db.now.history, s.db.queued_to());
         if stands != (position.history, position.seqno.0) || !s.db.valid {
             return self.fail(format!("n{slot} is fed again from {position:?}, its server stands at {stands:?}"));

@@ -35,6 +35,8 @@ pub struct RealStore {
     complaint: Option<String>,
     /// A fault made operations fail since the last clean open. Recovery may then find things that it would not find otherwise.
     fused: bool,
+    /// The last open was after that, and nobody has been told.
+    torn: bool,
     /// The log has failed, and its disk knows what may be missing.
     noted: bool,
     /// The setting in force.
@@ -67,6 +69,7 @@ impl RealStore {
             appended: Vec::new(),
             complaint: None,
             fused: false,
+            torn: false,
             noted: false,
             process: false,
             harmed: false,
@@ -141,7 +144,7 @@ impl RealStore {
                 self.log = WriteSetLog::open(self.disk.clone(), &options).ok().map(|l| l.0);
             }
         }
-        self.fused = false;
+        self.torn |= std::mem::take(&mut self.fused);
         self.written_past = false;
         self.write_past_cache();
     }
@@ -219,7 +222,7 @@ impl RealStore {
         match self.open_beside(&failed) {
             Ok(log) => {
                 self.harmed = log.suspect().is_some();
-                self.fused = false;
+                self.torn |= std::mem::take(&mut self.fused);
                 let lost = log.written() < failed.written();
                 self.log = Some(log);
                 self.write_past_cache();
@@ -250,8 +253,12 @@ impl RealStore {
         self.failed() && (self.fused || self.harmed || lying)
     }
 
-    pub fn may_be_torn(&self) -> bool {
-        self.fused || self.suspect().is_some()
+    pub fn is_fused(&self) -> bool {
+        self.fused
+    }
+
+    pub fn take_torn(&mut self) -> bool {
+        std::mem::take(&mut self.torn)
     }
 
     pub fn take_appended(&mut self) -> Vec<Appended> {

@@ -127,10 +127,15 @@ impl Cluster {
                 self.with_group(slot, |g, _| g.data_arrived());
             }
             Effect::Die(reason) | Effect::Fail(reason) => {
+                p.fed = false;
                 p.stopped = Some(Stop::Server(reason));
+                if std::mem::take(&mut p.copied) {
+                    self.arose(Situation::CopyOfNoUse);
+                }
                 self.schedule_step(slot);
             }
             Effect::Inconsistent(reason) => {
+                p.fed = false;
                 p.stopped = Some(Stop::Server(reason));
                 self.slots[slot].db.invalidate();
                 self.schedule_step(slot);
@@ -172,6 +177,7 @@ impl Cluster {
         let s = &mut self.slots[slot];
         let now = s.local(self.now);
         let Some(p) = &mut s.process else { return };
+        (p.fed, p.copied) = (true, false);
         match (own_data, s.engine_runs, s.unheard) {
             (true, true, _) => {}
             (true, false, false) => p.engine = EngineDisk::closed_at(0, position.seqno),
@@ -363,11 +369,9 @@ impl Cluster {
         }
         let branch = self.branch(slot);
         let Some(p) = self.life(slot, boot) else { return };
+        p.copied = ok;
         p.replicator.note_branch(branch);
         p.replicator.handle_state_received(position);
-        if ok && !p.replicator.is_live() {
-            self.arose(Situation::CopyOfNoUse);
-        }
         self.carry_out(slot);
     }
 }

@@ -231,6 +231,7 @@ impl Cluster {
             s.db.invalidate();
         }
         self.note_end(slot);
+        self.note_opened(slot);
         self.hear_complaint(slot);
         self.go_on_ending(slot, boot, 0);
     }

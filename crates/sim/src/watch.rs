@@ -4,11 +4,12 @@
 
 use std::collections::BTreeMap;
 
-use trireme_order::{Content, Envelope, LogStore, Message};
+use trireme_order::{Content, Envelope, Heartbeat, LogStore, Message};
 use trireme_types::{Durability, EntryKind, LogIndex, NodeId, Term, Uuid};
 
 use crate::check::Reach;
-use crate::cluster::{Cluster, Event};
+use crate::cluster::{Cluster, Event, Slot};
+use crate::disk::Store;
 use crate::faults::Undo;
 use crate::options::{MS, SEC};
 use crate::situations::Situation;
@@ -21,8 +22,20 @@ pub(crate) struct Doubt {
     acked: (Term, LogIndex),
     /// Where the log ended after that.
     pub kept: LogIndex,
-    /// The first sequencer that was heard since then, by its term, and where its log ended. A log that holds that lacks nothing.
+}
+
+/// The words of one life of a member about the order, heard and said. A log that lacked something lacks nothing any more when it holds,
+/// on disk, the log of a sequencer that was elected since.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Words {
+    /// The sequencer of the newest term that was heard, be it this member itself, and where its log ended at its first word.
     until: Option<(Term, LogIndex)>,
+    /// The sequencer had committed up to here.
+    committed: LogIndex,
+    /// The newest acknowledgement that was sent.
+    acked: (Term, LogIndex),
+    /// The newest sync that the member has heard of covered the log up to here. A process begins with what the disk has.
+    synced: LogIndex,
 }
 
 /// A state of the protocol that a member is in the middle of.
@@ -133,6 +146,7 @@ impl Cluster {
         let s = &mut self.slots[slot];
         let replaces = a.index <= s.appended;
         s.appended = a.index;
+        s.words.synced = s.words.synced.min(a.index.prev());
         if replaces {
             self.arose(Situation::TailReplaced);
         }
@@ -150,7 +164,7 @@ impl Cluster {
                 s.changed_at = a.index;
                 if a.fork {
                     // The entries settled behind it were another branch's.
-                    s.settled = s.settled.min(LogIndex(a.index.0 - 1));
+                    s.settled = s.settled.min(a.index.prev());
                 }
                 if first {
                     self.arose(if a.fork { Situation::Fork } else { Situation::VoterChange });
@@ -269,10 +283,14 @@ impl Cluster {
             Content::ReadRequest { .. } => self.arose(Situation::ReadRound),
             Content::Entrust => self.arose(Situation::Entrusted),
             Content::BeginFromData { .. } => self.arose(Situation::BegunFromData),
-            Content::Heartbeat(heartbeat) => self.note_end_of_sequencer(slot, *term, heartbeat.last),
+            Content::Heartbeat(heartbeat) => self.note_end_of_sequencer(slot, *term, heartbeat),
             Content::Append(append) => self.check_raise(slot, *branch, *term, append),
-            Content::Ack { .. }
-            | Content::HeartbeatAck { .. }
+            Content::Ack { index } => {
+                let s = &mut self.slots[slot];
+                s.acked = s.acked.max((*term, *index));
+                s.words.acked = s.words.acked.max((*term, *index));
+            }
+            Content::HeartbeatAck { .. }
             | Content::PreVote { .. }
             | Content::PreVoteReply { .. }
             | Content::TimeoutNow
@@ -316,14 +334,18 @@ impl Cluster {
         s.suspected = suspect;
         s.appended = end;
         s.asked = None;
+        // A plan of repair is in memory only.
+        s.words = Words { synced: s.store().synced(), ..Words::default() };
         if let Some(doubt) = &mut s.doubt {
-            // A plan of repair is in memory only.
-            doubt.until = None;
             // Flipped bits are found by the next process.
-            if suspect {
-                doubt.kept = doubt.kept.min(end);
-            }
+            doubt.kept = doubt.kept.min(end);
         }
+    }
+
+    /// The member in this place hears of a sync of its log.
+    pub(crate) fn note_synced(&mut self, slot: usize, upto: LogIndex) {
+        let words = &mut self.slots[slot].words;
+        words.synced = words.synced.max(upto);
     }
 
     pub(crate) fn note_suspicion(&mut self, slot: usize) {
@@ -333,7 +355,7 @@ impl Cluster {
         let end = (store.term_at(store.last()).unwrap_or_default(), store.last());
         // Entries go only when a sequencer of a later term sends others in their place, the first of which may be of earlier terms.
         let sent =
-            |doubt: Doubt| doubt.kept >= doubt.acked.1 && doubt.until.is_some_and(|(term, _)| term > doubt.acked.0);
+            |doubt: Doubt| doubt.kept >= doubt.acked.1 && s.words.until.is_some_and(|(term, _)| term > doubt.acked.0);
         let lacks = |doubt: Doubt| end.1 < doubt.acked.1 && end.0 <= doubt.acked.0 && !sent(doubt);
         if !suspect && !self.options.branches() && s.doubt.is_some_and(lacks) {
             return self.fail(format!("n{slot} takes its log for whole, which ends at {end:?}: {:?}", s.doubt));
@@ -356,17 +378,19 @@ impl Cluster {
         let Message::InTerm(Envelope { term, content, .. }) = message else { return };
         match content {
             Content::Vote { .. } => self.slots[slot].asked = Some((from, *term)),
-            Content::Heartbeat(heartbeat) => self.note_end_of_sequencer(slot, *term, heartbeat.last),
+            Content::Heartbeat(heartbeat) => self.note_end_of_sequencer(slot, *term, heartbeat),
             _ => {}
         }
     }
 
     /// The member in this place hears where the log of a sequencer ends, be it itself.
-    fn note_end_of_sequencer(&mut self, slot: usize, term: Term, last: LogIndex) {
-        if let Some(doubt) = &mut self.slots[slot].doubt {
-            if doubt.until.is_none_or(|(of, _)| of <= term) {
-                doubt.until = Some((term, last));
-            }
+    fn note_end_of_sequencer(&mut self, slot: usize, term: Term, heartbeat: &Heartbeat) {
+        let words = &mut self.slots[slot].words;
+        if words.until.is_none_or(|(of, _)| of < term) {
+            words.until = Some((term, heartbeat.last));
+        }
+        if words.until.is_some_and(|(of, _)| of == term) {
+            words.committed = heartbeat.commit;
         }
     }
 
@@ -374,30 +398,62 @@ impl Cluster {
     pub(crate) fn begin_doubt(&mut self, slot: usize) {
         let s = &mut self.slots[slot];
         let kept = s.store().last();
-        let before = s.doubt.unwrap_or(Doubt { acked: s.acked, kept, until: None });
-        s.doubt = Some(Doubt { acked: before.acked.max(s.acked), kept: before.kept.min(kept), until: None });
+        let before = s.doubt.unwrap_or(Doubt { acked: s.acked, kept });
+        s.doubt = Some(Doubt { acked: before.acked.max(s.acked), kept: before.kept.min(kept) });
     }
 
-    /// After each step: may the log in this place count again? It lacks nothing that its member had acknowledged once it has on disk the
-    /// entries of a sequencer that was elected since.
+    /// The log in this place lacks nothing that this account knows of, and the process that opens it may not take it for evidence all the
+    /// same: it is an old copy, or a fault has cut off an operation of its own, whose remains look like damage.
+    pub(crate) fn begin_mending(&mut self, slot: usize) {
+        let s = &mut self.slots[slot];
+        s.mending = Some(s.mending.unwrap_or_default().max(s.acked));
+    }
+
+    /// The log in this place was opened anew.
+    pub(crate) fn note_opened(&mut self, slot: usize) {
+        let s = &mut self.slots[slot];
+        let store = match &mut s.process {
+            Some(p) => Some(p.group.store_mut()),
+            None => s.disk.as_mut(),
+        };
+        if store.is_some_and(Store::take_torn) {
+            self.begin_mending(slot);
+        }
+    }
+
+    /// After each step: may the log in this place count again?
     pub(crate) fn settle_doubt(&mut self, slot: usize) {
         let s = &mut self.slots[slot];
+        let Some(p) = &s.process else { return };
         if s.changed_at > s.settled {
-            let delivered = s.process.as_ref().map_or(LogIndex::ZERO, |p| p.group.status().delivered);
-            s.settled = s.settled.max(delivered);
+            s.settled = s.settled.max(p.last_index);
         }
-        let Some(doubt) = s.doubt else { return };
-        let Some((term, last)) = doubt.until else { return };
-        // A sequencer knows only when it has delivered that it was not elected in vain. A sync counts when the member hears of it. A note
-        // on the disk counts until it is taken off there: the disk may refuse that, or the member may die first.
-        let Some(status) = s.process.as_ref().map(|p| p.group.status()) else { return };
-        let last = if term == doubt.acked.0 { last.max(doubt.acked.1) } else { last };
-        let heard = status.delivered.min(status.durable.max(s.store().base().index));
-        if s.store().suspect().is_none() && s.acked >= (term, last) && heard >= last {
-            self.slots[slot].doubt = None;
+        if s.doubt.is_some_and(|doubt| s.lacks_nothing_of(doubt.acked)) {
+            s.doubt = None;
+        }
+        if s.mending.is_some_and(|acked| s.lacks_nothing_of(acked)) {
+            s.mending = None;
         }
     }
+}
 
+impl Slot {
+    /// Does nothing that this account knows of keep its log from being evidence?
+    pub(crate) fn is_whole(&self) -> bool {
+        self.doubt.is_none() && self.mending.is_none()
+    }
+
+    /// Does its log hold all that its member had acknowledged before, whatever it has lost since? It does once it has on disk the entries of a
+    /// sequencer that was elected since. That one was not elected in vain when it has committed them.
+    fn lacks_nothing_of(&self, acked: (Term, LogIndex)) -> bool {
+        let Words { until, committed, acked: (of, matched), synced } = self.words;
+        let Some((term, last)) = until else { return false };
+        let last = if term == acked.0 { last.max(acked.1) } else { last };
+        of >= term && matched.min(committed).min(synced) >= last
+    }
+}
+
+impl Cluster {
     /// Has it promised a vote to another one, and not said so?
     pub(crate) fn has_promised(&self, slot: usize) -> bool {
         let s = &self.slots[slot];
