@@ -201,8 +201,12 @@ impl Cluster {
         let mut ok = self.run_until(bound, |c| c.one_view() || c.events > limit);
         if !ok && self.failure.is_none() {
             let all = (0..self.slots.len()).collect();
-            let decides = if self.options.forced { Some(all) } else { self.only_a_person_can_go_on_from() };
+            let (excuse, decides) = match self.options.forced {
+                true => (Situation::ForcedAgain, Some(all)),
+                false => (Situation::PersonDecided, self.only_a_person_can_go_on_from()),
+            };
             if let Some(slots) = decides {
+                self.arose(excuse);
                 ok = self.decide(bound, slots);
             }
         }
@@ -478,5 +482,34 @@ impl Cluster {
             }
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::DbFlush;
+    use trireme_types::Durability;
+
+    /// All die in the same statement with their machines, and all logs lose the commits before it.
+    #[test]
+    fn half_done_data_ahead_of_all_logs_are_left_to_a_person() {
+        let mut o = Options::calm(1, 3);
+        (o.durability, o.db_flush, o.dark) = (Durability::Process, DbFlush::Each, true);
+        let mut c = Cluster::formed(o);
+        (0..3).for_each(|slot| c.stall_syncs(slot, 1_000_000));
+        let writer = c.the_sequencer();
+        for _ in 0..20 {
+            c.write_committed(writer);
+        }
+        c.expect(SEC, "all have applied them", |c| c.same_data());
+        for slot in 0..3 {
+            c.crash(slot, true);
+            let s = &mut c.slots[slot];
+            s.db.cut_off(&mut c.rng);
+        }
+        assert!(c.only_a_person_can_repair());
+        c.liveness_phase();
+        assert_eq!((&c.failure, c.situations.times(Situation::HalfDoneAhead)), (&None, 1));
     }
 }

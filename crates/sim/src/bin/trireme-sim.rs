@@ -1,6 +1,6 @@
 //! `trireme-sim`: runs seeds. A seed and a commit reproduce a run exactly.
 //!
-//! Exit status: 0 all seeds held, and they met what they are to meet; 1 a seed failed, or a situation arose too seldom, or a mutant was
+//! Exit status: 0 all seeds held, and they met what they are to meet; 1 a seed failed, or a situation arose too seldom or too often, or a mutant was
 //! noticed too seldom; 2 wrong usage.
 
 use std::collections::BTreeMap;
@@ -249,11 +249,15 @@ fn many(args: &Args) -> ExitCode {
     reports.values().for_each(|r| census.add(&r.situations));
     print!("{}", census.table(args.kind));
     // A mutant keeps situations from arising.
-    let rare = if args.mutant.is_none() && failed == 0 { census.rare(args.kind) } else { Vec::new() };
+    let sound = args.mutant.is_none() && failed == 0;
+    let (rare, frequent) = if sound { (census.rare(args.kind), census.frequent()) } else { Default::default() };
     for situation in &rare {
         println!("TOO RARE: {}", situation.name());
     }
-    if failed > 0 || !rare.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    for situation in &frequent {
+        println!("TOO FREQUENT: {}", situation.name());
+    }
+    if failed > 0 || !rare.is_empty() || !frequent.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
 fn mutants(args: &Args, form: Form) -> ExitCode {
