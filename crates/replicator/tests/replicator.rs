@@ -1,5 +1,6 @@
 //! One member's decisions, a situation per test.
 
+use std::cell::Cell;
 use std::time::Duration;
 use trireme_replicator::message::AppMessage;
 use trireme_replicator::retention::Growth;
@@ -26,6 +27,11 @@ fn at(seqno: u64) -> Position {
     Position { history: HISTORY, seqno: Seqno(seqno) }
 }
 
+thread_local! {
+    /// This is done with every member that this thread makes, to break it.
+    static AT_START: Cell<Option<fn(&mut Replicator)>> = const { Cell::new(None) };
+}
+
 struct Subject {
     replicator: Replicator,
     index: u64,
@@ -40,7 +46,10 @@ impl Subject {
     fn with_failures(position: Option<u64>, fallback: Option<u64>, base: u64, failures: Option<Failures>) -> Subject {
         let (position, fallback) = (position.map(at), fallback.map(Seqno));
         let start = Start::Server { position, fallback, script: false, failures };
-        let replicator = Replicator::new(&member(1), start, String::new(), Distances::default());
+        let mut replicator = Replicator::new(&member(1), start, String::new(), Distances::default());
+        if let Some(change) = AT_START.get() {
+            change(&mut replicator);
+        }
         let mut subject = Subject { replicator, index: 0 };
         subject.reset(base);
         subject
@@ -708,4 +717,38 @@ fn a_running_server_that_missed_that_ends_and_needs_a_copy() {
     s.say(2, AppMessage::HalfDone { position: Seqno(6) });
     let effects = s.say(2, AppMessage::GoOnHalfDone);
     assert!(matches!(effects[..], [Effect::Inconsistent(_)]), "{effects:?}");
+}
+
+/// The tests can fail: each of these breaks one rule, and the test of that rule must notice. Those that the simulator finds are in its own
+/// table (`crates/sim/src/mutants.rs`).
+#[cfg(feature = "mutants")]
+mod mutants {
+    use std::panic::catch_unwind;
+
+    use trireme_replicator::{Mutant, Replicator};
+
+    fn is_caught(by: fn(), broken: fn(&mut Replicator)) {
+        super::AT_START.set(Some(broken));
+        let outcome = catch_unwind(by);
+        super::AT_START.set(None);
+        assert!(outcome.is_err(), "nobody noticed");
+        by();
+    }
+
+    #[test]
+    fn goes_on_early() {
+        is_caught(super::data_from_before_that_are_gone_on_with_when_they_are_the_last, |replicator| {
+            replicator.set_mutant(Some(Mutant::GoesOnEarly));
+        });
+    }
+
+    #[test]
+    fn overtaken_trusted() {
+        is_caught(
+            super::data_from_before_another_member_went_on_from_half_done_ones_are_replaced_by_a_copy,
+            |replicator| {
+                replicator.set_mutant(Some(Mutant::OvertakenTrusted));
+            },
+        );
+    }
 }

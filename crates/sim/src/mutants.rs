@@ -33,8 +33,9 @@ pub enum Runs {
     Directed { scenario: fn(u64, Option<&str>) -> Option<String>, seeds: u64, floor: u64 },
     /// In the tests of the order (`crates/order/tests/group/mutants.rs`): it takes a certain lie, or something that nobody does here.
     TestOfOrder,
-    /// So many runs of the swarm do not notice it: its effect shows too seldom in them.
-    Unnoticed { runs: u64 },
+    /// In the tests of the replicator (`crates/replicator/tests/replicator.rs`): it takes a member that was away for long, or one that never
+    /// comes, beside data that a statement was cut off in everywhere.
+    TestOfReplicator,
 }
 
 /// How long is it looked for?
@@ -95,7 +96,7 @@ impl Known {
                 |noticed, runs| runs < seeds && (noticed < floor || form == Form::Long),
                 |noticed, _| noticed >= floor,
             )),
-            Runs::TestOfOrder | Runs::Unnoticed { .. } => None,
+            Runs::TestOfOrder | Runs::TestOfReplicator => None,
         }
     }
 
@@ -103,7 +104,7 @@ impl Known {
     pub fn floor(&self) -> Option<u64> {
         match self.runs {
             Runs::Drawn { floor, .. } => Some(floor),
-            Runs::Directed { .. } | Runs::TestOfOrder | Runs::Unnoticed { .. } => None,
+            Runs::Directed { .. } | Runs::TestOfOrder | Runs::TestOfReplicator => None,
         }
     }
 
@@ -151,8 +152,7 @@ impl Known {
         match self.runs {
             Runs::Drawn { .. } => format!("{begin}{noticed} of {runs} | {}{end}", found.rate()),
             Runs::Directed { .. } => format!("{begin}{noticed} of {runs} | –{end}"),
-            Runs::TestOfOrder => format!("{begin}– | –{end}"),
-            Runs::Unnoticed { runs } => format!("{begin}0 of {runs} | –{end}"),
+            Runs::TestOfOrder | Runs::TestOfReplicator => format!("{begin}– | –{end}"),
         }
     }
 
@@ -162,7 +162,7 @@ impl Known {
             Runs::Drawn { kind, floor } => (kind.name(), floor.to_string()),
             Runs::Directed { seeds, floor, .. } => ("scenario", format!("{floor} of {seeds}")),
             Runs::TestOfOrder => ("test of the order", "–".to_owned()),
-            Runs::Unnoticed { .. } => (Kind::Swarm.name(), "–".to_owned()),
+            Runs::TestOfReplicator => ("test of the replicator", "–".to_owned()),
         };
         let rules = if self.rules.is_empty() { "–" } else { self.rules };
         let (name, broken, seen) = (self.name, self.broken, self.seen);
@@ -250,8 +250,8 @@ known! {
     "read-committed", "25", swarm(500), "a read is sent to the committed position" => "a stale read";
     "read-without-round", "25", swarm(15), "a read is answered without asking a majority" => "a stale read";
     "half-done-trusted", "26", swarm(40), "data that a statement was cut off in count as whole" => "different data in the end";
-    "goes-on-early", "26", Runs::Unnoticed { runs: 4000 }, "a member goes on from half-done data although a voter is absent that may have whole ones" => "different data in the end";
-    "overtaken-trusted", "26", Runs::Unnoticed { runs: 4000 }, "data from before another member went on from half-done ones are gone on with" => "different data in the end";
+    "goes-on-early", "26", Runs::TestOfReplicator, "a member goes on from half-done data although a voter is absent that may have whole ones" => "the test of that rule";
+    "overtaken-trusted", "26", Runs::TestOfReplicator, "data from before another member went on from half-done ones are gone on with" => "the test of that rule";
     "vote-ignored", "28", swarm(125), "a member that was outvoted about an error goes on with what it has" => "different data in the end";
     "failure-forgotten", "28", swarm(10), "a node that is started again does not know what its server failed at" => "different data in the end";
     "contradiction-ignored", "28", swarm(15), "what the data held when they were found is not compared with what the group has decided" => "different data in the end";

@@ -44,7 +44,7 @@ fn the_table_of_mutants_in_the_documents_is_up_to_date() {
         let number = |text: &str| text.trim().parse::<u64>().unwrap_or_else(|_| panic!("no number: {text} in {row}"));
         let counts = || measured.split_once('|').and_then(|(counts, rate)| Some((counts.split_once(" of ")?, rate)));
         let ((noticed, runs), rate) = match known.runs {
-            Runs::TestOfOrder | Runs::Unnoticed { .. } => continue,
+            Runs::TestOfOrder | Runs::TestOfReplicator => continue,
             Runs::Drawn { .. } | Runs::Directed { .. } => counts().unwrap_or_else(|| panic!("no counts in {row}")),
         };
         let (noticed, runs) = (number(noticed), number(runs));
@@ -54,7 +54,7 @@ fn the_table_of_mutants_in_the_documents_is_up_to_date() {
                 assert!(noticed * OF >= floor * runs, "below its floor: {row}");
             }
             Runs::Directed { floor, .. } => assert!(noticed >= floor, "below its floor: {row}"),
-            Runs::TestOfOrder | Runs::Unnoticed { .. } => {}
+            Runs::TestOfOrder | Runs::TestOfReplicator => {}
         }
     }
 }
