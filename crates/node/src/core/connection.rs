@@ -71,7 +71,7 @@ pub(super) struct PendingApp {
     pub(super) awaited_by: AwaitedBy,
 }
 
-/// Whom the outcome of a message concerns.
+/// The one that the outcome of a message concerns.
 pub(super) enum AwaitedBy {
     /// This thread. It hears that the message was delivered here (true), or that it was not within the time that was given to it (false).
     Thread(Arc<Slot<bool>>),
@@ -82,7 +82,7 @@ pub(super) enum AwaitedBy {
 }
 
 impl PendingApp {
-    /// Its thread, if one waits, is told that it failed. What is left to do for it: a server that ends a desync goes on without it whatever
+    /// Its thread, if one waits, is told that it failed. Something may be left to do: a server that ends a desync goes on without it whatever
     /// it is told, and a desync that it was refused must not come into force behind its back.
     pub(super) fn give_up(self) -> Option<PendingApp> {
         let PendingApp { message, awaited_by } = self;
