@@ -523,6 +523,16 @@ impl Replicator {
             // The loss of the majority took "synced" from the server, but not from the member.
             self.emit(Effect::Synced { at: seqno });
         }
+        // The log that brought this view may have had votes in front of it. Without this word the one that failed alone would be right.
+        self.answer_open_votes();
+    }
+
+    fn answer_open_votes(&mut self) {
+        for seqno in self.roster.open_votes() {
+            if !self.roster.has_voted(self.me.node, seqno) {
+                self.on_vote_begun(seqno);
+            }
+        }
     }
 
     fn on_message(&mut self, now: Timestamp, index: LogIndex, seqno: Seqno, from: NodeId, message: AppMessage) {
@@ -558,9 +568,7 @@ impl Replicator {
                     }
                     if to == NodeState::Joined {
                         // Counted from here on, so those who vote wait for this node too.
-                        for seqno in self.roster.open_votes() {
-                            self.on_vote_begun(seqno);
-                        }
+                        self.answer_open_votes();
                     }
                 }
                 roster::Effect::Shift { .. } => {}

@@ -634,6 +634,22 @@ fn who_is_back_answers_as_its_data_are_and_asks_about_what_it_failed_at() {
     assert_eq!(closed, [Effect::Contradicted { seqno: Seqno(5), held: ErrorClass(77) }]);
 }
 
+/// Swarm seed 78356275: the one that had failed alone died, its vote came before the view in which the other was back, and nobody asked
+/// that one again. An acknowledged commit was an error then.
+#[test]
+fn a_vote_that_began_without_a_majority_is_answered_in_the_next_view() {
+    let begun = |effects: &[Effect]| effects.contains(&Effect::VoteBegun { seqno: Seqno(9) });
+    let mut s = back(&[]);
+    s.view(8, &[2, 3, 1]);
+    s.view(9, &[2, 3, 1]);
+    s.replicator.handle_non_primary();
+    assert!(!begun(&s.say(2, vote(9, 77))), "nobody would hear the answer");
+    assert!(begun(&s.view(10, &[2, 3, 1]).1));
+    s.say(1, vote(9, 0));
+    s.replicator.handle_non_primary();
+    assert!(!begun(&s.view(11, &[2, 3, 1]).1), "it has voted");
+}
+
 #[test]
 fn what_failed_in_the_data_that_are_found_is_remembered_and_the_rest_is_not() {
     let mut s = Subject::with_failures(Some(7), None, 2, failures(&[5, 8]));
