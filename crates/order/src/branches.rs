@@ -213,6 +213,13 @@ impl<S: LogStore> Group<S> {
         if !leads || self.kinship_of(from) != Some(Kinship::Same) || !self.is_alone() {
             return;
         }
+        // It was cut off, or stood still, when the others left it behind: its log is a part of the one here, and ends before this term. A
+        // component that contradicts this log has something else.
+        let outrun =
+            theirs.term < self.own.tail().term && self.own.store().term_at(theirs.last_index) == Some(theirs.last_term);
+        if outrun {
+            return;
+        }
         let longer = theirs.sequencer != Some(from) || (theirs.last_index, from) > (self.own.tail().index, me);
         if self.standing().is_doubled() {
             self.hear_of_rival(now);

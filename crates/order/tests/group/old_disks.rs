@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use trireme_order::{LogStore, MemStore, Phase};
-use trireme_types::{Entry, EntryKind, HardState, LogIndex, Reader, Seqno, VoterSet};
+use trireme_types::{Entry, EntryKind, HardState, LogIndex, Reader, Seqno, VoterSet, Weight};
 
 use crate::net::*;
 
@@ -487,4 +487,28 @@ fn an_old_copy_that_went_on_alone_gives_way_to_the_last_one() {
     assert!(net.gave_way(2), "{:?}", net.nodes[&2].events);
     assert!(!net.warned(1, "this node leaves") && net.phase(1) == Phase::Primary, "{:?}", net.nodes[&1].events);
     assert_eq!(net.phase(2), Phase::Primary, "it takes a copy of the other's data");
+}
+
+/// Swarm seed 78321930. It was cut off from the one that went on, and still says what the one that left had told it. That is no old disk.
+#[test]
+fn the_last_one_does_not_give_way_to_one_that_was_left_behind() {
+    let mut net = Net::cluster(2);
+    let mut cfg = Net::config(3);
+    cfg.me.weight = Weight(0);
+    net.enter(3, cfg, MemStore::new(), None);
+    net.run(secs(5));
+    assert_eq!(net.sequencer(), 1);
+    net.cut = vec![(2, 3)];
+    net.update_links();
+    let now = net.now;
+    net.nodes.get_mut(&1).unwrap().group.leave(now);
+    let alone = |net: &Net| net.nodes[&2].group.status().view.members.len() == 1;
+    while !alone(&net) {
+        net.run(Duration::from_millis(10));
+    }
+    let behind = net.nodes[&3].group.status();
+    assert_eq!((behind.phase, behind.sequencer), (Phase::Primary, Some(node(1))), "it has not noticed yet");
+    net.heal();
+    net.run(secs(20));
+    assert!(net.phase(2) == Phase::Primary && !net.warned(2, "this node leaves"), "{:?}", net.nodes[&2].events);
 }
