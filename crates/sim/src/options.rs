@@ -993,6 +993,8 @@ impl Options {
             + self.operations * 4 * self.db_apply_mean
             + (self.operations as f64 * self.large_share) as u64 * 4 * self.judge_mean
             + (self.operations as f64 * self.pieced_share) as u64 * self.pieces_max * 4 * self.piece_time()
+            // A log as a whole, twice: what was on its way to a node that died is sent again.
+            + if self.codec { 2 * self.operations * (self.body_bytes + 300) * SEC / self.bandwidth } else { 0 }
     }
 }
 

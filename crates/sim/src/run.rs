@@ -9,6 +9,7 @@ use trireme_types::{Base, Kinship, LogIndex};
 use crate::check::{Reach, Share};
 use crate::cluster::{Cluster, Event, Process, Slot};
 use crate::database::State;
+use crate::driver::voters_at;
 use crate::faults::{lineage_of, rank_of, seqno_at};
 use crate::options::{Kind, MS, Options, SEC};
 use crate::situations::{Situation, Situations};
@@ -205,6 +206,7 @@ impl Cluster {
                 true => (Situation::ForcedAgain, Some(all)),
                 false => (Situation::PersonDecided, self.only_a_person_can_go_on_from()),
             };
+            let decides = decides.or_else(|| self.a_voter_refuses_all());
             if let Some(slots) = decides {
                 self.arose(excuse);
                 ok = self.decide(bound, slots);
@@ -251,6 +253,21 @@ impl Cluster {
             best.map(|store| seqno_at(store, store.last())).unwrap_or_default()
         };
         here().any(|s| s.db.half_done_at().is_some_and(|at| at > end(at).0))
+    }
+
+    /// A statement was cut off in a voter's data beyond the logs of all that may be elected, so it promises nothing to anybody (rule 18). A server
+    /// without a vote holds the statement: with that log nothing is lost, but only a person can have it gone on with.
+    fn a_voter_refuses_all(&self) -> Option<Vec<usize>> {
+        let here = || (0..self.slots.len() - self.options.arbitrators).filter(|slot| !self.slots[*slot].dead);
+        let end = |slot: usize| seqno_at(self.store(slot), self.store(slot).last()).0;
+        let voters = |slot: usize| voters_at(self.store(slot), self.store(slot).last());
+        let best = here().max_by_key(|slot| rank_of(self.store(*slot)))?;
+        let elects = |slot: usize| here().any(|s| voters(s).is_some_and(|set| set.contains(self.slots[slot].node)));
+        let refuses = |slot: usize| {
+            let at = self.slots[slot].db.half_done_at();
+            at.is_some_and(|at| elects(slot) && at <= end(best) && here().all(|s| !elects(s) || end(s) < at))
+        };
+        here().any(refuses).then(|| here().collect())
     }
 
     /// The data that are left end before the best log of the latest branch begins; and all logs of it may lack what they acknowledged, or the
