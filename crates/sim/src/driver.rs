@@ -392,7 +392,7 @@ impl Cluster {
                     };
                     let result = self.clients.read_at(floor, seqno.0);
                     if let Some(p) = self.slots[slot].process.as_mut().filter(|p| p.synced && !lies) {
-                        p.waiting_reads.push(Values::wait(seqno.0, record.begun, read.0));
+                        p.waiting_reads.push(Values::wait(seqno.0, reader, record.begun, read.0));
                     }
                     self.read_values(slot);
                     self.check(slot, result);

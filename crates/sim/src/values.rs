@@ -87,12 +87,15 @@ struct Seen {
     completed: Option<u64>,
     /// The past that it is a part of. `None`: not answered, or by the node alone.
     at: Option<Reach>,
+    /// A read: whatever is on the branch that gave it its position.
+    reader: Option<Reach>,
     steps: Vec<Step>,
 }
 
 /// A causal read that waits for its position.
 pub struct Waiting {
     pub seqno: u64,
+    reader: Reach,
     invoked: u64,
     id: u64,
 }
@@ -144,6 +147,7 @@ impl Values {
                     invoked: now,
                     completed: None,
                     at: None,
+                    reader: None,
                     steps: Vec::new(),
                 });
                 self.places.insert(op, self.seen.len() - 1);
@@ -175,8 +179,9 @@ impl Values {
         self.without_effect.insert(op);
     }
 
-    pub fn wait(seqno: u64, invoked: u64, id: u64) -> Waiting {
-        Waiting { seqno, invoked, id }
+    /// `reader`: the branch that says so, without an end.
+    pub fn wait(seqno: u64, reader: Reach, invoked: u64, id: u64) -> Waiting {
+        Waiting { seqno, reader, invoked, id }
     }
 
     /// Its position is reached, in this past.
@@ -187,10 +192,22 @@ impl Values {
         self.clients += 1;
         let client = self.clients;
         let (invoked, completed) = (waiting.invoked, Some(now));
-        let seen = Seen { op: None, slot, client, invoked, completed, at: Some(at), steps };
+        let reader = Some(waiting.reader.clone());
+        let seen = Seen { op: None, slot, client, invoked, completed, at: Some(at), reader, steps };
         if !seen.steps.is_empty() {
             self.seen.push(seen);
         }
+    }
+
+    /// A read need not show what was acknowledged on other branches than its own, before it began as well: what it shows may be a past of
+    /// theirs nevertheless. So it counts as begun when the first of those answers was given.
+    fn begun(&self, seen: &Seen, end: &Reach, branches: &Branches) -> u64 {
+        let Some(reader) = seen.reader.as_ref().filter(|reader| reader.lineage != end.lineage) else {
+            return seen.invoked;
+        };
+        let elsewhere = |at: &Reach| branches.is_past_of(end, at) && !branches.is_past_of(reader, at);
+        let answers = self.seen.iter().filter(|s| s.op.is_some() && s.at.as_ref().is_some_and(elsewhere));
+        answers.filter_map(|s| s.completed).fold(seen.invoked, u64::min)
     }
 
     /// The whole run, as far as it is a part of the past of what is left, and the data of all who are left. Nobody promises the outcome of
@@ -226,7 +243,7 @@ impl Values {
             operations.push(Operation {
                 process: seen.client,
                 node: seen.slot as u8 + 1,
-                invoked: micros(seen.invoked),
+                invoked: micros(self.begun(seen, end, branches)),
                 completed: seen.completed.filter(|_| outcome != To::Unknown).map(micros),
                 outcome,
                 error: None,
@@ -380,10 +397,36 @@ mod tests {
         values.asked(0, 1_000, 7, Part::Whole, &[(0, KeyKind::Update)], &state(&[], 0));
         values.answered(7, 2_000, Some(Reach { seqno: 1, ..Reach::default() }));
         let there = state(&[(0, &[7])], 1);
-        values.performed(&Values::wait(1, 3_000, 1), 1, 4_000, 1, (&there, Reach { seqno: 1, ..Reach::default() }));
+        values.performed(
+            &Values::wait(1, Reach::default(), 3_000, 1),
+            1,
+            4_000,
+            1,
+            (&there, Reach { seqno: 1, ..Reach::default() }),
+        );
         assert_eq!(verdict(&values, Outcome::Committed(1), &there), [""; 0]);
-        values.performed(&Values::wait(0, 5_000, 2), 1, 6_000, 1, (&state(&[], 0), Reach::default()));
+        values.performed(&Values::wait(0, Reach::default(), 5_000, 2), 1, 6_000, 1, (&state(&[], 0), Reach::default()));
         assert_eq!(verdict(&values, Outcome::Committed(1), &there), ["stale read"]);
+    }
+
+    /// Seed 78295389: a member that was cut off begins a branch, and a read there shows nothing but the common past.
+    #[test]
+    fn a_read_on_another_branch_need_not_show_what_this_one_had_acknowledged() {
+        use trireme_types::{Fork, Lineage, LogIndex, Seqno, Uuid};
+        let fork = Fork { index: LogIndex(5), seqno: Seqno(0), id: Uuid([1; 16]) };
+        let forked = Reach { lineage: Lineage::default().with(fork), seqno: u64::MAX, ..Reach::default() };
+        let same = Reach { seqno: u64::MAX, ..Reach::default() };
+        let answered = |values: &mut Values| {
+            values.asked(0, 1_000, 7, Part::Whole, &[(0, KeyKind::Update)], &state(&[], 0));
+            values.answered(7, 2_000, Some(Reach { seqno: 1, ..Reach::default() }));
+        };
+        for (reader, expected) in [(forked, &[][..]), (same, &["stale read"][..])] {
+            let mut values = Values::default();
+            answered(&mut values);
+            let at = Reach { seqno: 0, ..reader.clone() };
+            values.performed(&Values::wait(0, reader, 5_000, 2), 1, 6_000, 1, (&state(&[], 0), at));
+            assert_eq!(verdict(&values, Outcome::Committed(1), &state(&[(0, &[7])], 1)), expected);
+        }
     }
 
     #[test]
