@@ -213,10 +213,11 @@ impl<S: LogStore> Group<S> {
         if !leads || self.kinship_of(from) != Some(Kinship::Same) || !self.is_alone() {
             return;
         }
-        // It was cut off, or stood still, when the others left it behind: its log is a part of the one here, and ends before this term. A
-        // component that contradicts this log has something else.
-        let outrun =
-            theirs.term < self.own.tail().term && self.own.store().term_at(theirs.last_index) == Some(theirs.last_term);
+        // It was cut off, or stood still, when the others left it behind: it follows another one in a term before this one, with a log that is
+        // a part of the own. An old copy that went on alone leads, and says so itself.
+        let outrun = theirs.sequencer != Some(from)
+            && theirs.term < self.own.tail().term
+            && self.own.store().term_at(theirs.last_index) == Some(theirs.last_term);
         if outrun {
             return;
         }
