@@ -1443,10 +1443,7 @@ fn an_arbitrator_does_not_wait_for_a_server_that_has_nothing_any_more() {
 /// commit was kept.
 fn server_whose_vote_is_in_doubt(order: [u8; 4], step: u64) -> bool {
     let mut net = two_and_an_arbitrator();
-    let mut cfg = Net::config(4);
-    cfg.me.weight = Weight(0);
-    net.enter(4, cfg, MemStore::new(), None);
-    net.run(Duration::from_secs(2));
+    net.join_without_a_vote(4);
     for n in 0..32 {
         net.propose(1, &format!("commit {n}"));
         net.settle();

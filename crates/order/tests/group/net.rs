@@ -129,6 +129,14 @@ impl Net {
         self.run(Duration::from_secs(2));
     }
 
+    /// It never votes.
+    pub fn join_without_a_vote(&mut self, n: u8) {
+        let mut cfg = Self::config(n);
+        cfg.me.weight = Weight(0);
+        self.enter(n, cfg, MemStore::new(), None);
+        self.run(Duration::from_secs(2));
+    }
+
     /// Starts with the data where they are, if it has any, and looks for a component.
     pub fn enter(&mut self, n: u8, cfg: Config, store: MemStore, at: Option<Seqno>) {
         self.start(n, cfg, store, at);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use trireme_order::{LogStore, MemStore, Phase};
-use trireme_types::{Entry, EntryKind, HardState, LogIndex, Reader, Seqno, VoterSet, Weight};
+use trireme_types::{Entry, EntryKind, HardState, LogIndex, Reader, Seqno, VoterSet};
 
 use crate::net::*;
 
@@ -493,10 +493,8 @@ fn an_old_copy_that_went_on_alone_gives_way_to_the_last_one() {
 #[test]
 fn the_last_one_does_not_give_way_to_one_that_was_left_behind() {
     let mut net = Net::cluster(2);
-    let mut cfg = Net::config(3);
-    cfg.me.weight = Weight(0);
-    net.enter(3, cfg, MemStore::new(), None);
-    net.run(secs(5));
+    net.join_without_a_vote(3);
+    net.run(secs(3));
     assert_eq!(net.sequencer(), 1);
     net.cut = vec![(2, 3)];
     net.update_links();

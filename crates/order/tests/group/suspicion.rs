@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use trireme_order::{Content, Envelope, Event, JoinState, LogStore, MemStore, Message, Phase};
-use trireme_types::{Entry, EntryKind, HardState, LogIndex, Reader, Seqno, Uuid, VoterSet, Weight};
+use trireme_types::{Entry, EntryKind, HardState, LogIndex, Reader, Seqno, Uuid, VoterSet};
 
 use crate::net::*;
 
@@ -97,12 +97,7 @@ fn when_all_logs_are_suspect_the_best_of_all_goes_on_and_says_so() {
 #[test]
 fn whoever_has_the_best_log_and_no_vote_commits_nothing_before_a_voter_has_it() {
     let mut net = Net::cluster(2);
-    let mut cfg = Net::config(3);
-    cfg.me.weight = Weight(0);
-    net.start(3, cfg, MemStore::new(), None);
-    let now = net.now;
-    net.nodes.get_mut(&3).unwrap().group.join(now, JoinState { position: None });
-    net.run(Duration::from_secs(2));
+    net.join_without_a_vote(3);
     net.propose(1, "acknowledged");
     net.settle();
     assert_eq!(net.bodies(3), ["acknowledged"]);
@@ -132,12 +127,7 @@ fn whoever_has_the_best_log_and_no_vote_commits_nothing_before_a_voter_has_it() 
 fn whoever_takes_the_one_that_entrusts_it_for_the_sequencer_of_an_earlier_term_obeys() {
     let mut net = Net::new();
     net.bootstrap(1);
-    let mut cfg = Net::config(2);
-    cfg.me.weight = Weight(0);
-    net.start(2, cfg, MemStore::new(), None);
-    let now = net.now;
-    net.nodes.get_mut(&2).unwrap().group.join(now, JoinState { position: None });
-    net.run(Duration::from_secs(2));
+    net.join_without_a_vote(2);
     net.propose(1, "acknowledged");
     net.settle();
     net.run(Duration::from_secs(1));
