@@ -204,9 +204,11 @@ impl Cluster {
             let all = (0..self.slots.len()).collect();
             let (excuse, decides) = match self.options.forced {
                 true => (Situation::ForcedAgain, Some(all)),
-                false => (Situation::PersonDecided, self.only_a_person_can_go_on_from()),
+                false => {
+                    let decides = self.only_a_person_can_go_on_from().or_else(|| self.a_voter_refuses_all());
+                    (Situation::PersonDecided, decides)
+                }
             };
-            let decides = decides.or_else(|| self.a_voter_refuses_all());
             if let Some(slots) = decides {
                 self.arose(excuse);
                 ok = self.decide(bound, slots);
@@ -255,10 +257,15 @@ impl Cluster {
         here().any(|s| s.db.half_done_at().is_some_and(|at| at > end(at).0))
     }
 
+    /// Those that are not dead for good.
+    fn servers_left(&self) -> impl Iterator<Item = usize> {
+        (0..self.slots.len() - self.options.arbitrators).filter(|slot| !self.slots[*slot].dead)
+    }
+
     /// A statement was cut off in a voter's data beyond the logs of all that may be elected, so it promises nothing to anybody (rule 18). A server
     /// without a vote holds the statement: with that log nothing is lost, but only a person can have it gone on with.
     fn a_voter_refuses_all(&self) -> Option<Vec<usize>> {
-        let here = || (0..self.slots.len() - self.options.arbitrators).filter(|slot| !self.slots[*slot].dead);
+        let here = || self.servers_left();
         let end = |slot: usize| seqno_at(self.store(slot), self.store(slot).last()).0;
         let voters = |slot: usize| voters_at(self.store(slot), self.store(slot).last());
         let best = here().max_by_key(|slot| rank_of(self.store(*slot)))?;
@@ -274,7 +281,7 @@ impl Cluster {
     /// branch was begun in that doubt, without these data. The servers that have them. The commits behind them are lost, so a person has to say that
     /// the cluster goes on from there (rule 10).
     fn only_a_person_can_go_on_from(&self) -> Option<Vec<usize>> {
-        let servers = || (0..self.slots.len() - self.options.arbitrators).filter(|slot| !self.slots[*slot].dead);
+        let servers = || self.servers_left();
         let latest = servers().map(|slot| lineage_of(self.store(slot))).max_by_key(|lineage| lineage.forks().len())?;
         let owners: Vec<usize> = servers().filter(|slot| self.slots[*slot].db.valid).collect();
         // By the data, or the log beside them.

@@ -264,14 +264,18 @@ impl Census {
             Kind::Hostile => situation.floor_of_hostile(),
             Kind::Large | Kind::Restored => 0,
         };
-        let floor = self.runs * of_10_000 / 10_000;
-        (floor >= EXPECTED_MIN).then_some(floor)
+        self.bound(of_10_000)
     }
 
     /// At most so many runs of a campaign; `None`: that is not asked.
     fn ceiling(&self, situation: Situation) -> Option<u64> {
-        let ceiling = self.runs * situation.ceiling()? / 10_000;
-        (ceiling >= EXPECTED_MIN).then_some(ceiling)
+        self.bound(situation.ceiling()?)
+    }
+
+    /// So many of 10,000, in runs of this campaign, if there are enough of them to tell.
+    fn bound(&self, of_10_000: u64) -> Option<u64> {
+        let bound = self.runs * of_10_000 / 10_000;
+        (bound >= EXPECTED_MIN).then_some(bound)
     }
 
     /// Those that arose in too many runs.
