@@ -3,7 +3,7 @@
 use serde::Serialize;
 use std::fmt;
 use std::time::{Duration, Instant};
-use trireme_cluster::{Cluster, Dice, Liveness, LogCursor, NodeId, Result, Start, Stop, until};
+use trireme_cluster::{Cluster, Dice, Liveness, LogCursor, NodeId, Result, START_LINES, Start, Stop, until};
 
 /// A stop takes a third of a second on an idle machine, and one second on a busy one. Later moments: [`StopMoment::Recorded`].
 const STOP_BEGINS_MS: u64 = 250;
@@ -92,11 +92,12 @@ impl StartMoment {
     }
 
     fn line(self) -> &'static str {
+        let [asked, known, begun, open] = START_LINES;
         match self {
-            StartMoment::EngineAsked => "asking the storage engine for it",
-            StartMoment::PositionKnown => "recovered position",
-            StartMoment::CatchUpBegun => "Receiving IST",
-            StartMoment::EngineOpen => "Server initialized",
+            StartMoment::EngineAsked => asked,
+            StartMoment::PositionKnown => known,
+            StartMoment::CatchUpBegun => begun,
+            StartMoment::EngineOpen => open,
             StartMoment::Serving => ": ready for connections",
         }
     }

@@ -102,6 +102,11 @@ fn kind_of(line: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
+/// Of what a server logs when it starts after a crash, in this order: it asks the engine for its position, knows that, catches up, and has
+/// opened the engine. Not every start comes by all of them.
+pub const START_LINES: [&str; 4] =
+    ["asking the storage engine for it", "recovered position", "Receiving IST", "Server initialized"];
+
 /// The lines of the newest run among those of a server's log.
 pub fn last_run(lines: &[String]) -> &[String] {
     let start = lines.iter().rposition(|line| line.contains("Starting MariaDB") && line.contains(" as process "));

@@ -12,7 +12,7 @@ use std::ffi::OsString;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -187,9 +187,16 @@ pub fn search_path() -> String {
     format!("{path}:/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin")
 }
 
+/// Where a program is, if it can be found.
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    let path = search_path();
+    let dirs = path.split(':').filter(|dir| !dir.is_empty());
+    dirs.map(|dir| Path::new(dir).join(name)).find(|program| program.is_file())
+}
+
 /// Whether a program can be found.
 pub fn have(program: &str) -> bool {
-    search_path().split(':').any(|dir| !dir.is_empty() && Path::new(dir).join(program).is_file())
+    find_program(program).is_some()
 }
 
 fn missing_or_io(program: &str, error: std::io::Error) -> Error {

@@ -7,10 +7,10 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown, symlink};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use trireme_cluster::{Cluster, Endpoint, LogCursor, Node, Settings, Stop, wait_equal};
+use trireme_cluster::{Cluster, Endpoint, LogCursor, Node, Settings, Stop, find_program, wait_equal};
 
 use crate::support::{Bed, Load, PATIENCE, assert_all_there, eventually, node, schema};
 
@@ -97,7 +97,8 @@ impl Place {
         let place = Place { program: home.join("the server"), log: old.log(), dir, home };
         let (data, alone) = (place.home.join("da ta's"), place.home.join("alone"));
         fs::create_dir_all(&alone).unwrap();
-        symlink(installed_server(), &place.program).unwrap();
+        let installed = find_program("mariadbd").expect("the other nodes run it");
+        symlink(installed, &place.program).unwrap();
         fs::rename(old.data(), &data).unwrap();
         let text = fs::read_to_string(old.config()).unwrap();
         let mut common: Vec<&str> = text.lines().filter(|line| !line.starts_with("datadir=")).collect();
@@ -136,12 +137,6 @@ impl Place {
         command.current_dir(&self.dir).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         Server(command.spawn().unwrap())
     }
-}
-
-fn installed_server() -> PathBuf {
-    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/local/sbin:/usr/sbin";
-    let found = path.split(':').map(|dir| Path::new(dir).join("mariadbd")).find(|program| program.is_file());
-    found.expect("the other nodes run it")
 }
 
 /// It does not outlive the scenario.

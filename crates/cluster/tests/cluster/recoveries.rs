@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use trireme_cluster::{
-    Cluster, Dice, Disks, Endpoint, LogCursor, NodeId, Spec, SstMethod, Start, Stop, disks_available,
+    Cluster, Dice, Disks, Endpoint, LogCursor, NodeId, START_LINES, Spec, SstMethod, Start, Stop, disks_available,
 };
 
 use crate::support::{
@@ -174,14 +174,8 @@ pub fn donor_and_joiner_killed_in_mid_transfer(bed: &Bed) {
     assert_equal(&cluster);
 }
 
-/// Lines that a server logs on its way back; after each of these all are struck once more.
-const MOMENTS: [&str; 5] = [
-    "asking the storage engine for it",
-    "recovered position",
-    "Receiving IST",
-    "Server initialized",
-    "Member", // synced with group
-];
+/// What a server logs in the end: it is synced with the group.
+const BACK: &str = "Member";
 
 pub fn killed_again_while_recovering(bed: &Bed) {
     let all_at_once = [("killed", all_die as Strike)];
@@ -210,7 +204,7 @@ fn all_dark(cluster: &mut Cluster) -> trireme_cluster::Result<()> {
     cluster.cut_power(&all())
 }
 
-/// All are struck while they write, in each of the `ways` in turn, and again at each moment of the start: there in the first of them.
+/// All are struck while they write, in each of the `ways` in turn, and again at each moment of the way back: there in the first of them.
 fn struck_again_while_recovering(bed: &Bed, name: &str, spec: &Spec, ways: &[(&str, Strike)]) {
     let mut dice = dice(name);
     let mut spec = spec.clone();
@@ -227,7 +221,7 @@ fn struck_again_while_recovering(bed: &Bed, name: &str, spec: &Spec, ways: &[(&s
             loads[0].await_progress(100 + dice.below(500));
             first(&mut cluster).unwrap_or_else(|error| panic!("{when}: {error}"));
             kept.extend(loads.into_iter().flat_map(Load::finish));
-            for moment in MOMENTS {
+            for moment in START_LINES.into_iter().chain([BACK]) {
                 start_until(&mut cluster, moment, &mut dice, &when);
                 again(&mut cluster).unwrap_or_else(|error| panic!("{when}: {error}"));
             }
