@@ -174,7 +174,7 @@ pub fn donor_and_joiner_killed_in_mid_transfer(bed: &Bed) {
     assert_equal(&cluster);
 }
 
-/// What a server logs in the end: it is synced with the group.
+/// A server logs this in the end, when it is synced with the group.
 const BACK: &str = "Member";
 
 pub fn killed_again_while_recovering(bed: &Bed) {
