@@ -9,7 +9,7 @@ use trireme_types::{
 use trireme_wslog::{Options, SimDisk, Storage, StorageFile, WriteSetLog, fuzzing, inspect};
 
 /// The model of the log's own tests.
-#[path = "../../wslog/tests/model/world.rs"]
+#[path = "../../wslog/tests/log/model/world.rs"]
 #[allow(dead_code)]
 mod world;
 

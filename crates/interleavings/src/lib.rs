@@ -4,6 +4,8 @@
 //! models; a thread that would wait for ever is found by the scheduler itself.
 //!
 //! **Invariant:** nothing that runs in a server depends on it.
+// The unit tests of these files run where they belong: here they would take locks without a scheduler.
+#![cfg(not(test))]
 // Public here, private there.
 #![allow(clippy::len_without_is_empty)]
 

@@ -1,8 +1,6 @@
 //! A log of the format before is read, and goes on in the current one. `format_before/` holds one that a provider of that time wrote, as it lay on
 //! disk when the process was killed: a reset at 0, entries 1 to 40 of term 1 with checkpoints, a cut after 33, entries 34 to 51 of term 2.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -11,8 +9,8 @@ use trireme_order::LogStore;
 use trireme_types::{Base, Entry, HardState, Incarnation, LogIndex, NodeId, Seqno, Term, Uuid};
 use trireme_wslog::{DirStorage, KEY_BYTES, LogKeys, OpenReport, Options, WriteSetLog, inspect};
 
-use support::dir::Dir;
-use support::entries::entry;
+use crate::support::dir::Dir;
+use crate::support::entries::entry;
 
 const NODE: NodeId = NodeId(Uuid([9; 16]));
 

@@ -1,8 +1,6 @@
 //! Writes past the page cache on file systems of their own: disks of other block sizes, that fail, that hang, and one that cannot be written to in that
 //! way. Needs root, for loop devices and mounts, and a kernel with io_uring; elsewhere each test says so and does nothing.
 
-mod support;
-
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
@@ -14,8 +12,8 @@ use trireme_order::{DiskFault, LogStore, StoreError};
 use trireme_types::{Base, Entry, LogIndex, NodeId, Uuid};
 use trireme_wslog::{DirStorage, NoDirectWriter, Options, WriteSetLog};
 
-use support::dir::Dir;
-use support::entries::entry;
+use crate::support::dir::Dir;
+use crate::support::entries::entry;
 
 const NODE: NodeId = NodeId(Uuid([9; 16]));
 /// A disk that others use as well may take long.

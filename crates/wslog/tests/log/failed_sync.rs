@@ -1,13 +1,11 @@
 //! A sync fails in mode `process`, and the kernel drops what it could not write; then the process is started again on the same boot. And a write
 //! fails of what has waited for a write past the page cache.
 
-mod support;
-
 use trireme_order::LogStore;
 use trireme_types::{Base, Durability, LogIndex, NodeId, Uuid};
 use trireme_wslog::{Faults, OpenReport, Options, SimDisk, WriteSetLog};
 
-use support::entries::entry;
+use crate::support::entries::entry;
 
 fn options() -> Options {
     Options { size: 1 << 20, segment_size_override: Some(64 << 10), ..Options::new(NodeId(Uuid([9; 16])), "boot 1") }

@@ -1,7 +1,5 @@
 //! The log over a real directory.
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -10,8 +8,8 @@ use trireme_order::{DiskFault, LogStore, StoreError};
 use trireme_types::{Base, Entry, HardState, Incarnation, LogIndex, NodeId, Seqno, Term, Uuid};
 use trireme_wslog::{DirStorage, Options, Trim, WriteSetLog, WriteWatch};
 
-use support::dir::Dir;
-use support::entries::entry;
+use crate::support::dir::Dir;
+use crate::support::entries::entry;
 
 const NODE: NodeId = NodeId(Uuid([9; 16]));
 

@@ -10,7 +10,7 @@ use trireme_order::LogStore;
 use trireme_types::{Base, Entry, EntryHeader, EntryKind, LogIndex, ProposalNumber, Seqno, Session, Term, Uuid};
 use trireme_wslog::{Faults, SimDisk, Trim, WriteSetLog};
 
-use crate::world::{End, NODE, World, drop_faults, fits, options};
+use world::{End, NODE, World, drop_faults, fits, options};
 
 fn explain(world: &World, seed: u64) -> String {
     let from = world.trace.len().saturating_sub(25);

@@ -1,7 +1,5 @@
 //! A log in a real directory that is written past the page cache: by io_uring, where this machine has it.
 
-mod support;
-
 use std::os::fd::AsRawFd;
 
 use bytes::Bytes;
@@ -9,8 +7,8 @@ use trireme_order::LogStore;
 use trireme_types::{Base, Durability, Entry, LogIndex, NodeId, SplitMix, Uuid};
 use trireme_wslog::{DirStorage, KEY_BYTES, LogKeys, Options, WriteSetLog, inspect};
 
-use support::dir::Dir;
-use support::entries;
+use crate::support::dir::Dir;
+use crate::support::entries;
 
 const NODE: NodeId = NodeId(Uuid([7; 16]));
 

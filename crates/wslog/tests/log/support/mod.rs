@@ -1,0 +1,4 @@
+//! For several tests of the log.
+
+pub mod dir;
+pub mod entries;
