@@ -52,6 +52,9 @@ pub struct Stages {
     /// Applier threads of each node
     #[arg(long, default_value_t = 4)]
     appliers: usize,
+    /// First of the 180 TCP ports from which the nodes take theirs
+    #[arg(long, default_value_t = 22000, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1024..=65_000))]
+    base_port: u16,
     /// Print everything that the providers log
     #[arg(long)]
     verbose: bool,
@@ -103,7 +106,8 @@ pub fn dissect(args: &Stages) -> Result<(), String> {
         return Err(format!("no node {bad}: {nodes} nodes, counted from 0"));
     }
     host::set_verbose(args.verbose);
-    let shape = Shape { nodes, appliers: args.appliers, dummy: false, rtt: Duration::ZERO, verbose: args.verbose };
+    let (appliers, base_port, verbose) = (args.appliers, args.base_port, args.verbose);
+    let shape = Shape { nodes, appliers, dummy: false, rtt: Duration::ZERO, base_port, verbose };
     let mut clusters = args.providers.iter().map(|s| Cluster::start(s, shape)).collect::<Result<Vec<_>, _>>()?;
     println!(
         "{nodes} nodes, one client, {} bytes and one key per write set, {} round(s) of {} s\n",

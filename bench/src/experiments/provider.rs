@@ -264,7 +264,8 @@ fn measure(context: &Context, point: &Point, subject: &Subject) -> Result<Measur
     let nodes = usize::from(point.nodes);
     let rtt_ms: f64 = point.text("rtt").parse().map_err(|_| "a point of provider without rtt")?;
     let rtt = Duration::from_secs_f64(rtt_ms / 1e3);
-    let shape = Shape { nodes, appliers: APPLIERS as usize, dummy: nodes == 1, rtt, verbose: false };
+    let base_port = context.base_port;
+    let shape = Shape { nodes, appliers: APPLIERS as usize, dummy: nodes == 1, rtt, base_port, verbose: false };
     // Before the cluster, so that it goes after it.
     let mut quotas = context.quotas()?;
     let mut cluster = Cluster::start(subject, shape)?;

@@ -48,8 +48,13 @@ pub struct Shape {
     pub dummy: bool,
     /// Round trip between any two nodes. Zero: they are connected directly.
     pub rtt: Duration,
+    /// The first of the ports that are for its nodes, of which [`PORTS`] are.
+    pub base_port: u16,
     pub verbose: bool,
 }
+
+/// Ports in which two free ones are looked for, for each node.
+pub const PORTS: u16 = 180;
 
 /// Formation and shutdown of one node take at most this long; a rival's state exchange may need several seconds.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -81,7 +86,7 @@ impl Cluster {
         let fail = |number: usize, e: String| format!("{} node {number}: {e}", subject.label);
         for number in 0..shape.nodes {
             let place = if shape.rtt.is_zero() { Place::DIRECT } else { Place::relayed(number) };
-            let port = free_ports(place)?;
+            let port = free_ports(place, shape.base_port)?;
             if !shape.rtt.is_zero() {
                 let relay = Relay::start(place, port, shape.rtt).map_err(|e| fail(number, e.to_string()))?;
                 cluster.relays.push(relay);
@@ -337,18 +342,17 @@ fn parse_load(args: &[&str]) -> Option<Load> {
     })
 }
 
-/// Two neighbouring ports that are free now, below the range that the system gives to clients.
-fn free_ports(place: Place) -> Result<u16, String> {
-    use std::sync::atomic::{AtomicU32, Ordering};
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    for _ in 0..2000 {
-        let step = NEXT.fetch_add(1, Ordering::Relaxed);
-        let port = 14_000 + ((std::process::id().wrapping_mul(62) + step * 2) % 16_000) as u16;
+/// Two neighbouring ports that are free now. Each call goes on where the last one ended, so that no two nodes are given the same.
+fn free_ports(place: Place, base: u16) -> Result<u16, String> {
+    use std::sync::atomic::{AtomicU16, Ordering};
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    for _ in 0..PORTS / 2 {
+        let port = base + NEXT.fetch_add(1, Ordering::Relaxed) % (PORTS / 2) * 2;
         let free = |ip: Ipv4Addr, p: u16| TcpListener::bind((ip, p)).is_ok();
         let is_free = [place.listens, place.known].into_iter().all(|ip| free(ip, port));
         if is_free && free(Ipv4Addr::LOCALHOST, port + 1) {
             return Ok(port);
         }
     }
-    Err(String::from("no free ports on the loopback interface"))
+    Err(format!("no free ports from {base} to {}", base + PORTS - 1))
 }

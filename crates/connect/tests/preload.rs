@@ -1,5 +1,8 @@
 //! The library in a program of its own: this one, started again with it in front.
 
+mod free_port;
+
+use free_port::free_port;
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -24,10 +27,6 @@ fn server(name: u8) -> u16 {
         }
     });
     port
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// The names that a program reads when it connects so often to this port.

@@ -6,6 +6,7 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
+use crate::free_port::free_port;
 use crate::support::*;
 
 /// The name under which the command is called decides.
@@ -17,10 +18,6 @@ fn glbd(place: &Place) -> Command {
     let mut command = Command::new(link);
     command.current_dir(&place.0);
     command
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 fn is_fifo(path: &str) -> bool {
@@ -67,7 +64,7 @@ fn commands_come_by_the_fifo_and_by_tcp_and_sighup_ends_it() {
     let mut running = Running(glbd(&place).args(words(&fifo, control, listen, &one)).spawn().unwrap());
     await_that("it serves", || TcpStream::connect(("127.0.0.1", control)).is_ok());
     assert!(is_fifo(&fifo));
-    assert!(ask_at(control, "getinfo").contains(&one.address));
+    await_that("it has the server of its list", || ask_at(control, "getinfo").contains(&one.address));
     assert_eq!(name_behind(listen), "one");
 
     // A second one leaves the first one's FIFO alone.

@@ -3,6 +3,8 @@
 mod bytes;
 mod clients;
 mod examples;
+#[path = "../../../connect/tests/free_port/mod.rs"]
+mod free_port;
 mod glbd;
 mod hosts;
 mod operation;

@@ -4,18 +4,21 @@
 mod by_hand;
 mod dashboard;
 mod ecosystem;
+#[path = "../../../connect/tests/free_port/mod.rs"]
+mod free_port;
 mod galera;
 mod top;
 mod variables;
 mod webdriver;
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use free_port::free_port;
 use serde_json::Value;
 use trireme_cluster::{ClusterGuard, NodeId, Spec, Stop};
 use trireme_metrics::Body;
@@ -77,11 +80,6 @@ impl Drop for Process {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-/// A port that was free a moment ago.
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// Status line and body.
