@@ -26,7 +26,7 @@ pub use failures::Failures;
 pub use feed::{Feed, Offer, Position, Start};
 #[cfg(feature = "mutants")]
 pub use mutant::Mutant;
-pub use replicator::{Connect, Distances, Effect, NoDonor, Replicator, Severity, Sight};
+pub use replicator::{Bounds, Connect, Effect, NoDonor, Replicator, Severity, Sight};
 
 /// With the features `fuzzing` or `mutants`, which no server needs.
 pub const TEST_BUILD: bool = cfg!(feature = "fuzzing") || cfg!(feature = "mutants");

@@ -23,8 +23,8 @@ use crate::feed::{Copying, Feed, Flaw, HalfDone, Idle, Offer, Position, Request,
 use crate::message::AppMessage;
 use crate::mutant::Mutant;
 use crate::retention::Growth;
-use crate::roster::{self, NodeState, Roster};
-use crate::votes::ErrorClass;
+use crate::roster::{self, DECIDED_MAX, NodeState, Roster};
+use crate::votes::{ErrorClass, OUTCOMES_MAX};
 
 /// Write sets between two reports of the committed position (Galera's 127).
 const REPORT_EVERY: u64 = 128;
@@ -44,18 +44,30 @@ fn vote_of_the_past(seqno: Seqno, class: ErrorClass) -> AppMessage {
     AppMessage::Vote { seqno, class, text: text.into() }
 }
 
-/// Distances in write sets. A simulated cluster, which writes less, has them smaller.
+/// Alike on all members. A simulated cluster, which runs for less long and writes less, has them smaller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Distances {
+pub struct Bounds {
     /// Write sets between two reports of the committed position.
     pub report_every: u64,
     /// A member counts as lagging when another one has committed so much more.
     pub lag_min: u64,
+    /// How long an inconsistency vote waits for a majority.
+    pub vote_patience: Duration,
+    /// How many decided votes the members remember.
+    pub decided_max: usize,
+    /// How many outcomes a server keeps of votes on what it has not applied yet.
+    pub outcomes_max: usize,
 }
 
-impl Default for Distances {
-    fn default() -> Distances {
-        Distances { report_every: REPORT_EVERY, lag_min: LAG_MIN }
+impl Default for Bounds {
+    fn default() -> Bounds {
+        Bounds {
+            report_every: REPORT_EVERY,
+            lag_min: LAG_MIN,
+            vote_patience: VOTE_PATIENCE,
+            decided_max: DECIDED_MAX,
+            outcomes_max: OUTCOMES_MAX,
+        }
     }
 }
 
@@ -204,7 +216,7 @@ pub struct Replicator {
     me: Member,
     /// `wsrep_sst_donor`.
     donors: String,
-    distances: Distances,
+    bounds: Bounds,
     roster: Roster,
     feed: Feed,
     /// The failures in the data that were found at the start: of a live server, up to its floor. Votes of this life settle
@@ -246,7 +258,7 @@ pub struct Replicator {
 
 impl Replicator {
     /// `me`: as it is named in views, with this incarnation.
-    pub fn new(me: &Member, start: Start, donors: String, distances: Distances) -> Replicator {
+    pub fn new(me: &Member, start: Start, donors: String, bounds: Bounds) -> Replicator {
         let (heard_upto, failures) = match &start {
             Start::Return { heard_upto, failures, .. } => (*heard_upto, failures.clone()),
             Start::Server { failures, .. } => (LogIndex::ZERO, failures.clone()),
@@ -255,8 +267,8 @@ impl Replicator {
         Replicator {
             me: me.clone(),
             donors,
-            distances,
-            roster: Roster::default(),
+            bounds,
+            roster: Roster::remembering(bounds.decided_max),
             feed: Feed::new(start),
             failures,
             base: Position { history: Uuid::NIL, seqno: Seqno::ZERO },
@@ -402,6 +414,7 @@ impl Replicator {
         };
         let was_synced = self.is_synced();
         self.roster = roster;
+        self.roster.set_decided_max(self.bounds.decided_max);
         self.on_level(level);
         self.base = base;
         self.branch = branch;
@@ -1356,13 +1369,17 @@ impl Replicator {
         if !sight.orders {
             return;
         }
-        let late: Vec<Seqno> =
-            self.votes_since.iter().filter(|(_, since)| now.since(**since) > VOTE_PATIENCE).map(|(s, _)| *s).collect();
+        let late: Vec<Seqno> = self
+            .votes_since
+            .iter()
+            .filter(|(_, since)| now.since(**since) > self.bounds.vote_patience)
+            .map(|(s, _)| *s)
+            .collect();
         for seqno in late {
             self.emit(Effect::Propose(AppMessage::CloseVote { seqno }));
         }
         if sight.index_large {
-            for (node, seqno) in self.roster.laggards(self.distances.lag_min) {
+            for (node, seqno) in self.roster.laggards(self.bounds.lag_min) {
                 let message = AppMessage::Lagging { node, seqno };
                 if self.is(Mutant::LagUnordered) {
                     let effects = self.roster.apply(self.me.node, message, self.delivered);
@@ -1375,7 +1392,7 @@ impl Replicator {
     }
 
     fn report(&mut self, left: Seqno) {
-        let due = self.speak || left.0 >= self.reported.0 + self.distances.report_every;
+        let due = self.speak || left.0 >= self.reported.0 + self.bounds.report_every;
         if matches!(self.feed, Feed::Live { .. }) && due {
             self.speak = false;
             self.reported = left;

@@ -139,7 +139,7 @@ struct Vote {
 }
 
 /// See the module.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Roster {
     view: View,
     members: Vec<MemberState>,
@@ -147,6 +147,8 @@ pub struct Roster {
     votes: BTreeMap<Seqno, Vote>,
     /// Decided votes, newest last, bounded: a laggard takes the historic result (rule 28).
     decided: Vec<(Seqno, ErrorClass)>,
+    /// The bound. Not encoded: all members have the same.
+    decided_max: usize,
     /// UUIDs of members that were thrown out, in order and bounded.
     evicted: Vec<Uuid>,
     /// The group level. Not encoded: whoever reads a state knows of which level it is.
@@ -159,11 +161,36 @@ const LAGGING: u8 = 0x80;
 /// reads as an incarnation that nobody has.
 const SERVES_ONE_LIFE: u8 = 0x40;
 /// How many decided votes are remembered.
-const DECIDED_MAX: usize = 256;
+pub(crate) const DECIDED_MAX: usize = 256;
 /// How many evictions are remembered. A UUID means one start of one node, so an old one is of no more use.
 const EVICTED_MAX: usize = 64;
 
+impl Default for Roster {
+    fn default() -> Roster {
+        Roster::remembering(DECIDED_MAX)
+    }
+}
+
 impl Roster {
+    /// With this bound on the decided votes, which is no more than [`DECIDED_MAX`].
+    pub fn remembering(decided_max: usize) -> Roster {
+        Roster {
+            view: View::default(),
+            members: Vec::new(),
+            cut: Seqno::ZERO,
+            votes: BTreeMap::new(),
+            decided: Vec::new(),
+            decided_max,
+            evicted: Vec::new(),
+            level: Level::default(),
+        }
+    }
+
+    /// The bound for a roster that was read from a state.
+    pub fn set_decided_max(&mut self, decided_max: usize) {
+        self.decided_max = decided_max;
+    }
+
     pub fn view(&self) -> &View {
         &self.view
     }
@@ -198,7 +225,7 @@ impl Roster {
     /// Is the vote on `seqno` decided, or may it be, so long ago that the result is forgotten?
     pub fn is_settled(&self, seqno: Seqno) -> bool {
         let oldest = || self.decided.iter().map(|(s, _)| *s).min();
-        self.decided(seqno).is_some() || self.decided.len() >= DECIDED_MAX && oldest() > Some(seqno)
+        self.decided(seqno).is_some() || self.decided.len() >= self.decided_max && oldest() > Some(seqno)
     }
 
     /// Has this member said how `seqno`, which is not decided, went?
@@ -612,7 +639,7 @@ impl Roster {
         effects.push(Effect::Note(lines));
         self.votes.remove(&seqno);
         self.decided.push((seqno, winner));
-        if self.decided.len() > DECIDED_MAX {
+        if self.decided.len() > self.decided_max {
             self.decided.remove(0);
         }
         self.forget_votes_of(&losers, seqno);
@@ -729,7 +756,7 @@ impl Roster {
             .map(|_| Ok((r.seqno()?, ErrorClass(r.u64()?))))
             .collect::<Result<_, DecodeError>>()?;
         let evicted = (0..r.count(EVICTED_MAX)?).map(|_| r.uuid()).collect::<Result<_, DecodeError>>()?;
-        Ok(Roster { view, members, cut, votes, decided, evicted, level: Level::FIRST })
+        Ok(Roster { view, members, cut, votes, decided, decided_max: DECIDED_MAX, evicted, level: Level::FIRST })
     }
 }
 

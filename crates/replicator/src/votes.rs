@@ -51,6 +51,7 @@ pub struct Ballots<W> {
     /// Outcomes of votes on what this node has not applied yet: a laggard takes the historic result (rule 28). The oldest go first when
     /// there are too many.
     outcomes: BTreeMap<Seqno, ErrorClass>,
+    outcomes_max: usize,
 }
 
 /// The consequence of having applied something without error.
@@ -64,11 +65,18 @@ pub enum Settled {
 }
 
 /// Outcomes remembered.
-const OUTCOMES_MAX: usize = 256;
+pub(crate) const OUTCOMES_MAX: usize = 256;
 
 impl<W> Default for Ballots<W> {
     fn default() -> Ballots<W> {
-        Ballots { failed: BTreeMap::new(), owed: BTreeSet::new(), outcomes: BTreeMap::new() }
+        Ballots::remembering(OUTCOMES_MAX)
+    }
+}
+
+impl<W> Ballots<W> {
+    /// With this bound on the outcomes.
+    pub fn remembering(outcomes_max: usize) -> Ballots<W> {
+        Ballots { failed: BTreeMap::new(), owed: BTreeSet::new(), outcomes: BTreeMap::new(), outcomes_max }
     }
 }
 
@@ -122,7 +130,7 @@ impl<W: Clone> Ballots<W> {
         let waiter = self.failed.remove(&seqno);
         if waiter.is_none() {
             self.outcomes.insert(seqno, winner);
-            if self.outcomes.len() > OUTCOMES_MAX {
+            if self.outcomes.len() > self.outcomes_max {
                 self.outcomes.pop_first();
             }
         }
@@ -165,5 +173,17 @@ mod tests {
         assert_eq!(ErrorClass::of(english), ErrorClass::of(german));
         assert_ne!(ErrorClass::of(english), ErrorClass::of(b" Duplicate entry, Error_code: 1062;\0"));
         assert_ne!(ErrorClass::of(b"x"), ErrorClass::SUCCESS);
+    }
+
+    #[test]
+    fn the_oldest_outcomes_go_first() {
+        let mut ballots = Ballots::<()>::remembering(2);
+        let error = ErrorClass(7);
+        for seqno in [5, 3, 4] {
+            assert_eq!(ballots.decided(Seqno(seqno), error), None);
+        }
+        assert_eq!(ballots.settle(Seqno(3)), Settled::Nothing, "it is forgotten");
+        assert_eq!(ballots.settle(Seqno(4)), Settled::Lost);
+        assert_eq!(ballots.settle(Seqno(5)), Settled::Lost);
     }
 }

@@ -6,7 +6,7 @@ use trireme_replicator::message::AppMessage;
 use trireme_replicator::retention::Growth;
 use trireme_replicator::votes::ErrorClass;
 use trireme_replicator::{
-    Connect, Distances, Effect, Failures, Feed, Offer, Position, Replicator, Severity, Sight, Start,
+    Bounds, Connect, Effect, Failures, Feed, Offer, Position, Replicator, Severity, Sight, Start,
 };
 use trireme_types::{
     Incarnation, Level, LogIndex, Member, NodeId, Seqno, Timestamp, Uuid, View, Voter, VoterSet, Weight, Writer,
@@ -46,7 +46,7 @@ impl Subject {
     fn with_failures(position: Option<u64>, fallback: Option<u64>, base: u64, failures: Option<Failures>) -> Subject {
         let (position, fallback) = (position.map(at), fallback.map(Seqno));
         let start = Start::Server { position, fallback, script: false, failures };
-        let mut replicator = Replicator::new(&member(1), start, String::new(), Distances::default());
+        let mut replicator = Replicator::new(&member(1), start, String::new(), Bounds::default());
         if let Some(change) = AT_START.get() {
             change(&mut replicator);
         }
@@ -530,7 +530,7 @@ fn who_comes_back_to_a_running_server_goes_on_where_it_stands() {
     let again = s.replicator.to_return(HISTORY);
     let mut me = member(1);
     me.incarnation = Incarnation(2);
-    let mut r = Replicator::new(&me, again, String::new(), Distances::default());
+    let mut r = Replicator::new(&me, again, String::new(), Bounds::default());
     r.handle_reset(at(3), HISTORY, Level::FIRST, &[]).unwrap();
     r.handle_ordered(LogIndex(5), Seqno(7), false);
     let now = View { number: 2, members: vec![me.clone(), member(2)] };

@@ -852,7 +852,7 @@ impl Cluster {
             let failures = s.db.failures.clone().filter(|_| !forgotten);
             replicator::Start::Server { position, fallback, script: false, failures }
         };
-        let mut replicator = Replicator::new(&config.me, begins, String::new(), options.distances);
+        let mut replicator = Replicator::new(&config.me, begins, String::new(), options.bounds);
         replicator.set_mutant(options.replicator_mutant);
         let mut group = Group::new(config, store, start, seed, now);
         group.set_mutant(options.mutant);
@@ -875,7 +875,7 @@ impl Cluster {
             comparing: None,
             absent: Absent::default(),
             owed: Owed::default(),
-            ballots: Ballots::default(),
+            ballots: Ballots::remembering(options.bounds.outcomes_max),
             voting: None,
             history: Uuid::NIL,
             last_index: LogIndex::ZERO,

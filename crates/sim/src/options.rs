@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use trireme_order::{Limits, Mutant, Timeouts};
-use trireme_replicator::Distances;
+use trireme_replicator::Bounds;
 use trireme_types::Durability;
 
 use crate::hostile::Liar;
@@ -289,8 +289,8 @@ pub struct Options {
     /// Entries beyond these that a log keeps for members that have not received them, and for those that are away; zero: none.
     pub kept_for_members: u64,
     pub kept_for_absent: u64,
-    /// Write sets between two reports, and how far behind a member lags.
-    pub distances: Distances,
+    /// Of the replicator: what it counts, waits for and remembers.
+    pub bounds: Bounds,
 
     /// Share of the starts that follow a stop: the engine cannot be asked before it runs.
     pub unheard_share: f64,
@@ -399,7 +399,7 @@ impl Options {
             retain: 10_000,
             kept_for_members: 0,
             kept_for_absent: 0,
-            distances: Distances { report_every: 8, lag_min: 64 },
+            bounds: Bounds { report_every: 8, lag_min: 64, ..Bounds::default() },
             unheard_share: 0.0,
             silent: false,
             appliers: 1,
@@ -535,7 +535,7 @@ impl Options {
         o.draw_switches();
         o.draw_work();
         o.draw_limits();
-        o.draw_distances();
+        o.draw_bounds();
         let mut r = Rng::new(seed ^ 0x0070_6965_u64.rotate_left(16));
         if r.chance(0.1) {
             o.draw_pieces(&mut r);
@@ -589,9 +589,9 @@ impl Options {
         200 + (self.pieced_share * (self.pieces_max / 2) as f64) as u64 * self.piece_bytes.min(1 << 20) as u64
     }
 
-    fn draw_distances(&mut self) {
+    fn draw_bounds(&mut self) {
         let mut r = Rng::new(self.seed ^ 0x0064_6973_u64.rotate_left(24));
-        self.distances = Distances { report_every: r.range(1, 20), lag_min: r.range(5, 100) };
+        (self.bounds.report_every, self.bounds.lag_min) = (r.range(1, 20), r.range(5, 100));
     }
 
     /// From a stream of its own.
@@ -1045,7 +1045,7 @@ impl fmt::Display for Options {
             self.retain,
             self.kept_for_members,
             self.kept_for_absent,
-            self.distances.report_every,
+            self.bounds.report_every,
             self.unheard_share,
             self.silent,
             self.appliers,

@@ -221,7 +221,7 @@ impl Cluster {
         let begins = p.replicator.to_return(position.history);
         // A position counts only together with the log that led there.
         let with_log = Some(position).filter(|at| at.history == store.base().history);
-        p.replicator = Replicator::new(&config.me, begins, String::new(), self.options.distances);
+        p.replicator = Replicator::new(&config.me, begins, String::new(), self.options.bounds);
         p.replicator.set_mutant(self.options.replicator_mutant);
         (p.fed, p.copied) = (false, false);
         let mut group = Group::new(config, store, with_log.map(|at| at.seqno), seed, now);

@@ -12,7 +12,7 @@ use trireme_replicator::flow::Flow;
 use trireme_replicator::message::AppMessage;
 use trireme_replicator::progress::CatchUp;
 use trireme_replicator::retention::EngineDisk;
-use trireme_replicator::{self as replicator, Distances, Replicator};
+use trireme_replicator::{self as replicator, Bounds, Replicator};
 use trireme_transport::Transport;
 use trireme_types::{Member, NodeId, Seqno, Term, Timestamp};
 
@@ -201,7 +201,7 @@ impl Incarnation {
             transport,
             index: Index::default(),
             waiting: VecDeque::new(),
-            replicator: Replicator::new(&me, first, donor_list, Distances::default()),
+            replicator: Replicator::new(&me, first, donor_list, Bounds::default()),
             flow: Flow::new(me.node),
             absent: Absent::default(),
             backlog: Backlog::default(),
