@@ -486,6 +486,9 @@ impl Cluster {
                 let Some(p) = &mut self.slots[slot].process else { return };
                 let position = Position { history: base.history, seqno: base.seqno };
                 p.kept.clear();
+                if let Some(last) = base.newest_of(node) {
+                    p.owed.skipped(last);
+                }
                 let rest =
                     p.replicator.handle_reset(position, base.lineage.branch(base.history), base.level, &base.app);
                 let judge = match rest.and_then(Judge::decode) {

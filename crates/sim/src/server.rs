@@ -8,7 +8,7 @@ use trireme_replicator::absent::others;
 use trireme_replicator::message::AppMessage;
 use trireme_replicator::retention::{EngineDisk, Look};
 use trireme_replicator::{Effect, Feed, Position, Sight};
-use trireme_types::{NodeId, ProposalNumber, Seqno, Session, Uuid, Writer};
+use trireme_types::{NodeId, ProposalNumber, Seqno, Session, SessionMark, Uuid, Writer};
 
 use crate::cluster::{Cluster, Event, Process, Stop, TICK};
 use crate::database::State;
@@ -36,6 +36,16 @@ impl Owed {
         // A message of an older session that was not ordered before never will be.
         let newer = self.said.split_off(&(session.number, ProposalNumber::ZERO));
         self.waiting.extend(std::mem::replace(&mut self.said, newer).into_values());
+    }
+
+    /// The log begins anew with a state in which `last` is the newest proposal of this node. What that covers was ordered.
+    pub fn skipped(&mut self, last: SessionMark) {
+        self.said.retain(|(session, number), _| *session != last.session.number || *number > last.number);
+    }
+
+    /// Is it to be said, or said and not known to be ordered?
+    pub fn holds(&self, message: &AppMessage) -> bool {
+        self.waiting.contains(message) || self.said.values().any(|said| said == message)
     }
 
     /// It was given to nobody.
@@ -237,7 +247,7 @@ impl Cluster {
             p.group.note_engine_disk(now, p.engine.upto());
             takes_state = awaited && !p.group.awaits_engine_disk();
         }
-        p.resync(node);
+        p.resync();
         if takes_state {
             self.schedule_step(slot);
         }
