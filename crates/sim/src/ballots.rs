@@ -139,6 +139,7 @@ impl Cluster {
     }
 
     pub(crate) fn on_vote_dismissed(&mut self, slot: usize, seqno: Seqno, lost: bool) {
+        self.arose(Situation::VoteDismissed);
         let Some(p) = &mut self.slots[slot].process else { return };
         if p.ballots.dismissed(seqno, lost).is_some() {
             self.end_vote(slot, seqno, ErrorClass::SUCCESS);

@@ -26,7 +26,7 @@ use crate::database::{Change, Database};
 use crate::disk::Store;
 use crate::faults::Undo;
 use crate::hostile::{Hostile, UNIX_AT_ZERO};
-use crate::judge::Judge;
+use crate::judge::{Judge, Part};
 use crate::locals::Trx;
 use crate::net::{Network, Payload};
 use crate::options::{MS, Options, Sabotage, US};
@@ -96,6 +96,12 @@ pub(crate) struct Process {
     pub view: Option<View>,
     /// In the newest view, and not told otherwise since.
     pub primary: bool,
+    /// Since when it has no majority.
+    pub non_primary_since: Option<u64>,
+    /// An operator's wish: the log is to begin with this, as far as that may be; and since when.
+    pub wish: Option<(Seqno, u64)>,
+    /// As an arbitrator: it was told to have a server give a copy, and has no answer.
+    pub asks_donor: bool,
     /// The durability mode that this member was told to want.
     pub durability: Durability,
     /// The server was told so, and not of the end since: only then it takes clients.
@@ -148,7 +154,7 @@ pub(crate) struct Process {
 #[derive(Clone, Copy)]
 pub(crate) struct Asked {
     pub op: u64,
-    pub isolated: bool,
+    pub part: Part,
 }
 
 /// A sync of the log that is under way.
@@ -529,6 +535,8 @@ pub struct Cluster {
     pub(crate) appliers: Rng,
     /// Decides on pauses of commit orders.
     pub(crate) pauses: Rng,
+    /// Decides what operators want.
+    pub(crate) operators: Rng,
     /// Client operations still to be begun.
     pub(crate) operations_left: u64,
     pub(crate) next_read: u64,
@@ -553,6 +561,7 @@ impl Cluster {
         let starts = Rng::new(options.seed ^ 0x0073_7461_u64.rotate_left(32));
         let appliers = Rng::new(options.seed ^ 0x0061_7070_u64.rotate_left(32));
         let pauses = Rng::new(options.seed ^ 0x0070_6175_u64.rotate_left(32));
+        let operators = Rng::new(options.seed ^ 0x006f_7065_u64.rotate_left(32));
         let mut slots = Vec::new();
         for i in 0..options.nodes {
             let disk = Store::create(&options.of_slot(i), node_id(i, 0), mix(options.seed ^ i as u64));
@@ -595,6 +604,7 @@ impl Cluster {
             starts,
             appliers,
             pauses,
+            operators,
             operations_left: 0,
             next_read: 0,
             calm: false,
@@ -883,6 +893,9 @@ impl Cluster {
             delivering: false,
             view: None,
             primary: false,
+            non_primary_since: None,
+            wish: None,
+            asks_donor: false,
             durability: options.durability,
             synced: false,
             leaving: false,

@@ -42,6 +42,10 @@ impl Store {
     pub fn trim(&mut self, keep_from: LogIndex) {
         each!(self, s => s.trim(keep_from))
     }
+    /// Drops all that it may below `keep_from`, also what it is to hold in any other case.
+    pub fn trim_wholly(&mut self, keep_from: LogIndex) {
+        each!(self, s => s.trim_wholly(keep_from))
+    }
     /// Let an operation fail soon.
     pub fn set_fuse(&mut self, operations: u32) {
         each!(self, s => s.set_fuse(operations))

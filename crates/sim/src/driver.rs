@@ -1,6 +1,8 @@
 //! A node's group thread under simulated circumstances. It feeds inputs, drains outputs in order, reports syncs later, answers snapshot
 //! requests, keeps the database fed, and serves clients.
 
+use std::collections::BTreeMap;
+
 use trireme_certification::{KeyKind, WriteSet as Body};
 use trireme_order::{
     Append, Content, Delivery, Envelope, Event as GroupEvent, LogStore, Message, Output, Phase, ReadId,
@@ -371,7 +373,9 @@ impl Cluster {
         match event {
             GroupEvent::NonPrimary { .. } => {
                 (p.primary, p.synced) = (false, false);
-                p.replicator.handle_non_primary();
+                if p.replicator.handle_non_primary() {
+                    p.non_primary_since = Some(self.now);
+                }
                 self.arose(Situation::NonPrimary);
                 self.set_flow_members(slot);
                 self.abandon_vote(slot);
@@ -544,7 +548,9 @@ impl Cluster {
                 let chain = p.judge.chain;
                 if session.node == node {
                     p.owed.ordered(session, number);
+                    self.note_session(slot, session.number);
                 }
+                let Some(p) = &mut self.slots[slot].process else { return };
                 if let Some(throttle) = &mut p.throttle {
                     throttle.count(session.node == node);
                 }
@@ -622,7 +628,9 @@ impl Cluster {
                 let Some(p) = &mut self.slots[slot].process else { return };
                 if session.node == node {
                     p.owed.ordered(session, number);
+                    self.note_session(slot, session.number);
                 }
+                let Some(p) = &mut self.slots[slot].process else { return };
                 p.replicator.note_branch(branch);
                 p.replicator.handle_message(now, index, seqno, session.node, message);
                 self.carry_out(slot);
@@ -665,6 +673,9 @@ impl Cluster {
                 }
                 let chain = p.judge.chain;
                 p.primary = view.get(node).is_some_and(|m| m.incarnation.0 == incarnation);
+                if p.primary {
+                    p.non_primary_since = None;
+                }
                 p.view = Some(view.clone());
                 let history = p.history;
                 self.set_flow_members(slot);
@@ -799,7 +810,7 @@ impl Cluster {
     }
 
     /// The log of a server goes on from what its engine has on disk, so that what a crash takes from the engine can be replayed (rule 32).
-    fn check_replay(&mut self, slot: usize) {
+    pub(crate) fn check_replay(&mut self, slot: usize) {
         let s = &self.slots[slot];
         let Some(p) = s.process.as_ref().filter(|p| p.replicator.serves() && s.db.valid) else { return };
         let (base, on_disk) = (p.group.store().base(), s.db.on_disk());
@@ -960,24 +971,15 @@ impl Cluster {
         let options = &self.options;
         let kept_for_members = if options.kind == Kind::Harmless { u64::MAX } else { options.kept_for_members };
         let arbitrates = options.is_arbitrator(slot);
-        let in_memory = options.sabotage == Some(Sabotage::TrimmedInMemory);
-        let s = &mut self.slots[slot];
-        let committed = Seqno(s.db.now.position);
-        let Some(p) = &mut s.process else { return };
+        let Some(p) = &self.slots[slot].process else { return };
         let log = p.group.store();
         let excess = log.excess();
         // Until the server's position is known nothing says what it will need.
         if excess == 0 || !p.replicator.is_live() {
             return;
         }
-        let upto = match () {
-            () if arbitrates => p.last_seqno,
-            () if in_memory => committed.min(p.last_seqno),
-            () => p.engine.upto(),
-        };
-        let from = needed_from(upto, log.base(), log.last(), |seqno| log.index_of(seqno));
-        let (all, some) = p.group.held_by_servers();
-        let own = if arbitrates { from.min(all.next()) } else { from };
+        let own = self.own_need(slot, p);
+        let (_, some) = p.group.held_by_servers();
         let members = (excess <= kept_for_members).then(|| p.group.held_by_members().next());
         let needs = Needs { own, members, absent: p.absent.hold().map(LogIndex::next) };
         let (mut keep_from, _) = needs.keep_from();
@@ -985,7 +987,23 @@ impl Cluster {
             // Its bound; never entries that no server has.
             keep_from = keep_from.max(some.next());
         }
-        p.group.store_mut().trim(keep_from);
+        if let Some(p) = &mut self.slots[slot].process {
+            p.group.store_mut().trim(keep_from);
+        }
+    }
+
+    /// The first entry that the node itself may need. For an arbitrator: that a server may lack.
+    pub(crate) fn own_need(&self, slot: usize, p: &Process) -> LogIndex {
+        let committed = Seqno(self.slots[slot].db.now.position);
+        let arbitrates = self.options.is_arbitrator(slot);
+        let upto = match () {
+            () if arbitrates => p.last_seqno,
+            () if self.options.sabotage == Some(Sabotage::TrimmedInMemory) => committed.min(p.last_seqno),
+            () => p.engine.upto(),
+        };
+        let log = p.group.store();
+        let from = needed_from(upto, log.base(), log.last(), |seqno| log.index_of(seqno));
+        if arbitrates { from.min(p.group.held_by_servers().0.next()) } else { from }
     }
 
     pub(crate) fn flush(&mut self, slot: usize, boot: u32) {
@@ -1094,7 +1112,7 @@ impl Cluster {
             self.fail(format!("n{slot}: session of another node"));
         }
         if let Some(p) = &mut self.slots[slot].process {
-            p.pending.insert((session.number, number), Asked { op, isolated: part == Part::Isolated });
+            p.pending.insert((session.number, number), Asked { op, part });
         }
         true
     }
@@ -1122,27 +1140,77 @@ impl Cluster {
         }
     }
 
+    /// Without a majority for too long: the group thread gives up what is undecided.
+    pub(crate) fn look_at_patience(&mut self, slot: usize) {
+        let patience = self.options.non_primary_patience;
+        let Some(p) = &mut self.slots[slot].process else { return };
+        if p.non_primary_since.take_if(|since| self.now > *since + patience).is_some() && self.abandon(slot) {
+            self.arose(Situation::PatienceOver);
+        }
+    }
+
     /// The group thread gives up what is undecided, and begins a new session in the same step. So nothing is given up while it stands still.
-    pub fn abandon(&mut self, slot: usize) {
+    /// Clients are told that the outcome of what they sent is open, unless they wait however long it takes. A node does so without a
+    /// majority only; as a fault it comes at any time. Says whether there was anything.
+    pub fn abandon(&mut self, slot: usize) -> bool {
         if self.slots[slot].stands_still() {
-            return;
+            return false;
         }
-        self.drop_held(slot);
-        if let Some(p) = self.slots[slot].process.as_mut().filter(|p| p.outage.is_none()) {
-            // Operations that are given up are rolled back here. A new session is certified against them. One that was ordered before goes
-            // on to its commit, and holds its rows until then.
-            for asked in std::mem::take(&mut p.pending).values() {
-                p.locks.remove(&asked.op);
-                p.trxs.remove(&asked.op);
+        let Some(p) = self.slots[slot].process.as_mut().filter(|p| p.outage.is_none()) else { return false };
+        if p.pending.is_empty() && p.owed.nothing_said() {
+            return false;
+        }
+        // Operations that are given up are rolled back here. A new session is certified against them. One that was ordered before goes
+        // on to its commit, and holds its rows until then.
+        let (patient, given_up): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            std::mem::take(&mut p.pending).into_iter().partition(|(_, asked)| asked.part.is_patient());
+        p.pending = patient;
+        for asked in given_up.values() {
+            p.locks.remove(&asked.op);
+            p.trxs.remove(&asked.op);
+            if let Some(stream) = p.streams.get_mut(&asked.op) {
+                stream.lose();
             }
-            p.streams.values_mut().filter(|s| s.sent.is_some()).for_each(OwnStream::lose);
         }
-        if let Some(p) = self.slots[slot].process.as_mut().filter(|p| p.outage.is_none()) {
-            p.replicator.handle_abandoned();
-            self.arose(Situation::GivenUp);
+        let waits_on = p.pending.values().any(|asked| asked.part == Part::Isolated);
+        p.replicator.handle_abandoned();
+        self.arose(Situation::GivenUp);
+        if waits_on {
+            self.arose(Situation::StatementWaits);
         }
         self.with_group(slot, |g, _| g.abandon_pending());
         self.wake_waiting(slot);
+        true
+    }
+
+    /// Something of the own session `number` was ordered. Proposals of an older session that were not ordered before never will be (rules 4
+    /// and 23), and whoever waits for one hears so.
+    fn note_session(&mut self, slot: usize, number: u64) {
+        let Some(p) = &mut self.slots[slot].process else { return };
+        let newer = p.pending.split_off(&(number, ProposalNumber::ZERO));
+        let never_ordered = std::mem::replace(&mut p.pending, newer);
+        if never_ordered.is_empty() {
+            return;
+        }
+        for Asked { op, part } in never_ordered.into_values() {
+            if let Some(stream) = p.streams.get_mut(&op) {
+                // It says its rollback again.
+                stream.sent = None;
+            } else if part == Part::Isolated {
+                p.locks.remove(&op);
+                self.situations.arose(Situation::NeverOrdered);
+                // Nobody can say what another branch has.
+                if !self.options.branches() {
+                    self.clients.withdrawn(op);
+                }
+            }
+        }
+        self.wake_waiting(slot);
+    }
+
+    /// Does a client in this place wait for the outcome of this operation?
+    pub fn waits_for(&self, slot: usize, op: u64) -> bool {
+        self.slots[slot].process.as_ref().is_some_and(|p| p.is_busy_with(op))
     }
 
     /// Without a primary component clients are told at once that operations which were given to nobody did not happen.

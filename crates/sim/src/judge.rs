@@ -38,6 +38,12 @@ impl Part {
         }
     }
 
+    /// Does whoever sent it wait for its outcome however long that takes? There is no other truthful answer for a statement in isolation, and
+    /// a rollback is said until the others know of it.
+    pub fn is_patient(self) -> bool {
+        matches!(self, Part::Isolated | Part::Rollback)
+    }
+
     /// Does it end its operation? `effect`: it was certified.
     pub fn decides(self, effect: bool) -> bool {
         match self {
@@ -185,6 +191,11 @@ impl Judge {
 
     pub fn view(&mut self, seqno: Seqno) {
         self.certifier.note_view(seqno);
+    }
+
+    /// Uses of keys that the index holds.
+    pub fn retained(&self) -> usize {
+        self.certifier.retained()
     }
 
     /// Forgets all at or below `cut`.

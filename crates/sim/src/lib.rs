@@ -29,6 +29,7 @@ mod links;
 mod locals;
 pub mod mutants;
 mod net;
+mod operators;
 mod options;
 mod outage;
 mod pauses;

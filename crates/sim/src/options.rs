@@ -291,6 +291,17 @@ pub struct Options {
     pub kept_for_absent: u64,
     /// Of the replicator: what it counts, waits for and remembers.
     pub bounds: Bounds,
+    /// A member lags out of the cut only when the certification index holds more uses of keys than this.
+    pub index_keys_max: usize,
+    /// A member with no more than this to apply is synced. Where there is flow control that says it.
+    pub backlog_small: u64,
+    /// How long proposals that were sent wait for a majority.
+    pub non_primary_patience: u64,
+    /// The disk of a server that waits for its data has room for so many entries beyond what its log is to hold.
+    pub room: u64,
+    /// How likely it is that an operator has a log trimmed at a tick of its node, or an arbitrator ask for a donor at one of its own.
+    pub trim_share: f64,
+    pub ask_share: f64,
 
     /// Share of the starts that follow a stop: the engine cannot be asked before it runs.
     pub unheard_share: f64,
@@ -400,6 +411,12 @@ impl Options {
             kept_for_members: 0,
             kept_for_absent: 0,
             bounds: Bounds { report_every: 8, lag_min: 64, ..Bounds::default() },
+            index_keys_max: 0,
+            backlog_small: 16,
+            non_primary_patience: 10 * SEC,
+            room: u64::MAX,
+            trim_share: 0.0,
+            ask_share: 0.0,
             unheard_share: 0.0,
             silent: false,
             appliers: 1,
@@ -551,6 +568,7 @@ impl Options {
         o.mixed = o.error_share == 0.0 && Rng::new(seed ^ 0x006c_6576_u64.rotate_left(32)).chance(0.15);
         o.draw_flow();
         o.draw_pauses();
+        o.draw_operators();
         o
     }
 
@@ -592,6 +610,17 @@ impl Options {
     fn draw_bounds(&mut self) {
         let mut r = Rng::new(self.seed ^ 0x0064_6973_u64.rotate_left(24));
         (self.bounds.report_every, self.bounds.lag_min) = (r.range(1, 20), r.range(5, 100));
+        self.bounds.vote_patience =
+            Duration::from_millis(if r.chance(0.5) { r.range(0, 1_000) } else { r.range(1_000, 10_000) });
+        if r.chance(0.5) {
+            self.bounds.decided_max = r.range(1, 4) as usize;
+            self.bounds.outcomes_max = r.range(1, 4) as usize;
+        }
+        if r.chance(0.3) {
+            self.index_keys_max = r.range(1, 200) as usize;
+        }
+        self.backlog_small = r.range(0, 32);
+        self.non_primary_patience = r.range(100, 10_000) * MS;
     }
 
     /// From a stream of its own.
@@ -649,6 +678,7 @@ impl Options {
             self.limits.held_max = r.range(1, 50) as usize;
             self.limits.inflight_messages_max = r.range(1, 20) as usize;
         }
+        self.timeouts.level_absence = Duration::from_millis(r.range(100, 10_000));
     }
 
     /// From a stream of its own: what the seeds drew before there were arbitrators stays the same.
@@ -798,6 +828,9 @@ impl Options {
         o.leaves_dead = false;
         o.strikes.clear();
         o.outage_mean = 0;
+        o.room = u64::MAX;
+        // All servers fail alike, and one that asks about a forgotten result would hear of success from the others.
+        o.bounds = Bounds { report_every: o.bounds.report_every, lag_min: o.bounds.lag_min, ..Bounds::default() };
         // Logs that cover a pause, and windows that cover the round trip.
         o.retain = 10_000;
         o.batch_bytes_max = 1 << 20;
@@ -838,6 +871,7 @@ impl Options {
         o.strikes.clear();
         o.error_share = 0.0;
         o.outage_mean = 0;
+        o.room = u64::MAX;
         o.nodes = r.range(3, 5) as usize;
         o.arbitrators = 0;
         o.arbitrator_keep = u64::MAX;
@@ -1005,7 +1039,7 @@ impl fmt::Display for Options {
             f,
             "seed {}: {:?} liar {:?} nodes {} arbitrators {} keeping {} durability {:?} store {:?} codec {} forced {} mixed {} dark {} founded {} leaves_dead {} ignore_sb {} ignore_quorum {} heartbeat {}ms election {}ms suspect {}ms linger {}ms \
              body_wait {}ms batch {} inflight {} delay {}+{}ms bandwidth {} droppable_loss {} notice {}ms connect {}ms dead_peer {}ms \
-             step {}ms x{} sync {}+{}ms checkpoint {} retain {}, {} for members, {} for absent report {} unheard {} silent {} appliers {} optimistic {} think {}ms flow {} x{} for {}ms pauses {}ms every {}ms db {:?} apply {}ms flush {}ms \
+             step {}ms x{} sync {}+{}ms checkpoint {} retain {}, {} for members, {} for absent, room {} {:?} index {} backlog {} patience {}ms trim {} ask {} unheard {} silent {} appliers {} optimistic {} think {}ms flow {} x{} for {}ms pauses {}ms every {}ms db {:?} apply {}ms flush {}ms \
              transfer {}ms operations {} every {}ms keys {} body {} pieced {} up to {} of {} in {}ms cached {} app {} read {} stream {} isolated {} errors {} large {} for {}ms safety {}ms fault every {}ms for {}ms drift {}ppm outage {}ms {:?} strikes {:?} faults [",
             self.seed,
             self.kind,
@@ -1045,7 +1079,13 @@ impl fmt::Display for Options {
             self.retain,
             self.kept_for_members,
             self.kept_for_absent,
-            self.bounds.report_every,
+            self.room,
+            self.bounds,
+            self.index_keys_max,
+            self.backlog_small,
+            ms(self.non_primary_patience),
+            self.trim_share,
+            self.ask_share,
             self.unheard_share,
             self.silent,
             self.appliers,

@@ -13,7 +13,7 @@ use trireme_types::{Durability, LogIndex, Seqno};
 
 use crate::cluster::{Cluster, Event, TICK};
 use crate::disk::Store;
-use crate::judge::Judge;
+use crate::judge::{Judge, Part};
 use crate::options::{MS, SEC, Sabotage};
 use crate::server::Owed;
 use crate::situations::Situation;
@@ -146,7 +146,7 @@ impl Cluster {
         // In a new session all is certified against these.
         self.slots[slot].end_unordered();
         let Some(p) = &mut self.slots[slot].process else { return };
-        p.pending.retain(|_, asked| asked.isolated);
+        p.pending.retain(|_, asked| asked.part == Part::Isolated);
         if self.options.sabotage == Some(Sabotage::StatementAbandoned) {
             std::mem::take(&mut p.pending).values().for_each(|asked| self.clients.withdrawn(asked.op));
         }
@@ -160,6 +160,7 @@ impl Cluster {
         p.links.clear();
         p.snapshots.clear();
         (p.sync, p.step_at, p.wake_at, p.stopped) = (None, None, None, None);
+        (p.non_primary_since, p.wish) = (None, None);
         (p.writes_until, p.crash_after, p.stall_after) = (0, None, None);
         let again = p.returned.filter(|(when, _)| now < when + MENDED_AFTER);
         let first = again.map_or(FIRST_LOOK, |(_, before)| (before * 2).min(FIRST_LOOK_MAX));

@@ -330,6 +330,10 @@ impl RealStore {
         let _ = self.log_mut().trim(Trim { keep_from, bytes_max: None });
     }
 
+    pub fn trim_wholly(&mut self, keep_from: LogIndex) {
+        let _ = self.log_mut().trim(Trim { keep_from, bytes_max: Some(0) });
+    }
+
     /// See [`crate::disk::Store::process_died`]. An entry that is not noted as lost is not lost, as in the simple log.
     pub fn process_died(&mut self, drops: bool) -> bool {
         let written = self.log().written();

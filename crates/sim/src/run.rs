@@ -350,7 +350,13 @@ impl Cluster {
                     probes[slot] = Some((self.write(slot), boot));
                 }
             }
-            if all && self.one_view() && self.same_data() && self.nobody_evicted_is_in() && self.votes_are_settled() {
+            if all
+                && self.one_view()
+                && self.same_data()
+                && self.nobody_evicted_is_in()
+                && self.votes_are_settled()
+                && self.nobody_asks_for_a_donor()
+            {
                 return true;
             }
             self.run_for(20 * MS);
@@ -364,6 +370,11 @@ impl Cluster {
             let settled = |r: &Replicator| !r.awaits_result() && r.roster().open_votes().is_empty();
             s.process.as_ref().is_some_and(|p| settled(&p.replicator))
         })
+    }
+
+    /// Each request of an arbitrator has an answer.
+    fn nobody_asks_for_a_donor(&self) -> bool {
+        !self.slots.iter().any(|s| s.process.as_ref().is_some_and(|p| p.asks_donor))
     }
 
     fn nobody_evicted_is_in(&self) -> bool {

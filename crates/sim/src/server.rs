@@ -6,7 +6,7 @@ use bytes::Bytes;
 use trireme_order::LogStore;
 use trireme_replicator::absent::others;
 use trireme_replicator::message::AppMessage;
-use trireme_replicator::retention::{EngineDisk, Look};
+use trireme_replicator::retention::{EngineDisk, FREE_MIN, Growth, Look, Room};
 use trireme_replicator::{Effect, Feed, Position, Sight};
 use trireme_types::{NodeId, ProposalNumber, Seqno, Session, SessionMark, Uuid, Writer};
 
@@ -38,7 +38,7 @@ impl Owed {
         self.waiting.extend(std::mem::replace(&mut self.said, newer).into_values());
     }
 
-    /// The log begins anew with a state in which `last` is the newest proposal of this node. What that covers was ordered.
+    /// The log begins anew with a state in which `last` is the newest proposal of this node. It covers only what was ordered.
     pub fn skipped(&mut self, last: SessionMark) {
         self.said.retain(|(session, number), _| *session != last.session.number || *number > last.number);
     }
@@ -46,6 +46,11 @@ impl Owed {
     /// Is it to be said, or said and not known to be ordered?
     pub fn holds(&self, message: &AppMessage) -> bool {
         self.waiting.contains(message) || self.said.values().any(|said| said == message)
+    }
+
+    /// Nothing waits to be ordered.
+    pub fn nothing_said(&self) -> bool {
+        self.said.is_empty()
     }
 
     /// It was given to nobody.
@@ -121,7 +126,8 @@ impl Cluster {
                 self.donate(slot);
             }
             // The operator reads it.
-            Effect::Answer(_) | Effect::NobodyHasData { .. } => {}
+            Effect::NobodyHasData { .. } => {}
+            Effect::Answer(answer) => self.on_answer(slot, answer.is_ok()),
             Effect::DataAtRisk => self.slots[slot].at_risk = true,
             Effect::DataSafe => self.slots[slot].at_risk = false,
             Effect::SyncLog => {
@@ -224,6 +230,7 @@ impl Cluster {
         if still {
             return;
         }
+        self.look_at_patience(slot);
         let log = self.slots[slot].engine_log(self.options.silent);
         let s = &mut self.slots[slot];
         let node = s.node;
@@ -233,9 +240,9 @@ impl Cluster {
         let sight = Sight {
             left,
             backlog: s.db.queue.len() as u64,
-            backlog_small: 16,
+            backlog_small: p.throttle.as_ref().map_or(self.options.backlog_small, |t| t.backlog_small()),
             orders: group.sequencer() == Some(node),
-            index_large: true,
+            index_large: p.judge.retained() > self.options.index_keys_max,
             voters: &|| group.status().voters,
         };
         p.replicator.handle_tick(now, sight);
@@ -252,8 +259,30 @@ impl Cluster {
             self.schedule_step(slot);
         }
         self.look_for_absent(slot);
+        self.look_at_room(slot);
         self.carry_out(slot);
         self.pay_owed(slot);
+        self.operate(slot);
+    }
+
+    /// While the server waits for its data nothing leaves the log, and it may fill its disk. Somebody makes room before all is well.
+    fn look_at_room(&mut self, slot: usize) {
+        if self.calm {
+            return;
+        }
+        let Some(p) = &mut self.slots[slot].process else { return };
+        let log = p.group.store();
+        let held = log.last().0 - log.base().index.0;
+        let growth = Growth { held, excess: log.excess(), free: FREE_MIN - 1 };
+        let short = growth.excess > self.options.room && growth.room() == Room::None;
+        if !short || p.replicator.is_live() {
+            return;
+        }
+        let waits = matches!(p.replicator.feed(), Feed::Copying(_) | Feed::HalfDone(_));
+        p.replicator.handle_no_room(growth);
+        if waits {
+            self.arose(Situation::NoRoom);
+        }
     }
 
     /// Looks who is away, and gives them up when they lack too much.
@@ -354,7 +383,8 @@ impl Cluster {
         let cut = self.net.is_blocked(donor, slot) || self.net.is_blocked(slot, donor);
         let gives = self.slots[donor].process.as_ref().is_some_and(|p| p.server == donor_server);
         let takes = self.slots[slot].node == joiner && self.life(slot, boot).is_some_and(|p| waits(p));
-        let ok = ended.unwrap_or(gives && takes && !cut);
+        // A copy for an arbitrator goes to a script of its own.
+        let ok = ended.unwrap_or(gives && (takes || self.options.is_arbitrator(slot)) && !cut);
         if ended.is_none() {
             self.watch.copies.retain(|c| *c != (donor, slot));
             if !ok {

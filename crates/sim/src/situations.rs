@@ -148,14 +148,30 @@ situations! {
     DeathInVote = "death in a vote, behind what failed": 40,
     /// And it was outvoted.
     VoteLost = "inconsistency vote lost": 180,
+    /// There was no majority for a result in time.
+    VoteDismissed = "inconsistency vote dismissed": 0,
     /// A client was told that its commit did not happen.
     Withdrawn = "commit withdrawn": 210,
     /// A node gave up what it had proposed.
-    GivenUp = "proposals given up": 690,
+    GivenUp = "proposals given up": 220,
+    /// Because there was no majority for too long.
+    PatienceOver = "proposals given up without a majority": 160,
+    /// A statement in total-order isolation was among them, and its client waits on.
+    StatementWaits = "statement waits on": 22,
+    /// Its client heard that it was not executed, because it never will be ordered.
+    NeverOrdered = "statement known never to be ordered": 10,
     /// A view ended streaming transactions.
     StreamsEnded = "streams ended by a view": 1_200,
     /// A log kept entries that a member which is away lacks.
     KeptForAbsent = "log kept for an absent member": 1_500,
+    /// An operator's trim dropped something.
+    LogTrimmed = "log trimmed by an operator": 230,
+    /// Or some of what it was to drop had to stay.
+    TrimHeldBack = "operator's trim held back": 560,
+    /// The log of a server that waited for its data left too little room on its disk.
+    NoRoom = "no room for a log without data": 320,
+    /// A server was chosen to give a copy for an arbitrator.
+    DonorForArbitrator = "donor for an arbitrator": 410,
     /// A laggard was left out of the commit cut.
     Laggard = "laggard left out of the cut": 1_300,
     /// Nodes are dead for good, and the others have to go on.

@@ -312,12 +312,24 @@ impl FastStore {
 
     /// Drops entries below `keep_from`, as far as they need not be kept in any case.
     pub fn trim(&mut self, keep_from: LogIndex) {
+        self.drop_below(keep_from, self.retain);
+    }
+
+    /// The same, also those that are to be kept.
+    pub fn trim_wholly(&mut self, keep_from: LogIndex) {
+        if !self.failed {
+            self.drop_below(keep_from, 0);
+        }
+    }
+
+    /// Beyond the last `retain` ones.
+    fn drop_below(&mut self, keep_from: LogIndex, retain: u64) {
         let last = self.last().0;
         let usable = self
             .checkpoints
             .keys()
             .copied()
-            .rfind(|index| last - index >= self.retain && *index <= self.synced && *index < keep_from.0);
+            .rfind(|index| last - index >= retain && *index <= self.synced && *index < keep_from.0);
         let Some(index) = usable else { return };
         let base = self.checkpoints.remove(&index).expect("just found");
         self.entries.drain(..(index - self.base.index.0) as usize);

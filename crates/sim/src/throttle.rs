@@ -93,6 +93,11 @@ impl Throttle {
         }))
     }
 
+    /// The backlog at which a member counts as synced.
+    pub fn backlog_small(&self) -> u64 {
+        self.flow.limits().lower
+    }
+
     pub fn asks(&self) -> bool {
         self.asks
     }

@@ -68,6 +68,27 @@ fn a_node_that_stands_still_gives_up_no_client() {
 }
 
 #[test]
+fn a_statement_in_isolation_waits_until_it_is_certain_and_other_clients_do_not() {
+    // rule 22: the sequencer is cut off with both, and the others go on without them.
+    let mut c = with(3, |o| o.non_primary_patience = SEC);
+    let s = c.the_sequencer();
+    c.isolate(s);
+    let ordinary = c.write(s);
+    c.options.isolated_share = 1.0;
+    let statement = c.write(s);
+    c.options.isolated_share = 0.0;
+    let new = c.other_sequencer(s);
+    c.write_committed(new);
+    c.expect(60 * SEC, "patience is over", |c| !c.waits_for(s, ordinary));
+    assert!(c.waits_for(s, statement), "there is no truthful answer");
+    c.heal_network();
+    c.expect(60 * SEC, "it is certain", |c| !c.waits_for(s, statement));
+    assert_eq!(c.clients.outcome(ordinary), Some(Outcome::Unknown));
+    assert_eq!(c.clients.outcome(statement), Some(Outcome::Withdrawn));
+    c.conclude();
+}
+
+#[test]
 fn a_founder_begins_in_the_mode_that_it_was_told_last() {
     for (usual, told) in [(Durability::Disk, Durability::Process), (Durability::Process, Durability::Disk)] {
         let mut o = Options::calm(1, 3);
