@@ -19,6 +19,8 @@ trireme_types::named! {
         ContradictionIgnored = "contradiction-ignored",
         /// 28: a vote does not wait for members that have not said yet whether they have data.
         NewcomersUnasked = "newcomers-unasked",
+        /// 28: a member that comes back says nothing of the votes that began while nobody could hear it.
+        OpenVotesIgnored = "open-votes-ignored",
         /// 33: a copy is good for whatever log it meets.
         CopyUnchecked = "copy-unchecked",
         /// Flow control: a stop that is not heard again stays in force.

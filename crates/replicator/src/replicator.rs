@@ -457,6 +457,7 @@ impl Replicator {
         } else if !was_synced && self.is_synced() {
             self.emit(Effect::Synced { at: base.seqno });
         }
+        self.answer_open_votes();
         Ok(rest)
     }
 
@@ -536,15 +537,17 @@ impl Replicator {
             // The loss of the majority took "synced" from the server, but not from the member.
             self.emit(Effect::Synced { at: seqno });
         }
-        // The log that brought this view may have had votes in front of it. Without this word the one that failed alone would be right.
         self.answer_open_votes();
     }
 
+    /// Votes may have begun while nobody could hear this member, or in a part of the history that a new base skips. Without its word the
+    /// one that failed alone would be right. It says it again where it has voted: an error of an earlier life may be a success in this one.
     fn answer_open_votes(&mut self) {
+        if self.is(Mutant::OpenVotesIgnored) {
+            return;
+        }
         for seqno in self.roster.open_votes() {
-            if !self.roster.has_voted(self.me.node, seqno) {
-                self.on_vote_begun(seqno);
-            }
+            self.on_vote_begun(seqno);
         }
     }
 

@@ -257,6 +257,7 @@ known! {
     "contradiction-ignored", "28", swarm(15), "what the data held when they were found is not compared with what the group has decided" => "different data in the end";
     "newcomers-unasked", "28", Runs::Directed { scenario: a_vote_of_one, seeds: 20, floor: 10 },
         "a vote does not wait for members that have not said yet whether they have data" => "a vote that one member decides";
+    "open-votes-ignored", "28", Runs::TestOfReplicator, "a member that comes back says nothing of the votes that began while nobody could hear it" => "the test of that rule";
     "position-trusted", "31", swarm(50), "a server goes on from the position that the state file claims, not from its engine's" => "other data on one node";
     "stop-unsynced", "31", swarm(375), "a stop records its position as on disk without waiting for the engine" => "a position recorded as on disk that is not there";
     "trimmed-in-memory", "32", swarm(50), "the log is trimmed by what is committed in memory" => "a log that begins behind what the engine has on disk";
