@@ -12,7 +12,7 @@ use trireme_replicator::message::AppMessage;
 use trireme_replicator::retention::{Needs, needed_from};
 use trireme_replicator::{Offer, Position};
 use trireme_types::{
-    Base, Durability, EntryKind, Lineage, LogIndex, NodeId, ProposalNumber, Reader, Seqno, Uuid, VoterSet,
+    Base, Durability, EntryKind, Lineage, LogIndex, NodeId, ProposalNumber, Reader, Seqno, Term, Uuid, VoterSet,
 };
 
 use crate::check::{Delivered, Judged, Outcome, Reach, What};
@@ -423,7 +423,6 @@ impl Cluster {
                 self.carry_out(slot);
             }
             GroupEvent::Found { history } => {
-                self.watch.founded(history, p.durability);
                 p.replicator.handle_found(history);
                 self.begin_history(slot, history);
                 if let Some(Err(e)) = self.with_group(slot, |g, now| g.bootstrap(now, history, Seqno(0))) {
@@ -774,20 +773,31 @@ impl Cluster {
 
     /// The first delivery of an entry: by now a majority of its voters holds it, in the way the durability setting demands.
     fn check_held(&mut self, slot: usize, index: LogIndex) {
+        let on_disk = self.durability_at(slot, index) == Durability::Disk;
+        if let Some(who) = self.no_majority_holds(slot, index, on_disk) {
+            let term = self.slots[slot].store().term_at(index).unwrap_or_default();
+            self.fail(format!(
+                "n{slot} delivers index {index} of term {term}, which no majority of its voters holds{}: {who}",
+                if on_disk { " on disk" } else { "" }
+            ));
+        }
+    }
+
+    /// Does a majority of its voters hold this entry of the log in this place? If not: who does, for the text of a failure.
+    fn no_majority_holds(&self, slot: usize, index: LogIndex, on_disk: bool) -> Option<String> {
         let store = self.slots[slot].store();
-        let Some(term) = store.term_at(index) else { return };
+        let term = store.term_at(index)?;
         // Where all voters have said what is left, the branch that begins with it decides on what nobody has delivered before.
         let lineage = self.slots[slot].process.as_ref().map(|p| p.group.lineage());
         let fork = lineage.and_then(|l| l.forks().iter().find(|fork| index < fork.index));
-        let Some(voters) = voters_at(store, fork.map_or(index, |fork| fork.index)) else { return };
-        let synced = self.durability_at(slot, index) == Durability::Disk;
+        let voters = voters_at(store, fork.map_or(index, |fork| fork.index))?;
         let holds_on = |disk: &Slot| {
             let store = disk.store();
             // Nor can entries be seen that lay above here, before the power failed or bits flipped, or where a copy was put now.
             if disk.doubt.is_some_and(|doubt| index > doubt.kept) || index <= disk.held_once {
                 return true;
             }
-            let safe = if synced { store.synced().min(store.written()) } else { store.written() };
+            let safe = if on_disk { store.synced().min(store.written()) } else { store.written() };
             let held = store.term_at(index) == Some(term) && safe >= index;
             held || store.base().index >= index
         };
@@ -796,17 +806,12 @@ impl Cluster {
             let mut disks = self.slots.iter().filter(|s| s.node == node).peekable();
             disks.peek().is_none() || disks.any(holds_on)
         };
-        if !voters.majority(holds) {
-            let who: Vec<String> = voters
-                .voters
-                .iter()
-                .map(|v| format!("{}:{}", self.slot_of(v.node).map_or(-1, |s| s as i64), holds(v.node)))
-                .collect();
-            self.fail(format!(
-                "n{slot} delivers index {index} of term {term}, which no majority of its voters holds{}: {who:?}",
-                if synced { " on disk" } else { "" }
-            ));
+        if voters.majority(holds) {
+            return None;
         }
+        let name = |node| self.slot_of(node).map_or("?".into(), |slot| format!("n{slot}"));
+        let who = voters.voters.iter().map(|v| format!("{}: {}", name(v.node), holds(v.node)));
+        Some(who.collect::<Vec<_>>().join(", "))
     }
 
     /// The log of a server goes on from what its engine has on disk, so that what a crash takes from the engine can be replayed (rule 32).
@@ -852,18 +857,7 @@ impl Cluster {
                     new.map(drop)
                 }
             }
-            Content::Ack { index } => {
-                let durable = store.synced().max(store.base().index);
-                if *term > hard.term {
-                    Err(format!("acknowledges in term {term}, which is not on its disk ({hard:?})"))
-                } else if *term == hard.term && *index > store.written().max(store.base().index) {
-                    Err(format!("acknowledges {index}, written is its log up to {}", store.written()))
-                } else if *term == hard.term && *index > durable && self.syncs_matter() {
-                    Err(format!("acknowledges {index} in term {term}, durable is only {durable}"))
-                } else {
-                    Ok(())
-                }
-            }
+            Content::Ack { index } => self.check_ack(slot, *term, *index),
             Content::VoteReply { granted: true, .. } => {
                 if hard.term > *term || (hard.term == *term && hard.voted_for == to) {
                     Ok(())
@@ -876,9 +870,39 @@ impl Cluster {
         self.check(slot, result);
     }
 
-    /// Is `disk` the setting throughout, so far?
-    fn syncs_matter(&self) -> bool {
-        self.options.durability == Durability::Disk && !self.watch.is_switched(Durability::Disk)
+    /// What an acknowledgement covers is written, and this much of it is on the sender's disk: what was ordered in mode `disk`, and in
+    /// either mode the changes of the voters and the first entries of terms (rules 2, 15, 16).
+    fn check_ack(&self, slot: usize, term: Term, index: LogIndex) -> Result<(), String> {
+        let store = self.slots[slot].store();
+        let (hard, base) = (store.hard_state(), store.base().index);
+        let (written, synced) = (store.written().max(base), store.synced().max(base));
+        if term > hard.term {
+            return Err(format!("acknowledges in term {term}, which is not on its disk ({hard:?})"));
+        }
+        if term < hard.term || index <= synced.min(written) {
+            return Ok(());
+        }
+        if index > written {
+            return Err(format!("acknowledges {index}, written is its log up to {written}"));
+        }
+        let says = format!("acknowledges {index} in term {term}, durable is only {synced}");
+        if store.term_at(index) != store.term_at(synced) {
+            return Err(format!("{says}, and a term begins behind that"));
+        }
+        if let Some(at) = voters_index(store, index).filter(|at| *at > synced) {
+            return Err(format!("{says}, and the voters change at {at}"));
+        }
+        match self.newest_in_mode_disk(slot, index).filter(|at| *at > synced) {
+            Some(at) if !self.is_decided_on_disk(slot, at) => Err(format!("{says}, and {at} was ordered in mode disk")),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// May the member in this place go without a sync of its own for this entry, which was ordered in mode `disk`? If that mode has ended
+    /// behind it, and enough others have it on disk: then it is committed, and nothing rests on this disk.
+    fn is_decided_on_disk(&self, slot: usize, index: LogIndex) -> bool {
+        let last = self.slots[slot].store().last();
+        self.durability_at(slot, last) == Durability::Process && self.no_majority_holds(slot, index, true).is_none()
     }
 
     fn observe_log(&mut self, slot: usize) {

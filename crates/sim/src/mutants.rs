@@ -7,8 +7,7 @@
 use std::panic::{RefUnwindSafe, UnwindSafe, catch_unwind};
 
 use crate::directed::{
-    a_lock_in_a_stop, a_statement_in_an_outage, a_switch_to_disk, a_vote_of_one, an_old_copy, an_old_disk,
-    an_older_end, cloned, figure_8,
+    a_lock_in_a_stop, a_statement_in_an_outage, a_vote_of_one, an_old_copy, an_old_disk, cloned, figure_8,
 };
 use crate::options::{Kind, Options};
 use crate::run::run;
@@ -228,10 +227,9 @@ known! {
         "whoever has seen a clone links the node that it replaced again" => "two histories";
     "fork-merged", "13", swarm(10), "which branch a log or a message belongs to is not looked at" => "no common primary view any more";
     "arbitrator-forgets", "14", swarm(25), "an arbitrator leads although it has dropped what a server lacks" => "an arbitrator gives a state without data";
-    "switch-unsynced", "15", Runs::Directed { scenario: a_switch_to_disk, seeds: 20, floor: 10 }, "a switch to mode `disk` is acknowledged before it is synced" => "delivered without a majority on disk";
+    "switch-unsynced", "15", swarm(30), "a switch to mode `disk` is acknowledged before it is synced" => "acknowledged and not on disk";
     "suspect-votes", "16", swarm(75), "a log that may have lost its end with the power counts as evidence" => "two contents at one index of a branch";
-    "term-unsynced", "16", Runs::Directed { scenario: an_older_end, seeds: 40, floor: 1 },
-        "in mode `process` the first entry of a term is acknowledged before it is synced" => "different data in the end";
+    "term-unsynced", "16", swarm(2500), "in mode `process` the first entry of a term is acknowledged before it is synced" => "acknowledged and not on disk";
     "fork-unsuspected", "16", Runs::TestOfOrder, "a log whose end another branch takes the place of stays evidence of its own branch until the fork is in it"
         => "a log is taken for whole that lacks something";
     "outage-trusted", "16, 17", swarm(10), "a log that is opened again after an outage of its disk is not compared with what it had acknowledged"

@@ -2,15 +2,13 @@
 //! not answered yet, to whom a state or a full copy is on its way. It is written from messages as they are sent and from entries as they
 //! land in logs, never from the memory of the code under test. Harm is planned by it, and permitted by it.
 
-use std::collections::BTreeMap;
-
 use trireme_order::{Content, Envelope, Heartbeat, LogStore, Message};
 use trireme_types::{Durability, EntryKind, LogIndex, NodeId, Term, Uuid};
 
 use crate::check::Reach;
 use crate::cluster::{Cluster, Event, Slot};
 use crate::disk::Store;
-use crate::faults::Undo;
+use crate::faults::{Undo, lineage_of};
 use crate::options::{MS, SEC};
 use crate::situations::Situation;
 use crate::store::Appended;
@@ -104,8 +102,6 @@ struct Switch {
 pub(crate) struct Watch {
     changes: Vec<Change>,
     switches: Vec<Switch>,
-    /// The modes in which histories began that their members founded: the founder's wish, which may have been changed before.
-    founded: BTreeMap<Uuid, Durability>,
     /// Candidates in the newest term of a branch in which anybody asked for votes.
     candidates: Vec<(Uuid, Term, NodeId)>,
     /// Sender and receiver of states that have not arrived.
@@ -117,16 +113,6 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Is a mode in anybody's log that is not `usual`?
-    pub fn is_switched(&self, usual: Durability) -> bool {
-        !self.switches.is_empty() || self.founded.values().any(|began| *began != usual)
-    }
-
-    /// A history begins.
-    pub fn founded(&mut self, history: Uuid, durability: Durability) {
-        self.founded.insert(history, durability);
-    }
-
     /// Was the durability ever switched?
     pub fn has_switched(&self) -> bool {
         self.switches.iter().any(|s| s.settled)
@@ -221,17 +207,34 @@ impl Cluster {
         }
     }
 
-    /// The mode in which the log in this place acknowledged the entry `index`. All switches before it have to be settled.
+    /// The mode in which an entry of the log in this place was ordered.
     pub(crate) fn durability_at(&self, slot: usize, index: LogIndex) -> Durability {
-        let Some(p) = &self.slots[slot].process else { return self.options.durability };
-        let lineage = p.group.lineage();
-        let before = self
-            .watch
-            .switches
-            .iter()
-            .filter(|s| s.settled && s.index <= index && s.branch == lineage.branch_at(p.history, s.index));
-        let began = self.watch.founded.get(&p.history).copied().unwrap_or(self.options.durability);
-        before.max_by_key(|s| s.index).map_or(began, |s| s.to)
+        match self.newest_in_mode_disk(slot, index) == Some(index) {
+            true => Durability::Disk,
+            false => Durability::Process,
+        }
+    }
+
+    /// The newest entry of the log in this place, up to `upto`, that was ordered in mode `disk`: by the mode in which the log begins, and by
+    /// the switches that landed in it, committed or not.
+    pub(crate) fn newest_in_mode_disk(&self, slot: usize, upto: LogIndex) -> Option<LogIndex> {
+        let store = self.slots[slot].store();
+        let base = store.base();
+        let is_here = |s: &&Switch| {
+            (base.index.next()..=upto).contains(&s.index)
+                && store.term_at(s.index) == Some(s.term)
+                && s.branch == lineage_of(store).branch_at(base.history, s.index)
+        };
+        let mut switches: Vec<&Switch> = self.watch.switches.iter().filter(is_here).collect();
+        switches.sort_unstable_by_key(|s| s.index);
+        let (mut mode, mut newest) = (base.durability, None);
+        for switch in switches {
+            if mode == Durability::Disk {
+                newest = Some(switch.index.prev());
+            }
+            mode = switch.to;
+        }
+        if mode == Durability::Disk { Some(upto) } else { newest }
     }
 
     /// A message leaves `slot`.
