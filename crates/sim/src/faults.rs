@@ -590,16 +590,15 @@ impl Cluster {
     }
 
     /// May this disk be lost without losing what was promised? Every configuration that any disk knows of must keep a
-    /// majority without it and without those lost before; and some other node must hold data that an arbitrator can go on with.
+    /// majority without it and without those lost before; and some other node must hold data that all can go on with.
     fn can_lose(&self, slot: usize) -> bool {
         let node = self.slots[slot].node;
         let whole = |i: usize| self.slots[i].node != node && self.is_evidence(i);
-        // The entries that an arbitrator has dropped count as lost with this disk, unless the other node has just these, and not those of a
-        // deposed sequencer in their place.
-        let arbitrators = || (0..self.slots.len()).filter(|&i| i != slot && self.options.is_arbitrator(i));
-        let data = (0..self.slots.len()).any(|i| {
-            i != slot && self.has_data_to_go_on_with(i) && arbitrators().all(|x| self.goes_on_with(i, x, &[slot]))
-        });
+        // The entries that another has dropped, or took a state in place of, count as lost with this disk, unless the one with the data has just
+        // these, and not those of a deposed sequencer in their place.
+        let others = || (0..self.slots.len()).filter(|i| *i != slot);
+        let mut with_data = others().filter(|i| self.has_data_to_go_on_with(*i));
+        let data = with_data.any(|i| others().all(|x| x == i || self.goes_on_with(i, x, &[slot])));
         let orders = |n: NodeId| n != node && self.slot_of(n).is_some_and(|s| !self.options.is_arbitrator(s));
         // A node that is just being added would never answer, and its addition could never commit. Arbitrators alone order nothing.
         data && self.every_configuration(|set| {
