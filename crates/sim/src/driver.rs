@@ -486,14 +486,14 @@ impl Cluster {
                 self.note_snapshot_arrived(slot);
                 self.note_synced(slot, base.index);
                 let incarnation = self.slots[slot].incarnation;
+                let now = self.slots[slot].local(self.now);
                 let Some(p) = &mut self.slots[slot].process else { return };
                 let position = Position { history: base.history, seqno: base.seqno };
                 p.kept.clear();
-                if let Some(last) = base.newest_of(node) {
-                    p.owed.skipped(last);
-                }
+                let skipped = base.newest_of(node).map(|last| p.owed.skipped(last)).unwrap_or_default();
                 let rest =
                     p.replicator.handle_reset(position, base.lineage.branch(base.history), base.level, &base.app);
+                p.not_ordered(now, skipped);
                 let judge = match rest.and_then(Judge::decode) {
                     Ok(mut judge) => {
                         if base.app.is_empty() {
@@ -540,13 +540,15 @@ impl Cluster {
                 let ignored = self.options.sabotage == Some(Sabotage::IsolationIgnored) && ws.part == Part::Isolated;
                 let origin = parsed.head().origin;
                 let certified = if ignored { ws.shared(origin) } else { parsed };
+                let now = self.slots[slot].local(self.now);
                 let Some(p) = &mut self.slots[slot].process else { return };
                 let (full, verdict) = p.judge.certify(seqno, session, &certified, ws.part);
                 let hash = Judge::hash_of(session, number, &body, Some(&full));
                 p.judge.link(index, seqno, hash);
                 let chain = p.judge.chain;
                 if session.node == node {
-                    p.owed.ordered(session, number);
+                    let lost = p.owed.ordered(session, number);
+                    p.not_ordered(now, lost);
                     self.note_session(slot, session.number);
                 }
                 let Some(p) = &mut self.slots[slot].process else { return };
@@ -626,7 +628,8 @@ impl Cluster {
                 let now = self.slots[slot].local(self.now);
                 let Some(p) = &mut self.slots[slot].process else { return };
                 if session.node == node {
-                    p.owed.ordered(session, number);
+                    let lost = p.owed.ordered(session, number);
+                    p.not_ordered(now, lost);
                     self.note_session(slot, session.number);
                 }
                 let Some(p) = &mut self.slots[slot].process else { return };
@@ -1239,9 +1242,11 @@ impl Cluster {
 
     /// Without a primary component clients are told at once that operations which were given to nobody did not happen.
     pub(crate) fn withdraw(&mut self, slot: usize) {
+        let now = self.slots[slot].local(self.now);
         let Some(p) = &mut self.slots[slot].process else { return };
         for (session, number) in p.group.withdraw_unsent() {
-            p.owed.lost(session, number);
+            let lost = p.owed.lost(session, number);
+            p.not_ordered(now, lost);
             let Some(op) = p.pending.remove(&(session.number, number)).map(|asked| asked.op) else { continue };
             match p.streams.get_mut(&op) {
                 Some(stream) => stream.sent = None,

@@ -77,6 +77,8 @@ pub(super) enum AwaitedBy {
     Thread(Arc<Slot<bool>>),
     /// Nobody. It is sent again until it is ordered.
     Nobody,
+    /// The replicator, which sends it again itself. It hears that it will not be ordered, as it counts what is on its way.
+    Replicator,
     /// The server was told that its desync failed. If it is ordered all the same, a resync has to follow it.
     GivenUp,
 }
@@ -237,6 +239,9 @@ mod tests {
             "as often as it likes"
         );
         assert!(given_up(AppMessage::Evict { member: Uuid::NIL }).is_none());
+        let message = AppMessage::StateRequest { donors: String::new(), request: Vec::new(), position: None };
+        let request = PendingApp { message, awaited_by: AwaitedBy::Replicator }.give_up();
+        assert!(matches!(request, Some(PendingApp { awaited_by: AwaitedBy::Replicator, .. })), "it may be ordered yet");
     }
 
     #[test]

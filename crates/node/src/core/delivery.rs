@@ -11,7 +11,7 @@ use trireme_order::{Delivery, LogStore};
 use trireme_surface::texts;
 use trireme_types::{Base, LogIndex, Member, ProposalNumber, Seqno, Session, Uuid, View, Weight};
 
-use super::connection::{HeldAnswer, Pending, ProposalId, take_skipped};
+use super::connection::{AwaitedBy, HeldAnswer, Pending, PendingApp, ProposalId, take_skipped};
 use super::past::{Entry, Past};
 use super::{Core, unreadable};
 use crate::command::Outcome;
@@ -77,7 +77,13 @@ impl Core {
         }
         // A thread that is told of the new state can also read it.
         self.publish();
-        skipped.into_iter().for_each(|message| self.app_ordered(message));
+        for app in skipped {
+            match app.awaited_by {
+                // The state told it what became of it. It is not on its way any more, as if it had been lost.
+                AwaitedBy::Replicator => self.app_lost(app),
+                AwaitedBy::Thread(_) | AwaitedBy::Nobody | AwaitedBy::GivenUp => self.app_ordered(app),
+            }
+        }
     }
 
     pub(super) fn begin_work(&mut self, work: Work) {
@@ -358,12 +364,16 @@ impl Core {
         match effect {
             Effect::Log(severity, text) => self.shared.host.log(level(severity), text),
             Effect::News(severity, text) => self.log_ordered(level(severity), text),
-            Effect::Propose(message) => {
-                if self.propose_app(&message).is_none() {
+            Effect::Propose(message) => match self.propose_app(&message) {
+                Some(key) if matches!(message, AppMessage::StateRequest { .. }) => {
+                    self.conn.pending_app.insert(key, PendingApp { message, awaited_by: AwaitedBy::Replicator });
+                }
+                Some(_) => {}
+                None => {
                     let now = self.now();
                     self.inc.replicator.handle_refused(now, &message);
                 }
-            }
+            },
             Effect::ConnectNobody { seqno, view } => {
                 let first = self.server_view(ViewStatus::Primary, Some(seqno), &view);
                 self.tell(Item::Connected(first.clone()));

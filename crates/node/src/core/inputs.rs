@@ -239,9 +239,15 @@ impl Core {
     }
 
     /// This message was not ordered and never will be.
-    fn app_lost(&mut self, app: PendingApp) {
-        if let Some(PendingApp { message, awaited_by: AwaitedBy::Nobody }) = app.give_up() {
-            self.inc.owed.push_back(Owed::App(message));
+    pub(super) fn app_lost(&mut self, app: PendingApp) {
+        let Some(PendingApp { message, awaited_by }) = app.give_up() else { return };
+        match awaited_by {
+            AwaitedBy::Nobody => self.inc.owed.push_back(Owed::App(message)),
+            AwaitedBy::Replicator => {
+                let now = self.now();
+                self.inc.replicator.handle_refused(now, &message);
+            }
+            AwaitedBy::Thread(_) | AwaitedBy::GivenUp => {}
         }
     }
 
@@ -249,7 +255,7 @@ impl Core {
     pub(super) fn app_ordered(&mut self, app: PendingApp) {
         match app.awaited_by {
             AwaitedBy::Thread(slot) => slot.fill(true),
-            AwaitedBy::Nobody => {}
+            AwaitedBy::Nobody | AwaitedBy::Replicator => {}
             AwaitedBy::GivenUp => self.inc.owed.push_back(Owed::App(AppMessage::Resync)),
         }
     }
