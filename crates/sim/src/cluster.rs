@@ -39,7 +39,7 @@ use crate::steps::Ending;
 use crate::streaming::OwnStream;
 use crate::throttle::Throttle;
 use crate::values::{Values, Waiting};
-use crate::watch::{Doubt, Stage, Strike, Watch, Words};
+use crate::watch::{Acks, Doubt, Stage, Strike, Watch, Words};
 
 /// How often a node does things that depend on time.
 pub(crate) const TICK: u64 = 50 * MS;
@@ -217,8 +217,8 @@ pub(crate) struct Slot {
     pub out: bool,
     /// A copy of the disk, as it was some time ago.
     pub copy: Option<Copy>,
-    /// The newest acknowledgement sent.
-    pub acked: (Term, LogIndex),
+    /// What it has acknowledged, in all its lives.
+    pub acked: Acks,
     /// An old copy was put back: so far the log reached before.
     pub held_once: LogIndex,
     /// The same: what it had acknowledged.
@@ -230,7 +230,7 @@ pub(crate) struct Slot {
     /// Its log may lack what it had acknowledged.
     pub doubt: Option<Doubt>,
     /// Its log may not count as evidence for a while: what it had acknowledged before.
-    pub mending: Option<(Term, LogIndex)>,
+    pub mending: Option<Acks>,
     /// Of the process that is there, or was there last.
     pub words: Words,
     /// The newest change of the voters in its log, and up to where it knows what is committed.
@@ -280,7 +280,7 @@ impl Slot {
             left: false,
             out: false,
             copy: None,
-            acked: Default::default(),
+            acked: Acks::new(),
             held_once: LogIndex::ZERO,
             forgot: Default::default(),
             appended: LogIndex::ZERO,
@@ -1020,6 +1020,9 @@ impl Cluster {
         let before = disk.last();
         disk.lose_power(&mut self.rng);
         let lost = disk.last() < before;
+        if lost && self.options.sabotage == Some(Sabotage::PowerTrusted) {
+            let _ = disk.set_suspect(None);
+        }
         s.db.crash(true, &mut self.rng);
         if self.doubts_what_is_lost() {
             self.begin_doubt(slot);
@@ -1090,7 +1093,7 @@ impl Cluster {
         s.left = false;
         s.weight = 1;
         s.copy = None;
-        s.acked = Default::default();
+        s.acked.clear();
         s.held_once = LogIndex::ZERO;
         s.forgot = Default::default();
         (s.doubt, s.mending) = (None, None);
@@ -1111,7 +1114,7 @@ impl Cluster {
         self.arose(Situation::OldDisk);
         let s = &mut self.slots[slot];
         s.held_once = s.held_once.max(s.store().last());
-        s.forgot = s.acked;
+        s.forgot = s.newest_ack();
         s.disk = Some(copy.log);
         s.db = copy.db;
         s.doubt = None;

@@ -18,6 +18,7 @@ use trireme_types::{
 use crate::check::{Delivered, Judged, Outcome, Reach, What};
 use crate::cluster::{Asked, Cluster, Event, Input, Process, Slot, Stop, Sync};
 use crate::database::{By, Change};
+use crate::faults::lineage_of;
 use crate::judge::{Judge, Part, WriteSet};
 use crate::net::Payload;
 use crate::options::{Kind, MS, SEC, Sabotage};
@@ -519,6 +520,7 @@ impl Cluster {
                 if base.history.is_nil() {
                     return;
                 }
+                self.watch.forked |= base.lineage.newest().is_some();
                 let result = self.histories.reset(base.history, base.index, base.seqno, chain);
                 if !self.options.branches() {
                     self.check(slot, result);
@@ -747,6 +749,7 @@ impl Cluster {
                 }
             }
             self.check(slot, first.map(drop));
+            self.check_held(slot, delivered.index);
             return false;
         }
         match self.histories.deliver(history, &delivered) {
@@ -776,9 +779,15 @@ impl Cluster {
 
     /// The first delivery of an entry: by now a majority of its voters holds it, in the way the durability setting demands.
     fn check_held(&mut self, slot: usize, index: LogIndex) {
+        let store = self.slots[slot].store();
+        let Some(term) = store.term_at(index) else { return };
+        let branch = lineage_of(store).branch_at(store.base().history, index);
+        if !self.logs.delivered(branch, term, index) {
+            // The branches that begin behind an entry have it in common. Whoever went on in the first one to deliver it may be elsewhere now.
+            return;
+        }
         let on_disk = self.durability_at(slot, index) == Durability::Disk;
         if let Some(who) = self.no_majority_holds(slot, index, on_disk) {
-            let term = self.slots[slot].store().term_at(index).unwrap_or_default();
             self.fail(format!(
                 "n{slot} delivers index {index} of term {term}, which no majority of its voters holds{}: {who}",
                 if on_disk { " on disk" } else { "" }
@@ -789,16 +798,27 @@ impl Cluster {
     /// Does a majority of its voters hold this entry of the log in this place? If not: who does, for the text of a failure.
     fn no_majority_holds(&self, slot: usize, index: LogIndex, on_disk: bool) -> Option<String> {
         let store = self.slots[slot].store();
-        let term = store.term_at(index)?;
-        // Where all voters have said what is left, the branch that begins with it decides on what nobody has delivered before.
-        let lineage = self.slots[slot].process.as_ref().map(|p| p.group.lineage());
-        let fork = lineage.and_then(|l| l.forks().iter().find(|fork| index < fork.index));
-        let voters = voters_at(store, fork.map_or(index, |fork| fork.index))?;
+        let (term, lineage) = (store.term_at(index)?, lineage_of(store));
+        // Where all voters have said what is left, or somebody was forced, the branch that begins with it decides on what nobody has
+        // delivered before. The newest one: those before it may be given up by now.
+        let behind = || lineage.forks().iter().filter(|fork| index < fork.index);
+        let voters = voters_at(store, behind().last().map_or(index, |fork| fork.index))?;
+        let branch = lineage.branch_at(store.base().history, index);
         let holds_on = |disk: &Slot| {
             let store = disk.store();
             // Nor can entries be seen that lay above here, before the power failed or bits flipped, or where a copy was put now.
-            if disk.doubt.is_some_and(|doubt| index > doubt.kept) || index <= disk.held_once {
+            if disk.doubt.as_ref().is_some_and(|doubt| index > doubt.kept) || index <= disk.held_once {
                 return true;
+            }
+            // Index and term name an entry within a branch only.
+            if self.watch.forked && lineage_of(store).branch_at(store.base().history, index) != branch {
+                // Its log went over to another branch, and what it held is gone with that: there is its word, which was true when it was
+                // said. One that ordered may have said nothing to anybody.
+                let held = |on: Uuid| {
+                    let acked = disk.acked.get(&on).is_some_and(|(of, upto)| *of >= term && *upto >= index);
+                    acked || self.logs.has_led(on, term, disk.node)
+                };
+                return held(branch) || behind().any(|fork| held(fork.id));
             }
             let safe = if on_disk { store.synced().min(store.written()) } else { store.written() };
             let held = store.term_at(index) == Some(term) && safe >= index;

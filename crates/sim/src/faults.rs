@@ -681,13 +681,14 @@ impl Cluster {
     /// peer that has not heard of one cannot remind it (docs/protocol.md, section 8).
     fn may_put_back(&self, slot: usize) -> bool {
         let s = &self.slots[slot];
-        let heard = |p: &Process| p.heard.get(&s.node).is_some_and(|heard| *heard >= s.acked);
+        let acked = s.newest_ack();
+        let heard = |p: &Process| p.heard.get(&s.node).is_some_and(|heard| *heard >= acked);
         // One old disk after the other: by two of them nobody may know any more who decides, and a person has to.
         let others = self.slots.iter().enumerate().filter(|(i, _)| *i != slot);
         s.copy.is_some()
             && s.process.is_some()
             && !s.stands_still()
-            && s.store().hard_state().term == s.acked.0
+            && s.store().hard_state().term == acked.0
             && self.may_forget()
             && others.into_iter().all(|(i, o)| o.process.as_ref().is_some_and(heard) && self.stays(i) && o.is_whole())
     }
@@ -1042,17 +1043,24 @@ pub(crate) fn rank_of(store: &Store) -> (usize, Option<Term>, LogIndex) {
     (lineage_of(store).forks().len(), store.term_at(store.last()), store.last())
 }
 
-/// Every fork that led to this log.
+/// Every fork that led to this log. Each change of the voters names the one before.
 pub(crate) fn lineage_of(store: &Store) -> Lineage {
     let base = store.base();
-    let mut lineage = base.lineage.clone();
-    let entries = store.read(base.index.next(), usize::MAX).unwrap_or_default();
-    for e in entries.iter().filter(|e| e.header.kind == EntryKind::Voters) {
+    let mut forks = Vec::new();
+    let mut at = voters_index(store, store.last());
+    while let Some(index) = at.filter(|index| *index > base.index) {
+        let Some(e) = store.read(index, 0).ok().and_then(|entries| entries.into_iter().next()) else { break };
         if let Some(set) = VoterSet::decode(&mut Reader::new(&e.payload)).ok().filter(|set| !set.fork.is_nil()) {
-            lineage = lineage.with(Fork { index: e.header.index, seqno: e.header.seqno, id: set.fork });
+            forks.push(Fork { index, seqno: e.header.seqno, id: set.fork });
         }
+        at = Some(e.header.voters).filter(|before| *before < index);
     }
-    lineage
+    base.lineage.forks().iter().copied().chain(forks.into_iter().rev()).collect()
+}
+
+/// The branch that this log belongs to.
+pub(crate) fn branch_of(store: &Store) -> Uuid {
+    lineage_of(store).branch(store.base().history)
 }
 
 #[cfg(test)]

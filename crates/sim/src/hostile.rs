@@ -340,7 +340,7 @@ impl Cluster {
         let truth = Truth {
             hearer: self.slots[slot].node,
             hearer_term: self.slots[slot].store().hard_state().term,
-            acked: self.slots[liar].acked,
+            acked: self.slots[liar].newest_ack(),
             voted: (hard.term, hard.voted_for),
         };
         // Also from a liar that was a member once. A newcomer's words count when it has been let in.

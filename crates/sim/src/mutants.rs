@@ -234,6 +234,7 @@ known! {
         => "a log is taken for whole that lacks something";
     "outage-trusted", "16, 17", swarm(10), "a log that is opened again after an outage of its disk is not compared with what it had acknowledged"
         => "a log is taken for whole that lacks something";
+    "power-trusted", "16", swarm(850), "a log that has lost its end with the power is taken for whole" => "a log is taken for whole that lacks something";
     "hole-trusted", "17", swarm(325), "a log that ends at damage counts as evidence" => "a log is taken for whole that lacks something";
     "withdraw-sent", "22, 23", swarm(2000), "what was sent is withdrawn too" => "a withdrawn operation that is ordered";
     "statement-abandoned", "22", Runs::Directed { scenario: a_statement_in_an_outage, seeds: 20, floor: 10 }, "at an outage the client of an isolated statement hears that it was not executed" => "a withdrawn operation that is ordered";

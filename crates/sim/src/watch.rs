@@ -2,38 +2,51 @@
 //! not answered yet, to whom a state or a full copy is on its way. It is written from messages as they are sent and from entries as they
 //! land in logs, never from the memory of the code under test. Harm is planned by it, and permitted by it.
 
+use std::collections::BTreeMap;
+
 use trireme_order::{Content, Envelope, Heartbeat, LogStore, Message};
 use trireme_types::{Durability, EntryKind, LogIndex, NodeId, Term, Uuid};
 
 use crate::check::Reach;
 use crate::cluster::{Cluster, Event, Slot};
 use crate::disk::Store;
-use crate::faults::{Undo, lineage_of};
+use crate::faults::{Undo, branch_of, lineage_of};
 use crate::options::{MS, SEC};
 use crate::situations::Situation;
 use crate::store::Appended;
 
-/// A doubt: what a log may lack since the power failed, or bits flipped.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// The newest acknowledgement that a member has sent in each branch.
+pub(crate) type Acks = BTreeMap<Uuid, (Term, LogIndex)>;
+
+/// A doubt: what a log may lack since the power failed, or bits flipped. A log has to hold what was acknowledged in the branch that it
+/// belongs to. So one that has lost the fork itself is held to what was acknowledged before the fork, until the fork is in it again.
+#[derive(Debug)]
 pub(crate) struct Doubt {
-    /// The newest acknowledgement that its member had sent.
-    acked: (Term, LogIndex),
+    /// What its member had acknowledged.
+    acked: Acks,
     /// Where the log ended after that.
     pub kept: LogIndex,
 }
 
 /// The words of one life of a member about the order, heard and said. A log that lacked something lacks nothing any more when it holds,
 /// on disk, the log of a sequencer that was elected since.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+#[derive(Default, Debug)]
 pub(crate) struct Words {
-    /// The sequencer of the newest term that was heard, be it this member itself, and where its log ended at its first word.
-    until: Option<(Term, LogIndex)>,
-    /// The sequencer had committed up to here.
-    committed: LogIndex,
-    /// The newest acknowledgement that was sent.
-    acked: (Term, LogIndex),
+    /// In each branch, the sequencer of the newest term that was heard, be it this member itself.
+    sequencers: BTreeMap<Uuid, Sequencer>,
+    acked: Acks,
     /// The newest sync that the member has heard of covered the log up to here. A process begins with what the disk has.
     synced: LogIndex,
+}
+
+/// A sequencer, as it was heard.
+#[derive(Clone, Copy, Debug)]
+struct Sequencer {
+    term: Term,
+    /// Where its log ended at its first word.
+    end: LogIndex,
+    /// It had committed up to here.
+    committed: LogIndex,
 }
 
 /// A state of the protocol that a member is in the middle of.
@@ -101,6 +114,8 @@ struct Switch {
 #[derive(Default)]
 pub(crate) struct Watch {
     changes: Vec<Change>,
+    /// A branch was begun: not all logs belong to one any more.
+    pub forked: bool,
     switches: Vec<Switch>,
     /// Candidates in the newest term of a branch in which anybody asked for votes.
     candidates: Vec<(Uuid, Term, NodeId)>,
@@ -146,6 +161,7 @@ impl Cluster {
                 self.arose(Situation::ElectionInVoterChange)
             }
             EntryKind::Voters => {
+                self.watch.forked |= a.fork;
                 let s = &mut self.slots[slot];
                 s.changed_at = a.index;
                 if a.fork {
@@ -286,12 +302,14 @@ impl Cluster {
             Content::ReadRequest { .. } => self.arose(Situation::ReadRound),
             Content::Entrust => self.arose(Situation::Entrusted),
             Content::BeginFromData { .. } => self.arose(Situation::BegunFromData),
-            Content::Heartbeat(heartbeat) => self.note_end_of_sequencer(slot, *term, heartbeat),
+            Content::Heartbeat(heartbeat) => self.note_end_of_sequencer(slot, *branch, *term, heartbeat),
             Content::Append(append) => self.check_raise(slot, *branch, *term, append),
             Content::Ack { index } => {
                 let s = &mut self.slots[slot];
-                s.acked = s.acked.max((*term, *index));
-                s.words.acked = s.words.acked.max((*term, *index));
+                for acked in [&mut s.acked, &mut s.words.acked] {
+                    let here = acked.entry(*branch).or_default();
+                    *here = (*here).max((*term, *index));
+                }
             }
             Content::HeartbeatAck { .. }
             | Content::PreVote { .. }
@@ -356,11 +374,14 @@ impl Cluster {
         let store = s.store();
         let suspect = store.suspect().is_some();
         let end = (store.term_at(store.last()).unwrap_or_default(), store.last());
-        // Entries go only when a sequencer of a later term sends others in their place, the first of which may be of earlier terms.
-        let sent =
-            |doubt: Doubt| doubt.kept >= doubt.acked.1 && s.words.until.is_some_and(|(term, _)| term > doubt.acked.0);
-        let lacks = |doubt: Doubt| end.1 < doubt.acked.1 && end.0 <= doubt.acked.0 && !sent(doubt);
-        if !suspect && !self.options.branches() && s.doubt.is_some_and(lacks) {
+        let lacks = |doubt: &Doubt| {
+            let branch = branch_of(store);
+            let Some(&(of, upto)) = doubt.acked.get(&branch) else { return false };
+            // Entries go only when a sequencer of a later term sends others in their place, the first of which may be of earlier terms.
+            let sent = doubt.kept >= upto && s.words.sequencers.get(&branch).is_some_and(|heard| heard.term > of);
+            end.1 < upto && end.0 <= of && !sent
+        };
+        if !suspect && s.doubt.as_ref().is_some_and(lacks) {
             return self.fail(format!("n{slot} takes its log for whole, which ends at {end:?}: {:?}", s.doubt));
         }
         if std::mem::replace(&mut self.slots[slot].suspected, suspect) && !suspect {
@@ -378,22 +399,22 @@ impl Cluster {
 
     /// A message comes to `slot`.
     pub(crate) fn note_received(&mut self, slot: usize, from: NodeId, message: &Message) {
-        let Message::InTerm(Envelope { term, content, .. }) = message else { return };
+        let Message::InTerm(Envelope { branch, term, content }) = message else { return };
         match content {
             Content::Vote { .. } => self.slots[slot].asked = Some((from, *term)),
-            Content::Heartbeat(heartbeat) => self.note_end_of_sequencer(slot, *term, heartbeat),
+            Content::Heartbeat(heartbeat) => self.note_end_of_sequencer(slot, *branch, *term, heartbeat),
             _ => {}
         }
     }
 
     /// The member in this place hears where the log of a sequencer ends, be it itself.
-    fn note_end_of_sequencer(&mut self, slot: usize, term: Term, heartbeat: &Heartbeat) {
-        let words = &mut self.slots[slot].words;
-        if words.until.is_none_or(|(of, _)| of < term) {
-            words.until = Some((term, heartbeat.last));
-        }
-        if words.until.is_some_and(|(of, _)| of == term) {
-            words.committed = heartbeat.commit;
+    fn note_end_of_sequencer(&mut self, slot: usize, branch: Uuid, term: Term, heartbeat: &Heartbeat) {
+        let new = Sequencer { term, end: heartbeat.last, committed: heartbeat.commit };
+        let heard = self.slots[slot].words.sequencers.entry(branch).or_insert(new);
+        if heard.term < term {
+            *heard = new;
+        } else if heard.term == term {
+            heard.committed = heartbeat.commit;
         }
     }
 
@@ -401,15 +422,15 @@ impl Cluster {
     pub(crate) fn begin_doubt(&mut self, slot: usize) {
         let s = &mut self.slots[slot];
         let kept = s.store().last();
-        let before = s.doubt.unwrap_or(Doubt { acked: s.acked, kept });
-        s.doubt = Some(Doubt { acked: before.acked.max(s.acked), kept: before.kept.min(kept) });
+        let kept = s.doubt.as_ref().map_or(kept, |before| before.kept.min(kept));
+        s.doubt = Some(Doubt { acked: s.acked.clone(), kept });
     }
 
     /// The log in this place lacks nothing that this account knows of, and the process that opens it may not take it for evidence all the
     /// same: it is an old copy, or a fault has cut off an operation of its own, whose remains look like damage.
     pub(crate) fn begin_mending(&mut self, slot: usize) {
         let s = &mut self.slots[slot];
-        s.mending = Some(s.mending.unwrap_or_default().max(s.acked));
+        s.mending = Some(s.acked.clone());
     }
 
     /// The log in this place was opened anew.
@@ -431,10 +452,10 @@ impl Cluster {
         if s.changed_at > s.settled {
             s.settled = s.settled.max(p.last_index);
         }
-        if s.doubt.is_some_and(|doubt| s.lacks_nothing_of(doubt.acked)) {
+        if s.doubt.as_ref().is_some_and(|doubt| s.lacks_nothing_of(&doubt.acked)) {
             s.doubt = None;
         }
-        if s.mending.is_some_and(|acked| s.lacks_nothing_of(acked)) {
+        if s.mending.as_ref().is_some_and(|acked| s.lacks_nothing_of(acked)) {
             s.mending = None;
         }
     }
@@ -448,11 +469,22 @@ impl Slot {
 
     /// Does its log hold all that its member had acknowledged before, whatever it has lost since? It does once it has on disk the entries of a
     /// sequencer that was elected since. That one was not elected in vain when it has committed them.
-    fn lacks_nothing_of(&self, acked: (Term, LogIndex)) -> bool {
-        let Words { until, committed, acked: (of, matched), synced } = self.words;
-        let Some((term, last)) = until else { return false };
-        let last = if term == acked.0 { last.max(acked.1) } else { last };
-        of >= term && matched.min(committed).min(synced) >= last
+    fn lacks_nothing_of(&self, acked: &Acks) -> bool {
+        let words = &self.words;
+        words.sequencers.iter().any(|(branch, heard)| {
+            let last = match acked.get(branch) {
+                Some((of, upto)) if *of == heard.term => heard.end.max(*upto),
+                Some(_) | None => heard.end,
+            };
+            let (of, matched) = words.acked.get(branch).copied().unwrap_or_default();
+            let has = of >= heard.term && matched.min(heard.committed).min(words.synced) >= last;
+            has && branch_of(self.store()) == *branch
+        })
+    }
+
+    /// The newest acknowledgement that was sent, in whatever branch.
+    pub(crate) fn newest_ack(&self) -> (Term, LogIndex) {
+        self.acked.values().copied().max().unwrap_or_default()
     }
 }
 
