@@ -802,7 +802,7 @@ impl Cluster {
         // Where all voters have said what is left, or somebody was forced, the branch that begins with it decides on what nobody has
         // delivered before. The newest one: those before it may be given up by now.
         let behind = || lineage.forks().iter().filter(|fork| index < fork.index);
-        let voters = voters_at(store, behind().last().map_or(index, |fork| fork.index))?;
+        let voters = voters_at(store, behind().next_back().map_or(index, |fork| fork.index))?;
         let branch = lineage.branch_at(store.base().history, index);
         let holds_on = |disk: &Slot| {
             let store = disk.store();

@@ -45,9 +45,12 @@ impl Owed {
     /// requests for a copy that are not on their way any more.
     #[must_use]
     pub fn skipped(&mut self, last: SessionMark) -> Vec<AppMessage> {
-        let covered = |id: &(u64, ProposalNumber)| id.0 == last.session.number && id.1 <= last.number;
-        let skipped = self.said.extract_if(.., |id, _| covered(id)).map(|(_, message)| message);
-        skipped.filter(is_of_replicator).collect()
+        let covered =
+            |(session, number): &(u64, ProposalNumber)| *session == last.session.number && *number <= last.number;
+        let (skipped, rest): (BTreeMap<_, _>, _) =
+            std::mem::take(&mut self.said).into_iter().partition(|(id, _)| covered(id));
+        self.said = rest;
+        skipped.into_values().filter(is_of_replicator).collect()
     }
 
     /// Is it to be said, or said and not known to be ordered?
