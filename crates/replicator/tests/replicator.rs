@@ -645,7 +645,7 @@ fn a_vote_that_began_without_a_majority_is_answered_in_the_next_view() {
     s.replicator.handle_non_primary();
     assert!(!begun(&s.say(2, vote(9, 77))), "nobody would hear the answer");
     assert!(begun(&s.view(10, &[2, 3, 1]).1));
-    // What it said before may be of a life whose data are gone.
+    // Its word may be of a life whose data are gone.
     s.say(1, vote(9, 78));
     s.replicator.handle_non_primary();
     assert!(begun(&s.view(11, &[2, 3, 1]).1));

@@ -217,7 +217,7 @@ pub(crate) struct Slot {
     pub out: bool,
     /// A copy of the disk, as it was some time ago.
     pub copy: Option<Copy>,
-    /// What it has acknowledged, in all its lives.
+    /// Its acknowledgements, in all its lives.
     pub acked: Acks,
     /// An old copy was put back: so far the log reached before.
     pub held_once: LogIndex,

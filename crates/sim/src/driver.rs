@@ -783,7 +783,7 @@ impl Cluster {
         let Some(term) = store.term_at(index) else { return };
         let branch = lineage_of(store).branch_at(store.base().history, index);
         if !self.logs.delivered(branch, term, index) {
-            // The branches that begin behind an entry have it in common. Whoever went on in the first one to deliver it may be elsewhere now.
+            // The branches that begin behind an entry have it in common. The member that delivered it first may be elsewhere now.
             return;
         }
         let on_disk = self.durability_at(slot, index) == Durability::Disk;
@@ -893,8 +893,8 @@ impl Cluster {
         self.check(slot, result);
     }
 
-    /// What an acknowledgement covers is written, and this much of it is on the sender's disk: what was ordered in mode `disk`, and in
-    /// either mode the changes of the voters and the first entries of terms (rules 2, 15, 16).
+    /// An acknowledgement covers entries that are written. On the sender's disk are those that were ordered in mode `disk`, and in either
+    /// mode the changes of the voters and the first entries of terms (rules 2, 15, 16).
     fn check_ack(&self, slot: usize, term: Term, index: LogIndex) -> Result<(), String> {
         let store = self.slots[slot].store();
         let (hard, base) = (store.hard_state(), store.base().index);

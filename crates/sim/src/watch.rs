@@ -22,7 +22,7 @@ pub(crate) type Acks = BTreeMap<Uuid, (Term, LogIndex)>;
 /// belongs to. So one that has lost the fork itself is held to what was acknowledged before the fork, until the fork is in it again.
 #[derive(Debug)]
 pub(crate) struct Doubt {
-    /// What its member had acknowledged.
+    /// The acknowledgements of its member.
     acked: Acks,
     /// Where the log ended after that.
     pub kept: LogIndex,
