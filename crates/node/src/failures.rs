@@ -37,6 +37,11 @@ impl KeptFailures {
         lock(&self.kept).clone()
     }
 
+    /// How `seqno`, which the data hold, went here. `None`: that is not known.
+    pub fn held(&self, seqno: Seqno) -> Option<ErrorClass> {
+        lock(&self.kept).as_ref()?.held(seqno)
+    }
+
     /// **Errors:** it is not on disk, and counts until the process ends.
     pub fn remember(&self, failures: Failures) -> io::Result<()> {
         let mut kept = lock(&self.kept);

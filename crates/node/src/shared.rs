@@ -171,19 +171,34 @@ impl Shared {
 
     pub fn on_vote_begun(&self, seqno: Seqno) {
         if self.votes.begun(seqno, || self.monitor.left()) {
-            self.vote(seqno, ErrorClass::SUCCESS, "Success");
+            self.answer_vote(seqno);
         }
     }
 
-    /// This node applied `seqno` without error and the group decided that it is an error.
-    pub fn lost_vote(&self, seqno: Seqno) {
-        self.give_up(texts::vote_inconsistent(self.data.history(), seqno), true);
+    /// How `seqno`, which this node has left behind, went here. A statement that failed goes on before the vote on it is over when nobody can
+    /// hear this node: while the disk of its log is out.
+    fn held(&self, seqno: Seqno) -> ErrorClass {
+        self.failures.held(seqno).unwrap_or(ErrorClass::SUCCESS)
     }
 
-    /// `seqno` went here in an earlier life otherwise than the group decided. `held`: how.
-    pub fn lost_vote_of_the_past(&self, seqno: Seqno, held: ErrorClass) {
+    /// The others wait for this node's word on `seqno`, which it has left behind.
+    pub fn answer_vote(&self, seqno: Seqno) {
+        let class = self.held(seqno);
+        self.vote(seqno, class, if class == ErrorClass::SUCCESS { "Success" } else { "failed before" });
+    }
+
+    /// The vote on `seqno`, which this node has left behind, had this result.
+    pub fn compare_with_vote(&self, seqno: Seqno, winner: ErrorClass) {
+        let held = self.held(seqno);
+        if held != winner {
+            self.lost_vote(seqno, held);
+        }
+    }
+
+    /// `seqno` went here otherwise than the group decided. `held`: how.
+    pub fn lost_vote(&self, seqno: Seqno, held: ErrorClass) {
         if held == ErrorClass::SUCCESS {
-            self.lost_vote(seqno);
+            self.give_up(texts::vote_inconsistent(self.data.history(), seqno), true);
         } else {
             self.give_up(texts::inconsistent_by_consensus(self.data.history(), seqno), true);
         }

@@ -35,7 +35,7 @@ impl Votes {
         slot
     }
 
-    /// Somebody voted on `seqno`. True when this node should answer "success" now.
+    /// Somebody voted on `seqno`. True when this node should answer now.
     pub fn begun(&self, seqno: Seqno, left: impl Fn() -> Seqno) -> bool {
         let mut ballots = self.lock();
         if !ballots.begun(seqno) {
@@ -46,7 +46,7 @@ impl Votes {
         left() >= seqno && ballots.repay(seqno)
     }
 
-    /// `seqno` has left without error.
+    /// `seqno` has left, and nobody here waits for the result of a vote on it.
     pub fn settle(&self, seqno: Seqno) -> Settled {
         if !self.any.load(Ordering::SeqCst) {
             return Settled::Nothing;
@@ -57,22 +57,22 @@ impl Votes {
         settled
     }
 
-    /// The vote on `seqno` is over. True when this node applied it without error and the group says that it is one. `left`: up
-    /// to where this node has applied, zero when that is not known.
+    /// The vote on `seqno` is over. True when this node has left it behind and nobody here waits for the result. `left`: up to where this
+    /// node has applied, zero when that is not known.
     pub fn decided(&self, seqno: Seqno, winner: ErrorClass, left: impl Fn() -> Seqno) -> bool {
         let mut ballots = self.lock();
-        let lost = match ballots.decided(seqno, winner) {
+        let behind = match ballots.decided(seqno, winner) {
             Some(slot) => {
                 slot.fill(Some(winner));
                 false
             }
             None => {
                 self.any.store(true, Ordering::SeqCst);
-                left() >= seqno && ballots.settle(seqno) == Settled::Lost
+                left() >= seqno && ballots.settle(seqno) == Settled::Decided(winner)
             }
         };
         self.note(&ballots);
-        lost
+        behind
     }
 
     /// The vote on `seqno` found no majority in time. `lost`: this node's error is among those that nobody confirmed.
@@ -121,10 +121,10 @@ mod tests {
         assert!(!votes.decided(Seqno(5), ErrorClass(77), || Seqno(4)));
         assert!(!votes.decided(Seqno(6), ErrorClass(77), || Seqno(4)));
         assert!(!votes.decided(Seqno(7), ErrorClass::SUCCESS, || Seqno(4)));
-        assert_eq!(votes.settle(Seqno(5)), Settled::Lost);
+        assert_eq!(votes.settle(Seqno(5)), Settled::Decided(ErrorClass(77)));
         assert_eq!(votes.failed(Seqno(6)).wait(), Some(ErrorClass(77)));
         assert_eq!(votes.settle(Seqno(6)), Settled::Nothing, "it failed as the others did");
-        assert_eq!(votes.settle(Seqno(7)), Settled::Nothing);
+        assert_eq!(votes.settle(Seqno(7)), Settled::Decided(ErrorClass::SUCCESS));
     }
 
     #[test]

@@ -54,14 +54,14 @@ pub struct Ballots<W> {
     outcomes_max: usize,
 }
 
-/// The consequence of having applied something without error.
+/// The consequence of having got somewhere.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Settled {
     Nothing,
-    /// The others wait for this node's vote: success.
+    /// The others wait for this node's vote.
     Owed,
-    /// The group has decided that it was an error.
-    Lost,
+    /// The group has decided so.
+    Decided(ErrorClass),
 }
 
 /// Outcomes remembered.
@@ -112,12 +112,11 @@ impl<W: Clone> Ballots<W> {
         self.owed.remove(&seqno)
     }
 
-    /// `seqno` has left without error.
+    /// `seqno` has left, and nobody here waits for the result of a vote on it.
     pub fn settle(&mut self, seqno: Seqno) -> Settled {
         let owed = self.owed.remove(&seqno);
         match self.outcomes.remove(&seqno) {
-            Some(winner) if winner != ErrorClass::SUCCESS => Settled::Lost,
-            Some(_) => Settled::Nothing,
+            Some(winner) => Settled::Decided(winner),
             None if owed => Settled::Owed,
             None => Settled::Nothing,
         }
@@ -183,7 +182,7 @@ mod tests {
             assert_eq!(ballots.decided(Seqno(seqno), error), None);
         }
         assert_eq!(ballots.settle(Seqno(3)), Settled::Nothing, "it is forgotten");
-        assert_eq!(ballots.settle(Seqno(4)), Settled::Lost);
-        assert_eq!(ballots.settle(Seqno(5)), Settled::Lost);
+        assert_eq!(ballots.settle(Seqno(4)), Settled::Decided(error));
+        assert_eq!(ballots.settle(Seqno(5)), Settled::Decided(error));
     }
 }

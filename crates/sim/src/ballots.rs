@@ -114,7 +114,8 @@ impl Cluster {
             Settled::Owed => {
                 p.owed.say(AppMessage::Vote { seqno: at, class: ErrorClass::SUCCESS, text: String::new() })
             }
-            Settled::Lost => self.be_inconsistent(slot),
+            Settled::Decided(winner) if winner != ErrorClass::SUCCESS => self.be_inconsistent(slot),
+            Settled::Decided(_) => {}
         }
     }
 
@@ -133,8 +134,11 @@ impl Cluster {
         let Some(p) = &mut s.process else { return };
         match p.ballots.decided(seqno, winner) {
             Some(()) => self.end_vote(slot, seqno, winner),
-            None if applied && p.ballots.settle(seqno) == Settled::Lost => self.be_inconsistent(slot),
-            None => {}
+            None if !applied => {}
+            None => match p.ballots.settle(seqno) {
+                Settled::Decided(winner) if winner != ErrorClass::SUCCESS => self.be_inconsistent(slot),
+                Settled::Decided(_) | Settled::Owed | Settled::Nothing => {}
+            },
         }
     }
 

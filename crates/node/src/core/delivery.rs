@@ -437,7 +437,7 @@ impl Core {
                 self.shared.host.flight.note(flight::Event::VoteDone { seqno, winner: winner.0 });
                 let left = || if applied { self.shared.monitor.left() } else { Seqno::ZERO };
                 if self.shared.votes.decided(seqno, winner, left) {
-                    self.shared.lost_vote(seqno);
+                    self.shared.compare_with_vote(seqno, winner);
                 }
             }
             Effect::VoteDismissed { seqno, lost } => self.shared.votes.dismissed(seqno, lost),
@@ -445,7 +445,7 @@ impl Core {
                 let result = self.shared.failures.remember(failures);
                 self.shared.complain_of_failures(result);
             }
-            Effect::Contradicted { seqno, held } => self.shared.lost_vote_of_the_past(seqno, held),
+            Effect::Contradicted { seqno, held } => self.shared.lost_vote(seqno, held),
         }
     }
 

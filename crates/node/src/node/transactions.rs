@@ -302,10 +302,8 @@ impl Node {
         let left = self.shared.monitor.leave(seqno);
         match self.shared.votes.settle(seqno) {
             Settled::Nothing => {}
-            Settled::Owed => {
-                self.shared.vote(seqno, ErrorClass::SUCCESS, "Success");
-            }
-            Settled::Lost => self.shared.lost_vote(seqno),
+            Settled::Owed => self.shared.answer_vote(seqno),
+            Settled::Decided(winner) => self.shared.compare_with_vote(seqno, winner),
         }
         left
     }
